@@ -1,0 +1,4 @@
+//! beanstalkd: a work-queue server.
+pub mod clock;
+pub mod job;
+pub mod tube_name;

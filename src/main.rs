@@ -1,0 +1,3 @@
+//! The beanstalkd program: start-up order and exit codes.
+
+fn main() {}
