@@ -1,4 +1,6 @@
 //! beanstalkd: a work-queue server.
 pub mod clock;
+pub mod id_map;
 pub mod job;
+pub mod queue;
 pub mod tube_name;
