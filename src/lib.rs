@@ -7,4 +7,5 @@ pub mod options;
 pub mod os;
 pub mod protocol;
 pub mod queue;
+pub mod server;
 pub mod tube_name;
