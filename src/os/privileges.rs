@@ -89,9 +89,7 @@ fn step(
     match result {
         Ok(()) => Ok(()),
         Err(Errno::EPERM) if nothing_to_change => Ok(()),
-        Err(errno) => {
-            Err(PrivilegeError::Refused { name: name.to_owned(), step, source: errno.into() })
-        }
+        Err(errno) => Err(PrivilegeError::Refused { name: name.to_owned(), step, source: errno.into() }),
     }
 }
 
