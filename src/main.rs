@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use beanstalkd::options::{self, Action, ListenAddress, Options, exit_code};
 use beanstalkd::os;
 use beanstalkd::os::listen::{Listener, SocketFile, UnixAccess};
+use beanstalkd::os::privileges::PrivilegeError;
 use beanstalkd::os::process::Machine;
 use beanstalkd::os::signals::Signals;
 use beanstalkd::queue::PoisonLimits;
@@ -27,7 +28,11 @@ fn main() -> ExitCode {
     let program = program.to_string_lossy();
     match Options::parse(arguments) {
         Ok(Action::ShowVersion) => print(&format!("beanstalkd {VERSION}\n")),
-        Ok(Action::ShowHelp) => print(&options::help(&program)),
+        Ok(Action::ShowHelp) => {
+            // C prints it there, too.
+            eprint!("{}", options::help(&program));
+            ExitCode::SUCCESS
+        }
         Ok(Action::Check(_) | Action::Dump(_)) => fail(exit_code::USAGE),
         Ok(Action::Serve(options)) => match serve(&options) {
             Ok(()) => ExitCode::SUCCESS,
@@ -57,14 +62,16 @@ fn serve(options: &Options) -> Result<(), i32> {
     for warning in &options.warnings {
         warn!("{warning}");
     }
+    let inherited = os::service_manager::inherited_listeners();
+    let inherited = inherited.map_err(|error| refuse(&error, exit_code::LISTEN))?;
     // Before anybody can know that the server is up: SIGUSR1 kills a process without a handler.
     let signals = Signals::install().map_err(|error| refuse(&error, exit_code::LISTEN))?;
     if let Err(error) = os::limits::raise_open_files() {
         warn!("cannot raise the limit of open files: {error}");
     }
-    let (listeners, _socket_files) = listen(options)?;
+    let (listeners, _socket_files) = listen(options, inherited)?;
     if let Some(user) = &options.user {
-        os::privileges::become_user(user).map_err(|error| refuse(&error, error.exit_code()))?;
+        os::privileges::become_user(user).map_err(|error| refuse(&error, privilege_exit_code(&error)))?;
     }
     let clock = Clock::start();
     let machine = Machine::this().map_err(|error| refuse(&error, exit_code::LISTEN))?;
@@ -93,9 +100,8 @@ fn serve(options: &Options) -> Result<(), i32> {
 
 /// The sockets that the service manager has passed, or else those of the command line. The files of unix
 /// sockets are removed when they are dropped.
-fn listen(options: &Options) -> Result<(Vec<Listener>, Vec<SocketFile>), i32> {
-    let inherited = os::service_manager::inherited_listeners();
-    let mut listeners = inherited.map_err(|error| refuse(&error, exit_code::LISTEN))?;
+fn listen(options: &Options, inherited: Vec<Listener>) -> Result<(Vec<Listener>, Vec<SocketFile>), i32> {
+    let mut listeners = inherited;
     let mut files = Vec::new();
     let own = if listeners.is_empty() {
         options.listen.as_ref()
@@ -111,7 +117,7 @@ fn listen(options: &Options) -> Result<(Vec<Listener>, Vec<SocketFile>), i32> {
         owner.map(|owner| owner.user.as_str()),
         owner.and_then(|owner| owner.group.as_deref()),
     )
-    .map_err(|error| refuse(&error, error.exit_code()))?;
+    .map_err(|error| refuse(&error, privilege_exit_code(&error)))?;
     for address in own.into_iter().chain(&options.further_listen) {
         let listener = match address {
             ListenAddress::Tcp { host, port } => os::listen::tcp(host.as_deref(), port).map(Listener::Tcp),
@@ -129,6 +135,14 @@ fn listen(options: &Options) -> Result<(Vec<Listener>, Vec<SocketFile>), i32> {
 fn refuse(error: &dyn std::error::Error, code: i32) -> i32 {
     error!("{error}");
     code
+}
+
+fn privilege_exit_code(error: &PrivilegeError) -> i32 {
+    match error {
+        PrivilegeError::LookUp { .. } => exit_code::USER_LOOKUP,
+        PrivilegeError::NoSuchName { .. } => exit_code::NO_SUCH_USER,
+        PrivilegeError::Refused { .. } | PrivilegeError::StillRoot { .. } => exit_code::BECOME_USER,
+    }
 }
 
 fn start_log(options: &Options) {

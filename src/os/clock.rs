@@ -1,6 +1,6 @@
 //! The two clocks: one that never jumps, and the one that people read.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use nix::time::{ClockId, clock_gettime};
 
@@ -16,18 +16,19 @@ const BOOT_CLOCK: ClockId = ClockId::CLOCK_MONOTONIC;
 #[allow(clippy::missing_panics_doc, reason = "every kernel that runs this has the clock")]
 pub fn boot_time_ns() -> u64 {
     let time = clock_gettime(BOOT_CLOCK).expect("the boot clock can be read");
-    nanoseconds(time.tv_sec(), time.tv_nsec())
+    nanoseconds(time.into())
 }
 
 /// Nanoseconds since 1970 as the machine's clock has them; 0 if that is set to before 1970.
 #[must_use]
 pub fn wall_time_ns() -> u64 {
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX)
+    nanoseconds(since_1970)
 }
 
-fn nanoseconds(seconds: i64, nanoseconds: i64) -> u64 {
-    seconds.unsigned_abs() * 1_000_000_000 + nanoseconds.unsigned_abs()
+/// A time in nanoseconds, of which 64 bits hold 584 years.
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -8,15 +8,16 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 ///
 /// # Errors
 /// Where the system refuses; the limit is then as it was.
+#[allow(clippy::unnecessary_cast, reason = "limits are signed numbers on FreeBSD")]
 pub fn raise_open_files() -> io::Result<u64> {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
-    // macOS names an infinite hard limit, and refuses a soft one above OPEN_MAX.
+    // macOS names an infinite hard limit, and refuses a soft one above its OPEN_MAX.
     #[cfg(target_vendor = "apple")]
-    let hard = hard.min(libc::OPEN_MAX as u64);
+    let hard = hard.min(10_240);
     if hard > soft {
         setrlimit(Resource::RLIMIT_NOFILE, hard, hard)?;
     }
-    Ok(hard.max(soft))
+    Ok(hard.max(soft) as u64)
 }
 
 #[cfg(test)]

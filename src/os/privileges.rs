@@ -4,7 +4,7 @@ use std::ffi::CString;
 use std::{fmt, io};
 
 use nix::errno::Errno;
-use nix::unistd::{Gid, Group, Uid, User, getuid, setgid, setuid};
+use nix::unistd::{Gid, Group, Uid, User, getgid, getuid, setgid, setuid};
 
 /// Why the process could not become another user, or a name not be looked up.
 #[derive(Debug)]
@@ -60,28 +60,37 @@ impl std::error::Error for PrivilegeError {
 }
 
 /// Gives the process the user, the group and the supplementary groups of the user `name`, for good.
-/// One who is that user already keeps the groups, which then are no one else's.
+/// One who is that user already, without root's rights, keeps the groups that came with it.
 ///
 /// # Errors
 /// Where there is no such user, or the system refuses; the process may then have lost some rights, and
 /// should end.
 pub fn become_user(name: &str) -> Result<(), PrivilegeError> {
     let user = look_up(name, User::from_name(name))?;
-    let refused = |step| {
-        move |errno: Errno| PrivilegeError::Refused { name: name.to_owned(), step, source: errno.into() }
-    };
-    match init_groups(&user) {
-        // Only root may set groups, and one who is no root has none of root's to shed.
-        Err(Errno::EPERM) if getuid() == user.uid => {}
-        result => result.map_err(refused("initgroups"))?,
-    }
-    // The user comes last: it is the one that takes the right to the other steps away.
-    setgid(user.gid).map_err(refused("setgid"))?;
-    setuid(user.uid).map_err(refused("setuid"))?;
+    // The groups first and the user last: it takes the right to the other steps away.
+    let is_user = getuid() == user.uid;
+    step(name, "initgroups", init_groups(&user), is_user)?;
+    step(name, "setgid", setgid(user.gid), is_user && getgid() == user.gid)?;
+    step(name, "setuid", setuid(user.uid), is_user)?;
     if !user.uid.is_root() && setuid(Uid::from_raw(0)).is_ok() {
         return Err(PrivilegeError::StillRoot { name: name.to_owned() });
     }
     Ok(())
+}
+
+/// The result of one step. One who has nothing to change may also lack the right to: under a service
+/// manager that has set the user and filters these calls, `-u` with that same user is no error.
+fn step(
+    name: &str,
+    step: &'static str,
+    result: nix::Result<()>,
+    nothing_to_change: bool,
+) -> Result<(), PrivilegeError> {
+    match result {
+        Ok(()) => Ok(()),
+        Err(Errno::EPERM) if nothing_to_change => Ok(()),
+        Err(errno) => Err(PrivilegeError::Refused { name: name.to_owned(), step, source: errno.into() }),
+    }
 }
 
 #[cfg(not(target_vendor = "apple"))]
@@ -166,7 +175,8 @@ mod tests {
         assert_eq!(nix::unistd::getresuid().unwrap().saved, nobody.uid);
         assert_eq!(nix::unistd::getresgid().unwrap().saved, nobody.gid);
         assert_eq!(nix::unistd::getgroups().unwrap(), [nobody.gid]);
-        assert!(become_user("root").is_err());
+        become_user("nobody").unwrap();
+        assert!(matches!(become_user("root"), Err(PrivilegeError::Refused { step: "initgroups", .. })));
         Child::say("nobody");
     }
 

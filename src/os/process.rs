@@ -5,7 +5,7 @@ use std::io;
 use std::time::Duration;
 
 use nix::sys::resource::{UsageWho, getrusage};
-use nix::sys::time::TimeVal;
+use nix::sys::time::{TimeVal, TimeValLike};
 use nix::sys::utsname::uname;
 
 /// Processor time that the process has used, to the microsecond.
@@ -27,7 +27,7 @@ pub fn cpu_time() -> CpuTime {
 }
 
 fn duration(time: TimeVal) -> Duration {
-    Duration::new(time.tv_sec().unsigned_abs(), time.tv_usec().unsigned_abs() as u32 * 1000)
+    Duration::from_micros(time.num_microseconds().unsigned_abs())
 }
 
 /// What `uname` says of the machine.
