@@ -185,6 +185,9 @@ fn answer_line(line: &[u8], reserved: &[u8], output: &mut Vec<u8>) -> usize {
         }
         b'r' => output.extend_from_slice(reserved),
         b'd' => output.extend_from_slice(b"DELETED\r\n"),
+        b'u' => output.extend_from_slice(b"USING x\r\n"),
+        b'w' => output.extend_from_slice(b"WATCHING 2\r\n"),
+        b'i' => output.extend_from_slice(b"WATCHING 1\r\n"),
         _ => output.extend_from_slice(b"UNKNOWN_COMMAND\r\n"),
     }
     0

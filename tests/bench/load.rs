@@ -4,8 +4,9 @@
 //! each connection in order. Driven by the rows, which measure what the server spends meanwhile.
 //!
 //! A batch is `depth` commands of one kind, because a `delete` can only be sent once the `reserve` before it
-//! has been answered. All connections share one tube: the default one, which needs no set-up, unless the row is
-//! about tubes. A connection reserves only as many jobs as it has put before, so no `reserve` ever waits.
+//! has been answered. A connection works in a tube of its own, as independent users of one server do, so that what
+//! a server pays for the number of its tubes shows. It reserves only as many jobs as it has put before, so that no
+//! `reserve` ever waits.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
@@ -34,6 +35,15 @@ pub enum Puts {
     RandomDelay,
 }
 
+/// Where the connections of a load put and reserve.
+#[derive(Clone, Copy)]
+pub enum Tubes {
+    /// All in the default tube.
+    Default,
+    /// Each in a tube of its own.
+    OneEach,
+}
+
 /// The connections of a load and what they send.
 #[derive(Clone, Copy)]
 pub struct Load {
@@ -45,17 +55,17 @@ pub struct Load {
     pub body_bytes: usize,
     /// The variety of the jobs.
     pub puts: Puts,
-    /// The tube of all connections, if not the default one.
-    pub tube: Option<&'static str>,
+    /// Where the connections work.
+    pub tubes: Tubes,
 }
 
 impl Load {
     /// The length of body that the rows use that are not about bodies.
     pub const BODY_BYTES: usize = 64;
 
-    /// A load of equal jobs in the default tube.
+    /// A load of equal jobs, in a tube for each connection.
     pub const fn new(connections: usize, depth: usize) -> Self {
-        Self { connections, depth, body_bytes: Self::BODY_BYTES, puts: Puts::Same, tube: None }
+        Self { connections, depth, body_bytes: Self::BODY_BYTES, puts: Puts::Same, tubes: Tubes::OneEach }
     }
 }
 
@@ -125,8 +135,8 @@ impl Generator {
         let mut connections = Vec::with_capacity(load.connections);
         for index in 0..load.connections {
             let mut client = Client::connect(address)?;
-            if let Some(tube) = load.tube {
-                client.enter_tube(tube)?;
+            if let Tubes::OneEach = load.tubes {
+                client.enter_tube(&format!("load-{index}"))?;
             }
             let stream = client.into_stream();
             stream.set_nonblocking(true)?;

@@ -2,7 +2,7 @@
 
 use crate::client::Client;
 use crate::failure::Failure;
-use crate::load::{FILL, Generator, Load, Until};
+use crate::load::{FILL, Generator, Load, Tubes, Until};
 use crate::rows::binlog::directory;
 use crate::runner::{Bench, column, median};
 use crate::server::{Contender, Setup};
@@ -34,7 +34,7 @@ fn replay(bench: &Bench, contender: &Contender) -> Result<[f64; 2], Failure> {
     let directory = directory()?;
     let setup = Setup { binlog: Some((directory.path(), 50)), ..Setup::PLAIN };
     let server = bench.start(contender, setup)?;
-    let load = Load { body_bytes: BODY_BYTES, ..Load::new(8, 125) };
+    let load = Load { body_bytes: BODY_BYTES, tubes: Tubes::Default, ..Load::new(8, 125) };
     Generator::connect(server.address, load)?.run(FILL, Until::Jobs(bench.million()))?;
     server.stop()?;
 
