@@ -1,4 +1,8 @@
 //! beanstalkd: a work-queue server.
 pub mod clock;
+pub mod connection;
+pub mod id_map;
 pub mod job;
+pub mod protocol;
+pub mod queue;
 pub mod tube_name;
