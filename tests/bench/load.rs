@@ -78,6 +78,10 @@ pub enum Kind {
     Reserve,
     /// `delete`, of the jobs that the batch before it reserved.
     Delete,
+    /// Redis' `LPUSH`.
+    Push,
+    /// Redis' `RPOP`.
+    Pop,
 }
 
 /// Put, reserve, delete.
@@ -86,6 +90,9 @@ pub const CYCLE: &[Kind] = &[Kind::Put, Kind::Reserve, Kind::Delete];
 pub const FILL: &[Kind] = &[Kind::Put];
 /// Reserve, delete.
 pub const DRAIN: &[Kind] = &[Kind::Reserve, Kind::Delete];
+
+/// What comes closest to a cycle in Redis.
+pub const REDIS_CYCLE: &[Kind] = &[Kind::Push, Kind::Pop];
 
 /// When a run begins no more rounds of its kinds; those under way are finished.
 #[derive(Clone, Copy)]
@@ -271,6 +278,8 @@ struct Requests {
     load: Load,
     puts: Vec<u8>,
     reserves: Vec<u8>,
+    pushes: Vec<u8>,
+    pops: Vec<u8>,
     body: Vec<u8>,
     random: Random,
 }
@@ -283,6 +292,8 @@ impl Requests {
             load,
             puts: Vec::new(),
             reserves: b"reserve\r\n".repeat(load.depth),
+            pushes: Vec::new(),
+            pops: b"*2\r\n$4\r\nRPOP\r\n$4\r\nlist\r\n".repeat(load.depth),
             body,
             random: Random(0x9e37_79b9_7f4a_7c15),
         };
@@ -291,6 +302,9 @@ impl Requests {
             requests.append_put(1024, 0, &mut puts);
         }
         requests.puts = puts;
+        let mut push = format!("*3\r\n$5\r\nLPUSH\r\n$4\r\nlist\r\n${}\r\n", load.body_bytes).into_bytes();
+        push.extend_from_slice(&requests.body);
+        requests.pushes = push.repeat(load.depth);
         requests
     }
 
@@ -374,7 +388,7 @@ impl Connection {
         self.sent = 0;
         self.sent_at = Instant::now();
         match (kind, requests.load.puts) {
-            (Kind::Put, Puts::Same) | (Kind::Delete, _) => {}
+            (Kind::Put, Puts::Same) | (Kind::Delete | Kind::Push | Kind::Pop, _) => {}
             (Kind::Put, _) => requests.build_puts(&mut self.own),
             (Kind::Reserve, _) => self.own.clear(),
         }
@@ -386,6 +400,8 @@ impl Connection {
             (Kind::Put, Puts::Same) => &requests.puts,
             (Kind::Put, _) | (Kind::Delete, _) => &self.own,
             (Kind::Reserve, _) => &requests.reserves,
+            (Kind::Push, _) => &requests.pushes,
+            (Kind::Pop, _) => &requests.pops,
         };
         while self.sent < batch.len() {
             match self.stream.write(&batch[self.sent..]) {
@@ -427,21 +443,35 @@ impl Connection {
         let answers = match self.kind {
             Kind::Put => line.starts_with(b"INSERTED "),
             Kind::Delete => line == b"DELETED\r\n",
-            Kind::Reserve => {
-                if let Some((id, body_bytes)) = parse_reserved(line) {
+            Kind::Push => line.starts_with(b":"),
+            Kind::Reserve => match parse_reserved(line) {
+                Some((id, body_bytes)) => {
                     self.own.extend_from_slice(b"delete ");
                     self.own.extend_from_slice(itoa::Buffer::new().format(id).as_bytes());
                     self.own.extend_from_slice(b"\r\n");
                     self.body_left = body_bytes + 2;
-                    return if self.replies_left > 0 { Ok(()) } else { Err(unexpected(line)) };
+                    true
                 }
-                false
-            }
+                None => false,
+            },
+            Kind::Pop => match parse_bulk(line) {
+                Some(body_bytes) => {
+                    self.body_left = body_bytes + 2;
+                    true
+                }
+                None => false,
+            },
         };
         if !answers || self.replies_left == 0 {
             return Err(unexpected(line));
         }
-        self.replies_left -= 1;
+        // A reply with a body is there once its body is.
+        self.replies_left -= usize::from(self.body_left == 0);
         Ok(())
     }
+}
+
+/// The body's length in the first line of Redis' reply to `RPOP`.
+fn parse_bulk(line: &[u8]) -> Option<usize> {
+    std::str::from_utf8(line.strip_prefix(b"$")?.strip_suffix(b"\r\n")?).ok()?.parse().ok()
 }

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use crate::failure::Failure;
-use crate::load::{CYCLE, Generator, Load, Outcome, Until};
+use crate::load::{CYCLE, Generator, Kind, Load, Outcome, Until};
 use crate::machine::Cores;
 use crate::server::{Contender, Role, Server, Setup};
 use crate::table::Figure;
@@ -59,7 +59,7 @@ impl Bench {
     ) -> Figures<N> {
         self.one_by_one(|contender| match contender.role {
             Role::Floor => Err(Failure::Meaningless),
-            Role::Peer | Role::Ours => measure(contender),
+            _ => measure(contender),
         })
     }
 
@@ -70,8 +70,18 @@ impl Bench {
         open: impl Fn(&Contender) -> Result<T, Failure>,
         round: impl Fn(&mut T) -> Result<[f64; N], Failure>,
     ) -> Figures<N> {
+        self.in_turns_among(&self.contenders, open, round)
+    }
+
+    /// The same for contenders other than those of the table.
+    pub fn in_turns_among<T, const N: usize>(
+        &self,
+        contenders: &[Contender],
+        open: impl Fn(&Contender) -> Result<T, Failure>,
+        round: impl Fn(&mut T) -> Result<[f64; N], Failure>,
+    ) -> Figures<N> {
         let enter = |contender| Ok((open(contender)?, Vec::new()));
-        let mut entrants: Vec<Result<_, Failure>> = self.contenders.iter().map(enter).collect();
+        let mut entrants: Vec<Result<_, Failure>> = contenders.iter().map(enter).collect();
         for _ in 0..self.rounds() {
             for entrant in &mut entrants {
                 let Ok((contest, measured)) = entrant else { continue };
@@ -107,19 +117,25 @@ pub fn median(mut figures: Vec<f64>) -> f64 {
 pub struct Contest {
     server: Server,
     generator: Generator,
+    kinds: &'static [Kind],
 }
 
 impl Contest {
-    /// Connects `load` to `server` and runs it for a moment, so that nothing is measured for the first time.
+    /// Connects `load` to `server` and runs cycles for a moment, so that nothing is measured for the first time.
     pub fn open(server: Server, load: Load) -> Result<Self, Failure> {
+        Self::open_for(CYCLE, server, load)
+    }
+
+    /// The same with a cycle of `kinds`.
+    pub fn open_for(kinds: &'static [Kind], server: Server, load: Load) -> Result<Self, Failure> {
         let mut generator = Generator::connect(server.address, load)?;
-        generator.run(CYCLE, Until::Elapsed(Duration::from_millis(100)))?;
-        Ok(Self { server, generator })
+        generator.run(kinds, Until::Elapsed(Duration::from_millis(100)))?;
+        Ok(Self { server, generator, kinds })
     }
 
     /// A round of cycles: microseconds of the server's processor time per command, and the rest.
     pub fn cycles(&mut self, until: Until) -> Result<(f64, Outcome), Failure> {
-        let (cpu, outcome) = self.server.cpu_of(|| self.generator.run(CYCLE, until))?;
+        let (cpu, outcome) = self.server.cpu_of(|| self.generator.run(self.kinds, until))?;
         Ok((per_command_us(cpu, outcome.commands), outcome))
     }
 

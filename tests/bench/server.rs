@@ -32,6 +32,8 @@ pub enum Role {
     Peer,
     /// The server of this project.
     Ours,
+    /// Redis, for scale: not in the table, and another protocol.
+    Redis,
 }
 
 /// A program that takes part.
@@ -87,11 +89,12 @@ impl Server {
     pub fn start(contender: &Contender, cores: Cores, setup: Setup<'_>) -> Result<Self, Failure> {
         let address = free_address()?;
         let mut command = Command::new(&contender.program);
-        if contender.role == Role::Floor {
-            command.args(["floor", &address.port().to_string(), &setup.body_bytes.to_string()]);
-        } else {
-            command.args(["-l", &address.ip().to_string(), "-p", &address.port().to_string()]);
-        }
+        let (ip, port) = (address.ip().to_string(), address.port().to_string());
+        match contender.role {
+            Role::Floor => command.args(["floor", &port, &setup.body_bytes.to_string()]),
+            Role::Peer | Role::Ours => command.args(["-l", &ip, "-p", &port]),
+            Role::Redis => command.args(["--bind", &ip, "--port", &port, "--save", "", "--appendonly", "no"]),
+        };
         if let Some((directory, sync_ms)) = setup.binlog {
             command.arg("-b").arg(directory).args(["-f", &sync_ms.to_string()]);
         }

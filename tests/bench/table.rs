@@ -17,6 +17,8 @@ pub enum Target {
     OfPeer(f64),
     /// At least so many times the first peer.
     TimesPeer(f64),
+    /// Less than this, the figure of a program that has no column.
+    Below(f64),
     /// At most this, in the row's unit.
     AtMost(f64),
     /// At least this, in the row's unit.
@@ -52,6 +54,7 @@ impl Row {
     fn ratio(&self, contenders: &[Contender]) -> Option<f64> {
         let against = match self.target {
             Target::TimesFloor(_) => self.of(contenders, Role::Floor)?,
+            Target::Below(other) => other,
             _ => self.of(contenders, Role::Peer)?,
         };
         let ratio = self.of(contenders, Role::Ours)? / against;
@@ -63,6 +66,7 @@ impl Row {
         match self.target {
             Target::TimesFloor(most) | Target::OfPeer(most) => Some(self.ratio(contenders)? <= most),
             Target::TimesPeer(least) => Some(self.ratio(contenders)? >= least),
+            Target::Below(other) => Some(ours < other),
             Target::AtMost(most) => Some(ours <= most),
             Target::AtLeast(least) => Some(ours >= least),
             Target::None => None,
@@ -74,6 +78,7 @@ impl Row {
             Target::TimesFloor(most) => format!("≤ {most} x floor"),
             Target::OfPeer(most) => format!("≤ {most} x peer"),
             Target::TimesPeer(least) => format!("≥ {least} x peer"),
+            Target::Below(other) => format!("< {}", rounded(other)),
             Target::AtMost(most) => format!("≤ {most}"),
             Target::AtLeast(least) => format!("≥ {least}"),
             Target::None => String::new(),

@@ -10,7 +10,7 @@ use crate::client::{Client, PATIENCE, parse_reserved, unexpected};
 use crate::failure::Failure;
 use crate::load::Load;
 use crate::runner::{Bench, column, median, per_command_us};
-use crate::server::Setup;
+use crate::server::{Role, Setup};
 use crate::table::{Row, Target};
 
 const WAITING: usize = 10_000;
@@ -81,7 +81,7 @@ fn await_waiting(control: &mut Client, count: usize) -> Result<(), Failure> {
 pub fn delivery(bench: &Bench) -> Vec<Row> {
     let figures = bench.in_turns(
         |contender| match contender.role {
-            crate::server::Role::Floor => Err(Failure::Meaningless),
+            Role::Floor => Err(Failure::Meaningless),
             _ => {
                 let server = bench.start(contender, Setup::PLAIN)?;
                 let rivals = Rivals::connect(server.address)?;

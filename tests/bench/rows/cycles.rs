@@ -8,9 +8,9 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use crate::failure::Failure;
-use crate::load::{Load, Until};
+use crate::load::{Load, REDIS_CYCLE, Tubes, Until};
 use crate::runner::{Bench, Contest, column};
-use crate::server::{Setup, signal};
+use crate::server::{Contender, Role, Setup, signal};
 use crate::table::{Row, Target};
 
 /// Processor time per command, to the floor; beside it throughput and latencies.
@@ -31,6 +31,34 @@ pub fn cost(bench: &Bench, name: &str, load: Load, target: Target) -> Vec<Row> {
         Row::new(format!("{name}: p99 of a batch"), "µs", Target::None, column(&figures, 3)),
         Row::new(format!("{name}: p99.9 of a batch"), "µs", Target::None, column(&figures, 4)),
     ]
+}
+
+/// What a command costs beside one of Redis, for scale; no row where Redis is not installed.
+pub fn beside_redis(bench: &Bench) -> Vec<Row> {
+    let redis = Contender { role: Role::Redis, label: "Redis".to_owned(), program: "redis-server".into() };
+    if Command::new(&redis.program).arg("--version").stdout(Stdio::null()).status().is_err() {
+        eprintln!("bench: left out, redis-server is not installed");
+        return Vec::new();
+    }
+    let mut all = bench.contenders.clone();
+    all.push(redis);
+    let load = Load::new(32, 32);
+    let mut figures = bench.in_turns_among(
+        &all,
+        |contender| {
+            let server = bench.start(contender, Setup::PLAIN)?;
+            if contender.role == Role::Redis {
+                return Contest::open_for(REDIS_CYCLE, server, Load { tubes: Tubes::Default, ..load });
+            }
+            Contest::open(server, load)
+        },
+        |contest| Ok([contest.cycles(bench.round())?.0]),
+    );
+    let name = "32 x 32: CPU per command, below Redis' LPUSH and RPOP";
+    match figures.pop() {
+        Some(Ok([redis_us])) => vec![Row::new(name, "µs", Target::Below(redis_us), column(&figures, 0))],
+        _ => vec![Row::new(name, "µs", Target::None, column(&figures, 0))],
+    }
 }
 
 /// System calls per command, counted by strace in a round of its own: counting makes each of them slow, which
