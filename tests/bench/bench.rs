@@ -53,28 +53,53 @@ fn serve_floor(arguments: &[String]) -> io::Result<()> {
     floor::serve(port, body_bytes)
 }
 
+const USAGE: &str = "\
+use: bench [--peer PATH]... [--ours PATH] [--rows WORD,..] [--quick]
+  --peer PATH      another server to compare with (default: Debian's, if installed)
+  --ours PATH      the server under test (default: the one just built)
+  --rows WORD,..   only sections whose name contains one of these words
+  --quick          short rounds, small backlogs";
+
+/// What the command line asks for.
+#[derive(Default)]
+struct Chosen {
+    peers: Vec<String>,
+    ours: Option<String>,
+    rows: String,
+    quick: bool,
+}
+
+impl Chosen {
+    fn parse(arguments: &[String]) -> Result<Self, lexopt::Error> {
+        use lexopt::{Arg::Long, ValueExt as _};
+        let mut chosen = Self::default();
+        let mut line = lexopt::Parser::from_args(arguments);
+        while let Some(argument) = line.next()? {
+            match argument {
+                Long("peer") => chosen.peers.push(line.value()?.string()?),
+                Long("ours") => chosen.ours = Some(line.value()?.string()?),
+                Long("rows") => chosen.rows = line.value()?.string()?,
+                Long("quick") => chosen.quick = true,
+                // Passed by cargo.
+                Long("bench") => {}
+                other => return Err(other.unexpected()),
+            }
+        }
+        Ok(chosen)
+    }
+}
+
 /// Returns whether everything asked for was measured.
 fn run(arguments: &[String]) -> io::Result<bool> {
-    let mut options = getopts::Options::new();
-    options.optmulti("", "peer", "another server to compare with (default: Debian's, if installed)", "PATH");
-    options.optopt("", "ours", "the server under test (default: the one just built)", "PATH");
-    options.optopt("", "rows", "only sections whose name contains one of these words", "WORD,..");
-    options.optflag("", "quick", "short rounds, small backlogs");
-    options.optflag("", "bench", "passed by cargo, and ignored");
-    let chosen = options
-        .parse(arguments)
-        .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, options.usage(&error.to_string())))?;
+    let chosen = Chosen::parse(arguments)
+        .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, format!("{error}\n{USAGE}")))?;
 
     machine::raise_descriptor_limit()?;
     let cores = Cores::first_two()?;
     cores.pin_generator()?;
-    let ours = chosen.opt_str("ours").unwrap_or_else(|| env!("CARGO_BIN_EXE_beanstalkd").to_owned());
-    let bench = Bench {
-        contenders: contenders(&chosen.opt_strs("peer"), &ours)?,
-        cores,
-        quick: chosen.opt_present("quick"),
-    };
-    let words = chosen.opt_str("rows").unwrap_or_default();
+    let ours = chosen.ours.unwrap_or_else(|| env!("CARGO_BIN_EXE_beanstalkd").to_owned());
+    let bench = Bench { contenders: contenders(&chosen.peers, &ours)?, cores, quick: chosen.quick };
+    let words = chosen.rows;
     let words: Vec<&str> = words.split(',').collect();
 
     let mut rows = Vec::new();
