@@ -217,6 +217,20 @@ impl Connection {
         self.state = State::SkipBody { left: u64::from(header.size) + CRLF.len() as u64, refusal };
     }
 
+    /// Whether a part of a body is held that is not whole yet.
+    #[must_use]
+    pub fn has_body_in_progress(&self) -> bool {
+        matches!(&self.state, State::WantBody { body, .. } if body.capacity() > 0)
+    }
+
+    /// Lets go of a body in progress; what is left of it is thrown away, and then answered.
+    pub fn give_up_body(&mut self, refusal: Refusal) {
+        if let State::WantBody { header, body, .. } = &self.state {
+            let left = u64::from(header.size) - body.len() as u64 + CRLF.len() as u64;
+            self.state = State::SkipBody { left, refusal };
+        }
+    }
+
     /// A reserve found no job: nothing is parsed until it is answered.
     pub fn wait(&mut self) {
         self.state = State::WaitingReserve;
