@@ -60,6 +60,9 @@ struct Door {
     socket: DoorSocket,
     /// A connection may be waiting there.
     knocked: bool,
+    /// Those who wait may have come before the listener had its options, as they do where a service manager
+    /// starts the server for them.
+    early: bool,
 }
 
 enum DoorSocket {
@@ -89,7 +92,7 @@ impl Doors {
                 Listener::Unix(listener) => DoorSocket::Unix(UnixListener::from_std(listener)),
             };
             registry.register(socket.source(), Token(FIRST_TOKEN - index), Interest::READABLE)?;
-            doors.push(Door { socket, knocked: true });
+            doors.push(Door { socket, knocked: true, early: true });
         }
         let first_spare = limits.open_files.saturating_sub(SPARE_DESCRIPTORS);
         Ok(Self {
@@ -128,9 +131,14 @@ impl Doors {
                     break;
                 }
                 match door.socket.accept() {
-                    Ok(accepted) => self.admit(accepted, server, registry, now),
+                    Ok(accepted) => {
+                        if door.early {
+                            accepted.set_options();
+                        }
+                        self.admit(accepted, server, registry, now);
+                    }
                     Err(error) => match error.kind() {
-                        ErrorKind::WouldBlock => door.knocked = false,
+                        ErrorKind::WouldBlock => (door.knocked, door.early) = (false, false),
                         // That client has gone, or is kept out by a packet filter; the next one may not be.
                         ErrorKind::ConnectionAborted
                         | ErrorKind::Interrupted

@@ -4,7 +4,7 @@ use std::io::{self, IoSlice, Read, Write};
 use std::os::fd::{AsRawFd, RawFd};
 use std::rc::Rc;
 
-use log::error;
+use log::{debug, error};
 use mio::event::Source;
 use mio::net::{TcpStream, UnixStream};
 use mio::{Interest, Registry, Token};
@@ -24,6 +24,17 @@ impl Accepted {
         match self {
             Self::Tcp(stream) => os::socket::peer(stream),
             Self::Unix(stream) => os::socket::peer(stream),
+        }
+    }
+
+    /// Sets what the listener would have given it.
+    pub fn set_options(&self) {
+        let result = match self {
+            Self::Tcp(stream) => os::socket::set_connection_options(stream),
+            Self::Unix(_) => Ok(()),
+        };
+        if let Err(error) = result {
+            debug!("cannot set the options of a connection: {error}");
         }
     }
 
