@@ -56,6 +56,137 @@ pub struct PutHeader {
     pub has_trailing_text: bool,
 }
 
+/// A command without its arguments, for counting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the protocol's own words; doc/protocol.md explains them")]
+pub enum Verb {
+    Put,
+    Use,
+    Reserve,
+    ReserveWithTimeout,
+    ReserveJob,
+    Delete,
+    Release,
+    Bury,
+    Touch,
+    Watch,
+    Ignore,
+    Peek,
+    PeekReady,
+    PeekDelayed,
+    PeekBuried,
+    Kick,
+    KickJob,
+    Stats,
+    StatsJob,
+    StatsTube,
+    ListTubes,
+    ListTubeUsed,
+    ListTubesWatched,
+    PauseTube,
+    Quit,
+}
+
+impl Verb {
+    /// How many verbs there are.
+    pub const COUNT: usize = Self::Quit as usize + 1;
+
+    /// All verbs.
+    pub const ALL: [Self; Self::COUNT] = [
+        Self::Put,
+        Self::Use,
+        Self::Reserve,
+        Self::ReserveWithTimeout,
+        Self::ReserveJob,
+        Self::Delete,
+        Self::Release,
+        Self::Bury,
+        Self::Touch,
+        Self::Watch,
+        Self::Ignore,
+        Self::Peek,
+        Self::PeekReady,
+        Self::PeekDelayed,
+        Self::PeekBuried,
+        Self::Kick,
+        Self::KickJob,
+        Self::Stats,
+        Self::StatsJob,
+        Self::StatsTube,
+        Self::ListTubes,
+        Self::ListTubeUsed,
+        Self::ListTubesWatched,
+        Self::PauseTube,
+        Self::Quit,
+    ];
+
+    /// The word of the protocol.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Put => "put",
+            Self::Use => "use",
+            Self::Reserve => "reserve",
+            Self::ReserveWithTimeout => "reserve-with-timeout",
+            Self::ReserveJob => "reserve-job",
+            Self::Delete => "delete",
+            Self::Release => "release",
+            Self::Bury => "bury",
+            Self::Touch => "touch",
+            Self::Watch => "watch",
+            Self::Ignore => "ignore",
+            Self::Peek => "peek",
+            Self::PeekReady => "peek-ready",
+            Self::PeekDelayed => "peek-delayed",
+            Self::PeekBuried => "peek-buried",
+            Self::Kick => "kick",
+            Self::KickJob => "kick-job",
+            Self::Stats => "stats",
+            Self::StatsJob => "stats-job",
+            Self::StatsTube => "stats-tube",
+            Self::ListTubes => "list-tubes",
+            Self::ListTubeUsed => "list-tube-used",
+            Self::ListTubesWatched => "list-tubes-watched",
+            Self::PauseTube => "pause-tube",
+            Self::Quit => "quit",
+        }
+    }
+}
+
+impl Command<'_> {
+    /// The command without its arguments.
+    #[must_use]
+    pub fn verb(&self) -> Verb {
+        match self {
+            Self::Put(_) => Verb::Put,
+            Self::Use(_) => Verb::Use,
+            Self::Reserve => Verb::Reserve,
+            Self::ReserveWithTimeout { .. } => Verb::ReserveWithTimeout,
+            Self::ReserveJob(_) => Verb::ReserveJob,
+            Self::Delete(_) => Verb::Delete,
+            Self::Release { .. } => Verb::Release,
+            Self::Bury { .. } => Verb::Bury,
+            Self::Touch(_) => Verb::Touch,
+            Self::Watch(_) => Verb::Watch,
+            Self::Ignore(_) => Verb::Ignore,
+            Self::Peek(_) => Verb::Peek,
+            Self::PeekReady => Verb::PeekReady,
+            Self::PeekDelayed => Verb::PeekDelayed,
+            Self::PeekBuried => Verb::PeekBuried,
+            Self::Kick { .. } => Verb::Kick,
+            Self::KickJob(_) => Verb::KickJob,
+            Self::Stats => Verb::Stats,
+            Self::StatsJob(_) => Verb::StatsJob,
+            Self::StatsTube(_) => Verb::StatsTube,
+            Self::ListTubes => Verb::ListTubes,
+            Self::ListTubeUsed => Verb::ListTubeUsed,
+            Self::ListTubesWatched => Verb::ListTubesWatched,
+            Self::PauseTube { .. } => Verb::PauseTube,
+            Self::Quit => Verb::Quit,
+        }
+    }
+}
+
 /// Why a line is no command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParseError {

@@ -9,7 +9,7 @@ mod output;
 mod reply;
 mod yaml;
 
-pub use self::command::{Command, ParseError, PutHeader, parse};
+pub use self::command::{Command, ParseError, PutHeader, Verb, parse};
 pub use self::output::Output;
 pub use self::reply::Reply;
 pub use self::yaml::{Dictionary, write_list};

@@ -168,6 +168,12 @@ impl Queue {
         self.deliveries.pop_front()
     }
 
+    /// Whether `poll_delivery` would yield any.
+    #[must_use]
+    pub fn has_deliveries(&self) -> bool {
+        !self.deliveries.is_empty()
+    }
+
     /// The earliest instant at which `advance` has something to do.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Timestamp> {
