@@ -19,6 +19,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use lexopt::{Arg, ValueExt};
+
 use crate::machine::Cores;
 use crate::runner::Bench;
 use crate::server::{Contender, Role};
@@ -27,59 +29,77 @@ use crate::table::{Row, Target};
 /// What is compared with where no peer is named: the package of Debian and its kin.
 const USUAL_PEER: &str = "/usr/bin/beanstalkd";
 
+const USE: &str = "use: bench [--peer PATH].. [--ours PATH] [--rows WORD,..] [--quick]
+       bench floor PORT BODY-BYTES";
+
 fn main() -> ExitCode {
-    let arguments: Vec<String> = env::args().skip(1).collect();
-    let result = match arguments.first().map(String::as_str) {
-        Some("floor") => serve_floor(&arguments[1..]).map(|()| true),
-        _ => run(&arguments),
-    };
-    match result {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
+    match parse(lexopt::Parser::from_env()).map(run) {
+        Ok(Ok(true)) => ExitCode::SUCCESS,
+        Ok(Ok(false)) => ExitCode::FAILURE,
+        Ok(Err(error)) => {
             eprintln!("bench: {error}");
+            ExitCode::FAILURE
+        }
+        Err(error) => {
+            eprintln!("bench: {error}\n{USE}");
             ExitCode::FAILURE
         }
     }
 }
 
-fn serve_floor(arguments: &[String]) -> io::Result<()> {
-    let (Some(port), Some(body_bytes)) = (
-        arguments.first().and_then(|port| port.parse().ok()),
-        arguments.get(1).and_then(|body_bytes| body_bytes.parse().ok()),
-    ) else {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "use: floor PORT BODY-BYTES"));
-    };
-    floor::serve(port, body_bytes)
+/// What the command line asks for.
+enum Task {
+    /// To be the floor, on this port, with bodies of this length.
+    Floor(u16, usize),
+    Measure(Choice),
+}
+
+/// What to measure.
+#[derive(Default)]
+struct Choice {
+    /// Servers to compare with; the usual one where there are none.
+    peers: Vec<PathBuf>,
+    /// The server under test, if not the one just built.
+    ours: Option<PathBuf>,
+    /// Words of which a section's name has to contain one; empty for all sections.
+    words: Vec<String>,
+    quick: bool,
+}
+
+fn parse(mut parser: lexopt::Parser) -> Result<Task, lexopt::Error> {
+    let mut choice = Choice::default();
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Arg::Long("peer") => choice.peers.push(parser.value()?.into()),
+            Arg::Long("ours") => choice.ours = Some(parser.value()?.into()),
+            Arg::Long("rows") => {
+                choice.words.extend(parser.value()?.string()?.split(',').map(str::to_owned));
+            }
+            Arg::Long("quick") => choice.quick = true,
+            // Cargo passes it.
+            Arg::Long("bench") => {}
+            Arg::Value(task) if task == "floor" => {
+                return Ok(Task::Floor(parser.value()?.parse()?, parser.value()?.parse()?));
+            }
+            other => return Err(other.unexpected()),
+        }
+    }
+    Ok(Task::Measure(choice))
 }
 
 /// Returns whether everything asked for was measured.
-fn run(arguments: &[String]) -> io::Result<bool> {
-    let mut options = getopts::Options::new();
-    options.optmulti("", "peer", "another server to compare with (default: Debian's, if installed)", "PATH");
-    options.optopt("", "ours", "the server under test (default: the one just built)", "PATH");
-    options.optopt("", "rows", "only sections whose name contains one of these words", "WORD,..");
-    options.optflag("", "quick", "short rounds, small backlogs");
-    options.optflag("", "bench", "passed by cargo, and ignored");
-    let chosen = options
-        .parse(arguments)
-        .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, options.usage(&error.to_string())))?;
-
+fn run(task: Task) -> io::Result<bool> {
+    let choice = match task {
+        Task::Floor(port, body_bytes) => return floor::serve(port, body_bytes).map(|()| true),
+        Task::Measure(choice) => choice,
+    };
     machine::raise_descriptor_limit()?;
     let cores = Cores::first_two()?;
     cores.pin_generator()?;
-    let ours = chosen.opt_str("ours").unwrap_or_else(|| env!("CARGO_BIN_EXE_beanstalkd").to_owned());
-    let bench = Bench {
-        contenders: contenders(&chosen.opt_strs("peer"), &ours)?,
-        cores,
-        quick: chosen.opt_present("quick"),
-    };
-    let words = chosen.opt_str("rows").unwrap_or_default();
-    let words: Vec<&str> = words.split(',').collect();
-
+    let bench = Bench { contenders: contenders(&choice)?, cores, quick: choice.quick };
     let mut rows = Vec::new();
     for section in rows::SECTIONS {
-        if words.iter().any(|word| section.name.contains(word)) {
+        if choice.words.is_empty() || choice.words.iter().any(|word| section.name.contains(word.as_str())) {
             eprintln!("bench: {}", section.name);
             rows.extend((section.measure)(&bench));
         }
@@ -88,15 +108,16 @@ fn run(arguments: &[String]) -> io::Result<bool> {
     Ok(!rows.is_empty() && !rows.iter().any(|row| row.is_unmeasured(&bench.contenders)))
 }
 
-fn contenders(peers: &[String], ours: &str) -> io::Result<Vec<Contender>> {
-    let mut peers: Vec<PathBuf> = peers.iter().map(PathBuf::from).collect();
+fn contenders(choice: &Choice) -> io::Result<Vec<Contender>> {
+    let mut peers = choice.peers.clone();
     if peers.is_empty() && Path::new(USUAL_PEER).exists() {
         peers.push(PathBuf::from(USUAL_PEER));
     }
+    let ours = choice.ours.clone().unwrap_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_beanstalkd")));
     let floor = Contender { role: Role::Floor, label: "floor".to_owned(), program: env::current_exe()? };
     let mut all = vec![floor];
-    all.extend(peers.into_iter().map(|program| Contender::new(Role::Peer, program)));
-    all.push(Contender { label: "ours".to_owned(), ..Contender::new(Role::Ours, PathBuf::from(ours)) });
+    all.extend(peers.into_iter().map(|program| Contender::labelled(Role::Peer, program)));
+    all.push(Contender { role: Role::Ours, label: "ours".to_owned(), program: ours });
     Ok(all)
 }
 
