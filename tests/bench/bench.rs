@@ -29,8 +29,13 @@ use crate::table::{Row, Target};
 /// What is compared with where no peer is named: the package of Debian and its kin.
 const USUAL_PEER: &str = "/usr/bin/beanstalkd";
 
-const USE: &str = "use: bench [--peer PATH].. [--ours PATH] [--rows WORD,..] [--quick]
-       bench floor PORT BODY-BYTES";
+const USAGE: &str = "\
+use: bench [--peer PATH]... [--ours PATH] [--rows WORD,..] [--quick]
+     bench floor PORT BODY-BYTES
+  --peer PATH      another server to compare with (default: Debian's, if installed)
+  --ours PATH      the server under test (default: the one just built)
+  --rows WORD,..   only sections whose name contains one of these words
+  --quick          short rounds, small backlogs";
 
 fn main() -> ExitCode {
     match parse(lexopt::Parser::from_env()).map(run) {
@@ -41,7 +46,7 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
         Err(error) => {
-            eprintln!("bench: {error}\n{USE}");
+            eprintln!("bench: {error}\n{USAGE}");
             ExitCode::FAILURE
         }
     }
