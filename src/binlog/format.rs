@@ -118,7 +118,7 @@ impl DiskRecord {
     /// The job as it lives on: a reserved job is ready again. `None` if the state says deleted or nothing
     /// that the format knows.
     #[must_use]
-    pub fn to_job(&self, wall: WallOffset) -> Option<JobRecord> {
+    pub fn to_job(self, wall: WallOffset) -> Option<JobRecord> {
         let state = match self.state {
             1 | 2 => JobState::Ready,
             3 => JobState::Buried,
@@ -307,8 +307,8 @@ mod tests {
         let expected: &[u8] = &[
             8, 7, 6, 5, 4, 3, 2, 1, 0x14, 0x13, 0x12, 0x11, 0, 0, 0, 0, 0x28, 0x27, 0x26, 0x25, 0x24, 0x23,
             0x22, 0x21, 0x38, 0x37, 0x36, 0x35, 0x34, 0x33, 0x32, 0x31, 0x44, 0x43, 0x42, 0x41, 0, 0, 0, 0,
-            0x58, 0x57, 0x56, 0x55, 0x54, 0x53, 0x52, 0x51, 0x68, 0x67, 0x66, 0x65, 0x64, 0x63, 0x62, 0x61, 1,
-            0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 4, 0, 0, 0, 5, 0, 0, 0, 3, 0, 0, 0,
+            0x58, 0x57, 0x56, 0x55, 0x54, 0x53, 0x52, 0x51, 0x68, 0x67, 0x66, 0x65, 0x64, 0x63, 0x62, 0x61,
+            1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 4, 0, 0, 0, 5, 0, 0, 0, 3, 0, 0, 0,
         ];
         assert_eq!(bytes, expected);
         assert_eq!(DiskRecord::decode(&bytes), sample());
