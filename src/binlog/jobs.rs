@@ -103,7 +103,7 @@ impl Jobs {
         if job.record.state == STATE_BURIED {
             let before =
                 self.alive.get(id).filter(|old| old.record.state == STATE_BURIED).map(|old| old.buried_at);
-            job.buried_at = self.burial(&job.record, before, source);
+            job.buried_at = self.burial(&job.record, before, true, source);
         }
         self.alive.insert(id, job);
         Ok(())
@@ -124,7 +124,8 @@ impl Jobs {
             return false;
         }
         let before = (job.record.state == STATE_BURIED).then_some(job.buried_at);
-        let buried_at = if record.state == STATE_BURIED { self.burial(record, before, source) } else { 0 };
+        let buried_at =
+            if record.state == STATE_BURIED { self.burial(record, before, false, source) } else { 0 };
         if let Some(job) = self.alive.get_mut(id) {
             job.record = *record;
             job.updated = true;
@@ -133,10 +134,15 @@ impl Jobs {
         true
     }
 
-    /// When the job of `record`, which is buried, was buried; `before` if it was buried already.
-    fn burial(&mut self, record: &DiskRecord, before: Option<i64>, source: Source) -> i64 {
-        let next = self.latest_burial.saturating_add(1);
-        let time = if source.tells_burial { record.deadline_at } else { before.unwrap_or(next) };
+    /// When the job of `record`, which is buried, was buried; `before` if it was buried already. C leaves
+    /// the end of the reservation in the record, which comes close; a short record of C's is written at
+    /// the burial, so that it comes after all others.
+    fn burial(&mut self, record: &DiskRecord, before: Option<i64>, is_full: bool, source: Source) -> i64 {
+        let time = if source.tells_burial || (is_full && before.is_none()) {
+            record.deadline_at
+        } else {
+            before.unwrap_or_else(|| record.deadline_at.max(self.latest_burial.saturating_add(1)))
+        };
         self.latest_burial = self.latest_burial.max(time);
         time
     }

@@ -5,12 +5,13 @@
 
 use std::io;
 
+use super::decision::FileEnd;
 use super::disk::{Disk, FileName};
-use super::format::WallOffset;
+use super::format::{SHORT_BYTES, WallOffset};
 use super::jobs::ReplayedJob;
 use super::marker::Place;
 use super::reader::Reader;
-use super::replay::{DamagedFile, Replay, ReplaySummary, Verdict, Warning};
+use super::replay::{DamagedFile, Kind, Replay, ReplaySummary, Verdict, Warning};
 use super::segments::Segments;
 use super::writer::{Beginning, Binlog, Burials, MAX_INDEX};
 use super::{Config, NoRoom, OpenError, SyncPolicy};
@@ -145,10 +146,17 @@ impl Binlog {
         Ok(())
     }
 
-    /// Gives back the zeros that a file of ours was made with and that no record will need.
+    /// Gives back the zeros that a file of ours was made with and that no record will need. A file of C's
+    /// loses its zeros where they are too few for a record, which C would complain of.
     fn trim_files(&mut self, replay: &Replay) {
-        for file in replay.files.iter().filter(|file| file.is_ours()) {
-            if file.bytes - file.end >= TRIM_BYTES {
+        for file in replay.files.iter().filter(|file| file.file_end == FileEnd::Clean) {
+            let zeros = file.bytes - file.end;
+            let trims = match file.kind {
+                Kind::Ours { .. } => zeros >= TRIM_BYTES,
+                Kind::C => (1..SHORT_BYTES).contains(&zeros),
+                _ => false,
+            };
+            if trims {
                 self.trim(file.index, file.end);
             }
         }

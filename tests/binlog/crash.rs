@@ -1,6 +1,6 @@
 //! Loss of power at every operation of the disk: nothing that was durable is lost, and the server starts.
 
-use beanstalkd::binlog::{SyncPolicy, OpenError};
+use beanstalkd::binlog::{OpenError, SyncPolicy};
 
 use crate::sim_disk::{Random, SimDisk};
 use crate::world::{World, config};
@@ -55,7 +55,8 @@ fn nothing_durable_is_lost_and_no_crash_is_refused() {
     let (mut tried, mut seed) = (0, first);
     while tried < wanted {
         let outcome = std::panic::catch_unwind(|| lives(seed));
-        tried += outcome.unwrap_or_else(|_| panic!("seed {seed} (BINLOG_CRASH_SEED={seed} BINLOG_CRASH_IMAGES=1)"));
+        tried += outcome
+            .unwrap_or_else(|_| panic!("seed {seed} (BINLOG_CRASH_SEED={seed} BINLOG_CRASH_IMAGES=1)"));
         seed += 1;
     }
 }

@@ -36,7 +36,11 @@ pub fn config(sync: SyncPolicy, segment_bytes: u64, seed: u64) -> Config {
 pub type Restored = Vec<(JobRecord, TubeName, Vec<u8>)>;
 
 /// Opens the log on `disk`.
-pub fn open(disk: &SimDisk, config: Config, now: Timestamp) -> Result<(Binlog, ReplaySummary, Restored), OpenError> {
+pub fn open(
+    disk: &SimDisk,
+    config: Config,
+    now: Timestamp,
+) -> Result<(Binlog, ReplaySummary, Restored), OpenError> {
     let mut restored = Vec::new();
     let (log, summary) = Binlog::open(Box::new(disk.clone()), config, now, 0, &mut |record, tube, body| {
         restored.push((record, tube, body.as_slice().to_vec()));
