@@ -26,8 +26,8 @@ pub struct Place {
 /// What a marker is there to say, beside what all of them say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MarkerKind {
-    /// Follows the version: the file is ours. Written when the file is made.
-    Header,
+    /// Follows the version: the file is ours, and was made with so many bytes.
+    Header(u64),
     /// The file is in use; the one before it ended at this place.
     Opened(Place),
     /// Nothing new: written for its durable place.
@@ -62,7 +62,7 @@ impl Marker {
     #[must_use]
     pub fn encode(&self, seal: Seal, offset: u64) -> [u8; SHORT_BYTES as usize] {
         let (kind, other) = match self.kind {
-            MarkerKind::Header => (1, Place::default()),
+            MarkerKind::Header(bytes) => (1, Place { file: 0, offset: bytes }),
             MarkerKind::Opened(previous_end) => (2, previous_end),
             MarkerKind::Durable => (3, Place::default()),
             MarkerKind::Closed => (4, Place::default()),
@@ -100,7 +100,7 @@ impl Marker {
         let u64_at = |at| u64::from_le_bytes(take(fixed, at));
         let other = Place { file: u32_at(60), offset: u64_at(48) };
         let kind = match fixed[72] {
-            1 => MarkerKind::Header,
+            1 => MarkerKind::Header(other.offset),
             2 => MarkerKind::Opened(other),
             3 => MarkerKind::Durable,
             4 => MarkerKind::Closed,
@@ -159,7 +159,7 @@ mod tests {
     fn a_marker_reads_back_and_keeps_to_its_place() {
         let seal = Seal { nonce: 7 };
         for kind in [
-            MarkerKind::Header,
+            MarkerKind::Header(1 << 34),
             MarkerKind::Opened(Place { file: 3, offset: 4_000_000_000 }),
             MarkerKind::Durable,
             MarkerKind::Closed,

@@ -11,7 +11,7 @@ use super::format::{SHORT_BYTES, WallOffset};
 use super::jobs::ReplayedJob;
 use super::marker::Place;
 use super::reader::Reader;
-use super::replay::{DamagedFile, Kind, Replay, ReplaySummary, Verdict, Warning};
+use super::replay::{DamagedFile, Kind, Replay, ReplaySummary, Verdict};
 use super::segments::Segments;
 use super::writer::{Beginning, Binlog, Burials, MAX_INDEX};
 use super::{Config, NoRoom, OpenError, SyncPolicy};
@@ -55,22 +55,26 @@ impl Binlog {
         }
         // 1. What is to be cut off is kept aside.
         let tails = keep_tails(&mut *disk, &replay, &verdict)?;
-        keep_unreadable(&mut *disk, &replay)?;
+        keep_given_up(&mut *disk, &replay, &verdict)?;
         // 2. A new file says where the old ones end, and repeats what rests on records about to be cut.
         let next_index = replay.files.last().map_or(1, |last| last.index + 1);
         if next_index > MAX_INDEX {
             return Err(OpenError::TooManyFiles);
         }
-        let beginning = beginning(&replay, next_index);
+        let beginning = beginning(&replay, &verdict, next_index);
         let name = FileName::Segment(next_index);
         let mut log = Self::begin(disk, config, beginning, now, wall)
             .map_err(|error| OpenError::Write { name, error })?;
         log.tell_ends(&replay, &verdict)?;
         log.repeat_rescued(&replay, wall)?;
         // 3. All of that is on the medium, and all that was read, before anything is cut.
-        log.flush().map_err(OpenError::Failed)?;
+        // Where nothing is to be cut, `-F` holds.
+        let syncs = config.sync != SyncPolicy::Never || !verdict.cuts.is_empty();
+        log.flush(syncs).map_err(OpenError::Failed)?;
         log.cut_tails(&replay, &verdict)?;
-        log.trim_files(&replay);
+        if config.sync != SyncPolicy::Never {
+            log.trim_files(&replay);
+        }
         log.prepare_files();
         let summary = replay.summary(&verdict, tails);
         hand_over(&mut replay, wall, restore);
@@ -78,23 +82,22 @@ impl Binlog {
     }
 
     /// Says where each file of ours ends, so that a shorter one is known for damage for ever after, and
-    /// which files the operator has agreed to miss. Of the newest file the new one says so anyway.
+    /// which files the operator has agreed to miss. Of the newest file the new one says so anyway, which
+    /// is enough unless the file has lost what was durable.
     fn tell_ends(&mut self, replay: &Replay, verdict: &Verdict) -> Result<(), OpenError> {
         let newest = replay.files.last().map_or(0, |last| last.index);
         for file in replay.files.iter().filter(|file| file.is_ours()) {
             let cut = replay.told.cuts.get(&file.index);
             let told = cut.or(replay.told.ends.get(&file.index));
             let end = Place { file: file.index, offset: file.end };
-            if told != Some(&end.offset) && (file.index != newest || cut.is_some()) {
+            let is_told_anyway =
+                file.index == newest && cut.is_none() && file.end >= replay.durable_bytes(file);
+            if told != Some(&end.offset) && !is_told_anyway {
                 self.with_room(|log| log.append_cut(end))?;
             }
         }
-        for warning in &verdict.warnings {
-            if let Warning::Overridden(refusal) = warning
-                && let Some(file) = refusal.file_given_up()
-            {
-                self.with_room(|log| log.append_cut(Place { file, offset: 0 }))?;
-            }
+        for &file in &verdict.given_up {
+            self.with_room(|log| log.append_cut(Place { file, offset: 0 }))?;
         }
         Ok(())
     }
@@ -164,9 +167,9 @@ impl Binlog {
 }
 
 /// The files and the jobs as the writer counts them.
-fn beginning(replay: &Replay, next_index: u32) -> Beginning {
+fn beginning(replay: &Replay, verdict: &Verdict, next_index: u32) -> Beginning {
     let mut segments = Segments::default();
-    for file in replay.files.iter().filter(|file| file.is_readable()) {
+    for file in replay.files.iter().filter(|file| !verdict.given_up.contains(&file.index)) {
         segments.push(file.index, file.bytes);
     }
     let mut burials = Burials::default();
@@ -219,8 +222,8 @@ fn keep_tails(
 }
 
 /// Takes the files that cannot be read at all, but that the operator has agreed to miss, out of the log.
-fn keep_unreadable(disk: &mut dyn Disk, replay: &Replay) -> Result<(), OpenError> {
-    for file in replay.files.iter().filter(|file| !file.is_readable()) {
+fn keep_given_up(disk: &mut dyn Disk, replay: &Replay, verdict: &Verdict) -> Result<(), OpenError> {
+    for file in replay.files.iter().filter(|file| verdict.given_up.contains(&file.index)) {
         let name = FileName::Lost(file.index, 0);
         let kept = disk.rename(FileName::Segment(file.index), name).and_then(|()| disk.sync_directory());
         kept.map_err(|error| OpenError::Write { name, error })?;

@@ -33,7 +33,7 @@ pub(super) enum Kind {
     Ours { seal: Seal, sync: SyncPolicy },
     /// Written by C beanstalkd.
     C,
-    /// Nothing but zeros: C was killed while it made the file.
+    /// No record, and no room for one, or nothing but zeros: C was killed while it made the file.
     Blank,
     /// Of this server's, but its header is damaged.
     BrokenHeader,
@@ -49,6 +49,8 @@ pub(super) struct FileState {
     pub(super) index: u32,
     pub(super) kind: Kind,
     pub(super) bytes: u64,
+    /// The length it was made with, if it is ours.
+    pub(super) made_bytes: u64,
     /// Where the unbroken sequence of records ends.
     pub(super) end: u64,
     pub(super) file_end: FileEnd,
@@ -65,11 +67,6 @@ pub(super) struct FileState {
 impl FileState {
     pub(super) fn is_ours(&self) -> bool {
         matches!(self.kind, Kind::Ours { .. })
-    }
-
-    /// Whether its records could be looked for.
-    pub(super) fn is_readable(&self) -> bool {
-        matches!(self.kind, Kind::Ours { .. } | Kind::C | Kind::Blank)
     }
 
     /// Who wrote it, as the table of decisions has it.
@@ -157,6 +154,7 @@ impl Replay {
             index,
             kind,
             bytes,
+            made_bytes: 0,
             end: 0,
             file_end: FileEnd::Clean,
             records: 0,
@@ -340,7 +338,8 @@ impl Replay {
             MarkerKind::Cut(place) => {
                 told.cuts.insert(place.file, place.offset);
             }
-            MarkerKind::Header | MarkerKind::Durable | MarkerKind::Closed => {}
+            MarkerKind::Header(bytes) => file.made_bytes = bytes,
+            MarkerKind::Durable | MarkerKind::Closed => {}
         }
     }
 }
@@ -386,7 +385,7 @@ fn identify(
         let seal = Seal { nonce: Marker::nonce(&fixed) };
         let sealed = seal.nonce != 0 && seal.holds(&head[VERSION_BYTES as usize..], 4, VERSION_BYTES);
         if let Some(header) =
-            Marker::decode(&fixed).filter(|header| sealed && header.kind == MarkerKind::Header)
+            Marker::decode(&fixed).filter(|header| sealed && matches!(header.kind, MarkerKind::Header(_)))
         {
             return Ok(match Version::of(version) {
                 _ if header.file != index => (Kind::Misplaced(header.file), None),
@@ -403,6 +402,8 @@ fn identify(
         return Ok((Kind::BrokenHeader, None));
     }
     match Version::of(version) {
+        // A version without room for a record: what is left of a file, whoever made it.
+        Some(_) if head.len() < HEAD_BYTES as usize => Ok((Kind::Blank, None)),
         Some(version) => Ok((Kind::C, Some(version))),
         None if version == 0 && reader.first_nonzero(disk, 0)?.is_none() => Ok((Kind::Blank, None)),
         None => Ok((Kind::UnknownVersion(version), None)),

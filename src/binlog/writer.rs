@@ -457,7 +457,7 @@ impl Binlog {
         let index = self.next_index;
         // A nonce of 0 would be a file of no one's.
         let nonce = mix(self.config.nonce_seed ^ mix(u64::from(index)) ^ self.now.0).max(1);
-        let header = Marker { file: index, ..self.marker(MarkerKind::Header) };
+        let header = Marker { file: index, ..self.marker(MarkerKind::Header(bytes)) };
         let head = Box::new(file_head(&header, Seal { nonce }));
         self.creation = Creation::UnderWay { nonce };
         self.tasks.push_back(DiskTask::Create { index, bytes, head });

@@ -15,7 +15,11 @@ fn images() -> u64 {
 /// One server after another on the same disk, each ended by a crash. Returns how many images were tried.
 fn lives(seed: u64) -> u64 {
     let mut random = Random::new(seed);
-    let sync = if random.once_in(3) { SyncPolicy::Every(50) } else { SyncPolicy::EachCommit };
+    let sync = match random.below(7) {
+        0 => SyncPolicy::Never,
+        1 | 2 => SyncPolicy::Every(50),
+        _ => SyncPolicy::EachCommit,
+    };
     let segment_bytes = 4096 << random.below(3);
     let mut images = 0;
     let mut disk = SimDisk::default();

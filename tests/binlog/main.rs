@@ -2,6 +2,7 @@
 
 mod c_server;
 mod crash;
+mod damage;
 mod interchange;
 mod sim_disk;
 mod world;

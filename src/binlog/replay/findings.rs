@@ -1,5 +1,6 @@
 //! What the findings of a replay mean: go on, cut, or refuse.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use super::*;
@@ -52,7 +53,7 @@ pub enum Refusal {
 
 impl Refusal {
     /// The file that is missing, or as good as missing.
-    pub(in crate::binlog) fn file_given_up(&self) -> Option<u32> {
+    fn file_given_up(&self) -> Option<u32> {
         match *self {
             Self::Damaged { .. } | Self::BadRecord { .. } => None,
             Self::DamagedHeader { file }
@@ -85,7 +86,8 @@ impl fmt::Display for Refusal {
 pub enum Warning {
     /// Would have been a reason not to start without `--recover`.
     Overridden(Refusal),
-    /// File `file` holds zeros alone: the server that made it was killed before it was used.
+    /// File `file` holds zeros alone, or less than a record: the server that made it was killed before
+    /// it was used.
     Blank {
         /// Index of the file.
         file: u32,
@@ -153,6 +155,8 @@ pub(in crate::binlog) struct Verdict {
     pub(in crate::binlog) warnings: Vec<Warning>,
     /// The files to be cut, by their place in the list.
     pub(in crate::binlog) cuts: Vec<usize>,
+    /// The files that the operator has agreed to miss, there or not.
+    pub(in crate::binlog) given_up: BTreeSet<u32>,
 }
 
 impl Replay {
@@ -162,9 +166,7 @@ impl Replay {
         for (at, file) in self.files.iter().enumerate() {
             let refusal = match file.kind {
                 Kind::Ours { .. } | Kind::C => self.judge_end(at, file, &mut verdict),
-                Kind::Blank if self.told.ends.get(&file.index).is_some_and(|&end| end > 0) => {
-                    Some(Refusal::DamagedHeader { file: file.index })
-                }
+                Kind::Blank if self.was_used(file.index) => Some(Refusal::DamagedHeader { file: file.index }),
                 Kind::Blank => {
                     verdict.warnings.push(Warning::Blank { file: file.index });
                     None
@@ -180,6 +182,13 @@ impl Replay {
         verdict
     }
 
+    /// Whether the other files know that there was something in file `index`.
+    fn was_used(&self, index: u32) -> bool {
+        self.told.durable.file == index
+            || self.told.ends.get(&index).is_some_and(|&end| end > 0)
+            || self.files.iter().any(|file| file.continued == Some(index))
+    }
+
     /// A reason not to start, unless the operator asked to go on.
     fn refuse(&self, refusal: Option<Refusal>, verdict: &mut Verdict) {
         let Some(refusal) = refusal else { return };
@@ -189,6 +198,7 @@ impl Replay {
             return;
         }
         if self.recover {
+            verdict.given_up.extend(refusal.file_given_up());
             verdict.warnings.push(Warning::Overridden(refusal));
         } else if !verdict.refusals.contains(&refusal) {
             verdict.refusals.push(refusal);
@@ -223,10 +233,16 @@ impl Replay {
         }
         let Told { durable, ends, cuts, .. } = &self.told;
         let cut = cuts.get(&file.index).copied();
+        let told_end = cut.or(ends.get(&file.index).copied());
+        // A file has its length before it has its name, and is never shortened below the end told.
+        let length = told_end.unwrap_or(file.made_bytes);
+        if file.bytes < length {
+            return length;
+        }
         let known = match durable.file.cmp(&file.index) {
             std::cmp::Ordering::Less => 0,
             std::cmp::Ordering::Equal => durable.offset,
-            std::cmp::Ordering::Greater => ends.get(&file.index).or(cut.as_ref()).copied().unwrap_or(0),
+            std::cmp::Ordering::Greater => told_end.unwrap_or(0),
         };
         cut.map_or(known, |cut| cut.min(known))
     }

@@ -259,11 +259,11 @@ impl Binlog {
         }
     }
 
-    /// Writes and syncs all that was logged, here and now.
-    pub(in crate::binlog) fn flush(&mut self) -> Result<(), BinlogError> {
+    /// Writes all that was logged, here and now, and syncs it if `syncs`.
+    pub(in crate::binlog) fn flush(&mut self, syncs: bool) -> Result<(), BinlogError> {
         self.write_buffer();
         self.outcome()?;
-        if self.config.sync == SyncPolicy::Never {
+        if !syncs {
             return Ok(());
         }
         // Files that were filled since the last sync come first: what is durable is a beginning of the log.
@@ -287,9 +287,10 @@ impl Binlog {
     pub fn close(&mut self, now: Timestamp) -> Result<(), BinlogError> {
         self.now = now;
         self.write_owed();
-        self.flush()?;
-        if self.config.sync != SyncPolicy::Never && self.append_marker(MarkerKind::Closed).is_ok() {
-            self.flush()?;
+        let syncs = self.config.sync != SyncPolicy::Never;
+        self.flush(syncs)?;
+        if syncs && self.append_marker(MarkerKind::Closed).is_ok() {
+            self.flush(syncs)?;
         }
         // From the highest down, so that C finds no gap. A file that stays is empty, and no harm.
         while let Some(spare) = self.space.drop_newest_spare() {
