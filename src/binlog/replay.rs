@@ -207,7 +207,9 @@ impl Replay {
                 return Ok(None);
             }
             if layout.is_marker() {
-                self.hear(file, &Marker::decode(&take(bytes, layout.fixed_at)));
+                if let Some(marker) = Marker::decode(&take(bytes, layout.fixed_at)) {
+                    self.hear(file, &marker, beyond);
+                }
                 return Ok(Some(SHORT_BYTES));
             }
         } else if layout.is_marker() {
@@ -320,9 +322,9 @@ impl Replay {
         Ok(())
     }
 
-    /// Takes in what a marker says. One of an unknown kind says nothing.
-    fn hear(&mut self, file: &mut FileState, marker: &Option<Marker>) {
-        let Some(marker) = marker else { return };
+    /// Takes in what a marker says. What one says of other files does not count beyond a broken place: it
+    /// will be cut off, and is to be said again.
+    fn hear(&mut self, file: &mut FileState, marker: &Marker, beyond: bool) {
         let told = &mut self.told;
         self.jobs.next_id = self.jobs.next_id.max(marker.next_job_id);
         told.durable = told.durable.max(marker.durable);
@@ -330,6 +332,7 @@ impl Replay {
             told.oldest = Some((marker.oldest, file.index));
         }
         match marker.kind {
+            _ if beyond => {}
             MarkerKind::Opened(previous_end) => {
                 file.opened = Some(previous_end);
                 told.ends.insert(previous_end.file, previous_end.offset);

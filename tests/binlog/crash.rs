@@ -41,7 +41,7 @@ fn lives(seed: u64) -> u64 {
         }
         let mut world = match World::begin(disk.clone(), settings, before.as_ref()) {
             Ok(world) => world,
-            Err(error) => panic!("seed {seed}: {error}"),
+            Err(error) => panic!("seed {seed}: {sync:?} {error}"),
         };
         disk.crash_after(1 + random.below(250));
         world.live(150, &mut random);

@@ -166,6 +166,8 @@ impl Replay {
         for (at, file) in self.files.iter().enumerate() {
             let refusal = match file.kind {
                 Kind::Ours { .. } | Kind::C => self.judge_end(at, file, &mut verdict),
+                // Recovery has left no more of it.
+                Kind::Blank if self.told.cuts.contains_key(&file.index) => None,
                 Kind::Blank if self.was_used(file.index) => Some(Refusal::DamagedHeader { file: file.index }),
                 Kind::Blank => {
                     verdict.warnings.push(Warning::Blank { file: file.index });
@@ -185,7 +187,7 @@ impl Replay {
     /// Whether the other files know that there was something in file `index`.
     fn was_used(&self, index: u32) -> bool {
         self.told.durable.file == index
-            || self.told.ends.get(&index).is_some_and(|&end| end > 0)
+            || self.told.ends.get(&index).is_some_and(|&end| end > VERSION_BYTES)
             || self.files.iter().any(|file| file.continued == Some(index))
     }
 
