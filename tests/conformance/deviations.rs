@@ -48,6 +48,7 @@ pub const DEVIATIONS: &[Deviation] = &[
     fault("lost-expiries", "jobs stay reserved past their TTR for good, by chance of the timer"),
     fault("binlog-gaps", "release without a delay, the order of burying and the next id are not logged"),
     fault("largest-job", "after a restart, a job of the largest size and all that follow it are gone"),
+    fault("freed-body", "a body that is deleted, or times out, while it is being sent is read after it was freed"),
     fault("early-drain-signal", "SIGUSR1 right after start kills: the server listens before it handles signals"),
     fault("sigterm", "SIGTERM kills the process instead of ending it in order with status 0"),
     fault("live-socket", "the unix socket of another, living server is unlinked and taken over"),

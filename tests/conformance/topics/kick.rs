@@ -117,7 +117,9 @@ pub fn cases() -> Vec<Case> {
              a: put 0 500 60 1 | x -> INSERTED 2
              a: kick 2 -> KICKED 2
              waiting 0
-             a: stats => current-jobs-reserved: 2",
+             a: stats => current-jobs-reserved: 2
+             b: <close>
+             c: <close>",
         ),
         script(
             "a_kicked_job_counts_as_urgent_by_its_priority",

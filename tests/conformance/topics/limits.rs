@@ -22,7 +22,7 @@ pub fn cases() -> Vec<Case> {
         .flags(&["-z", "10"]),
         script(
             "a_body_over_the_limit_is_swallowed_whatever_its_bytes",
-            r"a: put 0 0 60 20 | stats\r\nquit\r\nquit\r\nquit\c -> JOB_TOO_BIG
+            r"a: put 0 0 60 20 | stats\r\nquit\r\nquit\r\nqu\r\c -> JOB_TOO_BIG
               a: list-tube-used -> USING default",
         )
         .flags(&["-z", "10"]),
@@ -109,6 +109,7 @@ pub fn cases() -> Vec<Case> {
             bench.client("a")?.expect(format!("FOUND 1 {size}\r\n{body}\r\n").as_bytes())?;
             bench.finish()
         })
+        .deviation("freed-body")
         .flags(&["-z", "20000000"]),
     );
     cases.push(code("five_hundred_connections", |bench| {

@@ -241,10 +241,10 @@ fn sizes() -> Vec<Case> {
             )
         })
         .collect();
-    for (size, body) in [("0", ""), ("000", ""), ("1", "x"), ("  1", "x"), ("0000000000001", "x")] {
+    for (size, body) in [("0", "\\r\\n\\c"), ("000", "\\r\\n\\c"), ("1", "x"), ("  1", "x"), ("0000000000001", "x")] {
         cases.push(script(
             format!("put_size_takes_[{}]", size.replace(' ', "_")),
-            format!("a: put 0 0 10 {size} | {body} -> INSERTED 1\na: peek 1 -> FOUND 1 {} | {body}", body.len()),
+            format!("a: put 0 0 10 {size} | {body} -> INSERTED 1\na: peek 1 -> FOUND 1 {} | {body}", usize::from(body == "x")),
         ));
     }
     for size in ["65537", "2147483647", "2147483648", "4294967295"] {

@@ -55,7 +55,10 @@ pub fn cases() -> Vec<Case> {
              waiting 3
              d: put 0 0 10 1 | x -> INSERTED 1
              waiting 2
-             d: stats => current-jobs-reserved: 1",
+             d: stats => current-jobs-reserved: 1
+             a: <close>
+             b: <close>
+             c: <close>",
         ),
         script(
             "a_client_waiting_elsewhere_is_left_alone",

@@ -1,6 +1,7 @@
 //! Restarts with -b: what comes back, and as what.
 
 use crate::case::{Case, Needs, code};
+use crate::support::client::Failure;
 use rustix::process::Signal;
 
 const BINLOG: &[&str] = &["-b", "{dir}", "-f0"];
@@ -217,8 +218,11 @@ pub fn cases() -> Vec<Case> {
     );
     for (asked, size) in [("1", 4096), ("4095", 4096), ("4096", 4096), ("4097", 8192), ("10000", 12_288)] {
         cases.push(
-            code(format!("a_binlog_size_of_{asked}_is_rounded_up_to_{size}"), move |bench| {
-                bench.play(&format!("a: stats => binlog-max-size: {size}, binlog-current-index: 1"))
+            code(format!("a_binlog_size_of_{asked}_gives_files_of_{size}"), move |bench| {
+                bench.steps("a: stats => binlog-current-index: 1")?;
+                let path = bench.server.directory().join("binlog.1");
+                let found = std::fs::metadata(path)?.len();
+                if found == size { Ok(()) } else { Err(Failure(format!("binlog.1 has {found} bytes"))) }
             })
             .needs(Needs::Persistence)
             .flags(&["-b", "{dir}", "-s", asked]),
