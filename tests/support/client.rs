@@ -136,6 +136,20 @@ impl Client {
         Ok(self.take(total))
     }
 
+    /// Whether bytes of a reply are there, or come within `time`.
+    pub fn has_reply_within(&mut self, time: Duration) -> Result<bool, Failure> {
+        if self.unread.is_empty() {
+            let patience = std::mem::replace(&mut self.patience, time);
+            let filled = self.fill(Instant::now());
+            self.patience = patience;
+            if let Err(error) = filled {
+                let nothing = matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut);
+                return if nothing { Ok(false) } else { Err(self.failure(&error.to_string())) };
+            }
+        }
+        Ok(true)
+    }
+
     /// Sends `bytes` and reads one reply.
     pub fn ask(&mut self, bytes: &[u8]) -> Result<Vec<u8>, Failure> {
         self.send(bytes)?;
