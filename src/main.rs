@@ -1,3 +1,155 @@
 //! The beanstalkd program: start-up order and exit codes.
 
-fn main() {}
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use beanstalkd::options::{self, Action, ListenAddress, Options, exit_code};
+use beanstalkd::os;
+use beanstalkd::os::listen::{Listener, SocketFile, UnixAccess};
+use beanstalkd::os::privileges::PrivilegeError;
+use beanstalkd::os::process::Machine;
+use beanstalkd::os::signals::Signals;
+use beanstalkd::queue::PoisonLimits;
+use beanstalkd::server::event_loop::{Clock, EventLoop};
+use beanstalkd::server::{Config, Executor, Identity};
+use log::{LevelFilter, error, info, warn};
+
+/// Small blocks without headers, and memory that goes back to the system after a burst (see
+/// doc/performance.md).
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// MAJOR.MINOR: a client in the field makes a semantic version of it by appending ".0".
+const VERSION: &str = concat!(env!("CARGO_PKG_VERSION_MAJOR"), ".", env!("CARGO_PKG_VERSION_MINOR"));
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args_os();
+    let program = arguments.next().unwrap_or_else(|| "beanstalkd".into());
+    let program = program.to_string_lossy();
+    match Options::parse(arguments) {
+        Ok(Action::ShowVersion) => print(&format!("beanstalkd {VERSION}\n")),
+        Ok(Action::ShowHelp) => {
+            // C prints it there, too.
+            eprint!("{}", options::help(&program));
+            ExitCode::SUCCESS
+        }
+        Ok(Action::Check(_) | Action::Dump(_)) => fail(exit_code::USAGE),
+        Ok(Action::Serve(options)) => match serve(&options) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(code) => fail(code),
+        },
+        Err(error) => {
+            eprint!("{program}: {error}\n{}", options::help(&program));
+            fail(exit_code::USAGE)
+        }
+    }
+}
+
+fn print(text: &str) -> ExitCode {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+fn fail(code: i32) -> ExitCode {
+    ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX))
+}
+
+/// Runs the server to its end; the error is the exit code.
+fn serve(options: &Options) -> Result<(), i32> {
+    start_log(options);
+    for warning in &options.warnings {
+        warn!("{warning}");
+    }
+    let inherited = os::service_manager::inherited_listeners();
+    let inherited = inherited.map_err(|error| refuse(&error, exit_code::LISTEN))?;
+    // Before anybody can know that the server is up: SIGUSR1 kills a process without a handler.
+    let signals = Signals::install().map_err(|error| refuse(&error, exit_code::LISTEN))?;
+    if let Err(error) = os::limits::raise_open_files() {
+        warn!("cannot raise the limit of open files: {error}");
+    }
+    let (listeners, _socket_files) = listen(options, inherited)?;
+    if let Some(user) = &options.user {
+        os::privileges::become_user(user).map_err(|error| refuse(&error, privilege_exit_code(&error)))?;
+    }
+    let clock = Clock::start();
+    let machine = Machine::this().map_err(|error| refuse(&error, exit_code::LISTEN))?;
+    let identity = Identity {
+        version: VERSION.to_owned(),
+        instance: Identity::instance_of(os::process::random_u64()),
+        pid: std::process::id(),
+        hostname: machine.hostname,
+        os: machine.os,
+        platform: machine.platform,
+        started_at: clock.now(),
+        cpu_time: os::process::cpu_time,
+    };
+    let config = Config {
+        max_job_bytes: options.max_job_bytes,
+        max_memory_bytes: options.max_memory_bytes,
+        binlog_file_bytes: options.binlog_file_bytes,
+        poison: PoisonLimits { timeouts: options.max_timeouts, releases: options.max_releases },
+    };
+    let executor = Executor::new(config, identity);
+    let event_loop = EventLoop::new(executor, listeners, signals, clock, options.spin)
+        .map_err(|error| refuse(&error, exit_code::LISTEN))?;
+    info!("beanstalkd {VERSION}, pid {}", std::process::id());
+    event_loop.run().map_err(|error| refuse(&error, 1))
+}
+
+/// The sockets that the service manager has passed, or else those of the command line. The files of unix
+/// sockets are removed when they are dropped.
+fn listen(options: &Options, inherited: Vec<Listener>) -> Result<(Vec<Listener>, Vec<SocketFile>), i32> {
+    let mut listeners = inherited;
+    let mut files = Vec::new();
+    let own = if listeners.is_empty() {
+        options.listen.as_ref()
+    } else {
+        for option in &options.overridden_if_inherited {
+            warn!("inherited listen fd; ignoring option: {option}");
+        }
+        None
+    };
+    let owner = options.socket_owner.as_ref();
+    let access = UnixAccess::new(
+        options.socket_mode,
+        owner.map(|owner| owner.user.as_str()),
+        owner.and_then(|owner| owner.group.as_deref()),
+    )
+    .map_err(|error| refuse(&error, privilege_exit_code(&error)))?;
+    for address in own.into_iter().chain(&options.further_listen) {
+        let listener = match address {
+            ListenAddress::Tcp { host, port } => os::listen::tcp(host.as_deref(), port).map(Listener::Tcp),
+            ListenAddress::Unix(path) => os::listen::unix(path, access).map(|(listener, file)| {
+                files.push(file);
+                Listener::Unix(listener)
+            }),
+        };
+        listeners.push(listener.map_err(|error| refuse(&error, exit_code::LISTEN))?);
+        info!("listening on {address}");
+    }
+    Ok((listeners, files))
+}
+
+fn refuse(error: &dyn std::error::Error, code: i32) -> i32 {
+    error!("{error}");
+    code
+}
+
+fn privilege_exit_code(error: &PrivilegeError) -> i32 {
+    match error {
+        PrivilegeError::LookUp { .. } => exit_code::USER_LOOKUP,
+        PrivilegeError::NoSuchName { .. } => exit_code::NO_SUCH_USER,
+        PrivilegeError::Refused { .. } | PrivilegeError::StillRoot { .. } => exit_code::BECOME_USER,
+    }
+}
+
+fn start_log(options: &Options) {
+    let level = match options.verbosity {
+        0 => LevelFilter::Info,
+        1 => LevelFilter::Debug,
+        _ => LevelFilter::Trace,
+    };
+    env_logger::Builder::new().filter_level(level).parse_default_env().init();
+}

@@ -1,0 +1,242 @@
+//! A map from job ids to small values that never moves more than one page at a time.
+//!
+//! Owns: a radix tree over the 64 bits of an id, 64 ways at each level. Ids are given in ascending
+//! order, so neighbours in age are neighbours in memory, and a new id touches the page of the last one.
+//! Never rehashes: growing adds a page, at most a level. Used by whoever finds something by job id.
+
+use crate::job::JobId;
+
+/// Bits of the id that one level of the tree decides.
+const BITS: u32 = 6;
+/// Ways out of a node.
+const WAYS: usize = 1 << BITS;
+
+/// A map from [`JobId`] to `T`. An `Option<T>` should be no wider than a `T`.
+#[derive(Debug)]
+pub struct IdMap<T> {
+    root: Option<Node<T>>,
+    /// Levels above the leaves; ids of `BITS * (height + 1)` bits find a place.
+    height: u32,
+    len: usize,
+}
+
+#[derive(Debug)]
+enum Node<T> {
+    Inner(Box<Page<Node<T>>>),
+    Leaf(Box<Page<T>>),
+}
+
+/// `WAYS` places and how many of them are taken; a page with none is dropped.
+#[derive(Debug)]
+struct Page<T> {
+    places: [Option<T>; WAYS],
+    used: u32,
+}
+
+impl<T> Page<T> {
+    fn empty() -> Box<Self> {
+        Box::new(Self { places: [const { None }; WAYS], used: 0 })
+    }
+}
+
+impl<T> Default for IdMap<T> {
+    fn default() -> Self {
+        Self { root: None, height: 0, len: 0 }
+    }
+}
+
+impl<T> IdMap<T> {
+    /// How many ids have a value.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether no id has a value.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The value of `id`.
+    #[must_use]
+    pub fn get(&self, id: JobId) -> Option<&T> {
+        if !self.reaches(id) {
+            return None;
+        }
+        let mut node = self.root.as_ref()?;
+        let mut level = self.height;
+        loop {
+            match node {
+                Node::Inner(page) => node = page.places[way(id, level)].as_ref()?,
+                Node::Leaf(page) => return page.places[way(id, 0)].as_ref(),
+            }
+            level -= 1;
+        }
+    }
+
+    /// The value of `id`, to be changed in place.
+    #[must_use]
+    pub fn get_mut(&mut self, id: JobId) -> Option<&mut T> {
+        if !self.reaches(id) {
+            return None;
+        }
+        let mut node = self.root.as_mut()?;
+        let mut level = self.height;
+        loop {
+            match node {
+                Node::Inner(page) => node = page.places[way(id, level)].as_mut()?,
+                Node::Leaf(page) => return page.places[way(id, 0)].as_mut(),
+            }
+            level -= 1;
+        }
+    }
+
+    /// Gives `id` the value `value`; returns the one it had.
+    pub fn insert(&mut self, id: JobId, value: T) -> Option<T> {
+        while !self.reaches(id) {
+            self.add_level();
+        }
+        let mut place = &mut self.root;
+        for level in (1..=self.height).rev() {
+            let Node::Inner(page) = place.get_or_insert_with(|| Node::Inner(Page::empty())) else {
+                unreachable!("leaves stand at level 0 alone");
+            };
+            let way = way(id, level);
+            page.used += u32::from(page.places[way].is_none());
+            place = &mut page.places[way];
+        }
+        let Node::Leaf(page) = place.get_or_insert_with(|| Node::Leaf(Page::empty())) else {
+            unreachable!("inner pages stand above level 0");
+        };
+        let old = page.places[way(id, 0)].replace(value);
+        page.used += u32::from(old.is_none());
+        self.len += usize::from(old.is_none());
+        old
+    }
+
+    /// Takes the value of `id` out.
+    pub fn remove(&mut self, id: JobId) -> Option<T> {
+        if !self.reaches(id) {
+            return None;
+        }
+        let old = remove_below(&mut self.root, id, self.height)?;
+        self.len -= 1;
+        if self.root.is_none() {
+            self.height = 0;
+        }
+        Some(old)
+    }
+
+    /// All ids and their values, by ascending id.
+    pub fn iter(&self) -> impl Iterator<Item = (JobId, &T)> {
+        let mut stack: Vec<(&Node<T>, u64)> = self.root.iter().map(|node| (node, 0)).collect();
+        let mut leaf: Option<(&Page<T>, u64, usize)> = None;
+        std::iter::from_fn(move || {
+            loop {
+                if let Some((page, prefix, next)) = &mut leaf {
+                    while *next < WAYS {
+                        let way = *next;
+                        *next += 1;
+                        if let Some(value) = &page.places[way] {
+                            return Some((JobId(*prefix << BITS | way as u64), value));
+                        }
+                    }
+                }
+                match stack.pop()? {
+                    (Node::Leaf(page), prefix) => leaf = Some((page, prefix, 0)),
+                    (Node::Inner(page), prefix) => {
+                        let children = page.places.iter().enumerate().rev();
+                        stack.extend(children.filter_map(|(way, child)| {
+                            child.as_ref().map(|node| (node, prefix << BITS | way as u64))
+                        }));
+                    }
+                }
+            }
+        })
+    }
+
+    fn reaches(&self, id: JobId) -> bool {
+        id.0.checked_shr(BITS * (self.height + 1)).unwrap_or(0) == 0
+    }
+
+    /// Puts a page above the root, so that longer ids find a place.
+    fn add_level(&mut self) {
+        self.height += 1;
+        if let Some(root) = self.root.take() {
+            let mut page = Page::empty();
+            page.places[0] = Some(root);
+            page.used = 1;
+            self.root = Some(Node::Inner(page));
+        }
+    }
+}
+
+/// Which way out of a node at `level` leads to `id`.
+fn way(id: JobId, level: u32) -> usize {
+    (id.0 >> (BITS * level)) as usize % WAYS
+}
+
+/// Takes the value of `id` out of the tree below `place`, and with it each page that it leaves empty.
+fn remove_below<T>(place: &mut Option<Node<T>>, id: JobId, level: u32) -> Option<T> {
+    let (old, used) = match place.as_mut()? {
+        Node::Inner(page) => {
+            let child = &mut page.places[way(id, level)];
+            let old = remove_below(child, id, level - 1)?;
+            page.used -= u32::from(child.is_none());
+            (old, page.used)
+        }
+        Node::Leaf(page) => {
+            let old = page.places[way(id, 0)].take()?;
+            page.used -= 1;
+            (old, page.used)
+        }
+    };
+    if used == 0 {
+        *place = None;
+    }
+    Some(old)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    #[test]
+    fn behaves_as_an_ordered_map_for_ids_of_every_width() {
+        let mut map = IdMap::default();
+        let mut model = BTreeMap::new();
+        let mut seed = 1u64;
+        for step in 0..20_000u32 {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let id = (seed >> ((seed >> 58) % 64)) & !(u64::from(step % 3 == 0) * 0xffff);
+            if seed >> 33 & 1 == 0 {
+                assert_eq!(map.insert(JobId(id), step), model.insert(id, step));
+            } else {
+                let known = model.range(id..).next().map_or(id, |(&known, _)| known);
+                assert_eq!(map.get(JobId(known)), model.get(&known));
+                assert_eq!(map.remove(JobId(known)), model.remove(&known));
+                assert_eq!(map.get(JobId(known)), None);
+            }
+            assert_eq!(map.len(), model.len());
+        }
+        assert!(
+            map.iter().map(|(id, &value)| (id.0, value)).eq(model.iter().map(|(&id, &value)| (id, value)))
+        );
+        for id in model.into_keys() {
+            assert!(map.remove(JobId(id)).is_some());
+        }
+        assert!(map.is_empty() && map.root.is_none(), "pages without ids are dropped");
+    }
+
+    #[test]
+    fn the_largest_id_finds_a_place_beside_the_smallest() {
+        let mut map = IdMap::default();
+        map.insert(JobId(0), 'a');
+        map.insert(JobId(u64::MAX), 'z');
+        assert_eq!((map.get(JobId(0)), map.get(JobId(u64::MAX))), (Some(&'a'), Some(&'z')));
+        assert_eq!(map.get(JobId(1)), None);
+    }
+}

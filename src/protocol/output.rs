@@ -1,0 +1,179 @@
+//! Replies on their way to a client.
+//!
+//! Owns: the bytes not yet taken by the socket. Small bodies are copied among them; large ones are held
+//! and handed to the kernel from where they lie, so that a job may be deleted while it is sent.
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+
+use crate::job::Body;
+
+/// Pieces handed to one write: more would not make it cheaper, and the kernel takes 1024 at most.
+const MAX_SLICES: usize = 64;
+
+/// What is still to be sent on a connection, in order.
+#[derive(Debug, Default)]
+pub struct Output {
+    bytes: Vec<u8>,
+    /// How many of `bytes` are sent.
+    sent: usize,
+    /// Bodies that stand between the bytes; empty for most connections.
+    shared: VecDeque<SharedBody>,
+    /// Unsent bytes of the shared bodies.
+    shared_len: usize,
+}
+
+/// A body that goes out before `bytes[at]`.
+#[derive(Debug)]
+struct SharedBody {
+    at: usize,
+    body: Body,
+    sent: usize,
+}
+
+impl Output {
+    /// Unsent bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.own_len() + self.shared_len
+    }
+
+    /// Whether everything is sent.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Unsent bytes that this output alone holds: all but shared bodies.
+    #[must_use]
+    pub fn own_len(&self) -> usize {
+        self.bytes.len() - self.sent
+    }
+
+    /// Memory that this output alone holds, in bytes.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        self.bytes.capacity()
+    }
+
+    /// Where replies are appended.
+    pub fn bytes(&mut self) -> &mut Vec<u8> {
+        &mut self.bytes
+    }
+
+    /// Appends a body, which is copied where it is small.
+    pub fn push_body(&mut self, body: &Body) {
+        match body.share() {
+            None => self.bytes.extend_from_slice(body.as_slice()),
+            Some(body) => {
+                self.shared_len += body.len();
+                self.shared.push_back(SharedBody { at: self.bytes.len(), body, sent: 0 });
+            }
+        }
+    }
+
+    /// Takes the buffer out of an empty output, so that another connection can use it.
+    pub fn take_buffer(&mut self) -> Vec<u8> {
+        debug_assert!(self.is_empty(), "a buffer is taken when its bytes are sent");
+        self.sent = 0;
+        let mut buffer = std::mem::take(&mut self.bytes);
+        buffer.clear();
+        buffer
+    }
+
+    /// Gives an output without a buffer one.
+    pub fn give_buffer(&mut self, buffer: Vec<u8>) {
+        debug_assert!(self.bytes.is_empty() && buffer.is_empty());
+        self.bytes = buffer;
+    }
+
+    /// The unsent bytes where they are in one piece, as they are without shared bodies.
+    #[must_use]
+    pub fn as_slice(&self) -> Option<&[u8]> {
+        self.shared.is_empty().then(|| &self.bytes[self.sent..])
+    }
+
+    /// The first pieces of what is unsent, not more than `limit` bytes together.
+    #[must_use]
+    pub fn slices(&self, limit: usize) -> Vec<IoSlice<'_>> {
+        let mut slices = Vec::with_capacity(MAX_SLICES.min(2 * self.shared.len() + 1));
+        let mut left = limit;
+        let mut from = self.sent;
+        let bodies = self.shared.iter().map(|shared| (shared.at, &shared.body.as_slice()[shared.sent..]));
+        for (at, body) in bodies.chain([(self.bytes.len(), &[][..])]) {
+            for piece in [&self.bytes[from..at], body] {
+                let piece = &piece[..piece.len().min(left)];
+                if piece.is_empty() {
+                    continue;
+                }
+                left -= piece.len();
+                slices.push(IoSlice::new(piece));
+                if slices.len() == MAX_SLICES {
+                    return slices;
+                }
+            }
+            from = at;
+        }
+        slices
+    }
+
+    /// The socket has taken `count` bytes.
+    pub fn advance(&mut self, mut count: usize) {
+        while count > 0 {
+            let stop = self.shared.front().map_or(self.bytes.len(), |shared| shared.at);
+            let step = count.min(stop - self.sent);
+            self.sent += step;
+            count -= step;
+            let Some(shared) = self.shared.front_mut() else {
+                assert_eq!(count, 0, "no more is sent than there is");
+                break;
+            };
+            if self.sent == shared.at {
+                let step = count.min(shared.body.len() - shared.sent);
+                shared.sent += step;
+                self.shared_len -= step;
+                count -= step;
+                if shared.sent == shared.body.len() {
+                    self.shared.pop_front();
+                }
+            }
+        }
+        if self.is_empty() {
+            self.bytes.clear();
+            self.sent = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::SHARED_FROM_BYTES;
+
+    #[test]
+    fn pieces_come_out_in_order_however_little_the_socket_takes() {
+        for take in [1, 7, 4096, SHARED_FROM_BYTES, 1 << 20] {
+            let mut output = Output::default();
+            let mut expected = Vec::new();
+            for round in 0..70u8 {
+                let size =
+                    if round % 3 == 0 { SHARED_FROM_BYTES + usize::from(round) } else { usize::from(round) };
+                let body = Body::copy_of(&vec![round; size]).unwrap();
+                output.bytes().extend_from_slice(b"head");
+                output.push_body(&body);
+                expected.extend_from_slice(b"head");
+                expected.extend_from_slice(body.as_slice());
+            }
+            let mut sent = Vec::new();
+            while !output.is_empty() {
+                assert_eq!(sent.len() + output.len(), expected.len());
+                let taken: Vec<u8> = output.slices(take).iter().flat_map(|slice| slice.to_vec()).collect();
+                assert!(!taken.is_empty() && taken.len() <= take);
+                output.advance(taken.len());
+                sent.extend(taken);
+            }
+            assert_eq!(sent, expected);
+            assert!(output.as_slice().is_some_and(<[u8]>::is_empty));
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Records in chunks: they never move, and an empty chunk goes back to the allocator.
+//!
+//! Owns: the places of the records. A slab on one vector would copy all records when it grows, and keep
+//! the memory of a burst for good; this one does neither. Driven by `jobs`.
+
+use std::collections::TryReserveError;
+use std::num::NonZeroU32;
+
+/// Records in a chunk: what one growth allocates and what must fall empty together to be freed.
+const CHUNK: usize = 256;
+
+/// The place of a record, as narrow with `Option` around it as without.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slot(NonZeroU32);
+
+impl Slot {
+    fn new(chunk: u32, entry: u32) -> Self {
+        Self(NonZeroU32::MIN.saturating_add(chunk * CHUNK as u32 + entry))
+    }
+
+    fn chunk(self) -> usize {
+        (self.0.get() - 1) as usize / CHUNK
+    }
+
+    fn entry(self) -> usize {
+        (self.0.get() - 1) as usize % CHUNK
+    }
+}
+
+#[derive(Debug)]
+enum Entry<T> {
+    Used(T),
+    /// The next free entry of the chunk, if there is one.
+    Free(Option<u8>),
+}
+
+#[derive(Debug)]
+struct Chunk<T> {
+    /// Without capacity until the chunk is used, and again when it is empty.
+    entries: Vec<Entry<T>>,
+    free: Option<u8>,
+    used: usize,
+}
+
+/// A store of records by [`Slot`].
+#[derive(Debug)]
+pub struct Arena<T> {
+    chunks: Vec<Chunk<T>>,
+    /// The chunks that have room, each once; the last is filled first.
+    open: Vec<u32>,
+    /// The entries of the last chunk that fell empty, so that one record coming and going at the edge of
+    /// a chunk does not allocate each time.
+    spare: Vec<Entry<T>>,
+}
+
+impl<T> Default for Arena<T> {
+    fn default() -> Self {
+        Self { chunks: Vec::new(), open: Vec::new(), spare: Vec::new() }
+    }
+}
+
+impl<T> Arena<T> {
+    /// Makes sure that the next `insert` finds room.
+    ///
+    /// # Errors
+    /// Where the allocator has none.
+    pub fn reserve(&mut self) -> Result<(), TryReserveError> {
+        if self.open.is_empty() {
+            self.chunks.try_reserve(1)?;
+            self.open.try_reserve(1)?;
+            let chunk = u32::try_from(self.chunks.len()).unwrap_or(u32::MAX);
+            self.chunks.push(Chunk { entries: Vec::new(), free: None, used: 0 });
+            self.open.push(chunk);
+        }
+        let chunk = &mut self.chunks[self.open[self.open.len() - 1] as usize];
+        if chunk.entries.capacity() == 0 {
+            chunk.entries = std::mem::take(&mut self.spare);
+            chunk.entries.try_reserve_exact(CHUNK)?;
+        }
+        Ok(())
+    }
+
+    /// Stores `record`; after a `reserve` it does not allocate.
+    pub fn insert(&mut self, record: T) -> Slot {
+        if self.open.last().is_none_or(|&chunk| self.chunks[chunk as usize].entries.capacity() == 0) {
+            self.reserve().expect("room for a record was reserved before");
+        }
+        let index = self.open[self.open.len() - 1];
+        let chunk = &mut self.chunks[index as usize];
+        let entry = match chunk.free {
+            Some(entry) => {
+                let Entry::Free(next) = chunk.entries[usize::from(entry)] else {
+                    unreachable!("the free list holds free entries");
+                };
+                chunk.free = next;
+                chunk.entries[usize::from(entry)] = Entry::Used(record);
+                u32::from(entry)
+            }
+            None => {
+                chunk.entries.push(Entry::Used(record));
+                chunk.entries.len() as u32 - 1
+            }
+        };
+        chunk.used += 1;
+        if chunk.used == CHUNK {
+            self.open.pop();
+        }
+        Slot::new(index, entry)
+    }
+
+    /// Takes the record at `slot` out.
+    ///
+    /// # Panics
+    /// Where there is none: a slot is held only as long as its record.
+    pub fn remove(&mut self, slot: Slot) -> T {
+        let chunk = &mut self.chunks[slot.chunk()];
+        let entry = &mut chunk.entries[slot.entry()];
+        let Entry::Used(record) = std::mem::replace(entry, Entry::Free(chunk.free)) else {
+            panic!("a slot is held only as long as its record");
+        };
+        chunk.free = u8::try_from(slot.entry()).ok();
+        if chunk.used == CHUNK {
+            self.open.push(slot.chunk() as u32);
+        }
+        chunk.used -= 1;
+        if chunk.used == 0 {
+            let mut entries = std::mem::take(&mut chunk.entries);
+            chunk.free = None;
+            entries.clear();
+            self.spare = entries;
+        }
+        record
+    }
+
+    /// The record at `slot`.
+    pub fn get(&self, slot: Slot) -> &T {
+        match &self.chunks[slot.chunk()].entries[slot.entry()] {
+            Entry::Used(record) => record,
+            Entry::Free(_) => panic!("a slot is held only as long as its record"),
+        }
+    }
+
+    /// The record at `slot`, to be changed in place.
+    pub fn get_mut(&mut self, slot: Slot) -> &mut T {
+        match &mut self.chunks[slot.chunk()].entries[slot.entry()] {
+            Entry::Used(record) => record,
+            Entry::Free(_) => panic!("a slot is held only as long as its record"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_keep_their_slots_and_empty_chunks_their_memory_to_nobody() {
+        let mut arena = Arena::default();
+        let mut held: Vec<(Slot, u32)> = Vec::new();
+        let mut seed = 7u64;
+        for step in 0..30_000u32 {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let grow = if step < 15_000 { 3 } else { 1 };
+            if held.is_empty() || seed >> 33 & 3 < grow {
+                held.push((arena.insert(step), step));
+            } else {
+                let (slot, value) = held.swap_remove((seed >> 35) as usize % held.len());
+                assert_eq!(arena.remove(slot), value);
+            }
+        }
+        for &(slot, value) in &held {
+            assert_eq!(*arena.get(slot), value);
+        }
+        for (slot, value) in held {
+            assert_eq!(arena.remove(slot), value);
+        }
+        assert!(arena.chunks.iter().all(|chunk| chunk.entries.capacity() == 0));
+        assert_eq!(arena.open.len(), arena.chunks.len());
+    }
+}

@@ -1,0 +1,151 @@
+//! The min-heap of deadlines that sets the time-out of the poll.
+//!
+//! Owns: for each tube and each client the earliest instant at which something becomes due, at most one
+//! apiece. The heap knows every owner's position, so that a moved deadline leaves no stale entry behind.
+//! What becomes due it does not know. Driven by `Queue`.
+
+use crate::clock::Timestamp;
+
+/// Whose deadline it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// A tube: the end of its pause, or of its first delay.
+    Tube(u32),
+    /// A client: a reservation that ends, a safety margin that begins, a wait that is over.
+    Client(u32),
+}
+
+/// The position of an owner without a deadline.
+const ABSENT: u32 = u32::MAX;
+/// Children of a node: four deadlines share a cache line.
+const WAYS: usize = 4;
+
+/// Every pending deadline, the earliest first.
+#[derive(Debug, Default)]
+pub struct Deadlines {
+    heap: Vec<(Timestamp, Owner)>,
+    tubes: Vec<u32>,
+    clients: Vec<u32>,
+}
+
+impl Deadlines {
+    /// The earliest deadline and its owner.
+    pub fn first(&self) -> Option<(Timestamp, Owner)> {
+        self.heap.first().copied()
+    }
+
+    /// Makes `at` the deadline of `owner`, or leaves it without one.
+    pub fn set(&mut self, owner: Owner, at: Option<Timestamp>) {
+        let position = *self.position(owner);
+        match (position, at) {
+            (ABSENT, None) => {}
+            (ABSENT, Some(at)) => {
+                self.heap.push((at, owner));
+                self.rise(self.heap.len() - 1);
+            }
+            (position, Some(at)) => {
+                let position = position as usize;
+                let before = std::mem::replace(&mut self.heap[position].0, at);
+                if at < before {
+                    self.rise(position);
+                } else if at > before {
+                    self.sink(position);
+                }
+            }
+            (position, None) => {
+                let position = position as usize;
+                *self.position(owner) = ABSENT;
+                self.heap.swap_remove(position);
+                if position < self.heap.len() {
+                    let position = self.rise(position);
+                    self.sink(position);
+                }
+            }
+        }
+    }
+
+    /// Where in the heap `owner` stands.
+    fn position(&mut self, owner: Owner) -> &mut u32 {
+        let (positions, key) = match owner {
+            Owner::Tube(key) => (&mut self.tubes, key as usize),
+            Owner::Client(key) => (&mut self.clients, key as usize),
+        };
+        if positions.len() <= key {
+            positions.resize(key + 1, ABSENT);
+        }
+        &mut positions[key]
+    }
+
+    /// Moves the entry at `index` towards the root until its parent is not later; returns where it ends.
+    fn rise(&mut self, mut index: usize) -> usize {
+        let entry = self.heap[index];
+        while index > 0 {
+            let parent = (index - 1) / WAYS;
+            if self.heap[parent].0 <= entry.0 {
+                break;
+            }
+            self.place(index, self.heap[parent]);
+            index = parent;
+        }
+        self.place(index, entry);
+        index
+    }
+
+    /// Moves the entry at `index` away from the root until no child is earlier.
+    fn sink(&mut self, mut index: usize) {
+        let entry = self.heap[index];
+        loop {
+            let first = index * WAYS + 1;
+            let children = first..self.heap.len().min(first + WAYS);
+            let Some(child) = children.min_by_key(|&child| self.heap[child].0) else { break };
+            if self.heap[child].0 >= entry.0 {
+                break;
+            }
+            self.place(index, self.heap[child]);
+            index = child;
+        }
+        self.place(index, entry);
+    }
+
+    fn place(&mut self, index: usize, entry: (Timestamp, Owner)) {
+        self.heap[index] = entry;
+        *self.position(entry.1) = index as u32;
+    }
+
+    /// The deadline of `owner`, for the sweep of the invariants.
+    pub fn of(&self, owner: Owner) -> Option<Timestamp> {
+        let (positions, key) = match owner {
+            Owner::Tube(key) => (&self.tubes, key),
+            Owner::Client(key) => (&self.clients, key),
+        };
+        let position = *positions.get(key as usize).filter(|&&position| position != ABSENT)?;
+        let (at, found) = self.heap[position as usize];
+        assert_eq!(found, owner, "the heap knows each owner's position");
+        Some(at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    #[test]
+    fn the_first_is_the_earliest_whatever_was_set_moved_or_removed() {
+        let mut deadlines = Deadlines::default();
+        let mut model = BTreeMap::new();
+        let mut seed = 3u64;
+        for _ in 0..20_000 {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let key = (seed >> 33) as u32 % 50;
+            let owner = if seed >> 40 & 1 == 0 { Owner::Tube(key) } else { Owner::Client(key) };
+            let at = (seed >> 50 & 3 != 0).then_some(Timestamp(seed >> 44 & 0xff));
+            deadlines.set(owner, at);
+            model.remove(&(seed >> 40 & 1, key));
+            model.extend(at.map(|at| ((seed >> 40 & 1, key), at)));
+            assert_eq!(deadlines.first().map(|(at, _)| at), model.values().min().copied());
+            assert_eq!((deadlines.of(owner), deadlines.heap.len()), (at, model.len()));
+        }
+    }
+}

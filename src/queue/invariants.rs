@@ -1,0 +1,112 @@
+//! What is true of the whole queue between two commands, as one sweep for tests and debug builds.
+
+use std::collections::HashMap;
+
+use super::deadlines::Owner;
+use super::jobs::{Place, ReadyKey};
+use super::{JobCounts, Queue, SAFETY_MARGIN_NS};
+use crate::clock::Timestamp;
+
+const _: () = assert!(SAFETY_MARGIN_NS > 0);
+
+impl Queue {
+    /// Asserts every invariant; the cost grows with the whole state.
+    ///
+    /// # Panics
+    /// Where one does not hold.
+    pub fn check_invariants(&self) {
+        let counts = self.check_tubes();
+        assert_eq!(counts, self.counts, "the counts are those of the tubes together");
+        let total = counts.ready + counts.reserved + counts.delayed + counts.buried;
+        assert_eq!(total, self.jobs.len() as u64, "each job is in exactly one state");
+        self.check_jobs();
+        self.check_clients();
+    }
+
+    fn check_tubes(&self) -> JobCounts {
+        let mut counts = JobCounts::default();
+        let mut names = HashMap::new();
+        for tube in self.tubes.iter() {
+            let key = self.tubes.find(tube.name.as_str()).expect("a listed tube is found by its name");
+            assert!(names.insert(tube.name.as_str(), key).is_none(), "a name is listed once");
+            assert!(
+                tube.pause.is_some() || tube.ready.is_empty() || tube.waiting.is_empty(),
+                "{}: a tube that is not paused has ready jobs or waiting clients, never both",
+                tube.name
+            );
+            assert_eq!(
+                self.deadlines.of(Owner::Tube(key)),
+                tube.deadline(),
+                "the heap knows the tube's deadline"
+            );
+            let urgent = tube.ready.iter().filter(|key| {
+                let job = self.jobs.get(key.id()).expect("a ready job is there");
+                assert_eq!(*key, ReadyKey::new(job.priority, key.id()));
+                assert_eq!(job.place, Place::Ready);
+                job.priority.is_urgent()
+            });
+            assert_eq!(urgent.count() as u32, tube.urgent, "the urgent count is that of the ready jobs");
+            for (until, id) in tube.delayed.iter() {
+                let job = self.jobs.get(id).expect("a delayed job is there");
+                assert_eq!(job.place, Place::Delayed(until.0.into()));
+            }
+            for (number, id) in tube.buried.iter() {
+                let job = self.jobs.get(id).expect("a buried job is there");
+                assert_eq!(job.place, Place::Buried(number.into()));
+            }
+            for (number, client) in tube.waiting.iter() {
+                let client = &self.clients[client as usize];
+                assert_eq!(client.wait.map(|wait| wait.number), Some(number));
+                assert!(client.watching.contains(&key));
+            }
+            counts.urgent += u64::from(tube.urgent);
+            counts.ready += tube.ready.len() as u64;
+            counts.reserved += u64::from(tube.reserved);
+            counts.delayed += tube.delayed.len() as u64;
+            counts.buried += tube.buried.len() as u64;
+        }
+        counts
+    }
+
+    fn check_jobs(&self) {
+        for id in self.jobs.ids() {
+            let job = self.jobs.get(id).expect("an indexed job is there");
+            let tube = self.tubes.get(job.tube);
+            let history = self.jobs.history(job);
+            assert_eq!(history.holder.is_some(), matches!(job.place, Place::Reserved(_)));
+            assert!(job.ttr_s >= 1, "a time to run is at least a second");
+            assert!(id.0 < self.next_id, "ids are given in ascending order");
+            assert!(tube.flow.deletes <= self.flow.deletes);
+        }
+    }
+
+    fn check_clients(&self) {
+        let (mut reserved, mut waiting, mut using, mut watching) = (0, 0, HashMap::new(), HashMap::new());
+        for (index, client) in &self.clients {
+            assert!(!client.watching.is_empty(), "a client watches at least one tube");
+            *using.entry(client.using).or_insert(0) += 1;
+            for &tube in &client.watching {
+                *watching.entry(tube).or_insert(0) += 1;
+            }
+            waiting += u64::from(client.wait.is_some());
+            for (until, id) in client.reserved.iter() {
+                let job = self.jobs.get(id).expect("a reserved job is there");
+                assert_eq!(job.place, Place::Reserved(until.0.into()));
+                assert_eq!(self.jobs.history(job).holder, Some(index as u32));
+                reserved += 1;
+            }
+            if let Some(wait) = client.wait {
+                assert!(wait.until > Timestamp::default());
+            }
+            let scheduled = self.deadlines.of(Owner::Client(index as u32));
+            assert_eq!(scheduled, client.deadline(), "the heap knows the client's deadline");
+        }
+        assert_eq!(reserved, self.counts.reserved, "each reserved job has one holder");
+        assert_eq!(waiting, self.waiting);
+        for tube in self.tubes.iter() {
+            let key = self.tubes.find(tube.name.as_str()).expect("a listed tube is found by its name");
+            assert_eq!(tube.using, using.get(&key).copied().unwrap_or(0), "{}: using", tube.name);
+            assert_eq!(tube.watching, watching.get(&key).copied().unwrap_or(0), "{}: watching", tube.name);
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! The jobs themselves: compact records, found by id.
+//!
+//! Owns: every job's record, body and history. Ten million of them may wait, so a record is 56
+//! bytes: what only some jobs have (counters, a holder) stands in a second record that is made when first needed.
+
+use std::collections::TryReserveError;
+
+use super::arena::{Arena, Slot};
+use super::tube::TubeKey;
+use crate::clock::Timestamp;
+use crate::id_map::IdMap;
+use crate::job::{Body, Counters, JobId, JobState, Priority};
+
+/// A `u64` that aligns as a `u32` does, so that it packs tightly beside one. It orders as the number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Packed([u32; 2]);
+
+impl From<u64> for Packed {
+    fn from(number: u64) -> Self {
+        Self([(number >> 32) as u32, number as u32])
+    }
+}
+
+impl From<Packed> for u64 {
+    fn from(Packed([high, low]): Packed) -> Self {
+        Self::from(high) << 32 | Self::from(low)
+    }
+}
+
+/// A ready job in its tube's order: by priority, then by age (protocol, "reserve").
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ReadyKey(Priority, Packed);
+
+impl ReadyKey {
+    pub fn new(priority: Priority, id: JobId) -> Self {
+        Self(priority, id.0.into())
+    }
+
+    pub fn id(self) -> JobId {
+        JobId(self.1.into())
+    }
+}
+
+/// A delayed or reserved job in the order of its deadline.
+pub type DueKey = (Timestamp, JobId);
+
+/// A buried job in the order of burial.
+pub type BuriedKey = (u64, JobId);
+
+/// Where a job is, with what is needed to take it from there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// In its tube's ready queue.
+    Ready,
+    /// Among its tube's delayed jobs until this instant.
+    Delayed(Packed),
+    /// With the client in its history until this instant.
+    Reserved(Packed),
+    /// Among its tube's buried jobs, under this number.
+    Buried(Packed),
+}
+
+impl Place {
+    pub fn state(self) -> JobState {
+        match self {
+            Self::Ready => JobState::Ready,
+            Self::Delayed(_) => JobState::Delayed,
+            Self::Reserved(_) => JobState::Reserved,
+            Self::Buried(_) => JobState::Buried,
+        }
+    }
+
+    /// The end of the delay or of the reservation.
+    pub fn deadline(self) -> Option<Timestamp> {
+        match self {
+            Self::Delayed(until) | Self::Reserved(until) => Some(Timestamp(until.into())),
+            Self::Ready | Self::Buried(_) => None,
+        }
+    }
+}
+
+#[derive(Debug)]
+pub struct Job {
+    pub created_at: Timestamp,
+    pub body: Body,
+    pub place: Place,
+    pub priority: Priority,
+    pub delay_s: u32,
+    pub ttr_s: u32,
+    pub tube: TubeKey,
+    /// Made at the first event that it counts.
+    history: Option<Slot>,
+}
+
+const _: () = assert!(size_of::<Job>() == 56, "a job takes 56 bytes beside its body");
+
+impl Job {
+    pub fn new(
+        created_at: Timestamp,
+        priority: Priority,
+        delay_s: u32,
+        ttr_s: u32,
+        tube: TubeKey,
+        body: Body,
+    ) -> Self {
+        Self { created_at, body, place: Place::Ready, priority, delay_s, ttr_s, tube, history: None }
+    }
+}
+
+/// What jobs that were never reserved, buried or kicked do without.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct History {
+    pub counters: Counters,
+    /// The index of the client that holds the job; set exactly while it is reserved.
+    pub holder: Option<u32>,
+}
+
+/// All jobs.
+#[derive(Debug, Default)]
+pub struct Jobs {
+    records: Arena<Job>,
+    histories: Arena<History>,
+    index: IdMap<Slot>,
+    body_bytes: usize,
+}
+
+impl Jobs {
+    pub fn len(&self) -> usize {
+        self.index.len()
+    }
+
+    /// What all bodies and records take, in bytes; the queues' keys and the index are counted at their usual share.
+    pub fn bytes(&self) -> usize {
+        const KEYS_PER_JOB: usize = 24;
+        self.body_bytes + self.len() * (size_of::<Job>() + KEYS_PER_JOB)
+    }
+
+    pub fn ids(&self) -> impl Iterator<Item = JobId> {
+        self.index.iter().map(|(id, _)| id)
+    }
+
+    /// Makes sure that the next `insert` finds room for its record.
+    pub fn reserve(&mut self) -> Result<(), TryReserveError> {
+        self.records.reserve()
+    }
+
+    pub fn insert(&mut self, id: JobId, job: Job) {
+        self.body_bytes += job.body.len();
+        let slot = self.records.insert(job);
+        let old = self.index.insert(id, slot);
+        assert!(old.is_none(), "an id is given once");
+    }
+
+    pub fn remove(&mut self, id: JobId) -> Option<Job> {
+        let job = self.records.remove(self.index.remove(id)?);
+        if let Some(history) = job.history {
+            self.histories.remove(history);
+        }
+        self.body_bytes -= job.body.len();
+        Some(job)
+    }
+
+    pub fn get(&self, id: JobId) -> Option<&Job> {
+        self.index.get(id).map(|&slot| self.records.get(slot))
+    }
+
+    /// The job that some queue holds, and that is therefore there.
+    pub fn held(&mut self, id: JobId) -> &mut Job {
+        let slot = *self.index.get(id).expect("what a queue holds is there");
+        self.records.get_mut(slot)
+    }
+
+    pub fn history(&self, job: &Job) -> History {
+        job.history.map_or_else(History::default, |slot| *self.histories.get(slot))
+    }
+
+    /// The job that some queue holds, with its history, which is made where there is none yet.
+    pub fn held_with_history(&mut self, id: JobId) -> (&mut Job, &mut History) {
+        let slot = *self.index.get(id).expect("what a queue holds is there");
+        let job = self.records.get_mut(slot);
+        let history = *job.history.get_or_insert_with(|| self.histories.insert(History::default()));
+        (job, self.histories.get_mut(history))
+    }
+}

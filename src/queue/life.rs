@@ -1,0 +1,306 @@
+//! The life of a job: put, delete, release, bury, kick, touch.
+//!
+//! Each public method is a command that has passed its checks, or answers that the checks fail and
+//! changes nothing. The two moves that all of them are made of, `withdraw` (out of the queue that holds
+//! the job) and one of `make_ready`, `delay` and `set_aside` (into the next), keep every counter.
+
+use std::collections::TryReserveError;
+
+use super::jobs::{Job, Place, ReadyKey};
+use super::tube::Pause;
+use super::{Change, ClientId, Queue};
+use crate::clock::Timestamp;
+use crate::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
+
+/// What a `put` asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NewJob {
+    /// The id taken when the command was accepted.
+    pub id: JobId,
+    /// Its priority.
+    pub priority: Priority,
+    /// Seconds until it becomes ready.
+    pub delay_s: u32,
+    /// Time to run, in seconds; 0 is taken as 1.
+    pub ttr_s: u32,
+}
+
+/// Where a released job went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Released {
+    /// To the ready or the delayed jobs, as asked.
+    Queued,
+    /// To the buried ones: it has been released as often as the limit allows.
+    Buried,
+}
+
+impl Queue {
+    /// Takes the next job id, for a `put` whose header is accepted.
+    pub fn take_id(&mut self) -> JobId {
+        let id = JobId(self.next_id);
+        self.next_id += 1;
+        id
+    }
+
+    /// Makes sure that ids below `next` are not given again.
+    pub fn skip_ids_below(&mut self, next: u64) {
+        self.next_id = self.next_id.max(next);
+    }
+
+    /// Counts the client among the producers.
+    pub fn mark_producer(&mut self, client: ClientId) {
+        let first = !std::mem::replace(&mut self.client_mut(client).producer, true);
+        self.producers += u64::from(first);
+    }
+
+    /// Counts the client among the workers.
+    pub(super) fn mark_worker(&mut self, client: ClientId) {
+        let first = !std::mem::replace(&mut self.client_mut(client).worker, true);
+        self.workers += u64::from(first);
+    }
+
+    /// Makes sure that a `put` finds room for its record; nothing else changes.
+    ///
+    /// # Errors
+    /// Where the allocator has none.
+    pub fn reserve_put(&mut self) -> Result<(), TryReserveError> {
+        self.jobs.reserve()
+    }
+
+    /// The command `put`, once the body has come whole: into the tube that the client uses.
+    pub fn put(&mut self, client: ClientId, new: NewJob, body: Body, now: Timestamp) {
+        let tube = self.client(client).using;
+        let job = Job::new(now, new.priority, new.delay_s, new.ttr_s.max(1), tube, body);
+        self.jobs.insert(new.id, job);
+        self.flow.puts += 1;
+        self.tubes.get_mut(tube).flow.puts += 1;
+        self.note(Change::Put(new.id));
+        if new.delay_s == 0 {
+            self.make_ready(new.id, now);
+        } else {
+            self.delay(new.id, now.plus_seconds(new.delay_s));
+        }
+    }
+
+    /// Puts a job back that outlived a restart. A reservation has not: its job is ready.
+    pub fn restore(&mut self, record: &JobRecord, tube: &str, body: Body, now: Timestamp) {
+        let tube = self.tubes.find_or_make(tube);
+        let mut job =
+            Job::new(record.created_at, record.priority, record.delay_s, record.ttr_s.max(1), tube, body);
+        job.place = Place::Ready;
+        self.jobs.insert(record.id, job);
+        if record.counters != Counters::default() {
+            self.jobs.held_with_history(record.id).1.counters = record.counters;
+        }
+        self.skip_ids_below(record.id.0.saturating_add(1));
+        match record.state {
+            JobState::Buried => self.set_aside(record.id),
+            JobState::Delayed if record.deadline_at > now => self.delay(record.id, record.deadline_at),
+            JobState::Delayed | JobState::Ready | JobState::Reserved => self.make_ready(record.id, now),
+        }
+    }
+
+    /// The command `delete`: tells whether there is such a job that nobody else holds.
+    pub fn delete(&mut self, client: ClientId, id: JobId) -> bool {
+        let Some(job) = self.jobs.get(id) else { return false };
+        if job.place.state() == JobState::Reserved && !self.holds(client, id) {
+            return false;
+        }
+        let tube = job.tube;
+        self.withdraw(id);
+        self.jobs.remove(id);
+        self.flow.deletes += 1;
+        self.tubes.get_mut(tube).flow.deletes += 1;
+        self.note(Change::Deleted(id));
+        self.remove_tube_if_idle(tube);
+        true
+    }
+
+    /// Whether the client holds this job.
+    #[must_use]
+    pub fn holds(&self, client: ClientId, id: JobId) -> bool {
+        self.jobs.get(id).is_some_and(|job| {
+            job.place.state() == JobState::Reserved && self.jobs.history(job).holder == Some(client.index)
+        })
+    }
+
+    /// The command `release`, by the client that holds the job.
+    pub fn release(
+        &mut self,
+        client: ClientId,
+        id: JobId,
+        priority: Priority,
+        delay_s: u32,
+        now: Timestamp,
+    ) -> Released {
+        assert!(self.holds(client, id), "only the holder releases");
+        self.withdraw(id);
+        let (job, history) = self.jobs.held_with_history(id);
+        job.priority = priority;
+        job.delay_s = delay_s;
+        history.counters.releases = history.counters.releases.saturating_add(1);
+        let releases = history.counters.releases;
+        let tube = job.tube;
+        self.flow.releases += 1;
+        self.tubes.get_mut(tube).flow.releases += 1;
+        self.note(Change::Updated(id));
+        if self.limits.releases.is_some_and(|limit| releases >= limit) {
+            self.bury_poisoned(id);
+            return Released::Buried;
+        }
+        if delay_s == 0 {
+            self.make_ready(id, now);
+        } else {
+            self.delay(id, now.plus_seconds(delay_s));
+        }
+        Released::Queued
+    }
+
+    /// The command `bury`, by the client that holds the job.
+    pub fn bury(&mut self, client: ClientId, id: JobId, priority: Priority) {
+        assert!(self.holds(client, id), "only the holder buries");
+        self.withdraw(id);
+        let (job, history) = self.jobs.held_with_history(id);
+        job.priority = priority;
+        history.counters.buries = history.counters.buries.saturating_add(1);
+        let tube = job.tube;
+        self.flow.buries += 1;
+        self.tubes.get_mut(tube).flow.buries += 1;
+        self.note(Change::Updated(id));
+        self.set_aside(id);
+    }
+
+    /// The command `touch`: the time to run starts again; tells whether the client holds the job.
+    pub fn touch(&mut self, client: ClientId, id: JobId, now: Timestamp) -> bool {
+        if !self.holds(client, id) {
+            return false;
+        }
+        let job = self.jobs.held(id);
+        let before = job.place.deadline().expect("a reserved job has a deadline");
+        let until = now.plus_seconds(job.ttr_s);
+        job.place = Place::Reserved(until.0.into());
+        let reserved = &mut self.client_mut(client).reserved;
+        reserved.remove((before, id));
+        reserved.insert((until, id));
+        self.reschedule_client(client.index);
+        true
+    }
+
+    /// What `kick` would take next from the client's tube: the oldest buried job, or, where none was
+    /// buried at the start of the command (`state`), the delayed job that is due first.
+    #[must_use]
+    pub fn next_to_kick(&self, client: ClientId, state: JobState) -> Option<JobId> {
+        let tube = self.tubes.get(self.client(client).using);
+        match state {
+            JobState::Buried => tube.buried.first().map(|key| key.1),
+            JobState::Delayed => tube.delayed.first().map(|key| key.1),
+            JobState::Ready | JobState::Reserved => None,
+        }
+    }
+
+    /// Whether a kick would move this job.
+    #[must_use]
+    pub fn is_kickable(&self, id: JobId) -> bool {
+        let state = self.jobs.get(id).map(|job| job.place.state());
+        matches!(state, Some(JobState::Buried | JobState::Delayed))
+    }
+
+    /// Makes a buried or delayed job ready.
+    pub fn kick(&mut self, id: JobId, now: Timestamp) {
+        assert!(self.is_kickable(id), "only buried and delayed jobs are kicked");
+        self.withdraw(id);
+        let (job, history) = self.jobs.held_with_history(id);
+        history.counters.kicks = history.counters.kicks.saturating_add(1);
+        let tube = job.tube;
+        self.flow.kicks += 1;
+        self.tubes.get_mut(tube).flow.kicks += 1;
+        self.note(Change::Updated(id));
+        self.make_ready(id, now);
+    }
+
+    /// The command `pause-tube`; tells whether there is such a tube. A pause of 0 seconds ends in the
+    /// next turn.
+    pub fn pause_tube(&mut self, name: &str, length_s: u32, now: Timestamp) -> bool {
+        let Some(key) = self.tubes.find(name) else { return false };
+        let until = if length_s == 0 { now + 1 } else { now.plus_seconds(length_s) };
+        let tube = self.tubes.get_mut(key);
+        tube.pause = Some(Pause { until, length_s });
+        tube.pauses += 1;
+        self.reschedule_tube(key);
+        true
+    }
+
+    /// Takes a job out of whatever holds it; the caller puts it somewhere else, or removes it.
+    pub(super) fn withdraw(&mut self, id: JobId) {
+        let job = self.jobs.held(id);
+        let (place, priority, key) = (job.place, job.priority, job.tube);
+        let tube = self.tubes.get_mut(key);
+        match place {
+            Place::Ready => {
+                let found = tube.ready.remove(ReadyKey::new(priority, id));
+                assert!(found, "a ready job stands in its tube's ready queue");
+                self.count_unready(key, priority);
+            }
+            Place::Delayed(until) => {
+                let found = tube.delayed.remove((Timestamp(until.into()), id));
+                assert!(found, "a delayed job stands among its tube's delays");
+                self.counts.delayed -= 1;
+                self.reschedule_tube(key);
+            }
+            Place::Buried(number) => {
+                let found = tube.buried.remove((number.into(), id));
+                assert!(found, "a buried job stands among its tube's buried jobs");
+                self.counts.buried -= 1;
+            }
+            Place::Reserved(until) => {
+                tube.reserved -= 1;
+                self.counts.reserved -= 1;
+                let holder = self.jobs.held_with_history(id).1.holder.take();
+                let holder = holder.expect("a reserved job has a holder");
+                let found = self.clients[holder as usize].reserved.remove((Timestamp(until.into()), id));
+                assert!(found, "a reserved job stands among its holder's reservations");
+                self.reschedule_client(holder);
+            }
+        }
+    }
+
+    /// A job has left its tube's ready queue.
+    pub(super) fn count_unready(&mut self, tube: u32, priority: Priority) {
+        self.counts.ready -= 1;
+        if priority.is_urgent() {
+            self.counts.urgent -= 1;
+            self.tubes.get_mut(tube).urgent -= 1;
+        }
+    }
+
+    /// Puts a job among its tube's delayed ones.
+    fn delay(&mut self, id: JobId, until: Timestamp) {
+        let job = self.jobs.held(id);
+        job.place = Place::Delayed(until.0.into());
+        let key = job.tube;
+        self.tubes.get_mut(key).delayed.insert((until, id));
+        self.counts.delayed += 1;
+        self.reschedule_tube(key);
+    }
+
+    /// Puts a job behind its tube's buried ones.
+    fn set_aside(&mut self, id: JobId) {
+        let number = self.next_burial;
+        self.next_burial += 1;
+        let job = self.jobs.held(id);
+        job.place = Place::Buried(number.into());
+        let key = job.tube;
+        self.tubes.get_mut(key).buried.insert((number, id));
+        self.counts.buried += 1;
+    }
+
+    /// Buries a job that has failed too often.
+    pub(super) fn bury_poisoned(&mut self, id: JobId) {
+        let (job, history) = self.jobs.held_with_history(id);
+        history.counters.buries = history.counters.buries.saturating_add(1);
+        let tube = job.tube;
+        self.flow.poisoned += 1;
+        self.tubes.get_mut(tube).flow.poisoned += 1;
+        self.set_aside(id);
+    }
+}

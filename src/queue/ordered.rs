@@ -1,0 +1,217 @@
+//! A queue in the order of its keys, in blocks.
+//!
+//! Owns: the order of ready jobs, delays, reservations, burials and waiting clients. The usual moves,
+//! taking the first key and adding a last one, touch one block each; any other key is found by
+//! bisection. A heap would have to write each moved entry's position into its job: a cache miss a level.
+//! Never moves more than a block of keys, or the list of blocks: no operation grows with the whole queue.
+
+use std::collections::VecDeque;
+
+/// Keys in a full block: large enough that the list of blocks stays short, small enough that
+/// shifting half a block costs less than finding it.
+const BLOCK: usize = 256;
+/// A block this empty is joined to its neighbour, and gives back half of its room.
+const SPARSE: usize = BLOCK / 4;
+
+/// Unique keys in ascending order. An unused queue is one word wide and allocates nothing.
+#[derive(Debug)]
+pub struct OrderedQueue<K>(Option<Box<Blocks<K>>>);
+
+#[derive(Debug)]
+struct Blocks<K> {
+    /// The smallest keys; empty only if there are no keys at all.
+    front: VecDeque<K>,
+    /// The other keys, block after block; none of the blocks is empty.
+    later: VecDeque<VecDeque<K>>,
+    len: usize,
+}
+
+impl<K> Default for OrderedQueue<K> {
+    fn default() -> Self {
+        Self(None)
+    }
+}
+
+impl<K: Copy + Ord> OrderedQueue<K> {
+    /// How many keys there are.
+    pub fn len(&self) -> usize {
+        self.0.as_ref().map_or(0, |blocks| blocks.len)
+    }
+
+    /// Whether there are no keys.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The smallest key.
+    pub fn first(&self) -> Option<K> {
+        self.0.as_ref()?.front.front().copied()
+    }
+
+    /// All keys, ascending.
+    pub fn iter(&self) -> impl Iterator<Item = K> {
+        self.0.iter().flat_map(|blocks| blocks.front.iter().chain(blocks.later.iter().flatten()).copied())
+    }
+
+    /// Adds `key`, which must not be there yet.
+    pub fn insert(&mut self, key: K) {
+        let blocks = self.0.get_or_insert_with(|| {
+            Box::new(Blocks { front: VecDeque::new(), later: VecDeque::new(), len: 0 })
+        });
+        blocks.len += 1;
+        let index = blocks.holding(key);
+        let block = blocks.block_mut(index);
+        if block.back().is_none_or(|&last| last < key) {
+            if block.len() < BLOCK {
+                block.push_back(key);
+            } else {
+                blocks.later.insert(index, VecDeque::from([key]));
+            }
+            return;
+        }
+        if block.len() == BLOCK {
+            let upper = block.split_off(BLOCK / 2);
+            let target = index + usize::from(upper.front().is_some_and(|&first| first < key));
+            blocks.later.insert(index, upper);
+            insert_sorted(blocks.block_mut(target), key);
+        } else {
+            insert_sorted(block, key);
+        }
+    }
+
+    /// Takes the smallest key out.
+    pub fn pop_first(&mut self) -> Option<K> {
+        let blocks = self.0.as_mut()?;
+        let key = blocks.front.pop_front()?;
+        blocks.len -= 1;
+        blocks.tidy(0);
+        Some(key)
+    }
+
+    /// Takes `key` out; tells whether it was there.
+    pub fn remove(&mut self, key: K) -> bool {
+        let Some(blocks) = self.0.as_mut() else { return false };
+        let index = blocks.holding(key);
+        let block = blocks.block_mut(index);
+        let Ok(place) = block.binary_search(&key) else { return false };
+        block.remove(place);
+        blocks.len -= 1;
+        blocks.tidy(index);
+        true
+    }
+}
+
+/// Puts `key` where it belongs in `block`, which has room.
+fn insert_sorted<K: Copy + Ord>(block: &mut VecDeque<K>, key: K) {
+    let place = block.partition_point(|&other| other < key);
+    block.insert(place, key);
+}
+
+impl<K: Copy + Ord> Blocks<K> {
+    /// The number of the block that `key` belongs to: 0 is the front, n the n-th of the later ones.
+    fn holding(&self, key: K) -> usize {
+        match self.later.back() {
+            None => 0,
+            Some(last) if last[0] <= key => self.later.len(),
+            Some(_) => self.later.partition_point(|block| block[0] <= key),
+        }
+    }
+
+    fn block_mut(&mut self, index: usize) -> &mut VecDeque<K> {
+        if index == 0 { &mut self.front } else { &mut self.later[index - 1] }
+    }
+
+    /// Mends block `index` after a key has left it.
+    fn tidy(&mut self, index: usize) {
+        let len = self.block_mut(index).len();
+        if len >= SPARSE {
+            return;
+        }
+        if len == 0 && index > 0 {
+            self.later.remove(index - 1);
+        } else if len == 0 && !self.later.is_empty() {
+            self.front = self.later.pop_front().unwrap_or_default();
+        } else if self.later.get(index).is_some_and(|next| next.len() + len <= BLOCK / 2) {
+            let mut next = self.later.remove(index).unwrap_or_default();
+            self.block_mut(index).append(&mut next);
+        } else if index > 0 || self.later.is_empty() {
+            give_back_half(self.block_mut(index));
+        }
+        give_back_half(&mut self.later);
+    }
+
+    /// Asserts what the fields promise.
+    #[cfg(test)]
+    fn check(&self) {
+        assert_eq!(self.len, self.front.len() + self.later.iter().map(VecDeque::len).sum::<usize>());
+        assert!(!self.front.is_empty() || self.later.is_empty());
+        assert!(self.later.iter().all(|block| !block.is_empty() && block.len() <= BLOCK));
+        assert!(self.front.len() <= BLOCK);
+    }
+}
+
+/// Frees half of `room` where less than a quarter of it is in use, but never the last few places: a
+/// queue that holds one key at a time must not allocate each time.
+fn give_back_half<T>(room: &mut VecDeque<T>) {
+    if room.capacity() >= 4 * room.len().max(4) {
+        room.shrink_to(2 * room.len());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn random(seed: &mut u64) -> u64 {
+        *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        *seed >> 33
+    }
+
+    #[test]
+    fn keeps_the_order_of_a_set_through_every_mix_of_operations() {
+        for seed in 0..20u64 {
+            let mut seed = seed * 977 + 1;
+            let mut queue = OrderedQueue::default();
+            let mut model = BTreeSet::new();
+            let mut last = 1 << 40;
+            for step in 0..4_000 {
+                let growing = step % 2_000 < 1_200;
+                match random(&mut seed) % 8 {
+                    0..=2 if growing => {
+                        last += 1;
+                        queue.insert(last);
+                        model.insert(last);
+                    }
+                    3..=5 if growing => {
+                        let key = random(&mut seed);
+                        if model.insert(key) {
+                            queue.insert(key);
+                        }
+                    }
+                    6 => {
+                        let near = random(&mut seed);
+                        let key = model.range(near..).next().copied().unwrap_or(near);
+                        assert_eq!(queue.remove(key), model.remove(&key));
+                    }
+                    _ => assert_eq!(queue.pop_first(), model.pop_first()),
+                }
+                assert_eq!((queue.len(), queue.first()), (model.len(), model.first().copied()));
+                if let Some(blocks) = &queue.0 {
+                    blocks.check();
+                }
+            }
+            assert!(queue.iter().eq(model.iter().copied()));
+        }
+    }
+
+    #[test]
+    fn a_drained_queue_keeps_a_handful_of_keys_worth_of_memory() {
+        let mut queue = OrderedQueue::default();
+        (0..100_000u64).for_each(|key| queue.insert(key));
+        (0..100_000u64).for_each(|key| assert_eq!(queue.pop_first(), Some(key)));
+        let blocks = queue.0.unwrap();
+        assert!(blocks.front.capacity() <= 16 && blocks.later.capacity() <= 16);
+    }
+}

@@ -1,0 +1,195 @@
+//! Reading the state: what peeks and stats show, and what the binlog stores.
+
+use super::tube::Tube;
+use super::{ClientId, Flow, JobCounts, Queue};
+use crate::clock::Timestamp;
+use crate::job::{Body, JobId, JobRecord};
+use crate::tube_name::TubeName;
+
+/// A job as it is now.
+#[derive(Clone, Debug)]
+pub struct JobView<'a> {
+    /// The part of it that a restart keeps.
+    pub record: JobRecord,
+    /// The tube it lives in.
+    pub tube: &'a TubeName,
+    /// Its body.
+    pub body: &'a Body,
+}
+
+/// A tube as it is now.
+#[derive(Clone, Debug)]
+pub struct TubeView<'a> {
+    /// Its name.
+    pub name: &'a TubeName,
+    /// Its jobs by state.
+    pub jobs: JobCounts,
+    /// Clients that use it.
+    pub using: u32,
+    /// Clients that watch it.
+    pub watching: u32,
+    /// Clients that watch it and wait in a reserve.
+    pub waiting: usize,
+    /// `pause-tube` commands so far.
+    pub pauses: u64,
+    /// The length of the present pause in seconds; 0 without one.
+    pub pause_s: u32,
+    /// Whole seconds until it ends; 0 without one.
+    pub pause_left_s: u64,
+    /// What has happened to its jobs.
+    pub flow: Flow,
+}
+
+impl Queue {
+    /// The job with this id.
+    #[must_use]
+    pub fn job(&self, id: JobId) -> Option<JobView<'_>> {
+        let job = self.jobs.get(id)?;
+        let record = JobRecord {
+            id,
+            priority: job.priority,
+            delay_s: job.delay_s,
+            ttr_s: job.ttr_s,
+            created_at: job.created_at,
+            deadline_at: job.place.deadline().unwrap_or_default(),
+            counters: self.jobs.history(job).counters,
+            state: job.place.state(),
+        };
+        Some(JobView { record, tube: &self.tubes.get(job.tube).name, body: &job.body })
+    }
+
+    /// The body of the job with this id.
+    #[must_use]
+    pub fn body(&self, id: JobId) -> Option<&Body> {
+        self.jobs.get(id).map(|job| &job.body)
+    }
+
+    /// What `peek-ready` shows: the job of the used tube that would be reserved next.
+    #[must_use]
+    pub fn first_ready(&self, client: ClientId) -> Option<JobId> {
+        self.used(client).ready.first().map(super::jobs::ReadyKey::id)
+    }
+
+    /// What `peek-delayed` shows: the job of the used tube whose delay ends first.
+    #[must_use]
+    pub fn first_delayed(&self, client: ClientId) -> Option<JobId> {
+        self.used(client).delayed.first().map(|key| key.1)
+    }
+
+    /// What `peek-buried` shows: the job of the used tube that was buried first.
+    #[must_use]
+    pub fn first_buried(&self, client: ClientId) -> Option<JobId> {
+        self.used(client).buried.first().map(|key| key.1)
+    }
+
+    /// The name of the tube that the client uses.
+    #[must_use]
+    pub fn used_tube(&self, client: ClientId) -> &TubeName {
+        &self.used(client).name
+    }
+
+    /// The names of the tubes that the client watches, in the order of `list-tubes-watched`.
+    pub fn watched_tubes(&self, client: ClientId) -> impl Iterator<Item = &TubeName> {
+        self.client(client).watching.iter().map(|&key| &self.tubes.get(key).name)
+    }
+
+    /// The tube of this name.
+    #[must_use]
+    pub fn tube(&self, name: &str, now: Timestamp) -> Option<TubeView<'_>> {
+        self.tubes.find(name).map(|key| tube_view(self.tubes.get(key), now))
+    }
+
+    /// All tubes, in the order of `list-tubes`.
+    pub fn tubes(&self, now: Timestamp) -> impl ExactSizeIterator<Item = TubeView<'_>> {
+        self.tubes.iter().map(move |tube| tube_view(tube, now))
+    }
+
+    /// The names of all tubes, in the order of `list-tubes`.
+    pub fn tube_names(&self) -> impl ExactSizeIterator<Item = &TubeName> {
+        self.tubes.iter().map(|tube| &tube.name)
+    }
+
+    /// Jobs by state, over all tubes.
+    #[must_use]
+    pub fn counts(&self) -> JobCounts {
+        self.counts
+    }
+
+    /// What has happened to jobs since the start, over all tubes that ever were.
+    #[must_use]
+    pub fn flow(&self) -> Flow {
+        self.flow
+    }
+
+    /// How many jobs there are.
+    #[must_use]
+    pub fn job_count(&self) -> usize {
+        self.jobs.len()
+    }
+
+    /// What the jobs take, in bytes.
+    #[must_use]
+    pub fn job_bytes(&self) -> usize {
+        self.jobs.bytes()
+    }
+
+    /// How many tubes there are.
+    #[must_use]
+    pub fn tube_count(&self) -> usize {
+        self.tubes.len()
+    }
+
+    /// How many clients are connected.
+    #[must_use]
+    pub fn client_count(&self) -> usize {
+        self.clients.len()
+    }
+
+    /// Clients that wait in a reserve.
+    #[must_use]
+    pub fn waiting_count(&self) -> u64 {
+        self.waiting
+    }
+
+    /// Connected clients that have put.
+    #[must_use]
+    pub fn producer_count(&self) -> u64 {
+        self.producers
+    }
+
+    /// Connected clients that have reserved.
+    #[must_use]
+    pub fn worker_count(&self) -> u64 {
+        self.workers
+    }
+
+    /// Whether the client holds any job.
+    #[must_use]
+    pub fn has_reservations(&self, client: ClientId) -> bool {
+        !self.client(client).reserved.is_empty()
+    }
+
+    fn used(&self, client: ClientId) -> &Tube {
+        self.tubes.get(self.client(client).using)
+    }
+}
+
+fn tube_view(tube: &Tube, now: Timestamp) -> TubeView<'_> {
+    TubeView {
+        name: &tube.name,
+        jobs: JobCounts {
+            urgent: u64::from(tube.urgent),
+            ready: tube.ready.len() as u64,
+            reserved: u64::from(tube.reserved),
+            delayed: tube.delayed.len() as u64,
+            buried: tube.buried.len() as u64,
+        },
+        using: tube.using,
+        watching: tube.watching,
+        waiting: tube.waiting.len(),
+        pauses: tube.pauses,
+        pause_s: tube.pause.map_or(0, |pause| pause.length_s),
+        pause_left_s: tube.pause.map_or(0, |pause| pause.until.since_s(now)),
+        flow: tube.flow,
+    }
+}

@@ -1,0 +1,383 @@
+//! What each command does. Here alone the queue meets the binlog.
+//!
+//! Owns: the queue, the counters of commands, drain mode. One short function per verb that
+//! needs more than a line: check, reserve, mutate, append. Driven by [`Server`](super::Server).
+
+use log::{Level, log_enabled, trace};
+
+use super::stats::{self, Identity};
+use crate::clock::Timestamp;
+use crate::connection::{Connection, Refusal, Request};
+use crate::job::{Body, JobId, JobState, Priority};
+use crate::protocol::{Command, ParseError, PutHeader, Reply, Verb, write_list};
+use crate::queue::{ClientId, Delivery, NewJob, PoisonLimits, Queue, Released, Reserve, WaitOutcome};
+
+/// How commands are to be executed.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// The largest body that a `put` may carry, in bytes.
+    pub max_job_bytes: u64,
+    /// The most memory that jobs may take, in bytes.
+    pub max_memory_bytes: Option<u64>,
+    /// The size of a binlog file, in bytes, for the stats.
+    pub binlog_file_bytes: u64,
+    /// When a job is given up.
+    pub poison: PoisonLimits,
+}
+
+/// How the connection goes on after a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    GoOn,
+    /// The client waits in a reserve.
+    Wait,
+    Close,
+}
+
+/// How often each command was given.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CommandCounts([u64; Verb::COUNT]);
+
+impl CommandCounts {
+    /// How often `verb` was given.
+    #[must_use]
+    pub fn of(&self, verb: Verb) -> u64 {
+        self.0[verb as usize]
+    }
+
+    fn add(&mut self, verb: Verb) {
+        self.0[verb as usize] += 1;
+    }
+}
+
+/// Executes commands.
+#[derive(Debug)]
+pub struct Executor {
+    pub(super) queue: Queue,
+    pub(super) config: Config,
+    pub(super) identity: Identity,
+    pub(super) commands: CommandCounts,
+    pub(super) draining: bool,
+    /// Connections since the start.
+    pub(super) connections: u64,
+    /// The last stats or list, until it is in the reply.
+    data: Vec<u8>,
+}
+
+impl Executor {
+    /// An executor with an empty queue.
+    #[must_use]
+    pub fn new(config: Config, identity: Identity) -> Self {
+        Self {
+            queue: Queue::new(config.poison),
+            config,
+            identity,
+            commands: CommandCounts::default(),
+            draining: false,
+            connections: 0,
+            data: Vec::new(),
+        }
+    }
+
+    /// The queue, to look at.
+    #[must_use]
+    pub fn queue(&self) -> &Queue {
+        &self.queue
+    }
+
+    /// Starts or ends drain mode, in which no `put` is accepted.
+    pub fn set_draining(&mut self, draining: bool) {
+        self.draining = draining;
+    }
+
+    pub(super) fn connect(&mut self) -> ClientId {
+        self.connections += 1;
+        self.queue.connect()
+    }
+
+    pub(super) fn disconnect(&mut self, client: ClientId, now: Timestamp) {
+        self.queue.disconnect(client, now);
+    }
+
+    pub(super) fn advance(&mut self, now: Timestamp) {
+        self.queue.advance(now);
+    }
+
+    pub(super) fn next_deadline(&self) -> Option<Timestamp> {
+        self.queue.next_deadline()
+    }
+
+    pub(super) fn poll_delivery(&mut self) -> Option<Delivery> {
+        self.queue.poll_delivery()
+    }
+
+    pub(super) fn has_deliveries(&self) -> bool {
+        self.queue.has_deliveries()
+    }
+
+    /// Makes the changes of this turn as durable as they have to be before their replies leave.
+    pub(super) fn commit(&mut self, _now: Timestamp) {}
+
+    /// Ends a client's wait because it will send no more (protocol, "reserve").
+    pub(super) fn give_up_wait(&mut self, client: ClientId, connection: &mut Connection) {
+        self.queue.stop_waiting(client);
+        connection.stop_waiting();
+        self.reply(client, connection, &Reply::TimedOut);
+    }
+
+    /// Answers a reserve that has waited.
+    pub(super) fn answer_wait(
+        &mut self,
+        client: ClientId,
+        outcome: WaitOutcome,
+        connection: &mut Connection,
+    ) {
+        connection.stop_waiting();
+        match outcome {
+            WaitOutcome::Reserved(id) => {
+                let reply =
+                    self.queue.body(id).map_or(Reply::InternalError, |body| Reply::Reserved(id, body));
+                log_reply(client, &reply);
+                reply.write(&mut connection.output);
+            }
+            WaitOutcome::TimedOut => self.reply(client, connection, &Reply::TimedOut),
+            WaitOutcome::DeadlineSoon => self.reply(client, connection, &Reply::DeadlineSoon),
+        }
+    }
+
+    /// Executes one request of a client, and puts the reply into its output if there is one yet.
+    pub(super) fn execute(
+        &mut self,
+        client: ClientId,
+        connection: &mut Connection,
+        request: Request<'_>,
+        now: Timestamp,
+    ) -> Next {
+        let reply = match request {
+            Request::Command(command) => {
+                self.commands.add(command.verb());
+                if log_enabled!(Level::Trace) {
+                    trace!("<{} command {}", client.index, command.verb().as_str());
+                }
+                match command {
+                    Command::Put(header) => match self.accept_put(client, connection, header) {
+                        Ok(()) => return Next::GoOn,
+                        Err(reply) => reply,
+                    },
+                    Command::Reserve => match self.reserve(client, connection, None, now) {
+                        Some(reply) => reply,
+                        None => return Next::Wait,
+                    },
+                    Command::ReserveWithTimeout { timeout_s } => {
+                        match self.reserve(client, connection, Some(timeout_s), now) {
+                            Some(reply) => reply,
+                            None => return Next::Wait,
+                        }
+                    }
+                    Command::Quit => return Next::Close,
+                    command => self.answer(client, command, now),
+                }
+            }
+            Request::Put(id, header, body) => self.put(client, id, header, body, now),
+            Request::Malformed(ParseError::BadFormat) => Reply::BadFormat,
+            Request::Malformed(ParseError::UnknownCommand) => Reply::UnknownCommand,
+            Request::Refused(refusal) => refusal.into(),
+        };
+        log_reply(client, &reply);
+        reply.write(&mut connection.output);
+        Next::GoOn
+    }
+
+    fn reply(&self, client: ClientId, connection: &mut Connection, reply: &Reply<'_>) {
+        log_reply(client, reply);
+        reply.write(&mut connection.output);
+    }
+
+    /// Executes a command that is answered at once and reads no body.
+    fn answer<'a>(&'a mut self, client: ClientId, command: Command<'a>, now: Timestamp) -> Reply<'a> {
+        match command {
+            Command::Use(tube) => {
+                self.queue.use_tube(client, tube);
+                Reply::Using(tube)
+            }
+            Command::Watch(tube) => Reply::Watching(self.queue.watch(client, tube)),
+            Command::Ignore(tube) => {
+                self.queue.ignore(client, tube).map_or(Reply::NotIgnored, Reply::Watching)
+            }
+            Command::ReserveJob(id) => {
+                if self.queue.reserve_job(client, id, now) {
+                    self.reserved(id)
+                } else {
+                    Reply::NotFound
+                }
+            }
+            Command::Delete(id) => found(self.queue.delete(client, id), Reply::Deleted),
+            Command::Release { id, priority, delay_s } => self.release(client, id, priority, delay_s, now),
+            Command::Bury { id, priority } => self.bury(client, id, priority),
+            Command::Touch(id) => found(self.queue.touch(client, id, now), Reply::Touched),
+            Command::Peek(id) => self.peek(Some(id)),
+            Command::PeekReady => self.peek(self.queue.first_ready(client)),
+            Command::PeekDelayed => self.peek(self.queue.first_delayed(client)),
+            Command::PeekBuried => self.peek(self.queue.first_buried(client)),
+            Command::Kick { bound } => self.kick(client, bound, now),
+            Command::KickJob(id) => self.kick_job(id, now),
+            Command::PauseTube { tube, delay_s } => {
+                found(self.queue.pause_tube(tube, delay_s, now), Reply::Paused)
+            }
+            Command::Stats => self.data(Some(stats::server(self, now))),
+            Command::StatsJob(id) => self.data(stats::job(self, id, now)),
+            Command::StatsTube(tube) => self.data(stats::tube(self, tube, now)),
+            Command::ListTubes => {
+                let list = write_list(self.queue.tube_names().map(|name| name.as_str()));
+                self.data(Some(list))
+            }
+            Command::ListTubesWatched => {
+                let list = write_list(self.queue.watched_tubes(client).map(|name| name.as_str()));
+                self.data(Some(list))
+            }
+            Command::ListTubeUsed => Reply::Using(self.queue.used_tube(client).as_str()),
+            Command::Put(_) | Command::Reserve | Command::ReserveWithTimeout { .. } | Command::Quit => {
+                unreachable!("commands without an answer at once are executed elsewhere")
+            }
+        }
+    }
+
+    /// The line of a `put`. The size is judged before what follows it, as in C.
+    fn accept_put(
+        &mut self,
+        client: ClientId,
+        connection: &mut Connection,
+        header: PutHeader,
+    ) -> Result<(), Reply<'static>> {
+        if u64::from(header.size) > self.config.max_job_bytes {
+            connection.skip_body(header, Refusal::JobTooBig);
+            return Ok(());
+        }
+        if header.has_trailing_text {
+            return Err(Reply::BadFormat);
+        }
+        self.queue.mark_producer(client);
+        let id = self.queue.take_id();
+        let bytes = self.queue.job_bytes() as u64 + u64::from(header.size);
+        if self.config.max_memory_bytes.is_some_and(|bound| bytes > bound) {
+            connection.skip_body(header, Refusal::OutOfMemory);
+        } else {
+            connection.expect_body(id, header);
+        }
+        Ok(())
+    }
+
+    /// A `put` whose body has come whole.
+    fn put(
+        &mut self,
+        client: ClientId,
+        id: JobId,
+        header: PutHeader,
+        body: Body,
+        now: Timestamp,
+    ) -> Reply<'static> {
+        if self.draining {
+            return Reply::Draining;
+        }
+        if self.queue.reserve_put().is_err() {
+            return Reply::OutOfMemory;
+        }
+        let PutHeader { priority, delay_s, ttr_s, .. } = header;
+        self.queue.put(client, NewJob { id, priority, delay_s, ttr_s }, body, now);
+        Reply::Inserted(id)
+    }
+
+    /// `None` where the client waits.
+    fn reserve(
+        &mut self,
+        client: ClientId,
+        connection: &mut Connection,
+        timeout_s: Option<u32>,
+        now: Timestamp,
+    ) -> Option<Reply<'_>> {
+        match self.queue.reserve(client, timeout_s, now) {
+            Reserve::Job(id) => Some(self.reserved(id)),
+            Reserve::DeadlineSoon => Some(Reply::DeadlineSoon),
+            Reserve::TimedOut => Some(Reply::TimedOut),
+            Reserve::Waiting => {
+                connection.wait();
+                None
+            }
+        }
+    }
+
+    fn reserved(&self, id: JobId) -> Reply<'_> {
+        self.queue.body(id).map_or(Reply::InternalError, |body| Reply::Reserved(id, body))
+    }
+
+    fn release(
+        &mut self,
+        client: ClientId,
+        id: JobId,
+        priority: Priority,
+        delay_s: u32,
+        now: Timestamp,
+    ) -> Reply<'static> {
+        if !self.queue.holds(client, id) {
+            return Reply::NotFound;
+        }
+        match self.queue.release(client, id, priority, delay_s, now) {
+            Released::Queued => Reply::Released,
+            Released::Buried => Reply::Buried,
+        }
+    }
+
+    fn bury(&mut self, client: ClientId, id: JobId, priority: Priority) -> Reply<'static> {
+        if !self.queue.holds(client, id) {
+            return Reply::NotFound;
+        }
+        self.queue.bury(client, id, priority);
+        Reply::Buried
+    }
+
+    fn peek(&self, id: Option<JobId>) -> Reply<'_> {
+        id.and_then(|id| Some(Reply::Found(id, self.queue.body(id)?))).unwrap_or(Reply::NotFound)
+    }
+
+    /// Buried jobs if there are any, else delayed ones (protocol, "kick").
+    fn kick(&mut self, client: ClientId, bound: u64, now: Timestamp) -> Reply<'static> {
+        let any_buried = self.queue.first_buried(client).is_some();
+        let state = if any_buried { JobState::Buried } else { JobState::Delayed };
+        let mut kicked = 0;
+        while kicked < bound
+            && let Some(id) = self.queue.next_to_kick(client, state)
+        {
+            self.queue.kick(id, now);
+            kicked += 1;
+        }
+        Reply::Kicked(kicked)
+    }
+
+    fn kick_job(&mut self, id: JobId, now: Timestamp) -> Reply<'static> {
+        if !self.queue.is_kickable(id) {
+            return Reply::NotFound;
+        }
+        self.queue.kick(id, now);
+        Reply::KickedJob
+    }
+
+    fn data(&mut self, data: Option<Vec<u8>>) -> Reply<'_> {
+        match data {
+            Some(data) => {
+                self.data = data;
+                Reply::Data(&self.data)
+            }
+            None => Reply::NotFound,
+        }
+    }
+}
+
+fn found(is_there: bool, reply: Reply<'static>) -> Reply<'static> {
+    if is_there { reply } else { Reply::NotFound }
+}
+
+fn log_reply(client: ClientId, reply: &Reply<'_>) {
+    if log_enabled!(Level::Trace) {
+        trace!(">{} reply {reply:?}", client.index);
+    }
+}
