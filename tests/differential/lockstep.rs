@@ -10,8 +10,8 @@ use crate::support::server::{POLL_INTERVAL, Server, Transport};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How long something may take that is asked for again and again.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long anything may take: short, since each try at a shorter script may come to wait for it.
+const PATIENCE: Duration = Duration::from_secs(4);
 
 /// Where two servers differ.
 pub struct Difference {
@@ -90,7 +90,9 @@ impl Side {
 
     fn client(&mut self, number: usize) -> Result<&mut Client, Failure> {
         if self.clients[number].is_none() {
-            self.clients[number] = Some(self.server.connect()?);
+            let mut client = self.server.connect()?;
+            client.set_patience(PATIENCE);
+            self.clients[number] = Some(client);
         }
         Ok(self.clients[number].as_mut().expect("connected above"))
     }

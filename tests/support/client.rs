@@ -184,7 +184,7 @@ impl Client {
         } else {
             format!("\n    unread {}", printable(&self.unread))
         };
-        let skipped = self.transcript.len().saturating_sub(40);
+        let skipped = self.transcript.len().saturating_sub(12);
         Failure(format!("{problem}{unread}\n    {}", self.transcript[skipped..].join("\n    ")))
     }
 

@@ -272,8 +272,8 @@ fn touches() -> Vec<Case> {
         .deviation("lost-expiries"),
         script(
             "touch_changes_the_order_in_which_jobs_expire",
-            "a: put 0 0 2 1 | x -> INSERTED 1
-             a: put 0 0 3 1 | y -> INSERTED 2
+            "a: put 0 0 3 1 | x -> INSERTED 1
+             a: put 0 0 4 1 | y -> INSERTED 2
              a: reserve | reserve -> RESERVED 1 1 | x | RESERVED 2 1 | y
              until a: stats-job 1 => time-left: 0
              a: touch 1 -> TOUCHED

@@ -77,6 +77,13 @@ pub fn cases() -> Vec<Case> {
         )
         .deviation("unfinished-job"),
         script(
+            "a_put_whose_client_leaves_at_once_is_kept",
+            "a: put 0 0 10 5 | hello ->
+             a: <close>
+             until b: stats => total-jobs: 1, current-jobs-ready: 1, current-connections: 1
+             b: peek 1 -> FOUND 1 5 | hello",
+        ),
+        script(
             "a_client_that_leaves_in_its_body_leaves_no_job",
             r"a: put 0 0 10 5 | hel\c ->
               a: <close>
