@@ -44,6 +44,7 @@ pub const DEVIATIONS: &[Deviation] = &[
     difference("unfinished-job", "a job whose body is still coming can be seen, with state `invalid`"),
     difference("numeric-id", "the id of a server may consist of digits alone, which YAML reads as a number"),
     difference("stopped-reserve", "a reserve resumed after the process was stopped answers twice, or wrongly"),
+    difference("returned-one-by-one", "the jobs of a client that leaves serve waiting clients in the order reserved"),
     fault("kick-wraps", "kick's bound is cut to 32 bits: `kick 4294967296` kicks nothing"),
     fault("lost-expiries", "jobs stay reserved past their TTR for good, by chance of the timer"),
     fault("binlog-gaps", "release without a delay, the order of burying and the next id are not logged"),

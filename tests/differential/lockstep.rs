@@ -4,7 +4,7 @@
 //! awaited as a reply is awaited in `stats`: that a client waits, or that a connection is gone.
 
 use crate::normalize::normalize;
-use crate::script::{Action, CLIENTS, MAX_JOB_BYTES, Step};
+use crate::script::{Action, CLIENTS, MAX_JOB_BYTES, Step, concatenated};
 use crate::support::client::{Client, Failure};
 use crate::support::server::{POLL_INTERVAL, Server, Transport};
 use std::path::Path;
@@ -69,15 +69,29 @@ impl Side {
     fn act(&mut self, step: &Step) -> Result<Vec<String>, Failure> {
         let mut heard = Vec::new();
         match &step.action {
-            Action::Say { bytes, replies, writes } => {
-                self.say(step.client, bytes, writes)?;
-                match &mut self.waiting {
-                    Some(waiting) if waiting.client == step.client => waiting.replies_behind += replies,
-                    _ => self.hear(step.client, *replies, &mut heard)?,
+            Action::Say { commands, writes } => match &mut self.waiting {
+                Some(waiting) if waiting.client == step.client => {
+                    waiting.replies_behind += commands.iter().map(|command| command.replies).sum::<usize>();
+                    self.say(step.client, &concatenated(commands), writes)?;
                 }
-            }
+                Some(_) => {
+                    for command in commands {
+                        self.say(step.client, &command.bytes, &[])?;
+                        self.hear(step.client, command.replies, &mut heard)?;
+                        self.hear_waiting(&mut heard)?;
+                    }
+                }
+                None => {
+                    self.say(step.client, &concatenated(commands), writes)?;
+                    let replies = commands.iter().map(|command| command.replies).sum();
+                    self.hear(step.client, replies, &mut heard)?;
+                }
+            },
             Action::Reserve(line) if self.waiting.is_none() => self.reserve(step.client, line, &mut heard)?,
             Action::Reserve(_) => {}
+            // C gives the jobs of a client that leaves back one by one, and serves whoever waits after each, so
+            // that the first reserved is given first; ours gives all back, then the most urgent.
+            Action::HalfClose | Action::Close if self.waiting.is_some() && self.asked("current-jobs-reserved")? > 1 => {}
             Action::HalfClose => self.half_close(step.client, &mut heard)?,
             Action::Close => {
                 self.clients[step.client] = None;

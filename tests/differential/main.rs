@@ -88,7 +88,8 @@ fn report(seed: u64, script: &[Step], a: &Path, b: &Path) -> Result<String, Fail
     Ok(text)
 }
 
-/// Leaves out pieces of the script, halves first and single steps last, while the servers still differ.
+/// Leaves out pieces of the script, halves first and single steps last, then commands of a step and cuts
+/// between its writes, while the servers still differ.
 fn shorten(script: &[Step], a: &Path, b: &Path) -> Result<Vec<Step>, Failed> {
     let mut script = script.to_vec();
     let mut piece = script.len().div_ceil(2);
@@ -105,8 +106,21 @@ fn shorten(script: &[Step], a: &Path, b: &Path) -> Result<Vec<Step>, Failed> {
             }
         }
         if piece == 1 && !shortened {
-            return Ok(script);
+            break;
         }
         piece = piece.div_ceil(2);
     }
+    for at in 0..script.len() {
+        let mut command = 0;
+        while let Some(shorter) = script[at].without_command(command) {
+            let mut rest = script.clone();
+            rest[at] = shorter;
+            if play(&rest, a, b)?.is_some() {
+                script = rest;
+            } else {
+                command += 1;
+            }
+        }
+    }
+    Ok(script)
 }

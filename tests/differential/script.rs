@@ -33,8 +33,9 @@ pub struct Step {
 /// What a client may do.
 #[derive(Clone)]
 pub enum Action {
-    /// Sends bytes, in writes of these lengths and the rest, that get so many replies.
-    Say { bytes: Vec<u8>, replies: usize, writes: Vec<usize> },
+    /// Sends commands, in writes of these lengths and the rest; or one by one while another client waits,
+    /// since what it does once it is served would race with those that are still to come.
+    Say { commands: Vec<Command>, writes: Vec<usize> },
     /// Sends a reserve that may wait, unless a client is waiting already.
     Reserve(&'static str),
     /// Says that it will send no more, hears the server out, and connects anew when it acts next.
@@ -43,11 +44,34 @@ pub enum Action {
     Close,
 }
 
+impl Step {
+    /// This step in one write without its command of that number, if it would have one left.
+    pub fn without_command(&self, number: usize) -> Option<Self> {
+        let Action::Say { commands, .. } = &self.action else { return None };
+        if number >= commands.len() || commands.len() < 2 {
+            return None;
+        }
+        let mut commands = commands.clone();
+        commands.remove(number);
+        Some(Self { client: self.client, action: Action::Say { commands, writes: Vec::new() } })
+    }
+}
+
+/// A command with its body, or what looks like one, and how many replies it gets.
+#[derive(Clone)]
+pub struct Command {
+    /// What is sent.
+    pub bytes: Vec<u8>,
+    /// How many replies that gets.
+    pub replies: usize,
+}
+
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "client {}: ", self.client)?;
         match &self.action {
-            Action::Say { bytes, writes, .. } => {
+            Action::Say { commands, writes } => {
+                let bytes = concatenated(commands);
                 let mut rest = bytes.as_slice();
                 for &length in writes {
                     let (write, tail) = rest.split_at(length);
@@ -61,6 +85,11 @@ impl fmt::Display for Step {
             Action::Close => f.write_str("close"),
         }
     }
+}
+
+/// All bytes of some commands.
+pub fn concatenated(commands: &[Command]) -> Vec<u8> {
+    commands.iter().flat_map(|command| &command.bytes).copied().collect()
 }
 
 /// SplitMix64: small, and the same everywhere.
@@ -99,7 +128,7 @@ impl Random {
 
 /// The script of a seed.
 pub fn generate(seed: u64) -> Vec<Step> {
-    let mut generator = Generator { random: Random::new(seed), puts: 0 };
+    let mut generator = Generator { random: Random::new(seed), puts: 0, delays: 0 };
     let clients = generator.random.within(1..=CLIENTS as u64) as usize;
     let steps = generator.random.within(STEPS);
     (0..steps)
@@ -111,6 +140,8 @@ struct Generator {
     random: Random,
     /// Puts so far, so that ids are mostly those of jobs.
     puts: usize,
+    /// Delays so far.
+    delays: u32,
 }
 
 impl Generator {
@@ -125,32 +156,27 @@ impl Generator {
 
     fn say(&mut self) -> Action {
         let lines = if self.random.one_in(4) { self.random.within(PIPELINED) } else { 1 };
-        let (mut bytes, mut replies) = (Vec::new(), 0);
-        for _ in 0..lines {
-            replies += self.command(&mut bytes);
-        }
+        let commands: Vec<Command> = (0..lines).map(|_| self.command()).collect();
         let mut writes = Vec::new();
-        let mut left = bytes.len();
+        let mut left = concatenated(&commands).len();
         while left > 1 && self.random.one_in(3) {
             let length = 1 + self.random.below(left - 1);
             writes.push(length);
             left -= length;
         }
-        Action::Say { bytes, replies, writes }
+        Action::Say { commands, writes }
     }
 
-    /// Appends a command, and tells how many replies it gets.
-    fn command(&mut self, bytes: &mut Vec<u8>) -> usize {
+    fn command(&mut self) -> Command {
         if self.random.below(100) < 25 {
-            return self.put(bytes);
+            return self.put();
         }
         let mut line = self.line().into_bytes();
         if self.random.one_in(12) {
             self.damage(&mut line);
         }
-        bytes.extend_from_slice(&line);
-        bytes.extend_from_slice(b"\r\n");
-        1
+        line.extend_from_slice(b"\r\n");
+        Command { bytes: line, replies: 1 }
     }
 
     fn line(&mut self) -> String {
@@ -183,7 +209,7 @@ impl Generator {
         }
     }
 
-    fn put(&mut self, bytes: &mut Vec<u8>) -> usize {
+    fn put(&mut self) -> Command {
         let size = match self.random.below(12) {
             0 => 0,
             1 => MAX_JOB_BYTES,
@@ -193,12 +219,12 @@ impl Generator {
         let ttr = self.random.pick(&["0", "1", "1000", "1000000", "4294967295"]);
         let header = format!("put {} {} {ttr} {size}", self.priority(), self.delay());
         let letters: Vec<u8> = (0..size).map(|_| self.random.pick(b"abc\0\xff ")).collect();
-        bytes.extend_from_slice(header.as_bytes());
+        let mut bytes = header.into_bytes();
         match self.random.below(20) {
             // Refused, so that the body is a command, and unknown.
             0 if size <= MAX_JOB_BYTES => {
                 bytes.extend_from_slice(b"x\r\nbody\r\n");
-                return 2;
+                return Command { bytes, replies: 2 };
             }
             // A body without its CRLF.
             1 if size <= MAX_JOB_BYTES => {
@@ -213,7 +239,7 @@ impl Generator {
             }
         }
         self.puts += 1;
-        1
+        Command { bytes, replies: 1 }
     }
 
     fn id(&mut self) -> usize {
@@ -224,15 +250,21 @@ impl Generator {
         self.random.pick(&["0", "1", "5", "1023", "1024", "2147483648", "4294967295"])
     }
 
-    /// None, or so long that it never ends in a test. Damage to it leaves it so.
-    fn delay(&mut self) -> &'static str {
-        self.random.pick(&["0", "0", "0", "1000000", "4294967295"])
+    /// None, or so long that it never ends in a test, and longer than the one before: which of two delays
+    /// ends first must not depend on how long a server takes from command to command.
+    fn delay(&mut self) -> u32 {
+        self.delays += 1;
+        match self.random.pick(&[0, 0, 0, 1_000_000, 4_294_000_000]) {
+            0 => 0,
+            long => long + self.delays,
+        }
     }
 
-    /// Changes a byte of a line. No byte is a digit, so that no short time comes to be; and what waits, or
-    /// ends, or takes a body is left alone.
+    /// Changes a byte of a line. No byte is a digit, so that no short time comes to be. Left alone is what
+    /// waits, what takes a body, and what C counts although it refuses it (a pause of an illegal name).
     fn damage(&mut self, line: &mut Vec<u8>) {
-        if line.starts_with(b"reserve") || line.starts_with(b"put") || line.is_empty() {
+        let left_alone: [&[u8]; 3] = [b"reserve", b"put", b"pause-tube"];
+        if line.is_empty() || left_alone.iter().any(|start| line.starts_with(start)) {
             return;
         }
         let byte = self.random.pick(b" \t\n\0x-+/;.$_()\x80\xffA");

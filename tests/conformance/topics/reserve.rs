@@ -118,6 +118,20 @@ pub fn cases() -> Vec<Case> {
              b: -> RESERVED 1 1 | x",
         ),
         script(
+            "the_jobs_of_an_owner_that_leaves_serve_a_waiting_client_by_priority",
+            "a: put 9 0 600 1 | x -> INSERTED 1
+             a: put 5 0 600 1 | y -> INSERTED 2
+             a: put 7 0 600 1 | z -> INSERTED 3
+             a: reserve-job 1 -> RESERVED 1 1 | x
+             a: reserve-job 2 -> RESERVED 2 1 | y
+             a: reserve-job 3 -> RESERVED 3 1 | z
+             b: reserve ->
+             waiting 1
+             a: <close>
+             b: -> RESERVED 2 1 | y",
+        )
+        .deviation("returned-one-by-one"),
+        script(
             "quit_of_an_owner_releases_its_jobs",
             "a: put 0 0 600 1 | x -> INSERTED 1
              a: reserve -> RESERVED 1 1 | x

@@ -81,6 +81,17 @@ pub fn cases() -> Vec<Case> {
              a: stats-tube default => pause: 0, cmd-pause-tube: 2",
         ),
         script(
+            "a_pause_of_0_is_over_for_the_next_command",
+            "a: put 0 0 60 1 | x -> INSERTED 1
+             a: pause-tube default 0 | reserve-with-timeout 0 -> PAUSED | RESERVED 1 1 | x",
+        ),
+        script(
+            "a_pause_of_0_ends_a_longer_one_for_the_next_command",
+            "a: put 0 0 60 1 | x -> INSERTED 1
+             a: pause-tube default 600 -> PAUSED
+             a: pause-tube default 0 | reserve-with-timeout 0 -> PAUSED | RESERVED 1 1 | x",
+        ),
+        script(
             "a_shorter_pause_replaces_a_longer_one",
             "a: put 0 0 60 1 | x -> INSERTED 1
              a: pause-tube default 600 -> PAUSED

@@ -151,6 +151,26 @@ pub fn cases() -> Vec<Case> {
               a: list-tubes -> OK 26 | ---\n- default\n- d\n- b\n- c\n",
         ),
         script(
+            "the_last_tube_takes_the_place_of_each_that_a_leaving_client_watched",
+            r"a: watch a -> WATCHING 2
+              a: watch b -> WATCHING 3
+              b: watch c -> WATCHING 2
+              b: watch d -> WATCHING 3
+              a: <close>
+              until b: stats => current-connections: 1
+              b: list-tubes -> OK 22 | ---\n- default\n- c\n- d\n",
+        ),
+        script(
+            "a_leaving_client_gives_up_its_watched_tubes_before_its_used_one",
+            r"a: use a -> USING a
+              a: watch b -> WATCHING 2
+              b: watch c -> WATCHING 2
+              b: watch d -> WATCHING 3
+              a: <close>
+              until b: stats => current-connections: 1
+              b: list-tubes -> OK 22 | ---\n- default\n- c\n- d\n",
+        ),
+        script(
             "use_and_watch_of_the_same_tube_are_counted_apart",
             "a: use t -> USING t
              a: watch t -> WATCHING 2
