@@ -29,6 +29,9 @@ use std::time::{Duration, Instant};
 /// How long a step with `until` or `waiting` may take.
 const UNTIL: Duration = Duration::from_secs(15);
 
+/// How long a server is watched that should have nothing to do.
+const IDLE_SPELL: Duration = Duration::from_secs(2);
+
 /// What a case needs of a server to be judged by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Needs {
@@ -71,13 +74,7 @@ pub fn code(
     name: impl Into<String>,
     run: impl Fn(&mut Bench) -> Result<(), Failure> + Send + 'static,
 ) -> Case {
-    Case {
-        name: name.into(),
-        needs: Needs::Protocol,
-        deviation: None,
-        flags: Vec::new(),
-        run: Box::new(run),
-    }
+    Case { name: name.into(), needs: Needs::Protocol, deviation: None, flags: Vec::new(), run: Box::new(run) }
 }
 
 impl Case {
@@ -175,6 +172,25 @@ impl Bench {
         self.owing.clear();
     }
 
+    /// Requires that the server hardly runs while nothing is asked of it.
+    pub fn require_idle(&mut self) -> Result<(), Failure> {
+        let before = self.processor_time()?;
+        std::thread::sleep(IDLE_SPELL);
+        let spent = self.processor_time()? - before;
+        // A spinning server spends all of the spell where it has a processor of its own, and a fair share of
+        // it on a machine that is loaded with this suite.
+        if spent < IDLE_SPELL.as_secs_f64() / 20.0 {
+            return Ok(());
+        }
+        Err(Failure(format!("{spent} s of processor time in an idle spell of {IDLE_SPELL:?}")))
+    }
+
+    fn processor_time(&mut self) -> Result<f64, Failure> {
+        let pairs = dictionary(&self.client("control")?.ask(b"stats\r\n")?);
+        let times = pairs.iter().filter(|(key, _)| key.starts_with("rusage-"));
+        Ok(times.filter_map(|(_, value)| value.parse::<f64>().ok()).sum())
+    }
+
     fn step(&mut self, line: &str) -> Result<(), Failure> {
         if let Some(count) = line.strip_prefix("waiting ") {
             return self.until("control", b"stats\r\n", &format!("current-waiting: {count}"));
@@ -193,7 +209,11 @@ impl Bench {
         }
         if let Some((question, pairs)) = rest.split_once(" => ") {
             let question = bytes_of(question);
-            return if again { self.until(name, &question, pairs) } else { self.pairs(name, &question, pairs) };
+            return if again {
+                self.until(name, &question, pairs)
+            } else {
+                self.pairs(name, &question, pairs)
+            };
         }
         let (said, expected) = match (rest.strip_prefix("-> "), rest.strip_suffix(" ->")) {
             (Some(expected), _) => (None, Some(expected)),

@@ -91,7 +91,8 @@ impl Side {
             Action::Reserve(_) => {}
             // C gives the jobs of a client that leaves back one by one, and serves whoever waits after each, so
             // that the first reserved is given first; ours gives all back, then the most urgent.
-            Action::HalfClose | Action::Close if self.waiting.is_some() && self.asked("current-jobs-reserved")? > 1 => {}
+            Action::HalfClose | Action::Close
+                if self.waiting.is_some() && self.asked("current-jobs-reserved")? > 1 => {}
             Action::HalfClose => self.half_close(step.client, &mut heard)?,
             Action::Close => {
                 self.clients[step.client] = None;

@@ -30,7 +30,8 @@ fn main() -> ExitCode {
     let path = |name: &str| std::env::var_os(name).filter(|path| !path.is_empty()).map(PathBuf::from);
     let Some(a) = path("DIFFERENTIAL_A").or_else(support::debian_server) else { return ExitCode::SUCCESS };
     let b = path("DIFFERENTIAL_B").unwrap_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_beanstalkd")));
-    let number = |name: &str| std::env::var(name).ok().filter(|text| !text.is_empty()).map(|text| text.parse::<u64>());
+    let number =
+        |name: &str| std::env::var(name).ok().filter(|text| !text.is_empty()).map(|text| text.parse::<u64>());
     let trials = match (number("SEED").transpose(), number("DIFFERENTIAL_SEEDS").transpose()) {
         (Ok(Some(seed)), Ok(_)) => vec![trial(format!("seed_{seed}"), seed..seed + 1, &a, &b)],
         (Ok(None), Ok(seeds)) => batches(seeds.unwrap_or(SEEDS), &a, &b),
@@ -77,7 +78,8 @@ fn differs_for_sure(script: &[Step], a: &Path, b: &Path) -> Result<bool, Failed>
 
 fn report(seed: u64, script: &[Step], a: &Path, b: &Path) -> Result<String, Failed> {
     let shortest = shorten(script, a, b)?;
-    let mut text = format!("the servers differ; replay with SEED={seed}. The shortest script that shows it:\n");
+    let mut text =
+        format!("the servers differ; replay with SEED={seed}. The shortest script that shows it:\n");
     for (number, step) in shortest.iter().enumerate() {
         let _ = writeln!(text, "  {number:>2} {step}");
     }

@@ -4,8 +4,18 @@
 
 /// Values of `stats` that belong to the process, the machine or the runner's own questions (it asks for
 /// `stats` on a connection of its own until something has come about).
-const OWN_VALUES: &[&str] =
-    &["pid", "version", "rusage-utime", "rusage-stime", "uptime", "id", "hostname", "os", "platform", "cmd-stats"];
+const OWN_VALUES: &[&str] = &[
+    "pid",
+    "version",
+    "rusage-utime",
+    "rusage-stime",
+    "uptime",
+    "id",
+    "hostname",
+    "os",
+    "platform",
+    "cmd-stats",
+];
 
 /// Values that depend on when the question came.
 const TIMES: &[&str] = &["age", "time-left", "pause-time-left"];

@@ -131,9 +131,7 @@ pub fn generate(seed: u64) -> Vec<Step> {
     let mut generator = Generator { random: Random::new(seed), puts: 0, delays: 0 };
     let clients = generator.random.within(1..=CLIENTS as u64) as usize;
     let steps = generator.random.within(STEPS);
-    (0..steps)
-        .map(|_| Step { client: generator.random.below(clients), action: generator.action() })
-        .collect()
+    (0..steps).map(|_| Step { client: generator.random.below(clients), action: generator.action() }).collect()
 }
 
 struct Generator {
@@ -189,7 +187,9 @@ impl Generator {
             19..=23 => format!("release {id} {} {}", self.priority(), self.delay()),
             24..=27 => format!("bury {id} {}", self.priority()),
             28 => format!("touch {id}"),
-            29..=31 => format!("kick {}", self.random.pick(&["0", "1", "2", "10", "1x", "-1", "+1", "4294967295"])),
+            29..=31 => {
+                format!("kick {}", self.random.pick(&["0", "1", "2", "10", "1x", "-1", "+1", "4294967295"]))
+            }
             32..=33 => format!("kick-job {id}"),
             34..=36 => format!("use {tube}"),
             37..=39 => format!("watch {tube}"),
@@ -279,11 +279,60 @@ impl Generator {
 
 /// Lines that are refused, or that look as if they should be.
 const MALFORMED: &[&str] = &[
-    "", " ", "nonsense", "put", "put 1", "put a b c d", "put 0 0 0 -1", "put -1 0 0 0", "put 0 0 0 4294967296",
-    "delete", "delete ", "delete x", "delete 1 ", "delete  1", "delete 18446744073709551616", "release 1", "release 1 2",
-    "bury 1", "bury x 0", "touch", "touch -1", "kick", "kick ", "kick x", "kick 18446744073709551616", "kick-job ", "use",
-    "use ", "use -a", "use a b", "use  a", "watch ", "watch a,b", "ignore ", "ignore *", "stats ", "stats-foo",
-    "stats-tube", "stats-tube ", "stats-job x", "list-tubes x", "list-tube-usedx", "list-tubes-watch", "pause-tube",
-    "pause-tube t", "pause-tube t x", "pause-tubet 0", "pause-tube  t  0", "peek", "peek ", "peek-ready ", "reserveX",
-    "reserve-foo", "reserve-job", "reserve-job x", "STATS",
+    "",
+    " ",
+    "nonsense",
+    "put",
+    "put 1",
+    "put a b c d",
+    "put 0 0 0 -1",
+    "put -1 0 0 0",
+    "put 0 0 0 4294967296",
+    "delete",
+    "delete ",
+    "delete x",
+    "delete 1 ",
+    "delete  1",
+    "delete 18446744073709551616",
+    "release 1",
+    "release 1 2",
+    "bury 1",
+    "bury x 0",
+    "touch",
+    "touch -1",
+    "kick",
+    "kick ",
+    "kick x",
+    "kick 18446744073709551616",
+    "kick-job ",
+    "use",
+    "use ",
+    "use -a",
+    "use a b",
+    "use  a",
+    "watch ",
+    "watch a,b",
+    "ignore ",
+    "ignore *",
+    "stats ",
+    "stats-foo",
+    "stats-tube",
+    "stats-tube ",
+    "stats-job x",
+    "list-tubes x",
+    "list-tube-usedx",
+    "list-tubes-watch",
+    "pause-tube",
+    "pause-tube t",
+    "pause-tube t x",
+    "pause-tubet 0",
+    "pause-tube  t  0",
+    "peek",
+    "peek ",
+    "peek-ready ",
+    "reserveX",
+    "reserve-foo",
+    "reserve-job",
+    "reserve-job x",
+    "STATS",
 ];

@@ -80,7 +80,10 @@ impl Client {
 
     /// Sends all of `bytes` from a thread, for more than the socket's buffers hold while replies are
     /// being read.
-    pub fn send_in_background(&mut self, bytes: Vec<u8>) -> io::Result<std::thread::JoinHandle<io::Result<()>>> {
+    pub fn send_in_background(
+        &mut self,
+        bytes: Vec<u8>,
+    ) -> io::Result<std::thread::JoinHandle<io::Result<()>>> {
         self.transcript.push(format!("> {}", printable(&bytes)));
         let mut twin: Box<dyn Write + Send> = match &self.stream {
             Stream::Unix(stream) => Box::new(stream.try_clone()?),
@@ -163,7 +166,12 @@ impl Client {
             match self.fill(start) {
                 Ok(()) => {}
                 // A server that closes with our bytes unread resets the connection: closed all the same.
-                Err(error) if matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset) => {
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset
+                    ) =>
+                {
                     return Ok(self.take(self.unread.len()));
                 }
                 Err(error) => return Err(self.failure(&format!("waiting for the close: {error}"))),

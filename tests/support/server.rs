@@ -4,7 +4,7 @@
 //! started. Driven by the tests, one server each or one shared by many.
 
 use super::client::Client;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 use std::ffi::OsString;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -82,8 +82,14 @@ impl Server {
         let flags: Vec<String> = flags.iter().map(|&flag| flag.to_owned()).collect();
         let address = Address::Unix(path.into());
         let child = spawn(&self.binary, &arguments, directory.path())?;
-        let mut other =
-            Self { binary: self.binary.clone(), flags, transport: Transport::Unix, directory, child, address };
+        let mut other = Self {
+            binary: self.binary.clone(),
+            flags,
+            transport: Transport::Unix,
+            directory,
+            child,
+            address,
+        };
         wait_until_accepting(&mut other.child, &other.address, other.directory.path())?;
         Ok(other)
     }
@@ -96,6 +102,13 @@ impl Server {
     /// A new connection.
     pub fn connect(&self) -> io::Result<Client> {
         connect(&self.address)
+    }
+
+    /// Leaves the server `count` descriptors in all, whatever it has raised its limit to.
+    pub fn limit_descriptors(&self, count: u64) -> io::Result<()> {
+        let limit = Rlimit { current: Some(count), maximum: Some(count) };
+        prlimit(Some(Pid::from_child(&self.child)), Resource::Nofile, limit)?;
+        Ok(())
     }
 
     /// Sends `signal` to the server.

@@ -45,7 +45,11 @@ const CASES: &[(&str, &str, &str)] = &[
          a: stats => current-producers: 1",
     ),
     ("reaches_a_put_whose_body_is_on_its_way", r"a: put 0 0 60 5 | hel\c ->", "a: lo -> DRAINING"),
-    ("of_a_server_with_a_waiting_client", "a: reserve ->\nwaiting 1", "waiting 1\nb: put 0 0 60 1 | x -> DRAINING"),
+    (
+        "of_a_server_with_a_waiting_client",
+        "a: reserve ->\nwaiting 1",
+        "waiting 1\nb: put 0 0 60 1 | x -> DRAINING",
+    ),
 ];
 
 pub fn cases() -> Vec<Case> {

@@ -124,6 +124,16 @@ pub fn cases() -> Vec<Case> {
             }
             client.expect_closed()
         }),
+        code("unsent_replies_of_a_half_closed_client_cost_no_time", |bench| {
+            let body = "b".repeat(60_000);
+            let client = bench.client("a")?;
+            client.exchange(format!("put 0 0 60 60000\r\n{body}\r\n").as_bytes(), b"INSERTED 1\r\n")?;
+            // More than the socket's buffers hold, and nobody reads.
+            client.send("peek 1\r\n".repeat(100).as_bytes())?;
+            client.half_close()?;
+            bench.require_idle()
+        })
+        .deviation("half-close-spin"),
         script(
             "counts_of_connections_fall_after_a_half_close",
             "a: put 0 0 60 1 | x -> INSERTED 1

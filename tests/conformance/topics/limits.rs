@@ -4,10 +4,7 @@ use crate::case::{Case, code, script};
 
 pub fn cases() -> Vec<Case> {
     let mut cases = vec![
-        script(
-            "the_default_limit_is_65535",
-            "a: stats => max-job-size: 65535",
-        ),
+        script("the_default_limit_is_65535", "a: stats => max-job-size: 65535"),
         script(
             "a_body_at_the_limit",
             "a: put 0 0 60 10 | 1234567890 -> INSERTED 1
@@ -74,7 +71,9 @@ pub fn cases() -> Vec<Case> {
         script("the_last_of_two_limits_counts", "a: stats => max-job-size: 20").flags(&["-z", "10", "-z20"]),
     ];
     cases.push(code("a_body_at_the_default_limit_and_over_it", |bench| {
-        for (size, reply) in [(65_535, "INSERTED 1\r\n"), (65_536, "JOB_TOO_BIG\r\n"), (200_000, "JOB_TOO_BIG\r\n")] {
+        for (size, reply) in
+            [(65_535, "INSERTED 1\r\n"), (65_536, "JOB_TOO_BIG\r\n"), (200_000, "JOB_TOO_BIG\r\n")]
+        {
             let body = "x".repeat(size);
             let put = format!("put 0 0 60 {size}\r\n{body}\r\n");
             bench.client("a")?.exchange(put.as_bytes(), reply.as_bytes())?;
@@ -111,6 +110,19 @@ pub fn cases() -> Vec<Case> {
         })
         .deviation("freed-body")
         .flags(&["-z", "20000000"]),
+    );
+    cases.push(
+        code("without_a_descriptor_left_the_server_idles_and_serves_on", |bench| {
+            bench.steps("a: put 0 0 60 1 | x -> INSERTED 1\ncontrol: list-tube-used -> USING default")?;
+            bench.server.limit_descriptors(20)?;
+            // The kernel accepts them, whether the server can or not.
+            let more: Result<Vec<_>, _> = (0..40).map(|_| bench.connect()).collect();
+            bench.require_idle()?;
+            bench.steps("a: peek 1 -> FOUND 1 1 | x")?;
+            drop(more?);
+            bench.play("until a: stats => current-connections: 2\nb: peek 1 -> FOUND 1 1 | x")
+        })
+        .deviation("emfile-spin"),
     );
     cases.push(code("five_hundred_connections", |bench| {
         let mut clients = Vec::new();

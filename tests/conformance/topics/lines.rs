@@ -87,14 +87,20 @@ pub fn cases() -> Vec<Case> {
 
 fn lengths() -> Vec<Case> {
     let mut cases = Vec::new();
-    for length in [222, 223, 224, 225, 226, 227, 447, 448, 449, 450, 451, 672, 673, 674, 1000, 4096, 65_536, 1_000_000] {
+    for length in
+        [222, 223, 224, 225, 226, 227, 447, 448, 449, 450, 451, 672, 673, 674, 1000, 4096, 65_536, 1_000_000]
+    {
         let unknown = code(format!("an_unknown_command_of_{length}_bytes"), move |bench| {
             let line = [vec![b'x'; length - 2], b"\r\nlist-tube-used\r\n".to_vec()].concat();
             let reply = if length <= LONGEST { "UNKNOWN_COMMAND" } else { "BAD_FORMAT" };
             exchange_and_finish(bench, &line, &format!("{reply}\r\nUSING default\r\n"))
         });
         // C's buffer ends just between CR and LF at each multiple of the limit.
-        cases.push(if length > LONGEST && length % LONGEST == 1 { unknown.deviation("long-line") } else { unknown });
+        cases.push(if length > LONGEST && length % LONGEST == 1 {
+            unknown.deviation("long-line")
+        } else {
+            unknown
+        });
     }
     for length in [223, 224, 225, 226] {
         let delete = code(format!("a_delete_of_{length}_bytes"), move |bench| {
@@ -119,11 +125,14 @@ fn lengths() -> Vec<Case> {
             client.send(&[b'y'; 1000])?;
         }
         bench.settle()?;
-        bench.play(r"a: y -> BAD_FORMAT
-                     a: list-tube-used -> USING default")
+        bench.play(
+            r"a: y -> BAD_FORMAT
+                     a: list-tube-used -> USING default",
+        )
     }));
     cases.push(code("an_endless_line_keeps_a_nul_and_a_bare_lf", |bench| {
-        let line = [vec![b'z'; 300], b"\0\n\0".to_vec(), vec![b'z'; 300], b"\r\nlist-tube-used\r\n".to_vec()].concat();
+        let line = [vec![b'z'; 300], b"\0\n\0".to_vec(), vec![b'z'; 300], b"\r\nlist-tube-used\r\n".to_vec()]
+            .concat();
         exchange_and_finish(bench, &line, "BAD_FORMAT\r\nUSING default\r\n")
     }));
     cases
@@ -156,7 +165,11 @@ const CONVERSATIONS: [(&str, &str, &str); 6] = [
         "watch a\r\nwatch b\r\nignore a\r\nignore default\r\nignore b\r\n",
         "WATCHING 2\r\nWATCHING 3\r\nWATCHING 2\r\nWATCHING 1\r\nNOT_IGNORED\r\n",
     ),
-    ("a_body_of_crlfs", "put 0 600 10 4\r\n\r\n\r\n\r\nlist-tube-used\r\n", "INSERTED #\r\nUSING default\r\n"),
+    (
+        "a_body_of_crlfs",
+        "put 0 600 10 4\r\n\r\n\r\n\r\nlist-tube-used\r\n",
+        "INSERTED #\r\nUSING default\r\n",
+    ),
     (
         "a_body_too_big",
         "put 0 0 10 20\r\nstats\r\nstats\r\n123456\r\nlist-tube-used\r\n",

@@ -44,7 +44,9 @@ pub fn cases() -> Vec<Case> {
             judge(bench, command, "BAD_FORMAT", b"-")?;
             judge(bench, command, "BAD_FORMAT", b"-a")
         }));
-        for (length, fits) in [(1, true), (2, true), (199, true), (LONGEST, true), (LONGEST + 1, false), (202, false)] {
+        for (length, fits) in
+            [(1, true), (2, true), (199, true), (LONGEST, true), (LONGEST + 1, false), (202, false)]
+        {
             cases.push(code(format!("{verb}_name_of_{length}_bytes"), move |bench| {
                 judge(bench, command, if fits { reply } else { "BAD_FORMAT" }, &vec![b'n'; length])
             }));

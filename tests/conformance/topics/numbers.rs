@@ -148,7 +148,22 @@ fn number_in_place(place: &Place, number: &Written) -> Case {
 
 /// `reserve-with-timeout` stops reading after its number, and takes up to 2^31 - 1.
 fn timeouts() -> Vec<Case> {
-    let accepted = ["0", "1", "1023", "1024", "2147483647", " 1", "00", "0x", "0abc", "0 1 2", "0 0", "0\\s", "0\\t", "1.5"];
+    let accepted = [
+        "0",
+        "1",
+        "1023",
+        "1024",
+        "2147483647",
+        " 1",
+        "00",
+        "0x",
+        "0abc",
+        "0 1 2",
+        "0 0",
+        "0\\s",
+        "0\\t",
+        "1.5",
+    ];
     let refused = [
         "2147483648",
         "4294967295",
@@ -231,7 +246,20 @@ fn kick_bounds() -> Vec<Case> {
 
 /// The size of a put: too large is swallowed, malformed is not.
 fn sizes() -> Vec<Case> {
-    let refused = ["-1", "+1", "x", "1x", "1\\s", "1\\t", "1 1", "4294967296", "18446744073709551616", "0x1", "\\t1", ""];
+    let refused = [
+        "-1",
+        "+1",
+        "x",
+        "1x",
+        "1\\s",
+        "1\\t",
+        "1 1",
+        "4294967296",
+        "18446744073709551616",
+        "0x1",
+        "\\t1",
+        "",
+    ];
     let mut cases: Vec<Case> = refused
         .iter()
         .map(|size| {
@@ -241,10 +269,15 @@ fn sizes() -> Vec<Case> {
             )
         })
         .collect();
-    for (size, body) in [("0", "\\r\\n\\c"), ("000", "\\r\\n\\c"), ("1", "x"), ("  1", "x"), ("0000000000001", "x")] {
+    for (size, body) in
+        [("0", "\\r\\n\\c"), ("000", "\\r\\n\\c"), ("1", "x"), ("  1", "x"), ("0000000000001", "x")]
+    {
         cases.push(script(
             format!("put_size_takes_[{}]", size.replace(' ', "_")),
-            format!("a: put 0 0 10 {size} | {body} -> INSERTED 1\na: peek 1 -> FOUND 1 {} | {body}", usize::from(body == "x")),
+            format!(
+                "a: put 0 0 10 {size} | {body} -> INSERTED 1\na: peek 1 -> FOUND 1 {} | {body}",
+                usize::from(body == "x")
+            ),
         ));
     }
     for size in ["65537", "2147483647", "2147483648", "4294967295"] {

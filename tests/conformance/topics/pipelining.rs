@@ -93,7 +93,9 @@ pub fn cases() -> Vec<Case> {
     }));
     cases.push(code("a_thousand_large_replies_to_one_write", |bench| {
         let body = "b".repeat(60_000);
-        bench.client("a")?.exchange(format!("put 0 0 60 60000\r\n{body}\r\n").as_bytes(), b"INSERTED 1\r\n")?;
+        bench
+            .client("a")?
+            .exchange(format!("put 0 0 60 60000\r\n{body}\r\n").as_bytes(), b"INSERTED 1\r\n")?;
         let found = format!("FOUND 1 60000\r\n{body}\r\n");
         bulk(bench, "peek 1\r\n".repeat(1000), found.repeat(1000))
     }));

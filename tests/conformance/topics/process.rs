@@ -40,7 +40,9 @@ pub fn cases() -> Vec<Case> {
     for (name, arguments, status, said) in ENDS {
         cases.push(code(format!("{name}_exits_with_{status}"), move |bench| {
             let ended = run(bench, arguments)?;
-            let right = ended.status.code() == Some(*status) && ended.stderr.contains(said) && ended.stdout.is_empty();
+            let right = ended.status.code() == Some(*status)
+                && ended.stderr.contains(said)
+                && ended.stdout.is_empty();
             if right { Ok(()) } else { Err(Failure(format!("{ended:?}"))) }
         }));
     }
@@ -168,7 +170,9 @@ fn ends() -> Vec<Case> {
         code("sigint_ends_in_order", |bench| ends_in_order(bench, Signal::INT)).deviation("sigterm"),
         code("a_reader_that_leaves_does_not_end_the_server", |bench| {
             let body = "b".repeat(60_000);
-            bench.client("a")?.exchange(format!("put 0 0 60 60000\r\n{body}\r\n").as_bytes(), b"INSERTED 1\r\n")?;
+            bench
+                .client("a")?
+                .exchange(format!("put 0 0 60 60000\r\n{body}\r\n").as_bytes(), b"INSERTED 1\r\n")?;
             for _ in 0..20 {
                 let mut client = bench.connect()?;
                 client.send("peek 1\r\n".repeat(20).as_bytes())?;

@@ -35,18 +35,9 @@ pub fn cases() -> Vec<Case> {
             "a_body_shorter_than_announced_takes_the_next_bytes",
             r"a: put 0 0 10 5 | abc | de -> EXPECTED_CRLF | UNKNOWN_COMMAND",
         ),
-        script(
-            "a_trailer_of_two_lfs_is_expected_crlf",
-            r"a: put 0 0 10 1 | x\n\n\c -> EXPECTED_CRLF",
-        ),
-        script(
-            "a_trailer_of_lf_cr_is_expected_crlf",
-            r"a: put 0 0 10 1 | x\n\r\c -> EXPECTED_CRLF",
-        ),
-        script(
-            "a_trailer_of_two_crs_is_expected_crlf",
-            r"a: put 0 0 10 1 | x\r\r\c -> EXPECTED_CRLF",
-        ),
+        script("a_trailer_of_two_lfs_is_expected_crlf", r"a: put 0 0 10 1 | x\n\n\c -> EXPECTED_CRLF"),
+        script("a_trailer_of_lf_cr_is_expected_crlf", r"a: put 0 0 10 1 | x\n\r\c -> EXPECTED_CRLF"),
+        script("a_trailer_of_two_crs_is_expected_crlf", r"a: put 0 0 10 1 | x\r\r\c -> EXPECTED_CRLF"),
         script(
             "a_bad_trailer_uses_an_id_up_and_leaves_no_job",
             r"a: put 0 0 10 1 | xyz\c -> EXPECTED_CRLF

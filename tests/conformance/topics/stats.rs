@@ -4,26 +4,91 @@ use crate::case::{Bench, Case, Needs, code, dictionary, script};
 use crate::support::client::Failure;
 
 const STATS: &[&str] = &[
-    "current-jobs-urgent", "current-jobs-ready", "current-jobs-reserved", "current-jobs-delayed",
-    "current-jobs-buried", "cmd-put", "cmd-peek", "cmd-peek-ready", "cmd-peek-delayed", "cmd-peek-buried",
-    "cmd-reserve", "cmd-reserve-with-timeout", "cmd-delete", "cmd-release", "cmd-use", "cmd-watch",
-    "cmd-ignore", "cmd-bury", "cmd-kick", "cmd-touch", "cmd-stats", "cmd-stats-job", "cmd-stats-tube",
-    "cmd-list-tubes", "cmd-list-tube-used", "cmd-list-tubes-watched", "cmd-pause-tube", "job-timeouts",
-    "total-jobs", "max-job-size", "current-tubes", "current-connections", "current-producers",
-    "current-workers", "current-waiting", "total-connections", "pid", "version", "rusage-utime",
-    "rusage-stime", "uptime", "binlog-oldest-index", "binlog-current-index", "binlog-records-migrated",
-    "binlog-records-written", "binlog-max-size", "draining", "id", "hostname", "os", "platform",
+    "current-jobs-urgent",
+    "current-jobs-ready",
+    "current-jobs-reserved",
+    "current-jobs-delayed",
+    "current-jobs-buried",
+    "cmd-put",
+    "cmd-peek",
+    "cmd-peek-ready",
+    "cmd-peek-delayed",
+    "cmd-peek-buried",
+    "cmd-reserve",
+    "cmd-reserve-with-timeout",
+    "cmd-delete",
+    "cmd-release",
+    "cmd-use",
+    "cmd-watch",
+    "cmd-ignore",
+    "cmd-bury",
+    "cmd-kick",
+    "cmd-touch",
+    "cmd-stats",
+    "cmd-stats-job",
+    "cmd-stats-tube",
+    "cmd-list-tubes",
+    "cmd-list-tube-used",
+    "cmd-list-tubes-watched",
+    "cmd-pause-tube",
+    "job-timeouts",
+    "total-jobs",
+    "max-job-size",
+    "current-tubes",
+    "current-connections",
+    "current-producers",
+    "current-workers",
+    "current-waiting",
+    "total-connections",
+    "pid",
+    "version",
+    "rusage-utime",
+    "rusage-stime",
+    "uptime",
+    "binlog-oldest-index",
+    "binlog-current-index",
+    "binlog-records-migrated",
+    "binlog-records-written",
+    "binlog-max-size",
+    "draining",
+    "id",
+    "hostname",
+    "os",
+    "platform",
 ];
 
 const STATS_TUBE: &[&str] = &[
-    "name", "current-jobs-urgent", "current-jobs-ready", "current-jobs-reserved", "current-jobs-delayed",
-    "current-jobs-buried", "total-jobs", "current-using", "current-watching", "current-waiting", "cmd-delete",
-    "cmd-pause-tube", "pause", "pause-time-left",
+    "name",
+    "current-jobs-urgent",
+    "current-jobs-ready",
+    "current-jobs-reserved",
+    "current-jobs-delayed",
+    "current-jobs-buried",
+    "total-jobs",
+    "current-using",
+    "current-watching",
+    "current-waiting",
+    "cmd-delete",
+    "cmd-pause-tube",
+    "pause",
+    "pause-time-left",
 ];
 
 const STATS_JOB: &[&str] = &[
-    "id", "tube", "state", "pri", "age", "delay", "ttr", "time-left", "file", "reserves", "timeouts", "releases",
-    "buries", "kicks",
+    "id",
+    "tube",
+    "state",
+    "pri",
+    "age",
+    "delay",
+    "ttr",
+    "time-left",
+    "file",
+    "reserves",
+    "timeouts",
+    "releases",
+    "buries",
+    "kicks",
 ];
 
 const STATS_TUBE_IN_FULL: &str = r#"---
@@ -189,7 +254,11 @@ fn begins(bench: &mut Bench, question: &str, expected: &str) -> Result<(), Failu
     let reply = client.ask(format!("{question}\r\n").as_bytes())?;
     let text = String::from_utf8_lossy(&reply).into_owned();
     let body = text.split_once("\r\n").map_or("", |(_, body)| body);
-    if body.starts_with(expected) { Ok(()) } else { Err(client.failure(&format!("does not begin with {expected:?}"))) }
+    if body.starts_with(expected) {
+        Ok(())
+    } else {
+        Err(client.failure(&format!("does not begin with {expected:?}")))
+    }
 }
 
 fn has_keys(bench: &mut Bench, question: &[u8], keys: &[&str]) -> Result<(), Failure> {
@@ -220,7 +289,8 @@ fn has_form(bench: &mut Bench, question: &[u8]) -> Result<(), Failure> {
     let Some(pairs) = body.strip_prefix("---\n") else { return problem("no --- first") };
     for line in pairs.split('\n') {
         let Some((key, value)) = line.split_once(": ") else { return problem("a line without `: `") };
-        let plain = value.bytes().all(|byte| byte.is_ascii_digit() || (key.starts_with("rusage") && byte == b'.'));
+        let plain =
+            value.bytes().all(|byte| byte.is_ascii_digit() || (key.starts_with("rusage") && byte == b'.'));
         if !WORDS.contains(&key) && STATS.contains(&key) && !plain {
             return problem(&format!("{key} is no plain number"));
         }
