@@ -24,7 +24,7 @@ use crate::queue::ClientId;
 
 /// The buffer that all connections read into. A connection's turn ends where it has filled
 /// it, so it is also the share of a turn that one connection gets.
-const READ_BUFFER_BYTES: usize = 64 * 1024;
+const READ_BUFFER_BYTES: usize = 256 * 1024;
 
 /// What a body that is read straight into its own memory may take of a turn, in bytes.
 const BODY_READ_BYTES: usize = 256 * 1024;
