@@ -1,0 +1,205 @@
+#!/usr/bin/env python3
+"""Runs what the documentation shows.
+
+A fenced block of README.md and doc/*.md in one of LANGUAGES says behind its language what is done with it:
+
+    run       run it, beside a server of its own; what follows as ```text output must be what it prints,
+              where ... stands for anything, and a line of it for any lines
+    serve     start the server as it says: it must answer, and stop when told to
+    by-hand   it is not run, because it needs the machine: its package manager, its service manager, root
+
+Ports and paths of the text are exchanged for ones of the test. Programs in a language whose interpreter or
+client is not here are skipped with a word.
+"""
+
+import glob
+import os
+import re
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.join(ROOT, "tests"))
+import with_server  # noqa: E402
+
+SERVER = os.environ.get("BEANSTALKD", os.path.join(ROOT, "target/debug/beanstalkd"))
+CLIENTS = os.path.join(ROOT, "target/clients")
+LANGUAGES = ("sh", "python", "js", "go", "php", "ruby")
+MARKS = ("run", "serve", "by-hand")
+TIMEOUT_S = 60
+FENCE = re.compile(r"^```(\S+)?(?: +(.+?))?$")
+
+
+class Block:
+    def __init__(self, path, line, language, mark):
+        self.where = f"{path}:{line}"
+        self.language, self.mark = language, mark
+        self.lines, self.output = [], None
+
+    @property
+    def text(self):
+        return "\n".join(self.lines) + "\n"
+
+
+def blocks(path):
+    """The blocks of a file that are programs or command lines."""
+    found, current, last = [], None, None
+    with open(os.path.join(ROOT, path), encoding="utf-8") as file:
+        for number, line in enumerate(file, 1):
+            line = line.rstrip("\n")
+            fence = FENCE.match(line)
+            if current is not None:
+                if line == "```":
+                    current = None
+                else:
+                    current.append(line)
+            elif fence:
+                language, mark = fence.group(1), fence.group(2)
+                current = []
+                if language in LANGUAGES:
+                    if mark not in MARKS:
+                        sys.exit(f"docs: {path}:{number}: is it run? Say one of {MARKS}")
+                    last = Block(path, number, language, mark)
+                    last.lines = current
+                    found.append(last)
+                elif (language, mark) == ("text", "output"):
+                    last.output = current
+            elif line:
+                last = last if last is None or last.output is None else None
+    return found
+
+
+def command_for(block, directory):
+    """How to run the program, or None and the reason why it cannot be."""
+    name = os.path.join(directory, "program")
+    environment = dict(os.environ)
+    if block.language == "sh":
+        os.symlink(SERVER, os.path.join(directory, "beanstalkd"))
+        environment["PATH"] = f"{directory}:{environment['PATH']}"
+        # nc leaves a pipe before it has been answered where its input ends first; -q waits.
+        return ["bash", "-euo", "pipefail", name], environment, None
+    if block.language == "python":
+        python = os.path.join(CLIENTS, "python/bin/python")
+        return [python, name], environment, None if os.path.exists(python) else "make clients comes first"
+    if block.language == "js":
+        environment["NODE_PATH"] = os.path.join(CLIENTS, "node/node_modules")
+        there = os.path.isdir(os.path.join(environment["NODE_PATH"], "node-beanstalk"))
+        return ["node", name], environment, None if there else "make clients comes first"
+    if block.language == "php":
+        os.mkdir(os.path.join(directory, "vendor"))
+        with open(os.path.join(directory, "vendor/autoload.php"), "w", encoding="utf-8") as autoload:
+            autoload.write("<?php require_once 'Pheanstalk/autoload.php';")
+        there = succeeds(["php", "-r", "require_once 'Pheanstalk/autoload.php';"])
+        return ["php", name], environment, None if there else "no php with pheanstalk"
+    if block.language == "ruby":
+        there = succeeds(["ruby", "-e", "require 'beaneater'"])
+        return ["ruby", name], environment, None if there else "no ruby with beaneater"
+    os.rename(name, name + ".go")
+    there = succeeds(["go", "mod", "init", "example"], directory) and succeeds(["go", "mod", "tidy"], directory)
+    return ["go", "run", name + ".go"], environment, None if there else "no go, or no go-beanstalk to be had"
+
+
+def succeeds(command, directory=None):
+    try:
+        return subprocess.run(command, cwd=directory, capture_output=True, timeout=TIMEOUT_S).returncode == 0
+    except (FileNotFoundError, subprocess.TimeoutExpired):
+        return False
+
+
+def here(text, port, directory):
+    """The text with the test's port and directory in it."""
+    text = re.sub(r"\b11300\b", str(port), text)
+    return text.replace("/var/lib/beanstalkd", os.path.join(directory, "binlog"))
+
+
+def differs(expected, actual):
+    """Whether `actual` is not `expected`, in which ... stands for anything, and a line of it for any lines."""
+    any_lines = "(?:.*\n)*?.*"
+    lines = (any_lines if line == "..." else re.escape(line).replace(r"\.\.\.", ".*") for line in expected)
+    pattern = "\n".join(lines)
+    return re.fullmatch(pattern, actual.replace("\r\n", "\n").strip("\n")) is None
+
+
+def run(block, directory):
+    """None where all is well; else what is wrong, or "skipped" and why."""
+    pid, port = with_server.start(SERVER)
+    try:
+        with open(os.path.join(directory, "program"), "w", encoding="utf-8") as program:
+            program.write(here(block.text, port, directory))
+        command, environment, missing = command_for(block, directory)
+        if missing:
+            return f"skipped: {missing}"
+        environment["BEANSTALKD_PID"] = str(pid)
+        ended = subprocess.run(
+            command, cwd=directory, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S
+        )
+        if ended.returncode:
+            return f"ended with {ended.returncode}\n{ended.stdout}{ended.stderr}"
+        if block.output is not None and differs(block.output, here_back(ended.stdout, port)):
+            return "printed something else:\n" + ended.stdout
+        return None
+    finally:
+        if not with_server.stop(pid):
+            return "the server did not stop cleanly"
+
+
+def here_back(text, port):
+    return re.sub(rf"\b{port}\b", "11300", text)
+
+
+def serve(block, directory):
+    """Each command line of the block starts a server."""
+    os.mkdir(os.path.join(directory, "binlog"))
+    text = here(block.text.replace("\\\n", " "), 11300, directory)
+    for line in text.splitlines():
+        line = line.replace("cargo run --release --", "beanstalkd").replace("cargo run --release", "beanstalkd")
+        arguments = shlex.split(line, comments=True)
+        if not arguments:
+            continue
+        if arguments[0] != "beanstalkd":
+            return f"no command line of the server: {line}"
+        # Its own -l and -p are set aside for the inherited socket.
+        pid, port = with_server.start(SERVER, arguments[1:])
+        try:
+            with socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S) as client:
+                client.sendall(b"stats\r\n")
+                if not client.recv(3) == b"OK ":
+                    return f"no answer: {line}"
+        finally:
+            if not with_server.stop(pid):
+                return f"did not stop cleanly: {line}"
+    return None
+
+
+def main():
+    failed = 0
+    counts = dict.fromkeys((*MARKS, "skipped"), 0)
+    os.environ.setdefault("RUST_LOG", "error")
+    for path in ["README.md", *sorted(glob.glob("doc/*.md", root_dir=ROOT))]:
+        for block in blocks(path):
+            if block.mark == "by-hand":
+                counts["by-hand"] += 1
+                continue
+            directory = tempfile.mkdtemp()
+            try:
+                wrong = {"run": run, "serve": serve}[block.mark](block, directory)
+            finally:
+                shutil.rmtree(directory)
+            if wrong is None:
+                counts[block.mark] += 1
+            elif wrong.startswith("skipped"):
+                counts["skipped"] += 1
+                print(f"docs: {block.where}: {wrong}", file=sys.stderr)
+            else:
+                failed += 1
+                print(f"docs: {block.where}: {wrong}", file=sys.stderr)
+    print("docs: " + ", ".join(f"{count} {mark}" for mark, count in counts.items()) + f", {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
