@@ -8,6 +8,8 @@ A fenced block of README.md and doc/*.md in one of LANGUAGES says behind its lan
     serve     start the server as it says: it must answer, and stop when told to
     by-hand   it is not run, because it needs the machine: its package manager, its service manager, root
 
+Besides, links lead somewhere, and doc/protocol.md lists the keys of the stats as the server has them.
+
 Ports and paths of the text are exchanged for ones of the test. Programs in a language whose interpreter or
 client is not here are skipped with a word.
 """
@@ -31,6 +33,7 @@ CLIENTS = os.path.join(ROOT, "target/clients")
 LANGUAGES = ("sh", "python", "js", "go", "php", "ruby")
 MARKS = ("run", "serve", "by-hand")
 TIMEOUT_S = 60
+DOCUMENTS = ["README.md", "CHANGELOG.md", *sorted(glob.glob("doc/*.md", root_dir=ROOT))]
 FENCE = re.compile(r"^```(\S+)?(?: +(.+?))?$")
 
 
@@ -175,11 +178,46 @@ def serve(block, directory):
     return None
 
 
+def stats_keys_missing():
+    """What differs between the keys of the stats and those that doc/protocol.md lists, in their order."""
+    with open(os.path.join(ROOT, "doc/protocol.md"), encoding="utf-8") as file:
+        sections = dict(re.findall(r"^### (stats\S*)\n(.*?)(?=^##|\Z)", file.read(), re.S | re.M))
+    pid, port = with_server.start(SERVER)
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S) as client:
+            replies = client.makefile("rb")
+            client.sendall(b"put 0 0 1 0\r\n\r\nstats\r\nstats-job 1\r\nstats-tube default\r\n")
+            replies.readline()
+            for command in ("stats", "stats-job", "stats-tube"):
+                length = int(replies.readline().split()[1])
+                data = replies.read(length + 2).decode()
+                actual = re.findall(r"^(\S+): ", data, re.M)
+                rows = re.findall(r"^\| (`.*?) \|", sections[command], re.M)
+                documented = [key for row in rows for key in re.findall(r"`([^`]+)`", row)]
+                if actual != documented:
+                    wrong = set(actual) ^ set(documented) or "their order"
+                    yield f"doc/protocol.md: the keys of {command} are others: {wrong}"
+    finally:
+        with_server.stop(pid)
+
+
+def broken_links():
+    """Links of the documents to files that are not there."""
+    for path in DOCUMENTS:
+        with open(os.path.join(ROOT, path), encoding="utf-8") as file:
+            for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", file.read()):
+                if not os.path.exists(os.path.join(ROOT, os.path.dirname(path), target)):
+                    yield f"{path}: there is no {target}"
+
+
 def main():
     failed = 0
     counts = dict.fromkeys((*MARKS, "skipped"), 0)
     os.environ.setdefault("RUST_LOG", "error")
-    for path in ["README.md", *sorted(glob.glob("doc/*.md", root_dir=ROOT))]:
+    for wrong in (*broken_links(), *stats_keys_missing()):
+        failed += 1
+        print(f"docs: {wrong}", file=sys.stderr)
+    for path in DOCUMENTS:
         for block in blocks(path):
             if block.mark == "by-hand":
                 counts["by-hand"] += 1
