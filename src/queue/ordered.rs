@@ -22,8 +22,16 @@ struct Blocks<K> {
     /// The smallest keys; empty only if there are no keys at all.
     front: VecDeque<K>,
     /// The other keys, block after block; none of the blocks is empty.
-    later: VecDeque<VecDeque<K>>,
+    later: VecDeque<Block<K>>,
     len: usize,
+}
+
+#[derive(Debug)]
+struct Block<K> {
+    /// Keys from this one on belong here, up to where the next block begins. It stands in the list of
+    /// blocks, so that finding a block touches none.
+    from: K,
+    keys: VecDeque<K>,
 }
 
 impl<K> Default for OrderedQueue<K> {
@@ -50,7 +58,9 @@ impl<K: Copy + Ord> OrderedQueue<K> {
 
     /// All keys, ascending.
     pub fn iter(&self) -> impl Iterator<Item = K> {
-        self.0.iter().flat_map(|blocks| blocks.front.iter().chain(blocks.later.iter().flatten()).copied())
+        self.0.iter().flat_map(|blocks| {
+            blocks.front.iter().chain(blocks.later.iter().flat_map(|block| &block.keys)).copied()
+        })
     }
 
     /// Adds `key`, which must not be there yet.
@@ -65,14 +75,15 @@ impl<K: Copy + Ord> OrderedQueue<K> {
             if block.len() < BLOCK {
                 block.push_back(key);
             } else {
-                blocks.later.insert(index, VecDeque::from([key]));
+                blocks.later.insert(index, Block { from: key, keys: VecDeque::from([key]) });
             }
             return;
         }
         if block.len() == BLOCK {
-            let upper = block.split_off(BLOCK / 2);
-            let target = index + usize::from(upper.front().is_some_and(|&first| first < key));
-            blocks.later.insert(index, upper);
+            let keys = block.split_off(BLOCK / 2);
+            let from = keys[0];
+            blocks.later.insert(index, Block { from, keys });
+            let target = index + usize::from(from < key);
             insert_sorted(blocks.block_mut(target), key);
         } else {
             insert_sorted(block, key);
@@ -112,13 +123,13 @@ impl<K: Copy + Ord> Blocks<K> {
     fn holding(&self, key: K) -> usize {
         match self.later.back() {
             None => 0,
-            Some(last) if last[0] <= key => self.later.len(),
-            Some(_) => self.later.partition_point(|block| block[0] <= key),
+            Some(last) if last.from <= key => self.later.len(),
+            Some(_) => self.later.partition_point(|block| block.from <= key),
         }
     }
 
     fn block_mut(&mut self, index: usize) -> &mut VecDeque<K> {
-        if index == 0 { &mut self.front } else { &mut self.later[index - 1] }
+        if index == 0 { &mut self.front } else { &mut self.later[index - 1].keys }
     }
 
     /// Mends block `index` after a key has left it.
@@ -130,10 +141,10 @@ impl<K: Copy + Ord> Blocks<K> {
         if len == 0 && index > 0 {
             self.later.remove(index - 1);
         } else if len == 0 && !self.later.is_empty() {
-            self.front = self.later.pop_front().unwrap_or_default();
-        } else if self.later.get(index).is_some_and(|next| next.len() + len <= BLOCK / 2) {
-            let mut next = self.later.remove(index).unwrap_or_default();
-            self.block_mut(index).append(&mut next);
+            self.front = self.later.pop_front().map_or_else(VecDeque::new, |block| block.keys);
+        } else if self.later.get(index).is_some_and(|next| next.keys.len() + len <= BLOCK / 2) {
+            let next = self.later.remove(index);
+            self.block_mut(index).extend(next.into_iter().flat_map(|next| next.keys));
         } else if index > 0 || self.later.is_empty() {
             give_back_half(self.block_mut(index));
         }
@@ -143,9 +154,13 @@ impl<K: Copy + Ord> Blocks<K> {
     /// Asserts what the fields promise.
     #[cfg(test)]
     fn check(&self) {
-        assert_eq!(self.len, self.front.len() + self.later.iter().map(VecDeque::len).sum::<usize>());
+        assert_eq!(
+            self.len,
+            self.front.len() + self.later.iter().map(|block| block.keys.len()).sum::<usize>()
+        );
         assert!(!self.front.is_empty() || self.later.is_empty());
-        assert!(self.later.iter().all(|block| !block.is_empty() && block.len() <= BLOCK));
+        assert!(self.later.iter().all(|block| block.keys.len() <= BLOCK && block.keys[0] >= block.from));
+        assert!(self.later.iter().is_sorted_by_key(|block| block.from));
         assert!(self.front.len() <= BLOCK);
     }
 }
