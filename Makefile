@@ -5,8 +5,9 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 # Where systemd looks for units of the administrator; packages say /lib/systemd/system.
 UNITDIR ?= /etc/systemd/system
+BINARY ?= target/release/beanstalkd
 
-.PHONY: all check server clients docs units bench micro install uninstall deb clean
+.PHONY: all check server clients docs units install-check bench micro install uninstall deb clean
 
 all:
 	$(CARGO) build --release --locked
@@ -18,7 +19,7 @@ check:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps
 	$(CARGO) build --locked
 	$(CARGO) test --locked
-	$(MAKE) clients units docs
+	$(MAKE) clients units install-check docs
 
 # The clients from the registries, each of their methods.
 clients: server
@@ -30,6 +31,9 @@ docs: server
 
 units:
 	sh tests/units.sh
+
+install-check: server
+	sh tests/install.sh
 
 server:
 	$(CARGO) build --locked
@@ -46,7 +50,7 @@ micro:
 install:
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(UNITDIR) \
 		$(DESTDIR)/etc/default
-	install -m 755 target/release/beanstalkd $(DESTDIR)$(PREFIX)/bin/beanstalkd
+	install -m 755 $(BINARY) $(DESTDIR)$(PREFIX)/bin/beanstalkd
 	install -m 644 doc/beanstalkd.1 $(DESTDIR)$(PREFIX)/share/man/man1/beanstalkd.1
 	for unit in beanstalkd.service beanstalkd@.service beanstalkd.socket; do \
 		sed 's|/usr/bin/beanstalkd|$(PREFIX)/bin/beanstalkd|' $$unit >$(DESTDIR)$(UNITDIR)/$$unit && \

@@ -3,12 +3,13 @@
 
 A fenced block of README.md and doc/*.md in one of LANGUAGES says behind its language what is done with it:
 
-    run       run it, beside a server of its own; what follows as ```text output must be what it prints,
+    run       run it, beside a server for each port in it; what follows as ```text output must be what it prints,
               where ... stands for anything, and a line of it for any lines
     serve     start the server as it says: it must answer, and stop when told to
     by-hand   it is not run, because it needs the machine: its package manager, its service manager, root
 
-Besides, links lead somewhere, and doc/protocol.md lists the keys of the stats as the server has them.
+Besides, links lead somewhere, the tests that are named exist, and doc/protocol.md lists the keys of the
+stats as the server has them.
 
 Ports and paths of the text are exchanged for ones of the test. Programs in a language whose interpreter or
 client is not here are skipped with a word.
@@ -34,6 +35,7 @@ LANGUAGES = ("sh", "python", "js", "go", "php", "ruby")
 MARKS = ("run", "serve", "by-hand")
 TIMEOUT_S = 60
 DOCUMENTS = ["README.md", "CHANGELOG.md", *sorted(glob.glob("doc/*.md", root_dir=ROOT))]
+PORT = r"\b1130[0-9]\b"  # in the documents; each means a server of its own
 FENCE = re.compile(r"^```(\S+)?(?: +(.+?))?$")
 
 
@@ -113,9 +115,10 @@ def succeeds(command, directory=None):
         return False
 
 
-def here(text, port, directory):
-    """The text with the test's port and directory in it."""
-    text = re.sub(r"\b11300\b", str(port), text)
+def here(text, ports, directory):
+    """The text with the test's ports and directory in it."""
+    for shown, port in ports.items():
+        text = re.sub(rf"\b{shown}\b", str(port), text)
     return text.replace("/var/lib/beanstalkd", os.path.join(directory, "binlog"))
 
 
@@ -129,35 +132,32 @@ def differs(expected, actual):
 
 def run(block, directory):
     """None where all is well; else what is wrong, or "skipped" and why."""
-    pid, port = with_server.start(SERVER)
+    shown = sorted(set(re.findall(PORT, block.text)))
+    servers = [with_server.start(SERVER) for _ in shown]
+    ports = dict(zip(shown, (port for _, port in servers)))
     try:
         with open(os.path.join(directory, "program"), "w", encoding="utf-8") as program:
-            program.write(here(block.text, port, directory))
+            program.write(here(block.text, ports, directory))
         command, environment, missing = command_for(block, directory)
         if missing:
             return f"skipped: {missing}"
-        environment["BEANSTALKD_PID"] = str(pid)
         ended = subprocess.run(
             command, cwd=directory, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S
         )
         if ended.returncode:
             return f"ended with {ended.returncode}\n{ended.stdout}{ended.stderr}"
-        if block.output is not None and differs(block.output, here_back(ended.stdout, port)):
+        if block.output is not None and differs(block.output, ended.stdout):
             return "printed something else:\n" + ended.stdout
         return None
     finally:
-        if not with_server.stop(pid):
+        if not all([with_server.stop(pid) for pid, _ in servers]):
             return "the server did not stop cleanly"
-
-
-def here_back(text, port):
-    return re.sub(rf"\b{port}\b", "11300", text)
 
 
 def serve(block, directory):
     """Each command line of the block starts a server."""
     os.mkdir(os.path.join(directory, "binlog"))
-    text = here(block.text.replace("\\\n", " "), 11300, directory)
+    text = here(block.text.replace("\\\n", " "), {}, directory)
     for line in text.splitlines():
         line = line.replace("cargo run --release --", "beanstalkd").replace("cargo run --release", "beanstalkd")
         arguments = shlex.split(line, comments=True)
@@ -210,11 +210,24 @@ def broken_links():
                     yield f"{path}: there is no {target}"
 
 
+def tests_missing():
+    """The tests that doc/compatibility.md names and that are not there."""
+    with open(os.path.join(ROOT, "doc/compatibility.md"), encoding="utf-8") as file:
+        names = re.findall(r"`((?:src|tests)/\S+): (\w+)`", file.read())
+    for path, name in names:
+        path = os.path.join(ROOT, path)
+        files = [path] if os.path.isfile(path) else glob.glob(os.path.join(path, "**/*.rs"), recursive=True)
+        if not os.path.exists(path):
+            print(f"docs: {os.path.relpath(path, ROOT)} is not here yet, with {name}", file=sys.stderr)
+        elif not any(re.search(rf"\b{name}", open(file, encoding="utf-8").read()) for file in files):
+            yield f"doc/compatibility.md: there is no test {name} in {os.path.relpath(path, ROOT)}"
+
+
 def main():
     failed = 0
     counts = dict.fromkeys((*MARKS, "skipped"), 0)
     os.environ.setdefault("RUST_LOG", "error")
-    for wrong in (*broken_links(), *stats_keys_missing()):
+    for wrong in (*broken_links(), *tests_missing(), *stats_keys_missing()):
         failed += 1
         print(f"docs: {wrong}", file=sys.stderr)
     for path in DOCUMENTS:
