@@ -176,13 +176,10 @@ impl<S: Stream> Server<S> {
     /// Latches what the poll has said of a connection, and serves it.
     fn notice(&mut self, id: ClientId, readiness: Readiness, now: Timestamp) {
         let Some(peer) = find(&mut self.peers, id) else { return };
-        if readiness.failed {
-            self.close(id, now);
-            return;
-        }
-        peer.readable |= readiness.readable | readiness.read_closed;
-        peer.read_closed |= readiness.read_closed;
-        if readiness.writable && std::mem::take(&mut peer.write_blocked) {
+        // What a client sent before its connection broke still counts; writing shows that it is broken.
+        peer.read_closed |= readiness.read_closed | readiness.failed;
+        peer.readable |= readiness.readable | peer.read_closed;
+        if (readiness.writable | readiness.failed) && std::mem::take(&mut peer.write_blocked) {
             peer.stream.await_writable(false);
             self.unsent.push(id);
         }
