@@ -118,11 +118,13 @@ impl Executor {
     /// Makes the changes of this turn as durable as they have to be before their replies leave.
     pub(super) fn commit(&mut self, _now: Timestamp) {}
 
-    /// Ends a client's wait because it will send no more (protocol, "reserve").
+    /// Ends a client's wait because it will send no more (protocol, "reserve"); unless its answer has come
+    /// about in this very turn, and is only to be delivered.
     pub(super) fn give_up_wait(&mut self, client: ClientId, connection: &mut Connection) {
-        self.queue.stop_waiting(client);
-        connection.stop_waiting();
-        self.reply(client, connection, &Reply::TimedOut);
+        if self.queue.stop_waiting(client) {
+            connection.stop_waiting();
+            self.reply(client, connection, &Reply::TimedOut);
+        }
     }
 
     /// Answers a reserve that has waited.

@@ -587,11 +587,12 @@ impl Model {
 
     /// Changes of one job that follow each other are one.
     fn note(&mut self, change: Change) {
-        let last = self.changes.last().copied();
-        match change {
-            Change::Updated(id) if matches!(last, Some(Change::Put(last) | Change::Updated(last)) if last == id) =>
-                {}
-            _ => self.changes.push(change),
+        if let (Change::Updated(id), Some(&(Change::Put(last) | Change::Updated(last)))) =
+            (change, self.changes.last())
+            && id == last
+        {
+            return;
         }
+        self.changes.push(change);
     }
 }
