@@ -9,7 +9,7 @@ use beanstalkd::server::{Readiness, Server};
 
 use crate::random::Random;
 use crate::sockets::{FakeStream, Pipe};
-use crate::world::{START, executor};
+use crate::subject::{START, executor};
 
 struct Client {
     id: ClientId,

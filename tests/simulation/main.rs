@@ -11,6 +11,7 @@ mod random;
 mod replies;
 mod script;
 mod sockets;
+mod subject;
 mod world;
 
 use std::panic;

@@ -9,13 +9,7 @@ use beanstalkd::queue::{PoisonLimits, Released, Reserve, WaitOutcome};
 
 use crate::naive::{Model, State};
 use crate::script::Request;
-
-/// What is configured and what the system says.
-pub const VERSION: &str = "2.0";
-pub const INSTANCE: u64 = 0x0123_4567_89ab_cdef;
-pub const INSTANCE_TEXT: &str = "a123456789abcdef";
-pub const PID: u32 = 4711;
-pub const BINLOG_FILE_BYTES: u64 = 10_485_760;
+use crate::subject::{BINLOG_FILE_BYTES, PID, VERSION};
 
 /// What a job takes beside its body, as the stats count it.
 const RECORD_BYTES: usize = 80;
@@ -261,7 +255,7 @@ impl Oracle {
         }
         add("binlog-max-size", &BINLOG_FILE_BYTES);
         add("draining", &self.draining);
-        add("id", &INSTANCE_TEXT);
+        add("id", &"a123456789abcdef");
         add("hostname", &"\"host\"");
         add("os", &"\"#1 SMP\"");
         add("platform", &"\"x86_64\"");

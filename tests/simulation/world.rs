@@ -8,26 +8,22 @@ use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::hash::{DefaultHasher, Hasher};
 use std::rc::Rc;
-use std::time::Duration;
 
 use beanstalkd::clock::Timestamp;
-use beanstalkd::os::process::CpuTime;
 use beanstalkd::queue::{ClientId, PoisonLimits};
-use beanstalkd::server::{Config, Executor, Identity, Readiness, Server};
+use beanstalkd::server::{Readiness, Server};
 
 use crate::observer::{self, Seen};
 use crate::random::Random;
-use crate::replies::{Accepted, Answer, BINLOG_FILE_BYTES, INSTANCE, Oracle, PID, VERSION};
+use crate::replies::{Accepted, Answer, Oracle};
 use crate::script::{Knowledge, Request, request};
 use crate::sockets::{FakeStream, Pipe};
+use crate::subject::{START, executor};
 
 /// Clients at one time.
 const MAX_PEERS: usize = 6;
 /// Turns after which a server that is left alone must have come to rest.
 const TURNS_TO_REST: usize = 1000;
-/// When the server starts.
-pub const START: Timestamp = Timestamp(1_700_000_000_123_456_789);
-
 /// Time stands still from here on, lest it overflow: the longest delay takes 136 years.
 const NO_JUMPS_FROM: Timestamp = Timestamp(9_000_000_000_000_000_000);
 
@@ -59,27 +55,6 @@ pub struct World {
     now: Timestamp,
     digest: DefaultHasher,
     trace: bool,
-}
-
-/// The executor to be simulated.
-pub fn executor(poison: PoisonLimits, max_job_bytes: u32) -> Executor {
-    let config = Config {
-        max_job_bytes: u64::from(max_job_bytes),
-        max_memory_bytes: None,
-        binlog_file_bytes: BINLOG_FILE_BYTES,
-        poison,
-    };
-    let identity = Identity {
-        version: VERSION.to_owned(),
-        instance: Identity::instance_of(INSTANCE),
-        pid: PID,
-        hostname: "host".to_owned(),
-        os: "#1 SMP".to_owned(),
-        platform: "x86_64".to_owned(),
-        started_at: START,
-        cpu_time: || CpuTime { user: Duration::from_millis(1500), system: Duration::from_micros(7) },
-    };
-    Executor::new(config, identity)
 }
 
 /// Runs the whole life of a server; returns a digest of every byte that its clients received.
