@@ -43,7 +43,7 @@ fn byte_streams() {
 
 #[test]
 fn operation_sequences() {
-    replay_and_fuzz("operations", 50_000, operation_sequence::check);
+    replay_and_fuzz("operations", 20_000, operation_sequence::check);
 }
 
 fn replay_and_fuzz(target: &str, rounds: u64, check: impl Fn(&[u8]) + RefUnwindSafe) {

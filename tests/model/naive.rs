@@ -87,6 +87,9 @@ pub struct Model {
 
 pub const DEFAULT: TubePlace = 0;
 
+/// Tests let time stand still from here on, lest it overflow: the longest delay takes 136 years.
+pub const NO_JUMPS_FROM: Timestamp = Timestamp(9_000_000_000_000_000_000);
+
 fn after_s(now: Timestamp, seconds: u32) -> Timestamp {
     Timestamp(now.0 + u64::from(seconds) * NS_PER_S)
 }

@@ -13,6 +13,7 @@ use beanstalkd::clock::Timestamp;
 use beanstalkd::queue::{ClientId, PoisonLimits};
 use beanstalkd::server::{Readiness, Server};
 
+use crate::naive::NO_JUMPS_FROM;
 use crate::observer::{self, Seen};
 use crate::random::Random;
 use crate::replies::{Accepted, Answer, Oracle};
@@ -24,9 +25,6 @@ use crate::subject::{START, executor};
 const MAX_PEERS: usize = 6;
 /// Turns after which a server that is left alone must have come to rest.
 const TURNS_TO_REST: usize = 1000;
-/// Time stands still from here on, lest it overflow: the longest delay takes 136 years.
-const NO_JUMPS_FROM: Timestamp = Timestamp(9_000_000_000_000_000_000);
-
 /// A client as it sees itself.
 struct Peer {
     id: ClientId,
