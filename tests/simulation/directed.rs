@@ -49,3 +49,15 @@ fn a_job_that_comes_together_with_the_end_of_a_waiting_client_is_its_only_answer
     assert_eq!(received(&worker), "RESERVED 1 1\r\nx\r\nNOT_FOUND\r\n");
     assert_eq!(server.executor().queue().counts().ready, 1, "its job is ready again");
 }
+
+#[test]
+fn what_a_client_sent_before_it_went_away_is_executed() {
+    let mut server = Server::new(executor(PoisonLimits::default(), 10));
+    let producer = connect(&mut server);
+    producer.pipe.borrow_mut().arrive(b"put 0 0 10 1\r\nx\r\n");
+    producer.pipe.borrow_mut().end(true);
+    let gone = Readiness { failed: true, ..producer.pipe.borrow_mut().take_event() };
+    server.turn([(producer.id, gone)].into_iter(), START);
+    let queue = server.executor().queue();
+    assert_eq!((queue.counts().ready, queue.client_count()), (1, 0));
+}

@@ -66,21 +66,25 @@ impl Pipe {
         self.event.readable = true;
     }
 
-    /// The client sends no more; `gone`: nor does it read.
+    /// The client sends no more; `gone`: nor does it read, which some kinds of sockets tell at once.
     pub fn end(&mut self, gone: bool) {
         self.ended = true;
         self.gone |= gone;
         self.event.readable = true;
         self.event.read_closed = true;
+        self.event.failed |= gone && self.random.once_in(2);
+        self.event.writable |= gone && self.write_is_awaited;
     }
 
-    /// The connection breaks; what was under way is lost.
+    /// The connection breaks; what has arrived is sometimes lost.
     pub fn break_off(&mut self) {
         self.broken = true;
         self.ended = true;
-        self.inbound.clear();
-        self.event =
-            Readiness { readable: true, writable: self.write_is_awaited, read_closed: true, failed: true };
+        if self.random.once_in(2) {
+            self.inbound.clear();
+        }
+        let writable = self.write_is_awaited;
+        self.event = Readiness { readable: true, writable, read_closed: true, failed: true };
     }
 
     /// From now on there is room for everything that comes.
@@ -113,12 +117,12 @@ impl Pipe {
 
     /// The poll tells the server.
     pub fn take_event(&mut self) -> Readiness {
-        self.end_is_known |= self.event.read_closed;
+        self.end_is_known |= self.event.read_closed | self.event.failed;
         std::mem::take(&mut self.event)
     }
 
     fn before_read(&mut self) -> io::Result<()> {
-        if self.broken {
+        if self.broken && self.inbound.is_empty() {
             return Err(ErrorKind::ConnectionReset.into());
         }
         if self.random.once_in(32) {
