@@ -11,6 +11,9 @@ use crate::naive::{Model, State};
 use crate::script::Request;
 use crate::subject::{BINLOG_FILE_BYTES, PID, VERSION};
 
+/// In an expected reply: a number that only the server knows.
+pub const ANY_NUMBER: u8 = 1;
+
 /// What a job takes beside its body, as the stats count it.
 const RECORD_BYTES: usize = 80;
 
@@ -165,7 +168,7 @@ impl Oracle {
             Request::PeekBuried => self.peek(self.model.first_buried(using)),
             Request::Kick(bound) => reply(format!("KICKED {}", model.kick(client, bound, now))),
             Request::KickJob(id) => found(model.kick_job(id, now), "KICKED"),
-            Request::Stats => data(Some(self.stats(now))),
+            Request::Stats => reply(format!("OK {}\r\n{}", ANY_NUMBER as char, self.stats(now))),
             Request::StatsJob(id) => data(self.stats_job(id, now)),
             Request::StatsTube(tube) => data(self.stats_tube(tube, now)),
             Request::ListTubes => data(Some(self.list(&self.model.listed))),
@@ -269,6 +272,12 @@ impl Oracle {
         add("job-kicks", &model.flow.kicks);
         add("job-poisoned", &model.flow.poisoned);
         add("job-bytes", &model.jobs.iter().map(|job| job.body.len() + RECORD_BYTES).sum::<usize>());
+        for key in ["files", "bytes", "live-bytes", "syncs", "sync-microseconds"] {
+            add(&format!("binlog-{key}"), &0);
+        }
+        add("binlog-state", &"off");
+        add("buffer-bytes", &(ANY_NUMBER as char));
+        add("connections-refused", &0);
         text
     }
 

@@ -16,7 +16,7 @@ use beanstalkd::server::{Readiness, Server};
 use crate::naive::NO_JUMPS_FROM;
 use crate::observer::{self, Seen};
 use crate::random::Random;
-use crate::replies::{Accepted, Answer, Oracle};
+use crate::replies::{ANY_NUMBER, Accepted, Answer, Oracle};
 use crate::script::{Knowledge, Request, request};
 use crate::sockets::{FakeStream, Pipe};
 use crate::subject::{START, executor};
@@ -195,16 +195,15 @@ impl World {
         }
         self.digest.write_u32(peer.id.index);
         self.digest.write(&bytes);
-        let expected: Vec<u8> = peer.expected.drain(..bytes.len().min(peer.expected.len())).collect();
-        if bytes != expected {
-            let same = bytes.iter().zip(&expected).take_while(|(found, expected)| found == expected).count();
-            let from = same.saturating_sub(40);
-            panic!(
-                "client {} receives {:?} instead of {:?}",
-                peer.id.index,
-                bytes[from..bytes.len().min(same + 200)].escape_ascii().to_string(),
-                expected[from..expected.len().min(same + 200)].escape_ascii().to_string(),
-            );
+        for (place, &byte) in bytes.iter().enumerate() {
+            if peer.expected.front() == Some(&ANY_NUMBER) && !byte.is_ascii_digit() {
+                peer.expected.pop_front();
+            }
+            match peer.expected.front() {
+                Some(&ANY_NUMBER) => {}
+                Some(&expected) if expected == byte => drop(peer.expected.pop_front()),
+                _ => peer.complain(&bytes, place),
+            }
         }
     }
 
@@ -440,6 +439,19 @@ impl Peer {
     fn expect(&mut self, bytes: Vec<u8>) {
         self.expected.extend(bytes);
         self.owed += 1;
+    }
+
+    /// The byte at `place` of what it receives is not the expected one.
+    fn complain(&self, bytes: &[u8], place: usize) -> ! {
+        let expected: Vec<u8> = self.expected.iter().copied().take(100).collect();
+        let end = bytes.len().min(place + 100);
+        panic!(
+            "client {} receives \"{}\", then \"{}\" instead of \"{}\"",
+            self.id.index,
+            bytes[place.saturating_sub(40)..place].escape_ascii(),
+            bytes[place..end].escape_ascii(),
+            expected.escape_ascii(),
+        );
     }
 
     /// The connection ends before what is under way.
