@@ -7,7 +7,8 @@ DESTDIR ?=
 UNITDIR ?= /etc/systemd/system
 BINARY ?= target/release/beanstalkd
 
-.PHONY: all check server clients docs units install-check bench micro install uninstall deb clean
+.PHONY: all check server clients docs units install-check bench micro simulation model fuzz install \
+	uninstall deb clean
 
 all:
 	$(CARGO) build --release --locked
@@ -45,6 +46,18 @@ bench:
 # The pure parts alone; BENCH_LARGE=1 adds 10 million jobs.
 micro:
 	$(CARGO) bench --bench micro
+
+# SEEDS=number, by default a million; SEED=n replays one and tells every step.
+simulation:
+	$(if $(SEED),SEED=$(SEED)) SIMULATION_SEEDS=$(or $(SEEDS),1000000) $(CARGO) test --test simulation -- --nocapture
+
+# CASES=number, by default a million; SEED=n replays one.
+model:
+	$(if $(SEED),SEED=$(SEED)) MODEL_CASES=$(or $(CASES),1000000) $(CARGO) test --test model -- --nocapture
+
+# TARGET=command_line, byte_stream or operations, for SECONDS; needs cargo-fuzz, but no nightly compiler.
+fuzz:
+	$(CARGO) fuzz run -s none $(TARGET) -- -dict=fuzz/protocol.dict -max_total_time=$(or $(SECONDS),60)
 
 # Needs `make` first, so that root never runs cargo. What the administrator has written stays.
 install:

@@ -175,11 +175,13 @@ impl Executor {
         self.journal.commit(&self.queue, now);
     }
 
-    /// Ends a client's wait because it will send no more (protocol, "reserve").
+    /// Ends a client's wait because it will send no more (protocol, "reserve"); unless its answer has come
+    /// about in this very turn, and is only to be delivered.
     pub(super) fn give_up_wait(&mut self, client: ClientId, connection: &mut Connection) {
-        self.queue.stop_waiting(client);
-        connection.stop_waiting();
-        self.reply(client, connection, &Reply::TimedOut);
+        if self.queue.stop_waiting(client) {
+            connection.stop_waiting();
+            self.reply(client, connection, &Reply::TimedOut);
+        }
     }
 
     /// Answers a reserve that has waited.

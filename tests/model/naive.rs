@@ -87,6 +87,9 @@ pub struct Model {
 
 pub const DEFAULT: TubePlace = 0;
 
+/// Tests let time stand still from here on, lest it overflow: the longest delay takes 136 years.
+pub const NO_JUMPS_FROM: Timestamp = Timestamp(9_000_000_000_000_000_000);
+
 fn after_s(now: Timestamp, seconds: u32) -> Timestamp {
     Timestamp(now.0 + u64::from(seconds) * NS_PER_S)
 }
@@ -587,11 +590,12 @@ impl Model {
 
     /// Changes of one job that follow each other are one.
     fn note(&mut self, change: Change) {
-        let last = self.changes.last().copied();
-        match change {
-            Change::Updated(id) if matches!(last, Some(Change::Put(last) | Change::Updated(last)) if last == id) =>
-                {}
-            _ => self.changes.push(change),
+        if let (Change::Updated(id), Some(&(Change::Put(last) | Change::Updated(last)))) =
+            (change, self.changes.last())
+            && id == last
+        {
+            return;
         }
+        self.changes.push(change);
     }
 }
