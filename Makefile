@@ -68,7 +68,7 @@ uninstall:
 # A package for Debian and its kin, in target/debian.
 deb:
 	$(CARGO) deb --version >/dev/null 2>&1 || $(CARGO) install --locked cargo-deb
-	$(CARGO) deb --locked
+	$(CARGO) deb --locked --strip
 
 clean:
 	$(CARGO) clean

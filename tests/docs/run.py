@@ -85,8 +85,8 @@ def command_for(block, directory):
     if block.language == "sh":
         os.symlink(SERVER, os.path.join(directory, "beanstalkd"))
         environment["PATH"] = f"{directory}:{environment['PATH']}"
-        # nc leaves a pipe before it has been answered where its input ends first; -q waits.
-        return ["bash", "-euo", "pipefail", name], environment, None
+        missing = "no nc" if "| nc " in block.text and not shutil.which("nc") else None
+        return ["bash", "-euo", "pipefail", name], environment, missing
     if block.language == "python":
         python = os.path.join(CLIENTS, "python/bin/python")
         return [python, name], environment, None if os.path.exists(python) else "make clients comes first"
