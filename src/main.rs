@@ -6,18 +6,19 @@ use std::process::ExitCode;
 use beanstalkd::options::{self, Action, ListenAddress, Options, exit_code};
 use beanstalkd::os;
 use beanstalkd::os::listen::{Listener, SocketFile, UnixAccess};
+use beanstalkd::os::memory::WithReserve;
 use beanstalkd::os::privileges::PrivilegeError;
 use beanstalkd::os::process::Machine;
 use beanstalkd::os::signals::Signals;
 use beanstalkd::queue::PoisonLimits;
-use beanstalkd::server::event_loop::{Clock, EventLoop};
+use beanstalkd::server::event_loop::{Clock, DoorLimits, EventLoop, Settings};
 use beanstalkd::server::{Config, Executor, Identity};
 use log::{LevelFilter, error, info, warn};
 
 /// Small blocks without headers, and memory that goes back to the system after a burst (see
 /// doc/performance.md).
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: WithReserve<mimalloc::MiMalloc> = WithReserve::new(mimalloc::MiMalloc);
 
 /// MAJOR.MINOR: a client in the field makes a semantic version of it by appending ".0".
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION_MAJOR"), ".", env!("CARGO_PKG_VERSION_MINOR"));
@@ -59,6 +60,7 @@ fn fail(code: i32) -> ExitCode {
 /// Runs the server to its end; the error is the exit code.
 fn serve(options: &Options) -> Result<(), i32> {
     start_log(options);
+    os::process::end_on_panic();
     for warning in &options.warnings {
         warn!("{warning}");
     }
@@ -66,9 +68,10 @@ fn serve(options: &Options) -> Result<(), i32> {
     let inherited = inherited.map_err(|error| refuse(&error, exit_code::LISTEN))?;
     // Before anybody can know that the server is up: SIGUSR1 kills a process without a handler.
     let signals = Signals::install().map_err(|error| refuse(&error, exit_code::LISTEN))?;
-    if let Err(error) = os::limits::raise_open_files() {
+    let open_files = os::limits::raise_open_files().unwrap_or_else(|error| {
         warn!("cannot raise the limit of open files: {error}");
-    }
+        u64::MAX
+    });
     let (listeners, _socket_files) = listen(options, inherited)?;
     if let Some(user) = &options.user {
         os::privileges::become_user(user).map_err(|error| refuse(&error, privilege_exit_code(&error)))?;
@@ -91,8 +94,15 @@ fn serve(options: &Options) -> Result<(), i32> {
         binlog_file_bytes: options.binlog_file_bytes,
         poison: PoisonLimits { timeouts: options.max_timeouts, releases: options.max_releases },
     };
-    let executor = Executor::new(config, identity);
-    let event_loop = EventLoop::new(executor, listeners, signals, clock, options.spin)
+    let mut executor = Executor::new(config, identity);
+    executor.watch_memory(os::memory::is_exhausted);
+    let settings = Settings {
+        doors: DoorLimits { max_connections: options.max_connections, open_files },
+        fill_memory_reserve: || ALLOCATOR.fill(),
+        spin: options.spin,
+        idle_timeout: options.idle_timeout,
+    };
+    let event_loop = EventLoop::new(executor, listeners, signals, clock, settings)
         .map_err(|error| refuse(&error, exit_code::LISTEN))?;
     info!("beanstalkd {VERSION}, pid {}", std::process::id());
     event_loop.run().map_err(|error| refuse(&error, 1))
