@@ -7,7 +7,7 @@ DESTDIR ?=
 UNITDIR ?= /etc/systemd/system
 BINARY ?= target/release/beanstalkd
 
-.PHONY: all check server clients docs units install-check bench micro install uninstall deb clean
+.PHONY: all check server clients docs units install-check exchange conformance differential bench micro install uninstall deb clean
 
 all:
 	$(CARGO) build --release --locked
@@ -19,7 +19,7 @@ check:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps
 	$(CARGO) build --locked
 	$(CARGO) test --locked
-	$(MAKE) clients units install-check docs
+	$(MAKE) clients units install-check exchange docs
 
 # The clients from the registries, each of their methods.
 clients: server
@@ -35,8 +35,19 @@ units:
 install-check: server
 	sh tests/install.sh
 
+# From C to this server and back on one binlog; PEER=path of the C server (default: Debian's).
+exchange: server
+	sh tests/exchange.sh
+
 server:
 	$(CARGO) build --locked
+
+# SERVER=path of any server (default: this one), TRANSPORT=tcp for loopback TCP, ARGS=words of the cases to run.
+conformance:
+	$(CARGO) test --locked --test conformance -- $(ARGS)
+
+differential:
+	$(CARGO) test --locked --test differential -- $(ARGS)
 
 # PEER=path of another server (default: Debian's), ROWS=word,word to measure a part, QUICK=1 for a rough run.
 bench:

@@ -156,7 +156,6 @@ def run(block, directory):
 
 def serve(block, directory):
     """Each command line of the block starts a server."""
-    os.mkdir(os.path.join(directory, "binlog"))
     text = here(block.text.replace("\\\n", " "), {}, directory)
     for line in text.splitlines():
         line = line.replace("cargo run --release --", "beanstalkd").replace("cargo run --release", "beanstalkd")
@@ -236,6 +235,7 @@ def main():
                 counts["by-hand"] += 1
                 continue
             directory = tempfile.mkdtemp()
+            os.mkdir(os.path.join(directory, "binlog"))
             try:
                 wrong = {"run": run, "serve": serve}[block.mark](block, directory)
             finally:
