@@ -33,7 +33,7 @@ start() {
 
 stop() {
     kill "$server"
-    wait "$server" || true # C ends by the signal
+    { wait "$server" || true; } 2>/dev/null # C ends by the signal
     server=
 }
 
