@@ -81,12 +81,15 @@ impl Binlog {
         Ok((log, summary))
     }
 
-    /// Says where each file of ours ends, so that a shorter one is known for damage for ever after, and
+    /// Says where each file ends that is ours or is about to be cut, so that a shorter one is known for damage for ever after, and
     /// which files the operator has agreed to miss. Of the newest file the new one says so anyway, which
     /// is enough unless the file has lost what was durable.
     fn tell_ends(&mut self, replay: &Replay, verdict: &Verdict) -> Result<(), OpenError> {
         let newest = replay.files.last().map_or(0, |last| last.index);
-        for file in replay.files.iter().filter(|file| file.is_ours()) {
+        for (at, file) in replay.files.iter().enumerate() {
+            if !file.is_ours() && !verdict.cuts.contains(&at) {
+                continue;
+            }
             let cut = replay.told.cuts.get(&file.index);
             let told = cut.or(replay.told.ends.get(&file.index));
             let end = Place { file: file.index, offset: file.end };
