@@ -4,5 +4,6 @@ mod c_server;
 mod crash;
 mod damage;
 mod interchange;
+mod room;
 mod sim_disk;
 mod world;

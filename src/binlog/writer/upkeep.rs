@@ -135,8 +135,13 @@ impl Binlog {
         self.stats.records_migrated += 1;
     }
 
+    /// Whether the oldest file is to go: where the closed files hold little that is alive, or where one
+    /// file more would take the directory beyond its bound.
     fn wants_migration(&self) -> bool {
-        self.segments.closed_bytes() > CLOSED_TO_LIVE * self.segments.live_bytes()
+        let live = self.segments.full_bytes();
+        let total = self.segments.total_bytes() + self.space.spare_bytes();
+        let bound = (CLOSED_TO_LIVE + 1) * live + self.config.segment_bytes;
+        (self.segments.closed_bytes() > CLOSED_TO_LIVE * live || total > bound)
             && self.segments.first_to_migrate().is_some()
     }
 
