@@ -1,0 +1,363 @@
+//! What command lines mean, in tables.
+
+use super::*;
+
+fn serve(line: &[&str]) -> Options {
+    match Options::parse(line) {
+        Ok(Action::Serve(options)) => *options,
+        other => panic!("{line:?}: {other:?}"),
+    }
+}
+
+fn refused(line: &[&str]) -> String {
+    match Options::parse(line) {
+        Err(error) => error.to_string(),
+        Ok(action) => panic!("{line:?}: {action:?}"),
+    }
+}
+
+fn tcp(host: &str, port: &str) -> ListenAddress {
+    ListenAddress::Tcp { host: Some(host.into()), port: port.into() }
+}
+
+#[test]
+fn without_flags_the_defaults_are_those_of_c() {
+    let options = serve(&[]);
+    assert_eq!(options, Options::default());
+    assert_eq!(options.listen, Some(tcp("0.0.0.0", "11300")));
+    assert_eq!(options.max_job_bytes, 65535);
+    assert_eq!(options.binlog_file_bytes, 10_485_760);
+    assert_eq!(options.fsync, Fsync::Within(Duration::from_millis(50)));
+    assert_eq!((options.binlog_dir, options.user, options.verbosity), (None, None, 0));
+}
+
+/// What a line is to change, beside its spellings.
+type Change = fn(&mut Options);
+
+#[test]
+fn short_long_and_combined_forms_mean_the_same() {
+    let table: &[(&[&[&str]], Change)] = &[
+        (&[&["-b", "d"], &["-bd"], &["--binlog", "d"], &["--binlog-dir=d"]], |options| {
+            options.binlog_dir = Some("d".into());
+        }),
+        (&[&["-f", "7"], &["-f7"], &["--fsync-ms", "7"], &["-F", "-f7"], &["-Ff7"]], |options| {
+            options.fsync = Fsync::Within(Duration::from_millis(7));
+        }),
+        (&[&["-f0"], &["-D"], &["--fsync-ms=0"], &["-F", "-D"]], |options| {
+            options.fsync = Fsync::Within(Duration::ZERO);
+        }),
+        (&[&["-F"], &["--no-fsync"], &["-f", "7", "-F"], &["-DF"]], |options| {
+            options.fsync = Fsync::Never;
+        }),
+        (&[&["-s", "8192"], &["-s8192"], &["--binlog-file-size", "8192"]], |options| {
+            options.binlog_file_bytes = 8192;
+        }),
+        (&[&["-u", "jo"], &["-ujo"], &["--user", "jo"]], |options| options.user = Some("jo".into())),
+        (&[&["-z", "7"], &["-z7"], &["-z", "9", "-z7"], &["--max-job-size", "7"]], |options| {
+            options.max_job_bytes = 7;
+        }),
+        (&[&["-VVV"], &["-V", "-VV"], &["--verbose", "--verbose", "--verbose"]], |options| {
+            options.verbosity = 3;
+        }),
+        (&[&["-FVb", "d"], &["-FVbd"], &["-b", "d", "-VF"]], |options| {
+            options.fsync = Fsync::Never;
+            options.verbosity = 1;
+            options.binlog_dir = Some("d".into());
+        }),
+        (&[&["--recover"]], |options| options.recover = true),
+        (&[&["--wait-for-lock"]], |options| options.wait_for_lock = true),
+        (&[&["--max-connections", "9"]], |options| options.max_connections = Some(9)),
+        (&[&["--max-memory", "2k"], &["--max-memory=2048"], &["--max-memory", "2K"]], |options| {
+            options.max_memory_bytes = Some(2048);
+        }),
+        (&[&["--max-memory", "3m"]], |options| options.max_memory_bytes = Some(3 << 20)),
+        (&[&["--max-memory", "3G"]], |options| options.max_memory_bytes = Some(3 << 30)),
+        (&[&["--idle-timeout", "60"]], |options| options.idle_timeout = Some(Duration::from_secs(60))),
+        (&[&["--max-timeouts", "3"]], |options| options.max_timeouts = Some(3)),
+        (&[&["--max-releases", "4"]], |options| options.max_releases = Some(4)),
+        (&[&["--socket-mode", "660"], &["--socket-mode", "0660"]], |options| {
+            options.socket_mode = Some(0o660);
+        }),
+        (&[&["--socket-owner", "jo"]], |options| {
+            options.socket_owner = Some(SocketOwner { user: "jo".into(), group: None });
+        }),
+        (&[&["--socket-owner", "jo:www"]], |options| {
+            options.socket_owner = Some(SocketOwner { user: "jo".into(), group: Some("www".into()) });
+        }),
+        (&[&["--metrics-tubes", "0"]], |options| options.metrics_tubes = 0),
+        (&[&["--log-format", "json"]], |options| options.log_format = LogFormat::Json),
+        (&[&["--log-format", "json", "--log-format", "text"]], |_| {}),
+        (&[&["--spin", "50"]], |options| options.spin = Duration::from_micros(50)),
+    ];
+    for (lines, change) in table {
+        let mut expected = Options::default();
+        change(&mut expected);
+        for line in *lines {
+            assert_eq!(serve(line), expected, "{line:?}");
+        }
+    }
+}
+
+#[test]
+fn a_limit_of_zero_is_none() {
+    for flag in ["--max-connections", "--max-memory", "--idle-timeout", "--max-timeouts", "--max-releases"] {
+        assert_eq!(serve(&[flag, "9", flag, "0"]), Options::default(), "{flag}");
+    }
+}
+
+#[test]
+fn addresses_come_from_l_and_p_and_besides_from_listen() {
+    let default = || Some(tcp("0.0.0.0", "11300"));
+    let unix = |path: &str| ListenAddress::Unix(path.into());
+    let every = |port: &str| ListenAddress::Tcp { host: None, port: port.into() };
+    let table: &[(&[&str], Option<ListenAddress>, Vec<ListenAddress>)] = &[
+        (&["-p11301"], Some(tcp("0.0.0.0", "11301")), vec![]),
+        (&["--port", "beanstalk"], Some(tcp("0.0.0.0", "beanstalk")), vec![]),
+        (&["-p", "1", "-p", "2"], Some(tcp("0.0.0.0", "2")), vec![]),
+        (&["-l", "localhost"], Some(tcp("localhost", "11300")), vec![]),
+        (&["-l", "::1", "-p", "7"], Some(tcp("::1", "7")), vec![]),
+        (&["-l", "a", "-l", "b"], Some(tcp("b", "11300")), vec![]),
+        (&["-lunix:/run/b", "-p", "7"], Some(unix("/run/b")), vec![]),
+        (&["-l", "unix:"], Some(unix("")), vec![]),
+        (&["-l", ""], Some(tcp("", "11300")), vec![]),
+        (&["-l", "::"], Some(tcp("::", "11300")), vec![]),
+        (&["--listen", "a"], None, vec![tcp("a", "11300")]),
+        (&["--listen", "a:1", "--listen=[::1]:2"], None, vec![tcp("a", "1"), tcp("::1", "2")]),
+        (&["--listen", "[::1]", "-p", "3"], None, vec![tcp("::1", "3")]),
+        (&["-p", "3", "--listen", "a", "--listen", "b:4"], None, vec![tcp("a", "3"), tcp("b", "4")]),
+        (&["--listen", ":5"], None, vec![every("5")]),
+        (&["-l", "0.0.0.0", "--listen", "unix:s"], default(), vec![unix("s")]),
+    ];
+    for (line, listen, further_listen) in table {
+        let options = serve(line);
+        assert_eq!(&options.listen, listen, "{line:?}");
+        assert_eq!(&options.further_listen, further_listen, "{line:?}");
+    }
+    assert_eq!(serve(&["--metrics", "127.0.0.1:9"]).metrics, Some(tcp("127.0.0.1", "9")));
+    assert_eq!(serve(&["--metrics", ":9"]).metrics, Some(every("9")));
+    assert_eq!(serve(&["--metrics", "unix:m"]).metrics, Some(unix("m")));
+}
+
+#[test]
+fn inherited_sockets_override_l_and_p_but_not_listen() {
+    let options = serve(&["-l", "10.0.0.1", "-p7", "--listen", "a", "-p", "8"]);
+    assert_eq!(options.overridden_if_inherited, ["-l 10.0.0.1", "-p 7", "-p 8"]);
+}
+
+#[test]
+fn addresses_read_as_they_were_given() {
+    for text in ["*:1", "a:1", "[::1]:1", "unix:/run/b"] {
+        let given = text.replace('*', "");
+        assert_eq!(serve(&["--listen", &given]).further_listen[0].to_string(), text);
+    }
+}
+
+#[test]
+fn sizes_are_read_as_scanf_reads_them() {
+    let table: &[(&str, Option<u64>)] = &[
+        ("0", Some(0)),
+        ("65535", Some(65535)),
+        ("007", Some(7)),
+        ("  7", Some(7)),
+        ("\t\n\x0b\x0c\r 7", Some(7)),
+        ("+7", Some(7)),
+        ("-1", Some(u64::MAX)),
+        ("-7", Some(u64::MAX - 6)),
+        ("-0", Some(0)),
+        ("18446744073709551615", Some(u64::MAX)),
+        ("18446744073709551616", Some(u64::MAX)),
+        ("-18446744073709551616", Some(u64::MAX)),
+        ("", None),
+        (" ", None),
+        ("-", None),
+        ("+-7", None),
+        ("- 7", None),
+        ("x", None),
+        ("7x", None),
+        ("7 ", None),
+        ("0x7", None),
+        ("7.0", None),
+    ];
+    for (argument, size) in table {
+        assert_eq!(scan_size(argument.as_bytes()), *size, "{argument:?}");
+    }
+}
+
+#[test]
+fn job_sizes_are_cut_to_cs_bound_with_a_warning() {
+    for (argument, bytes, warned) in [
+        ("0", 0, false),
+        ("1073741824", 1 << 30, false),
+        ("1073741825", 1 << 30, true),
+        ("-1", 1 << 30, true),
+        ("99999999999999999999999", 1 << 30, true),
+    ] {
+        let options = serve(&["-z", argument]);
+        assert_eq!(options.max_job_bytes, bytes, "{argument}");
+        let warning = "maximum job size was set to 1073741824".to_owned();
+        assert_eq!(options.warnings, if warned { vec![warning] } else { vec![] }, "{argument}");
+    }
+}
+
+#[test]
+fn binlog_files_are_whole_pages_that_c_can_count() {
+    let largest = 2_147_479_552;
+    for (argument, bytes, warned) in [
+        ("0", 4096, false),
+        ("1", 4096, false),
+        ("4096", 4096, false),
+        ("4097", 8192, false),
+        ("2147479552", largest, false),
+        ("2147479553", largest, true),
+        ("-1", largest, true),
+    ] {
+        let options = serve(&["-s", argument]);
+        assert_eq!(options.binlog_file_bytes, bytes, "{argument}");
+        assert_eq!(options.warnings.len(), usize::from(warned), "{argument}");
+    }
+}
+
+#[test]
+fn a_negative_sync_interval_is_none_at_all() {
+    assert_eq!(serve(&["-f", "-1"]).fsync, Fsync::Within(Duration::ZERO));
+    assert_eq!(serve(&["-f", "86400000"]).fsync, Fsync::Within(Duration::from_secs(86400)));
+}
+
+#[test]
+fn flags_that_c_removed_are_warned_of_and_change_nothing() {
+    let options = serve(&["-cVn"]);
+    assert_eq!(options.verbosity, 1);
+    assert_eq!(
+        options.warnings,
+        [
+            "-c flag was removed. binlog is always compacted.",
+            "-n flag was removed. binlog is always compacted.",
+        ]
+    );
+}
+
+#[test]
+fn the_first_of_version_help_and_errors_counts() {
+    let table: &[(&[&str], Action)] = &[
+        (&["-v"], Action::ShowVersion),
+        (&["--version"], Action::ShowVersion),
+        (&["-Vv", "-q"], Action::ShowVersion),
+        (&["-v", "-h"], Action::ShowVersion),
+        (&["-vq"], Action::ShowVersion),
+        (&["-h"], Action::ShowHelp),
+        (&["--help", "nonsense"], Action::ShowHelp),
+        (&["-p1", "-hv"], Action::ShowHelp),
+        (&["--check", "d"], Action::Check("d".into())),
+        (&["--dump=d", "-V"], Action::Dump("d".into())),
+        (&["--check", "d", "-v"], Action::ShowVersion),
+    ];
+    for (line, action) in table {
+        assert_eq!(&Options::parse(*line).unwrap(), action, "{line:?}");
+    }
+    assert_eq!(refused(&["-q", "-v"]), "unknown flag: -q");
+}
+
+#[test]
+fn errors_are_cs_where_c_knows_them() {
+    let table: &[(&[&str], &str)] = &[
+        (&["-q"], "unknown flag: -q"),
+        (&["-V", "-q"], "unknown flag: -q"),
+        (&["--nonsense"], "unknown flag: --nonsense"),
+        (&["--recover=1"], "flag takes no argument: --recover"),
+        (&["x"], "unknown argument: x"),
+        (&["-"], "unknown argument: -"),
+        (&["-V", "x", "-v"], "unknown argument: x"),
+        (&["-p"], "flag requires an argument: -p"),
+        (&["-VFb"], "flag requires an argument: -b"),
+        (&["--port"], "flag requires an argument: --port"),
+        (&["-z", "x"], "invalid size: x"),
+        (&["-s7x"], "invalid size: 7x"),
+        (&["-f", ""], "invalid size: "),
+        (&["--max-connections", "-1"], "invalid argument of --max-connections: -1"),
+        (&["--max-memory", "k"], "invalid argument of --max-memory: k"),
+        (&["--max-memory", ""], "invalid argument of --max-memory: "),
+        (&["--max-memory", "17179869184g"], "invalid argument of --max-memory: 17179869184g"),
+        (&["--idle-timeout", "1s"], "invalid argument of --idle-timeout: 1s"),
+        (&["--socket-mode", "8"], "invalid argument of --socket-mode: 8"),
+        (&["--socket-mode", "1000"], "invalid argument of --socket-mode: 1000"),
+        (&["--socket-owner", ":www"], "invalid argument of --socket-owner: :www"),
+        (&["--socket-owner", "jo:"], "invalid argument of --socket-owner: jo:"),
+        (&["--metrics", "localhost"], "invalid argument of --metrics: localhost"),
+        (&["--metrics", "localhost:"], "invalid argument of --metrics: localhost:"),
+        (&["--listen", "[::1"], "invalid argument of --listen: [::1"),
+        (&["--listen", "[::1]7"], "invalid argument of --listen: [::1]7"),
+        (&["--log-format", "xml"], "invalid argument of --log-format: xml"),
+    ];
+    for (line, message) in table {
+        assert_eq!(&refused(line), message, "{line:?}");
+    }
+}
+
+#[test]
+fn paths_are_bytes_and_names_are_text() {
+    let odd = OsStr::from_bytes(b"/\xff");
+    let path = PathBuf::from(odd);
+    let Ok(Action::Serve(options)) = Options::parse(["-b".as_ref(), odd]) else { panic!() };
+    assert_eq!(options.binlog_dir, Some(path.clone()));
+    let socket = OsStr::from_bytes(b"-lunix:/\xff");
+    let Ok(Action::Serve(options)) = Options::parse([socket]) else { panic!() };
+    assert_eq!(options.listen, Some(ListenAddress::Unix(path)));
+    for flag in ["-u", "-p", "-l", "--max-memory"] {
+        let error = Options::parse([flag.as_ref(), odd]).unwrap_err();
+        assert!(matches!(error, UsageError::InvalidArgument { .. }), "{flag}: {error}");
+    }
+    assert!(matches!(Options::parse([odd]), Err(UsageError::UnknownArgument(_))));
+    let flag = OsStr::from_bytes(b"-\xff");
+    assert!(matches!(Options::parse([flag]), Err(UsageError::UnknownFlag(_))));
+}
+
+#[test]
+fn the_help_fits_a_screen_and_names_every_default() {
+    let help = help("beanstalkd");
+    assert!(help.starts_with("Use: beanstalkd [OPTIONS]\n"));
+    assert!((24..=40).contains(&help.lines().count()), "{} lines", help.lines().count());
+    assert!(help.lines().all(|line| line.len() <= 80));
+    for default in [
+        DEFAULT_HOST.to_owned(),
+        DEFAULT_PORT.to_owned(),
+        DEFAULT_MAX_JOB_BYTES.to_string(),
+        LARGEST_MAX_JOB_BYTES.to_string(),
+        DEFAULT_BINLOG_FILE_BYTES.to_string(),
+        BINLOG_FILE_STEP_BYTES.to_string(),
+        DEFAULT_FSYNC_INTERVAL.as_millis().to_string(),
+        DEFAULT_METRICS_TUBES.to_string(),
+    ] {
+        assert!(help.contains(&default), "{default}");
+    }
+}
+
+#[test]
+fn the_help_names_flags_that_are_known_and_in_the_manual() {
+    let help = help("beanstalkd");
+    let words = help.split([' ', '\n', ',', ';', ':']);
+    let flags: Vec<&str> = words.filter(|word| word.starts_with('-') && word.len() > 1).collect();
+    assert!(flags.len() > 30, "{flags:?}");
+    let manual = include_str!("../../doc/beanstalkd.1");
+    for flag in flags {
+        let error = Options::parse([flag]).err();
+        assert!(!matches!(error, Some(UsageError::UnknownFlag(_))), "{flag}");
+        let name = if flag.starts_with("--") { &flag[1..] } else { &flag[1..2] };
+        assert!(manual.contains(&format!("Fl {name}")), "{flag}");
+    }
+}
+
+#[test]
+fn the_manual_names_each_exit_code() {
+    let manual = include_str!("../../doc/beanstalkd.1");
+    for code in [
+        exit_code::USAGE,
+        exit_code::BINLOG_DIRECTORY,
+        exit_code::USER_LOOKUP,
+        exit_code::NO_SUCH_USER,
+        exit_code::BECOME_USER,
+        exit_code::BINLOG_DAMAGED,
+        exit_code::LISTEN,
+    ] {
+        assert!(manual.contains(&format!("\n.It {code}\n")), "{code}");
+    }
+}

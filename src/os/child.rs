@@ -1,0 +1,90 @@
+//! Tests that need another process start the test binary anew, with one test to run.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{self, Command, ExitStatus, Stdio};
+
+/// Marks what a child says among what the test harness prints.
+const MARK: &str = "child says: ";
+const ARGUMENT: &str = "BEANSTALKD_TEST_ARGUMENT";
+
+/// A process that runs one of this binary's ignored tests; killed when dropped.
+pub struct Child {
+    process: process::Child,
+    output: BufReader<process::ChildStdout>,
+}
+
+impl Child {
+    /// Runs the ignored test `name` in a new process, which can ask for `argument`.
+    pub fn start(name: &str, argument: &OsStr) -> Self {
+        Self::spawn(Command::new(env::current_exe().unwrap()), name, argument)
+    }
+
+    /// The same by way of `wrapper`, which runs the command line that follows its own arguments.
+    pub fn start_in(mut wrapper: Command, name: &str, argument: &OsStr) -> Self {
+        wrapper.arg(env::current_exe().unwrap());
+        Self::spawn(wrapper, name, argument)
+    }
+
+    fn spawn(mut command: Command, name: &str, argument: &OsStr) -> Self {
+        command
+            .args(["--ignored", "--exact", "--nocapture", "--test-threads=1", name])
+            .env(ARGUMENT, argument)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        let mut process = command.spawn().unwrap();
+        let output = BufReader::new(process.stdout.take().unwrap());
+        Self { process, output }
+    }
+
+    /// The next thing that the child says.
+    pub fn line(&mut self) -> String {
+        loop {
+            let mut line = String::new();
+            assert_ne!(self.output.read_line(&mut line).unwrap(), 0, "the child ended");
+            if let Some((_, said)) = line.trim_end().split_once(MARK) {
+                return said.to_owned();
+            }
+        }
+    }
+
+    /// The child's process id.
+    pub fn id(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Ends the child as `kill -9` does.
+    pub fn kill(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+
+    /// Lets the child go on past `wait_for_parent`, and waits for its end.
+    pub fn finish(&mut self) -> ExitStatus {
+        self.process.wait().unwrap()
+    }
+
+    /// In the child: what the parent passed.
+    pub fn argument() -> OsString {
+        env::var_os(ARGUMENT).expect("this test is run by others")
+    }
+
+    /// In the child: speaks to the parent.
+    pub fn say(text: &str) {
+        println!("{MARK}{text}");
+        std::io::stdout().flush().unwrap();
+    }
+
+    /// In the child: returns once the parent has let go.
+    pub fn wait_for_parent() {
+        let _ = std::io::stdin().read(&mut [0]).unwrap();
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}

@@ -1,0 +1,55 @@
+//! The two clocks: one that never jumps, and the one that people read.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use nix::time::{ClockId, clock_gettime};
+
+/// Counts on while the machine is suspended, as delays and TTRs must.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const BOOT_CLOCK: ClockId = ClockId::CLOCK_BOOTTIME;
+/// The nearest that other systems have.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+const BOOT_CLOCK: ClockId = ClockId::CLOCK_MONOTONIC;
+
+/// Nanoseconds since some fixed instant, on a clock that nobody can set.
+#[must_use]
+#[allow(clippy::missing_panics_doc, reason = "every kernel that runs this has the clock")]
+pub fn boot_time_ns() -> u64 {
+    let time = clock_gettime(BOOT_CLOCK).expect("the boot clock can be read");
+    nanoseconds(time.into())
+}
+
+/// Nanoseconds since 1970 as the machine's clock has them; 0 if that is set to before 1970.
+#[must_use]
+pub fn wall_time_ns() -> u64 {
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    nanoseconds(since_1970)
+}
+
+/// A time in nanoseconds, of which 64 bits hold 584 years.
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn boot_time_never_runs_backwards() {
+        let mut last = boot_time_ns();
+        for _ in 0..1000 {
+            let now = boot_time_ns();
+            assert!(now >= last);
+            last = now;
+        }
+    }
+
+    #[test]
+    fn wall_time_is_the_time_of_files() {
+        let before = wall_time_ns();
+        let of_std = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos();
+        let after = wall_time_ns();
+        assert!((u128::from(before)..=u128::from(after)).contains(&of_std));
+    }
+}

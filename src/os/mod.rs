@@ -1,0 +1,20 @@
+//! The system calls that the standard library does not make, behind safe functions.
+//!
+//! Owns: everything `unsafe`, and every use of `libc` and `nix`. Never decides anything about jobs or
+//! connections, and imports nothing from the rest of the crate. `main` drives most of it at start, the
+//! server the rest.
+#![allow(unsafe_code)]
+
+pub mod clock;
+pub mod directory_lock;
+pub mod limits;
+pub mod listen;
+pub mod memory;
+pub mod privileges;
+pub mod process;
+pub mod service_manager;
+pub mod signals;
+pub mod socket;
+
+#[cfg(test)]
+mod child;

@@ -1,0 +1,192 @@
+//! Giving up root's rights for those of a user.
+
+use std::ffi::CString;
+use std::{fmt, io};
+
+use nix::errno::Errno;
+use nix::unistd::{Gid, Group, Uid, User, getgid, getuid, setgid, setuid};
+
+/// Why the process could not become another user, or a name not be looked up.
+#[derive(Debug)]
+pub enum PrivilegeError {
+    /// The data base of users and groups cannot be read.
+    LookUp {
+        /// Who was looked up.
+        name: String,
+        /// The reason.
+        source: io::Error,
+    },
+    /// There is no such user or group.
+    NoSuchName {
+        /// Who was looked up.
+        name: String,
+    },
+    /// The system refused one of the steps.
+    Refused {
+        /// The user to become.
+        name: String,
+        /// The system call.
+        step: &'static str,
+        /// The reason.
+        source: io::Error,
+    },
+    /// The steps all went well, and root's rights could be had back even so.
+    StillRoot {
+        /// The user to become.
+        name: String,
+    },
+}
+
+impl fmt::Display for PrivilegeError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::LookUp { name, source } => write!(out, "cannot look up {name}: {source}"),
+            Self::NoSuchName { name } => write!(out, "{name}: no such user or group"),
+            Self::Refused { name, step, source } => {
+                write!(out, "cannot become {name}: {step}: {source}")
+            }
+            Self::StillRoot { name } => write!(out, "became {name}, but root's rights remain"),
+        }
+    }
+}
+
+impl std::error::Error for PrivilegeError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::LookUp { source, .. } | Self::Refused { source, .. } => Some(source),
+            Self::NoSuchName { .. } | Self::StillRoot { .. } => None,
+        }
+    }
+}
+
+/// Gives the process the user, the group and the supplementary groups of the user `name`, for good.
+/// One who is that user already, without root's rights, keeps the groups that came with it.
+///
+/// # Errors
+/// Where there is no such user, or the system refuses; the process may then have lost some rights, and
+/// should end.
+pub fn become_user(name: &str) -> Result<(), PrivilegeError> {
+    let user = look_up(name, User::from_name(name))?;
+    // The groups first and the user last: it takes the right to the other steps away.
+    let is_user = getuid() == user.uid;
+    step(name, "initgroups", init_groups(&user), is_user)?;
+    step(name, "setgid", setgid(user.gid), is_user && getgid() == user.gid)?;
+    step(name, "setuid", setuid(user.uid), is_user)?;
+    if !user.uid.is_root() && setuid(Uid::from_raw(0)).is_ok() {
+        return Err(PrivilegeError::StillRoot { name: name.to_owned() });
+    }
+    Ok(())
+}
+
+/// The result of one step. One who has nothing to change may also lack the right to: under a service
+/// manager that has set the user and filters these calls, `-u` with that same user is no error.
+fn step(
+    name: &str,
+    step: &'static str,
+    result: nix::Result<()>,
+    nothing_to_change: bool,
+) -> Result<(), PrivilegeError> {
+    match result {
+        Ok(()) => Ok(()),
+        Err(Errno::EPERM) if nothing_to_change => Ok(()),
+        Err(errno) => Err(PrivilegeError::Refused { name: name.to_owned(), step, source: errno.into() }),
+    }
+}
+
+#[cfg(not(target_vendor = "apple"))]
+fn init_groups(user: &User) -> nix::Result<()> {
+    let name = CString::new(user.name.as_str()).map_err(|_| Errno::EINVAL)?;
+    nix::unistd::initgroups(&name, user.gid)
+}
+
+#[cfg(target_vendor = "apple")]
+fn init_groups(user: &User) -> nix::Result<()> {
+    let name = CString::new(user.name.as_str()).map_err(|_| Errno::EINVAL)?;
+    // SAFETY: `name` is a C string that outlives the call, which keeps no pointer to it.
+    let result = unsafe { libc::initgroups(name.as_ptr(), user.gid.as_raw() as libc::c_int) };
+    Errno::result(result).map(drop)
+}
+
+/// The id of the user with this name or number.
+///
+/// # Errors
+/// Where there is none.
+pub(super) fn user_id(name_or_id: &str) -> Result<Uid, PrivilegeError> {
+    match name_or_id.parse() {
+        Ok(id) => Ok(Uid::from_raw(id)),
+        Err(_) => Ok(look_up(name_or_id, User::from_name(name_or_id))?.uid),
+    }
+}
+
+/// The id of the group with this name or number.
+///
+/// # Errors
+/// Where there is none.
+pub(super) fn group_id(name_or_id: &str) -> Result<Gid, PrivilegeError> {
+    match name_or_id.parse() {
+        Ok(id) => Ok(Gid::from_raw(id)),
+        Err(_) => Ok(look_up(name_or_id, Group::from_name(name_or_id))?.gid),
+    }
+}
+
+/// Sorts the answers of the data base, which on some systems knows two errors for "not there".
+fn look_up<T>(name: &str, answer: nix::Result<Option<T>>) -> Result<T, PrivilegeError> {
+    match answer {
+        Ok(Some(entry)) => Ok(entry),
+        Ok(None) | Err(Errno::ENOENT | Errno::ESRCH) => {
+            Err(PrivilegeError::NoSuchName { name: name.to_owned() })
+        }
+        Err(errno) => Err(PrivilegeError::LookUp { name: name.to_owned(), source: errno.into() }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::os::child::Child;
+
+    #[test]
+    fn an_unknown_user_is_told_from_a_failing_look_up() {
+        let error = become_user("nobody-of-this-name").unwrap_err();
+        assert!(matches!(error, PrivilegeError::NoSuchName { .. }), "{error}");
+    }
+
+    #[test]
+    fn names_and_numbers_name_users_and_groups() {
+        assert_eq!(user_id("root").unwrap(), Uid::from_raw(0));
+        assert_eq!(user_id("65000").unwrap(), Uid::from_raw(65000));
+        assert_eq!(group_id("0").unwrap(), Gid::from_raw(0));
+        assert!(group_id("nobody-of-this-name").is_err());
+    }
+
+    #[test]
+    fn one_may_become_who_one_is() {
+        let own = User::from_uid(getuid()).unwrap().expect("the user of the tests has a name");
+        become_user(&own.name).unwrap();
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    #[ignore = "runs as a child of other tests"]
+    fn child_becomes_nobody() {
+        nix::unistd::setgroups(&[Gid::from_raw(0), Gid::from_raw(4)]).unwrap();
+        let nobody = User::from_name("nobody").unwrap().unwrap();
+        become_user("nobody").unwrap();
+        assert_eq!(nix::unistd::getresuid().unwrap().saved, nobody.uid);
+        assert_eq!(nix::unistd::getresgid().unwrap().saved, nobody.gid);
+        assert_eq!(nix::unistd::getgroups().unwrap(), [nobody.gid]);
+        become_user("nobody").unwrap();
+        assert!(matches!(become_user("root"), Err(PrivilegeError::Refused { step: "initgroups", .. })));
+        Child::say("nobody");
+    }
+
+    /// Tested where the tests run as root, as they do in containers.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn roots_groups_are_gone_with_root() {
+        if getuid().is_root() {
+            let mut child = Child::start("os::privileges::tests::child_becomes_nobody", "".as_ref());
+            assert_eq!(child.line(), "nobody");
+        }
+    }
+}

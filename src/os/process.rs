@@ -1,0 +1,123 @@
+//! What the stats say about this process and its machine.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io::{self, Write};
+use std::process;
+use std::time::Duration;
+
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::{TimeVal, TimeValLike};
+use nix::sys::utsname::uname;
+
+/// Processor time that the process has used, to the microsecond.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CpuTime {
+    /// In the program.
+    pub user: Duration,
+    /// In the system on its behalf.
+    pub system: Duration,
+}
+
+/// The processor time used so far; zero where the system does not tell.
+#[must_use]
+pub fn cpu_time() -> CpuTime {
+    let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else {
+        return CpuTime { user: Duration::ZERO, system: Duration::ZERO };
+    };
+    CpuTime { user: duration(usage.user_time()), system: duration(usage.system_time()) }
+}
+
+fn duration(time: TimeVal) -> Duration {
+    Duration::from_micros(time.num_microseconds().unsigned_abs())
+}
+
+/// What `uname` says of the machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Machine {
+    /// The host's name.
+    pub hostname: String,
+    /// The system's version.
+    pub os: String,
+    /// The kind of hardware.
+    pub platform: String,
+}
+
+impl Machine {
+    /// This machine.
+    ///
+    /// # Errors
+    /// Where the system does not tell.
+    pub fn this() -> io::Result<Self> {
+        let names = uname()?;
+        Ok(Self {
+            hostname: names.nodename().to_string_lossy().into_owned(),
+            os: names.version().to_string_lossy().into_owned(),
+            platform: names.machine().to_string_lossy().into_owned(),
+        })
+    }
+}
+
+/// A number that no other call, in this process or another, is likely to return. It tells instances
+/// apart and keeps no secret.
+#[must_use]
+pub fn random_u64() -> u64 {
+    // The standard library keys its hashers with the system's randomness.
+    RandomState::new().build_hasher().finish()
+}
+
+/// From now on a panic in any thread ends the process at once, with a message and by SIGABRT. A promise
+/// is broken then: nothing is cleaned up, and nothing more is written to files on the strength of state that
+/// cannot be trusted. What the binlog has is what was written before.
+pub fn end_on_panic() {
+    std::panic::set_hook(Box::new(|panic| {
+        // By hand, for the log may be what is broken.
+        let _ = writeln!(io::stderr(), "this server has a bug and ends: {panic}");
+        process::abort();
+    }));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+    use std::os::unix::process::ExitStatusExt;
+
+    use super::*;
+    use crate::os::child::Child;
+
+    #[test]
+    fn cpu_time_grows_with_work() {
+        let start = cpu_time();
+        while cpu_time() == start {
+            std::hint::spin_loop();
+        }
+        let now = cpu_time();
+        assert!(now.user + now.system > start.user + start.system);
+    }
+
+    #[test]
+    fn the_machine_has_names() {
+        let machine = Machine::this().unwrap();
+        assert!(!machine.hostname.is_empty() && !machine.os.is_empty() && !machine.platform.is_empty());
+    }
+
+    #[test]
+    #[ignore = "runs as a child of other tests"]
+    fn child_panics_in_a_thread() {
+        end_on_panic();
+        let _ = std::thread::spawn(|| panic!("on purpose")).join();
+        Child::say("survived");
+    }
+
+    #[test]
+    fn a_panic_in_any_thread_ends_the_process_with_a_message() {
+        let mut child = Child::start("os::process::tests::child_panics_in_a_thread", "".as_ref());
+        let status = child.finish();
+        assert_eq!(status.signal(), Some(libc::SIGABRT), "{status}");
+    }
+
+    #[test]
+    fn random_numbers_differ() {
+        let numbers: HashSet<u64> = (0..1000).map(|_| random_u64()).collect();
+        assert_eq!(numbers.len(), 1000);
+    }
+}

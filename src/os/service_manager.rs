@@ -1,0 +1,239 @@
+//! systemd, or whatever speaks its protocol: sockets that it has opened, and what it is told.
+//!
+//! Owns: the inherited descriptors until they are listeners. Reads the environment variables of
+//! `sd_listen_fds(3)`, `sd_notify(3)` and `sd_watchdog_enabled(3)`. Without a service manager nothing
+//! here does anything.
+
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use std::{fmt, io};
+
+use nix::sys::socket::{getsockopt, sockopt::AcceptConn};
+use sd_notify::NotifyState;
+use socket2::{Domain, Socket, Type};
+
+use super::listen::Listener;
+use super::socket;
+
+/// Why inherited sockets cannot be used.
+#[derive(Debug)]
+pub enum InheritError {
+    /// The service manager's variables make no sense, or name a descriptor that is not open.
+    Environment(io::Error),
+    /// The descriptor is no TCP or unix stream socket that listens.
+    NotAListener(RawFd),
+    /// The system refused an option of the socket.
+    Options {
+        /// The descriptor.
+        descriptor: RawFd,
+        /// The reason.
+        source: io::Error,
+    },
+}
+
+impl fmt::Display for InheritError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Environment(source) => write!(out, "cannot take inherited sockets: {source}"),
+            Self::NotAListener(descriptor) => {
+                write!(out, "inherited fd {descriptor} is not a TCP or UNIX listening socket")
+            }
+            Self::Options { descriptor, source } => {
+                write!(out, "cannot set options of inherited fd {descriptor}: {source}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for InheritError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Environment(source) | Self::Options { source, .. } => Some(source),
+            Self::NotAListener(_) => None,
+        }
+    }
+}
+
+/// All sockets that the service manager has passed, with the options that the server's own have. To be
+/// called at the start, before the process opens anything; later calls find none.
+///
+/// # Errors
+/// Where one of them cannot be used.
+pub fn inherited_listeners() -> Result<Vec<Listener>, InheritError> {
+    static TAKEN: AtomicBool = AtomicBool::new(false);
+    if TAKEN.swap(true, Ordering::Relaxed) {
+        return Ok(Vec::new());
+    }
+    let descriptors = sd_notify::listen_fds().map_err(InheritError::Environment)?;
+    let sockets = descriptors.map(|descriptor| {
+        // SAFETY: the service manager has opened the descriptor for this process, named by its id, and
+        // `listen_fds` found it open. Nobody else knows of it: it is taken but once, as `TAKEN` sees to.
+        unsafe { OwnedFd::from_raw_fd(descriptor) }
+    });
+    // All are owned before the first is judged, so that all are closed if one is refused.
+    sockets.collect::<Vec<_>>().into_iter().map(listener).collect()
+}
+
+/// `descriptor` as a listener, if it is one.
+fn listener(descriptor: OwnedFd) -> Result<Listener, InheritError> {
+    let number = descriptor.as_raw_fd();
+    let not_a_listener = |_| InheritError::NotAListener(number);
+    let options = |source| InheritError::Options { descriptor: number, source };
+    let listens = getsockopt(&descriptor, AcceptConn).map_err(|errno| not_a_listener(errno.into()))?;
+    let socket = Socket::from(descriptor);
+    let is_stream = socket.r#type().map_err(not_a_listener)? == Type::STREAM;
+    let domain = socket.local_addr().map_err(not_a_listener)?.domain();
+    if !(listens && is_stream) {
+        return Err(InheritError::NotAListener(number));
+    }
+    socket.set_nonblocking(true).map_err(options)?;
+    socket::set_connection_options(&socket).map_err(options)?;
+    match domain {
+        Domain::IPV4 | Domain::IPV6 => Ok(Listener::Tcp(socket.into())),
+        Domain::UNIX => Ok(Listener::Unix(socket.into())),
+        _ => Err(InheritError::NotAListener(number)),
+    }
+}
+
+/// Tells the service manager that the server is up, and what it does.
+///
+/// # Errors
+/// Where the service manager's socket takes no message; so with the calls below.
+pub fn notify_ready(status: &str) -> io::Result<()> {
+    sd_notify::notify(&[NotifyState::Ready, NotifyState::Status(status)])
+}
+
+/// Tells what the server does, in a line.
+///
+/// # Errors
+/// As `notify_ready`.
+pub fn notify_status(status: &str) -> io::Result<()> {
+    sd_notify::notify(&[NotifyState::Status(status)])
+}
+
+/// Tells that the server is about to end.
+///
+/// # Errors
+/// As `notify_ready`.
+pub fn notify_stopping() -> io::Result<()> {
+    sd_notify::notify(&[NotifyState::Stopping])
+}
+
+/// Shows that the server lives, with what it does.
+///
+/// # Errors
+/// As `notify_ready`.
+pub fn notify_watchdog(status: &str) -> io::Result<()> {
+    sd_notify::notify(&[NotifyState::Watchdog, NotifyState::Status(status)])
+}
+
+/// How long the service manager waits for a sign of life before it kills; `None` where it does not.
+/// Signs are to be sent twice as often.
+#[must_use]
+pub fn watchdog_timeout() -> Option<Duration> {
+    sd_notify::watchdog_enabled().filter(|timeout| !timeout.is_zero())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream, UdpSocket};
+    use std::os::unix::net::{UnixDatagram, UnixListener};
+    use std::os::unix::process::CommandExt;
+    use std::process::Command;
+
+    use socket2::SockRef;
+
+    use super::*;
+    use crate::os::child::Child;
+
+    #[test]
+    fn only_listening_stream_sockets_are_taken() {
+        let directory = tempfile::tempdir().unwrap();
+        let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = tcp.local_addr().unwrap();
+        let Ok(Listener::Tcp(tcp)) = listener(tcp.into()) else { panic!("a TCP listener is one") };
+        assert!(SockRef::from(&tcp).nonblocking().unwrap());
+        assert!(SockRef::from(&tcp).tcp_nodelay().unwrap());
+        let unix = UnixListener::bind(directory.path().join("socket")).unwrap();
+        assert!(matches!(listener(unix.into()), Ok(Listener::Unix(_))));
+
+        let refused: [OwnedFd; 4] = [
+            UdpSocket::bind("127.0.0.1:0").unwrap().into(),
+            UnixDatagram::unbound().unwrap().into(),
+            TcpStream::connect(address).unwrap().into(),
+            tempfile::tempfile().unwrap().into(),
+        ];
+        for descriptor in refused {
+            assert!(matches!(listener(descriptor), Err(InheritError::NotAListener(_))));
+        }
+    }
+
+    /// Says what it inherited and tells the service manager of each step.
+    #[test]
+    #[ignore = "runs as a child of other tests"]
+    fn child_of_a_service_manager() {
+        for listener in inherited_listeners().unwrap() {
+            match listener {
+                Listener::Tcp(listener) => Child::say(&listener.local_addr().unwrap().to_string()),
+                Listener::Unix(_) => Child::say("unix"),
+            }
+        }
+        assert!(inherited_listeners().unwrap().is_empty());
+        notify_ready("empty").unwrap();
+        notify_watchdog("full").unwrap();
+        notify_status("idle").unwrap();
+        notify_stopping().unwrap();
+        Child::say(&format!("{:?}", watchdog_timeout()));
+    }
+
+    /// Puts `passed` where the protocol wants them: at 3 and on.
+    fn hand_over(passed: [RawFd; 2]) -> io::Result<()> {
+        // By way of high numbers, since one of `passed` may stand where another belongs.
+        let parked = passed.map(|descriptor| {
+            // SAFETY: the call takes numbers, and affects a descriptor that nobody else knows.
+            unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 100) }
+        });
+        for (place, parked) in (3..).zip(parked) {
+            // SAFETY: this process is about to become another program and uses none of its own descriptors.
+            if unsafe { libc::dup2(parked, place) } == -1 {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_service_manager_passes_sockets_and_hears_of_each_step() {
+        let directory = tempfile::tempdir().unwrap();
+        let notifications = UnixDatagram::bind(directory.path().join("notify")).unwrap();
+        let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+        let unix = UnixListener::bind(directory.path().join("socket")).unwrap();
+        let address = tcp.local_addr().unwrap().to_string();
+        let passed = [tcp.as_raw_fd(), unix.as_raw_fd()];
+        let name = "os::service_manager::tests::child_of_a_service_manager";
+        // The shell keeps its process id when it becomes the child.
+        let mut shell = Command::new("sh");
+        shell
+            .args(["-c", "LISTEN_PID=$$ exec \"$@\"", "sh"])
+            .env("LISTEN_FDS", "2")
+            .env("NOTIFY_SOCKET", directory.path().join("notify"))
+            .env("WATCHDOG_USEC", "3000000")
+            .env_remove("WATCHDOG_PID");
+        // SAFETY: what runs between fork and exec is safe there: it only makes system calls.
+        unsafe { shell.pre_exec(move || hand_over(passed)) };
+        let mut child = Child::start_in(shell, name, "".as_ref());
+        let heard = || {
+            let mut message = [0; 256];
+            let length = notifications.recv(&mut message).unwrap();
+            String::from_utf8_lossy(&message[..length]).into_owned()
+        };
+        assert_eq!(child.line(), address);
+        assert_eq!(child.line(), "unix");
+        assert_eq!(heard(), "READY=1\nSTATUS=empty\n");
+        assert_eq!(heard(), "WATCHDOG=1\nSTATUS=full\n");
+        assert_eq!(heard(), "STATUS=idle\n");
+        assert_eq!(heard(), "STOPPING=1\n");
+        assert_eq!(child.line(), "Some(3s)");
+    }
+}

@@ -1,0 +1,164 @@
+//! Options of connections, who is at their other end, and reading without zeroing first.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::time::Duration;
+
+use socket2::{SockRef, TcpKeepalive};
+
+/// A client that is silent for so long is asked whether it still lives.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
+/// How long it has for each answer.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
+/// How many answers it may owe.
+const KEEPALIVE_PROBES: u32 = 8;
+/// How long what was sent may stay without an answer: as long as keepalive takes. A client that is only
+/// slow in reading looks the same to the system, so it is not to be much shorter.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const USER_TIMEOUT: Duration = Duration::from_secs(180);
+
+/// Sets what each connection shall have: no delay of small replies, and an end to those whose client is
+/// gone without a word, so that its jobs come back. Set on a listening socket it holds for every
+/// connection accepted there. Does nothing to unix sockets, which need neither.
+///
+/// # Errors
+/// Where the system refuses an option.
+pub fn set_connection_options(socket: &impl AsFd) -> io::Result<()> {
+    let socket = SockRef::from(socket);
+    if socket.local_addr()?.is_unix() {
+        return Ok(());
+    }
+    socket.set_tcp_nodelay(true)?;
+    let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_IDLE);
+    #[cfg(not(target_os = "openbsd"))]
+    let keepalive = keepalive.with_interval(KEEPALIVE_INTERVAL).with_retries(KEEPALIVE_PROBES);
+    socket.set_tcp_keepalive(&keepalive)?;
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    socket.set_tcp_user_timeout(Some(USER_TIMEOUT))?;
+    Ok(())
+}
+
+/// Who is at the other end of a connection, as text for the log: the address and port, or for a unix
+/// socket the process and its user.
+#[must_use]
+pub fn peer(connection: &impl AsFd) -> String {
+    let socket = SockRef::from(connection);
+    match socket.peer_addr() {
+        Ok(address) => match address.as_socket() {
+            Some(mut address) => {
+                // An IPv4 client of a socket for both is no IPv6 client.
+                address.set_ip(address.ip().to_canonical());
+                address.to_string()
+            }
+            None => unix_peer(connection),
+        },
+        Err(_) => "gone".to_owned(),
+    }
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn unix_peer(connection: &impl AsFd) -> String {
+    use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+    match getsockopt(connection, PeerCredentials) {
+        Ok(peer) => format!("unix:pid={},uid={}", peer.pid(), peer.uid()),
+        Err(_) => "unix".to_owned(),
+    }
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn unix_peer(connection: &impl AsFd) -> String {
+    match nix::unistd::getpeereid(connection) {
+        Ok((uid, _)) => format!("unix:uid={uid}"),
+        Err(_) => "unix".to_owned(),
+    }
+}
+
+/// Appends to `buffer` what one read of `connection` brings: at most `max_bytes`, and at most the
+/// capacity that `buffer` has to spare, which is neither grown nor zeroed first. 0 means that the client
+/// will send no more.
+///
+/// # Errors
+/// As `read(2)`; `WouldBlock` where nothing has arrived.
+///
+/// # Panics
+/// Where there is no room for a byte: then 0 would not tell that from the end.
+pub fn read_into_spare(connection: &impl AsFd, buffer: &mut Vec<u8>, max_bytes: usize) -> io::Result<usize> {
+    let spare = buffer.spare_capacity_mut();
+    let room = spare.len().min(max_bytes);
+    assert!(room > 0, "a read needs room");
+    // SAFETY: the first `room` bytes of `spare` belong to `buffer`, which is borrowed mutably, and the
+    // system only writes to them.
+    let read = unsafe { libc::read(connection.as_fd().as_raw_fd(), spare.as_mut_ptr().cast(), room) };
+    let read = usize::try_from(read).map_err(|_| io::Error::last_os_error())?;
+    // SAFETY: the system has written the first `read` bytes after the old length, and `read <= room`,
+    // which is within the capacity.
+    unsafe { buffer.set_len(buffer.len() + read) };
+    Ok(read)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    #[test]
+    fn reads_append_within_the_room_and_the_bound() {
+        let (mut client, server) = UnixStream::pair().unwrap();
+        server.set_nonblocking(true).unwrap();
+        let mut buffer = Vec::with_capacity(8);
+        buffer.push(b'>');
+        let would_block = read_into_spare(&server, &mut buffer, 8).unwrap_err();
+        assert_eq!(would_block.kind(), io::ErrorKind::WouldBlock);
+        client.write_all(b"0123456789").unwrap();
+        assert_eq!(read_into_spare(&server, &mut buffer, 3).unwrap(), 3);
+        assert_eq!(buffer, b">012");
+        assert_eq!(read_into_spare(&server, &mut buffer, usize::MAX).unwrap(), 4);
+        assert_eq!(buffer, b">0123456");
+        assert_eq!(buffer.capacity(), 8);
+        client.shutdown(Shutdown::Write).unwrap();
+        buffer.clear();
+        assert_eq!(read_into_spare(&server, &mut buffer, 8).unwrap(), 3);
+        assert_eq!(read_into_spare(&server, &mut buffer, 1).unwrap(), 0);
+        assert_eq!(buffer, b"789");
+    }
+
+    #[test]
+    #[should_panic(expected = "a read needs room")]
+    fn a_read_without_room_is_refused() {
+        let (_client, server) = UnixStream::pair().unwrap();
+        let _ = read_into_spare(&server, &mut Vec::new(), 1);
+    }
+
+    #[test]
+    fn connections_take_their_options_from_the_listening_socket() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        set_connection_options(&listener).unwrap();
+        let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (server, _) = listener.accept().unwrap();
+        let server = SockRef::from(&server);
+        assert!(server.tcp_nodelay().unwrap());
+        assert!(server.keepalive().unwrap());
+        assert_eq!(server.tcp_keepalive_time().unwrap(), KEEPALIVE_IDLE);
+        #[cfg(not(target_os = "openbsd"))]
+        assert_eq!(
+            (server.tcp_keepalive_interval().unwrap(), server.tcp_keepalive_retries().unwrap()),
+            (KEEPALIVE_INTERVAL, KEEPALIVE_PROBES)
+        );
+        #[cfg(any(target_os = "linux", target_os = "android"))]
+        assert_eq!(server.tcp_user_timeout().unwrap(), Some(USER_TIMEOUT));
+    }
+
+    #[test]
+    fn peers_are_named_by_address_or_process() {
+        let listener = TcpListener::bind("[::]:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let client = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
+        let (server, _) = listener.accept().unwrap();
+        assert_eq!(peer(&server), client.local_addr().unwrap().to_string());
+        let (server, _client) = UnixStream::pair().unwrap();
+        assert!(peer(&server).starts_with("unix:"), "{}", peer(&server));
+    }
+}

@@ -1,0 +1,432 @@
+//! Command lines: from bytes to a [`Command`].
+//!
+//! C beanstalkd tells commands apart by prefix and then complains about the rest, which decides between
+//! UNKNOWN_COMMAND and BAD_FORMAT; so do we.
+
+use super::number::{as_strtoul, leading_u32, leading_u64, skip_spaces, whole_u32, whole_u64};
+use crate::job::{JobId, Priority};
+use crate::tube_name::{TubeName, is_name_byte};
+
+/// The longest time-out of `reserve-with-timeout`, in seconds: what C's `int` holds.
+const MAX_TIMEOUT_S: u32 = i32::MAX as u32;
+
+/// A command line that was understood. Names are valid, numbers in range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the protocol's own words; doc/protocol.md explains them")]
+pub enum Command<'a> {
+    Put(PutHeader),
+    Use(&'a str),
+    Reserve,
+    ReserveWithTimeout { timeout_s: u32 },
+    ReserveJob(JobId),
+    Delete(JobId),
+    Release { id: JobId, priority: Priority, delay_s: u32 },
+    Bury { id: JobId, priority: Priority },
+    Touch(JobId),
+    Watch(&'a str),
+    Ignore(&'a str),
+    Peek(JobId),
+    PeekReady,
+    PeekDelayed,
+    PeekBuried,
+    Kick { bound: u64 },
+    KickJob(JobId),
+    Stats,
+    StatsJob(JobId),
+    StatsTube(&'a str),
+    ListTubes,
+    ListTubeUsed,
+    ListTubesWatched,
+    PauseTube { tube: &'a str, delay_s: u32 },
+    Quit,
+}
+
+/// The line of a `put`; the body follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PutHeader {
+    /// The new job's priority.
+    pub priority: Priority,
+    /// Seconds before it becomes ready.
+    pub delay_s: u32,
+    /// Time to run, in seconds.
+    pub ttr_s: u32,
+    /// Length of the body in bytes, without its CRLF.
+    pub size: u32,
+    /// Whether text follows the size. That is BAD_FORMAT, but only where the size is not too big.
+    pub has_trailing_text: bool,
+}
+
+/// A command without its arguments, for counting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the protocol's own words; doc/protocol.md explains them")]
+pub enum Verb {
+    Put,
+    Use,
+    Reserve,
+    ReserveWithTimeout,
+    ReserveJob,
+    Delete,
+    Release,
+    Bury,
+    Touch,
+    Watch,
+    Ignore,
+    Peek,
+    PeekReady,
+    PeekDelayed,
+    PeekBuried,
+    Kick,
+    KickJob,
+    Stats,
+    StatsJob,
+    StatsTube,
+    ListTubes,
+    ListTubeUsed,
+    ListTubesWatched,
+    PauseTube,
+    Quit,
+}
+
+impl Verb {
+    /// How many verbs there are.
+    pub const COUNT: usize = Self::Quit as usize + 1;
+
+    /// All verbs.
+    pub const ALL: [Self; Self::COUNT] = [
+        Self::Put,
+        Self::Use,
+        Self::Reserve,
+        Self::ReserveWithTimeout,
+        Self::ReserveJob,
+        Self::Delete,
+        Self::Release,
+        Self::Bury,
+        Self::Touch,
+        Self::Watch,
+        Self::Ignore,
+        Self::Peek,
+        Self::PeekReady,
+        Self::PeekDelayed,
+        Self::PeekBuried,
+        Self::Kick,
+        Self::KickJob,
+        Self::Stats,
+        Self::StatsJob,
+        Self::StatsTube,
+        Self::ListTubes,
+        Self::ListTubeUsed,
+        Self::ListTubesWatched,
+        Self::PauseTube,
+        Self::Quit,
+    ];
+
+    /// The word of the protocol.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Put => "put",
+            Self::Use => "use",
+            Self::Reserve => "reserve",
+            Self::ReserveWithTimeout => "reserve-with-timeout",
+            Self::ReserveJob => "reserve-job",
+            Self::Delete => "delete",
+            Self::Release => "release",
+            Self::Bury => "bury",
+            Self::Touch => "touch",
+            Self::Watch => "watch",
+            Self::Ignore => "ignore",
+            Self::Peek => "peek",
+            Self::PeekReady => "peek-ready",
+            Self::PeekDelayed => "peek-delayed",
+            Self::PeekBuried => "peek-buried",
+            Self::Kick => "kick",
+            Self::KickJob => "kick-job",
+            Self::Stats => "stats",
+            Self::StatsJob => "stats-job",
+            Self::StatsTube => "stats-tube",
+            Self::ListTubes => "list-tubes",
+            Self::ListTubeUsed => "list-tube-used",
+            Self::ListTubesWatched => "list-tubes-watched",
+            Self::PauseTube => "pause-tube",
+            Self::Quit => "quit",
+        }
+    }
+}
+
+impl Command<'_> {
+    /// The command without its arguments.
+    #[must_use]
+    pub fn verb(&self) -> Verb {
+        match self {
+            Self::Put(_) => Verb::Put,
+            Self::Use(_) => Verb::Use,
+            Self::Reserve => Verb::Reserve,
+            Self::ReserveWithTimeout { .. } => Verb::ReserveWithTimeout,
+            Self::ReserveJob(_) => Verb::ReserveJob,
+            Self::Delete(_) => Verb::Delete,
+            Self::Release { .. } => Verb::Release,
+            Self::Bury { .. } => Verb::Bury,
+            Self::Touch(_) => Verb::Touch,
+            Self::Watch(_) => Verb::Watch,
+            Self::Ignore(_) => Verb::Ignore,
+            Self::Peek(_) => Verb::Peek,
+            Self::PeekReady => Verb::PeekReady,
+            Self::PeekDelayed => Verb::PeekDelayed,
+            Self::PeekBuried => Verb::PeekBuried,
+            Self::Kick { .. } => Verb::Kick,
+            Self::KickJob(_) => Verb::KickJob,
+            Self::Stats => Verb::Stats,
+            Self::StatsJob(_) => Verb::StatsJob,
+            Self::StatsTube(_) => Verb::StatsTube,
+            Self::ListTubes => Verb::ListTubes,
+            Self::ListTubeUsed => Verb::ListTubeUsed,
+            Self::ListTubesWatched => Verb::ListTubesWatched,
+            Self::PauseTube { .. } => Verb::PauseTube,
+            Self::Quit => Verb::Quit,
+        }
+    }
+}
+
+/// Why a line is no command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ParseError {
+    /// The arguments are wrong.
+    BadFormat,
+    /// There is no such command.
+    UnknownCommand,
+}
+
+/// The command on `line`, which comes without its CRLF.
+///
+/// # Errors
+/// The reply that C beanstalkd 1.13 would send.
+pub fn parse(line: &[u8]) -> Result<Command<'_>, ParseError> {
+    if memchr::memchr(0, line).is_some() {
+        return Err(ParseError::BadFormat);
+    }
+    let parsed = match line.first() {
+        Some(b'p') => parse_p(line),
+        Some(b'r') => parse_r(line),
+        Some(b'd') => after(line, b"delete ").map(|rest| id(rest).map(Command::Delete)),
+        Some(b'b') => after(line, b"bury ").map(bury),
+        Some(b't') => after(line, b"touch ").map(|rest| id(rest).map(Command::Touch)),
+        Some(b'u') => after(line, b"use ").map(|rest| name(rest).map(Command::Use)),
+        Some(b'w') => after(line, b"watch ").map(|rest| name(rest).map(Command::Watch)),
+        Some(b'i') => after(line, b"ignore ").map(|rest| name(rest).map(Command::Ignore)),
+        Some(b'k') => parse_k(line),
+        Some(b's') => parse_s(line),
+        Some(b'l') => parse_l(line),
+        Some(b'q') => after(line, b"quit").map(|_| Some(Command::Quit)),
+        _ => None,
+    };
+    parsed.ok_or(ParseError::UnknownCommand)?.ok_or(ParseError::BadFormat)
+}
+
+/// `None`: another command. `Some(None)`: this command, but wrong.
+type Parsed<'a> = Option<Option<Command<'a>>>;
+
+fn parse_p(line: &[u8]) -> Parsed<'_> {
+    after(line, b"put ")
+        .map(put)
+        .or_else(|| after(line, b"peek ").map(|rest| id(rest).map(Command::Peek)))
+        .or_else(|| after(line, b"peek-ready").map(|rest| alone(rest, Command::PeekReady)))
+        .or_else(|| after(line, b"peek-delayed").map(|rest| alone(rest, Command::PeekDelayed)))
+        .or_else(|| after(line, b"peek-buried").map(|rest| alone(rest, Command::PeekBuried)))
+        .or_else(|| after(line, b"pause-tube").map(pause_tube))
+}
+
+fn parse_r(line: &[u8]) -> Parsed<'_> {
+    after(line, b"reserve-with-timeout ")
+        .map(reserve_with_timeout)
+        .or_else(|| after(line, b"reserve-job ").map(|rest| id(rest).map(Command::ReserveJob)))
+        .or_else(|| after(line, b"reserve").map(|rest| alone(rest, Command::Reserve)))
+        .or_else(|| after(line, b"release ").map(release))
+}
+
+fn parse_k(line: &[u8]) -> Parsed<'_> {
+    after(line, b"kick ")
+        .map(|rest| as_strtoul(rest).map(|bound| Command::Kick { bound }))
+        .or_else(|| after(line, b"kick-job ").map(|rest| id(rest).map(Command::KickJob)))
+}
+
+fn parse_s(line: &[u8]) -> Parsed<'_> {
+    after(line, b"stats-job ")
+        .map(|rest| id(rest).map(Command::StatsJob))
+        .or_else(|| after(line, b"stats-tube ").map(|rest| name(rest).map(Command::StatsTube)))
+        .or_else(|| after(line, b"stats").map(|rest| alone(rest, Command::Stats)))
+}
+
+fn parse_l(line: &[u8]) -> Parsed<'_> {
+    after(line, b"list-tubes-watched")
+        .map(|rest| alone(rest, Command::ListTubesWatched))
+        .or_else(|| after(line, b"list-tube-used").map(|rest| alone(rest, Command::ListTubeUsed)))
+        .or_else(|| after(line, b"list-tubes").map(|rest| alone(rest, Command::ListTubes)))
+}
+
+fn after<'a>(line: &'a [u8], prefix: &[u8]) -> Option<&'a [u8]> {
+    line.strip_prefix(prefix)
+}
+
+fn alone<'a>(rest: &[u8], command: Command<'a>) -> Option<Command<'a>> {
+    rest.is_empty().then_some(command)
+}
+
+fn id(rest: &[u8]) -> Option<JobId> {
+    whole_u64(rest).map(JobId)
+}
+
+fn name(rest: &[u8]) -> Option<&str> {
+    TubeName::check(rest)
+}
+
+fn put(rest: &[u8]) -> Option<Command<'_>> {
+    let (priority, rest) = leading_u32(rest)?;
+    let (delay_s, rest) = leading_u32(rest)?;
+    let (ttr_s, rest) = leading_u32(rest)?;
+    let (size, rest) = leading_u32(rest)?;
+    let has_trailing_text = !rest.is_empty();
+    Some(Command::Put(PutHeader { priority: Priority(priority), delay_s, ttr_s, size, has_trailing_text }))
+}
+
+fn reserve_with_timeout(rest: &[u8]) -> Option<Command<'_>> {
+    let (timeout_s, _) = leading_u32(rest)?;
+    (timeout_s <= MAX_TIMEOUT_S).then_some(Command::ReserveWithTimeout { timeout_s })
+}
+
+fn release(rest: &[u8]) -> Option<Command<'_>> {
+    let (id, rest) = leading_u64(rest)?;
+    let (priority, rest) = leading_u32(rest)?;
+    let delay_s = whole_u32(rest)?;
+    Some(Command::Release { id: JobId(id), priority: Priority(priority), delay_s })
+}
+
+fn bury(rest: &[u8]) -> Option<Command<'_>> {
+    let (id, rest) = leading_u64(rest)?;
+    let priority = whole_u32(rest)?;
+    Some(Command::Bury { id: JobId(id), priority: Priority(priority) })
+}
+
+/// Unlike other names, this one may touch the command's word and stand behind several spaces.
+fn pause_tube(rest: &[u8]) -> Option<Command<'_>> {
+    let rest = skip_spaces(rest);
+    let length = rest.iter().position(|&byte| !is_name_byte(byte)).unwrap_or(rest.len());
+    let (tube, rest) = rest.split_at(length);
+    let delay_s = whole_u32(rest)?;
+    Some(Command::PauseTube { tube: name(tube)?, delay_s })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bad(lines: &[&str]) {
+        for line in lines {
+            assert_eq!(parse(line.as_bytes()), Err(ParseError::BadFormat), "{line:?}");
+        }
+    }
+
+    fn unknown(lines: &[&str]) {
+        for line in lines {
+            assert_eq!(parse(line.as_bytes()), Err(ParseError::UnknownCommand), "{line:?}");
+        }
+    }
+
+    #[test]
+    fn a_line_that_begins_like_no_command_is_unknown() {
+        unknown(&[
+            "",
+            " stats",
+            "put",
+            "delete",
+            "STATS",
+            "peek",
+            "pea",
+            "list-tube",
+            "kick",
+            "use",
+            "bury",
+            "release",
+        ]);
+    }
+
+    #[test]
+    fn a_line_that_begins_like_a_command_and_goes_on_otherwise_is_of_bad_format() {
+        bad(&[
+            "stats ",
+            "stats-foo",
+            "stats-tube",
+            "statsfoo",
+            "stats-jobX 1",
+            "list-tubes x",
+            "list-tubes-watch",
+        ]);
+        bad(&[
+            "reserve-foo",
+            "reserveX",
+            "reserve-with",
+            "reserve-job",
+            "reserve-with-timeout",
+            "peek-readyx",
+        ]);
+        bad(&[
+            "use  a",
+            "watch a ",
+            "ignore -a",
+            "stats-tube a b",
+            "pause-tube a",
+            "pause-tube  1 1x",
+            "stats\0",
+        ]);
+    }
+
+    #[test]
+    fn numbers_take_leading_spaces_and_zeros_but_no_sign_and_nothing_behind() {
+        assert_eq!(parse(b"delete   007"), Ok(Command::Delete(JobId(7))));
+        assert_eq!(parse(b"delete 18446744073709551615"), Ok(Command::Delete(JobId(u64::MAX))));
+        bad(&[
+            "delete 18446744073709551616",
+            "delete -1",
+            "delete +1",
+            "delete 1 ",
+            "delete 1x",
+            "delete ",
+            "delete \t1",
+        ]);
+        bad(&[
+            "bury 1 4294967296",
+            "bury 1",
+            "release 1 2",
+            "release 1 2 3 4",
+            "put 1 2 3",
+            "put -1 0 0 0",
+            "put a",
+        ]);
+    }
+
+    #[test]
+    fn the_loose_ends_of_c_are_kept() {
+        assert_eq!(parse(b"reserve-with-timeout 0abc"), Ok(Command::ReserveWithTimeout { timeout_s: 0 }));
+        assert_eq!(parse(b"reserve-with-timeout 0 0"), Ok(Command::ReserveWithTimeout { timeout_s: 0 }));
+        bad(&["reserve-with-timeout x", "reserve-with-timeout ", "reserve-with-timeout 2147483648"]);
+        assert_eq!(parse(b"quitx"), Ok(Command::Quit));
+        assert_eq!(parse(b"pause-tubeX 1"), Ok(Command::PauseTube { tube: "X", delay_s: 1 }));
+        assert_eq!(parse(b"pause-tube   a   2"), Ok(Command::PauseTube { tube: "a", delay_s: 2 }));
+    }
+
+    #[test]
+    fn kick_takes_what_strtoul_takes() {
+        for (line, bound) in
+            [("1x", 1), ("+1", 1), ("\t2", 2), ("-1", u64::MAX), ("4294967296", 1 << 32), ("-0", 0)]
+        {
+            assert_eq!(parse(format!("kick {line}").as_bytes()), Ok(Command::Kick { bound }), "{line:?}");
+        }
+        bad(&["kick 18446744073709551616", "kick ", "kick x", "kick - 1", "kick +-1"]);
+    }
+
+    #[test]
+    fn trailing_text_of_a_put_is_left_to_the_size_check() {
+        let Ok(Command::Put(header)) = parse(b"put 1 2 3 4x") else { panic!("a put") };
+        assert_eq!((header.priority, header.delay_s, header.ttr_s, header.size), (Priority(1), 2, 3, 4));
+        assert!(header.has_trailing_text);
+    }
+}

@@ -1,0 +1,21 @@
+//! The protocol: command lines in, replies out.
+//!
+//! Owns: the grammar of commands, the exact bytes of replies, the YAML of stats and lists. Pure; it knows
+//! nothing of what a command does. Driven by `connection` (parsing) and the server (replies).
+
+mod command;
+mod number;
+mod output;
+mod reply;
+mod yaml;
+
+pub use self::command::{Command, ParseError, PutHeader, Verb, parse};
+pub use self::output::Output;
+pub use self::reply::Reply;
+pub use self::yaml::{Dictionary, write_list};
+
+/// The longest command line, in bytes with its CRLF (protocol, "BAD_FORMAT").
+pub const MAX_LINE_BYTES: usize = 224;
+
+/// What ends a line and a body.
+pub const CRLF: &[u8] = b"\r\n";

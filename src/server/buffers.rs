@@ -1,0 +1,31 @@
+//! Output buffers, lent to the connections that have something to send: an idle connection has none.
+
+use crate::protocol::Output;
+
+/// Buffers kept for the next turn: as many as connections are usually served in one.
+const KEPT: usize = 64;
+/// A new buffer's size: a few short replies.
+const NEW_BYTES: usize = 512;
+/// A buffer that has grown beyond this is not kept.
+const MAX_KEPT_BYTES: usize = 64 * 1024;
+
+/// The buffers that no connection holds at the moment.
+#[derive(Debug, Default)]
+pub struct BufferPool(Vec<Vec<u8>>);
+
+impl BufferPool {
+    /// Makes sure that `output` has a buffer.
+    pub fn lend(&mut self, output: &mut Output) {
+        if output.held_bytes() == 0 {
+            output.give_buffer(self.0.pop().unwrap_or_else(|| Vec::with_capacity(NEW_BYTES)));
+        }
+    }
+
+    /// Takes the buffer of an `output` back that is all sent.
+    pub fn reclaim(&mut self, output: &mut Output) {
+        let buffer = output.take_buffer();
+        if self.0.len() < KEPT && (1..=MAX_KEPT_BYTES).contains(&buffer.capacity()) {
+            self.0.push(buffer);
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! The loop around [`Server`]: the poll, the sockets, the signals, the clock.
+//!
+//! Owns: everything that touches the system while the server runs. Turns the poll's events into
+//! [`Readiness`], reads the clock once a turn, and decides how long to sleep. `doors` lets clients in,
+//! `socket` is what one of them talks through.
+
+mod doors;
+mod memory_reserve;
+mod socket;
+
+use std::fmt;
+use std::io::{self, ErrorKind};
+use std::rc::Rc;
+use std::time::Duration;
+
+use log::{error, info};
+use mio::event::Event;
+use mio::{Events, Interest, Poll, Registry, Token, Waker};
+
+pub use self::doors::DoorLimits;
+
+use self::doors::Doors;
+use self::memory_reserve::MemoryReserve;
+use self::socket::Socket;
+use super::{Executor, Readiness, Server};
+use crate::binlog::{BinlogError, Disk, Helper};
+use crate::clock::Timestamp;
+use crate::os;
+use crate::os::listen::Listener;
+use crate::os::signals::{Signal, Signals};
+use crate::queue::ClientId;
+
+/// Events taken from one poll.
+const EVENTS: usize = 1024;
+
+/// How long replies are written out after the signal to stop.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// The token of the signals, which no client and no listener has.
+const SIGNALS: Token = Token(usize::MAX);
+/// The token of the thread that works for the binlog.
+const HELPER: Token = Token(usize::MAX - 1);
+
+/// Clock readings as the server counts time: the wall time at the start and the boot time since.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    offset_ns: u64,
+}
+
+impl Clock {
+    /// A clock that starts at the wall time.
+    #[must_use]
+    pub fn start() -> Self {
+        Self { offset_ns: os::clock::wall_time_ns().saturating_sub(os::clock::boot_time_ns()) }
+    }
+
+    /// The present instant.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        Timestamp(self.offset_ns + os::clock::boot_time_ns())
+    }
+
+    /// How far the machine's clock, which can be set, is ahead of this one at `now`, in nanoseconds.
+    #[must_use]
+    pub fn wall_offset_ns(now: Timestamp) -> i64 {
+        i64::try_from(i128::from(os::clock::wall_time_ns()) - i128::from(now.0)).unwrap_or(0)
+    }
+}
+
+/// Why the loop has ended before its time.
+#[derive(Debug)]
+pub enum LoopError {
+    /// The poll itself fails.
+    Poll(io::Error),
+    /// The disk has failed: what the binlog does not hold was not acknowledged.
+    Binlog(BinlogError),
+}
+
+impl fmt::Display for LoopError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Poll(error) => write!(out, "poll: {error}"),
+            Self::Binlog(error) => {
+                write!(out, "{error}; ending, so that a restart begins from what the disk holds")
+            }
+        }
+    }
+}
+
+impl std::error::Error for LoopError {}
+
+impl From<io::Error> for LoopError {
+    fn from(error: io::Error) -> Self {
+        Self::Poll(error)
+    }
+}
+
+impl From<BinlogError> for LoopError {
+    fn from(error: BinlogError) -> Self {
+        Self::Binlog(error)
+    }
+}
+
+/// How the loop is to run.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Who is let in.
+    pub doors: DoorLimits,
+    /// Fills the reserve of memory up again; tells whether it is full.
+    pub fill_memory_reserve: fn() -> bool,
+    /// How long to poll for events before sleeping.
+    pub spin: Duration,
+    /// How long a client may be silent that neither waits in a reserve nor holds a job; `None` for ever.
+    pub idle_timeout: Option<Duration>,
+}
+
+/// The server with its sockets.
+pub struct EventLoop {
+    poll: Poll,
+    registry: Rc<Registry>,
+    server: Server<Socket>,
+    doors: Doors,
+    signals: Signals,
+    clock: Clock,
+    spin: Duration,
+    memory: MemoryReserve,
+    /// Works for the binlog, if there is one.
+    helper: Option<Helper>,
+}
+
+impl EventLoop {
+    /// A loop that serves on `listeners`.
+    ///
+    /// # Errors
+    /// Where the system gives no poll, or does not take a socket into it.
+    pub fn new(
+        executor: Executor,
+        listeners: Vec<Listener>,
+        mut signals: Signals,
+        clock: Clock,
+        settings: Settings,
+    ) -> io::Result<Self> {
+        let poll = Poll::new()?;
+        let registry = Rc::new(poll.registry().try_clone()?);
+        registry.register(&mut signals, SIGNALS, Interest::READABLE)?;
+        let doors = Doors::open(listeners, settings.doors, &registry)?;
+        let mut server = Server::new(executor);
+        if let Some(timeout) = settings.idle_timeout {
+            server.close_silent_after(timeout);
+        }
+        let memory = MemoryReserve::new(settings.fill_memory_reserve);
+        Ok(Self { poll, registry, server, doors, signals, clock, spin: settings.spin, memory, helper: None })
+    }
+
+    /// Has the binlog's slow calls made on a thread of their own, on `disk`.
+    ///
+    /// # Errors
+    /// Where the system gives no thread.
+    pub fn help_binlog(&mut self, disk: impl Disk + Send + 'static) -> io::Result<()> {
+        let waker = Waker::new(&self.registry, HELPER)?;
+        let wake = move || {
+            if let Err(error) = waker.wake() {
+                error!("cannot wake the loop: {error}");
+            }
+        };
+        self.helper = Some(Helper::start(disk, Box::new(wake))?);
+        Ok(())
+    }
+
+    /// Serves until a signal says to stop; then writes out for a moment what is owed.
+    ///
+    /// # Errors
+    /// Where the poll or the disk fails.
+    pub fn run(mut self) -> Result<(), LoopError> {
+        let mut events = Events::with_capacity(EVENTS);
+        while !self.turn(&mut events)? && !self.server.executor().has_failed() {}
+        info!("stopping");
+        self.doors.close();
+        self.say_farewell(&mut events)?;
+        if let Some(helper) = self.helper.take() {
+            for completion in helper.finish() {
+                self.server.binlog_completed(completion, self.clock.now());
+            }
+        }
+        Ok(self.server.executor_mut().close_binlog(self.clock.now())?)
+    }
+
+    /// One turn; tells whether it is time to stop.
+    fn turn(&mut self, events: &mut Events) -> io::Result<bool> {
+        self.poll_for_events(events)?;
+        let now = self.clock.now();
+        self.memory.tend(now);
+        let mut stop = false;
+        for event in events.iter() {
+            if event.token() == SIGNALS {
+                stop |= self.obey_signals();
+            } else {
+                self.doors.notice(event.token());
+            }
+        }
+        let clients = events.iter().filter_map(|event| Some((client_of(event.token())?, readiness(event))));
+        self.turn_of_server(clients, now);
+        // Last, so that who has left has made room for who comes.
+        self.doors.accept(&mut self.server, &self.registry, now);
+        Ok(stop)
+    }
+
+    /// Writes out the replies that are owed, for a moment: a client that does not read is not waited for.
+    fn say_farewell(&mut self, events: &mut Events) -> io::Result<()> {
+        let end = self.clock.now() + FAREWELL.as_nanos() as u64;
+        while self.server.owes_replies() && self.clock.now() < end && !self.server.executor().has_failed() {
+            let left = end.since_ns(self.clock.now());
+            self.wait(events, Some(Duration::from_nanos(left)))?;
+            let now = self.clock.now();
+            let writable = |event: &Event| {
+                Some((client_of(event.token())?, Readiness { readable: false, ..readiness(event) }))
+            };
+            self.turn_of_server(events.iter().filter_map(writable), now);
+        }
+        Ok(())
+    }
+
+    /// A turn of the server, between hearing what was done for the binlog and saying what is to be done.
+    fn turn_of_server(&mut self, events: impl Iterator<Item = (ClientId, Readiness)>, now: Timestamp) {
+        let Some(helper) = &self.helper else { return self.server.turn(events, now) };
+        while let Some(completion) = helper.try_next() {
+            self.server.binlog_completed(completion, now);
+        }
+        self.server.executor_mut().set_wall_offset(Clock::wall_offset_ns(now));
+        self.server.turn(events, now);
+        while let Some(task) = self.server.executor_mut().next_binlog_task() {
+            helper.submit(task);
+        }
+    }
+
+    /// Sleeps until something happens, or until the next turn is due.
+    fn poll_for_events(&mut self, events: &mut Events) -> io::Result<()> {
+        let next_turn_at =
+            [self.server.next_turn_at(), self.doors.next_turn_at()].into_iter().flatten().min();
+        let timeout = next_turn_at.map(|at| match at {
+            // The clock need not be read for what is to be at once.
+            Timestamp(0) => Duration::ZERO,
+            at => Duration::from_nanos(at.since_ns(self.clock.now())),
+        });
+        if !self.spin.is_zero() && timeout.is_none_or(|timeout| !timeout.is_zero()) {
+            let start = self.clock.now();
+            loop {
+                self.wait(events, Some(Duration::ZERO))?;
+                let spun = Duration::from_nanos(self.clock.now().since_ns(start));
+                if !events.is_empty() || timeout.is_some_and(|timeout| spun >= timeout) {
+                    return Ok(());
+                }
+                if spun >= self.spin {
+                    break;
+                }
+            }
+        }
+        self.wait(events, timeout)
+    }
+
+    fn wait(&mut self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
+        match self.poll.poll(events, timeout) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {
+                events.clear();
+                Ok(())
+            }
+            result => result,
+        }
+    }
+
+    fn obey_signals(&mut self) -> bool {
+        let mut stop = false;
+        for signal in self.signals.pending() {
+            match signal {
+                Signal::Drain => self.server.executor_mut().set_draining(true),
+                Signal::Undrain => self.server.executor_mut().set_draining(false),
+                Signal::Stop => stop = true,
+            }
+        }
+        stop
+    }
+}
+
+fn readiness(event: &Event) -> Readiness {
+    Readiness {
+        readable: event.is_readable(),
+        writable: event.is_writable(),
+        read_closed: event.is_read_closed(),
+        failed: event.is_error() || event.is_write_closed(),
+    }
+}
+
+/// A client's token holds its whole identity, so that an event for one that is gone finds nobody.
+fn client_token(id: ClientId) -> Token {
+    Token((id.generation as usize) << 32 | id.index as usize)
+}
+
+fn client_of(token: Token) -> Option<ClientId> {
+    let index = token.0 as u32;
+    doors::is_client_index(index).then_some(ClientId { index, generation: (token.0 >> 32) as u32 })
+}

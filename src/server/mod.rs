@@ -1,0 +1,341 @@
+//! The server: where connections, the queue and the binlog meet.
+//!
+//! Owns: every client's connection, and the order of a turn. [`Server::turn`] is the one place that states
+//! that order. Generic over the kind of stream, so that a simulation drives it with neither sockets nor a clock;
+//! `event_loop` drives it with the real ones.
+
+mod buffers;
+pub mod event_loop;
+mod execute;
+mod holds;
+mod peer;
+mod persistence;
+mod rare_log;
+mod silence;
+mod stats;
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use log::debug;
+
+pub use self::execute::{Config, Executor};
+pub use self::peer::{Readiness, Stream};
+pub use self::stats::{Identity, Value};
+
+use self::buffers::BufferPool;
+use self::peer::Peer;
+use self::silence::Silence;
+use crate::binlog::Completion;
+use crate::clock::Timestamp;
+use crate::connection::Refusal;
+use crate::queue::ClientId;
+
+/// The buffer that all connections read into. A connection's turn ends where it has filled
+/// it, so it is also the share of a turn that one connection gets.
+const READ_BUFFER_BYTES: usize = 256 * 1024;
+
+/// What a body that is read straight into its own memory may take of a turn, in bytes.
+const BODY_READ_BYTES: usize = 256 * 1024;
+
+/// Connections, and what they are served from.
+#[derive(Debug)]
+pub struct Server<S> {
+    executor: Executor,
+    /// By the index of their [`ClientId`].
+    peers: Vec<Option<Box<Peer<S>>>>,
+    buffer: Box<[u8]>,
+    buffers: BufferPool,
+    /// Who can go on although no event will say so: what they sent is here already.
+    runnable: VecDeque<ClientId>,
+    /// Who has replies that were not handed to the socket yet.
+    unsent: Vec<ClientId>,
+    /// Who has replies that wait for the binlog.
+    held: Vec<ClientId>,
+    /// Who has a command that waits for room in the binlog.
+    stalled: Vec<ClientId>,
+    silence: Silence,
+}
+
+impl<S: Stream> Server<S> {
+    /// A server without connections.
+    #[must_use]
+    pub fn new(executor: Executor) -> Self {
+        Self {
+            executor,
+            peers: Vec::new(),
+            buffer: vec![0; READ_BUFFER_BYTES].into_boxed_slice(),
+            buffers: BufferPool::default(),
+            runnable: VecDeque::new(),
+            unsent: Vec::new(),
+            held: Vec::new(),
+            stalled: Vec::new(),
+            silence: Silence::default(),
+        }
+    }
+
+    /// From now on, closes each new connection that is silent for `timeout`, unless its client waits in a
+    /// reserve or holds a job.
+    pub fn close_silent_after(&mut self, timeout: Duration) {
+        self.silence.set_timeout(timeout);
+    }
+
+    /// How many clients are connected.
+    #[must_use]
+    pub fn client_count(&self) -> usize {
+        self.executor.queue().client_count()
+    }
+
+    /// What executes the commands.
+    #[must_use]
+    pub fn executor(&self) -> &Executor {
+        &self.executor
+    }
+
+    /// What executes the commands, to be changed.
+    pub fn executor_mut(&mut self) -> &mut Executor {
+        &mut self.executor
+    }
+
+    /// Takes a new client in; `open` makes its stream, for which events will come under the id.
+    ///
+    /// # Errors
+    /// That of `open`; the client then never was.
+    pub fn accept<E>(
+        &mut self,
+        open: impl FnOnce(ClientId) -> Result<S, E>,
+        now: Timestamp,
+    ) -> Result<ClientId, E> {
+        let id = self.executor.connect();
+        match open(id) {
+            Ok(stream) => {
+                let index = id.index as usize;
+                if self.peers.len() <= index {
+                    self.peers.resize_with(index + 1, || None);
+                }
+                let mut peer = Peer::new(id, stream, now);
+                peer.look_at = self.silence.watch(id, now);
+                self.peers[index] = Some(Box::new(peer));
+                Ok(id)
+            }
+            Err(error) => {
+                self.executor.disconnect(id, now);
+                Err(error)
+            }
+        }
+    }
+
+    /// One turn: everything that has become due or arrived, in this order.
+    pub fn turn(&mut self, events: impl Iterator<Item = (ClientId, Readiness)>, now: Timestamp) {
+        // What is due comes first, so that a command sees the queue as it is at `now`.
+        self.executor.advance(now);
+        self.close_silent(now);
+        // Those who were cut short before get their share before those who come anew.
+        for _ in 0..self.runnable.len() {
+            let Some(id) = self.runnable.pop_front() else { break };
+            if let Some(peer) = find(&mut self.peers, id) {
+                peer.queued = false;
+                self.serve(id, now);
+            }
+        }
+        for (id, readiness) in events {
+            self.notice(id, readiness, now);
+        }
+        loop {
+            // Deliveries stand behind all commands of the turn: whoever waited has its answer in one write.
+            self.deliver();
+            // No reply leaves before what it acknowledges is in the log.
+            self.executor.commit(now);
+            if self.executor.has_failed() {
+                self.refuse_unsettled();
+            }
+            // One write for each connection, whatever number of replies it carries.
+            self.send(now);
+            // A client that turned out to be gone has left its jobs to others.
+            if !self.executor.has_deliveries() {
+                break;
+            }
+        }
+    }
+
+    /// When the next turn is to be, if no event comes before.
+    #[must_use]
+    pub fn next_turn_at(&self) -> Option<Timestamp> {
+        if !self.runnable.is_empty() || !self.unsent.is_empty() {
+            return Some(Timestamp::default());
+        }
+        [self.executor.next_deadline(), self.silence.next_look_at()].into_iter().flatten().min()
+    }
+
+    /// Whether any client is owed a reply that its socket has not taken.
+    #[must_use]
+    pub fn owes_replies(&self) -> bool {
+        self.peers.iter().flatten().any(|peer| !peer.connection.output.is_empty())
+    }
+
+    /// Latches what the poll has said of a connection, and serves it.
+    fn notice(&mut self, id: ClientId, readiness: Readiness, now: Timestamp) {
+        let Some(peer) = find(&mut self.peers, id) else { return };
+        if readiness.failed {
+            self.close(id, now);
+            return;
+        }
+        peer.readable |= readiness.readable | readiness.read_closed;
+        peer.read_closed |= readiness.read_closed;
+        if readiness.writable && std::mem::take(&mut peer.write_blocked) {
+            peer.stream.await_writable(false);
+            self.unsent.push(id);
+        }
+        self.serve(id, now);
+    }
+
+    /// Reads from a connection and executes what has come, up to its share of the turn.
+    fn serve(&mut self, id: ClientId, now: Timestamp) {
+        let Some(peer) = find(&mut self.peers, id) else { return };
+        self.executor.buffer_bytes -= std::mem::take(&mut peer.counted_bytes);
+        self.buffers.lend(&mut peer.connection.output);
+        if peer.connection.is_waiting() && peer.read_closed {
+            self.executor.give_up_wait(id, &mut peer.connection);
+        }
+        if let Some(stalled) = peer.stalled.take() {
+            let next = self.executor.resume(id, &mut peer.connection, *stalled, now);
+            peer.follow(next);
+        }
+        let mut filled = peer.connection.restore(&mut self.buffer);
+        // What is here already goes first: it may be all that the client may do for now.
+        if !std::mem::take(&mut peer.may_go_on) && peer.readable && !peer.is_blocked() {
+            peer.read(&mut self.buffer, &mut filled, now);
+        }
+        let mut input = &self.buffer[..filled];
+        while !peer.is_blocked()
+            && let Some(request) = peer.connection.next_request(&mut input)
+        {
+            let next = self.executor.execute(id, &mut peer.connection, request, now);
+            if peer.follow(next) {
+                self.executor.give_up_wait(id, &mut peer.connection);
+            }
+        }
+        if peer.failed {
+            self.close(id, now);
+            return;
+        }
+        peer.settle(input);
+        if peer.connection.has_body_in_progress() && self.executor.lacks_memory_for(0, &peer.connection) {
+            peer.connection.give_up_body(Refusal::OutOfMemory);
+        }
+        if peer.stalled.is_some() {
+            self.stalled.push(id);
+        }
+        peer.hold(&self.executor);
+        if peer.connection.output.is_empty() && !peer.ending {
+            self.buffers.reclaim(&mut peer.connection.output);
+        } else {
+            self.unsent.push(id);
+        }
+        self.executor.buffer_bytes += peer.count_bytes();
+        self.queue_if_runnable(id);
+    }
+
+    /// Answers clients that waited in a reserve.
+    fn deliver(&mut self) {
+        while let Some(delivery) = self.executor.poll_delivery() {
+            let id = delivery.client;
+            let Some(peer) = find(&mut self.peers, id) else { continue };
+            self.buffers.lend(&mut peer.connection.output);
+            self.executor.answer_wait(id, delivery.outcome, &mut peer.connection);
+            peer.hold(&self.executor);
+            self.unsent.push(id);
+            self.queue_if_runnable(id);
+        }
+    }
+
+    /// Gives the connection a place in the next turn if it can be served although no event will come.
+    fn queue_if_runnable(&mut self, id: ClientId) {
+        if let Some(peer) = find(&mut self.peers, id)
+            && peer.wants_to_go_on()
+            && !std::mem::replace(&mut peer.queued, true)
+        {
+            self.runnable.push_back(id);
+        }
+    }
+
+    /// Hands the replies of this turn to the sockets.
+    fn send(&mut self, now: Timestamp) {
+        let settled = self.executor.settled();
+        let mut unsent = std::mem::take(&mut self.unsent);
+        for id in unsent.drain(..) {
+            let Some(peer) = find(&mut self.peers, id) else { continue };
+            if peer.send(settled, now).is_err() || peer.is_finished() {
+                self.close(id, now);
+                continue;
+            }
+            if peer.connection.output.is_empty() {
+                self.buffers.reclaim(&mut peer.connection.output);
+            }
+            if peer.has_held_replies() {
+                self.held.push(id);
+            }
+            self.executor.buffer_bytes -= peer.counted_bytes;
+            self.executor.buffer_bytes += peer.count_bytes();
+            self.queue_if_runnable(id);
+        }
+        self.unsent = unsent;
+    }
+
+    /// Takes note of what was done for the binlog on another thread. Replies that waited for it leave in
+    /// the next turn, and commands that waited for room are tried again.
+    pub fn binlog_completed(&mut self, completion: Completion, now: Timestamp) {
+        self.executor.binlog_completed(completion, now);
+        self.unsent.append(&mut self.held);
+        for id in self.stalled.drain(..) {
+            if let Some(peer) = find(&mut self.peers, id)
+                && !std::mem::replace(&mut peer.queued, true)
+            {
+                self.runnable.push_back(id);
+            }
+        }
+    }
+
+    /// The binlog has failed: nothing that it does not hold is acknowledged, and every connection ends.
+    fn refuse_unsettled(&mut self) {
+        for peer in self.peers.iter_mut().flatten() {
+            if let Some(holds) = &mut peer.holds {
+                holds.refuse(&mut peer.connection.output);
+            }
+            peer.ending = true;
+            self.unsent.push(peer.id);
+        }
+    }
+
+    /// Closes the connections that have been silent for too long.
+    fn close_silent(&mut self, now: Timestamp) {
+        while let Some((id, timeout_ns)) = self.silence.next_due(now) {
+            let Some(peer) = find(&mut self.peers, id) else { continue };
+            peer.look_at = None;
+            let is_exempt = peer.connection.is_waiting() || self.executor.queue().has_reservations(id);
+            let silent_since = if is_exempt { now } else { peer.active_at };
+            if silent_since + timeout_ns > now {
+                peer.look_at = self.silence.watch(id, silent_since);
+            } else {
+                debug!("{} has been silent for too long", id.index);
+                self.close(id, now);
+            }
+        }
+    }
+
+    /// Ends a connection: its jobs become ready at once.
+    fn close(&mut self, id: ClientId, now: Timestamp) {
+        if let Some(peer) = find(&mut self.peers, id) {
+            self.executor.buffer_bytes -= peer.counted_bytes;
+            self.silence.forget(id, peer.look_at);
+            self.peers[id.index as usize] = None;
+            self.executor.disconnect(id, now);
+            debug!("close {}", id.index);
+        }
+    }
+}
+
+/// The connection of the client, if it is still that client's.
+fn find<S>(peers: &mut [Option<Box<Peer<S>>>], id: ClientId) -> Option<&mut Peer<S>> {
+    peers.get_mut(id.index as usize)?.as_deref_mut().filter(|peer| peer.id == id)
+}
