@@ -3,6 +3,8 @@ pub mod clock;
 pub mod connection;
 pub mod id_map;
 pub mod job;
+pub mod json;
+pub mod log_setup;
 pub mod options;
 pub mod os;
 pub mod protocol;

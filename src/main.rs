@@ -3,6 +3,7 @@
 use std::io::Write as _;
 use std::process::ExitCode;
 
+use beanstalkd::log_setup;
 use beanstalkd::options::{self, Action, ListenAddress, Options, exit_code};
 use beanstalkd::os;
 use beanstalkd::os::listen::{Listener, SocketFile, UnixAccess};
@@ -12,7 +13,7 @@ use beanstalkd::os::signals::Signals;
 use beanstalkd::queue::PoisonLimits;
 use beanstalkd::server::event_loop::{Clock, EventLoop};
 use beanstalkd::server::{Config, Executor, Identity};
-use log::{LevelFilter, error, info, warn};
+use log::{error, info, warn};
 
 /// Small blocks without headers, and memory that goes back to the system after a burst (see
 /// doc/performance.md).
@@ -58,7 +59,7 @@ fn fail(code: i32) -> ExitCode {
 
 /// Runs the server to its end; the error is the exit code.
 fn serve(options: &Options) -> Result<(), i32> {
-    start_log(options);
+    log_setup::start(options.log_format, options.verbosity);
     for warning in &options.warnings {
         warn!("{warning}");
     }
@@ -143,13 +144,4 @@ fn privilege_exit_code(error: &PrivilegeError) -> i32 {
         PrivilegeError::NoSuchName { .. } => exit_code::NO_SUCH_USER,
         PrivilegeError::Refused { .. } | PrivilegeError::StillRoot { .. } => exit_code::BECOME_USER,
     }
-}
-
-fn start_log(options: &Options) {
-    let level = match options.verbosity {
-        0 => LevelFilter::Info,
-        1 => LevelFilter::Debug,
-        _ => LevelFilter::Trace,
-    };
-    env_logger::Builder::new().filter_level(level).parse_default_env().init();
 }
