@@ -12,6 +12,7 @@ use mio::event::{Event, Source};
 use mio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use mio::{Events, Interest, Poll, Registry, Token};
 
+use super::notifier::Notifier;
 use super::{Executor, Readiness, Server, Stream};
 use crate::clock::Timestamp;
 use crate::os;
@@ -60,6 +61,7 @@ pub struct EventLoop {
     signals: Signals,
     clock: Clock,
     spin: Duration,
+    notifier: Option<Notifier>,
 }
 
 /// A socket that accepts connections.
@@ -98,7 +100,16 @@ impl EventLoop {
             registry.register(socket.source(), door_token(index), Interest::READABLE)?;
             doors.push(Door { socket, open: true });
         }
-        Ok(Self { poll, registry, server: Server::new(executor), listeners: doors, signals, clock, spin })
+        Ok(Self {
+            poll,
+            registry,
+            server: Server::new(executor),
+            listeners: doors,
+            signals,
+            clock,
+            spin,
+            notifier: Notifier::from_environment(),
+        })
     }
 
     /// Serves until a signal says to stop; then writes out for a moment what is owed.
@@ -107,8 +118,14 @@ impl EventLoop {
     /// Where the poll itself fails.
     pub fn run(mut self) -> io::Result<()> {
         let mut events = Events::with_capacity(EVENTS);
+        if let Some(notifier) = &mut self.notifier {
+            notifier.ready(self.server.executor(), self.clock.now());
+        }
         while !self.turn(&mut events)? {}
         info!("stopping");
+        if let Some(notifier) = &mut self.notifier {
+            notifier.stopping(self.clock.now());
+        }
         self.listeners.clear();
         let farewell = self.clock.now() + FAREWELL.as_nanos() as u64;
         while self.server.owes_replies() && self.clock.now() < farewell {
@@ -138,6 +155,9 @@ impl EventLoop {
         let clients = events.iter().filter_map(|event| Some((client_of(event.token())?, readiness(event))));
         self.server.turn(clients, now);
         self.accept(now);
+        if let Some(notifier) = &mut self.notifier {
+            notifier.turn(self.server.executor(), now);
+        }
         Ok(stop)
     }
 
@@ -146,7 +166,7 @@ impl EventLoop {
         let timeout = if self.listeners.iter().any(|door| door.open) {
             Some(Duration::ZERO)
         } else {
-            self.server.next_turn_at().map(|at| Duration::from_nanos(at.since_ns(self.clock.now())))
+            self.next_turn_at().map(|at| Duration::from_nanos(at.since_ns(self.clock.now())))
         };
         if !self.spin.is_zero() && timeout.is_none_or(|timeout| !timeout.is_zero()) {
             let start = self.clock.now();
@@ -162,6 +182,12 @@ impl EventLoop {
             }
         }
         self.wait(events, timeout)
+    }
+
+    /// When something is to be done although no event comes.
+    fn next_turn_at(&self) -> Option<Timestamp> {
+        let notifier = self.notifier.as_ref().map(Notifier::next_at);
+        [self.server.next_turn_at(), notifier].into_iter().flatten().min()
     }
 
     fn wait(&mut self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {

@@ -7,6 +7,7 @@
 mod buffers;
 pub mod event_loop;
 mod execute;
+mod notifier;
 mod peer;
 mod stats;
 
