@@ -71,6 +71,8 @@ pub struct Tube {
     pub watching: u32,
     /// Index in the order of `list-tubes`.
     position: u32,
+    /// The how-manieth tube it is of all that ever were.
+    pub number: u64,
     pub pauses: u64,
     pub flow: Flow,
 }
@@ -110,6 +112,8 @@ pub struct Tubes {
     hasher: RandomState,
     /// Order of creation, but for a removed tube's place, which the last one takes (as in C).
     order: Vec<TubeKey>,
+    /// How many there ever were.
+    made: u64,
 }
 
 impl Tubes {
@@ -120,6 +124,7 @@ impl Tubes {
             names: HashTable::new(),
             hasher: RandomState::new(),
             order: Vec::new(),
+            made: 0,
         };
         let key = tubes.find_or_make(TubeName::default_tube().as_str());
         assert_eq!(key, DEFAULT);
@@ -133,7 +138,17 @@ impl Tubes {
 
     /// The tubes in the order of `list-tubes`.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Tube> {
-        self.order.iter().map(|&key| self.get(key))
+        self.iter_from(0)
+    }
+
+    /// The tubes from `position` on in the order of `list-tubes`.
+    pub fn iter_from(&self, position: usize) -> impl ExactSizeIterator<Item = &Tube> {
+        self.order.get(position..).unwrap_or_default().iter().map(|&key| self.get(key))
+    }
+
+    /// The number of the tube that was made last.
+    pub fn newest(&self) -> u64 {
+        self.made
     }
 
     /// The tube at `key`, which holds it in being.
@@ -161,6 +176,7 @@ impl Tubes {
         let name = TubeName::parse(name.as_bytes()).expect("a name is checked where it is read");
         let hash = self.hasher.hash_one(name.as_str()) as u32;
         let position = self.order.len() as u32;
+        self.made += 1;
         let tube = Tube {
             name,
             ready: OrderedQueue::default(),
@@ -173,6 +189,7 @@ impl Tubes {
             using: 0,
             watching: 0,
             position,
+            number: self.made,
             pauses: 0,
             flow: Flow::default(),
         };

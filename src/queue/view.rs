@@ -22,6 +22,8 @@ pub struct JobView<'a> {
 pub struct TubeView<'a> {
     /// Its name.
     pub name: &'a TubeName,
+    /// The how-manieth tube it is of all that ever were: no two have the same.
+    pub number: u64,
     /// Its jobs by state.
     pub jobs: JobCounts,
     /// Clients that use it.
@@ -99,9 +101,15 @@ impl Queue {
         self.tubes.find(name).map(|key| tube_view(self.tubes.get(key), now))
     }
 
-    /// All tubes, in the order of `list-tubes`.
-    pub fn tubes(&self, now: Timestamp) -> impl ExactSizeIterator<Item = TubeView<'_>> {
-        self.tubes.iter().map(move |tube| tube_view(tube, now))
+    /// The tubes from `position` on in the order of `list-tubes`.
+    pub fn tubes_from(&self, position: usize, now: Timestamp) -> impl ExactSizeIterator<Item = TubeView<'_>> {
+        self.tubes.iter_from(position).map(move |tube| tube_view(tube, now))
+    }
+
+    /// The number of the tube that was made last.
+    #[must_use]
+    pub fn newest_tube(&self) -> u64 {
+        self.tubes.newest()
     }
 
     /// The names of all tubes, in the order of `list-tubes`.
@@ -177,6 +185,7 @@ impl Queue {
 fn tube_view(tube: &Tube, now: Timestamp) -> TubeView<'_> {
     TubeView {
         name: &tube.name,
+        number: tube.number,
         jobs: JobCounts {
             urgent: u64::from(tube.urgent),
             ready: tube.ready.len() as u64,
