@@ -5,6 +5,7 @@ pub mod id_map;
 pub mod job;
 pub mod json;
 pub mod log_setup;
+pub mod metrics;
 pub mod options;
 pub mod os;
 pub mod protocol;

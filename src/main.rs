@@ -1,5 +1,6 @@
 //! The beanstalkd program: start-up order and exit codes.
 
+use std::fmt;
 use std::io::Write as _;
 use std::process::ExitCode;
 
@@ -60,6 +61,7 @@ fn fail(code: i32) -> ExitCode {
 /// Runs the server to its end; the error is the exit code.
 fn serve(options: &Options) -> Result<(), i32> {
     log_setup::start(options.log_format, options.verbosity);
+    info!("beanstalkd {VERSION}, pid {}", std::process::id());
     for warning in &options.warnings {
         warn!("{warning}");
     }
@@ -67,10 +69,11 @@ fn serve(options: &Options) -> Result<(), i32> {
     let inherited = inherited.map_err(|error| refuse(&error, exit_code::LISTEN))?;
     // Before anybody can know that the server is up: SIGUSR1 kills a process without a handler.
     let signals = Signals::install().map_err(|error| refuse(&error, exit_code::LISTEN))?;
-    if let Err(error) = os::limits::raise_open_files() {
-        warn!("cannot raise the limit of open files: {error}");
+    match os::limits::raise_open_files() {
+        Ok(files) => info!("limits: {}", Limits { options, files }),
+        Err(error) => warn!("cannot raise the limit of open files: {error}"),
     }
-    let (listeners, _socket_files) = listen(options, inherited)?;
+    let Sockets { listeners, metrics, files: _files } = listen(options, inherited)?;
     if let Some(user) = &options.user {
         os::privileges::become_user(user).map_err(|error| refuse(&error, privilege_exit_code(&error)))?;
     }
@@ -93,18 +96,30 @@ fn serve(options: &Options) -> Result<(), i32> {
         poison: PoisonLimits { timeouts: options.max_timeouts, releases: options.max_releases },
     };
     let executor = Executor::new(config, identity);
-    let event_loop = EventLoop::new(executor, listeners, signals, clock, options.spin)
+    let mut event_loop = EventLoop::new(executor, listeners, signals, clock, options.spin)
         .map_err(|error| refuse(&error, exit_code::LISTEN))?;
-    info!("beanstalkd {VERSION}, pid {}", std::process::id());
+    if let Some(listener) = metrics {
+        event_loop
+            .serve_metrics(listener, options.metrics_tubes)
+            .map_err(|error| refuse(&error, exit_code::LISTEN))?;
+    }
     event_loop.run().map_err(|error| refuse(&error, 1))
 }
 
-/// The sockets that the service manager has passed, or else those of the command line. The files of unix
-/// sockets are removed when they are dropped.
-fn listen(options: &Options, inherited: Vec<Listener>) -> Result<(Vec<Listener>, Vec<SocketFile>), i32> {
-    let mut listeners = inherited;
-    let mut files = Vec::new();
-    let own = if listeners.is_empty() {
+/// Where the server is spoken to. The files of unix sockets are removed when they are dropped.
+struct Sockets {
+    listeners: Vec<Listener>,
+    metrics: Option<Listener>,
+    files: Vec<SocketFile>,
+}
+
+/// The sockets that the service manager has passed, or else those of the command line.
+fn listen(options: &Options, inherited: Vec<Listener>) -> Result<Sockets, i32> {
+    let mut sockets = Sockets { listeners: inherited, metrics: None, files: Vec::new() };
+    for listener in &sockets.listeners {
+        info!("listening on {} of the service manager", listener.address());
+    }
+    let own = if sockets.listeners.is_empty() {
         options.listen.as_ref()
     } else {
         for option in &options.overridden_if_inherited {
@@ -120,17 +135,31 @@ fn listen(options: &Options, inherited: Vec<Listener>) -> Result<(Vec<Listener>,
     )
     .map_err(|error| refuse(&error, privilege_exit_code(&error)))?;
     for address in own.into_iter().chain(&options.further_listen) {
-        let listener = match address {
-            ListenAddress::Tcp { host, port } => os::listen::tcp(host.as_deref(), port).map(Listener::Tcp),
-            ListenAddress::Unix(path) => os::listen::unix(path, access).map(|(listener, file)| {
-                files.push(file);
-                Listener::Unix(listener)
-            }),
-        };
-        listeners.push(listener.map_err(|error| refuse(&error, exit_code::LISTEN))?);
-        info!("listening on {address}");
+        let listener = listen_on(address, access, &mut sockets.files)?;
+        info!("listening on {}", listener.address());
+        sockets.listeners.push(listener);
     }
-    Ok((listeners, files))
+    if let Some(address) = &options.metrics {
+        let listener = listen_on(address, access, &mut sockets.files)?;
+        info!("serving metrics on {}", listener.address());
+        sockets.metrics = Some(listener);
+    }
+    Ok(sockets)
+}
+
+fn listen_on(
+    address: &ListenAddress,
+    access: UnixAccess,
+    files: &mut Vec<SocketFile>,
+) -> Result<Listener, i32> {
+    let listener = match address {
+        ListenAddress::Tcp { host, port } => os::listen::tcp(host.as_deref(), port).map(Listener::Tcp),
+        ListenAddress::Unix(path) => os::listen::unix(path, access).map(|(listener, file)| {
+            files.push(file);
+            Listener::Unix(listener)
+        }),
+    };
+    listener.map_err(|error| refuse(&error, exit_code::LISTEN))
 }
 
 fn refuse(error: &dyn std::error::Error, code: i32) -> i32 {
@@ -143,5 +172,28 @@ fn privilege_exit_code(error: &PrivilegeError) -> i32 {
         PrivilegeError::LookUp { .. } => exit_code::USER_LOOKUP,
         PrivilegeError::NoSuchName { .. } => exit_code::NO_SUCH_USER,
         PrivilegeError::Refused { .. } | PrivilegeError::StillRoot { .. } => exit_code::BECOME_USER,
+    }
+}
+
+/// The limits that hold, in a line of the log.
+struct Limits<'a> {
+    options: &'a Options,
+    files: u64,
+}
+
+impl fmt::Display for Limits<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { options, files } = self;
+        write!(out, "jobs up to {} bytes, {files} open files", options.max_job_bytes)?;
+        if let Some(connections) = options.max_connections {
+            write!(out, ", {connections} connections")?;
+        }
+        if let Some(bytes) = options.max_memory_bytes {
+            write!(out, ", {bytes} bytes of memory")?;
+        }
+        if let Some(timeout) = options.idle_timeout {
+            write!(out, ", {} s of silence", timeout.as_secs())?;
+        }
+        Ok(())
     }
 }

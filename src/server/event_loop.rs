@@ -12,6 +12,7 @@ use mio::event::{Event, Source};
 use mio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use mio::{Events, Interest, Poll, Registry, Token};
 
+use super::metrics_server::MetricsServer;
 use super::notifier::Notifier;
 use super::{Executor, Readiness, Server, Stream};
 use crate::clock::Timestamp;
@@ -62,6 +63,7 @@ pub struct EventLoop {
     clock: Clock,
     spin: Duration,
     notifier: Option<Notifier>,
+    metrics: Option<MetricsServer>,
 }
 
 /// A socket that accepts connections.
@@ -109,7 +111,17 @@ impl EventLoop {
             clock,
             spin,
             notifier: Notifier::from_environment(),
+            metrics: None,
         })
+    }
+
+    /// Serves metrics on `listener`, too; at most `max_tubes` tubes have series of their own.
+    ///
+    /// # Errors
+    /// Where the system does not take the socket into its poll.
+    pub fn serve_metrics(&mut self, listener: Listener, max_tubes: usize) -> io::Result<()> {
+        self.metrics = Some(MetricsServer::new(listener, max_tubes, &self.registry)?);
+        Ok(())
     }
 
     /// Serves until a signal says to stop; then writes out for a moment what is owed.
@@ -150,11 +162,20 @@ impl EventLoop {
                 stop |= self.obey_signals();
             } else if let Some(index) = door_of(event.token(), self.listeners.len()) {
                 self.listeners[index].open = true;
+            } else if let Some(metrics) = &mut self.metrics {
+                metrics.notice(event);
             }
         }
         let clients = events.iter().filter_map(|event| Some((client_of(event.token())?, readiness(event))));
         self.server.turn(clients, now);
+        if self.metrics.is_some() {
+            let spent_ns = self.clock.now().since_ns(now);
+            self.server.executor_mut().observe_turn(spent_ns);
+        }
         self.accept(now);
+        if let Some(metrics) = &mut self.metrics {
+            metrics.turn(self.server.executor(), now);
+        }
         if let Some(notifier) = &mut self.notifier {
             notifier.turn(self.server.executor(), now);
         }
@@ -187,7 +208,8 @@ impl EventLoop {
     /// When something is to be done although no event comes.
     fn next_turn_at(&self) -> Option<Timestamp> {
         let notifier = self.notifier.as_ref().map(Notifier::next_at);
-        [self.server.next_turn_at(), notifier].into_iter().flatten().min()
+        let metrics = self.metrics.as_ref().map(MetricsServer::next_turn_at);
+        [self.server.next_turn_at(), notifier, metrics].into_iter().flatten().min()
     }
 
     fn wait(&mut self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {

@@ -9,6 +9,7 @@ use super::stats::{self, Identity};
 use crate::clock::Timestamp;
 use crate::connection::{Connection, Refusal, Request};
 use crate::job::{Body, JobId, JobState, Priority};
+use crate::metrics::Timings;
 use crate::protocol::{Command, ParseError, PutHeader, Reply, Verb, write_list};
 use crate::queue::{ClientId, Delivery, NewJob, PoisonLimits, Queue, Released, Reserve, WaitOutcome};
 
@@ -45,6 +46,12 @@ impl CommandCounts {
         self.0[verb as usize]
     }
 
+    /// How many commands were given.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+
     fn add(&mut self, verb: Verb) {
         self.0[verb as usize] += 1;
     }
@@ -60,6 +67,12 @@ pub struct Executor {
     pub(super) draining: bool,
     /// Connections since the start.
     pub(super) connections: u64,
+    /// Lines that were no command.
+    pub(super) malformed: u64,
+    /// How long things have taken; kept up only while metrics are served.
+    pub(super) timings: Timings,
+    /// Commands whose time is in `timings`.
+    timed_commands: u64,
     /// The last stats or list, until it is in the reply.
     data: Vec<u8>,
 }
@@ -75,6 +88,9 @@ impl Executor {
             commands: CommandCounts::default(),
             draining: false,
             connections: 0,
+            malformed: 0,
+            timings: Timings::default(),
+            timed_commands: 0,
             data: Vec::new(),
         }
     }
@@ -88,6 +104,14 @@ impl Executor {
     /// Starts or ends drain mode, in which no `put` is accepted.
     pub fn set_draining(&mut self, draining: bool) {
         self.draining = draining;
+    }
+
+    /// A turn has taken so many nanoseconds; so has each of its commands.
+    pub(super) fn observe_turn(&mut self, ns: u64) {
+        let commands = self.commands.total();
+        self.timings.turns.observe(ns, 1);
+        self.timings.commands.observe(ns, commands - self.timed_commands);
+        self.timed_commands = commands;
     }
 
     pub(super) fn connect(&mut self) -> ClientId {
@@ -179,8 +203,13 @@ impl Executor {
                 }
             }
             Request::Put(id, header, body) => self.put(client, id, header, body, now),
-            Request::Malformed(ParseError::BadFormat) => Reply::BadFormat,
-            Request::Malformed(ParseError::UnknownCommand) => Reply::UnknownCommand,
+            Request::Malformed(error) => {
+                self.malformed += 1;
+                match error {
+                    ParseError::BadFormat => Reply::BadFormat,
+                    ParseError::UnknownCommand => Reply::UnknownCommand,
+                }
+            }
             Request::Refused(refusal) => refusal.into(),
         };
         log_reply(client, &reply);

@@ -7,15 +7,18 @@
 mod buffers;
 pub mod event_loop;
 mod execute;
+mod metrics_server;
 mod notifier;
 mod peer;
 mod stats;
 
 use std::collections::VecDeque;
 
+use log::debug;
+
 pub use self::execute::{Config, Executor};
 pub use self::peer::{Readiness, Stream};
-pub use self::stats::{Identity, Value};
+pub use self::stats::Identity;
 
 use self::buffers::BufferPool;
 use self::execute::Next;
@@ -231,6 +234,7 @@ impl<S: Stream> Server<S> {
     fn close(&mut self, id: ClientId, now: Timestamp) {
         if find(&mut self.peers, id).is_some() {
             self.peers[id.index as usize] = None;
+            debug!("close {}", id.index);
             self.executor.disconnect(id, now);
         }
     }
