@@ -7,8 +7,8 @@ pub const HTML: &str = include_str!("page.html");
 /// fetch its own figures.
 pub const HEADERS: &str = concat!(
     "Content-Security-Policy: default-src 'none'; connect-src 'self'; img-src data:; ",
-    "style-src 'sha256-bhoXcy6QmRvy75FGEMWVOVTLuYzeBk0L45iZy55hu24='; ",
-    "script-src 'sha256-O4XFooPAwp4OG2AARu4e6/y7NDIi8sKxW7JS097qCeM='; ",
+    "style-src 'sha256-kdsZRPtciu0/Csd7kIbtP4yjSygInpTp1e097IRsyGs='; ",
+    "script-src 'sha256-IgHcMZ3Y3xIGtqKavGuV1d51il17e2Az7tENIjMvnZ0='; ",
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\n",
     "Referrer-Policy: no-referrer\r\n",
 );
