@@ -2,6 +2,8 @@
 //!
 //! Owns: which tubes a response tells of, and what of them. Driven by a response, a slice a turn.
 
+use std::collections::HashSet;
+
 use super::families::TUBE;
 use crate::clock::Timestamp;
 use crate::queue::Queue;
@@ -32,8 +34,8 @@ pub enum Choice {
 #[derive(Debug)]
 pub struct Snapshot {
     choice: Choice,
-    /// Tubes made later are left out.
-    newest: u64,
+    /// A tube that is removed and made again meanwhile stands at the end of the list anew.
+    seen: HashSet<TubeName>,
     /// How many tubes of the list were looked at.
     position: usize,
     samples: Vec<TubeSample>,
@@ -45,7 +47,13 @@ impl Snapshot {
     /// A snapshot that nothing was copied into yet.
     #[must_use]
     pub fn new(choice: Choice, queue: &Queue) -> Self {
-        Self { choice, newest: queue.newest_tube(), position: 0, samples: Vec::new(), omitted: 0 }
+        let count = match choice {
+            Choice::Oldest(count) => count.min(queue.tube_count()),
+            Choice::Fullest(_) => queue.tube_count(),
+        };
+        // With room for all from the start, no slice has to hash what others have seen.
+        let seen = HashSet::with_capacity(count + TUBES_PER_SLICE);
+        Self { choice, seen, position: 0, samples: Vec::new(), omitted: 0 }
     }
 
     /// Looks at the next tubes; tells whether it has looked at all that matter.
@@ -53,7 +61,7 @@ impl Snapshot {
         let end = self.position + TUBES_PER_SLICE;
         for tube in queue.tubes_from(self.position, now).take(TUBES_PER_SLICE) {
             self.position += 1;
-            if tube.number <= self.newest {
+            if self.seen.insert(tube.name.clone()) {
                 let values = TUBE.map(|family| (family.read)(&tube));
                 self.samples.push(TubeSample { name: tube.name.clone(), values });
             }

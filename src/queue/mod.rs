@@ -104,7 +104,7 @@ pub struct JobCounts {
 pub struct Queue {
     jobs: Jobs,
     tubes: Tubes,
-    clients: Slab<Client>,
+    clients: Slab<Box<Client>>,
     deadlines: Deadlines,
     next_id: u64,
     next_generation: u32,
@@ -184,7 +184,7 @@ impl Queue {
     pub fn connect(&mut self) -> ClientId {
         let generation = self.next_generation;
         self.next_generation = generation.wrapping_add(1);
-        let index = self.clients.insert(Client::new(generation)) as u32;
+        let index = self.clients.insert(Box::new(Client::new(generation))) as u32;
         let tube = self.tubes.get_mut(DEFAULT);
         tube.using += 1;
         tube.watching += 1;

@@ -119,7 +119,7 @@ impl Queue {
         history.counters.reserves = history.counters.reserves.saturating_add(1);
         let tube = self.tubes.get_mut(job.tube);
         tube.reserved += 1;
-        tube.flow.reserves += 1;
+        tube.count().reserves += 1;
         self.flow.reserves += 1;
         self.counts.reserved += 1;
         self.clients[client as usize].reserved.insert((until, id));
@@ -219,7 +219,7 @@ impl Queue {
         let timeouts = history.counters.timeouts;
         let tube = job.tube;
         self.flow.timeouts += 1;
-        self.tubes.get_mut(tube).flow.timeouts += 1;
+        self.tubes.get_mut(tube).count().timeouts += 1;
         self.note(Change::Updated(id));
         if self.limits.timeouts.is_some_and(|limit| timeouts >= limit) {
             self.bury_poisoned(id);

@@ -71,13 +71,43 @@ pub struct Tube {
     pub watching: u32,
     /// Index in the order of `list-tubes`.
     position: u32,
-    /// The how-manieth tube it is of all that ever were.
-    pub number: u64,
-    pub pauses: u64,
-    pub flow: Flow,
+    pub puts: u64,
+    /// Made at the first event that is not a put: in a crowd of tubes most have seen none.
+    events: Option<Box<Events>>,
+}
+
+/// What has happened in a tube besides puts.
+#[derive(Clone, Copy, Debug, Default)]
+struct Events {
+    /// `pause-tube` commands.
+    pauses: u64,
+    /// The rest; its `puts` are those of the tube.
+    flow: Flow,
 }
 
 impl Tube {
+    /// What has happened to the jobs of the tube.
+    pub fn flow(&self) -> Flow {
+        let flow = self.events.as_ref().map_or_else(Flow::default, |events| events.flow);
+        Flow { puts: self.puts, ..flow }
+    }
+
+    /// Where events are counted.
+    pub fn count(&mut self) -> &mut Flow {
+        &mut self.events.get_or_insert_default().flow
+    }
+
+    /// How often the tube was paused.
+    pub fn pauses(&self) -> u64 {
+        self.events.as_ref().map_or(0, |events| events.pauses)
+    }
+
+    /// Pauses the tube.
+    pub fn set_pause(&mut self, pause: Pause) {
+        self.pause = Some(pause);
+        self.events.get_or_insert_default().pauses += 1;
+    }
+
     /// When something becomes due here: the end of the pause or of the first delay.
     pub fn deadline(&self) -> Option<Timestamp> {
         let delay = self.delayed.first().map(|key| key.0);
@@ -112,8 +142,6 @@ pub struct Tubes {
     hasher: RandomState,
     /// Order of creation, but for a removed tube's place, which the last one takes (as in C).
     order: Vec<TubeKey>,
-    /// How many there ever were.
-    made: u64,
 }
 
 impl Tubes {
@@ -124,7 +152,6 @@ impl Tubes {
             names: HashTable::new(),
             hasher: RandomState::new(),
             order: Vec::new(),
-            made: 0,
         };
         let key = tubes.find_or_make(TubeName::default_tube().as_str());
         assert_eq!(key, DEFAULT);
@@ -144,11 +171,6 @@ impl Tubes {
     /// The tubes from `position` on in the order of `list-tubes`.
     pub fn iter_from(&self, position: usize) -> impl ExactSizeIterator<Item = &Tube> {
         self.order.get(position..).unwrap_or_default().iter().map(|&key| self.get(key))
-    }
-
-    /// The number of the tube that was made last.
-    pub fn newest(&self) -> u64 {
-        self.made
     }
 
     /// The tube at `key`, which holds it in being.
@@ -176,7 +198,6 @@ impl Tubes {
         let name = TubeName::parse(name.as_bytes()).expect("a name is checked where it is read");
         let hash = self.hasher.hash_one(name.as_str()) as u32;
         let position = self.order.len() as u32;
-        self.made += 1;
         let tube = Tube {
             name,
             ready: OrderedQueue::default(),
@@ -189,9 +210,8 @@ impl Tubes {
             using: 0,
             watching: 0,
             position,
-            number: self.made,
-            pauses: 0,
-            flow: Flow::default(),
+            puts: 0,
+            events: None,
         };
         let key = self.slab.insert(Box::new(tube)) as TubeKey;
         self.order.push(key);

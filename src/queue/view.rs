@@ -22,8 +22,6 @@ pub struct JobView<'a> {
 pub struct TubeView<'a> {
     /// Its name.
     pub name: &'a TubeName,
-    /// The how-manieth tube it is of all that ever were: no two have the same.
-    pub number: u64,
     /// Its jobs by state.
     pub jobs: JobCounts,
     /// Clients that use it.
@@ -106,12 +104,6 @@ impl Queue {
         self.tubes.iter_from(position).map(move |tube| tube_view(tube, now))
     }
 
-    /// The number of the tube that was made last.
-    #[must_use]
-    pub fn newest_tube(&self) -> u64 {
-        self.tubes.newest()
-    }
-
     /// The names of all tubes, in the order of `list-tubes`.
     pub fn tube_names(&self) -> impl ExactSizeIterator<Item = &TubeName> {
         self.tubes.iter().map(|tube| &tube.name)
@@ -185,7 +177,6 @@ impl Queue {
 fn tube_view(tube: &Tube, now: Timestamp) -> TubeView<'_> {
     TubeView {
         name: &tube.name,
-        number: tube.number,
         jobs: JobCounts {
             urgent: u64::from(tube.urgent),
             ready: tube.ready.len() as u64,
@@ -196,9 +187,9 @@ fn tube_view(tube: &Tube, now: Timestamp) -> TubeView<'_> {
         using: tube.using,
         watching: tube.watching,
         waiting: tube.waiting.len(),
-        pauses: tube.pauses,
+        pauses: tube.pauses(),
         pause_s: tube.pause.map_or(0, |pause| pause.length_s),
         pause_left_s: tube.pause.map_or(0, |pause| pause.until.since_s(now)),
-        flow: tube.flow,
+        flow: tube.flow(),
     }
 }

@@ -28,7 +28,7 @@ use crate::queue::ClientId;
 
 /// The buffer that all connections read into. A connection's turn ends where it has filled
 /// it, so it is also the share of a turn that one connection gets.
-const READ_BUFFER_BYTES: usize = 64 * 1024;
+const READ_BUFFER_BYTES: usize = 256 * 1024;
 
 /// What a body that is read straight into its own memory may take of a turn, in bytes.
 const BODY_READ_BYTES: usize = 256 * 1024;
@@ -38,7 +38,7 @@ const BODY_READ_BYTES: usize = 256 * 1024;
 pub struct Server<S> {
     executor: Executor,
     /// By the index of their [`ClientId`].
-    peers: Vec<Option<Peer<S>>>,
+    peers: Vec<Option<Box<Peer<S>>>>,
     buffer: Box<[u8]>,
     buffers: BufferPool,
     /// Who can go on although no event will say so: what they sent is here already.
@@ -88,7 +88,7 @@ impl<S: Stream> Server<S> {
                 if self.peers.len() <= index {
                     self.peers.resize_with(index + 1, || None);
                 }
-                self.peers[index] = Some(Peer::new(id, stream));
+                self.peers[index] = Some(Box::new(Peer::new(id, stream)));
                 Ok(id)
             }
             Err(error) => {
@@ -241,6 +241,6 @@ impl<S: Stream> Server<S> {
 }
 
 /// The connection of the client, if it is still that client's.
-fn find<S>(peers: &mut [Option<Peer<S>>], id: ClientId) -> Option<&mut Peer<S>> {
-    peers.get_mut(id.index as usize)?.as_mut().filter(|peer| peer.id == id)
+fn find<S>(peers: &mut [Option<Box<Peer<S>>>], id: ClientId) -> Option<&mut Peer<S>> {
+    peers.get_mut(id.index as usize)?.as_deref_mut().filter(|peer| peer.id == id)
 }

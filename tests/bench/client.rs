@@ -1,0 +1,90 @@
+//! A blocking client, for everything that a row does outside its measured part.
+//!
+//! Owns: one connection. Never used where its own speed would show in a figure.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use crate::failure::Failure;
+
+/// How long a server may take to answer before the row is given up. A sync of a slow disk under load
+/// takes seconds; nothing healthy takes longer than this.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// One connection that sends a command and waits for its reply.
+pub struct Client {
+    stream: BufReader<TcpStream>,
+    line: Vec<u8>,
+}
+
+impl Client {
+    /// Connects to a server that is already accepting.
+    pub fn connect(address: SocketAddr) -> Result<Self, Failure> {
+        let stream = TcpStream::connect(address)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        Ok(Self { stream: BufReader::new(stream), line: Vec::new() })
+    }
+
+    /// Sends `bytes` as they are.
+    pub fn send(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        Ok(self.stream.get_mut().write_all(bytes)?)
+    }
+
+    /// The next line, with its line end.
+    pub fn line(&mut self) -> Result<&[u8], Failure> {
+        self.line.clear();
+        match self.stream.read_until(b'\n', &mut self.line)? {
+            0 => Err(Failure::Closed),
+            _ => Ok(&self.line),
+        }
+    }
+
+    /// Reads one line and fails unless it begins with `start`.
+    pub fn expect(&mut self, start: &str) -> Result<(), Failure> {
+        let line = self.line()?;
+        if line.starts_with(start.as_bytes()) { Ok(()) } else { Err(unexpected(line)) }
+    }
+
+    /// A number among the server's stats.
+    pub fn stat(&mut self, key: &str) -> Result<usize, Failure> {
+        self.send(b"stats\r\n")?;
+        let line = self.line()?;
+        let size =
+            line.strip_prefix(b"OK ").and_then(|size| std::str::from_utf8(size).ok()?.trim().parse().ok());
+        let Some(size) = size else { return Err(unexpected(line)) };
+        let mut stats = vec![0; size];
+        self.stream.read_exact(&mut stats)?;
+        self.expect("\r\n")?;
+        let value = String::from_utf8_lossy(&stats)
+            .lines()
+            .find_map(|line| line.strip_prefix(key)?.strip_prefix(": ")?.parse().ok());
+        value.ok_or_else(|| Failure::Reply(format!("stats without {key}")))
+    }
+
+    /// Uses and watches `tube` and nothing else.
+    pub fn enter_tube(&mut self, tube: &str) -> Result<(), Failure> {
+        self.send(format!("use {tube}\r\nwatch {tube}\r\nignore default\r\n").as_bytes())?;
+        self.expect("USING ")?;
+        self.expect("WATCHING 2")?;
+        self.expect("WATCHING 1")
+    }
+
+    /// The connection itself, when nothing more is expected on it.
+    pub fn into_stream(self) -> TcpStream {
+        self.stream.into_inner()
+    }
+}
+
+/// The id and the body's length in a `RESERVED` line.
+pub fn parse_reserved(line: &[u8]) -> Option<(u64, usize)> {
+    let numbers = line.strip_prefix(b"RESERVED ")?.strip_suffix(b"\r\n")?;
+    let (id, body_bytes) = std::str::from_utf8(numbers).ok()?.split_once(' ')?;
+    Some((id.parse().ok()?, body_bytes.parse().ok()?))
+}
+
+/// The failure that `line` stands for.
+pub fn unexpected(line: &[u8]) -> Failure {
+    Failure::Reply(String::from_utf8_lossy(line).trim_end().to_owned())
+}

@@ -1,0 +1,477 @@
+//! The load generator: one thread, many connections, each sending a batch and waiting for its replies.
+//!
+//! Owns: the connections of one load against one server. Never assumes more of the server than that it answers
+//! each connection in order. Driven by the rows, which measure what the server spends meanwhile.
+//!
+//! A batch is `depth` commands of one kind, because a `delete` can only be sent once the `reserve` before it
+//! has been answered. A connection works in a tube of its own, as independent users of one server do, so that what
+//! a server pays for the number of its tubes shows. It reserves only as many jobs as it has put before, so that no
+//! `reserve` ever waits.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use memchr::memchr;
+use mio::net::TcpStream;
+use mio::{Events, Interest, Poll, Token};
+
+use crate::client::{Client, PATIENCE, parse_reserved, unexpected};
+use crate::failure::Failure;
+
+const EVENTS_PER_TURN: usize = 1024;
+const BUFFER_BYTES: usize = 256 * 1024;
+/// Delays are spread over the second hour from now: none ends while it is measured.
+const DELAY_S: std::ops::Range<u32> = 3600..7200;
+
+/// What a `put` of a load looks like.
+#[derive(Clone, Copy)]
+pub enum Puts {
+    /// All alike.
+    Same,
+    /// Each with a priority of its own.
+    RandomPriority,
+    /// Each with a delay of its own, of one to two hours.
+    RandomDelay,
+}
+
+/// Where the connections of a load put and reserve.
+#[derive(Clone, Copy)]
+pub enum Tubes {
+    /// All in the default tube.
+    Default,
+    /// Each in a tube of its own.
+    OneEach,
+}
+
+/// The connections of a load and what they send.
+#[derive(Clone, Copy)]
+pub struct Load {
+    /// How many connections.
+    pub connections: usize,
+    /// Commands that a connection sends before it waits.
+    pub depth: usize,
+    /// Length of each job's body.
+    pub body_bytes: usize,
+    /// The variety of the jobs.
+    pub puts: Puts,
+    /// Where the connections work.
+    pub tubes: Tubes,
+}
+
+impl Load {
+    /// The length of body that the rows use that are not about bodies.
+    pub const BODY_BYTES: usize = 64;
+
+    /// A load of equal jobs, in a tube for each connection.
+    pub const fn new(connections: usize, depth: usize) -> Self {
+        Self { connections, depth, body_bytes: Self::BODY_BYTES, puts: Puts::Same, tubes: Tubes::OneEach }
+    }
+}
+
+/// A kind of command, which is what a batch consists of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// `put`
+    Put,
+    /// `reserve`
+    Reserve,
+    /// `delete`, of the jobs that the batch before it reserved.
+    Delete,
+    /// Redis' `LPUSH`.
+    Push,
+    /// Redis' `RPOP`.
+    Pop,
+}
+
+/// Put, reserve, delete.
+pub const CYCLE: &[Kind] = &[Kind::Put, Kind::Reserve, Kind::Delete];
+/// Put alone.
+pub const FILL: &[Kind] = &[Kind::Put];
+/// Reserve, delete.
+pub const DRAIN: &[Kind] = &[Kind::Reserve, Kind::Delete];
+
+/// What comes closest to a cycle in Redis.
+pub const REDIS_CYCLE: &[Kind] = &[Kind::Push, Kind::Pop];
+
+/// When a run begins no more rounds of its kinds; those under way are finished.
+#[derive(Clone, Copy)]
+pub enum Until {
+    /// This long after its start.
+    Elapsed(Duration),
+    /// After so many jobs, all connections together, rounded up to whole batches.
+    Jobs(usize),
+}
+
+/// What a run did.
+pub struct Outcome {
+    /// Commands answered.
+    pub commands: u64,
+    /// From the first byte sent to the last reply.
+    pub elapsed: Duration,
+    /// From sending a batch to the last of its replies, in nanoseconds, one a batch, in ascending order.
+    pub latencies_ns: Vec<u32>,
+}
+
+impl Outcome {
+    /// Commands per second.
+    pub fn rate(&self) -> f64 {
+        self.commands as f64 / self.elapsed.as_secs_f64()
+    }
+
+    /// The latency in microseconds that a share of `quantile` of the batches did not exceed.
+    pub fn latency_us(&self, quantile: f64) -> f64 {
+        let last = self.latencies_ns.len() - 1;
+        f64::from(self.latencies_ns[(last as f64 * quantile).round() as usize]) / 1e3
+    }
+}
+
+/// Connections to one server, kept over all the rounds of a row.
+pub struct Generator {
+    poll: Poll,
+    events: Events,
+    connections: Vec<Connection>,
+    requests: Requests,
+    buffer: Box<[u8]>,
+}
+
+impl Generator {
+    /// Connects them all.
+    pub fn connect(address: SocketAddr, load: Load) -> Result<Self, Failure> {
+        let poll = Poll::new()?;
+        let mut connections = Vec::with_capacity(load.connections);
+        for index in 0..load.connections {
+            let mut client = Client::connect(address)?;
+            if let Tubes::OneEach = load.tubes {
+                client.enter_tube(&format!("load-{index}"))?;
+            }
+            let stream = client.into_stream();
+            stream.set_nonblocking(true)?;
+            let mut stream = TcpStream::from_std(stream);
+            poll.registry().register(&mut stream, Token(index), Interest::READABLE | Interest::WRITABLE)?;
+            connections.push(Connection::new(stream));
+        }
+        Ok(Self {
+            poll,
+            events: Events::with_capacity(EVENTS_PER_TURN),
+            connections,
+            requests: Requests::new(load),
+            buffer: vec![0; BUFFER_BYTES].into_boxed_slice(),
+        })
+    }
+
+    /// Has every connection send batches of `kinds` in turn, again and again.
+    pub fn run(&mut self, kinds: &'static [Kind], until: Until) -> Result<Outcome, Failure> {
+        let started = Instant::now();
+        let mut progress = Progress::new(kinds, until, started);
+        for connection in &mut self.connections {
+            progress.next_batch(connection, &mut self.requests)?;
+        }
+        while progress.under_way > 0 {
+            self.poll.poll(&mut self.events, Some(PATIENCE))?;
+            if self.events.is_empty() {
+                return Err(Failure::Silent);
+            }
+            for event in &self.events {
+                let connection = &mut self.connections[event.token().0];
+                if event.is_writable() {
+                    connection.send(&self.requests)?;
+                }
+                if event.is_readable() {
+                    progress.receive(connection, &mut self.requests, &mut self.buffer)?;
+                }
+            }
+            progress.look_at_clock();
+        }
+        progress.latencies_ns.sort_unstable();
+        Ok(Outcome {
+            commands: progress.commands,
+            elapsed: started.elapsed(),
+            latencies_ns: progress.latencies_ns,
+        })
+    }
+}
+
+/// What a run has done so far, and whether it goes on.
+struct Progress {
+    kinds: &'static [Kind],
+    until: Until,
+    started: Instant,
+    /// No connection begins another round.
+    over: bool,
+    /// Connections that wait for replies.
+    under_way: usize,
+    jobs_begun: usize,
+    commands: u64,
+    latencies_ns: Vec<u32>,
+}
+
+impl Progress {
+    fn new(kinds: &'static [Kind], until: Until, started: Instant) -> Self {
+        Self {
+            kinds,
+            until,
+            started,
+            over: false,
+            under_way: 0,
+            jobs_begun: 0,
+            commands: 0,
+            latencies_ns: Vec::new(),
+        }
+    }
+
+    fn look_at_clock(&mut self) {
+        if let Until::Elapsed(duration) = self.until {
+            self.over |= self.started.elapsed() >= duration;
+        }
+    }
+
+    /// Sends a connection's next batch, unless it stands between two rounds and the run is over.
+    fn next_batch(&mut self, connection: &mut Connection, requests: &mut Requests) -> Result<(), Failure> {
+        if connection.step == 0 {
+            if let Until::Jobs(jobs) = self.until {
+                self.over |= self.jobs_begun >= jobs;
+            }
+            if self.over {
+                return Ok(());
+            }
+            self.jobs_begun += requests.load.depth;
+        }
+        self.under_way += 1;
+        let kind = self.kinds[connection.step];
+        connection.step = (connection.step + 1) % self.kinds.len();
+        connection.begin(kind, requests);
+        connection.send(requests)
+    }
+
+    /// Reads what has arrived, and sends the next batch once all replies are there.
+    fn receive(
+        &mut self,
+        connection: &mut Connection,
+        requests: &mut Requests,
+        buffer: &mut [u8],
+    ) -> Result<(), Failure> {
+        loop {
+            let count = match connection.stream.read(buffer) {
+                Ok(0) => return Err(Failure::Closed),
+                Ok(count) => count,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error.into()),
+            };
+            connection.take_replies(&buffer[..count])?;
+            if connection.replies_left == 0 {
+                self.under_way -= 1;
+                self.commands += requests.load.depth as u64;
+                let latency_ns = connection.sent_at.elapsed().as_nanos();
+                self.latencies_ns.push(u32::try_from(latency_ns).unwrap_or(u32::MAX));
+                self.next_batch(connection, requests)?;
+            }
+            if count < buffer.len() {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// The batches that need not be built anew for each connection.
+struct Requests {
+    load: Load,
+    puts: Vec<u8>,
+    reserves: Vec<u8>,
+    pushes: Vec<u8>,
+    pops: Vec<u8>,
+    body: Vec<u8>,
+    random: Random,
+}
+
+impl Requests {
+    fn new(load: Load) -> Self {
+        let mut body = vec![b'x'; load.body_bytes];
+        body.extend_from_slice(b"\r\n");
+        let mut requests = Self {
+            load,
+            puts: Vec::new(),
+            reserves: b"reserve\r\n".repeat(load.depth),
+            pushes: Vec::new(),
+            pops: b"*2\r\n$4\r\nRPOP\r\n$4\r\nlist\r\n".repeat(load.depth),
+            body,
+            random: Random(0x9e37_79b9_7f4a_7c15),
+        };
+        let mut puts = Vec::new();
+        for _ in 0..load.depth {
+            requests.append_put(1024, 0, &mut puts);
+        }
+        requests.puts = puts;
+        let mut push = format!("*3\r\n$5\r\nLPUSH\r\n$4\r\nlist\r\n${}\r\n", load.body_bytes).into_bytes();
+        push.extend_from_slice(&requests.body);
+        requests.pushes = push.repeat(load.depth);
+        requests
+    }
+
+    /// Fills `batch` with puts that differ.
+    fn build_puts(&mut self, batch: &mut Vec<u8>) {
+        batch.clear();
+        for _ in 0..self.load.depth {
+            let random = self.random.next();
+            match self.load.puts {
+                Puts::Same => self.append_put(1024, 0, batch),
+                Puts::RandomPriority => self.append_put(random, 0, batch),
+                Puts::RandomDelay => {
+                    self.append_put(1024, DELAY_S.start + random % (DELAY_S.end - DELAY_S.start), batch);
+                }
+            }
+        }
+    }
+
+    fn append_put(&self, priority: u32, delay_s: u32, batch: &mut Vec<u8>) {
+        let mut number = itoa::Buffer::new();
+        batch.extend_from_slice(b"put ");
+        batch.extend_from_slice(number.format(priority).as_bytes());
+        batch.push(b' ');
+        batch.extend_from_slice(number.format(delay_s).as_bytes());
+        batch.extend_from_slice(b" 120 ");
+        batch.extend_from_slice(number.format(self.load.body_bytes).as_bytes());
+        batch.extend_from_slice(b"\r\n");
+        batch.extend_from_slice(&self.body);
+    }
+}
+
+/// Marsaglia's xorshift: the same sequence in every run, so that runs can be compared.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u32 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 32) as u32
+    }
+}
+
+struct Connection {
+    stream: TcpStream,
+    /// Index of the kind that the next batch consists of.
+    step: usize,
+    /// What the batch under way consists of.
+    kind: Kind,
+    replies_left: usize,
+    sent_at: Instant,
+    /// Bytes of the batch that the kernel has taken.
+    sent: usize,
+    /// The batch itself where it is this connection's own: puts that differ, and deletes, which gather here
+    /// while the reserves are answered.
+    own: Vec<u8>,
+    /// The beginning of a reply whose end has not arrived.
+    line: Vec<u8>,
+    /// Bytes of a reserved body and its trailer still to come.
+    body_left: usize,
+}
+
+impl Connection {
+    fn new(stream: TcpStream) -> Self {
+        Self {
+            stream,
+            step: 0,
+            kind: Kind::Put,
+            replies_left: 0,
+            sent_at: Instant::now(),
+            sent: usize::MAX,
+            own: Vec::new(),
+            line: Vec::new(),
+            body_left: 0,
+        }
+    }
+
+    fn begin(&mut self, kind: Kind, requests: &mut Requests) {
+        self.kind = kind;
+        self.replies_left = requests.load.depth;
+        self.sent = 0;
+        self.sent_at = Instant::now();
+        match (kind, requests.load.puts) {
+            (Kind::Put, Puts::Same) | (Kind::Delete | Kind::Push | Kind::Pop, _) => {}
+            (Kind::Put, _) => requests.build_puts(&mut self.own),
+            (Kind::Reserve, _) => self.own.clear(),
+        }
+    }
+
+    /// Sends what the kernel takes of the batch under way.
+    fn send(&mut self, requests: &Requests) -> Result<(), Failure> {
+        let batch = match (self.kind, requests.load.puts) {
+            (Kind::Put, Puts::Same) => &requests.puts,
+            (Kind::Put, _) | (Kind::Delete, _) => &self.own,
+            (Kind::Reserve, _) => &requests.reserves,
+            (Kind::Push, _) => &requests.pushes,
+            (Kind::Pop, _) => &requests.pops,
+        };
+        while self.sent < batch.len() {
+            match self.stream.write(&batch[self.sent..]) {
+                Ok(count) => self.sent += count,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn take_replies(&mut self, mut input: &[u8]) -> Result<(), Failure> {
+        while !input.is_empty() {
+            if self.body_left > 0 {
+                let taken = self.body_left.min(input.len());
+                self.body_left -= taken;
+                input = &input[taken..];
+                self.replies_left -= usize::from(self.body_left == 0);
+                continue;
+            }
+            let Some(end) = memchr(b'\n', input) else {
+                self.line.extend_from_slice(input);
+                return Ok(());
+            };
+            let (head, rest) = input.split_at(end + 1);
+            input = rest;
+            if self.line.is_empty() {
+                self.take_line(head)?;
+            } else {
+                let mut line = std::mem::take(&mut self.line);
+                line.extend_from_slice(head);
+                self.take_line(&line)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn take_line(&mut self, line: &[u8]) -> Result<(), Failure> {
+        let answers = match self.kind {
+            Kind::Put => line.starts_with(b"INSERTED "),
+            Kind::Delete => line == b"DELETED\r\n",
+            Kind::Push => line.starts_with(b":"),
+            Kind::Reserve => match parse_reserved(line) {
+                Some((id, body_bytes)) => {
+                    self.own.extend_from_slice(b"delete ");
+                    self.own.extend_from_slice(itoa::Buffer::new().format(id).as_bytes());
+                    self.own.extend_from_slice(b"\r\n");
+                    self.body_left = body_bytes + 2;
+                    true
+                }
+                None => false,
+            },
+            Kind::Pop => match parse_bulk(line) {
+                Some(body_bytes) => {
+                    self.body_left = body_bytes + 2;
+                    true
+                }
+                None => false,
+            },
+        };
+        if !answers || self.replies_left == 0 {
+            return Err(unexpected(line));
+        }
+        // A reply with a body is there once its body is.
+        self.replies_left -= usize::from(self.body_left == 0);
+        Ok(())
+    }
+}
+
+/// The body's length in the first line of Redis' reply to `RPOP`.
+fn parse_bulk(line: &[u8]) -> Option<usize> {
+    std::str::from_utf8(line.strip_prefix(b"$")?.strip_suffix(b"\r\n")?).ok()?.parse().ok()
+}

@@ -1,0 +1,70 @@
+//! The machine that the figures come from: its cores, its limits, its name.
+//!
+//! Owns: pinning and the descriptor limit. Never measures.
+
+use std::fs;
+use std::io;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+/// Which core runs the server under test and which the load generator.
+#[derive(Clone, Copy)]
+pub struct Cores {
+    server: usize,
+    generator: usize,
+}
+
+impl Cores {
+    /// The first two cores that this process may use, and the only one for both where there is no second.
+    pub fn first_two() -> io::Result<Self> {
+        let allowed = sched_getaffinity(None)?;
+        let mut cores = (0..CpuSet::MAX_CPU).filter(|&core| allowed.is_set(core));
+        let server = cores.next().unwrap_or(0);
+        Ok(Self { server, generator: cores.next().unwrap_or(server) })
+    }
+
+    /// Whether server and generator have to share a core, which makes every latency meaningless.
+    pub fn are_one(self) -> bool {
+        self.server == self.generator
+    }
+
+    /// Pins this thread to the generator's core.
+    pub fn pin_generator(self) -> io::Result<()> {
+        pin(self.generator)
+    }
+
+    /// Runs `spawn` on the server's core. A child inherits the core before its first instruction, so that
+    /// none of its threads ever runs elsewhere.
+    pub fn on_server_core<T>(self, spawn: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        pin(self.server)?;
+        let child = spawn();
+        self.pin_generator()?;
+        child
+    }
+}
+
+fn pin(core: usize) -> io::Result<()> {
+    let mut only = CpuSet::new();
+    only.set(core);
+    Ok(sched_setaffinity(None, &only)?)
+}
+
+/// Raises the soft limit on descriptors to the hard one, for this process and the servers it starts:
+/// the row with 10,000 connections needs that many on either side.
+pub fn raise_descriptor_limit() -> io::Result<()> {
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    Ok(setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })?)
+}
+
+/// Processor, kernel and number of cores, in one line.
+pub fn describe() -> String {
+    let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = cpuinfo
+        .lines()
+        .find_map(|line| line.strip_prefix("model name")?.split_once(": "))
+        .map_or("unknown processor", |(_, model)| model);
+    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let cores = cpuinfo.lines().filter(|line| line.starts_with("processor")).count();
+    format!("{model}, {cores} core(s), Linux {}", kernel.trim_end())
+}

@@ -1,0 +1,180 @@
+//! Micro-benchmarks of the pure parts, so that a regression shows where it is: `make micro`.
+//!
+//! Owns: how each part is exercised alone. What a command costs as a whole, `make bench` tells. With
+//! `BENCH_LARGE=1` the queue is also measured beside 10 million jobs, which takes about 2 GB.
+
+use std::env;
+use std::hint::black_box;
+
+use beanstalkd::clock::Timestamp;
+use beanstalkd::connection::Connection;
+use beanstalkd::job::{Body, JobId, Priority};
+use beanstalkd::protocol::{Output, Reply, parse};
+use beanstalkd::queue::{ClientId, NewJob, PoisonLimits, Queue, Reserve};
+use divan::Bencher;
+use divan::counter::ItemsCount;
+
+// The allocator of the program: what an operation costs is not least what it allocates.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+const NOW: Timestamp = Timestamp(1_700_000_000_000_000_000);
+const BODY: &[u8] = &[b'x'; 64];
+/// Operations timed together: one alone costs little more than reading the timer.
+const OPERATIONS: u32 = 1000;
+
+fn main() {
+    divan::main();
+}
+
+/// Numbers of jobs beside which an operation is measured.
+fn backlogs() -> Vec<usize> {
+    let mut sizes = vec![10, 10_000, 1_000_000];
+    if env::var_os("BENCH_LARGE").is_some() {
+        sizes.push(10_000_000);
+    }
+    sizes
+}
+
+#[divan::bench(args = [
+    "put 1024 0 120 64",
+    "reserve",
+    "reserve-with-timeout 10",
+    "delete 123456789",
+    "release 123456789 1024 0",
+    "watch some-tube",
+    "no such command",
+])]
+fn parse_line(bencher: Bencher, line: &str) {
+    bencher.bench(|| parse(black_box(line.as_bytes())).is_ok());
+}
+
+/// Framing and parsing of 32 commands that arrive in one read.
+#[divan::bench]
+fn frame_32_deletes(bencher: Bencher) {
+    let input = b"delete 123456789\r\n".repeat(32);
+    let mut connection = Connection::default();
+    bencher.counter(ItemsCount::new(32_usize)).bench_local(|| {
+        let mut rest = black_box(input.as_slice());
+        let mut count = 0;
+        while connection.next_request(&mut rest).is_some() {
+            count += 1;
+        }
+        assert_eq!(count, 32);
+    });
+}
+
+#[divan::bench]
+fn write_reserved(bencher: Bencher) {
+    let body = Body::copy_of(BODY).unwrap();
+    let mut output = Output::default();
+    bencher.bench_local(|| {
+        output.bytes().clear();
+        Reply::Reserved(JobId(123_456_789), &body).write(black_box(&mut output));
+    });
+}
+
+/// Marsaglia's xorshift: the same jobs in every run.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u32 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 32) as u32
+    }
+}
+
+/// A queue with a client and some jobs.
+struct Filled {
+    queue: Queue,
+    client: ClientId,
+    random: Random,
+}
+
+impl Filled {
+    fn new(jobs: usize, mut put: impl FnMut(&mut Self)) -> Self {
+        let mut queue = Queue::new(PoisonLimits::default());
+        let client = queue.connect();
+        let mut filled = Self { queue, client, random: Random(0x9e37_79b9_7f4a_7c15) };
+        for _ in 0..jobs {
+            put(&mut filled);
+        }
+        filled
+    }
+
+    fn put(&mut self, priority: u32, delay_s: u32) {
+        let id = self.queue.take_id();
+        let body = Body::copy_of(black_box(BODY)).unwrap();
+        self.queue.reserve_put().unwrap();
+        self.queue.put(
+            self.client,
+            NewJob { id, priority: Priority(priority), delay_s, ttr_s: 120 },
+            body,
+            NOW,
+        );
+    }
+
+    fn put_random_priority(&mut self) {
+        let priority = self.random.next();
+        self.put(priority, 0);
+    }
+
+    fn put_random_delay(&mut self) {
+        let delay_s = 1 + self.random.next() % 3600;
+        self.put(1024, delay_s);
+    }
+
+    fn reserve_and_delete(&mut self) {
+        let Reserve::Job(id) = self.queue.reserve(self.client, None, NOW) else {
+            unreachable!("a job was put")
+        };
+        assert!(self.queue.delete(self.client, id));
+    }
+}
+
+/// Put, reserve and delete beside ready jobs of one priority.
+#[divan::bench(args = backlogs(), sample_size = OPERATIONS)]
+fn cycle_in_order(bencher: Bencher, jobs: usize) {
+    let mut filled = Filled::new(jobs, |filled| filled.put(1024, 0));
+    bencher.bench_local(|| {
+        filled.put(1024, 0);
+        filled.reserve_and_delete();
+    });
+}
+
+/// The same where each job has a priority of its own.
+#[divan::bench(args = backlogs(), sample_size = OPERATIONS)]
+fn cycle_random_priorities(bencher: Bencher, jobs: usize) {
+    let mut filled = Filled::new(jobs, Filled::put_random_priority);
+    bencher.bench_local(|| {
+        filled.put_random_priority();
+        filled.reserve_and_delete();
+    });
+}
+
+/// A delayed put, and the delete of that job, beside delayed jobs.
+#[divan::bench(args = backlogs(), sample_size = OPERATIONS)]
+fn delay_and_delete(bencher: Bencher, jobs: usize) {
+    let mut filled = Filled::new(jobs, Filled::put_random_delay);
+    bencher.bench_local(|| {
+        filled.put_random_delay();
+        let newest = filled.queue.take_id();
+        let deleted = filled.queue.delete(filled.client, JobId(newest.0 - 1));
+        assert!(deleted);
+    });
+}
+
+/// Release and the reserve that follows it, beside ready jobs.
+#[divan::bench(args = backlogs(), sample_size = OPERATIONS)]
+fn reserve_and_release(bencher: Bencher, jobs: usize) {
+    let mut filled = Filled::new(jobs, Filled::put_random_priority);
+    bencher.bench_local(|| {
+        let Reserve::Job(id) = filled.queue.reserve(filled.client, None, NOW) else {
+            unreachable!("jobs are ready")
+        };
+        let priority = Priority(filled.random.next());
+        filled.queue.release(filled.client, id, priority, 0, NOW)
+    });
+}

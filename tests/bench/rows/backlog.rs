@@ -1,0 +1,176 @@
+//! What a backlog costs: memory per job, processor time to put and to drain, and whether it is given back.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::failure::Failure;
+use crate::load::{CYCLE, DRAIN, FILL, Generator, Kind, Load, Puts, Until};
+use crate::runner::{Bench, column, per_command_us};
+use crate::server::{Contender, Role, Server, Setup};
+use crate::table::{Row, Target};
+
+/// One connection that always has this many commands under way, so that the cost is the backlog's and not the
+/// connection's.
+const DEPTH: usize = 256;
+/// How long a server may take to give memory back.
+const GIVE_BACK_WITHIN: Duration = Duration::from_secs(5);
+/// Between two looks at how much it has given back.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+const SMALL_BACKLOG: usize = 10_000;
+const LARGE_BACKLOG: usize = 10_000_000;
+/// Puts over which the mean cost at a backlog is taken.
+const STRETCH: usize = 200_000;
+
+/// A server with one connection that fills it.
+struct Backlog {
+    server: Server,
+    generator: Generator,
+    resident_at_start: f64,
+}
+
+impl Backlog {
+    fn open(bench: &Bench, contender: &Contender, puts: Puts) -> Result<Self, Failure> {
+        let server = bench.start(contender, Setup::PLAIN)?;
+        let load = Load { puts, ..Load::new(1, DEPTH) };
+        let mut generator = Generator::connect(server.address, load)?;
+        if !matches!(puts, Puts::RandomDelay) {
+            generator.run(CYCLE, Until::Jobs(DEPTH))?;
+        }
+        let resident_at_start = server.resident_bytes()?;
+        Ok(Self { server, generator, resident_at_start })
+    }
+
+    /// Microseconds of processor time per command.
+    fn run(&mut self, kinds: &'static [Kind], jobs: usize) -> Result<f64, Failure> {
+        let (cpu, outcome) = self.server.cpu_of(|| self.generator.run(kinds, Until::Jobs(jobs)))?;
+        Ok(per_command_us(cpu, outcome.commands))
+    }
+
+    fn growth(&self) -> Result<f64, Failure> {
+        Ok(self.server.resident_bytes()? - self.resident_at_start)
+    }
+
+    /// The part of `peak` that is still resident after the time allowed, or as soon as it is below a tenth.
+    fn kept_percent(&self, peak: f64) -> Result<f64, Failure> {
+        let drained = Instant::now();
+        loop {
+            let percent = self.growth()?.max(0.0) / peak * 100.0;
+            if percent <= 10.0 || drained.elapsed() >= GIVE_BACK_WITHIN {
+                return Ok(percent);
+            }
+            thread::sleep(LOOK_EVERY);
+        }
+    }
+}
+
+/// Fills a server with jobs and drains it.
+fn fill_and_drain(bench: &Bench, contender: &Contender, puts: Puts) -> Result<[f64; 4], Failure> {
+    let jobs = bench.million();
+    let mut backlog = Backlog::open(bench, contender, puts)?;
+    let put_us = backlog.run(FILL, jobs)?;
+    let peak = backlog.growth()?;
+    let drain_us = backlog.run(DRAIN, jobs)?;
+    let kept_percent = backlog.kept_percent(peak)?;
+    Ok([peak / jobs as f64 - Load::BODY_BYTES as f64, put_us, drain_us, kept_percent])
+}
+
+/// Ready jobs of one priority.
+pub fn ready(bench: &Bench) -> Vec<Row> {
+    let name = format!("{} ready jobs of {} B", bench.million(), Load::BODY_BYTES);
+    let figures = bench.servers_one_by_one(|contender| fill_and_drain(bench, contender, Puts::Same));
+    vec![
+        Row::new(
+            format!("{name}: resident per job beyond the body"),
+            "bytes",
+            Target::AtMost(80.0),
+            column(&figures, 0),
+        ),
+        Row::new("… CPU per put", "µs", Target::AtMost(0.6), column(&figures, 1)),
+        Row::new("… CPU per command of the drain", "µs", Target::AtMost(0.8), column(&figures, 2)),
+        Row::new(
+            "… still resident 5 s after the drain",
+            "% of peak",
+            Target::AtMost(10.0),
+            column(&figures, 3),
+        ),
+    ]
+}
+
+/// Ready jobs with a priority each.
+pub fn random_priorities(bench: &Bench) -> Vec<Row> {
+    let name = format!("{} ready jobs, random priorities", bench.million());
+    let figures =
+        bench.servers_one_by_one(|contender| fill_and_drain(bench, contender, Puts::RandomPriority));
+    vec![
+        Row::new(
+            format!("{name}: CPU per command of the drain"),
+            "µs",
+            Target::AtMost(1.5),
+            column(&figures, 2),
+        ),
+        Row::new(format!("{name}: CPU per put"), "µs", Target::None, column(&figures, 1)),
+    ]
+}
+
+/// Delayed jobs with a delay each.
+pub fn delayed(bench: &Bench) -> Vec<Row> {
+    let jobs = bench.million();
+    let name = format!("{jobs} delayed jobs of {} B", Load::BODY_BYTES);
+    let figures = bench.servers_one_by_one(|contender| {
+        let mut backlog = Backlog::open(bench, contender, Puts::RandomDelay)?;
+        let put_us = backlog.run(FILL, jobs)?;
+        Ok([backlog.growth()? / jobs as f64 - Load::BODY_BYTES as f64, put_us])
+    });
+    vec![
+        Row::new(
+            format!("{name}: resident per job beyond the body"),
+            "bytes",
+            Target::AtMost(90.0),
+            column(&figures, 0),
+        ),
+        Row::new("… CPU per put", "µs", Target::AtMost(0.8), column(&figures, 1)),
+    ]
+}
+
+/// Whether a put costs more, and whether any put costs much more, as the backlog grows.
+pub fn ten_million(bench: &Bench) -> Vec<Row> {
+    let figures = bench.servers_one_by_one(|contender| {
+        if bench.quick {
+            return Err(Failure::Skipped("10 M jobs take too long for a quick run"));
+        }
+        if contender.role == Role::Peer {
+            return Err(Failure::Skipped("10 M jobs take minutes and gigabytes"));
+        }
+        let mut backlog = Backlog::open(bench, contender, Puts::Same)?;
+        backlog.run(FILL, SMALL_BACKLOG)?;
+        let small_us = backlog.run(FILL, STRETCH)?;
+        let between = LARGE_BACKLOG - SMALL_BACKLOG - 2 * STRETCH;
+        let worst_ms = worst_batch_ms(&mut backlog, between)?;
+        let large_us = backlog.run(FILL, STRETCH)?;
+        Ok([large_us / small_us, worst_ms])
+    });
+    vec![
+        Row::new(
+            "put at a backlog of 10 M, to put at 10 k: CPU",
+            "ratio",
+            Target::AtMost(1.3),
+            column(&figures, 0),
+        ),
+        Row::new("… worst 256 puts on the way there", "ms", Target::AtMost(5.0), column(&figures, 1)),
+    ]
+}
+
+/// The longest that a batch took, which no single put in it can have exceeded. The smaller of wall and processor time
+/// is counted: the one includes what other programs took from the server, the other lags where it did not sleep.
+fn worst_batch_ms(backlog: &mut Backlog, jobs: usize) -> Result<f64, Failure> {
+    let mut worst = Duration::ZERO;
+    let mut cpu_before = backlog.server.cpu()?;
+    for _ in 0..jobs / DEPTH {
+        let wall = backlog.generator.run(FILL, Until::Jobs(DEPTH))?.elapsed;
+        let cpu_after = backlog.server.cpu()?;
+        worst = worst.max(wall.min(cpu_after.saturating_sub(cpu_before)));
+        cpu_before = cpu_after;
+    }
+    Ok(worst.as_secs_f64() * 1e3)
+}

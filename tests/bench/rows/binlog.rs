@@ -1,0 +1,94 @@
+//! What durability costs: with a sync every 50 ms, and with one before each reply.
+
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use crate::failure::Failure;
+use crate::load::{Load, Until};
+use crate::runner::{Bench, Contest, column};
+use crate::server::{Contender, Role, Setup};
+use crate::table::{Row, Target};
+
+/// Milliseconds between syncs: the default of every server of this kind.
+const USUAL_SYNC_MS: u32 = 50;
+
+/// A directory on the disk that the project is built on, because the usual place for temporary files may be
+/// memory, where a sync costs nothing.
+pub fn directory() -> Result<TempDir, Failure> {
+    Ok(TempDir::new_in(env!("CARGO_TARGET_TMPDIR"))?)
+}
+
+fn open(
+    bench: &Bench,
+    contender: &Contender,
+    sync_ms: u32,
+    load: Load,
+) -> Result<(Contest, TempDir), Failure> {
+    if contender.role == Role::Floor {
+        return Err(Failure::Meaningless);
+    }
+    let directory = directory()?;
+    let server =
+        bench.start(contender, Setup { binlog: Some((directory.path(), sync_ms)), ..Setup::PLAIN })?;
+    Ok((Contest::open(server, load)?, directory))
+}
+
+/// Processor time per command.
+pub fn cost(bench: &Bench) -> Vec<Row> {
+    let figures = bench.in_turns(
+        |contender| open(bench, contender, USUAL_SYNC_MS, Load::new(32, 32)),
+        |(contest, _)| Ok([contest.cycles(bench.round())?.0]),
+    );
+    vec![Row::new("binlog, -f 50, 32 x 32: CPU per command", "µs", Target::AtMost(1.0), column(&figures, 0))]
+}
+
+/// Whether the slowest replies wait for the disk.
+pub fn tail_latency(bench: &Bench) -> Vec<Row> {
+    let load = Load::new(32, 1);
+    let figures = bench.in_turns(
+        |contender| {
+            let with = open(bench, contender, USUAL_SYNC_MS, load)?;
+            let without = Contest::open(bench.start(contender, Setup::PLAIN)?, load)?;
+            Ok((with, without))
+        },
+        |((with, _), without)| {
+            let with_us = with.cycles(bench.round())?.1.latency_us(0.999);
+            Ok([with_us, without.cycles(bench.round())?.1.latency_us(0.999)])
+        },
+    );
+    let ratios =
+        figures.iter().map(|p| p.as_ref().map(|[with, without]| with / without).map_err(Clone::clone));
+    vec![
+        Row::new(
+            "binlog, -f 50, 32 x 1: p99.9, to the same without binlog",
+            "ratio",
+            Target::AtMost(1.5),
+            ratios.collect(),
+        ),
+        Row::new("binlog, -f 50, 32 x 1: p99.9", "µs", Target::None, column(&figures, 0)),
+        Row::new("no binlog, 32 x 1: p99.9", "µs", Target::None, column(&figures, 1)),
+    ]
+}
+
+/// Commands per second where each reply follows a sync, to the first peer.
+pub fn synced_rate(bench: &Bench, name: &str, load: Load, times_peer: f64) -> Vec<Row> {
+    // A slow disk syncs a hundred times a second, and a peer may sync for every command.
+    let round = Until::Elapsed(Duration::from_millis(if bench.quick { 500 } else { 1000 }));
+    let figures = bench.in_turns(
+        |contender| open(bench, contender, 0, load),
+        |(contest, _)| {
+            let outcome = contest.cycles(round)?.1;
+            Ok([outcome.rate(), outcome.latency_us(0.5)])
+        },
+    );
+    vec![
+        Row::new(
+            format!("binlog, -f 0, {name}"),
+            "commands/s",
+            Target::TimesPeer(times_peer),
+            column(&figures, 0),
+        ),
+        Row::new(format!("binlog, -f 0, {name}: p50 of a batch"), "µs", Target::None, column(&figures, 1)),
+    ]
+}

@@ -1,0 +1,72 @@
+//! The rows of the table.
+//!
+//! Owns: which sections there are, in the order in which they are measured and printed.
+
+mod backlog;
+mod binlog;
+mod connections;
+mod cycles;
+mod start;
+mod tubes;
+
+use crate::load::Load;
+use crate::runner::Bench;
+use crate::table::{Row, Target};
+
+/// Rows that come out of one measurement.
+pub struct Section {
+    /// What `--rows` is matched against.
+    pub name: &'static str,
+    /// Measures all of it.
+    pub measure: fn(&Bench) -> Vec<Row>,
+}
+
+const LARGE_BODY_BYTES: usize = 16 * 1024;
+
+/// All sections.
+pub const SECTIONS: &[Section] = &[
+    Section {
+        name: "32x1",
+        measure: |bench| cycles::cost(bench, "32 x 1", Load::new(32, 1), Target::TimesFloor(1.08)),
+    },
+    Section { name: "8x1 system calls", measure: cycles::system_calls },
+    Section {
+        name: "1000x1",
+        measure: |bench| cycles::cost(bench, "1000 x 1", Load::new(1000, 1), Target::TimesFloor(1.12)),
+    },
+    Section {
+        name: "32x32",
+        measure: |bench| cycles::cost(bench, "32 x 32", Load::new(32, 32), Target::TimesFloor(2.0)),
+    },
+    Section {
+        name: "1x256",
+        measure: |bench| cycles::cost(bench, "1 x 256", Load::new(1, 256), Target::TimesFloor(2.2)),
+    },
+    Section {
+        name: "16 KiB bodies",
+        measure: |bench| {
+            let load = Load { body_bytes: LARGE_BODY_BYTES, ..Load::new(8, 16) };
+            cycles::cost(bench, "16 KiB bodies, 8 x 16", load, Target::TimesFloor(1.3))
+        },
+    },
+    Section { name: "redis", measure: cycles::beside_redis },
+    Section { name: "backlog", measure: backlog::ready },
+    Section { name: "backlog random", measure: backlog::random_priorities },
+    Section { name: "backlog delayed", measure: backlog::delayed },
+    Section { name: "backlog 10M", measure: backlog::ten_million },
+    Section { name: "waiting", measure: connections::waiting },
+    Section { name: "delivery", measure: connections::delivery },
+    Section { name: "tubes", measure: tubes::many },
+    Section { name: "binlog 32x32", measure: binlog::cost },
+    Section { name: "binlog 32x1 p99.9", measure: binlog::tail_latency },
+    Section {
+        name: "binlog -f0 64x1",
+        measure: |bench| binlog::synced_rate(bench, "64 x 1", Load::new(64, 1), 13.0),
+    },
+    Section {
+        name: "binlog -f0 32x32",
+        measure: |bench| binlog::synced_rate(bench, "32 x 32", Load::new(32, 32), 60.0),
+    },
+    Section { name: "binlog start", measure: start::on_binlog },
+    Section { name: "empty start", measure: start::empty },
+];

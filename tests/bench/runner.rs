@@ -1,0 +1,151 @@
+//! How contenders take turns.
+//!
+//! Owns: the rounds and their medians. Never knows what is measured; driven by the rows.
+
+use std::time::Duration;
+
+use crate::failure::Failure;
+use crate::load::{CYCLE, Generator, Kind, Load, Outcome, Until};
+use crate::machine::Cores;
+use crate::server::{Contender, Role, Server, Setup};
+use crate::table::Figure;
+
+/// Each contender's `N` figures, in the contenders' order.
+pub type Figures<const N: usize> = Vec<Result<[f64; N], Failure>>;
+
+/// Who takes part, where, and for how long.
+pub struct Bench {
+    /// The floor, the peers, ours.
+    pub contenders: Vec<Contender>,
+    /// Where server and generator run.
+    pub cores: Cores,
+    /// Fewer and shorter rounds, and nothing that takes gigabytes.
+    pub quick: bool,
+}
+
+impl Bench {
+    /// How many rounds a median is taken of.
+    pub fn rounds(&self) -> usize {
+        if self.quick { 3 } else { 5 }
+    }
+
+    /// How long a round lasts.
+    pub fn round(&self) -> Until {
+        Until::Elapsed(Duration::from_millis(if self.quick { 200 } else { 600 }))
+    }
+
+    /// How many jobs "a million" are.
+    pub fn million(&self) -> usize {
+        if self.quick { 100_000 } else { 1_000_000 }
+    }
+
+    /// Starts `contender` for a row of its own.
+    pub fn start(&self, contender: &Contender, setup: Setup<'_>) -> Result<Server, Failure> {
+        Server::start(contender, self.cores, setup)
+    }
+
+    /// Measures one contender after the other, once.
+    pub fn one_by_one<const N: usize>(
+        &self,
+        measure: impl Fn(&Contender) -> Result<[f64; N], Failure>,
+    ) -> Figures<N> {
+        self.contenders.iter().map(measure).collect()
+    }
+
+    /// The same without the floor, which keeps no state to be measured.
+    pub fn servers_one_by_one<const N: usize>(
+        &self,
+        measure: impl Fn(&Contender) -> Result<[f64; N], Failure>,
+    ) -> Figures<N> {
+        self.one_by_one(|contender| match contender.role {
+            Role::Floor => Err(Failure::Meaningless),
+            _ => measure(contender),
+        })
+    }
+
+    /// Opens a contest for each contender, lets them take turns round by round, so that whatever slows the
+    /// machine for a while slows all of them, and returns the median of each of a contender's figures.
+    pub fn in_turns<T, const N: usize>(
+        &self,
+        open: impl Fn(&Contender) -> Result<T, Failure>,
+        round: impl Fn(&mut T) -> Result<[f64; N], Failure>,
+    ) -> Figures<N> {
+        self.in_turns_among(&self.contenders, open, round)
+    }
+
+    /// The same for contenders other than those of the table.
+    pub fn in_turns_among<T, const N: usize>(
+        &self,
+        contenders: &[Contender],
+        open: impl Fn(&Contender) -> Result<T, Failure>,
+        round: impl Fn(&mut T) -> Result<[f64; N], Failure>,
+    ) -> Figures<N> {
+        let enter = |contender| Ok((open(contender)?, Vec::new()));
+        let mut entrants: Vec<Result<_, Failure>> = contenders.iter().map(enter).collect();
+        for _ in 0..self.rounds() {
+            for entrant in &mut entrants {
+                let Ok((contest, measured)) = entrant else { continue };
+                match round(contest) {
+                    Ok(figures) => measured.push(figures),
+                    Err(failure) => *entrant = Err(failure),
+                }
+            }
+        }
+        entrants.into_iter().map(|entrant| entrant.map(|(_, measured)| medians(&measured))).collect()
+    }
+}
+
+/// The figures at `index`, as a row's.
+pub fn column<const N: usize>(figures: &Figures<N>, index: usize) -> Vec<Figure> {
+    figures
+        .iter()
+        .map(|figures| figures.as_ref().map(|figures| figures[index]).map_err(Clone::clone))
+        .collect()
+}
+
+fn medians<const N: usize>(measured: &[[f64; N]]) -> [f64; N] {
+    std::array::from_fn(|index| median(measured.iter().map(|figures| figures[index]).collect()))
+}
+
+/// The middle one of `figures`, which must not be empty.
+pub fn median(mut figures: Vec<f64>) -> f64 {
+    figures.sort_by(f64::total_cmp);
+    figures[figures.len() / 2]
+}
+
+/// A server with a load on it.
+pub struct Contest {
+    server: Server,
+    generator: Generator,
+    kinds: &'static [Kind],
+}
+
+impl Contest {
+    /// Connects `load` to `server` and runs cycles for a moment, so that nothing is measured for the first time.
+    pub fn open(server: Server, load: Load) -> Result<Self, Failure> {
+        Self::open_for(CYCLE, server, load)
+    }
+
+    /// The same with a cycle of `kinds`.
+    pub fn open_for(kinds: &'static [Kind], server: Server, load: Load) -> Result<Self, Failure> {
+        let mut generator = Generator::connect(server.address, load)?;
+        generator.run(kinds, Until::Elapsed(Duration::from_millis(100)))?;
+        Ok(Self { server, generator, kinds })
+    }
+
+    /// A round of cycles: microseconds of the server's processor time per command, and the rest.
+    pub fn cycles(&mut self, until: Until) -> Result<(f64, Outcome), Failure> {
+        let (cpu, outcome) = self.server.cpu_of(|| self.generator.run(self.kinds, until))?;
+        Ok((per_command_us(cpu, outcome.commands), outcome))
+    }
+
+    /// The server's process id.
+    pub fn server_id(&self) -> u32 {
+        self.server.id()
+    }
+}
+
+/// Microseconds of `cpu` for each of `commands`.
+pub fn per_command_us(cpu: Duration, commands: u64) -> f64 {
+    cpu.as_secs_f64() * 1e6 / commands as f64
+}

@@ -1,0 +1,199 @@
+//! The servers under test.
+//!
+//! Owns: starting one as a child on a port of its own, reading from /proc what it has cost, and ending it.
+//! Never looks inside: ours gets no option that another server does not get.
+
+use std::fs;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::client::{Client, PATIENCE};
+use crate::failure::Failure;
+use crate::load::Load;
+use crate::machine::Cores;
+
+/// How long a server that has nothing left to do gets to notice it, before its counters are read.
+const SETTLE: Duration = Duration::from_millis(2);
+/// Between two attempts to connect to a server that starts.
+const RETRY: Duration = Duration::from_micros(100);
+
+/// Which part a program plays in the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// The stateless responder.
+    Floor,
+    /// Another server.
+    Peer,
+    /// The server of this project.
+    Ours,
+    /// Redis, for scale: not in the table, and another protocol.
+    Redis,
+}
+
+/// A program that takes part.
+#[derive(Clone)]
+pub struct Contender {
+    /// Its part.
+    pub role: Role,
+    /// The column's heading.
+    pub label: String,
+    /// The executable.
+    pub program: PathBuf,
+}
+
+impl Contender {
+    /// A server, labelled with what its `-v` prints.
+    pub fn new(role: Role, program: PathBuf) -> Self {
+        let printed = Command::new(&program).arg("-v").stdin(Stdio::null()).output();
+        let label = match printed {
+            Ok(output) if output.status.success() && !output.stdout.is_empty() => {
+                String::from_utf8_lossy(&output.stdout).trim().to_owned()
+            }
+            _ => program.display().to_string(),
+        };
+        Self { role, label, program }
+    }
+}
+
+/// How a server is started.
+#[derive(Clone, Copy)]
+pub struct Setup<'a> {
+    /// Directory of the binlog and the milliseconds between syncs.
+    pub binlog: Option<(&'a Path, u32)>,
+    /// Length of the bodies that the floor makes up.
+    pub body_bytes: usize,
+}
+
+impl Setup<'_> {
+    /// In memory alone, with bodies of the usual length.
+    pub const PLAIN: Setup<'static> = Setup { binlog: None, body_bytes: Load::BODY_BYTES };
+}
+
+/// A running server, killed when dropped.
+pub struct Server {
+    child: Child,
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// From before the program was started to its first reply.
+    pub first_reply: Duration,
+}
+
+impl Server {
+    /// Starts `contender` on the server's core and waits for its first reply.
+    pub fn start(contender: &Contender, cores: Cores, setup: Setup<'_>) -> Result<Self, Failure> {
+        let address = free_address()?;
+        let mut command = Command::new(&contender.program);
+        let (ip, port) = (address.ip().to_string(), address.port().to_string());
+        match contender.role {
+            Role::Floor => command.args(["floor", &port, &setup.body_bytes.to_string()]),
+            Role::Peer | Role::Ours => command.args(["-l", &ip, "-p", &port]),
+            Role::Redis => command.args(["--bind", &ip, "--port", &port, "--save", "", "--appendonly", "no"]),
+        };
+        if let Some((directory, sync_ms)) = setup.binlog {
+            command.arg("-b").arg(directory).args(["-f", &sync_ms.to_string()]);
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let started = Instant::now();
+        let child = cores.on_server_core(|| command.spawn())?;
+        let mut server = Self { child, address, first_reply: Duration::ZERO };
+        server.await_first_reply(started)?;
+        server.first_reply = started.elapsed();
+        Ok(server)
+    }
+
+    fn await_first_reply(&mut self, started: Instant) -> Result<(), Failure> {
+        while TcpStream::connect(self.address).is_err() {
+            if let Some(status) = self.child.try_wait()? {
+                return Err(Failure::Exited(status));
+            }
+            if started.elapsed() > PATIENCE {
+                return Err(Failure::Silent);
+            }
+            thread::sleep(RETRY);
+        }
+        let mut client = Client::connect(self.address)?;
+        client.send(b"delete 0\r\n")?;
+        client.line()?;
+        Ok(())
+    }
+
+    /// The server's process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Processor time that all its threads have used.
+    pub fn cpu(&self) -> Result<Duration, Failure> {
+        let mut used_ns = 0;
+        for task in fs::read_dir(format!("/proc/{}/task", self.id()))? {
+            used_ns += cpu_ns(&task?.path().join("schedstat"))?;
+        }
+        Ok(Duration::from_nanos(used_ns))
+    }
+
+    /// Processor time that all its threads use while `work` runs, and what that returns.
+    pub fn cpu_of<T>(&self, work: impl FnOnce() -> Result<T, Failure>) -> Result<(Duration, T), Failure> {
+        let before = self.cpu()?;
+        let result = work()?;
+        thread::sleep(SETTLE);
+        Ok((self.cpu()?.saturating_sub(before), result))
+    }
+
+    /// Bytes resident, exactly: the counters in `status` and `statm` lag by some pages per core.
+    pub fn resident_bytes(&self) -> Result<f64, Failure> {
+        thread::sleep(SETTLE);
+        let rollup = fs::read_to_string(format!("/proc/{}/smaps_rollup", self.id()))?;
+        let kibibytes = rollup
+            .lines()
+            .find_map(|line| line.strip_prefix("Rss:")?.trim().strip_suffix(" kB")?.parse::<f64>().ok());
+        kibibytes
+            .map(|count| count * 1024.0)
+            .ok_or_else(|| Failure::Tool("smaps_rollup names no Rss".to_owned()))
+    }
+
+    /// Ends the server as a service manager does, and waits until it is gone.
+    pub fn stop(mut self) -> Result<(), Failure> {
+        signal(&self.child, Signal::TERM)?;
+        self.child.wait()?;
+        Ok(())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended by itself; either way nothing of it is left after the wait.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Sends `signal` to a child that has not been waited for.
+pub fn signal(child: &Child, signal: Signal) -> io::Result<()> {
+    let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) else {
+        return Err(io::ErrorKind::NotFound.into());
+    };
+    Ok(kill_process(pid, signal)?)
+}
+
+/// Nanoseconds on a processor: the first number of a `schedstat` file.
+fn cpu_ns(schedstat: &Path) -> Result<u64, Failure> {
+    let text = match fs::read_to_string(schedstat) {
+        Ok(text) => text,
+        // A thread that ended between listing and reading.
+        Err(error) if !schedstat.exists() && error.kind() == io::ErrorKind::NotFound => return Ok(0),
+        Err(error) => return Err(error.into()),
+    };
+    let used = text.split_whitespace().next().and_then(|field| field.parse().ok());
+    used.ok_or_else(|| Failure::Tool("schedstat holds no number; is CONFIG_SCHED_INFO missing?".to_owned()))
+}
+
+/// An address that the kernel had free a moment ago: the servers take a port, not a socket.
+fn free_address() -> io::Result<SocketAddr> {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
+}
