@@ -15,7 +15,8 @@
 //! A slice takes tens of microseconds; a scrape of 20,000 tubes is some hundreds of them, with the whole of
 //! the protocol's work between any two. Nothing more is rendered until the socket has taken the slice before: a
 //! connection never holds more than a slice of output. The response is sent in chunks, as its length is
-//! not known beforehand. No tube appears twice, even if it is removed and made again meanwhile; one that takes a removed tube's place in the list meanwhile may be missing once.
+//! not known beforehand. No tube appears twice, even if it is removed and made again meanwhile; one that takes a
+//! removed tube's place in the list meanwhile may be missing once.
 
 mod connection;
 mod families;
@@ -115,3 +116,6 @@ pub enum Phase<'a> {
     /// It serves.
     Serving(&'a dyn Sources),
 }
+
+#[cfg(test)]
+mod tests;

@@ -34,7 +34,8 @@ pub enum Choice {
 #[derive(Debug)]
 pub struct Snapshot {
     choice: Choice,
-    /// A tube that is removed and made again meanwhile stands at the end of the list anew.
+    /// A tube that is removed and made again meanwhile stands at the end of the list anew. Prometheus refuses
+    /// a scrape that has it twice; a person does not mind, so for the fullest this stays empty.
     seen: HashSet<TubeName>,
     /// How many tubes of the list were looked at.
     position: usize,
@@ -47,12 +48,11 @@ impl Snapshot {
     /// A snapshot that nothing was copied into yet.
     #[must_use]
     pub fn new(choice: Choice, queue: &Queue) -> Self {
-        let count = match choice {
-            Choice::Oldest(count) => count.min(queue.tube_count()),
-            Choice::Fullest(_) => queue.tube_count(),
-        };
         // With room for all from the start, no slice has to hash what others have seen.
-        let seen = HashSet::with_capacity(count + TUBES_PER_SLICE);
+        let seen = match choice {
+            Choice::Oldest(count) => HashSet::with_capacity(count.min(queue.tube_count()) + TUBES_PER_SLICE),
+            Choice::Fullest(_) => HashSet::new(),
+        };
         Self { choice, seen, position: 0, samples: Vec::new(), omitted: 0 }
     }
 
@@ -61,7 +61,8 @@ impl Snapshot {
         let end = self.position + TUBES_PER_SLICE;
         for tube in queue.tubes_from(self.position, now).take(TUBES_PER_SLICE) {
             self.position += 1;
-            if self.seen.insert(tube.name.clone()) {
+            let is_new = matches!(self.choice, Choice::Fullest(_)) || self.seen.insert(tube.name.clone());
+            if is_new {
                 let values = TUBE.map(|family| (family.read)(&tube));
                 self.samples.push(TubeSample { name: tube.name.clone(), values });
             }
