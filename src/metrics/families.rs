@@ -17,7 +17,7 @@ const fn server(key: &'static str, name: &'static str, help: &'static str) -> Se
 }
 
 /// The numbers of `stats`. The `cmd-` keys share one family, and the texts stand together in another.
-pub const SERVER: [ServerFamily; 35] = [
+pub const SERVER: [ServerFamily; 33] = [
     server("current-jobs-urgent", "current_jobs_urgent", "Ready jobs with a priority below 1024."),
     server("current-jobs-ready", "current_jobs_ready", "Jobs that can be reserved."),
     server("current-jobs-reserved", "current_jobs_reserved", "Jobs that clients hold."),
@@ -51,8 +51,6 @@ pub const SERVER: [ServerFamily; 35] = [
     server("job-bytes", "job_bytes", "Memory that jobs take."),
     server("malformed-commands", "malformed_commands", "Lines answered with BAD_FORMAT or UNKNOWN_COMMAND."),
     server("rejected-puts", "rejected_puts", "Puts answered with DRAINING, JOB_TOO_BIG or OUT_OF_MEMORY."),
-    server("connections-refused", "refused_connections", "Connections closed because of --max-connections."),
-    server("connections-idle-closed", "idle_closed_connections", "Connections closed by --idle-timeout."),
 ];
 
 /// What is told of each tube.

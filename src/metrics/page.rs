@@ -7,8 +7,8 @@ pub const HTML: &str = include_str!("page.html");
 /// fetch its own figures.
 pub const HEADERS: &str = concat!(
     "Content-Security-Policy: default-src 'none'; connect-src 'self'; img-src data:; ",
-    "style-src 'sha256-kdsZRPtciu0/Csd7kIbtP4yjSygInpTp1e097IRsyGs='; ",
-    "script-src 'sha256-IgHcMZ3Y3xIGtqKavGuV1d51il17e2Az7tENIjMvnZ0='; ",
+    "style-src 'sha256-bsRr4LvSDSC/Oe6HAzLmjvkLqnePGtyuRceGLKFRK4Q='; ",
+    "script-src 'sha256-AXh971+hIrbs9360sYhxsp7o6ghzmQ/pvE1PZTeP4ig='; ",
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\n",
     "Referrer-Policy: no-referrer\r\n",
 );

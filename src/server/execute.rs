@@ -69,6 +69,8 @@ pub struct Executor {
     pub(super) connections: u64,
     /// Lines that were no command.
     pub(super) malformed: u64,
+    /// Bodies that came whole and were not stored for a reason of the server's.
+    pub(super) rejected_puts: u64,
     /// How long things have taken; kept up only while metrics are served.
     pub(super) timings: Timings,
     /// Commands whose time is in `timings`.
@@ -89,6 +91,7 @@ impl Executor {
             draining: false,
             connections: 0,
             malformed: 0,
+            rejected_puts: 0,
             timings: Timings::default(),
             timed_commands: 0,
             data: Vec::new(),
@@ -146,7 +149,7 @@ impl Executor {
     pub(super) fn give_up_wait(&mut self, client: ClientId, connection: &mut Connection) {
         self.queue.stop_waiting(client);
         connection.stop_waiting();
-        self.reply(client, connection, &Reply::TimedOut);
+        write_reply(client, connection, &Reply::TimedOut);
     }
 
     /// Answers a reserve that has waited.
@@ -161,11 +164,10 @@ impl Executor {
             WaitOutcome::Reserved(id) => {
                 let reply =
                     self.queue.body(id).map_or(Reply::InternalError, |body| Reply::Reserved(id, body));
-                log_reply(client, &reply);
-                reply.write(&mut connection.output);
+                write_reply(client, connection, &reply);
             }
-            WaitOutcome::TimedOut => self.reply(client, connection, &Reply::TimedOut),
-            WaitOutcome::DeadlineSoon => self.reply(client, connection, &Reply::DeadlineSoon),
+            WaitOutcome::TimedOut => write_reply(client, connection, &Reply::TimedOut),
+            WaitOutcome::DeadlineSoon => write_reply(client, connection, &Reply::DeadlineSoon),
         }
     }
 
@@ -202,7 +204,10 @@ impl Executor {
                     command => self.answer(client, command, now),
                 }
             }
-            Request::Put(id, header, body) => self.put(client, id, header, body, now),
+            Request::Put(id, header, body) => {
+                let reply = self.put(client, id, header, body, now);
+                self.count_rejection(reply)
+            }
             Request::Malformed(error) => {
                 self.malformed += 1;
                 match error {
@@ -210,16 +215,10 @@ impl Executor {
                     ParseError::UnknownCommand => Reply::UnknownCommand,
                 }
             }
-            Request::Refused(refusal) => refusal.into(),
+            Request::Refused(refusal) => self.count_rejection(refusal.into()),
         };
-        log_reply(client, &reply);
-        reply.write(&mut connection.output);
+        write_reply(client, connection, &reply);
         Next::GoOn
-    }
-
-    fn reply(&self, client: ClientId, connection: &mut Connection, reply: &Reply<'_>) {
-        log_reply(client, reply);
-        reply.write(&mut connection.output);
     }
 
     /// Executes a command that is answered at once and reads no body.
@@ -316,6 +315,12 @@ impl Executor {
         Reply::Inserted(id)
     }
 
+    fn count_rejection(&mut self, reply: Reply<'static>) -> Reply<'static> {
+        let rejected = matches!(reply, Reply::Draining | Reply::JobTooBig | Reply::OutOfMemory);
+        self.rejected_puts += u64::from(rejected);
+        reply
+    }
+
     /// `None` where the client waits.
     fn reserve(
         &mut self,
@@ -405,8 +410,12 @@ fn found(is_there: bool, reply: Reply<'static>) -> Reply<'static> {
     if is_there { reply } else { Reply::NotFound }
 }
 
-fn log_reply(client: ClientId, reply: &Reply<'_>) {
+fn write_reply(client: ClientId, connection: &mut Connection, reply: &Reply<'_>) {
+    let start = connection.output.bytes().len();
+    reply.write(&mut connection.output);
     if log_enabled!(Level::Trace) {
-        trace!(">{} reply {reply:?}", client.index);
+        // The line alone: what follows it may be anybody's secret, and long.
+        let line = connection.output.bytes()[start..].split(|&byte| byte == b'\r').next();
+        trace!(">{} reply {}", client.index, String::from_utf8_lossy(line.unwrap_or_default()));
     }
 }

@@ -131,6 +131,7 @@ pub fn each_server_value(executor: &Executor, now: Timestamp, each: &mut dyn FnM
     each("job-bytes", Gauge(queue.job_bytes() as u64));
     each("cmd-quit", Counter(executor.commands.of(Verb::Quit)));
     each("malformed-commands", Counter(executor.malformed));
+    each("rejected-puts", Counter(executor.rejected_puts));
 }
 
 /// The whole of `stats-job`, if there is such a job.
