@@ -13,6 +13,7 @@ use beanstalkd::os::process::Machine;
 use beanstalkd::os::signals::Signals;
 use beanstalkd::queue::PoisonLimits;
 use beanstalkd::server::event_loop::{Clock, EventLoop};
+use beanstalkd::server::startup_server::StartupServer;
 use beanstalkd::server::{Config, Executor, Identity};
 use log::{error, info, warn};
 
@@ -78,6 +79,8 @@ fn serve(options: &Options) -> Result<(), i32> {
         os::privileges::become_user(user).map_err(|error| refuse(&error, privilege_exit_code(&error)))?;
     }
     let clock = Clock::start();
+    let startup = metrics.map(|listener| StartupServer::start(listener, clock, "starting")).transpose();
+    let startup = startup.map_err(|error| refuse(&error, exit_code::LISTEN))?;
     let machine = Machine::this().map_err(|error| refuse(&error, exit_code::LISTEN))?;
     let identity = Identity {
         version: VERSION.to_owned(),
@@ -98,9 +101,10 @@ fn serve(options: &Options) -> Result<(), i32> {
     let executor = Executor::new(config, identity);
     let mut event_loop = EventLoop::new(executor, listeners, signals, clock, options.spin)
         .map_err(|error| refuse(&error, exit_code::LISTEN))?;
-    if let Some(listener) = metrics {
-        event_loop
-            .serve_metrics(listener, options.metrics_tubes)
+    if let Some(startup) = startup {
+        startup
+            .finish()
+            .and_then(|listener| event_loop.serve_metrics(listener, options.metrics_tubes))
             .map_err(|error| refuse(&error, exit_code::LISTEN))?;
     }
     event_loop.run().map_err(|error| refuse(&error, 1))

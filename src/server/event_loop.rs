@@ -12,7 +12,7 @@ use mio::event::{Event, Source};
 use mio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use mio::{Events, Interest, Poll, Registry, Token};
 
-use super::metrics_server::MetricsServer;
+use super::metrics_server::{MetricsServer, State};
 use super::notifier::Notifier;
 use super::{Executor, Readiness, Server, Stream};
 use crate::clock::Timestamp;
@@ -139,6 +139,8 @@ impl EventLoop {
             notifier.stopping(self.clock.now());
         }
         self.listeners.clear();
+        // Who asks now whether the server is ready finds nobody.
+        self.metrics = None;
         let farewell = self.clock.now() + FAREWELL.as_nanos() as u64;
         while self.server.owes_replies() && self.clock.now() < farewell {
             let left = farewell.since_ns(self.clock.now());
@@ -174,7 +176,7 @@ impl EventLoop {
         }
         self.accept(now);
         if let Some(metrics) = &mut self.metrics {
-            metrics.turn(self.server.executor(), now);
+            metrics.turn(State::Serving(self.server.executor()), now);
         }
         if let Some(notifier) = &mut self.notifier {
             notifier.turn(self.server.executor(), now);

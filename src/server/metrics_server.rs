@@ -5,6 +5,7 @@
 //! `turn` behind the work of the protocol; [`crate::metrics`] says how little a turn does.
 
 use std::io::{self, ErrorKind, Read, Write};
+use std::time::Duration;
 
 use log::{debug, warn};
 use mio::event::{Event, Source};
@@ -29,6 +30,9 @@ const IDLE_NS: u64 = 120 * NS_PER_S;
 /// How long accepting rests after it has failed, for want of descriptors as a rule.
 const ACCEPT_PAUSE_NS: u64 = NS_PER_S;
 
+/// How often it is said that accepting fails.
+const WARNING_INTERVAL: Duration = Duration::from_secs(60);
+
 /// What is read at a time.
 const READ_BYTES: usize = 4096;
 
@@ -51,6 +55,15 @@ pub struct MetricsServer {
     max_tubes: usize,
 }
 
+/// Whose figures are served.
+#[derive(Clone, Copy)]
+pub enum State<'a> {
+    /// Nobody's yet, for this reason.
+    Starting(&'a str),
+    /// The server's.
+    Serving(&'a Executor),
+}
+
 enum Door {
     Tcp(TcpListener),
     Unix(UnixListener),
@@ -67,6 +80,15 @@ struct Visitor {
     moved_at: Timestamp,
 }
 
+impl Door {
+    fn source(&mut self) -> &mut dyn Source {
+        match self {
+            Self::Tcp(listener) => listener,
+            Self::Unix(listener) => listener,
+        }
+    }
+}
+
 trait Socket: Read + Write + Source {}
 impl<S: Read + Write + Source> Socket for S {}
 
@@ -81,15 +103,11 @@ impl MetricsServer {
             Listener::Tcp(listener) => Door::Tcp(TcpListener::from_std(listener)),
             Listener::Unix(listener) => Door::Unix(UnixListener::from_std(listener)),
         };
-        let source: &mut dyn Source = match &mut listener {
-            Door::Tcp(listener) => listener,
-            Door::Unix(listener) => listener,
-        };
-        registry.register(source, Token(LISTENER), Interest::READABLE)?;
+        registry.register(listener.source(), Token(LISTENER), Interest::READABLE)?;
         Ok(Self {
             listener,
             knocked_at: Some(Timestamp::default()),
-            warning: RateLimit::every(std::time::Duration::from_secs(60)),
+            warning: RateLimit::every(WARNING_INTERVAL),
             visitors: [const { None }; CONNECTIONS],
             next: 0,
             busy: false,
@@ -119,16 +137,36 @@ impl MetricsServer {
 
     /// When there is to be a turn, if no event comes before.
     pub fn next_turn_at(&self) -> Timestamp {
+        let sample_at = self.history.next_at();
+        self.next_event_at().map_or(sample_at, |at| at.min(sample_at))
+    }
+
+    /// When there is something to do for a connection.
+    pub fn next_event_at(&self) -> Option<Timestamp> {
         if self.busy {
-            return Timestamp::default();
+            return Some(Timestamp::default());
         }
         let idle = self.visitors.iter().flatten().map(|visitor| visitor.moved_at + IDLE_NS);
-        idle.chain(self.knocked_at).fold(self.history.next_at(), Timestamp::min)
+        idle.chain(self.knocked_at).min()
+    }
+
+    /// The listener, without those who are connected.
+    ///
+    /// # Errors
+    /// Where the system does not take the socket out of its poll.
+    pub fn into_listener(mut self) -> io::Result<Listener> {
+        self.registry.deregister(self.listener.source())?;
+        Ok(match self.listener {
+            Door::Tcp(listener) => Listener::Tcp(listener.into()),
+            Door::Unix(listener) => Listener::Unix(listener.into()),
+        })
     }
 
     /// A turn: who is new, what has come, one slice of work, what can be sent, who is over.
-    pub fn turn(&mut self, executor: &Executor, now: Timestamp) {
-        if now >= self.history.next_at() {
+    pub fn turn(&mut self, state: State<'_>, now: Timestamp) {
+        if let State::Serving(executor) = state
+            && now >= self.history.next_at()
+        {
             let sample = History::sample(&self.figures(executor, now));
             self.history.push(sample);
         }
@@ -137,7 +175,7 @@ impl MetricsServer {
             visitor.read(now);
             visitor.write(now);
         }
-        self.busy = self.work(executor, now);
+        self.busy = self.work(state, now);
         for place in &mut self.visitors {
             if place.as_ref().is_some_and(|visitor| visitor.is_over(now)) {
                 *place = None;
@@ -146,11 +184,16 @@ impl MetricsServer {
     }
 
     /// A slice of work for the first in turn who has any; tells whether anybody had.
-    fn work(&mut self, executor: &Executor, now: Timestamp) -> bool {
+    fn work(&mut self, state: State<'_>, now: Timestamp) -> bool {
         for step in 0..CONNECTIONS {
             let place = (self.next + step) % CONNECTIONS;
             let Some(mut visitor) = self.visitors[place].take() else { continue };
-            let worked = visitor.connection.turn(Phase::Serving(&self.figures(executor, now)));
+            let worked = match state {
+                State::Starting(reason) => visitor.connection.turn(Phase::Starting(reason)),
+                State::Serving(executor) => {
+                    visitor.connection.turn(Phase::Serving(&self.figures(executor, now)))
+                }
+            };
             if worked {
                 visitor.write(now);
             }

@@ -10,6 +10,7 @@ mod execute;
 mod metrics_server;
 mod notifier;
 mod peer;
+pub mod startup_server;
 mod stats;
 
 use std::collections::VecDeque;
