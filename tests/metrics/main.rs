@@ -35,7 +35,10 @@ impl Server {
         };
         // The log is read on, so that the server never waits for us.
         std::thread::spawn(move || log.for_each(drop));
-        Self { process, directory, metrics }
+        let server = Self { process, directory, metrics };
+        // Whoever is answered by the loop knows that it has taken over from the start.
+        assert_eq!(server.client().ask("list-tube-used\r\n"), "USING default\r\n");
+        server
     }
 
     fn client(&self) -> Client {
