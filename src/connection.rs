@@ -167,7 +167,8 @@ impl Connection {
         }
         let taken = bytes.len().min(whole - self.kept.len());
         if make_room(&mut self.kept, whole, taken).is_err() {
-            return self.drop_body(whole, input);
+            self.give_up_body(Refusal::OutOfMemory);
+            return self.next_request(input);
         }
         self.kept.extend_from_slice(&bytes[..taken]);
         *input = &bytes[taken..];
@@ -189,14 +190,6 @@ impl Connection {
         }
     }
 
-    /// There is no memory for the rest of a body of `whole` bytes: it is thrown away as it comes.
-    fn drop_body<'a>(&mut self, whole: usize, input: &mut &'a [u8]) -> Option<Request<'a>> {
-        let left = (whole - self.kept.len()) as u64;
-        self.kept = Vec::new();
-        self.state = State::SkipBody { left, refusal: Refusal::OutOfMemory };
-        self.next_request(input)
-    }
-
     fn refuse<'a>(&mut self, refusal: Refusal) -> Option<Request<'a>> {
         Some(self.finish(Request::Refused(refusal)))
     }
@@ -214,6 +207,21 @@ impl Connection {
     /// A `put` is refused: its body is thrown away, and then answered.
     pub fn skip_body(&mut self, header: PutHeader, refusal: Refusal) {
         self.state = State::SkipBody { left: u64::from(header.size) + CRLF.len() as u64, refusal };
+    }
+
+    /// Whether a part of a body is held that is not whole yet.
+    #[must_use]
+    pub fn has_body_in_progress(&self) -> bool {
+        matches!(self.state, State::WantBody { .. }) && self.kept.capacity() > 0
+    }
+
+    /// Lets go of a body in progress; what is left of it is thrown away, and then answered.
+    pub fn give_up_body(&mut self, refusal: Refusal) {
+        if let State::WantBody { header, .. } = self.state {
+            let left = (body_with_crlf(header) - self.kept.len()) as u64;
+            self.kept = Vec::new();
+            self.state = State::SkipBody { left, refusal };
+        }
     }
 
     /// A reserve found no job: nothing is parsed until it is answered.

@@ -1,23 +1,20 @@
-//! How the log is written: the level, the format, and how often one thing is said.
+//! How the log is written: the level and the format.
 //!
-//! Owns: the choice of the lines' form, made once by `start`, and [`RateLimit`], by which those who warn
-//! keep the log readable. Never decides what is logged. `main` drives `start`.
+//! Owns: the choice of the lines' form, made once by `start`. Never decides what is logged. `main` drives it.
 //!
 //! A line on a terminal or in a file bears its time, level and message. Where stderr is the journal, the
 //! journal keeps the time, and the level goes before the line as `<N>`, as `sd-daemon(3)` says.
 
-use std::fmt;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use env_logger::{Builder, Target};
 use humantime::format_rfc3339_millis;
 use log::{Level, LevelFilter, Record};
 
-use crate::clock::Timestamp;
 use crate::json;
 use crate::options::LogFormat;
 
@@ -99,59 +96,6 @@ fn stderr_is_journal() -> bool {
     let stderr = io::stderr().as_fd().try_clone_to_owned().map(File::from);
     let metadata = stderr.and_then(|stderr| stderr.metadata());
     metadata.is_ok_and(|metadata| stream == format!("{}:{}", metadata.dev(), metadata.ino()))
-}
-
-/// Lets one message of a kind through in a while, and counts the others, so that trouble that comes with
-/// every connection or every turn does not fill the log.
-///
-/// ```
-/// # use std::time::Duration;
-/// # use beanstalkd::{clock::Timestamp, log_setup::RateLimit};
-/// let mut limit = RateLimit::every(Duration::from_secs(10));
-/// let said = [0, 1, 2, 11].map(|s| {
-///     limit.admit(Timestamp(0).plus_seconds(s)).map(|withheld| format!("accept fails{withheld}"))
-/// });
-/// assert_eq!(said[0].as_deref(), Some("accept fails"));
-/// assert_eq!(said[3].as_deref(), Some("accept fails (and 2 times more before)"));
-/// assert_eq!((&said[1], &said[2]), (&None, &None));
-/// ```
-#[derive(Debug)]
-pub struct RateLimit {
-    interval: Duration,
-    next_at: Timestamp,
-    withheld: u64,
-}
-
-/// How many messages were withheld before the one that is let through; nothing to see where it is none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Withheld(pub u64);
-
-impl RateLimit {
-    /// A limit that lets the first message through, and then at most one in each `interval`.
-    #[must_use]
-    pub const fn every(interval: Duration) -> Self {
-        Self { interval, next_at: Timestamp(0), withheld: 0 }
-    }
-
-    /// Whether a message may be written now; `None` counts it as withheld.
-    pub fn admit(&mut self, now: Timestamp) -> Option<Withheld> {
-        if now < self.next_at {
-            self.withheld += 1;
-            return None;
-        }
-        self.next_at = now + u64::try_from(self.interval.as_nanos()).unwrap_or(u64::MAX);
-        Some(Withheld(std::mem::take(&mut self.withheld)))
-    }
-}
-
-impl fmt::Display for Withheld {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            0 => Ok(()),
-            1 => out.write_str(" (and once more before)"),
-            times => write!(out, " (and {times} times more before)"),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -8,11 +8,12 @@ use beanstalkd::log_setup;
 use beanstalkd::options::{self, Action, ListenAddress, Options, exit_code};
 use beanstalkd::os;
 use beanstalkd::os::listen::{Listener, SocketFile, UnixAccess};
+use beanstalkd::os::memory::WithReserve;
 use beanstalkd::os::privileges::PrivilegeError;
 use beanstalkd::os::process::Machine;
 use beanstalkd::os::signals::Signals;
 use beanstalkd::queue::PoisonLimits;
-use beanstalkd::server::event_loop::{Clock, EventLoop};
+use beanstalkd::server::event_loop::{Clock, DoorLimits, EventLoop, Settings};
 use beanstalkd::server::startup_server::StartupServer;
 use beanstalkd::server::{Config, Executor, Identity};
 use log::{error, info, warn};
@@ -20,7 +21,7 @@ use log::{error, info, warn};
 /// Small blocks without headers, and memory that goes back to the system after a burst (see
 /// doc/performance.md).
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: WithReserve<mimalloc::MiMalloc> = WithReserve::new(mimalloc::MiMalloc);
 
 /// MAJOR.MINOR: a client in the field makes a semantic version of it by appending ".0".
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION_MAJOR"), ".", env!("CARGO_PKG_VERSION_MINOR"));
@@ -62,6 +63,7 @@ fn fail(code: i32) -> ExitCode {
 /// Runs the server to its end; the error is the exit code.
 fn serve(options: &Options) -> Result<(), i32> {
     log_setup::start(options.log_format, options.verbosity);
+    os::process::end_on_panic();
     info!("beanstalkd {VERSION}, pid {}", std::process::id());
     for warning in &options.warnings {
         warn!("{warning}");
@@ -70,10 +72,11 @@ fn serve(options: &Options) -> Result<(), i32> {
     let inherited = inherited.map_err(|error| refuse(&error, exit_code::LISTEN))?;
     // Before anybody can know that the server is up: SIGUSR1 kills a process without a handler.
     let signals = Signals::install().map_err(|error| refuse(&error, exit_code::LISTEN))?;
-    match os::limits::raise_open_files() {
-        Ok(files) => info!("limits: {}", Limits { options, files }),
-        Err(error) => warn!("cannot raise the limit of open files: {error}"),
-    }
+    let open_files = os::limits::raise_open_files().unwrap_or_else(|error| {
+        warn!("cannot raise the limit of open files: {error}");
+        u64::MAX
+    });
+    info!("limits: {}", Limits { options, open_files });
     let Sockets { listeners, metrics, files: _files } = listen(options, inherited)?;
     if let Some(user) = &options.user {
         os::privileges::become_user(user).map_err(|error| refuse(&error, privilege_exit_code(&error)))?;
@@ -98,8 +101,15 @@ fn serve(options: &Options) -> Result<(), i32> {
         binlog_file_bytes: options.binlog_file_bytes,
         poison: PoisonLimits { timeouts: options.max_timeouts, releases: options.max_releases },
     };
-    let executor = Executor::new(config, identity);
-    let mut event_loop = EventLoop::new(executor, listeners, signals, clock, options.spin)
+    let mut executor = Executor::new(config, identity);
+    executor.watch_memory(os::memory::is_exhausted);
+    let settings = Settings {
+        doors: DoorLimits { max_connections: options.max_connections, open_files },
+        fill_memory_reserve: || ALLOCATOR.fill(),
+        spin: options.spin,
+        idle_timeout: options.idle_timeout,
+    };
+    let mut event_loop = EventLoop::new(executor, listeners, signals, clock, settings)
         .map_err(|error| refuse(&error, exit_code::LISTEN))?;
     if let Some(startup) = startup {
         startup
@@ -182,13 +192,13 @@ fn privilege_exit_code(error: &PrivilegeError) -> i32 {
 /// The limits that hold, in a line of the log.
 struct Limits<'a> {
     options: &'a Options,
-    files: u64,
+    open_files: u64,
 }
 
 impl fmt::Display for Limits<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { options, files } = self;
-        write!(out, "jobs up to {} bytes, {files} open files", options.max_job_bytes)?;
+        let Self { options, open_files } = self;
+        write!(out, "jobs up to {} bytes, {open_files} open files", options.max_job_bytes)?;
         if let Some(connections) = options.max_connections {
             write!(out, ", {connections} connections")?;
         }

@@ -17,7 +17,7 @@ const fn server(key: &'static str, name: &'static str, help: &'static str) -> Se
 }
 
 /// The numbers of `stats`. The `cmd-` keys share one family, and the texts stand together in another.
-pub const SERVER: [ServerFamily; 33] = [
+pub const SERVER: [ServerFamily; 41] = [
     server("current-jobs-urgent", "current_jobs_urgent", "Ready jobs with a priority below 1024."),
     server("current-jobs-ready", "current_jobs_ready", "Jobs that can be reserved."),
     server("current-jobs-reserved", "current_jobs_reserved", "Jobs that clients hold."),
@@ -49,6 +49,22 @@ pub const SERVER: [ServerFamily; 33] = [
     server("job-kicks", "job_kicks", "Jobs kicked."),
     server("job-poisoned", "job_poisoned", "Jobs buried by --max-timeouts or --max-releases."),
     server("job-bytes", "job_bytes", "Memory that jobs take."),
+    server("buffer-bytes", "buffer_bytes", "Memory for what is not a job yet, or not sent yet."),
+    server("connections-refused", "refused_connections", "Connections closed because of --max-connections."),
+    server("binlog-files", "binlog_files", "Binlog files, those made ahead included."),
+    server("binlog-bytes", "binlog_bytes", "Their length."),
+    server(
+        "binlog-live-bytes",
+        "binlog_live_bytes",
+        "What the newest state of all jobs takes in the binlog.",
+    ),
+    server("binlog-syncs", "binlog_syncs", "Syncs of the binlog."),
+    server(
+        "binlog-sync-microseconds",
+        "binlog_sync_time_seconds",
+        "Time that syncs of the binlog have taken.",
+    ),
+    server("binlog-state", "binlog_state", "1 for the state that the binlog is in: ok, full, failed or off."),
     server("malformed-commands", "malformed_commands", "Lines answered with BAD_FORMAT or UNKNOWN_COMMAND."),
     server("rejected-puts", "rejected_puts", "Puts answered with DRAINING, JOB_TOO_BIG or OUT_OF_MEMORY."),
 ];

@@ -35,6 +35,8 @@ impl Sources for Figures {
         each("version", Value::Text("2.0".to_owned()));
         each("rusage-utime", Value::Seconds(Duration::from_micros(1_500_000)));
         each("draining", Value::Word(if self.draining { "true" } else { "false" }));
+        each("binlog-state", Value::Word("ok"));
+        each("binlog-sync-microseconds", Value::Counter(2_500_001));
         each("hostname", Value::Text("a \"b\"\\\n".to_owned()));
     }
     fn timings(&self) -> &Timings {
@@ -206,13 +208,15 @@ fn texts_are_escaped_and_units_are_base_units() {
         "beanstalkd_cpu_user_seconds_total 1.500000000\n",
         "beanstalkd_commands_total{command=\"put\"} 7\n",
         "beanstalkd_draining 0\n",
+        "beanstalkd_binlog_state{state=\"ok\"} 1\n",
+        "beanstalkd_binlog_sync_time_seconds_total 2.500001000\n",
     ] {
         assert!(metrics.contains(line), "{line}");
     }
     let data = body(&answer(&Figures::default(), "GET /page.json HTTP/1.1\r\n\r\n"));
     assert!(
         data.contains(
-            r#""version":"2.0","rusage-utime":1.500000,"draining":"false","hostname":"a \"b\"\\\n""#
+            r#""version":"2.0","rusage-utime":1.500000,"draining":"false","binlog-state":"ok","binlog-sync-microseconds":2500001,"hostname":"a \"b\"\\\n""#
         )
     );
 }

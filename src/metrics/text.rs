@@ -13,6 +13,9 @@ use crate::clock::Timestamp;
 /// The media type.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
+/// What is said of a key that the table of names lacks.
+const UNNAMED_HELP: &str = "See stats.";
+
 /// A scrape, as far as it is rendered.
 #[derive(Debug)]
 pub struct Scrape {
@@ -95,7 +98,11 @@ fn write_server(sources: &dyn Sources, omitted: usize, out: &mut String) {
     sources.each_value(&mut |key, value| match (key.strip_prefix("cmd-"), value) {
         (Some(command), Value::Counter(number)) => commands.push((command, number)),
         (_, Value::Text(text) | Value::Token(text)) => texts.push((key, text)),
-        (_, Value::Word(word)) => number(out, key, "gauge", u8::from(word == "true")),
+        (_, Value::Word(word @ ("true" | "false"))) => number(out, key, "gauge", u8::from(word == "true")),
+        (_, Value::Word(word)) => state(out, key, word),
+        (_, Value::Counter(us)) if key.ends_with("-microseconds") => {
+            number(out, key, "counter", Seconds(us.saturating_mul(1000)));
+        }
         (_, Value::Counter(count)) => number(out, key, "counter", count),
         (_, Value::Gauge(count)) => number(out, key, "gauge", count),
         (_, Value::Seconds(time)) => number(out, key, "counter", Seconds(time.as_nanos() as u64)),
@@ -165,14 +172,26 @@ fn process(out: &mut String, figures: &ProcessFigures, started_at: Timestamp) {
     }
 }
 
-/// The series of a key of `stats`.
+/// The series of a key of `stats` that is a number.
 fn number(out: &mut String, key: &str, kind: &str, value: impl Display) {
+    let (name, help) = named(key);
     let total = if kind == "counter" { "_total" } else { "" };
-    let (name, help) = match SERVER.iter().find(|family| family.key == key) {
-        Some(family) => (format!("beanstalkd_{}{total}", family.name), family.help),
-        None => (format!("beanstalkd_{}{total}", key.replace('-', "_")), "See stats."),
-    };
-    single(out, &name, kind, help, value);
+    single(out, &format!("{name}{total}"), kind, help, value);
+}
+
+/// The series of a key of `stats` that is a word: the word is a label.
+fn state(out: &mut String, key: &str, word: &str) {
+    let (name, help) = named(key);
+    head(out, &name, "gauge", help);
+    line(out, &name, &[("state", word)], 1);
+}
+
+/// The name, without `_total`, and the meaning of the series of a key.
+fn named(key: &str) -> (String, &'static str) {
+    match SERVER.iter().find(|family| family.key == key) {
+        Some(family) => (format!("beanstalkd_{}", family.name), family.help),
+        None => (format!("beanstalkd_{}", key.replace('-', "_")), UNNAMED_HELP),
+    }
 }
 
 fn single(out: &mut String, name: &str, kind: &str, help: &str, value: impl Display) {

@@ -9,6 +9,7 @@ pub mod clock;
 pub mod directory_lock;
 pub mod limits;
 pub mod listen;
+pub mod memory;
 pub mod privileges;
 pub mod process;
 pub mod service_manager;

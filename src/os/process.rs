@@ -2,7 +2,8 @@
 
 use std::fs;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::io;
+use std::io::{self, Write};
+use std::process;
 use std::time::Duration;
 
 use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage};
@@ -114,11 +115,24 @@ pub fn random_u64() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
+/// From now on a panic in any thread ends the process at once, with a message and by SIGABRT. A promise
+/// is broken then: nothing is cleaned up, and nothing more is written to files on the strength of state that
+/// cannot be trusted. What the binlog has is what was written before.
+pub fn end_on_panic() {
+    std::panic::set_hook(Box::new(|panic| {
+        // By hand, for the log may be what is broken.
+        let _ = writeln!(io::stderr(), "this server has a bug and ends: {panic}");
+        process::abort();
+    }));
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
+    use std::os::unix::process::ExitStatusExt;
 
     use super::*;
+    use crate::os::child::Child;
 
     #[test]
     fn cpu_time_grows_with_work() {
@@ -148,6 +162,21 @@ mod tests {
     fn the_machine_has_names() {
         let machine = Machine::this().unwrap();
         assert!(!machine.hostname.is_empty() && !machine.os.is_empty() && !machine.platform.is_empty());
+    }
+
+    #[test]
+    #[ignore = "runs as a child of other tests"]
+    fn child_panics_in_a_thread() {
+        end_on_panic();
+        let _ = std::thread::spawn(|| panic!("on purpose")).join();
+        Child::say("survived");
+    }
+
+    #[test]
+    fn a_panic_in_any_thread_ends_the_process_with_a_message() {
+        let mut child = Child::start("os::process::tests::child_panics_in_a_thread", "".as_ref());
+        let status = child.finish();
+        assert_eq!(status.signal(), Some(libc::SIGABRT), "{status}");
     }
 
     #[test]

@@ -181,10 +181,13 @@ impl Queue {
         self.reschedule_client(index);
     }
 
-    /// A pause or a delay has ended.
+    /// A pause or a delay has ended. Of two the earlier is done first, and the delay where both end at
+    /// once: whoever waits gets the most urgent of the jobs that are ready when the pause ends, however
+    /// late its end is noticed.
     fn tube_is_due(&mut self, key: TubeKey, now: Timestamp) {
         let tube = self.tubes.get_mut(key);
-        if tube.pause.is_some_and(|pause| pause.until <= now) {
+        let delay = tube.delayed.first().map_or(Timestamp::NEVER, |(until, _)| until);
+        if tube.pause.is_some_and(|pause| pause.until < delay && pause.until <= now) {
             tube.pause = None;
             while let Some((_, client)) = self.tubes.get(key).waiting.first()
                 && let Some(id) = self.take_first_ready(key)

@@ -18,7 +18,7 @@ use crate::queue::{ClientId, Delivery, NewJob, PoisonLimits, Queue, Released, Re
 pub struct Config {
     /// The largest body that a `put` may carry, in bytes.
     pub max_job_bytes: u64,
-    /// The most memory that jobs may take, in bytes.
+    /// The most memory that jobs and connections may take, in bytes.
     pub max_memory_bytes: Option<u64>,
     /// The size of a binlog file, in bytes, for the stats.
     pub binlog_file_bytes: u64,
@@ -75,6 +75,12 @@ pub struct Executor {
     pub(super) timings: Timings,
     /// Commands whose time is in `timings`.
     timed_commands: u64,
+    /// Connections that were closed at once since the start.
+    pub(super) refused_connections: u64,
+    /// What all connections hold that is not a job yet, or not sent yet.
+    pub(super) buffer_bytes: usize,
+    /// Tells whether the allocator lives on its last reserve.
+    is_memory_exhausted: fn() -> bool,
     /// The last stats or list, until it is in the reply.
     data: Vec<u8>,
 }
@@ -94,6 +100,9 @@ impl Executor {
             rejected_puts: 0,
             timings: Timings::default(),
             timed_commands: 0,
+            refused_connections: 0,
+            buffer_bytes: 0,
+            is_memory_exhausted: || false,
             data: Vec::new(),
         }
     }
@@ -115,6 +124,25 @@ impl Executor {
         self.timings.turns.observe(ns, 1);
         self.timings.commands.observe(ns, commands - self.timed_commands);
         self.timed_commands = commands;
+    }
+
+    /// From now on `is_exhausted` is asked before a command that needs memory for more than a moment; while
+    /// it says yes, such commands are answered OUT_OF_MEMORY.
+    pub fn watch_memory(&mut self, is_exhausted: fn() -> bool) {
+        self.is_memory_exhausted = is_exhausted;
+    }
+
+    /// Counts a connection that was closed at once.
+    pub fn count_refused_connection(&mut self) {
+        self.refused_connections += 1;
+    }
+
+    /// Whether `bytes` more for a client are too many, beside what its connection holds and what is
+    /// counted in `buffer_bytes` for the others.
+    pub(super) fn lacks_memory_for(&self, bytes: usize, connection: &Connection) -> bool {
+        let used = self.queue.job_bytes() + self.buffer_bytes + connection.held_bytes();
+        let bound = self.config.max_memory_bytes;
+        (self.is_memory_exhausted)() || bound.is_some_and(|bound| (used + bytes) as u64 > bound)
     }
 
     pub(super) fn connect(&mut self) -> ClientId {
@@ -186,6 +214,7 @@ impl Executor {
                     trace!("<{} command {}", client.index, command.verb().as_str());
                 }
                 match command {
+                    command if needs_memory(&command) && (self.is_memory_exhausted)() => Reply::OutOfMemory,
                     Command::Put(header) => match self.accept_put(client, connection, header) {
                         Ok(()) => return Next::GoOn,
                         Err(reply) => reply,
@@ -203,6 +232,10 @@ impl Executor {
                     Command::Quit => return Next::Close,
                     command => self.answer(client, command, now),
                 }
+            }
+            Request::Put(_, _, body) if self.lacks_memory_for(body.len(), connection) => {
+                // Others may have taken the room while the body came.
+                self.count_rejection(Reply::OutOfMemory)
             }
             Request::Put(id, header, body) => {
                 let reply = self.put(client, id, header, body, now);
@@ -255,6 +288,10 @@ impl Executor {
             Command::Stats => self.data(Some(stats::server(self, now))),
             Command::StatsJob(id) => self.data(stats::job(self, id, now)),
             Command::StatsTube(tube) => self.data(stats::tube(self, tube, now)),
+            Command::ListTubes if !has_room_for_list(self.queue.tube_count()) => Reply::OutOfMemory,
+            Command::ListTubesWatched if !has_room_for_list(self.queue.watched_tubes(client).count()) => {
+                Reply::OutOfMemory
+            }
             Command::ListTubes => {
                 let list = write_list(self.queue.tube_names().map(|name| name.as_str()));
                 self.data(Some(list))
@@ -286,8 +323,7 @@ impl Executor {
         }
         self.queue.mark_producer(client);
         let id = self.queue.take_id();
-        let bytes = self.queue.job_bytes() as u64 + u64::from(header.size);
-        if self.config.max_memory_bytes.is_some_and(|bound| bytes > bound) {
+        if self.lacks_memory_for(header.size as usize, connection) {
             connection.skip_body(header, Refusal::OutOfMemory);
         } else {
             connection.expect_body(id, header);
@@ -404,6 +440,26 @@ impl Executor {
             None => Reply::NotFound,
         }
     }
+}
+
+/// Whether a command leaves more behind than it found: tubes, watch lists, waits, histories of jobs. A
+/// `put` does, too, but has a body to be skipped.
+fn needs_memory(command: &Command<'_>) -> bool {
+    use Command::{Kick, KickJob, Reserve, ReserveJob, ReserveWithTimeout, Use, Watch};
+    matches!(
+        command,
+        Use(_) | Watch(_) | Reserve | ReserveWithTimeout { .. } | ReserveJob(_) | Kick { .. } | KickJob(_)
+    )
+}
+
+/// Whether a list of this many tubes, which clients can make grow without end, finds room, with the
+/// reply that carries it.
+fn has_room_for_list(tubes: usize) -> bool {
+    /// Up to this many the allocator's reserve would do.
+    const SHORT: usize = 1000;
+    /// A name and what stands around it, in a buffer that is doubled and copied while it grows.
+    const BYTES_PER_TUBE: usize = 4 * 203;
+    tubes <= SHORT || Vec::<u8>::new().try_reserve_exact(tubes * BYTES_PER_TUBE).is_ok()
 }
 
 fn found(is_there: bool, reply: Reply<'static>) -> Reply<'static> {

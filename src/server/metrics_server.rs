@@ -5,7 +5,6 @@
 //! `turn` behind the work of the protocol; [`crate::metrics`] says how little a turn does.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::time::Duration;
 
 use log::{debug, warn};
 use mio::event::{Event, Source};
@@ -13,9 +12,9 @@ use mio::net::{TcpListener, UnixListener};
 use mio::{Interest, Registry, Token};
 
 use super::Executor;
+use super::rare_log::RareLog;
 use super::stats;
 use crate::clock::{NS_PER_S, Timestamp};
-use crate::log_setup::RateLimit;
 use crate::metrics::{Connection, History, Phase, ProcessFigures, Sources, Timings, Value};
 use crate::os;
 use crate::os::listen::Listener;
@@ -30,9 +29,6 @@ const IDLE_NS: u64 = 120 * NS_PER_S;
 /// How long accepting rests after it has failed, for want of descriptors as a rule.
 const ACCEPT_PAUSE_NS: u64 = NS_PER_S;
 
-/// How often it is said that accepting fails.
-const WARNING_INTERVAL: Duration = Duration::from_secs(60);
-
 /// What is read at a time.
 const READ_BYTES: usize = 4096;
 
@@ -44,7 +40,7 @@ pub struct MetricsServer {
     listener: Door,
     /// Somebody may wait at the listener; not to be looked at before this instant.
     knocked_at: Option<Timestamp>,
-    warning: RateLimit,
+    warnings: RareLog,
     visitors: [Option<Visitor>; CONNECTIONS],
     /// Whose turn it is to get a slice of work.
     next: usize,
@@ -107,7 +103,7 @@ impl MetricsServer {
         Ok(Self {
             listener,
             knocked_at: Some(Timestamp::default()),
-            warning: RateLimit::every(WARNING_INTERVAL),
+            warnings: RareLog::default(),
             visitors: [const { None }; CONNECTIONS],
             next: 0,
             busy: false,
@@ -222,9 +218,9 @@ impl MetricsServer {
                 Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
                 Err(error) => {
                     self.knocked_at = Some(now + ACCEPT_PAUSE_NS);
-                    if let Some(withheld) = self.warning.admit(now) {
-                        warn!("cannot accept a connection for metrics: {error}{withheld}");
-                    }
+                    self.warnings.line(now, |withheld| {
+                        warn!("no metrics for a connection, nor for {withheld} since the last such line: {error}");
+                    });
                 }
             }
         }

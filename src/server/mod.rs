@@ -10,10 +10,13 @@ mod execute;
 mod metrics_server;
 mod notifier;
 mod peer;
+mod rare_log;
+mod silence;
 pub mod startup_server;
 mod stats;
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use log::debug;
 
@@ -24,7 +27,9 @@ pub use self::stats::Identity;
 use self::buffers::BufferPool;
 use self::execute::Next;
 use self::peer::Peer;
+use self::silence::Silence;
 use crate::clock::Timestamp;
+use crate::connection::Refusal;
 use crate::queue::ClientId;
 
 /// The buffer that all connections read into. A connection's turn ends where it has filled
@@ -46,6 +51,7 @@ pub struct Server<S> {
     runnable: VecDeque<ClientId>,
     /// Who has replies that were not handed to the socket yet.
     unsent: Vec<ClientId>,
+    silence: Silence,
 }
 
 impl<S: Stream> Server<S> {
@@ -59,7 +65,20 @@ impl<S: Stream> Server<S> {
             buffers: BufferPool::default(),
             runnable: VecDeque::new(),
             unsent: Vec::new(),
+            silence: Silence::default(),
         }
+    }
+
+    /// From now on, closes each new connection that is silent for `timeout`, unless its client waits in a
+    /// reserve or holds a job.
+    pub fn close_silent_after(&mut self, timeout: Duration) {
+        self.silence.set_timeout(timeout);
+    }
+
+    /// How many clients are connected.
+    #[must_use]
+    pub fn client_count(&self) -> usize {
+        self.executor.queue().client_count()
     }
 
     /// What executes the commands.
@@ -89,7 +108,9 @@ impl<S: Stream> Server<S> {
                 if self.peers.len() <= index {
                     self.peers.resize_with(index + 1, || None);
                 }
-                self.peers[index] = Some(Box::new(Peer::new(id, stream)));
+                let mut peer = Peer::new(id, stream, now);
+                peer.look_at = self.silence.watch(id, now);
+                self.peers[index] = Some(Box::new(peer));
                 Ok(id)
             }
             Err(error) => {
@@ -103,6 +124,7 @@ impl<S: Stream> Server<S> {
     pub fn turn(&mut self, events: impl Iterator<Item = (ClientId, Readiness)>, now: Timestamp) {
         // What is due comes first, so that a command sees the queue as it is at `now`.
         self.executor.advance(now);
+        self.close_silent(now);
         // Those who were cut short before get their share before those who come anew.
         for _ in 0..self.runnable.len() {
             let Some(id) = self.runnable.pop_front() else { break };
@@ -131,7 +153,10 @@ impl<S: Stream> Server<S> {
     /// When the next turn is to be, if no event comes before.
     #[must_use]
     pub fn next_turn_at(&self) -> Option<Timestamp> {
-        if self.runnable.is_empty() { self.executor.next_deadline() } else { Some(Timestamp::default()) }
+        if !self.runnable.is_empty() {
+            return Some(Timestamp::default());
+        }
+        [self.executor.next_deadline(), self.silence.next_look_at()].into_iter().flatten().min()
     }
 
     /// Whether any client is owed a reply that its socket has not taken.
@@ -159,6 +184,7 @@ impl<S: Stream> Server<S> {
     /// Reads from a connection and executes what has come, up to its share of the turn.
     fn serve(&mut self, id: ClientId, now: Timestamp) {
         let Some(peer) = find(&mut self.peers, id) else { return };
+        self.executor.buffer_bytes -= std::mem::take(&mut peer.counted_bytes);
         self.buffers.lend(&mut peer.connection.output);
         if peer.connection.is_waiting() && peer.read_closed {
             self.executor.give_up_wait(id, &mut peer.connection);
@@ -166,7 +192,7 @@ impl<S: Stream> Server<S> {
         let mut filled = peer.connection.restore(&mut self.buffer);
         // What is here already goes first: it may be all that the client may do for now.
         if !std::mem::take(&mut peer.may_go_on) && peer.readable && !peer.is_blocked() {
-            peer.read(&mut self.buffer, &mut filled);
+            peer.read(&mut self.buffer, &mut filled, now);
         }
         let mut input = &self.buffer[..filled];
         while !peer.is_blocked()
@@ -184,11 +210,15 @@ impl<S: Stream> Server<S> {
             return;
         }
         peer.settle(input);
+        if peer.connection.has_body_in_progress() && self.executor.lacks_memory_for(0, &peer.connection) {
+            peer.connection.give_up_body(Refusal::OutOfMemory);
+        }
         if peer.connection.output.is_empty() && !peer.ending {
             self.buffers.reclaim(&mut peer.connection.output);
         } else {
             self.unsent.push(id);
         }
+        self.executor.buffer_bytes += peer.count_bytes();
         self.queue_if_runnable(id);
     }
 
@@ -219,24 +249,44 @@ impl<S: Stream> Server<S> {
         let mut unsent = std::mem::take(&mut self.unsent);
         for id in unsent.drain(..) {
             let Some(peer) = find(&mut self.peers, id) else { continue };
-            if peer.send().is_err() || peer.is_finished() {
+            if peer.send(now).is_err() || peer.is_finished() {
                 self.close(id, now);
                 continue;
             }
             if peer.connection.output.is_empty() {
                 self.buffers.reclaim(&mut peer.connection.output);
             }
+            self.executor.buffer_bytes -= peer.counted_bytes;
+            self.executor.buffer_bytes += peer.count_bytes();
             self.queue_if_runnable(id);
         }
         self.unsent = unsent;
     }
 
+    /// Closes the connections that have been silent for too long.
+    fn close_silent(&mut self, now: Timestamp) {
+        while let Some((id, timeout_ns)) = self.silence.next_due(now) {
+            let Some(peer) = find(&mut self.peers, id) else { continue };
+            peer.look_at = None;
+            let is_exempt = peer.connection.is_waiting() || self.executor.queue().has_reservations(id);
+            let silent_since = if is_exempt { now } else { peer.active_at };
+            if silent_since + timeout_ns > now {
+                peer.look_at = self.silence.watch(id, silent_since);
+            } else {
+                debug!("{} has been silent for too long", id.index);
+                self.close(id, now);
+            }
+        }
+    }
+
     /// Ends a connection: its jobs become ready at once.
     fn close(&mut self, id: ClientId, now: Timestamp) {
-        if find(&mut self.peers, id).is_some() {
+        if let Some(peer) = find(&mut self.peers, id) {
+            self.executor.buffer_bytes -= peer.counted_bytes;
+            self.silence.forget(id, peer.look_at);
             self.peers[id.index as usize] = None;
-            debug!("close {}", id.index);
             self.executor.disconnect(id, now);
+            debug!("close {}", id.index);
         }
     }
 }

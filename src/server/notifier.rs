@@ -10,15 +10,12 @@ use std::time::Duration;
 use log::warn;
 
 use super::Executor;
+use super::rare_log::RareLog;
 use crate::clock::Timestamp;
-use crate::log_setup::RateLimit;
 use crate::os::service_manager;
 
 /// How often the status is told where nobody waits for signs of life.
 const STATUS_INTERVAL: Duration = Duration::from_secs(10);
-
-/// How often it is said that the service manager does not listen.
-const WARNING_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The server's end of the talk with the service manager.
 #[derive(Debug)]
@@ -27,7 +24,7 @@ pub struct Notifier {
     /// Signs of life are awaited, not the status alone.
     watchdog: bool,
     next_at: Timestamp,
-    warning: RateLimit,
+    warnings: RareLog,
 }
 
 impl Notifier {
@@ -42,7 +39,7 @@ impl Notifier {
             interval_ns: interval.as_nanos() as u64,
             watchdog: half.is_some(),
             next_at: Timestamp(0),
-            warning: RateLimit::every(WARNING_INTERVAL),
+            warnings: RareLog::default(),
         })
     }
 
@@ -79,10 +76,12 @@ impl Notifier {
 
     fn conclude(&mut self, told: io::Result<()>, now: Timestamp) {
         self.next_at = now + self.interval_ns;
-        if let Err(error) = told
-            && let Some(withheld) = self.warning.admit(now)
-        {
-            warn!("cannot tell the service manager: {error}{withheld}");
+        if let Err(error) = told {
+            self.warnings.line(now, |withheld| {
+                warn!(
+                    "cannot tell the service manager (so {withheld} times since the last such line): {error}"
+                );
+            });
         }
     }
 }

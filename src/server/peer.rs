@@ -6,6 +6,7 @@
 use std::io::{self, ErrorKind, IoSlice};
 
 use super::BODY_READ_BYTES;
+use crate::clock::Timestamp;
 use crate::connection::Connection;
 use crate::queue::ClientId;
 
@@ -73,10 +74,16 @@ pub struct Peer<S> {
     pub ending: bool,
     /// Reading has failed.
     pub failed: bool,
+    /// When a byte last came or went.
+    pub active_at: Timestamp,
+    /// When its silence is to be measured, if ever.
+    pub look_at: Option<Timestamp>,
+    /// What this connection has in the sum of all buffers.
+    pub counted_bytes: usize,
 }
 
 impl<S: Stream> Peer<S> {
-    pub fn new(id: ClientId, stream: S) -> Self {
+    pub fn new(id: ClientId, stream: S, now: Timestamp) -> Self {
         Self {
             id,
             stream,
@@ -89,6 +96,9 @@ impl<S: Stream> Peer<S> {
             queued: false,
             ending: false,
             failed: false,
+            active_at: now,
+            look_at: None,
+            counted_bytes: 0,
         }
     }
 
@@ -108,7 +118,7 @@ impl<S: Stream> Peer<S> {
     }
 
     /// Reads once, behind the `filled` bytes of `buffer` or straight into a large body.
-    pub fn read(&mut self, buffer: &mut [u8], filled: &mut usize) {
+    pub fn read(&mut self, buffer: &mut [u8], filled: &mut usize, now: Timestamp) {
         let (result, room) = if let Some((body, missing)) = self.connection.body_room() {
             let room = missing.min(BODY_READ_BYTES);
             (self.stream.read_into(body, room), room)
@@ -118,6 +128,9 @@ impl<S: Stream> Peer<S> {
             *filled += *result.as_ref().unwrap_or(&0);
             (result, room)
         };
+        if matches!(result, Ok(1..)) {
+            self.active_at = now;
+        }
         match result {
             Ok(0) => {
                 self.readable = false;
@@ -143,8 +156,14 @@ impl<S: Stream> Peer<S> {
         self.ending |= self.at_end && !blocked;
     }
 
+    /// Notes what the connection holds now, and returns it.
+    pub fn count_bytes(&mut self) -> usize {
+        self.counted_bytes = self.connection.held_bytes();
+        self.counted_bytes
+    }
+
     /// Sends as much as the socket takes.
-    pub fn send(&mut self) -> io::Result<()> {
+    pub fn send(&mut self, now: Timestamp) -> io::Result<()> {
         while !self.write_blocked && !self.connection.output.is_empty() {
             let output = &self.connection.output;
             let sent = match output.as_slice() {
@@ -153,7 +172,10 @@ impl<S: Stream> Peer<S> {
             };
             match sent {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
-                Ok(sent) => self.connection.output.advance(sent),
+                Ok(sent) => {
+                    self.active_at = now;
+                    self.connection.output.advance(sent);
+                }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     self.write_blocked = true;
                     self.stream.await_writable(true);

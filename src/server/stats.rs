@@ -129,6 +129,8 @@ pub fn each_server_value(executor: &Executor, now: Timestamp, each: &mut dyn FnM
     each("job-kicks", Counter(flow.kicks));
     each("job-poisoned", Counter(flow.poisoned));
     each("job-bytes", Gauge(queue.job_bytes() as u64));
+    each("buffer-bytes", Gauge(executor.buffer_bytes as u64));
+    each("connections-refused", Counter(executor.refused_connections));
     each("cmd-quit", Counter(executor.commands.of(Verb::Quit)));
     each("malformed-commands", Counter(executor.malformed));
     each("rejected-puts", Counter(executor.rejected_puts));

@@ -1,0 +1,276 @@
+//! The loop around [`Server`]: the poll, the sockets, the signals, the clock.
+//!
+//! Owns: everything that touches the system while the server runs. Turns the poll's events into
+//! [`Readiness`], reads the clock once a turn, and decides how long to sleep. `doors` lets clients in,
+//! `socket` is what one of them talks through.
+
+mod doors;
+mod memory_reserve;
+mod socket;
+
+use std::io::{self, ErrorKind};
+use std::rc::Rc;
+use std::time::Duration;
+
+use log::info;
+use mio::event::Event;
+use mio::{Events, Interest, Poll, Registry, Token};
+
+pub use self::doors::DoorLimits;
+
+use self::doors::Doors;
+use self::memory_reserve::MemoryReserve;
+use self::socket::Socket;
+use super::metrics_server::{MetricsServer, State};
+use super::notifier::Notifier;
+use super::{Executor, Readiness, Server};
+use crate::clock::Timestamp;
+use crate::os;
+use crate::os::listen::Listener;
+use crate::os::signals::{Signal, Signals};
+use crate::queue::ClientId;
+
+/// Events taken from one poll.
+const EVENTS: usize = 1024;
+
+/// How long replies are written out after the signal to stop.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// The token of the signals, which no client and no listener has.
+const SIGNALS: Token = Token(usize::MAX);
+
+/// Clock readings as the server counts time: the wall time at the start and the boot time since.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    offset_ns: u64,
+}
+
+impl Clock {
+    /// A clock that starts at the wall time.
+    #[must_use]
+    pub fn start() -> Self {
+        Self { offset_ns: os::clock::wall_time_ns().saturating_sub(os::clock::boot_time_ns()) }
+    }
+
+    /// The present instant.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        Timestamp(self.offset_ns + os::clock::boot_time_ns())
+    }
+}
+
+/// How the loop is to run.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Who is let in.
+    pub doors: DoorLimits,
+    /// Fills the reserve of memory up again; tells whether it is full.
+    pub fill_memory_reserve: fn() -> bool,
+    /// How long to poll for events before sleeping.
+    pub spin: Duration,
+    /// How long a client may be silent that neither waits in a reserve nor holds a job; `None` for ever.
+    pub idle_timeout: Option<Duration>,
+}
+
+/// The server with its sockets.
+pub struct EventLoop {
+    poll: Poll,
+    registry: Rc<Registry>,
+    server: Server<Socket>,
+    doors: Doors,
+    signals: Signals,
+    clock: Clock,
+    spin: Duration,
+    memory: MemoryReserve,
+    notifier: Option<Notifier>,
+    metrics: Option<MetricsServer>,
+}
+
+impl EventLoop {
+    /// A loop that serves on `listeners`.
+    ///
+    /// # Errors
+    /// Where the system gives no poll, or does not take a socket into it.
+    pub fn new(
+        executor: Executor,
+        listeners: Vec<Listener>,
+        mut signals: Signals,
+        clock: Clock,
+        settings: Settings,
+    ) -> io::Result<Self> {
+        let poll = Poll::new()?;
+        let registry = Rc::new(poll.registry().try_clone()?);
+        registry.register(&mut signals, SIGNALS, Interest::READABLE)?;
+        let doors = Doors::open(listeners, settings.doors, &registry)?;
+        let mut server = Server::new(executor);
+        if let Some(timeout) = settings.idle_timeout {
+            server.close_silent_after(timeout);
+        }
+        let memory = MemoryReserve::new(settings.fill_memory_reserve);
+        Ok(Self {
+            poll,
+            registry,
+            server,
+            doors,
+            signals,
+            clock,
+            spin: settings.spin,
+            memory,
+            notifier: Notifier::from_environment(),
+            metrics: None,
+        })
+    }
+
+    /// Serves metrics on `listener`, too; at most `max_tubes` tubes have series of their own.
+    ///
+    /// # Errors
+    /// Where the system does not take the socket into its poll.
+    pub fn serve_metrics(&mut self, listener: Listener, max_tubes: usize) -> io::Result<()> {
+        self.metrics = Some(MetricsServer::new(listener, max_tubes, &self.registry)?);
+        Ok(())
+    }
+
+    /// Serves until a signal says to stop; then writes out for a moment what is owed.
+    ///
+    /// # Errors
+    /// Where the poll itself fails.
+    pub fn run(mut self) -> io::Result<()> {
+        let mut events = Events::with_capacity(EVENTS);
+        if let Some(notifier) = &mut self.notifier {
+            notifier.ready(self.server.executor(), self.clock.now());
+        }
+        while !self.turn(&mut events)? {}
+        info!("stopping");
+        if let Some(notifier) = &mut self.notifier {
+            notifier.stopping(self.clock.now());
+        }
+        self.doors.close();
+        // Who asks now whether the server is ready finds nobody.
+        self.metrics = None;
+        self.say_farewell(&mut events)
+    }
+
+    /// One turn; tells whether it is time to stop.
+    fn turn(&mut self, events: &mut Events) -> io::Result<bool> {
+        self.poll_for_events(events)?;
+        let now = self.clock.now();
+        self.memory.tend(now);
+        let mut stop = false;
+        for event in events.iter() {
+            if event.token() == SIGNALS {
+                stop |= self.obey_signals();
+            } else if !self.doors.notice(event.token())
+                && let Some(metrics) = &mut self.metrics
+            {
+                metrics.notice(event);
+            }
+        }
+        let clients = events.iter().filter_map(|event| Some((client_of(event.token())?, readiness(event))));
+        self.server.turn(clients, now);
+        if self.metrics.is_some() {
+            let spent_ns = self.clock.now().since_ns(now);
+            self.server.executor_mut().observe_turn(spent_ns);
+        }
+        // Behind the clients, so that who has left has made room for who comes.
+        self.doors.accept(&mut self.server, &self.registry, now);
+        self.tell(now);
+        Ok(stop)
+    }
+
+    /// Shows those who watch the server what it does.
+    fn tell(&mut self, now: Timestamp) {
+        if let Some(metrics) = &mut self.metrics {
+            metrics.turn(State::Serving(self.server.executor()), now);
+        }
+        if let Some(notifier) = &mut self.notifier {
+            notifier.turn(self.server.executor(), now);
+        }
+    }
+
+    /// When something is to be done although no event comes.
+    fn next_turn_at(&self) -> Option<Timestamp> {
+        let notifier = self.notifier.as_ref().map(Notifier::next_at);
+        let metrics = self.metrics.as_ref().map(MetricsServer::next_turn_at);
+        let turns = [self.server.next_turn_at(), self.doors.next_turn_at(), notifier, metrics];
+        turns.into_iter().flatten().min()
+    }
+
+    /// Writes out the replies that are owed, for a moment: a client that does not read is not waited for.
+    fn say_farewell(&mut self, events: &mut Events) -> io::Result<()> {
+        let end = self.clock.now() + FAREWELL.as_nanos() as u64;
+        while self.server.owes_replies() && self.clock.now() < end {
+            let left = end.since_ns(self.clock.now());
+            self.wait(events, Some(Duration::from_nanos(left)))?;
+            let now = self.clock.now();
+            let writable = |event: &Event| {
+                Some((client_of(event.token())?, Readiness { readable: false, ..readiness(event) }))
+            };
+            self.server.turn(events.iter().filter_map(writable), now);
+        }
+        Ok(())
+    }
+
+    /// Sleeps until something happens, or until the next turn is due.
+    fn poll_for_events(&mut self, events: &mut Events) -> io::Result<()> {
+        let timeout = self.next_turn_at().map(|at| match at {
+            // The clock need not be read for what is to be at once.
+            Timestamp(0) => Duration::ZERO,
+            at => Duration::from_nanos(at.since_ns(self.clock.now())),
+        });
+        if !self.spin.is_zero() && timeout.is_none_or(|timeout| !timeout.is_zero()) {
+            let start = self.clock.now();
+            loop {
+                self.wait(events, Some(Duration::ZERO))?;
+                let spun = Duration::from_nanos(self.clock.now().since_ns(start));
+                if !events.is_empty() || timeout.is_some_and(|timeout| spun >= timeout) {
+                    return Ok(());
+                }
+                if spun >= self.spin {
+                    break;
+                }
+            }
+        }
+        self.wait(events, timeout)
+    }
+
+    fn wait(&mut self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
+        match self.poll.poll(events, timeout) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {
+                events.clear();
+                Ok(())
+            }
+            result => result,
+        }
+    }
+
+    fn obey_signals(&mut self) -> bool {
+        let mut stop = false;
+        for signal in self.signals.pending() {
+            match signal {
+                Signal::Drain => self.server.executor_mut().set_draining(true),
+                Signal::Undrain => self.server.executor_mut().set_draining(false),
+                Signal::Stop => stop = true,
+            }
+        }
+        stop
+    }
+}
+
+fn readiness(event: &Event) -> Readiness {
+    Readiness {
+        readable: event.is_readable(),
+        writable: event.is_writable(),
+        read_closed: event.is_read_closed(),
+        failed: event.is_error() || event.is_write_closed(),
+    }
+}
+
+/// A client's token holds its whole identity, so that an event for one that is gone finds nobody.
+fn client_token(id: ClientId) -> Token {
+    Token((id.generation as usize) << 32 | id.index as usize)
+}
+
+fn client_of(token: Token) -> Option<ClientId> {
+    let index = token.0 as u32;
+    doors::is_client_index(index).then_some(ClientId { index, generation: (token.0 >> 32) as u32 })
+}

@@ -1,0 +1,169 @@
+//! What clients do that C does not withstand.
+
+use std::time::Duration;
+
+use crate::support::{Client, Server, wait_until};
+
+#[test]
+fn a_job_deleted_while_it_is_sent_arrives_whole() {
+    const BODY: usize = 8 << 20;
+    let server = Server::start(&["-z", "10000000"]);
+    let mut client = server.connect();
+    let mut other = server.connect();
+    let body: Vec<u8> = (0..BODY).map(|index| (index / 7) as u8).collect();
+    let id = client.put(0, 60, &body);
+    client.send(format!("peek {id}\r\n"));
+    // More is on its way than a socket takes.
+    wait_until("it is peeked", || other.stat("cmd-peek") == 1);
+    assert_eq!(other.ask(&format!("delete {id}")), "DELETED");
+    // Jobs that would take the place of the freed one.
+    for _ in 0..3 {
+        other.put(0, 60, &vec![b'!'; BODY]);
+    }
+    assert_eq!(client.line(), format!("FOUND {id} {BODY}"));
+    assert!(client.body(BODY) == body, "the body is the one that was peeked");
+}
+
+#[test]
+fn a_job_that_times_out_while_it_is_sent_arrives_whole() {
+    const BODY: usize = 8 << 20;
+    let server = Server::start(&["-z", "10000000"]);
+    let mut client = server.connect();
+    let mut other = server.connect();
+    let body: Vec<u8> = (0..BODY).map(|index| (index / 5) as u8).collect();
+    let id = client.put(0, 1, &body);
+    client.send("reserve\r\n");
+    assert_eq!(other.reserve("reserve-with-timeout 20"), id);
+    assert_eq!(other.ask(&format!("delete {id}")), "DELETED");
+    other.put(0, 60, &vec![b'!'; BODY]);
+    assert_eq!(client.line(), format!("RESERVED {id} {BODY}"));
+    assert!(client.body(BODY) == body, "the body is the one that was reserved");
+}
+
+#[test]
+fn a_half_closed_connection_with_unsent_output_does_not_spin() {
+    let server = Server::start(&[]);
+    let mut client = server.connect();
+    let id = client.put(0, 60, &[b'x'; 60_000]);
+    client.send(format!("peek {id}\r\n").repeat(200));
+    client.half_close();
+    let mut other = server.connect();
+    wait_until("the peeks begin", || other.stat("cmd-peek") > 0);
+    let share = server.usage().cpu_share_during(Duration::from_secs(2));
+    assert!(share < 0.05, "{share} of a processor");
+    // Everything it has asked for comes, and then the end.
+    for _ in 0..200 {
+        assert_eq!(client.line(), format!("FOUND {id} 60000"));
+        client.body(60_000);
+    }
+    client.expect_closed();
+}
+
+#[test]
+fn memory_is_returned_after_a_burst() {
+    const JOBS: usize = 200_000;
+    let server = Server::start(&[]);
+    let mut client = server.connect();
+    client.ask("use x");
+    let before = server.usage().memory();
+    let mut batch = Vec::new();
+    for _ in 0..1_000 {
+        batch.extend_from_slice(b"put 0 0 60 1000\r\n");
+        batch.extend_from_slice(&[b'x'; 1000]);
+        batch.extend_from_slice(b"\r\n");
+    }
+    for _ in 0..JOBS / 1_000 {
+        client.send(&batch);
+        for _ in 0..1_000 {
+            assert!(client.line().starts_with("INSERTED"));
+        }
+    }
+    let full = server.usage().memory();
+    assert!(full > before + JOBS * 1_000, "{full}");
+    for first in (1..=JOBS).step_by(1_000) {
+        client.send((first..first + 1_000).map(|id| format!("delete {id}\r\n")).collect::<String>());
+        for _ in 0..1_000 {
+            assert_eq!(client.line(), "DELETED");
+        }
+    }
+    // The allocator gives pages back a moment later, when it is called again.
+    let tenth = (full - before) / 10;
+    wait_until("the memory is given back", || {
+        let id = client.put(0, 60, b"x");
+        client.ask(&format!("delete {id}"));
+        server.usage().memory() < before + tenth
+    });
+}
+
+/// Processor time for puts, reserves and deletes beside `tubes` other tubes.
+fn cost_beside(tubes: usize) -> Duration {
+    let server = Server::start(&[]);
+    let mut bystander = server.connect();
+    bystander.send((0..tubes).map(|tube| format!("watch tube-{tube}\r\n")).collect::<String>());
+    for _ in 0..tubes {
+        assert!(bystander.line().starts_with("WATCHING"));
+    }
+    let mut client = server.connect();
+    let round = |client: &mut Client| {
+        let id = client.put(0, 60, b"x");
+        assert_eq!(client.reserve("reserve"), id);
+        assert_eq!(client.ask(&format!("delete {id}")), "DELETED");
+    };
+    round(&mut client);
+    let before = server.usage().cpu_time();
+    (0..500).for_each(|_| round(&mut client));
+    server.usage().cpu_time() - before
+}
+
+#[test]
+fn cost_per_command_does_not_grow_with_tubes() {
+    let (few, many) = (cost_beside(10), cost_beside(20_000));
+    // Processor time, not the time that passes: twice is noise, C needs a hundred times as much.
+    assert!(many < 4 * few, "{few:?} beside ten tubes, {many:?} beside twenty thousand");
+}
+
+#[test]
+fn announced_bodies_take_no_memory_until_they_arrive() {
+    const CLIENTS: usize = 100;
+    let server = Server::start(&["-z", "1073741824"]);
+    let mut other = server.connect();
+    other.ask("use x");
+    let before = server.usage().memory();
+    let mut clients: Vec<_> = (0..CLIENTS).map(|_| server.connect()).collect();
+    for client in &mut clients {
+        client.send("put 0 0 60 1073741824\r\n");
+        client.send([b'x'; 1024]);
+    }
+    wait_until("all have announced", || other.stat("cmd-put") == CLIENTS as u64);
+    wait_until("all of it has come", || other.stat("buffer-bytes") >= (CLIENTS * 1024) as u64);
+    let growth = server.usage().memory().saturating_sub(before);
+    assert!(growth < 10 << 20, "{growth} bytes");
+}
+
+#[test]
+fn clients_that_never_read_take_little_memory_and_harm_nobody() {
+    const CLIENTS: usize = 500;
+    let server = Server::start(&[]);
+    let mut other = server.connect();
+    let id = other.put(0, 60, &[b'x'; 60_000]);
+    let before = server.usage().memory();
+    let mut clients: Vec<_> = (0..CLIENTS).map(|_| server.connect()).collect();
+    let peeks = format!("peek {id}\r\n").repeat(1_000);
+    for client in &mut clients {
+        client.send_until_full(peeks.as_bytes());
+    }
+    // Whoever is served in between is served at once, and to the end.
+    for _ in 0..200 {
+        assert_eq!(other.ask("peek-delayed"), "NOT_FOUND");
+    }
+    wait_until("nobody can be served any further", || {
+        let (executed, time) = (other.stat("cmd-peek"), Duration::from_millis(200));
+        std::thread::sleep(time);
+        other.stat("cmd-peek") == executed
+    });
+    let growth = server.usage().memory().saturating_sub(before);
+    assert!(growth < 100 << 20, "{growth} bytes");
+    let share = server.usage().cpu_share_during(Duration::from_secs(1));
+    assert!(share < 0.05, "{share} of a processor");
+    assert!(other.stat("cmd-peek") >= CLIENTS as u64);
+}

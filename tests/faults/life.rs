@@ -1,0 +1,168 @@
+//! From the start to the end: signals, privileges, the file of the socket.
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::support::{Client, Server, has_tool, is_root, spawn, wait_for, wait_until};
+
+#[test]
+fn sigusr1_right_after_start_does_not_kill() {
+    for _ in 0..30 {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        let mut child = spawn(&[], &listen_at(&path), &[], directory.path());
+        // The file is there before the socket listens: the earliest sign of life.
+        while !path.exists() {
+            std::hint::spin_loop();
+        }
+        kill_process(Pid::from_child(&child), Signal::USR1).unwrap();
+        let mut client = None;
+        wait_until("the server accepts", || {
+            assert_eq!(child.try_wait().unwrap(), None, "the signal ended the server");
+            client = Client::to_unix(&path).ok();
+            client.is_some()
+        });
+        let mut client = client.unwrap();
+        wait_until("it drains", || client.data("stats")["draining"] == "true");
+        child.kill().unwrap();
+        wait_for(&mut child);
+    }
+}
+
+fn listen_at(path: &Path) -> Vec<OsString> {
+    let mut listen = OsString::from("unix:");
+    listen.push(path);
+    vec!["-l".into(), listen]
+}
+
+/// Leaves the server with more replies for `client` than its socket takes.
+fn owe_replies(client: &mut Client) -> (u64, usize) {
+    const BODY: usize = 60_000;
+    const PEEKS: usize = 40;
+    let id = client.put(0, 60, &[b'x'; BODY]);
+    client.send(format!("peek {id}\r\n").repeat(PEEKS));
+    (id, PEEKS)
+}
+
+fn read_peeks(client: &mut Client, id: u64, count: usize) {
+    for _ in 0..count {
+        assert_eq!(client.line(), format!("FOUND {id} 60000"));
+        client.body(60_000);
+    }
+}
+
+#[test]
+fn sigterm_flushes_and_exits_0() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let mut server = Server::start(&[]);
+        let mut client = server.connect();
+        let mut idle = server.connect();
+        // 17 peeks of them are what one connection is served in advance.
+        let (id, _) = owe_replies(&mut client);
+        wait_until("the peeks are executed", || idle.stat("cmd-peek") >= 17);
+        server.signal(signal);
+        read_peeks(&mut client, id, 17);
+        assert_eq!(server.end().code(), Some(0));
+        idle.expect_closed();
+        assert!(!server.socket_path().exists(), "the file of the socket is removed");
+    }
+}
+
+#[test]
+fn a_second_signal_ends_at_once() {
+    let mut server = Server::start(&[]);
+    let mut client = server.connect();
+    owe_replies(&mut client);
+    wait_until("the peeks are executed", || server.connect().stat("cmd-peek") >= 17);
+    server.signal(Signal::TERM);
+    // The first one is at work as soon as nobody is let in any more.
+    wait_until("it stops", || Client::to_unix(server.socket_path()).is_err());
+    server.signal(Signal::TERM);
+    assert_eq!(server.end().code(), Some(128 + 15));
+}
+
+#[test]
+fn sigterm_ends_process_1_too() {
+    if !has_tool("unshare") || !is_root() {
+        return;
+    }
+    let mut server = Server::start_in(&["unshare", "--pid", "--fork", "--mount-proc"], &[]);
+    assert_eq!(server.connect().stat("pid"), 1);
+    let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", server.pid())).unwrap();
+    let server_pid = children.trim().parse().unwrap();
+    kill_process(Pid::from_raw(server_pid).unwrap(), Signal::TERM).unwrap();
+    assert_eq!(server.end().code(), Some(0));
+}
+
+#[test]
+fn becoming_a_user_drops_supplementary_groups() {
+    if !has_tool("setpriv") || !is_root() {
+        return;
+    }
+    let server = Server::start_in(&["setpriv", "--groups=0,4,27"], &["-u", "nobody"]);
+    let ids = |key| server.usage().status(key).split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    let (users, groups) = (ids("Uid"), ids("Gid"));
+    assert!(users.iter().chain(&groups).all(|id| id != "0"), "{users:?} {groups:?}");
+    assert_eq!(ids("Groups"), [groups[0].as_str()]);
+}
+
+#[test]
+fn a_live_unix_socket_is_not_unlinked() {
+    let mut first = Server::start(&[]);
+    let directory = tempfile::tempdir().unwrap();
+    let mut second = spawn(&[], &listen_at(first.socket_path()), &[], directory.path());
+    let status = wait_for(&mut second);
+    assert_eq!((status.code(), status.signal()), (Some(111), None));
+    let log = fs::read_to_string(directory.path().join("stderr")).unwrap();
+    assert!(log.contains("another server listens"), "{log}");
+    assert_eq!(first.connect().ask("use x"), "USING x");
+    first.signal(Signal::TERM);
+    assert_eq!(first.end().code(), Some(0));
+}
+
+#[test]
+fn the_socket_that_a_killed_server_left_is_replaced() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("socket");
+    drop(UnixListener::bind(&path).unwrap());
+    let mut child = spawn(&[], &listen_at(&path), &[], directory.path());
+    let mut client = None;
+    wait_until("the server accepts", || {
+        client = Client::to_unix(&path).ok();
+        client.is_some()
+    });
+    assert_eq!(client.unwrap().ask("use x"), "USING x");
+    child.kill().unwrap();
+    wait_for(&mut child);
+}
+
+#[test]
+fn unix_sockets_get_the_mode_and_the_owner_asked_for() {
+    let server = Server::start(&["--socket-mode", "0620"]);
+    let mode = fs::metadata(server.socket_path()).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o620);
+    if is_root() {
+        let server = Server::start(&["--socket-owner", "nobody"]);
+        let owner = std::os::unix::fs::MetadataExt::uid(&fs::metadata(server.socket_path()).unwrap());
+        assert_ne!(owner, 0);
+    }
+}
+
+#[test]
+fn the_log_names_the_other_end_of_a_connection() {
+    let server = Server::start_tcp(&["-V"]);
+    let mut client = server.connect();
+    client.ask("use x");
+    let address = format!("127.0.0.1:{}", client.local_port());
+    assert!(server.log().contains(&address), "{}", server.log());
+    let server = Server::start(&["-V"]);
+    server.connect().ask("use x");
+    let own = format!("unix:pid={}", std::process::id());
+    assert!(server.log().contains(&own), "{}", server.log());
+}

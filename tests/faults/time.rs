@@ -1,0 +1,144 @@
+//! Deadlines that C loses, moves or gets wrong.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::support::{Server, has_tool};
+
+#[test]
+fn expiries_are_never_lost_on_an_idle_connection() {
+    const CLIENTS: usize = 200;
+    let server = Server::start(&[]);
+    // They hold one job each, and say nothing more.
+    let mut idle: Vec<_> = (0..CLIENTS).map(|_| server.connect()).collect();
+    for client in &mut idle {
+        client.put(0, 1, b"x");
+    }
+    for client in &mut idle {
+        client.reserve("reserve");
+    }
+    let mut other = server.connect();
+    for _ in 0..CLIENTS {
+        other.reserve("reserve-with-timeout 10");
+    }
+    assert_eq!(other.stat("job-timeouts"), CLIENTS as u64);
+}
+
+#[test]
+fn a_reserve_across_a_stop_of_the_process_is_answered_once_and_truly() {
+    let server = Server::start(&[]);
+    let mut holder = server.connect();
+    let id = holder.put(0, 2, b"x");
+    holder.reserve("reserve");
+    holder.send("reserve\r\n");
+    let mut other = server.connect();
+    while other.stat("current-waiting") == 0 {}
+    // Both the safety margin and the reservation end while the process is stopped.
+    server.signal(Signal::STOP);
+    std::thread::sleep(Duration::from_millis(2_500));
+    server.signal(Signal::CONT);
+    let reply = holder.line();
+    let state = other.data(&format!("stats-job {id}"))["state"].clone();
+    if reply == "DEADLINE_SOON" {
+        assert_eq!(state, "ready");
+        assert_eq!(other.stat("current-waiting"), 0);
+    } else {
+        assert_eq!(reply, format!("RESERVED {id} 1"));
+        holder.body(1);
+        assert_eq!(state, "reserved");
+    }
+    // Nothing but the answer to this comes: there was no second answer.
+    assert_eq!(holder.ask("list-tube-used"), "USING default");
+}
+
+#[test]
+fn delays_and_times_to_run_up_to_the_largest_number_hold() {
+    const LARGEST: u32 = u32::MAX;
+    let server = Server::start(&[]);
+    let mut client = server.connect();
+    let delayed = client.put(LARGEST, LARGEST, b"x");
+    let time_left = |client: &mut crate::support::Client, id: u64| {
+        client.data(&format!("stats-job {id}"))["time-left"].parse::<u64>().unwrap()
+    };
+    assert!(time_left(&mut client, delayed) >= u64::from(LARGEST) - 10);
+    let held = client.put(0, LARGEST, b"x");
+    client.reserve("reserve");
+    assert!(time_left(&mut client, held) >= u64::from(LARGEST) - 10);
+    assert_eq!(client.ask(&format!("release {held} 0 {LARGEST}")), "RELEASED");
+    assert!(time_left(&mut client, held) >= u64::from(LARGEST) - 10);
+    assert_eq!(client.ask(&format!("pause-tube default {LARGEST}")), "PAUSED");
+    assert_eq!(client.data("stats-tube default")["pause"], LARGEST.to_string());
+    // The longest wait does not keep a short deadline from being met.
+    let mut waiter = server.connect();
+    assert_eq!(waiter.ask("watch soon"), "WATCHING 2");
+    waiter.send("reserve-with-timeout 2147483647\r\n");
+    client.ask("use soon");
+    let soon = client.put(1, 1, b"y");
+    assert_eq!(waiter.line(), format!("RESERVED {soon} 1"));
+}
+
+/// A library that moves the time of day by a day, forth or back, as soon as a file says so; every other
+/// clock is left alone.
+const STEPPING_CLOCK: &str = r#"
+#define _GNU_SOURCE
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+static long step(void) {
+    if (access(getenv("STEP_FORTH"), F_OK) == 0) return 86400;
+    if (access(getenv("STEP_BACK"), F_OK) == 0) return -86400;
+    return 0;
+}
+int clock_gettime(clockid_t clock, struct timespec *time) {
+    int result = syscall(SYS_clock_gettime, clock, time);
+    if (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE) time->tv_sec += step();
+    return result;
+}
+int gettimeofday(struct timeval *time, void *zone) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    time->tv_sec = now.tv_sec;
+    time->tv_usec = now.tv_nsec / 1000;
+    return 0;
+}
+"#;
+
+#[test]
+fn clock_steps_of_a_day_move_no_deadline() {
+    if !has_tool("cc") || !has_tool("env") {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    let (source, library) = (path("clock.c"), path("clock.so"));
+    std::fs::write(&source, STEPPING_CLOCK).unwrap();
+    let built = Command::new("cc").args(["-shared", "-fPIC", "-o", &library, &source]).status().unwrap();
+    assert!(built.success());
+    for direction in ["STEP_FORTH", "STEP_BACK"] {
+        let preload = format!("LD_PRELOAD={library}");
+        let forth = format!("STEP_FORTH={}", path("STEP_FORTH"));
+        let back = format!("STEP_BACK={}", path("STEP_BACK"));
+        let server = Server::start_in(&["env", &preload, &forth, &back], &[]);
+        let mut client = server.connect();
+        let held = client.put(0, 60, b"h");
+        client.reserve("reserve");
+        client.put(60, 60, b"late");
+        let soon = client.put(2, 60, b"soon");
+        let put_at = Instant::now();
+        std::fs::write(path(direction), "").unwrap();
+        // Each command makes the server look at the clock.
+        let mut other = server.connect();
+        assert_eq!(other.ask("peek-ready"), "NOT_FOUND", "{direction}: no delay and no TTR ends early");
+        let time_left = other.data(&format!("stats-job {held}"))["time-left"].parse::<u64>().unwrap();
+        assert!((50..=60).contains(&time_left), "{direction}: {time_left}");
+        assert_eq!(other.reserve("reserve-with-timeout 10"), soon, "{direction}: no delay ends late");
+        assert!(put_at.elapsed() >= Duration::from_secs(2));
+        assert_eq!(other.stat("current-jobs-delayed"), 1);
+        assert_eq!(other.stat("current-jobs-reserved"), 2);
+        std::fs::remove_file(path(direction)).unwrap();
+    }
+}
