@@ -99,6 +99,11 @@ impl Queue {
         self.tubes.find(name).map(|key| tube_view(self.tubes.get(key), now))
     }
 
+    /// All tubes, in the order of `list-tubes`.
+    pub fn tubes(&self, now: Timestamp) -> impl ExactSizeIterator<Item = TubeView<'_>> {
+        self.tubes_from(0, now)
+    }
+
     /// The tubes from `position` on in the order of `list-tubes`.
     pub fn tubes_from(&self, position: usize, now: Timestamp) -> impl ExactSizeIterator<Item = TubeView<'_>> {
         self.tubes.iter_from(position).map(move |tube| tube_view(tube, now))
