@@ -1,11 +1,13 @@
 //! The beanstalkd program: start-up order and exit codes.
 
+use std::fmt;
 use std::io::{BufWriter, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use beanstalkd::binlog::{self, Binlog, Directory, OpenError, SyncPolicy};
+use beanstalkd::log_setup;
 use beanstalkd::options::{self, Action, Fsync, ListenAddress, Options, exit_code};
 use beanstalkd::os;
 use beanstalkd::os::directory_lock::DirectoryLock;
@@ -16,8 +18,9 @@ use beanstalkd::os::process::Machine;
 use beanstalkd::os::signals::Signals;
 use beanstalkd::queue::PoisonLimits;
 use beanstalkd::server::event_loop::{Clock, DoorLimits, EventLoop, Settings};
+use beanstalkd::server::startup_server::StartupServer;
 use beanstalkd::server::{Config, Executor, Identity};
-use log::{LevelFilter, error, info, warn};
+use log::{error, info, warn};
 
 /// Small blocks without headers, and memory that goes back to the system after a burst (see
 /// doc/performance.md).
@@ -94,8 +97,9 @@ fn fail(code: i32) -> ExitCode {
 
 /// Runs the server to its end; the error is the exit code.
 fn serve(options: &Options) -> Result<(), i32> {
-    start_log(options);
+    log_setup::start(options.log_format, options.verbosity);
     os::process::end_on_panic();
+    info!("beanstalkd {VERSION}, pid {}", std::process::id());
     for warning in &options.warnings {
         warn!("{warning}");
     }
@@ -107,11 +111,14 @@ fn serve(options: &Options) -> Result<(), i32> {
         warn!("cannot raise the limit of open files: {error}");
         u64::MAX
     });
-    let (listeners, _socket_files) = listen(options, inherited)?;
+    info!("limits: {}", Limits { options, open_files });
+    let Sockets { listeners, metrics, files: _files } = listen(options, inherited)?;
     if let Some(user) = &options.user {
         os::privileges::become_user(user).map_err(|error| refuse(&error, privilege_exit_code(&error)))?;
     }
     let clock = Clock::start();
+    let startup = metrics.map(|listener| StartupServer::start(listener, clock, "starting")).transpose();
+    let startup = startup.map_err(|error| refuse(&error, exit_code::LISTEN))?;
     let machine = Machine::this().map_err(|error| refuse(&error, exit_code::LISTEN))?;
     let identity = Identity {
         version: VERSION.to_owned(),
@@ -148,7 +155,12 @@ fn serve(options: &Options) -> Result<(), i32> {
             .help_binlog(Directory::new(directory))
             .map_err(|error| refuse(&error, exit_code::LISTEN))?;
     }
-    info!("beanstalkd {VERSION}, pid {}", std::process::id());
+    if let Some(startup) = startup {
+        startup
+            .finish()
+            .and_then(|listener| event_loop.serve_metrics(listener, options.metrics_tubes))
+            .map_err(|error| refuse(&error, exit_code::LISTEN))?;
+    }
     event_loop.run().map_err(|error| refuse(&error, 1))
 }
 
@@ -208,12 +220,20 @@ fn binlog_exit_code(error: &OpenError) -> i32 {
     }
 }
 
-/// The sockets that the service manager has passed, or else those of the command line. The files of unix
-/// sockets are removed when they are dropped.
-fn listen(options: &Options, inherited: Vec<Listener>) -> Result<(Vec<Listener>, Vec<SocketFile>), i32> {
-    let mut listeners = inherited;
-    let mut files = Vec::new();
-    let own = if listeners.is_empty() {
+/// Where the server is spoken to. The files of unix sockets are removed when they are dropped.
+struct Sockets {
+    listeners: Vec<Listener>,
+    metrics: Option<Listener>,
+    files: Vec<SocketFile>,
+}
+
+/// The sockets that the service manager has passed, or else those of the command line.
+fn listen(options: &Options, inherited: Vec<Listener>) -> Result<Sockets, i32> {
+    let mut sockets = Sockets { listeners: inherited, metrics: None, files: Vec::new() };
+    for listener in &sockets.listeners {
+        info!("listening on {} of the service manager", listener.address());
+    }
+    let own = if sockets.listeners.is_empty() {
         options.listen.as_ref()
     } else {
         for option in &options.overridden_if_inherited {
@@ -229,17 +249,31 @@ fn listen(options: &Options, inherited: Vec<Listener>) -> Result<(Vec<Listener>,
     )
     .map_err(|error| refuse(&error, privilege_exit_code(&error)))?;
     for address in own.into_iter().chain(&options.further_listen) {
-        let listener = match address {
-            ListenAddress::Tcp { host, port } => os::listen::tcp(host.as_deref(), port).map(Listener::Tcp),
-            ListenAddress::Unix(path) => os::listen::unix(path, access).map(|(listener, file)| {
-                files.push(file);
-                Listener::Unix(listener)
-            }),
-        };
-        listeners.push(listener.map_err(|error| refuse(&error, exit_code::LISTEN))?);
-        info!("listening on {address}");
+        let listener = listen_on(address, access, &mut sockets.files)?;
+        info!("listening on {}", listener.address());
+        sockets.listeners.push(listener);
     }
-    Ok((listeners, files))
+    if let Some(address) = &options.metrics {
+        let listener = listen_on(address, access, &mut sockets.files)?;
+        info!("serving metrics on {}", listener.address());
+        sockets.metrics = Some(listener);
+    }
+    Ok(sockets)
+}
+
+fn listen_on(
+    address: &ListenAddress,
+    access: UnixAccess,
+    files: &mut Vec<SocketFile>,
+) -> Result<Listener, i32> {
+    let listener = match address {
+        ListenAddress::Tcp { host, port } => os::listen::tcp(host.as_deref(), port).map(Listener::Tcp),
+        ListenAddress::Unix(path) => os::listen::unix(path, access).map(|(listener, file)| {
+            files.push(file);
+            Listener::Unix(listener)
+        }),
+    };
+    listener.map_err(|error| refuse(&error, exit_code::LISTEN))
 }
 
 fn refuse(error: &dyn std::error::Error, code: i32) -> i32 {
@@ -255,11 +289,25 @@ fn privilege_exit_code(error: &PrivilegeError) -> i32 {
     }
 }
 
-fn start_log(options: &Options) {
-    let level = match options.verbosity {
-        0 => LevelFilter::Info,
-        1 => LevelFilter::Debug,
-        _ => LevelFilter::Trace,
-    };
-    env_logger::Builder::new().filter_level(level).parse_default_env().init();
+/// The limits that hold, in a line of the log.
+struct Limits<'a> {
+    options: &'a Options,
+    open_files: u64,
+}
+
+impl fmt::Display for Limits<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { options, open_files } = self;
+        write!(out, "jobs up to {} bytes, {open_files} open files", options.max_job_bytes)?;
+        if let Some(connections) = options.max_connections {
+            write!(out, ", {connections} connections")?;
+        }
+        if let Some(bytes) = options.max_memory_bytes {
+            write!(out, ", {bytes} bytes of memory")?;
+        }
+        if let Some(timeout) = options.idle_timeout {
+            write!(out, ", {} s of silence", timeout.as_secs())?;
+        }
+        Ok(())
+    }
 }

@@ -8,10 +8,13 @@ mod buffers;
 pub mod event_loop;
 mod execute;
 mod holds;
+mod metrics_server;
+mod notifier;
 mod peer;
 mod persistence;
 mod rare_log;
 mod silence;
+pub mod startup_server;
 mod stats;
 
 use std::collections::VecDeque;
@@ -21,7 +24,7 @@ use log::debug;
 
 pub use self::execute::{Config, Executor};
 pub use self::peer::{Readiness, Stream};
-pub use self::stats::{Identity, Value};
+pub use self::stats::Identity;
 
 use self::buffers::BufferPool;
 use self::peer::Peer;
