@@ -110,10 +110,16 @@ impl Executor {
         self.refused_connections += 1;
     }
 
+    /// What jobs and connections use, in bytes.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.queue.job_bytes() + self.buffer_bytes
+    }
+
     /// Whether `bytes` more for a client are too many, beside what its connection holds and what is
     /// counted in `buffer_bytes` for the others.
     pub(super) fn lacks_memory_for(&self, bytes: usize, connection: &Connection) -> bool {
-        let used = self.queue.job_bytes() + self.buffer_bytes + connection.held_bytes();
+        let used = self.memory_bytes() + connection.held_bytes();
         let bound = self.config.max_memory_bytes;
         (self.is_memory_exhausted)() || bound.is_some_and(|bound| (used + bytes) as u64 > bound)
     }

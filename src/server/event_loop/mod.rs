@@ -5,7 +5,7 @@
 //! `socket` is what one of them talks through.
 
 mod doors;
-mod memory_reserve;
+mod memory;
 mod socket;
 
 use std::io::{self, ErrorKind};
@@ -19,7 +19,7 @@ use mio::{Events, Interest, Poll, Registry, Token};
 pub use self::doors::DoorLimits;
 
 use self::doors::Doors;
-use self::memory_reserve::MemoryReserve;
+use self::memory::Memory;
 use self::socket::Socket;
 use super::{Executor, Readiness, Server};
 use crate::clock::Timestamp;
@@ -79,7 +79,7 @@ pub struct EventLoop {
     signals: Signals,
     clock: Clock,
     spin: Duration,
-    memory: MemoryReserve,
+    memory: Memory,
 }
 
 impl EventLoop {
@@ -102,7 +102,7 @@ impl EventLoop {
         if let Some(timeout) = settings.idle_timeout {
             server.close_silent_after(timeout);
         }
-        let memory = MemoryReserve::new(settings.fill_memory_reserve);
+        let memory = Memory::new(settings.fill_memory_reserve);
         Ok(Self { poll, registry, server, doors, signals, clock, spin: settings.spin, memory })
     }
 
@@ -122,7 +122,6 @@ impl EventLoop {
     fn turn(&mut self, events: &mut Events) -> io::Result<bool> {
         self.poll_for_events(events)?;
         let now = self.clock.now();
-        self.memory.tend(now);
         let mut stop = false;
         for event in events.iter() {
             if event.token() == SIGNALS {
@@ -135,6 +134,7 @@ impl EventLoop {
         self.server.turn(clients, now);
         // Last, so that who has left has made room for who comes.
         self.doors.accept(&mut self.server, &self.registry, now);
+        self.memory.tend(self.server.executor().memory_bytes(), now);
         Ok(stop)
     }
 
