@@ -1,14 +1,82 @@
-.PHONY: all check bench micro
+# `make` builds, `make check` holds everything to its tests, `make install` puts it in place.
+
+CARGO ?= cargo
+PREFIX ?= /usr/local
+DESTDIR ?=
+# Where systemd looks for units of the administrator; packages say /lib/systemd/system.
+UNITDIR ?= /etc/systemd/system
+BINARY ?= target/release/beanstalkd
+
+.PHONY: all check server clients docs units install-check deny bench micro install uninstall deb clean
+
 all:
-	cargo build --release
+	$(CARGO) build --release --locked
+
+# The one entry, for people and for CI.
 check:
-	cargo fmt --all --check
-	cargo clippy --all-targets -- -D warnings
-	cargo test
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --locked --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps
+	$(CARGO) build --locked
+	$(CARGO) test --locked
+	$(MAKE) clients units install-check docs
+
+# The clients from the registries, each of their methods.
+clients: server
+	sh tests/clients/run.sh
+
+# The commands and programs that the documentation shows.
+docs: server
+	python3 tests/docs/run.py
+
+units:
+	sh tests/units.sh
+
+# Licenses, sources, known faults of what comes in with dependencies (`cargo install cargo-deny`).
+deny:
+	@if $(CARGO) deny --version >/dev/null 2>&1; then \
+		$(CARGO) deny --locked --all-features check; \
+	else \
+		echo "deny: skipped, there is no cargo-deny"; \
+	fi
+
+install-check: server
+	sh tests/install.sh
+
+server:
+	$(CARGO) build --locked
+
 # PEER=path of another server (default: Debian's), ROWS=word,word to measure a part, QUICK=1 for a rough run.
 bench:
-	cargo bench --bench bench -- $(PEER:%=--peer %) $(ROWS:%=--rows '%') $(QUICK:%=--quick)
+	$(CARGO) bench --bench bench -- $(PEER:%=--peer %) $(ROWS:%=--rows '%') $(QUICK:%=--quick)
 
 # The pure parts alone; BENCH_LARGE=1 adds 10 million jobs.
 micro:
-	cargo bench --bench micro
+	$(CARGO) bench --bench micro
+
+# Needs `make` first, so that root never runs cargo. What the administrator has written stays.
+install:
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(UNITDIR) \
+		$(DESTDIR)/etc/default
+	install -m 755 $(BINARY) $(DESTDIR)$(PREFIX)/bin/beanstalkd
+	install -m 644 doc/beanstalkd.1 $(DESTDIR)$(PREFIX)/share/man/man1/beanstalkd.1
+	for unit in beanstalkd.service beanstalkd@.service beanstalkd.socket; do \
+		sed 's|/usr/bin/beanstalkd|$(PREFIX)/bin/beanstalkd|' $$unit >$(DESTDIR)$(UNITDIR)/$$unit && \
+		chmod 644 $(DESTDIR)$(UNITDIR)/$$unit || exit 1; \
+	done
+	test -e $(DESTDIR)/etc/default/beanstalkd || \
+		install -m 644 packaging/default $(DESTDIR)/etc/default/beanstalkd
+
+# Leaves /etc/default/beanstalkd and the binlog.
+uninstall:
+	rm -f $(DESTDIR)$(PREFIX)/bin/beanstalkd $(DESTDIR)$(PREFIX)/share/man/man1/beanstalkd.1 \
+		$(DESTDIR)$(UNITDIR)/beanstalkd.service $(DESTDIR)$(UNITDIR)/beanstalkd@.service \
+		$(DESTDIR)$(UNITDIR)/beanstalkd.socket
+
+# A package for Debian and its kin, in target/debian.
+deb:
+	$(CARGO) deb --version >/dev/null 2>&1 || $(CARGO) install --locked cargo-deb
+	$(CARGO) deb --locked
+
+clean:
+	$(CARGO) clean

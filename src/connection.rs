@@ -76,11 +76,10 @@ impl From<Refusal> for Reply<'_> {
 #[derive(Debug)]
 enum State {
     WantCommand,
-    /// The body of an accepted `put`, as far as it has come.
+    /// The body of an accepted `put` with its CRLF; what has come of it is kept.
     WantBody {
         id: JobId,
         header: PutHeader,
-        body: Vec<u8>,
     },
     /// `left` bytes to be thrown away, then the answer.
     SkipBody {
@@ -97,15 +96,15 @@ enum State {
 #[derive(Debug)]
 pub struct Connection {
     state: State,
-    /// Read but not understood yet. Without capacity while the client is idle.
-    pending: Vec<u8>,
+    /// What has come of a body, or else was read and not understood yet. Without capacity while the client is idle.
+    kept: Vec<u8>,
     /// Replies on their way.
     pub output: Output,
 }
 
 impl Default for Connection {
     fn default() -> Self {
-        Self { state: State::WantCommand, pending: Vec::new(), output: Output::default() }
+        Self { state: State::WantCommand, kept: Vec::new(), output: Output::default() }
     }
 }
 
@@ -154,54 +153,47 @@ impl Connection {
     }
 
     fn next_body<'a>(&mut self, input: &mut &'a [u8]) -> Option<Request<'a>> {
-        let State::WantBody { id, header, body } = &mut self.state else { return None };
-        let (id, header, size) = (*id, *header, header.size as usize);
-        if body.is_empty() && input.len() >= size + CRLF.len() {
-            let (whole, rest) = input.split_at(size);
-            let copy = Body::copy_of(whole);
-            return Some(self.finish_body(id, header, copy, rest, input));
+        let State::WantBody { id, header } = self.state else { return None };
+        let bytes: &'a [u8] = input;
+        let whole = body_with_crlf(header);
+        if self.kept.is_empty() && bytes.len() >= whole {
+            let (body, rest) = bytes.split_at(whole);
+            *input = rest;
+            let (body, trailer) = body.split_at(whole - CRLF.len());
+            let body = if trailer == CRLF {
+                Body::copy_of(body).ok()
+            } else {
+                return self.refuse(Refusal::ExpectedCrlf);
+            };
+            return self.finish_body(id, header, body);
         }
-        let missing = size - body.len();
-        let taken = missing.min(input.len());
-        if make_room(body, size, taken).is_err() {
-            return self.refuse_body(missing, Refusal::OutOfMemory, input);
+        let taken = bytes.len().min(whole - self.kept.len());
+        if make_room(&mut self.kept, whole, taken).is_err() {
+            self.give_up_body(Refusal::OutOfMemory);
+            return self.next_request(input);
         }
-        body.extend_from_slice(&input[..taken]);
-        *input = &input[taken..];
-        if taken < missing || input.len() < CRLF.len() {
+        self.kept.extend_from_slice(&bytes[..taken]);
+        *input = &bytes[taken..];
+        if self.kept.len() < whole {
             return None;
         }
-        let body = Body::from(std::mem::take(body));
-        let rest: &'a [u8] = input;
-        Some(self.finish_body(id, header, Ok(body), rest, input))
+        let mut body = std::mem::take(&mut self.kept);
+        if !body.ends_with(CRLF) {
+            return self.refuse(Refusal::ExpectedCrlf);
+        }
+        body.truncate(whole - CRLF.len());
+        self.finish_body(id, header, Some(Body::from(body)))
     }
 
-    /// The body has come with the two bytes behind it, which `rest` begins with.
-    fn finish_body<'a>(
-        &mut self,
-        id: JobId,
-        header: PutHeader,
-        body: Result<Body, TryReserveError>,
-        rest: &'a [u8],
-        input: &mut &'a [u8],
-    ) -> Request<'a> {
-        let (trailer, rest) = rest.split_at(CRLF.len());
-        *input = rest;
-        self.finish(match body {
-            Ok(_) if trailer != CRLF => Request::Refused(Refusal::ExpectedCrlf),
-            Ok(body) => Request::Put(id, header, body),
-            Err(_) => Request::Refused(Refusal::OutOfMemory),
-        })
+    fn finish_body<'a>(&mut self, id: JobId, header: PutHeader, body: Option<Body>) -> Option<Request<'a>> {
+        match body {
+            Some(body) => Some(self.finish(Request::Put(id, header, body))),
+            None => self.refuse(Refusal::OutOfMemory),
+        }
     }
 
-    fn refuse_body<'a>(
-        &mut self,
-        missing: usize,
-        refusal: Refusal,
-        input: &mut &'a [u8],
-    ) -> Option<Request<'a>> {
-        self.state = State::SkipBody { left: (missing + CRLF.len()) as u64, refusal };
-        self.next_request(input)
+    fn refuse<'a>(&mut self, refusal: Refusal) -> Option<Request<'a>> {
+        Some(self.finish(Request::Refused(refusal)))
     }
 
     fn finish<'a>(&mut self, request: Request<'a>) -> Request<'a> {
@@ -211,7 +203,7 @@ impl Connection {
 
     /// A `put` is accepted: its body comes next.
     pub fn expect_body(&mut self, id: JobId, header: PutHeader) {
-        self.state = State::WantBody { id, header, body: Vec::new() };
+        self.state = State::WantBody { id, header };
     }
 
     /// A `put` is refused: its body is thrown away, and then answered.
@@ -222,13 +214,14 @@ impl Connection {
     /// Whether a part of a body is held that is not whole yet.
     #[must_use]
     pub fn has_body_in_progress(&self) -> bool {
-        matches!(&self.state, State::WantBody { body, .. } if body.capacity() > 0)
+        matches!(self.state, State::WantBody { .. }) && self.kept.capacity() > 0
     }
 
     /// Lets go of a body in progress; what is left of it is thrown away, and then answered.
     pub fn give_up_body(&mut self, refusal: Refusal) {
-        if let State::WantBody { header, body, .. } = &self.state {
-            let left = u64::from(header.size) - body.len() as u64 + CRLF.len() as u64;
+        if let State::WantBody { header, .. } = self.state {
+            let left = (body_with_crlf(header) - self.kept.len()) as u64;
+            self.kept = Vec::new();
             self.state = State::SkipBody { left, refusal };
         }
     }
@@ -259,45 +252,52 @@ impl Connection {
     /// Where the socket may be read straight into a body, and how many bytes are missing there; `None`
     /// where the usual buffer does.
     pub fn body_room(&mut self) -> Option<(&mut Vec<u8>, usize)> {
-        let State::WantBody { header, body, .. } = &mut self.state else { return None };
-        let size = header.size as usize;
-        let missing = size - body.len();
+        let State::WantBody { header, .. } = self.state else { return None };
+        let whole = body_with_crlf(header);
+        let missing = whole - self.kept.len();
         // Who has sent little so far may be slow, and gets no room in advance.
-        if missing.min(body.len()) < DIRECT_READ_FROM_BYTES || !self.pending.is_empty() {
+        if missing.min(self.kept.len()) < DIRECT_READ_FROM_BYTES {
             return None;
         }
-        make_room(body, size, DIRECT_READ_FROM_BYTES).ok()?;
-        let room = missing.min(body.capacity() - body.len());
-        Some((body, room))
+        make_room(&mut self.kept, whole, DIRECT_READ_FROM_BYTES).ok()?;
+        let room = missing.min(self.kept.capacity() - self.kept.len());
+        Some((&mut self.kept, room))
     }
 
     /// Keeps what is left of the input until more comes.
     pub fn keep(&mut self, rest: &[u8]) {
-        if rest.is_empty() {
-            if self.pending.capacity() > 0 {
-                self.pending = Vec::new();
-            }
-        } else {
-            self.pending.clear();
-            self.pending.extend_from_slice(rest);
+        if !rest.is_empty() {
+            debug_assert!(self.kept.is_empty(), "a body takes all of the input");
+            self.kept.extend_from_slice(rest);
+        } else if self.kept.is_empty() && self.kept.capacity() > 0 {
+            self.kept = Vec::new();
         }
     }
 
-    /// Copies what was kept to the start of `buffer`; returns its length.
-    pub fn restore(&self, buffer: &mut [u8]) -> usize {
-        buffer[..self.pending.len()].copy_from_slice(&self.pending);
-        self.pending.len()
+    /// Moves what was kept of the input to the start of `buffer`; returns its length.
+    pub fn restore(&mut self, buffer: &mut [u8]) -> usize {
+        if matches!(self.state, State::WantBody { .. }) {
+            return 0;
+        }
+        let kept = self.kept.len();
+        buffer[..kept].copy_from_slice(&self.kept);
+        self.kept.clear();
+        kept
     }
 
     /// Memory held for bytes that are not a job yet, or not sent yet.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
-        let body = if let State::WantBody { body, .. } = &self.state { body.capacity() } else { 0 };
-        body + self.pending.capacity() + self.output.held_bytes()
+        self.kept.capacity() + self.output.held_bytes()
     }
 }
 
-/// Makes room for `taken` more bytes of a body of `size`, and for no more of it than has to be expected.
+/// The length of a body with the CRLF behind it.
+fn body_with_crlf(header: PutHeader) -> usize {
+    header.size as usize + CRLF.len()
+}
+
+/// Makes room for `taken` more bytes of a body of `size`, and for no more of it than is to be expected.
 fn make_room(body: &mut Vec<u8>, size: usize, taken: usize) -> Result<(), TryReserveError> {
     let needed = (body.len() + taken).min(size);
     if needed <= body.capacity() {

@@ -26,17 +26,16 @@ enum Node<T> {
     Leaf(Box<Page<T>>),
 }
 
-/// `WAYS` places and how many of them are taken; a page with none is dropped.
-#[derive(Debug)]
-struct Page<T> {
-    places: [Option<T>; WAYS],
-    used: u32,
+/// The places of a node. That a page is empty, and to be dropped, is seen by looking: a counter
+/// would cost a power of two its neighbour.
+type Page<T> = [Option<T>; WAYS];
+
+fn empty_page<T>() -> Box<Page<T>> {
+    Box::new([const { None }; WAYS])
 }
 
-impl<T> Page<T> {
-    fn empty() -> Box<Self> {
-        Box::new(Self { places: [const { None }; WAYS], used: 0 })
-    }
+fn is_empty<T>(page: &Page<T>) -> bool {
+    page.iter().all(Option::is_none)
 }
 
 impl<T> Default for IdMap<T> {
@@ -68,8 +67,8 @@ impl<T> IdMap<T> {
         let mut level = self.height;
         loop {
             match node {
-                Node::Inner(page) => node = page.places[way(id, level)].as_ref()?,
-                Node::Leaf(page) => return page.places[way(id, 0)].as_ref(),
+                Node::Inner(page) => node = page[way(id, level)].as_ref()?,
+                Node::Leaf(page) => return page[way(id, 0)].as_ref(),
             }
             level -= 1;
         }
@@ -85,8 +84,8 @@ impl<T> IdMap<T> {
         let mut level = self.height;
         loop {
             match node {
-                Node::Inner(page) => node = page.places[way(id, level)].as_mut()?,
-                Node::Leaf(page) => return page.places[way(id, 0)].as_mut(),
+                Node::Inner(page) => node = page[way(id, level)].as_mut()?,
+                Node::Leaf(page) => return page[way(id, 0)].as_mut(),
             }
             level -= 1;
         }
@@ -99,18 +98,15 @@ impl<T> IdMap<T> {
         }
         let mut place = &mut self.root;
         for level in (1..=self.height).rev() {
-            let Node::Inner(page) = place.get_or_insert_with(|| Node::Inner(Page::empty())) else {
+            let Node::Inner(page) = place.get_or_insert_with(|| Node::Inner(empty_page())) else {
                 unreachable!("leaves stand at level 0 alone");
             };
-            let way = way(id, level);
-            page.used += u32::from(page.places[way].is_none());
-            place = &mut page.places[way];
+            place = &mut page[way(id, level)];
         }
-        let Node::Leaf(page) = place.get_or_insert_with(|| Node::Leaf(Page::empty())) else {
+        let Node::Leaf(page) = place.get_or_insert_with(|| Node::Leaf(empty_page())) else {
             unreachable!("inner pages stand above level 0");
         };
-        let old = page.places[way(id, 0)].replace(value);
-        page.used += u32::from(old.is_none());
+        let old = page[way(id, 0)].replace(value);
         self.len += usize::from(old.is_none());
         old
     }
@@ -138,7 +134,7 @@ impl<T> IdMap<T> {
                     while *next < WAYS {
                         let way = *next;
                         *next += 1;
-                        if let Some(value) = &page.places[way] {
+                        if let Some(value) = &page[way] {
                             return Some((JobId(*prefix << BITS | way as u64), value));
                         }
                     }
@@ -146,7 +142,7 @@ impl<T> IdMap<T> {
                 match stack.pop()? {
                     (Node::Leaf(page), prefix) => leaf = Some((page, prefix, 0)),
                     (Node::Inner(page), prefix) => {
-                        let children = page.places.iter().enumerate().rev();
+                        let children = page.iter().enumerate().rev();
                         stack.extend(children.filter_map(|(way, child)| {
                             child.as_ref().map(|node| (node, prefix << BITS | way as u64))
                         }));
@@ -164,9 +160,8 @@ impl<T> IdMap<T> {
     fn add_level(&mut self) {
         self.height += 1;
         if let Some(root) = self.root.take() {
-            let mut page = Page::empty();
-            page.places[0] = Some(root);
-            page.used = 1;
+            let mut page = empty_page();
+            page[0] = Some(root);
             self.root = Some(Node::Inner(page));
         }
     }
@@ -179,20 +174,19 @@ fn way(id: JobId, level: u32) -> usize {
 
 /// Takes the value of `id` out of the tree below `place`, and with it each page that it leaves empty.
 fn remove_below<T>(place: &mut Option<Node<T>>, id: JobId, level: u32) -> Option<T> {
-    let (old, used) = match place.as_mut()? {
+    let (old, now_empty) = match place.as_mut()? {
         Node::Inner(page) => {
-            let child = &mut page.places[way(id, level)];
+            let child = &mut page[way(id, level)];
             let old = remove_below(child, id, level - 1)?;
-            page.used -= u32::from(child.is_none());
-            (old, page.used)
+            let now_empty = child.is_none() && is_empty(page);
+            (old, now_empty)
         }
         Node::Leaf(page) => {
-            let old = page.places[way(id, 0)].take()?;
-            page.used -= 1;
-            (old, page.used)
+            let old = page[way(id, 0)].take()?;
+            (old, is_empty(page))
         }
     };
-    if used == 0 {
+    if now_empty {
         *place = None;
     }
     Some(old)

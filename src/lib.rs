@@ -1,4 +1,5 @@
 //! beanstalkd: a work-queue server.
+pub mod binlog;
 pub mod clock;
 pub mod connection;
 pub mod id_map;

@@ -17,10 +17,18 @@ pub struct Output {
     bytes: Vec<u8>,
     /// How many of `bytes` are sent.
     sent: usize,
-    /// Bodies that stand between the bytes; empty for most connections.
-    shared: VecDeque<SharedBody>,
-    /// Unsent bytes of the shared bodies.
-    shared_len: usize,
+    /// Bodies that stand between the bytes; most connections have none, at most times.
+    shared: Option<Box<SharedBodies>>,
+    /// Replies taken in since the connection began.
+    replies: u64,
+}
+
+#[derive(Debug, Default)]
+struct SharedBodies {
+    /// Never empty.
+    queue: VecDeque<SharedBody>,
+    /// Their unsent bytes.
+    len: usize,
 }
 
 /// A body that goes out before `bytes[at]`.
@@ -35,7 +43,7 @@ impl Output {
     /// Unsent bytes.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.own_len() + self.shared_len
+        self.own_len() + self.shared.as_ref().map_or(0, |shared| shared.len)
     }
 
     /// Whether everything is sent.
@@ -56,6 +64,40 @@ impl Output {
         self.bytes.capacity()
     }
 
+    /// Replies taken in since the connection began.
+    #[must_use]
+    pub fn replies(&self) -> u64 {
+        self.replies
+    }
+
+    /// Counts a reply.
+    pub(super) fn count_reply(&mut self) {
+        self.replies += 1;
+    }
+
+    /// Keeps the first `len` unsent bytes, which end with a reply, and forgets the rest.
+    pub fn truncate(&mut self, len: usize) {
+        let (mut left, mut from) = (len, self.sent);
+        if let Some(shared) = &mut self.shared {
+            let mut kept = 0;
+            for body in &shared.queue {
+                let through = (body.at - from) + (body.body.len() - body.sent);
+                if left < through {
+                    break;
+                }
+                left -= through;
+                from = body.at;
+                kept += 1;
+            }
+            shared.queue.truncate(kept);
+            shared.len = shared.queue.iter().map(|body| body.body.len() - body.sent).sum();
+            if kept == 0 {
+                self.shared = None;
+            }
+        }
+        self.bytes.truncate(from + left);
+    }
+
     /// Where replies are appended.
     pub fn bytes(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
@@ -66,8 +108,9 @@ impl Output {
         match body.share() {
             None => self.bytes.extend_from_slice(body.as_slice()),
             Some(body) => {
-                self.shared_len += body.len();
-                self.shared.push_back(SharedBody { at: self.bytes.len(), body, sent: 0 });
+                let shared = self.shared.get_or_insert_default();
+                shared.len += body.len();
+                shared.queue.push_back(SharedBody { at: self.bytes.len(), body, sent: 0 });
             }
         }
     }
@@ -90,16 +133,17 @@ impl Output {
     /// The unsent bytes where they are in one piece, as they are without shared bodies.
     #[must_use]
     pub fn as_slice(&self) -> Option<&[u8]> {
-        self.shared.is_empty().then(|| &self.bytes[self.sent..])
+        self.shared.is_none().then(|| &self.bytes[self.sent..])
     }
 
     /// The first pieces of what is unsent, not more than `limit` bytes together.
     #[must_use]
     pub fn slices(&self, limit: usize) -> Vec<IoSlice<'_>> {
-        let mut slices = Vec::with_capacity(MAX_SLICES.min(2 * self.shared.len() + 1));
+        let shared = self.shared.iter().flat_map(|shared| &shared.queue);
+        let mut slices = Vec::with_capacity(MAX_SLICES);
         let mut left = limit;
         let mut from = self.sent;
-        let bodies = self.shared.iter().map(|shared| (shared.at, &shared.body.as_slice()[shared.sent..]));
+        let bodies = shared.map(|shared| (shared.at, &shared.body.as_slice()[shared.sent..]));
         for (at, body) in bodies.chain([(self.bytes.len(), &[][..])]) {
             for piece in [&self.bytes[from..at], body] {
                 let piece = &piece[..piece.len().min(left)];
@@ -119,25 +163,28 @@ impl Output {
 
     /// The socket has taken `count` bytes.
     pub fn advance(&mut self, mut count: usize) {
-        while count > 0 {
-            let stop = self.shared.front().map_or(self.bytes.len(), |shared| shared.at);
-            let step = count.min(stop - self.sent);
+        while let Some(shared) = &mut self.shared
+            && count > 0
+        {
+            let front = &mut shared.queue[0];
+            let step = count.min(front.at - self.sent);
             self.sent += step;
             count -= step;
-            let Some(shared) = self.shared.front_mut() else {
-                assert_eq!(count, 0, "no more is sent than there is");
-                break;
-            };
-            if self.sent == shared.at {
-                let step = count.min(shared.body.len() - shared.sent);
-                shared.sent += step;
-                self.shared_len -= step;
+            if self.sent == front.at {
+                let step = count.min(front.body.len() - front.sent);
+                front.sent += step;
+                shared.len -= step;
                 count -= step;
-                if shared.sent == shared.body.len() {
-                    self.shared.pop_front();
+                if front.sent == front.body.len() {
+                    shared.queue.pop_front();
                 }
             }
+            if shared.queue.is_empty() {
+                self.shared = None;
+            }
         }
+        self.sent += count;
+        assert!(self.sent <= self.bytes.len(), "no more is sent than there is");
         if self.is_empty() {
             self.bytes.clear();
             self.sent = 0;

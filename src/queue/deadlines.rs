@@ -6,8 +6,9 @@
 
 use crate::clock::Timestamp;
 
-/// Whose deadline it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Whose deadline it is. What is due at the same instant is done in this order, not in the one that the
+/// heap happens to have: a job whose delay ends together with a client's wait still reaches that client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Owner {
     /// A tube: the end of its pause, or of its first delay.
     Tube(u32),
@@ -76,12 +77,12 @@ impl Deadlines {
         &mut positions[key]
     }
 
-    /// Moves the entry at `index` towards the root until its parent is not later; returns where it ends.
+    /// Moves the entry at `index` towards the root until its parent does not come after it; returns where it ends.
     fn rise(&mut self, mut index: usize) -> usize {
         let entry = self.heap[index];
         while index > 0 {
             let parent = (index - 1) / WAYS;
-            if self.heap[parent].0 <= entry.0 {
+            if self.heap[parent] <= entry {
                 break;
             }
             self.place(index, self.heap[parent]);
@@ -91,14 +92,14 @@ impl Deadlines {
         index
     }
 
-    /// Moves the entry at `index` away from the root until no child is earlier.
+    /// Moves the entry at `index` away from the root until no child comes before it.
     fn sink(&mut self, mut index: usize) {
         let entry = self.heap[index];
         loop {
             let first = index * WAYS + 1;
             let children = first..self.heap.len().min(first + WAYS);
-            let Some(child) = children.min_by_key(|&child| self.heap[child].0) else { break };
-            if self.heap[child].0 >= entry.0 {
+            let Some(child) = children.min_by_key(|&child| self.heap[child]) else { break };
+            if self.heap[child] >= entry {
                 break;
             }
             self.place(index, self.heap[child]);
@@ -144,7 +145,12 @@ mod tests {
             deadlines.set(owner, at);
             model.remove(&(seed >> 40 & 1, key));
             model.extend(at.map(|at| ((seed >> 40 & 1, key), at)));
-            assert_eq!(deadlines.first().map(|(at, _)| at), model.values().min().copied());
+            let first = model.iter().map(|(&(kind, key), &at)| (at, kind, key)).min();
+            let kind = |owner| match owner {
+                Owner::Tube(key) => (0, key),
+                Owner::Client(key) => (1, key),
+            };
+            assert_eq!(deadlines.first().map(|(at, owner)| (at, kind(owner).0, kind(owner).1)), first);
             assert_eq!((deadlines.of(owner), deadlines.heap.len()), (at, model.len()));
         }
     }

@@ -73,7 +73,7 @@ impl Queue {
         let job = Job::new(now, new.priority, new.delay_s, new.ttr_s.max(1), tube, body);
         self.jobs.insert(new.id, job);
         self.flow.puts += 1;
-        self.tubes.get_mut(tube).flow.puts += 1;
+        self.tubes.get_mut(tube).puts += 1;
         self.note(Change::Put(new.id));
         if new.delay_s == 0 {
             self.make_ready(new.id, now);
@@ -110,7 +110,7 @@ impl Queue {
         self.withdraw(id);
         self.jobs.remove(id);
         self.flow.deletes += 1;
-        self.tubes.get_mut(tube).flow.deletes += 1;
+        self.tubes.get_mut(tube).count().deletes += 1;
         self.note(Change::Deleted(id));
         self.remove_tube_if_idle(tube);
         true
@@ -142,7 +142,7 @@ impl Queue {
         let releases = history.counters.releases;
         let tube = job.tube;
         self.flow.releases += 1;
-        self.tubes.get_mut(tube).flow.releases += 1;
+        self.tubes.get_mut(tube).count().releases += 1;
         self.note(Change::Updated(id));
         if self.limits.releases.is_some_and(|limit| releases >= limit) {
             self.bury_poisoned(id);
@@ -165,7 +165,7 @@ impl Queue {
         history.counters.buries = history.counters.buries.saturating_add(1);
         let tube = job.tube;
         self.flow.buries += 1;
-        self.tubes.get_mut(tube).flow.buries += 1;
+        self.tubes.get_mut(tube).count().buries += 1;
         self.note(Change::Updated(id));
         self.set_aside(id);
     }
@@ -213,7 +213,7 @@ impl Queue {
         history.counters.kicks = history.counters.kicks.saturating_add(1);
         let tube = job.tube;
         self.flow.kicks += 1;
-        self.tubes.get_mut(tube).flow.kicks += 1;
+        self.tubes.get_mut(tube).count().kicks += 1;
         self.note(Change::Updated(id));
         self.make_ready(id, now);
     }
@@ -224,8 +224,7 @@ impl Queue {
         let Some(key) = self.tubes.find(name) else { return false };
         let until = if length_s == 0 { now + 1 } else { now.plus_seconds(length_s) };
         let tube = self.tubes.get_mut(key);
-        tube.pause = Some(Pause { until, length_s });
-        tube.pauses += 1;
+        tube.set_pause(Pause { until, length_s });
         self.reschedule_tube(key);
         true
     }
@@ -300,7 +299,7 @@ impl Queue {
         history.counters.buries = history.counters.buries.saturating_add(1);
         let tube = job.tube;
         self.flow.poisoned += 1;
-        self.tubes.get_mut(tube).flow.poisoned += 1;
+        self.tubes.get_mut(tube).count().poisoned += 1;
         self.set_aside(id);
     }
 }

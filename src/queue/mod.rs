@@ -104,7 +104,7 @@ pub struct JobCounts {
 pub struct Queue {
     jobs: Jobs,
     tubes: Tubes,
-    clients: Slab<Client>,
+    clients: Slab<Box<Client>>,
     deadlines: Deadlines,
     next_id: u64,
     next_generation: u32,
@@ -147,17 +147,19 @@ impl Queue {
         }
     }
 
-    /// From now on each change is kept until `take_changes`, for a binlog to write down.
+    /// From now on each change is kept until `swap_changes`, for a binlog to write down.
     pub fn keep_changes(&mut self) {
         self.keeps_changes = true;
     }
 
-    /// The changes since the last call, in their order; at most one entry in a row per job.
-    pub fn take_changes(&mut self) -> std::vec::Drain<'_, Change> {
-        self.changes.drain(..)
+    /// Puts the changes since the last call into `changes`, in their order, and its room in their place. A
+    /// job stands there at most once in a row.
+    pub fn swap_changes(&mut self, changes: &mut Vec<Change>) {
+        debug_assert!(changes.is_empty(), "changes are logged before the next are taken");
+        std::mem::swap(&mut self.changes, changes);
     }
 
-    /// Whether `take_changes` would yield any.
+    /// Whether anything has changed since.
     #[must_use]
     pub fn has_changes(&self) -> bool {
         !self.changes.is_empty()
@@ -184,7 +186,7 @@ impl Queue {
     pub fn connect(&mut self) -> ClientId {
         let generation = self.next_generation;
         self.next_generation = generation.wrapping_add(1);
-        let index = self.clients.insert(Client::new(generation)) as u32;
+        let index = self.clients.insert(Box::new(Client::new(generation))) as u32;
         let tube = self.tubes.get_mut(DEFAULT);
         tube.using += 1;
         tube.watching += 1;

@@ -21,9 +21,19 @@ pub struct OrderedQueue<K>(Option<Box<Blocks<K>>>);
 struct Blocks<K> {
     /// The smallest keys; empty only if there are no keys at all.
     front: VecDeque<K>,
-    /// The other keys, block after block; none of the blocks is empty.
-    later: VecDeque<VecDeque<K>>,
+    /// The other keys, block after block; neither the list nor any of the blocks is empty. Behind a
+    /// pointer, because in most queues all keys stand in front.
+    #[allow(clippy::box_collection, reason = "a word instead of four in a queue that has none")]
+    later: Option<Box<VecDeque<Block<K>>>>,
     len: usize,
+}
+
+#[derive(Debug)]
+struct Block<K> {
+    /// Keys from this one on belong here, up to where the next block begins. It stands in the list of
+    /// blocks, so that finding a block touches none.
+    from: K,
+    keys: VecDeque<K>,
 }
 
 impl<K> Default for OrderedQueue<K> {
@@ -50,14 +60,19 @@ impl<K: Copy + Ord> OrderedQueue<K> {
 
     /// All keys, ascending.
     pub fn iter(&self) -> impl Iterator<Item = K> {
-        self.0.iter().flat_map(|blocks| blocks.front.iter().chain(blocks.later.iter().flatten()).copied())
+        self.0.iter().flat_map(|blocks| {
+            blocks
+                .front
+                .iter()
+                .chain(blocks.later.iter().flat_map(|later| later.iter().flat_map(|block| &block.keys)))
+                .copied()
+        })
     }
 
     /// Adds `key`, which must not be there yet.
     pub fn insert(&mut self, key: K) {
-        let blocks = self.0.get_or_insert_with(|| {
-            Box::new(Blocks { front: VecDeque::new(), later: VecDeque::new(), len: 0 })
-        });
+        let blocks =
+            self.0.get_or_insert_with(|| Box::new(Blocks { front: VecDeque::new(), later: None, len: 0 }));
         blocks.len += 1;
         let index = blocks.holding(key);
         let block = blocks.block_mut(index);
@@ -65,14 +80,15 @@ impl<K: Copy + Ord> OrderedQueue<K> {
             if block.len() < BLOCK {
                 block.push_back(key);
             } else {
-                blocks.later.insert(index, VecDeque::from([key]));
+                blocks.insert_block(index, Block { from: key, keys: VecDeque::from([key]) });
             }
             return;
         }
         if block.len() == BLOCK {
-            let upper = block.split_off(BLOCK / 2);
-            let target = index + usize::from(upper.front().is_some_and(|&first| first < key));
-            blocks.later.insert(index, upper);
+            let keys = block.split_off(BLOCK / 2);
+            let from = keys[0];
+            blocks.insert_block(index, Block { from, keys });
+            let target = index + usize::from(from < key);
             insert_sorted(blocks.block_mut(target), key);
         } else {
             insert_sorted(block, key);
@@ -110,43 +126,68 @@ fn insert_sorted<K: Copy + Ord>(block: &mut VecDeque<K>, key: K) {
 impl<K: Copy + Ord> Blocks<K> {
     /// The number of the block that `key` belongs to: 0 is the front, n the n-th of the later ones.
     fn holding(&self, key: K) -> usize {
-        match self.later.back() {
+        match &self.later {
             None => 0,
-            Some(last) if last[0] <= key => self.later.len(),
-            Some(_) => self.later.partition_point(|block| block[0] <= key),
+            Some(later) if later[later.len() - 1].from <= key => later.len(),
+            Some(later) => later.partition_point(|block| block.from <= key),
         }
     }
 
-    fn block_mut(&mut self, index: usize) -> &mut VecDeque<K> {
-        if index == 0 { &mut self.front } else { &mut self.later[index - 1] }
+    fn block_mut(&mut self, number: usize) -> &mut VecDeque<K> {
+        match &mut self.later {
+            Some(later) if number > 0 => &mut later[number - 1].keys,
+            _ => &mut self.front,
+        }
     }
 
-    /// Mends block `index` after a key has left it.
-    fn tidy(&mut self, index: usize) {
-        let len = self.block_mut(index).len();
+    /// Puts `block` behind block `number`.
+    fn insert_block(&mut self, number: usize, block: Block<K>) {
+        self.later.get_or_insert_default().insert(number, block);
+    }
+
+    /// Takes the keys of the block behind block `number` out, if there is one.
+    fn take_block_behind(&mut self, number: usize) -> Option<VecDeque<K>> {
+        let later = self.later.as_mut()?;
+        let block = later.remove(number)?;
+        give_back_half(later);
+        if later.is_empty() {
+            self.later = None;
+        }
+        Some(block.keys)
+    }
+
+    /// Mends block `number` after a key has left it.
+    fn tidy(&mut self, number: usize) {
+        let len = self.block_mut(number).len();
         if len >= SPARSE {
             return;
         }
-        if len == 0 && index > 0 {
-            self.later.remove(index - 1);
-        } else if len == 0 && !self.later.is_empty() {
-            self.front = self.later.pop_front().unwrap_or_default();
-        } else if self.later.get(index).is_some_and(|next| next.len() + len <= BLOCK / 2) {
-            let mut next = self.later.remove(index).unwrap_or_default();
-            self.block_mut(index).append(&mut next);
-        } else if index > 0 || self.later.is_empty() {
-            give_back_half(self.block_mut(index));
+        let behind = self.later.as_ref().and_then(|later| later.get(number)).map(|block| block.keys.len());
+        if len == 0 && number > 0 {
+            self.take_block_behind(number - 1);
+        } else if behind.is_some_and(|behind| len == 0 || len + behind <= BLOCK / 2) {
+            let keys = self.take_block_behind(number).unwrap_or_default();
+            let block = self.block_mut(number);
+            if len == 0 {
+                *block = keys;
+            } else {
+                block.extend(keys);
+            }
+        } else if number > 0 || behind.is_none() {
+            give_back_half(self.block_mut(number));
         }
-        give_back_half(&mut self.later);
     }
 
     /// Asserts what the fields promise.
     #[cfg(test)]
     fn check(&self) {
-        assert_eq!(self.len, self.front.len() + self.later.iter().map(VecDeque::len).sum::<usize>());
-        assert!(!self.front.is_empty() || self.later.is_empty());
-        assert!(self.later.iter().all(|block| !block.is_empty() && block.len() <= BLOCK));
-        assert!(self.front.len() <= BLOCK);
+        let later: Vec<&Block<K>> = self.later.iter().flat_map(|later| later.iter()).collect();
+        let later_len: usize = later.iter().map(|block| block.keys.len()).sum();
+        assert_eq!(self.len, self.front.len() + later_len);
+        assert_eq!(self.later.is_some(), !later.is_empty());
+        assert!(!self.front.is_empty() || later.is_empty());
+        assert!(later.iter().all(|block| block.keys.len() <= BLOCK && block.keys[0] >= block.from));
+        assert!(later.iter().is_sorted_by_key(|block| block.from));
     }
 }
 
@@ -212,6 +253,6 @@ mod tests {
         (0..100_000u64).for_each(|key| queue.insert(key));
         (0..100_000u64).for_each(|key| assert_eq!(queue.pop_first(), Some(key)));
         let blocks = queue.0.unwrap();
-        assert!(blocks.front.capacity() <= 16 && blocks.later.capacity() <= 16);
+        assert!(blocks.front.capacity() <= 16 && blocks.later.is_none());
     }
 }

@@ -119,7 +119,7 @@ impl Queue {
         history.counters.reserves = history.counters.reserves.saturating_add(1);
         let tube = self.tubes.get_mut(job.tube);
         tube.reserved += 1;
-        tube.flow.reserves += 1;
+        tube.count().reserves += 1;
         self.flow.reserves += 1;
         self.counts.reserved += 1;
         self.clients[client as usize].reserved.insert((until, id));
@@ -181,10 +181,13 @@ impl Queue {
         self.reschedule_client(index);
     }
 
-    /// A pause or a delay has ended.
+    /// A pause or a delay has ended. Of two the earlier is done first, and the delay where both end at
+    /// once: whoever waits gets the most urgent of the jobs that are ready when the pause ends, however
+    /// late its end is noticed.
     fn tube_is_due(&mut self, key: TubeKey, now: Timestamp) {
         let tube = self.tubes.get_mut(key);
-        if tube.pause.is_some_and(|pause| pause.until <= now) {
+        let delay = tube.delayed.first().map_or(Timestamp::NEVER, |(until, _)| until);
+        if tube.pause.is_some_and(|pause| pause.until < delay && pause.until <= now) {
             tube.pause = None;
             while let Some((_, client)) = self.tubes.get(key).waiting.first()
                 && let Some(id) = self.take_first_ready(key)
@@ -219,7 +222,7 @@ impl Queue {
         let timeouts = history.counters.timeouts;
         let tube = job.tube;
         self.flow.timeouts += 1;
-        self.tubes.get_mut(tube).flow.timeouts += 1;
+        self.tubes.get_mut(tube).count().timeouts += 1;
         self.note(Change::Updated(id));
         if self.limits.timeouts.is_some_and(|limit| timeouts >= limit) {
             self.bury_poisoned(id);

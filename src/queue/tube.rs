@@ -71,11 +71,43 @@ pub struct Tube {
     pub watching: u32,
     /// Index in the order of `list-tubes`.
     position: u32,
-    pub pauses: u64,
-    pub flow: Flow,
+    pub puts: u64,
+    /// Made at the first event that is not a put: in a crowd of tubes most have seen none.
+    events: Option<Box<Events>>,
+}
+
+/// What has happened in a tube besides puts.
+#[derive(Clone, Copy, Debug, Default)]
+struct Events {
+    /// `pause-tube` commands.
+    pauses: u64,
+    /// The rest; its `puts` are those of the tube.
+    flow: Flow,
 }
 
 impl Tube {
+    /// What has happened to the jobs of the tube.
+    pub fn flow(&self) -> Flow {
+        let flow = self.events.as_ref().map_or_else(Flow::default, |events| events.flow);
+        Flow { puts: self.puts, ..flow }
+    }
+
+    /// Where events are counted.
+    pub fn count(&mut self) -> &mut Flow {
+        &mut self.events.get_or_insert_default().flow
+    }
+
+    /// How often the tube was paused.
+    pub fn pauses(&self) -> u64 {
+        self.events.as_ref().map_or(0, |events| events.pauses)
+    }
+
+    /// Pauses the tube.
+    pub fn set_pause(&mut self, pause: Pause) {
+        self.pause = Some(pause);
+        self.events.get_or_insert_default().pauses += 1;
+    }
+
     /// When something becomes due here: the end of the pause or of the first delay.
     pub fn deadline(&self) -> Option<Timestamp> {
         let delay = self.delayed.first().map(|key| key.0);
@@ -173,8 +205,8 @@ impl Tubes {
             using: 0,
             watching: 0,
             position,
-            pauses: 0,
-            flow: Flow::default(),
+            puts: 0,
+            events: None,
         };
         let key = self.slab.insert(Box::new(tube)) as TubeKey;
         self.order.push(key);

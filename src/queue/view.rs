@@ -187,9 +187,9 @@ fn tube_view(tube: &Tube, now: Timestamp) -> TubeView<'_> {
         using: tube.using,
         watching: tube.watching,
         waiting: tube.waiting.len(),
-        pauses: tube.pauses,
+        pauses: tube.pauses(),
         pause_s: tube.pause.map_or(0, |pause| pause.length_s),
         pause_left_s: tube.pause.map_or(0, |pause| pause.until.since_s(now)),
-        flow: tube.flow,
+        flow: tube.flow(),
     }
 }

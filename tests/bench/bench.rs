@@ -19,6 +19,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use lexopt::{Arg, ValueExt};
+
 use crate::machine::Cores;
 use crate::runner::Bench;
 use crate::server::{Contender, Role};
@@ -27,84 +29,82 @@ use crate::table::{Row, Target};
 /// What is compared with where no peer is named: the package of Debian and its kin.
 const USUAL_PEER: &str = "/usr/bin/beanstalkd";
 
-fn main() -> ExitCode {
-    let arguments: Vec<String> = env::args().skip(1).collect();
-    let result = match arguments.first().map(String::as_str) {
-        Some("floor") => serve_floor(&arguments[1..]).map(|()| true),
-        _ => run(&arguments),
-    };
-    match result {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("bench: {error}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn serve_floor(arguments: &[String]) -> io::Result<()> {
-    let (Some(port), Some(body_bytes)) = (
-        arguments.first().and_then(|port| port.parse().ok()),
-        arguments.get(1).and_then(|body_bytes| body_bytes.parse().ok()),
-    ) else {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "use: floor PORT BODY-BYTES"));
-    };
-    floor::serve(port, body_bytes)
-}
-
 const USAGE: &str = "\
 use: bench [--peer PATH]... [--ours PATH] [--rows WORD,..] [--quick]
+     bench floor PORT BODY-BYTES
   --peer PATH      another server to compare with (default: Debian's, if installed)
   --ours PATH      the server under test (default: the one just built)
   --rows WORD,..   only sections whose name contains one of these words
   --quick          short rounds, small backlogs";
 
-/// What the command line asks for.
-#[derive(Default)]
-struct Chosen {
-    peers: Vec<String>,
-    ours: Option<String>,
-    rows: String,
-    quick: bool,
-}
-
-impl Chosen {
-    fn parse(arguments: &[String]) -> Result<Self, lexopt::Error> {
-        use lexopt::{Arg::Long, ValueExt as _};
-        let mut chosen = Self::default();
-        let mut line = lexopt::Parser::from_args(arguments);
-        while let Some(argument) = line.next()? {
-            match argument {
-                Long("peer") => chosen.peers.push(line.value()?.string()?),
-                Long("ours") => chosen.ours = Some(line.value()?.string()?),
-                Long("rows") => chosen.rows = line.value()?.string()?,
-                Long("quick") => chosen.quick = true,
-                // Passed by cargo.
-                Long("bench") => {}
-                other => return Err(other.unexpected()),
-            }
+fn main() -> ExitCode {
+    match parse(lexopt::Parser::from_env()).map(run) {
+        Ok(Ok(true)) => ExitCode::SUCCESS,
+        Ok(Ok(false)) => ExitCode::FAILURE,
+        Ok(Err(error)) => {
+            eprintln!("bench: {error}");
+            ExitCode::FAILURE
         }
-        Ok(chosen)
+        Err(error) => {
+            eprintln!("bench: {error}\n{USAGE}");
+            ExitCode::FAILURE
+        }
     }
 }
 
-/// Returns whether everything asked for was measured.
-fn run(arguments: &[String]) -> io::Result<bool> {
-    let chosen = Chosen::parse(arguments)
-        .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, format!("{error}\n{USAGE}")))?;
+/// What the command line asks for.
+enum Task {
+    /// To be the floor, on this port, with bodies of this length.
+    Floor(u16, usize),
+    Measure(Choice),
+}
 
+/// What to measure.
+#[derive(Default)]
+struct Choice {
+    /// Servers to compare with; the usual one where there are none.
+    peers: Vec<PathBuf>,
+    /// The server under test, if not the one just built.
+    ours: Option<PathBuf>,
+    /// Words of which a section's name has to contain one; empty for all sections.
+    words: Vec<String>,
+    quick: bool,
+}
+
+fn parse(mut parser: lexopt::Parser) -> Result<Task, lexopt::Error> {
+    let mut choice = Choice::default();
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Arg::Long("peer") => choice.peers.push(parser.value()?.into()),
+            Arg::Long("ours") => choice.ours = Some(parser.value()?.into()),
+            Arg::Long("rows") => {
+                choice.words.extend(parser.value()?.string()?.split(',').map(str::to_owned));
+            }
+            Arg::Long("quick") => choice.quick = true,
+            // Cargo passes it.
+            Arg::Long("bench") => {}
+            Arg::Value(task) if task == "floor" => {
+                return Ok(Task::Floor(parser.value()?.parse()?, parser.value()?.parse()?));
+            }
+            other => return Err(other.unexpected()),
+        }
+    }
+    Ok(Task::Measure(choice))
+}
+
+/// Returns whether everything asked for was measured.
+fn run(task: Task) -> io::Result<bool> {
+    let choice = match task {
+        Task::Floor(port, body_bytes) => return floor::serve(port, body_bytes).map(|()| true),
+        Task::Measure(choice) => choice,
+    };
     machine::raise_descriptor_limit()?;
     let cores = Cores::first_two()?;
     cores.pin_generator()?;
-    let ours = chosen.ours.unwrap_or_else(|| env!("CARGO_BIN_EXE_beanstalkd").to_owned());
-    let bench = Bench { contenders: contenders(&chosen.peers, &ours)?, cores, quick: chosen.quick };
-    let words = chosen.rows;
-    let words: Vec<&str> = words.split(',').collect();
-
+    let bench = Bench { contenders: contenders(&choice)?, cores, quick: choice.quick };
     let mut rows = Vec::new();
     for section in rows::SECTIONS {
-        if words.iter().any(|word| section.name.contains(word)) {
+        if choice.words.is_empty() || choice.words.iter().any(|word| section.name.contains(word.as_str())) {
             eprintln!("bench: {}", section.name);
             rows.extend((section.measure)(&bench));
         }
@@ -113,15 +113,16 @@ fn run(arguments: &[String]) -> io::Result<bool> {
     Ok(!rows.is_empty() && !rows.iter().any(|row| row.is_unmeasured(&bench.contenders)))
 }
 
-fn contenders(peers: &[String], ours: &str) -> io::Result<Vec<Contender>> {
-    let mut peers: Vec<PathBuf> = peers.iter().map(PathBuf::from).collect();
+fn contenders(choice: &Choice) -> io::Result<Vec<Contender>> {
+    let mut peers = choice.peers.clone();
     if peers.is_empty() && Path::new(USUAL_PEER).exists() {
         peers.push(PathBuf::from(USUAL_PEER));
     }
+    let ours = choice.ours.clone().unwrap_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_beanstalkd")));
     let floor = Contender { role: Role::Floor, label: "floor".to_owned(), program: env::current_exe()? };
     let mut all = vec![floor];
-    all.extend(peers.into_iter().map(|program| Contender::new(Role::Peer, program)));
-    all.push(Contender { label: "ours".to_owned(), ..Contender::new(Role::Ours, PathBuf::from(ours)) });
+    all.extend(peers.into_iter().map(|program| Contender::labelled(Role::Peer, program)));
+    all.push(Contender { role: Role::Ours, label: "ours".to_owned(), program: ours });
     Ok(all)
 }
 

@@ -5,8 +5,12 @@
 use std::fs;
 use std::io;
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::unistd::Pid;
+
+/// What stands for the calling thread.
+const THIS_THREAD: Pid = Pid::from_raw(0);
 
 /// Which core runs the server under test and which the load generator.
 #[derive(Clone, Copy)]
@@ -18,8 +22,8 @@ pub struct Cores {
 impl Cores {
     /// The first two cores that this process may use, and the only one for both where there is no second.
     pub fn first_two() -> io::Result<Self> {
-        let allowed = sched_getaffinity(None)?;
-        let mut cores = (0..CpuSet::MAX_CPU).filter(|&core| allowed.is_set(core));
+        let allowed = sched_getaffinity(THIS_THREAD)?;
+        let mut cores = (0..CpuSet::count()).filter(|&core| allowed.is_set(core) == Ok(true));
         let server = cores.next().unwrap_or(0);
         Ok(Self { server, generator: cores.next().unwrap_or(server) })
     }
@@ -46,15 +50,15 @@ impl Cores {
 
 fn pin(core: usize) -> io::Result<()> {
     let mut only = CpuSet::new();
-    only.set(core);
-    Ok(sched_setaffinity(None, &only)?)
+    only.set(core)?;
+    Ok(sched_setaffinity(THIS_THREAD, &only)?)
 }
 
 /// Raises the soft limit on descriptors to the hard one, for this process and the servers it starts:
 /// the row with 10,000 connections needs that many on either side.
 pub fn raise_descriptor_limit() -> io::Result<()> {
-    let maximum = getrlimit(Resource::Nofile).maximum;
-    Ok(setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })?)
+    let (_, maximum) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    Ok(setrlimit(Resource::RLIMIT_NOFILE, maximum, maximum)?)
 }
 
 /// Processor, kernel and number of cores, in one line.

@@ -11,7 +11,8 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use crate::client::{Client, PATIENCE};
 use crate::failure::Failure;
@@ -49,7 +50,7 @@ pub struct Contender {
 
 impl Contender {
     /// A server, labelled with what its `-v` prints.
-    pub fn new(role: Role, program: PathBuf) -> Self {
+    pub fn labelled(role: Role, program: PathBuf) -> Self {
         let printed = Command::new(&program).arg("-v").stdin(Stdio::null()).output();
         let label = match printed {
             Ok(output) if output.status.success() && !output.stdout.is_empty() => {
@@ -159,7 +160,7 @@ impl Server {
 
     /// Ends the server as a service manager does, and waits until it is gone.
     pub fn stop(mut self) -> Result<(), Failure> {
-        signal(&self.child, Signal::TERM)?;
+        signal(&self.child, Signal::SIGTERM)?;
         self.child.wait()?;
         Ok(())
     }
@@ -175,10 +176,7 @@ impl Drop for Server {
 
 /// Sends `signal` to a child that has not been waited for.
 pub fn signal(child: &Child, signal: Signal) -> io::Result<()> {
-    let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) else {
-        return Err(io::ErrorKind::NotFound.into());
-    };
-    Ok(kill_process(pid, signal)?)
+    Ok(kill(Pid::from_raw(child.id().cast_signed()), signal)?)
 }
 
 /// Nanoseconds on a processor: the first number of a `schedstat` file.

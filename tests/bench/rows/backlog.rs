@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::failure::Failure;
 use crate::load::{CYCLE, DRAIN, FILL, Generator, Kind, Load, Puts, Until};
-use crate::runner::{Bench, column, per_command_us};
+use crate::runner::{Bench, column, median, per_command_us};
 use crate::server::{Contender, Role, Server, Setup};
 use crate::table::{Row, Target};
 
@@ -19,6 +19,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 const SMALL_BACKLOG: usize = 10_000;
 const LARGE_BACKLOG: usize = 10_000_000;
+/// What ten million jobs of the usual length take in any server.
+const MEMORY_BYTES: usize = 3_000_000_000;
 /// Puts over which the mean cost at a backlog is taken.
 const STRETCH: usize = 200_000;
 
@@ -142,12 +144,19 @@ pub fn ten_million(bench: &Bench) -> Vec<Row> {
         if contender.role == Role::Peer {
             return Err(Failure::Skipped("10 M jobs take minutes and gigabytes"));
         }
+        have_memory_backed();
+        let small_us = (0..bench.rounds())
+            .map(|_| {
+                let mut backlog = Backlog::open(bench, contender, Puts::Same)?;
+                backlog.run(FILL, SMALL_BACKLOG)?;
+                backlog.run(FILL, STRETCH)
+            })
+            .collect::<Result<Vec<f64>, Failure>>()?;
         let mut backlog = Backlog::open(bench, contender, Puts::Same)?;
-        backlog.run(FILL, SMALL_BACKLOG)?;
-        let small_us = backlog.run(FILL, STRETCH)?;
-        let between = LARGE_BACKLOG - SMALL_BACKLOG - 2 * STRETCH;
-        let worst_ms = worst_batch_ms(&mut backlog, between)?;
-        let large_us = backlog.run(FILL, STRETCH)?;
+        let worst_ms = worst_batch_ms(&mut backlog, LARGE_BACKLOG - bench.rounds() * STRETCH)?;
+        let large_us =
+            (0..bench.rounds()).map(|_| backlog.run(FILL, STRETCH)).collect::<Result<Vec<f64>, Failure>>()?;
+        let (small_us, large_us) = (median(small_us), median(large_us));
         Ok([large_us / small_us, worst_ms])
     });
     vec![
@@ -159,6 +168,12 @@ pub fn ten_million(bench: &Bench) -> Vec<Row> {
         ),
         Row::new("… worst 256 puts on the way there", "ms", Target::AtMost(5.0), column(&figures, 1)),
     ]
+}
+
+/// Touches as much memory as the row is going to need, and frees it: on a virtual machine the first use ever of a page
+/// costs its host far more than the page costs the server, and that is not what is measured.
+fn have_memory_backed() {
+    std::hint::black_box(vec![1_u8; MEMORY_BYTES]);
 }
 
 /// The longest that a batch took, which no single put in it can have exceeded. The smaller of wall and processor time

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use rustix::process::Signal;
+use nix::sys::signal::Signal;
 
 use crate::failure::Failure;
 use crate::load::{Load, REDIS_CYCLE, Tubes, Until};
@@ -99,7 +99,7 @@ impl Counter {
     }
 
     fn detach(mut self) -> Result<u64, Failure> {
-        signal(&self.strace, Signal::INT)?;
+        signal(&self.strace, Signal::SIGINT)?;
         self.strace.wait()?;
         // "% time, seconds, µs a call, calls", then "errors" where there are any, then "total".
         for line in BufReader::new(File::open(self.summary.path())?).lines() {

@@ -1,0 +1,222 @@
+//! Looking at a log without changing it: `--check` and `--dump`.
+//!
+//! Owns: the report and the dump's lines. Reads through a [`Directory`] that cannot write.
+
+use std::fmt::{self, Write as _};
+use std::io;
+use std::path::Path;
+
+use super::OpenError;
+use super::decision::FileEnd;
+use super::disk::Directory;
+use super::format::{DiskRecord, WallOffset};
+use super::replay::{FileState, Kind, Refusal, Replay, Warning};
+use crate::clock::NS_PER_S;
+
+/// What one file holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileReport {
+    /// Its index.
+    pub index: u32,
+    /// "ours", "C", "blank" or "damaged".
+    pub writer: &'static str,
+    /// Its length.
+    pub bytes: u64,
+    /// Whole records, markers not counted.
+    pub records: u64,
+    /// Jobs that are alive and whose full record stands in it.
+    pub live: u64,
+    /// Where it is broken, in bytes.
+    pub broken_at: Option<u64>,
+}
+
+/// What a directory holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CheckReport {
+    /// The files, oldest first.
+    pub files: Vec<FileReport>,
+    /// Jobs that a server would have after starting.
+    pub jobs: u64,
+    /// Why a server would not start.
+    pub refusals: Vec<Refusal>,
+    /// What else is worth knowing.
+    pub warnings: Vec<Warning>,
+}
+
+impl CheckReport {
+    /// Whether a server would start and find all that was written.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        self.refusals.is_empty() && self.files.iter().all(|file| file.broken_at.is_none())
+    }
+}
+
+impl fmt::Display for CheckReport {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for file in &self.files {
+            let FileReport { index, writer, bytes, records, live, broken_at } = file;
+            write!(out, "binlog.{index}: {writer}, {bytes} bytes, {records} records, {live} live, ")?;
+            match broken_at {
+                Some(offset) => writeln!(out, "damaged at {offset}")?,
+                None => writeln!(out, "0 damaged")?,
+            }
+        }
+        for warning in &self.warnings {
+            writeln!(out, "warning: {warning}")?;
+        }
+        for refusal in &self.refusals {
+            writeln!(out, "error: {refusal}")?;
+        }
+        writeln!(out, "{} files, {} jobs", self.files.len(), self.jobs)
+    }
+}
+
+/// Checks the log in `directory`, which stays as it is.
+///
+/// # Errors
+/// Where it cannot be read.
+pub fn check(directory: &Path) -> Result<CheckReport, OpenError> {
+    let replay = Replay::read(&mut Directory::read_only(directory), false)?;
+    let verdict = replay.judge();
+    let mut files: Vec<FileReport> = replay.files.iter().map(report).collect();
+    for (_, job) in replay.jobs.alive.iter() {
+        if let Ok(at) = files.binary_search_by_key(&job.file, |file| file.index) {
+            files[at].live += 1;
+        }
+    }
+    let jobs = replay.jobs.alive.len() as u64;
+    Ok(CheckReport { files, jobs, refusals: verdict.refusals, warnings: verdict.warnings })
+}
+
+fn report(file: &FileState) -> FileReport {
+    let (writer, readable) = match file.kind {
+        Kind::Ours { .. } => ("ours", true),
+        Kind::C => ("C", true),
+        Kind::Blank => ("blank", true),
+        Kind::BrokenHeader | Kind::Misplaced(_) | Kind::UnknownVersion(_) => ("damaged", false),
+    };
+    let broken_at = match (readable, file.file_end) {
+        (false, _) => Some(0),
+        (true, FileEnd::Clean) => None,
+        (true, FileEnd::Torn | FileEnd::DataBeyond) => Some(file.end),
+    };
+    FileReport {
+        index: file.index,
+        writer,
+        bytes: file.bytes,
+        records: file.records + file.records_beyond,
+        live: 0,
+        broken_at,
+    }
+}
+
+/// Writes each job that is alive in the log in `directory` to `out`, as one JSON object a line, by
+/// ascending id. The directory stays as it is. What is damaged is passed over, as far as it can be.
+///
+/// # Errors
+/// Where the log cannot be read; an error of `out` as [`io::Error`] within.
+pub fn dump(directory: &Path, out: &mut dyn io::Write) -> Result<io::Result<()>, OpenError> {
+    let replay = Replay::read(&mut Directory::read_only(directory), true)?;
+    let mut line = String::new();
+    for (_, job) in replay.jobs.alive.iter() {
+        line.clear();
+        let tube = replay.jobs.tubes[job.tube as usize].as_str();
+        write_job(&mut line, &job.record, tube, job.body.as_slice());
+        if let Err(error) = out.write_all(line.as_bytes()) {
+            return Ok(Err(error));
+        }
+    }
+    Ok(out.flush())
+}
+
+/// One job as a line of JSON. Times are seconds since 1970, with what is less than a second cut off.
+fn write_job(line: &mut String, record: &DiskRecord, tube: &str, body: &[u8]) {
+    let Some(job) = record.to_job(WallOffset::default()) else { return };
+    let counters = job.counters;
+    // Writing to a string does not fail. A tube's name holds nothing that JSON escapes.
+    let _ = write!(
+        line,
+        "{{\"id\":{},\"tube\":\"{tube}\",\"state\":\"{}\",\"pri\":{},\"delay\":{},\"ttr\":{},\"created\":{},\
+         \"deadline\":{},\"reserves\":{},\"timeouts\":{},\"releases\":{},\"buries\":{},\"kicks\":{},",
+        job.id.0,
+        job.state.as_str(),
+        job.priority.0,
+        job.delay_s,
+        job.ttr_s,
+        job.created_at.0 / NS_PER_S,
+        job.deadline_at.0 / NS_PER_S,
+        counters.reserves,
+        counters.timeouts,
+        counters.releases,
+        counters.buries,
+        counters.kicks,
+    );
+    match std::str::from_utf8(body) {
+        Ok(text) => {
+            line.push_str("\"encoding\":\"utf-8\",\"body\":\"");
+            escape_json(line, text);
+        }
+        Err(_) => {
+            line.push_str("\"encoding\":\"base64\",\"body\":\"");
+            encode_base64(line, body);
+        }
+    }
+    line.push_str("\"}\n");
+}
+
+fn escape_json(line: &mut String, text: &str) {
+    for character in text.chars() {
+        match character {
+            '"' => line.push_str("\\\""),
+            '\\' => line.push_str("\\\\"),
+            '\n' => line.push_str("\\n"),
+            '\r' => line.push_str("\\r"),
+            '\t' => line.push_str("\\t"),
+            control if control.is_control() && control.is_ascii() => {
+                let _ = write!(line, "\\u{:04x}", u32::from(control));
+            }
+            other => line.push(other),
+        }
+    }
+}
+
+fn encode_base64(line: &mut String, bytes: &[u8]) {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    for chunk in bytes.chunks(3) {
+        let word =
+            chunk.iter().enumerate().fold(0_u32, |word, (at, &byte)| word | u32::from(byte) << (16 - 8 * at));
+        for digit in 0..4 {
+            let six = (word >> (18 - 6 * digit)) as usize & 63;
+            line.push(if digit <= chunk.len() { char::from(ALPHABET[six]) } else { '=' });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bodies_are_written_so_that_json_can_hold_them() {
+        let record = DiskRecord {
+            id: 7,
+            state: 2,
+            ttr_ns: 60_000_000_000,
+            created_at: 5_999_999_999,
+            ..DiskRecord::default()
+        };
+        let mut line = String::new();
+        write_job(&mut line, &record, "a/b", "say \"\\é\u{1}\r\n".as_bytes());
+        assert_eq!(
+            line,
+            "{\"id\":7,\"tube\":\"a/b\",\"state\":\"ready\",\"pri\":0,\"delay\":0,\"ttr\":60,\"created\":5,\
+             \"deadline\":0,\"reserves\":0,\"timeouts\":0,\"releases\":0,\"buries\":0,\"kicks\":0,\
+             \"encoding\":\"utf-8\",\"body\":\"say \\\"\\\\é\\u0001\\r\\n\"}\n"
+        );
+        for (bytes, text) in [(&b"\xff"[..], "/w=="), (b"\xff\xfe", "//4="), (b"\xff\xfe\xfd", "//79")] {
+            line.clear();
+            encode_base64(&mut line, bytes);
+            assert_eq!(line, text);
+        }
+    }
+}

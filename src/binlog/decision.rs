@@ -1,0 +1,75 @@
+//! What to do where a file of the log ends: the table of recovery.
+//!
+//! Owns: the decision, as a function of everything that it depends on. Driven by the replay.
+//! `doc/binlog.md` shows the same table, and a test compares the two.
+
+/// Who wrote a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Writer {
+    /// This server, which answered its clients only after syncing (`-f 0`).
+    OursSyncedFirst,
+    /// This server, which may have answered its clients before syncing.
+    OursAnsweredFirst,
+    /// C beanstalkd.
+    C,
+}
+
+/// What follows the last record of the unbroken sequence from the file's beginning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileEnd {
+    /// Zeros, or nothing.
+    Clean,
+    /// Something that is not a record, and then zeros or nothing: a record that was being written.
+    Torn,
+    /// Something that is not a record, and then more data.
+    DataBeyond,
+}
+
+/// All that the decision depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Situation {
+    /// Who wrote the file.
+    pub writer: Writer,
+    /// How it ends.
+    pub end: FileEnd,
+    /// Whether it ends before what is known to have been on the medium.
+    pub below_durable: bool,
+    /// Whether the operator asked to go on past damage (`--recover`).
+    pub recover: bool,
+}
+
+/// What to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// Go on with the next file.
+    Accept,
+    /// Keep the tail aside, end the file there, report it.
+    CutTail,
+    /// The same, after applying the records of the tail that are whole.
+    ApplyAndCutTail,
+    /// Do not start.
+    Refuse,
+}
+
+/// The table.
+#[must_use]
+pub fn decide(situation: Situation) -> Decision {
+    use Decision::{Accept, ApplyAndCutTail, CutTail, Refuse};
+    use FileEnd::{Clean, DataBeyond, Torn};
+    use Writer::{C, OursAnsweredFirst, OursSyncedFirst};
+    let Situation { writer, end, below_durable, recover } = situation;
+    match (writer, end, below_durable, recover) {
+        // Bytes that were on the medium are gone: damage, never a crash.
+        (OursSyncedFirst | OursAnsweredFirst, _, true, false) => Refuse,
+        (OursSyncedFirst | OursAnsweredFirst, Clean, true, true) => Accept,
+        (OursSyncedFirst | OursAnsweredFirst, Torn | DataBeyond, true, true) => ApplyAndCutTail,
+        (_, Clean, _, _) => Accept,
+        // What was not yet synced may be torn by a crash. At -f 0 nobody was told of it.
+        (OursSyncedFirst, Torn | DataBeyond, false, _) => CutTail,
+        (OursAnsweredFirst, Torn | DataBeyond, false, _) => ApplyAndCutTail,
+        // C writes in order and says nothing of what it has synced: a tail may be torn, a middle not.
+        (C, Torn, _, _) => CutTail,
+        (C, DataBeyond, _, false) => Refuse,
+        (C, DataBeyond, _, true) => ApplyAndCutTail,
+    }
+}

@@ -1,0 +1,351 @@
+//! The bytes of a binlog file: version 7 as C beanstalkd writes it, version 5 as it still reads it.
+//!
+//! Owns: offsets, widths and the meaning of each field, and the seal (checksum and tag) that this server
+//! puts into the padding. Never touches a file and never decides what a bad record means.
+//! `doc/binlog.md` describes the same layout for people.
+
+use crate::clock::{NS_PER_S, Timestamp};
+use crate::job::{Counters, JobId, JobRecord, JobState, Priority};
+
+/// The version that is written.
+pub const VERSION: i32 = 7;
+/// The version of C beanstalkd 1.4.6, which is read only.
+pub const VERSION_5: i32 = 5;
+/// Length of the version at the start of a file.
+pub const VERSION_BYTES: u64 = 4;
+/// Length of the fixed part of a version 7 record, without the name's length.
+pub const RECORD_BYTES: usize = 80;
+/// Length of the fixed part of a version 5 record.
+pub const RECORD_5_BYTES: usize = 77;
+/// Length of a short record: a name length of 0 and the fixed part.
+pub const SHORT_BYTES: u64 = 4 + RECORD_BYTES as u64;
+/// The line end that is stored after each body and counted in its size.
+pub const TRAILER: &[u8; 2] = b"\r\n";
+/// The job id that makes a short record a marker: C ignores short records of jobs it does not know.
+pub const MARKER_ID: u64 = u64::MAX;
+/// The largest body whose size, with the trailer, the format can hold.
+pub const MAX_BODY_BYTES: usize = i32::MAX as usize - TRAILER.len();
+
+/// Where the padding stands that holds the checksum.
+const CHECKSUM: usize = 12;
+/// Where the padding stands that holds the lower 32 bits of the tag.
+const TAG_LOW: usize = 36;
+/// Where the padding stands that holds the upper 24 bits of the tag.
+const TAG_HIGH: usize = 77;
+
+/// What the format calls a deleted job.
+pub const STATE_DELETED: u8 = 0;
+
+/// Bytes that a full record takes.
+#[must_use]
+pub fn full_record_bytes(tube_len: usize, body_len: usize) -> u64 {
+    SHORT_BYTES + tube_len as u64 + body_len as u64 + TRAILER.len() as u64
+}
+
+/// The fixed part of a record, field by field as it stands on disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DiskRecord {
+    /// The job's id; 0 where the file ends, [`MARKER_ID`] in a marker.
+    pub id: u64,
+    /// Its priority.
+    pub priority: u32,
+    /// Its delay, in nanoseconds.
+    pub delay_ns: i64,
+    /// Its time to run, in nanoseconds.
+    pub ttr_ns: i64,
+    /// Length of its body in bytes, with the trailer.
+    pub body_size: i32,
+    /// When it was put, in wall-clock nanoseconds since 1970.
+    pub created_at: i64,
+    /// When its delay or reservation ends, on the same clock; for a job that this server buried, when
+    /// that was, which is how the order of burial outlives migration.
+    pub deadline_at: i64,
+    /// Its counters.
+    pub counters: Counters,
+    /// 0 deleted, 1 ready, 2 reserved, 3 buried, 4 delayed.
+    pub state: u8,
+}
+
+/// The difference between the wall clock, which the disk holds, and the clock in memory, which never jumps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WallOffset(pub i64);
+
+impl WallOffset {
+    /// `at` as the disk holds it.
+    #[must_use]
+    pub fn to_disk(self, at: Timestamp) -> i64 {
+        i64::try_from(at.0).unwrap_or(i64::MAX).saturating_add(self.0)
+    }
+
+    /// The instant that the disk calls `wall_ns`.
+    #[must_use]
+    pub fn to_memory(self, wall_ns: i64) -> Timestamp {
+        Timestamp(u64::try_from(wall_ns.saturating_sub(self.0)).unwrap_or(0))
+    }
+}
+
+impl DiskRecord {
+    /// The short record that deletes job `id`.
+    #[must_use]
+    pub fn deletion(id: JobId) -> Self {
+        Self { id: id.0, state: STATE_DELETED, ..Self::default() }
+    }
+
+    /// What is stored of `job`, whose body has `body_len` bytes.
+    #[must_use]
+    pub fn of_job(job: &JobRecord, body_len: usize, wall: WallOffset) -> Self {
+        Self {
+            id: job.id.0,
+            priority: job.priority.0,
+            delay_ns: i64::from(job.delay_s) * NS_PER_S as i64,
+            ttr_ns: i64::from(job.ttr_s) * NS_PER_S as i64,
+            body_size: i32::try_from(body_len + TRAILER.len()).unwrap_or(i32::MAX),
+            created_at: wall.to_disk(job.created_at),
+            deadline_at: match job.state {
+                JobState::Reserved | JobState::Delayed => wall.to_disk(job.deadline_at),
+                JobState::Ready | JobState::Buried => 0,
+            },
+            counters: job.counters,
+            state: match job.state {
+                JobState::Ready => 1,
+                JobState::Reserved => 2,
+                JobState::Buried => 3,
+                JobState::Delayed => 4,
+            },
+        }
+    }
+
+    /// The job as it lives on: a reserved job is ready again. `None` if the state says deleted or nothing
+    /// that the format knows.
+    #[must_use]
+    pub fn to_job(self, wall: WallOffset) -> Option<JobRecord> {
+        let state = match self.state {
+            1 | 2 => JobState::Ready,
+            3 => JobState::Buried,
+            4 => JobState::Delayed,
+            _ => return None,
+        };
+        Some(JobRecord {
+            id: JobId(self.id),
+            priority: Priority(self.priority),
+            delay_s: whole_seconds(self.delay_ns),
+            ttr_s: whole_seconds(self.ttr_ns).max(1),
+            created_at: wall.to_memory(self.created_at),
+            deadline_at: match state {
+                JobState::Delayed => wall.to_memory(self.deadline_at),
+                _ => Timestamp(0),
+            },
+            counters: self.counters,
+            state,
+        })
+    }
+
+    /// The fixed part of a version 7 record, its padding zero.
+    #[must_use]
+    pub fn encode(&self) -> [u8; RECORD_BYTES] {
+        let mut bytes = [0; RECORD_BYTES];
+        put(&mut bytes, 0, self.id.to_le_bytes());
+        put(&mut bytes, 8, self.priority.to_le_bytes());
+        put(&mut bytes, 16, self.delay_ns.to_le_bytes());
+        put(&mut bytes, 24, self.ttr_ns.to_le_bytes());
+        put(&mut bytes, 32, self.body_size.to_le_bytes());
+        put(&mut bytes, 40, self.created_at.to_le_bytes());
+        put(&mut bytes, 48, self.deadline_at.to_le_bytes());
+        put(&mut bytes, 56, self.counters.reserves.to_le_bytes());
+        put(&mut bytes, 60, self.counters.timeouts.to_le_bytes());
+        put(&mut bytes, 64, self.counters.releases.to_le_bytes());
+        put(&mut bytes, 68, self.counters.buries.to_le_bytes());
+        put(&mut bytes, 72, self.counters.kicks.to_le_bytes());
+        bytes[76] = self.state;
+        bytes
+    }
+
+    /// Reads the fixed part of a version 7 record, whatever its padding.
+    #[must_use]
+    pub fn decode(bytes: &[u8; RECORD_BYTES]) -> Self {
+        Self {
+            id: u64::from_le_bytes(take(bytes, 0)),
+            priority: u32::from_le_bytes(take(bytes, 8)),
+            delay_ns: i64::from_le_bytes(take(bytes, 16)),
+            ttr_ns: i64::from_le_bytes(take(bytes, 24)),
+            body_size: i32::from_le_bytes(take(bytes, 32)),
+            created_at: i64::from_le_bytes(take(bytes, 40)),
+            deadline_at: i64::from_le_bytes(take(bytes, 48)),
+            counters: Counters {
+                reserves: u32::from_le_bytes(take(bytes, 56)),
+                timeouts: u32::from_le_bytes(take(bytes, 60)),
+                releases: u32::from_le_bytes(take(bytes, 64)),
+                buries: u32::from_le_bytes(take(bytes, 68)),
+                kicks: u32::from_le_bytes(take(bytes, 72)),
+            },
+            state: bytes[76],
+        }
+    }
+
+    /// Reads the fixed part of a version 5 record: the same offsets, but times in microseconds and no
+    /// padding at the end.
+    #[must_use]
+    pub fn decode_5(bytes: &[u8; RECORD_5_BYTES]) -> Self {
+        let mut wide = [0; RECORD_BYTES];
+        wide[..RECORD_5_BYTES].copy_from_slice(bytes);
+        let record = Self::decode(&wide);
+        let ns = |us: i64| us.saturating_mul(1000);
+        Self {
+            delay_ns: ns(record.delay_ns),
+            ttr_ns: ns(record.ttr_ns),
+            created_at: ns(record.created_at),
+            deadline_at: ns(record.deadline_at),
+            ..record
+        }
+    }
+}
+
+/// `ns` in whole seconds, within what a command can say.
+fn whole_seconds(ns: i64) -> u32 {
+    let seconds = ns.max(0) / NS_PER_S as i64;
+    u32::try_from(seconds).unwrap_or(u32::MAX)
+}
+
+/// Copies `field` into `bytes` at `at`.
+pub(super) fn put<const N: usize>(bytes: &mut [u8], at: usize, field: [u8; N]) {
+    bytes[at..at + N].copy_from_slice(&field);
+}
+
+/// The `N` bytes of `bytes` at `at`.
+pub(super) fn take<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    let mut field = [0; N];
+    field.copy_from_slice(&bytes[at..at + N]);
+    field
+}
+
+/// What ties a record to its place: the random nonce of its file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seal {
+    /// The file's nonce.
+    pub nonce: u64,
+}
+
+impl Seal {
+    /// Seals a whole record, from the name's length to the end of the body: fills the padding of the
+    /// fixed part, which stands at `fixed_at` and whose padding is zero.
+    pub fn apply(self, record: &mut [u8], fixed_at: usize, offset: u64) {
+        let checksum = crc32c::crc32c_append(self.place_checksum(offset), record);
+        let tag = self.tag(offset);
+        put(record, fixed_at + CHECKSUM, checksum.to_le_bytes());
+        put(record, fixed_at + TAG_LOW, (tag as u32).to_le_bytes());
+        record[fixed_at + TAG_HIGH..fixed_at + RECORD_BYTES].copy_from_slice(&tag.to_le_bytes()[4..7]);
+    }
+
+    /// Whether the tag in the fixed part says that the record was written at `offset` of this file.
+    #[must_use]
+    pub fn tag_matches(self, fixed: &[u8; RECORD_BYTES], offset: u64) -> bool {
+        let tag = self.tag(offset).to_le_bytes();
+        fixed[TAG_LOW..TAG_LOW + 4] == tag[..4] && fixed[TAG_HIGH..] == tag[4..7]
+    }
+
+    /// Whether a whole record, from the name's length to the end of the body, is the one that was
+    /// written at `offset` of this file, to the last bit.
+    #[must_use]
+    pub fn holds(self, record: &[u8], fixed_at: usize, offset: u64) -> bool {
+        let mut fixed: [u8; RECORD_BYTES] = take(record, fixed_at);
+        if !self.tag_matches(&fixed, offset) {
+            return false;
+        }
+        let stored = u32::from_le_bytes(take(&fixed, CHECKSUM));
+        put(&mut fixed, CHECKSUM, [0; 4]);
+        put(&mut fixed, TAG_LOW, [0; 4]);
+        put(&mut fixed, TAG_HIGH, [0; 3]);
+        let mut checksum = crc32c::crc32c_append(self.place_checksum(offset), &record[..fixed_at]);
+        checksum = crc32c::crc32c_append(checksum, &fixed);
+        crc32c::crc32c_append(checksum, &record[fixed_at + RECORD_BYTES..]) == stored
+    }
+
+    /// The checksum of the place, with which a record's checksum begins.
+    fn place_checksum(self, offset: u64) -> u32 {
+        let mut place = [0; 16];
+        put(&mut place, 0, self.nonce.to_le_bytes());
+        put(&mut place, 8, offset.to_le_bytes());
+        crc32c::crc32c(&place)
+    }
+
+    /// 56 bits that differ from place to place and from file to file.
+    fn tag(self, offset: u64) -> u64 {
+        mix(self.nonce ^ offset.wrapping_mul(0x9E37_79B9_7F4A_7C15)) >> 8
+    }
+}
+
+/// Spreads every bit of `value` over all bits of the result (the finisher of SplitMix64).
+#[must_use]
+pub fn mix(value: u64) -> u64 {
+    let mut mixed = value.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    mixed ^ (mixed >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> DiskRecord {
+        DiskRecord {
+            id: 0x0102_0304_0506_0708,
+            priority: 0x1112_1314,
+            delay_ns: 0x2122_2324_2526_2728,
+            ttr_ns: 0x3132_3334_3536_3738,
+            body_size: 0x4142_4344,
+            created_at: 0x5152_5354_5556_5758,
+            deadline_at: 0x6162_6364_6566_6768,
+            counters: Counters { reserves: 1, timeouts: 2, releases: 3, buries: 4, kicks: 5 },
+            state: 3,
+        }
+    }
+
+    #[test]
+    fn every_field_stands_where_version_7_has_it() {
+        let bytes = sample().encode();
+        let expected: &[u8] = &[
+            8, 7, 6, 5, 4, 3, 2, 1, 0x14, 0x13, 0x12, 0x11, 0, 0, 0, 0, 0x28, 0x27, 0x26, 0x25, 0x24, 0x23,
+            0x22, 0x21, 0x38, 0x37, 0x36, 0x35, 0x34, 0x33, 0x32, 0x31, 0x44, 0x43, 0x42, 0x41, 0, 0, 0, 0,
+            0x58, 0x57, 0x56, 0x55, 0x54, 0x53, 0x52, 0x51, 0x68, 0x67, 0x66, 0x65, 0x64, 0x63, 0x62, 0x61,
+            1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 4, 0, 0, 0, 5, 0, 0, 0, 3, 0, 0, 0,
+        ];
+        assert_eq!(bytes, expected);
+        assert_eq!(DiskRecord::decode(&bytes), sample());
+    }
+
+    #[test]
+    fn version_5_counts_in_microseconds() {
+        let five = DiskRecord { delay_ns: 2_000_000, ttr_ns: 3_000_000, ..sample() };
+        let read = DiskRecord::decode_5(&take(&five.encode(), 0));
+        assert_eq!((read.delay_ns, read.ttr_ns), (2_000_000_000, 3_000_000_000));
+        assert_eq!(read.created_at, i64::MAX, "a time beyond the clock stops at its end");
+    }
+
+    #[test]
+    fn a_seal_breaks_with_every_bit_and_with_its_place() {
+        let seal = Seal { nonce: 0xFEED };
+        let mut record = Vec::from(5_i32.to_le_bytes());
+        record.extend_from_slice(b"tubes");
+        record.extend_from_slice(&sample().encode());
+        record.extend_from_slice(b"body\r\n");
+        seal.apply(&mut record, 9, 4096);
+        assert!(seal.holds(&record, 9, 4096));
+        assert!(!seal.holds(&record, 9, 4097));
+        assert!(!Seal { nonce: 0xFEEC }.holds(&record, 9, 4096));
+        for bit in 0..record.len() * 8 {
+            record[bit / 8] ^= 1 << (bit % 8);
+            assert!(!seal.holds(&record, 9, 4096), "bit {bit}");
+            record[bit / 8] ^= 1 << (bit % 8);
+        }
+    }
+
+    #[test]
+    fn times_pass_between_the_clocks_and_stop_at_their_ends() {
+        let wall = WallOffset(500);
+        assert_eq!(wall.to_disk(Timestamp(1000)), 1500);
+        assert_eq!(wall.to_memory(1500), Timestamp(1000));
+        assert_eq!(wall.to_memory(-7), Timestamp(0));
+        assert_eq!(wall.to_disk(Timestamp::NEVER), i64::MAX);
+    }
+}

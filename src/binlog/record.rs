@@ -1,0 +1,109 @@
+//! One record among the bytes of a file: where its parts stand, and whether they can be true.
+//!
+//! Owns: the bounds. Never believes a length that the file has no room for. Driven by the replay.
+
+use super::format::{
+    DiskRecord, MARKER_ID, RECORD_5_BYTES, RECORD_BYTES, STATE_DELETED, TRAILER, VERSION_5, take,
+};
+use crate::tube_name::TubeName;
+
+/// No record's head, up to its body, is longer.
+pub(super) const MAX_HEAD_BYTES: usize = 8 + TubeName::MAX_BYTES + RECORD_BYTES;
+
+/// Which of the two layouts a file has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Version {
+    Seven,
+    Five,
+}
+
+impl Version {
+    pub(super) fn of(number: i32) -> Option<Self> {
+        match number {
+            super::format::VERSION => Some(Self::Seven),
+            VERSION_5 => Some(Self::Five),
+            _ => None,
+        }
+    }
+
+    /// Width of the name's length.
+    fn length_bytes(self) -> usize {
+        match self {
+            Self::Seven => 4,
+            Self::Five => 8,
+        }
+    }
+
+    fn fixed_bytes(self) -> usize {
+        match self {
+            Self::Seven => RECORD_BYTES,
+            Self::Five => RECORD_5_BYTES,
+        }
+    }
+}
+
+/// Where the parts of a record stand, counted from its first byte.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Layout {
+    /// Where the name stands; the fixed part follows it.
+    pub(super) name_at: usize,
+    /// Where the fixed part stands.
+    pub(super) fixed_at: usize,
+    /// Where the body stands, or where a short record ends.
+    pub(super) body_at: usize,
+    /// Length of the whole record.
+    pub(super) total: usize,
+    /// The fixed part.
+    pub(super) record: DiskRecord,
+}
+
+impl Layout {
+    /// The layout of the record that `bytes` begin with, of which the file has `rest` bytes. `None` if
+    /// its head is cut short, or its lengths cannot be true.
+    pub(super) fn read(version: Version, bytes: &[u8], rest: u64) -> Option<Self> {
+        let name_at = version.length_bytes();
+        let length = bytes.get(..name_at)?;
+        let name_len = match version {
+            Version::Seven => u64::try_from(i32::from_le_bytes(take(length, 0))).ok()?,
+            Version::Five => u64::from_le_bytes(take(length, 0)),
+        };
+        let name_len = usize::try_from(name_len).ok().filter(|&len| len <= TubeName::MAX_BYTES)?;
+        let fixed_at = name_at + name_len;
+        let body_at = fixed_at + version.fixed_bytes();
+        let fixed = bytes.get(fixed_at..body_at)?;
+        let record = match version {
+            Version::Seven => DiskRecord::decode(&take(fixed, 0)),
+            Version::Five => DiskRecord::decode_5(&take(fixed, 0)),
+        };
+        let body_size = if name_len == 0 { 0 } else { usize::try_from(record.body_size).ok()? };
+        let total = body_at + body_size;
+        (total as u64 <= rest).then_some(Self { name_at, fixed_at, body_at, total, record })
+    }
+
+    /// Whether it is a full record, with a name and a body.
+    pub(super) fn is_full(&self) -> bool {
+        self.fixed_at > self.name_at
+    }
+
+    /// Whether it is a marker of ours, or something with its id.
+    pub(super) fn is_marker(&self) -> bool {
+        !self.is_full() && self.record.id == MARKER_ID
+    }
+
+    /// Whether the parts of the whole record in `bytes` are what a server writes: a job, a known state,
+    /// a legal name, a body that ends in the trailer.
+    pub(super) fn is_plausible(&self, bytes: &[u8]) -> bool {
+        let record = &self.record;
+        if record.id == 0 {
+            return false;
+        }
+        if !self.is_full() {
+            return record.state <= 4;
+        }
+        record.id != MARKER_ID
+            && record.state != STATE_DELETED
+            && record.state <= 4
+            && bytes[self.body_at..self.total].ends_with(TRAILER)
+            && TubeName::check(&bytes[self.name_at..self.fixed_at]).is_some()
+    }
+}

@@ -1,0 +1,436 @@
+//! Reading the log at start: all files, oldest first, record by record.
+//!
+//! Owns: what was found in each file and what the markers told. Changes nothing on disk. Driven by `open`,
+//! which acts on the findings, and by `check`, which reports them.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use super::decision::{FileEnd, Writer};
+use super::disk::{Disk, FileName};
+use super::format::{SHORT_BYTES, Seal, VERSION_BYTES, take};
+use super::jobs::{Jobs, Source};
+use super::marker::{HEAD_BYTES, Marker, MarkerKind, Place};
+use super::reader::Reader;
+use super::record::{Layout, MAX_HEAD_BYTES, Version};
+use super::{OpenError, SyncPolicy};
+
+mod findings;
+
+pub(super) use findings::Verdict;
+pub use findings::{DamagedFile, Refusal, ReplaySummary, Warning};
+
+/// How often a long replay says how far it is, in bytes read.
+const PROGRESS_BYTES: u64 = 512 * 1024 * 1024;
+
+/// No record of either version is shorter.
+const MIN_RECORD_BYTES: u64 = SHORT_BYTES;
+
+/// What a file turned out to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Written by this server.
+    Ours { seal: Seal, sync: SyncPolicy },
+    /// Written by C beanstalkd.
+    C,
+    /// No record, and no room for one, or nothing but zeros: C was killed while it made the file.
+    Blank,
+    /// Of this server's, but its header is damaged.
+    BrokenHeader,
+    /// Of this server's, but made as the file with another index.
+    Misplaced(u32),
+    /// Of a version that nobody knows.
+    UnknownVersion(i32),
+}
+
+/// What was found in a file.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FileState {
+    pub(super) index: u32,
+    pub(super) kind: Kind,
+    pub(super) bytes: u64,
+    /// The length it was made with, if it is ours.
+    pub(super) made_bytes: u64,
+    /// Where the unbroken sequence of records ends.
+    pub(super) end: u64,
+    pub(super) file_end: FileEnd,
+    /// Records in the unbroken sequence, markers not counted.
+    pub(super) records: u64,
+    /// Whole records beyond it.
+    pub(super) records_beyond: u64,
+    /// The file that its last marker says the log goes on in.
+    pub(super) continued: Option<u32>,
+    /// Where the file before it ended, if it has been in use.
+    pub(super) opened: Option<Place>,
+}
+
+impl FileState {
+    pub(super) fn is_ours(&self) -> bool {
+        matches!(self.kind, Kind::Ours { .. })
+    }
+
+    /// Who wrote it, as the table of decisions has it.
+    pub(super) fn writer(&self) -> Writer {
+        match self.kind {
+            Kind::Ours { sync: SyncPolicy::EachCommit, .. } => Writer::OursSyncedFirst,
+            Kind::Ours { .. } => Writer::OursAnsweredFirst,
+            _ => Writer::C,
+        }
+    }
+}
+
+/// What the markers of all files told.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    /// The highest durable place.
+    pub(super) durable: Place,
+    /// The highest index below which no file was needed, and the file that says so.
+    pub(super) oldest: Option<(u32, u32)>,
+    /// Where files ended.
+    pub(super) ends: BTreeMap<u32, u64>,
+    /// Where recovery has ended files, which counts for more.
+    pub(super) cuts: BTreeMap<u32, u64>,
+}
+
+/// The replay of a directory.
+#[derive(Debug, Default)]
+pub(super) struct Replay {
+    pub(super) files: Vec<FileState>,
+    pub(super) jobs: Jobs,
+    pub(super) told: Told,
+    /// Names that look like files of the log and are not.
+    pub(super) strange_names: Vec<String>,
+    /// Records read, markers not counted.
+    pub(super) records: u64,
+    /// Bytes read.
+    pub(super) bytes: u64,
+    pub(super) recover: bool,
+}
+
+impl Replay {
+    /// Reads all files.
+    pub(super) fn read(disk: &mut dyn Disk, recover: bool) -> Result<Self, OpenError> {
+        let mut replay = Self { recover, ..Self::default() };
+        replay.jobs.next_id = 1;
+        let mut reader = Reader::default();
+        let mut progress = PROGRESS_BYTES;
+        for index in replay.list(disk)? {
+            replay.read_file(disk, &mut reader, index).map_err(|error| match error {
+                ReadError::Io(error) => OpenError::Read { file: index, error },
+                ReadError::Open(error) => error,
+            })?;
+            disk.release(FileName::Segment(index));
+            if replay.bytes >= progress {
+                progress = replay.bytes + PROGRESS_BYTES;
+                log::info!("binlog: read {} MiB, {} records", replay.bytes >> 20, replay.records);
+            }
+        }
+        Ok(replay)
+    }
+
+    /// The indexes of all files, in order.
+    fn list(&mut self, disk: &mut dyn Disk) -> Result<Vec<u32>, OpenError> {
+        let mut indexes = Vec::new();
+        for name in disk.list().map_err(OpenError::List)? {
+            // As C writes them: decimal, no sign, no leading zeros.
+            match name.parse::<u64>() {
+                Ok(index) if index.to_string() == name => {
+                    let index = u32::try_from(index).ok().filter(|&index| index <= super::writer::MAX_INDEX);
+                    indexes.push(index.ok_or(OpenError::TooManyFiles)?);
+                }
+                _ if name.ends_with(".new") => {}
+                _ => self.strange_names.push(format!("binlog.{name}")),
+            }
+        }
+        indexes.sort_unstable();
+        Ok(indexes)
+    }
+
+    fn read_file(&mut self, disk: &mut dyn Disk, reader: &mut Reader, index: u32) -> Result<(), ReadError> {
+        let bytes = reader.open(disk, FileName::Segment(index))?;
+        self.bytes += bytes;
+        let (kind, version) = identify(disk, reader, index, self.recover)?;
+        let mut file = FileState {
+            index,
+            kind,
+            bytes,
+            made_bytes: 0,
+            end: 0,
+            file_end: FileEnd::Clean,
+            records: 0,
+            records_beyond: 0,
+            continued: None,
+            opened: None,
+        };
+        if let (Some(version), Kind::Ours { .. } | Kind::C) = (version, kind) {
+            file.end = VERSION_BYTES;
+            self.read_records(disk, reader, &mut file, version)?;
+            self.read_tail(disk, reader, &mut file, version)?;
+        }
+        self.records += file.records + file.records_beyond;
+        self.files.push(file);
+        Ok(())
+    }
+
+    /// The unbroken sequence of records from the beginning.
+    fn read_records(
+        &mut self,
+        disk: &mut dyn Disk,
+        reader: &mut Reader,
+        file: &mut FileState,
+        version: Version,
+    ) -> Result<(), ReadError> {
+        while let Some(bytes) = self.read_one(disk, reader, file, version, file.end, false)? {
+            file.end += bytes;
+        }
+        Ok(())
+    }
+
+    /// Applies the record at `offset`. Returns its length, or `None` if there is no valid one.
+    fn read_one(
+        &mut self,
+        disk: &mut dyn Disk,
+        reader: &mut Reader,
+        file: &mut FileState,
+        version: Version,
+        offset: u64,
+        beyond: bool,
+    ) -> Result<Option<u64>, ReadError> {
+        let mut bytes = reader.at(disk, offset, MAX_HEAD_BYTES)?;
+        let Some(layout) = Layout::read(version, bytes, file.bytes - offset) else { return Ok(None) };
+        if layout.total > bytes.len() {
+            bytes = reader.at(disk, offset, layout.total)?;
+        }
+        let Some(bytes) = bytes.get(..layout.total) else { return Ok(None) };
+        if let Kind::Ours { seal, .. } = file.kind {
+            if !seal.holds(bytes, layout.fixed_at, offset) {
+                return Ok(None);
+            }
+            if layout.is_marker() {
+                if let Some(marker) = Marker::decode(&take(bytes, layout.fixed_at)) {
+                    self.hear(file, &marker, beyond);
+                }
+                return Ok(Some(SHORT_BYTES));
+            }
+        } else if layout.is_marker() {
+            return Ok(Some(layout.total as u64));
+        }
+        let source = Source { file: file.index, tells_burial: file.is_ours(), beyond };
+        if beyond && !self.applies_beyond(file) {
+            return Ok(layout.is_plausible(bytes).then_some(layout.total as u64));
+        }
+        if !self.jobs.apply(&layout, bytes, source).map_err(ReadError::Open)? {
+            return Ok(None);
+        }
+        if beyond {
+            file.records_beyond += 1;
+        } else {
+            file.records += 1;
+        }
+        Ok(Some(layout.total as u64))
+    }
+
+    /// Whether records beyond a broken place count: not where nobody can have been told of them.
+    fn applies_beyond(&self, file: &FileState) -> bool {
+        match file.writer() {
+            Writer::OursAnsweredFirst => true,
+            Writer::OursSyncedFirst | Writer::C => self.recover,
+        }
+    }
+
+    /// What follows the unbroken sequence.
+    fn read_tail(
+        &mut self,
+        disk: &mut dyn Disk,
+        reader: &mut Reader,
+        file: &mut FileState,
+        version: Version,
+    ) -> Result<(), ReadError> {
+        if reader.first_nonzero(disk, file.end)?.is_none() {
+            return Ok(());
+        }
+        let bytes = reader.at(disk, file.end, MAX_HEAD_BYTES)?;
+        let torn_bytes = torn_bytes(version, bytes, file.bytes - file.end);
+        file.file_end = FileEnd::DataBeyond;
+        if file.is_ours() {
+            self.scan_ours(disk, reader, file, version)?;
+        } else {
+            if reader.first_nonzero(disk, file.end + torn_bytes)?.is_none() {
+                file.file_end = FileEnd::Torn;
+            } else if self.recover {
+                self.scan_c(disk, reader, file, version, torn_bytes)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks for whole records of ours beyond the broken place, by their tags.
+    fn scan_ours(
+        &mut self,
+        disk: &mut dyn Disk,
+        reader: &mut Reader,
+        file: &mut FileState,
+        version: Version,
+    ) -> Result<(), ReadError> {
+        let Kind::Ours { seal, .. } = file.kind else { return Ok(()) };
+        file.file_end = FileEnd::Torn;
+        let mut offset = file.end;
+        while let Some(start) = reader.first_nonzero(disk, offset)? {
+            // A record may begin with up to three zeros more: those of its name's length.
+            offset = start.saturating_sub(11).max(offset);
+            while offset <= start {
+                let bytes = reader.at(disk, offset, MAX_HEAD_BYTES)?;
+                let tagged = Layout::read(version, bytes, file.bytes - offset)
+                    .is_some_and(|layout| seal.tag_matches(&take(bytes, layout.fixed_at), offset));
+                let whole =
+                    if tagged { self.read_one(disk, reader, file, version, offset, true)? } else { None };
+                if let Some(bytes) = whole {
+                    file.file_end = FileEnd::DataBeyond;
+                    offset += bytes;
+                    break;
+                }
+                offset += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks for whole records of C's beyond the broken place: first where the broken one ends, then
+    /// wherever a full record can be.
+    fn scan_c(
+        &mut self,
+        disk: &mut dyn Disk,
+        reader: &mut Reader,
+        file: &mut FileState,
+        version: Version,
+        torn_bytes: u64,
+    ) -> Result<(), ReadError> {
+        let mut offset = file.end + torn_bytes.max(1);
+        let mut in_sequence = torn_bytes > 0;
+        while offset < file.bytes {
+            let bytes = reader.at(disk, offset, MAX_HEAD_BYTES)?;
+            let full =
+                Layout::read(version, bytes, file.bytes - offset).is_some_and(|layout| layout.is_full());
+            let read = if full || in_sequence {
+                self.read_one(disk, reader, file, version, offset, true)?
+            } else {
+                None
+            };
+            in_sequence = read.is_some();
+            offset += read.unwrap_or(1);
+        }
+        Ok(())
+    }
+
+    /// Takes in what a marker says. What one says of other files does not count beyond a broken place: it
+    /// will be cut off, and is to be said again.
+    fn hear(&mut self, file: &mut FileState, marker: &Marker, beyond: bool) {
+        let told = &mut self.told;
+        self.jobs.next_id = self.jobs.next_id.max(marker.next_job_id);
+        told.durable = told.durable.max(marker.durable);
+        if marker.sync != SyncPolicy::Never && told.oldest.is_none_or(|(oldest, _)| oldest <= marker.oldest) {
+            told.oldest = Some((marker.oldest, file.index));
+        }
+        match marker.kind {
+            _ if beyond => {}
+            MarkerKind::Opened(previous_end) => {
+                file.opened = Some(previous_end);
+                told.ends.insert(previous_end.file, previous_end.offset);
+            }
+            MarkerKind::Continued(next) => file.continued = Some(next),
+            MarkerKind::Cut(place) => {
+                told.cuts.insert(place.file, place.offset);
+            }
+            MarkerKind::Header(bytes) => file.made_bytes = bytes,
+            MarkerKind::Durable | MarkerKind::Closed => {}
+        }
+    }
+}
+
+/// A failure while a file is read.
+enum ReadError {
+    Io(io::Error),
+    Open(OpenError),
+}
+
+impl From<io::Error> for ReadError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+/// How many bytes at a broken place can be a record that C was writing: it writes the name's length, the
+/// name, the fixed part and the body one after another, over zeros.
+fn torn_bytes(version: Version, bytes: &[u8], rest: u64) -> u64 {
+    if rest < MIN_RECORD_BYTES {
+        return rest;
+    }
+    match Layout::read(version, bytes, rest) {
+        Some(layout) if layout.record.id != 0 => layout.total as u64,
+        Some(layout) if layout.is_full() => layout.fixed_at as u64,
+        Some(_) | None => 0,
+    }
+}
+
+/// What the file is, by its first bytes.
+fn identify(
+    disk: &mut dyn Disk,
+    reader: &mut Reader,
+    index: u32,
+    recover: bool,
+) -> Result<(Kind, Option<Version>), ReadError> {
+    let head = reader.at(disk, 0, HEAD_BYTES as usize)?;
+    let head = head[..head.len().min(HEAD_BYTES as usize)].to_vec();
+    let version = head.get(..4).map_or(0, |version| i32::from_le_bytes(take(version, 0)));
+    let fixed_at = VERSION_BYTES as usize + 4;
+    if head.len() == HEAD_BYTES as usize {
+        let fixed = take(&head, fixed_at);
+        let seal = Seal { nonce: Marker::nonce(&fixed) };
+        let sealed = seal.nonce != 0 && seal.holds(&head[VERSION_BYTES as usize..], 4, VERSION_BYTES);
+        if let Some(header) =
+            Marker::decode(&fixed).filter(|header| sealed && matches!(header.kind, MarkerKind::Header(_)))
+        {
+            return Ok(match Version::of(version) {
+                _ if header.file != index => (Kind::Misplaced(header.file), None),
+                Some(Version::Seven) => (Kind::Ours { seal, sync: header.sync }, Some(Version::Seven)),
+                _ => (Kind::UnknownVersion(version), None),
+            });
+        }
+    }
+    if Marker::resembles_header(&head) {
+        // The nonce stands in every marker, so one that is whole is enough to go on.
+        if recover && let Some((seal, sync)) = find_marker(disk, reader, index)? {
+            return Ok((Kind::Ours { seal, sync }, Some(Version::Seven)));
+        }
+        return Ok((Kind::BrokenHeader, None));
+    }
+    match Version::of(version) {
+        // A version without room for a record: what is left of a file, whoever made it.
+        Some(_) if head.len() < HEAD_BYTES as usize => Ok((Kind::Blank, None)),
+        Some(version) => Ok((Kind::C, Some(version))),
+        None if version == 0 && reader.first_nonzero(disk, 0)?.is_none() => Ok((Kind::Blank, None)),
+        None => Ok((Kind::UnknownVersion(version), None)),
+    }
+}
+
+/// The seal of a file whose header is damaged, from any marker that is whole.
+fn find_marker(
+    disk: &mut dyn Disk,
+    reader: &mut Reader,
+    index: u32,
+) -> Result<Option<(Seal, SyncPolicy)>, ReadError> {
+    let mut offset = VERSION_BYTES;
+    loop {
+        let bytes = reader.at(disk, offset, SHORT_BYTES as usize)?;
+        let Some(bytes) = bytes.get(..SHORT_BYTES as usize) else { return Ok(None) };
+        let fixed = take(bytes, 4);
+        let seal = Seal { nonce: Marker::nonce(&fixed) };
+        if bytes[4..12] == [0xFF; 8]
+            && seal.holds(bytes, 4, offset)
+            && let Some(marker) = Marker::decode(&fixed).filter(|marker| marker.file == index)
+        {
+            return Ok(Some((seal, marker.sync)));
+        }
+        offset += 1;
+    }
+}

@@ -1,0 +1,199 @@
+//! Room: whether a record can be written and every live job still be deleted afterwards.
+//!
+//! Owns: the file being written and the files made ahead of it, as lengths alone. Never touches a disk.
+//! Driven by the writer, which asks before anything changes, and again for the place when it appends.
+
+use std::collections::VecDeque;
+
+use super::format::SHORT_BYTES;
+use super::marker::HEAD_BYTES;
+
+/// At the end of each file: room for the marker that says where the log goes on, and zeros enough for a
+/// C server that reads up to them to find a whole record of zeros.
+const TAIL_BYTES: u64 = 2 * SHORT_BYTES;
+/// Before a file's first record: its head, and the marker that says that it is in use.
+const FRONT_BYTES: u64 = HEAD_BYTES + SHORT_BYTES;
+/// Room that records leave free, in short records: a marker must precede the removal of a file, which on a
+/// full disk is what makes room.
+const SPARE_MARKERS: u64 = 1;
+/// The blocks in which file lengths are counted.
+const BLOCK_BYTES: u64 = 4096;
+
+/// A file made ahead.
+#[derive(Clone, Copy, Debug)]
+pub struct Spare {
+    /// Its index.
+    pub index: u32,
+    /// Its length.
+    pub bytes: u64,
+    /// Its nonce.
+    pub nonce: u64,
+}
+
+impl Spare {
+    fn free(&self) -> u64 {
+        self.bytes.saturating_sub(FRONT_BYTES + TAIL_BYTES)
+    }
+}
+
+/// Where a record goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// Into the file being written.
+    Current,
+    /// Into the spare that this many others stand before, which are passed over.
+    Spare(usize),
+}
+
+/// The room there is.
+#[derive(Debug, Default)]
+pub struct Space {
+    /// Bytes that records may still take in the file being written.
+    free: u64,
+    spares: VecDeque<Spare>,
+    /// Short records that fit into the spares.
+    spare_units: u64,
+    spare_bytes: u64,
+}
+
+/// How many short records fit into `bytes`.
+fn units(bytes: u64) -> u64 {
+    bytes / SHORT_BYTES
+}
+
+impl Space {
+    /// A file of `bytes` is now written, from `offset` on.
+    pub fn use_file(&mut self, bytes: u64, offset: u64) {
+        self.free = bytes.saturating_sub(TAIL_BYTES + offset);
+    }
+
+    /// `bytes` of the file being written are taken.
+    pub fn take(&mut self, bytes: u64) {
+        debug_assert!(bytes <= self.free, "a record was written without room for it");
+        self.free = self.free.saturating_sub(bytes);
+    }
+
+    /// A file was made.
+    pub fn add_spare(&mut self, spare: Spare) {
+        self.spare_units += units(spare.free());
+        self.spare_bytes += spare.bytes;
+        self.spares.push_back(spare);
+    }
+
+    /// Takes the next file into use.
+    pub fn next_spare(&mut self) -> Option<Spare> {
+        let spare = self.spares.pop_front()?;
+        self.spare_units -= units(spare.free());
+        self.spare_bytes -= spare.bytes;
+        Some(spare)
+    }
+
+    /// Takes back the newest file made.
+    pub fn drop_newest_spare(&mut self) -> Option<Spare> {
+        let spare = self.spares.pop_back()?;
+        self.spare_units -= units(spare.free());
+        self.spare_bytes -= spare.bytes;
+        Some(spare)
+    }
+
+    /// Length of all spares.
+    #[must_use]
+    pub fn spare_bytes(&self) -> u64 {
+        self.spare_bytes
+    }
+
+    /// How many spares there are.
+    #[must_use]
+    pub fn spare_count(&self) -> usize {
+        self.spares.len()
+    }
+
+    /// Where a record of `bytes` fits such that `deletes` short records fit after it, with room for the
+    /// marker that precedes the removal of a file.
+    #[must_use]
+    pub fn find(&self, bytes: u64, deletes: u64) -> Option<Target> {
+        self.find_exactly(bytes, deletes + SPARE_MARKERS)
+    }
+
+    /// As [`Space::find`], without regard to that marker.
+    #[must_use]
+    pub fn find_exactly(&self, bytes: u64, deletes: u64) -> Option<Target> {
+        if bytes <= self.free && units(self.free - bytes) + self.spare_units >= deletes {
+            return Some(Target::Current);
+        }
+        let mut after = self.spare_units;
+        for (at, spare) in self.spares.iter().enumerate() {
+            after -= units(spare.free());
+            if bytes <= spare.free() && units(spare.free() - bytes) + after >= deletes {
+                return Some(Target::Spare(at));
+            }
+        }
+        None
+    }
+
+    /// Whether less than a file of `segment_bytes` would be left after `deletes` short records: time to
+    /// make the next one.
+    #[must_use]
+    pub fn is_low(&self, segment_bytes: u64, deletes: u64) -> bool {
+        let file = units(segment_bytes.saturating_sub(FRONT_BYTES + TAIL_BYTES));
+        units(self.free) + self.spare_units < deletes + SPARE_MARKERS + file
+    }
+}
+
+/// Length of the file to make, usually `segment_bytes`, so that a record of `bytes` fits with `deletes`
+/// short records after it.
+#[must_use]
+pub fn file_bytes(segment_bytes: u64, bytes: u64, deletes: u64) -> u64 {
+    if bytes + SHORT_BYTES <= segment_bytes.saturating_sub(FRONT_BYTES + TAIL_BYTES) {
+        return segment_bytes;
+    }
+    let own = bytes + FRONT_BYTES + TAIL_BYTES + (deletes + SPARE_MARKERS + 1) * SHORT_BYTES;
+    own.next_multiple_of(BLOCK_BYTES).max(segment_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spare(bytes: u64) -> Spare {
+        Spare { index: 1, bytes, nonce: 0 }
+    }
+
+    #[test]
+    fn room_for_deletes_is_never_given_to_records() {
+        let mut space = Space::default();
+        space.use_file(4096, FRONT_BYTES);
+        let free = 4096 - FRONT_BYTES - TAIL_BYTES;
+        assert_eq!(space.find(free - 2 * 84, 1), Some(Target::Current));
+        assert_eq!(space.find(free - 2 * 84 + 1, 1), None);
+        assert_eq!(space.find_exactly(free - 84, 1), Some(Target::Current));
+        space.add_spare(spare(4096));
+        assert_eq!(space.find(free - 2 * 84 + 1, 1), Some(Target::Current), "the delete fits into the spare");
+        space.take(free);
+        assert_eq!(space.find(free - 2 * 84, 1), Some(Target::Spare(0)));
+        assert_eq!(space.find(free, 1), None);
+    }
+
+    #[test]
+    fn a_record_larger_than_a_file_gets_one_that_holds_all_the_deletes_too() {
+        let mut space = Space::default();
+        space.use_file(4096, FRONT_BYTES);
+        space.add_spare(spare(4096));
+        let bytes = file_bytes(4096, 100_000, 300);
+        assert_eq!(space.find(100_000, 300), None);
+        space.add_spare(spare(bytes));
+        assert_eq!(space.find(100_000, 300), Some(Target::Spare(1)));
+        assert_eq!(bytes % 4096, 0);
+        assert_eq!(file_bytes(4096, 1000, 1_000_000), 4096);
+    }
+
+    #[test]
+    fn the_next_file_is_made_while_one_is_still_free() {
+        let mut space = Space::default();
+        space.use_file(8192, FRONT_BYTES);
+        assert!(space.is_low(8192, 0));
+        space.add_spare(spare(8192));
+        assert!(!space.is_low(8192, 40));
+        assert!(space.is_low(8192, 100));
+    }
+}

@@ -1,0 +1,331 @@
+//! What keeps the log going between records: the write of the turn, syncs, new files, migration, removal.
+
+use std::io;
+
+use super::*;
+use crate::binlog::disk::{Completion, unlink_durably};
+use crate::binlog::durability::Mark;
+use crate::binlog::space::Spare;
+
+impl Binlog {
+    /// Writes all that was logged since the last commit, in one write (one more for each file that was
+    /// filled), and asks for the syncs that are due.
+    ///
+    /// # Errors
+    /// Where the log has failed: nothing logged since the last sync may be acknowledged, and the process
+    /// is to end.
+    pub fn commit(&mut self, now: Timestamp) -> Result<(), BinlogError> {
+        self.now = now;
+        self.write_owed();
+        self.retire_files();
+        let written = self.buffer.len() as u64;
+        if self.must_write {
+            self.write_buffer();
+            self.idle_mark_at = None;
+        }
+        self.request_due_sync();
+        self.remove_retired_files();
+        self.prepare_files();
+        self.migration_bytes = if self.wants_migration() { MIGRATION_BYTES.max(2 * written) } else { 0 };
+        self.outcome()
+    }
+
+    /// All records appended so far. A reply may leave at `-f 0` once [`Binlog::durable`] has reached what
+    /// this was when the reply was made.
+    #[must_use]
+    pub fn appended(&self) -> Position {
+        Position(self.appended.0 + self.owed.len() as u64)
+    }
+
+    /// All records up to here are on the medium.
+    #[must_use]
+    pub fn durable(&self) -> Position {
+        self.sync.durable().position
+    }
+
+    /// The next job for the helper thread, in the order in which they are to be done.
+    pub fn next_task(&mut self) -> Option<DiskTask> {
+        self.tasks.pop_front()
+    }
+
+    /// When [`Binlog::on_deadline`] wants to be called; `None` if nothing is due before something happens.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Timestamp> {
+        let retry = match self.creation {
+            Creation::Failed { retry_at } => Some(retry_at),
+            Creation::Idle | Creation::UnderWay { .. } => None,
+        };
+        let migrate = self.can_migrate().then_some(self.now);
+        [self.sync.deadline(), self.idle_mark_at, retry, migrate].into_iter().flatten().min()
+    }
+
+    /// Does what is due: a sync, the marker of an idle log, another attempt to make a file.
+    ///
+    /// # Errors
+    /// As [`Binlog::commit`].
+    pub fn on_deadline(&mut self, now: Timestamp) -> Result<(), BinlogError> {
+        self.now = now;
+        if matches!(self.creation, Creation::Failed { retry_at } if retry_at <= now) {
+            self.creation = Creation::Idle;
+        }
+        if self.idle_mark_at.is_some_and(|at| at <= now) {
+            self.idle_mark_at = None;
+            // The marker that waits for the next record goes alone, and is synced like any record.
+            self.must_write = !self.buffer.is_empty();
+        }
+        self.commit(now)
+    }
+
+    /// Takes note of what the helper thread has done.
+    ///
+    /// # Errors
+    /// As [`Binlog::commit`].
+    pub fn on_completion(&mut self, completion: Completion, now: Timestamp) -> Result<(), BinlogError> {
+        self.now = now;
+        let Completion { task, elapsed_us, result } = completion;
+        match (task, result) {
+            (DiskTask::Sync { .. }, Ok(())) => {
+                self.stats.syncs += 1;
+                self.stats.sync_us += elapsed_us;
+                self.sync.completed();
+                self.mark_durable();
+                self.idle_mark_at = (!self.buffer.is_empty()).then(|| now + IDLE_MARK_NS);
+                self.request_due_sync();
+                self.remove_retired_files();
+            }
+            (DiskTask::Sync { index, .. }, Err(error)) => self.fail(BinlogError::Sync { file: index, error }),
+            (DiskTask::Create { index, bytes, .. }, Ok(())) => {
+                self.file_was_made(index, bytes);
+                self.write_owed();
+                self.prepare_files();
+            }
+            (DiskTask::Create { index, .. }, Err(error)) => {
+                log::warn!("binlog.{index}: not made, tried again every second: {error}");
+                self.creation = Creation::Failed { retry_at: now + CREATE_RETRY_NS };
+            }
+            (DiskTask::Truncate { index, bytes }, Ok(())) => self.segments.shrink(index, bytes),
+            // The zeros at the end of an old file are no loss but of space.
+            (DiskTask::Truncate { .. }, Err(_)) | (DiskTask::Unlink { .. }, Ok(())) => {}
+            (DiskTask::Unlink { index }, Err(error)) => self.fail(BinlogError::Unlink { file: index, error }),
+        }
+        self.outcome()
+    }
+
+    /// The difference between the wall clock and the clock in memory, in nanoseconds.
+    pub fn set_wall_offset(&mut self, wall_offset_ns: i64) {
+        self.wall = WallOffset(wall_offset_ns);
+    }
+
+    // ---- migration ----
+
+    /// The next job whose record is to be copied out of the oldest file, if this turn has to. The caller
+    /// appends it with [`Binlog::append_migrated`] and asks again.
+    pub fn next_migration(&mut self) -> Option<JobId> {
+        if self.migration_bytes == 0 || !self.can_migrate() {
+            return None;
+        }
+        self.segments.first_to_migrate()
+    }
+
+    /// Logs a job that stands in the oldest file once more, in its present state.
+    pub fn append_migrated(&mut self, job: &JobRecord, tube: &TubeName, body: &Body) {
+        let bytes = full_record_bytes(tube.as_bytes().len(), body.len());
+        self.migration_bytes = self.migration_bytes.saturating_sub(bytes);
+        self.append_full(job, tube, body, self.segments.job_count());
+        self.stats.records_migrated += 1;
+    }
+
+    fn wants_migration(&self) -> bool {
+        self.segments.closed_bytes() > CLOSED_TO_LIVE * self.segments.live_bytes()
+            && self.segments.first_to_migrate().is_some()
+    }
+
+    /// Whether a job is to be migrated and there is room for it.
+    fn can_migrate(&self) -> bool {
+        if !self.owed.is_empty() || self.stopped || !self.wants_migration() {
+            return false;
+        }
+        let bytes = self.segments.first_to_migrate().and_then(|id| self.segments.record_bytes(id));
+        bytes.is_some_and(|bytes| self.space.find(bytes, self.segments.job_count()).is_some())
+    }
+
+    // ---- removal ----
+
+    /// Announces the removal of the oldest files, in which no job is left.
+    fn retire_files(&mut self) {
+        let empty = self.segments.oldest_closed().is_some_and(|oldest| oldest.jobs == 0);
+        if !empty || self.retirement.is_some() || self.stopped {
+            return;
+        }
+        let kept = self.segments.closed().find(|segment| segment.jobs > 0);
+        let below = kept.map_or(self.current.index, |segment| segment.index);
+        // The marker is to say that those files are gone, so the retirement stands before it.
+        self.retirement = Some(Retirement { below, after: Place { file: u32::MAX, offset: 0 } });
+        if self.append_marker(MarkerKind::Durable).is_err() {
+            self.retirement = None;
+            return;
+        }
+        let after =
+            Place { file: self.current.index, offset: self.current.offset + self.buffer.len() as u64 };
+        self.retirement = Some(Retirement { below, after });
+    }
+
+    /// Removes the files that were announced, once the announcement is on the medium.
+    fn remove_retired_files(&mut self) {
+        let Some(Retirement { below, after }) = self.retirement else { return };
+        if !self.sync.is_settled(after) || self.stopped {
+            return;
+        }
+        while self.segments.oldest_closed().is_some_and(|oldest| oldest.index < below) {
+            self.tasks.push_back(DiskTask::Unlink { index: self.segments.oldest_index() });
+            self.segments.pop_oldest();
+        }
+        self.retirement = None;
+    }
+
+    // ---- the disk ----
+
+    /// Hands the turn's bytes to the kernel.
+    pub(super) fn write_buffer(&mut self) {
+        self.must_write = false;
+        if self.buffer.is_empty() || self.stopped {
+            return;
+        }
+        let Current { index, offset, .. } = self.current;
+        if let Err(error) = self.disk.write_at(FileName::Segment(index), offset, &self.buffer) {
+            return self.fail(BinlogError::Write { file: index, offset, error });
+        }
+        self.current.offset += self.buffer.len() as u64;
+        self.buffer.clear();
+        self.buffer.shrink_to(BUFFER_KEEP_BYTES);
+        let place = Place { file: index, offset: self.current.offset };
+        self.sync.wrote(Mark { place, position: self.appended }, self.now);
+    }
+
+    fn request_due_sync(&mut self) {
+        if self.sync.deadline().is_some_and(|at| at <= self.now) {
+            self.request_sync();
+        }
+    }
+
+    pub(super) fn request_sync(&mut self) {
+        if !self.stopped
+            && let Some(place) = self.sync.request()
+        {
+            self.tasks.push_back(DiskTask::Sync { index: place.file, offset: place.offset });
+        }
+    }
+
+    pub(super) fn file_was_made(&mut self, index: u32, bytes: u64) {
+        if let Creation::UnderWay { nonce } = self.creation {
+            self.space.add_spare(Spare { index, bytes, nonce });
+            self.next_index = index + 1;
+            self.creation = Creation::Idle;
+        }
+    }
+
+    /// Does the tasks here and now: before the server serves, nobody waits for it.
+    pub(in crate::binlog) fn run_tasks(&mut self) -> io::Result<()> {
+        while let Some(task) = self.tasks.pop_front() {
+            let done = task.run(&mut *self.disk);
+            match (done.task, done.result?) {
+                (DiskTask::Create { index, bytes, .. }, ()) => self.file_was_made(index, bytes),
+                (DiskTask::Sync { .. }, ()) => self.sync.completed(),
+                (DiskTask::Truncate { .. } | DiskTask::Unlink { .. }, ()) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the zeros at the end of an old file back.
+    pub(in crate::binlog) fn trim(&mut self, index: u32, bytes: u64) {
+        self.tasks.push_back(DiskTask::Truncate { index, bytes });
+    }
+
+    pub(super) fn fail(&mut self, error: BinlogError) {
+        if !self.stopped {
+            self.failure = Some(error);
+            self.stopped = true;
+            self.tasks.clear();
+        }
+    }
+
+    /// Whether the log still stands; the first call after a failure says why it does not.
+    pub(in crate::binlog) fn outcome(&mut self) -> Result<(), BinlogError> {
+        match self.failure.take() {
+            Some(error) => Err(error),
+            None if self.stopped => Err(BinlogError::Stopped),
+            None => Ok(()),
+        }
+    }
+
+    /// Writes all that was logged, here and now, and syncs it if `syncs`.
+    pub(in crate::binlog) fn flush(&mut self, syncs: bool) -> Result<(), BinlogError> {
+        self.write_buffer();
+        self.outcome()?;
+        if !syncs {
+            return Ok(());
+        }
+        // Files that were filled since the last sync come first: what is durable is a beginning of the log.
+        let unsynced: Vec<u32> = self.segments.closed().map(|segment| segment.index).collect();
+        let durable = self.sync.durable().place.file;
+        for index in unsynced.into_iter().filter(|&index| index >= durable).chain([self.current.index]) {
+            if let Err(error) = self.disk.sync(FileName::Segment(index)) {
+                self.fail(BinlogError::Sync { file: index, error });
+                return self.outcome();
+            }
+        }
+        self.sync.all_synced();
+        Ok(())
+    }
+
+    /// Ends the log at a clean exit: all is written, synced and marked as such, and the files made ahead
+    /// are removed. The helper must have finished.
+    ///
+    /// # Errors
+    /// As [`Binlog::commit`].
+    pub fn close(&mut self, now: Timestamp) -> Result<(), BinlogError> {
+        self.now = now;
+        self.write_owed();
+        let syncs = self.config.sync != SyncPolicy::Never;
+        self.flush(syncs)?;
+        if syncs && self.append_marker(MarkerKind::Closed).is_ok() {
+            self.flush(syncs)?;
+        }
+        // From the highest down, so that C finds no gap. A file that stays is empty, and no harm.
+        while let Some(spare) = self.space.drop_newest_spare() {
+            if unlink_durably(&mut *self.disk, FileName::Segment(spare.index)).is_err() {
+                break;
+            }
+        }
+        self.stopped = true;
+        Ok(())
+    }
+
+    // ---- stats ----
+
+    /// The figures for `stats`.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        Stats {
+            oldest_index: self.segments.oldest_index(),
+            current_index: self.current.index,
+            max_bytes: self.config.segment_bytes,
+            files: (self.segments.count() + self.space.spare_count()) as u64,
+            bytes: self.segments.total_bytes() + self.space.spare_bytes(),
+            live_bytes: self.segments.live_bytes(),
+            state: match (self.stopped, self.creation) {
+                (true, _) => "failed",
+                (false, Creation::Failed { .. }) => "full",
+                (false, Creation::Idle | Creation::UnderWay { .. }) => "ok",
+            },
+            ..self.stats
+        }
+    }
+
+    /// Index of the file that holds the job's record, for `file` in `stats-job`; 0 if there is none.
+    #[must_use]
+    pub fn file_of(&self, id: JobId) -> u32 {
+        self.segments.file_of(id).unwrap_or(0)
+    }
+}

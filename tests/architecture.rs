@@ -1,0 +1,271 @@
+//! Holds the source to the picture in doc/architecture.md: who may import whom, which parts stay pure,
+//! where the system is called, and how long a file and a function may be.
+//!
+//! It reads tokens, not text: comments and strings say what they like.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
+
+/// A file that is longer has two subjects.
+const MAX_FILE_LINES: usize = 600;
+/// A function that is longer does not fit on a screen.
+const MAX_FUNCTION_LINES: usize = 70;
+
+/// The parts from the bottom up, and what each may import besides itself. `main` may import everything.
+const PARTS: &[(&str, &[&str])] = &[
+    ("lib", &[]),
+    ("clock", &[]),
+    ("options", &[]),
+    ("json", &[]),
+    ("tube_name", &[]),
+    ("job", &["clock"]),
+    ("id_map", &["job"]),
+    ("log_setup", &["clock", "json", "options"]),
+    ("os", &[]),
+    ("queue", &["clock", "job", "tube_name", "id_map"]),
+    ("protocol", &["job", "tube_name"]),
+    ("binlog", &["clock", "job", "tube_name", "id_map"]),
+    ("connection", &["job", "protocol"]),
+    ("metrics", &["clock", "json", "tube_name", "queue"]),
+    (
+        "server",
+        &[
+            "clock",
+            "options",
+            "json",
+            "tube_name",
+            "job",
+            "id_map",
+            "log_setup",
+            "os",
+            "queue",
+            "protocol",
+            "binlog",
+            "connection",
+            "metrics",
+        ],
+    ),
+];
+
+/// The parts that do no I/O and read no clock: a seed replays whatever they did.
+const PURE: &[&str] = &["clock", "options", "tube_name", "job", "id_map", "queue", "protocol", "connection"];
+
+/// Modules of the standard library and crates that reach the system: a pure part has no path into them.
+const IMPURE: &[&str] = &["mio", "socket2", "nix", "libc", "net", "fs", "env", "thread", "process"];
+
+/// The types that read a clock.
+const CLOCKS: &[&str] = &["Instant", "SystemTime"];
+
+/// What stands in `os` alone.
+const SYSTEM: &[&str] = &["libc", "nix", "unsafe", "transmute"];
+
+/// A file of `src/` as tokens.
+struct Source {
+    /// Relative to `src/`.
+    path: PathBuf,
+    lines: usize,
+    tokens: TokenStream,
+}
+
+impl Source {
+    /// The part that the file belongs to: the first step of its path.
+    fn part(&self) -> String {
+        let first = self.path.components().next().expect("a file has a name");
+        first.as_os_str().to_string_lossy().trim_end_matches(".rs").to_owned()
+    }
+
+    /// Whether `super` at its top level would be the root of the crate.
+    fn is_top_module(&self) -> bool {
+        let steps = self.path.components().count();
+        steps == 1 || steps == 2 && self.path.ends_with("mod.rs")
+    }
+
+    fn fail(&self, line: usize, what: &str) -> String {
+        format!("src/{}:{line}: {what}", self.path.display())
+    }
+}
+
+fn sources() -> Vec<Source> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut directories = vec![root.clone()];
+    let mut sources = Vec::new();
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                directories.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = fs::read_to_string(&path).unwrap();
+                sources.push(Source {
+                    lines: text.lines().count(),
+                    tokens: text.parse().unwrap_or_else(|error| panic!("{}: {error}", path.display())),
+                    path: path.strip_prefix(&root).unwrap().to_owned(),
+                });
+            }
+        }
+    }
+    assert!(sources.len() > 20, "the sources are found");
+    sources
+}
+
+/// Every token of a file with the depth of the brackets around it; groups come before what is in them.
+fn walk(tokens: &TokenStream, depth: usize, each: &mut dyn FnMut(&[TokenTree], usize)) {
+    let trees: Vec<TokenTree> = tokens.clone().into_iter().collect();
+    for (index, tree) in trees.iter().enumerate() {
+        each(&trees[index..], depth);
+        if let TokenTree::Group(group) = tree {
+            walk(&group.stream(), depth + 1, each);
+        }
+    }
+}
+
+fn is_ident(tree: &TokenTree, name: &str) -> bool {
+    matches!(tree, TokenTree::Ident(ident) if ident == name)
+}
+
+fn is_punct(tree: &TokenTree, punct: char) -> bool {
+    matches!(tree, TokenTree::Punct(found) if found.as_char() == punct)
+}
+
+/// What stands behind `root ::` at the start of `trees`.
+fn behind_root<'a>(trees: &'a [TokenTree], root: &str) -> Option<&'a TokenTree> {
+    match trees {
+        [first, colon, second_colon, next, ..]
+            if is_ident(first, root) && is_punct(colon, ':') && is_punct(second_colon, ':') =>
+        {
+            Some(next)
+        }
+        _ => None,
+    }
+}
+
+/// The first step of each path in a `{a, b::c}`.
+fn first_steps(group: &Group) -> Vec<String> {
+    let mut steps = Vec::new();
+    let mut expected = true;
+    for tree in group.stream() {
+        if let (true, TokenTree::Ident(ident)) = (expected, &tree) {
+            steps.push(ident.to_string());
+        }
+        expected = is_punct(&tree, ',');
+    }
+    steps
+}
+
+/// The parts that `source` names behind `crate::`, with the lines.
+fn imports(source: &Source) -> Vec<(String, usize)> {
+    let mut found = Vec::new();
+    walk(&source.tokens, 0, &mut |trees, _| {
+        let Some(next) = behind_root(trees, "crate") else { return };
+        let line = next.span().start().line;
+        match next {
+            TokenTree::Ident(part) => found.push((part.to_string(), line)),
+            TokenTree::Group(group) => {
+                found.extend(first_steps(group).into_iter().map(|part| (part, line)));
+            }
+            _ => {}
+        }
+    });
+    found
+}
+
+fn report(failures: Vec<String>) {
+    assert!(failures.is_empty(), "\n{}\n", failures.join("\n"));
+}
+
+#[test]
+fn every_part_has_a_row_in_the_table() {
+    let parts: BTreeSet<String> = sources().iter().map(Source::part).collect();
+    let unknown: Vec<_> =
+        parts.iter().filter(|part| *part != "main" && PARTS.iter().all(|(name, _)| name != part)).collect();
+    assert!(unknown.is_empty(), "parts without a row: {unknown:?}");
+}
+
+#[test]
+fn imports_point_down_the_table() {
+    let mut failures = Vec::new();
+    for source in sources() {
+        let part = source.part();
+        let Some((_, allowed)) = PARTS.iter().find(|(name, _)| *name == part) else { continue };
+        for (imported, line) in imports(&source) {
+            if imported != part && !allowed.contains(&imported.as_str()) {
+                failures.push(source.fail(line, &format!("{part} must not import {imported}")));
+            }
+        }
+        walk(&source.tokens, 0, &mut |trees, depth| {
+            let Some(next) = behind_root(trees, "super") else { return };
+            if is_ident(next, "super") || depth == 0 && source.is_top_module() {
+                failures.push(
+                    source.fail(next.span().start().line, "another part is named by crate::, not super::"),
+                );
+            }
+        });
+    }
+    report(failures);
+}
+
+#[test]
+fn the_pure_parts_name_nothing_of_the_system() {
+    let mut failures = Vec::new();
+    for source in sources().iter().filter(|source| PURE.contains(&source.part().as_str())) {
+        walk(&source.tokens, 0, &mut |trees, _| {
+            let TokenTree::Ident(ident) = &trees[0] else { return };
+            let name = ident.to_string();
+            let enters = IMPURE.contains(&name.as_str()) && behind_root(trees, &name).is_some();
+            if enters || CLOCKS.contains(&name.as_str()) {
+                failures.push(source.fail(ident.span().start().line, &format!("{name} in a pure part")));
+            }
+        });
+    }
+    report(failures);
+}
+
+#[test]
+fn only_os_calls_the_system_without_a_net() {
+    let mut failures = Vec::new();
+    for source in sources().iter().filter(|source| source.part() != "os") {
+        walk(&source.tokens, 0, &mut |trees, _| {
+            if let TokenTree::Ident(ident) = &trees[0]
+                && SYSTEM.contains(&ident.to_string().as_str())
+            {
+                failures.push(source.fail(ident.span().start().line, &format!("{ident} outside of os")));
+            }
+        });
+    }
+    report(failures);
+}
+
+#[test]
+fn no_file_is_longer_than_it_may_be() {
+    let long = sources().into_iter().filter(|source| source.lines > MAX_FILE_LINES);
+    report(long.map(|source| source.fail(source.lines, "the file is too long")).collect());
+}
+
+#[test]
+fn every_function_fits_on_a_screen() {
+    let mut failures = Vec::new();
+    for source in sources() {
+        walk(&source.tokens, 0, &mut |trees, _| {
+            let [keyword, TokenTree::Ident(name), rest @ ..] = trees else { return };
+            if !is_ident(keyword, "fn") {
+                return;
+            }
+            let end = rest.iter().find_map(|tree| match tree {
+                TokenTree::Group(group) if group.delimiter() == Delimiter::Brace => {
+                    Some(group.span_close().end().line)
+                }
+                TokenTree::Punct(punct) if punct.as_char() == ';' => Some(0),
+                _ => None,
+            });
+            let start = keyword.span().start().line;
+            let lines = end.unwrap_or(0).saturating_sub(start) + 1;
+            if lines > MAX_FUNCTION_LINES {
+                failures.push(source.fail(start, &format!("{name} has {lines} lines")));
+            }
+        });
+    }
+    report(failures);
+}

@@ -1,0 +1,202 @@
+//! Damage of every kind to small logs: refused or reported, never a panic, never a silent loss.
+
+use std::collections::BTreeMap;
+
+use beanstalkd::binlog::{OpenError, ReplaySummary, SyncPolicy};
+use beanstalkd::clock::Timestamp;
+
+use crate::sim_disk::{Random, SimDisk};
+use crate::world::{Restored, World, config, open};
+
+type Segments = BTreeMap<u32, Vec<u8>>;
+
+const NOW: Timestamp = Timestamp(2_000_000_000_000);
+
+/// A log and the jobs in it.
+struct Log {
+    segments: Segments,
+    jobs: Restored,
+}
+
+impl Log {
+    fn new(segments: Segments) -> Self {
+        let (_, summary, jobs) = reopen(&segments).unwrap();
+        assert!(!is_reported(&summary), "{summary:?}");
+        assert!(jobs.len() > 3, "a log of {} jobs shows little", jobs.len());
+        Self { segments, jobs }
+    }
+
+    /// Of one file, ended by a clean exit.
+    fn closed() -> Self {
+        let mut world = lived(3, 8192, 8);
+        world.log.close(world.now).unwrap();
+        Self::new(world.disk.segments())
+    }
+
+    /// Of several files, all durable; the server was killed while it was idle.
+    fn killed() -> Self {
+        let mut world = lived(5, 4096, 12);
+        while let Some(at) = world.log.next_deadline() {
+            world.now = world.now.max(at);
+            world.log.on_deadline(world.now).unwrap();
+            world.help_all().unwrap();
+        }
+        let log = Self::new(world.disk.segments());
+        assert!(log.segments.len() >= 3);
+        log
+    }
+}
+
+fn lived(seed: u64, segment_bytes: u64, turns: u64) -> World {
+    let settings = config(SyncPolicy::EachCommit, segment_bytes, seed);
+    let mut world = World::begin(SimDisk::default(), settings, None).unwrap();
+    world.max_body = 60;
+    let mut random = Random::new(seed);
+    for _ in 0..turns {
+        world.turn(&mut random).unwrap();
+    }
+    world.help_all().unwrap();
+    world
+}
+
+fn reopen(segments: &Segments) -> Result<((), ReplaySummary, Restored), OpenError> {
+    let disk = SimDisk::with_segments(segments);
+    let (_, summary, restored) = open(&disk, config(SyncPolicy::EachCommit, 4096, 99), NOW)?;
+    Ok(((), summary, restored))
+}
+
+fn is_reported(summary: &ReplaySummary) -> bool {
+    !summary.tails.is_empty() || !summary.warnings.is_empty()
+}
+
+/// How a damaged log was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    Refused,
+    Whole,
+    LossReported,
+}
+
+/// Opens a damaged log. Fails if anything is lost in silence.
+fn outcome(log: &Log, damaged: &Segments, what: &str) -> Outcome {
+    match reopen(damaged) {
+        Err(OpenError::Refused(refusals)) => {
+            assert!(!refusals.is_empty());
+            Outcome::Refused
+        }
+        Err(error) => panic!("{what}: {error}"),
+        Ok((_, _, jobs)) if jobs == log.jobs => Outcome::Whole,
+        Ok((_, summary, jobs)) => {
+            assert!(is_reported(&summary), "{what}: silent loss: {} of {} jobs", jobs.len(), log.jobs.len());
+            Outcome::LossReported
+        }
+    }
+}
+
+fn changed(log: &Log, index: u32, change: impl FnOnce(&mut Vec<u8>)) -> Segments {
+    let mut segments = log.segments.clone();
+    change(segments.get_mut(&index).unwrap());
+    segments
+}
+
+/// All that was marked durable must be back or refused: a report is not enough.
+fn every_bit(log: &Log) {
+    for (&index, bytes) in &log.segments {
+        for bit in 0..bytes.len() * 8 {
+            let damaged = changed(log, index, |bytes| bytes[bit / 8] ^= 1 << (bit % 8));
+            let what = format!("bit {bit} of binlog.{index}");
+            assert_ne!(outcome(log, &damaged, &what), Outcome::LossReported, "{what}");
+        }
+    }
+}
+
+#[test]
+fn every_flipped_bit_of_a_closed_log_is_refused_or_harmless() {
+    every_bit(&Log::closed());
+}
+
+#[test]
+fn every_flipped_bit_of_a_killed_log_is_refused_or_harmless() {
+    every_bit(&Log::killed());
+}
+
+#[test]
+fn truncation_at_every_byte_is_refused_or_reported() {
+    for log in [Log::closed(), Log::killed()] {
+        for (&index, bytes) in &log.segments {
+            for length in 0..bytes.len() {
+                let damaged = changed(&log, index, |bytes| bytes.truncate(length));
+                let what = format!("binlog.{index} cut at {length}");
+                let outcome = outcome(&log, &damaged, &what);
+                assert!(outcome != Outcome::LossReported || log.segments.len() == 1, "{what}: {outcome:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn zeroed_blocks_are_refused_or_reported() {
+    for log in [Log::closed(), Log::killed()] {
+        for (&index, bytes) in &log.segments {
+            for block in [512, 4096] {
+                for start in (0..bytes.len()).step_by(block) {
+                    let end = (start + block).min(bytes.len());
+                    let damaged = changed(&log, index, |bytes| bytes[start..end].fill(0));
+                    outcome(&log, &damaged, &format!("{start}..{end} of binlog.{index} zeroed"));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn files_swapped_duplicated_and_removed_are_refused() {
+    let log = Log::killed();
+    let indexes: Vec<u32> = log.segments.keys().copied().collect();
+    // The last file was made ahead and never used: nothing is lost with it.
+    let spare = *indexes.last().unwrap();
+    for &a in &indexes {
+        for &b in indexes.iter().filter(|&&b| b != a) {
+            let mut swapped = log.segments.clone();
+            swapped.insert(a, log.segments[&b].clone());
+            swapped.insert(b, log.segments[&a].clone());
+            assert_eq!(outcome(&log, &swapped, "swapped"), Outcome::Refused, "{a} and {b} swapped");
+            let mut copied = log.segments.clone();
+            copied.insert(b, log.segments[&a].clone());
+            assert_eq!(outcome(&log, &copied, "copied"), Outcome::Refused, "{a} copied over {b}");
+        }
+        let mut copied = log.segments.clone();
+        copied.insert(spare + 1, log.segments[&a].clone());
+        assert_eq!(outcome(&log, &copied, "copied"), Outcome::Refused, "{a} copied to the end");
+        let mut removed = log.segments.clone();
+        removed.remove(&a);
+        let expected = if a == spare { Outcome::Whole } else { Outcome::Refused };
+        assert_eq!(outcome(&log, &removed, "removed"), expected, "{a} removed");
+    }
+}
+
+#[test]
+fn random_bytes_in_any_number_of_places_never_panic() {
+    let logs = [Log::closed(), Log::killed()];
+    let mut random = Random::new(11);
+    for _ in 0..2000 {
+        let log = &logs[random.below(2) as usize];
+        let mut damaged = log.segments.clone();
+        for bytes in damaged.values_mut() {
+            for _ in 0..random.below(4) {
+                let at = random.below(bytes.len() as u64) as usize;
+                let length = random.below(200).min((bytes.len() - at) as u64) as usize;
+                bytes[at..at + length].fill_with(|| random.next() as u8);
+            }
+        }
+        let disk = SimDisk::with_segments(&damaged);
+        let settings = config(SyncPolicy::EachCommit, 4096, 1);
+        let plain = open(&disk.fork(), settings, NOW);
+        assert!(plain.is_ok() || matches!(plain, Err(OpenError::Refused(_))));
+        // The operator can always go on, and what was decided then holds at the next start.
+        let recover = beanstalkd::binlog::Config { recover: true, ..settings };
+        let (_, _, jobs) = open(&disk, recover, NOW).unwrap();
+        let (_, summary, again) = open(&disk, settings, NOW).unwrap();
+        assert_eq!(jobs, again, "{summary:?}");
+    }
+}

@@ -1,0 +1,318 @@
+//! The same directory served by C beanstalkd and by this binlog in turn.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use beanstalkd::binlog::{Binlog, Directory, NoRoom, SyncPolicy, check};
+use beanstalkd::clock::{NS_PER_S, Timestamp};
+use beanstalkd::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
+use beanstalkd::tube_name::TubeName;
+
+use crate::c_server::{CServer, peer};
+use crate::sim_disk::Random;
+use crate::world::config;
+
+/// Histories tried where nothing else is asked for.
+const HISTORIES: u64 = 40;
+/// How often the two servers alternate in a history.
+const ALTERNATIONS: u64 = 5;
+const SEGMENT_BYTES: u64 = 8192;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Job {
+    record: JobRecord,
+    tube: String,
+    body: Vec<u8>,
+    /// Starts of C while the job was buried: each counts a burial that never was.
+    phantom_burials: u32,
+    buried: u64,
+}
+
+#[derive(Default)]
+struct History {
+    jobs: BTreeMap<u64, Job>,
+    highest_id: u64,
+    burials: u64,
+}
+
+fn now() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    Timestamp(u64::try_from(since.as_nanos()).unwrap())
+}
+
+fn close_to(a: u64, b: u64) -> bool {
+    a.abs_diff(b) <= 2
+}
+
+fn random_body(random: &mut Random) -> Vec<u8> {
+    let length = if random.once_in(30) { random.below(10_000) } else { random.below(400) };
+    (0..length).map(|_| random.next() as u8).collect()
+}
+
+fn random_tube(random: &mut Random) -> String {
+    match random.below(3) {
+        0 => "default".to_owned(),
+        1 => "mail;fast".to_owned(),
+        _ => "t".repeat(1 + random.below(200) as usize),
+    }
+}
+
+impl History {
+    fn pick(&self, random: &mut Random) -> Option<u64> {
+        let count = self.jobs.len() as u64;
+        (count > 0).then(|| *self.jobs.keys().nth(random.below(count) as usize).unwrap())
+    }
+
+    fn add(&mut self, id: u64, tube: String, record: JobRecord, body: Vec<u8>) {
+        assert!(id > self.highest_id, "id {id} was given before");
+        self.highest_id = id;
+        self.jobs.insert(id, Job { record, tube, body, phantom_burials: 0, buried: 0 });
+    }
+
+    fn bury(&mut self, id: u64) {
+        self.burials += 1;
+        let job = self.jobs.get_mut(&id).unwrap();
+        job.buried = self.burials;
+        (job.record.state, job.record.deadline_at) = (JobState::Buried, Timestamp(0));
+        job.record.counters.buries += 1;
+    }
+
+    /// Has C change some jobs, by commands whose effect it logs.
+    fn live_in_c(&mut self, server: &mut CServer, random: &mut Random) {
+        for _ in 0..random.below(60) {
+            let id = self.pick(random);
+            match (id, random.below(4)) {
+                (Some(id), 0) => {
+                    assert_eq!(server.send(format!("delete {id}\r\n").as_bytes()), "DELETED");
+                    self.jobs.remove(&id);
+                }
+                (Some(id), 1) => self.change_in_c(id, server, random),
+                _ => {
+                    let (tube, body) = (random_tube(random), random_body(random));
+                    let delay = if random.once_in(3) { 5000 } else { 0 };
+                    let id = server.put(&tube, 7, delay, 60, &body);
+                    let record = record(id, 7, delay);
+                    self.add(id, tube, record, body);
+                }
+            }
+        }
+    }
+
+    fn change_in_c(&mut self, id: u64, server: &mut CServer, random: &mut Random) {
+        let state = self.jobs[&id].record.state;
+        if state == JobState::Ready {
+            server.reserve_job(id);
+            let release = random.once_in(2);
+            let (command, reply) = if release { ("release", "RELEASED") } else { ("bury", "BURIED") };
+            let delay = if release { " 7000" } else { "" };
+            assert_eq!(server.send(format!("{command} {id} 11{delay}\r\n").as_bytes()), reply);
+            let record = &mut self.jobs.get_mut(&id).unwrap().record;
+            record.counters.reserves += 1;
+            record.priority = Priority(11);
+            if release {
+                record.counters.releases += 1;
+                (record.state, record.delay_s) = (JobState::Delayed, 7000);
+                record.deadline_at = now().plus_seconds(7000);
+            } else {
+                self.bury(id);
+            }
+        } else {
+            assert_eq!(server.send(format!("kick-job {id}\r\n").as_bytes()), "KICKED");
+            let record = &mut self.jobs.get_mut(&id).unwrap().record;
+            (record.state, record.deadline_at) = (JobState::Ready, Timestamp(0));
+            record.counters.kicks += 1;
+        }
+    }
+
+    /// Compares what C says of every job that there ever was.
+    fn check_in_c(&mut self, server: &mut CServer) {
+        for job in self.jobs.values_mut().filter(|job| job.record.state == JobState::Buried) {
+            job.phantom_burials += 1;
+        }
+        for id in 1..=self.highest_id {
+            let stats = server.stats_job(id);
+            let Some(job) = self.jobs.get(&id) else {
+                assert_eq!(stats, None, "job {id} was deleted");
+                continue;
+            };
+            let stats = stats.unwrap_or_else(|| panic!("job {id} is lost: {job:?}"));
+            let number = |key: &str| stats[key].parse::<u64>().unwrap();
+            let record = &job.record;
+            assert_eq!(stats["tube"], job.tube);
+            assert_eq!(stats["state"], record.state.as_str());
+            assert_eq!(number("pri"), u64::from(record.priority.0));
+            assert_eq!(number("delay"), u64::from(record.delay_s));
+            assert_eq!(number("ttr"), u64::from(record.ttr_s));
+            assert_eq!(number("reserves"), u64::from(record.counters.reserves));
+            assert_eq!(number("timeouts"), u64::from(record.counters.timeouts));
+            assert_eq!(number("releases"), u64::from(record.counters.releases));
+            assert_eq!(number("kicks"), u64::from(record.counters.kicks));
+            check_burials(job, u32::try_from(number("buries")).unwrap());
+            assert!(close_to(number("age"), now().since_s(record.created_at)), "age of job {id}");
+            if record.state == JobState::Delayed {
+                assert!(
+                    close_to(number("time-left"), record.deadline_at.since_s(now())),
+                    "delay of job {id}"
+                );
+            }
+            assert_eq!(server.peek(id).as_ref(), Some(&job.body), "body of job {id}");
+        }
+    }
+
+    /// Compares what the binlog gives back.
+    fn check_in_ours(&mut self, restored: Vec<(JobRecord, TubeName, Vec<u8>)>) {
+        let mut buried = Vec::new();
+        assert_eq!(restored.len(), self.jobs.len());
+        for (found, tube, body) in restored {
+            let job = self.jobs.get_mut(&found.id.0).unwrap_or_else(|| panic!("{found:?} was deleted"));
+            check_burials(job, found.counters.buries);
+            let record = &job.record;
+            assert!(close_to(found.created_at.0 / NS_PER_S, record.created_at.0 / NS_PER_S));
+            assert!(close_to(found.deadline_at.0 / NS_PER_S, record.deadline_at.0 / NS_PER_S));
+            let counters = Counters { buries: found.counters.buries, ..record.counters };
+            let (created_at, deadline_at) = (found.created_at, found.deadline_at);
+            assert_eq!(found, JobRecord { counters, created_at, deadline_at, ..*record });
+            assert_eq!((tube.as_str(), &body), (job.tube.as_str(), &job.body));
+            if found.state == JobState::Buried {
+                buried.push(job.buried);
+            }
+            // C may or may not have stored what it has counted.
+            job.record.counters.buries = found.counters.buries;
+        }
+        assert!(buried.is_sorted(), "order of burial: {buried:?}");
+    }
+
+    fn live_in_ours(&mut self, log: &mut Binlog, disk: &mut Directory, next_id: u64, random: &mut Random) {
+        let mut next_id = next_id;
+        for _ in 0..random.below(60) {
+            let id = self.pick(random);
+            match (id, random.below(4)) {
+                (Some(id), 0) => {
+                    log.append_delete(JobId(id));
+                    self.jobs.remove(&id);
+                }
+                (Some(id), 1) => self.change_in_ours(id, log, disk, random),
+                _ => {
+                    let (tube, body) = (random_tube(random), random_body(random));
+                    let delay = if random.once_in(3) { 5000 } else { 0 };
+                    let record = record(next_id, 3, delay);
+                    next_id += 1;
+                    with_room(log, disk, |log| log.reserve_put(tube.len(), body.len()));
+                    let name = TubeName::parse(tube.as_bytes()).unwrap();
+                    log.append_put(&record, &name, &Body::copy_of(&body).unwrap());
+                    self.add(record.id.0, tube, record, body);
+                }
+            }
+            while let Some(id) = log.next_migration() {
+                let job = &self.jobs[&id.0];
+                let name = TubeName::parse(job.tube.as_bytes()).unwrap();
+                log.append_migrated(&job.record, &name, &Body::copy_of(&job.body).unwrap());
+            }
+            log.commit(now()).unwrap();
+            help(log, disk);
+        }
+    }
+
+    fn change_in_ours(&mut self, id: u64, log: &mut Binlog, disk: &mut Directory, random: &mut Random) {
+        with_room(log, disk, Binlog::reserve_update);
+        let record = &mut self.jobs.get_mut(&id).unwrap().record;
+        record.priority = Priority(random.below(2000) as u32);
+        record.counters.reserves += 1;
+        match random.below(3) {
+            0 => {
+                record.counters.releases += 1;
+                (record.state, record.delay_s) = (JobState::Delayed, 9000);
+                record.deadline_at = now().plus_seconds(9000);
+            }
+            1 => {
+                record.counters.timeouts += 1;
+                (record.state, record.deadline_at) = (JobState::Ready, Timestamp(0));
+            }
+            _ => self.bury(id),
+        }
+        let job = &self.jobs[&id];
+        log.append_update(&job.record, job.body.len());
+    }
+}
+
+fn record(id: u64, priority: u32, delay_s: u32) -> JobRecord {
+    let state = if delay_s > 0 { JobState::Delayed } else { JobState::Ready };
+    JobRecord {
+        id: JobId(id),
+        priority: Priority(priority),
+        delay_s,
+        ttr_s: 60,
+        created_at: now(),
+        deadline_at: if delay_s > 0 { now().plus_seconds(delay_s) } else { Timestamp(0) },
+        counters: Counters::default(),
+        state,
+    }
+}
+
+fn check_burials(job: &Job, found: u32) {
+    let least = job.record.counters.buries;
+    assert!((least..=least + job.phantom_burials).contains(&found), "{found} burials of {job:?}");
+}
+
+/// Does what the helper thread would.
+fn help(log: &mut Binlog, disk: &mut Directory) {
+    while let Some(task) = log.next_task() {
+        log.on_completion(task.run(disk), now()).unwrap();
+    }
+}
+
+fn with_room(log: &mut Binlog, disk: &mut Directory, reserve: impl Fn(&mut Binlog) -> Result<(), NoRoom>) {
+    while let Err(no_room) = reserve(log) {
+        assert_eq!(no_room, NoRoom::Pending);
+        help(log, disk);
+    }
+}
+
+fn alternate(program: &Path, seed: u64) {
+    let mut random = Random::new(seed);
+    let directory = tempfile::tempdir().unwrap();
+    let mut history = History::default();
+    for _ in 0..ALTERNATIONS {
+        let mut server = CServer::start(program, directory.path(), SEGMENT_BYTES);
+        history.check_in_c(&mut server);
+        history.live_in_c(&mut server, &mut random);
+        assert_eq!(server.kill(), "", "seed {seed}: C has complained");
+
+        let mut restored = Vec::new();
+        let mut disk = Directory::new(directory.path());
+        let sync = if random.once_in(4) { SyncPolicy::EachCommit } else { SyncPolicy::Never };
+        let settings = config(sync, SEGMENT_BYTES, random.next());
+        let (mut log, summary) = Binlog::open(
+            Box::new(Directory::new(directory.path())),
+            settings,
+            now(),
+            0,
+            &mut |job, tube, body| {
+                restored.push((job, tube, body.as_slice().to_vec()));
+            },
+        )
+        .unwrap();
+        assert_eq!((&summary.tails, &summary.warnings), (&Vec::new(), &Vec::new()), "seed {seed}");
+        help(&mut log, &mut disk);
+        history.check_in_ours(restored);
+        // C forgets the ids of deleted jobs; none is given twice that either log still knows of.
+        let next_id = summary.next_job_id.max(history.highest_id + 1);
+        history.live_in_ours(&mut log, &mut disk, next_id, &mut random);
+        if random.once_in(2) {
+            log.close(now()).unwrap();
+        }
+        assert!(check(directory.path()).unwrap().is_sound(), "seed {seed}");
+    }
+}
+
+#[test]
+fn c_and_ours_alternate_on_one_directory() {
+    let Some(program) = peer() else { return };
+    let count =
+        std::env::var("BINLOG_HISTORIES").ok().and_then(|count| count.parse().ok()).unwrap_or(HISTORIES);
+    for seed in 1..=count {
+        let outcome = std::panic::catch_unwind(|| alternate(&program, seed));
+        outcome.unwrap_or_else(|_| panic!("seed {seed}"));
+    }
+}

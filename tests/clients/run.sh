@@ -1,0 +1,47 @@
+#!/bin/sh
+# Runs the clients from the registries against the server, every method of each. What cannot be fetched
+# is skipped with a word; with CI=true that fails.
+set -eu
+cd "$(dirname "$0")/../.."
+here=tests/clients
+kept=target/clients # what was fetched, so that the next run needs no network
+missing=0
+
+skip() {
+    echo "clients: skipped $1" >&2
+    missing=1
+}
+
+run() { python3 tests/with_server.py "$@"; }
+
+if ! command -v python3 >/dev/null; then
+    skip "all: there is no python3"
+    [ "${CI:-}" != true ]
+    exit
+fi
+
+if python3 -m venv $kept/python >/dev/null 2>&1 \
+    && $kept/python/bin/pip install --quiet --disable-pip-version-check -r $here/python/requirements.txt; then
+    run $kept/python/bin/python $here/python/every_method.py
+else
+    skip "Python: greenstalk cannot be installed"
+fi
+
+mkdir -p $kept/node
+if command -v npm >/dev/null && cp $here/node/package*.json $kept/node \
+    && npm ci --prefix $kept/node --prefer-offline --no-audit --no-fund --loglevel=error >/dev/null; then
+    NODE_PATH=$kept/node/node_modules run node $here/node/every_method.js
+else
+    skip "Node: node-beanstalk cannot be installed"
+fi
+
+if CARGO_TARGET_DIR=$kept/rust cargo build --quiet --locked --manifest-path $here/rust/Cargo.toml; then
+    run $kept/rust/debug/every-method
+else
+    skip "Rust: beanstalkc cannot be fetched"
+fi
+
+if [ $missing = 1 ] && [ "${CI:-}" = true ]; then
+    echo "clients: CI runs all of them" >&2
+    exit 1
+fi

@@ -1,0 +1,197 @@
+//! Plays one script into two servers, a step at a time, and compares what each client was told.
+//!
+//! Owns: a side (a server, its clients, a connection to ask it with) and the comparison. Whatever cannot be
+//! awaited as a reply is awaited in `stats`: that a client waits, or that a connection is gone.
+
+use crate::normalize::normalize;
+use crate::script::{Action, CLIENTS, MAX_JOB_BYTES, Step, concatenated};
+use crate::support::client::{Client, Failure};
+use crate::support::server::{POLL_INTERVAL, Server, Transport};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// How long anything may take: short, since each try at a shorter script may come to wait for it.
+const PATIENCE: Duration = Duration::from_secs(4);
+
+/// Where two servers differ.
+pub struct Difference {
+    /// The step at which they do.
+    pub step: usize,
+    /// What the first said there.
+    pub a: String,
+    /// What the second said there.
+    pub b: String,
+}
+
+/// Plays `script` into a fresh server of each binary.
+pub fn play(script: &[Step], a: &Path, b: &Path) -> std::io::Result<Option<Difference>> {
+    let (mut a, mut b) = (Side::start(a)?, Side::start(b)?);
+    for (number, step) in script.iter().enumerate() {
+        let (heard_a, heard_b) = (a.perform(step), b.perform(step));
+        if heard_a != heard_b || heard_a.is_err() {
+            let shown = |heard: Result<Vec<String>, String>| match heard {
+                Ok(replies) => replies.join("\n      "),
+                Err(failure) => failure,
+            };
+            return Ok(Some(Difference { step: number, a: shown(heard_a), b: shown(heard_b) }));
+        }
+    }
+    Ok(None)
+}
+
+struct Side {
+    server: Server,
+    /// Asks for `stats`, and nothing else.
+    control: Client,
+    clients: [Option<Client>; CLIENTS],
+    /// The client that waits in a reserve: one at most. What it is owed behind that reserve.
+    waiting: Option<Waiting>,
+}
+
+struct Waiting {
+    client: usize,
+    replies_behind: usize,
+}
+
+impl Side {
+    fn start(binary: &Path) -> std::io::Result<Self> {
+        let flags = ["-z".to_owned(), MAX_JOB_BYTES.to_string()];
+        let server = Server::start(binary, Transport::Unix, &flags)?;
+        let control = server.connect()?;
+        Ok(Self { server, control, clients: [const { None }; CLIENTS], waiting: None })
+    }
+
+    /// Takes a step and tells what was heard, in normal form.
+    fn perform(&mut self, step: &Step) -> Result<Vec<String>, String> {
+        self.act(step).map_err(|failure| format!("failure: {}", failure.0))
+    }
+
+    fn act(&mut self, step: &Step) -> Result<Vec<String>, Failure> {
+        let mut heard = Vec::new();
+        match &step.action {
+            Action::Say { commands, writes } => match &mut self.waiting {
+                Some(waiting) if waiting.client == step.client => {
+                    waiting.replies_behind += commands.iter().map(|command| command.replies).sum::<usize>();
+                    self.say(step.client, &concatenated(commands), writes)?;
+                }
+                Some(_) => {
+                    for command in commands {
+                        self.say(step.client, &command.bytes, &[])?;
+                        self.hear(step.client, command.replies, &mut heard)?;
+                        self.hear_waiting(&mut heard)?;
+                    }
+                }
+                None => {
+                    self.say(step.client, &concatenated(commands), writes)?;
+                    let replies = commands.iter().map(|command| command.replies).sum();
+                    self.hear(step.client, replies, &mut heard)?;
+                }
+            },
+            Action::Reserve(line) if self.waiting.is_none() => self.reserve(step.client, line, &mut heard)?,
+            Action::Reserve(_) => {}
+            // C gives the jobs of a client that leaves back one by one, and serves whoever waits after each, so
+            // that the first reserved is given first; ours gives all back, then the most urgent.
+            Action::HalfClose | Action::Close
+                if self.waiting.is_some() && self.asked("current-jobs-reserved")? > 1 => {}
+            Action::HalfClose => self.half_close(step.client, &mut heard)?,
+            Action::Close => {
+                self.clients[step.client] = None;
+                self.forget(step.client)?;
+            }
+        }
+        self.hear_waiting(&mut heard)?;
+        Ok(heard)
+    }
+
+    fn client(&mut self, number: usize) -> Result<&mut Client, Failure> {
+        if self.clients[number].is_none() {
+            let mut client = self.server.connect()?;
+            client.set_patience(PATIENCE);
+            self.clients[number] = Some(client);
+        }
+        Ok(self.clients[number].as_mut().expect("connected above"))
+    }
+
+    fn say(&mut self, client: usize, bytes: &[u8], writes: &[usize]) -> Result<(), Failure> {
+        let mut rest = bytes;
+        for &length in writes {
+            let (write, tail) = rest.split_at(length);
+            self.client(client)?.send(write)?;
+            // So that the server has read this much before the rest comes.
+            self.asked("current-waiting")?;
+            rest = tail;
+        }
+        self.client(client)?.send(rest)
+    }
+
+    fn hear(&mut self, client: usize, replies: usize, heard: &mut Vec<String>) -> Result<(), Failure> {
+        for _ in 0..replies {
+            let reply = self.client(client)?.read_reply()?;
+            heard.push(format!("client {client}: {}", normalize(&reply)));
+        }
+        Ok(())
+    }
+
+    /// Sends a reserve and finds out whether it waits.
+    fn reserve(&mut self, client: usize, line: &str, heard: &mut Vec<String>) -> Result<(), Failure> {
+        self.client(client)?.send(format!("{line}\r\n").as_bytes())?;
+        let start = Instant::now();
+        while start.elapsed() < PATIENCE {
+            if self.asked("current-waiting")? == 1 {
+                self.waiting = Some(Waiting { client, replies_behind: 0 });
+                heard.push(format!("client {client} waits"));
+                return Ok(());
+            }
+            if self.client(client)?.has_reply_within(POLL_INTERVAL)? {
+                return self.hear(client, 1, heard);
+            }
+        }
+        Err(self.client(client)?.failure("neither waits nor is answered"))
+    }
+
+    /// Hears a client out whose wait is over.
+    fn hear_waiting(&mut self, heard: &mut Vec<String>) -> Result<(), Failure> {
+        if self.waiting.is_some() && self.asked("current-waiting")? == 0 {
+            let Waiting { client, replies_behind } = self.waiting.take().expect("checked above");
+            self.hear(client, 1 + replies_behind, heard)?;
+        }
+        Ok(())
+    }
+
+    fn half_close(&mut self, client: usize, heard: &mut Vec<String>) -> Result<(), Failure> {
+        let connection = self.client(client)?;
+        connection.half_close()?;
+        let behind = match &self.waiting {
+            Some(waiting) if waiting.client == client => 1 + waiting.replies_behind,
+            _ => 0,
+        };
+        self.hear(client, behind, heard)?;
+        self.client(client)?.expect_closed()?;
+        self.clients[client] = None;
+        self.forget(client)
+    }
+
+    /// Waits until the server has forgotten a connection that is closed.
+    fn forget(&mut self, client: usize) -> Result<(), Failure> {
+        if self.waiting.as_ref().is_some_and(|waiting| waiting.client == client) {
+            self.waiting = None;
+        }
+        let open = 1 + self.clients.iter().flatten().count() as u64;
+        let start = Instant::now();
+        while self.asked("current-connections")? != open {
+            if start.elapsed() > PATIENCE {
+                return Err(Failure(format!("there are never {open} connections")));
+            }
+            std::thread::sleep(Duration::from_micros(100));
+        }
+        Ok(())
+    }
+
+    /// A number of the server's stats.
+    fn asked(&mut self, key: &str) -> Result<u64, Failure> {
+        let reply = self.control.ask(b"stats\r\n")?;
+        let text = String::from_utf8_lossy(&reply);
+        let value = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(": "));
+        value.and_then(|value| value.parse().ok()).ok_or_else(|| Failure(format!("stats without {key}")))
+    }
+}

@@ -1,0 +1,128 @@
+//! The differential runner: one random script, two servers, the same replies.
+//!
+//! `DIFFERENTIAL_SEEDS=n` plays n scripts (2,000 without it), `SEED=n` the one of that seed. `DIFFERENTIAL_A`
+//! and `DIFFERENTIAL_B` name the servers: Debian's C server and ours without them. What may differ is listed
+//! in [`normalize`], what is left out in [`script`]. A difference is shown with its seed and the shortest
+//! script that still shows it.
+
+mod lockstep;
+mod normalize;
+mod script;
+#[path = "../support/mod.rs"]
+mod support;
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use lockstep::{Difference, play};
+use script::Step;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+const SEEDS: u64 = 2000;
+
+/// Trials that the seeds are shared out to, so that a filter and the threads have something to choose from.
+const BATCHES: u64 = 16;
+
+/// How often a difference must show again to be believed: a stalled machine can make a script's short TTR end.
+const CONFIRMATIONS: usize = 2;
+
+fn main() -> ExitCode {
+    let path = |name: &str| std::env::var_os(name).filter(|path| !path.is_empty()).map(PathBuf::from);
+    let Some(a) = path("DIFFERENTIAL_A").or_else(support::debian_server) else { return ExitCode::SUCCESS };
+    let b = path("DIFFERENTIAL_B").unwrap_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_beanstalkd")));
+    let number =
+        |name: &str| std::env::var(name).ok().filter(|text| !text.is_empty()).map(|text| text.parse::<u64>());
+    let trials = match (number("SEED").transpose(), number("DIFFERENTIAL_SEEDS").transpose()) {
+        (Ok(Some(seed)), Ok(_)) => vec![trial(format!("seed_{seed}"), seed..seed + 1, &a, &b)],
+        (Ok(None), Ok(seeds)) => batches(seeds.unwrap_or(SEEDS), &a, &b),
+        _ => {
+            eprintln!("SEED and DIFFERENTIAL_SEEDS are numbers");
+            return ExitCode::FAILURE;
+        }
+    };
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+}
+
+fn batches(seeds: u64, a: &Path, b: &Path) -> Vec<Trial> {
+    let size = seeds.div_ceil(BATCHES).max(1);
+    (0..seeds)
+        .step_by(usize::try_from(size).expect("a batch fits"))
+        .map(|first| {
+            let last = (first + size).min(seeds);
+            trial(format!("seeds_{first}_to_{}", last - 1), first..last, a, b)
+        })
+        .collect()
+}
+
+fn trial(name: String, seeds: std::ops::Range<u64>, a: &Path, b: &Path) -> Trial {
+    let (a, b) = (a.to_owned(), b.to_owned());
+    Trial::test(name, move || {
+        for seed in seeds {
+            let script = script::generate(seed);
+            if differs_for_sure(&script, &a, &b)? {
+                return Err(report(seed, &script, &a, &b)?.into());
+            }
+        }
+        Ok(())
+    })
+}
+
+fn differs_for_sure(script: &[Step], a: &Path, b: &Path) -> Result<bool, Failed> {
+    for _ in 0..=CONFIRMATIONS {
+        if play(script, a, b)?.is_none() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn report(seed: u64, script: &[Step], a: &Path, b: &Path) -> Result<String, Failed> {
+    let shortest = shorten(script, a, b)?;
+    let mut text =
+        format!("the servers differ; replay with SEED={seed}. The shortest script that shows it:\n");
+    for (number, step) in shortest.iter().enumerate() {
+        let _ = writeln!(text, "  {number:>2} {step}");
+    }
+    if let Some(Difference { step, a: heard_a, b: heard_b }) = play(&shortest, a, b)? {
+        let _ = writeln!(text, "at step {step}\n  {}:\n      {heard_a}", a.display());
+        let _ = writeln!(text, "  {}:\n      {heard_b}", b.display());
+    }
+    Ok(text)
+}
+
+/// Leaves out pieces of the script, halves first and single steps last, then commands of a step and cuts
+/// between its writes, while the servers still differ.
+fn shorten(script: &[Step], a: &Path, b: &Path) -> Result<Vec<Step>, Failed> {
+    let mut script = script.to_vec();
+    let mut piece = script.len().div_ceil(2);
+    loop {
+        let (mut at, mut shortened) = (0, false);
+        while at < script.len() {
+            let end = (at + piece).min(script.len());
+            let rest: Vec<Step> = script[..at].iter().chain(&script[end..]).cloned().collect();
+            if play(&rest, a, b)?.is_some() {
+                script = rest;
+                shortened = true;
+            } else {
+                at = end;
+            }
+        }
+        if piece == 1 && !shortened {
+            break;
+        }
+        piece = piece.div_ceil(2);
+    }
+    for at in 0..script.len() {
+        let mut command = 0;
+        while let Some(shorter) = script[at].without_command(command) {
+            let mut rest = script.clone();
+            rest[at] = shorter;
+            if play(&rest, a, b)?.is_some() {
+                script = rest;
+            } else {
+                command += 1;
+            }
+        }
+    }
+    Ok(script)
+}

@@ -1,0 +1,338 @@
+//! Random scripts: what several clients say, step by step, made from a seed.
+//!
+//! Owns: the generator and its random numbers. Whatever would make two right servers differ is not
+//! generated: times of seconds, two clients waiting at once (C serves them in an arbitrary order), lines
+//! beyond the longest and bare CRs (C loses its place), kick bounds beyond 32 bits (C wraps), and malformed
+//! time-outs (1.12 takes them for 0).
+
+use std::fmt;
+use std::ops::RangeInclusive;
+
+/// The limit that both servers run with, so that a job too big is a short one.
+pub const MAX_JOB_BYTES: usize = 300;
+
+/// How many clients a script has at most.
+pub const CLIENTS: usize = 4;
+
+const STEPS: RangeInclusive<u64> = 10..=80;
+
+/// How many lines one write may hold.
+const PIPELINED: RangeInclusive<u64> = 2..=6;
+
+const TUBES: [&str; 5] = ["default", "t", "u", "v", "w"];
+
+/// One step of a script.
+#[derive(Clone)]
+pub struct Step {
+    /// Who acts.
+    pub client: usize,
+    /// What it does.
+    pub action: Action,
+}
+
+/// What a client may do.
+#[derive(Clone)]
+pub enum Action {
+    /// Sends commands, in writes of these lengths and the rest; or one by one while another client waits,
+    /// since what it does once it is served would race with those that are still to come.
+    Say { commands: Vec<Command>, writes: Vec<usize> },
+    /// Sends a reserve that may wait, unless a client is waiting already.
+    Reserve(&'static str),
+    /// Says that it will send no more, hears the server out, and connects anew when it acts next.
+    HalfClose,
+    /// Closes, and connects anew when it acts next.
+    Close,
+}
+
+impl Step {
+    /// This step in one write without its command of that number, if it would have one left.
+    pub fn without_command(&self, number: usize) -> Option<Self> {
+        let Action::Say { commands, .. } = &self.action else { return None };
+        if number >= commands.len() || commands.len() < 2 {
+            return None;
+        }
+        let mut commands = commands.clone();
+        commands.remove(number);
+        Some(Self { client: self.client, action: Action::Say { commands, writes: Vec::new() } })
+    }
+}
+
+/// A command with its body, or what looks like one, and how many replies it gets.
+#[derive(Clone)]
+pub struct Command {
+    /// What is sent.
+    pub bytes: Vec<u8>,
+    /// How many replies that gets.
+    pub replies: usize,
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "client {}: ", self.client)?;
+        match &self.action {
+            Action::Say { commands, writes } => {
+                let bytes = concatenated(commands);
+                let mut rest = bytes.as_slice();
+                for &length in writes {
+                    let (write, tail) = rest.split_at(length);
+                    write!(f, "\"{}\" then ", write.escape_ascii())?;
+                    rest = tail;
+                }
+                write!(f, "\"{}\"", rest.escape_ascii())
+            }
+            Action::Reserve(line) => write!(f, "\"{line}\\r\\n\", which may wait"),
+            Action::HalfClose => f.write_str("half-close"),
+            Action::Close => f.write_str("close"),
+        }
+    }
+}
+
+/// All bytes of some commands.
+pub fn concatenated(commands: &[Command]) -> Vec<u8> {
+    commands.iter().flat_map(|command| &command.bytes).copied().collect()
+}
+
+/// SplitMix64: small, and the same everywhere.
+pub struct Random(u64);
+
+impl Random {
+    /// The numbers of this seed.
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        (self.next() % bound as u64) as usize
+    }
+
+    fn within(&mut self, range: RangeInclusive<u64>) -> u64 {
+        range.start() + self.next() % (range.end() - range.start() + 1)
+    }
+
+    fn one_in(&mut self, bound: usize) -> bool {
+        self.below(bound) == 0
+    }
+
+    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[self.below(from.len())]
+    }
+}
+
+/// The script of a seed.
+pub fn generate(seed: u64) -> Vec<Step> {
+    let mut generator = Generator { random: Random::new(seed), puts: 0, delays: 0 };
+    let clients = generator.random.within(1..=CLIENTS as u64) as usize;
+    let steps = generator.random.within(STEPS);
+    (0..steps).map(|_| Step { client: generator.random.below(clients), action: generator.action() }).collect()
+}
+
+struct Generator {
+    random: Random,
+    /// Puts so far, so that ids are mostly those of jobs.
+    puts: usize,
+    /// Delays so far.
+    delays: u32,
+}
+
+impl Generator {
+    fn action(&mut self) -> Action {
+        match self.random.below(40) {
+            0 => Action::HalfClose,
+            1 => Action::Close,
+            2..=5 => Action::Reserve(self.random.pick(&["reserve", "reserve-with-timeout 1000000"])),
+            _ => self.say(),
+        }
+    }
+
+    fn say(&mut self) -> Action {
+        let lines = if self.random.one_in(4) { self.random.within(PIPELINED) } else { 1 };
+        let commands: Vec<Command> = (0..lines).map(|_| self.command()).collect();
+        let mut writes = Vec::new();
+        let mut left = concatenated(&commands).len();
+        while left > 1 && self.random.one_in(3) {
+            let length = 1 + self.random.below(left - 1);
+            writes.push(length);
+            left -= length;
+        }
+        Action::Say { commands, writes }
+    }
+
+    fn command(&mut self) -> Command {
+        if self.random.below(100) < 25 {
+            return self.put();
+        }
+        let mut line = self.line().into_bytes();
+        if self.random.one_in(12) {
+            self.damage(&mut line);
+        }
+        line.extend_from_slice(b"\r\n");
+        Command { bytes: line, replies: 1 }
+    }
+
+    fn line(&mut self) -> String {
+        let id = self.id();
+        let tube = self.random.pick(&TUBES);
+        match self.random.below(64) {
+            0..=9 => "reserve-with-timeout 0".to_owned(),
+            10..=13 => format!("reserve-job {id}"),
+            14..=18 => format!("delete {id}"),
+            19..=23 => format!("release {id} {} {}", self.priority(), self.delay()),
+            24..=27 => format!("bury {id} {}", self.priority()),
+            28 => format!("touch {id}"),
+            29..=31 => {
+                format!("kick {}", self.random.pick(&["0", "1", "2", "10", "1x", "-1", "+1", "4294967295"]))
+            }
+            32..=33 => format!("kick-job {id}"),
+            34..=36 => format!("use {tube}"),
+            37..=39 => format!("watch {tube}"),
+            40..=42 => format!("ignore {tube}"),
+            43..=44 => format!("pause-tube {tube} {}", self.random.pick(&["0", "1000000", "4294967295"])),
+            45..=46 => format!("peek {id}"),
+            47 => "peek-ready".to_owned(),
+            48 => "peek-delayed".to_owned(),
+            49 => "peek-buried".to_owned(),
+            50..=53 => format!("stats-job {id}"),
+            54..=56 => format!("stats-tube {tube}"),
+            57..=58 => "stats".to_owned(),
+            59 => "list-tubes".to_owned(),
+            60 => "list-tube-used".to_owned(),
+            61 => "list-tubes-watched".to_owned(),
+            _ => self.random.pick(MALFORMED).to_owned(),
+        }
+    }
+
+    fn put(&mut self) -> Command {
+        let size = match self.random.below(12) {
+            0 => 0,
+            1 => MAX_JOB_BYTES,
+            2 => MAX_JOB_BYTES + 1 + self.random.below(500),
+            _ => self.random.below(40),
+        };
+        let ttr = self.random.pick(&["0", "1", "1000", "1000000", "4294967295"]);
+        let header = format!("put {} {} {ttr} {size}", self.priority(), self.delay());
+        let letters: Vec<u8> = (0..size).map(|_| self.random.pick(b"abc\0\xff ")).collect();
+        let mut bytes = header.into_bytes();
+        match self.random.below(20) {
+            // Refused, so that the body is a command, and unknown.
+            0 if size <= MAX_JOB_BYTES => {
+                bytes.extend_from_slice(b"x\r\nbody\r\n");
+                return Command { bytes, replies: 2 };
+            }
+            // A body without its CRLF.
+            1 if size <= MAX_JOB_BYTES => {
+                bytes.extend_from_slice(b"\r\n");
+                bytes.extend_from_slice(&letters);
+                bytes.extend_from_slice(b"zz");
+            }
+            _ => {
+                bytes.extend_from_slice(b"\r\n");
+                bytes.extend_from_slice(&letters);
+                bytes.extend_from_slice(b"\r\n");
+            }
+        }
+        self.puts += 1;
+        Command { bytes, replies: 1 }
+    }
+
+    fn id(&mut self) -> usize {
+        self.random.below(self.puts + 2)
+    }
+
+    fn priority(&mut self) -> &'static str {
+        self.random.pick(&["0", "1", "5", "1023", "1024", "2147483648", "4294967295"])
+    }
+
+    /// None, or so long that it never ends in a test, and longer than the one before: which of two delays
+    /// ends first must not depend on how long a server takes from command to command.
+    fn delay(&mut self) -> u32 {
+        self.delays += 1;
+        match self.random.pick(&[0, 0, 0, 1_000_000, 4_294_000_000]) {
+            0 => 0,
+            long => long + self.delays,
+        }
+    }
+
+    /// Changes a byte of a line. No byte is a digit, so that no short time comes to be. Left alone is what
+    /// waits, what takes a body, and what C counts although it refuses it (a pause of an illegal name).
+    fn damage(&mut self, line: &mut Vec<u8>) {
+        let left_alone: [&[u8]; 3] = [b"reserve", b"put", b"pause-tube"];
+        if line.is_empty() || left_alone.iter().any(|start| line.starts_with(start)) {
+            return;
+        }
+        let byte = self.random.pick(b" \t\n\0x-+/;.$_()\x80\xffA");
+        let at = self.random.below(line.len());
+        match self.random.below(3) {
+            0 => line[at] = byte,
+            1 => line.insert(at, byte),
+            _ => drop(line.remove(at)),
+        }
+    }
+}
+
+/// Lines that are refused, or that look as if they should be.
+const MALFORMED: &[&str] = &[
+    "",
+    " ",
+    "nonsense",
+    "put",
+    "put 1",
+    "put a b c d",
+    "put 0 0 0 -1",
+    "put -1 0 0 0",
+    "put 0 0 0 4294967296",
+    "delete",
+    "delete ",
+    "delete x",
+    "delete 1 ",
+    "delete  1",
+    "delete 18446744073709551616",
+    "release 1",
+    "release 1 2",
+    "bury 1",
+    "bury x 0",
+    "touch",
+    "touch -1",
+    "kick",
+    "kick ",
+    "kick x",
+    "kick 18446744073709551616",
+    "kick-job ",
+    "use",
+    "use ",
+    "use -a",
+    "use a b",
+    "use  a",
+    "watch ",
+    "watch a,b",
+    "ignore ",
+    "ignore *",
+    "stats ",
+    "stats-foo",
+    "stats-tube",
+    "stats-tube ",
+    "stats-job x",
+    "list-tubes x",
+    "list-tube-usedx",
+    "list-tubes-watch",
+    "pause-tube",
+    "pause-tube t",
+    "pause-tube t x",
+    "pause-tubet 0",
+    "pause-tube  t  0",
+    "peek",
+    "peek ",
+    "peek-ready ",
+    "reserveX",
+    "reserve-foo",
+    "reserve-job",
+    "reserve-job x",
+    "STATS",
+];

@@ -1,0 +1,256 @@
+#!/usr/bin/env python3
+"""Runs what the documentation shows.
+
+A fenced block of README.md and doc/*.md in one of LANGUAGES says behind its language what is done with it:
+
+    run       run it, beside a server for each port in it; what follows as ```text output must be what it prints,
+              where ... stands for anything, and a line of it for any lines
+    serve     start the server as it says: it must answer, and stop when told to
+    by-hand   it is not run, because it needs the machine: its package manager, its service manager, root
+
+Besides, links lead somewhere, the tests that are named exist, and doc/protocol.md lists the keys of the
+stats as the server has them.
+
+Ports and paths of the text are exchanged for ones of the test. Programs in a language whose interpreter or
+client is not here are skipped with a word.
+"""
+
+import glob
+import os
+import re
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.join(ROOT, "tests"))
+import with_server  # noqa: E402
+
+SERVER = os.environ.get("BEANSTALKD", os.path.join(ROOT, "target/debug/beanstalkd"))
+CLIENTS = os.path.join(ROOT, "target/clients")
+LANGUAGES = ("sh", "python", "js", "go", "php", "ruby")
+MARKS = ("run", "serve", "by-hand")
+TIMEOUT_S = 60
+DOCUMENTS = ["README.md", "CHANGELOG.md", *sorted(glob.glob("doc/*.md", root_dir=ROOT))]
+PORT = r"\b1130[0-9]\b"  # in the documents; each means a server of its own
+FENCE = re.compile(r"^```(\S+)?(?: +(.+?))?$")
+
+
+class Block:
+    def __init__(self, path, line, language, mark):
+        self.where = f"{path}:{line}"
+        self.language, self.mark = language, mark
+        self.lines, self.output = [], None
+
+    @property
+    def text(self):
+        return "\n".join(self.lines) + "\n"
+
+
+def blocks(path):
+    """The blocks of a file that are programs or command lines."""
+    found, current, last = [], None, None
+    with open(os.path.join(ROOT, path), encoding="utf-8") as file:
+        for number, line in enumerate(file, 1):
+            line = line.rstrip("\n")
+            fence = FENCE.match(line)
+            if current is not None:
+                if line == "```":
+                    current = None
+                else:
+                    current.append(line)
+            elif fence:
+                language, mark = fence.group(1), fence.group(2)
+                current = []
+                if language in LANGUAGES:
+                    if mark not in MARKS:
+                        sys.exit(f"docs: {path}:{number}: is it run? Say one of {MARKS}")
+                    last = Block(path, number, language, mark)
+                    last.lines = current
+                    found.append(last)
+                elif (language, mark) == ("text", "output"):
+                    last.output = current
+            elif line:
+                last = last if last is None or last.output is None else None
+    return found
+
+
+def command_for(block, directory):
+    """How to run the program, or None and the reason why it cannot be."""
+    name = os.path.join(directory, "program")
+    environment = dict(os.environ)
+    if block.language == "sh":
+        os.symlink(SERVER, os.path.join(directory, "beanstalkd"))
+        environment["PATH"] = f"{directory}:{environment['PATH']}"
+        # nc leaves a pipe before it has been answered where its input ends first; -q waits.
+        return ["bash", "-euo", "pipefail", name], environment, None
+    if block.language == "python":
+        python = os.path.join(CLIENTS, "python/bin/python")
+        return [python, name], environment, None if os.path.exists(python) else "make clients comes first"
+    if block.language == "js":
+        environment["NODE_PATH"] = os.path.join(CLIENTS, "node/node_modules")
+        there = os.path.isdir(os.path.join(environment["NODE_PATH"], "node-beanstalk"))
+        return ["node", name], environment, None if there else "make clients comes first"
+    if block.language == "php":
+        os.mkdir(os.path.join(directory, "vendor"))
+        with open(os.path.join(directory, "vendor/autoload.php"), "w", encoding="utf-8") as autoload:
+            autoload.write("<?php require_once 'Pheanstalk/autoload.php';")
+        there = succeeds(["php", "-r", "require_once 'Pheanstalk/autoload.php';"])
+        return ["php", name], environment, None if there else "no php with pheanstalk"
+    if block.language == "ruby":
+        there = succeeds(["ruby", "-e", "require 'beaneater'"])
+        return ["ruby", name], environment, None if there else "no ruby with beaneater"
+    os.rename(name, name + ".go")
+    there = succeeds(["go", "mod", "init", "example"], directory) and succeeds(["go", "mod", "tidy"], directory)
+    return ["go", "run", name + ".go"], environment, None if there else "no go, or no go-beanstalk to be had"
+
+
+def succeeds(command, directory=None):
+    try:
+        return subprocess.run(command, cwd=directory, capture_output=True, timeout=TIMEOUT_S).returncode == 0
+    except (FileNotFoundError, subprocess.TimeoutExpired):
+        return False
+
+
+def here(text, ports, directory):
+    """The text with the test's ports and directory in it."""
+    for shown, port in ports.items():
+        text = re.sub(rf"\b{shown}\b", str(port), text)
+    return text.replace("/var/lib/beanstalkd", os.path.join(directory, "binlog"))
+
+
+def differs(expected, actual):
+    """Whether `actual` is not `expected`, in which ... stands for anything, and a line of it for any lines."""
+    any_lines = "(?:.*\n)*?.*"
+    lines = (any_lines if line == "..." else re.escape(line).replace(r"\.\.\.", ".*") for line in expected)
+    pattern = "\n".join(lines)
+    return re.fullmatch(pattern, actual.replace("\r\n", "\n").strip("\n")) is None
+
+
+def run(block, directory):
+    """None where all is well; else what is wrong, or "skipped" and why."""
+    shown = sorted(set(re.findall(PORT, block.text)))
+    servers = [with_server.start(SERVER) for _ in shown]
+    ports = dict(zip(shown, (port for _, port in servers)))
+    try:
+        with open(os.path.join(directory, "program"), "w", encoding="utf-8") as program:
+            program.write(here(block.text, ports, directory))
+        command, environment, missing = command_for(block, directory)
+        if missing:
+            return f"skipped: {missing}"
+        ended = subprocess.run(
+            command, cwd=directory, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S
+        )
+        if ended.returncode:
+            return f"ended with {ended.returncode}\n{ended.stdout}{ended.stderr}"
+        if block.output is not None and differs(block.output, ended.stdout):
+            return "printed something else:\n" + ended.stdout
+        return None
+    finally:
+        if not all([with_server.stop(pid) for pid, _ in servers]):
+            return "the server did not stop cleanly"
+
+
+def serve(block, directory):
+    """Each command line of the block starts a server."""
+    os.mkdir(os.path.join(directory, "binlog"))
+    text = here(block.text.replace("\\\n", " "), {}, directory)
+    for line in text.splitlines():
+        line = line.replace("cargo run --release --", "beanstalkd").replace("cargo run --release", "beanstalkd")
+        arguments = shlex.split(line, comments=True)
+        if not arguments:
+            continue
+        if arguments[0] != "beanstalkd":
+            return f"no command line of the server: {line}"
+        # Its own -l and -p are set aside for the inherited socket.
+        pid, port = with_server.start(SERVER, arguments[1:])
+        try:
+            with socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S) as client:
+                client.sendall(b"stats\r\n")
+                if not client.recv(3) == b"OK ":
+                    return f"no answer: {line}"
+        finally:
+            if not with_server.stop(pid):
+                return f"did not stop cleanly: {line}"
+    return None
+
+
+def stats_keys_missing():
+    """What differs between the keys of the stats and those that doc/protocol.md lists, in their order."""
+    with open(os.path.join(ROOT, "doc/protocol.md"), encoding="utf-8") as file:
+        sections = dict(re.findall(r"^### (stats\S*)\n(.*?)(?=^##|\Z)", file.read(), re.S | re.M))
+    pid, port = with_server.start(SERVER)
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S) as client:
+            replies = client.makefile("rb")
+            client.sendall(b"put 0 0 1 0\r\n\r\nstats\r\nstats-job 1\r\nstats-tube default\r\n")
+            replies.readline()
+            for command in ("stats", "stats-job", "stats-tube"):
+                length = int(replies.readline().split()[1])
+                data = replies.read(length + 2).decode()
+                actual = re.findall(r"^(\S+): ", data, re.M)
+                rows = re.findall(r"^\| (`.*?) \|", sections[command], re.M)
+                documented = [key for row in rows for key in re.findall(r"`([^`]+)`", row)]
+                if actual != documented:
+                    wrong = set(actual) ^ set(documented) or "their order"
+                    yield f"doc/protocol.md: the keys of {command} are others: {wrong}"
+    finally:
+        with_server.stop(pid)
+
+
+def broken_links():
+    """Links of the documents to files that are not there."""
+    for path in DOCUMENTS:
+        with open(os.path.join(ROOT, path), encoding="utf-8") as file:
+            for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", file.read()):
+                if not os.path.exists(os.path.join(ROOT, os.path.dirname(path), target)):
+                    yield f"{path}: there is no {target}"
+
+
+def tests_missing():
+    """The tests that doc/compatibility.md names and that are not there."""
+    with open(os.path.join(ROOT, "doc/compatibility.md"), encoding="utf-8") as file:
+        names = re.findall(r"`((?:src|tests)/\S+): (\w+)`", file.read())
+    for path, name in names:
+        path = os.path.join(ROOT, path)
+        files = [path] if os.path.isfile(path) else glob.glob(os.path.join(path, "**/*.rs"), recursive=True)
+        if not os.path.exists(path):
+            print(f"docs: {os.path.relpath(path, ROOT)} is not here yet, with {name}", file=sys.stderr)
+        elif not any(re.search(rf"\b{name}", open(file, encoding="utf-8").read()) for file in files):
+            yield f"doc/compatibility.md: there is no test {name} in {os.path.relpath(path, ROOT)}"
+
+
+def main():
+    failed = 0
+    counts = dict.fromkeys((*MARKS, "skipped"), 0)
+    os.environ.setdefault("RUST_LOG", "error")
+    for wrong in (*broken_links(), *tests_missing(), *stats_keys_missing()):
+        failed += 1
+        print(f"docs: {wrong}", file=sys.stderr)
+    for path in DOCUMENTS:
+        for block in blocks(path):
+            if block.mark == "by-hand":
+                counts["by-hand"] += 1
+                continue
+            directory = tempfile.mkdtemp()
+            try:
+                wrong = {"run": run, "serve": serve}[block.mark](block, directory)
+            finally:
+                shutil.rmtree(directory)
+            if wrong is None:
+                counts[block.mark] += 1
+            elif wrong.startswith("skipped"):
+                counts["skipped"] += 1
+                print(f"docs: {block.where}: {wrong}", file=sys.stderr)
+            else:
+                failed += 1
+                print(f"docs: {block.where}: {wrong}", file=sys.stderr)
+    print("docs: " + ", ".join(f"{count} {mark}" for mark, count in counts.items()) + f", {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

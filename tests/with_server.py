@@ -1,0 +1,69 @@
+#!/usr/bin/env python3
+"""Runs a command beside a server of its own: with_server.py COMMAND [ARGUMENT...]
+
+The command finds the server by $BEANSTALKD_PORT (on 127.0.0.1) and $BEANSTALKD_PID. The program is
+$BEANSTALKD, by default the debug build. The kernel picks the port, and the server inherits the socket as
+from a service manager, so nobody waits until it listens and no port is taken twice.
+
+Ends as the command does, or with 1 where the server does not stop cleanly.
+"""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+STOP_WITHIN_S = 10
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+def start(program, arguments=()):
+    """A server on a port that the kernel picks: its process id and the port."""
+    listener = socket.create_server(("127.0.0.1", 0), backlog=128)
+    port = listener.getsockname()[1]
+    pid = os.fork()
+    if pid == 0:
+        first_inherited = 3
+        if listener.fileno() == first_inherited:
+            os.set_inheritable(first_inherited, True)
+        else:
+            os.dup2(listener.fileno(), first_inherited)
+        environment = dict(os.environ, LISTEN_FDS="1", LISTEN_PID=str(os.getpid()))
+        environment.setdefault("RUST_LOG", "warn")
+        os.execve(program, [program, *arguments], environment)
+    listener.close()
+    return pid, port
+
+
+def stop(pid):
+    """Whether the server ended well when it was told to."""
+    os.kill(pid, signal.SIGTERM)
+    give_up_at = time.monotonic() + STOP_WITHIN_S
+    while time.monotonic() < give_up_at:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            return status == 0
+        time.sleep(0.01)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    return False
+
+
+def main():
+    program = os.environ.get("BEANSTALKD", os.path.join(ROOT, "target/debug/beanstalkd"))
+    pid, port = start(program)
+    environment = dict(os.environ, BEANSTALKD_PORT=str(port), BEANSTALKD_PID=str(pid))
+    try:
+        code = subprocess.run(sys.argv[1:], env=environment).returncode
+    finally:
+        stopped = stop(pid)
+    if not stopped:
+        print("with_server: the server did not stop cleanly", file=sys.stderr)
+        return code or 1
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
