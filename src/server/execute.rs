@@ -5,6 +5,7 @@
 
 use log::{Level, log_enabled, trace};
 
+use super::orphans::Orphans;
 use super::persistence::Journal;
 use super::stats::{self, Identity};
 use crate::binlog::NoRoom;
@@ -87,6 +88,7 @@ pub struct Executor {
     pub(super) refused_connections: u64,
     /// What all connections hold that is not a job yet, or not sent yet.
     pub(super) buffer_bytes: usize,
+    orphans: Orphans,
     /// Tells whether the allocator lives on its last reserve.
     is_memory_exhausted: fn() -> bool,
     /// The last stats or list, until it is in the reply.
@@ -107,6 +109,7 @@ impl Executor {
             connections: 0,
             refused_connections: 0,
             buffer_bytes: 0,
+            orphans: Orphans::default(),
             is_memory_exhausted: || false,
             data: Vec::new(),
         }
@@ -137,7 +140,7 @@ impl Executor {
     /// What jobs and connections use, in bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        self.queue.job_bytes() + self.buffer_bytes
+        self.queue.job_bytes() + self.buffer_bytes + self.orphans.bytes()
     }
 
     /// Whether `bytes` more for a client are too many, beside what its connection holds and what is
@@ -162,6 +165,7 @@ impl Executor {
         self.queue.advance(now);
         self.journal.log_changes(&mut self.queue);
         self.journal.advance(now);
+        self.orphans.tend();
     }
 
     pub(super) fn next_deadline(&self) -> Option<Timestamp> {
@@ -301,7 +305,7 @@ impl Executor {
                     Reply::NotFound
                 }
             }
-            Command::Delete(id) => found(self.queue.delete(client, id), Reply::Deleted),
+            Command::Delete(id) => self.delete(client, id),
             Command::Touch(id) => found(self.queue.touch(client, id, now), Reply::Touched),
             Command::Peek(id) => self.peek(Some(id)),
             Command::PeekReady => self.peek(self.queue.first_ready(client)),
@@ -431,6 +435,15 @@ impl Executor {
         }
         self.queue.bury(client, id, priority);
         Ok(Reply::Buried)
+    }
+
+    fn delete(&mut self, client: ClientId, id: JobId) -> Reply<'static> {
+        let body = self.queue.body(id).and_then(|body| Some((body.watch()?, body.len())));
+        let deleted = self.queue.delete(client, id);
+        if let Some((body, bytes)) = body.filter(|_| deleted) {
+            self.orphans.watch(body, bytes);
+        }
+        found(deleted, Reply::Deleted)
     }
 
     fn peek(&self, id: Option<JobId>) -> Reply<'_> {

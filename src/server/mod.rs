@@ -8,6 +8,7 @@ mod buffers;
 pub mod event_loop;
 mod execute;
 mod holds;
+mod orphans;
 mod peer;
 mod persistence;
 mod rare_log;

@@ -89,6 +89,7 @@ fn closing_at_any_byte_leaves_nothing_behind() {
     assert!(growth < 4 << 20, "{growth} bytes after {connections} connections");
     assert_eq!(keeper.stat("current-tubes"), 1);
     assert_eq!(keeper.stat("job-bytes"), 0);
+    assert!(keeper.stat("buffer-bytes") < 64 << 10, "what the keeper itself holds");
 }
 
 #[test]

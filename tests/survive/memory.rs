@@ -77,6 +77,35 @@ fn bodies_on_their_way_count_against_the_bound() {
     other.put(0, 60, &vec![b'y'; MIB]);
 }
 
+#[test]
+fn what_was_sent_but_not_read_counts_against_the_bound() {
+    let server = Server::start(&["--max-memory", "16m"]);
+    let mut other = server.connect();
+    let mut readers = Vec::new();
+    // Each reader is owed some jobs that are gone by then.
+    let mut refused = false;
+    while !refused && readers.len() < 1_000 {
+        let mut reader = server.connect();
+        let jobs: Vec<u64> = (0..20).map_while(|_| try_put(&mut other, 60_000)).collect();
+        refused = jobs.len() < 20;
+        let peeks = other.stat("cmd-peek");
+        reader.send(jobs.iter().map(|id| format!("peek {id}\r\n")).collect::<String>());
+        // No more than a megabyte is executed in advance.
+        let executed = peeks + jobs.len().min(17) as u64;
+        wait_until("the peeks are executed", || other.stat("cmd-peek") >= executed);
+        jobs.iter().for_each(|id| assert_eq!(other.ask(&format!("delete {id}")), "DELETED"));
+        readers.push(reader);
+    }
+    assert!(refused, "{} clients that do not read, and no end", readers.len());
+    drop(readers);
+    wait_until("it is all free again", || try_put(&mut other, 60_000).is_some());
+}
+
+fn try_put(client: &mut Client, size: usize) -> Option<u64> {
+    client.send(put_line(size));
+    client.line().strip_prefix("INSERTED ").map(|id| id.parse().unwrap())
+}
+
 /// What clients do to a server that runs out of memory: bodies of all sizes, many jobs, many tubes.
 fn exhaust(server: &Server) {
     let mut client = server.connect();
