@@ -8,7 +8,7 @@ UNITDIR ?= /etc/systemd/system
 BINARY ?= target/release/beanstalkd
 
 .PHONY: all check server clients docs units install-check exchange conformance differential model simulation \
-	fuzz bench micro install uninstall deb clean
+	fuzz deny bench micro install uninstall deb clean
 
 all:
 	$(CARGO) build --release --locked
@@ -32,6 +32,14 @@ docs: server
 
 units:
 	sh tests/units.sh
+
+# Licenses, sources, known faults of what comes in with dependencies (`cargo install cargo-deny`).
+deny:
+	@if $(CARGO) deny --version >/dev/null 2>&1; then \
+		$(CARGO) deny --locked --all-features check; \
+	else \
+		echo "deny: skipped, there is no cargo-deny"; \
+	fi
 
 install-check: server
 	sh tests/install.sh

@@ -5,6 +5,7 @@
 
 use log::{Level, log_enabled, trace};
 
+use super::orphans::Orphans;
 use super::persistence::Journal;
 use super::stats::{self, Identity};
 use crate::binlog::NoRoom;
@@ -102,6 +103,7 @@ pub struct Executor {
     pub(super) refused_connections: u64,
     /// What all connections hold that is not a job yet, or not sent yet.
     pub(super) buffer_bytes: usize,
+    orphans: Orphans,
     /// Tells whether the allocator lives on its last reserve.
     is_memory_exhausted: fn() -> bool,
     /// The last stats or list, until it is in the reply.
@@ -126,6 +128,7 @@ impl Executor {
             timed_commands: 0,
             refused_connections: 0,
             buffer_bytes: 0,
+            orphans: Orphans::default(),
             is_memory_exhausted: || false,
             data: Vec::new(),
         }
@@ -161,10 +164,16 @@ impl Executor {
         self.refused_connections += 1;
     }
 
+    /// What jobs and connections use, in bytes.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.queue.job_bytes() + self.buffer_bytes + self.orphans.bytes()
+    }
+
     /// Whether `bytes` more for a client are too many, beside what its connection holds and what is
     /// counted in `buffer_bytes` for the others.
     pub(super) fn lacks_memory_for(&self, bytes: usize, connection: &Connection) -> bool {
-        let used = self.queue.job_bytes() + self.buffer_bytes + connection.held_bytes();
+        let used = self.memory_bytes() + connection.held_bytes();
         let bound = self.config.max_memory_bytes;
         (self.is_memory_exhausted)() || bound.is_some_and(|bound| (used + bytes) as u64 > bound)
     }
@@ -183,6 +192,7 @@ impl Executor {
         self.queue.advance(now);
         self.journal.log_changes(&mut self.queue);
         self.journal.advance(now);
+        self.orphans.tend();
     }
 
     pub(super) fn next_deadline(&self) -> Option<Timestamp> {
@@ -323,7 +333,7 @@ impl Executor {
                     Reply::NotFound
                 }
             }
-            Command::Delete(id) => found(self.queue.delete(client, id), Reply::Deleted),
+            Command::Delete(id) => self.delete(client, id),
             Command::Touch(id) => found(self.queue.touch(client, id, now), Reply::Touched),
             Command::Peek(id) => self.peek(Some(id)),
             Command::PeekReady => self.peek(self.queue.first_ready(client)),
@@ -458,6 +468,15 @@ impl Executor {
         }
         self.queue.bury(client, id, priority);
         Ok(Reply::Buried)
+    }
+
+    fn delete(&mut self, client: ClientId, id: JobId) -> Reply<'static> {
+        let body = self.queue.body(id).and_then(|body| Some((body.watch()?, body.len())));
+        let deleted = self.queue.delete(client, id);
+        if let Some((body, bytes)) = body.filter(|_| deleted) {
+            self.orphans.watch(body, bytes);
+        }
+        found(deleted, Reply::Deleted)
     }
 
     fn peek(&self, id: Option<JobId>) -> Reply<'_> {

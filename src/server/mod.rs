@@ -10,6 +10,7 @@ mod execute;
 mod holds;
 mod metrics_server;
 mod notifier;
+mod orphans;
 mod peer;
 mod persistence;
 mod rare_log;

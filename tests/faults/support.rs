@@ -430,7 +430,16 @@ impl Process {
 
     /// Memory in use, in bytes.
     pub fn memory(self) -> usize {
-        self.status("VmRSS").trim_end_matches(" kB").parse::<usize>().unwrap() * 1024
+        self.bytes("VmRSS")
+    }
+
+    /// The most memory that was in use so far, in bytes.
+    pub fn peak_memory(self) -> usize {
+        self.bytes("VmHWM")
+    }
+
+    fn bytes(self, key: &str) -> usize {
+        self.status(key).trim_end_matches(" kB").parse::<usize>().unwrap() * 1024
     }
 
     /// A line of its status.

@@ -5,7 +5,7 @@
 //! `socket` is what one of them talks through.
 
 mod doors;
-mod memory_reserve;
+mod memory;
 mod socket;
 
 use std::fmt;
@@ -20,7 +20,7 @@ use mio::{Events, Interest, Poll, Registry, Token, Waker};
 pub use self::doors::DoorLimits;
 
 use self::doors::Doors;
-use self::memory_reserve::MemoryReserve;
+use self::memory::Memory;
 use self::socket::Socket;
 use super::metrics_server::{MetricsServer, State};
 use super::notifier::Notifier;
@@ -125,7 +125,7 @@ pub struct EventLoop {
     signals: Signals,
     clock: Clock,
     spin: Duration,
-    memory: MemoryReserve,
+    memory: Memory,
     /// Works for the binlog, if there is one.
     helper: Option<Helper>,
     notifier: Option<Notifier>,
@@ -152,7 +152,7 @@ impl EventLoop {
         if let Some(timeout) = settings.idle_timeout {
             server.close_silent_after(timeout);
         }
-        let memory = MemoryReserve::new(settings.fill_memory_reserve);
+        let memory = Memory::new(settings.fill_memory_reserve);
         Ok(Self {
             poll,
             registry,
@@ -222,7 +222,6 @@ impl EventLoop {
     fn turn(&mut self, events: &mut Events) -> io::Result<bool> {
         self.poll_for_events(events)?;
         let now = self.clock.now();
-        self.memory.tend(now);
         let mut stop = false;
         for event in events.iter() {
             if event.token() == SIGNALS {
@@ -241,6 +240,7 @@ impl EventLoop {
         }
         // Behind the clients, so that who has left has made room for who comes.
         self.doors.accept(&mut self.server, &self.registry, now);
+        self.memory.tend(self.server.executor().memory_bytes(), now);
         self.tell(now);
         Ok(stop)
     }
