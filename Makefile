@@ -7,7 +7,7 @@ DESTDIR ?=
 UNITDIR ?= /etc/systemd/system
 BINARY ?= target/release/beanstalkd
 
-.PHONY: all check server clients docs units install-check bench micro install uninstall deb clean
+.PHONY: all check server clients docs units install-check conformance differential bench micro install uninstall deb clean
 
 all:
 	$(CARGO) build --release --locked
@@ -37,6 +37,15 @@ install-check: server
 
 server:
 	$(CARGO) build --locked
+
+# SERVER=path of the server to judge (default: ours), TRANSPORT=tcp to reach it over TCP, CASES=word to run a part.
+conformance: server
+	SERVER=$(SERVER) TRANSPORT=$(TRANSPORT) $(CARGO) test --locked --test conformance -- $(CASES)
+
+# SEEDS=number of scripts, SEED=number to replay one, A=path and B=path of the servers (default: Debian's and ours).
+differential: server
+	DIFFERENTIAL_SEEDS=$(SEEDS) SEED=$(SEED) DIFFERENTIAL_A=$(A) DIFFERENTIAL_B=$(B) \
+		$(CARGO) test --locked --test differential
 
 # PEER=path of another server (default: Debian's), ROWS=word,word to measure a part, QUICK=1 for a rough run.
 bench:

@@ -119,7 +119,7 @@ const LIVES: &[(&str, &str, &str)] = &[
     (
         "commands_count_from_0_again",
         "a: put 0 0 60 1 | x -> INSERTED 1",
-        "a: stats => cmd-put: 0, total-jobs: 0, uptime: 0",
+        "a: stats => cmd-put: 0, total-jobs: 0",
     ),
 ];
 
