@@ -11,7 +11,7 @@ const LIVES: &[(&str, &str, &str)] = &[
     (
         "a_ready_job_comes_back",
         "a: put 1023 0 77 5 | hello -> INSERTED 1",
-        "a: stats-job 1 => state: ready, pri: 1023, ttr: 77, delay: 0, tube: default, file: 1
+        "a: stats-job 1 => state: ready, pri: 1023, ttr: 77, delay: 0, tube: default
          a: stats => current-jobs-ready: 1, current-jobs-urgent: 1
          a: reserve -> RESERVED 1 5 | hello",
     ),
