@@ -7,8 +7,8 @@ DESTDIR ?=
 UNITDIR ?= /etc/systemd/system
 BINARY ?= target/release/beanstalkd
 
-.PHONY: all check server clients docs units install-check bench micro simulation model fuzz install \
-	uninstall deb clean
+.PHONY: all check server clients docs units install-check exchange conformance differential model simulation \
+	fuzz bench micro install uninstall deb clean
 
 all:
 	$(CARGO) build --release --locked
@@ -20,7 +20,7 @@ check:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps
 	$(CARGO) build --locked
 	$(CARGO) test --locked
-	$(MAKE) clients units install-check docs
+	$(MAKE) clients units install-check exchange docs
 
 # The clients from the registries, each of their methods.
 clients: server
@@ -36,8 +36,19 @@ units:
 install-check: server
 	sh tests/install.sh
 
+# From C to this server and back on one binlog; PEER=path of the C server (default: Debian's).
+exchange: server
+	sh tests/exchange.sh
+
 server:
 	$(CARGO) build --locked
+
+# SERVER=path of any server (default: this one), TRANSPORT=tcp for loopback TCP, ARGS=words of the cases to run.
+conformance:
+	$(CARGO) test --locked --test conformance -- $(ARGS)
+
+differential:
+	$(CARGO) test --locked --test differential -- $(ARGS)
 
 # PEER=path of another server (default: Debian's), ROWS=word,word to measure a part, QUICK=1 for a rough run.
 bench:
@@ -81,7 +92,7 @@ uninstall:
 # A package for Debian and its kin, in target/debian.
 deb:
 	$(CARGO) deb --version >/dev/null 2>&1 || $(CARGO) install --locked cargo-deb
-	$(CARGO) deb --locked
+	$(CARGO) deb --locked --strip
 
 clean:
 	$(CARGO) clean

@@ -195,8 +195,9 @@ fn random_bytes_in_any_number_of_places_never_panic() {
         assert!(plain.is_ok() || matches!(plain, Err(OpenError::Refused(_))));
         // The operator can always go on, and what was decided then holds at the next start.
         let recover = beanstalkd::binlog::Config { recover: true, ..settings };
-        let (_, _, jobs) = open(&disk, recover, NOW).unwrap();
-        let (_, summary, again) = open(&disk, settings, NOW).unwrap();
-        assert_eq!(jobs, again, "{summary:?}");
+        let (_, first, jobs) = open(&disk, recover, NOW).unwrap();
+        let (_, second, again) =
+            open(&disk, settings, NOW).unwrap_or_else(|error| panic!("{error} after {first:?}"));
+        assert_eq!(jobs, again, "{second:?} after {first:?}");
     }
 }
