@@ -51,12 +51,14 @@ exchange: server
 server:
 	$(CARGO) build --locked
 
-# SERVER=path of any server (default: this one), TRANSPORT=tcp for loopback TCP, ARGS=words of the cases to run.
-conformance:
-	$(CARGO) test --locked --test conformance -- $(ARGS)
+# SERVER=path of the server to judge (default: ours), TRANSPORT=tcp to reach it over TCP, CASES=word to run a part.
+conformance: server
+	SERVER=$(SERVER) TRANSPORT=$(TRANSPORT) $(CARGO) test --locked --test conformance -- $(CASES)
 
-differential:
-	$(CARGO) test --locked --test differential -- $(ARGS)
+# SEEDS=number of scripts, SEED=number to replay one, A=path and B=path of the servers (default: Debian's and ours).
+differential: server
+	DIFFERENTIAL_SEEDS=$(SEEDS) SEED=$(SEED) DIFFERENTIAL_A=$(A) DIFFERENTIAL_B=$(B) \
+		$(CARGO) test --locked --test differential
 
 # PEER=path of another server (default: Debian's), ROWS=word,word to measure a part, QUICK=1 for a rough run.
 bench:

@@ -72,9 +72,7 @@ impl Binlog {
         let syncs = config.sync != SyncPolicy::Never || !verdict.cuts.is_empty();
         log.flush(syncs).map_err(OpenError::Failed)?;
         log.cut_tails(&replay, &verdict)?;
-        if config.sync != SyncPolicy::Never {
-            log.trim_files(&replay);
-        }
+        log.trim_files(&replay, config.sync);
         log.prepare_files();
         let summary = replay.summary(&verdict, tails);
         hand_over(replay.jobs, wall, restore);
@@ -154,11 +152,12 @@ impl Binlog {
 
     /// Gives back the zeros that a file of ours was made with and that no record will need. A file of C's
     /// loses its zeros where they are too few for a record, which C would complain of.
-    fn trim_files(&mut self, replay: &Replay) {
+    fn trim_files(&mut self, replay: &Replay, sync: SyncPolicy) {
         for file in replay.files.iter().filter(|file| file.file_end == FileEnd::Clean) {
             let zeros = file.bytes - file.end;
             let trims = match file.kind {
-                Kind::Ours { .. } => zeros >= TRIM_BYTES,
+                // A shorter file is damage unless another tells its end, which `-F` does not wait for.
+                Kind::Ours { .. } => sync != SyncPolicy::Never && zeros >= TRIM_BYTES,
                 Kind::C => (1..SHORT_BYTES).contains(&zeros),
                 _ => false,
             };

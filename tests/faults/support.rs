@@ -140,6 +140,14 @@ impl Server {
         }
     }
 
+    /// Its port.
+    pub fn port(&self) -> u16 {
+        match &self.address {
+            Address::Tcp(port) => *port,
+            Address::Unix(_) => panic!("it listens on a unix socket"),
+        }
+    }
+
     /// What it has written to its standard error.
     pub fn log(&self) -> String {
         fs::read_to_string(self.directory.path().join("stderr")).unwrap_or_default()

@@ -590,12 +590,10 @@ impl Model {
 
     /// Changes of one job that follow each other are one.
     fn note(&mut self, change: Change) {
-        if let (Change::Updated(id), Some(&(Change::Put(last) | Change::Updated(last)))) =
-            (change, self.changes.last())
-            && id == last
-        {
-            return;
+        let last = self.changes.last().copied();
+        let is_known = |id| last == Some(Change::Put(id)) || last == Some(Change::Updated(id));
+        if !matches!(change, Change::Updated(id) if is_known(id)) {
+            self.changes.push(change);
         }
-        self.changes.push(change);
     }
 }
