@@ -177,13 +177,12 @@ impl<S: Stream> Server<S> {
     /// Latches what the poll has said of a connection, and serves it.
     fn notice(&mut self, id: ClientId, readiness: Readiness, now: Timestamp) {
         let Some(peer) = find(&mut self.peers, id) else { return };
-        if readiness.failed {
-            self.close(id, now);
-            return;
-        }
-        peer.readable |= readiness.readable | readiness.read_closed;
-        peer.read_closed |= readiness.read_closed;
-        if readiness.writable && std::mem::take(&mut peer.write_blocked) {
+        // What a client sent before it was gone is still executed; the end shows where that is read, or where
+        // something is sent.
+        let ends = readiness.read_closed | readiness.failed;
+        peer.readable |= readiness.readable | ends;
+        peer.read_closed |= ends;
+        if (readiness.writable | readiness.failed) && std::mem::take(&mut peer.write_blocked) {
             peer.stream.await_writable(false);
             self.unsent.push(id);
         }
