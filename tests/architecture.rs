@@ -29,7 +29,7 @@ const PARTS: &[(&str, &[&str])] = &[
     ("protocol", &["job", "tube_name"]),
     ("binlog", &["clock", "job", "tube_name", "id_map"]),
     ("connection", &["job", "protocol"]),
-    ("metrics", &["clock", "json", "tube_name", "queue"]),
+    ("metrics", &["clock", "json", "tube_name", "job", "queue"]),
     (
         "server",
         &[
@@ -51,7 +51,8 @@ const PARTS: &[(&str, &[&str])] = &[
 ];
 
 /// The parts that do no I/O and read no clock: a seed replays whatever they did.
-const PURE: &[&str] = &["clock", "options", "tube_name", "job", "id_map", "queue", "protocol", "connection"];
+const PURE: &[&str] =
+    &["clock", "options", "json", "tube_name", "job", "id_map", "queue", "protocol", "connection", "metrics"];
 
 /// Modules of the standard library and crates that reach the system: a pure part has no path into them.
 const IMPURE: &[&str] = &["mio", "socket2", "nix", "libc", "net", "fs", "env", "thread", "process"];

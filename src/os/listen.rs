@@ -33,6 +33,23 @@ pub enum Listener {
     Unix(UnixListener),
 }
 
+impl Listener {
+    /// Where it listens, for the log: the address and the port that it has in fact, or `unix:PATH`.
+    #[must_use]
+    pub fn address(&self) -> String {
+        match self {
+            Self::Tcp(listener) => {
+                listener.local_addr().map_or_else(|_| "?".to_owned(), |address| address.to_string())
+            }
+            Self::Unix(listener) => {
+                let address = listener.local_addr().ok();
+                let path = address.as_ref().and_then(|address| address.as_pathname());
+                path.map_or_else(|| "unix:?".to_owned(), |path| format!("unix:{}", path.display()))
+            }
+        }
+    }
+}
+
 /// Listens on a TCP port: on the first address of `host` that can be bound, as C does; on every address
 /// of the machine where there is no host. `port` is a number or the name of a service.
 ///

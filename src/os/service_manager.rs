@@ -96,6 +96,12 @@ fn listener(descriptor: OwnedFd) -> Result<Listener, InheritError> {
     }
 }
 
+/// Whether a service manager wants to be told anything.
+#[must_use]
+pub fn is_listening() -> bool {
+    std::env::var_os("NOTIFY_SOCKET").is_some()
+}
+
 /// Tells the service manager that the server is up, and what it does.
 ///
 /// # Errors

@@ -39,7 +39,7 @@ pub use self::view::{JobView, TubeView};
 
 use self::client::Client;
 use self::deadlines::{Deadlines, Owner};
-use self::jobs::Jobs;
+use self::jobs::{Jobs, ReadyKey};
 use self::tube::{DEFAULT, TubeKey, Tubes};
 use crate::clock::Timestamp;
 use crate::job::JobId;
@@ -197,20 +197,28 @@ impl Queue {
     pub fn disconnect(&mut self, id: ClientId, now: Timestamp) {
         assert!(self.is_connected(id), "a client leaves once");
         self.end_wait(id.index);
+        let mut jobs: Vec<ReadyKey> = Vec::new();
         while let Some((_, job)) = self.client(id).reserved.first() {
             self.withdraw(job);
-            self.make_ready(job, now);
+            jobs.push(ReadyKey::new(self.jobs.held(job).priority, job));
+        }
+        // Clients that wait get the most urgent first.
+        jobs.sort_unstable();
+        for key in jobs {
+            self.make_ready(key.id(), now);
         }
         self.deadlines.set(Owner::Client(id.index), None);
-        let client = self.clients.remove(id.index as usize);
+        let mut client = self.clients.remove(id.index as usize);
         self.producers -= u64::from(client.producer);
         self.workers -= u64::from(client.worker);
-        self.tubes.get_mut(client.using).using -= 1;
-        self.remove_tube_if_idle(client.using);
-        for tube in client.watching {
+        // The order in which C lets go of tubes, which decides the order of those that stay.
+        while !client.watching.is_empty() {
+            let tube = client.watching.swap_remove(0);
             self.tubes.get_mut(tube).watching -= 1;
             self.remove_tube_if_idle(tube);
         }
+        self.tubes.get_mut(client.using).using -= 1;
+        self.remove_tube_if_idle(client.using);
         if self.clients.is_empty() {
             self.clients.shrink_to_fit();
         }

@@ -165,7 +165,12 @@ impl Tubes {
 
     /// The tubes in the order of `list-tubes`.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Tube> {
-        self.order.iter().map(|&key| self.get(key))
+        self.iter_from(0)
+    }
+
+    /// The tubes from `position` on in the order of `list-tubes`.
+    pub fn iter_from(&self, position: usize) -> impl ExactSizeIterator<Item = &Tube> {
+        self.order.get(position..).unwrap_or_default().iter().map(|&key| self.get(key))
     }
 
     /// The tube at `key`, which holds it in being.

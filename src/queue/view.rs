@@ -101,7 +101,12 @@ impl Queue {
 
     /// All tubes, in the order of `list-tubes`.
     pub fn tubes(&self, now: Timestamp) -> impl ExactSizeIterator<Item = TubeView<'_>> {
-        self.tubes.iter().map(move |tube| tube_view(tube, now))
+        self.tubes_from(0, now)
+    }
+
+    /// The tubes from `position` on in the order of `list-tubes`.
+    pub fn tubes_from(&self, position: usize, now: Timestamp) -> impl ExactSizeIterator<Item = TubeView<'_>> {
+        self.tubes.iter_from(position).map(move |tube| tube_view(tube, now))
     }
 
     /// The names of all tubes, in the order of `list-tubes`.

@@ -12,6 +12,7 @@ use crate::binlog::NoRoom;
 use crate::clock::Timestamp;
 use crate::connection::{Connection, Refusal, Request};
 use crate::job::{Body, JobId, JobState, Priority};
+use crate::metrics::Timings;
 use crate::protocol::{Command, ParseError, PutHeader, Reply, Verb, write_list};
 use crate::queue::{ClientId, Delivery, NewJob, PoisonLimits, Queue, Released, Reserve, WaitOutcome};
 
@@ -68,6 +69,12 @@ impl CommandCounts {
         self.0[verb as usize]
     }
 
+    /// How many commands were given.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+
     fn add(&mut self, verb: Verb) {
         self.0[verb as usize] += 1;
     }
@@ -84,6 +91,14 @@ pub struct Executor {
     pub(super) draining: bool,
     /// Connections since the start.
     pub(super) connections: u64,
+    /// Lines that were no command.
+    pub(super) malformed: u64,
+    /// Bodies that came whole and were not stored for a reason of the server's.
+    pub(super) rejected_puts: u64,
+    /// How long things have taken; kept up only while metrics are served.
+    pub(super) timings: Timings,
+    /// Commands whose time is in `timings`.
+    timed_commands: u64,
     /// Connections that were closed at once since the start.
     pub(super) refused_connections: u64,
     /// What all connections hold that is not a job yet, or not sent yet.
@@ -107,6 +122,10 @@ impl Executor {
             commands: CommandCounts::default(),
             draining: false,
             connections: 0,
+            malformed: 0,
+            rejected_puts: 0,
+            timings: Timings::default(),
+            timed_commands: 0,
             refused_connections: 0,
             buffer_bytes: 0,
             orphans: Orphans::default(),
@@ -124,6 +143,14 @@ impl Executor {
     /// Starts or ends drain mode, in which no `put` is accepted.
     pub fn set_draining(&mut self, draining: bool) {
         self.draining = draining;
+    }
+
+    /// A turn has taken so many nanoseconds; so has each of its commands.
+    pub(super) fn observe_turn(&mut self, ns: u64) {
+        let commands = self.commands.total();
+        self.timings.turns.observe(ns, 1);
+        self.timings.commands.observe(ns, commands - self.timed_commands);
+        self.timed_commands = commands;
     }
 
     /// From now on `is_exhausted` is asked before a command that needs memory for more than a moment; while
@@ -185,11 +212,13 @@ impl Executor {
         self.journal.commit(&self.queue, now);
     }
 
-    /// Ends a client's wait because it will send no more (protocol, "reserve").
+    /// Ends a client's wait because it will send no more (protocol, "reserve"); unless its answer has come
+    /// about in this very turn, and is only to be delivered.
     pub(super) fn give_up_wait(&mut self, client: ClientId, connection: &mut Connection) {
-        self.queue.stop_waiting(client);
-        connection.stop_waiting();
-        self.reply(client, connection, &Reply::TimedOut);
+        if self.queue.stop_waiting(client) {
+            connection.stop_waiting();
+            write_reply(client, connection, &Reply::TimedOut);
+        }
     }
 
     /// Answers a reserve that has waited.
@@ -204,11 +233,10 @@ impl Executor {
             WaitOutcome::Reserved(id) => {
                 let reply =
                     self.queue.body(id).map_or(Reply::InternalError, |body| Reply::Reserved(id, body));
-                log_reply(client, &reply);
-                reply.write(&mut connection.output);
+                write_reply(client, connection, &reply);
             }
-            WaitOutcome::TimedOut => self.reply(client, connection, &Reply::TimedOut),
-            WaitOutcome::DeadlineSoon => self.reply(client, connection, &Reply::DeadlineSoon),
+            WaitOutcome::TimedOut => write_reply(client, connection, &Reply::TimedOut),
+            WaitOutcome::DeadlineSoon => write_reply(client, connection, &Reply::DeadlineSoon),
         }
     }
 
@@ -230,12 +258,17 @@ impl Executor {
             }
             // Others may have taken the room while the body came.
             Request::Put(_, _, body) if self.lacks_memory_for(body.len(), connection) => {
-                Ok(Reply::OutOfMemory)
+                self.count_rejection(Ok(Reply::OutOfMemory))
             }
             Request::Put(id, header, body) => self.put(client, id, header, body, now),
-            Request::Malformed(ParseError::BadFormat) => Ok(Reply::BadFormat),
-            Request::Malformed(ParseError::UnknownCommand) => Ok(Reply::UnknownCommand),
-            Request::Refused(refusal) => Ok(refusal.into()),
+            Request::Malformed(error) => {
+                self.malformed += 1;
+                Ok(match error {
+                    ParseError::BadFormat => Reply::BadFormat,
+                    ParseError::UnknownCommand => Reply::UnknownCommand,
+                })
+            }
+            Request::Refused(refusal) => self.count_rejection(Ok(refusal.into())),
         };
         let next = finish(client, connection, answer);
         self.journal.log_changes(&mut self.queue);
@@ -260,11 +293,6 @@ impl Executor {
         let next = finish(client, connection, answer);
         self.journal.log_changes(&mut self.queue);
         next
-    }
-
-    fn reply(&self, client: ClientId, connection: &mut Connection, reply: &Reply<'_>) {
-        log_reply(client, reply);
-        reply.write(&mut connection.output);
     }
 
     fn answer<'a>(
@@ -367,18 +395,23 @@ impl Executor {
         now: Timestamp,
     ) -> Answer<'static> {
         if self.draining {
-            return Ok(Reply::Draining);
+            return self.count_rejection(Ok(Reply::Draining));
         }
         if self.queue.reserve_put().is_err() {
-            return Ok(Reply::OutOfMemory);
+            return self.count_rejection(Ok(Reply::OutOfMemory));
         }
-        match self.journal.room_for_put(self.queue.used_tube(client), &body) {
-            Ok(()) => {}
-            Err(no_room) => return refuse(no_room, Stalled::Put(id, header, body)),
+        if let Err(no_room) = self.journal.room_for_put(self.queue.used_tube(client), &body) {
+            return self.count_rejection(refuse(no_room, Stalled::Put(id, header, body)));
         }
         let PutHeader { priority, delay_s, ttr_s, .. } = header;
         self.queue.put(client, NewJob { id, priority, delay_s, ttr_s }, body, now);
         Ok(Reply::Inserted(id))
+    }
+
+    fn count_rejection(&mut self, answer: Answer<'static>) -> Answer<'static> {
+        let rejected = matches!(answer, Ok(Reply::Draining | Reply::JobTooBig | Reply::OutOfMemory));
+        self.rejected_puts += u64::from(rejected);
+        answer
     }
 
     fn reserve(
@@ -526,8 +559,7 @@ fn has_room_for_list(tubes: usize) -> bool {
 fn finish(client: ClientId, connection: &mut Connection, answer: Answer<'_>) -> Next {
     match answer {
         Ok(reply) => {
-            log_reply(client, &reply);
-            reply.write(&mut connection.output);
+            write_reply(client, connection, &reply);
             Next::GoOn
         }
         Err(next) => next,
@@ -546,8 +578,12 @@ fn found(is_there: bool, reply: Reply<'static>) -> Reply<'static> {
     if is_there { reply } else { Reply::NotFound }
 }
 
-fn log_reply(client: ClientId, reply: &Reply<'_>) {
+fn write_reply(client: ClientId, connection: &mut Connection, reply: &Reply<'_>) {
+    let start = connection.output.bytes().len();
+    reply.write(&mut connection.output);
     if log_enabled!(Level::Trace) {
-        trace!(">{} reply {reply:?}", client.index);
+        // The line alone: what follows it may be anybody's secret, and long.
+        let line = connection.output.bytes()[start..].split(|&byte| byte == b'\r').next();
+        trace!(">{} reply {}", client.index, String::from_utf8_lossy(line.unwrap_or_default()));
     }
 }

@@ -8,11 +8,14 @@ mod buffers;
 pub mod event_loop;
 mod execute;
 mod holds;
+mod metrics_server;
+mod notifier;
 mod orphans;
 mod peer;
 mod persistence;
 mod rare_log;
 mod silence;
+pub mod startup_server;
 mod stats;
 
 use std::collections::VecDeque;
@@ -22,7 +25,7 @@ use log::debug;
 
 pub use self::execute::{Config, Executor};
 pub use self::peer::{Readiness, Stream};
-pub use self::stats::{Identity, Value};
+pub use self::stats::Identity;
 
 use self::buffers::BufferPool;
 use self::peer::Peer;
@@ -177,12 +180,12 @@ impl<S: Stream> Server<S> {
     /// Latches what the poll has said of a connection, and serves it.
     fn notice(&mut self, id: ClientId, readiness: Readiness, now: Timestamp) {
         let Some(peer) = find(&mut self.peers, id) else { return };
-        // What a client sent before it was gone is still executed; the end shows where that is read, or where
-        // something is sent.
-        let ends = readiness.read_closed | readiness.failed;
-        peer.readable |= readiness.readable | ends;
-        peer.read_closed |= ends;
-        if (readiness.writable | readiness.failed) && std::mem::take(&mut peer.write_blocked) {
+        // What a client sent before its connection broke is executed all the same: then a read or
+        // a write fails, and ends it. On a unix socket every client that just closes has "failed".
+        let Readiness { readable, writable, read_closed, failed } = readiness;
+        peer.readable |= readable | read_closed | failed;
+        peer.read_closed |= read_closed | failed;
+        if (writable | failed) && std::mem::take(&mut peer.write_blocked) {
             peer.stream.await_writable(false);
             self.unsent.push(id);
         }

@@ -2,11 +2,10 @@
 //!
 //! C's keys come first, in C's order and with C's quoting; ours follow after C's last one.
 
-use std::time::Duration;
-
 use super::execute::Executor;
 use crate::clock::Timestamp;
 use crate::job::{JobId, JobState};
+use crate::metrics::Value;
 use crate::os::process::CpuTime;
 use crate::protocol::{Dictionary, Verb};
 
@@ -38,23 +37,6 @@ impl Identity {
         const FIRST_DIGIT: u64 = 0xa << 60;
         format!("{:016x}", random | FIRST_DIGIT)
     }
-}
-
-/// The value of a key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Value {
-    /// A number that only grows.
-    Counter(u64),
-    /// A number that goes up and down.
-    Gauge(u64),
-    /// A word, without quotes.
-    Word(&'static str),
-    /// A word without quotes that is not known beforehand.
-    Token(String),
-    /// A text, in quotes.
-    Text(String),
-    /// Seconds with six decimals; only grows.
-    Seconds(Duration),
 }
 
 /// The whole of `stats`.
@@ -156,6 +138,9 @@ pub fn each_server_value(executor: &Executor, now: Timestamp, each: &mut dyn FnM
     each("binlog-state", Word(if executor.journal.is_kept() { binlog.state } else { "off" }));
     each("buffer-bytes", Gauge(executor.buffer_bytes as u64));
     each("connections-refused", Counter(executor.refused_connections));
+    each("cmd-quit", Counter(executor.commands.of(Verb::Quit)));
+    each("malformed-commands", Counter(executor.malformed));
+    each("rejected-puts", Counter(executor.rejected_puts));
 }
 
 /// The whole of `stats-job`, if there is such a job.

@@ -22,6 +22,8 @@ pub use self::doors::DoorLimits;
 use self::doors::Doors;
 use self::memory::Memory;
 use self::socket::Socket;
+use super::metrics_server::{MetricsServer, State};
+use super::notifier::Notifier;
 use super::{Executor, Readiness, Server};
 use crate::binlog::{BinlogError, Disk, Helper};
 use crate::clock::Timestamp;
@@ -126,6 +128,8 @@ pub struct EventLoop {
     memory: Memory,
     /// Works for the binlog, if there is one.
     helper: Option<Helper>,
+    notifier: Option<Notifier>,
+    metrics: Option<MetricsServer>,
 }
 
 impl EventLoop {
@@ -149,7 +153,19 @@ impl EventLoop {
             server.close_silent_after(timeout);
         }
         let memory = Memory::new(settings.fill_memory_reserve);
-        Ok(Self { poll, registry, server, doors, signals, clock, spin: settings.spin, memory, helper: None })
+        Ok(Self {
+            poll,
+            registry,
+            server,
+            doors,
+            signals,
+            clock,
+            spin: settings.spin,
+            memory,
+            notifier: Notifier::from_environment(),
+            metrics: None,
+            helper: None,
+        })
     }
 
     /// Has the binlog's slow calls made on a thread of their own, on `disk`.
@@ -167,15 +183,32 @@ impl EventLoop {
         Ok(())
     }
 
+    /// Serves metrics on `listener`, too; at most `max_tubes` tubes have series of their own.
+    ///
+    /// # Errors
+    /// Where the system does not take the socket into its poll.
+    pub fn serve_metrics(&mut self, listener: Listener, max_tubes: usize) -> io::Result<()> {
+        self.metrics = Some(MetricsServer::new(listener, max_tubes, &self.registry)?);
+        Ok(())
+    }
+
     /// Serves until a signal says to stop; then writes out for a moment what is owed.
     ///
     /// # Errors
     /// Where the poll or the disk fails.
     pub fn run(mut self) -> Result<(), LoopError> {
         let mut events = Events::with_capacity(EVENTS);
+        if let Some(notifier) = &mut self.notifier {
+            notifier.ready(self.server.executor(), self.clock.now());
+        }
         while !self.turn(&mut events)? && !self.server.executor().has_failed() {}
         info!("stopping");
+        if let Some(notifier) = &mut self.notifier {
+            notifier.stopping(self.clock.now());
+        }
         self.doors.close();
+        // Who asks now whether the server is ready finds nobody.
+        self.metrics = None;
         self.say_farewell(&mut events)?;
         if let Some(helper) = self.helper.take() {
             for completion in helper.finish() {
@@ -193,16 +226,41 @@ impl EventLoop {
         for event in events.iter() {
             if event.token() == SIGNALS {
                 stop |= self.obey_signals();
-            } else {
-                self.doors.notice(event.token());
+            } else if !self.doors.notice(event.token())
+                && let Some(metrics) = &mut self.metrics
+            {
+                metrics.notice(event);
             }
         }
         let clients = events.iter().filter_map(|event| Some((client_of(event.token())?, readiness(event))));
         self.turn_of_server(clients, now);
-        // Last, so that who has left has made room for who comes.
+        if self.metrics.is_some() {
+            let spent_ns = self.clock.now().since_ns(now);
+            self.server.executor_mut().observe_turn(spent_ns);
+        }
+        // Behind the clients, so that who has left has made room for who comes.
         self.doors.accept(&mut self.server, &self.registry, now);
         self.memory.tend(self.server.executor().memory_bytes(), now);
+        self.tell(now);
         Ok(stop)
+    }
+
+    /// Shows those who watch the server what it does.
+    fn tell(&mut self, now: Timestamp) {
+        if let Some(metrics) = &mut self.metrics {
+            metrics.turn(State::Serving(self.server.executor()), now);
+        }
+        if let Some(notifier) = &mut self.notifier {
+            notifier.turn(self.server.executor(), now);
+        }
+    }
+
+    /// When something is to be done although no event comes.
+    fn next_turn_at(&self) -> Option<Timestamp> {
+        let notifier = self.notifier.as_ref().map(Notifier::next_at);
+        let metrics = self.metrics.as_ref().map(MetricsServer::next_turn_at);
+        let turns = [self.server.next_turn_at(), self.doors.next_turn_at(), notifier, metrics];
+        turns.into_iter().flatten().min()
     }
 
     /// Writes out the replies that are owed, for a moment: a client that does not read is not waited for.
@@ -235,9 +293,7 @@ impl EventLoop {
 
     /// Sleeps until something happens, or until the next turn is due.
     fn poll_for_events(&mut self, events: &mut Events) -> io::Result<()> {
-        let next_turn_at =
-            [self.server.next_turn_at(), self.doors.next_turn_at()].into_iter().flatten().min();
-        let timeout = next_turn_at.map(|at| match at {
+        let timeout = self.next_turn_at().map(|at| match at {
             // The clock need not be read for what is to be at once.
             Timestamp(0) => Duration::ZERO,
             at => Duration::from_nanos(at.since_ns(self.clock.now())),

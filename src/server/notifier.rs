@@ -1,0 +1,108 @@
+//! What the service manager hears while the server runs: that it lives, and what it does.
+//!
+//! Owns: when to speak, and the words. Signs of life come from the loop's own turns, busy or idle, so that a
+//! loop that hangs falls silent. Driven by `event_loop`, once a turn and for each poll's time-out.
+
+use std::fmt;
+use std::io;
+use std::time::Duration;
+
+use log::warn;
+
+use super::Executor;
+use super::rare_log::RareLog;
+use crate::clock::Timestamp;
+use crate::os::service_manager;
+
+/// How often the status is told where nobody waits for signs of life.
+const STATUS_INTERVAL: Duration = Duration::from_secs(10);
+
+/// The server's end of the talk with the service manager.
+#[derive(Debug)]
+pub struct Notifier {
+    interval_ns: u64,
+    /// Signs of life are awaited, not the status alone.
+    watchdog: bool,
+    next_at: Timestamp,
+    warnings: RareLog,
+}
+
+impl Notifier {
+    /// `None` where no service manager listens. Signs of life come twice as often as they are awaited.
+    pub fn from_environment() -> Option<Self> {
+        if !service_manager::is_listening() {
+            return None;
+        }
+        let half = service_manager::watchdog_timeout().map(|timeout| timeout / 2);
+        let interval = half.map_or(STATUS_INTERVAL, |half| half.min(STATUS_INTERVAL));
+        Some(Self {
+            interval_ns: interval.as_nanos() as u64,
+            watchdog: half.is_some(),
+            next_at: Timestamp(0),
+            warnings: RareLog::default(),
+        })
+    }
+
+    /// Tells that the server is up.
+    pub fn ready(&mut self, executor: &Executor, now: Timestamp) {
+        let told = service_manager::notify_ready(&Status(executor).to_string());
+        self.conclude(told, now);
+    }
+
+    /// When there is something to say next.
+    pub fn next_at(&self) -> Timestamp {
+        self.next_at
+    }
+
+    /// Says what is due.
+    pub fn turn(&mut self, executor: &Executor, now: Timestamp) {
+        if now < self.next_at {
+            return;
+        }
+        let status = Status(executor).to_string();
+        let told = if self.watchdog {
+            service_manager::notify_watchdog(&status)
+        } else {
+            service_manager::notify_status(&status)
+        };
+        self.conclude(told, now);
+    }
+
+    /// Tells that the server is about to end.
+    pub fn stopping(&mut self, now: Timestamp) {
+        let told = service_manager::notify_stopping();
+        self.conclude(told, now);
+    }
+
+    fn conclude(&mut self, told: io::Result<()>, now: Timestamp) {
+        self.next_at = now + self.interval_ns;
+        if let Err(error) = told {
+            self.warnings.line(now, |withheld| {
+                warn!(
+                    "cannot tell the service manager (so {withheld} times since the last such line): {error}"
+                );
+            });
+        }
+    }
+}
+
+/// The server's state in a line.
+struct Status<'a>(&'a Executor);
+
+impl fmt::Display for Status<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(executor) = self;
+        let jobs = executor.queue.counts();
+        write!(
+            out,
+            "{}: {} ready, {} reserved, {} delayed, {} buried; {} tubes, {} connections",
+            if executor.draining { "draining" } else { "serving" },
+            jobs.ready,
+            jobs.reserved,
+            jobs.delayed,
+            jobs.buried,
+            executor.queue.tube_count(),
+            executor.queue.client_count(),
+        )
+    }
+}

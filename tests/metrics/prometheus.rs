@@ -1,0 +1,90 @@
+//! A strict reader of Prometheus's text format (version 0.0.4): what the format leaves open, it refuses.
+
+use std::collections::HashSet;
+
+/// A family with its samples: the series as written, and the value.
+#[derive(Debug)]
+pub struct Family {
+    pub name: String,
+    pub help: String,
+    pub kind: String,
+    pub samples: Vec<(String, f64)>,
+}
+
+/// The families of a whole scrape. Panics where anything is not as it should be.
+pub fn parse(text: &str) -> Vec<Family> {
+    assert!(text.ends_with('\n'), "the last line has an end");
+    let mut families: Vec<Family> = Vec::new();
+    let mut names = HashSet::new();
+    let mut series = HashSet::new();
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
+        if let Some(rest) = line.strip_prefix("# HELP ") {
+            let (name, help) = rest.split_once(' ').expect("a help text");
+            assert!(is_name(name) && names.insert(name.to_owned()), "{name} stands once");
+            let kind =
+                lines.next().and_then(|line| line.strip_prefix(&format!("# TYPE {name} "))).expect(name);
+            assert!(["counter", "gauge", "histogram"].contains(&kind), "{kind}");
+            assert_eq!(kind == "counter", name.ends_with("_total"), "{name} is a {kind}");
+            families.push(Family {
+                name: name.to_owned(),
+                help: help.to_owned(),
+                kind: kind.to_owned(),
+                samples: Vec::new(),
+            });
+            continue;
+        }
+        let family = families.last_mut().expect("a family comes before its samples");
+        let (left, value) = line.rsplit_once(' ').expect("a value");
+        let (name, labels) = left.split_once('{').map_or((left, ""), |(name, labels)| {
+            (name, labels.strip_suffix('}').expect("the end of the labels"))
+        });
+        check_labels(labels);
+        let suffixes: &[&str] =
+            if family.kind == "histogram" { &["_bucket", "_sum", "_count"] } else { &[""] };
+        let suffix = name.strip_prefix(&family.name).unwrap_or_else(|| panic!("{name} in {}", family.name));
+        assert!(suffixes.contains(&suffix), "{name}");
+        assert!(series.insert(left.to_owned()), "{left} stands once");
+        family.samples.push((left.to_owned(), value.parse().expect("a number")));
+    }
+    families.iter().filter(|family| family.kind == "histogram").for_each(check_histogram);
+    assert!(families.iter().all(|family| !family.samples.is_empty()), "no family is empty");
+    families
+}
+
+fn is_name(name: &str) -> bool {
+    name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
+        && name.starts_with(|first: char| first.is_ascii_lowercase())
+}
+
+/// Names, equals signs and quoted texts in which quotes, backslashes and line ends are escaped.
+fn check_labels(mut labels: &str) {
+    while !labels.is_empty() {
+        let (name, rest) = labels.split_once("=\"").expect("a quoted value");
+        assert!(is_name(name), "{name}");
+        let mut escaped = false;
+        let end = rest.find(|character| {
+            let is_end = character == '"' && !escaped;
+            assert!(!escaped || "\\\"n".contains(character), "{labels}");
+            escaped = character == '\\' && !escaped;
+            is_end
+        });
+        labels = &rest[end.expect("the end of the value") + 1..];
+        labels = labels.strip_prefix(',').unwrap_or(labels);
+    }
+}
+
+/// The buckets ascend and are cumulated, and the last one has everything.
+fn check_histogram(family: &Family) {
+    let (buckets, rest): (Vec<_>, Vec<_>) =
+        family.samples.iter().partition(|(series, _)| series.contains("_bucket{le=\""));
+    let bounds = buckets.iter().map(|(series, count)| {
+        let bound = series.split('"').nth(1).unwrap();
+        (if bound == "+Inf" { f64::INFINITY } else { bound.parse().unwrap() }, *count)
+    });
+    let bounds: Vec<(f64, f64)> = bounds.collect();
+    assert!(bounds.is_sorted_by(|a, b| a.0 < b.0 && a.1 <= b.1), "{bounds:?}");
+    let [sum, count] = rest.as_slice() else { panic!("{rest:?}") };
+    assert!(sum.0.ends_with("_sum") && count.0.ends_with("_count"));
+    assert_eq!(bounds.last(), Some(&(f64::INFINITY, count.1)));
+}
