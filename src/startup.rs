@@ -28,6 +28,9 @@ use crate::{ALLOCATOR, VERSION};
 /// How often a standby looks whether it is to end while it waits for the lock.
 const LOOK_FOR_SIGNALS: Duration = Duration::from_millis(200);
 
+/// Descriptors that no client gets even without a binlog: for whatever a library opens for a moment.
+const SPARE_FILES: usize = 2;
+
 /// Runs the server to its end; the error is the exit code.
 pub fn serve(options: &Options) -> Result<(), i32> {
     log_setup::start(options.log_format, options.verbosity);
@@ -76,7 +79,11 @@ pub fn serve(options: &Options) -> Result<(), i32> {
         open_binlog(&mut executor, directory, options, clock)?;
     }
     let settings = Settings {
-        doors: DoorLimits { max_connections: options.max_connections, open_files },
+        doors: DoorLimits {
+            max_connections: options.max_connections,
+            open_files,
+            spare_files: SPARE_FILES + options.binlog_dir.as_ref().map_or(0, |_| binlog::MOST_DESCRIPTORS),
+        },
         fill_memory_reserve: || ALLOCATOR.fill(),
         spin: options.spin,
         idle_timeout: options.idle_timeout,
