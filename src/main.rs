@@ -1,12 +1,16 @@
 //! The beanstalkd program: start-up order and exit codes.
 
 use std::fmt;
-use std::io::Write as _;
+use std::io::{BufWriter, Write as _};
+use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
+use beanstalkd::binlog::{self, Binlog, Directory, OpenError, SyncPolicy};
 use beanstalkd::log_setup;
-use beanstalkd::options::{self, Action, ListenAddress, Options, exit_code};
+use beanstalkd::options::{self, Action, Fsync, ListenAddress, Options, exit_code};
 use beanstalkd::os;
+use beanstalkd::os::directory_lock::DirectoryLock;
 use beanstalkd::os::listen::{Listener, SocketFile, UnixAccess};
 use beanstalkd::os::memory::WithReserve;
 use beanstalkd::os::privileges::PrivilegeError;
@@ -37,7 +41,8 @@ fn main() -> ExitCode {
             eprint!("{}", options::help(&program));
             ExitCode::SUCCESS
         }
-        Ok(Action::Check(_) | Action::Dump(_)) => fail(exit_code::USAGE),
+        Ok(Action::Check(directory)) => check(&program, &directory),
+        Ok(Action::Dump(directory)) => dump(&program, &directory),
         Ok(Action::Serve(options)) => match serve(&options) {
             Ok(()) => ExitCode::SUCCESS,
             Err(code) => fail(code),
@@ -45,6 +50,36 @@ fn main() -> ExitCode {
         Err(error) => {
             eprint!("{program}: {error}\n{}", options::help(&program));
             fail(exit_code::USAGE)
+        }
+    }
+}
+
+/// `--check`: 0 where the binlog is sound, 1 where it is not.
+fn check(program: &str, directory: &Path) -> ExitCode {
+    match binlog::check(directory) {
+        Ok(report) if report.is_sound() => print(&report.to_string()),
+        Ok(report) => {
+            print(&report.to_string());
+            ExitCode::FAILURE
+        }
+        Err(error) => {
+            eprintln!("{program}: {error}");
+            fail(binlog_exit_code(&error))
+        }
+    }
+}
+
+/// `--dump`: a job a line.
+fn dump(program: &str, directory: &Path) -> ExitCode {
+    match binlog::dump(directory, &mut BufWriter::new(std::io::stdout().lock())) {
+        Ok(Ok(())) => ExitCode::SUCCESS,
+        Ok(Err(error)) => {
+            eprintln!("{program}: {error}");
+            ExitCode::FAILURE
+        }
+        Err(error) => {
+            eprintln!("{program}: {error}");
+            fail(binlog_exit_code(&error))
         }
     }
 }
@@ -103,6 +138,10 @@ fn serve(options: &Options) -> Result<(), i32> {
     };
     let mut executor = Executor::new(config, identity);
     executor.watch_memory(os::memory::is_exhausted);
+    let _lock = match &options.binlog_dir {
+        Some(directory) => Some(open_binlog(&mut executor, directory, options, clock)?),
+        None => None,
+    };
     let settings = Settings {
         doors: DoorLimits { max_connections: options.max_connections, open_files },
         fill_memory_reserve: || ALLOCATOR.fill(),
@@ -111,6 +150,11 @@ fn serve(options: &Options) -> Result<(), i32> {
     };
     let mut event_loop = EventLoop::new(executor, listeners, signals, clock, settings)
         .map_err(|error| refuse(&error, exit_code::LISTEN))?;
+    if let Some(directory) = &options.binlog_dir {
+        event_loop
+            .help_binlog(Directory::new(directory))
+            .map_err(|error| refuse(&error, exit_code::LISTEN))?;
+    }
     if let Some(startup) = startup {
         startup
             .finish()
@@ -118,6 +162,62 @@ fn serve(options: &Options) -> Result<(), i32> {
             .map_err(|error| refuse(&error, exit_code::LISTEN))?;
     }
     event_loop.run().map_err(|error| refuse(&error, 1))
+}
+
+/// Takes the lock of the binlog's directory and puts back the jobs that are in it.
+fn open_binlog(
+    executor: &mut Executor,
+    directory: &Path,
+    options: &Options,
+    clock: Clock,
+) -> Result<DirectoryLock, i32> {
+    let lock = DirectoryLock::take(directory).map_err(|error| refuse(&error, exit_code::BINLOG_DIRECTORY))?;
+    let sync = match options.fsync {
+        Fsync::Never => SyncPolicy::Never,
+        Fsync::Within(Duration::ZERO) => SyncPolicy::EachCommit,
+        Fsync::Within(time) => SyncPolicy::Every(u32::try_from(time.as_millis()).unwrap_or(u32::MAX)),
+    };
+    let config = binlog::Config {
+        segment_bytes: options.binlog_file_bytes,
+        sync,
+        recover: options.recover,
+        nonce_seed: os::process::random_u64(),
+    };
+    let now = clock.now();
+    let disk = Box::new(Directory::new(directory));
+    let mut restore = |record, tube, body| executor.restore(&record, &tube, body, now);
+    let (binlog, summary) = Binlog::open(disk, config, now, Clock::wall_offset_ns(now), &mut restore)
+        .map_err(|error| refuse(&error, binlog_exit_code(&error)))?;
+    for warning in &summary.warnings {
+        warn!("{warning}");
+    }
+    for tail in &summary.tails {
+        let binlog::DamagedFile { file, offset, bytes, records_applied } = tail;
+        warn!(
+            "binlog.{file}: torn at {offset}; {bytes} bytes are kept in lost.{file}.{offset}, \
+             {records_applied} records of them were applied"
+        );
+    }
+    info!(
+        "binlog {}: {} jobs in {} files, {} records, {} bytes",
+        directory.display(),
+        summary.jobs,
+        summary.files,
+        summary.records,
+        summary.bytes
+    );
+    executor.keep_binlog(binlog, sync, summary.next_job_id);
+    Ok(lock)
+}
+
+fn binlog_exit_code(error: &OpenError) -> i32 {
+    match error {
+        OpenError::Refused(_) => exit_code::BINLOG_DAMAGED,
+        OpenError::List(_) | OpenError::Read { .. } | OpenError::Write { .. } | OpenError::TooManyFiles => {
+            exit_code::BINLOG_DIRECTORY
+        }
+        OpenError::OutOfMemory | OpenError::Failed(_) => 1,
+    }
 }
 
 /// Where the server is spoken to. The files of unix sockets are removed when they are dropped.

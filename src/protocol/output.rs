@@ -19,6 +19,8 @@ pub struct Output {
     sent: usize,
     /// Bodies that stand between the bytes; most connections have none, at most times.
     shared: Option<Box<SharedBodies>>,
+    /// Replies taken in since the connection began.
+    replies: u64,
 }
 
 #[derive(Debug, Default)]
@@ -60,6 +62,40 @@ impl Output {
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         self.bytes.capacity()
+    }
+
+    /// Replies taken in since the connection began.
+    #[must_use]
+    pub fn replies(&self) -> u64 {
+        self.replies
+    }
+
+    /// Counts a reply.
+    pub(super) fn count_reply(&mut self) {
+        self.replies += 1;
+    }
+
+    /// Keeps the first `len` unsent bytes, which end with a reply, and forgets the rest.
+    pub fn truncate(&mut self, len: usize) {
+        let (mut left, mut from) = (len, self.sent);
+        if let Some(shared) = &mut self.shared {
+            let mut kept = 0;
+            for body in &shared.queue {
+                let through = (body.at - from) + (body.body.len() - body.sent);
+                if left < through {
+                    break;
+                }
+                left -= through;
+                from = body.at;
+                kept += 1;
+            }
+            shared.queue.truncate(kept);
+            shared.len = shared.queue.iter().map(|body| body.body.len() - body.sent).sum();
+            if kept == 0 {
+                self.shared = None;
+            }
+        }
+        self.bytes.truncate(from + left);
     }
 
     /// Where replies are appended.

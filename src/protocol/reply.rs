@@ -39,6 +39,7 @@ pub enum Reply<'a> {
 impl Reply<'_> {
     /// Appends the reply to what a connection sends.
     pub fn write(&self, output: &mut Output) {
+        output.count_reply();
         match *self {
             Self::Inserted(id) => line(output, b"INSERTED ", id.0),
             Self::Using(tube) => {

@@ -218,13 +218,14 @@ impl Queue {
         self.make_ready(id, now);
     }
 
-    /// The command `pause-tube`; tells whether there is such a tube. A pause of 0 seconds ends in the
-    /// next turn.
+    /// The command `pause-tube`; tells whether there is such a tube. 0 seconds end a pause at once.
     pub fn pause_tube(&mut self, name: &str, length_s: u32, now: Timestamp) -> bool {
         let Some(key) = self.tubes.find(name) else { return false };
-        let until = if length_s == 0 { now + 1 } else { now.plus_seconds(length_s) };
-        let tube = self.tubes.get_mut(key);
-        tube.set_pause(Pause { until, length_s });
+        let until = now.plus_seconds(length_s);
+        self.tubes.get_mut(key).set_pause(Pause { until, length_s });
+        if length_s == 0 {
+            self.end_pause(key, now);
+        }
         self.reschedule_tube(key);
         true
     }

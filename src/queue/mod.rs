@@ -39,7 +39,7 @@ pub use self::view::{JobView, TubeView};
 
 use self::client::Client;
 use self::deadlines::{Deadlines, Owner};
-use self::jobs::Jobs;
+use self::jobs::{Jobs, ReadyKey};
 use self::tube::{DEFAULT, TubeKey, Tubes};
 use crate::clock::Timestamp;
 use crate::job::JobId;
@@ -147,17 +147,19 @@ impl Queue {
         }
     }
 
-    /// From now on each change is kept until `take_changes`, for a binlog to write down.
+    /// From now on each change is kept until `swap_changes`, for a binlog to write down.
     pub fn keep_changes(&mut self) {
         self.keeps_changes = true;
     }
 
-    /// The changes since the last call, in their order; at most one entry in a row per job.
-    pub fn take_changes(&mut self) -> std::vec::Drain<'_, Change> {
-        self.changes.drain(..)
+    /// Puts the changes since the last call into `changes`, in their order, and its room in their place. A
+    /// job stands there at most once in a row.
+    pub fn swap_changes(&mut self, changes: &mut Vec<Change>) {
+        debug_assert!(changes.is_empty(), "changes are logged before the next are taken");
+        std::mem::swap(&mut self.changes, changes);
     }
 
-    /// Whether `take_changes` would yield any.
+    /// Whether anything has changed since.
     #[must_use]
     pub fn has_changes(&self) -> bool {
         !self.changes.is_empty()
@@ -195,20 +197,28 @@ impl Queue {
     pub fn disconnect(&mut self, id: ClientId, now: Timestamp) {
         assert!(self.is_connected(id), "a client leaves once");
         self.end_wait(id.index);
+        let mut jobs: Vec<ReadyKey> = Vec::new();
         while let Some((_, job)) = self.client(id).reserved.first() {
             self.withdraw(job);
-            self.make_ready(job, now);
+            jobs.push(ReadyKey::new(self.jobs.held(job).priority, job));
+        }
+        // Clients that wait get the most urgent first.
+        jobs.sort_unstable();
+        for key in jobs {
+            self.make_ready(key.id(), now);
         }
         self.deadlines.set(Owner::Client(id.index), None);
-        let client = self.clients.remove(id.index as usize);
+        let mut client = self.clients.remove(id.index as usize);
         self.producers -= u64::from(client.producer);
         self.workers -= u64::from(client.worker);
-        self.tubes.get_mut(client.using).using -= 1;
-        self.remove_tube_if_idle(client.using);
-        for tube in client.watching {
+        // The order in which C lets go of tubes, which decides the order of those that stay.
+        while !client.watching.is_empty() {
+            let tube = client.watching.swap_remove(0);
             self.tubes.get_mut(tube).watching -= 1;
             self.remove_tube_if_idle(tube);
         }
+        self.tubes.get_mut(client.using).using -= 1;
+        self.remove_tube_if_idle(client.using);
         if self.clients.is_empty() {
             self.clients.shrink_to_fit();
         }

@@ -188,17 +188,22 @@ impl Queue {
         let tube = self.tubes.get_mut(key);
         let delay = tube.delayed.first().map_or(Timestamp::NEVER, |(until, _)| until);
         if tube.pause.is_some_and(|pause| pause.until < delay && pause.until <= now) {
-            tube.pause = None;
-            while let Some((_, client)) = self.tubes.get(key).waiting.first()
-                && let Some(id) = self.take_first_ready(key)
-            {
-                self.hand_over(id, client, now);
-            }
+            self.end_pause(key, now);
         } else if let Some((_, id)) = tube.delayed.pop_first() {
             self.counts.delayed -= 1;
             self.make_ready(id, now);
         }
         self.reschedule_tube(key);
+    }
+
+    /// Lets jobs be reserved from a tube again; whoever waits for one has it.
+    pub(super) fn end_pause(&mut self, key: TubeKey, now: Timestamp) {
+        self.tubes.get_mut(key).pause = None;
+        while let Some((_, client)) = self.tubes.get(key).waiting.first()
+            && let Some(id) = self.take_first_ready(key)
+        {
+            self.hand_over(id, client, now);
+        }
     }
 
     /// A wait, or a reservation, has ended. A waiting client's safety margin begins before its

@@ -5,7 +5,9 @@
 
 use log::{Level, log_enabled, trace};
 
+use super::persistence::Journal;
 use super::stats::{self, Identity};
+use crate::binlog::NoRoom;
 use crate::clock::Timestamp;
 use crate::connection::{Connection, Refusal, Request};
 use crate::job::{Body, JobId, JobState, Priority};
@@ -27,29 +29,49 @@ pub struct Config {
 }
 
 /// How the connection goes on after a command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum Next {
     GoOn,
     /// The client waits in a reserve.
     Wait,
+    /// The command, and the client with it, waits for the next file of the binlog.
+    Stall(Box<Stalled>),
     Close,
 }
+
+/// A command that has passed its checks, but for which the binlog has no room before its next file is made.
+#[derive(Debug)]
+pub enum Stalled {
+    Put(JobId, PutHeader, Body),
+    Release(JobId, Priority, u32),
+    Bury(JobId, Priority),
+    /// A kick that has `kicked` so many already.
+    Kick {
+        state: JobState,
+        bound: u64,
+        kicked: u64,
+    },
+    KickJob(JobId),
+}
+
+/// A reply, or how to go on without one.
+type Answer<'a> = Result<Reply<'a>, Next>;
 
 /// How often each command was given.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CommandCounts([u64; Verb::COUNT]);
 
 impl CommandCounts {
-    /// How often `verb` was given.
-    #[must_use]
-    pub fn of(&self, verb: Verb) -> u64 {
-        self.0[verb as usize]
-    }
-
     /// How many commands were given.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.0.iter().sum()
+    }
+
+    /// How often `verb` was given.
+    #[must_use]
+    pub fn of(&self, verb: Verb) -> u64 {
+        self.0[verb as usize]
     }
 
     fn add(&mut self, verb: Verb) {
@@ -61,22 +83,23 @@ impl CommandCounts {
 #[derive(Debug)]
 pub struct Executor {
     pub(super) queue: Queue,
+    pub(super) journal: Journal,
     pub(super) config: Config,
     pub(super) identity: Identity,
     pub(super) commands: CommandCounts,
     pub(super) draining: bool,
     /// Connections since the start.
     pub(super) connections: u64,
+    /// Connections that were closed at once since the start.
+    pub(super) refused_connections: u64,
     /// Lines that were no command.
     pub(super) malformed: u64,
-    /// Bodies that came whole and were not stored for a reason of the server's.
+    /// Puts that were refused, though well made.
     pub(super) rejected_puts: u64,
-    /// How long things have taken; kept up only while metrics are served.
+    /// How long things have taken.
     pub(super) timings: Timings,
     /// Commands whose time is in `timings`.
     timed_commands: u64,
-    /// Connections that were closed at once since the start.
-    pub(super) refused_connections: u64,
     /// What all connections hold that is not a job yet, or not sent yet.
     pub(super) buffer_bytes: usize,
     /// Tells whether the allocator lives on its last reserve.
@@ -91,16 +114,17 @@ impl Executor {
     pub fn new(config: Config, identity: Identity) -> Self {
         Self {
             queue: Queue::new(config.poison),
+            journal: Journal::default(),
             config,
             identity,
             commands: CommandCounts::default(),
             draining: false,
             connections: 0,
+            refused_connections: 0,
             malformed: 0,
             rejected_puts: 0,
             timings: Timings::default(),
             timed_commands: 0,
-            refused_connections: 0,
             buffer_bytes: 0,
             is_memory_exhausted: || false,
             data: Vec::new(),
@@ -113,17 +137,17 @@ impl Executor {
         &self.queue
     }
 
-    /// Starts or ends drain mode, in which no `put` is accepted.
-    pub fn set_draining(&mut self, draining: bool) {
-        self.draining = draining;
-    }
-
     /// A turn has taken so many nanoseconds; so has each of its commands.
     pub(super) fn observe_turn(&mut self, ns: u64) {
         let commands = self.commands.total();
         self.timings.turns.observe(ns, 1);
         self.timings.commands.observe(ns, commands - self.timed_commands);
         self.timed_commands = commands;
+    }
+
+    /// Starts or ends drain mode, in which no `put` is accepted.
+    pub fn set_draining(&mut self, draining: bool) {
+        self.draining = draining;
     }
 
     /// From now on `is_exhausted` is asked before a command that needs memory for more than a moment; while
@@ -152,14 +176,17 @@ impl Executor {
 
     pub(super) fn disconnect(&mut self, client: ClientId, now: Timestamp) {
         self.queue.disconnect(client, now);
+        self.journal.log_changes(&mut self.queue);
     }
 
     pub(super) fn advance(&mut self, now: Timestamp) {
         self.queue.advance(now);
+        self.journal.log_changes(&mut self.queue);
+        self.journal.advance(now);
     }
 
     pub(super) fn next_deadline(&self) -> Option<Timestamp> {
-        self.queue.next_deadline()
+        [self.queue.next_deadline(), self.journal.next_deadline()].into_iter().flatten().min()
     }
 
     pub(super) fn poll_delivery(&mut self) -> Option<Delivery> {
@@ -171,7 +198,9 @@ impl Executor {
     }
 
     /// Makes the changes of this turn as durable as they have to be before their replies leave.
-    pub(super) fn commit(&mut self, _now: Timestamp) {}
+    pub(super) fn commit(&mut self, now: Timestamp) {
+        self.journal.commit(&self.queue, now);
+    }
 
     /// Ends a client's wait because it will send no more (protocol, "reserve").
     pub(super) fn give_up_wait(&mut self, client: ClientId, connection: &mut Connection) {
@@ -207,56 +236,77 @@ impl Executor {
         request: Request<'_>,
         now: Timestamp,
     ) -> Next {
-        let reply = match request {
+        let answer = match request {
             Request::Command(command) => {
                 self.commands.add(command.verb());
                 if log_enabled!(Level::Trace) {
                     trace!("<{} command {}", client.index, command.verb().as_str());
                 }
-                match command {
-                    command if needs_memory(&command) && (self.is_memory_exhausted)() => Reply::OutOfMemory,
-                    Command::Put(header) => match self.accept_put(client, connection, header) {
-                        Ok(()) => return Next::GoOn,
-                        Err(reply) => reply,
-                    },
-                    Command::Reserve => match self.reserve(client, connection, None, now) {
-                        Some(reply) => reply,
-                        None => return Next::Wait,
-                    },
-                    Command::ReserveWithTimeout { timeout_s } => {
-                        match self.reserve(client, connection, Some(timeout_s), now) {
-                            Some(reply) => reply,
-                            None => return Next::Wait,
-                        }
-                    }
-                    Command::Quit => return Next::Close,
-                    command => self.answer(client, command, now),
-                }
+                self.answer(client, connection, command, now)
             }
+            // Others may have taken the room while the body came.
             Request::Put(_, _, body) if self.lacks_memory_for(body.len(), connection) => {
-                // Others may have taken the room while the body came.
-                self.count_rejection(Reply::OutOfMemory)
+                self.reject(Reply::OutOfMemory)
             }
-            Request::Put(id, header, body) => {
-                let reply = self.put(client, id, header, body, now);
-                self.count_rejection(reply)
-            }
+            Request::Put(id, header, body) => self.put(client, id, header, body, now),
             Request::Malformed(error) => {
                 self.malformed += 1;
-                match error {
+                Ok(match error {
                     ParseError::BadFormat => Reply::BadFormat,
                     ParseError::UnknownCommand => Reply::UnknownCommand,
-                }
+                })
             }
-            Request::Refused(refusal) => self.count_rejection(refusal.into()),
+            Request::Refused(refusal @ Refusal::ExpectedCrlf) => Ok(refusal.into()),
+            Request::Refused(refusal) => self.reject(refusal.into()),
         };
-        write_reply(client, connection, &reply);
-        Next::GoOn
+        let next = finish(client, connection, answer);
+        self.journal.log_changes(&mut self.queue);
+        next
     }
 
-    /// Executes a command that is answered at once and reads no body.
-    fn answer<'a>(&'a mut self, client: ClientId, command: Command<'a>, now: Timestamp) -> Reply<'a> {
-        match command {
+    /// Executes a command again that has waited for room in the binlog.
+    pub(super) fn resume(
+        &mut self,
+        client: ClientId,
+        connection: &mut Connection,
+        stalled: Stalled,
+        now: Timestamp,
+    ) -> Next {
+        let answer = match stalled {
+            Stalled::Put(id, header, body) => self.put(client, id, header, body, now),
+            Stalled::Release(id, priority, delay_s) => self.release(client, id, priority, delay_s, now),
+            Stalled::Bury(id, priority) => self.bury(client, id, priority),
+            Stalled::Kick { state, bound, kicked } => self.kick_from(client, state, bound, kicked, now),
+            Stalled::KickJob(id) => self.kick_job(id, now),
+        };
+        let next = finish(client, connection, answer);
+        self.journal.log_changes(&mut self.queue);
+        next
+    }
+
+    fn answer<'a>(
+        &'a mut self,
+        client: ClientId,
+        connection: &mut Connection,
+        command: Command<'a>,
+        now: Timestamp,
+    ) -> Answer<'a> {
+        if needs_memory(&command) && (self.is_memory_exhausted)() {
+            return Ok(Reply::OutOfMemory);
+        }
+        Ok(match command {
+            Command::Put(header) => return self.accept_put(client, connection, header),
+            Command::Reserve => return self.reserve(client, connection, None, now),
+            Command::ReserveWithTimeout { timeout_s } => {
+                return self.reserve(client, connection, Some(timeout_s), now);
+            }
+            Command::Release { id, priority, delay_s } => {
+                return self.release(client, id, priority, delay_s, now);
+            }
+            Command::Bury { id, priority } => return self.bury(client, id, priority),
+            Command::Kick { bound } => return self.kick(client, bound, now),
+            Command::KickJob(id) => return self.kick_job(id, now),
+            Command::Quit => return Err(Next::Close),
             Command::Use(tube) => {
                 self.queue.use_tube(client, tube);
                 Reply::Using(tube)
@@ -273,15 +323,11 @@ impl Executor {
                 }
             }
             Command::Delete(id) => found(self.queue.delete(client, id), Reply::Deleted),
-            Command::Release { id, priority, delay_s } => self.release(client, id, priority, delay_s, now),
-            Command::Bury { id, priority } => self.bury(client, id, priority),
             Command::Touch(id) => found(self.queue.touch(client, id, now), Reply::Touched),
             Command::Peek(id) => self.peek(Some(id)),
             Command::PeekReady => self.peek(self.queue.first_ready(client)),
             Command::PeekDelayed => self.peek(self.queue.first_delayed(client)),
             Command::PeekBuried => self.peek(self.queue.first_buried(client)),
-            Command::Kick { bound } => self.kick(client, bound, now),
-            Command::KickJob(id) => self.kick_job(id, now),
             Command::PauseTube { tube, delay_s } => {
                 found(self.queue.pause_tube(tube, delay_s, now), Reply::Paused)
             }
@@ -301,10 +347,7 @@ impl Executor {
                 self.data(Some(list))
             }
             Command::ListTubeUsed => Reply::Using(self.queue.used_tube(client).as_str()),
-            Command::Put(_) | Command::Reserve | Command::ReserveWithTimeout { .. } | Command::Quit => {
-                unreachable!("commands without an answer at once are executed elsewhere")
-            }
-        }
+        })
     }
 
     /// The line of a `put`. The size is judged before what follows it, as in C.
@@ -313,13 +356,13 @@ impl Executor {
         client: ClientId,
         connection: &mut Connection,
         header: PutHeader,
-    ) -> Result<(), Reply<'static>> {
+    ) -> Answer<'static> {
         if u64::from(header.size) > self.config.max_job_bytes {
             connection.skip_body(header, Refusal::JobTooBig);
-            return Ok(());
+            return Err(Next::GoOn);
         }
         if header.has_trailing_text {
-            return Err(Reply::BadFormat);
+            return Ok(Reply::BadFormat);
         }
         self.queue.mark_producer(client);
         let id = self.queue.take_id();
@@ -328,7 +371,7 @@ impl Executor {
         } else {
             connection.expect_body(id, header);
         }
-        Ok(())
+        Err(Next::GoOn)
     }
 
     /// A `put` whose body has come whole.
@@ -339,39 +382,43 @@ impl Executor {
         header: PutHeader,
         body: Body,
         now: Timestamp,
-    ) -> Reply<'static> {
+    ) -> Answer<'static> {
         if self.draining {
-            return Reply::Draining;
+            return self.reject(Reply::Draining);
         }
         if self.queue.reserve_put().is_err() {
-            return Reply::OutOfMemory;
+            return self.reject(Reply::OutOfMemory);
+        }
+        match self.journal.room_for_put(self.queue.used_tube(client), &body) {
+            Ok(()) => {}
+            Err(NoRoom::Full) => return self.reject(Reply::OutOfMemory),
+            Err(no_room) => return refuse(no_room, Stalled::Put(id, header, body)),
         }
         let PutHeader { priority, delay_s, ttr_s, .. } = header;
         self.queue.put(client, NewJob { id, priority, delay_s, ttr_s }, body, now);
-        Reply::Inserted(id)
+        Ok(Reply::Inserted(id))
     }
 
-    fn count_rejection(&mut self, reply: Reply<'static>) -> Reply<'static> {
-        let rejected = matches!(reply, Reply::Draining | Reply::JobTooBig | Reply::OutOfMemory);
-        self.rejected_puts += u64::from(rejected);
-        reply
+    /// Refuses a put that is well made.
+    fn reject(&mut self, reply: Reply<'static>) -> Answer<'static> {
+        self.rejected_puts += 1;
+        Ok(reply)
     }
 
-    /// `None` where the client waits.
     fn reserve(
         &mut self,
         client: ClientId,
         connection: &mut Connection,
         timeout_s: Option<u32>,
         now: Timestamp,
-    ) -> Option<Reply<'_>> {
+    ) -> Answer<'_> {
         match self.queue.reserve(client, timeout_s, now) {
-            Reserve::Job(id) => Some(self.reserved(id)),
-            Reserve::DeadlineSoon => Some(Reply::DeadlineSoon),
-            Reserve::TimedOut => Some(Reply::TimedOut),
+            Reserve::Job(id) => Ok(self.reserved(id)),
+            Reserve::DeadlineSoon => Ok(Reply::DeadlineSoon),
+            Reserve::TimedOut => Ok(Reply::TimedOut),
             Reserve::Waiting => {
                 connection.wait();
-                None
+                Err(Next::Wait)
             }
         }
     }
@@ -380,6 +427,7 @@ impl Executor {
         self.queue.body(id).map_or(Reply::InternalError, |body| Reply::Reserved(id, body))
     }
 
+    /// A release without delay goes on where the disk is full: the job must not stay with its client.
     fn release(
         &mut self,
         client: ClientId,
@@ -387,22 +435,30 @@ impl Executor {
         priority: Priority,
         delay_s: u32,
         now: Timestamp,
-    ) -> Reply<'static> {
+    ) -> Answer<'static> {
         if !self.queue.holds(client, id) {
-            return Reply::NotFound;
+            return Ok(Reply::NotFound);
         }
-        match self.queue.release(client, id, priority, delay_s, now) {
+        match self.journal.room_for_update() {
+            Err(NoRoom::Full) if delay_s == 0 => {}
+            Err(no_room) => return refuse(no_room, Stalled::Release(id, priority, delay_s)),
+            Ok(()) => {}
+        }
+        Ok(match self.queue.release(client, id, priority, delay_s, now) {
             Released::Queued => Reply::Released,
             Released::Buried => Reply::Buried,
-        }
+        })
     }
 
-    fn bury(&mut self, client: ClientId, id: JobId, priority: Priority) -> Reply<'static> {
+    fn bury(&mut self, client: ClientId, id: JobId, priority: Priority) -> Answer<'static> {
         if !self.queue.holds(client, id) {
-            return Reply::NotFound;
+            return Ok(Reply::NotFound);
+        }
+        if let Err(no_room) = self.journal.room_for_update() {
+            return refuse(no_room, Stalled::Bury(id, priority));
         }
         self.queue.bury(client, id, priority);
-        Reply::Buried
+        Ok(Reply::Buried)
     }
 
     fn peek(&self, id: Option<JobId>) -> Reply<'_> {
@@ -410,25 +466,44 @@ impl Executor {
     }
 
     /// Buried jobs if there are any, else delayed ones (protocol, "kick").
-    fn kick(&mut self, client: ClientId, bound: u64, now: Timestamp) -> Reply<'static> {
+    fn kick(&mut self, client: ClientId, bound: u64, now: Timestamp) -> Answer<'static> {
         let any_buried = self.queue.first_buried(client).is_some();
         let state = if any_buried { JobState::Buried } else { JobState::Delayed };
-        let mut kicked = 0;
+        self.kick_from(client, state, bound, 0, now)
+    }
+
+    /// Goes on with a kick that has `kicked` so many. Where the disk is full it says what it did.
+    fn kick_from(
+        &mut self,
+        client: ClientId,
+        state: JobState,
+        bound: u64,
+        mut kicked: u64,
+        now: Timestamp,
+    ) -> Answer<'static> {
         while kicked < bound
             && let Some(id) = self.queue.next_to_kick(client, state)
         {
-            self.queue.kick(id, now);
+            match self.journal.room_for_update() {
+                Err(NoRoom::Full) if kicked > 0 => break,
+                Err(no_room) => return refuse(no_room, Stalled::Kick { state, bound, kicked }),
+                Ok(()) => self.queue.kick(id, now),
+            }
+            self.journal.log_changes(&mut self.queue);
             kicked += 1;
         }
-        Reply::Kicked(kicked)
+        Ok(Reply::Kicked(kicked))
     }
 
-    fn kick_job(&mut self, id: JobId, now: Timestamp) -> Reply<'static> {
+    fn kick_job(&mut self, id: JobId, now: Timestamp) -> Answer<'static> {
         if !self.queue.is_kickable(id) {
-            return Reply::NotFound;
+            return Ok(Reply::NotFound);
+        }
+        if let Err(no_room) = self.journal.room_for_update() {
+            return refuse(no_room, Stalled::KickJob(id));
         }
         self.queue.kick(id, now);
-        Reply::KickedJob
+        Ok(Reply::KickedJob)
     }
 
     fn data(&mut self, data: Option<Vec<u8>>) -> Reply<'_> {
@@ -460,6 +535,25 @@ fn has_room_for_list(tubes: usize) -> bool {
     /// A name and what stands around it, in a buffer that is doubled and copied while it grows.
     const BYTES_PER_TUBE: usize = 4 * 203;
     tubes <= SHORT || Vec::<u8>::new().try_reserve_exact(tubes * BYTES_PER_TUBE).is_ok()
+}
+
+/// Puts the reply into the client's output, if the answer is one.
+fn finish(client: ClientId, connection: &mut Connection, answer: Answer<'_>) -> Next {
+    match answer {
+        Ok(reply) => {
+            write_reply(client, connection, &reply);
+            Next::GoOn
+        }
+        Err(next) => next,
+    }
+}
+
+/// The answer to a command that the binlog has no room for, now or for good.
+fn refuse(no_room: NoRoom, stalled: Stalled) -> Answer<'static> {
+    match no_room {
+        NoRoom::Pending => Err(Next::Stall(Box::new(stalled))),
+        NoRoom::Full => Ok(Reply::OutOfMemory),
+    }
 }
 
 fn found(is_there: bool, reply: Reply<'static>) -> Reply<'static> {

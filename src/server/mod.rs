@@ -7,9 +7,11 @@
 mod buffers;
 pub mod event_loop;
 mod execute;
+mod holds;
 mod metrics_server;
 mod notifier;
 mod peer;
+mod persistence;
 mod rare_log;
 mod silence;
 pub mod startup_server;
@@ -25,9 +27,9 @@ pub use self::peer::{Readiness, Stream};
 pub use self::stats::Identity;
 
 use self::buffers::BufferPool;
-use self::execute::Next;
 use self::peer::Peer;
 use self::silence::Silence;
+use crate::binlog::Completion;
 use crate::clock::Timestamp;
 use crate::connection::Refusal;
 use crate::queue::ClientId;
@@ -51,6 +53,10 @@ pub struct Server<S> {
     runnable: VecDeque<ClientId>,
     /// Who has replies that were not handed to the socket yet.
     unsent: Vec<ClientId>,
+    /// Who has replies that wait for the binlog.
+    held: Vec<ClientId>,
+    /// Who has a command that waits for room in the binlog.
+    stalled: Vec<ClientId>,
     silence: Silence,
 }
 
@@ -65,6 +71,8 @@ impl<S: Stream> Server<S> {
             buffers: BufferPool::default(),
             runnable: VecDeque::new(),
             unsent: Vec::new(),
+            held: Vec::new(),
+            stalled: Vec::new(),
             silence: Silence::default(),
         }
     }
@@ -141,6 +149,9 @@ impl<S: Stream> Server<S> {
             self.deliver();
             // No reply leaves before what it acknowledges is in the log.
             self.executor.commit(now);
+            if self.executor.has_failed() {
+                self.refuse_unsettled();
+            }
             // One write for each connection, whatever number of replies it carries.
             self.send(now);
             // A client that turned out to be gone has left its jobs to others.
@@ -153,7 +164,7 @@ impl<S: Stream> Server<S> {
     /// When the next turn is to be, if no event comes before.
     #[must_use]
     pub fn next_turn_at(&self) -> Option<Timestamp> {
-        if !self.runnable.is_empty() {
+        if !self.runnable.is_empty() || !self.unsent.is_empty() {
             return Some(Timestamp::default());
         }
         [self.executor.next_deadline(), self.silence.next_look_at()].into_iter().flatten().min()
@@ -168,13 +179,10 @@ impl<S: Stream> Server<S> {
     /// Latches what the poll has said of a connection, and serves it.
     fn notice(&mut self, id: ClientId, readiness: Readiness, now: Timestamp) {
         let Some(peer) = find(&mut self.peers, id) else { return };
-        if readiness.failed {
-            self.close(id, now);
-            return;
-        }
-        peer.readable |= readiness.readable | readiness.read_closed;
-        peer.read_closed |= readiness.read_closed;
-        if readiness.writable && std::mem::take(&mut peer.write_blocked) {
+        // What a client sent before its connection broke still counts; writing shows that it is broken.
+        peer.read_closed |= readiness.read_closed | readiness.failed;
+        peer.readable |= readiness.readable | peer.read_closed;
+        if (readiness.writable | readiness.failed) && std::mem::take(&mut peer.write_blocked) {
             peer.stream.await_writable(false);
             self.unsent.push(id);
         }
@@ -189,6 +197,10 @@ impl<S: Stream> Server<S> {
         if peer.connection.is_waiting() && peer.read_closed {
             self.executor.give_up_wait(id, &mut peer.connection);
         }
+        if let Some(stalled) = peer.stalled.take() {
+            let next = self.executor.resume(id, &mut peer.connection, *stalled, now);
+            peer.follow(next);
+        }
         let mut filled = peer.connection.restore(&mut self.buffer);
         // What is here already goes first: it may be all that the client may do for now.
         if !std::mem::take(&mut peer.may_go_on) && peer.readable && !peer.is_blocked() {
@@ -198,11 +210,9 @@ impl<S: Stream> Server<S> {
         while !peer.is_blocked()
             && let Some(request) = peer.connection.next_request(&mut input)
         {
-            match self.executor.execute(id, &mut peer.connection, request, now) {
-                Next::GoOn => {}
-                Next::Wait if peer.read_closed => self.executor.give_up_wait(id, &mut peer.connection),
-                Next::Wait => {}
-                Next::Close => peer.ending = true,
+            let next = self.executor.execute(id, &mut peer.connection, request, now);
+            if peer.follow(next) {
+                self.executor.give_up_wait(id, &mut peer.connection);
             }
         }
         if peer.failed {
@@ -213,6 +223,10 @@ impl<S: Stream> Server<S> {
         if peer.connection.has_body_in_progress() && self.executor.lacks_memory_for(0, &peer.connection) {
             peer.connection.give_up_body(Refusal::OutOfMemory);
         }
+        if peer.stalled.is_some() {
+            self.stalled.push(id);
+        }
+        peer.hold(&self.executor);
         if peer.connection.output.is_empty() && !peer.ending {
             self.buffers.reclaim(&mut peer.connection.output);
         } else {
@@ -229,6 +243,7 @@ impl<S: Stream> Server<S> {
             let Some(peer) = find(&mut self.peers, id) else { continue };
             self.buffers.lend(&mut peer.connection.output);
             self.executor.answer_wait(id, delivery.outcome, &mut peer.connection);
+            peer.hold(&self.executor);
             self.unsent.push(id);
             self.queue_if_runnable(id);
         }
@@ -246,21 +261,50 @@ impl<S: Stream> Server<S> {
 
     /// Hands the replies of this turn to the sockets.
     fn send(&mut self, now: Timestamp) {
+        let settled = self.executor.settled();
         let mut unsent = std::mem::take(&mut self.unsent);
         for id in unsent.drain(..) {
             let Some(peer) = find(&mut self.peers, id) else { continue };
-            if peer.send(now).is_err() || peer.is_finished() {
+            if peer.send(settled, now).is_err() || peer.is_finished() {
                 self.close(id, now);
                 continue;
             }
             if peer.connection.output.is_empty() {
                 self.buffers.reclaim(&mut peer.connection.output);
             }
+            if peer.has_held_replies() {
+                self.held.push(id);
+            }
             self.executor.buffer_bytes -= peer.counted_bytes;
             self.executor.buffer_bytes += peer.count_bytes();
             self.queue_if_runnable(id);
         }
         self.unsent = unsent;
+    }
+
+    /// Takes note of what was done for the binlog on another thread. Replies that waited for it leave in
+    /// the next turn, and commands that waited for room are tried again.
+    pub fn binlog_completed(&mut self, completion: Completion, now: Timestamp) {
+        self.executor.binlog_completed(completion, now);
+        self.unsent.append(&mut self.held);
+        for id in self.stalled.drain(..) {
+            if let Some(peer) = find(&mut self.peers, id)
+                && !std::mem::replace(&mut peer.queued, true)
+            {
+                self.runnable.push_back(id);
+            }
+        }
+    }
+
+    /// The binlog has failed: nothing that it does not hold is acknowledged, and every connection ends.
+    fn refuse_unsettled(&mut self) {
+        for peer in self.peers.iter_mut().flatten() {
+            if let Some(holds) = &mut peer.holds {
+                holds.refuse(&mut peer.connection.output);
+            }
+            peer.ending = true;
+            self.unsent.push(peer.id);
+        }
     }
 
     /// Closes the connections that have been silent for too long.

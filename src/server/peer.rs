@@ -6,6 +6,9 @@
 use std::io::{self, ErrorKind, IoSlice};
 
 use super::BODY_READ_BYTES;
+use super::execute::{Executor, Next, Stalled};
+use super::holds::Holds;
+use crate::binlog::Position;
 use crate::clock::Timestamp;
 use crate::connection::Connection;
 use crate::queue::ClientId;
@@ -78,6 +81,10 @@ pub struct Peer<S> {
     pub active_at: Timestamp,
     /// When its silence is to be measured, if ever.
     pub look_at: Option<Timestamp>,
+    /// A command that waits for room in the binlog; those behind it wait, too.
+    pub stalled: Option<Box<Stalled>>,
+    /// Which replies may leave; only with a binlog.
+    pub holds: Option<Box<Holds>>,
     /// What this connection has in the sum of all buffers.
     pub counted_bytes: usize,
 }
@@ -98,13 +105,18 @@ impl<S: Stream> Peer<S> {
             failed: false,
             active_at: now,
             look_at: None,
+            stalled: None,
+            holds: None,
             counted_bytes: 0,
         }
     }
 
     /// Whether nothing of this client may be executed now.
     pub fn is_blocked(&self) -> bool {
-        self.ending || self.connection.is_waiting() || self.connection.is_over_bound()
+        self.ending
+            || self.stalled.is_some()
+            || self.connection.is_waiting()
+            || self.connection.is_over_bound()
     }
 
     /// Whether it can be served although no event will come.
@@ -156,25 +168,56 @@ impl<S: Stream> Peer<S> {
         self.ending |= self.at_end && !blocked;
     }
 
+    /// Goes on after a command; tells whether the client waits in a reserve although it will send no more.
+    pub fn follow(&mut self, next: Next) -> bool {
+        match next {
+            Next::GoOn => {}
+            Next::Wait => return self.read_closed,
+            Next::Stall(stalled) => self.stalled = Some(stalled),
+            Next::Close => self.ending = true,
+        }
+        false
+    }
+
+    /// The replies made since the last call rest on all that is logged by now.
+    pub fn hold(&mut self, executor: &Executor) {
+        if let Some(position) = executor.position() {
+            self.holds.get_or_insert_default().hold(&self.connection.output, position);
+        }
+    }
+
+    /// Whether replies wait for the binlog.
+    pub fn has_held_replies(&self) -> bool {
+        self.holds.as_ref().is_some_and(|holds| holds.any())
+    }
+
     /// Notes what the connection holds now, and returns it.
     pub fn count_bytes(&mut self) -> usize {
         self.counted_bytes = self.connection.held_bytes();
         self.counted_bytes
     }
 
-    /// Sends as much as the socket takes.
-    pub fn send(&mut self, now: Timestamp) -> io::Result<()> {
-        while !self.write_blocked && !self.connection.output.is_empty() {
+    /// Sends as much as the socket takes, of the replies that rest on the log up to `settled`.
+    pub fn send(&mut self, settled: Position, now: Timestamp) -> io::Result<()> {
+        while !self.write_blocked {
             let output = &self.connection.output;
+            let sendable = self.holds.as_mut().map_or(usize::MAX, |holds| holds.sendable(settled));
+            let sendable = sendable.min(output.len());
+            if sendable == 0 {
+                break;
+            }
             let sent = match output.as_slice() {
-                Some(bytes) => self.stream.write(bytes),
-                None => self.stream.write_vectored(&output.slices(usize::MAX)),
+                Some(bytes) => self.stream.write(&bytes[..sendable]),
+                None => self.stream.write_vectored(&output.slices(sendable)),
             };
             match sent {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
                 Ok(sent) => {
                     self.active_at = now;
                     self.connection.output.advance(sent);
+                    if let Some(holds) = &mut self.holds {
+                        holds.advance(sent);
+                    }
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     self.write_blocked = true;

@@ -109,10 +109,11 @@ pub fn each_server_value(executor: &Executor, now: Timestamp, each: &mut dyn FnM
     each("rusage-utime", Seconds(cpu_time.user));
     each("rusage-stime", Seconds(cpu_time.system));
     each("uptime", Gauge(now.since_s(identity.started_at)));
-    each("binlog-oldest-index", Gauge(0));
-    each("binlog-current-index", Gauge(0));
-    each("binlog-records-migrated", Counter(0));
-    each("binlog-records-written", Counter(0));
+    let binlog = executor.journal.stats();
+    each("binlog-oldest-index", Gauge(u64::from(binlog.oldest_index)));
+    each("binlog-current-index", Gauge(u64::from(binlog.current_index)));
+    each("binlog-records-migrated", Counter(binlog.records_migrated));
+    each("binlog-records-written", Counter(binlog.records_written));
     each("binlog-max-size", Gauge(executor.config.binlog_file_bytes));
     each("draining", Word(if executor.draining { "true" } else { "false" }));
     each("id", Token(identity.instance.clone()));
@@ -129,6 +130,12 @@ pub fn each_server_value(executor: &Executor, now: Timestamp, each: &mut dyn FnM
     each("job-kicks", Counter(flow.kicks));
     each("job-poisoned", Counter(flow.poisoned));
     each("job-bytes", Gauge(queue.job_bytes() as u64));
+    each("binlog-files", Gauge(binlog.files));
+    each("binlog-bytes", Gauge(binlog.bytes));
+    each("binlog-live-bytes", Gauge(binlog.live_bytes));
+    each("binlog-syncs", Counter(binlog.syncs));
+    each("binlog-sync-microseconds", Counter(binlog.sync_us));
+    each("binlog-state", Word(if executor.journal.is_kept() { binlog.state } else { "off" }));
     each("buffer-bytes", Gauge(executor.buffer_bytes as u64));
     each("connections-refused", Counter(executor.refused_connections));
     each("cmd-quit", Counter(executor.commands.of(Verb::Quit)));
@@ -153,7 +160,7 @@ pub fn job(executor: &Executor, id: JobId, now: Timestamp) -> Option<Vec<u8>> {
     dictionary.plain("delay", record.delay_s);
     dictionary.plain("ttr", record.ttr_s);
     dictionary.plain("time-left", time_left_s);
-    dictionary.plain("file", 0);
+    dictionary.plain("file", executor.journal.file_of(id));
     dictionary.plain("reserves", record.counters.reserves);
     dictionary.plain("timeouts", record.counters.timeouts);
     dictionary.plain("releases", record.counters.releases);

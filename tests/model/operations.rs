@@ -333,7 +333,8 @@ impl Pair {
         }
         assert_eq!(deliveries, std::mem::take(&mut self.model.deliveries), "the answers to those who waited");
         assert_eq!(self.queue.has_changes(), !self.model.changes.is_empty());
-        let changes: Vec<Change> = self.queue.take_changes().collect();
+        let mut changes: Vec<Change> = Vec::new();
+        self.queue.swap_changes(&mut changes);
         assert_eq!(changes, std::mem::take(&mut self.model.changes), "the journal");
         assert_eq!(self.queue.next_deadline(), self.model.next_deadline(), "the next deadline");
         self.compare_totals();

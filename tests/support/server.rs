@@ -5,16 +5,19 @@
 
 use super::client::Client;
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
+use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// How long a server may take until it accepts, or until it is gone after a signal.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The pause between two looks at something that has no event to wait for.
 pub const POLL_INTERVAL: Duration = Duration::from_millis(2);
@@ -57,6 +60,9 @@ pub struct Server {
     directory: tempfile::TempDir,
     child: Child,
     address: Address,
+    /// The connection that proved that the server accepts: the first one that a test asks for, so that a
+    /// server has seen no client but those of its test.
+    first: Cell<Option<Client>>,
 }
 
 impl Server {
@@ -64,9 +70,9 @@ impl Server {
     /// returns once it accepts connections.
     pub fn start(binary: &Path, transport: Transport, flags: &[String]) -> io::Result<Self> {
         let directory = tempfile::Builder::new().prefix("beanstalkd-test-").tempdir()?;
-        let (child, address) = launch(binary, transport, flags, directory.path())?;
-        let flags = flags.to_vec();
-        Ok(Self { binary: binary.into(), flags, transport, directory, child, address })
+        let (child, address, first) = launch(binary, transport, flags, directory.path())?;
+        let (flags, first) = (flags.to_vec(), Cell::new(Some(first)));
+        Ok(Self { binary: binary.into(), flags, transport, directory, child, address, first })
     }
 
     /// The program that it runs.
@@ -89,8 +95,10 @@ impl Server {
             directory,
             child,
             address,
+            first: Cell::new(None),
         };
-        wait_until_accepting(&mut other.child, &other.address, other.directory.path())?;
+        let first = wait_until_accepting(&mut other.child, &other.address, other.directory.path())?;
+        other.first.set(Some(first));
         Ok(other)
     }
 
@@ -101,7 +109,10 @@ impl Server {
 
     /// A new connection.
     pub fn connect(&self) -> io::Result<Client> {
-        connect(&self.address)
+        match self.first.take() {
+            Some(client) => Ok(client),
+            None => connect(&self.address),
+        }
     }
 
     /// Leaves the server `count` descriptors in all, whatever it has raised its limit to.
@@ -119,8 +130,10 @@ impl Server {
     /// Sends `signal`, waits for the end, and starts the same server again in the same directory.
     pub fn restart(&mut self, signal: Signal) -> io::Result<()> {
         self.stop(signal)?;
-        (self.child, self.address) =
+        let (child, address, first) =
             launch(&self.binary, self.transport, &self.flags, self.directory.path())?;
+        (self.child, self.address) = (child, address);
+        self.first.set(Some(first));
         Ok(())
     }
 
@@ -179,14 +192,14 @@ fn launch(
     transport: Transport,
     flags: &[String],
     directory: &Path,
-) -> io::Result<(Child, Address)> {
+) -> io::Result<(Child, Address, Client)> {
     for attempt in 1.. {
         let (address, mut arguments) = choose_address(transport, directory)?;
         let own = directory.to_string_lossy();
         arguments.extend(flags.iter().map(|flag| flag.replace("{dir}", &own).into()));
         let mut child = spawn(binary, &arguments, directory)?;
         match wait_until_accepting(&mut child, &address, directory) {
-            Ok(()) => return Ok((child, address)),
+            Ok(first) => return Ok((child, address, first)),
             Err(error) => {
                 let _ = child.kill();
                 let _ = child.wait();
@@ -210,9 +223,21 @@ fn choose_address(transport: Transport, directory: &Path) -> io::Result<(Address
             Ok((Address::Unix(path), vec!["-l".into(), listen]))
         }
         Transport::Tcp => {
-            let address = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?;
+            let address = free_address()?;
             let port = address.port().to_string();
             Ok((Address::Tcp(address), vec!["-l".into(), "127.0.0.1".into(), "-p".into(), port.into()]))
+        }
+    }
+}
+
+/// A loopback address with a port that the kernel picks, and that no other server of this process was
+/// given: one may not have bound it yet, and a test must not talk to another's server.
+fn free_address() -> io::Result<SocketAddr> {
+    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+    loop {
+        let address = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?;
+        if GIVEN.lock().expect("no holder panics").insert(address.port()) {
+            return Ok(address);
         }
     }
 }
@@ -229,7 +254,7 @@ fn spawn(binary: &Path, arguments: &[OsString], directory: &Path) -> io::Result<
         .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", binary.display())))
 }
 
-fn wait_until_accepting(child: &mut Child, address: &Address, directory: &Path) -> io::Result<()> {
+fn wait_until_accepting(child: &mut Child, address: &Address, directory: &Path) -> io::Result<Client> {
     let start = Instant::now();
     loop {
         if let Some(status) = child.try_wait()? {
@@ -237,7 +262,7 @@ fn wait_until_accepting(child: &mut Child, address: &Address, directory: &Path) 
             return Err(io::Error::other(format!("the server ended at its start: {status}: {said}")));
         }
         match connect(address) {
-            Ok(_) => return Ok(()),
+            Ok(client) => return Ok(client),
             Err(error) if start.elapsed() > PATIENCE => return Err(error),
             Err(_) => std::thread::sleep(POLL_INTERVAL),
         }

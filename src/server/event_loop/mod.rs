@@ -8,13 +8,14 @@ mod doors;
 mod memory_reserve;
 mod socket;
 
+use std::fmt;
 use std::io::{self, ErrorKind};
 use std::rc::Rc;
 use std::time::Duration;
 
-use log::info;
+use log::{error, info};
 use mio::event::Event;
-use mio::{Events, Interest, Poll, Registry, Token};
+use mio::{Events, Interest, Poll, Registry, Token, Waker};
 
 pub use self::doors::DoorLimits;
 
@@ -24,6 +25,7 @@ use self::socket::Socket;
 use super::metrics_server::{MetricsServer, State};
 use super::notifier::Notifier;
 use super::{Executor, Readiness, Server};
+use crate::binlog::{BinlogError, Disk, Helper};
 use crate::clock::Timestamp;
 use crate::os;
 use crate::os::listen::Listener;
@@ -38,6 +40,8 @@ const FAREWELL: Duration = Duration::from_secs(1);
 
 /// The token of the signals, which no client and no listener has.
 const SIGNALS: Token = Token(usize::MAX);
+/// The token of the thread that works for the binlog.
+const HELPER: Token = Token(usize::MAX - 1);
 
 /// Clock readings as the server counts time: the wall time at the start and the boot time since.
 #[derive(Clone, Copy, Debug)]
@@ -56,6 +60,46 @@ impl Clock {
     #[must_use]
     pub fn now(&self) -> Timestamp {
         Timestamp(self.offset_ns + os::clock::boot_time_ns())
+    }
+
+    /// How far the machine's clock, which can be set, is ahead of this one at `now`, in nanoseconds.
+    #[must_use]
+    pub fn wall_offset_ns(now: Timestamp) -> i64 {
+        i64::try_from(i128::from(os::clock::wall_time_ns()) - i128::from(now.0)).unwrap_or(0)
+    }
+}
+
+/// Why the loop has ended before its time.
+#[derive(Debug)]
+pub enum LoopError {
+    /// The poll itself fails.
+    Poll(io::Error),
+    /// The disk has failed: what the binlog does not hold was not acknowledged.
+    Binlog(BinlogError),
+}
+
+impl fmt::Display for LoopError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Poll(error) => write!(out, "poll: {error}"),
+            Self::Binlog(error) => {
+                write!(out, "{error}; ending, so that a restart begins from what the disk holds")
+            }
+        }
+    }
+}
+
+impl std::error::Error for LoopError {}
+
+impl From<io::Error> for LoopError {
+    fn from(error: io::Error) -> Self {
+        Self::Poll(error)
+    }
+}
+
+impl From<BinlogError> for LoopError {
+    fn from(error: BinlogError) -> Self {
+        Self::Binlog(error)
     }
 }
 
@@ -84,6 +128,8 @@ pub struct EventLoop {
     memory: MemoryReserve,
     notifier: Option<Notifier>,
     metrics: Option<MetricsServer>,
+    /// Works for the binlog, if there is one.
+    helper: Option<Helper>,
 }
 
 impl EventLoop {
@@ -118,6 +164,7 @@ impl EventLoop {
             memory,
             notifier: Notifier::from_environment(),
             metrics: None,
+            helper: None,
         })
     }
 
@@ -130,16 +177,31 @@ impl EventLoop {
         Ok(())
     }
 
+    /// Has the binlog's slow calls made on a thread of their own, on `disk`.
+    ///
+    /// # Errors
+    /// Where the system gives no thread.
+    pub fn help_binlog(&mut self, disk: impl Disk + Send + 'static) -> io::Result<()> {
+        let waker = Waker::new(&self.registry, HELPER)?;
+        let wake = move || {
+            if let Err(error) = waker.wake() {
+                error!("cannot wake the loop: {error}");
+            }
+        };
+        self.helper = Some(Helper::start(disk, Box::new(wake))?);
+        Ok(())
+    }
+
     /// Serves until a signal says to stop; then writes out for a moment what is owed.
     ///
     /// # Errors
-    /// Where the poll itself fails.
-    pub fn run(mut self) -> io::Result<()> {
+    /// Where the poll or the disk fails.
+    pub fn run(mut self) -> Result<(), LoopError> {
         let mut events = Events::with_capacity(EVENTS);
         if let Some(notifier) = &mut self.notifier {
             notifier.ready(self.server.executor(), self.clock.now());
         }
-        while !self.turn(&mut events)? {}
+        while !self.turn(&mut events)? && !self.server.executor().has_failed() {}
         info!("stopping");
         if let Some(notifier) = &mut self.notifier {
             notifier.stopping(self.clock.now());
@@ -147,7 +209,13 @@ impl EventLoop {
         self.doors.close();
         // Who asks now whether the server is ready finds nobody.
         self.metrics = None;
-        self.say_farewell(&mut events)
+        self.say_farewell(&mut events)?;
+        if let Some(helper) = self.helper.take() {
+            for completion in helper.finish() {
+                self.server.binlog_completed(completion, self.clock.now());
+            }
+        }
+        Ok(self.server.executor_mut().close_binlog(self.clock.now())?)
     }
 
     /// One turn; tells whether it is time to stop.
@@ -166,7 +234,7 @@ impl EventLoop {
             }
         }
         let clients = events.iter().filter_map(|event| Some((client_of(event.token())?, readiness(event))));
-        self.server.turn(clients, now);
+        self.turn_of_server(clients, now);
         if self.metrics.is_some() {
             let spent_ns = self.clock.now().since_ns(now);
             self.server.executor_mut().observe_turn(spent_ns);
@@ -198,16 +266,29 @@ impl EventLoop {
     /// Writes out the replies that are owed, for a moment: a client that does not read is not waited for.
     fn say_farewell(&mut self, events: &mut Events) -> io::Result<()> {
         let end = self.clock.now() + FAREWELL.as_nanos() as u64;
-        while self.server.owes_replies() && self.clock.now() < end {
+        while self.server.owes_replies() && self.clock.now() < end && !self.server.executor().has_failed() {
             let left = end.since_ns(self.clock.now());
             self.wait(events, Some(Duration::from_nanos(left)))?;
             let now = self.clock.now();
             let writable = |event: &Event| {
                 Some((client_of(event.token())?, Readiness { readable: false, ..readiness(event) }))
             };
-            self.server.turn(events.iter().filter_map(writable), now);
+            self.turn_of_server(events.iter().filter_map(writable), now);
         }
         Ok(())
+    }
+
+    /// A turn of the server, between hearing what was done for the binlog and saying what is to be done.
+    fn turn_of_server(&mut self, events: impl Iterator<Item = (ClientId, Readiness)>, now: Timestamp) {
+        let Some(helper) = &self.helper else { return self.server.turn(events, now) };
+        while let Some(completion) = helper.try_next() {
+            self.server.binlog_completed(completion, now);
+        }
+        self.server.executor_mut().set_wall_offset(Clock::wall_offset_ns(now));
+        self.server.turn(events, now);
+        while let Some(task) = self.server.executor_mut().next_binlog_task() {
+            helper.submit(task);
+        }
     }
 
     /// Sleeps until something happens, or until the next turn is due.

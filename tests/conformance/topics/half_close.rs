@@ -141,7 +141,7 @@ pub fn cases() -> Vec<Case> {
              b: stats => current-connections: 2, current-producers: 1, current-workers: 1
              a: <half-close>
              a: -> <closed>
-             b: stats => current-connections: 1, current-producers: 0, current-workers: 0, total-connections: 3",
+             b: stats => current-connections: 1, current-producers: 0, current-workers: 0, total-connections: 2",
         ),
     ]
 }

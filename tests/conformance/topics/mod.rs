@@ -26,7 +26,7 @@ mod tubes;
 /// All cases by topic.
 pub fn all() -> Vec<(&'static str, Vec<Case>)> {
     vec![
-        ("deadlines", deadlines::cases()),
+        ("deadlines", timed(deadlines::cases())),
         ("drain", drain::cases()),
         ("half_close", half_close::cases()),
         ("kick", kick::cases()),
@@ -44,7 +44,11 @@ pub fn all() -> Vec<(&'static str, Vec<Case>)> {
         ("restart", restart::cases()),
         ("states", states::cases()),
         ("stats", stats::cases()),
-        ("timers", timers::cases()),
+        ("timers", timed(timers::cases())),
         ("tubes", tubes::cases()),
     ]
+}
+
+fn timed(cases: Vec<Case>) -> Vec<Case> {
+    cases.into_iter().map(|case| Case { timed: true, ..case }).collect()
 }

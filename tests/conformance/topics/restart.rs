@@ -11,7 +11,7 @@ const LIVES: &[(&str, &str, &str)] = &[
     (
         "a_ready_job_comes_back",
         "a: put 1023 0 77 5 | hello -> INSERTED 1",
-        "a: stats-job 1 => state: ready, pri: 1023, ttr: 77, delay: 0, tube: default, file: 1
+        "a: stats-job 1 => state: ready, pri: 1023, ttr: 77, delay: 0, tube: default
          a: stats => current-jobs-ready: 1, current-jobs-urgent: 1
          a: reserve -> RESERVED 1 5 | hello",
     ),
@@ -119,7 +119,7 @@ const LIVES: &[(&str, &str, &str)] = &[
     (
         "commands_count_from_0_again",
         "a: put 0 0 60 1 | x -> INSERTED 1",
-        "a: stats => cmd-put: 0, total-jobs: 0, uptime: 0",
+        "a: stats => cmd-put: 0, total-jobs: 0",
     ),
 ];
 

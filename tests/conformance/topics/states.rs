@@ -105,9 +105,9 @@ fn aftermath(state: usize) -> String {
     );
     let job = match state {
         READY => "a: stats-job 1 => state: ready, pri: 5, tube: default, time-left: 0",
-        DELAYED => "a: stats-job 1 => state: delayed, pri: 5, delay: 600, time-left: 599",
+        DELAYED => "a: stats-job 1 => state: delayed, pri: 5, delay: 600, time-left: 540..599",
         BURIED => "a: stats-job 1 => state: buried, pri: 5, buries: 1, time-left: 0",
-        OWN | OTHER => "a: stats-job 1 => state: reserved, pri: 5, ttr: 600, time-left: 599",
+        OWN | OTHER => "a: stats-job 1 => state: reserved, pri: 5, ttr: 600, time-left: 540..599",
         _ => "a: stats-job 1 -> NOT_FOUND",
     };
     format!("{job}\na: stats-tube default => {counts}\na: stats => {counts}")

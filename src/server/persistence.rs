@@ -1,0 +1,196 @@
+//! The binlog's side of executing commands: check, **reserve**, mutate, **append**.
+//!
+//! Owns: how the queue's changes become records, and up to which record replies may leave. Without a
+//! binlog everything here does nothing, and every reply may leave at once.
+
+use std::fmt;
+
+use super::execute::Executor;
+use crate::binlog::{Binlog, BinlogError, Completion, DiskTask, NoRoom, Position, Stats, SyncPolicy};
+use crate::clock::Timestamp;
+use crate::job::{Body, JobId, JobRecord};
+use crate::queue::{Change, Queue};
+use crate::tube_name::TubeName;
+
+/// The log, and how far it has come.
+#[derive(Default)]
+pub struct Journal {
+    binlog: Option<Binlog>,
+    /// Whether a reply waits until what was logged before it is on the medium, not only written.
+    waits_for_medium: bool,
+    /// The last record that the last good commit has written.
+    written: Position,
+    /// Why the log has ended; nothing that is not settled by then may be acknowledged.
+    failure: Option<BinlogError>,
+    /// Empty between commands; kept for its room.
+    changes: Vec<Change>,
+}
+
+impl fmt::Debug for Journal {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Journal").field("written", &self.written).finish_non_exhaustive()
+    }
+}
+
+impl Journal {
+    /// Whether there is a binlog.
+    pub fn is_kept(&self) -> bool {
+        self.binlog.is_some()
+    }
+
+    /// Whether a put fits, with its later delete. Nothing has changed either way.
+    pub fn room_for_put(&mut self, tube: &TubeName, body: &Body) -> Result<(), NoRoom> {
+        let Some(binlog) = &mut self.binlog else { return Ok(()) };
+        binlog.reserve_put(tube.as_bytes().len(), body.len())
+    }
+
+    /// Whether a change of a job's state fits. Nothing has changed either way.
+    pub fn room_for_update(&mut self) -> Result<(), NoRoom> {
+        self.binlog.as_mut().map_or(Ok(()), Binlog::reserve_update)
+    }
+
+    /// Logs what has changed in the queue. Whoever must not go unlogged has reserved room before; a change
+    /// that may (a reservation, a time-out, a release without delay) is left out where there is none.
+    pub fn log_changes(&mut self, queue: &mut Queue) {
+        let Some(binlog) = &mut self.binlog else { return };
+        if !queue.has_changes() {
+            return;
+        }
+        queue.swap_changes(&mut self.changes);
+        for change in self.changes.drain(..) {
+            match change {
+                Change::Deleted(id) => binlog.append_delete(id),
+                Change::Put(id) => {
+                    if let Some(job) = queue.job(id) {
+                        binlog.append_put(&job.record, job.tube, job.body);
+                    }
+                }
+                Change::Updated(id) => {
+                    if let Some(job) = queue.job(id)
+                        && binlog.reserve_update().is_ok()
+                    {
+                        binlog.append_update(&job.record, job.body.len());
+                    }
+                }
+            }
+        }
+    }
+
+    /// Writes what was logged since the last commit, and before it, moves a turn's share of live jobs out
+    /// of the oldest file.
+    pub fn commit(&mut self, queue: &Queue, now: Timestamp) {
+        let Some(binlog) = &mut self.binlog else { return };
+        while let Some(id) = binlog.next_migration()
+            && let Some(job) = queue.job(id)
+        {
+            binlog.append_migrated(&job.record, job.tube, job.body);
+        }
+        match binlog.commit(now) {
+            Ok(()) => self.written = binlog.appended(),
+            Err(error) => self.fail(error),
+        }
+    }
+
+    fn fail(&mut self, error: BinlogError) {
+        self.failure.get_or_insert(error);
+    }
+
+    /// Up to which position replies may leave.
+    pub fn settled(&self) -> Position {
+        match &self.binlog {
+            Some(binlog) if self.waits_for_medium => binlog.durable(),
+            _ => self.written,
+        }
+    }
+
+    /// When the log wants to go on by itself.
+    pub fn next_deadline(&self) -> Option<Timestamp> {
+        self.binlog.as_ref().and_then(Binlog::next_deadline)
+    }
+
+    /// Does what is due in the log.
+    pub fn advance(&mut self, now: Timestamp) {
+        let Some(binlog) = &mut self.binlog else { return };
+        if binlog.next_deadline().is_some_and(|at| at <= now)
+            && let Err(error) = binlog.on_deadline(now)
+        {
+            self.fail(error);
+        }
+    }
+
+    /// The figures of the log; zero without one.
+    pub fn stats(&self) -> Stats {
+        self.binlog.as_ref().map_or_else(Stats::default, Binlog::stats)
+    }
+
+    /// The index of the file that holds the job's record; 0 without a log.
+    pub fn file_of(&self, id: JobId) -> u32 {
+        self.binlog.as_ref().map_or(0, |binlog| binlog.file_of(id))
+    }
+}
+
+impl Executor {
+    /// Puts a job back that was replayed from the binlog.
+    pub fn restore(&mut self, record: &JobRecord, tube: &TubeName, body: Body, now: Timestamp) {
+        self.queue.restore(record, tube.as_str(), body, now);
+    }
+
+    /// From now on every change is logged. `next_job_id` is the first id that was never given.
+    pub fn keep_binlog(&mut self, binlog: Binlog, sync: SyncPolicy, next_job_id: u64) {
+        self.queue.skip_ids_below(next_job_id);
+        self.queue.keep_changes();
+        self.journal.written = binlog.appended();
+        self.journal.binlog = Some(binlog);
+        self.journal.waits_for_medium = sync == SyncPolicy::EachCommit;
+    }
+
+    /// The next thing to be done for the binlog on another thread, in order.
+    pub fn next_binlog_task(&mut self) -> Option<DiskTask> {
+        self.journal.binlog.as_mut().and_then(Binlog::next_task)
+    }
+
+    /// Takes note of what was done for the binlog.
+    pub(super) fn binlog_completed(&mut self, completion: Completion, now: Timestamp) {
+        let Some(binlog) = &mut self.journal.binlog else { return };
+        if matches!(completion.task, DiskTask::Sync { .. }) && completion.result.is_ok() {
+            self.timings.syncs.observe(completion.elapsed_us.saturating_mul(1000), 1);
+        }
+        if let Err(error) = binlog.on_completion(completion, now) {
+            self.journal.fail(error);
+        }
+    }
+
+    /// The binlog stores wall-clock times: the difference between the wall clock and that of `now`.
+    pub fn set_wall_offset(&mut self, wall_offset_ns: i64) {
+        if let Some(binlog) = &mut self.journal.binlog {
+            binlog.set_wall_offset(wall_offset_ns);
+        }
+    }
+
+    /// Which records a reply that is made now rests on; `None` without a binlog.
+    pub(super) fn position(&self) -> Option<Position> {
+        self.journal.binlog.as_ref().map(Binlog::appended)
+    }
+
+    /// Up to which position replies may leave.
+    pub(super) fn settled(&self) -> Position {
+        self.journal.settled()
+    }
+
+    /// Whether the log has ended because the disk has failed.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        self.journal.failure.is_some()
+    }
+
+    /// Ends the log at a clean exit. What was given to another thread must be done.
+    ///
+    /// # Errors
+    /// Where the disk has failed, now or before.
+    pub fn close_binlog(&mut self, now: Timestamp) -> Result<(), BinlogError> {
+        if let Some(failure) = self.journal.failure.take() {
+            return Err(failure);
+        }
+        self.journal.binlog.as_mut().map_or(Ok(()), |binlog| binlog.close(now))
+    }
+}
