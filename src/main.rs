@@ -119,17 +119,7 @@ fn serve(options: &Options) -> Result<(), i32> {
     let clock = Clock::start();
     let startup = metrics.map(|listener| StartupServer::start(listener, clock, "starting")).transpose();
     let startup = startup.map_err(|error| refuse(&error, exit_code::LISTEN))?;
-    let machine = Machine::this().map_err(|error| refuse(&error, exit_code::LISTEN))?;
-    let identity = Identity {
-        version: VERSION.to_owned(),
-        instance: Identity::instance_of(os::process::random_u64()),
-        pid: std::process::id(),
-        hostname: machine.hostname,
-        os: machine.os,
-        platform: machine.platform,
-        started_at: clock.now(),
-        cpu_time: os::process::cpu_time,
-    };
+    let identity = identity(clock)?;
     let config = Config {
         max_job_bytes: options.max_job_bytes,
         max_memory_bytes: options.max_memory_bytes,
@@ -139,7 +129,12 @@ fn serve(options: &Options) -> Result<(), i32> {
     let mut executor = Executor::new(config, identity);
     executor.watch_memory(os::memory::is_exhausted);
     let _lock = match &options.binlog_dir {
-        Some(directory) => Some(open_binlog(&mut executor, directory, options, clock)?),
+        Some(directory) => {
+            if let Some(startup) = &startup {
+                startup.say("replaying the binlog");
+            }
+            Some(open_binlog(&mut executor, directory, options, clock)?)
+        }
         None => None,
     };
     let settings = Settings {
@@ -162,6 +157,21 @@ fn serve(options: &Options) -> Result<(), i32> {
             .map_err(|error| refuse(&error, exit_code::LISTEN))?;
     }
     event_loop.run().map_err(|error| refuse(&error, 1))
+}
+
+/// Who this server is, for the stats.
+fn identity(clock: Clock) -> Result<Identity, i32> {
+    let machine = Machine::this().map_err(|error| refuse(&error, exit_code::LISTEN))?;
+    Ok(Identity {
+        version: VERSION.to_owned(),
+        instance: Identity::instance_of(os::process::random_u64()),
+        pid: std::process::id(),
+        hostname: machine.hostname,
+        os: machine.os,
+        platform: machine.platform,
+        started_at: clock.now(),
+        cpu_time: os::process::cpu_time,
+    })
 }
 
 /// Takes the lock of the binlog's directory and puts back the jobs that are in it.
