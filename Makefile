@@ -7,7 +7,8 @@ DESTDIR ?=
 UNITDIR ?= /etc/systemd/system
 BINARY ?= target/release/beanstalkd
 
-.PHONY: all check server clients docs units install-check bench micro install uninstall deb clean
+.PHONY: all check server clients docs units install-check exchange conformance differential model simulation \
+	fuzz deny bench micro install uninstall deb clean
 
 all:
 	$(CARGO) build --release --locked
@@ -19,7 +20,7 @@ check:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps
 	$(CARGO) build --locked
 	$(CARGO) test --locked
-	$(MAKE) clients units install-check docs
+	$(MAKE) clients units install-check exchange docs
 
 # The clients from the registries, each of their methods.
 clients: server
@@ -32,11 +33,32 @@ docs: server
 units:
 	sh tests/units.sh
 
+# Licenses, sources, known faults of what comes in with dependencies (`cargo install cargo-deny`).
+deny:
+	@if $(CARGO) deny --version >/dev/null 2>&1; then \
+		$(CARGO) deny --locked --all-features check; \
+	else \
+		echo "deny: skipped, there is no cargo-deny"; \
+	fi
+
 install-check: server
 	sh tests/install.sh
 
+# From C to this server and back on one binlog; PEER=path of the C server (default: Debian's).
+exchange: server
+	sh tests/exchange.sh
+
 server:
 	$(CARGO) build --locked
+
+# SERVER=path of the server to judge (default: ours), TRANSPORT=tcp to reach it over TCP, CASES=word to run a part.
+conformance: server
+	SERVER=$(SERVER) TRANSPORT=$(TRANSPORT) $(CARGO) test --locked --test conformance -- $(CASES)
+
+# SEEDS=number of scripts, SEED=number to replay one, A=path and B=path of the servers (default: Debian's and ours).
+differential: server
+	DIFFERENTIAL_SEEDS=$(SEEDS) SEED=$(SEED) DIFFERENTIAL_A=$(A) DIFFERENTIAL_B=$(B) \
+		$(CARGO) test --locked --test differential
 
 # PEER=path of another server (default: Debian's), ROWS=word,word to measure a part, QUICK=1 for a rough run.
 bench:
@@ -45,6 +67,18 @@ bench:
 # The pure parts alone; BENCH_LARGE=1 adds 10 million jobs.
 micro:
 	$(CARGO) bench --bench micro
+
+# SEEDS=number, by default a million; SEED=n replays one and tells every step.
+simulation:
+	$(if $(SEED),SEED=$(SEED)) SIMULATION_SEEDS=$(or $(SEEDS),1000000) $(CARGO) test --test simulation -- --nocapture
+
+# CASES=number, by default a million; SEED=n replays one.
+model:
+	$(if $(SEED),SEED=$(SEED)) MODEL_CASES=$(or $(CASES),1000000) $(CARGO) test --test model -- --nocapture
+
+# TARGET=command_line, byte_stream or operations, for SECONDS; needs cargo-fuzz, but no nightly compiler.
+fuzz:
+	$(CARGO) fuzz run -s none $(TARGET) -- -dict=fuzz/protocol.dict -max_total_time=$(or $(SECONDS),60)
 
 # Needs `make` first, so that root never runs cargo. What the administrator has written stays.
 install:
@@ -68,7 +102,7 @@ uninstall:
 # A package for Debian and its kin, in target/debian.
 deb:
 	$(CARGO) deb --version >/dev/null 2>&1 || $(CARGO) install --locked cargo-deb
-	$(CARGO) deb --locked
+	$(CARGO) deb --locked --strip
 
 clean:
 	$(CARGO) clean

@@ -21,16 +21,18 @@ use memchr::memchr;
 use crate::job::{Body, JobId};
 use crate::protocol::{CRLF, Command, MAX_LINE_BYTES, Output, ParseError, PutHeader, Reply, parse};
 
-/// From this many missing bytes on, a body is read straight into its own allocation; what is
-/// shorter is cheaper to copy than another system call.
+/// Once so many bytes of a body have come, and from this many missing ones on, it is read straight into its
+/// own allocation; what is shorter is cheaper to copy than another system call.
 const DIRECT_READ_FROM_BYTES: usize = 32 * 1024;
 
-/// Up to this size a body is allocated whole when its first bytes arrive; a longer one grows with what
-/// arrives, so that announcing a gigabyte costs nothing.
-const ALLOCATE_AT_ONCE_BYTES: usize = 64 * 1024;
+/// The least that is allocated for a body in progress. It grows with what arrives, so that announcing a
+/// gigabyte costs nothing, and neither do thousands of clients that send a byte now and then.
+const FIRST_ALLOCATION_BYTES: usize = 1024;
 
 /// Once this much of a body has arrived, the rest is taken to be meant, and allocated whole.
 const ALLOCATE_REST_FROM_BYTES: usize = 1024 * 1024;
+/// The same as a share of the body: one part in so many.
+const ALLOCATE_REST_FROM_PART: usize = 4;
 
 /// A connection that owes this many bytes is served no further until the client reads: its own copies.
 const MAX_UNSENT_OWN_BYTES: usize = 64 * 1024;
@@ -253,7 +255,8 @@ impl Connection {
         let State::WantBody { header, .. } = self.state else { return None };
         let whole = body_with_crlf(header);
         let missing = whole - self.kept.len();
-        if missing < DIRECT_READ_FROM_BYTES {
+        // Who has sent little so far may be slow, and gets no room in advance.
+        if missing.min(self.kept.len()) < DIRECT_READ_FROM_BYTES {
             return None;
         }
         make_room(&mut self.kept, whole, DIRECT_READ_FROM_BYTES).ok()?;
@@ -300,10 +303,10 @@ fn make_room(body: &mut Vec<u8>, size: usize, taken: usize) -> Result<(), TryRes
     if needed <= body.capacity() {
         return Ok(());
     }
-    let capacity = if size <= ALLOCATE_AT_ONCE_BYTES || needed >= ALLOCATE_REST_FROM_BYTES {
+    let capacity = if needed >= ALLOCATE_REST_FROM_BYTES.min(size / ALLOCATE_REST_FROM_PART) {
         size
     } else {
-        size.min(needed.max(2 * body.capacity()).max(4096))
+        size.min(needed.max(2 * body.capacity()).max(FIRST_ALLOCATION_BYTES))
     };
     body.try_reserve_exact(capacity - body.len())
 }
@@ -378,6 +381,8 @@ mod tests {
         connection.expect_body(JobId(1), header);
         assert!(connection.next_request(&mut input).is_none());
         assert!(connection.held_bytes() <= 4096, "{}", connection.held_bytes());
+        assert!(connection.body_room().is_none(), "no room in advance for who has sent three bytes");
+        assert!(connection.next_request(&mut &[b'x'; DIRECT_READ_FROM_BYTES][..]).is_none());
         let (body, room) = connection.body_room().expect("most of it is missing");
         assert!(room >= DIRECT_READ_FROM_BYTES && body.capacity() <= 128 * 1024);
     }

@@ -152,6 +152,23 @@ impl<T> IdMap<T> {
         })
     }
 
+    /// All values, by ascending id; each page is given back as soon as it is passed.
+    pub fn into_values(self) -> impl Iterator<Item = T> {
+        let mut stack: Vec<Node<T>> = self.root.into_iter().collect();
+        let mut leaf = None.into_iter().flatten();
+        std::iter::from_fn(move || {
+            loop {
+                if let Some(value) = leaf.next() {
+                    return Some(value);
+                }
+                match stack.pop()? {
+                    Node::Leaf(page) => leaf = Some((*page).into_iter().flatten()).into_iter().flatten(),
+                    Node::Inner(page) => stack.extend((*page).into_iter().rev().flatten()),
+                }
+            }
+        })
+    }
+
     fn reaches(&self, id: JobId) -> bool {
         id.0.checked_shr(BITS * (self.height + 1)).unwrap_or(0) == 0
     }
@@ -219,6 +236,11 @@ mod tests {
         assert!(
             map.iter().map(|(id, &value)| (id.0, value)).eq(model.iter().map(|(&id, &value)| (id, value)))
         );
+        let copy: IdMap<u32> = model.iter().fold(IdMap::default(), |mut copy, (&id, &value)| {
+            copy.insert(JobId(id), value);
+            copy
+        });
+        assert!(copy.into_values().eq(model.values().copied()));
         for id in model.into_keys() {
             assert!(map.remove(JobId(id)).is_some());
         }

@@ -4,7 +4,7 @@
 
 use std::collections::TryReserveError;
 use std::fmt;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
 use crate::clock::Timestamp;
 
@@ -146,6 +146,15 @@ impl Body {
         match &self.0 {
             Bytes::Owned(_) => None,
             Bytes::Shared(bytes) => Some(Self(Bytes::Shared(Rc::clone(bytes)))),
+        }
+    }
+
+    /// Tells, without holding the bytes, how long others do; `None` where they are never shared.
+    #[must_use]
+    pub fn watch(&self) -> Option<Weak<Vec<u8>>> {
+        match &self.0 {
+            Bytes::Owned(_) => None,
+            Bytes::Shared(bytes) => Some(Rc::downgrade(bytes)),
         }
     }
 }

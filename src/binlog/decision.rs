@@ -65,7 +65,8 @@ pub fn decide(situation: Situation) -> Decision {
         (OursSyncedFirst | OursAnsweredFirst, Torn | DataBeyond, true, true) => ApplyAndCutTail,
         (_, Clean, _, _) => Accept,
         // What was not yet synced may be torn by a crash. At -f 0 nobody was told of it.
-        (OursSyncedFirst, Torn | DataBeyond, false, _) => CutTail,
+        (OursSyncedFirst, Torn | DataBeyond, false, false) => CutTail,
+        (OursSyncedFirst, Torn | DataBeyond, false, true) => ApplyAndCutTail,
         (OursAnsweredFirst, Torn | DataBeyond, false, _) => ApplyAndCutTail,
         // C writes in order and says nothing of what it has synced: a tail may be torn, a middle not.
         (C, Torn, _, _) => CutTail,

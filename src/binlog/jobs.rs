@@ -13,7 +13,7 @@ use crate::job::{Body, JobId};
 use crate::tube_name::TubeName;
 
 /// What the format calls a buried job.
-const STATE_BURIED: u8 = 3;
+pub(super) const STATE_BURIED: u8 = 3;
 
 /// A job so far.
 #[derive(Debug)]

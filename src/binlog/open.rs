@@ -8,7 +8,7 @@ use std::io;
 use super::decision::FileEnd;
 use super::disk::{Disk, FileName};
 use super::format::{SHORT_BYTES, WallOffset};
-use super::jobs::ReplayedJob;
+use super::jobs::{Jobs, ReplayedJob, STATE_BURIED};
 use super::marker::Place;
 use super::reader::Reader;
 use super::replay::{DamagedFile, Kind, Replay, ReplaySummary, Verdict};
@@ -16,7 +16,7 @@ use super::segments::Segments;
 use super::writer::{Beginning, Binlog, Burials, MAX_INDEX};
 use super::{Config, NoRoom, OpenError, SyncPolicy};
 use crate::clock::Timestamp;
-use crate::job::{Body, JobId, JobRecord};
+use crate::job::{Body, JobRecord};
 use crate::tube_name::TubeName;
 
 /// Lengths of files are rounded up to this many bytes, as C does.
@@ -48,7 +48,7 @@ impl Binlog {
             sync: if config.sync == SyncPolicy::Every(0) { SyncPolicy::EachCommit } else { config.sync },
             ..config
         };
-        let mut replay = Replay::read(&mut *disk, config.recover)?;
+        let replay = Replay::read(&mut *disk, config.recover)?;
         let verdict = replay.judge();
         if !verdict.refusals.is_empty() {
             return Err(OpenError::Refused(verdict.refusals));
@@ -72,21 +72,22 @@ impl Binlog {
         let syncs = config.sync != SyncPolicy::Never || !verdict.cuts.is_empty();
         log.flush(syncs).map_err(OpenError::Failed)?;
         log.cut_tails(&replay, &verdict)?;
-        if config.sync != SyncPolicy::Never {
-            log.trim_files(&replay);
-        }
+        log.trim_files(&replay, config.sync);
         log.prepare_files();
         let summary = replay.summary(&verdict, tails);
-        hand_over(&mut replay, wall, restore);
+        hand_over(replay.jobs, wall, restore);
         Ok((log, summary))
     }
 
-    /// Says where each file of ours ends, so that a shorter one is known for damage for ever after, and
+    /// Says where each file ends that is ours or is about to be cut, so that a shorter one is known for damage for ever after, and
     /// which files the operator has agreed to miss. Of the newest file the new one says so anyway, which
     /// is enough unless the file has lost what was durable.
     fn tell_ends(&mut self, replay: &Replay, verdict: &Verdict) -> Result<(), OpenError> {
         let newest = replay.files.last().map_or(0, |last| last.index);
-        for file in replay.files.iter().filter(|file| file.is_ours()) {
+        for (at, file) in replay.files.iter().enumerate() {
+            if !file.is_ours() && !verdict.cuts.contains(&at) {
+                continue;
+            }
             let cut = replay.told.cuts.get(&file.index);
             let told = cut.or(replay.told.ends.get(&file.index));
             let end = Place { file: file.index, offset: file.end };
@@ -151,11 +152,12 @@ impl Binlog {
 
     /// Gives back the zeros that a file of ours was made with and that no record will need. A file of C's
     /// loses its zeros where they are too few for a record, which C would complain of.
-    fn trim_files(&mut self, replay: &Replay) {
+    fn trim_files(&mut self, replay: &Replay, sync: SyncPolicy) {
         for file in replay.files.iter().filter(|file| file.file_end == FileEnd::Clean) {
             let zeros = file.bytes - file.end;
             let trims = match file.kind {
-                Kind::Ours { .. } => zeros >= TRIM_BYTES,
+                // A shorter file is damage unless another tells its end, which `-F` does not wait for.
+                Kind::Ours { .. } => sync != SyncPolicy::Never && zeros >= TRIM_BYTES,
                 Kind::C => (1..SHORT_BYTES).contains(&zeros),
                 _ => false,
             };
@@ -261,24 +263,20 @@ fn copy_tail(
 }
 
 fn is_buried(job: &ReplayedJob) -> bool {
-    job.record.to_job(WallOffset::default()).is_some_and(|job| job.state == crate::job::JobState::Buried)
+    job.record.state == STATE_BURIED
 }
 
 /// Gives the jobs to the server, in the order that makes its queues what they were.
-fn hand_over(replay: &mut Replay, wall: WallOffset, restore: &mut dyn FnMut(JobRecord, TubeName, Body)) {
-    let ids: Vec<JobId> = replay.jobs.alive.iter().map(|(id, _)| id).collect();
+fn hand_over(jobs: Jobs, wall: WallOffset, restore: &mut dyn FnMut(JobRecord, TubeName, Body)) {
+    let tubes = jobs.tubes;
     let mut buried = Vec::new();
     let mut give = |job: ReplayedJob| {
         if let Some(record) = job.record.to_job(wall) {
-            restore(record, replay.jobs.tubes[job.tube as usize].clone(), job.body);
+            restore(record, tubes[job.tube as usize].clone(), job.body);
         }
     };
-    for id in ids {
-        match replay.jobs.alive.remove(id) {
-            Some(job) if is_buried(&job) => buried.push(job),
-            Some(job) => give(job),
-            None => {}
-        }
+    for job in jobs.alive.into_values() {
+        if is_buried(&job) { buried.push(job) } else { give(job) }
     }
     buried.sort_by_key(|job| (job.buried_at, job.record.id));
     buried.into_iter().for_each(give);

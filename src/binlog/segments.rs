@@ -60,6 +60,8 @@ pub struct Segments {
     files: VecDeque<Segment>,
     locations: IdMap<Location>,
     live_bytes: u64,
+    /// Sum of the lengths of all jobs' full records.
+    full_bytes: u64,
     /// Sum of the lengths of all files but the last.
     closed_bytes: u64,
 }
@@ -131,6 +133,12 @@ impl Segments {
         self.live_bytes
     }
 
+    /// Bytes that the log would have if each job stood in it once.
+    #[must_use]
+    pub fn full_bytes(&self) -> u64 {
+        self.full_bytes
+    }
+
     /// How many jobs have a full record in the log.
     #[must_use]
     pub fn job_count(&self) -> u64 {
@@ -175,6 +183,7 @@ impl Segments {
             neighbour.next = id.0;
         }
         self.live_bytes += location.live_bytes();
+        self.full_bytes += u64::from(location.bytes);
         self.locations.insert(id, location);
     }
 
@@ -192,6 +201,7 @@ impl Segments {
     pub fn remove(&mut self, id: JobId) -> bool {
         let Some(location) = self.locations.remove(id) else { return false };
         self.live_bytes -= location.live_bytes();
+        self.full_bytes -= u64::from(location.bytes);
         if let Some(neighbour) = self.locations.get_mut(JobId(location.previous)) {
             neighbour.next = location.next;
         }

@@ -28,9 +28,8 @@ const IDLE_MARK_NS: u64 = NS_PER_S;
 /// Bytes that a turn may migrate however little it writes itself: a few dozen small jobs, some
 /// microseconds.
 const MIGRATION_BYTES: u64 = 16 * 1024;
-/// Closed files may be this many times as long as the live bytes. With the file being written and one
-/// made ahead, the directory then stays below three times the live bytes and two files, and writing a byte
-/// costs at most one more for migration.
+/// Closed files may be this many times as long as the records of all jobs; all files once more and two
+/// files. Writing a byte then costs at most about one more for migration.
 const CLOSED_TO_LIVE: u64 = 2;
 /// Larger buffers are given back after the turn.
 const BUFFER_KEEP_BYTES: usize = 1024 * 1024;

@@ -29,6 +29,13 @@ pub fn is_exhausted() -> bool {
     EXHAUSTED.load(Ordering::Relaxed)
 }
 
+/// Gives freed memory back to the system, which the allocator does by itself only while it is called for
+/// more. Takes as long as the system needs to unmap what was freed.
+pub fn give_back() {
+    // SAFETY: the function has no preconditions, and touches free memory alone.
+    unsafe { libmimalloc_sys::mi_collect(true) }
+}
+
 /// An allocator with a reserve.
 pub struct WithReserve<A> {
     allocator: A,
@@ -41,7 +48,7 @@ impl<A: GlobalAlloc> WithReserve<A> {
         Self { allocator, pieces: [const { AtomicPtr::new(ptr::null_mut()) }; PIECES] }
     }
 
-    /// Fills the reserve up, from which untouched pages take no memory; tells whether it is full.
+    /// Fills the reserve up; tells whether it is full. Its pages take address space and no memory.
     pub fn fill(&self) -> bool {
         for piece in &self.pieces {
             if !piece.load(Ordering::Relaxed).is_null() {
@@ -55,6 +62,7 @@ impl<A: GlobalAlloc> WithReserve<A> {
                 EXHAUSTED.store(true, Ordering::Relaxed);
                 return false;
             }
+            leave_untouched(block);
             if piece.compare_exchange(ptr::null_mut(), block, Ordering::Relaxed, Ordering::Relaxed).is_err() {
                 // SAFETY: the block was allocated above, and nobody else has it.
                 unsafe { self.allocator.dealloc(block, PIECE) };
@@ -83,6 +91,18 @@ impl<A: GlobalAlloc> WithReserve<A> {
     fn or_from_reserve(&self, block: *mut u8, size: usize, again: impl FnOnce() -> *mut u8) -> *mut u8 {
         if block.is_null() && size < LARGE_BYTES && self.let_go() { again() } else { block }
     }
+}
+
+/// Takes the memory from under a new piece, which the allocator may have made of huge pages or of used ones.
+fn leave_untouched(block: *mut u8) {
+    #[cfg(target_os = "linux")]
+    for advice in [libc::MADV_NOHUGEPAGE, libc::MADV_DONTNEED] {
+        // SAFETY: the block is whole pages, belongs to the caller, and holds nothing yet. Where the system does
+        // not take the advice nothing is lost.
+        unsafe { libc::madvise(block.cast(), PIECE.size(), advice) };
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = block;
 }
 
 // SAFETY: every call goes to the allocator within with the layout that came in, and its block is passed

@@ -5,6 +5,7 @@
 
 use log::{Level, log_enabled, trace};
 
+use super::orphans::Orphans;
 use super::persistence::Journal;
 use super::stats::{self, Identity};
 use crate::binlog::NoRoom;
@@ -62,16 +63,16 @@ type Answer<'a> = Result<Reply<'a>, Next>;
 pub struct CommandCounts([u64; Verb::COUNT]);
 
 impl CommandCounts {
-    /// How many commands were given.
-    #[must_use]
-    pub fn total(&self) -> u64 {
-        self.0.iter().sum()
-    }
-
     /// How often `verb` was given.
     #[must_use]
     pub fn of(&self, verb: Verb) -> u64 {
         self.0[verb as usize]
+    }
+
+    /// How many commands were given.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.0.iter().sum()
     }
 
     fn add(&mut self, verb: Verb) {
@@ -90,18 +91,19 @@ pub struct Executor {
     pub(super) draining: bool,
     /// Connections since the start.
     pub(super) connections: u64,
-    /// Connections that were closed at once since the start.
-    pub(super) refused_connections: u64,
     /// Lines that were no command.
     pub(super) malformed: u64,
-    /// Puts that were refused, though well made.
+    /// Bodies that came whole and were not stored for a reason of the server's.
     pub(super) rejected_puts: u64,
-    /// How long things have taken.
+    /// How long things have taken; kept up only while metrics are served.
     pub(super) timings: Timings,
     /// Commands whose time is in `timings`.
     timed_commands: u64,
+    /// Connections that were closed at once since the start.
+    pub(super) refused_connections: u64,
     /// What all connections hold that is not a job yet, or not sent yet.
     pub(super) buffer_bytes: usize,
+    orphans: Orphans,
     /// Tells whether the allocator lives on its last reserve.
     is_memory_exhausted: fn() -> bool,
     /// The last stats or list, until it is in the reply.
@@ -120,12 +122,13 @@ impl Executor {
             commands: CommandCounts::default(),
             draining: false,
             connections: 0,
-            refused_connections: 0,
             malformed: 0,
             rejected_puts: 0,
             timings: Timings::default(),
             timed_commands: 0,
+            refused_connections: 0,
             buffer_bytes: 0,
+            orphans: Orphans::default(),
             is_memory_exhausted: || false,
             data: Vec::new(),
         }
@@ -137,17 +140,17 @@ impl Executor {
         &self.queue
     }
 
+    /// Starts or ends drain mode, in which no `put` is accepted.
+    pub fn set_draining(&mut self, draining: bool) {
+        self.draining = draining;
+    }
+
     /// A turn has taken so many nanoseconds; so has each of its commands.
     pub(super) fn observe_turn(&mut self, ns: u64) {
         let commands = self.commands.total();
         self.timings.turns.observe(ns, 1);
         self.timings.commands.observe(ns, commands - self.timed_commands);
         self.timed_commands = commands;
-    }
-
-    /// Starts or ends drain mode, in which no `put` is accepted.
-    pub fn set_draining(&mut self, draining: bool) {
-        self.draining = draining;
     }
 
     /// From now on `is_exhausted` is asked before a command that needs memory for more than a moment; while
@@ -161,10 +164,16 @@ impl Executor {
         self.refused_connections += 1;
     }
 
+    /// What jobs and connections use, in bytes.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.queue.job_bytes() + self.buffer_bytes + self.orphans.bytes()
+    }
+
     /// Whether `bytes` more for a client are too many, beside what its connection holds and what is
     /// counted in `buffer_bytes` for the others.
     pub(super) fn lacks_memory_for(&self, bytes: usize, connection: &Connection) -> bool {
-        let used = self.queue.job_bytes() + self.buffer_bytes + connection.held_bytes();
+        let used = self.memory_bytes() + connection.held_bytes();
         let bound = self.config.max_memory_bytes;
         (self.is_memory_exhausted)() || bound.is_some_and(|bound| (used + bytes) as u64 > bound)
     }
@@ -183,6 +192,7 @@ impl Executor {
         self.queue.advance(now);
         self.journal.log_changes(&mut self.queue);
         self.journal.advance(now);
+        self.orphans.tend();
     }
 
     pub(super) fn next_deadline(&self) -> Option<Timestamp> {
@@ -202,11 +212,13 @@ impl Executor {
         self.journal.commit(&self.queue, now);
     }
 
-    /// Ends a client's wait because it will send no more (protocol, "reserve").
+    /// Ends a client's wait because it will send no more (protocol, "reserve"); unless its answer has come
+    /// about in this very turn, and is only to be delivered.
     pub(super) fn give_up_wait(&mut self, client: ClientId, connection: &mut Connection) {
-        self.queue.stop_waiting(client);
-        connection.stop_waiting();
-        write_reply(client, connection, &Reply::TimedOut);
+        if self.queue.stop_waiting(client) {
+            connection.stop_waiting();
+            write_reply(client, connection, &Reply::TimedOut);
+        }
     }
 
     /// Answers a reserve that has waited.
@@ -246,7 +258,7 @@ impl Executor {
             }
             // Others may have taken the room while the body came.
             Request::Put(_, _, body) if self.lacks_memory_for(body.len(), connection) => {
-                self.reject(Reply::OutOfMemory)
+                self.count_rejection(Ok(Reply::OutOfMemory))
             }
             Request::Put(id, header, body) => self.put(client, id, header, body, now),
             Request::Malformed(error) => {
@@ -256,8 +268,7 @@ impl Executor {
                     ParseError::UnknownCommand => Reply::UnknownCommand,
                 })
             }
-            Request::Refused(refusal @ Refusal::ExpectedCrlf) => Ok(refusal.into()),
-            Request::Refused(refusal) => self.reject(refusal.into()),
+            Request::Refused(refusal) => self.count_rejection(Ok(refusal.into())),
         };
         let next = finish(client, connection, answer);
         self.journal.log_changes(&mut self.queue);
@@ -322,7 +333,7 @@ impl Executor {
                     Reply::NotFound
                 }
             }
-            Command::Delete(id) => found(self.queue.delete(client, id), Reply::Deleted),
+            Command::Delete(id) => self.delete(client, id),
             Command::Touch(id) => found(self.queue.touch(client, id, now), Reply::Touched),
             Command::Peek(id) => self.peek(Some(id)),
             Command::PeekReady => self.peek(self.queue.first_ready(client)),
@@ -384,25 +395,23 @@ impl Executor {
         now: Timestamp,
     ) -> Answer<'static> {
         if self.draining {
-            return self.reject(Reply::Draining);
+            return self.count_rejection(Ok(Reply::Draining));
         }
         if self.queue.reserve_put().is_err() {
-            return self.reject(Reply::OutOfMemory);
+            return self.count_rejection(Ok(Reply::OutOfMemory));
         }
-        match self.journal.room_for_put(self.queue.used_tube(client), &body) {
-            Ok(()) => {}
-            Err(NoRoom::Full) => return self.reject(Reply::OutOfMemory),
-            Err(no_room) => return refuse(no_room, Stalled::Put(id, header, body)),
+        if let Err(no_room) = self.journal.room_for_put(self.queue.used_tube(client), &body) {
+            return self.count_rejection(refuse(no_room, Stalled::Put(id, header, body)));
         }
         let PutHeader { priority, delay_s, ttr_s, .. } = header;
         self.queue.put(client, NewJob { id, priority, delay_s, ttr_s }, body, now);
         Ok(Reply::Inserted(id))
     }
 
-    /// Refuses a put that is well made.
-    fn reject(&mut self, reply: Reply<'static>) -> Answer<'static> {
-        self.rejected_puts += 1;
-        Ok(reply)
+    fn count_rejection(&mut self, answer: Answer<'static>) -> Answer<'static> {
+        let rejected = matches!(answer, Ok(Reply::Draining | Reply::JobTooBig | Reply::OutOfMemory));
+        self.rejected_puts += u64::from(rejected);
+        answer
     }
 
     fn reserve(
@@ -459,6 +468,15 @@ impl Executor {
         }
         self.queue.bury(client, id, priority);
         Ok(Reply::Buried)
+    }
+
+    fn delete(&mut self, client: ClientId, id: JobId) -> Reply<'static> {
+        let body = self.queue.body(id).and_then(|body| Some((body.watch()?, body.len())));
+        let deleted = self.queue.delete(client, id);
+        if let Some((body, bytes)) = body.filter(|_| deleted) {
+            self.orphans.watch(body, bytes);
+        }
+        found(deleted, Reply::Deleted)
     }
 
     fn peek(&self, id: Option<JobId>) -> Reply<'_> {

@@ -10,6 +10,7 @@ mod execute;
 mod holds;
 mod metrics_server;
 mod notifier;
+mod orphans;
 mod peer;
 mod persistence;
 mod rare_log;
@@ -179,10 +180,12 @@ impl<S: Stream> Server<S> {
     /// Latches what the poll has said of a connection, and serves it.
     fn notice(&mut self, id: ClientId, readiness: Readiness, now: Timestamp) {
         let Some(peer) = find(&mut self.peers, id) else { return };
-        // What a client sent before its connection broke still counts; writing shows that it is broken.
-        peer.read_closed |= readiness.read_closed | readiness.failed;
-        peer.readable |= readiness.readable | peer.read_closed;
-        if (readiness.writable | readiness.failed) && std::mem::take(&mut peer.write_blocked) {
+        // What a client sent before its connection broke is executed all the same: then a read or
+        // a write fails, and ends it. On a unix socket every client that just closes has "failed".
+        let Readiness { readable, writable, read_closed, failed } = readiness;
+        peer.readable |= readable | read_closed | failed;
+        peer.read_closed |= read_closed | failed;
+        if (writable | failed) && std::mem::take(&mut peer.write_blocked) {
             peer.stream.await_writable(false);
             self.unsent.push(id);
         }

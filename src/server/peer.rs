@@ -52,7 +52,7 @@ pub struct Readiness {
     pub writable: bool,
     /// The client will send no more.
     pub read_closed: bool,
-    /// The connection is broken.
+    /// The connection is broken, or the client takes nothing more; what it sent may still be there.
     pub failed: bool,
 }
 

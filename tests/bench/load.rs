@@ -110,7 +110,7 @@ pub struct Outcome {
     /// From the first byte sent to the last reply.
     pub elapsed: Duration,
     /// From sending a batch to the last of its replies, in nanoseconds, one a batch, in ascending order.
-    pub latencies_ns: Vec<u32>,
+    pub latencies_ns: Vec<u64>,
 }
 
 impl Outcome {
@@ -122,7 +122,7 @@ impl Outcome {
     /// The latency in microseconds that a share of `quantile` of the batches did not exceed.
     pub fn latency_us(&self, quantile: f64) -> f64 {
         let last = self.latencies_ns.len() - 1;
-        f64::from(self.latencies_ns[(last as f64 * quantile).round() as usize]) / 1e3
+        self.latencies_ns[(last as f64 * quantile).round() as usize] as f64 / 1e3
     }
 }
 
@@ -203,7 +203,7 @@ struct Progress {
     under_way: usize,
     jobs_begun: usize,
     commands: u64,
-    latencies_ns: Vec<u32>,
+    latencies_ns: Vec<u64>,
 }
 
 impl Progress {
@@ -263,7 +263,7 @@ impl Progress {
                 self.under_way -= 1;
                 self.commands += requests.load.depth as u64;
                 let latency_ns = connection.sent_at.elapsed().as_nanos();
-                self.latencies_ns.push(u32::try_from(latency_ns).unwrap_or(u32::MAX));
+                self.latencies_ns.push(u64::try_from(latency_ns).unwrap_or(u64::MAX));
                 self.next_batch(connection, requests)?;
             }
             if count < buffer.len() {

@@ -1,8 +1,12 @@
 //! Tests of the binlog as a whole: crashes on a simulated disk, damage, room, interchange with C.
 
+mod c_file;
 mod c_server;
 mod crash;
 mod damage;
+mod document;
 mod interchange;
+mod room;
 mod sim_disk;
+mod weaknesses;
 mod world;

@@ -95,8 +95,6 @@ struct State {
     crash_at: Option<u64>,
     fail_at: Option<u64>,
     room: Option<u64>,
-    /// What was ever written to a name that must not be, for tests that count.
-    syncs: u64,
 }
 
 /// A handle on the disk; all handles see the same disk.
@@ -112,11 +110,6 @@ impl SimDisk {
     /// Operations so far.
     pub fn operations(&self) -> u64 {
         self.0.borrow().operations
-    }
-
-    /// Syncs of files so far.
-    pub fn syncs(&self) -> u64 {
-        self.0.borrow().syncs
     }
 
     /// From the operation after so many more on, every operation fails.
@@ -205,7 +198,7 @@ fn crashed_bytes(inode: &Inode, sector: usize, odds: u64, random: &mut Random) -
     if inode.pending.is_empty() {
         return inode.durable.clone();
     }
-    let mut pick = |random: &mut Random| match random.below(4) < odds {
+    let pick = |random: &mut Random| match random.below(4) < odds {
         true if random.once_in(3) => random.below(inode.pending.len() as u64 + 1) as usize,
         true => inode.pending.len(),
         false => 0,
@@ -320,7 +313,6 @@ impl Disk for SimDisk {
     fn sync(&mut self, name: FileName) -> io::Result<()> {
         let mut state = self.0.borrow_mut();
         state.operation()?;
-        state.syncs += 1;
         let inode = state.inode(name)?;
         inode.durable = inode.bytes.clone();
         inode.pending.clear();

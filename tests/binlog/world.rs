@@ -104,11 +104,6 @@ impl World {
         Ok(world)
     }
 
-    /// The jobs that are alive.
-    pub fn alive(&self) -> Vec<Job> {
-        self.versions.values().filter_map(|versions| versions.last()?.job.clone()).collect()
-    }
-
     /// Whether what came back is what a crash may leave.
     fn check(&self, restored: &Restored, sync: SyncPolicy) {
         let mut found = BTreeMap::new();

@@ -93,6 +93,8 @@ impl Side {
             // that the first reserved is given first; ours gives all back, then the most urgent.
             Action::HalfClose | Action::Close
                 if self.waiting.is_some() && self.asked("current-jobs-reserved")? > 1 => {}
+            // C runs what stands behind the wait of a client that closes over TCP, and not over a unix socket.
+            Action::Close if self.waiting.as_ref().is_some_and(|waiting| waiting.replies_behind > 0) => {}
             Action::HalfClose => self.half_close(step.client, &mut heard)?,
             Action::Close => {
                 self.clients[step.client] = None;

@@ -3,7 +3,7 @@
 //! Owns: the generator and its random numbers. Whatever would make two right servers differ is not
 //! generated: times of seconds, two clients waiting at once (C serves them in an arbitrary order), lines
 //! beyond the longest and bare CRs (C loses its place), kick bounds beyond 32 bits (C wraps), and malformed
-//! time-outs (1.12 takes them for 0).
+//! time-outs (1.12 takes them for 0). What only shows while a script is played, `lockstep` leaves out.
 
 use std::fmt;
 use std::ops::RangeInclusive;

@@ -85,8 +85,8 @@ def command_for(block, directory):
     if block.language == "sh":
         os.symlink(SERVER, os.path.join(directory, "beanstalkd"))
         environment["PATH"] = f"{directory}:{environment['PATH']}"
-        # nc leaves a pipe before it has been answered where its input ends first; -q waits.
-        return ["bash", "-euo", "pipefail", name], environment, None
+        missing = "no nc" if "| nc " in block.text and not shutil.which("nc") else None
+        return ["bash", "-euo", "pipefail", name], environment, missing
     if block.language == "python":
         python = os.path.join(CLIENTS, "python/bin/python")
         return [python, name], environment, None if os.path.exists(python) else "make clients comes first"
@@ -156,7 +156,6 @@ def run(block, directory):
 
 def serve(block, directory):
     """Each command line of the block starts a server."""
-    os.mkdir(os.path.join(directory, "binlog"))
     text = here(block.text.replace("\\\n", " "), {}, directory)
     for line in text.splitlines():
         line = line.replace("cargo run --release --", "beanstalkd").replace("cargo run --release", "beanstalkd")
@@ -236,6 +235,7 @@ def main():
                 counts["by-hand"] += 1
                 continue
             directory = tempfile.mkdtemp()
+            os.mkdir(os.path.join(directory, "binlog"))
             try:
                 wrong = {"run": run, "serve": serve}[block.mark](block, directory)
             finally:

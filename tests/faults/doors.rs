@@ -50,7 +50,12 @@ fn the_last_descriptors_are_left_to_files() {
     let (server, mut crowd) = crowd();
     assert_eq!(crowd[0].ask("use x"), "USING x");
     wait_until("the doors are shut", || server.log().contains("new connections have to wait"));
-    assert_eq!(server.usage().descriptors(), 20 - 4);
+    // As clients leave, others come in, and never one more.
+    for mut client in crowd {
+        assert_eq!(client.ask("use y"), "USING y");
+        // One more for a moment, while the server looks which number is free.
+        assert!(server.usage().descriptors() <= 20 - 4 + 1);
+    }
 }
 
 #[test]

@@ -41,33 +41,28 @@ fn listen_at(path: &Path) -> Vec<OsString> {
     vec!["-l".into(), listen]
 }
 
-/// Leaves the server with more replies for `client` than its socket takes.
-fn owe_replies(client: &mut Client) -> (u64, usize) {
-    const BODY: usize = 60_000;
-    const PEEKS: usize = 40;
-    let id = client.put(0, 60, &[b'x'; BODY]);
-    client.send(format!("peek {id}\r\n").repeat(PEEKS));
-    (id, PEEKS)
-}
+const LARGE: usize = 8 << 20;
 
-fn read_peeks(client: &mut Client, id: u64, count: usize) {
-    for _ in 0..count {
-        assert_eq!(client.line(), format!("FOUND {id} 60000"));
-        client.body(60_000);
-    }
+/// A server that owes a client more than its socket takes at once: a job of `LARGE` bytes.
+fn server_with_debt() -> (Server, Client, u64) {
+    let server = Server::start(&["-z", "10000000"]);
+    let mut client = server.connect();
+    let id = client.put(0, 60, &vec![b'x'; LARGE]);
+    client.send(format!("peek {id}\r\n"));
+    let mut other = server.connect();
+    wait_until("the peek is executed", || other.stat("cmd-peek") == 1);
+    (server, client, id)
 }
 
 #[test]
 fn sigterm_flushes_and_exits_0() {
     for signal in [Signal::TERM, Signal::INT] {
-        let mut server = Server::start(&[]);
-        let mut client = server.connect();
+        let (mut server, mut client, id) = server_with_debt();
         let mut idle = server.connect();
-        // 17 peeks of them are what one connection is served in advance.
-        let (id, _) = owe_replies(&mut client);
-        wait_until("the peeks are executed", || idle.stat("cmd-peek") >= 17);
+        assert_eq!(idle.ask("use x"), "USING x");
         server.signal(signal);
-        read_peeks(&mut client, id, 17);
+        assert_eq!(client.line(), format!("FOUND {id} {LARGE}"));
+        client.body(LARGE);
         assert_eq!(server.end().code(), Some(0));
         idle.expect_closed();
         assert!(!server.socket_path().exists(), "the file of the socket is removed");
@@ -76,10 +71,7 @@ fn sigterm_flushes_and_exits_0() {
 
 #[test]
 fn a_second_signal_ends_at_once() {
-    let mut server = Server::start(&[]);
-    let mut client = server.connect();
-    owe_replies(&mut client);
-    wait_until("the peeks are executed", || server.connect().stat("cmd-peek") >= 17);
+    let (mut server, _client, _) = server_with_debt();
     server.signal(Signal::TERM);
     // The first one is at work as soon as nobody is let in any more.
     wait_until("it stops", || Client::to_unix(server.socket_path()).is_err());

@@ -140,6 +140,14 @@ impl Server {
         }
     }
 
+    /// Its port.
+    pub fn port(&self) -> u16 {
+        match &self.address {
+            Address::Tcp(port) => *port,
+            Address::Unix(_) => panic!("it listens on a unix socket"),
+        }
+    }
+
     /// What it has written to its standard error.
     pub fn log(&self) -> String {
         fs::read_to_string(self.directory.path().join("stderr")).unwrap_or_default()
@@ -430,7 +438,16 @@ impl Process {
 
     /// Memory in use, in bytes.
     pub fn memory(self) -> usize {
-        self.status("VmRSS").trim_end_matches(" kB").parse::<usize>().unwrap() * 1024
+        self.bytes("VmRSS")
+    }
+
+    /// The most memory that was in use so far, in bytes.
+    pub fn peak_memory(self) -> usize {
+        self.bytes("VmHWM")
+    }
+
+    fn bytes(self, key: &str) -> usize {
+        self.status(key).trim_end_matches(" kB").parse::<usize>().unwrap() * 1024
     }
 
     /// A line of its status.

@@ -11,19 +11,19 @@ use crate::support::{Server, has_tool};
 fn expiries_are_never_lost_on_an_idle_connection() {
     const CLIENTS: usize = 200;
     let server = Server::start(&[]);
-    // They hold one job each, and say nothing more.
     let mut idle: Vec<_> = (0..CLIENTS).map(|_| server.connect()).collect();
     for client in &mut idle {
         client.put(0, 1, b"x");
     }
+    // They hold one job each, and say nothing more; nobody else does either.
     for client in &mut idle {
         client.reserve("reserve");
     }
-    let mut other = server.connect();
-    for _ in 0..CLIENTS {
-        other.reserve("reserve-with-timeout 10");
-    }
-    assert_eq!(other.stat("job-timeouts"), CLIENTS as u64);
+    std::thread::sleep(Duration::from_millis(2_500));
+    let stats = server.connect().data("stats");
+    assert_eq!(stats["job-timeouts"], CLIENTS.to_string());
+    assert_eq!(stats["current-jobs-reserved"], "0");
+    assert_eq!(stats["current-jobs-ready"], CLIENTS.to_string());
 }
 
 #[test]

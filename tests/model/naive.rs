@@ -87,6 +87,9 @@ pub struct Model {
 
 pub const DEFAULT: TubePlace = 0;
 
+/// Tests let time stand still from here on, lest it overflow: the longest delay takes 136 years.
+pub const NO_JUMPS_FROM: Timestamp = Timestamp(9_000_000_000_000_000_000);
+
 fn after_s(now: Timestamp, seconds: u32) -> Timestamp {
     Timestamp(now.0 + u64::from(seconds) * NS_PER_S)
 }
@@ -588,10 +591,9 @@ impl Model {
     /// Changes of one job that follow each other are one.
     fn note(&mut self, change: Change) {
         let last = self.changes.last().copied();
-        match change {
-            Change::Updated(id) if matches!(last, Some(Change::Put(last) | Change::Updated(last)) if last == id) =>
-                {}
-            _ => self.changes.push(change),
+        let is_known = |id| last == Some(Change::Put(id)) || last == Some(Change::Updated(id));
+        if !matches!(change, Change::Updated(id) if is_known(id)) {
+            self.changes.push(change);
         }
     }
 }

@@ -7,7 +7,7 @@ use beanstalkd::clock::Timestamp;
 use beanstalkd::job::{Body, JobId, JobState, Priority};
 use beanstalkd::queue::{Change, ClientId, NewJob, PoisonLimits, Queue};
 
-use crate::naive::{Model, State};
+use crate::naive::{Model, NO_JUMPS_FROM, State};
 use crate::random::Random;
 
 /// The names that operations choose from; "default" among them.
@@ -317,6 +317,9 @@ impl Pair {
     }
 
     fn advance(&mut self, to: Timestamp) {
+        if self.now >= NO_JUMPS_FROM {
+            return;
+        }
         self.now = to;
         self.queue.advance(to);
         self.model.advance(to);

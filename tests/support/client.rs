@@ -37,6 +37,21 @@ enum Stream {
     Tcp(TcpStream),
 }
 
+impl Stream {
+    fn read_within(&mut self, buffer: &mut [u8], time: Duration) -> io::Result<usize> {
+        match self {
+            Self::Unix(stream) => {
+                stream.set_read_timeout(Some(time))?;
+                stream.read(buffer)
+            }
+            Self::Tcp(stream) => {
+                stream.set_read_timeout(Some(time))?;
+                stream.read(buffer)
+            }
+        }
+    }
+}
+
 /// One connection to a server.
 pub struct Client {
     stream: Stream,
@@ -203,19 +218,16 @@ impl Client {
     }
 
     fn fill(&mut self, start: Instant) -> io::Result<()> {
-        let left = self.patience.saturating_sub(start.elapsed());
-        if left.is_zero() {
-            return Err(io::Error::new(io::ErrorKind::TimedOut, "no answer in time"));
-        }
         let mut buffer = [0; READ_SIZE];
-        let count = match &mut self.stream {
-            Stream::Unix(stream) => {
-                stream.set_read_timeout(Some(left))?;
-                stream.read(&mut buffer)?
+        let count = loop {
+            let left = self.patience.saturating_sub(start.elapsed());
+            if left.is_zero() {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "no answer in time"));
             }
-            Stream::Tcp(stream) => {
-                stream.set_read_timeout(Some(left))?;
-                stream.read(&mut buffer)?
+            match self.stream.read_within(&mut buffer, left) {
+                // A read with a time limit is not restarted when the machine was suspended meanwhile.
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                read => break read?,
             }
         };
         if count == 0 {

@@ -169,6 +169,8 @@ impl Replay {
                 // Recovery has left no more of it.
                 Kind::Blank if self.told.cuts.contains_key(&file.index) => None,
                 Kind::Blank if self.was_used(file.index) => Some(Refusal::DamagedHeader { file: file.index }),
+                // C ends a file that it never wrote to after the version, once it has made the next one.
+                Kind::Blank if file.bytes == VERSION_BYTES && self.c_wrote(at + 1) => None,
                 Kind::Blank => {
                     verdict.warnings.push(Warning::Blank { file: file.index });
                     None
@@ -189,6 +191,13 @@ impl Replay {
         self.told.durable.file == index
             || self.told.ends.get(&index).is_some_and(|&end| end > VERSION_BYTES)
             || self.files.iter().any(|file| file.continued == Some(index))
+    }
+
+    /// Whether C wrote the file at this place of the list.
+    fn c_wrote(&self, at: usize) -> bool {
+        self.files.get(at).is_some_and(|file| {
+            file.kind == Kind::C || (file.kind == Kind::Blank && file.bytes == VERSION_BYTES)
+        })
     }
 
     /// A reason not to start, unless the operator asked to go on.

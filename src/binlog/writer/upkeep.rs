@@ -17,11 +17,15 @@ impl Binlog {
     pub fn commit(&mut self, now: Timestamp) -> Result<(), BinlogError> {
         self.now = now;
         self.write_owed();
-        self.retire_files();
+        let announced = self.retire_files();
         let written = self.buffer.len() as u64;
         if self.must_write {
             self.write_buffer();
             self.idle_mark_at = None;
+        }
+        if announced {
+            // Room is to come back soon, however long `-f` may wait.
+            self.request_sync();
         }
         self.request_due_sync();
         self.remove_retired_files();
@@ -135,8 +139,13 @@ impl Binlog {
         self.stats.records_migrated += 1;
     }
 
+    /// Whether the oldest file is to go: where the closed files hold little that is alive, or where one
+    /// file more would take the directory beyond its bound.
     fn wants_migration(&self) -> bool {
-        self.segments.closed_bytes() > CLOSED_TO_LIVE * self.segments.live_bytes()
+        let live = self.segments.full_bytes();
+        let total = self.segments.total_bytes() + self.space.spare_bytes();
+        let bound = (CLOSED_TO_LIVE + 1) * live + self.config.segment_bytes;
+        (self.segments.closed_bytes() > CLOSED_TO_LIVE * live || total > bound)
             && self.segments.first_to_migrate().is_some()
     }
 
@@ -151,11 +160,11 @@ impl Binlog {
 
     // ---- removal ----
 
-    /// Announces the removal of the oldest files, in which no job is left.
-    fn retire_files(&mut self) {
+    /// Announces the removal of the oldest files, in which no job is left. Returns whether there were any.
+    fn retire_files(&mut self) -> bool {
         let empty = self.segments.oldest_closed().is_some_and(|oldest| oldest.jobs == 0);
         if !empty || self.retirement.is_some() || self.stopped {
-            return;
+            return false;
         }
         let kept = self.segments.closed().find(|segment| segment.jobs > 0);
         let below = kept.map_or(self.current.index, |segment| segment.index);
@@ -163,11 +172,12 @@ impl Binlog {
         self.retirement = Some(Retirement { below, after: Place { file: u32::MAX, offset: 0 } });
         if self.append_marker(MarkerKind::Durable).is_err() {
             self.retirement = None;
-            return;
+            return false;
         }
         let after =
             Place { file: self.current.index, offset: self.current.offset + self.buffer.len() as u64 };
         self.retirement = Some(Retirement { below, after });
+        true
     }
 
     /// Removes the files that were announced, once the announcement is on the medium.

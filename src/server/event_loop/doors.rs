@@ -30,6 +30,8 @@ const SPARE_DESCRIPTORS: u64 = 4;
 /// How long a pause lasts where no connection ends: descriptors can also become free elsewhere.
 const PAUSE_NS: u64 = NS_PER_S;
 
+const SHORT_OF_DESCRIPTORS: &str = "all descriptors but the spare ones are in use";
+
 /// Listeners take their tokens from the top of the indexes, where no client's index comes near.
 const FIRST_TOKEN: usize = u32::MAX as usize - 1;
 
@@ -51,6 +53,9 @@ pub struct Doors {
     max_connections: usize,
     /// Descriptors with this number and above are the spare ones.
     first_spare: RawFd,
+    /// From this many clients on the next free number is looked at before each accept: descriptors were
+    /// short once with twice as many, and the numbers in use have gaps since.
+    crowded_from: usize,
     pause: Option<Pause>,
     shortages: RareLog,
     refusals: RareLog,
@@ -99,6 +104,7 @@ impl Doors {
             doors,
             max_connections: limits.max_connections.unwrap_or(usize::MAX),
             first_spare: RawFd::try_from(first_spare).unwrap_or(RawFd::MAX),
+            crowded_from: usize::MAX,
             pause: None,
             shortages: RareLog::default(),
             refusals: RareLog::default(),
@@ -126,10 +132,14 @@ impl Doors {
         }
         for index in 0..self.doors.len() {
             for _ in 0..ACCEPTS_PER_TURN {
-                let door = &mut self.doors[index];
-                if !door.knocked || self.pause.is_some() {
+                if !self.doors[index].knocked || self.pause.is_some() {
                     break;
                 }
+                if server.client_count() >= self.crowded_from && !self.has_free_descriptor() {
+                    self.shut(SHORT_OF_DESCRIPTORS, server.client_count(), now);
+                    break;
+                }
+                let door = &mut self.doors[index];
                 match door.socket.accept() {
                     Ok(accepted) => {
                         if door.early {
@@ -174,27 +184,30 @@ impl Doors {
         }
         // The lowest free number is given, so that all below this one are in use.
         if number + 1 >= self.first_spare {
-            self.shut("all descriptors but the spare ones are in use", server.client_count(), now);
+            self.shut(SHORT_OF_DESCRIPTORS, server.client_count(), now);
         }
+    }
+
+    /// Whether a new descriptor would not be a spare one.
+    fn has_free_descriptor(&self) -> bool {
+        let lowest_free = self.doors.first().map(|door| door.socket.as_fd().try_clone_to_owned());
+        lowest_free.is_some_and(|free| free.is_ok_and(|free| free.as_raw_fd() < self.first_spare))
     }
 
     /// Whether the doors are open, or can be opened again.
     fn may_accept(&mut self, clients: usize, now: Timestamp) -> bool {
-        let Some(pause) = &mut self.pause else { return true };
+        let Some(pause) = &self.pause else { return true };
         if now < pause.until && clients >= pause.clients {
             return false;
         }
-        let lowest_free = self.doors.first().map(|door| door.socket.as_fd().try_clone_to_owned());
-        if lowest_free.is_some_and(|free| free.is_ok_and(|free| free.as_raw_fd() < self.first_spare)) {
-            self.pause = None;
-            return true;
-        }
-        *pause = Pause { until: now + PAUSE_NS, clients };
-        false
+        let may_accept = self.has_free_descriptor();
+        self.pause = (!may_accept).then_some(Pause { until: now + PAUSE_NS, clients });
+        may_accept
     }
 
     fn shut(&mut self, reason: &str, clients: usize, now: Timestamp) {
         self.pause = Some(Pause { until: now + PAUSE_NS, clients });
+        self.crowded_from = clients / 2;
         self.shortages.line(now, |withheld| {
             warn!("new connections have to wait (so {withheld} times since the last such line): {reason}");
         });

@@ -5,7 +5,7 @@
 //! `socket` is what one of them talks through.
 
 mod doors;
-mod memory_reserve;
+mod memory;
 mod socket;
 
 use std::fmt;
@@ -20,7 +20,7 @@ use mio::{Events, Interest, Poll, Registry, Token, Waker};
 pub use self::doors::DoorLimits;
 
 use self::doors::Doors;
-use self::memory_reserve::MemoryReserve;
+use self::memory::Memory;
 use self::socket::Socket;
 use super::metrics_server::{MetricsServer, State};
 use super::notifier::Notifier;
@@ -125,11 +125,11 @@ pub struct EventLoop {
     signals: Signals,
     clock: Clock,
     spin: Duration,
-    memory: MemoryReserve,
-    notifier: Option<Notifier>,
-    metrics: Option<MetricsServer>,
+    memory: Memory,
     /// Works for the binlog, if there is one.
     helper: Option<Helper>,
+    notifier: Option<Notifier>,
+    metrics: Option<MetricsServer>,
 }
 
 impl EventLoop {
@@ -152,7 +152,7 @@ impl EventLoop {
         if let Some(timeout) = settings.idle_timeout {
             server.close_silent_after(timeout);
         }
-        let memory = MemoryReserve::new(settings.fill_memory_reserve);
+        let memory = Memory::new(settings.fill_memory_reserve);
         Ok(Self {
             poll,
             registry,
@@ -168,15 +168,6 @@ impl EventLoop {
         })
     }
 
-    /// Serves metrics on `listener`, too; at most `max_tubes` tubes have series of their own.
-    ///
-    /// # Errors
-    /// Where the system does not take the socket into its poll.
-    pub fn serve_metrics(&mut self, listener: Listener, max_tubes: usize) -> io::Result<()> {
-        self.metrics = Some(MetricsServer::new(listener, max_tubes, &self.registry)?);
-        Ok(())
-    }
-
     /// Has the binlog's slow calls made on a thread of their own, on `disk`.
     ///
     /// # Errors
@@ -189,6 +180,15 @@ impl EventLoop {
             }
         };
         self.helper = Some(Helper::start(disk, Box::new(wake))?);
+        Ok(())
+    }
+
+    /// Serves metrics on `listener`, too; at most `max_tubes` tubes have series of their own.
+    ///
+    /// # Errors
+    /// Where the system does not take the socket into its poll.
+    pub fn serve_metrics(&mut self, listener: Listener, max_tubes: usize) -> io::Result<()> {
+        self.metrics = Some(MetricsServer::new(listener, max_tubes, &self.registry)?);
         Ok(())
     }
 
@@ -222,7 +222,6 @@ impl EventLoop {
     fn turn(&mut self, events: &mut Events) -> io::Result<bool> {
         self.poll_for_events(events)?;
         let now = self.clock.now();
-        self.memory.tend(now);
         let mut stop = false;
         for event in events.iter() {
             if event.token() == SIGNALS {
@@ -241,6 +240,7 @@ impl EventLoop {
         }
         // Behind the clients, so that who has left has made room for who comes.
         self.doors.accept(&mut self.server, &self.registry, now);
+        self.memory.tend(self.server.executor().memory_bytes(), now);
         self.tell(now);
         Ok(stop)
     }

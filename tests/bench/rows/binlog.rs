@@ -1,5 +1,6 @@
 //! What durability costs: with a sync every 50 ms, and with one before each reply.
 
+use std::fs;
 use std::time::Duration;
 
 use tempfile::TempDir;
@@ -31,7 +32,19 @@ fn open(
     let directory = directory()?;
     let server =
         bench.start(contender, Setup { binlog: Some((directory.path(), sync_ms)), ..Setup::PLAIN })?;
-    Ok((Contest::open(server, load)?, directory))
+    let contest = Contest::open(server, load)?;
+    check_written(&directory)?;
+    Ok((contest, directory))
+}
+
+/// Fails unless the directory holds a file with something in it: a server that ignores `-b` is fast.
+fn check_written(directory: &TempDir) -> Result<(), Failure> {
+    for file in fs::read_dir(directory.path())? {
+        if file?.metadata()?.len() > 0 {
+            return Ok(());
+        }
+    }
+    Err(Failure::Tool("it has written no binlog".to_owned()))
 }
 
 /// Processor time per command.

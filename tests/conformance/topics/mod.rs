@@ -40,10 +40,10 @@ pub fn all() -> Vec<(&'static str, Vec<Case>)> {
         ("prefixes", prefixes::cases()),
         ("process", process::cases()),
         ("put", put::cases()),
-        ("reserve", reserve::cases()),
+        ("reserve", timed(reserve::cases())),
         ("restart", restart::cases()),
         ("states", states::cases()),
-        ("stats", stats::cases()),
+        ("stats", timed(stats::cases())),
         ("timers", timed(timers::cases())),
         ("tubes", tubes::cases()),
     ]

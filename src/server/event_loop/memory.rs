@@ -1,0 +1,54 @@
+//! Keeping the reserve of memory full, and giving memory back after a burst.
+
+use log::{debug, info, warn};
+
+use crate::clock::{NS_PER_S, Timestamp};
+use crate::os;
+use crate::server::rare_log::RareLog;
+
+/// How long to wait between attempts to fill the reserve: each may cost system calls that fail.
+const RETRY_NS: u64 = NS_PER_S / 10;
+
+/// Less than this is not worth giving back: the allocator has as much lying about at any time.
+const BURST_BYTES: usize = 16 << 20;
+
+/// Looks after the allocator, once a turn.
+pub struct Memory {
+    fill_reserve: fn() -> bool,
+    next_try_at: Timestamp,
+    warnings: RareLog,
+    /// The most that was in use since memory was last given back.
+    peak_bytes: usize,
+}
+
+impl Memory {
+    /// Fills the reserve for the first time.
+    pub fn new(fill_reserve: fn() -> bool) -> Self {
+        fill_reserve();
+        let next_try_at = Timestamp::default();
+        Self { fill_reserve, next_try_at, warnings: RareLog::default(), peak_bytes: 0 }
+    }
+
+    /// To be told at the end of a turn what jobs and connections use.
+    pub fn tend(&mut self, used_bytes: usize, now: Timestamp) {
+        self.peak_bytes = self.peak_bytes.max(used_bytes);
+        // Half as much each time: what it costs stays in proportion to what was freed.
+        if self.peak_bytes - used_bytes > (self.peak_bytes / 2).max(BURST_BYTES) {
+            self.peak_bytes = used_bytes;
+            os::memory::give_back();
+            debug!("gave memory back to the system; {used_bytes} bytes are in use");
+        }
+        if os::memory::is_exhausted() && now >= self.next_try_at {
+            self.next_try_at = now + RETRY_NS;
+            self.refill(now);
+        }
+    }
+
+    fn refill(&mut self, now: Timestamp) {
+        if (self.fill_reserve)() {
+            info!("there is memory again");
+        } else {
+            self.warnings.line(now, |_| warn!("out of memory: commands that need any are refused"));
+        }
+    }
+}

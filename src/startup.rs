@@ -1,0 +1,324 @@
+//! From options to a running server, step by step.
+//!
+//! Owns: the order of the steps, and which exit code each ends with where it fails. Driven by `main`.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
+
+use beanstalkd::binlog::{self, Binlog, Directory, OpenError, SyncPolicy};
+use beanstalkd::log_setup;
+use beanstalkd::options::{Fsync, ListenAddress, Options, exit_code};
+use beanstalkd::os;
+use beanstalkd::os::directory_lock::{DirectoryLock, LockError};
+use beanstalkd::os::listen::{Listener, SocketFile, UnixAccess};
+use beanstalkd::os::privileges::PrivilegeError;
+use beanstalkd::os::process::Machine;
+use beanstalkd::os::service_manager;
+use beanstalkd::os::signals::{Signal, Signals};
+use beanstalkd::queue::PoisonLimits;
+use beanstalkd::server::event_loop::{Clock, DoorLimits, EventLoop, Settings};
+use beanstalkd::server::startup_server::StartupServer;
+use beanstalkd::server::{Config, Executor, Identity};
+use log::{error, info, warn};
+
+use crate::{ALLOCATOR, VERSION};
+
+/// How often a standby looks whether it is to end while it waits for the lock.
+const LOOK_FOR_SIGNALS: Duration = Duration::from_millis(200);
+
+/// Runs the server to its end; the error is the exit code.
+pub fn serve(options: &Options) -> Result<(), i32> {
+    log_setup::start(options.log_format, options.verbosity);
+    os::process::end_on_panic();
+    info!("beanstalkd {VERSION}, pid {}", std::process::id());
+    for warning in &options.warnings {
+        warn!("{warning}");
+    }
+    // Before the process opens anything of its own under those numbers.
+    let inherited =
+        service_manager::inherited_listeners().map_err(|error| refuse(&error, exit_code::LISTEN))?;
+    // Before anybody can know that the server is up: SIGUSR1 kills a process without a handler.
+    let mut signals = Signals::install().map_err(|error| refuse(&error, exit_code::LISTEN))?;
+    let open_files = os::limits::raise_open_files().unwrap_or_else(|error| {
+        warn!("cannot raise the limit of open files: {error}");
+        u64::MAX
+    });
+    info!("limits: {}", Limits { options, open_files });
+    let mut sockets = Sockets::new(options, inherited)?;
+    let metrics = sockets.listen_for_metrics(options)?;
+    // A standby's address is still its predecessor's. Otherwise clients may connect while the binlog is
+    // read, and ports below 1024 need the rights that are about to be dropped.
+    if !options.wait_for_lock {
+        sockets.listen_for_clients(options)?;
+    }
+    if let Some(user) = &options.user {
+        os::privileges::become_user(user).map_err(|error| refuse(&error, privilege_exit_code(&error)))?;
+    }
+    let clock = Clock::start();
+    let health = metrics.map(|listener| StartupServer::start(listener, clock, "starting")).transpose();
+    let health = health.map_err(|error| refuse(&error, exit_code::LISTEN))?;
+    let _lock = match lock_binlog(options, &mut signals, health.as_ref())? {
+        Locked::Held(lock) => Some(lock),
+        Locked::NoBinlog => None,
+        Locked::Stopped => return Ok(()),
+    };
+    if options.wait_for_lock {
+        sockets.listen_for_clients(options)?;
+    }
+    let mut executor = Executor::new(config(options), identity(clock)?);
+    executor.watch_memory(os::memory::is_exhausted);
+    if let Some(directory) = &options.binlog_dir {
+        if let Some(health) = &health {
+            health.say("reading the binlog");
+        }
+        open_binlog(&mut executor, directory, options, clock)?;
+    }
+    let settings = Settings {
+        doors: DoorLimits { max_connections: options.max_connections, open_files },
+        fill_memory_reserve: || ALLOCATOR.fill(),
+        spin: options.spin,
+        idle_timeout: options.idle_timeout,
+    };
+    let listeners = std::mem::take(&mut sockets.listeners);
+    let mut event_loop = EventLoop::new(executor, listeners, signals, clock, settings)
+        .map_err(|error| refuse(&error, exit_code::LISTEN))?;
+    if let Some(directory) = &options.binlog_dir {
+        event_loop
+            .help_binlog(Directory::new(directory))
+            .map_err(|error| refuse(&error, exit_code::LISTEN))?;
+    }
+    if let Some(health) = health {
+        health
+            .finish()
+            .and_then(|listener| event_loop.serve_metrics(listener, options.metrics_tubes))
+            .map_err(|error| refuse(&error, exit_code::LISTEN))?;
+    }
+    event_loop.run().map_err(|error| refuse(&error, 1))
+}
+
+fn config(options: &Options) -> Config {
+    Config {
+        max_job_bytes: options.max_job_bytes,
+        max_memory_bytes: options.max_memory_bytes,
+        binlog_file_bytes: options.binlog_file_bytes,
+        poison: PoisonLimits { timeouts: options.max_timeouts, releases: options.max_releases },
+    }
+}
+
+fn identity(clock: Clock) -> Result<Identity, i32> {
+    let machine = Machine::this().map_err(|error| refuse(&error, exit_code::LISTEN))?;
+    Ok(Identity {
+        version: VERSION.to_owned(),
+        instance: Identity::instance_of(os::process::random_u64()),
+        pid: std::process::id(),
+        hostname: machine.hostname,
+        os: machine.os,
+        platform: machine.platform,
+        started_at: clock.now(),
+        cpu_time: os::process::cpu_time,
+    })
+}
+
+/// What came of the lock of the binlog's directory.
+enum Locked {
+    /// It is held until this is dropped.
+    Held(DirectoryLock),
+    /// There is nothing to lock.
+    NoBinlog,
+    /// A signal came first.
+    Stopped,
+}
+
+/// Takes the lock, for which a standby waits, telling the service manager and `/readyz` so.
+fn lock_binlog(
+    options: &Options,
+    signals: &mut Signals,
+    health: Option<&StartupServer>,
+) -> Result<Locked, i32> {
+    let Some(directory) = &options.binlog_dir else { return Ok(Locked::NoBinlog) };
+    let refuse = |error: LockError| refuse(&error, exit_code::BINLOG_DIRECTORY);
+    match DirectoryLock::take(directory) {
+        Ok(lock) => return Ok(Locked::Held(lock)),
+        Err(LockError::Held { .. }) if options.wait_for_lock => {}
+        Err(error) => return Err(refuse(error)),
+    }
+    let status = format!("standby: waiting for the lock of {}", directory.display());
+    info!("{status}");
+    if let Err(error) = service_manager::notify_status(&status) {
+        warn!("cannot tell the service manager: {error}");
+    }
+    if let Some(health) = health {
+        health.say(&status);
+    }
+    let (outcome, waiting) = channel();
+    // Where nobody waits any more, the process is ending.
+    DirectoryLock::wait(directory, move |lock| drop(outcome.send(lock))).map_err(refuse)?;
+    loop {
+        match waiting.recv_timeout(LOOK_FOR_SIGNALS) {
+            Ok(lock) => {
+                info!("the lock is free, taking over");
+                return lock.map(Locked::Held).map_err(refuse);
+            }
+            Err(RecvTimeoutError::Timeout) if signals.pending().any(|signal| signal == Signal::Stop) => {
+                return Ok(Locked::Stopped);
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => {
+                error!("the wait for the lock of {} has ended without it", directory.display());
+                return Err(exit_code::BINLOG_DIRECTORY);
+            }
+        }
+    }
+}
+
+/// Puts back the jobs that are in the binlog, and has the executor write it on.
+fn open_binlog(
+    executor: &mut Executor,
+    directory: &Path,
+    options: &Options,
+    clock: Clock,
+) -> Result<(), i32> {
+    let sync = match options.fsync {
+        Fsync::Never => SyncPolicy::Never,
+        Fsync::Within(Duration::ZERO) => SyncPolicy::EachCommit,
+        Fsync::Within(time) => SyncPolicy::Every(u32::try_from(time.as_millis()).unwrap_or(u32::MAX)),
+    };
+    let config = binlog::Config {
+        segment_bytes: options.binlog_file_bytes,
+        sync,
+        recover: options.recover,
+        nonce_seed: os::process::random_u64(),
+    };
+    let now = clock.now();
+    let disk = Box::new(Directory::new(directory));
+    let mut restore = |record, tube, body| executor.restore(&record, &tube, body, now);
+    let (binlog, summary) = Binlog::open(disk, config, now, Clock::wall_offset_ns(now), &mut restore)
+        .map_err(|error| refuse(&error, binlog_exit_code(&error)))?;
+    for warning in &summary.warnings {
+        warn!("{warning}");
+    }
+    for tail in &summary.tails {
+        let binlog::DamagedFile { file, offset, bytes, records_applied } = tail;
+        warn!(
+            "binlog.{file}: torn at {offset}; {bytes} bytes are kept in lost.{file}.{offset}, \
+             {records_applied} records of them were applied"
+        );
+    }
+    info!(
+        "binlog {}: {} jobs in {} files, {} records, {} bytes",
+        directory.display(),
+        summary.jobs,
+        summary.files,
+        summary.records,
+        summary.bytes
+    );
+    executor.keep_binlog(binlog, sync, summary.next_job_id);
+    Ok(())
+}
+
+/// What the process ends with where the binlog cannot be opened.
+pub fn binlog_exit_code(error: &OpenError) -> i32 {
+    match error {
+        OpenError::Refused(_) => exit_code::BINLOG_DAMAGED,
+        OpenError::List(_) | OpenError::Read { .. } | OpenError::Write { .. } | OpenError::TooManyFiles => {
+            exit_code::BINLOG_DIRECTORY
+        }
+        OpenError::OutOfMemory | OpenError::Failed(_) => 1,
+    }
+}
+
+/// Where the server is spoken to. The files of unix sockets are removed when they are dropped.
+struct Sockets {
+    listeners: Vec<Listener>,
+    access: UnixAccess,
+    files: Vec<SocketFile>,
+}
+
+impl Sockets {
+    /// The sockets that the service manager has passed.
+    fn new(options: &Options, inherited: Vec<Listener>) -> Result<Self, i32> {
+        for listener in &inherited {
+            info!("listening on {} of the service manager", listener.address());
+        }
+        let owner = options.socket_owner.as_ref();
+        let user = owner.map(|owner| owner.user.as_str());
+        let group = owner.and_then(|owner| owner.group.as_deref());
+        let access = UnixAccess::new(options.socket_mode, user, group)
+            .map_err(|error| refuse(&error, privilege_exit_code(&error)))?;
+        Ok(Self { listeners: inherited, access, files: Vec::new() })
+    }
+
+    /// Listens where the command line says; but inherited sockets take the place of `-l` and `-p`.
+    fn listen_for_clients(&mut self, options: &Options) -> Result<(), i32> {
+        let own = if self.listeners.is_empty() {
+            options.listen.as_ref()
+        } else {
+            for option in &options.overridden_if_inherited {
+                warn!("inherited listen fd; ignoring option: {option}");
+            }
+            None
+        };
+        for address in own.into_iter().chain(&options.further_listen) {
+            let listener = self.listen_on(address)?;
+            info!("listening on {}", listener.address());
+            self.listeners.push(listener);
+        }
+        Ok(())
+    }
+
+    fn listen_for_metrics(&mut self, options: &Options) -> Result<Option<Listener>, i32> {
+        let Some(address) = &options.metrics else { return Ok(None) };
+        let listener = self.listen_on(address)?;
+        info!("serving metrics on {}", listener.address());
+        Ok(Some(listener))
+    }
+
+    fn listen_on(&mut self, address: &ListenAddress) -> Result<Listener, i32> {
+        let listener = match address {
+            ListenAddress::Tcp { host, port } => os::listen::tcp(host.as_deref(), port).map(Listener::Tcp),
+            ListenAddress::Unix(path) => os::listen::unix(path, self.access).map(|(listener, file)| {
+                self.files.push(file);
+                Listener::Unix(listener)
+            }),
+        };
+        listener.map_err(|error| refuse(&error, exit_code::LISTEN))
+    }
+}
+
+fn refuse(error: &dyn std::error::Error, code: i32) -> i32 {
+    error!("{error}");
+    code
+}
+
+fn privilege_exit_code(error: &PrivilegeError) -> i32 {
+    match error {
+        PrivilegeError::LookUp { .. } => exit_code::USER_LOOKUP,
+        PrivilegeError::NoSuchName { .. } => exit_code::NO_SUCH_USER,
+        PrivilegeError::Refused { .. } | PrivilegeError::StillRoot { .. } => exit_code::BECOME_USER,
+    }
+}
+
+/// The limits that hold, in a line of the log.
+struct Limits<'a> {
+    options: &'a Options,
+    open_files: u64,
+}
+
+impl fmt::Display for Limits<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { options, open_files } = self;
+        write!(out, "jobs up to {} bytes, {open_files} open files", options.max_job_bytes)?;
+        if let Some(connections) = options.max_connections {
+            write!(out, ", {connections} connections")?;
+        }
+        if let Some(bytes) = options.max_memory_bytes {
+            write!(out, ", {bytes} bytes of memory")?;
+        }
+        if let Some(timeout) = options.idle_timeout {
+            write!(out, ", {} s of silence", timeout.as_secs())?;
+        }
+        Ok(())
+    }
+}

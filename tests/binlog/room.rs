@@ -1,0 +1,288 @@
+//! Full disks, failing disks, and how much the log asks of a disk that works.
+
+use beanstalkd::binlog::{Binlog, BinlogError, Disk, DiskTask, FileName, NoRoom, SyncPolicy};
+use beanstalkd::clock::{NS_PER_S, Timestamp};
+use beanstalkd::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
+use beanstalkd::tube_name::TubeName;
+
+use crate::sim_disk::{Random, SimDisk};
+use crate::world::{World, config, open};
+
+const START: Timestamp = Timestamp(3_000_000_000_000);
+
+fn job(id: u64) -> JobRecord {
+    JobRecord {
+        id: JobId(id),
+        priority: Priority(0),
+        delay_s: 0,
+        ttr_s: 1,
+        created_at: START,
+        deadline_at: Timestamp(0),
+        counters: Counters::default(),
+        state: JobState::Ready,
+    }
+}
+
+/// A log with its helper, and as many jobs with the same body as are put.
+struct Shop {
+    disk: SimDisk,
+    log: Binlog,
+    now: Timestamp,
+    body: Body,
+    next_id: u64,
+}
+
+impl Shop {
+    fn open(disk: &SimDisk, sync: SyncPolicy, segment_bytes: u64) -> Self {
+        let (log, summary, _) = open(disk, config(sync, segment_bytes, 7), START).unwrap();
+        let body = Body::copy_of(&[b'x'; 100]).unwrap();
+        Self { disk: disk.clone(), log, now: START, body, next_id: summary.next_job_id }
+    }
+
+    fn put(&mut self) -> Result<(), NoRoom> {
+        let tube = TubeName::default_tube();
+        self.reserve(|log, body| log.reserve_put(7, body.len()))?;
+        self.log.append_put(&job(self.next_id), &tube, &self.body);
+        self.next_id += 1;
+        Ok(())
+    }
+
+    fn update(&mut self, record: &JobRecord) -> Result<(), NoRoom> {
+        self.reserve(|log, _| log.reserve_update())?;
+        self.log.append_update(record, self.body.len());
+        Ok(())
+    }
+
+    fn reserve(&mut self, ask: impl Fn(&mut Binlog, &Body) -> Result<(), NoRoom>) -> Result<(), NoRoom> {
+        while let Err(no_room) = ask(&mut self.log, &self.body) {
+            if no_room == NoRoom::Full {
+                return Err(no_room);
+            }
+            self.help().unwrap();
+        }
+        Ok(())
+    }
+
+    fn help(&mut self) -> Result<(), BinlogError> {
+        while let Some(task) = self.log.next_task() {
+            let completion = task.run(&mut self.disk.clone());
+            self.log.on_completion(completion, self.now)?;
+        }
+        Ok(())
+    }
+
+    fn commit(&mut self) {
+        while let Some(id) = self.log.next_migration() {
+            self.log.append_migrated(&job(id.0), &TubeName::default_tube(), &self.body);
+        }
+        self.log.commit(self.now).unwrap();
+        self.help().unwrap();
+    }
+
+    fn fill(&mut self) -> u64 {
+        let first = self.next_id;
+        while self.put().is_ok() {
+            self.commit();
+        }
+        self.next_id - first
+    }
+}
+
+#[test]
+fn a_delete_never_fails_for_lack_of_space() {
+    let disk = SimDisk::default();
+    disk.set_room(Some(100_000));
+    let mut shop = Shop::open(&disk, SyncPolicy::EachCommit, 8192);
+    let count = shop.fill();
+    assert!(count > 200, "{count}");
+    assert_eq!(shop.log.stats().state, "full");
+    for id in 1..=count {
+        shop.log.append_delete(JobId(id));
+        shop.commit();
+        assert_eq!(shop.log.durable(), shop.log.appended(), "the delete of {id} is on disk");
+    }
+    let (_, _, restored) = open(&disk, config(SyncPolicy::EachCommit, 8192, 8), START).unwrap();
+    assert!(restored.is_empty());
+}
+
+#[test]
+fn deletes_after_a_restart_on_a_full_disk_are_logged_as_room_comes() {
+    let disk = SimDisk::default();
+    let mut shop = Shop::open(&disk, SyncPolicy::EachCommit, 4096);
+    for _ in 0..300 {
+        shop.put().unwrap();
+        shop.commit();
+    }
+    // Room for the one file that a start needs, and for nothing else.
+    let disk = disk.crashed_image(&mut Random::new(1));
+    disk.set_room(Some(disk.used() + 4096));
+    let mut shop = Shop::open(&disk, SyncPolicy::EachCommit, 4096);
+    assert_eq!(shop.put(), Err(NoRoom::Full));
+    for id in 1..=300 {
+        shop.log.append_delete(JobId(id));
+    }
+    shop.commit();
+    assert!(shop.log.durable() < shop.log.appended(), "there was no room for all");
+    disk.set_room(None);
+    for _ in 0..20 {
+        shop.now = shop.now.plus_seconds(1);
+        shop.log.on_deadline(shop.now).unwrap();
+        shop.help().unwrap();
+        shop.commit();
+    }
+    assert_eq!(shop.log.durable(), shop.log.appended());
+    let (_, _, restored) = open(&disk, config(SyncPolicy::EachCommit, 4096, 8), START).unwrap();
+    assert!(restored.is_empty());
+}
+
+#[test]
+fn a_full_disk_refuses_changes_and_takes_them_again_a_second_after_room_comes() {
+    let disk = SimDisk::default();
+    disk.set_room(Some(40_000));
+    let mut shop = Shop::open(&disk, SyncPolicy::EachCommit, 8192);
+    shop.fill();
+    let buried = JobRecord { state: JobState::Buried, ..job(1) };
+    while shop.update(&buried).is_ok() {
+        shop.commit();
+    }
+    assert_eq!((shop.put(), shop.update(&buried)), (Err(NoRoom::Full), Err(NoRoom::Full)));
+    disk.set_room(None);
+    let retry = shop.log.next_deadline().expect("it tries again by itself");
+    assert!(retry.since_ns(shop.now) <= NS_PER_S);
+    shop.now = retry;
+    shop.log.on_deadline(shop.now).unwrap();
+    shop.help().unwrap();
+    assert_eq!((shop.put(), shop.update(&buried)), (Ok(()), Ok(())));
+    assert_eq!(shop.log.stats().state, "ok");
+}
+
+#[test]
+fn an_endless_release_with_delay_keeps_to_three_times_the_live_bytes_and_two_files() {
+    const SEGMENT_BYTES: u64 = 16384;
+    let disk = SimDisk::default();
+    let mut shop = Shop::open(&disk, SyncPolicy::Every(50), SEGMENT_BYTES);
+    for _ in 0..50 {
+        shop.put().unwrap();
+    }
+    shop.commit();
+    for round in 0..100_000_u32 {
+        let id = 1 + u64::from(round % 50);
+        let record = JobRecord { state: JobState::Delayed, delay_s: 1, deadline_at: shop.now, ..job(id) };
+        shop.update(&record).unwrap();
+        shop.now = shop.now + 5_000_000;
+        shop.log.on_deadline(shop.now).unwrap();
+        shop.commit();
+        let stats = shop.log.stats();
+        let bound = 3 * 50 * (4 + 7 + 80 + 102) + 2 * SEGMENT_BYTES;
+        assert!(disk.used() <= bound, "round {round}: {} bytes, {stats:?}", disk.used());
+    }
+    assert!(shop.log.stats().records_migrated > 0);
+    assert_eq!(open(&disk, config(SyncPolicy::Every(50), SEGMENT_BYTES, 9), shop.now).unwrap().2.len(), 50);
+}
+
+#[test]
+fn a_turn_is_one_write_and_one_sync_however_much_was_logged() {
+    let disk = SimDisk::default();
+    let mut shop = Shop::open(&disk, SyncPolicy::EachCommit, 1 << 20);
+    shop.help().unwrap();
+    for turn in 0..5 {
+        for _ in 0..200 {
+            shop.put().unwrap();
+        }
+        let before = disk.operations();
+        shop.log.commit(shop.now).unwrap();
+        assert_eq!(disk.operations() - before, 1, "turn {turn}");
+        assert!(shop.log.durable() < shop.log.appended(), "no reply leaves before the sync");
+        let task = shop.log.next_task().unwrap();
+        assert!(matches!(task, DiskTask::Sync { index: 1, .. }));
+        assert_eq!(shop.log.next_task(), None);
+        shop.log.on_completion(task.run(&mut disk.clone()), shop.now).unwrap();
+        assert_eq!(shop.log.durable(), shop.log.appended());
+    }
+}
+
+#[test]
+fn an_idle_log_is_synced_in_time_marked_once_and_then_left_alone() {
+    let disk = SimDisk::default();
+    let mut shop = Shop::open(&disk, SyncPolicy::Every(50), 1 << 20);
+    shop.help().unwrap();
+    shop.put().unwrap();
+    shop.log.commit(shop.now).unwrap();
+    assert_eq!(shop.log.next_deadline(), Some(shop.now + 50_000_000));
+    let mut deadlines = 0;
+    while let Some(at) = shop.log.next_deadline() {
+        deadlines += 1;
+        assert!(deadlines < 10, "it never comes to rest");
+        shop.now = at;
+        shop.log.on_deadline(at).unwrap();
+        shop.help().unwrap();
+    }
+    assert_eq!(shop.log.durable(), shop.log.appended());
+    // Marked as durable to its end: a record that is lost now is known for damage.
+    let mut segments = disk.segments();
+    segments.get_mut(&1).unwrap()[300..340].fill(0);
+    let damaged = SimDisk::with_segments(&segments);
+    assert!(open(&damaged, config(SyncPolicy::Every(50), 1 << 20, 2), START).is_err());
+}
+
+#[test]
+fn a_job_larger_than_a_file_gets_a_file_of_its_own_size() {
+    let disk = SimDisk::default();
+    let mut shop = Shop::open(&disk, SyncPolicy::EachCommit, 4096);
+    shop.put().unwrap();
+    shop.body = Body::copy_of(&[b'y'; 50_000]).unwrap();
+    shop.put().unwrap();
+    shop.body = Body::copy_of(b"").unwrap();
+    shop.put().unwrap();
+    shop.commit();
+    let (_, _, restored) = open(&disk, config(SyncPolicy::EachCommit, 4096, 2), START).unwrap();
+    let lengths: Vec<usize> = restored.iter().map(|(_, _, body)| body.len()).collect();
+    assert_eq!(lengths, [100, 50_000, 0]);
+}
+
+#[test]
+fn after_a_failed_write_or_sync_nothing_becomes_durable_and_the_log_stops() {
+    let mut stopped = 0;
+    for nth in 1..200 {
+        let disk = SimDisk::default();
+        let settings = config(SyncPolicy::EachCommit, 4096, nth);
+        let mut world = World::begin(disk.clone(), settings, None).unwrap();
+        disk.fail_after(nth);
+        let mut random = Random::new(nth);
+        let Some(error) = (0..200).find_map(|_| world.turn(&mut random).err()) else { continue };
+        stopped += 1;
+        assert!(
+            matches!(
+                error,
+                BinlogError::Write { .. } | BinlogError::Sync { .. } | BinlogError::Unlink { .. }
+            ),
+            "{error}"
+        );
+        let durable = world.log.durable();
+        assert!(matches!(world.log.commit(world.now), Err(BinlogError::Stopped)));
+        assert_eq!((world.log.next_task(), world.log.durable()), (None, durable));
+        assert_eq!(world.log.stats().state, "failed");
+        // What was durable before is there at the next start.
+        World::begin(disk.crashed_image(&mut random), settings, Some(&world)).unwrap();
+    }
+    assert!(stopped > 50, "{stopped} of the failures hit a write, a sync or a removal");
+}
+
+#[test]
+fn a_file_stays_as_it_is_until_no_job_is_left_in_it() {
+    let disk = SimDisk::default();
+    let mut shop = Shop::open(&disk, SyncPolicy::EachCommit, 4096);
+    shop.put().unwrap();
+    shop.commit();
+    shop.log.close(shop.now).unwrap();
+    assert_eq!(disk.names(), [FileName::Segment(1)], "a clean exit leaves no file made ahead");
+    let before = disk.segments();
+    let mut shop = Shop::open(&disk, SyncPolicy::EachCommit, 4096);
+    assert_eq!(disk.segments()[&1], before[&1], "a start changes no whole file");
+    shop.log.append_delete(JobId(1));
+    for _ in 0..3 {
+        shop.commit();
+    }
+    assert!(!disk.names().contains(&FileName::Segment(1)));
+    assert!(disk.clone().size(FileName::Segment(2)).is_ok());
+}

@@ -1,0 +1,302 @@
+//! The known weaknesses of C's binlog, each with the test that ours has it not. Those of writing and syncing
+//! are in `room`, those of undetected damage in `damage`.
+
+use std::collections::BTreeMap;
+
+use beanstalkd::binlog::{Config, DiskTask, FileName, OpenError, Refusal, ReplaySummary, SyncPolicy};
+use beanstalkd::clock::Timestamp;
+use beanstalkd::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
+use beanstalkd::tube_name::TubeName;
+
+use crate::c_file::{BURIED, CFile, DELETED, READY};
+use crate::sim_disk::SimDisk;
+use crate::world::{Restored, config, open};
+
+const NOW: Timestamp = Timestamp(1_700_000_000_000_000_000);
+
+fn disk_of(files: &[&CFile]) -> SimDisk {
+    let files: BTreeMap<u32, Vec<u8>> = (1..).zip(files.iter().map(|file| file.bytes.clone())).collect();
+    SimDisk::with_segments(&files)
+}
+
+fn replay(files: &[&CFile], recover: bool) -> Result<(ReplaySummary, Restored), OpenError> {
+    let settings = Config { recover, ..config(SyncPolicy::EachCommit, 8192, 1) };
+    let (_, summary, restored) = open(&disk_of(files), settings, NOW)?;
+    Ok((summary, restored))
+}
+
+fn ids(restored: &Restored) -> Vec<u64> {
+    restored.iter().map(|(record, ..)| record.id.0).collect()
+}
+
+fn refusals(files: &[&CFile]) -> Vec<Refusal> {
+    match replay(files, false) {
+        Err(OpenError::Refused(refusals)) => refusals,
+        other => panic!("not refused: {other:?}"),
+    }
+}
+
+#[test]
+fn a_job_of_the_largest_size_does_not_hide_the_records_after_it() {
+    let largest = vec![b'x'; 65_535];
+    let file = CFile::new(7).full(1, &largest, READY).full(2, b"next", READY).zeros(4096);
+    let (summary, restored) = replay(&[&file], false).unwrap();
+    assert_eq!(ids(&restored), [1, 2]);
+    assert_eq!(restored[0].2, largest);
+    assert!(summary.tails.is_empty());
+}
+
+#[test]
+fn a_crash_of_c_in_a_record_gives_no_job_with_a_body_of_zeros() {
+    let whole = CFile::new(7).full(1, b"one", READY);
+    let offset = whole.bytes.len() as u64;
+    let file = whole.full_without_body(2, 40).zeros(4096);
+    let (summary, restored) = replay(&[&file], false).unwrap();
+    assert_eq!(ids(&restored), [1]);
+    assert_eq!((summary.tails[0].file, summary.tails[0].offset), (1, offset));
+}
+
+#[test]
+fn every_beginning_of_a_record_of_c_is_a_torn_tail() {
+    let whole = CFile::new(7).full(1, b"one", READY);
+    let next = whole.clone().full(2, b"two", READY);
+    // C makes four writes a record, each after the other.
+    for written in [4, 4 + 7, 4 + 7 + 80] {
+        let mut file = whole.clone();
+        file.bytes.extend_from_slice(&next.bytes[whole.bytes.len()..whole.bytes.len() + written]);
+        let (summary, restored) = replay(&[&file.zeros(4096)], false).unwrap();
+        assert_eq!((ids(&restored), summary.tails.len()), (vec![1], 1), "{written} bytes written");
+    }
+}
+
+#[test]
+fn a_torn_copy_does_not_drop_a_job_whose_original_is_whole() {
+    let original = CFile::new(7).full(1, b"original", READY).zeros(512);
+    let copy = CFile::new(7).full_without_body(1, 8).zeros(512);
+    let (summary, restored) = replay(&[&original, &copy], false).unwrap();
+    assert_eq!(restored[0].2, b"original");
+    assert_eq!(summary.tails.len(), 1);
+}
+
+#[test]
+fn a_zeroed_page_of_a_c_file_does_not_end_it_in_silence() {
+    let mut file = CFile::new(7);
+    for id in 1..=100 {
+        file = file.full(id, b"some body or other", READY);
+    }
+    let mut file = file.zeros(4096);
+    file.bytes[4096..8192].fill(0);
+    let refused = refusals(&[&file]);
+    assert!(matches!(refused[..], [Refusal::BadRecord { file: 1, .. }]), "{refused:?}");
+    let (summary, restored) = replay(&[&file], true).unwrap();
+    assert_eq!(restored.last().map(|last| last.0.id), Some(JobId(100)), "what can be found is found");
+    assert_eq!((summary.tails.len(), summary.warnings.len()), (1, 1));
+}
+
+#[test]
+fn a_record_whose_size_changed_is_no_record() {
+    let file = CFile::new(7).full(1, b"12345678", READY).short(1, 7000, BURIED).full(2, b"after", READY);
+    let file = file.zeros(512);
+    assert!(matches!(refusals(&[&file])[..], [Refusal::BadRecord { file: 1, offset: 105 }]));
+    let (_, restored) = replay(&[&file], true).unwrap();
+    assert_eq!(ids(&restored), [1, 2]);
+    assert_eq!((restored[0].0.state, &restored[0].2[..]), (JobState::Ready, &b"12345678"[..]));
+}
+
+#[test]
+fn a_later_full_record_of_another_size_replaces_the_job() {
+    let file =
+        CFile::new(7).full(1, b"12345678", READY).full(1, b"much longer than before", READY).zeros(512);
+    let (_, restored) = replay(&[&file], false).unwrap();
+    assert_eq!(restored[0].2, b"much longer than before");
+}
+
+#[test]
+fn a_bad_state_byte_does_not_drop_the_rest() {
+    let file = CFile::new(7).full(1, b"one", READY).full(2, b"two", 9).full(3, b"three", READY).zeros(512);
+    assert!(matches!(refusals(&[&file])[..], [Refusal::BadRecord { file: 1, .. }]));
+    assert_eq!(ids(&replay(&[&file], true).unwrap().1), [1, 3]);
+}
+
+#[test]
+fn short_records_of_unknown_jobs_are_counted_and_passed_over() {
+    let file = CFile::new(7).short(9, 3, READY).short(9, 3, DELETED).full(2, b"two", READY).zeros(512);
+    let (summary, restored) = replay(&[&file], false).unwrap();
+    assert_eq!((ids(&restored), summary.ignored_records), (vec![2], 2));
+    assert_eq!(summary.next_job_id, 10, "an id in a delete was given too");
+}
+
+#[test]
+fn version_5_is_read() {
+    let file = CFile::new(5).full(1, b"old", READY).full(2, b"gone", READY).short(2, 4, DELETED).zeros(512);
+    let (_, restored) = replay(&[&file], false).unwrap();
+    assert_eq!(ids(&restored), [1]);
+    let record = restored[0].0;
+    assert_eq!((record.delay_s, record.ttr_s), (2, 60));
+    assert_eq!(record.created_at, Timestamp(1_600_000_000_000_000_000));
+}
+
+#[test]
+fn unknown_versions_and_indexes_beyond_the_format_are_refused() {
+    let file = CFile::new(6).full(1, b"x", READY).zeros(512);
+    assert_eq!(refusals(&[&file]), [Refusal::UnknownVersion { file: 1, version: 6 }]);
+    let known = CFile::new(7).zeros(512).bytes;
+    let disk = SimDisk::with_segments(&BTreeMap::from([(2_147_483_647, known)]));
+    let opened = open(&disk, config(SyncPolicy::EachCommit, 8192, 1), NOW);
+    assert!(matches!(opened, Err(OpenError::TooManyFiles)));
+}
+
+#[test]
+fn a_gap_among_files_of_c_is_a_warning() {
+    let file = CFile::new(7).full(1, b"x", READY).zeros(512);
+    let other = CFile::new(7).full(2, b"y", READY).zeros(512);
+    let disk = SimDisk::with_segments(&BTreeMap::from([(1, file.bytes), (3, other.bytes)]));
+    let (_, summary, restored) = open(&disk, config(SyncPolicy::EachCommit, 8192, 1), NOW).unwrap();
+    assert_eq!((ids(&restored), summary.warnings.len()), (vec![1, 2], 1));
+}
+
+fn job(id: u64, state: JobState) -> JobRecord {
+    JobRecord {
+        id: JobId(id),
+        priority: Priority(1),
+        delay_s: 0,
+        ttr_s: 60,
+        created_at: NOW,
+        deadline_at: Timestamp(0),
+        counters: Counters::default(),
+        state,
+    }
+}
+
+#[test]
+fn the_old_file_goes_only_when_the_copies_are_on_disk_and_the_file_before_it_is_gone() {
+    let disk = SimDisk::default();
+    let settings = config(SyncPolicy::EachCommit, 4096, 1);
+    let (mut log, _, _) = open(&disk, settings, NOW).unwrap();
+    let (tube, body) = (TubeName::default_tube(), Body::copy_of(&[b'z'; 200]).unwrap());
+    let (mut unlinked, mut migrated_until) = (Vec::new(), None);
+    for id in 1..=200 {
+        while log.reserve_put(7, 200).is_err() {
+            let task = log.next_task().expect("room is under way");
+            log.on_completion(task.run(&mut disk.clone()), NOW).unwrap();
+        }
+        log.append_put(&job(id, JobState::Ready), &tube, &body);
+        if id > 3 {
+            log.append_delete(JobId(id));
+        }
+        while let Some(id) = log.next_migration() {
+            log.append_migrated(&job(id.0, JobState::Ready), &tube, &body);
+            migrated_until = Some(log.appended());
+        }
+        log.commit(NOW).unwrap();
+        while let Some(task) = log.next_task() {
+            if let DiskTask::Unlink { index } = task {
+                assert!(
+                    migrated_until.is_none_or(|until| log.durable() >= until),
+                    "unlinked before the sync"
+                );
+                unlinked.push(index);
+            }
+            log.on_completion(task.run(&mut disk.clone()), NOW).unwrap();
+        }
+    }
+    assert!(migrated_until.is_some() && unlinked.len() > 3);
+    assert!(unlinked.iter().copied().eq(1..=unlinked.len() as u32), "oldest first: {unlinked:?}");
+    assert_eq!(ids(&open(&disk, settings, NOW).unwrap().2), [1, 2, 3]);
+}
+
+#[test]
+fn a_filled_file_is_synced_before_the_next_one() {
+    let disk = SimDisk::default();
+    let (mut log, _, _) = open(&disk, config(SyncPolicy::Every(50), 4096, 1), NOW).unwrap();
+    let (tube, body) = (TubeName::default_tube(), Body::copy_of(&[b'z'; 200]).unwrap());
+    let mut synced = Vec::new();
+    for id in 1..=60 {
+        while log.reserve_put(7, 200).is_err() {
+            let task = log.next_task().expect("room is under way");
+            if let DiskTask::Sync { index, .. } = task {
+                synced.push(index);
+            }
+            log.on_completion(task.run(&mut disk.clone()), NOW).unwrap();
+        }
+        log.append_put(&job(id, JobState::Ready), &tube, &body);
+        log.commit(NOW).unwrap();
+    }
+    assert!(synced.len() >= 3 && synced.is_sorted(), "{synced:?}");
+    assert_eq!(synced[..3], [1, 2, 3]);
+}
+
+#[test]
+fn release_without_delay_counters_and_the_order_of_burial_outlive_restarts_and_migration() {
+    let disk = SimDisk::default();
+    let tube = TubeName::default_tube();
+    let body = Body::copy_of(&[b'b'; 50]).unwrap();
+    let counters = Counters { reserves: 5, timeouts: 4, releases: 3, buries: 2, kicks: 1 };
+    let changed = |id, state| JobRecord { counters, priority: Priority(77), ..job(id, state) };
+    let burial_order = [7, 2, 9, 1];
+    let (mut log, _, _) = open(&disk, config(SyncPolicy::EachCommit, 4096, 1), NOW).unwrap();
+    for id in 1..=10 {
+        log.reserve_put(7, 50).unwrap();
+        log.append_put(&job(id, JobState::Ready), &tube, &body);
+    }
+    for id in burial_order {
+        log.append_update(&changed(id, JobState::Buried), 50);
+    }
+    log.append_update(&changed(3, JobState::Ready), 50);
+    log.commit(NOW).unwrap();
+    for seed in 2..5 {
+        let (mut log, _, restored) = open(&disk, config(SyncPolicy::EachCommit, 4096, seed), NOW).unwrap();
+        let buried = restored.iter().filter(|(record, ..)| record.state == JobState::Buried);
+        assert!(buried.map(|(record, ..)| record.id.0).eq(burial_order));
+        let jobs: BTreeMap<u64, JobRecord> =
+            restored.iter().map(|(record, ..)| (record.id.0, *record)).collect();
+        assert_eq!(jobs[&3], changed(3, JobState::Ready));
+        assert_eq!(jobs[&9], changed(9, JobState::Buried));
+        // All of them are copied, in the order in which they were put.
+        for record in jobs.values() {
+            while log.reserve_put(7, 50).is_err() {
+                let task = log.next_task().expect("room is under way");
+                log.on_completion(task.run(&mut disk.clone()), NOW).unwrap();
+            }
+            log.append_migrated(record, &tube, &body);
+        }
+        log.commit(NOW).unwrap();
+    }
+}
+
+#[test]
+fn ids_are_not_given_twice_even_if_all_jobs_and_their_files_are_gone() {
+    let disk = SimDisk::default();
+    let (tube, body) = (TubeName::default_tube(), Body::copy_of(b"").unwrap());
+    let (mut log, _, _) = open(&disk, config(SyncPolicy::EachCommit, 4096, 1), NOW).unwrap();
+    log.reserve_put(7, 0).unwrap();
+    log.append_put(&job(1234, JobState::Ready), &tube, &body);
+    log.append_delete(JobId(1234));
+    log.commit(NOW).unwrap();
+    for seed in 2..6 {
+        let (mut log, summary, _) = open(&disk, config(SyncPolicy::EachCommit, 4096, seed), NOW).unwrap();
+        assert_eq!(summary.next_job_id, 1235);
+        for _ in 0..4 {
+            log.commit(NOW).unwrap();
+            while let Some(task) = log.next_task() {
+                log.on_completion(task.run(&mut disk.clone()), NOW).unwrap();
+            }
+        }
+    }
+    assert!(!disk.names().contains(&FileName::Segment(1)));
+}
+
+#[test]
+fn files_of_every_size_are_made_whole_before_they_are_used() {
+    let disk = SimDisk::default();
+    let (mut log, _, _) = open(&disk, config(SyncPolicy::EachCommit, 4096, 1), NOW).unwrap();
+    let (tube, body) = (TubeName::default_tube(), Body::copy_of(&[b'q'; 30_000]).unwrap());
+    while log.reserve_put(7, 30_000).is_err() {
+        let task = log.next_task().expect("room is under way");
+        log.on_completion(task.run(&mut disk.clone()), NOW).unwrap();
+    }
+    let before = disk.used();
+    log.append_put(&job(1, JobState::Ready), &tube, &body);
+    log.commit(NOW).unwrap();
+    assert_eq!(disk.used(), before, "no write makes a file longer");
+}

@@ -1,0 +1,82 @@
+#!/bin/sh
+# The upgrade of doc/operations.md, there and back: C, this server, C again on one directory, with a client
+# that notices the restarts and nothing else. PEER names the C server, by default Debian's.
+set -eu
+cd "$(dirname "$0")/.."
+peer=${PEER:-/usr/bin/beanstalkd}
+ours=${BEANSTALKD:-target/debug/beanstalkd}
+if ! [ -x "$peer" ] || ! command -v nc >/dev/null; then
+    echo "exchange: skipped, there is no C server, or no nc" >&2
+    exit 0
+fi
+root=$(mktemp -d)
+server=
+finish() {
+    if [ -n "$server" ]; then kill -9 "$server" 2>/dev/null || true; fi
+    rm -rf "$root"
+}
+trap finish EXIT
+fail() { echo "exchange: $1" >&2; exit 1; }
+
+start() {
+    rm -f "$root/socket"
+    mkdir -p "$root/jobs"
+    RUST_LOG=warn "$1" -l "unix:$root/socket" -b "$root/jobs" -f0 &
+    server=$!
+    tries=500
+    until [ -S "$root/socket" ]; do
+        tries=$((tries - 1))
+        [ $tries -gt 0 ] || fail "$1 does not come up"
+        sleep 0.01
+    done
+}
+
+stop() {
+    kill "$server"
+    { wait "$server" || true; } 2>/dev/null # C ends by the signal
+    server=
+}
+
+# What the server answers to these lines, a body being one of them.
+say() { printf '%s\r\n' "$@" | nc -q1 -U "$root/socket" | tr -d '\r'; }
+
+# Says the lines, and wants the answer.
+want() {
+    expected=$1
+    shift
+    actual=$(say "$@")
+    [ "$actual" = "$expected" ] || fail "wanted: $expected
+got: $actual"
+}
+
+state_of() { say "stats-job $1" | sed -n 's/^state: //p; s/^pri: //p; s/^tube: "*\([a-z]*\)"*/\1/p' | tr '\n' ' '; }
+
+start "$peer"
+want "USING mail
+INSERTED 1
+INSERTED 2
+INSERTED 3
+RESERVED 1 3
+one
+BURIED" "use mail" "put 10 0 60 3" one "put 20 3600 60 3" two "put 30 0 60 5" three "reserve-job 1" "bury 1 11"
+before="$(state_of 1)$(state_of 2)$(state_of 3)"
+stop
+
+$ours --check "$root/jobs" >/dev/null || fail "--check found fault with C's files"
+start "$ours"
+[ "$(state_of 1)$(state_of 2)$(state_of 3)" = "$before" ] || fail "C's jobs came back otherwise than they were"
+want "DELETED
+USING mail
+INSERTED 4
+KICKED" "delete 3" "use mail" "put 40 0 60 4" four "kick-job 1"
+before="$(state_of 1)$(state_of 2)$(state_of 4)"
+stop
+$ours --check "$root/jobs" >/dev/null || fail "--check found fault with our files"
+
+start "$peer"
+[ "$(state_of 1)$(state_of 2)$(state_of 4)" = "$before" ] || fail "our jobs came back to C otherwise than they were"
+want NOT_FOUND "peek 3"
+want "FOUND 4 4
+four" "peek 4"
+stop
+echo "exchange: good"

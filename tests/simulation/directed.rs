@@ -1,0 +1,63 @@
+//! Cases that the seeds have found, each in its shortest form.
+
+use std::cell::RefCell;
+use std::convert::Infallible;
+use std::rc::Rc;
+
+use beanstalkd::queue::{ClientId, PoisonLimits};
+use beanstalkd::server::{Readiness, Server};
+
+use crate::random::Random;
+use crate::sockets::{FakeStream, Pipe};
+use crate::subject::{START, executor};
+
+struct Client {
+    id: ClientId,
+    pipe: Rc<RefCell<Pipe>>,
+}
+
+fn connect(server: &mut Server<FakeStream>) -> Client {
+    let pipe = Pipe::new(1 << 20, Random::new(0));
+    let open = |id| Ok::<_, Infallible>(FakeStream { id, pipe: Rc::clone(&pipe) });
+    let Ok(id) = server.accept(open, START);
+    Client { id, pipe }
+}
+
+/// One turn with whatever has happened to these clients, in this order; then what is left to do.
+fn turn(server: &mut Server<FakeStream>, clients: &[&Client]) {
+    let events: Vec<(ClientId, Readiness)> =
+        clients.iter().map(|client| (client.id, client.pipe.borrow_mut().take_event())).collect();
+    server.turn(events.into_iter(), START);
+    while server.next_turn_at().is_some_and(|at| at <= START) {
+        server.turn(std::iter::empty(), START);
+    }
+}
+
+fn received(client: &Client) -> String {
+    String::from_utf8(client.pipe.borrow_mut().take_outbound(usize::MAX)).expect("replies are text here")
+}
+
+#[test]
+fn a_job_that_comes_together_with_the_end_of_a_waiting_client_is_its_only_answer() {
+    let mut server = Server::new(executor(PoisonLimits::default(), 10));
+    let (worker, producer) = (connect(&mut server), connect(&mut server));
+    worker.pipe.borrow_mut().arrive(b"reserve\r\nstats-tube none\r\n");
+    turn(&mut server, &[&worker]);
+    producer.pipe.borrow_mut().arrive(b"put 0 0 10 1\r\nx\r\n");
+    worker.pipe.borrow_mut().end(false);
+    turn(&mut server, &[&producer, &worker]);
+    assert_eq!(received(&worker), "RESERVED 1 1\r\nx\r\nNOT_FOUND\r\n");
+    assert_eq!(server.executor().queue().counts().ready, 1, "its job is ready again");
+}
+
+#[test]
+fn what_a_client_sent_before_it_went_away_is_executed() {
+    let mut server = Server::new(executor(PoisonLimits::default(), 10));
+    let producer = connect(&mut server);
+    producer.pipe.borrow_mut().arrive(b"put 0 0 10 1\r\nx\r\n");
+    producer.pipe.borrow_mut().end(true);
+    let gone = Readiness { failed: true, ..producer.pipe.borrow_mut().take_event() };
+    server.turn([(producer.id, gone)].into_iter(), START);
+    let queue = server.executor().queue();
+    assert_eq!((queue.counts().ready, queue.client_count()), (1, 0));
+}

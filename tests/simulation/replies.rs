@@ -1,0 +1,367 @@
+//! What each request is answered, byte for byte, as the protocol and the model tell it.
+
+use std::fmt::Write;
+use std::rc::Rc;
+
+use beanstalkd::clock::Timestamp;
+use beanstalkd::protocol::Verb;
+use beanstalkd::queue::{PoisonLimits, Released, Reserve, WaitOutcome};
+
+use crate::naive::{Model, State};
+use crate::script::Request;
+use crate::subject::{BINLOG_FILE_BYTES, PID, VERSION};
+
+/// In an expected reply: a number that only the server knows.
+pub const ANY_NUMBER: u8 = 1;
+
+/// What a job takes beside its body, as the stats count it.
+const RECORD_BYTES: usize = 80;
+
+/// The whole server, but for its sockets.
+#[derive(Clone, Debug)]
+pub struct Oracle {
+    pub model: Model,
+    pub max_job_bytes: u32,
+    pub draining: bool,
+    pub started_at: Timestamp,
+    pub connections: u64,
+    commands: [u64; Verb::COUNT],
+}
+
+/// What comes of a request.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Answer {
+    Reply(Vec<u8>),
+    /// A reserve waits, or a body follows.
+    None,
+    /// The line of a `put` was accepted: the id that it has taken, if any.
+    Body(Option<u64>),
+    Close,
+}
+
+/// The accepted line of a `put` whose body has not come whole.
+#[derive(Clone, Copy, Debug)]
+pub struct Accepted {
+    pub id: Option<u64>,
+    pub priority: u32,
+    pub delay_s: u32,
+    pub ttr_s: u32,
+}
+
+fn reply(text: impl Into<Vec<u8>>) -> Answer {
+    let mut bytes = text.into();
+    bytes.extend(b"\r\n");
+    Answer::Reply(bytes)
+}
+
+fn found(is_there: bool, text: &str) -> Answer {
+    reply(if is_there { text } else { "NOT_FOUND" })
+}
+
+fn data(text: Option<String>) -> Answer {
+    text.map_or_else(|| reply("NOT_FOUND"), |text| reply(format!("OK {}\r\n{text}", text.len())))
+}
+
+impl Oracle {
+    pub fn new(limits: PoisonLimits, max_job_bytes: u32, started_at: Timestamp) -> Self {
+        Self {
+            model: Model::new(limits),
+            max_job_bytes,
+            draining: false,
+            started_at,
+            connections: 0,
+            commands: [0; Verb::COUNT],
+        }
+    }
+
+    /// The line that answers a reserve.
+    fn job(&self, word: &str, id: u64) -> Answer {
+        let body = &self.model.job(id).expect("the job is there").body;
+        let mut bytes = format!("{word} {id} {}\r\n", body.len()).into_bytes();
+        bytes.extend(&body[..]);
+        reply(bytes)
+    }
+
+    /// What a client that waited is told.
+    pub fn delivery(&self, outcome: WaitOutcome) -> Vec<u8> {
+        let answer = match outcome {
+            WaitOutcome::Reserved(id) => self.job("RESERVED", id.0),
+            WaitOutcome::TimedOut => reply("TIMED_OUT"),
+            WaitOutcome::DeadlineSoon => reply("DEADLINE_SOON"),
+        };
+        let Answer::Reply(bytes) = answer else { unreachable!("a delivery is a reply") };
+        bytes
+    }
+
+    /// A body has come whole.
+    pub fn body(
+        &mut self,
+        client: u32,
+        accepted: Accepted,
+        bytes: Rc<[u8]>,
+        ended_well: bool,
+        now: Timestamp,
+    ) -> Answer {
+        let Some(id) = accepted.id else { return reply("JOB_TOO_BIG") };
+        if !ended_well {
+            return reply("EXPECTED_CRLF");
+        }
+        if self.draining {
+            return reply("DRAINING");
+        }
+        let Accepted { priority, delay_s, ttr_s, .. } = accepted;
+        self.model.put(client, id, priority, delay_s, ttr_s, bytes, now);
+        reply(format!("INSERTED {id}"))
+    }
+
+    /// A line has come whole.
+    pub fn line(&mut self, client: u32, request: &Request, now: Timestamp) -> Answer {
+        self.count(request);
+        let using = self.model.client(client).using;
+        let model = &mut self.model;
+        match *request {
+            Request::Put { size, trailing, .. } => {
+                if size > self.max_job_bytes {
+                    Answer::Body(None)
+                } else if trailing {
+                    reply("BAD_FORMAT")
+                } else {
+                    Answer::Body(Some(model.take_id(client)))
+                }
+            }
+            Request::Body { .. } => unreachable!("a body is no line"),
+            Request::Use(tube) => {
+                model.use_tube(client, tube);
+                reply(format!("USING {tube}"))
+            }
+            Request::Watch(tube) => reply(format!("WATCHING {}", model.watch(client, tube))),
+            Request::Ignore(tube) => match model.ignore(client, tube) {
+                Some(count) => reply(format!("WATCHING {count}")),
+                None => reply("NOT_IGNORED"),
+            },
+            Request::Reserve { timeout_s } => match model.reserve(client, timeout_s, now) {
+                Reserve::Job(id) => self.job("RESERVED", id.0),
+                Reserve::DeadlineSoon => reply("DEADLINE_SOON"),
+                Reserve::TimedOut => reply("TIMED_OUT"),
+                Reserve::Waiting => Answer::None,
+            },
+            Request::ReserveJob(id) => {
+                if model.reserve_job(client, id, now) {
+                    self.job("RESERVED", id)
+                } else {
+                    reply("NOT_FOUND")
+                }
+            }
+            Request::Delete(id) => found(model.delete(client, id), "DELETED"),
+            Request::Release { id, priority, delay_s } => {
+                match model.release(client, id, priority, delay_s, now) {
+                    Some(Released::Queued) => reply("RELEASED"),
+                    Some(Released::Buried) => reply("BURIED"),
+                    None => reply("NOT_FOUND"),
+                }
+            }
+            Request::Bury { id, priority } => found(model.bury(client, id, priority), "BURIED"),
+            Request::Touch(id) => found(model.touch(client, id, now), "TOUCHED"),
+            Request::Peek(id) => self.peek(self.model.job(id).map(|job| job.id)),
+            Request::PeekReady => self.peek(self.model.first_ready(using)),
+            Request::PeekDelayed => self.peek(self.model.first_delayed(using).map(|(_, id)| id)),
+            Request::PeekBuried => self.peek(self.model.first_buried(using)),
+            Request::Kick(bound) => reply(format!("KICKED {}", model.kick(client, bound, now))),
+            Request::KickJob(id) => found(model.kick_job(id, now), "KICKED"),
+            Request::Stats => reply(format!("OK {}\r\n{}", ANY_NUMBER as char, self.stats(now))),
+            Request::StatsJob(id) => data(self.stats_job(id, now)),
+            Request::StatsTube(tube) => data(self.stats_tube(tube, now)),
+            Request::ListTubes => data(Some(self.list(&self.model.listed))),
+            Request::ListTubeUsed => reply(format!("USING {}", model.tube(using).name)),
+            Request::ListTubesWatched => {
+                let watching = model.client(client).watching.clone();
+                data(Some(self.list(&watching)))
+            }
+            Request::PauseTube { tube, delay_s } => found(model.pause_tube(tube, delay_s, now), "PAUSED"),
+            Request::Quit => Answer::Close,
+            Request::BadFormat => reply("BAD_FORMAT"),
+            Request::UnknownCommand => reply("UNKNOWN_COMMAND"),
+        }
+    }
+
+    fn peek(&self, id: Option<u64>) -> Answer {
+        id.map_or_else(|| reply("NOT_FOUND"), |id| self.job("FOUND", id))
+    }
+
+    fn list(&self, tubes: &[usize]) -> String {
+        tubes.iter().fold("---\n".to_owned(), |list, &tube| list + "- " + &self.model.tube(tube).name + "\n")
+    }
+
+    fn count(&mut self, request: &Request) {
+        let verb = match request {
+            Request::Put { .. } => Verb::Put,
+            Request::Use(_) => Verb::Use,
+            Request::Watch(_) => Verb::Watch,
+            Request::Ignore(_) => Verb::Ignore,
+            Request::Reserve { timeout_s: None } => Verb::Reserve,
+            Request::Reserve { timeout_s: Some(_) } => Verb::ReserveWithTimeout,
+            Request::ReserveJob(_) => Verb::ReserveJob,
+            Request::Delete(_) => Verb::Delete,
+            Request::Release { .. } => Verb::Release,
+            Request::Bury { .. } => Verb::Bury,
+            Request::Touch(_) => Verb::Touch,
+            Request::Peek(_) => Verb::Peek,
+            Request::PeekReady => Verb::PeekReady,
+            Request::PeekDelayed => Verb::PeekDelayed,
+            Request::PeekBuried => Verb::PeekBuried,
+            Request::Kick(_) => Verb::Kick,
+            Request::KickJob(_) => Verb::KickJob,
+            Request::Stats => Verb::Stats,
+            Request::StatsJob(_) => Verb::StatsJob,
+            Request::StatsTube(_) => Verb::StatsTube,
+            Request::ListTubes => Verb::ListTubes,
+            Request::ListTubeUsed => Verb::ListTubeUsed,
+            Request::ListTubesWatched => Verb::ListTubesWatched,
+            Request::PauseTube { .. } => Verb::PauseTube,
+            Request::Quit => Verb::Quit,
+            Request::Body { .. } | Request::BadFormat | Request::UnknownCommand => return,
+        };
+        self.commands[verb as usize] += 1;
+    }
+
+    fn stats(&self, now: Timestamp) -> String {
+        let model = &self.model;
+        let jobs = model.counts(None);
+        let mut text = "---\n".to_owned();
+        let mut add = |key: &str, value: &dyn std::fmt::Display| {
+            writeln!(text, "{key}: {value}").expect("a string takes all text");
+        };
+        add("current-jobs-urgent", &jobs.urgent);
+        add("current-jobs-ready", &jobs.ready);
+        add("current-jobs-reserved", &jobs.reserved);
+        add("current-jobs-delayed", &jobs.delayed);
+        add("current-jobs-buried", &jobs.buried);
+        for verb in COUNTED {
+            add(&format!("cmd-{}", verb.as_str()), &self.commands[verb as usize]);
+        }
+        add("job-timeouts", &model.flow.timeouts);
+        add("total-jobs", &model.flow.puts);
+        add("max-job-size", &self.max_job_bytes);
+        add("current-tubes", &model.listed.len());
+        add("current-connections", &model.clients.len());
+        add("current-producers", &model.clients_that(|client| client.producer));
+        add("current-workers", &model.clients_that(|client| client.worker));
+        add("current-waiting", &model.clients_that(|client| client.wait.is_some()));
+        add("total-connections", &self.connections);
+        add("pid", &PID);
+        add("version", &format!("\"{VERSION}\""));
+        add("rusage-utime", &"1.500000");
+        add("rusage-stime", &"0.000007");
+        add("uptime", &now.since_s(self.started_at));
+        for key in ["oldest-index", "current-index", "records-migrated", "records-written"] {
+            add(&format!("binlog-{key}"), &0);
+        }
+        add("binlog-max-size", &BINLOG_FILE_BYTES);
+        add("draining", &self.draining);
+        add("id", &"a123456789abcdef");
+        add("hostname", &"\"host\"");
+        add("os", &"\"#1 SMP\"");
+        add("platform", &"\"x86_64\"");
+        // C's keys end here.
+        add("cmd-reserve-job", &self.commands[Verb::ReserveJob as usize]);
+        add("cmd-kick-job", &self.commands[Verb::KickJob as usize]);
+        add("job-reserves", &model.flow.reserves);
+        add("job-deletes", &model.flow.deletes);
+        add("job-releases", &model.flow.releases);
+        add("job-buries", &model.flow.buries);
+        add("job-kicks", &model.flow.kicks);
+        add("job-poisoned", &model.flow.poisoned);
+        add("job-bytes", &model.jobs.iter().map(|job| job.body.len() + RECORD_BYTES).sum::<usize>());
+        for key in ["files", "bytes", "live-bytes", "syncs", "sync-microseconds"] {
+            add(&format!("binlog-{key}"), &0);
+        }
+        add("binlog-state", &"off");
+        add("buffer-bytes", &(ANY_NUMBER as char));
+        add("connections-refused", &0);
+        text
+    }
+
+    fn stats_job(&self, id: u64, now: Timestamp) -> Option<String> {
+        let job = self.model.job(id)?;
+        let tube = &self.model.tube(job.tube).name;
+        let (state, left_s) = match job.state {
+            State::Ready => ("ready", 0),
+            State::Buried { .. } => ("buried", 0),
+            State::Delayed { until } => ("delayed", until.since_s(now)),
+            State::Reserved { until, .. } => ("reserved", until.since_s(now)),
+        };
+        let (age_s, counters) = (now.since_s(job.created_at), job.counters);
+        Some(format!(
+            "---\nid: {id}\ntube: \"{tube}\"\nstate: {state}\npri: {}\nage: {age_s}\ndelay: {}\nttr: {}\n\
+             time-left: {left_s}\nfile: 0\nreserves: {}\ntimeouts: {}\nreleases: {}\nburies: {}\nkicks: {}\n",
+            job.priority,
+            job.delay_s,
+            job.ttr_s,
+            counters.reserves,
+            counters.timeouts,
+            counters.releases,
+            counters.buries,
+            counters.kicks,
+        ))
+    }
+
+    fn stats_tube(&self, name: &str, now: Timestamp) -> Option<String> {
+        let place = self.model.find(name)?;
+        let tube = self.model.tube(place);
+        let jobs = self.model.counts(Some(place));
+        let (pause_until, pause_s) = tube.pause.unwrap_or_default();
+        let watching = self.model.clients_that(|client| client.watching.contains(&place));
+        let waiting =
+            self.model.clients_that(|client| client.watching.contains(&place) && client.wait.is_some());
+        Some(format!(
+            "---\nname: \"{name}\"\ncurrent-jobs-urgent: {}\ncurrent-jobs-ready: {}\n\
+             current-jobs-reserved: {}\ncurrent-jobs-delayed: {}\ncurrent-jobs-buried: {}\ntotal-jobs: {}\n\
+             current-using: {}\ncurrent-watching: {watching}\ncurrent-waiting: {waiting}\ncmd-delete: {}\n\
+             cmd-pause-tube: {}\npause: {pause_s}\npause-time-left: {}\n\
+             job-reserves: {}\njob-timeouts: {}\njob-releases: {}\njob-buries: {}\njob-kicks: {}\n\
+             job-poisoned: {}\n",
+            jobs.urgent,
+            jobs.ready,
+            jobs.reserved,
+            jobs.delayed,
+            jobs.buried,
+            tube.flow.puts,
+            self.model.clients_that(|client| client.using == place),
+            tube.flow.deletes,
+            tube.pauses,
+            pause_until.since_s(now),
+            tube.flow.reserves,
+            tube.flow.timeouts,
+            tube.flow.releases,
+            tube.flow.buries,
+            tube.flow.kicks,
+            tube.flow.poisoned,
+        ))
+    }
+}
+
+/// The commands that `stats` counts, in its order.
+const COUNTED: [Verb; 22] = [
+    Verb::Put,
+    Verb::Peek,
+    Verb::PeekReady,
+    Verb::PeekDelayed,
+    Verb::PeekBuried,
+    Verb::Reserve,
+    Verb::ReserveWithTimeout,
+    Verb::Delete,
+    Verb::Release,
+    Verb::Use,
+    Verb::Watch,
+    Verb::Ignore,
+    Verb::Bury,
+    Verb::Kick,
+    Verb::Touch,
+    Verb::Stats,
+    Verb::StatsJob,
+    Verb::StatsTube,
+    Verb::ListTubes,
+    Verb::ListTubeUsed,
+    Verb::ListTubesWatched,
+    Verb::PauseTube,
+];

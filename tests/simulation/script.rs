@@ -1,0 +1,233 @@
+//! What clients send: random requests, each as bytes and as what it means.
+
+use std::rc::Rc;
+
+use crate::random::Random;
+
+/// A request by its meaning; a `put` is two of them, its line and its body.
+#[derive(Clone, Debug)]
+pub enum Request {
+    Put { priority: u32, delay_s: u32, ttr_s: u32, size: u32, trailing: bool },
+    Body { bytes: Rc<[u8]>, ended_well: bool },
+    Use(&'static str),
+    Watch(&'static str),
+    Ignore(&'static str),
+    Reserve { timeout_s: Option<u32> },
+    ReserveJob(u64),
+    Delete(u64),
+    Release { id: u64, priority: u32, delay_s: u32 },
+    Bury { id: u64, priority: u32 },
+    Touch(u64),
+    Peek(u64),
+    PeekReady,
+    PeekDelayed,
+    PeekBuried,
+    Kick(u64),
+    KickJob(u64),
+    Stats,
+    StatsJob(u64),
+    StatsTube(&'static str),
+    ListTubes,
+    ListTubeUsed,
+    ListTubesWatched,
+    PauseTube { tube: &'static str, delay_s: u32 },
+    Quit,
+    BadFormat,
+    UnknownCommand,
+}
+
+const LONG_NAME: &str = "NNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNN\
+                         NNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNN";
+pub const TUBES: [&str; 5] = ["default", "default", "a", "b-+/;.$_()", LONG_NAME];
+
+const PRIORITIES: [u32; 7] = [0, 1, 5, 1023, 1024, 1025, u32::MAX];
+const DELAYS_S: [u32; 7] = [0, 0, 0, 1, 2, 5, u32::MAX];
+const TTRS_S: [u32; 7] = [0, 1, 1, 2, 3, 10, 100];
+
+/// Lines that are no commands.
+const BAD_FORMAT: [&[u8]; 24] = [
+    b"stats ",
+    b"statsfoo",
+    b"stats-foo",
+    b"stats\0",
+    b"stats\r",
+    b"list-tubes\n",
+    b"reserve-job",
+    b"reserve-foo",
+    b"reserve-with-timeout",
+    b"reserve-with-timeout x",
+    b"reserve-with-timeout -1",
+    b"reserve-with-timeout 2147483648",
+    b"use -a",
+    b"watch a ",
+    b"use  a",
+    b"delete -1",
+    b"delete 1 ",
+    b"delete 18446744073709551616",
+    b"kick x",
+    b"kick 18446744073709551616",
+    b"put 0 0 x 5",
+    b"put 4294967296 0 0 0",
+    b"release 1 2",
+    b"pause-tube a",
+];
+const UNKNOWN: [&[u8]; 10] =
+    [b"", b" stats", b"STATS", b"put", b"delete", b"peek", b"list-tube", b"\rstats", b"hello", b"\xff\xfe"];
+
+/// What a client may know when it makes up a request.
+#[derive(Clone, Copy, Debug)]
+pub struct Knowledge {
+    /// Ids below this one have been given.
+    pub next_id: u64,
+    pub max_job_bytes: u32,
+}
+
+/// The longest line, with its CRLF.
+const MAX_LINE_BYTES: usize = 224;
+
+/// Appends a request to `bytes`; returns what it means, each part with the length of `bytes` at its end.
+pub fn request(random: &mut Random, known: Knowledge, bytes: &mut Vec<u8>) -> Vec<(Request, usize)> {
+    match random.below(40) {
+        0..=9 => put(random, known, bytes),
+        10 => line(bytes, malformed(random)),
+        _ => {
+            let request = command(random, known);
+            let text = text(random, &request);
+            line(bytes, (request, text))
+        }
+    }
+}
+
+fn line(bytes: &mut Vec<u8>, (request, text): (Request, Vec<u8>)) -> Vec<(Request, usize)> {
+    bytes.extend(text);
+    bytes.extend(b"\r\n");
+    vec![(request, bytes.len())]
+}
+
+fn malformed(random: &mut Random) -> (Request, Vec<u8>) {
+    match random.below(4) {
+        0 => (Request::UnknownCommand, random.pick(&UNKNOWN).to_vec()),
+        1 => {
+            let length = random.pick(&[
+                MAX_LINE_BYTES - 3,
+                MAX_LINE_BYTES - 2,
+                MAX_LINE_BYTES - 1,
+                MAX_LINE_BYTES,
+                700,
+            ]);
+            let fill = random.pick(b"x\r");
+            let mut line = vec![fill; length];
+            line[0] = b'x';
+            // A CR before the CRLF would be taken for a part of it no more than any other byte.
+            let fits = length + 2 <= MAX_LINE_BYTES;
+            (if fits { Request::UnknownCommand } else { Request::BadFormat }, line)
+        }
+        _ => (Request::BadFormat, random.pick(&BAD_FORMAT).to_vec()),
+    }
+}
+
+fn put(random: &mut Random, known: Knowledge, bytes: &mut Vec<u8>) -> Vec<(Request, usize)> {
+    let size = match random.below(60) {
+        0 => known.max_job_bytes,
+        1 => known.max_job_bytes + 1,
+        2 => 8 * 1024 - 1 + random.below(3) as u32,
+        3 => 32 * 1024 - 1 + random.below(3) as u32,
+        4 => 40_000 + random.below(60_000) as u32,
+        5 if random.once_in(4) => 300_000 + random.below(1_000_000) as u32,
+        6..=20 => 0,
+        _ => random.below(64) as u32,
+    };
+    let trailing = random.once_in(40);
+    let (priority, delay_s, ttr_s) = (random.pick(&PRIORITIES), random.pick(&DELAYS_S), random.pick(&TTRS_S));
+    bytes.extend(
+        format!("put {priority} {delay_s} {ttr_s} {size}{}\r\n", if trailing { "x" } else { "" }).bytes(),
+    );
+    let mut parts = vec![(Request::Put { priority, delay_s, ttr_s, size, trailing }, bytes.len())];
+    if !trailing || size > known.max_job_bytes {
+        let start = bytes.len();
+        let pattern = random.pick(&[&b"body of a job\r\n"[..], b"\r\n", b"x", b"\0\r", b"quit\r\n"]);
+        let turn = random.below(pattern.len() as u64) as usize;
+        bytes.extend(pattern.iter().cycle().skip(turn).take(size as usize));
+        let body: Rc<[u8]> = bytes[start..].into();
+        let ended_well = !random.once_in(20);
+        bytes.extend(if ended_well { b"\r\n" } else { random.pick(&[b"\n\r", b"XY", b"\r\r", b"\nX"]) });
+        parts.push((Request::Body { bytes: body, ended_well }, bytes.len()));
+    }
+    parts
+}
+
+fn command(random: &mut Random, known: Knowledge) -> Request {
+    let newest = known.next_id.saturating_sub(random.below(8));
+    let any = 1 + random.below(known.next_id);
+    let id = random.pick(&[newest, newest, any, 0, u64::MAX]);
+    let tube = random.pick(&TUBES);
+    let priority = random.pick(&PRIORITIES);
+    let delay_s = random.pick(&DELAYS_S);
+    match random.below(40) {
+        0 | 1 => Request::Use(tube),
+        2..=4 => Request::Watch(tube),
+        5 => Request::Ignore(tube),
+        6..=9 => Request::Reserve { timeout_s: None },
+        10..=14 => Request::Reserve { timeout_s: Some(random.pick(&[0, 0, 0, 1, 2, 20, 2_147_483_647])) },
+        15 => Request::ReserveJob(id),
+        16..=18 => Request::Delete(id),
+        19 | 20 => Request::Release { id, priority, delay_s },
+        21 | 22 => Request::Bury { id, priority },
+        23 => Request::Touch(id),
+        24 | 25 => Request::Peek(id),
+        26 => Request::PeekReady,
+        27 => Request::PeekDelayed,
+        28 => Request::PeekBuried,
+        29 => Request::Kick(random.pick(&[0, 1, 2, 100, u64::MAX])),
+        30 => Request::KickJob(id),
+        31 => Request::Stats,
+        32 => Request::StatsJob(id),
+        33 | 34 => Request::StatsTube(tube),
+        35 => Request::ListTubes,
+        36 if random.once_in(2) => Request::ListTubeUsed,
+        36 => Request::ListTubesWatched,
+        37 | 38 => Request::PauseTube { tube, delay_s: random.pick(&[0, 1, 3, 1000]) },
+        _ if random.once_in(4) => Request::Quit,
+        _ => Request::Stats,
+    }
+}
+
+/// One of the ways to write a command.
+fn text(random: &mut Random, request: &Request) -> Vec<u8> {
+    let mut gap = |text: &str| if random.once_in(16) { format!("  00{text}") } else { text.to_owned() };
+    let text = match request {
+        Request::Use(tube) => format!("use {tube}"),
+        Request::Watch(tube) => format!("watch {tube}"),
+        Request::Ignore(tube) => format!("ignore {tube}"),
+        Request::Reserve { timeout_s: None } => "reserve".to_owned(),
+        Request::Reserve { timeout_s: Some(timeout) } => {
+            format!("reserve-with-timeout {}", gap(&timeout.to_string()))
+        }
+        Request::ReserveJob(id) => format!("reserve-job {}", gap(&id.to_string())),
+        Request::Delete(id) => format!("delete {}", gap(&id.to_string())),
+        Request::Release { id, priority, delay_s } => {
+            format!("release {} {priority} {}", gap(&id.to_string()), gap(&delay_s.to_string()))
+        }
+        Request::Bury { id, priority } => format!("bury {id} {}", gap(&priority.to_string())),
+        Request::Touch(id) => format!("touch {}", gap(&id.to_string())),
+        Request::Peek(id) => format!("peek {}", gap(&id.to_string())),
+        Request::PeekReady => "peek-ready".to_owned(),
+        Request::PeekDelayed => "peek-delayed".to_owned(),
+        Request::PeekBuried => "peek-buried".to_owned(),
+        Request::Kick(u64::MAX) => "kick -1".to_owned(),
+        Request::Kick(bound) => format!("kick {bound}"),
+        Request::KickJob(id) => format!("kick-job {}", gap(&id.to_string())),
+        Request::Stats => "stats".to_owned(),
+        Request::StatsJob(id) => format!("stats-job {}", gap(&id.to_string())),
+        Request::StatsTube(tube) => format!("stats-tube {tube}"),
+        Request::ListTubes => "list-tubes".to_owned(),
+        Request::ListTubeUsed => "list-tube-used".to_owned(),
+        Request::ListTubesWatched => "list-tubes-watched".to_owned(),
+        Request::PauseTube { tube, delay_s } => format!("pause-tube {tube} {delay_s}"),
+        Request::Quit => "quit".to_owned(),
+        Request::Put { .. } | Request::Body { .. } | Request::BadFormat | Request::UnknownCommand => {
+            unreachable!("written elsewhere")
+        }
+    };
+    text.into_bytes()
+}

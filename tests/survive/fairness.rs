@@ -1,0 +1,93 @@
+//! One client's appetite is nobody else's hunger. What is asserted is the number of turns, not time: how
+//! much of the greedy one's work is done while another gets one answer.
+
+use crate::support::{Client, Server, wait_until};
+
+/// The most that is executed for one connection in a turn: its share of the read buffer.
+const COMMANDS_PER_TURN: u64 = 256 * 1024 / "peek 1\r\n".len() as u64;
+const ANSWERS: u64 = 100;
+
+/// Gets `ANSWERS` answers; returns how many of the greedy ones' commands, by the stats' `key`, were
+/// executed meanwhile.
+fn greed_beside(modest: &mut Client, key: &str) -> u64 {
+    let before = modest.stat(key);
+    for _ in 0..ANSWERS {
+        assert_eq!(modest.ask("peek-buried"), "NOT_FOUND");
+    }
+    modest.stat(key) - before
+}
+
+/// Sends `bytes` for ever and reads every answer, until it is dropped.
+struct Greedy {
+    stop: std::sync::Arc<std::sync::atomic::AtomicBool>,
+    threads: Vec<std::thread::JoinHandle<()>>,
+}
+
+impl Greedy {
+    fn start(server: &Server, bytes: Vec<u8>) -> Self {
+        use std::io::{Read, Write};
+        use std::sync::atomic::Ordering::Relaxed;
+        let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+        // TCP keeps megabytes in flight, so that the server finds more to read whenever it looks.
+        let stream = std::net::TcpStream::connect(("127.0.0.1", server.port())).unwrap();
+        let (mut reader, mut writer) = (stream.try_clone().unwrap(), stream);
+        let (reading, writing) = (stop.clone(), stop.clone());
+        let threads = vec![
+            std::thread::spawn(move || {
+                let mut buffer = vec![0; 1 << 20];
+                while !reading.load(Relaxed) && reader.read(&mut buffer).is_ok_and(|read| read > 0) {}
+                // Whoever still writes is woken.
+                let _ = reader.shutdown(std::net::Shutdown::Both);
+            }),
+            std::thread::spawn(move || while !writing.load(Relaxed) && writer.write_all(&bytes).is_ok() {}),
+        ];
+        Self { stop, threads }
+    }
+}
+
+impl Drop for Greedy {
+    fn drop(&mut self) {
+        self.stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            thread.join().unwrap();
+        }
+    }
+}
+
+#[test]
+fn pipelining_without_end_starves_nobody() {
+    let server = Server::start_tcp(&[]);
+    let mut modest = server.connect();
+    modest.put(0, 60, b"x");
+    let _greedy = Greedy::start(&server, b"peek 1\r\n".repeat(8_192));
+    wait_until("the greedy one is served", || modest.stat("cmd-peek") > 10_000);
+    let executed = greed_beside(&mut modest, "cmd-peek");
+    assert!(executed < 4 * ANSWERS * COMMANDS_PER_TURN, "{executed} commands for {ANSWERS}");
+}
+
+#[test]
+fn peeking_large_jobs_starves_nobody() {
+    let server = Server::start_tcp(&["-z", "10000000"]);
+    let mut modest = server.connect();
+    modest.put(0, 60, &vec![b'x'; 1 << 20]);
+    let _greedy = Greedy::start(&server, b"peek 1\r\n".repeat(8_192));
+    wait_until("the greedy one is served", || modest.stat("cmd-peek") > 10);
+    // Two of them are more than may be unsent.
+    let executed = greed_beside(&mut modest, "cmd-peek");
+    assert!(executed < 4 * 2 * ANSWERS, "{executed} large replies for {ANSWERS}");
+}
+
+#[test]
+fn sending_large_bodies_starves_nobody() {
+    const BODY: usize = 64 << 20;
+    let server = Server::start_tcp(&["-z", "1073741824", "--max-memory", "1g"]);
+    let mut modest = server.connect();
+    let mut body = format!("put 0 0 60 {BODY}\r\n").into_bytes();
+    body.resize(body.len() + BODY, b'x');
+    body.extend_from_slice(b"\r\ndelete 1\r\n");
+    let _greedy = Greedy::start(&server, body);
+    wait_until("the greedy one is served", || modest.stat("cmd-put") > 0);
+    // A quarter of a megabyte in a turn: in a hundred of them not even one body.
+    let executed = greed_beside(&mut modest, "cmd-put");
+    assert!(executed <= 2, "{executed} large bodies for {ANSWERS}");
+}

@@ -1,0 +1,205 @@
+//! Memory: the bound that was asked for, and the system's end of it.
+
+use std::os::unix::process::ExitStatusExt;
+
+use rustix::process::Signal;
+
+use crate::support::{Client, Server, has_tool, scale, wait_until};
+
+const MIB: usize = 1 << 20;
+
+fn put_line(size: usize) -> Vec<u8> {
+    let mut bytes = format!("put 0 0 60 {size}\r\n").into_bytes();
+    bytes.resize(bytes.len() + size, b'x');
+    bytes.extend_from_slice(b"\r\n");
+    bytes
+}
+
+/// Puts jobs of `size` bytes until one is refused; returns how many were not.
+fn fill(client: &mut Client, size: usize) -> usize {
+    let put = put_line(size);
+    for count in 0.. {
+        client.send(&put);
+        let reply = client.line();
+        if reply == "OUT_OF_MEMORY" {
+            return count;
+        }
+        assert!(reply.starts_with("INSERTED"), "{reply}");
+    }
+    unreachable!("memory ends")
+}
+
+#[test]
+fn at_the_bound_puts_are_refused_and_nothing_else_changes() {
+    let server = Server::start(&["--max-memory", "16m"]);
+    let mut client = server.connect();
+    let count = fill(&mut client, 60_000);
+    assert!(count > 250 && count < 280, "{count} jobs of 60 kB in 16 MiB");
+    // Everything else goes on, and the refused put has left nothing behind.
+    assert_eq!(client.stat("total-jobs"), count as u64);
+    assert_eq!(client.ask("watch other"), "WATCHING 2");
+    let id = client.reserve("reserve");
+    assert_eq!(client.ask(&format!("release {id} 5 0")), "RELEASED");
+    assert_eq!(client.ask("kick 10"), "KICKED 0");
+    client.send(put_line(60_000));
+    assert_eq!(client.line(), "OUT_OF_MEMORY");
+    let id = client.reserve("reserve");
+    assert_eq!(client.ask(&format!("delete {id}")), "DELETED");
+    client.put(0, 60, &[b'y'; 50_000]);
+}
+
+#[test]
+fn bodies_on_their_way_count_against_the_bound() {
+    let server = Server::start(&["--max-memory", "64m", "-z", "60000000"]);
+    let mut senders: Vec<_> = (0..4).map(|_| server.connect()).collect();
+    let before = server.usage().memory();
+    // Each of them alone would fit.
+    let body = vec![b'x'; 40 * MIB];
+    let replies: Vec<String> = std::thread::scope(|scope| {
+        let threads: Vec<_> = senders
+            .iter_mut()
+            .map(|sender| {
+                scope.spawn(|| {
+                    sender.send(format!("put 0 0 60 {}\r\n", body.len()));
+                    sender.send(&body);
+                    sender.send("\r\n");
+                    sender.line()
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert!(replies.iter().any(|reply| reply == "OUT_OF_MEMORY"), "{replies:?}");
+    assert!(replies.iter().filter(|reply| reply.starts_with("INSERTED")).count() <= 1, "{replies:?}");
+    let growth = server.usage().peak_memory() - before;
+    assert!(growth < 96 * MIB, "{growth} bytes for a moment");
+    let mut other = server.connect();
+    wait_until("what was given up is free again", || other.stat("buffer-bytes") < 1 << 20);
+    other.put(0, 60, &vec![b'y'; MIB]);
+}
+
+#[test]
+fn what_was_sent_but_not_read_counts_against_the_bound() {
+    let server = Server::start(&["--max-memory", "16m"]);
+    let mut other = server.connect();
+    let mut readers = Vec::new();
+    // Each reader is owed some jobs that are gone by then.
+    let mut refused = false;
+    while !refused && readers.len() < 1_000 {
+        let mut reader = server.connect();
+        let jobs: Vec<u64> = (0..20).map_while(|_| try_put(&mut other, 60_000)).collect();
+        refused = jobs.len() < 20;
+        let peeks = other.stat("cmd-peek");
+        reader.send(jobs.iter().map(|id| format!("peek {id}\r\n")).collect::<String>());
+        // No more than a megabyte is executed in advance.
+        let executed = peeks + jobs.len().min(17) as u64;
+        wait_until("the peeks are executed", || other.stat("cmd-peek") >= executed);
+        jobs.iter().for_each(|id| assert_eq!(other.ask(&format!("delete {id}")), "DELETED"));
+        readers.push(reader);
+    }
+    assert!(refused, "{} clients that do not read, and no end", readers.len());
+    drop(readers);
+    wait_until("it is all free again", || try_put(&mut other, 60_000).is_some());
+}
+
+fn try_put(client: &mut Client, size: usize) -> Option<u64> {
+    client.send(put_line(size));
+    client.line().strip_prefix("INSERTED ").map(|id| id.parse().unwrap())
+}
+
+/// What clients do to a server that runs out of memory: bodies of all sizes, many jobs, many tubes.
+fn exhaust(server: &Server) {
+    let mut client = server.connect();
+    // Announced as large as can be, and sent as far as the server takes it.
+    let mut announcer = server.connect();
+    announcer.send("put 0 0 60 1073741824\r\n");
+    announcer.send(vec![b'x'; 3 * MIB]);
+    for size in [10 * MIB, MIB, 60_000, 1_000] {
+        fill(&mut client, size);
+    }
+    // Small jobs, of which the structures around them are the larger part.
+    let mut refused = false;
+    let puts = put_line(1).repeat(500);
+    while !refused {
+        client.send(&puts);
+        for _ in 0..500 {
+            refused |= client.line() == "OUT_OF_MEMORY";
+        }
+    }
+    // What grows without a body.
+    let mut watcher = server.connect();
+    for number in 0..2_000 {
+        let reply = watcher.ask(&format!("watch tube-{number}-{}", "x".repeat(150)));
+        assert!(reply.starts_with("WATCHING") || reply == "OUT_OF_MEMORY", "{reply}");
+    }
+    watcher.send("list-tubes\r\n");
+    let reply = watcher.line();
+    match reply.strip_prefix("OK ") {
+        Some(size) => drop(watcher.body(size.parse().unwrap())),
+        None => assert_eq!(reply, "OUT_OF_MEMORY"),
+    }
+    // Jobs can be worked off however little is left.
+    let stats = client.data("stats-tube default");
+    assert_ne!(stats["current-jobs-ready"], "0");
+    assert_eq!(client.ask("peek 4000000000"), "NOT_FOUND");
+}
+
+#[test]
+fn the_end_of_the_address_space_is_never_the_end_of_the_server() {
+    if !has_tool("prlimit") {
+        return;
+    }
+    for size in (0..20).map(|step| (64 + step * 16 + step * step) * MIB) {
+        let limit = format!("--as={size}");
+        let mut server = Server::start_in(&["prlimit", &limit], &["-z", "1073741824"]);
+        exhaust(&server);
+        // What is deleted makes room for new jobs.
+        let mut client = server.connect();
+        let mut deleted = 0;
+        while client.stat("current-jobs-ready") > 0 {
+            let ids: Vec<u64> = (0..50).filter_map(|_| peek_ready(&mut client)).collect();
+            deleted += ids.len();
+        }
+        assert!(deleted > 0, "at {size} bytes");
+        wait_until("there is room again", || {
+            client.send(put_line(1_000));
+            client.line().starts_with("INSERTED")
+        });
+        server.signal(Signal::TERM);
+        let status = server.end();
+        assert_eq!((status.code(), status.signal()), (Some(0), None), "at {size} bytes: {}", server.log());
+    }
+}
+
+/// Deletes the first ready job, without reserving it.
+fn peek_ready(client: &mut Client) -> Option<u64> {
+    let reply = client.ask("peek-ready");
+    let mut words = reply.strip_prefix("FOUND ")?.split(' ');
+    let id = words.next()?.parse().ok()?;
+    client.body(words.next()?.parse().ok()?);
+    assert_eq!(client.ask(&format!("delete {id}")), "DELETED");
+    Some(id)
+}
+
+#[test]
+fn slow_senders_and_idle_clients_take_little_memory() {
+    let clients = scale("SURVIVE_SENDERS", 1_000);
+    let server = Server::start(&[]);
+    let mut other = server.connect();
+    other.ask("use x");
+    let before = server.usage().memory();
+    let idle: Vec<_> = (0..clients).map(|_| server.connect()).collect();
+    let mut senders: Vec<_> = (0..clients).map(|_| server.connect()).collect();
+    for sender in &mut senders {
+        sender.send("put 0 0 60 60000\r\n");
+    }
+    for _ in 0..10 {
+        senders.iter_mut().for_each(|sender| sender.send("x"));
+        assert_eq!(other.ask("peek-ready"), "NOT_FOUND");
+    }
+    wait_until("all have sent", || other.stat("cmd-put") == clients as u64);
+    // Of the 64 MiB that 5,000 of each may take, the share of these.
+    let growth = server.usage().memory() - before;
+    assert!(growth < 64 * MIB * clients / 5_000 + 8 * MIB, "{growth} bytes");
+    drop(idle);
+}

@@ -1,0 +1,45 @@
+//! `--idle-timeout`: who is closed, and who never.
+
+use std::time::Duration;
+
+use crate::support::{Server, wait_until};
+
+#[test]
+fn silent_clients_are_closed_but_never_one_that_waits_or_holds_a_job() {
+    let server = Server::start(&["--idle-timeout", "1"]);
+    let mut holder = server.connect();
+    let id = holder.put(0, 60, b"x");
+    holder.reserve("reserve");
+    let mut waiter = server.connect();
+    waiter.ask("watch elsewhere");
+    waiter.ask("ignore default");
+    waiter.send("reserve\r\n");
+    let mut half = server.connect();
+    half.send("put 0 0 60 10\r\nabc");
+    let mut silent = server.connect();
+    silent.expect_closed();
+    half.expect_closed();
+    // One that is heard of now and then stays, as long as it likes.
+    let mut lively = server.connect();
+    for _ in 0..10 {
+        std::thread::sleep(Duration::from_millis(300));
+        assert_eq!(lively.ask("use elsewhere"), "USING elsewhere");
+    }
+    assert_eq!(lively.stat("current-connections"), 3);
+    let job = lively.put(0, 60, b"y");
+    assert_eq!(waiter.line(), format!("RESERVED {job} 1"));
+    waiter.body(1);
+    assert_eq!(holder.ask(&format!("delete {id}")), "DELETED");
+    // With nothing left to hold it is silent like any other.
+    holder.expect_closed();
+}
+
+#[test]
+fn without_the_option_silence_is_no_reason() {
+    let server = Server::start(&[]);
+    let mut silent = server.connect();
+    let mut other = server.connect();
+    wait_until("both are there", || other.stat("current-connections") == 2);
+    std::thread::sleep(Duration::from_millis(1_500));
+    assert_eq!(silent.ask("use x"), "USING x");
+}
