@@ -3,6 +3,7 @@
 //! Owns: the order of the steps, and which exit code each ends with where it fails. Driven by `main`.
 
 use std::fmt;
+use std::io;
 use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
@@ -89,20 +90,24 @@ pub fn serve(options: &Options) -> Result<(), i32> {
         idle_timeout: options.idle_timeout,
     };
     let listeners = std::mem::take(&mut sockets.listeners);
-    let mut event_loop = EventLoop::new(executor, listeners, signals, clock, settings)
-        .map_err(|error| refuse(&error, exit_code::LISTEN))?;
+    let event_loop = EventLoop::new(executor, listeners, signals, clock, settings);
+    let event_loop = event_loop.and_then(|event_loop| equip(event_loop, options, health));
+    event_loop.map_err(|error| refuse(&error, exit_code::LISTEN))?.run().map_err(|error| refuse(&error, 1))
+}
+
+/// Gives the loop what it needs besides clients: a thread for the binlog, and the listener for metrics.
+fn equip(
+    mut event_loop: EventLoop,
+    options: &Options,
+    health: Option<StartupServer>,
+) -> io::Result<EventLoop> {
     if let Some(directory) = &options.binlog_dir {
-        event_loop
-            .help_binlog(Directory::new(directory))
-            .map_err(|error| refuse(&error, exit_code::LISTEN))?;
+        event_loop.help_binlog(Directory::new(directory))?;
     }
     if let Some(health) = health {
-        health
-            .finish()
-            .and_then(|listener| event_loop.serve_metrics(listener, options.metrics_tubes))
-            .map_err(|error| refuse(&error, exit_code::LISTEN))?;
+        event_loop.serve_metrics(health.finish()?, options.metrics_tubes)?;
     }
-    event_loop.run().map_err(|error| refuse(&error, 1))
+    Ok(event_loop)
 }
 
 fn config(options: &Options) -> Config {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use rustix::process::Signal;
 
-use crate::jobs::{body, id_of, put, see_jobs, start_program, ours};
+use crate::jobs::{body, id_of, ours, put, see_jobs, start_program};
 use crate::support::client::Client;
 use crate::trace::{Traced, has_strace};
 
@@ -106,7 +106,10 @@ fn summary(name: &str, runs: &[Run]) {
     let outcomes = || runs.iter().flat_map(|run| &run.outcomes);
     let inserted: usize = outcomes().map(|outcome| outcome.inserted.len()).sum();
     let refused: usize = outcomes().map(|outcome| outcome.refused).sum();
-    println!("{name}: {} runs, {at_start} ended at their start, {inserted} INSERTED, {refused} refused", runs.len());
+    println!(
+        "{name}: {} runs, {at_start} ended at their start, {inserted} INSERTED, {refused} refused",
+        runs.len()
+    );
     assert!(at_start < runs.len() && inserted > 0 && refused > 0, "no failure has met a client");
 }
 
@@ -115,9 +118,8 @@ fn a_failed_sync_acknowledges_nothing_and_ends_the_server() {
     if !has_strace() {
         return;
     }
-    let runs: Vec<Run> = CALLS
-        .map(|call| run(&["-f", "0"], &format!("fdatasync,fsync:error=EIO:when={call}")))
-        .collect();
+    let runs: Vec<Run> =
+        CALLS.map(|call| run(&["-f", "0"], &format!("fdatasync,fsync:error=EIO:when={call}"))).collect();
     summary("failed syncs at -f 0", &runs);
 }
 

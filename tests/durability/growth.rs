@@ -59,7 +59,8 @@ fn fast_writers_never_see_that_files_are_small() {
                 for (seed, mut client) in writers {
                     scope.spawn(move || {
                         let mut random = Random::new(seed);
-                        let bodies = (0..PUTS).map(|_| random.below(if random.clone().once_in(50) { 60_000 } else { 1500 }));
+                        let bodies = (0..PUTS)
+                            .map(|_| random.below(if random.clone().once_in(50) { 60_000 } else { 1500 }));
                         let commands: Vec<u8> =
                             bodies.flat_map(|length| put(0, 0, 60, &vec![b'x'; length as usize])).collect();
                         let sending = client.send_in_background(commands).unwrap();

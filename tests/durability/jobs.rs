@@ -102,7 +102,10 @@ pub fn job_count(client: &mut Client) -> u64 {
 
 fn yaml(reply: &[u8]) -> BTreeMap<String, String> {
     let text = String::from_utf8_lossy(reply);
-    text.lines().filter_map(|line| line.split_once(": ")).map(|(key, value)| (key.into(), value.into())).collect()
+    text.lines()
+        .filter_map(|line| line.split_once(": "))
+        .map(|(key, value)| (key.into(), value.into()))
+        .collect()
 }
 
 /// What follows a reply's line, without its CRLF.

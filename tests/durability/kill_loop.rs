@@ -62,8 +62,7 @@ impl Worker {
         loop {
             let count = 1 + self.random.below(DEPTH);
             self.unanswered = self.tube.invent(&mut self.random, count, repertoire);
-            let commands: Vec<u8> =
-                self.unanswered.iter().flat_map(|step| self.tube.command(step)).collect();
+            let commands: Vec<u8> = self.unanswered.iter().flat_map(|step| self.tube.command(step)).collect();
             // The socket is a deep one, and bodies stay well below what it holds together with the server.
             if client.send(&commands).is_err() {
                 return;
@@ -117,7 +116,11 @@ impl Worker {
             lost += u64::from(!whole && later.jobs.contains_key(key));
         }
         let known = |id: u64| {
-            later.jobs.values().chain(self.tube.jobs.values()).any(|job| job.id.is_none_or(|known| known == id))
+            later
+                .jobs
+                .values()
+                .chain(self.tube.jobs.values())
+                .any(|job| job.id.is_none_or(|known| known == id))
         };
         let back = seen.iter().filter(|(id, job)| job.tube == self.tube.name && !known(**id)).count();
         (lost, back as u64)
@@ -162,7 +165,11 @@ impl KillLoop {
                 scope.spawn(move || worker.work(client, fuse, repertoire));
             }
         });
-        assert!(fuse.blown.load(Ordering::Relaxed), "the server has ended by itself: {}", self.server.stderr());
+        assert!(
+            fuse.blown.load(Ordering::Relaxed),
+            "the server has ended by itself: {}",
+            self.server.stderr()
+        );
         self.acknowledged += fuse.replies.load(Ordering::Relaxed);
         self.server.restart(Signal::KILL).unwrap();
     }

@@ -313,7 +313,9 @@ impl Tube {
     /// of reservations.
     pub fn adopt(&mut self, seen: &BTreeMap<u64, SeenJob>) {
         for (&id, found) in seen.iter().filter(|(_, job)| job.tube == self.name) {
-            let Some(job) = self.key_of(&found.body).and_then(|key| self.jobs.get_mut(&key)) else { continue };
+            let Some(job) = self.key_of(&found.body).and_then(|key| self.jobs.get_mut(&key)) else {
+                continue;
+            };
             job.id.get_or_insert(id);
             (job.reserves, job.buries) = (found.reserves, found.buries);
             if let Some(before) = job.before.take().filter(|_| found.state != job.state.text()) {
@@ -327,7 +329,8 @@ impl Tube {
     pub fn difference(&self, seen: &BTreeMap<u64, SeenJob>, phantom_burials: u64) -> Option<String> {
         let mut missing: BTreeMap<u64, &Job> = self.jobs.iter().map(|(&key, job)| (key, job)).collect();
         for (&id, found) in seen.iter().filter(|(_, job)| job.tube == self.name) {
-            let Some((key, job)) = self.key_of(&found.body).and_then(|key| Some((key, missing.remove(&key)?)))
+            let Some((key, job)) =
+                self.key_of(&found.body).and_then(|key| Some((key, missing.remove(&key)?)))
             else {
                 return Some(format!("job {id} ({}) is back or damaged", found.state));
             };
@@ -341,10 +344,8 @@ impl Tube {
                 && found.reserves <= job.reserves
                 && burials.contains(&found.buries);
             if !is_same {
-                let (job, found) = (
-                    Job { body: Vec::new(), ..job.clone() },
-                    SeenJob { body: Vec::new(), ..found.clone() },
-                );
+                let (job, found) =
+                    (Job { body: Vec::new(), ..job.clone() }, SeenJob { body: Vec::new(), ..found.clone() });
                 return Some(format!("{key}: {job:?} is now {found:?} (bodies not shown)"));
             }
         }

@@ -48,7 +48,8 @@ fn a_standby_takes_over_from_a_killed_server_with_all_that_it_acknowledged() {
     let directory = active.directory().to_str().unwrap().to_owned();
     let own = tempfile::tempdir().unwrap();
     let metrics = own.path().join("metrics");
-    let flags = ["-f", "0", "--wait-for-lock", "--metrics", &format!("unix:{}", metrics.display())].map(str::to_owned);
+    let flags = ["-f", "0", "--wait-for-lock", "--metrics", &format!("unix:{}", metrics.display())]
+        .map(str::to_owned);
     // It accepts nobody until it has taken over, so its start ends only then.
     let standby = std::thread::spawn(move || {
         let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
@@ -63,7 +64,8 @@ fn a_standby_takes_over_from_a_killed_server_with_all_that_it_acknowledged() {
     assert!(readiness(&metrics).unwrap().starts_with("HTTP/1.1 503 "));
 
     let mut client = active.connect().unwrap();
-    let commands: Vec<u8> = (1..=2 * JOBS).flat_map(|at| put(0, 0, 60, format!("job {at}").as_bytes())).collect();
+    let commands: Vec<u8> =
+        (1..=2 * JOBS).flat_map(|at| put(0, 0, 60, format!("job {at}").as_bytes())).collect();
     let sending = client.send_in_background(commands).unwrap();
     for id in 1..=JOBS {
         client.expect(format!("INSERTED {id}\r\n").as_bytes()).unwrap();

@@ -127,7 +127,8 @@ fn parse(line: &str) -> Vec<Event> {
     if call.starts_with("<... f") {
         return vec![ends()];
     }
-    let path = || call.split_once('<').and_then(|(_, rest)| rest.split_once('>')).map_or("", |(path, _)| path);
+    let path =
+        || call.split_once('<').and_then(|(_, rest)| rest.split_once('>')).map_or("", |(path, _)| path);
     if is_sync {
         let begins = Event::SyncBegins { thread: thread.clone(), file: path().to_owned() };
         return if call.contains("<unfinished") { vec![begins] } else { vec![begins, ends()] };
@@ -136,7 +137,8 @@ fn parse(line: &str) -> Vec<Event> {
         // A write that has not returned yet may not be in a sync that begins meanwhile, but both calls
         // of the same file are made one after another.
         let failed = call.contains("(INJECTED)");
-        let tags = call.split("tag-").skip(1).map(|rest| rest.split(';').next().unwrap_or_default().to_owned());
+        let tags =
+            call.split("tag-").skip(1).map(|rest| rest.split(';').next().unwrap_or_default().to_owned());
         return vec![Event::Write { file: path().to_owned(), tags: tags.filter(|_| !failed).collect() }];
     }
     let ids = call.split("INSERTED ").skip(1).filter_map(|rest| {
