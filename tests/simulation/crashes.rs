@@ -27,6 +27,8 @@ const LIVES: u64 = 4;
 const TURNS_TO_REST: usize = 1000;
 /// No body that is put is longer.
 const MAX_JOB_BYTES: u32 = 65_535;
+/// A number of operations that no disk does.
+const NEVER: u64 = 1 << 60;
 /// What is due within this time is waited for at rest.
 const REST_NS: u64 = 10_000_000_000;
 
@@ -48,6 +50,8 @@ enum End {
     PowerLoss,
     /// The same, in the middle of what the server does to the disk.
     PowerLossWithin(u64),
+    /// The disk has failed, and the process has ended of itself.
+    DiskFailure,
     /// The process has ended as it should.
     Exit,
 }
@@ -148,10 +152,11 @@ impl Lives {
     }
 
     fn live(&mut self) -> End {
-        let end = match self.random.below(6) {
+        let end = match self.random.below(7) {
             0 => End::Killed,
             1 | 2 => End::PowerLoss,
             3 | 4 => End::PowerLossWithin(1 + self.random.below(200)),
+            5 => End::DiskFailure,
             _ => End::Exit,
         };
         if let End::PowerLossWithin(operations) = end {
@@ -166,6 +171,10 @@ impl Lives {
                 return end;
             }
         }
+        if end == End::DiskFailure {
+            self.fail();
+            return end;
+        }
         if end == End::Exit || self.random.once_in(3) {
             self.come_to_rest();
         }
@@ -175,11 +184,33 @@ impl Lives {
         end
     }
 
+    /// A sync or a write fails. (Where a file cannot be made, the server goes on.)
+    fn fail(&mut self) {
+        for client in &self.clients {
+            client.pipe.borrow_mut().widen();
+        }
+        for _ in 0..TURNS_TO_REST {
+            self.disk.fail_after(1);
+            if matches!(self.given.front(), Some((DiskTask::Sync { .. }, _))) {
+                self.help();
+                self.disk.fail_after(NEVER);
+            }
+            self.hear();
+            self.turn();
+            self.disk.fail_after(NEVER);
+            if self.server.executor().has_failed() {
+                assert!(self.clients.iter().all(|client| client.is_closed), "everybody is told");
+                return;
+            }
+            self.step();
+        }
+    }
+
     /// What the end leaves of the disk.
     fn end(&mut self, end: End) {
         self.say(|| format!("{end:?}"));
         self.disk = match end {
-            End::Killed | End::Exit => self.disk.fork(),
+            End::Killed | End::DiskFailure | End::Exit => self.disk.fork(),
             End::PowerLoss | End::PowerLossWithin(_) => self.disk.crashed_image(&mut self.disk_random),
         };
         for (index, bytes) in self.disk.segments() {
@@ -202,7 +233,7 @@ impl Lives {
 
     /// How many acknowledgements must hold after such an end, and perhaps a loss of power after it.
     fn promise(&self, end: End, power_is_lost: bool) -> Option<u64> {
-        let is_kept = matches!(end, End::Killed | End::Exit) && !power_is_lost;
+        let is_kept = matches!(end, End::Killed | End::DiskFailure | End::Exit) && !power_is_lost;
         match self.sync {
             _ if is_kept => Some(self.ledger.acknowledgements),
             SyncPolicy::EachCommit => Some(self.ledger.acknowledgements),
@@ -298,7 +329,6 @@ impl Lives {
         while let Some(task) = self.server.executor_mut().next_binlog_task() {
             self.given.push_back((task, before));
         }
-        assert!(!self.server.executor().has_failed() || self.disk.has_crashed(), "the disk works");
         for seen in observer::take() {
             if let Seen::Closed(id) = seen {
                 self.clients
@@ -318,18 +348,19 @@ impl Lives {
         self.hasher.write_usize(at);
         self.hasher.write(&bytes);
         self.clients[at].received.extend(bytes);
+        let has_failed = self.server.executor().has_failed();
         while let Some(length) = self.next_reply(at) {
             let reply: Vec<u8> = self.clients[at].received.drain(..length).collect();
             self.say(|| format!("{at} receives {}", reply[..length.min(60)].escape_ascii()));
-            if reply == b"INTERNAL_ERROR\r\n" && self.disk.has_crashed() {
-                continue;
+            let expected = self.clients[at].expected.pop_front().expect("no reply comes unasked");
+            // Of what is refused so, nobody knows whether it has happened.
+            if !(has_failed && reply == b"INTERNAL_ERROR\r\n") {
+                self.take_note(at, &reply, expected);
             }
-            let expected = self.clients[at].expected.pop_front();
-            self.take_note(at, &reply, expected.expect("no reply comes unasked"));
         }
         let client = &self.clients[at];
         let pipe = client.pipe.borrow();
-        if client.is_closed && !pipe.broken && !self.disk.has_crashed() {
+        if client.is_closed && !pipe.broken && !has_failed {
             assert!(pipe.ended && client.expected.is_empty(), "client {at} is closed early");
         }
         // Where replies need not wait for the disk, only room is waited for.
