@@ -5,6 +5,7 @@
 //! larger.
 
 mod disk_errors;
+mod growth;
 mod interchange;
 mod jobs;
 mod kill_loop;
