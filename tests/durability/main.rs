@@ -5,6 +5,7 @@
 //! larger.
 
 mod disk_errors;
+mod full_disk;
 mod growth;
 mod interchange;
 mod jobs;
