@@ -110,7 +110,14 @@ impl Binlog {
             }
             (DiskTask::Truncate { index, bytes }, Ok(())) => self.segments.shrink(index, bytes),
             // The zeros at the end of an old file are no loss but of space.
-            (DiskTask::Truncate { .. }, Err(_)) | (DiskTask::Unlink { .. }, Ok(())) => {}
+            (DiskTask::Truncate { .. }, Err(_)) => {}
+            (DiskTask::Unlink { .. }, Ok(())) => {
+                // That was room for the file for which there was none.
+                if matches!(self.creation, Creation::Failed { .. }) {
+                    self.creation = Creation::Idle;
+                    self.prepare_files();
+                }
+            }
             (DiskTask::Unlink { index }, Err(error)) => self.fail(BinlogError::Unlink { file: index, error }),
         }
         self.outcome()
