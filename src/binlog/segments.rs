@@ -88,6 +88,25 @@ impl Segments {
         }
     }
 
+    /// Forgets file `index`, if it is there and no job stands in it.
+    pub fn forget_empty(&mut self, index: u32) {
+        if let Some(at) = self.position(index)
+            && self.files[at].jobs == 0
+        {
+            let last = self.files.len() - 1;
+            match self.files.remove(at) {
+                Some(gone) if at < last => self.closed_bytes -= gone.bytes,
+                _ => self.closed_bytes -= self.files.back().map_or(0, |last| last.bytes),
+            }
+        }
+    }
+
+    /// How many jobs' full records stand in file `index`.
+    #[must_use]
+    pub fn jobs_in(&self, index: u32) -> u64 {
+        self.position(index).map_or(0, |at| self.files[at].jobs)
+    }
+
     /// The closed files, oldest first.
     pub fn closed(&self) -> impl Iterator<Item = &Segment> {
         self.files.iter().take(self.files.len().saturating_sub(1))
@@ -165,7 +184,9 @@ impl Segments {
 
     /// Notes that the job's full record, `bytes` long, was written to file `index`.
     pub fn place(&mut self, id: JobId, index: u32, bytes: u64) {
-        self.remove(id);
+        if self.locations.get(id).is_some() {
+            self.remove(id);
+        }
         let Some(at) = self.position(index) else { return };
         let segment = &mut self.files[at];
         let location = Location {
