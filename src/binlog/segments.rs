@@ -59,6 +59,8 @@ pub struct Segment {
 pub struct Segments {
     files: VecDeque<Segment>,
     locations: IdMap<Location>,
+    /// The largest id ever placed.
+    newest: u64,
     live_bytes: u64,
     /// Sum of the lengths of all jobs' full records.
     full_bytes: u64,
@@ -184,9 +186,11 @@ impl Segments {
 
     /// Notes that the job's full record, `bytes` long, was written to file `index`.
     pub fn place(&mut self, id: JobId, index: u32, bytes: u64) {
-        if self.locations.get(id).is_some() {
+        // Jobs usually come in the order of their ids, and a newer one than all cannot be there.
+        if id.0 <= self.newest {
             self.remove(id);
         }
+        self.newest = self.newest.max(id.0);
         let Some(at) = self.position(index) else { return };
         let segment = &mut self.files[at];
         let location = Location {
