@@ -8,7 +8,7 @@ UNITDIR ?= /etc/systemd/system
 BINARY ?= target/release/beanstalkd
 
 .PHONY: all check server clients docs units install-check exchange conformance differential model simulation \
-	fuzz deny bench micro install uninstall deb clean
+	fuzz deny survive bench micro install uninstall deb clean
 
 all:
 	$(CARGO) build --release --locked
@@ -29,6 +29,10 @@ clients: server
 # The commands and programs that the documentation shows.
 docs: server
 	python3 tests/docs/run.py
+
+# The tests of survival on a bad day: ten thousand clients, a hundred thousand connections cut at any byte.
+survive:
+	SURVIVE_SENDERS=5000 SURVIVE_CLOSINGS=100000 $(CARGO) test --locked --release --test survive --test faults
 
 units:
 	sh tests/units.sh

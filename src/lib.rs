@@ -1,4 +1,29 @@
-//! beanstalkd: a work-queue server.
+//! beanstalkd: a work-queue server that takes the place of the one in C.
+//!
+//! One process, one thread that owns everything, one poll loop. Pure parts, with a thin shell around them:
+//!
+//! ```text
+//!             bytes            requests            state changes          records
+//!  socket ──▶ connection ──▶ protocol ──▶ server/execute ──▶ queue          │
+//!    ▲                                        │      └────────────────▶ binlog ──▶ disk
+//!    └───────────── replies ◀────── deliveries┘                     (one write per turn)
+//! ```
+//!
+//! From the top down, each part using only what stands below it; `queue`, `protocol` and `binlog` never
+//! use each other:
+//!
+//! - [`server`]: the turn, the connections, one short function a command. Here alone queue meets binlog.
+//! - [`metrics`]: what is seen from outside, over HTTP. Pure.
+//! - [`connection`]: one client's stream of bytes as a state machine. Pure.
+//! - [`binlog`]: records, files, replay; reaches the disk through one small trait.
+//! - [`protocol`]: command lines to commands, replies to bytes. Pure.
+//! - [`queue`]: tubes, jobs, watch lists, reservations, every deadline. Pure.
+//! - [`id_map`], [`job`], [`tube_name`], [`clock`]: the words that all of them share.
+//! - [`os`]: signals, privileges, the service manager, locks, limits. `unsafe` stands here alone.
+//! - [`options`], [`log_setup`], [`json`]: the command line and the log.
+//!
+//! `doc/architecture.md` says why.
+
 pub mod binlog;
 pub mod clock;
 pub mod connection;

@@ -3,6 +3,7 @@
 //! Owns: the order of the steps, and which exit code each ends with where it fails. Driven by `main`.
 
 use std::fmt;
+use std::io;
 use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
@@ -27,6 +28,9 @@ use crate::{ALLOCATOR, VERSION};
 
 /// How often a standby looks whether it is to end while it waits for the lock.
 const LOOK_FOR_SIGNALS: Duration = Duration::from_millis(200);
+
+/// Descriptors that no client gets even without a binlog: for whatever a library opens for a moment.
+const SPARE_FILES: usize = 2;
 
 /// Runs the server to its end; the error is the exit code.
 pub fn serve(options: &Options) -> Result<(), i32> {
@@ -76,26 +80,34 @@ pub fn serve(options: &Options) -> Result<(), i32> {
         open_binlog(&mut executor, directory, options, clock)?;
     }
     let settings = Settings {
-        doors: DoorLimits { max_connections: options.max_connections, open_files },
+        doors: DoorLimits {
+            max_connections: options.max_connections,
+            open_files,
+            spare_files: SPARE_FILES + options.binlog_dir.as_ref().map_or(0, |_| binlog::MOST_DESCRIPTORS),
+        },
         fill_memory_reserve: || ALLOCATOR.fill(),
         spin: options.spin,
         idle_timeout: options.idle_timeout,
     };
     let listeners = std::mem::take(&mut sockets.listeners);
-    let mut event_loop = EventLoop::new(executor, listeners, signals, clock, settings)
-        .map_err(|error| refuse(&error, exit_code::LISTEN))?;
+    let event_loop = EventLoop::new(executor, listeners, signals, clock, settings);
+    let event_loop = event_loop.and_then(|event_loop| equip(event_loop, options, health));
+    event_loop.map_err(|error| refuse(&error, exit_code::LISTEN))?.run().map_err(|error| refuse(&error, 1))
+}
+
+/// Gives the loop what it needs besides clients: a thread for the binlog, and the listener for metrics.
+fn equip(
+    mut event_loop: EventLoop,
+    options: &Options,
+    health: Option<StartupServer>,
+) -> io::Result<EventLoop> {
     if let Some(directory) = &options.binlog_dir {
-        event_loop
-            .help_binlog(Directory::new(directory))
-            .map_err(|error| refuse(&error, exit_code::LISTEN))?;
+        event_loop.help_binlog(Directory::new(directory))?;
     }
     if let Some(health) = health {
-        health
-            .finish()
-            .and_then(|listener| event_loop.serve_metrics(listener, options.metrics_tubes))
-            .map_err(|error| refuse(&error, exit_code::LISTEN))?;
+        event_loop.serve_metrics(health.finish()?, options.metrics_tubes)?;
     }
-    event_loop.run().map_err(|error| refuse(&error, 1))
+    Ok(event_loop)
 }
 
 fn config(options: &Options) -> Config {

@@ -161,6 +161,10 @@ pub(super) fn unlink_durably(disk: &mut dyn Disk, name: FileName) -> io::Result<
 /// Handles kept open: the file being written, the one before it, and those about to be.
 const OPEN_FILES: usize = 4;
 
+/// The most descriptors that a binlog and its helper need at a time: for their files, and each for the file
+/// that takes another's place and for the directory while it is synced.
+pub const MOST_DESCRIPTORS: usize = 2 * (OPEN_FILES + 2);
+
 /// A real directory. Each holder opens its own handles; they see the same files.
 #[derive(Debug)]
 pub struct Directory {

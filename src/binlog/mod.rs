@@ -26,7 +26,7 @@ mod writer;
 
 pub use check::{CheckReport, FileReport, check, dump};
 pub use decision::{Decision, FileEnd, Situation, Writer, decide};
-pub use disk::{Completion, Directory, Disk, DiskTask, FileName};
+pub use disk::{Completion, Directory, Disk, DiskTask, FileName, MOST_DESCRIPTORS};
 pub use helper::Helper;
 pub use marker::Place;
 pub use replay::{DamagedFile, Refusal, ReplaySummary, Warning};

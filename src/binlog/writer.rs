@@ -4,7 +4,7 @@
 //! waits: a sync, a new file, a removal is handed out as a task. Driven by the server once per turn, and by
 //! each completion (`upkeep.rs`).
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, TryReserveError, VecDeque};
 
 use super::disk::{Disk, DiskTask, FileName};
 use super::durability::Durability;
@@ -31,7 +31,8 @@ const MIGRATION_BYTES: u64 = 16 * 1024;
 /// Closed files may be this many times as long as the records of all jobs; all files once more and two
 /// files. Writing a byte then costs at most about one more for migration.
 const CLOSED_TO_LIVE: u64 = 2;
-/// Larger buffers are given back after the turn.
+/// Once the turn's bytes are more than this they are written without waiting for its end, so that the buffer
+/// is never much larger than one record; a larger one is given back.
 const BUFFER_KEEP_BYTES: usize = 1024 * 1024;
 /// The last index that a file may have: C counts files in an `int`.
 pub(super) const MAX_INDEX: u32 = i32::MAX as u32 - 1;
@@ -139,6 +140,8 @@ pub struct Binlog {
     buffer: Vec<u8>,
     /// Whether the buffer holds more than a marker that can wait for the next record.
     must_write: bool,
+    /// Length of the records of this turn, written already or not.
+    turn_bytes: u64,
     sync: Durability,
     appended: Position,
     /// The durable position that the newest marker told of.
@@ -195,6 +198,7 @@ impl Binlog {
             current: Current { index: end.file, seal: Seal { nonce: 0 }, offset: end.offset },
             buffer: Vec::new(),
             must_write: false,
+            turn_bytes: 0,
             sync: Durability::new(config.sync, durable),
             appended: Position::default(),
             marked: Position::default(),
@@ -229,7 +233,10 @@ impl Binlog {
         if body_len > MAX_BODY_BYTES {
             return Err(NoRoom::Full);
         }
-        self.reserve(full_record_bytes(tube_len, body_len), self.segments.job_count() + 1)
+        let bytes = full_record_bytes(tube_len, body_len);
+        // In memory, too: the bytes of the turn hold the body once more.
+        self.reserve_buffer(bytes).map_err(|_| NoRoom::Full)?;
+        self.reserve(bytes, self.segments.job_count() + 1)
     }
 
     /// Whether a change of state fits. The answer holds until the next append.
@@ -238,6 +245,18 @@ impl Binlog {
     /// Where it does not; nothing has changed.
     pub fn reserve_update(&mut self) -> Result<(), NoRoom> {
         self.reserve(SHORT_BYTES, self.segments.job_count())
+    }
+
+    /// Makes sure that a record of `bytes` finds room among the bytes of the turn, with the markers that stand
+    /// around it where it begins a new file.
+    fn reserve_buffer(&mut self, bytes: u64) -> Result<(), TryReserveError> {
+        let bytes = (bytes + 2 * SHORT_BYTES) as usize;
+        // A large record gets what it needs; many small ones must not grow the buffer one by one.
+        if bytes > BUFFER_KEEP_BYTES {
+            self.buffer.try_reserve_exact(bytes)
+        } else {
+            self.buffer.try_reserve(bytes)
+        }
     }
 
     fn reserve(&mut self, bytes: u64, deletes: u64) -> Result<(), NoRoom> {
@@ -343,6 +362,10 @@ impl Binlog {
         self.appended.0 += 1;
         self.stats.records_written += 1;
         self.must_write = true;
+        self.turn_bytes += (self.buffer.len() - start) as u64;
+        if self.buffer.len() > BUFFER_KEEP_BYTES {
+            self.write_buffer();
+        }
     }
 
     fn marker(&self, kind: MarkerKind) -> Marker {

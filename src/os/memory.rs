@@ -131,3 +131,55 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for WithReserve<A> {
         self.or_from_reserve(realloc(), new_size, realloc)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::alloc::System;
+    use std::sync::atomic::AtomicUsize;
+
+    use super::*;
+
+    /// The system's allocator, with an end.
+    struct Limited {
+        left: AtomicUsize,
+    }
+
+    // SAFETY: whatever is given out comes from the system's allocator, and goes back there.
+    unsafe impl GlobalAlloc for Limited {
+        unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+            let take = |left: usize| left.checked_sub(layout.size());
+            if self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_err() {
+                return ptr::null_mut();
+            }
+            // SAFETY: as the caller's.
+            unsafe { System.alloc(layout) }
+        }
+
+        unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+            self.left.fetch_add(layout.size(), Ordering::Relaxed);
+            // SAFETY: as the caller's.
+            unsafe { System.dealloc(block, layout) }
+        }
+    }
+
+    #[test]
+    fn a_small_allocation_that_fails_breaks_into_the_reserve_and_a_large_one_does_not() {
+        let reserve = PIECES * PIECE.size();
+        let allocator = WithReserve::new(Limited { left: AtomicUsize::new(reserve + (1 << 20)) });
+        assert!(allocator.fill() && !is_exhausted());
+        let large = Layout::from_size_align(LARGE_BYTES, 16).unwrap();
+        let small = Layout::from_size_align(2 << 20, 16).unwrap();
+        // SAFETY: the sizes are not zero, and what comes goes back with the layout that it came with.
+        unsafe {
+            assert!(allocator.alloc(large).is_null());
+            assert!(!is_exhausted());
+            let block = allocator.alloc(small);
+            assert!(!block.is_null() && is_exhausted());
+            assert!(!allocator.fill() && is_exhausted());
+            allocator.dealloc(block, small);
+        }
+        assert!(allocator.fill() && !is_exhausted());
+        allocator.let_go();
+        assert_eq!(allocator.allocator.left.load(Ordering::Relaxed), reserve + (1 << 20));
+    }
+}

@@ -71,8 +71,9 @@ impl<K: Copy + Ord> OrderedQueue<K> {
 
     /// Adds `key`, which must not be there yet.
     pub fn insert(&mut self, key: K) {
-        let blocks =
-            self.0.get_or_insert_with(|| Box::new(Blocks { front: VecDeque::new(), later: None, len: 0 }));
+        let blocks = self.0.get_or_insert_with(|| {
+            Box::new(Blocks { front: VecDeque::with_capacity(1), later: None, len: 0 })
+        });
         blocks.len += 1;
         let index = blocks.holding(key);
         let block = blocks.block_mut(index);

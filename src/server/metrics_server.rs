@@ -32,8 +32,9 @@ const ACCEPT_PAUSE_NS: u64 = NS_PER_S;
 /// What is read at a time.
 const READ_BYTES: usize = 4096;
 
-/// The tokens of the connections lie below that of the listener, one for each place.
-const LISTENER: usize = usize::MAX - 1;
+/// The tokens of the connections lie below that of the listener, one for each place. Above it are those of
+/// the loop itself.
+const LISTENER: usize = usize::MAX - 16;
 
 /// The HTTP side of the server.
 pub struct MetricsServer {

@@ -147,14 +147,14 @@ impl<S: Stream> Server<S> {
         }
         loop {
             // Deliveries stand behind all commands of the turn: whoever waited has its answer in one write.
-            self.deliver();
+            let delivered = self.deliver();
             // No reply leaves before what it acknowledges is in the log.
             self.executor.commit(now);
             if self.executor.has_failed() {
                 self.refuse_unsettled();
             }
             // One write for each connection, whatever number of replies it carries.
-            self.send(now);
+            self.send(delivered, now);
             // A client that turned out to be gone has left its jobs to others.
             if !self.executor.has_deliveries() {
                 break;
@@ -239,8 +239,9 @@ impl<S: Stream> Server<S> {
         self.queue_if_runnable(id);
     }
 
-    /// Answers clients that waited in a reserve.
-    fn deliver(&mut self) {
+    /// Answers clients that waited in a reserve; returns how many.
+    fn deliver(&mut self) -> usize {
+        let unsent_before = self.unsent.len();
         while let Some(delivery) = self.executor.poll_delivery() {
             let id = delivery.client;
             let Some(peer) = find(&mut self.peers, id) else { continue };
@@ -250,6 +251,7 @@ impl<S: Stream> Server<S> {
             self.unsent.push(id);
             self.queue_if_runnable(id);
         }
+        self.unsent.len() - unsent_before
     }
 
     /// Gives the connection a place in the next turn if it can be served although no event will come.
@@ -262,10 +264,12 @@ impl<S: Stream> Server<S> {
         }
     }
 
-    /// Hands the replies of this turn to the sockets.
-    fn send(&mut self, now: Timestamp) {
+    /// Hands the replies of this turn to the sockets, those of the last `delivered` connections first.
+    fn send(&mut self, delivered: usize, now: Timestamp) {
         let settled = self.executor.settled();
         let mut unsent = std::mem::take(&mut self.unsent);
+        // A worker that has waited for a job gets it before its producer gets the receipt.
+        unsent.rotate_right(delivered);
         for id in unsent.drain(..) {
             let Some(peer) = find(&mut self.peers, id) else { continue };
             if peer.send(settled, now).is_err() || peer.is_finished() {

@@ -152,6 +152,9 @@ impl Executor {
     /// Takes note of what was done for the binlog.
     pub(super) fn binlog_completed(&mut self, completion: Completion, now: Timestamp) {
         let Some(binlog) = &mut self.journal.binlog else { return };
+        if matches!(completion.task, DiskTask::Sync { .. }) && completion.result.is_ok() {
+            self.timings.syncs.observe(completion.elapsed_us.saturating_mul(1000), 1);
+        }
         if let Err(error) = binlog.on_completion(completion, now) {
             self.journal.fail(error);
         }

@@ -8,8 +8,8 @@ A fenced block of README.md and doc/*.md in one of LANGUAGES says behind its lan
     serve     start the server as it says: it must answer, and stop when told to
     by-hand   it is not run, because it needs the machine: its package manager, its service manager, root
 
-Besides, links lead somewhere, the tests that are named exist, and doc/protocol.md lists the keys of the
-stats as the server has them.
+Besides, links lead somewhere, the tests that are named exist, doc/protocol.md lists the keys of the
+stats as the server has them, and the alerts of doc/operations.md watch series that there are.
 
 Ports and paths of the text are exchanged for ones of the test. Programs in a language whose interpreter or
 client is not here are skipped with a word.
@@ -24,6 +24,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(ROOT, "tests"))
@@ -119,6 +120,7 @@ def here(text, ports, directory):
     """The text with the test's ports and directory in it."""
     for shown, port in ports.items():
         text = re.sub(rf"\b{shown}\b", str(port), text)
+    text = text.replace("127.0.0.1:11400", "127.0.0.1:0")
     return text.replace("/var/lib/beanstalkd", os.path.join(directory, "binlog"))
 
 
@@ -200,6 +202,33 @@ def stats_keys_missing():
         with_server.stop(pid)
 
 
+def metrics_missing():
+    """The series that doc/operations.md watches and that the server does not have."""
+    with open(os.path.join(ROOT, "doc/operations.md"), encoding="utf-8") as file:
+        rules = re.findall(r"^```yaml\n(.*?)^```", file.read(), re.S | re.M)
+    watched = set(re.findall(r"\b(?:beanstalkd|process)_\w+", "".join(rules)))
+    with tempfile.TemporaryDirectory() as directory:
+        path = os.path.join(directory, "metrics")
+        pid, _ = with_server.start(SERVER, ["--metrics", f"unix:{path}"])
+        try:
+            scrape = ""
+            give_up_at = time.monotonic() + TIMEOUT_S
+            while " 200 " not in scrape[:20] and time.monotonic() < give_up_at:  # until it is ready
+                time.sleep(0.01)
+                try:
+                    with socket.socket(socket.AF_UNIX) as client:
+                        client.settimeout(TIMEOUT_S)
+                        client.connect(path)
+                        client.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+                        scrape = client.makefile().read()
+                except (FileNotFoundError, ConnectionRefusedError):
+                    pass
+        finally:
+            with_server.stop(pid)
+    for name in sorted(watched - set(re.findall(r"^\w+", scrape, re.M))):
+        yield f"doc/operations.md: there is no series {name}"
+
+
 def broken_links():
     """Links of the documents to files that are not there."""
     for path in DOCUMENTS:
@@ -226,7 +255,7 @@ def main():
     failed = 0
     counts = dict.fromkeys((*MARKS, "skipped"), 0)
     os.environ.setdefault("RUST_LOG", "error")
-    for wrong in (*broken_links(), *tests_missing(), *stats_keys_missing()):
+    for wrong in (*broken_links(), *tests_missing(), *stats_keys_missing(), *metrics_missing()):
         failed += 1
         print(f"docs: {wrong}", file=sys.stderr)
     for path in DOCUMENTS:

@@ -60,6 +60,32 @@ fn a_half_closed_connection_with_unsent_output_does_not_spin() {
 }
 
 #[test]
+fn what_was_sent_before_closing_is_executed() {
+    for server in [Server::start(&[]), Server::start_tcp(&[])] {
+        let mut other = server.connect();
+        for count in 1..=100 {
+            server.connect().send("put 0 0 60 5\r\nhello\r\n");
+            wait_until("the job is there", || other.stat("current-jobs-ready") == count);
+        }
+        wait_until("all have gone", || other.stat("current-connections") == 1);
+    }
+}
+
+#[test]
+fn who_closes_without_reading_what_is_on_its_way_is_gone_at_once() {
+    for server in [Server::start(&["-z", "10000000"]), Server::start_tcp(&["-z", "10000000"])] {
+        let mut client = server.connect();
+        let id = client.put(0, 60, &vec![b'x'; 8 << 20]);
+        let mut other = server.connect();
+        client.send("reserve\r\n");
+        wait_until("it is reserved", || other.stat("current-jobs-reserved") == 1);
+        drop(client);
+        wait_until("it has gone", || other.stat("current-connections") == 1);
+        assert_eq!(other.data(&format!("stats-job {id}"))["state"], "ready");
+    }
+}
+
+#[test]
 fn memory_is_returned_after_a_burst() {
     const JOBS: usize = 200_000;
     let server = Server::start(&[]);

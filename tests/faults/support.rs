@@ -88,6 +88,13 @@ impl Server {
         Self::launch(wrapper, flags, directory, address)
     }
 
+    /// The same, or how it ended where it could not start.
+    pub fn try_start_in(wrapper: &[&str], flags: &[&str]) -> Result<Self, ExitStatus> {
+        let directory = tempfile::tempdir().unwrap();
+        let address = Address::Unix(directory.path().join("socket"));
+        Self::try_launch(wrapper, flags, directory, address).map_err(|(status, _)| status)
+    }
+
     /// A server with `flags` on a port of the loopback interface.
     pub fn start_tcp(flags: &[&str]) -> Self {
         let port = free_port();
@@ -95,20 +102,28 @@ impl Server {
     }
 
     fn launch(wrapper: &[&str], flags: &[&str], directory: tempfile::TempDir, address: Address) -> Self {
-        let child = spawn(wrapper, &listen_flags(&address), flags, directory.path());
-        let mut server = Self { child, directory, address };
-        server.wait_until_up();
-        server
+        Self::try_launch(wrapper, flags, directory, address)
+            .unwrap_or_else(|(status, log)| panic!("the server ended at its start: {status}: {log}"))
     }
 
-    /// Waits until it accepts connections.
-    fn wait_until_up(&mut self) {
+    /// Returns once it accepts connections and has answered on one; else how it ended, and its log.
+    fn try_launch(
+        wrapper: &[&str],
+        flags: &[&str],
+        directory: tempfile::TempDir,
+        address: Address,
+    ) -> Result<Self, (ExitStatus, String)> {
+        let child = spawn(wrapper, &listen_flags(&address), flags, directory.path());
+        let mut server = Self { child, directory, address };
+        let mut ended = None;
         wait_until("the server accepts", || {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                panic!("the server ended at its start: {status}: {}", self.log());
-            }
-            self.try_connect().is_some()
+            ended = server.child.try_wait().unwrap();
+            ended.is_some() || server.try_connect().is_some_and(|mut client| client.is_answered())
         });
+        match ended {
+            Some(status) => Err((status, server.log())),
+            None => Ok(server),
+        }
     }
 
     fn try_connect(&self) -> Option<Client> {
@@ -171,6 +186,9 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("the server's log: {}", self.log());
+        }
         // It may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -372,6 +390,11 @@ impl Client {
     pub fn ask(&mut self, line: &str) -> String {
         self.send(format!("{line}\r\n"));
         self.line()
+    }
+
+    /// Whether a command is answered; it is not where the server ends before.
+    fn is_answered(&mut self) -> bool {
+        self.try_send(b"list-tube-used\r\n").is_ok() && self.try_line().is_some()
     }
 
     /// Puts a job; its id.

@@ -27,12 +27,15 @@ impl Server {
         command.args(["--metrics", "127.0.0.1:0"]).args(options).env_remove("RUST_LOG");
         let mut process = command.stderr(Stdio::piped()).spawn().unwrap();
         let mut log = BufReader::new(process.stderr.take().unwrap()).lines();
-        let metrics = loop {
-            let line = log.next().expect("the server says where it serves metrics").unwrap();
-            if let Some((_, address)) = line.split_once("serving metrics on ") {
+        let mut address_after = |what: &str| loop {
+            let line = log.next().expect("the server says where it listens").unwrap();
+            if let Some((_, address)) = line.split_once(what) {
                 break address.to_owned();
             }
         };
+        // In the order in which it opens them.
+        let metrics = address_after("serving metrics on ");
+        address_after("listening on ");
         // The log is read on, so that the server never waits for us.
         std::thread::spawn(move || log.for_each(drop));
         let server = Self { process, directory, metrics };
@@ -218,6 +221,25 @@ fn commands_and_turns_are_counted_by_their_time() {
     assert!(count("beanstalkd_command_seconds_sum") > 0.0);
     assert!(count("beanstalkd_turn_seconds_count") >= 10.0);
     assert_eq!(count("beanstalkd_binlog_sync_seconds_count"), 0.0);
+}
+
+#[test]
+fn a_binlog_shows_its_state_and_the_time_of_its_syncs() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(&["-b", directory.path().to_str().unwrap(), "-f0"]);
+    let mut client = server.client();
+    for number in 1..=3 {
+        assert_eq!(client.ask("put 0 0 60 1\r\nx\r\n"), format!("INSERTED {number}\r\n"));
+    }
+    let text = server.get("/metrics").1;
+    let families = prometheus::parse(&text);
+    let samples: BTreeMap<_, _> = families.iter().flat_map(|family| &family.samples).cloned().collect();
+    assert_eq!(samples["beanstalkd_binlog_state{state=\"ok\"}"], 1.0);
+    // Each put was acknowledged once it was synced.
+    assert!(samples["beanstalkd_binlog_sync_seconds_count"] >= 3.0);
+    assert_eq!(samples["beanstalkd_binlog_sync_seconds_count"], samples["beanstalkd_binlog_syncs_total"]);
+    assert!(samples["beanstalkd_binlog_bytes"] > 0.0);
+    assert!(!text.contains("See stats."));
 }
 
 #[test]

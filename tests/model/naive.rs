@@ -220,15 +220,20 @@ impl Model {
 
     pub fn disconnect(&mut self, index: u32, now: Timestamp) {
         self.client_mut(index).wait = None;
-        while let Some((_, id)) = self.first_reserved(index) {
+        let held = self.jobs.iter().filter(|job| self.holds(index, job.id));
+        let mut held: Vec<(u32, u64)> = held.map(|job| (job.priority, job.id)).collect();
+        held.sort_unstable();
+        for (_, id) in held {
             self.make_ready(id, now);
         }
-        let place = self.clients.iter().position(|client| client.index == index);
-        let client = self.clients.remove(place.expect("the client is there"));
-        self.remove_if_idle(client.using);
-        for tube in client.watching {
+        // The order in which C lets go of tubes shows in `list-tubes`.
+        while !self.client(index).watching.is_empty() {
+            let tube = self.client_mut(index).watching.swap_remove(0);
             self.remove_if_idle(tube);
         }
+        let using = self.client(index).using;
+        self.clients.retain(|client| client.index != index);
+        self.remove_if_idle(using);
     }
 
     fn find_or_make(&mut self, name: &str) -> TubePlace {
@@ -289,10 +294,12 @@ impl Model {
 
     pub fn pause_tube(&mut self, name: &str, length_s: u32, now: Timestamp) -> bool {
         let Some(place) = self.find(name) else { return false };
-        let until = if length_s == 0 { Timestamp(now.0 + 1) } else { after_s(now, length_s) };
         let tube = self.tube_mut(place);
-        tube.pause = Some((until, length_s));
+        tube.pause = Some((after_s(now, length_s), length_s));
         tube.pauses += 1;
+        if length_s == 0 {
+            self.end_pause(place, now);
+        }
         true
     }
 
@@ -503,8 +510,12 @@ impl Model {
             && pause.is_none_or(|pause| until <= pause)
         {
             self.make_ready(id, now);
-            return;
+        } else {
+            self.end_pause(place, now);
         }
+    }
+
+    fn end_pause(&mut self, place: TubePlace, now: Timestamp) {
         self.tube_mut(place).pause = None;
         while let Some(client) = self.first_waiting(place)
             && let Some(id) = self.first_ready(place)

@@ -26,6 +26,8 @@ pub struct Oracle {
     pub started_at: Timestamp,
     pub connections: u64,
     commands: [u64; Verb::COUNT],
+    malformed: u64,
+    rejected_puts: u64,
 }
 
 /// What comes of a request.
@@ -71,6 +73,8 @@ impl Oracle {
             started_at,
             connections: 0,
             commands: [0; Verb::COUNT],
+            malformed: 0,
+            rejected_puts: 0,
         }
     }
 
@@ -102,11 +106,15 @@ impl Oracle {
         ended_well: bool,
         now: Timestamp,
     ) -> Answer {
-        let Some(id) = accepted.id else { return reply("JOB_TOO_BIG") };
+        let Some(id) = accepted.id else {
+            self.rejected_puts += 1;
+            return reply("JOB_TOO_BIG");
+        };
         if !ended_well {
             return reply("EXPECTED_CRLF");
         }
         if self.draining {
+            self.rejected_puts += 1;
             return reply("DRAINING");
         }
         let Accepted { priority, delay_s, ttr_s, .. } = accepted;
@@ -219,7 +227,11 @@ impl Oracle {
             Request::ListTubesWatched => Verb::ListTubesWatched,
             Request::PauseTube { .. } => Verb::PauseTube,
             Request::Quit => Verb::Quit,
-            Request::Body { .. } | Request::BadFormat | Request::UnknownCommand => return,
+            Request::BadFormat | Request::UnknownCommand => {
+                self.malformed += 1;
+                return;
+            }
+            Request::Body { .. } => return,
         };
         self.commands[verb as usize] += 1;
     }
@@ -278,6 +290,9 @@ impl Oracle {
         add("binlog-state", &"off");
         add("buffer-bytes", &(ANY_NUMBER as char));
         add("connections-refused", &0);
+        add("cmd-quit", &self.commands[Verb::Quit as usize]);
+        add("malformed-commands", &self.malformed);
+        add("rejected-puts", &self.rejected_puts);
         text
     }
 

@@ -149,9 +149,24 @@ fn the_end_of_the_address_space_is_never_the_end_of_the_server() {
     if !has_tool("prlimit") {
         return;
     }
-    for size in (0..20).map(|step| (64 + step * 16 + step * step) * MIB) {
+    let directory = tempfile::tempdir().unwrap();
+    let mut started = 0;
+    for step in 0..20 {
+        let size = (80 + step * 16 + step * step) * MIB;
         let limit = format!("--as={size}");
-        let mut server = Server::start_in(&["prlimit", &limit], &["-z", "1073741824"]);
+        // Every third server logs its jobs.
+        let binlog = directory.path().join(step.to_string());
+        std::fs::create_dir(&binlog).unwrap();
+        let flags = ["-z", "1073741824", "-s", "20000000", "-b", binlog.to_str().unwrap()];
+        let flags = if step % 3 == 0 { &flags[..] } else { &flags[..2] };
+        let mut server = match Server::try_start_in(&["prlimit", &limit], flags) {
+            Ok(server) => server,
+            Err(status) => {
+                assert_eq!(status.signal(), None, "where it cannot start it says so: {status}");
+                continue;
+            }
+        };
+        started += 1;
         exhaust(&server);
         // What is deleted makes room for new jobs.
         let mut client = server.connect();
@@ -169,6 +184,7 @@ fn the_end_of_the_address_space_is_never_the_end_of_the_server() {
         let status = server.end();
         assert_eq!((status.code(), status.signal()), (Some(0), None), "at {size} bytes: {}", server.log());
     }
+    assert!(started >= 15, "only {started} sizes were enough to start with");
 }
 
 /// Deletes the first ready job, without reserving it.

@@ -18,11 +18,12 @@ impl Binlog {
         self.now = now;
         self.write_owed();
         let announced = self.retire_files();
-        let written = self.buffer.len() as u64;
+        let written = std::mem::take(&mut self.turn_bytes);
         if self.must_write {
             self.write_buffer();
             self.idle_mark_at = None;
         }
+        self.buffer.shrink_to(BUFFER_KEEP_BYTES);
         if announced {
             // Room is to come back soon, however long `-f` may wait.
             self.request_sync();
@@ -128,7 +129,11 @@ impl Binlog {
         if self.migration_bytes == 0 || !self.can_migrate() {
             return None;
         }
-        self.segments.first_to_migrate()
+        let id = self.segments.first_to_migrate()?;
+        // Where there is no memory for the copy it can wait.
+        let bytes = self.segments.record_bytes(id)?;
+        self.reserve_buffer(bytes).ok()?;
+        Some(id)
     }
 
     /// Logs a job that stands in the oldest file once more, in its present state.
@@ -207,7 +212,6 @@ impl Binlog {
         }
         self.current.offset += self.buffer.len() as u64;
         self.buffer.clear();
-        self.buffer.shrink_to(BUFFER_KEEP_BYTES);
         let place = Place { file: index, offset: self.current.offset };
         self.sync.wrote(Mark { place, position: self.appended }, self.now);
     }

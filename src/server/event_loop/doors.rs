@@ -23,10 +23,6 @@ use crate::server::rare_log::RareLog;
 /// Connections accepted in one turn, so that a crowd at the door does not keep those inside waiting.
 const ACCEPTS_PER_TURN: usize = 64;
 
-/// Descriptors that no client gets: the next file of the binlog, the one after it that is made ready, the
-/// directory while it is synced, and one for whatever a library opens.
-const SPARE_DESCRIPTORS: u64 = 4;
-
 /// How long a pause lasts where no connection ends: descriptors can also become free elsewhere.
 const PAUSE_NS: u64 = NS_PER_S;
 
@@ -45,6 +41,8 @@ pub struct DoorLimits {
     pub max_connections: Option<usize>,
     /// How many descriptors the process may open.
     pub open_files: u64,
+    /// How many of these no client gets: what the files of the binlog need.
+    pub spare_files: usize,
 }
 
 /// Every socket that listens.
@@ -99,7 +97,7 @@ impl Doors {
             registry.register(socket.source(), Token(FIRST_TOKEN - index), Interest::READABLE)?;
             doors.push(Door { socket, knocked: true, early: true });
         }
-        let first_spare = limits.open_files.saturating_sub(SPARE_DESCRIPTORS);
+        let first_spare = limits.open_files.saturating_sub(limits.spare_files as u64);
         Ok(Self {
             doors,
             max_connections: limits.max_connections.unwrap_or(usize::MAX),
@@ -135,7 +133,9 @@ impl Doors {
                 if !self.doors[index].knocked || self.pause.is_some() {
                     break;
                 }
-                if server.client_count() >= self.crowded_from && !self.has_free_descriptor() {
+                if server.client_count() >= self.crowded_from
+                    && !self.has_free_descriptor(server.client_count())
+                {
                     self.shut(SHORT_OF_DESCRIPTORS, server.client_count(), now);
                     break;
                 }
@@ -188,8 +188,12 @@ impl Doors {
         }
     }
 
-    /// Whether a new descriptor would not be a spare one.
-    fn has_free_descriptor(&self) -> bool {
+    /// Whether a new descriptor would not be a spare one. Where the limit leaves no others, one client is
+    /// let in all the same.
+    fn has_free_descriptor(&self, clients: usize) -> bool {
+        if clients == 0 {
+            return true;
+        }
         let lowest_free = self.doors.first().map(|door| door.socket.as_fd().try_clone_to_owned());
         lowest_free.is_some_and(|free| free.is_ok_and(|free| free.as_raw_fd() < self.first_spare))
     }
@@ -200,7 +204,7 @@ impl Doors {
         if now < pause.until && clients >= pause.clients {
             return false;
         }
-        let may_accept = self.has_free_descriptor();
+        let may_accept = self.has_free_descriptor(clients);
         self.pause = (!may_accept).then_some(Pause { until: now + PAUSE_NS, clients });
         may_accept
     }

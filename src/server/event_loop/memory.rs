@@ -10,7 +10,11 @@ use crate::server::rare_log::RareLog;
 const RETRY_NS: u64 = NS_PER_S / 10;
 
 /// Less than this is not worth giving back: the allocator has as much lying about at any time.
-const BURST_BYTES: usize = 16 << 20;
+const WORTHWHILE_BYTES: usize = 16 << 20;
+
+/// As much as this is given back without waiting for more: the system takes a millisecond for every ten
+/// megabytes or so, in which nobody is served.
+const AT_ONCE_BYTES: usize = 64 << 20;
 
 /// Looks after the allocator, once a turn.
 pub struct Memory {
@@ -32,8 +36,7 @@ impl Memory {
     /// To be told at the end of a turn what jobs and connections use.
     pub fn tend(&mut self, used_bytes: usize, now: Timestamp) {
         self.peak_bytes = self.peak_bytes.max(used_bytes);
-        // Half as much each time: what it costs stays in proportion to what was freed.
-        if self.peak_bytes - used_bytes > (self.peak_bytes / 2).max(BURST_BYTES) {
+        if self.peak_bytes - used_bytes > (self.peak_bytes / 2).clamp(WORTHWHILE_BYTES, AT_ONCE_BYTES) {
             self.peak_bytes = used_bytes;
             os::memory::give_back();
             debug!("gave memory back to the system; {used_bytes} bytes are in use");

@@ -1,0 +1,137 @@
+//! Syncs and writes that fail, in the running program: nothing is acknowledged that is not on the medium.
+
+use std::collections::BTreeMap;
+
+use rustix::process::Signal;
+
+use crate::jobs::{body, id_of, ours, put, see_jobs, start_program};
+use crate::support::client::Client;
+use crate::trace::{Traced, has_strace};
+
+const CONNECTIONS: usize = 10;
+const DEPTH: usize = 64;
+/// Pipelines that each connection sends, one after another.
+const ROUNDS: usize = 2;
+/// The calls that are failed: the first of the start, and those of the service.
+const CALLS: std::ops::RangeInclusive<u32> = 1..=20;
+
+/// What came of one connection's pipelines.
+#[derive(Default)]
+struct Outcome {
+    /// What stands in the body of each job that was acknowledged.
+    inserted: BTreeMap<u64, String>,
+    refused: usize,
+    closed: bool,
+}
+
+/// Sends pipelines of puts until the server closes, and sorts the replies.
+fn put_pipelines(mut client: Client, number: usize) -> Outcome {
+    let mut outcome = Outcome::default();
+    for round in 0..ROUNDS {
+        let tag = |at: usize| format!("{number}-{round}-{at}");
+        let commands: Vec<u8> =
+            (0..DEPTH).flat_map(|at| put(0, 0, 60, format!("tag-{};", tag(at)).as_bytes())).collect();
+        if client.send(&commands).is_err() {
+            outcome.closed = true;
+            return outcome;
+        }
+        for at in 0..DEPTH {
+            let Ok(reply) = client.read_reply() else {
+                outcome.closed = true;
+                return outcome;
+            };
+            match id_of(&reply) {
+                Some(id) => {
+                    assert_eq!(outcome.refused, 0, "a success behind a failure");
+                    outcome.inserted.insert(id, tag(at));
+                }
+                None => {
+                    assert_eq!(String::from_utf8_lossy(&reply), "INTERNAL_ERROR\r\n");
+                    outcome.refused += 1;
+                }
+            }
+        }
+    }
+    outcome
+}
+
+struct Run {
+    outcomes: Vec<Outcome>,
+    failed_at_start: bool,
+}
+
+/// Ten connections at a server in which `injection` makes a call fail, and what must hold afterwards.
+fn run(flags: &[&str], injection: &str) -> Run {
+    let mut traced = match Traced::start(flags, injection) {
+        Ok(traced) => traced,
+        Err(message) => {
+            assert!(message.contains("ended at its start"), "{message}");
+            assert!(message.contains("binlog") && message.contains("error"), "no reason given: {message}");
+            return Run { outcomes: Vec::new(), failed_at_start: true };
+        }
+    };
+    let clients: Vec<Client> = (0..CONNECTIONS).map(|_| traced.server.connect().unwrap()).collect();
+    let workers: Vec<_> = clients
+        .into_iter()
+        .enumerate()
+        .map(|(number, client)| std::thread::spawn(move || put_pipelines(client, number)))
+        .collect();
+    let outcomes: Vec<Outcome> = workers.into_iter().map(|worker| worker.join().unwrap()).collect();
+    // It ends by itself, or has met no failure; the signal then only finds it ending.
+    let status = traced.server.stop(Signal::TERM).unwrap();
+    let said = traced.server.stderr();
+    let failed = said.contains("ending, so that a restart begins from what the disk holds");
+    assert_eq!(status.success(), !failed, "{status}: {said}");
+    assert!(failed || outcomes.iter().all(|outcome| outcome.refused == 0 && !outcome.closed), "{said}");
+    let inserted: BTreeMap<u64, String> =
+        outcomes.iter().flat_map(|outcome| outcome.inserted.clone()).collect();
+    if flags.contains(&"0") {
+        assert_eq!(traced.check_replies_follow_syncs(&inserted), inserted.len());
+    }
+    assert_all_there(&traced, &inserted);
+    Run { outcomes, failed_at_start: false }
+}
+
+/// What was acknowledged is there after a restart without failures.
+fn assert_all_there(traced: &Traced, inserted: &BTreeMap<u64, String>) {
+    let server = start_program(ours(), traced.server.directory().to_str().unwrap(), &[]);
+    let jobs = see_jobs(&mut server.connect().unwrap(), inserted.keys().copied()).unwrap();
+    for (id, tag) in inserted {
+        assert_eq!(body(&jobs[id].body), format!("tag-{tag};").as_bytes(), "job {id}");
+    }
+}
+
+fn summary(name: &str, runs: &[Run]) {
+    let at_start = runs.iter().filter(|run| run.failed_at_start).count();
+    let outcomes = || runs.iter().flat_map(|run| &run.outcomes);
+    let inserted: usize = outcomes().map(|outcome| outcome.inserted.len()).sum();
+    let refused: usize = outcomes().map(|outcome| outcome.refused).sum();
+    println!(
+        "{name}: {} runs, {at_start} ended at their start, {inserted} INSERTED, {refused} refused",
+        runs.len()
+    );
+    assert!(at_start < runs.len() && inserted > 0 && refused > 0, "no failure has met a client");
+}
+
+#[test]
+fn a_failed_sync_acknowledges_nothing_and_ends_the_server() {
+    if !has_strace() {
+        return;
+    }
+    let runs: Vec<Run> =
+        CALLS.map(|call| run(&["-f", "0"], &format!("fdatasync,fsync:error=EIO:when={call}"))).collect();
+    summary("failed syncs at -f 0", &runs);
+}
+
+#[test]
+fn a_failed_write_acknowledges_nothing_and_ends_the_server() {
+    if !has_strace() {
+        return;
+    }
+    for sync in ["0", "50"] {
+        let flags = ["-f", sync, "-s", "65536"];
+        let runs: Vec<Run> =
+            (1..=8).map(|call| run(&flags, &format!("pwrite64:error=EIO:when={call}"))).collect();
+        summary(&format!("failed writes at -f {sync}"), &runs);
+    }
+}

@@ -1,0 +1,131 @@
+//! What a server says of its jobs, and how the tests here start one.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use crate::support::client::{Client, Failure};
+use crate::support::server::{Server, Transport};
+
+/// Commands that are sent before their replies are read.
+const DEPTH: usize = 200;
+
+/// The program under test.
+pub fn ours() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_beanstalkd"))
+}
+
+/// Our server with its binlog in its own directory.
+pub fn start(flags: &[&str]) -> Server {
+    start_program(ours(), "{dir}", flags)
+}
+
+/// `program` with its binlog in `directory`, in which `{dir}` stands for the server's own.
+pub fn start_program(program: &Path, directory: &str, flags: &[&str]) -> Server {
+    let flags: Vec<String> = ["-b", directory].iter().chain(flags).map(|&flag| flag.to_owned()).collect();
+    Server::start(program, Transport::Unix, &flags).unwrap()
+}
+
+/// A job as a client sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SeenJob {
+    pub tube: String,
+    pub state: String,
+    pub priority: u64,
+    pub delay: u64,
+    pub ttr: u64,
+    pub age: u64,
+    pub time_left: u64,
+    pub reserves: u64,
+    pub timeouts: u64,
+    pub releases: u64,
+    pub buries: u64,
+    pub kicks: u64,
+    pub body: Vec<u8>,
+}
+
+/// The jobs among `ids` that there are.
+pub fn see_jobs(
+    client: &mut Client,
+    ids: impl IntoIterator<Item = u64>,
+) -> Result<BTreeMap<u64, SeenJob>, Failure> {
+    let ids: Vec<u64> = ids.into_iter().collect();
+    let mut jobs = BTreeMap::new();
+    for ids in ids.chunks(DEPTH) {
+        let commands: String = ids.iter().map(|id| format!("stats-job {id}\r\npeek {id}\r\n")).collect();
+        client.send(commands.as_bytes())?;
+        for &id in ids {
+            let (stats, found) = (client.read_reply()?, client.read_reply()?);
+            if stats.starts_with(b"OK ") {
+                jobs.insert(id, seen_job(&yaml(&stats), body(&found).to_vec()));
+            }
+        }
+    }
+    Ok(jobs)
+}
+
+fn seen_job(stats: &BTreeMap<String, String>, body: Vec<u8>) -> SeenJob {
+    let number = |key: &str| stats[key].parse().unwrap();
+    SeenJob {
+        // C 1.13 and ours quote it, C 1.12 does not.
+        tube: stats["tube"].trim_matches('"').to_owned(),
+        state: stats["state"].clone(),
+        priority: number("pri"),
+        delay: number("delay"),
+        ttr: number("ttr"),
+        age: number("age"),
+        time_left: number("time-left"),
+        reserves: number("reserves"),
+        timeouts: number("timeouts"),
+        releases: number("releases"),
+        buries: number("buries"),
+        kicks: number("kicks"),
+        body,
+    }
+}
+
+/// The server's own figures.
+pub fn stats(client: &mut Client) -> Result<BTreeMap<String, String>, Failure> {
+    Ok(yaml(&client.ask(b"stats\r\n")?))
+}
+
+/// One of the figures.
+pub fn stat(client: &mut Client, key: &str) -> u64 {
+    stats(client).unwrap()[key].parse().unwrap()
+}
+
+/// How many jobs the server has, in whatever state.
+pub fn job_count(client: &mut Client) -> u64 {
+    let stats = stats(client).unwrap();
+    let states = ["ready", "reserved", "delayed", "buried"];
+    states.iter().map(|state| stats[&format!("current-jobs-{state}")].parse::<u64>().unwrap()).sum()
+}
+
+fn yaml(reply: &[u8]) -> BTreeMap<String, String> {
+    let text = String::from_utf8_lossy(reply);
+    text.lines()
+        .filter_map(|line| line.split_once(": "))
+        .map(|(key, value)| (key.into(), value.into()))
+        .collect()
+}
+
+/// What follows a reply's line, without its CRLF.
+pub fn body(reply: &[u8]) -> &[u8] {
+    let line = reply.iter().position(|&byte| byte == b'\n').map_or(reply.len(), |end| end + 1);
+    let rest = &reply[line..];
+    rest.strip_suffix(b"\r\n").unwrap_or(rest)
+}
+
+/// A `put` of `body`.
+pub fn put(priority: u32, delay: u32, ttr: u32, body: &[u8]) -> Vec<u8> {
+    let mut command = format!("put {priority} {delay} {ttr} {}\r\n", body.len()).into_bytes();
+    command.extend_from_slice(body);
+    command.extend_from_slice(b"\r\n");
+    command
+}
+
+/// The id in `INSERTED <id>` or `RESERVED <id> ...`.
+pub fn id_of(reply: &[u8]) -> Option<u64> {
+    let text = std::str::from_utf8(reply.split(|&byte| byte == b'\r').next()?).ok()?;
+    let mut words = text.split(' ');
+    matches!(words.next(), Some("INSERTED" | "RESERVED" | "FOUND")).then(|| words.next()?.parse().ok())?
+}

@@ -1,0 +1,234 @@
+//! SIGKILL amid the work of several clients, again and again on one directory: what was acknowledged holds.
+//!
+//! `KILLS` is how often, `SEED` where the random numbers begin, `PEER` another server to be tried, of which
+//! it is only counted what it loses.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::jobs::{SeenJob, id_of, job_count, ours, put, see_jobs, start_program, stat};
+use crate::random::{Random, number_from_environment};
+use crate::script::{Repertoire, Step, Tube};
+use crate::support::client::Client;
+use crate::support::server::Server;
+
+/// Kills where nothing else is asked for.
+const KILLS: u64 = 25;
+/// Clients, each with a tube of its own.
+const CLIENTS: u64 = 4;
+/// The most commands that a client sends before it reads the replies.
+const DEPTH: u64 = 40;
+/// The most replies before the kill.
+const LIFE: u64 = 1500;
+/// Small files: they are filled, migrated and removed all the time.
+const FLAGS: &[&str] = &["-f", "0", "-s", "16384"];
+
+/// When the server is killed: the client that reads this many replies does it.
+struct Fuse {
+    replies: AtomicU64,
+    target: u64,
+    pid: Pid,
+    blown: AtomicBool,
+}
+
+impl Fuse {
+    fn burn(&self) {
+        if self.replies.fetch_add(1, Ordering::Relaxed) + 1 >= self.target
+            && !self.blown.swap(true, Ordering::Relaxed)
+        {
+            kill_process(self.pid, Signal::KILL).unwrap();
+        }
+    }
+}
+
+/// A client with what it knows: its tube as acknowledged, and the steps not answered.
+struct Worker {
+    tube: Tube,
+    unanswered: Vec<Step>,
+    random: Random,
+}
+
+impl Worker {
+    /// Works until the server is gone.
+    fn work(&mut self, mut client: Client, fuse: &Fuse, repertoire: Repertoire) {
+        let name = self.tube.name.clone();
+        let hello = format!("use {name}\r\nwatch {name}\r\nignore default\r\n");
+        if client.send(hello.as_bytes()).is_err() || (0..3).any(|_| client.read_reply().is_err()) {
+            return;
+        }
+        loop {
+            let count = 1 + self.random.below(DEPTH);
+            self.unanswered = self.tube.invent(&mut self.random, count, repertoire);
+            let commands: Vec<u8> = self.unanswered.iter().flat_map(|step| self.tube.command(step)).collect();
+            // The socket is a deep one, and bodies stay well below what it holds together with the server.
+            if client.send(&commands).is_err() {
+                return;
+            }
+            let mut answered = 0;
+            while answered < self.unanswered.len() {
+                let Ok(reply) = client.read_reply() else {
+                    self.unanswered.drain(..answered);
+                    return;
+                };
+                let step = &self.unanswered[answered];
+                self.tube.acknowledge(step, &reply).unwrap_or_else(|problem| panic!("{name}: {problem}"));
+                answered += 1;
+                fuse.burn();
+            }
+        }
+    }
+
+    /// Finds how many of the unanswered steps were done: what is seen must be what comes of them.
+    fn reconcile(&mut self, seen: &BTreeMap<u64, SeenJob>) -> Result<(), String> {
+        let mut candidate = self.tube.clone();
+        let mut problems = Vec::new();
+        for done in 0..=self.unanswered.len() {
+            let mut restarted = candidate.clone();
+            restarted.restart();
+            match restarted.difference(seen, 0) {
+                None => {
+                    restarted.adopt(seen);
+                    self.tube = restarted;
+                    self.unanswered.clear();
+                    return Ok(());
+                }
+                Some(problem) => problems.push(format!("after {done} of the unanswered: {problem}")),
+            }
+            if let Some(step) = self.unanswered.get(done) {
+                candidate.apply(step);
+            }
+        }
+        let (first, last) = (problems.first().unwrap(), problems.last().unwrap());
+        Err(format!("{}: {first}\n  ...\n  {last}", self.tube.name))
+    }
+
+    /// What a server without our promise has lost, and brought back, of what it acknowledged.
+    fn count_losses(&self, seen: &BTreeMap<u64, SeenJob>) -> (u64, u64) {
+        let mut later = self.tube.clone();
+        self.unanswered.iter().for_each(|step| drop(later.apply(step)));
+        let mut lost = 0;
+        for (key, job) in &self.tube.jobs {
+            let found = job.id.and_then(|id| seen.get(&id));
+            let whole = found.is_some_and(|found| self.tube.holds_body(*key, &found.body));
+            lost += u64::from(!whole && later.jobs.contains_key(key));
+        }
+        let known = |id: u64| {
+            later
+                .jobs
+                .values()
+                .chain(self.tube.jobs.values())
+                .any(|job| job.id.is_none_or(|known| known == id))
+        };
+        let back = seen.iter().filter(|(id, job)| job.tube == self.tube.name && !known(**id)).count();
+        (lost, back as u64)
+    }
+}
+
+struct KillLoop {
+    server: Server,
+    workers: Vec<Worker>,
+    random: Random,
+    /// The first id that this life of the server gives.
+    next_id: u64,
+    acknowledged: u64,
+}
+
+impl KillLoop {
+    fn new(program: &Path, seed: u64) -> Self {
+        let worker = |number| Worker {
+            tube: Tube::new(&format!("tube-{number}")),
+            unanswered: Vec::new(),
+            random: Random::new(seed * CLIENTS + number),
+        };
+        let workers = (0..CLIENTS).map(worker).collect();
+        let server = start_program(program, "{dir}", FLAGS);
+        Self { server, workers, random: Random::new(seed), next_id: 1, acknowledged: 0 }
+    }
+
+    /// One life of the server, ended amid work, and the start of the next one.
+    fn live_and_die(&mut self, repertoire: Repertoire) {
+        if self.random.once_in(6) {
+            // Amid its replay, or just behind it.
+            self.server.restart(Signal::KILL).unwrap();
+        }
+        let mut control = self.server.connect().unwrap();
+        let pid = Pid::from_raw(i32::try_from(stat(&mut control, "pid")).unwrap()).unwrap();
+        let target = 1 + self.random.below(LIFE);
+        let fuse = Fuse { replies: AtomicU64::new(0), target, pid, blown: AtomicBool::new(false) };
+        let clients: Vec<Client> = self.workers.iter().map(|_| self.server.connect().unwrap()).collect();
+        std::thread::scope(|scope| {
+            for (worker, client) in self.workers.iter_mut().zip(clients) {
+                let fuse = &fuse;
+                scope.spawn(move || worker.work(client, fuse, repertoire));
+            }
+        });
+        assert!(
+            fuse.blown.load(Ordering::Relaxed),
+            "the server has ended by itself: {}",
+            self.server.stderr()
+        );
+        self.acknowledged += fuse.replies.load(Ordering::Relaxed);
+        self.server.restart(Signal::KILL).unwrap();
+    }
+
+    /// All jobs that there are or may be, after a restart.
+    fn look(&mut self) -> BTreeMap<u64, SeenJob> {
+        let mut control = self.server.connect().unwrap();
+        control.exchange(b"use probe\r\n", b"USING probe\r\n").unwrap();
+        let next_id = id_of(&control.ask(&put(0, 0, 1, b"probe")).unwrap()).unwrap();
+        control.exchange(format!("delete {next_id}\r\n").as_bytes(), b"DELETED\r\n").unwrap();
+        let known = self.workers.iter().flat_map(|worker| worker.tube.jobs.values().filter_map(|job| job.id));
+        let ids: Vec<u64> = known.filter(|&id| id < self.next_id).chain(self.next_id..next_id).collect();
+        let seen = see_jobs(&mut control, ids).unwrap();
+        assert_eq!(job_count(&mut control), seen.len() as u64, "a job is back that was deleted long ago");
+        self.next_id = next_id + 1;
+        seen
+    }
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_damaged_or_undone_by_kills() {
+    let kills = number_from_environment("KILLS").unwrap_or(KILLS);
+    let seed = number_from_environment("SEED").unwrap_or(1);
+    let mut life = KillLoop::new(ours(), seed);
+    let mut jobs = 0;
+    for kill in 1..=kills {
+        life.live_and_die(Repertoire::All);
+        let seen = life.look();
+        jobs += seen.len();
+        for worker in &mut life.workers {
+            let outcome = worker.reconcile(&seen);
+            outcome.unwrap_or_else(|problem| panic!("SEED={seed}, kill {kill}: {problem}"));
+        }
+    }
+    let lost = std::fs::read_dir(life.server.directory()).unwrap().flatten();
+    let tails = lost.filter(|entry| entry.file_name().to_string_lossy().starts_with("lost.")).count();
+    println!(
+        "{kills} kills: {} commands acknowledged, {jobs} jobs compared, 0 lost or damaged, 0 back; {tails} torn tails",
+        life.acknowledged
+    );
+}
+
+#[test]
+fn another_server_in_the_same_loop() {
+    let Some(peer) = std::env::var_os("PEER").filter(|peer| !peer.is_empty()).map(PathBuf::from) else {
+        println!("skipped: PEER names no other server");
+        return;
+    };
+    let kills = number_from_environment("KILLS").unwrap_or(KILLS);
+    let (mut lost, mut back, mut failures) = (0, 0, 0);
+    for seed in 1..=kills {
+        let mut life = KillLoop::new(&peer, seed);
+        life.live_and_die(Repertoire::KeptByC);
+        let mut control = life.server.connect().unwrap();
+        let seen = see_jobs(&mut control, 1..=2 * LIFE).unwrap();
+        let losses = life.workers.iter().map(|worker| worker.count_losses(&seen));
+        let (now_lost, now_back) = losses.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+        failures += u64::from(now_lost + now_back > 0);
+        (lost, back) = (lost + now_lost, back + now_back);
+    }
+    println!("{}: {kills} kills, {failures} with losses: {lost} jobs lost, {back} back", peer.display());
+}

@@ -1,0 +1,74 @@
+//! Deep pipelines of puts at `-f 0`: as many replies as commands, in order, each behind its sync.
+
+use std::collections::BTreeMap;
+
+use rustix::process::Signal;
+
+use crate::jobs::{id_of, job_count, put, see_jobs, start};
+use crate::trace::{Traced, has_strace};
+
+fn tag(at: u64) -> String {
+    format!("{at}-of-it")
+}
+
+fn pipeline(count: u64) -> Vec<u8> {
+    (1..=count).flat_map(|at| put(0, 0, 60, format!("tag-{};", tag(at)).as_bytes())).collect()
+}
+
+#[test]
+fn as_many_replies_as_puts_in_their_order() {
+    for count in [100, 1000, 100_000] {
+        let server = start(&["-f", "0"]);
+        let mut client = server.connect().unwrap();
+        let sending = client.send_in_background(pipeline(count)).unwrap();
+        for id in 1..=count {
+            client.expect(format!("INSERTED {id}\r\n").as_bytes()).unwrap();
+        }
+        sending.join().unwrap().unwrap();
+        client.half_close().unwrap();
+        client.expect_closed().unwrap();
+        assert_eq!(job_count(&mut server.connect().unwrap()), count);
+    }
+}
+
+#[test]
+fn each_reply_follows_its_sync() {
+    if !has_strace() {
+        return;
+    }
+    let mut traced = Traced::start(&["-f", "0"], "").unwrap();
+    let mut tags = BTreeMap::new();
+    let mut client = traced.server.connect().unwrap();
+    for count in [1, 99] {
+        client.send(&pipeline(count)).unwrap();
+        for at in 1..=count {
+            tags.insert(id_of(&client.read_reply().unwrap()).unwrap(), tag(at));
+        }
+    }
+    assert!(traced.server.stop(Signal::TERM).unwrap().success());
+    assert_eq!(traced.check_replies_follow_syncs(&tags), 100);
+}
+
+#[test]
+fn what_was_answered_before_a_kill_is_there() {
+    const COUNT: u64 = 100_000;
+    for read in [1, 777, 30_000] {
+        let mut server = start(&["-f", "0", "-s", "65536"]);
+        let mut client = server.connect().unwrap();
+        // It fails when the server is killed.
+        let sending = client.send_in_background(pipeline(COUNT)).unwrap();
+        for id in 1..=read {
+            client.expect(format!("INSERTED {id}\r\n").as_bytes()).unwrap();
+        }
+        server.restart(Signal::KILL).unwrap();
+        let _ = sending.join().unwrap();
+        // Replies that were under way count as given.
+        let rest = client.read_to_end().unwrap_or_default();
+        let answered = read + rest.split(|&byte| byte == b'\n').count() as u64 - 1;
+        let jobs = see_jobs(&mut server.connect().unwrap(), 1..=answered).unwrap();
+        assert_eq!(jobs.len() as u64, answered);
+        for (id, job) in jobs {
+            assert_eq!(job.body, format!("tag-{};", tag(id)).as_bytes());
+        }
+    }
+}

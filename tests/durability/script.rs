@@ -1,0 +1,365 @@
+//! What one client does to a tube of its own, and what must come of it.
+//!
+//! Owns: the model of that tube and random steps upon it. A tube that only one client uses follows from its
+//! commands alone, so a model tells every reply, and every state between two commands.
+
+use std::collections::BTreeMap;
+
+use crate::jobs::{SeenJob, body, id_of, put};
+use crate::random::Random;
+
+/// More than any test lasts, in seconds: no deadline of a job comes.
+const LONG: u32 = 100_000;
+/// Distance of two delays, in seconds: more than any test lasts, so that they alone give the order.
+const DELAY_STEP: u32 = 1000;
+/// From this many jobs on, more are deleted than put.
+const ENOUGH: usize = 60;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    Ready,
+    Reserved,
+    Delayed,
+    /// With its place in the order.
+    Buried(u64),
+}
+
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// `None` until the reply to its put is there.
+    pub id: Option<u64>,
+    pub state: State,
+    /// What it was before it was reserved: a reservation for which the binlog has no room at the moment is
+    /// not logged, and then never was.
+    before: Option<State>,
+    priority: u32,
+    delay: u32,
+    ttr: u32,
+    reserves: u64,
+    releases: u64,
+    buries: u64,
+    kicks: u64,
+    body: Vec<u8>,
+}
+
+/// One command. Jobs are named by their keys, which ascend as their ids do.
+#[derive(Clone, Debug)]
+pub enum Step {
+    Put { key: u64, priority: u32, delay: u32, ttr: u32, body: Vec<u8> },
+    Reserve,
+    ReserveJob(u64),
+    Release { key: u64, priority: u32, delay: u32 },
+    Bury { key: u64, priority: u32 },
+    Delete(u64),
+    Kick(u64),
+    KickJob(u64),
+}
+
+/// The reply that a step must get.
+#[derive(Debug)]
+pub enum Expected {
+    Line(String),
+    /// A new id for the job of this key.
+    Inserted(u64),
+    /// The job of this key with its body.
+    Reserved(u64),
+}
+
+/// What a client may do: C does not log a release without delay, nor a reservation by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Repertoire {
+    /// All steps, bodies up to more than a file.
+    All,
+    /// What C's format and C itself keep: a reserved job is released with a delay, or buried, at once.
+    KeptByC,
+}
+
+/// A tube and its jobs, by key.
+#[derive(Clone, Debug)]
+pub struct Tube {
+    pub name: String,
+    pub jobs: BTreeMap<u64, Job>,
+    next_key: u64,
+    burials: u64,
+    delays: u32,
+}
+
+impl Tube {
+    pub fn new(name: &str) -> Self {
+        Self { name: name.to_owned(), jobs: BTreeMap::new(), next_key: 0, burials: 0, delays: 0 }
+    }
+
+    /// Random steps, to be sent at once: each names only jobs whose ids are known already.
+    pub fn invent(&self, random: &mut Random, count: u64, repertoire: Repertoire) -> Vec<Step> {
+        let mut tube = self.clone();
+        let mut steps = Vec::new();
+        while (steps.len() as u64) < count {
+            let step = tube.invent_one(random, repertoire);
+            tube.apply(&step);
+            if let (Repertoire::KeptByC, Step::ReserveJob(key)) = (repertoire, &step) {
+                let (key, priority) = (*key, tube.priority(random));
+                steps.push(step);
+                let next = match random.once_in(2) {
+                    true => Step::Release { key, priority, delay: tube.new_delay() },
+                    false => Step::Bury { key, priority },
+                };
+                tube.apply(&next);
+                steps.push(next);
+            } else {
+                steps.push(step);
+            }
+        }
+        steps
+    }
+
+    fn invent_one(&mut self, random: &mut Random, repertoire: Repertoire) -> Step {
+        let put_share = if self.jobs.len() < ENOUGH { 5 } else { 2 };
+        if random.below(10) < put_share {
+            return self.invent_put(random, repertoire);
+        }
+        if random.once_in(12) {
+            return Step::Kick(random.below(6));
+        }
+        if repertoire == Repertoire::All && random.once_in(4) {
+            return Step::Reserve;
+        }
+        let known: Vec<u64> =
+            self.jobs.iter().filter(|(_, job)| job.id.is_some()).map(|(&key, _)| key).collect();
+        if known.is_empty() {
+            return self.invent_put(random, repertoire);
+        }
+        let (key, priority) = (random.pick(&known), self.priority(random));
+        let delete_share = if self.jobs.len() < ENOUGH { 6 } else { 2 };
+        match self.jobs[&key].state {
+            _ if random.below(delete_share) == 0 => Step::Delete(key),
+            State::Ready => Step::ReserveJob(key),
+            State::Reserved => match random.below(3) {
+                0 => Step::Bury { key, priority },
+                1 => Step::Release { key, priority, delay: 0 },
+                _ => Step::Release { key, priority, delay: self.new_delay() },
+            },
+            State::Buried(_) | State::Delayed => Step::KickJob(key),
+        }
+    }
+
+    fn invent_put(&mut self, random: &mut Random, repertoire: Repertoire) -> Step {
+        let key = self.next_key;
+        let length = match (repertoire, random.below(60)) {
+            (Repertoire::All, 0) => 20_000 + random.below(40_000),
+            (_, 1..10) => random.below(3000),
+            _ => random.below(200),
+        };
+        let mut body = format!("{}:{key}:", self.name).into_bytes();
+        body.extend((0..length).map(|_| random.next() as u8));
+        let delay = if random.once_in(4) { self.new_delay() } else { 0 };
+        let ttr = LONG + random.below(1000) as u32;
+        Step::Put { key, priority: self.priority(random), delay, ttr, body }
+    }
+
+    fn priority(&self, random: &mut Random) -> u32 {
+        random.below(5) as u32 * 700
+    }
+
+    fn new_delay(&mut self) -> u32 {
+        self.delays += 1;
+        LONG + self.delays * DELAY_STEP
+    }
+
+    /// The command as it is sent. The client uses and watches this tube alone.
+    pub fn command(&self, step: &Step) -> Vec<u8> {
+        let id = |key: &u64| self.jobs[key].id.unwrap();
+        let text = match step {
+            Step::Put { priority, delay, ttr, body, .. } => return put(*priority, *delay, *ttr, body),
+            Step::Reserve => "reserve-with-timeout 0\r\n".to_owned(),
+            Step::ReserveJob(key) => format!("reserve-job {}\r\n", id(key)),
+            Step::Release { key, priority, delay } => format!("release {} {priority} {delay}\r\n", id(key)),
+            Step::Bury { key, priority } => format!("bury {} {priority}\r\n", id(key)),
+            Step::Delete(key) => format!("delete {}\r\n", id(key)),
+            Step::Kick(bound) => format!("kick {bound}\r\n"),
+            Step::KickJob(key) => format!("kick-job {}\r\n", id(key)),
+        };
+        text.into_bytes()
+    }
+
+    /// Takes the step, and tells the reply.
+    pub fn apply(&mut self, step: &Step) -> Expected {
+        let line = |text: &str| Expected::Line(text.to_owned());
+        match step {
+            Step::Put { key, priority, delay, ttr, body } => {
+                let state = if *delay > 0 { State::Delayed } else { State::Ready };
+                let (priority, delay, ttr, body) = (*priority, *delay, *ttr, body.clone());
+                let (reserves, releases, buries, kicks) = (0, 0, 0, 0);
+                let (id, before) = (None, None);
+                let job =
+                    Job { id, state, before, priority, delay, ttr, reserves, releases, buries, kicks, body };
+                self.jobs.insert(*key, job);
+                self.next_key = key + 1;
+                self.delays = self.delays.max(delay.saturating_sub(LONG) / DELAY_STEP);
+                Expected::Inserted(*key)
+            }
+            Step::Reserve => {
+                let ready = self.jobs.iter().filter(|(_, job)| job.state == State::Ready);
+                match ready.map(|(&key, job)| (job.priority, key)).min() {
+                    Some((_, key)) => self.reserve(key),
+                    None => line("TIMED_OUT"),
+                }
+            }
+            Step::ReserveJob(key) => self.reserve(*key),
+            Step::Release { key, priority, delay } => {
+                let job = self.jobs.get_mut(key).unwrap();
+                let state = if *delay > 0 { State::Delayed } else { State::Ready };
+                (job.state, job.before) = (state, None);
+                (job.priority, job.delay) = (*priority, *delay);
+                job.releases += 1;
+                self.delays = self.delays.max(delay.saturating_sub(LONG) / DELAY_STEP);
+                line("RELEASED")
+            }
+            Step::Bury { key, priority } => {
+                self.burials += 1;
+                let job = self.jobs.get_mut(key).unwrap();
+                (job.state, job.before, job.priority) = (State::Buried(self.burials), None, *priority);
+                job.buries += 1;
+                line("BURIED")
+            }
+            Step::Delete(key) => {
+                self.jobs.remove(key).unwrap();
+                line("DELETED")
+            }
+            Step::Kick(bound) => {
+                let mut order = self.buried();
+                if order.is_empty() {
+                    order = self.delayed();
+                }
+                order.truncate(*bound as usize);
+                order.iter().for_each(|&key| self.kick(key));
+                Expected::Line(format!("KICKED {}", order.len()))
+            }
+            Step::KickJob(key) => {
+                self.kick(*key);
+                line("KICKED")
+            }
+        }
+    }
+
+    fn reserve(&mut self, key: u64) -> Expected {
+        let job = self.jobs.get_mut(&key).unwrap();
+        job.before = Some(job.state);
+        job.state = State::Reserved;
+        job.reserves += 1;
+        Expected::Reserved(key)
+    }
+
+    fn kick(&mut self, key: u64) {
+        let job = self.jobs.get_mut(&key).unwrap();
+        job.state = State::Ready;
+        job.kicks += 1;
+    }
+
+    /// The buried jobs in the order of a kick.
+    pub fn buried(&self) -> Vec<u64> {
+        let place = |job: &Job| if let State::Buried(place) = job.state { Some(place) } else { None };
+        let mut order: Vec<(u64, u64)> =
+            self.jobs.iter().filter_map(|(&key, job)| Some((place(job)?, key))).collect();
+        order.sort_unstable();
+        order.into_iter().map(|(_, key)| key).collect()
+    }
+
+    fn delayed(&self) -> Vec<u64> {
+        let delayed = self.jobs.iter().filter(|(_, job)| job.state == State::Delayed);
+        let mut order: Vec<(u32, u64)> = delayed.map(|(&key, job)| (job.delay, key)).collect();
+        order.sort_unstable();
+        order.into_iter().map(|(_, key)| key).collect()
+    }
+
+    /// Takes the step whose reply is `reply`.
+    pub fn acknowledge(&mut self, step: &Step, reply: &[u8]) -> Result<(), String> {
+        let expected = self.apply(step);
+        let good = match &expected {
+            Expected::Line(line) => reply.strip_suffix(b"\r\n") == Some(line.as_bytes()),
+            Expected::Inserted(key) => {
+                let job = self.jobs.get_mut(key).unwrap();
+                job.id = id_of(reply);
+                job.id.is_some() && reply.starts_with(b"INSERTED ")
+            }
+            Expected::Reserved(key) => {
+                let job = &self.jobs[key];
+                reply.starts_with(b"RESERVED ") && id_of(reply) == job.id && body(reply) == job.body
+            }
+        };
+        let said = || String::from_utf8_lossy(&reply[..reply.len().min(80)]).into_owned();
+        if good { Ok(()) } else { Err(format!("{expected:?} expected, found {:?}", said())) }
+    }
+
+    /// Reserved jobs are ready after a restart.
+    pub fn restart(&mut self) {
+        for job in self.jobs.values_mut().filter(|job| job.state == State::Reserved) {
+            job.state = State::Ready;
+        }
+    }
+
+    /// The key that a body of this tube names.
+    fn key_of(&self, body: &[u8]) -> Option<u64> {
+        let rest = body.strip_prefix(format!("{}:", self.name).as_bytes())?;
+        let digits = rest.split(|&byte| byte == b':').next()?;
+        std::str::from_utf8(digits).ok()?.parse().ok()
+    }
+
+    /// Whether the job of this key has this body.
+    pub fn holds_body(&self, key: u64, body: &[u8]) -> bool {
+        self.jobs[&key].body == body
+    }
+
+    /// Takes over what is seen and may be so: the ids of puts that were never answered, and what is left
+    /// of reservations.
+    pub fn adopt(&mut self, seen: &BTreeMap<u64, SeenJob>) {
+        for (&id, found) in seen.iter().filter(|(_, job)| job.tube == self.name) {
+            let Some(job) = self.key_of(&found.body).and_then(|key| self.jobs.get_mut(&key)) else {
+                continue;
+            };
+            job.id.get_or_insert(id);
+            (job.reserves, job.buries) = (found.reserves, found.buries);
+            if let Some(before) = job.before.take().filter(|_| found.state != job.state.text()) {
+                job.state = before;
+            }
+        }
+    }
+
+    /// The first thing in which what is seen differs, but for `phantom_burials`: how often more a job may
+    /// have been buried than it was.
+    pub fn difference(&self, seen: &BTreeMap<u64, SeenJob>, phantom_burials: u64) -> Option<String> {
+        let mut missing: BTreeMap<u64, &Job> = self.jobs.iter().map(|(&key, job)| (key, job)).collect();
+        for (&id, found) in seen.iter().filter(|(_, job)| job.tube == self.name) {
+            let Some((key, job)) =
+                self.key_of(&found.body).and_then(|key| Some((key, missing.remove(&key)?)))
+            else {
+                return Some(format!("job {id} ({}) is back or damaged", found.state));
+            };
+            let burials = job.buries..=job.buries + phantom_burials;
+            let is_same = job.id.is_none_or(|known| known == id)
+                && found.body == job.body
+                && (found.state == job.state.text() || job.before.is_some_and(|it| found.state == it.text()))
+                && (found.priority, found.delay, found.ttr)
+                    == (job.priority.into(), job.delay.into(), job.ttr.into())
+                && (found.timeouts, found.releases, found.kicks) == (0, job.releases, job.kicks)
+                && found.reserves <= job.reserves
+                && burials.contains(&found.buries);
+            if !is_same {
+                let (job, found) =
+                    (Job { body: Vec::new(), ..job.clone() }, SeenJob { body: Vec::new(), ..found.clone() });
+                return Some(format!("{key}: {job:?} is now {found:?} (bodies not shown)"));
+            }
+        }
+        missing.first_key_value().map(|(key, job)| format!("{key} (id {:?}) is lost", job.id))
+    }
+}
+
+impl State {
+    fn text(self) -> &'static str {
+        match self {
+            Self::Ready => "ready",
+            Self::Reserved => "reserved",
+            Self::Delayed => "delayed",
+            Self::Buried(_) => "buried",
+        }
+    }
+}

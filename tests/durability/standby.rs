@@ -1,0 +1,122 @@
+//! `--wait-for-lock`: a second server takes over when the first one ends, however it ends.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Instant;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::jobs::{ours, put, see_jobs, start, start_program};
+use crate::support::server::POLL_INTERVAL;
+
+const JOBS: u64 = 2000;
+
+/// Starts a standby for the binlog in `directory`, and returns once it has said that it waits.
+fn start_waiting(directory: &Path, socket: &Path) -> (Child, BufReader<std::process::ChildStderr>) {
+    let mut child = Command::new(ours())
+        .args(["--wait-for-lock", "-f", "0", "-b"])
+        .arg(directory)
+        .arg("-l")
+        .arg(format!("unix:{}", socket.display()))
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = BufReader::new(child.stderr.take().unwrap());
+    loop {
+        let mut line = String::new();
+        assert!(said.read_line(&mut line).unwrap() > 0, "it has ended without waiting");
+        if line.contains("standby: waiting for the lock of") {
+            return (child, said);
+        }
+    }
+}
+
+/// The answer of `/readyz`, or `None` while nobody listens.
+fn readiness(metrics: &Path) -> Option<String> {
+    let mut stream = UnixStream::connect(metrics).ok()?;
+    stream.write_all(b"GET /readyz HTTP/1.0\r\n\r\n").ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    Some(answer)
+}
+
+#[test]
+fn a_standby_takes_over_from_a_killed_server_with_all_that_it_acknowledged() {
+    let mut active = start(&["-f", "0", "-s", "65536"]);
+    let directory = active.directory().to_str().unwrap().to_owned();
+    let own = tempfile::tempdir().unwrap();
+    let metrics = own.path().join("metrics");
+    let flags = ["-f", "0", "--wait-for-lock", "--metrics", &format!("unix:{}", metrics.display())]
+        .map(str::to_owned);
+    // It accepts nobody until it has taken over, so its start ends only then.
+    let standby = std::thread::spawn(move || {
+        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+        let standby = start_program(ours(), &directory, &flags);
+        let mut client = standby.connect().unwrap();
+        client.exchange(b"use taken\r\n", b"USING taken\r\n").unwrap();
+        (standby, client, Instant::now())
+    });
+    while !readiness(&metrics).is_some_and(|answer| answer.contains("standby: waiting for the lock")) {
+        std::thread::sleep(POLL_INTERVAL);
+    }
+    assert!(readiness(&metrics).unwrap().starts_with("HTTP/1.1 503 "));
+
+    let mut client = active.connect().unwrap();
+    let commands: Vec<u8> =
+        (1..=2 * JOBS).flat_map(|at| put(0, 0, 60, format!("job {at}").as_bytes())).collect();
+    let sending = client.send_in_background(commands).unwrap();
+    for id in 1..=JOBS {
+        client.expect(format!("INSERTED {id}\r\n").as_bytes()).unwrap();
+    }
+    let killed = Instant::now();
+    active.stop(Signal::KILL).unwrap();
+    let (standby, mut client, answered) = standby.join().unwrap();
+    let _ = sending.join().unwrap();
+    println!("{} ms from the kill to the first reply of the standby", (answered - killed).as_millis());
+    assert!(standby.stderr().contains("standby: waiting for the lock of"), "{}", standby.stderr());
+    let jobs = see_jobs(&mut client, 1..=JOBS).unwrap();
+    for id in 1..=JOBS {
+        assert_eq!(jobs[&id].body, format!("job {id}").as_bytes());
+    }
+    while !readiness(&metrics).is_some_and(|answer| answer.starts_with("HTTP/1.1 200 ")) {
+        std::thread::sleep(POLL_INTERVAL);
+    }
+}
+
+#[test]
+fn a_standby_ends_with_0_when_it_is_told_to() {
+    let active = start(&["-f", "0"]);
+    let own = tempfile::tempdir().unwrap();
+    let (mut child, mut said) = start_waiting(active.directory(), &own.path().join("socket"));
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    let mut rest = String::new();
+    said.read_to_string(&mut rest).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0), "{rest}");
+    active.connect().unwrap().exchange(&put(0, 0, 60, b"x"), b"INSERTED 1\r\n").unwrap();
+}
+
+#[test]
+fn a_standby_takes_over_from_a_server_that_was_told_to_stop() {
+    let mut active = start(&["-f", "0"]);
+    active.connect().unwrap().exchange(&put(0, 0, 60, b"x"), b"INSERTED 1\r\n").unwrap();
+    let own = tempfile::tempdir().unwrap();
+    let socket = own.path().join("socket");
+    let (mut child, mut said) = start_waiting(active.directory(), &socket);
+    assert!(active.stop(Signal::TERM).unwrap().success());
+    // Its log tells when it listens.
+    let mut line = String::new();
+    while !line.contains("listening on") {
+        line.clear();
+        assert!(said.read_line(&mut line).unwrap() > 0, "it has ended");
+    }
+    let mut stream = UnixStream::connect(&socket).unwrap();
+    stream.write_all(b"peek 1\r\nquit\r\n").unwrap();
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply).unwrap();
+    assert_eq!(reply, "FOUND 1 1\r\nx\r\n");
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    said.read_to_string(&mut line).unwrap();
+    assert!(child.wait().unwrap().success(), "{line}");
+}
