@@ -67,8 +67,10 @@ impl Binlog {
         log.tell_ends(&replay, &verdict)?;
         log.repeat_rescued(&replay, wall)?;
         // 3. All of that is on the medium, and all that was read, before anything is cut.
-        // Where nothing is to be cut, `-F` holds.
-        let syncs = config.sync != SyncPolicy::Never || !verdict.cuts.is_empty();
+        // Where nothing is to be cut, `-F` holds; where nothing was read, the new file, which was synced
+        // when it was made, may wait for its first record.
+        let syncs =
+            !verdict.cuts.is_empty() || (config.sync != SyncPolicy::Never && !replay.files.is_empty());
         log.flush(syncs).map_err(OpenError::Failed)?;
         log.cut_tails(&replay, &verdict)?;
         log.trim_files(&replay, config.sync);
