@@ -34,6 +34,9 @@ const CLOSED_TO_LIVE: u64 = 2;
 /// Once the turn's bytes are more than this they are written without waiting for its end, so that the buffer
 /// is never much larger than one record; a larger one is given back.
 const BUFFER_KEEP_BYTES: usize = 1024 * 1024;
+/// Length of the first file of a run, where files are longer: the server does not answer before it is
+/// made, and by the time it is full the helper thread has long made the next one.
+const FIRST_FILE_BYTES: u64 = 1024 * 1024;
 /// The last index that a file may have: C counts files in an `int`.
 pub(super) const MAX_INDEX: u32 = i32::MAX as u32 - 1;
 
@@ -216,7 +219,7 @@ impl Binlog {
             now,
             stats: Stats::default(),
         };
-        log.make_next_file();
+        log.make_file(config.segment_bytes.min(FIRST_FILE_BYTES));
         log.run_tasks()?;
         log.use_next_file();
         Ok(log)
@@ -471,11 +474,16 @@ impl Binlog {
     }
 
     fn make_next_file(&mut self) {
+        self.make_file(self.config.segment_bytes);
+    }
+
+    /// Asks for the next file, which is usually to have `usual_bytes`.
+    fn make_file(&mut self, usual_bytes: u64) {
         if self.next_index > MAX_INDEX || self.stopped {
             return;
         }
         let deletes = self.segments.job_count() + self.owed.len() as u64 + 1;
-        let bytes = file_bytes(self.config.segment_bytes, self.wanted_bytes, deletes);
+        let bytes = file_bytes(usual_bytes, self.wanted_bytes, deletes);
         let index = self.next_index;
         // A nonce of 0 would be a file of no one's.
         let nonce = mix(self.config.nonce_seed ^ mix(u64::from(index)) ^ self.now.0).max(1);
