@@ -8,7 +8,7 @@ UNITDIR ?= /etc/systemd/system
 BINARY ?= target/release/beanstalkd
 
 .PHONY: all check server clients docs units install-check exchange conformance differential model simulation \
-	kill-loop interchange fuzz deny survive bench micro install uninstall deb clean
+	kill-loop interchange soak fuzz deny survive bench micro install uninstall deb clean
 
 all:
 	$(CARGO) build --release --locked
@@ -33,6 +33,11 @@ docs: server
 # The tests of survival on a bad day: ten thousand clients, a hundred thousand connections cut at any byte.
 survive:
 	SURVIVE_SENDERS=5000 SURVIVE_CLOSINGS=100000 $(CARGO) test --locked --release --test survive --test faults
+
+# Everything at once for MINUTES, by default 30, at RATE commands per second: nothing is lost, nothing leaks.
+soak:
+	SOAK_MINUTES=$(or $(MINUTES),30) $(if $(RATE),SOAK_RATE=$(RATE)) \
+		$(CARGO) test --locked --release --test soak -- --nocapture
 
 units:
 	sh tests/units.sh
