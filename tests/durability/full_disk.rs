@@ -177,3 +177,25 @@ fn on_a_full_disk_deletes_go_on_and_nothing_is_lost() {
     let seen = see_jobs(&mut client, 1..=highest).unwrap();
     assert!(seen.keys().eq(states.keys()), "a job is lost or back after a restart");
 }
+
+#[test]
+fn on_a_full_disk_what_was_deleted_becomes_room_although_each_file_keeps_a_job() {
+    let Some(disk) = SmallDisk::mount() else { return };
+    let server = start_program(ours(), disk.path().to_str().unwrap(), &["-f", "0", "-s", "65536"]);
+    let mut client = server.connect().unwrap();
+    let mut states = BTreeMap::new();
+    fill(&mut client, 300, &mut states);
+    let kept: Vec<u64> = states.keys().copied().filter(|id| id % 50 == 0).collect();
+    for id in states.keys().filter(|id| *id % 50 != 0) {
+        client.exchange(format!("delete {id}\r\n").as_bytes(), b"DELETED\r\n").unwrap();
+    }
+    let deleted = Instant::now();
+    let again = loop {
+        if let Some(id) = id_of(&client.ask(&put(0, 0, 60, b"again")).unwrap()) {
+            break id;
+        }
+        assert!(deleted.elapsed() < RECOVERY, "no put within two seconds");
+    };
+    let seen = see_jobs(&mut client, 1..=again).unwrap();
+    assert!(seen.keys().copied().eq(kept.into_iter().chain([again])), "a job is lost or back");
+}

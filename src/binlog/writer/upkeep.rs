@@ -107,6 +107,7 @@ impl Binlog {
             (DiskTask::Create { index, .. }, Err(error)) => {
                 log::warn!("binlog.{index}: not made, tried again every second: {error}");
                 self.creation = Creation::Failed { retry_at: now + CREATE_RETRY_NS };
+                self.is_disk_full = true;
             }
             (DiskTask::Truncate { index, bytes }, Ok(())) => self.segments.shrink(index, bytes),
             // The zeros at the end of an old file are no loss but of space.
@@ -242,6 +243,7 @@ impl Binlog {
             self.space.add_spare(Spare { index, bytes, nonce });
             self.next_index = index + 1;
             self.creation = Creation::Idle;
+            self.is_disk_full = false;
         }
     }
 
