@@ -7,6 +7,9 @@ use crate::binlog::disk::{Completion, unlink_durably};
 use crate::binlog::durability::Mark;
 use crate::binlog::space::Spare;
 
+/// The medium itself fails, which no waiting mends; the same number on every Unix.
+const EIO: i32 = 5;
+
 impl Binlog {
     /// Writes all that was logged since the last commit, in one write (one more for each file that was
     /// filled), and asks for the syncs that are due.
@@ -103,6 +106,9 @@ impl Binlog {
                 self.file_was_made(index, bytes);
                 self.write_owed();
                 self.prepare_files();
+            }
+            (DiskTask::Create { index, .. }, Err(error)) if error.raw_os_error() == Some(EIO) => {
+                self.fail(BinlogError::Create { file: index, error });
             }
             (DiskTask::Create { index, .. }, Err(error)) => {
                 log::warn!("binlog.{index}: not made, tried again every second: {error}");
