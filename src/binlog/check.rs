@@ -118,7 +118,12 @@ pub fn dump(directory: &Path, out: &mut dyn io::Write) -> Result<io::Result<()>,
     for (id, job) in replay.jobs.alive.iter() {
         line.clear();
         let tube = replay.jobs.tubes[job.tube as usize].as_str();
-        write_job(&mut line, &job.to_record(id, WallOffset::default()), tube, job.body.as_slice());
+        write_job(
+            &mut line,
+            &job.to_record(id, &replay.jobs.histories, WallOffset::default()),
+            tube,
+            job.body.as_slice(),
+        );
         if let Err(error) = out.write_all(line.as_bytes()) {
             return Ok(Err(error));
         }

@@ -4,6 +4,7 @@
 //! replaces an earlier one; an invalid one changes nothing. Driven by the replay, file by file.
 
 use std::collections::{BTreeSet, HashMap};
+use std::num::NonZeroU32;
 
 use super::OpenError;
 use super::format::{DiskRecord, TRAILER, WallOffset};
@@ -22,7 +23,8 @@ pub(super) struct ReplayedJob {
     created_at: i64,
     /// When its delay ends, on the same clock; for a buried job, when it was buried: only the order counts.
     deadline_at: i64,
-    counters: Counters,
+    /// One more than the place of its counters in [`Jobs::histories`], unless all are zero.
+    history: Option<NonZeroU32>,
     priority: Priority,
     delay_s: u32,
     ttr_s: u32,
@@ -31,7 +33,7 @@ pub(super) struct ReplayedJob {
     state: JobState,
 }
 
-const _: () = assert!(size_of::<Option<ReplayedJob>>() == 72, "every job passes through this table at start");
+const _: () = assert!(size_of::<Option<ReplayedJob>>() == 56, "every job passes through this table at start");
 
 impl ReplayedJob {
     /// When it was buried, if it is: only the order counts.
@@ -40,7 +42,7 @@ impl ReplayedJob {
     }
 
     /// The job as it lives on: one that was reserved is ready again.
-    pub(super) fn to_record(&self, id: JobId, wall: WallOffset) -> JobRecord {
+    pub(super) fn to_record(&self, id: JobId, histories: &Histories, wall: WallOffset) -> JobRecord {
         JobRecord {
             id,
             priority: self.priority,
@@ -51,9 +53,34 @@ impl ReplayedJob {
                 JobState::Delayed => wall.to_memory(self.deadline_at),
                 JobState::Ready | JobState::Reserved | JobState::Buried => Timestamp(0),
             },
-            counters: self.counters,
+            counters: histories.get(self.history),
             state: self.state,
         }
+    }
+}
+
+/// The counters of the jobs that have any: those of most are zero. What is replaced stays until the replay
+/// is done, and is little beside the records that it stood in.
+#[derive(Debug, Default)]
+pub(super) struct Histories(Vec<Counters>);
+
+impl Histories {
+    fn get(&self, history: Option<NonZeroU32>) -> Counters {
+        let at = history.map(|number| number.get() as usize - 1);
+        at.and_then(|at| self.0.get(at)).copied().unwrap_or_default()
+    }
+
+    /// Keeps the counters of a job, in place of those that it had under `before`.
+    fn keep(&mut self, before: Option<NonZeroU32>, counters: Counters) -> Option<NonZeroU32> {
+        if let Some(kept) = before.and_then(|number| self.0.get_mut(number.get() as usize - 1)) {
+            *kept = counters;
+            return before;
+        }
+        if counters == Counters::default() {
+            return None;
+        }
+        self.0.push(counters);
+        u32::try_from(self.0.len()).ok().and_then(NonZeroU32::new)
     }
 }
 
@@ -72,6 +99,7 @@ pub(super) struct Source {
 #[derive(Debug, Default)]
 pub(super) struct Jobs {
     pub(super) alive: IdMap<ReplayedJob>,
+    pub(super) histories: Histories,
     /// The files read so far, and which of them holds each job's full record.
     pub(super) segments: Segments,
     pub(super) tubes: Vec<TubeName>,
@@ -132,7 +160,7 @@ impl Jobs {
             body,
             created_at: record.created_at,
             deadline_at,
-            counters: record.counters,
+            history: self.histories.keep(None, record.counters),
             priority: Priority(record.priority),
             delay_s: record.delay_s(),
             ttr_s: record.ttr_s(),
@@ -167,7 +195,7 @@ impl Jobs {
         if let Some(job) = self.alive.get_mut(id) {
             job.created_at = record.created_at;
             job.deadline_at = deadline_at;
-            job.counters = record.counters;
+            job.history = self.histories.keep(job.history, record.counters);
             job.priority = Priority(record.priority);
             job.delay_s = record.delay_s();
             job.ttr_s = record.ttr_s();

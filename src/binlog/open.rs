@@ -39,7 +39,7 @@ impl Binlog {
         config: Config,
         now: Timestamp,
         wall_offset_ns: i64,
-        restore: &mut dyn FnMut(JobRecord, TubeName, Body),
+        restore: &mut dyn FnMut(JobRecord, &TubeName, Body),
     ) -> Result<(Self, ReplaySummary), OpenError> {
         let wall = WallOffset(wall_offset_ns);
         let config = Config {
@@ -115,7 +115,7 @@ impl Binlog {
             let tube = &replay.jobs.tubes[found.tube as usize];
             let body_len = found.body.len();
             self.with_room(|log| log.reserve_put(tube.as_bytes().len(), body_len))?;
-            self.append_put(&found.to_record(id, wall), tube, &found.body);
+            self.append_put(&found.to_record(id, &replay.jobs.histories, wall), tube, &found.body);
         }
         self.outcome().map_err(OpenError::Failed)
     }
@@ -260,13 +260,13 @@ fn copy_tail(
 }
 
 /// Gives the jobs to the server, in the order that makes its queues what they were.
-fn hand_over(jobs: Jobs, wall: WallOffset, restore: &mut dyn FnMut(JobRecord, TubeName, Body)) {
-    let tubes = jobs.tubes;
+fn hand_over(jobs: Jobs, wall: WallOffset, restore: &mut dyn FnMut(JobRecord, &TubeName, Body)) {
+    let Jobs { alive, tubes, histories, .. } = jobs;
     let mut buried = Vec::new();
     let mut give = |id: JobId, job: ReplayedJob| {
-        restore(job.to_record(id, wall), tubes[job.tube as usize].clone(), job.body);
+        restore(job.to_record(id, &histories, wall), &tubes[job.tube as usize], job.body);
     };
-    for (id, job) in jobs.alive {
+    for (id, job) in alive {
         match job.buried_at() {
             Some(time) => buried.push((time, id, job)),
             None => give(id, job),

@@ -242,7 +242,7 @@ impl Log {
     }
 }
 
-fn open(disk: &MemoryDisk, mut restore: impl FnMut(JobRecord, TubeName, Body)) -> (Binlog, u64) {
+fn open(disk: &MemoryDisk, mut restore: impl FnMut(JobRecord, &TubeName, Body)) -> (Binlog, u64) {
     let config = Config {
         segment_bytes: 10 * 1024 * 1024,
         sync: SyncPolicy::Every(50),
