@@ -38,7 +38,7 @@ const RATE: u64 = 1_000;
 /// Visitors at a time, besides the slow reader.
 const VISITORS: u32 = 10;
 /// One life between two restarts.
-const LIFE: Duration = Duration::from_secs(30);
+const LIFE: Duration = Duration::from_secs(15);
 /// Restarts at least, however short the time is.
 const MIN_RESTARTS: u32 = 3;
 /// Drain mode lasts so long before SIGTERM.
