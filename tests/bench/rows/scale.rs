@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use crate::load::{FILL, Generator, Load, Tubes, Until};
 use crate::rows::tubes::fill;
 use crate::runner::{Bench, Figures, column, median, per_command_us};
-use crate::server::{Contender, Role, Server, Setup};
+use crate::server::{Role, Server, Setup};
 use crate::table::{Row, Target};
 
 const JOBS: usize = 10_000_000;
@@ -24,11 +24,22 @@ const ASKED: usize = 1_000;
 const DEPTH: usize = 100;
 const BATCHES: usize = 200;
 
-/// Measures ours alone, and not in a quick run.
-fn ours<const N: usize>(bench: &Bench, measure: impl Fn(&Server) -> Result<[f64; N], Failure>) -> Figures<N> {
-    bench.servers_one_by_one(|contender: &Contender| match contender.role {
+/// Measures each server once, but not in a quick run.
+fn once<const N: usize>(bench: &Bench, measure: impl Fn(&Server) -> Result<[f64; N], Failure>) -> Figures<N> {
+    bench.servers_one_by_one(|contender| match bench.quick {
+        true => Err(Failure::Skipped("not in a quick run")),
+        false => measure(&bench.start(contender, Setup::PLAIN)?),
+    })
+}
+
+/// The same without peers, whose costs grow with the number of jobs and tubes.
+fn ours_once<const N: usize>(
+    bench: &Bench,
+    measure: impl Fn(&Server) -> Result<[f64; N], Failure>,
+) -> Figures<N> {
+    bench.servers_one_by_one(|contender| match contender.role {
         _ if bench.quick => Err(Failure::Skipped("not in a quick run")),
-        Role::Peer => Err(Failure::Skipped("takes minutes there")),
+        Role::Peer => Err(Failure::Skipped("takes more than three minutes there")),
         _ => measure(&bench.start(contender, Setup::PLAIN)?),
     })
 }
@@ -42,7 +53,7 @@ fn rows<const N: usize>(names: [(&str, &'static str); N], figures: &Figures<N>) 
 
 /// Ten million jobs in one tube.
 pub fn jobs(bench: &Bench) -> Vec<Row> {
-    let figures = ours(bench, |server| {
+    let figures = ours_once(bench, |server| {
         let before = server.resident_bytes()?;
         let load = Load { tubes: Tubes::Default, ..Load::new(1, 256) };
         let (cpu, outcome) =
@@ -85,7 +96,7 @@ pub fn jobs(bench: &Bench) -> Vec<Row> {
 
 /// A hundred thousand tubes with a job each.
 pub fn tubes(bench: &Bench) -> Vec<Row> {
-    let figures = ours(bench, |server| {
+    let figures = ours_once(bench, |server| {
         let started = Instant::now();
         let bytes_each = fill(server, TUBES)? - Load::BODY_BYTES as f64;
         let fill_s = started.elapsed().as_secs_f64();
@@ -119,7 +130,7 @@ fn median_ms(client: &mut Client, command: &str, count: usize) -> Result<f64, Fa
 
 /// Fifteen thousand connections that have said something once.
 pub fn connections(bench: &Bench) -> Vec<Row> {
-    let figures = ours(bench, |server| {
+    let figures = once(bench, |server| {
         let mut control = Client::connect(server.address)?;
         let before = server.resident_bytes()?;
         let started = Instant::now();
@@ -171,7 +182,7 @@ pub fn idle_percent(server: &Server) -> Result<f64, Failure> {
 
 /// One connection that watches a thousand tubes, beside one that watches one.
 pub fn watched(bench: &Bench) -> Vec<Row> {
-    let figures = ours(bench, |server| {
+    let figures = once(bench, |server| {
         let mut single = Client::connect(server.address)?;
         let mut many = Client::connect(server.address)?;
         for number in 0..WATCHED {
