@@ -8,7 +8,7 @@ UNITDIR ?= /etc/systemd/system
 BINARY ?= target/release/beanstalkd
 
 .PHONY: all check server clients docs units install-check exchange conformance differential model simulation \
-	fuzz deny survive soak bench micro install uninstall deb clean
+	kill-loop interchange soak fuzz deny survive bench micro install uninstall deb clean
 
 all:
 	$(CARGO) build --release --locked
@@ -84,6 +84,16 @@ simulation:
 # CASES=number, by default a million; SEED=n replays one.
 model:
 	$(if $(SEED),SEED=$(SEED)) MODEL_CASES=$(or $(CASES),1000000) $(CARGO) test --test model -- --nocapture
+
+# SIGKILL amid work. KILLS=number, SEED=n; PEER=path of another server, of which only the losses are counted.
+kill-loop:
+	KILLS=$(or $(KILLS),500) $(SEED:%=SEED=%) $(PEER:%=PEER=%) $(CARGO) test --locked --test durability -- --nocapture \
+		$(if $(PEER),another_server,nothing_acknowledged)
+
+# One directory served by Debian's server and ours in turn. HISTORIES=number, SEED=the first.
+interchange:
+	HISTORIES=$(or $(HISTORIES),1000) $(SEED:%=SEED=%) $(CARGO) test --locked --test durability -- --nocapture \
+		histories_alternate
 
 # TARGET=command_line, byte_stream or operations, for SECONDS; needs cargo-fuzz, but no nightly compiler.
 fuzz:
