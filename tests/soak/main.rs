@@ -25,7 +25,7 @@ use rustix::process::Signal;
 
 use ledger::{Ledger, body, key_of};
 use random::{Random, number_from_environment};
-use samples::{Sample, memory_slope, stat};
+use samples::{Sample, job_count, memory_slope, stat};
 use support::client::Client;
 use support::server::{POLL_INTERVAL, Server, Transport};
 use visit::{body_of, id_of, put_command};
@@ -160,14 +160,7 @@ impl Soak {
         let ids: Vec<u64> = known.chain(self.next_id..=next_id).collect();
         let found = self.look(&mut control, &ids);
         self.next_id = next_id + 1;
-        let jobs = Sample::take(
-            Duration::ZERO,
-            stat(&mut control, "pid").unwrap(),
-            self.server.directory(),
-            &mut control,
-        )
-        .unwrap()
-        .jobs;
+        let jobs = job_count(&mut control).unwrap();
         if jobs != found.len() as u64 {
             self.violations.add(format!("the server counts {jobs} jobs, {} are known", found.len()));
         }
