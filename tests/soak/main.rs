@@ -25,7 +25,7 @@ use rustix::process::Signal;
 
 use ledger::{Ledger, body, key_of};
 use random::{Random, number_from_environment};
-use samples::{Sample, memory_slope, stat};
+use samples::{Sample, job_count, memory_slope, stat};
 use support::client::Client;
 use support::server::{POLL_INTERVAL, Server, Transport};
 use visit::{body_of, id_of, put_command};
@@ -38,7 +38,7 @@ const RATE: u64 = 1_000;
 /// Visitors at a time, besides the slow reader.
 const VISITORS: u32 = 10;
 /// One life between two restarts.
-const LIFE: Duration = Duration::from_secs(30);
+const LIFE: Duration = Duration::from_secs(15);
 /// Restarts at least, however short the time is.
 const MIN_RESTARTS: u32 = 3;
 /// Drain mode lasts so long before SIGTERM.
@@ -160,14 +160,7 @@ impl Soak {
         let ids: Vec<u64> = known.chain(self.next_id..=next_id).collect();
         let found = self.look(&mut control, &ids);
         self.next_id = next_id + 1;
-        let jobs = Sample::take(
-            Duration::ZERO,
-            stat(&mut control, "pid").unwrap(),
-            self.server.directory(),
-            &mut control,
-        )
-        .unwrap()
-        .jobs;
+        let jobs = job_count(&mut control).unwrap();
         if jobs != found.len() as u64 {
             self.violations.add(format!("the server counts {jobs} jobs, {} are known", found.len()));
         }

@@ -30,16 +30,14 @@ impl Sample {
     /// Asks the server over `control` and the kernel about the process `pid`, whose binlog is in `directory`.
     pub fn take(at: Duration, pid: u64, directory: &Path, control: &mut Client) -> Result<Self, Failure> {
         let stats = stats(control)?;
-        let number = |key: &str| stats.get(key).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
-        let states = ["ready", "reserved", "delayed", "buried"];
         Ok(Self {
             at,
             resident_bytes: resident_bytes(pid)?,
             descriptors: fs::read_dir(format!("/proc/{pid}/fd"))?.count() as u64,
-            connections: number("current-connections"),
+            connections: number(&stats, "current-connections"),
             binlog_bytes: binlog_bytes(directory)?,
-            jobs: states.iter().map(|state| number(&format!("current-jobs-{state}"))).sum(),
-            tubes: number("current-tubes"),
+            jobs: jobs(&stats),
+            tubes: number(&stats, "current-tubes"),
             processor_time: processor_time(pid)?,
         })
     }
@@ -64,7 +62,7 @@ impl fmt::Display for Sample {
 }
 
 /// The server's own figures.
-pub fn stats(client: &mut Client) -> Result<BTreeMap<String, String>, Failure> {
+fn stats(client: &mut Client) -> Result<BTreeMap<String, String>, Failure> {
     let reply = client.ask(b"stats\r\n")?;
     let text = String::from_utf8_lossy(&reply);
     let pairs = text.lines().filter_map(|line| line.split_once(": "));
@@ -72,8 +70,23 @@ pub fn stats(client: &mut Client) -> Result<BTreeMap<String, String>, Failure> {
 }
 
 /// One of these figures; 0 where there is no number.
+fn number(stats: &BTreeMap<String, String>, key: &str) -> u64 {
+    stats.get(key).and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+fn jobs(stats: &BTreeMap<String, String>) -> u64 {
+    let states = ["ready", "reserved", "delayed", "buried"];
+    states.iter().map(|state| number(stats, &format!("current-jobs-{state}"))).sum()
+}
+
+/// One of the server's figures; 0 where there is no number.
 pub fn stat(client: &mut Client, key: &str) -> Result<u64, Failure> {
-    Ok(stats(client)?.get(key).and_then(|text| text.parse().ok()).unwrap_or(0))
+    Ok(number(&stats(client)?, key))
+}
+
+/// How many jobs the server counts, in whatever state.
+pub fn job_count(client: &mut Client) -> Result<u64, Failure> {
+    Ok(jobs(&stats(client)?))
 }
 
 fn resident_bytes(pid: u64) -> io::Result<u64> {
@@ -96,7 +109,7 @@ fn binlog_bytes(directory: &Path) -> io::Result<u64> {
 }
 
 /// Of all its threads.
-pub fn processor_time(pid: u64) -> io::Result<Duration> {
+fn processor_time(pid: u64) -> io::Result<Duration> {
     let mut time = Duration::ZERO;
     for task in fs::read_dir(format!("/proc/{pid}/task"))? {
         let text = fs::read_to_string(task?.path().join("schedstat"))?;

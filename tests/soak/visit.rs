@@ -78,8 +78,8 @@ impl<'a> Visit<'a> {
         }
         let is_crowded = self.world.ledger.kept() > POPULATION;
         match self.random.below(30) {
-            0..9 if is_crowded => self.with_any(Self::delete),
-            0..9 => self.put(),
+            0..8 if !is_crowded => self.put(),
+            0..9 => self.with_any(Self::delete),
             9..14 => self.reserve(),
             14 => self.with_any(Self::reserve_job),
             15 => self.with_any(Self::peek),
