@@ -8,7 +8,7 @@ UNITDIR ?= /etc/systemd/system
 BINARY ?= target/release/beanstalkd
 
 .PHONY: all check server clients docs units install-check exchange conformance differential model simulation \
-	fuzz deny survive bench micro install uninstall deb clean
+	kill-loop interchange soak fuzz deny survive bench micro install uninstall deb clean
 
 all:
 	$(CARGO) build --release --locked
@@ -33,6 +33,11 @@ docs: server
 # The tests of survival on a bad day: ten thousand clients, a hundred thousand connections cut at any byte.
 survive:
 	SURVIVE_SENDERS=5000 SURVIVE_CLOSINGS=100000 $(CARGO) test --locked --release --test survive --test faults
+
+# Everything at once for MINUTES, by default 30, at RATE commands per second: nothing is lost, nothing leaks.
+soak:
+	SOAK_MINUTES=$(or $(MINUTES),30) $(if $(RATE),SOAK_RATE=$(RATE)) \
+		$(CARGO) test --locked --release --test soak -- --nocapture
 
 units:
 	sh tests/units.sh
@@ -79,6 +84,16 @@ simulation:
 # CASES=number, by default a million; SEED=n replays one.
 model:
 	$(if $(SEED),SEED=$(SEED)) MODEL_CASES=$(or $(CASES),1000000) $(CARGO) test --test model -- --nocapture
+
+# SIGKILL amid work. KILLS=number, SEED=n; PEER=path of another server, of which only the losses are counted.
+kill-loop:
+	KILLS=$(or $(KILLS),500) $(SEED:%=SEED=%) $(PEER:%=PEER=%) $(CARGO) test --locked --test durability -- --nocapture \
+		$(if $(PEER),another_server,nothing_acknowledged)
+
+# One directory served by Debian's server and ours in turn. HISTORIES=number, SEED=the first.
+interchange:
+	HISTORIES=$(or $(HISTORIES),1000) $(SEED:%=SEED=%) $(CARGO) test --locked --test durability -- --nocapture \
+		histories_alternate
 
 # TARGET=command_line, byte_stream or operations, for SECONDS; needs cargo-fuzz, but no nightly compiler.
 fuzz:

@@ -152,23 +152,6 @@ impl<T> IdMap<T> {
         })
     }
 
-    /// All values, by ascending id; each page is given back as soon as it is passed.
-    pub fn into_values(self) -> impl Iterator<Item = T> {
-        let mut stack: Vec<Node<T>> = self.root.into_iter().collect();
-        let mut leaf = None.into_iter().flatten();
-        std::iter::from_fn(move || {
-            loop {
-                if let Some(value) = leaf.next() {
-                    return Some(value);
-                }
-                match stack.pop()? {
-                    Node::Leaf(page) => leaf = Some((*page).into_iter().flatten()).into_iter().flatten(),
-                    Node::Inner(page) => stack.extend((*page).into_iter().rev().flatten()),
-                }
-            }
-        })
-    }
-
     fn reaches(&self, id: JobId) -> bool {
         id.0.checked_shr(BITS * (self.height + 1)).unwrap_or(0) == 0
     }
@@ -180,6 +163,53 @@ impl<T> IdMap<T> {
             let mut page = empty_page();
             page[0] = Some(root);
             self.root = Some(Node::Inner(page));
+        }
+    }
+}
+
+impl<T> IntoIterator for IdMap<T> {
+    type Item = (JobId, T);
+    type IntoIter = IntoIter<T>;
+
+    /// All ids and their values, by ascending id; each page is given back as soon as it is passed.
+    fn into_iter(self) -> IntoIter<T> {
+        IntoIter { inner: self.root.map(|root| (root, 0)).into_iter().collect(), leaf: None }
+    }
+}
+
+/// What [`IdMap::into_iter`] returns.
+#[derive(Debug)]
+pub struct IntoIter<T> {
+    /// Nodes still to be passed, with the upper bits of their ids; the next is the last.
+    inner: Vec<(Node<T>, u64)>,
+    /// The leaf that is being passed, the upper bits of its ids, and the next place.
+    leaf: Option<(Box<Page<T>>, u64, usize)>,
+}
+
+impl<T> Iterator for IntoIter<T> {
+    type Item = (JobId, T);
+
+    fn next(&mut self) -> Option<(JobId, T)> {
+        loop {
+            if let Some((page, prefix, next)) = &mut self.leaf {
+                while *next < WAYS {
+                    let way = *next;
+                    *next += 1;
+                    if let Some(value) = page[way].take() {
+                        return Some((JobId(*prefix << BITS | way as u64), value));
+                    }
+                }
+                self.leaf = None;
+            }
+            match self.inner.pop()? {
+                (Node::Leaf(page), prefix) => self.leaf = Some((page, prefix, 0)),
+                (Node::Inner(page), prefix) => {
+                    let ways = page.into_iter().enumerate().rev();
+                    self.inner.extend(
+                        ways.filter_map(|(way, child)| child.map(|node| (node, prefix << BITS | way as u64))),
+                    );
+                }
+            }
         }
     }
 }
@@ -240,7 +270,7 @@ mod tests {
             copy.insert(JobId(id), value);
             copy
         });
-        assert!(copy.into_values().eq(model.values().copied()));
+        assert!(copy.into_iter().eq(model.iter().map(|(&id, &value)| (JobId(id), value))));
         for id in model.into_keys() {
             assert!(map.remove(JobId(id)).is_some());
         }

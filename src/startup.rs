@@ -22,6 +22,7 @@ use beanstalkd::queue::PoisonLimits;
 use beanstalkd::server::event_loop::{Clock, DoorLimits, EventLoop, Settings};
 use beanstalkd::server::startup_server::StartupServer;
 use beanstalkd::server::{Config, Executor, Identity};
+use beanstalkd::tube_name::TubeName;
 use log::{error, info, warn};
 
 use crate::{ALLOCATOR, VERSION};
@@ -205,7 +206,7 @@ fn open_binlog(
     };
     let now = clock.now();
     let disk = Box::new(Directory::new(directory));
-    let mut restore = |record, tube, body| executor.restore(&record, &tube, body, now);
+    let mut restore = |record, tube: &TubeName, body| executor.restore(&record, tube, body, now);
     let (binlog, summary) = Binlog::open(disk, config, now, Clock::wall_offset_ns(now), &mut restore)
         .map_err(|error| refuse(&error, binlog_exit_code(&error)))?;
     for warning in &summary.warnings {

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 
+START_WITHIN_S = 30
 STOP_WITHIN_S = 10
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
@@ -34,6 +35,10 @@ def start(program, arguments=()):
         environment.setdefault("RUST_LOG", "warn")
         os.execve(program, [program, *arguments], environment)
     listener.close()
+    # It is up when it answers: before that it may not know yet what to do when it is told to stop.
+    with socket.create_connection(("127.0.0.1", port), timeout=START_WITHIN_S) as client:
+        client.sendall(b"list-tube-used\r\n")
+        client.recv(1)
     return pid, port
 
 

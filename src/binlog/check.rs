@@ -9,9 +9,10 @@ use std::path::Path;
 use super::OpenError;
 use super::decision::FileEnd;
 use super::disk::Directory;
-use super::format::{DiskRecord, WallOffset};
+use super::format::WallOffset;
 use super::replay::{FileState, Kind, Refusal, Replay, Warning};
 use crate::clock::NS_PER_S;
+use crate::job::JobRecord;
 
 /// What one file holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,17 +79,13 @@ impl fmt::Display for CheckReport {
 pub fn check(directory: &Path) -> Result<CheckReport, OpenError> {
     let replay = Replay::read(&mut Directory::read_only(directory), false)?;
     let verdict = replay.judge();
-    let mut files: Vec<FileReport> = replay.files.iter().map(report).collect();
-    for (_, job) in replay.jobs.alive.iter() {
-        if let Ok(at) = files.binary_search_by_key(&job.file, |file| file.index) {
-            files[at].live += 1;
-        }
-    }
+    let segments = &replay.jobs.segments;
+    let files = replay.files.iter().map(|file| report(file, segments.jobs_in(file.index))).collect();
     let jobs = replay.jobs.alive.len() as u64;
     Ok(CheckReport { files, jobs, refusals: verdict.refusals, warnings: verdict.warnings })
 }
 
-fn report(file: &FileState) -> FileReport {
+fn report(file: &FileState, live: u64) -> FileReport {
     let (writer, readable) = match file.kind {
         Kind::Ours { .. } => ("ours", true),
         Kind::C => ("C", true),
@@ -105,7 +102,7 @@ fn report(file: &FileState) -> FileReport {
         writer,
         bytes: file.bytes,
         records: file.records + file.records_beyond,
-        live: 0,
+        live,
         broken_at,
     }
 }
@@ -118,10 +115,15 @@ fn report(file: &FileState) -> FileReport {
 pub fn dump(directory: &Path, out: &mut dyn io::Write) -> Result<io::Result<()>, OpenError> {
     let replay = Replay::read(&mut Directory::read_only(directory), true)?;
     let mut line = String::new();
-    for (_, job) in replay.jobs.alive.iter() {
+    for (id, job) in replay.jobs.alive.iter() {
         line.clear();
         let tube = replay.jobs.tubes[job.tube as usize].as_str();
-        write_job(&mut line, &job.record, tube, job.body.as_slice());
+        write_job(
+            &mut line,
+            &job.to_record(id, &replay.jobs.histories, WallOffset::default()),
+            tube,
+            job.body.as_slice(),
+        );
         if let Err(error) = out.write_all(line.as_bytes()) {
             return Ok(Err(error));
         }
@@ -130,8 +132,7 @@ pub fn dump(directory: &Path, out: &mut dyn io::Write) -> Result<io::Result<()>,
 }
 
 /// One job as a line of JSON. Times are seconds since 1970, with what is less than a second cut off.
-fn write_job(line: &mut String, record: &DiskRecord, tube: &str, body: &[u8]) {
-    let Some(job) = record.to_job(WallOffset::default()) else { return };
+fn write_job(line: &mut String, job: &JobRecord, tube: &str, body: &[u8]) {
     let counters = job.counters;
     // Writing to a string does not fail. A tube's name holds nothing that JSON escapes.
     let _ = write!(
@@ -195,15 +196,20 @@ fn encode_base64(line: &mut String, bytes: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::Timestamp;
+    use crate::job::{Counters, JobId, JobState, Priority};
 
     #[test]
     fn bodies_are_written_so_that_json_can_hold_them() {
-        let record = DiskRecord {
-            id: 7,
-            state: 2,
-            ttr_ns: 60_000_000_000,
-            created_at: 5_999_999_999,
-            ..DiskRecord::default()
+        let record = JobRecord {
+            id: JobId(7),
+            priority: Priority(0),
+            delay_s: 0,
+            ttr_s: 60,
+            created_at: Timestamp(5_999_999_999),
+            deadline_at: Timestamp(0),
+            counters: Counters::default(),
+            state: JobState::Ready,
         };
         let mut line = String::new();
         write_job(&mut line, &record, "a/b", "say \"\\é\u{1}\r\n".as_bytes());

@@ -5,7 +5,8 @@
 //! `doc/binlog.md` describes the same layout for people.
 
 use crate::clock::{NS_PER_S, Timestamp};
-use crate::job::{Counters, JobId, JobRecord, JobState, Priority};
+use crate::job::{Counters, JobId, JobRecord, JobState};
+use crate::tube_name::TubeName;
 
 /// The version that is written.
 pub const VERSION: i32 = 7;
@@ -32,6 +33,11 @@ const CHECKSUM: usize = 12;
 const TAG_LOW: usize = 36;
 /// Where the padding stands that holds the upper 24 bits of the tag.
 const TAG_HIGH: usize = 77;
+
+/// Length of the place, nonce and offset, in the checksum.
+const PLACE_BYTES: usize = 16;
+/// No sealed record is longer up to its body.
+const MAX_SEALED_HEAD_BYTES: usize = 4 + TubeName::MAX_BYTES + RECORD_BYTES;
 
 /// What the format calls a deleted job.
 pub const STATE_DELETED: u8 = 0;
@@ -115,29 +121,28 @@ impl DiskRecord {
         }
     }
 
-    /// The job as it lives on: a reserved job is ready again. `None` if the state says deleted or nothing
-    /// that the format knows.
+    /// The state in which the job lives on: a reserved job is ready again. `None` if the state says deleted
+    /// or nothing that the format knows.
     #[must_use]
-    pub fn to_job(self, wall: WallOffset) -> Option<JobRecord> {
-        let state = match self.state {
-            1 | 2 => JobState::Ready,
-            3 => JobState::Buried,
-            4 => JobState::Delayed,
-            _ => return None,
-        };
-        Some(JobRecord {
-            id: JobId(self.id),
-            priority: Priority(self.priority),
-            delay_s: whole_seconds(self.delay_ns),
-            ttr_s: whole_seconds(self.ttr_ns).max(1),
-            created_at: wall.to_memory(self.created_at),
-            deadline_at: match state {
-                JobState::Delayed => wall.to_memory(self.deadline_at),
-                _ => Timestamp(0),
-            },
-            counters: self.counters,
-            state,
-        })
+    pub fn live_state(&self) -> Option<JobState> {
+        match self.state {
+            1 | 2 => Some(JobState::Ready),
+            3 => Some(JobState::Buried),
+            4 => Some(JobState::Delayed),
+            _ => None,
+        }
+    }
+
+    /// Its delay in whole seconds.
+    #[must_use]
+    pub fn delay_s(&self) -> u32 {
+        whole_seconds(self.delay_ns)
+    }
+
+    /// Its time to run in whole seconds, at least 1.
+    #[must_use]
+    pub fn ttr_s(&self) -> u32 {
+        whole_seconds(self.ttr_ns).max(1)
     }
 
     /// The fixed part of a version 7 record, its padding zero.
@@ -229,7 +234,7 @@ impl Seal {
     /// Seals a whole record, from the name's length to the end of the body: fills the padding of the
     /// fixed part, which stands at `fixed_at` and whose padding is zero.
     pub fn apply(self, record: &mut [u8], fixed_at: usize, offset: u64) {
-        let checksum = crc32c::crc32c_append(self.place_checksum(offset), record);
+        let checksum = crc32c::crc32c_append(crc32c::crc32c(&self.place(offset)), record);
         let tag = self.tag(offset);
         put(record, fixed_at + CHECKSUM, checksum.to_le_bytes());
         put(record, fixed_at + TAG_LOW, (tag as u32).to_le_bytes());
@@ -247,25 +252,31 @@ impl Seal {
     /// written at `offset` of this file, to the last bit.
     #[must_use]
     pub fn holds(self, record: &[u8], fixed_at: usize, offset: u64) -> bool {
-        let mut fixed: [u8; RECORD_BYTES] = take(record, fixed_at);
-        if !self.tag_matches(&fixed, offset) {
+        let stored_fixed: [u8; RECORD_BYTES] = take(record, fixed_at);
+        if !self.tag_matches(&stored_fixed, offset) {
             return false;
         }
-        let stored = u32::from_le_bytes(take(&fixed, CHECKSUM));
-        put(&mut fixed, CHECKSUM, [0; 4]);
-        put(&mut fixed, TAG_LOW, [0; 4]);
-        put(&mut fixed, TAG_HIGH, [0; 3]);
-        let mut checksum = crc32c::crc32c_append(self.place_checksum(offset), &record[..fixed_at]);
-        checksum = crc32c::crc32c_append(checksum, &fixed);
-        crc32c::crc32c_append(checksum, &record[fixed_at + RECORD_BYTES..]) == stored
+        // The place and the record up to its body, the padding zero: in one piece, because the first and
+        // the last bytes of each piece cost most.
+        let body_at = fixed_at + RECORD_BYTES;
+        let mut head = [0; PLACE_BYTES + MAX_SEALED_HEAD_BYTES];
+        let head = &mut head[..PLACE_BYTES + body_at];
+        head[..PLACE_BYTES].copy_from_slice(&self.place(offset));
+        head[PLACE_BYTES..].copy_from_slice(&record[..body_at]);
+        let fixed = &mut head[PLACE_BYTES + fixed_at..];
+        put(fixed, CHECKSUM, [0; 4]);
+        put(fixed, TAG_LOW, [0; 4]);
+        put(fixed, TAG_HIGH, [0; 3]);
+        let stored = u32::from_le_bytes(take(&stored_fixed, CHECKSUM));
+        crc32c::crc32c_append(crc32c::crc32c(head), &record[body_at..]) == stored
     }
 
-    /// The checksum of the place, with which a record's checksum begins.
-    fn place_checksum(self, offset: u64) -> u32 {
-        let mut place = [0; 16];
+    /// What a record's checksum begins with.
+    fn place(self, offset: u64) -> [u8; PLACE_BYTES] {
+        let mut place = [0; PLACE_BYTES];
         put(&mut place, 0, self.nonce.to_le_bytes());
         put(&mut place, 8, offset.to_le_bytes());
-        crc32c::crc32c(&place)
+        place
     }
 
     /// 56 bits that differ from place to place and from file to file.

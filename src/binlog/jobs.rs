@@ -1,35 +1,87 @@
 //! The jobs as the replay finds them, record by record.
 //!
-//! Owns: the jobs that are alive so far, their tubes and bodies, the order of burial. A valid full record
+//! Owns: the jobs that are alive so far, their tubes and bodies, where they stand, the order of burial. A valid full record
 //! replaces an earlier one; an invalid one changes nothing. Driven by the replay, file by file.
 
 use std::collections::{BTreeSet, HashMap};
+use std::num::NonZeroU32;
 
 use super::OpenError;
-use super::format::{DiskRecord, STATE_DELETED, TRAILER};
+use super::format::{DiskRecord, TRAILER, WallOffset};
 use super::record::Layout;
+use super::segments::Segments;
+use crate::clock::Timestamp;
 use crate::id_map::IdMap;
-use crate::job::{Body, JobId};
+use crate::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
 use crate::tube_name::TubeName;
-
-/// What the format calls a buried job.
-pub(super) const STATE_BURIED: u8 = 3;
 
 /// A job so far.
 #[derive(Debug)]
 pub(super) struct ReplayedJob {
-    pub(super) record: DiskRecord,
     pub(super) body: Body,
+    /// When it was put, in wall-clock nanoseconds since 1970.
+    created_at: i64,
+    /// When its delay ends, on the same clock; for a buried job, when it was buried: only the order counts.
+    deadline_at: i64,
+    /// One more than the place of its counters in [`Jobs::histories`], unless all are zero.
+    history: Option<NonZeroU32>,
+    priority: Priority,
+    delay_s: u32,
+    ttr_s: u32,
     /// Place of the tube's name in [`Jobs::tubes`].
     pub(super) tube: u32,
-    /// Index of the file that holds its full record.
-    pub(super) file: u32,
-    /// Length of its full record.
-    pub(super) bytes: u32,
-    /// Whether its newest state stands in a short record.
-    pub(super) updated: bool,
-    /// When it was buried: only the order counts.
-    pub(super) buried_at: i64,
+    state: JobState,
+}
+
+const _: () = assert!(size_of::<Option<ReplayedJob>>() == 56, "every job passes through this table at start");
+
+impl ReplayedJob {
+    /// When it was buried, if it is: only the order counts.
+    pub(super) fn buried_at(&self) -> Option<i64> {
+        (self.state == JobState::Buried).then_some(self.deadline_at)
+    }
+
+    /// The job as it lives on: one that was reserved is ready again.
+    pub(super) fn to_record(&self, id: JobId, histories: &Histories, wall: WallOffset) -> JobRecord {
+        JobRecord {
+            id,
+            priority: self.priority,
+            delay_s: self.delay_s,
+            ttr_s: self.ttr_s,
+            created_at: wall.to_memory(self.created_at),
+            deadline_at: match self.state {
+                JobState::Delayed => wall.to_memory(self.deadline_at),
+                JobState::Ready | JobState::Reserved | JobState::Buried => Timestamp(0),
+            },
+            counters: histories.get(self.history),
+            state: self.state,
+        }
+    }
+}
+
+/// The counters of the jobs that have any: those of most are zero. What is replaced stays until the replay
+/// is done, and is little beside the records that it stood in.
+#[derive(Debug, Default)]
+pub(super) struct Histories(Vec<Counters>);
+
+impl Histories {
+    fn get(&self, history: Option<NonZeroU32>) -> Counters {
+        let at = history.map(|number| number.get() as usize - 1);
+        at.and_then(|at| self.0.get(at)).copied().unwrap_or_default()
+    }
+
+    /// Keeps the counters of a job, in place of those that it had under `before`.
+    fn keep(&mut self, before: Option<NonZeroU32>, counters: Counters) -> Option<NonZeroU32> {
+        if let Some(kept) = before.and_then(|number| self.0.get_mut(number.get() as usize - 1)) {
+            *kept = counters;
+            return before;
+        }
+        if counters == Counters::default() {
+            return None;
+        }
+        self.0.push(counters);
+        u32::try_from(self.0.len()).ok().and_then(NonZeroU32::new)
+    }
 }
 
 /// Where a record comes from.
@@ -47,10 +99,15 @@ pub(super) struct Source {
 #[derive(Debug, Default)]
 pub(super) struct Jobs {
     pub(super) alive: IdMap<ReplayedJob>,
+    pub(super) histories: Histories,
+    /// The files read so far, and which of them holds each job's full record.
+    pub(super) segments: Segments,
     pub(super) tubes: Vec<TubeName>,
     tube_numbers: HashMap<TubeName, u32>,
     latest_tube: u32,
     latest_burial: i64,
+    /// Whether any job has ever been buried: most logs know of none.
+    pub(super) any_buried: bool,
     /// Larger than every id seen.
     pub(super) next_id: u64,
     /// Short records of jobs that are not there: deleted, or migrated out of files that are gone.
@@ -62,13 +119,12 @@ pub(super) struct Jobs {
 impl Jobs {
     /// Applies the record in `bytes`. Returns false, with nothing changed, if it cannot be true.
     pub(super) fn apply(&mut self, layout: &Layout, bytes: &[u8], source: Source) -> Result<bool, OpenError> {
-        if !layout.is_plausible(bytes) {
+        if !layout.is_plausible_but_name(bytes) {
             return Ok(false);
         }
         let id = JobId(layout.record.id);
         let applied = if layout.is_full() {
-            self.apply_full(id, layout, bytes, source)?;
-            true
+            self.apply_full(id, layout, bytes, source)?
         } else {
             self.apply_short(id, &layout.record, source)
         };
@@ -87,35 +143,43 @@ impl Jobs {
         layout: &Layout,
         bytes: &[u8],
         source: Source,
-    ) -> Result<(), OpenError> {
+    ) -> Result<bool, OpenError> {
+        let record = &layout.record;
+        let Some(state) = record.live_state() else { return Ok(false) };
+        let Some(tube) = self.tube_number(layout.name(bytes)) else { return Ok(false) };
         let end = layout.total - TRAILER.len();
         let body = Body::copy_of(&bytes[layout.body_at..end]).map_err(|_| OpenError::OutOfMemory)?;
-        let tube = self.tube_number(&bytes[layout.name_at..layout.fixed_at]);
-        let mut job = ReplayedJob {
-            record: layout.record,
-            body,
-            tube,
-            file: source.file,
-            bytes: u32::try_from(layout.total).unwrap_or(u32::MAX),
-            updated: false,
-            buried_at: 0,
+        let deadline_at = match state {
+            JobState::Buried => {
+                let before = self.alive.get(id).and_then(ReplayedJob::buried_at);
+                self.burial(record, before, true, source)
+            }
+            JobState::Ready | JobState::Reserved | JobState::Delayed => record.deadline_at,
         };
-        if job.record.state == STATE_BURIED {
-            let before =
-                self.alive.get(id).filter(|old| old.record.state == STATE_BURIED).map(|old| old.buried_at);
-            job.buried_at = self.burial(&job.record, before, true, source);
-        }
+        let job = ReplayedJob {
+            body,
+            created_at: record.created_at,
+            deadline_at,
+            history: self.histories.keep(None, record.counters),
+            priority: Priority(record.priority),
+            delay_s: record.delay_s(),
+            ttr_s: record.ttr_s(),
+            tube,
+            state,
+        };
         self.alive.insert(id, job);
-        Ok(())
+        self.segments.place(id, source.file, layout.total as u64);
+        Ok(true)
     }
 
     fn apply_short(&mut self, id: JobId, record: &DiskRecord, source: Source) -> bool {
-        if record.state == STATE_DELETED {
+        let Some(state) = record.live_state() else {
             if self.alive.remove(id).is_none() {
                 self.ignored += 1;
             }
+            self.segments.remove(id);
             return true;
-        }
+        };
         let Some(job) = self.alive.get(id) else {
             self.ignored += 1;
             return true;
@@ -123,14 +187,21 @@ impl Jobs {
         if usize::try_from(record.body_size) != Ok(job.body.len() + TRAILER.len()) {
             return false;
         }
-        let before = (job.record.state == STATE_BURIED).then_some(job.buried_at);
-        let buried_at =
-            if record.state == STATE_BURIED { self.burial(record, before, false, source) } else { 0 };
+        let before = job.buried_at();
+        let deadline_at = match state {
+            JobState::Buried => self.burial(record, before, false, source),
+            JobState::Ready | JobState::Reserved | JobState::Delayed => record.deadline_at,
+        };
         if let Some(job) = self.alive.get_mut(id) {
-            job.record = *record;
-            job.updated = true;
-            job.buried_at = buried_at;
+            job.created_at = record.created_at;
+            job.deadline_at = deadline_at;
+            job.history = self.histories.keep(job.history, record.counters);
+            job.priority = Priority(record.priority);
+            job.delay_s = record.delay_s();
+            job.ttr_s = record.ttr_s();
+            job.state = state;
         }
+        self.segments.update(id);
         true
     }
 
@@ -144,21 +215,26 @@ impl Jobs {
             before.unwrap_or_else(|| record.deadline_at.max(self.latest_burial.saturating_add(1)))
         };
         self.latest_burial = self.latest_burial.max(time);
+        self.any_buried = true;
         time
     }
 
-    fn tube_number(&mut self, name: &[u8]) -> u32 {
+    /// The place of the name in [`Jobs::tubes`]; `None` if no tube can have it.
+    fn tube_number(&mut self, name: &[u8]) -> Option<u32> {
         if self.tubes.get(self.latest_tube as usize).is_some_and(|tube| tube.as_bytes() == name) {
-            return self.latest_tube;
+            return Some(self.latest_tube);
         }
-        // A name that was not plausible has been turned away before.
-        let Some(tube) = TubeName::parse(name) else { return 0 };
-        let next = u32::try_from(self.tubes.len()).unwrap_or(u32::MAX);
-        let tubes = &mut self.tubes;
-        self.latest_tube = *self.tube_numbers.entry(tube).or_insert_with_key(|tube| {
-            tubes.push(tube.clone());
-            next
-        });
-        self.latest_tube
+        let name = TubeName::check(name)?;
+        self.latest_tube = match self.tube_numbers.get(name) {
+            Some(&number) => number,
+            None => {
+                let number = u32::try_from(self.tubes.len()).ok()?;
+                let tube = TubeName::parse(name.as_bytes())?;
+                self.tubes.push(tube.clone());
+                self.tube_numbers.insert(tube, number);
+                number
+            }
+        };
+        Some(self.latest_tube)
     }
 }

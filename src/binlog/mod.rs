@@ -88,6 +88,13 @@ pub enum BinlogError {
         /// What the system said.
         error: io::Error,
     },
+    /// File `file` could not be made, and not for lack of room: the medium fails.
+    Create {
+        /// Index of the file.
+        file: u32,
+        /// What the system said.
+        error: io::Error,
+    },
     /// File `file`, in which no job is left, could not be removed.
     Unlink {
         /// Index of the file.
@@ -106,6 +113,7 @@ impl fmt::Display for BinlogError {
         match self {
             Self::Write { file, offset, error } => write!(out, "binlog.{file}: write at {offset}: {error}"),
             Self::Sync { file, error } => write!(out, "binlog.{file}: sync: {error}"),
+            Self::Create { file, error } => write!(out, "binlog.{file}: create: {error}"),
             Self::Unlink { file, error } => write!(out, "binlog.{file}: unlink: {error}"),
             Self::NotReserved => out.write_str("binlog: a record without a reservation"),
             Self::Stopped => out.write_str("binlog: stopped after an earlier error"),

@@ -8,15 +8,14 @@ use std::io;
 use super::decision::FileEnd;
 use super::disk::{Disk, FileName};
 use super::format::{SHORT_BYTES, WallOffset};
-use super::jobs::{Jobs, ReplayedJob, STATE_BURIED};
+use super::jobs::{Jobs, ReplayedJob};
 use super::marker::Place;
 use super::reader::Reader;
 use super::replay::{DamagedFile, Kind, Replay, ReplaySummary, Verdict};
-use super::segments::Segments;
 use super::writer::{Beginning, Binlog, Burials, MAX_INDEX};
 use super::{Config, NoRoom, OpenError, SyncPolicy};
 use crate::clock::Timestamp;
-use crate::job::{Body, JobRecord};
+use crate::job::{Body, JobId, JobRecord};
 use crate::tube_name::TubeName;
 
 /// Lengths of files are rounded up to this many bytes, as C does.
@@ -40,7 +39,7 @@ impl Binlog {
         config: Config,
         now: Timestamp,
         wall_offset_ns: i64,
-        restore: &mut dyn FnMut(JobRecord, TubeName, Body),
+        restore: &mut dyn FnMut(JobRecord, &TubeName, Body),
     ) -> Result<(Self, ReplaySummary), OpenError> {
         let wall = WallOffset(wall_offset_ns);
         let config = Config {
@@ -48,7 +47,7 @@ impl Binlog {
             sync: if config.sync == SyncPolicy::Every(0) { SyncPolicy::EachCommit } else { config.sync },
             ..config
         };
-        let replay = Replay::read(&mut *disk, config.recover)?;
+        let mut replay = Replay::read(&mut *disk, config.recover)?;
         let verdict = replay.judge();
         if !verdict.refusals.is_empty() {
             return Err(OpenError::Refused(verdict.refusals));
@@ -61,15 +60,17 @@ impl Binlog {
         if next_index > MAX_INDEX {
             return Err(OpenError::TooManyFiles);
         }
-        let beginning = beginning(&replay, &verdict, next_index);
+        let beginning = beginning(&mut replay, &verdict, next_index);
         let name = FileName::Segment(next_index);
         let mut log = Self::begin(disk, config, beginning, now, wall)
             .map_err(|error| OpenError::Write { name, error })?;
         log.tell_ends(&replay, &verdict)?;
         log.repeat_rescued(&replay, wall)?;
         // 3. All of that is on the medium, and all that was read, before anything is cut.
-        // Where nothing is to be cut, `-F` holds.
-        let syncs = config.sync != SyncPolicy::Never || !verdict.cuts.is_empty();
+        // Where nothing is to be cut, `-F` holds; where nothing was read, the new file, which was synced
+        // when it was made, may wait for its first record.
+        let syncs =
+            !verdict.cuts.is_empty() || (config.sync != SyncPolicy::Never && !replay.files.is_empty());
         log.flush(syncs).map_err(OpenError::Failed)?;
         log.cut_tails(&replay, &verdict)?;
         log.trim_files(&replay, config.sync);
@@ -106,9 +107,7 @@ impl Binlog {
     /// Writes the state of the jobs that rest on records beyond a broken place once more.
     fn repeat_rescued(&mut self, replay: &Replay, wall: WallOffset) -> Result<(), OpenError> {
         for &id in &replay.jobs.rescued {
-            let Some((found, job)) =
-                replay.jobs.alive.get(id).and_then(|found| Some((found, found.record.to_job(wall)?)))
-            else {
+            let Some(found) = replay.jobs.alive.get(id) else {
                 self.with_room(|log| log.reserve_update())?;
                 self.append_deletion(id);
                 continue;
@@ -116,7 +115,7 @@ impl Binlog {
             let tube = &replay.jobs.tubes[found.tube as usize];
             let body_len = found.body.len();
             self.with_room(|log| log.reserve_put(tube.as_bytes().len(), body_len))?;
-            self.append_put(&job, tube, &found.body);
+            self.append_put(&found.to_record(id, &replay.jobs.histories, wall), tube, &found.body);
         }
         self.outcome().map_err(OpenError::Failed)
     }
@@ -169,19 +168,17 @@ impl Binlog {
 }
 
 /// The files and the jobs as the writer counts them.
-fn beginning(replay: &Replay, verdict: &Verdict, next_index: u32) -> Beginning {
-    let mut segments = Segments::default();
-    for file in replay.files.iter().filter(|file| !verdict.given_up.contains(&file.index)) {
-        segments.push(file.index, file.bytes);
+fn beginning(replay: &mut Replay, verdict: &Verdict, next_index: u32) -> Beginning {
+    let mut segments = std::mem::take(&mut replay.jobs.segments);
+    for &index in &verdict.given_up {
+        segments.forget_empty(index);
     }
     let mut burials = Burials::default();
-    for (id, job) in replay.jobs.alive.iter() {
-        segments.place(id, job.file, u64::from(job.bytes));
-        if job.updated {
-            segments.update(id);
-        }
-        if is_buried(job) {
-            burials.restore(id, job.buried_at);
+    if replay.jobs.any_buried {
+        for (id, job) in replay.jobs.alive.iter() {
+            if let Some(time) = job.buried_at() {
+                burials.restore(id, time);
+            }
         }
     }
     let end =
@@ -262,22 +259,19 @@ fn copy_tail(
     Ok(kept)
 }
 
-fn is_buried(job: &ReplayedJob) -> bool {
-    job.record.state == STATE_BURIED
-}
-
 /// Gives the jobs to the server, in the order that makes its queues what they were.
-fn hand_over(jobs: Jobs, wall: WallOffset, restore: &mut dyn FnMut(JobRecord, TubeName, Body)) {
-    let tubes = jobs.tubes;
+fn hand_over(jobs: Jobs, wall: WallOffset, restore: &mut dyn FnMut(JobRecord, &TubeName, Body)) {
+    let Jobs { alive, tubes, histories, .. } = jobs;
     let mut buried = Vec::new();
-    let mut give = |job: ReplayedJob| {
-        if let Some(record) = job.record.to_job(wall) {
-            restore(record, tubes[job.tube as usize].clone(), job.body);
-        }
+    let mut give = |id: JobId, job: ReplayedJob| {
+        restore(job.to_record(id, &histories, wall), &tubes[job.tube as usize], job.body);
     };
-    for job in jobs.alive.into_values() {
-        if is_buried(&job) { buried.push(job) } else { give(job) }
+    for (id, job) in alive {
+        match job.buried_at() {
+            Some(time) => buried.push((time, id, job)),
+            None => give(id, job),
+        }
     }
-    buried.sort_by_key(|job| (job.buried_at, job.record.id));
-    buried.into_iter().for_each(give);
+    buried.sort_unstable_by_key(|&(time, id, _)| (time, id));
+    buried.into_iter().for_each(|(_, id, job)| give(id, job));
 }

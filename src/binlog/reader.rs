@@ -8,7 +8,7 @@ use super::disk::{Disk, FileName};
 
 /// Bytes read at a time: large enough that the calls cost nothing, small enough to stay in the cache
 /// until they are parsed.
-const PIECE_BYTES: usize = 512 * 1024;
+const PIECE_BYTES: usize = 256 * 1024;
 
 /// A window on a file.
 #[derive(Debug, Default)]

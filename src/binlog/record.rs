@@ -90,9 +90,20 @@ impl Layout {
         !self.is_full() && self.record.id == MARKER_ID
     }
 
-    /// Whether the parts of the whole record in `bytes` are what a server writes: a job, a known state,
-    /// a legal name, a body that ends in the trailer.
+    /// The tube's name in the whole record in `bytes`; empty in a short record.
+    pub(super) fn name<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
+        &bytes[self.name_at..self.fixed_at]
+    }
+
+    /// Whether the parts of the whole record in `bytes` are what a server writes: those that
+    /// [`Layout::is_plausible_but_name`] looks at, and a legal name.
     pub(super) fn is_plausible(&self, bytes: &[u8]) -> bool {
+        self.is_plausible_but_name(bytes) && (!self.is_full() || TubeName::check(self.name(bytes)).is_some())
+    }
+
+    /// Whether the parts of the whole record in `bytes`, its name aside, are what a server writes: a job, a
+    /// known state, a body that ends in the trailer.
+    pub(super) fn is_plausible_but_name(&self, bytes: &[u8]) -> bool {
         let record = &self.record;
         if record.id == 0 {
             return false;
@@ -104,6 +115,5 @@ impl Layout {
             && record.state != STATE_DELETED
             && record.state <= 4
             && bytes[self.body_at..self.total].ends_with(TRAILER)
-            && TubeName::check(&bytes[self.name_at..self.fixed_at]).is_some()
     }
 }

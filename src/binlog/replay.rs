@@ -162,6 +162,9 @@ impl Replay {
             continued: None,
             opened: None,
         };
+        if matches!(kind, Kind::Ours { .. } | Kind::C | Kind::Blank) {
+            self.jobs.segments.push(index, bytes);
+        }
         if let (Some(version), Kind::Ours { .. } | Kind::C) = (version, kind) {
             file.end = VERSION_BYTES;
             self.read_records(disk, reader, &mut file, version)?;

@@ -59,6 +59,8 @@ pub struct Segment {
 pub struct Segments {
     files: VecDeque<Segment>,
     locations: IdMap<Location>,
+    /// The largest id ever placed.
+    newest: u64,
     live_bytes: u64,
     /// Sum of the lengths of all jobs' full records.
     full_bytes: u64,
@@ -86,6 +88,25 @@ impl Segments {
             debug_assert_eq!(oldest.jobs, 0);
             self.closed_bytes -= oldest.bytes;
         }
+    }
+
+    /// Forgets file `index`, if it is there and no job stands in it.
+    pub fn forget_empty(&mut self, index: u32) {
+        if let Some(at) = self.position(index)
+            && self.files[at].jobs == 0
+        {
+            let last = self.files.len() - 1;
+            match self.files.remove(at) {
+                Some(gone) if at < last => self.closed_bytes -= gone.bytes,
+                _ => self.closed_bytes -= self.files.back().map_or(0, |last| last.bytes),
+            }
+        }
+    }
+
+    /// How many jobs' full records stand in file `index`.
+    #[must_use]
+    pub fn jobs_in(&self, index: u32) -> u64 {
+        self.position(index).map_or(0, |at| self.files[at].jobs)
     }
 
     /// The closed files, oldest first.
@@ -165,7 +186,11 @@ impl Segments {
 
     /// Notes that the job's full record, `bytes` long, was written to file `index`.
     pub fn place(&mut self, id: JobId, index: u32, bytes: u64) {
-        self.remove(id);
+        // Jobs usually come in the order of their ids, and a newer one than all cannot be there.
+        if id.0 <= self.newest {
+            self.remove(id);
+        }
+        self.newest = self.newest.max(id.0);
         let Some(at) = self.position(index) else { return };
         let segment = &mut self.files[at];
         let location = Location {

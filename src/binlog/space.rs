@@ -135,9 +135,14 @@ impl Space {
     /// make the next one.
     #[must_use]
     pub fn is_low(&self, segment_bytes: u64, deletes: u64) -> bool {
-        let file = units(segment_bytes.saturating_sub(FRONT_BYTES + TAIL_BYTES));
-        units(self.free) + self.spare_units < deletes + SPARE_MARKERS + file
+        units(self.free) + self.spare_units < deletes + SPARE_MARKERS + file_units(segment_bytes)
     }
+}
+
+/// How many short records fit into a file of `segment_bytes`.
+#[must_use]
+pub fn file_units(segment_bytes: u64) -> u64 {
+    units(segment_bytes.saturating_sub(FRONT_BYTES + TAIL_BYTES))
 }
 
 /// Length of the file to make, usually `segment_bytes`, so that a record of `bytes` fits with `deletes`

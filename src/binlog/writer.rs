@@ -13,7 +13,7 @@ use super::format::{
 };
 use super::marker::{HEAD_BYTES, Marker, MarkerKind, Place, file_head};
 use super::segments::Segments;
-use super::space::{Space, Target, file_bytes};
+use super::space::{Space, Target, file_bytes, file_units};
 use super::{BinlogError, Config, NoRoom, Position, SyncPolicy};
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::job::{Body, JobId, JobRecord, JobState};
@@ -34,6 +34,9 @@ const CLOSED_TO_LIVE: u64 = 2;
 /// Once the turn's bytes are more than this they are written without waiting for its end, so that the buffer
 /// is never much larger than one record; a larger one is given back.
 const BUFFER_KEEP_BYTES: usize = 1024 * 1024;
+/// Length of the first file of a run, where files are longer: the server does not answer before it is
+/// made, and by the time it is full the helper thread has long made the next one.
+const FIRST_FILE_BYTES: u64 = 1024 * 1024;
 /// The last index that a file may have: C counts files in an `int`.
 pub(super) const MAX_INDEX: u32 = i32::MAX as u32 - 1;
 
@@ -149,6 +152,8 @@ pub struct Binlog {
     /// When the end of an idle log is to be marked.
     idle_mark_at: Option<Timestamp>,
     creation: Creation,
+    /// Whether the last attempt to make a file has failed.
+    is_disk_full: bool,
     /// Length of the record for which there was no room at last; 0 if there was.
     wanted_bytes: u64,
     next_index: u32,
@@ -204,6 +209,7 @@ impl Binlog {
             marked: Position::default(),
             idle_mark_at: None,
             creation: Creation::Idle,
+            is_disk_full: false,
             wanted_bytes: 0,
             next_index,
             next_job_id,
@@ -216,7 +222,7 @@ impl Binlog {
             now,
             stats: Stats::default(),
         };
-        log.make_next_file();
+        log.make_file(config.segment_bytes.min(FIRST_FILE_BYTES));
         log.run_tasks()?;
         log.use_next_file();
         Ok(log)
@@ -260,7 +266,7 @@ impl Binlog {
     }
 
     fn reserve(&mut self, bytes: u64, deletes: u64) -> Result<(), NoRoom> {
-        if self.owed.is_empty() && self.space.find(bytes, deletes).is_some() {
+        if self.owed.is_empty() && self.space.find(bytes, deletes + self.kept_units()).is_some() {
             return Ok(());
         }
         self.wanted_bytes = self.wanted_bytes.max(bytes);
@@ -269,6 +275,12 @@ impl Binlog {
             Creation::UnderWay { .. } => Err(NoRoom::Pending),
             Creation::Idle | Creation::Failed { .. } => Err(NoRoom::Full),
         }
+    }
+
+    /// On a full disk the last file's room, in short records, is left to migration: without it, files in
+    /// which little is alive would stay for good, however many jobs are deleted.
+    fn kept_units(&self) -> u64 {
+        if self.is_disk_full { file_units(self.config.segment_bytes) } else { 0 }
     }
 
     // ---- appending ----
@@ -419,7 +431,7 @@ impl Binlog {
         }
         if self.buffer.is_empty() {
             let deletes = self.segments.job_count() + self.owed.len() as u64;
-            if self.space.find(SHORT_BYTES, deletes) == Some(Target::Current) {
+            if self.space.find(SHORT_BYTES, deletes + self.kept_units()) == Some(Target::Current) {
                 self.space.take(SHORT_BYTES);
                 self.write_marker(MarkerKind::Durable);
             }
@@ -461,7 +473,8 @@ impl Binlog {
     /// Asks for the next file if room is getting short, unless one is being made or has just failed.
     pub(super) fn prepare_files(&mut self) {
         let deletes = self.segments.job_count() + self.owed.len() as u64 + 1;
-        if self.wanted_bytes > 0 && self.space.find(self.wanted_bytes, deletes).is_some() {
+        let needed = deletes + self.kept_units();
+        if self.wanted_bytes > 0 && self.space.find(self.wanted_bytes, needed).is_some() {
             self.wanted_bytes = 0;
         }
         let low = self.wanted_bytes > 0 || self.space.is_low(self.config.segment_bytes, deletes);
@@ -471,11 +484,16 @@ impl Binlog {
     }
 
     fn make_next_file(&mut self) {
+        self.make_file(self.config.segment_bytes);
+    }
+
+    /// Asks for the next file, which is usually to have `usual_bytes`.
+    fn make_file(&mut self, usual_bytes: u64) {
         if self.next_index > MAX_INDEX || self.stopped {
             return;
         }
         let deletes = self.segments.job_count() + self.owed.len() as u64 + 1;
-        let bytes = file_bytes(self.config.segment_bytes, self.wanted_bytes, deletes);
+        let bytes = file_bytes(usual_bytes, self.wanted_bytes, deletes);
         let index = self.next_index;
         // A nonce of 0 would be a file of no one's.
         let nonce = mix(self.config.nonce_seed ^ mix(u64::from(index)) ^ self.now.0).max(1);

@@ -76,7 +76,7 @@ impl Queue {
         self.tubes.get_mut(tube).puts += 1;
         self.note(Change::Put(new.id));
         if new.delay_s == 0 {
-            self.make_ready(new.id, now);
+            self.line_up(new.id, tube, new.priority, now);
         } else {
             self.delay(new.id, now.plus_seconds(new.delay_s));
         }
@@ -85,9 +85,9 @@ impl Queue {
     /// Puts a job back that outlived a restart. A reservation has not: its job is ready.
     pub fn restore(&mut self, record: &JobRecord, tube: &str, body: Body, now: Timestamp) {
         let tube = self.tubes.find_or_make(tube);
-        let mut job =
+        // A new job's place is among the ready.
+        let job =
             Job::new(record.created_at, record.priority, record.delay_s, record.ttr_s.max(1), tube, body);
-        job.place = Place::Ready;
         self.jobs.insert(record.id, job);
         if record.counters != Counters::default() {
             self.jobs.held_with_history(record.id).1.counters = record.counters;
@@ -96,7 +96,9 @@ impl Queue {
         match record.state {
             JobState::Buried => self.set_aside(record.id),
             JobState::Delayed if record.deadline_at > now => self.delay(record.id, record.deadline_at),
-            JobState::Delayed | JobState::Ready | JobState::Reserved => self.make_ready(record.id, now),
+            JobState::Delayed | JobState::Ready | JobState::Reserved => {
+                self.line_up(record.id, tube, record.priority, now);
+            }
         }
     }
 

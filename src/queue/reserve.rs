@@ -9,7 +9,7 @@ use super::jobs::{Place, ReadyKey};
 use super::tube::TubeKey;
 use super::{Change, ClientId, Delivery, Queue, WaitOutcome};
 use crate::clock::Timestamp;
-use crate::job::{JobId, JobState};
+use crate::job::{JobId, JobState, Priority};
 
 /// What comes of a reserve at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,17 +130,23 @@ impl Queue {
     /// Puts a job that no queue holds among the ready ones, or into the hands of who waits for it.
     pub(super) fn make_ready(&mut self, id: JobId, now: Timestamp) {
         let job = self.jobs.held(id);
-        let tube = self.tubes.get_mut(job.tube);
+        job.place = Place::Ready;
+        let (tube, priority) = (job.tube, job.priority);
+        self.line_up(id, tube, priority, now);
+    }
+
+    /// As `make_ready`, for a job of this tube and priority whose place is set already.
+    pub(super) fn line_up(&mut self, id: JobId, tube: TubeKey, priority: Priority, now: Timestamp) {
+        let tube = self.tubes.get_mut(tube);
         if tube.pause.is_none()
             && let Some((_, client)) = tube.waiting.first()
         {
             self.hand_over(id, client, now);
             return;
         }
-        job.place = Place::Ready;
-        tube.ready.insert(ReadyKey::new(job.priority, id));
+        tube.ready.insert(ReadyKey::new(priority, id));
         self.counts.ready += 1;
-        if job.priority.is_urgent() {
+        if priority.is_urgent() {
             tube.urgent += 1;
             self.counts.urgent += 1;
         }

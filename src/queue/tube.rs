@@ -142,6 +142,8 @@ pub struct Tubes {
     hasher: RandomState,
     /// Order of creation, but for a removed tube's place, which the last one takes (as in C).
     order: Vec<TubeKey>,
+    /// The tube found or made last; jobs that are restored come in runs for the same one.
+    latest: TubeKey,
 }
 
 impl Tubes {
@@ -152,6 +154,7 @@ impl Tubes {
             names: HashTable::new(),
             hasher: RandomState::new(),
             order: Vec::new(),
+            latest: DEFAULT,
         };
         let key = tubes.find_or_make(TubeName::default_tube().as_str());
         assert_eq!(key, DEFAULT);
@@ -192,9 +195,14 @@ impl Tubes {
 
     /// The tube of this valid name, made if there is none. It lasts until `remove_if_idle` finds it idle.
     pub fn find_or_make(&mut self, name: &str) -> TubeKey {
-        if let Some(key) = self.find(name) {
-            return key;
+        if self.slab.get(self.latest as usize).is_some_and(|tube| tube.name.as_str() == name) {
+            return self.latest;
         }
+        self.latest = self.find(name).unwrap_or_else(|| self.make(name));
+        self.latest
+    }
+
+    fn make(&mut self, name: &str) -> TubeKey {
         let name = TubeName::parse(name.as_bytes()).expect("a name is checked where it is read");
         let hash = self.hasher.hash_one(name.as_str()) as u32;
         let position = self.order.len() as u32;

@@ -117,8 +117,8 @@ impl<S: Stream> Server<S> {
                 if self.peers.len() <= index {
                     self.peers.resize_with(index + 1, || None);
                 }
-                let mut peer = Peer::new(id, stream, now);
-                peer.look_at = self.silence.watch(id, now);
+                let mut peer = Peer::new(id, stream);
+                peer.silence = self.silence.watch(id, now, now).map(Box::new);
                 self.peers[index] = Some(Box::new(peer));
                 Ok(id)
             }
@@ -195,12 +195,12 @@ impl<S: Stream> Server<S> {
     /// Reads from a connection and executes what has come, up to its share of the turn.
     fn serve(&mut self, id: ClientId, now: Timestamp) {
         let Some(peer) = find(&mut self.peers, id) else { return };
-        self.executor.buffer_bytes -= std::mem::take(&mut peer.counted_bytes);
+        peer.uncount_bytes(&mut self.executor.buffer_bytes);
         self.buffers.lend(&mut peer.connection.output);
         if peer.connection.is_waiting() && peer.read_closed {
             self.executor.give_up_wait(id, &mut peer.connection);
         }
-        if let Some(stalled) = peer.stalled.take() {
+        if let Some(stalled) = peer.take_stalled() {
             let next = self.executor.resume(id, &mut peer.connection, *stalled, now);
             peer.follow(next);
         }
@@ -226,7 +226,7 @@ impl<S: Stream> Server<S> {
         if peer.connection.has_body_in_progress() && self.executor.lacks_memory_for(0, &peer.connection) {
             peer.connection.give_up_body(Refusal::OutOfMemory);
         }
-        if peer.stalled.is_some() {
+        if peer.is_stalled() {
             self.stalled.push(id);
         }
         peer.hold(&self.executor);
@@ -235,7 +235,7 @@ impl<S: Stream> Server<S> {
         } else {
             self.unsent.push(id);
         }
-        self.executor.buffer_bytes += peer.count_bytes();
+        peer.count_bytes(&mut self.executor.buffer_bytes);
         self.queue_if_runnable(id);
     }
 
@@ -282,8 +282,7 @@ impl<S: Stream> Server<S> {
             if peer.has_held_replies() {
                 self.held.push(id);
             }
-            self.executor.buffer_bytes -= peer.counted_bytes;
-            self.executor.buffer_bytes += peer.count_bytes();
+            peer.count_bytes(&mut self.executor.buffer_bytes);
             self.queue_if_runnable(id);
         }
         self.unsent = unsent;
@@ -305,12 +304,11 @@ impl<S: Stream> Server<S> {
 
     /// The binlog has failed: nothing that it does not hold is acknowledged, and every connection ends.
     fn refuse_unsettled(&mut self) {
-        for peer in self.peers.iter_mut().flatten() {
-            if let Some(holds) = &mut peer.holds {
-                holds.refuse(&mut peer.connection.output);
+        for (index, peer) in self.peers.iter_mut().enumerate() {
+            if let Some(peer) = peer {
+                peer.refuse_unsettled();
+                self.unsent.push(peer.id_at(index));
             }
-            peer.ending = true;
-            self.unsent.push(peer.id);
         }
     }
 
@@ -318,11 +316,11 @@ impl<S: Stream> Server<S> {
     fn close_silent(&mut self, now: Timestamp) {
         while let Some((id, timeout_ns)) = self.silence.next_due(now) {
             let Some(peer) = find(&mut self.peers, id) else { continue };
-            peer.look_at = None;
+            let Some(silence) = peer.silence.take() else { continue };
             let is_exempt = peer.connection.is_waiting() || self.executor.queue().has_reservations(id);
-            let silent_since = if is_exempt { now } else { peer.active_at };
+            let silent_since = if is_exempt { now } else { silence.active_at };
             if silent_since + timeout_ns > now {
-                peer.look_at = self.silence.watch(id, silent_since);
+                peer.silence = self.silence.watch(id, silence.active_at, silent_since).map(Box::new);
             } else {
                 debug!("{} has been silent for too long", id.index);
                 self.close(id, now);
@@ -333,8 +331,10 @@ impl<S: Stream> Server<S> {
     /// Ends a connection: its jobs become ready at once.
     fn close(&mut self, id: ClientId, now: Timestamp) {
         if let Some(peer) = find(&mut self.peers, id) {
-            self.executor.buffer_bytes -= peer.counted_bytes;
-            self.silence.forget(id, peer.look_at);
+            peer.uncount_bytes(&mut self.executor.buffer_bytes);
+            if let Some(silence) = &peer.silence {
+                self.silence.forget(id, silence);
+            }
             self.peers[id.index as usize] = None;
             self.executor.disconnect(id, now);
             debug!("close {}", id.index);
@@ -343,6 +343,6 @@ impl<S: Stream> Server<S> {
 }
 
 /// The connection of the client, if it is still that client's.
-fn find<S>(peers: &mut [Option<Box<Peer<S>>>], id: ClientId) -> Option<&mut Peer<S>> {
-    peers.get_mut(id.index as usize)?.as_deref_mut().filter(|peer| peer.id == id)
+fn find<S: Stream>(peers: &mut [Option<Box<Peer<S>>>], id: ClientId) -> Option<&mut Peer<S>> {
+    peers.get_mut(id.index as usize)?.as_deref_mut().filter(|peer| peer.is_of(id))
 }

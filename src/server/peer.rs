@@ -8,6 +8,7 @@ use std::io::{self, ErrorKind, IoSlice};
 use super::BODY_READ_BYTES;
 use super::execute::{Executor, Next, Stalled};
 use super::holds::Holds;
+use super::silence::Watched;
 use crate::binlog::Position;
 use crate::clock::Timestamp;
 use crate::connection::Connection;
@@ -58,7 +59,6 @@ pub struct Readiness {
 
 #[derive(Debug)]
 pub struct Peer<S> {
-    pub id: ClientId,
     pub stream: S,
     pub connection: Connection,
     /// A read may bring something.
@@ -77,22 +77,28 @@ pub struct Peer<S> {
     pub ending: bool,
     /// Reading has failed.
     pub failed: bool,
-    /// When a byte last came or went.
-    pub active_at: Timestamp,
-    /// When its silence is to be measured, if ever.
-    pub look_at: Option<Timestamp>,
-    /// A command that waits for room in the binlog; those behind it wait, too.
-    pub stalled: Option<Box<Stalled>>,
-    /// Which replies may leave; only with a binlog.
-    pub holds: Option<Box<Holds>>,
-    /// What this connection has in the sum of all buffers.
-    pub counted_bytes: usize,
+    /// Its silence, if that has an end.
+    pub silence: Option<Box<Watched>>,
+    /// What waits for the binlog; only with one.
+    pub awaits: Option<Box<AwaitsBinlog>>,
+    /// Tells this client from the others that had its place.
+    generation: u32,
+    /// What this connection has in the sum of all buffers, in bytes; a body is 1 GiB at most.
+    counted_bytes: u32,
+}
+
+/// What of a connection waits for the binlog.
+#[derive(Debug, Default)]
+pub struct AwaitsBinlog {
+    /// A command for which there is no room yet; those behind it wait, too.
+    stalled: Option<Box<Stalled>>,
+    /// Which replies may leave.
+    holds: Holds,
 }
 
 impl<S: Stream> Peer<S> {
-    pub fn new(id: ClientId, stream: S, now: Timestamp) -> Self {
+    pub fn new(id: ClientId, stream: S) -> Self {
         Self {
-            id,
             stream,
             connection: Connection::default(),
             readable: false,
@@ -103,20 +109,43 @@ impl<S: Stream> Peer<S> {
             queued: false,
             ending: false,
             failed: false,
-            active_at: now,
-            look_at: None,
-            stalled: None,
-            holds: None,
+            silence: None,
+            awaits: None,
+            generation: id.generation,
             counted_bytes: 0,
         }
     }
 
     /// Whether nothing of this client may be executed now.
     pub fn is_blocked(&self) -> bool {
-        self.ending
-            || self.stalled.is_some()
-            || self.connection.is_waiting()
-            || self.connection.is_over_bound()
+        self.ending || self.is_stalled() || self.connection.is_waiting() || self.connection.is_over_bound()
+    }
+
+    /// Whether this is the connection of that client.
+    pub fn is_of(&self, id: ClientId) -> bool {
+        self.generation == id.generation
+    }
+
+    /// The client that the connection at this index belongs to.
+    pub fn id_at(&self, index: usize) -> ClientId {
+        ClientId { index: index as u32, generation: self.generation }
+    }
+
+    /// Whether a command waits for room in the binlog.
+    pub fn is_stalled(&self) -> bool {
+        self.awaits.as_ref().is_some_and(|awaits| awaits.stalled.is_some())
+    }
+
+    /// The command that has waited for room in the binlog.
+    pub fn take_stalled(&mut self) -> Option<Box<Stalled>> {
+        self.awaits.as_mut()?.stalled.take()
+    }
+
+    /// A byte has come or gone.
+    fn note_activity(&mut self, now: Timestamp) {
+        if let Some(silence) = &mut self.silence {
+            silence.active_at = now;
+        }
     }
 
     /// Whether it can be served although no event will come.
@@ -141,7 +170,7 @@ impl<S: Stream> Peer<S> {
             (result, room)
         };
         if matches!(result, Ok(1..)) {
-            self.active_at = now;
+            self.note_activity(now);
         }
         match result {
             Ok(0) => {
@@ -173,7 +202,7 @@ impl<S: Stream> Peer<S> {
         match next {
             Next::GoOn => {}
             Next::Wait => return self.read_closed,
-            Next::Stall(stalled) => self.stalled = Some(stalled),
+            Next::Stall(stalled) => self.awaits.get_or_insert_default().stalled = Some(stalled),
             Next::Close => self.ending = true,
         }
         false
@@ -182,26 +211,40 @@ impl<S: Stream> Peer<S> {
     /// The replies made since the last call rest on all that is logged by now.
     pub fn hold(&mut self, executor: &Executor) {
         if let Some(position) = executor.position() {
-            self.holds.get_or_insert_default().hold(&self.connection.output, position);
+            self.awaits.get_or_insert_default().holds.hold(&self.connection.output, position);
         }
     }
 
     /// Whether replies wait for the binlog.
     pub fn has_held_replies(&self) -> bool {
-        self.holds.as_ref().is_some_and(|holds| holds.any())
+        self.awaits.as_ref().is_some_and(|awaits| awaits.holds.any())
     }
 
-    /// Notes what the connection holds now, and returns it.
-    pub fn count_bytes(&mut self) -> usize {
-        self.counted_bytes = self.connection.held_bytes();
-        self.counted_bytes
+    /// The binlog has failed: what it does not hold is not acknowledged, and the connection ends.
+    pub fn refuse_unsettled(&mut self) {
+        if let Some(awaits) = &mut self.awaits {
+            awaits.holds.refuse(&mut self.connection.output);
+        }
+        self.ending = true;
+    }
+
+    /// Brings `sum`, of what all connections hold, up to what this one holds now.
+    pub fn count_bytes(&mut self, sum: &mut usize) {
+        self.uncount_bytes(sum);
+        self.counted_bytes = u32::try_from(self.connection.held_bytes()).unwrap_or(u32::MAX);
+        *sum += self.counted_bytes as usize;
+    }
+
+    /// Takes what this connection holds out of `sum`.
+    pub fn uncount_bytes(&mut self, sum: &mut usize) {
+        *sum -= std::mem::take(&mut self.counted_bytes) as usize;
     }
 
     /// Sends as much as the socket takes, of the replies that rest on the log up to `settled`.
     pub fn send(&mut self, settled: Position, now: Timestamp) -> io::Result<()> {
         while !self.write_blocked {
             let output = &self.connection.output;
-            let sendable = self.holds.as_mut().map_or(usize::MAX, |holds| holds.sendable(settled));
+            let sendable = self.awaits.as_mut().map_or(usize::MAX, |awaits| awaits.holds.sendable(settled));
             let sendable = sendable.min(output.len());
             if sendable == 0 {
                 break;
@@ -213,10 +256,10 @@ impl<S: Stream> Peer<S> {
             match sent {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
                 Ok(sent) => {
-                    self.active_at = now;
+                    self.note_activity(now);
                     self.connection.output.advance(sent);
-                    if let Some(holds) = &mut self.holds {
-                        holds.advance(sent);
+                    if let Some(awaits) = &mut self.awaits {
+                        awaits.holds.advance(sent);
                     }
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {

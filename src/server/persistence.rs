@@ -79,15 +79,21 @@ impl Journal {
     /// Writes what was logged since the last commit, and before it, moves a turn's share of live jobs out
     /// of the oldest file.
     pub fn commit(&mut self, queue: &Queue, now: Timestamp) {
+        self.migrate(queue);
+        let Some(binlog) = &mut self.binlog else { return };
+        match binlog.commit(now) {
+            Ok(()) => self.written = binlog.appended(),
+            Err(error) => self.fail(error),
+        }
+    }
+
+    /// Moves a turn's share of live jobs out of the oldest file, as far as there is room.
+    fn migrate(&mut self, queue: &Queue) {
         let Some(binlog) = &mut self.binlog else { return };
         while let Some(id) = binlog.next_migration()
             && let Some(job) = queue.job(id)
         {
             binlog.append_migrated(&job.record, job.tube, job.body);
-        }
-        match binlog.commit(now) {
-            Ok(()) => self.written = binlog.appended(),
-            Err(error) => self.fail(error),
         }
     }
 
@@ -158,6 +164,9 @@ impl Executor {
         if let Err(error) = binlog.on_completion(completion, now) {
             self.journal.fail(error);
         }
+        // Before the commands that wait for room take all of it, and again none is left for what makes
+        // files go.
+        self.journal.migrate(&self.queue);
     }
 
     /// The binlog stores wall-clock times: the difference between the wall clock and that of `now`.

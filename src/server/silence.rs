@@ -18,24 +18,32 @@ pub struct Silence {
     looks: BTreeSet<(Timestamp, u32, u32)>,
 }
 
+/// What a connection knows of its own silence.
+#[derive(Debug)]
+pub struct Watched {
+    /// When a byte last came or went.
+    pub active_at: Timestamp,
+    /// When that is to be looked at.
+    look_at: Timestamp,
+}
+
 impl Silence {
     /// How long a connection may be silent.
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.timeout_ns = Some(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
     }
 
-    /// Watches a connection; returns when it is to be looked at.
-    pub fn watch(&mut self, id: ClientId, silent_since: Timestamp) -> Option<Timestamp> {
+    /// Watches a connection that was last active at `active_at`, and looks at it when it may have been silent for too
+    /// long since `silent_since`; `None` where there is no time-out.
+    pub fn watch(&mut self, id: ClientId, active_at: Timestamp, silent_since: Timestamp) -> Option<Watched> {
         let look_at = silent_since + self.timeout_ns?;
         self.looks.insert((look_at, id.index, id.generation));
-        Some(look_at)
+        Some(Watched { active_at, look_at })
     }
 
-    /// Watches a connection no further that was to be looked at at `look_at`.
-    pub fn forget(&mut self, id: ClientId, look_at: Option<Timestamp>) {
-        if let Some(look_at) = look_at {
-            self.looks.remove(&(look_at, id.index, id.generation));
-        }
+    /// Watches a connection no further.
+    pub fn forget(&mut self, id: ClientId, watched: &Watched) {
+        self.looks.remove(&(watched.look_at, id.index, id.generation));
     }
 
     /// When the next connection is to be looked at.

@@ -133,8 +133,10 @@ fn report(rows: &[Row], bench: &Bench) {
     }
     let (beside, table): (Vec<&Row>, Vec<&Row>) =
         rows.iter().partition(|row| matches!(row.target, Target::None));
-    println!();
-    table::print(&table, &bench.contenders);
+    if !table.is_empty() {
+        println!();
+        table::print(&table, &bench.contenders);
+    }
     if !beside.is_empty() {
         println!("\nBeside the targets:\n");
         table::print(&beside, &bench.contenders);

@@ -49,18 +49,24 @@ impl Client {
 
     /// A number among the server's stats.
     pub fn stat(&mut self, key: &str) -> Result<usize, Failure> {
-        self.send(b"stats\r\n")?;
-        let line = self.line()?;
-        let size =
-            line.strip_prefix(b"OK ").and_then(|size| std::str::from_utf8(size).ok()?.trim().parse().ok());
-        let Some(size) = size else { return Err(unexpected(line)) };
-        let mut stats = vec![0; size];
-        self.stream.read_exact(&mut stats)?;
-        self.expect("\r\n")?;
+        let stats = self.data("stats")?;
         let value = String::from_utf8_lossy(&stats)
             .lines()
             .find_map(|line| line.strip_prefix(key)?.strip_prefix(": ")?.parse().ok());
         value.ok_or_else(|| Failure::Reply(format!("stats without {key}")))
+    }
+
+    /// What `command` is answered behind its OK.
+    pub fn data(&mut self, command: &str) -> Result<Vec<u8>, Failure> {
+        self.send(format!("{command}\r\n").as_bytes())?;
+        let line = self.line()?;
+        let size =
+            line.strip_prefix(b"OK ").and_then(|size| std::str::from_utf8(size).ok()?.trim().parse().ok());
+        let Some(size) = size else { return Err(unexpected(line)) };
+        let mut data = vec![0; size];
+        self.stream.read_exact(&mut data)?;
+        self.expect("\r\n")?;
+        Ok(data)
     }
 
     /// Uses and watches `tube` and nothing else.

@@ -6,13 +6,19 @@
 use std::env;
 use std::hint::black_box;
 
+use beanstalkd::binlog::{Binlog, Config, SyncPolicy};
 use beanstalkd::clock::Timestamp;
 use beanstalkd::connection::Connection;
-use beanstalkd::job::{Body, JobId, Priority};
+use beanstalkd::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
 use beanstalkd::protocol::{Output, Reply, parse};
 use beanstalkd::queue::{ClientId, NewJob, PoisonLimits, Queue, Reserve};
+use beanstalkd::tube_name::TubeName;
 use divan::Bencher;
-use divan::counter::ItemsCount;
+use divan::counter::{BytesCount, ItemsCount};
+
+use crate::memory_disk::MemoryDisk;
+
+mod memory_disk;
 
 // The allocator of the program: what an operation costs is not least what it allocates.
 #[global_allocator]
@@ -176,5 +182,107 @@ fn reserve_and_release(bencher: Bencher, jobs: usize) {
         };
         let priority = Priority(filled.random.next());
         filled.queue.release(filled.client, id, priority, 0, NOW)
+    });
+}
+
+/// A log on a disk that costs next to nothing, and the jobs that it is told of.
+struct Log {
+    binlog: Binlog,
+    disk: MemoryDisk,
+    tube: TubeName,
+    body: Body,
+    next_id: u64,
+}
+
+impl Log {
+    fn new(body_bytes: usize) -> Self {
+        let disk = MemoryDisk::default();
+        let (binlog, _) = open(&disk, |_, _, _| {});
+        let body = Body::copy_of(&vec![b'x'; body_bytes]).unwrap();
+        Self { binlog, disk, tube: TubeName::default_tube(), body, next_id: 1 }
+    }
+
+    /// The helper thread's part, done at once.
+    fn work(&mut self) {
+        while let Some(task) = self.binlog.next_task() {
+            let completion = task.run(&mut self.disk);
+            self.binlog.on_completion(completion, NOW).unwrap();
+        }
+    }
+
+    fn put(&mut self) -> JobRecord {
+        while self.binlog.reserve_put(self.tube.as_bytes().len(), self.body.len()).is_err() {
+            self.work();
+        }
+        let job = JobRecord {
+            id: JobId(self.next_id),
+            priority: Priority(1024),
+            delay_s: 0,
+            ttr_s: 120,
+            created_at: NOW,
+            deadline_at: Timestamp(0),
+            counters: Counters::default(),
+            state: JobState::Ready,
+        };
+        self.next_id += 1;
+        self.binlog.append_put(&job, &self.tube, &self.body);
+        job
+    }
+
+    fn reserve(&mut self, job: &JobRecord) {
+        let reserved = JobRecord { state: JobState::Reserved, deadline_at: NOW, ..*job };
+        if self.binlog.reserve_update().is_ok() {
+            self.binlog.append_update(&reserved, self.body.len());
+        }
+    }
+
+    fn commit(&mut self) {
+        self.binlog.commit(NOW).unwrap();
+        self.work();
+    }
+}
+
+fn open(disk: &MemoryDisk, mut restore: impl FnMut(JobRecord, &TubeName, Body)) -> (Binlog, u64) {
+    let config = Config {
+        segment_bytes: 10 * 1024 * 1024,
+        sync: SyncPolicy::Every(50),
+        recover: false,
+        nonce_seed: 1,
+    };
+    let (binlog, summary) = Binlog::open(Box::new(disk.clone()), config, NOW, 0, &mut restore).unwrap();
+    (binlog, summary.bytes)
+}
+
+/// Put, reserve and delete as the log sees them, in turns of 32 jobs; the time is that of one job's three records.
+#[divan::bench(args = [64, 16 * 1024], sample_size = 100)]
+fn log_32_cycles(bencher: Bencher, body_bytes: usize) {
+    let mut log = Log::new(body_bytes);
+    bencher.counter(ItemsCount::new(3 * 32_usize)).bench_local(|| {
+        let jobs: [JobRecord; 32] = std::array::from_fn(|_| log.put());
+        for job in &jobs {
+            log.reserve(job);
+        }
+        for job in &jobs {
+            log.binlog.append_delete(job.id);
+        }
+        log.commit();
+    });
+}
+
+/// The start on a log of 100 000 jobs, each of which goes into a queue.
+#[divan::bench(sample_count = 20)]
+fn replay(bencher: Bencher) {
+    let mut log = Log::new(138);
+    for _ in 0..100_000 {
+        log.put();
+    }
+    log.commit();
+    log.binlog.close(NOW).unwrap();
+    let files = log.disk;
+    let bytes = open(&files.copy(), |_, _, _| {}).1;
+    bencher.counter(BytesCount::new(bytes)).with_inputs(|| files.copy()).bench_local_values(|disk| {
+        let mut queue = Queue::new(PoisonLimits::default());
+        let (binlog, _) = open(&disk, |record, tube, body| queue.restore(&record, tube.as_str(), body, NOW));
+        (queue, binlog)
     });
 }

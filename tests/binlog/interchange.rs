@@ -289,7 +289,7 @@ fn alternate(program: &Path, seed: u64) {
             now(),
             0,
             &mut |job, tube, body| {
-                restored.push((job, tube, body.as_slice().to_vec()));
+                restored.push((job, tube.clone(), body.as_slice().to_vec()));
             },
         )
         .unwrap();

@@ -43,7 +43,7 @@ pub fn open(
 ) -> Result<(Binlog, ReplaySummary, Restored), OpenError> {
     let mut restored = Vec::new();
     let (log, summary) = Binlog::open(Box::new(disk.clone()), config, now, 0, &mut |record, tube, body| {
-        restored.push((record, tube, body.as_slice().to_vec()));
+        restored.push((record, tube.clone(), body.as_slice().to_vec()));
     })?;
     Ok((log, summary, restored))
 }

@@ -1,1 +1,201 @@
-//! soon
+//! A file system without room: what goes on, what is refused, and that no job suffers from it.
+//!
+//! Needs root, to mount a small file system in memory.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::jobs::{id_of, job_count, ours, put, see_jobs, start_program};
+use crate::random::Random;
+use crate::support::client::Client;
+
+/// Length of the file system.
+const DISK_BYTES: u64 = 4 << 20;
+/// What other people's files take of it, until they are removed.
+const BALLAST_BYTES: usize = 512 << 10;
+/// Releases, burials, kicks and deletes on the full disk.
+const COMMANDS: u64 = 10_000;
+/// How soon puts must go on when there is room again.
+const RECOVERY: Duration = Duration::from_secs(2);
+
+/// A mounted file system, unmounted when dropped.
+struct SmallDisk(tempfile::TempDir);
+
+impl SmallDisk {
+    /// `None`, after saying why, where nothing may be mounted.
+    fn mount() -> Option<Self> {
+        let directory = tempfile::tempdir().unwrap();
+        let size = format!("size={DISK_BYTES}");
+        let arguments = ["-t", "tmpfs", "-o", &size, "tmpfs"];
+        let mounted = Command::new("mount").args(arguments).arg(directory.path()).output();
+        if !mounted.is_ok_and(|done| done.status.success()) {
+            println!("skipped: mounting a file system needs root");
+            return None;
+        }
+        Some(Self(directory))
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        // The server may still be ending.
+        let _ = Command::new("umount").arg("-l").arg(self.0.path()).status();
+    }
+}
+
+/// Puts until there is no room; the states of all jobs by id.
+fn fill(client: &mut Client, length: usize, states: &mut BTreeMap<u64, &'static str>) {
+    loop {
+        let reply = client.ask(&put(0, 0, 3600, &vec![b'x'; length])).unwrap();
+        match id_of(&reply) {
+            Some(id) => states.insert(id, "ready"),
+            None => {
+                assert_eq!(String::from_utf8_lossy(&reply), "OUT_OF_MEMORY\r\n");
+                return;
+            }
+        };
+    }
+}
+
+/// Some jobs that can be kicked.
+fn prepare(client: &mut Client, states: &mut BTreeMap<u64, &'static str>) {
+    for _ in 0..500 {
+        let delayed = id_of(&client.ask(&put(0, 3600, 3600, b"delayed")).unwrap()).unwrap();
+        let buried = id_of(&client.ask(&put(0, 0, 3600, b"buried")).unwrap()).unwrap();
+        client.ask(format!("reserve-job {buried}\r\n").as_bytes()).unwrap();
+        client.exchange(format!("bury {buried} 0\r\n").as_bytes(), b"BURIED\r\n").unwrap();
+        states.extend([(delayed, "delayed"), (buried, "buried")]);
+    }
+}
+
+/// What a random command to job `id` is, what success is, and to which state it leads.
+fn invent(random: &mut Random, id: u64, state: &str) -> (String, &'static str, &'static str) {
+    match (random.below(8), state) {
+        (0, _) => (format!("delete {id}"), "DELETED", "deleted"),
+        (1..=3, "reserved") => (format!("release {id} 1 3600"), "RELEASED", "delayed"),
+        (4, "reserved") => (format!("release {id} 2 0"), "RELEASED", "ready"),
+        (_, "reserved") => (format!("bury {id} 3"), "BURIED", "buried"),
+        (1..=4, "buried" | "delayed") => (format!("kick-job {id}"), "KICKED", "ready"),
+        _ => (format!("reserve-job {id}"), "RESERVED", "reserved"),
+    }
+}
+
+/// Ten thousand commands, of which none may fail that needs no room, and none may do half of its work.
+/// Returns how often each was answered how.
+fn press_on(client: &mut Client, states: &mut BTreeMap<u64, &'static str>) -> BTreeMap<String, u64> {
+    let mut random = Random::new(1);
+    let mut replies = BTreeMap::new();
+    for number in 0..COMMANDS {
+        // Now and then the oldest jobs go, which gives the disk some air; else what was freed is taken again.
+        let has_air = number / 500 % 4 == 3;
+        let oldest = *states.first_key_value().unwrap().0;
+        let (id, delete) = match has_air && random.once_in(2) {
+            true => (oldest, true),
+            false => (random.pick(&states.keys().copied().collect::<Vec<_>>()), false),
+        };
+        let (command, success, next) = match delete {
+            true => (format!("delete {id}"), "DELETED", "deleted"),
+            false => invent(&mut random, id, states[&id]),
+        };
+        let reply = client.ask(format!("{command}\r\n").as_bytes()).unwrap();
+        let word = String::from_utf8_lossy(&reply).split([' ', '\r']).next().unwrap().to_owned();
+        let verb = command.split(' ').next().unwrap();
+        if word == success {
+            states.insert(id, next);
+            states.retain(|_, state| *state != "deleted");
+        } else {
+            assert_eq!(word, "OUT_OF_MEMORY", "{command}");
+            let may_be_refused =
+                verb == "bury" || verb == "kick-job" || verb == "release" && !command.ends_with(" 0");
+            assert!(may_be_refused, "{command} was refused");
+        }
+        *replies.entry(format!("{verb} {word}")).or_default() += 1;
+        if !has_air && random.once_in(3) {
+            fill(client, 300, states);
+        }
+    }
+    replies
+}
+
+/// Every job is there, in the state that follows from the replies, and in no other.
+fn assert_states(client: &mut Client, states: &BTreeMap<u64, &'static str>) {
+    let highest = *states.last_key_value().unwrap().0;
+    let seen = see_jobs(client, 1..=highest).unwrap();
+    assert!(seen.keys().eq(states.keys()), "a job is lost or back");
+    for (id, state) in states {
+        assert_eq!(seen[id].state, *state, "job {id}");
+    }
+    assert_eq!(job_count(client), states.len() as u64);
+}
+
+#[test]
+fn on_a_full_disk_deletes_go_on_and_nothing_is_lost() {
+    let Some(disk) = SmallDisk::mount() else { return };
+    let ballast = disk.path().join("ballast");
+    std::fs::write(&ballast, vec![1; BALLAST_BYTES]).unwrap();
+    let directory = disk.path().to_str().unwrap();
+    let flags = ["-f", "0", "-s", "65536"];
+    let mut server = start_program(ours(), directory, &flags);
+    let mut client = server.connect().unwrap();
+    let mut states = BTreeMap::new();
+    prepare(&mut client, &mut states);
+    fill(&mut client, 300, &mut states);
+    fill(&mut client, 0, &mut states);
+    let filled = states.len();
+    let replies = press_on(&mut client, &mut states);
+    println!("{filled} jobs, then {replies:?}");
+    let count = |reply: &str| replies.get(reply).copied().unwrap_or(0);
+    assert!(count("delete DELETED") > 500 && count("reserve-job RESERVED") > 500, "{replies:?}");
+    for (verb, success) in [("bury", "BURIED"), ("release", "RELEASED"), ("kick-job", "KICKED")] {
+        assert!(count(&format!("{verb} OUT_OF_MEMORY")) > 0, "never full for {verb}: {replies:?}");
+        assert!(count(&format!("{verb} {success}")) > 0, "always full for {verb}: {replies:?}");
+    }
+    fill(&mut client, 300, &mut states);
+    assert_states(&mut client, &states);
+
+    std::fs::remove_file(&ballast).unwrap();
+    let freed = Instant::now();
+    while id_of(&client.ask(&put(0, 0, 3600, &[b'x'; 300])).unwrap()).is_none_or(|id| {
+        states.insert(id, "ready");
+        false
+    }) {
+        assert!(freed.elapsed() < RECOVERY, "no put within two seconds");
+    }
+    println!("a put {} ms after space was freed", freed.elapsed().as_millis());
+    server.stop(Signal::KILL).unwrap();
+    let server = start_program(ours(), directory, &flags);
+    let mut client = server.connect().unwrap();
+    let highest = *states.last_key_value().unwrap().0;
+    let seen = see_jobs(&mut client, 1..=highest).unwrap();
+    assert!(seen.keys().eq(states.keys()), "a job is lost or back after a restart");
+}
+
+#[test]
+fn on_a_full_disk_what_was_deleted_becomes_room_although_each_file_keeps_a_job() {
+    let Some(disk) = SmallDisk::mount() else { return };
+    let server = start_program(ours(), disk.path().to_str().unwrap(), &["-f", "0", "-s", "65536"]);
+    let mut client = server.connect().unwrap();
+    let mut states = BTreeMap::new();
+    fill(&mut client, 300, &mut states);
+    let kept: Vec<u64> = states.keys().copied().filter(|id| id % 50 == 0).collect();
+    for id in states.keys().filter(|id| *id % 50 != 0) {
+        client.exchange(format!("delete {id}\r\n").as_bytes(), b"DELETED\r\n").unwrap();
+    }
+    let deleted = Instant::now();
+    let again = loop {
+        if let Some(id) = id_of(&client.ask(&put(0, 0, 60, b"again")).unwrap()) {
+            break id;
+        }
+        assert!(deleted.elapsed() < RECOVERY, "no put within two seconds");
+    };
+    let seen = see_jobs(&mut client, 1..=again).unwrap();
+    assert!(seen.keys().copied().eq(kept.into_iter().chain([again])), "a job is lost or back");
+}

@@ -39,12 +39,12 @@ fn endless_release_with_a_delay_leaves_the_directory_small() {
     }
     let bound = 3 * stat(&mut client, "binlog-live-bytes") + 2 * FILE;
     println!("{ROUNDS} rounds: at most {largest} bytes, bound {bound}");
-    // What is to be removed waits for a sync, 50 ms at most; then nothing is left to do.
+    // What is to be removed waits for a sync; then nothing is left to do.
     while directory_bytes(server.directory()) > bound {
         std::thread::sleep(POLL_INTERVAL);
     }
-    // The log that was waited for is not the one that a careless server would have written.
-    assert!(ROUNDS * 2 * 84 > 100 * bound && largest < 8 * bound, "{largest} bytes at times");
+    // Meanwhile, what a few turns have written waits for its removal.
+    assert!(largest < 4 * bound, "{largest} bytes at times");
 }
 
 #[test]
@@ -59,10 +59,12 @@ fn fast_writers_never_see_that_files_are_small() {
                 for (seed, mut client) in writers {
                     scope.spawn(move || {
                         let mut random = Random::new(seed);
-                        let bodies = (0..PUTS)
-                            .map(|_| random.below(if random.clone().once_in(50) { 60_000 } else { 1500 }));
+                        let mut length = || {
+                            let bound = if random.once_in(50) { 60_000 } else { 1500 };
+                            random.below(bound) as usize
+                        };
                         let commands: Vec<u8> =
-                            bodies.flat_map(|length| put(0, 0, 60, &vec![b'x'; length as usize])).collect();
+                            (0..PUTS).flat_map(|_| put(0, 0, 60, &vec![b'x'; length()])).collect();
                         let sending = client.send_in_background(commands).unwrap();
                         for _ in 0..PUTS {
                             let reply = client.read_reply().unwrap();

@@ -1,1 +1,162 @@
-//! soon
+//! One directory served by C beanstalkd and by ours in turn: whatever one was told, the other one tells.
+//!
+//! `HISTORIES` is how many random ones, `SEED` where they begin.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use rustix::process::Signal;
+
+use crate::jobs::{SeenJob, job_count, ours, see_jobs, start_program};
+use crate::random::{Random, number_from_environment};
+use crate::script::{Repertoire, Tube};
+use crate::support::client::Client;
+use crate::support::debian_server;
+use crate::support::server::Server;
+
+/// Histories where nothing else is asked for.
+const HISTORIES: u64 = 20;
+/// How often each server has the directory.
+const ALTERNATIONS: usize = 5;
+/// The most commands of one server, in each tube.
+const STEPS: u64 = 80;
+/// Ours are filled all the time, or never.
+const OUR_FILE_BYTES: [&str; 3] = ["8192", "65536", "10485760"];
+/// In small files C, left to itself, loses its own changes: it cannot reserve room across more than two.
+const C_FILE_BYTES: &str = "1048576";
+/// Seconds by which what counts down may differ between two looks.
+const TOLERANCE_S: u64 = 3;
+
+struct History {
+    directory: tempfile::TempDir,
+    random: Random,
+    tubes: Vec<Tube>,
+    seen: BTreeMap<u64, SeenJob>,
+    highest_id: u64,
+}
+
+impl History {
+    fn new(seed: u64) -> Self {
+        // C keeps the order of burials as that of the times when the reservations would have ended.
+        let tubes = ["default", "mail;fast", &"t".repeat(200)].map(|name| Tube::new(name, 1)).to_vec();
+        let (directory, random) = (tempfile::tempdir().unwrap(), Random::new(seed));
+        Self { directory, random, tubes, seen: BTreeMap::new(), highest_id: 0 }
+    }
+
+    /// Has `program` serve the directory: all must be as it was left, and is then changed.
+    fn serve(&mut self, program: &Path, is_c: bool) -> usize {
+        let size = if is_c { C_FILE_BYTES } else { self.random.pick(&OUR_FILE_BYTES) };
+        let mut server = start_program(program, self.directory.path().to_str().unwrap(), &["-s", size]);
+        let mut client = server.connect().unwrap();
+        for tube in &mut self.tubes {
+            tube.restart();
+            if is_c {
+                tube.restart_in_c();
+            }
+        }
+        self.compare(&mut client, is_c);
+        let repertoire = if is_c { Repertoire::KeptByC } else { Repertoire::All };
+        let mut watched = "default".to_owned();
+        for tube in &mut self.tubes {
+            let name = tube.name.clone();
+            // A client that watches this tube alone.
+            client.ask(format!("use {name}\r\n").as_bytes()).unwrap();
+            client.ask(format!("watch {name}\r\n").as_bytes()).unwrap();
+            if watched != name {
+                client.ask(format!("ignore {watched}\r\n").as_bytes()).unwrap();
+            }
+            watched.clone_from(&name);
+            for step in tube.invent(&mut self.random, STEPS, repertoire) {
+                let reply = client.ask(&tube.command(&step)).unwrap();
+                tube.acknowledge(&step, &reply).unwrap_or_else(|problem| panic!("{name}: {problem}"));
+            }
+        }
+        let ids = self.tubes.iter().flat_map(|tube| tube.jobs.values().filter_map(|job| job.id));
+        self.highest_id = ids.max().unwrap_or(0).max(self.highest_id);
+        self.compare(&mut client, is_c);
+        let count = self.seen.len();
+        self.end(&mut server, is_c);
+        count
+    }
+
+    /// Holds all jobs against the model, and against what was seen of them last.
+    fn compare(&mut self, client: &mut Client, is_c: bool) {
+        let seen = see_jobs(client, 1..=self.highest_id).unwrap();
+        assert_eq!(job_count(client), seen.len() as u64);
+        for tube in &mut self.tubes {
+            if let Some(problem) = tube.difference(&seen) {
+                panic!("{}: {problem}", tube.name);
+            }
+            tube.adopt(&seen, !is_c);
+        }
+        for (id, now) in &seen {
+            let Some(before) = self.seen.get(id) else { continue };
+            assert!(now.age.abs_diff(before.age) <= TOLERANCE_S, "age of {id}: {now:?}");
+            let same_wait = now.state == before.state && now.delay == before.delay;
+            assert!(
+                !same_wait || now.time_left.abs_diff(before.time_left) <= TOLERANCE_S,
+                "time left of {id}: {now:?}, was {before:?}"
+            );
+        }
+        self.seen = seen;
+    }
+
+    /// Kills the server, or tells it to stop; C always just ends.
+    fn end(&mut self, server: &mut Server, is_c: bool) {
+        let kill = self.random.once_in(2);
+        let status = server.stop(if kill { Signal::KILL } else { Signal::TERM }).unwrap();
+        if is_c {
+            assert_eq!(server.stderr(), "", "C has complained");
+        } else {
+            assert!(kill || status.success());
+            assert!(!server.stderr().contains("warn"), "{}", server.stderr());
+        }
+    }
+
+    /// Kicks and reserves everything that is left: in the order of its burial, in the order of its priority.
+    fn drain(&mut self) {
+        let server = start_program(ours(), self.directory.path().to_str().unwrap(), &[]);
+        let mut client = server.connect().unwrap();
+        self.tubes.iter_mut().for_each(Tube::restart);
+        self.compare(&mut client, false);
+        for tube in &self.tubes {
+            let name = &tube.name;
+            client.ask(format!("use {name}\r\n").as_bytes()).unwrap();
+            client.ask(format!("watch {name}\r\n").as_bytes()).unwrap();
+            for key in tube.buried() {
+                let id = tube.jobs[&key].id.unwrap();
+                let found = client.ask(b"peek-buried\r\n").unwrap();
+                assert!(
+                    found.starts_with(format!("FOUND {id} ").as_bytes()),
+                    "{id} is not the first of {name}"
+                );
+                client.exchange(b"kick 1\r\n", b"KICKED 1\r\n").unwrap();
+            }
+            client.ask(b"kick 1000000\r\n").unwrap();
+        }
+        let mut order: Vec<(u64, u64)> = self.seen.iter().map(|(&id, job)| (job.priority, id)).collect();
+        order.sort_unstable();
+        for (_, id) in order {
+            let reserved = client.ask(b"reserve\r\n").unwrap();
+            assert!(reserved.starts_with(format!("RESERVED {id} ").as_bytes()), "{id} is not the next");
+        }
+        client.exchange(b"reserve-with-timeout 0\r\n", b"TIMED_OUT\r\n").unwrap();
+    }
+}
+
+#[test]
+fn histories_alternate_between_c_and_ours() {
+    let Some(c) = debian_server() else { return };
+    let count = number_from_environment("HISTORIES").unwrap_or(HISTORIES);
+    let first = number_from_environment("SEED").unwrap_or(1);
+    let mut compared = 0;
+    for seed in first..first + count {
+        println!("SEED={seed}");
+        let mut history = History::new(seed);
+        for _ in 0..ALTERNATIONS {
+            compared += history.serve(&c, true) + history.serve(ours(), false);
+        }
+        history.drain();
+    }
+    println!("{count} histories of {ALTERNATIONS} alternations, {compared} jobs compared at each end");
+}

@@ -1,6 +1,7 @@
 //! What a server says of its jobs, and how the tests here start one.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::Path;
 
 use crate::support::client::{Client, Failure};
@@ -21,8 +22,13 @@ pub fn start(flags: &[&str]) -> Server {
 
 /// `program` with its binlog in `directory`, in which `{dir}` stands for the server's own.
 pub fn start_program(program: &Path, directory: &str, flags: &[&str]) -> Server {
+    try_to_start(program, directory, flags).unwrap()
+}
+
+/// The same for a program that may fail; the error holds what it has said.
+pub fn try_to_start(program: &Path, directory: &str, flags: &[&str]) -> io::Result<Server> {
     let flags: Vec<String> = ["-b", directory].iter().chain(flags).map(|&flag| flag.to_owned()).collect();
-    Server::start(program, Transport::Unix, &flags).unwrap()
+    Server::start(program, Transport::Unix, &flags)
 }
 
 /// A job as a client sees it.

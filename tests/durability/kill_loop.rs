@@ -86,23 +86,28 @@ impl Worker {
         let mut candidate = self.tube.clone();
         let mut problems = Vec::new();
         for done in 0..=self.unanswered.len() {
-            let mut restarted = candidate.clone();
-            restarted.restart();
-            match restarted.difference(seen, 0) {
-                None => {
-                    restarted.adopt(seen);
+            let next = self.unanswered.get(done);
+            // A kick of many jobs may have been at its work.
+            let most = if let Some(Step::Kick(bound)) = next { *bound } else { 0 };
+            for kicked in 0..=most {
+                let mut restarted = candidate.clone();
+                drop(restarted.apply(&Step::Kick(kicked)));
+                restarted.restart();
+                let Some(problem) = restarted.difference(seen) else {
+                    restarted.adopt(seen, true);
                     self.tube = restarted;
                     self.unanswered.clear();
                     return Ok(());
-                }
-                Some(problem) => problems.push(format!("after {done} of the unanswered: {problem}")),
+                };
+                problems.push(format!("after {done} of the unanswered: {problem}"));
             }
-            if let Some(step) = self.unanswered.get(done) {
+            if let Some(step) = next {
                 candidate.apply(step);
             }
         }
-        let (first, last) = (problems.first().unwrap(), problems.last().unwrap());
-        Err(format!("{}: {first}\n  ...\n  {last}", self.tube.name))
+        // Consecutive ones mostly stumble over the same job.
+        problems.dedup_by(|a, b| a.split(": ").nth(1) == b.split(": ").nth(1));
+        Err(format!("{}: {}", self.tube.name, problems.join("\n  ")))
     }
 
     /// What a server without our promise has lost, and brought back, of what it acknowledged.
@@ -139,7 +144,7 @@ struct KillLoop {
 impl KillLoop {
     fn new(program: &Path, seed: u64) -> Self {
         let worker = |number| Worker {
-            tube: Tube::new(&format!("tube-{number}")),
+            tube: Tube::new(&format!("tube-{number}"), 1000),
             unanswered: Vec::new(),
             random: Random::new(seed * CLIENTS + number),
         };

@@ -38,6 +38,8 @@ pub struct Job {
     reserves: u64,
     releases: u64,
     buries: u64,
+    /// Starts of C while it was buried: C counts each as a burial.
+    phantom_burials: u64,
     kicks: u64,
     body: Vec<u8>,
 }
@@ -65,12 +67,13 @@ pub enum Expected {
     Reserved(u64),
 }
 
-/// What a client may do: C does not log a release without delay, nor a reservation by itself.
+/// What a client may do: C does not log a release without delay, nor a reservation by itself, and does not
+/// keep the order of burials, which a kick of several would show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Repertoire {
     /// All steps, bodies up to more than a file.
     All,
-    /// What C's format and C itself keep: a reserved job is released with a delay, or buried, at once.
+    /// What C itself keeps: a reserved job is released with a delay, or buried, at once.
     KeptByC,
 }
 
@@ -78,6 +81,7 @@ pub enum Repertoire {
 #[derive(Clone, Debug)]
 pub struct Tube {
     pub name: String,
+    ttrs: u64,
     pub jobs: BTreeMap<u64, Job>,
     next_key: u64,
     burials: u64,
@@ -85,8 +89,9 @@ pub struct Tube {
 }
 
 impl Tube {
-    pub fn new(name: &str) -> Self {
-        Self { name: name.to_owned(), jobs: BTreeMap::new(), next_key: 0, burials: 0, delays: 0 }
+    /// A tube whose jobs have `ttrs` different times to run.
+    pub fn new(name: &str, ttrs: u64) -> Self {
+        Self { name: name.to_owned(), ttrs, jobs: BTreeMap::new(), next_key: 0, burials: 0, delays: 0 }
     }
 
     /// Random steps, to be sent at once: each names only jobs whose ids are known already.
@@ -117,7 +122,7 @@ impl Tube {
         if random.below(10) < put_share {
             return self.invent_put(random, repertoire);
         }
-        if random.once_in(12) {
+        if repertoire == Repertoire::All && random.once_in(12) {
             return Step::Kick(random.below(6));
         }
         if repertoire == Repertoire::All && random.once_in(4) {
@@ -152,7 +157,7 @@ impl Tube {
         let mut body = format!("{}:{key}:", self.name).into_bytes();
         body.extend((0..length).map(|_| random.next() as u8));
         let delay = if random.once_in(4) { self.new_delay() } else { 0 };
-        let ttr = LONG + random.below(1000) as u32;
+        let ttr = LONG + random.below(self.ttrs) as u32;
         Step::Put { key, priority: self.priority(random), delay, ttr, body }
     }
 
@@ -188,10 +193,22 @@ impl Tube {
             Step::Put { key, priority, delay, ttr, body } => {
                 let state = if *delay > 0 { State::Delayed } else { State::Ready };
                 let (priority, delay, ttr, body) = (*priority, *delay, *ttr, body.clone());
-                let (reserves, releases, buries, kicks) = (0, 0, 0, 0);
+                let (reserves, releases, buries, phantom_burials, kicks) = (0, 0, 0, 0, 0);
                 let (id, before) = (None, None);
-                let job =
-                    Job { id, state, before, priority, delay, ttr, reserves, releases, buries, kicks, body };
+                let job = Job {
+                    id,
+                    state,
+                    before,
+                    priority,
+                    delay,
+                    ttr,
+                    reserves,
+                    releases,
+                    buries,
+                    phantom_burials,
+                    kicks,
+                    body,
+                };
                 self.jobs.insert(*key, job);
                 self.next_key = key + 1;
                 self.delays = self.delays.max(delay.saturating_sub(LONG) / DELAY_STEP);
@@ -297,6 +314,13 @@ impl Tube {
         }
     }
 
+    /// C has started: it counts the burials of buried jobs once more, and may or may not log that.
+    pub fn restart_in_c(&mut self) {
+        for job in self.jobs.values_mut().filter(|job| matches!(job.state, State::Buried(_))) {
+            job.phantom_burials += 1;
+        }
+    }
+
     /// The key that a body of this tube names.
     fn key_of(&self, body: &[u8]) -> Option<u64> {
         let rest = body.strip_prefix(format!("{}:", self.name).as_bytes())?;
@@ -310,23 +334,25 @@ impl Tube {
     }
 
     /// Takes over what is seen and may be so: the ids of puts that were never answered, and what is left
-    /// of reservations.
-    pub fn adopt(&mut self, seen: &BTreeMap<u64, SeenJob>) {
+    /// of reservations. Where the server `logs_burials` that it tells of, their numbers, too.
+    pub fn adopt(&mut self, seen: &BTreeMap<u64, SeenJob>, logs_burials: bool) {
         for (&id, found) in seen.iter().filter(|(_, job)| job.tube == self.name) {
             let Some(job) = self.key_of(&found.body).and_then(|key| self.jobs.get_mut(&key)) else {
                 continue;
             };
             job.id.get_or_insert(id);
-            (job.reserves, job.buries) = (found.reserves, found.buries);
+            job.reserves = found.reserves;
+            if logs_burials {
+                (job.buries, job.phantom_burials) = (found.buries, 0);
+            }
             if let Some(before) = job.before.take().filter(|_| found.state != job.state.text()) {
                 job.state = before;
             }
         }
     }
 
-    /// The first thing in which what is seen differs, but for `phantom_burials`: how often more a job may
-    /// have been buried than it was.
-    pub fn difference(&self, seen: &BTreeMap<u64, SeenJob>, phantom_burials: u64) -> Option<String> {
+    /// The first thing in which what is seen differs from what must be.
+    pub fn difference(&self, seen: &BTreeMap<u64, SeenJob>) -> Option<String> {
         let mut missing: BTreeMap<u64, &Job> = self.jobs.iter().map(|(&key, job)| (key, job)).collect();
         for (&id, found) in seen.iter().filter(|(_, job)| job.tube == self.name) {
             let Some((key, job)) =
@@ -334,7 +360,7 @@ impl Tube {
             else {
                 return Some(format!("job {id} ({}) is back or damaged", found.state));
             };
-            let burials = job.buries..=job.buries + phantom_burials;
+            let burials = job.buries..=job.buries + job.phantom_burials;
             let is_same = job.id.is_none_or(|known| known == id)
                 && found.body == job.body
                 && (found.state == job.state.text() || job.before.is_some_and(|it| found.state == it.text()))

@@ -3,33 +3,62 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStderr, Command, Stdio};
 use std::time::Instant;
 
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::jobs::{ours, put, see_jobs, start, start_program};
+use crate::support::client::Client;
 use crate::support::server::POLL_INTERVAL;
 
 const JOBS: u64 = 2000;
 
-/// Starts a standby for the binlog in `directory`, and returns once it has said that it waits.
-fn start_waiting(directory: &Path, socket: &Path) -> (Child, BufReader<std::process::ChildStderr>) {
-    let mut child = Command::new(ours())
-        .args(["--wait-for-lock", "-f", "0", "-b"])
-        .arg(directory)
-        .arg("-l")
-        .arg(format!("unix:{}", socket.display()))
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut said = BufReader::new(child.stderr.take().unwrap());
-    loop {
+/// A standby that waits, killed when dropped, and what it says.
+struct Waiting {
+    child: Child,
+    said: BufReader<ChildStderr>,
+}
+
+impl Waiting {
+    /// Starts a standby for the binlog in `directory`, and returns once it has said that it waits.
+    fn start(directory: &Path, socket: &Path) -> Self {
+        let mut child = Command::new(ours())
+            .args(["--wait-for-lock", "-f", "0", "-b"])
+            .arg(directory)
+            .arg("-l")
+            .arg(format!("unix:{}", socket.display()))
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let said = BufReader::new(child.stderr.take().unwrap());
+        let mut waiting = Self { child, said };
+        waiting.wait_for("standby: waiting for the lock of");
+        waiting
+    }
+
+    /// Returns once it has said `words`.
+    fn wait_for(&mut self, words: &str) {
         let mut line = String::new();
-        assert!(said.read_line(&mut line).unwrap() > 0, "it has ended without waiting");
-        if line.contains("standby: waiting for the lock of") {
-            return (child, said);
+        while !line.contains(words) {
+            line.clear();
+            assert!(self.said.read_line(&mut line).unwrap() > 0, "it has ended without saying: {words}");
         }
+    }
+
+    /// Tells it to stop, and returns its exit code.
+    fn stop(mut self) -> Option<i32> {
+        kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
+        self.said.read_to_end(&mut Vec::new()).unwrap();
+        self.child.wait().unwrap().code()
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        // Errors mean that it has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
@@ -89,11 +118,8 @@ fn a_standby_takes_over_from_a_killed_server_with_all_that_it_acknowledged() {
 fn a_standby_ends_with_0_when_it_is_told_to() {
     let active = start(&["-f", "0"]);
     let own = tempfile::tempdir().unwrap();
-    let (mut child, mut said) = start_waiting(active.directory(), &own.path().join("socket"));
-    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
-    let mut rest = String::new();
-    said.read_to_string(&mut rest).unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(0), "{rest}");
+    let waiting = Waiting::start(active.directory(), &own.path().join("socket"));
+    assert_eq!(waiting.stop(), Some(0));
     active.connect().unwrap().exchange(&put(0, 0, 60, b"x"), b"INSERTED 1\r\n").unwrap();
 }
 
@@ -103,20 +129,10 @@ fn a_standby_takes_over_from_a_server_that_was_told_to_stop() {
     active.connect().unwrap().exchange(&put(0, 0, 60, b"x"), b"INSERTED 1\r\n").unwrap();
     let own = tempfile::tempdir().unwrap();
     let socket = own.path().join("socket");
-    let (mut child, mut said) = start_waiting(active.directory(), &socket);
+    let mut waiting = Waiting::start(active.directory(), &socket);
     assert!(active.stop(Signal::TERM).unwrap().success());
-    // Its log tells when it listens.
-    let mut line = String::new();
-    while !line.contains("listening on") {
-        line.clear();
-        assert!(said.read_line(&mut line).unwrap() > 0, "it has ended");
-    }
-    let mut stream = UnixStream::connect(&socket).unwrap();
-    stream.write_all(b"peek 1\r\nquit\r\n").unwrap();
-    let mut reply = String::new();
-    stream.read_to_string(&mut reply).unwrap();
-    assert_eq!(reply, "FOUND 1 1\r\nx\r\n");
-    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
-    said.read_to_string(&mut line).unwrap();
-    assert!(child.wait().unwrap().success(), "{line}");
+    waiting.wait_for("listening on");
+    let mut client = Client::over_unix(UnixStream::connect(&socket).unwrap()).unwrap();
+    client.exchange(b"peek 1\r\n", b"FOUND 1 1\r\nx\r\n").unwrap();
+    assert_eq!(waiting.stop(), Some(0));
 }

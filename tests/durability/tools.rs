@@ -1,1 +1,210 @@
-//! soon
+//! What an operator meets: checks, dumps, refusals, repairs, locks.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use rustix::process::Signal;
+
+use crate::jobs::{body, id_of, job_count, ours, put, see_jobs, start, start_program};
+use crate::support::server::{Ended, Server, run_to_end};
+
+/// Exit code of a server that refuses a damaged log.
+const DAMAGED: i32 = 65;
+/// Exit code of a server whose directory is locked.
+const LOCKED: i32 = 10;
+
+/// Runs our program with `arguments` to its end.
+fn run(arguments: &[&str]) -> Ended {
+    let own = tempfile::tempdir().unwrap();
+    let arguments: Vec<OsString> = arguments.iter().map(OsString::from).collect();
+    run_to_end(ours(), &arguments, own.path()).unwrap()
+}
+
+/// Every file of the log with what it holds.
+fn contents(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    let files = entries.filter(|path| path.is_file());
+    files.map(|path| (path.clone(), std::fs::read(path).unwrap())).collect()
+}
+
+/// A log whose server was killed with ten jobs in it: ready, delayed, buried, of bytes and of text.
+fn killed_server() -> Server {
+    let mut server = start(&["-f", "0", "-s", "4096"]);
+    let mut client = server.connect().unwrap();
+    client.exchange(b"use tools\r\n", b"USING tools\r\n").unwrap();
+    client.exchange(b"watch tools\r\n", b"WATCHING 2\r\n").unwrap();
+    for id in 1..=8 {
+        let reply = client.ask(&put(id, 0, 60, format!("say \"{id}\" \\ é\t\r\n\u{1}").as_bytes())).unwrap();
+        assert_eq!(id_of(&reply), Some(id.into()));
+    }
+    client.exchange(&put(9, 0, 60, b"\xff\x00\xfe"), b"INSERTED 9\r\n").unwrap();
+    client.exchange(&put(10, 1000, 60, b""), b"INSERTED 10\r\n").unwrap();
+    assert_eq!(id_of(&client.ask(b"reserve\r\n").unwrap()), Some(1));
+    client.exchange(b"bury 1 7\r\n", b"BURIED\r\n").unwrap();
+    server.stop(Signal::KILL).unwrap();
+    server
+}
+
+/// Changes a byte amid the record that holds `needle` in the oldest file of the log, and returns its path.
+fn damage(directory: &Path, needle: &[u8]) -> PathBuf {
+    let path = directory.join("binlog.1");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let at = bytes.windows(needle.len()).position(|window| window == needle).unwrap();
+    bytes[at] ^= 0x20;
+    std::fs::write(&path, bytes).unwrap();
+    path
+}
+
+#[test]
+fn check_and_dump_look_without_touching() {
+    let server = killed_server();
+    let directory = server.directory().to_str().unwrap();
+    let before = contents(server.directory());
+    let checked = run(&["--check", directory]);
+    assert_eq!(checked.status.code(), Some(0), "{checked:?}");
+    assert!(checked.stdout.contains("10 jobs") && checked.stdout.contains("0 damaged"), "{}", checked.stdout);
+
+    let dumped = run(&["--dump", directory]);
+    assert_eq!(dumped.status.code(), Some(0), "{dumped:?}");
+    assert_eq!(dumped.stdout.lines().count(), 10);
+    assert!(contents(server.directory()) == before, "looking has changed something");
+
+    damage(server.directory(), b"say \"5\"");
+    let before = contents(server.directory());
+    let checked = run(&["--check", directory]);
+    assert_eq!(checked.status.code(), Some(1), "{checked:?}");
+    assert!(checked.stdout.contains("binlog.1") && checked.stdout.contains("error:"), "{}", checked.stdout);
+    assert!(contents(server.directory()) == before, "a check has changed something");
+}
+
+/// Python reads each line, and tells what it found in a form that is easy to compare.
+#[test]
+fn each_line_of_a_dump_is_json() {
+    const READER: &str = "import sys, json, base64
+for line in sys.stdin:
+    job = json.loads(line)
+    body = job['body'].encode() if job['encoding'] == 'utf-8' else base64.b64decode(job['body'])
+    print(job['id'], job['tube'], job['state'], job['pri'], job['delay'], job['ttr'], job['buries'], body.hex())
+";
+    let server = killed_server();
+    let dumped = run(&["--dump", server.directory().to_str().unwrap()]);
+    let lines = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(lines.path(), dumped.stdout).unwrap();
+    let reader = Command::new("python3")
+        .args(["-c", READER])
+        .stdin(Stdio::from(lines.reopen().unwrap()))
+        .output()
+        .expect("python3, which `make check` needs anyway");
+    assert!(reader.status.success(), "{}", String::from_utf8_lossy(&reader.stderr));
+    let hex = |id: u64| {
+        let body = format!("say \"{id}\" \\ é\t\r\n\u{1}");
+        body.bytes().map(|byte| format!("{byte:02x}")).collect::<String>()
+    };
+    let ready = |id: u64| format!("{id} tools ready {id} 0 60 0 {}\n", hex(id));
+    let expected = format!("1 tools buried 7 0 60 1 {}\n", hex(1))
+        + &(2..=8).map(ready).collect::<String>()
+        + "9 tools ready 9 0 60 0 ff00fe\n10 tools delayed 10 1000 60 0 \n";
+    assert_eq!(String::from_utf8_lossy(&reader.stdout), expected);
+}
+
+#[test]
+fn a_damaged_log_is_refused_until_it_is_to_be_recovered() {
+    let server = killed_server();
+    let directory = server.directory().to_str().unwrap();
+    let path = damage(server.directory(), b"say \"5\"");
+    let before = contents(server.directory());
+    for _ in 0..2 {
+        let own = tempfile::tempdir().unwrap();
+        let listen = format!("unix:{}", own.path().join("socket").display());
+        let refused = run(&["-b", directory, "-f", "0", "-l", &listen]);
+        assert_eq!(refused.status.code(), Some(DAMAGED), "{refused:?}");
+        let name = path.file_name().unwrap().to_str().unwrap();
+        assert!(refused.stderr.contains(name) && refused.stderr.contains("error"), "{}", refused.stderr);
+        assert!(contents(server.directory()) == before, "a refused start has changed something");
+    }
+    let recovered = start_program(ours(), directory, &["-f", "0", "--recover"]);
+    let mut client = recovered.connect().unwrap();
+    let jobs = see_jobs(&mut client, 1..=10).unwrap();
+    assert_eq!(
+        jobs.keys().copied().collect::<Vec<_>>(),
+        [1, 2, 3, 4, 6, 7, 8, 9, 10],
+        "all but the damaged one"
+    );
+    assert_eq!(jobs[&1].state, "buried");
+    assert!(recovered.stderr().contains("lost.1."), "{}", recovered.stderr());
+    let kept = contents(server.directory());
+    assert!(kept.keys().any(|path| path.file_name().unwrap().to_string_lossy().starts_with("lost.1.")));
+    assert_eq!(client.ask(&put(0, 0, 60, b"new")).unwrap(), b"INSERTED 11\r\n");
+}
+
+#[test]
+fn a_torn_tail_is_kept_aside_and_told_of() {
+    let killed = killed_server();
+    let directory = killed.directory().to_str().unwrap();
+    // The last record of a log that no marker calls durable: what a loss of power leaves.
+    let path = killed.directory().join("binlog.1");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let end = bytes.iter().rposition(|&byte| byte != 0).unwrap() + 1;
+    bytes[end..end + 40].fill(0xa5);
+    std::fs::write(&path, &bytes).unwrap();
+    let mut server = start_program(ours(), directory, &["-f", "0"]);
+    assert_eq!(job_count(&mut server.connect().unwrap()), 10);
+    let said = server.stderr();
+    let lost: Vec<PathBuf> = contents(killed.directory())
+        .into_keys()
+        .filter(|path| path.to_string_lossy().contains("/lost.1."))
+        .collect();
+    assert_eq!(lost.len(), 1, "{said}");
+    let name = lost[0].file_name().unwrap().to_str().unwrap();
+    assert!(said.contains(name) && said.contains("torn at"), "{said}");
+    assert!(std::fs::read(&lost[0]).unwrap().windows(40).any(|window| window == [0xa5; 40]));
+    server.restart(Signal::TERM).unwrap();
+    assert!(!server.stderr().contains("torn"), "{}", server.stderr());
+    assert_eq!(run(&["--check", directory]).status.code(), Some(0));
+}
+
+#[test]
+fn a_second_server_on_the_directory_ends_with_10() {
+    let server = start(&["-f", "0"]);
+    let own = tempfile::tempdir().unwrap();
+    let listen = format!("unix:{}", own.path().join("socket").display());
+    let second = run(&["-b", server.directory().to_str().unwrap(), "-l", &listen]);
+    assert_eq!(second.status.code(), Some(LOCKED), "{second:?}");
+    assert!(second.stderr.contains("is locked by process"), "{}", second.stderr);
+}
+
+#[test]
+fn a_job_larger_than_todays_bound_is_kept() {
+    let server = start(&["-f", "0", "-z", "100000"]);
+    let large = vec![b'x'; 100_000];
+    let directory = server.directory().to_str().unwrap().to_owned();
+    let mut first = server;
+    let mut client = first.connect().unwrap();
+    client.exchange(&put(0, 0, 60, &large), b"INSERTED 1\r\n").unwrap();
+    client.exchange(&put(1, 0, 60, b"x"), b"INSERTED 2\r\n").unwrap();
+    first.stop(Signal::TERM).unwrap();
+    let second = start_program(ours(), &directory, &["-f", "0", "-z", "10"]);
+    let mut client = second.connect().unwrap();
+    client.exchange(&put(0, 0, 60, b"eleven bytes"), b"JOB_TOO_BIG\r\n").unwrap();
+    let reply = client.ask(b"reserve\r\n").unwrap();
+    assert!(reply.starts_with(b"RESERVED 1 100000\r\n") && body(&reply) == large);
+    client.exchange(b"reserve\r\n", b"RESERVED 2 1\r\nx\r\n").unwrap();
+}
+
+#[test]
+fn ids_are_never_given_twice_however_the_server_ends() {
+    let mut server = start(&["-f", "0", "-s", "4096"]);
+    let mut highest = 0;
+    for round in 0..12 {
+        let mut client = server.connect().unwrap();
+        for _ in 0..round * 7 {
+            let id = id_of(&client.ask(&put(0, 0, 60, b"x")).unwrap()).unwrap();
+            assert!(id > highest, "{id} was given before");
+            highest = id;
+            client.exchange(format!("delete {id}\r\n").as_bytes(), b"DELETED\r\n").unwrap();
+        }
+        server.restart(if round % 2 == 0 { Signal::KILL } else { Signal::TERM }).unwrap();
+    }
+}

@@ -5,11 +5,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
+use std::io;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use crate::jobs::{ours, start_program};
-use crate::support::server::{POLL_INTERVAL, Server};
+use crate::jobs::{ours, try_to_start};
+use crate::support::server::Server;
 
 /// Whether there is strace, after saying that a test is skipped without it.
 ///
@@ -42,9 +43,9 @@ enum Event {
 }
 
 impl Traced {
-    /// Starts our server under strace, with `injection` as strace's `-e inject=` if it is not empty. `Err` holds what a
-    /// server has said that ended at its start.
-    pub fn start(flags: &[&str], injection: &str) -> Result<Self, String> {
+    /// Starts our server under strace, with `injection` as strace's `-e inject=` if it is not empty. The error
+    /// holds what a server has said that ended at its start.
+    pub fn start(flags: &[&str], injection: &str) -> io::Result<Self> {
         let directory = tempfile::tempdir().unwrap();
         let log = directory.path().join("trace");
         let mut script = "#!/bin/sh\nexec strace -D -f -y -qq -s 1000000 \
@@ -57,32 +58,15 @@ impl Traced {
         let wrapper = directory.path().join("traced");
         std::fs::write(&wrapper, script).unwrap();
         std::fs::set_permissions(&wrapper, std::fs::Permissions::from_mode(0o700)).unwrap();
-        let started =
-            std::panic::catch_unwind(|| start_program(&wrapper, "{dir}", flags)).map_err(|problem| {
-                problem.downcast_ref::<String>().cloned().unwrap_or_else(|| "no message".to_owned())
-            })?;
-        Ok(Self { server: started, log, _directory: directory })
+        let server = try_to_start(&wrapper, "{dir}", flags)?;
+        Ok(Self { server, log, _directory: directory })
     }
 
-    /// The trace, once the server has ended and strace after it.
-    fn text(&self) -> String {
-        loop {
-            let text = String::from_utf8_lossy(&std::fs::read(&self.log).unwrap()).into_owned();
-            let main = text.split(' ').next().unwrap_or_default().to_owned();
-            let over = |line: &str| {
-                line.starts_with(&main) && (line.contains("+++ exited") || line.contains("+++ killed"))
-            };
-            if text.lines().any(over) || !is_traced(&main) {
-                return text;
-            }
-            std::thread::sleep(POLL_INTERVAL);
-        }
-    }
-
-    /// Holds every `INSERTED` that left the server against the syncs before it. `tags` tells what the
+    /// Holds every `INSERTED` that left the server, which has ended, against the syncs before it. `tags` tells what the
     /// body of each id begins with: words that stand nowhere else. Returns how many were checked.
     pub fn check_replies_follow_syncs(&self, tags: &BTreeMap<u64, String>) -> usize {
-        let text = self.text();
+        // strace writes each line before it lets the call return to the server: of a server that has ended, all.
+        let text = String::from_utf8_lossy(&std::fs::read(&self.log).unwrap()).into_owned();
         let (mut written, mut syncing) = (BTreeMap::<String, BTreeSet<String>>::new(), BTreeMap::new());
         let mut durable = BTreeSet::new();
         let mut checked = 0;
@@ -113,11 +97,6 @@ impl Traced {
     }
 }
 
-/// Whether a process of this number still runs: strace may have been told of its end already.
-fn is_traced(pid: &str) -> bool {
-    pid.is_empty() || Path::new("/proc").join(pid).exists()
-}
-
 /// What a line of strace tells: `PID call(FD<PATH>, ...) = RESULT`, or the two halves of it.
 fn parse(line: &str) -> Vec<Event> {
     let Some((thread, call)) = line.split_once(char::is_whitespace) else { return Vec::new() };
@@ -134,8 +113,7 @@ fn parse(line: &str) -> Vec<Event> {
         return if call.contains("<unfinished") { vec![begins] } else { vec![begins, ends()] };
     }
     if call.starts_with("pwrite64") {
-        // A write that has not returned yet may not be in a sync that begins meanwhile, but both calls
-        // of the same file are made one after another.
+        // A write that has not returned yet when a sync begins is not followed by a reply before the next sync.
         let failed = call.contains("(INJECTED)");
         let tags =
             call.split("tag-").skip(1).map(|rest| rest.split(';').next().unwrap_or_default().to_owned());

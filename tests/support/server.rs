@@ -36,9 +36,21 @@ pub enum Transport {
 
 /// The address of a running server.
 #[derive(Clone, Debug)]
-enum Address {
+pub enum Address {
+    /// A socket's path.
     Unix(PathBuf),
+    /// A port of the loopback interface.
     Tcp(SocketAddr),
+}
+
+impl Address {
+    /// A new connection.
+    pub fn connect(&self) -> io::Result<Client> {
+        match self {
+            Self::Unix(path) => Client::over_unix(UnixStream::connect(path)?),
+            Self::Tcp(address) => Client::over_tcp(TcpStream::connect(address)?),
+        }
+    }
 }
 
 /// What a process left when it ended: status, standard output, standard error.
@@ -111,8 +123,13 @@ impl Server {
     pub fn connect(&self) -> io::Result<Client> {
         match self.first.take() {
             Some(client) => Ok(client),
-            None => connect(&self.address),
+            None => self.address.connect(),
         }
+    }
+
+    /// Where it listens, for threads that connect by themselves.
+    pub fn address(&self) -> Address {
+        self.address.clone()
     }
 
     /// Leaves the server `count` descriptors in all, whatever it has raised its limit to.
@@ -261,18 +278,11 @@ fn wait_until_accepting(child: &mut Child, address: &Address, directory: &Path) 
             let said = std::fs::read_to_string(directory.join("stderr")).unwrap_or_default();
             return Err(io::Error::other(format!("the server ended at its start: {status}: {said}")));
         }
-        match connect(address) {
+        match address.connect() {
             Ok(client) => return Ok(client),
             Err(error) if start.elapsed() > PATIENCE => return Err(error),
             Err(_) => std::thread::sleep(POLL_INTERVAL),
         }
-    }
-}
-
-fn connect(address: &Address) -> io::Result<Client> {
-    match address {
-        Address::Unix(path) => Client::over_unix(UnixStream::connect(path)?),
-        Address::Tcp(address) => Client::over_tcp(TcpStream::connect(address)?),
     }
 }
 

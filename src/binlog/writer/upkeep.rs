@@ -7,6 +7,9 @@ use crate::binlog::disk::{Completion, unlink_durably};
 use crate::binlog::durability::Mark;
 use crate::binlog::space::Spare;
 
+/// The medium itself fails, which no waiting mends; the same number on every Unix.
+const EIO: i32 = 5;
+
 impl Binlog {
     /// Writes all that was logged since the last commit, in one write (one more for each file that was
     /// filled), and asks for the syncs that are due.
@@ -104,13 +107,24 @@ impl Binlog {
                 self.write_owed();
                 self.prepare_files();
             }
+            (DiskTask::Create { index, .. }, Err(error)) if error.raw_os_error() == Some(EIO) => {
+                self.fail(BinlogError::Create { file: index, error });
+            }
             (DiskTask::Create { index, .. }, Err(error)) => {
                 log::warn!("binlog.{index}: not made, tried again every second: {error}");
                 self.creation = Creation::Failed { retry_at: now + CREATE_RETRY_NS };
+                self.is_disk_full = true;
             }
             (DiskTask::Truncate { index, bytes }, Ok(())) => self.segments.shrink(index, bytes),
             // The zeros at the end of an old file are no loss but of space.
-            (DiskTask::Truncate { .. }, Err(_)) | (DiskTask::Unlink { .. }, Ok(())) => {}
+            (DiskTask::Truncate { .. }, Err(_)) => {}
+            (DiskTask::Unlink { .. }, Ok(())) => {
+                // That was room for the file for which there was none.
+                if matches!(self.creation, Creation::Failed { .. }) {
+                    self.creation = Creation::Idle;
+                    self.prepare_files();
+                }
+            }
             (DiskTask::Unlink { index }, Err(error)) => self.fail(BinlogError::Unlink { file: index, error }),
         }
         self.outcome()
@@ -235,6 +249,7 @@ impl Binlog {
             self.space.add_spare(Spare { index, bytes, nonce });
             self.next_index = index + 1;
             self.creation = Creation::Idle;
+            self.is_disk_full = false;
         }
     }
 

@@ -6,6 +6,8 @@ mod backlog;
 mod binlog;
 mod connections;
 mod cycles;
+mod scale;
+mod spin;
 mod start;
 mod tubes;
 
@@ -69,4 +71,9 @@ pub const SECTIONS: &[Section] = &[
     },
     Section { name: "binlog start", measure: start::on_binlog },
     Section { name: "empty start", measure: start::empty },
+    Section { name: "scale: jobs", measure: scale::jobs },
+    Section { name: "scale: tubes", measure: scale::tubes },
+    Section { name: "scale: connections", measure: scale::connections },
+    Section { name: "scale: watched", measure: scale::watched },
+    Section { name: "spin", measure: spin::round_trips },
 ];

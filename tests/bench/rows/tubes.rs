@@ -16,7 +16,7 @@ pub fn many(bench: &Bench) -> Vec<Row> {
     let load = Load::new(32, 32);
     let bytes_each = bench.servers_one_by_one(|contender| {
         let server = bench.start(contender, Setup::PLAIN)?;
-        Ok([fill(&server)? - Load::BODY_BYTES as f64])
+        Ok([fill(&server, TUBES)? - Load::BODY_BYTES as f64])
     });
     let costs = bench.in_turns(
         |contender| {
@@ -24,7 +24,7 @@ pub fn many(bench: &Bench) -> Vec<Row> {
                 return Err(Failure::Meaningless);
             }
             let crowded = bench.start(contender, Setup::PLAIN)?;
-            fill(&crowded)?;
+            fill(&crowded, TUBES)?;
             let empty = bench.start(contender, Setup::PLAIN)?;
             Ok((Contest::open(crowded, load)?, Contest::open(empty, load)?))
         },
@@ -51,12 +51,12 @@ pub fn many(bench: &Bench) -> Vec<Row> {
     ]
 }
 
-/// Makes the tubes, and returns the bytes that each of them takes with its job.
-fn fill(server: &Server) -> Result<f64, Failure> {
+/// Makes `tubes` of them, and returns the bytes that each takes with its job.
+pub fn fill(server: &Server, tubes: usize) -> Result<f64, Failure> {
     let mut client = Client::connect(server.address)?;
     let body = "x".repeat(Load::BODY_BYTES);
     let before = server.resident_bytes()?;
-    for first in (0..TUBES).step_by(TUBES_AT_ONCE) {
+    for first in (0..tubes).step_by(TUBES_AT_ONCE) {
         let mut commands = String::new();
         for index in first..first + TUBES_AT_ONCE {
             commands += &format!("use tube-{index:05}\r\nput 1024 0 120 {}\r\n{body}\r\n", body.len());
@@ -67,5 +67,5 @@ fn fill(server: &Server) -> Result<f64, Failure> {
             client.expect("INSERTED ")?;
         }
     }
-    Ok((server.resident_bytes()? - before) / TUBES as f64)
+    Ok((server.resident_bytes()? - before) / tubes as f64)
 }

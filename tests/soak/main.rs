@@ -1,0 +1,288 @@
+//! Everything at once for a long time: all commands from connections that come and go, over restarts and
+//! kills; nothing acknowledged is lost, damaged or undone, and nothing leaks.
+//!
+//! `SOAK_MINUTES` is how long (by default seconds, so that the soak itself is tested), `SOAK_RATE` how many
+//! commands per second, `SEED` where the random numbers begin. The first third of the time has the restarts,
+//! the rest is one life of the server, in which its memory and descriptors are watched.
+
+#[path = "../model/random.rs"]
+mod random;
+#[path = "../support/mod.rs"]
+mod support;
+
+mod ledger;
+mod samples;
+mod visit;
+mod visitor;
+mod world;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use ledger::{Ledger, body, key_of};
+use random::{Random, number_from_environment};
+use samples::{Sample, job_count, memory_slope, stat};
+use support::client::Client;
+use support::server::{POLL_INTERVAL, Server, Transport};
+use visit::{body_of, id_of, put_command};
+use world::{Violations, World};
+
+/// The time where no other is asked for.
+const SHORT: Duration = Duration::from_secs(9);
+/// Commands per second where no other rate is asked for: a few percent of a core.
+const RATE: u64 = 1_000;
+/// Visitors at a time, besides the slow reader.
+const VISITORS: u32 = 10;
+/// One life between two restarts.
+const LIFE: Duration = Duration::from_secs(15);
+/// Restarts at least, however short the time is.
+const MIN_RESTARTS: u32 = 3;
+/// Drain mode lasts so long before SIGTERM.
+const DRAIN: Duration = Duration::from_millis(500);
+const SAMPLE_INTERVAL: Duration = Duration::from_secs(10);
+/// Of the long life, the part in which memory may still grow.
+const WARM_UP_SHARE: u32 = 6;
+/// From a life of this length on the slope is judged: below it says little.
+const JUDGED: Duration = Duration::from_secs(15 * 60);
+const MAX_MIB_PER_HOUR: f64 = 1.0;
+/// Descriptors that the binlog may hold more or less than before: a file being made, one being removed.
+const BINLOG_DESCRIPTORS: u64 = 2;
+/// Every change on the disk before it is acknowledged, small files, bodies up to a megabyte.
+const FLAGS: &[&str] = &["-b", "{dir}", "-f", "0", "-s", "1048576", "-z", "1048576"];
+/// Peeks that are sent at once when everything is looked at.
+const DEPTH: usize = 50;
+
+/// How a life ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// SIGKILL amid the work.
+    Kill,
+    /// SIGUSR1, and SIGTERM amid the work that is left.
+    Terminate,
+    /// The visitors leave, the server goes on.
+    Quiet,
+}
+
+struct Soak {
+    server: Server,
+    ledger: Ledger,
+    violations: Violations,
+    random: Random,
+    pause: Duration,
+    /// The first id that was not given at the last look.
+    next_id: u64,
+    replies: u64,
+    connections: u64,
+}
+
+impl Soak {
+    fn new() -> Self {
+        let flags: Vec<String> = FLAGS.iter().map(|&flag| flag.to_owned()).collect();
+        let program = Path::new(env!("CARGO_BIN_EXE_beanstalkd"));
+        let rate = number_from_environment("SOAK_RATE").unwrap_or(RATE);
+        Self {
+            server: Server::start(program, Transport::Tcp, &flags).unwrap(),
+            ledger: Ledger::default(),
+            violations: Violations::default(),
+            random: Random::new(number_from_environment("SEED").unwrap_or(1)),
+            pause: Duration::from_secs(VISITORS.into()) / u32::try_from(rate.max(1)).unwrap(),
+            next_id: 1,
+            replies: 0,
+            connections: 0,
+        }
+    }
+
+    /// One life of the server under load; returns what was sampled.
+    fn live(&mut self, length: Duration, end: End) -> Vec<Sample> {
+        let start = Instant::now();
+        let mut control = self.server.connect().unwrap();
+        let pid = stat(&mut control, "pid").unwrap();
+        let world = World::new(self.server.address(), &self.ledger, &self.violations, self.pause);
+        let mut samples = Vec::new();
+        let mut sample = |control: &mut Client| {
+            let sample = Sample::take(start.elapsed(), pid, self.server.directory(), control).unwrap();
+            println!("{sample}");
+            samples.push(sample);
+        };
+        sample(&mut control);
+        std::thread::scope(|scope| {
+            for _ in 0..VISITORS {
+                let (world, seed) = (&world, self.random.next());
+                scope.spawn(move || visitor::visit_for_life(world, seed));
+            }
+            let (slow_world, seed) = (&world, self.random.next());
+            scope.spawn(move || visitor::read_slowly_for_life(slow_world, seed));
+            while let Some(left) = length.checked_sub(start.elapsed()) {
+                std::thread::sleep(left.min(SAMPLE_INTERVAL));
+                sample(&mut control);
+            }
+            if end == End::Quiet {
+                world.stopping.store(true, Ordering::SeqCst);
+                return;
+            }
+            if end == End::Terminate {
+                self.server.signal(Signal::USR1).unwrap();
+                std::thread::sleep(DRAIN);
+            }
+            world.dying.store(true, Ordering::SeqCst);
+            self.server.signal(signal_of(end)).unwrap();
+        });
+        self.replies += world.replies.load(Ordering::Relaxed);
+        self.connections += world.connections.load(Ordering::Relaxed);
+        if end == End::Quiet {
+            self.wait_until_alone(&mut control);
+            sample(&mut control);
+        }
+        samples
+    }
+
+    /// Waits until the server has noticed that all others have gone.
+    fn wait_until_alone(&self, control: &mut Client) {
+        let start = Instant::now();
+        while stat(control, "current-connections").unwrap() > 1 {
+            assert!(start.elapsed() < Duration::from_secs(30), "connections are left over");
+            std::thread::sleep(POLL_INTERVAL);
+        }
+    }
+
+    /// Looks at every job that there is or may be, while nobody else does anything.
+    fn check(&mut self) {
+        let mut control = self.server.connect().unwrap();
+        let probe = self.ledger.begin_put();
+        let reply = control.ask(&put_command(0, 0, 60, &body(probe, 10))).unwrap();
+        let next_id = id_of(&reply, "INSERTED").unwrap();
+        self.ledger.inserted(probe, next_id);
+        let known = self.ledger.ids().into_iter().filter(|&id| id < self.next_id);
+        let ids: Vec<u64> = known.chain(self.next_id..=next_id).collect();
+        let found = self.look(&mut control, &ids);
+        self.next_id = next_id + 1;
+        let jobs = job_count(&mut control).unwrap();
+        if jobs != found.len() as u64 {
+            self.violations.add(format!("the server counts {jobs} jobs, {} are known", found.len()));
+        }
+        self.ledger.settle(&found).into_iter().for_each(|problem| self.violations.add(problem));
+        let said = self.server.stderr();
+        if said.contains("panic") {
+            self.violations.add(said);
+        }
+    }
+
+    /// The jobs among `ids`: ids by key.
+    fn look(&self, control: &mut Client, ids: &[u64]) -> BTreeMap<u64, u64> {
+        let mut found = BTreeMap::new();
+        for ids in ids.chunks(DEPTH) {
+            let commands: String = ids.iter().map(|id| format!("peek {id}\r\n")).collect();
+            control.send(commands.as_bytes()).unwrap();
+            for &id in ids {
+                let reply = control.read_reply().unwrap();
+                if reply == b"NOT_FOUND\r\n" {
+                    continue;
+                }
+                match key_of(body_of(&reply)) {
+                    Some(key) => drop(found.insert(key, id)),
+                    None => self.violations.add(format!("job {id} is damaged")),
+                }
+            }
+        }
+        found
+    }
+
+    /// Deletes all that is left: then nothing may be left.
+    fn empty(&mut self) {
+        let mut control = self.server.connect().unwrap();
+        for id in self.ledger.ids() {
+            let reply = control.ask(format!("delete {id}\r\n").as_bytes()).unwrap();
+            if reply != b"DELETED\r\n" {
+                self.violations.add(format!("job {id} is there and can't be deleted"));
+            }
+        }
+        let pid = stat(&mut control, "pid").unwrap();
+        let sample = Sample::take(Duration::ZERO, pid, self.server.directory(), &mut control).unwrap();
+        println!("emptied: {sample}");
+        if (sample.jobs, sample.tubes, sample.connections) != (0, 1, 1) {
+            self.violations.add("something is left when all jobs are deleted".to_owned());
+        }
+    }
+
+    /// Judges memory and descriptors over the long life.
+    fn judge(&self, samples: &[Sample]) {
+        let (first, last) = (samples[0], samples[samples.len() - 1]);
+        let length = last.at;
+        let warm: Vec<Sample> = samples[..samples.len() - 1]
+            .iter()
+            .filter(|it| it.at >= length / WARM_UP_SHARE)
+            .copied()
+            .collect();
+        let own = samples.iter().map(|it| it.descriptors.saturating_sub(it.connections));
+        println!(
+            "descriptors beyond connections: {} at first, {} at last, {} to {} under load",
+            first.descriptors - first.connections,
+            last.descriptors - last.connections,
+            own.clone().min().unwrap(),
+            own.max().unwrap()
+        );
+        if first.descriptors.abs_diff(last.descriptors) > BINLOG_DESCRIPTORS {
+            self.violations.add(format!("{} descriptors were {}", last.descriptors, first.descriptors));
+        }
+        let largest = samples.iter().map(|it| it.binlog_bytes).max().unwrap();
+        println!("binlog: at most {:.2} MiB", largest as f64 / f64::from(1 << 20));
+        let share = last.processor_time.as_secs_f64() / length.as_secs_f64();
+        println!("processor: {:.1} % of a core in the long life", share * 100.0);
+        if warm.len() < 3 {
+            println!("memory: too few samples for a slope");
+            return;
+        }
+        let (slope, error) = memory_slope(&warm);
+        println!(
+            "memory: {slope:+.3} ± {error:.3} MiB an hour over {:.1} minutes after the warm-up, {} samples",
+            (length - length / WARM_UP_SHARE).as_secs_f64() / 60.0,
+            warm.len()
+        );
+        if length >= JUDGED && slope >= MAX_MIB_PER_HOUR {
+            self.violations.add(format!("memory grows by {slope:.3} MiB an hour"));
+        }
+    }
+}
+
+fn signal_of(end: End) -> Signal {
+    if end == End::Kill { Signal::KILL } else { Signal::TERM }
+}
+
+#[test]
+fn nothing_is_lost_and_nothing_leaks() {
+    let time =
+        number_from_environment("SOAK_MINUTES").map_or(SHORT, |minutes| Duration::from_secs(minutes * 60));
+    let restarts = u32::try_from((time / 3).as_secs() / LIFE.as_secs()).unwrap().max(MIN_RESTARTS);
+    let mut soak = Soak::new();
+    for restart in 1..=restarts {
+        let end = if restart % 3 == 0 { End::Terminate } else { End::Kill };
+        soak.live(time / 3 / restarts, end);
+        if restart % 4 == 0 {
+            // Amid its replay, or just behind it.
+            soak.server.restart(signal_of(end)).unwrap();
+            soak.server.restart(Signal::KILL).unwrap();
+        } else {
+            soak.server.restart(signal_of(end)).unwrap();
+        }
+        soak.check();
+        println!("restart {restart} of {restarts} by {end:?}: {} jobs", soak.ledger.kept());
+    }
+    let samples = soak.live(time * 2 / 3, End::Quiet);
+    soak.check();
+    soak.judge(&samples);
+    soak.server.restart(Signal::TERM).unwrap();
+    soak.check();
+    soak.empty();
+    println!(
+        "{restarts} restarts amid the work, {} replies, {} connections, {} jobs, {} violations",
+        soak.replies,
+        soak.connections,
+        soak.ledger.total(),
+        soak.violations.count()
+    );
+    assert_eq!(soak.violations.count(), 0);
+}

@@ -1,0 +1,133 @@
+//! What the server takes at a moment, and what becomes of that over time.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::support::client::{Client, Failure};
+
+/// Bytes in a mebibyte.
+const MIB: f64 = (1 << 20) as f64;
+
+/// The server at a moment.
+#[derive(Clone, Copy, Debug)]
+pub struct Sample {
+    /// Time in this life of the server.
+    pub at: Duration,
+    pub resident_bytes: u64,
+    pub descriptors: u64,
+    pub connections: u64,
+    pub binlog_bytes: u64,
+    pub jobs: u64,
+    pub tubes: u64,
+    pub processor_time: Duration,
+}
+
+impl Sample {
+    /// Asks the server over `control` and the kernel about the process `pid`, whose binlog is in `directory`.
+    pub fn take(at: Duration, pid: u64, directory: &Path, control: &mut Client) -> Result<Self, Failure> {
+        let stats = stats(control)?;
+        Ok(Self {
+            at,
+            resident_bytes: resident_bytes(pid)?,
+            descriptors: fs::read_dir(format!("/proc/{pid}/fd"))?.count() as u64,
+            connections: number(&stats, "current-connections"),
+            binlog_bytes: binlog_bytes(directory)?,
+            jobs: jobs(&stats),
+            tubes: number(&stats, "current-tubes"),
+            processor_time: processor_time(pid)?,
+        })
+    }
+}
+
+impl fmt::Display for Sample {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{:6.0} s: {:7.3} MiB resident, {:3} descriptors for {:3} connections, {:6.2} MiB of binlog, \
+             {} jobs in {} tubes, {:.1} s of processor",
+            self.at.as_secs_f64(),
+            self.resident_bytes as f64 / MIB,
+            self.descriptors,
+            self.connections,
+            self.binlog_bytes as f64 / MIB,
+            self.jobs,
+            self.tubes,
+            self.processor_time.as_secs_f64(),
+        )
+    }
+}
+
+/// The server's own figures.
+fn stats(client: &mut Client) -> Result<BTreeMap<String, String>, Failure> {
+    let reply = client.ask(b"stats\r\n")?;
+    let text = String::from_utf8_lossy(&reply);
+    let pairs = text.lines().filter_map(|line| line.split_once(": "));
+    Ok(pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).collect())
+}
+
+/// One of these figures; 0 where there is no number.
+fn number(stats: &BTreeMap<String, String>, key: &str) -> u64 {
+    stats.get(key).and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+fn jobs(stats: &BTreeMap<String, String>) -> u64 {
+    let states = ["ready", "reserved", "delayed", "buried"];
+    states.iter().map(|state| number(stats, &format!("current-jobs-{state}"))).sum()
+}
+
+/// One of the server's figures; 0 where there is no number.
+pub fn stat(client: &mut Client, key: &str) -> Result<u64, Failure> {
+    Ok(number(&stats(client)?, key))
+}
+
+/// How many jobs the server counts, in whatever state.
+pub fn job_count(client: &mut Client) -> Result<u64, Failure> {
+    Ok(jobs(&stats(client)?))
+}
+
+fn resident_bytes(pid: u64) -> io::Result<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
+    let line = text.lines().find_map(|line| line.strip_prefix("Rss:"));
+    let kilobytes = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    kilobytes.map(|count| count * 1024).ok_or_else(|| io::Error::other("no Rss in smaps_rollup"))
+}
+
+fn binlog_bytes(directory: &Path) -> io::Result<u64> {
+    let mut bytes = 0;
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        if entry.file_name().to_string_lossy().starts_with("binlog.") {
+            // It may be removed meanwhile.
+            bytes += entry.metadata().map_or(0, |metadata| metadata.len());
+        }
+    }
+    Ok(bytes)
+}
+
+/// Of all its threads.
+fn processor_time(pid: u64) -> io::Result<Duration> {
+    let mut time = Duration::ZERO;
+    for task in fs::read_dir(format!("/proc/{pid}/task"))? {
+        let text = fs::read_to_string(task?.path().join("schedstat"))?;
+        let nanoseconds = text.split(' ').next().and_then(|word| word.parse().ok());
+        time += Duration::from_nanos(nanoseconds.unwrap_or(0));
+    }
+    Ok(time)
+}
+
+/// How fast the resident memory grows, by least squares: MiB per hour, and the standard error of that.
+pub fn memory_slope(samples: &[Sample]) -> (f64, f64) {
+    let points = samples.iter().map(|it| (it.at.as_secs_f64() / 3600.0, it.resident_bytes as f64 / MIB));
+    let points: Vec<(f64, f64)> = points.collect();
+    let count = points.len() as f64;
+    let mean = |value: fn(&(f64, f64)) -> f64| points.iter().map(value).sum::<f64>() / count;
+    let (mean_x, mean_y) = (mean(|point| point.0), mean(|point| point.1));
+    let spread: f64 = points.iter().map(|(x, _)| (x - mean_x).powi(2)).sum();
+    let slope = points.iter().map(|(x, y)| (x - mean_x) * (y - mean_y)).sum::<f64>() / spread;
+    let rest: f64 = points.iter().map(|(x, y)| (y - mean_y - slope * (x - mean_x)).powi(2)).sum();
+    (slope, (rest / (count - 2.0) / spread).sqrt())
+}
