@@ -126,7 +126,9 @@ impl Lives {
         let (segment_bytes, sync, nonce_seed) = (self.segment_bytes, self.sync, self.random.next());
         let config = Config { segment_bytes, sync, recover: false, nonce_seed };
         let mut restored = Vec::new();
-        let mut restore = |record, tube, body| restored.push((record, tube, body));
+        let mut restore = |record, tube: &beanstalkd::tube_name::TubeName, body| {
+            restored.push((record, tube.clone(), body))
+        };
         let (binlog, summary) = Binlog::open(Box::new(disk.clone()), config, self.now, 0, &mut restore)?;
         Ok((binlog, restored, summary.next_job_id))
     }
