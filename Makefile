@@ -8,7 +8,7 @@ UNITDIR ?= /etc/systemd/system
 BINARY ?= target/release/beanstalkd
 
 .PHONY: all check server clients docs units install-check exchange conformance differential model simulation \
-	kill-loop interchange soak fuzz deny survive bench micro install uninstall deb clean
+	kill-loop interchange soak fuzz deny survive bench micro install uninstall deb package-check clean
 
 all:
 	$(CARGO) build --release --locked
@@ -122,6 +122,10 @@ uninstall:
 deb:
 	$(CARGO) deb --version >/dev/null 2>&1 || $(CARGO) install --locked cargo-deb
 	$(CARGO) deb --locked --strip
+
+# The package in a fresh Debian: installed, started, used, removed. Needs root, debootstrap and Debian's archive.
+package-check: deb
+	bash tests/package.sh
 
 clean:
 	$(CARGO) clean

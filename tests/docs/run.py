@@ -6,7 +6,9 @@ A fenced block of README.md and doc/*.md in one of LANGUAGES says behind its lan
     run       run it, beside a server for each port in it; what follows as ```text output must be what it prints,
               where ... stands for anything, and a line of it for any lines
     serve     start the server as it says: it must answer, and stop when told to
-    by-hand   it is not run, because it needs the machine: its package manager, its service manager, root
+    staged    run it, as `run` does, on an installation in a directory of the test that stands for /; nothing is built
+    make      run it in the repository, with few seeds
+    by-hand   it is not run: it needs the network (`make package-check` runs that), a container, or would run itself
 
 Besides, links lead somewhere, the tests that are named exist, doc/protocol.md lists the keys of the
 stats as the server has them, and the alerts of doc/operations.md watch series that there are.
@@ -33,8 +35,22 @@ import with_server  # noqa: E402
 SERVER = os.environ.get("BEANSTALKD", os.path.join(ROOT, "target/debug/beanstalkd"))
 CLIENTS = os.path.join(ROOT, "target/clients")
 LANGUAGES = ("sh", "python", "js", "go", "php", "ruby")
-MARKS = ("run", "serve", "by-hand")
+MARKS = ("run", "serve", "staged", "make", "by-hand")
 TIMEOUT_S = 60
+SUITE_TIMEOUT_S = 600  # of a `make` block: whole suites, on a busy machine
+SEEDS = "20"  # of a `make` block, whatever it says
+# What changes the machine, as it is for a directory in place of /. Signals to the service go to the block's server.
+STAGED_COMMANDS = {
+    "sudo": 'exec "$@"',
+    "useradd": 'exec /usr/sbin/useradd --prefix "$DESTDIR" "$@"',
+    "systemctl": """case "$1" in
+        daemon-reload) exit 0 ;;
+        kill) [ "$2 $4" = "-s beanstalkd" ] && exec kill -s "$3" "$BEANSTALKD_PID" ;;
+        enable) [ "$2" = --now ] && shift 2 && exec /usr/bin/systemctl --quiet --root="$DESTDIR" enable "$@" ;;
+    esac
+    echo "nothing stands for: systemctl $*" >&2
+    exit 1""",
+}
 DOCUMENTS = ["README.md", "CHANGELOG.md", *sorted(glob.glob("doc/*.md", root_dir=ROOT))]
 PORT = r"\b1130[0-9]\b"  # in the documents; each means a server of its own
 FENCE = re.compile(r"^```(\S+)?(?: +(.+?))?$")
@@ -86,7 +102,15 @@ def command_for(block, directory):
     if block.language == "sh":
         os.symlink(SERVER, os.path.join(directory, "beanstalkd"))
         environment["PATH"] = f"{directory}:{environment['PATH']}"
+        for inherited in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL"):
+            environment.pop(inherited, None)
         missing = "no nc" if "| nc " in block.text and not shutil.which("nc") else None
+        if block.mark == "staged":
+            missing = missing or stage(directory, environment)
+        elif block.mark == "make":
+            environment["SEEDS"] = SEEDS
+            for peer in re.findall(r"=(/usr/bin/\S+)", block.text):
+                missing = missing or (None if os.path.exists(peer) else f"no {peer}")
         return ["bash", "-euo", "pipefail", name], environment, missing
     if block.language == "python":
         python = os.path.join(CLIENTS, "python/bin/python")
@@ -109,6 +133,31 @@ def command_for(block, directory):
     return ["go", "run", name + ".go"], environment, None if there else "no go, or no go-beanstalk to be had"
 
 
+def stage(directory, environment):
+    """Installs into `directory`, and puts STAGED_COMMANDS before the machine's own. None, or why it cannot be."""
+    for needed in ("/usr/bin/systemctl", "/usr/sbin/useradd"):
+        if not os.path.exists(needed):
+            return f"no {needed}"
+    if os.getuid() != 0:
+        return "useradd wants root"
+    root = os.path.join(directory, "root")
+    os.makedirs(os.path.join(root, "etc"))
+    for base in ("passwd", "group", "shadow", "gshadow"):
+        open(os.path.join(root, "etc", base), "w", encoding="utf-8").close()
+    # CARGO: the program of the test is installed, so none is built.
+    environment.update(DESTDIR=root, PREFIX="/usr", BINARY=SERVER, CARGO="true")
+    subprocess.run(["make", "--silent", "install"], cwd=ROOT, env=environment, check=True)
+    commands = os.path.join(directory, "commands")
+    os.mkdir(commands)
+    for command, script in STAGED_COMMANDS.items():
+        path = os.path.join(commands, command)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(f"#!/bin/sh\n{script}\n")
+        os.chmod(path, 0o755)
+    environment["PATH"] = f"{commands}:{environment['PATH']}"
+    return None
+
+
 def succeeds(command, directory=None):
     try:
         return subprocess.run(command, cwd=directory, capture_output=True, timeout=TIMEOUT_S).returncode == 0
@@ -121,6 +170,9 @@ def here(text, ports, directory):
     for shown, port in ports.items():
         text = re.sub(rf"\b{shown}\b", str(port), text)
     text = text.replace("127.0.0.1:11400", "127.0.0.1:0")
+    text = text.replace("/etc/default/", os.path.join(directory, "root/etc/default/"))
+    text = text.replace("/path/to/another", SERVER)
+    text = re.sub(r"\bSEEDS=\d+", f"SEEDS={SEEDS}", text)
     return text.replace("/var/lib/beanstalkd", os.path.join(directory, "binlog"))
 
 
@@ -143,8 +195,14 @@ def run(block, directory):
         command, environment, missing = command_for(block, directory)
         if missing:
             return f"skipped: {missing}"
+        in_repository = block.mark in ("staged", "make")
         ended = subprocess.run(
-            command, cwd=directory, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S
+            command,
+            cwd=ROOT if in_repository else directory,
+            env=environment | {"BEANSTALKD_PID": str(servers[0][0])} if servers else environment,
+            capture_output=True,
+            text=True,
+            timeout=SUITE_TIMEOUT_S if block.mark == "make" else TIMEOUT_S,
         )
         if ended.returncode:
             return f"ended with {ended.returncode}\n{ended.stdout}{ended.stderr}"
@@ -266,7 +324,7 @@ def main():
             directory = tempfile.mkdtemp()
             os.mkdir(os.path.join(directory, "binlog"))
             try:
-                wrong = {"run": run, "serve": serve}[block.mark](block, directory)
+                wrong = (serve if block.mark == "serve" else run)(block, directory)
             finally:
                 shutil.rmtree(directory)
             if wrong is None:

@@ -61,3 +61,18 @@ fn what_a_client_sent_before_it_went_away_is_executed() {
     let queue = server.executor().queue();
     assert_eq!((queue.counts().ready, queue.client_count()), (1, 0));
 }
+
+#[test]
+fn an_event_of_a_connection_that_is_gone_is_not_one_of_the_next_in_its_place() {
+    let mut server = Server::new(executor(PoisonLimits::default(), 10));
+    let gone = connect(&mut server);
+    gone.pipe.borrow_mut().end(false);
+    turn(&mut server, &[&gone]);
+    let next = connect(&mut server);
+    assert_eq!(next.id.index, gone.id.index);
+    next.pipe.borrow_mut().arrive(b"reserve\r\n");
+    turn(&mut server, &[&next]);
+    let late = Readiness { readable: true, writable: true, read_closed: true, failed: true };
+    server.turn([(gone.id, late)].into_iter(), START);
+    assert_eq!((received(&next).as_str(), server.executor().queue().waiting_count()), ("", 1));
+}

@@ -1,0 +1,101 @@
+#!/bin/bash
+# The package in a fresh Debian, as doc/operations.md says: install it, start it by its unit's command line and
+# settings as its user, put a job, scrape, stop, start, reserve the job, remove the package. All in a network
+# namespace of its own, so no port is taken. Needs root, debootstrap and Debian's archive; `make deb` comes first.
+#
+# ROOT names a bare Debian to reuse, SUITE the one to fetch, by default bookworm.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+if [ "$(id -u)" != 0 ] || ! command -v debootstrap unshare nc >/dev/null; then
+    echo "package: skipped, it needs root, debootstrap, unshare and nc" >&2
+    exit 0
+fi
+packages=("${CARGO_TARGET_DIR:-target}"/debian/beanstalkd_*.deb)
+if [ "${1:-}" != --inside ]; then
+    exec unshare --mount --pid --mount-proc --fork --kill-child bash "$0" --inside
+fi
+
+root=${ROOT:-}
+if [ -z "$root" ]; then
+    root=$(mktemp -d)
+    trap 'umount "$root/proc" || true; rm -rf --one-file-system "$root"' EXIT
+    debootstrap --variant=minbase "${SUITE:-bookworm}" "$root" >/dev/null
+fi
+fail() { echo "package: $1" >&2; exit 1; }
+show() { echo "# $*" && "$@"; }
+
+install -m 644 "${packages[0]}" "$root/tmp/beanstalkd.deb"
+export DEBIAN_FRONTEND=noninteractive
+show chroot "$root" apt-get -qq -o Dpkg::Use-Pty=0 -o APT::Sandbox::User=root install -y /tmp/beanstalkd.deb
+chroot "$root" dpkg -s beanstalkd | grep -E '^(Status|Version):'
+[ "$(stat -c %A "$root/var/lib/beanstalkd")" = drwxr-x--- ] || fail "others may look into the binlog's directory"
+echo 'BEANSTALKD_EXTRA="-b /var/lib/beanstalkd -f0 --metrics 127.0.0.1:11400"' >>"$root/etc/default/beanstalkd"
+
+# What systemd makes of the unit: its variables, those of the administrator, its user, its command line.
+unit=$root/lib/systemd/system/beanstalkd.service
+of_unit() { sed -n "s/^$1=//p" "$unit"; }
+user=$(of_unit User)
+cat >"$root/tmp/start" <<END
+set -a
+$(of_unit Environment | tr ' ' '\n')
+. $(of_unit EnvironmentFile | tr -d -)
+set +a
+exec setpriv --reuid=$user --regid=$(of_unit Group) --init-groups --no-new-privs $(of_unit ExecStart)
+END
+echo "# ExecStart=$(of_unit ExecStart)"
+
+say() { nsenter --net="/proc/$namespace/ns/net" nc -q1 127.0.0.1 11300 | tr -d '\r'; }
+scrape() {
+    printf 'GET %s HTTP/1.0\r\n\r\n' "$1" | nsenter --net="/proc/$namespace/ns/net" nc 127.0.0.1 11400 | tr -d '\r'
+}
+start() {
+    nsenter --net="/proc/$namespace/ns/net" chroot "$root" sh /tmp/start &
+    server=$!
+    for _ in $(seq 500); do
+        if scrape /readyz 2>/dev/null | head -n 1 | grep -q ' 200 '; then return; fi
+        sleep 0.01
+    done
+    fail "the server does not become ready"
+}
+stop() {
+    local code=0
+    kill "$server"
+    wait "$server" || code=$?
+    echo "# SIGTERM: exit code $code"
+    [ "$code" = 0 ] || fail "the server did not stop cleanly"
+}
+want() {
+    echo "$2"
+    [ "$2" = "$1" ] || fail "that should be $1"
+}
+
+unshare --net sleep infinity & # keeps the namespace
+namespace=$!
+until [ "$(readlink "/proc/$namespace/ns/net")" != "$(readlink /proc/self/ns/net)" ]; do sleep 0.01; done
+nsenter --net="/proc/$namespace/ns/net" ip link set lo up
+mount -t proc proc "$root/proc"
+
+start
+echo "# runs as $(chroot "$root" stat -c %U "/proc/$server")"
+want "INSERTED 1
+INSERTED 2" "$(printf 'put 0 0 60 5\r\nhello\r\nput 1 0 60 5\r\nworld\r\n' | say)"
+want "RESERVED 1 5
+hello
+DELETED" "$(printf 'reserve\r\ndelete 1\r\n' | say)"
+scrape /readyz
+want "beanstalkd_current_jobs_ready 1
+beanstalkd_binlog_records_written_total 4
+beanstalkd_commands_total{command=\"put\"} 2" "$(scrape /metrics |
+    grep -E '^beanstalkd_(current_jobs_ready |binlog_records_written_total |commands_total\{command="put"\})')"
+stop
+show ls -ln "$root/var/lib/beanstalkd"
+
+start
+want "RESERVED 2 5
+world" "$(printf 'reserve-with-timeout 0\r\n' | say)"
+stop
+
+show chroot "$root" dpkg --purge beanstalkd 2>&1 | tail -n 1
+[ -e "$root/var/lib/beanstalkd/lock" ] || fail "purging took the jobs"
+kill "$namespace"
+echo "package: good"

@@ -1,0 +1,468 @@
+//! The whole server with a binlog, ended at any moment: killed, without power, in the middle of a write, in
+//! order. What it has acknowledged is there when it starts again.
+//!
+//! Owns: a server on a disk in memory, how it ends, and the helper thread's work, done and told at moments of
+//! the seed's choice. What its clients ask for stands in `errands`, what they know of it in `ledger`. The
+//! protocol in all its variety is `world`'s part.
+
+use std::collections::VecDeque;
+use std::hash::{DefaultHasher, Hasher};
+
+use beanstalkd::binlog::{Binlog, Completion, Config, DiskTask, OpenError, SyncPolicy};
+use beanstalkd::clock::Timestamp;
+use beanstalkd::queue::{ClientId, PoisonLimits};
+use beanstalkd::server::{Readiness, Server};
+
+use crate::errands::{Client, Expected, SHARED_TUBE};
+use crate::ledger::{Ledger, Restored, Step};
+use crate::observer::{self, Seen};
+use crate::random::Random;
+use crate::sim_disk::{self, SimDisk};
+use crate::sockets::FakeStream;
+use crate::subject::{START, executor};
+
+/// Servers on the same disk, one after another.
+const LIVES: u64 = 4;
+/// Turns after which a server that is left alone must have come to rest.
+const TURNS_TO_REST: usize = 1000;
+/// No body that is put is longer.
+const MAX_JOB_BYTES: u32 = 65_535;
+/// A number of operations that no disk does.
+const NEVER: u64 = 1 << 60;
+/// What is due within this time is waited for at rest.
+const REST_NS: u64 = 10_000_000_000;
+
+/// What the seeds have come to.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// Of all that the clients received, and all that the disks held.
+    pub digest: u64,
+    /// Turns at whose end a command waited for room in the binlog.
+    pub stalls: u64,
+}
+
+/// How a life ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// The process is gone; the kernel has all that was written.
+    Killed,
+    /// The machine is gone with what was not synced.
+    PowerLoss,
+    /// The same, in the middle of what the server does to the disk.
+    PowerLossWithin(u64),
+    /// The disk has failed, and the process has ended of itself.
+    DiskFailure,
+    /// The process has ended as it should.
+    Exit,
+}
+
+/// The lives of a server on one disk.
+pub struct Lives {
+    pub random: Random,
+    disk_random: sim_disk::Random,
+    pub ledger: Ledger,
+    pub server: Server<FakeStream>,
+    disk: SimDisk,
+    sync: SyncPolicy,
+    segment_bytes: u64,
+    pub clients: Vec<Client>,
+    pub now: Timestamp,
+    /// Given to the helper thread, each with the acknowledgements before the turn that gave it.
+    given: VecDeque<(DiskTask, u64)>,
+    /// Done by it; the server has not heard of that.
+    done: VecDeque<(Completion, u64)>,
+    /// Acknowledgements whose records are on the medium.
+    durable: u64,
+    hasher: DefaultHasher,
+    stalls: u64,
+    trace: bool,
+}
+
+/// Runs a few servers on one disk.
+///
+/// # Panics
+/// Where what comes back after an end is not what was acknowledged.
+pub fn run(seed: u64, trace: bool) -> Outcome {
+    let mut lives = Lives::new(seed, trace);
+    let mut promised = Some(0);
+    for _ in 0..LIVES {
+        lives.start(promised);
+        let end = lives.live();
+        // Losses of power while the next server mends what this one has left.
+        let losses = lives.random.below(3);
+        promised = lives.promise(end, losses > 0);
+        lives.end(end);
+        for _ in 0..losses {
+            lives.lose_power_at_start();
+        }
+    }
+    Outcome { digest: lives.hasher.finish(), stalls: lives.stalls }
+}
+
+impl Lives {
+    fn new(seed: u64, trace: bool) -> Self {
+        use SyncPolicy::{EachCommit, Every, Never};
+        let mut random = Random::new(seed);
+        Self {
+            sync: random.pick(&[EachCommit, EachCommit, EachCommit, Every(50), Never]),
+            segment_bytes: random.pick(&[4096, 4096, 8192, 32_768]),
+            random,
+            disk_random: sim_disk::Random::new(seed),
+            ledger: Ledger::default(),
+            server: Server::new(executor(PoisonLimits::default(), MAX_JOB_BYTES)),
+            disk: SimDisk::default(),
+            clients: Vec::new(),
+            now: START,
+            given: VecDeque::new(),
+            done: VecDeque::new(),
+            durable: 0,
+            hasher: DefaultHasher::new(),
+            stalls: 0,
+            trace,
+        }
+    }
+
+    fn open(&mut self, disk: &SimDisk) -> Result<(Binlog, Vec<Restored>, u64), OpenError> {
+        let (segment_bytes, sync, nonce_seed) = (self.segment_bytes, self.sync, self.random.next());
+        let config = Config { segment_bytes, sync, recover: false, nonce_seed };
+        let mut restored = Vec::new();
+        let mut restore = |record, tube: &beanstalkd::tube_name::TubeName, body| {
+            restored.push((record, tube.clone(), body))
+        };
+        let (binlog, summary) = Binlog::open(Box::new(disk.clone()), config, self.now, 0, &mut restore)?;
+        Ok((binlog, restored, summary.next_job_id))
+    }
+
+    /// A new server on the disk. What is `promised` must be there.
+    fn start(&mut self, promised: Option<u64>) {
+        let (binlog, restored, next_id) = self
+            .open(&self.disk.clone())
+            .unwrap_or_else(|error| panic!("{:?}: the server does not start: {error}", self.sync));
+        self.ledger.restart(&restored, next_id, promised);
+        let mut executor = executor(PoisonLimits::default(), MAX_JOB_BYTES);
+        for (record, tube, body) in restored {
+            executor.restore(&record, &tube, body, self.now);
+        }
+        executor.keep_binlog(binlog, self.sync, next_id);
+        self.server = Server::new(executor);
+        self.clients.clear();
+        self.given.clear();
+        self.done.clear();
+        self.durable = 1;
+        // The sockets of the life before were dropped with it.
+        observer::take();
+    }
+
+    fn live(&mut self) -> End {
+        let end = match self.random.below(7) {
+            0 => End::Killed,
+            1 | 2 => End::PowerLoss,
+            3 | 4 => End::PowerLossWithin(1 + self.random.below(200)),
+            5 => End::DiskFailure,
+            _ => End::Exit,
+        };
+        if let End::PowerLossWithin(operations) = end {
+            self.disk.crash_after(operations);
+        }
+        for _ in 0..1 + self.random.below(4) {
+            self.connect();
+        }
+        for _ in 0..20 + self.random.below(150) {
+            self.step();
+            if self.disk.has_crashed() {
+                return end;
+            }
+        }
+        if end == End::DiskFailure {
+            self.fail();
+            return end;
+        }
+        if end == End::Exit || self.random.once_in(3) {
+            self.come_to_rest();
+        }
+        if end == End::Exit {
+            self.server.executor_mut().close_binlog(self.now).expect("the disk works");
+        }
+        end
+    }
+
+    /// A sync or a write fails. (Where a file cannot be made, the server goes on.)
+    fn fail(&mut self) {
+        for client in &self.clients {
+            client.pipe.borrow_mut().widen();
+        }
+        for _ in 0..TURNS_TO_REST {
+            self.disk.fail_after(1);
+            if matches!(self.given.front(), Some((DiskTask::Sync { .. }, _))) {
+                self.help();
+                self.disk.fail_after(NEVER);
+            }
+            self.hear();
+            self.turn();
+            self.disk.fail_after(NEVER);
+            if self.server.executor().has_failed() {
+                assert!(self.clients.iter().all(|client| client.is_closed), "everybody is told");
+                return;
+            }
+            self.step();
+        }
+    }
+
+    /// What the end leaves of the disk.
+    fn end(&mut self, end: End) {
+        self.say(|| format!("{end:?}"));
+        self.disk = match end {
+            End::Killed | End::DiskFailure | End::Exit => self.disk.fork(),
+            End::PowerLoss | End::PowerLossWithin(_) => self.disk.crashed_image(&mut self.disk_random),
+        };
+        for (index, bytes) in self.disk.segments() {
+            self.hasher.write_u32(index);
+            self.hasher.write(&bytes);
+        }
+    }
+
+    /// A server that starts does not get far.
+    fn lose_power_at_start(&mut self) {
+        let attempt = self.disk.fork();
+        attempt.crash_after(1 + self.random.below(40));
+        match self.open(&attempt) {
+            Err(OpenError::Refused(refusals)) => panic!("refused: {refusals:?}"),
+            Err(error) => assert!(attempt.has_crashed(), "{error}"),
+            Ok(_) => {}
+        }
+        self.disk = attempt.crashed_image(&mut self.disk_random);
+    }
+
+    /// How many acknowledgements must hold after such an end, and perhaps a loss of power after it.
+    fn promise(&self, end: End, power_is_lost: bool) -> Option<u64> {
+        let is_kept = matches!(end, End::Killed | End::DiskFailure | End::Exit) && !power_is_lost;
+        match self.sync {
+            _ if is_kept => Some(self.ledger.acknowledgements),
+            SyncPolicy::EachCommit => Some(self.ledger.acknowledgements),
+            SyncPolicy::Every(_) => Some(self.durable),
+            SyncPolicy::Never => None,
+        }
+    }
+
+    pub fn say(&self, what: impl FnOnce() -> String) {
+        if self.trace {
+            eprintln!("{:>16} {}", self.now.since_ns(START), what());
+        }
+    }
+
+    /// One thing that happens outside the server, or a turn of it.
+    fn step(&mut self) {
+        let client = self.random.below(self.clients.len() as u64) as usize;
+        match self.random.below(32) {
+            0..=9 => self.request(client),
+            10..=15 => self.arrive(client),
+            16 => self.now = self.now + self.random.below(2_000_000_000),
+            17..=20 => self.help(),
+            21..=23 => self.hear(),
+            24 if self.random.once_in(8) => self.leave(client),
+            _ => self.turn(),
+        }
+    }
+
+    fn arrive(&mut self, client: usize) {
+        let most = self.random.pick(&[10, 500, usize::MAX]);
+        let client = &mut self.clients[client];
+        let count = client.under_way.len().min(most);
+        if count > 0 {
+            let bytes: Vec<u8> = client.under_way.drain(..count).collect();
+            client.pipe.borrow_mut().arrive(&bytes);
+        }
+    }
+
+    /// The client ends: it still reads, or breaks off, and then nobody knows what was executed.
+    fn leave(&mut self, client: usize) {
+        if self.clients[client].pipe.borrow().ended {
+            return;
+        }
+        // Others must know what has become of a shared job.
+        let is_shared = |&(job, _): &Step| self.ledger.jobs[job].tube == SHARED_TUBE;
+        let concerns_others =
+            |asked: &Expected| matches!(asked, Expected::Reply(_, steps) if steps.iter().any(is_shared));
+        let breaks = self.random.once_in(2) && !self.clients[client].expected.iter().any(concerns_others);
+        self.say(|| format!("{client} leaves, breaks: {breaks}"));
+        let client = &mut self.clients[client];
+        let rest: Vec<u8> = client.under_way.drain(..).collect();
+        let mut pipe = client.pipe.borrow_mut();
+        if breaks {
+            pipe.break_off();
+        } else {
+            pipe.arrive(&rest);
+            pipe.end(false);
+        }
+    }
+
+    /// The helper thread does what it was given first.
+    fn help(&mut self) {
+        if let Some((task, before)) = self.given.pop_front() {
+            self.say(|| {
+                format!("the helper does {}", format!("{task:?}").split(", head").next().unwrap_or(""))
+            });
+            let completion = Completion { elapsed_us: 1, ..task.run(&mut self.disk) };
+            self.done.push_back((completion, before));
+        }
+    }
+
+    /// The server hears of what was done first.
+    fn hear(&mut self) {
+        if let Some((completion, before)) = self.done.pop_front() {
+            if matches!(completion.task, DiskTask::Sync { .. }) && completion.result.is_ok() {
+                self.durable = before;
+            }
+            self.server.binlog_completed(completion, self.now);
+        }
+    }
+
+    fn turn(&mut self) {
+        self.now = self.now + self.random.below(20_000_000);
+        let before = self.ledger.acknowledgements;
+        let events: Vec<(ClientId, Readiness)> = self
+            .clients
+            .iter()
+            .filter(|client| !client.is_closed && client.pipe.borrow().has_event())
+            .map(|client| (client.id, client.pipe.borrow_mut().take_event()))
+            .collect();
+        self.say(|| format!("turn {events:?}"));
+        self.server.turn(events.into_iter(), self.now);
+        while let Some(task) = self.server.executor_mut().next_binlog_task() {
+            self.given.push_back((task, before));
+        }
+        for seen in observer::take() {
+            if let Seen::Closed(id) = seen {
+                self.clients
+                    .iter_mut()
+                    .filter(|client| client.id == id)
+                    .for_each(|client| client.is_closed = true);
+            }
+        }
+        for client in 0..self.clients.len() {
+            self.receive(client);
+        }
+    }
+
+    /// The client reads its replies, which must be the expected ones, and takes note of what they say.
+    fn receive(&mut self, at: usize) {
+        let bytes = self.clients[at].pipe.borrow_mut().take_outbound(usize::MAX);
+        self.hasher.write_usize(at);
+        self.hasher.write(&bytes);
+        self.clients[at].received.extend(bytes);
+        let has_failed = self.server.executor().has_failed();
+        while let Some(length) = self.next_reply(at) {
+            let reply: Vec<u8> = self.clients[at].received.drain(..length).collect();
+            self.say(|| format!("{at} receives {}", reply[..length.min(60)].escape_ascii()));
+            let expected = self.clients[at].expected.pop_front().expect("no reply comes unasked");
+            // Of what is refused so, nobody knows whether it has happened.
+            if !(has_failed && reply == b"INTERNAL_ERROR\r\n") {
+                self.take_note(at, &reply, expected);
+            }
+        }
+        let client = &self.clients[at];
+        let pipe = client.pipe.borrow();
+        if client.is_closed && !pipe.broken && !has_failed {
+            assert!(pipe.ended && client.expected.is_empty(), "client {at} is closed early");
+        }
+        // Where replies need not wait for the disk, only room is waited for.
+        let waits_for_room = self.sync != SyncPolicy::EachCommit
+            && !self.server.owes_replies()
+            && !pipe.has_event()
+            && client.under_way.is_empty()
+            && pipe.unread_by_server() == 0
+            && self.server.next_turn_at().is_none_or(|next| next > self.now)
+            && matches!(client.expected.front(), Some(Expected::Reply(..) | Expected::Inserted(_)));
+        self.stalls += u64::from(waits_for_room && !client.is_closed);
+    }
+
+    /// The length of the first reply, if it has come whole.
+    fn next_reply(&self, at: usize) -> Option<usize> {
+        let received = &self.clients[at].received;
+        let line = received.windows(2).position(|pair| pair == b"\r\n")?;
+        let text = std::str::from_utf8(&received[..line]).expect("a reply's line is text");
+        let mut length = line + 2;
+        if text.starts_with("RESERVED") {
+            let bytes: usize = text.split(' ').nth(2)?.parse().expect("the length of a body");
+            length += bytes + 2;
+        }
+        (received.len() >= length).then_some(length)
+    }
+
+    fn take_note(&mut self, at: usize, reply: &[u8], expected: Expected) {
+        let line = reply.split(|&byte| byte == b'\r').next().unwrap_or_default();
+        let line = String::from_utf8_lossy(line);
+        let mut words = line.split(' ');
+        let (word, number) = (words.next(), words.next().and_then(|id| id.parse::<u64>().ok()));
+        match expected {
+            Expected::Reply(bytes, steps) => {
+                assert_eq!(reply.escape_ascii().to_string(), bytes.escape_ascii().to_string(), "client {at}");
+                self.ledger.acknowledge(&steps);
+            }
+            Expected::Inserted(step) => {
+                assert_eq!(word, Some("INSERTED"), "client {at}");
+                self.ledger.learn_id(step.0, number.expect("an id"));
+                self.ledger.acknowledge(&[step]);
+            }
+            Expected::SharedJob if word == Some("TIMED_OUT") => {
+                assert!(self.clients[at].pipe.borrow().end_is_known, "client {at} still waits");
+            }
+            Expected::SharedJob => {
+                assert_eq!(word, Some("RESERVED"), "client {at}");
+                let body = &reply[line.len() + 2..reply.len() - 2];
+                let job = self.ledger.reserved(number.expect("an id"), body);
+                // What an ended client reads late, others may have by now.
+                if !self.clients[at].pipe.borrow().ended {
+                    let holder = self.ledger.jobs[job].holder.replace(at);
+                    let is_held = holder.is_some_and(|holder| !self.clients[holder].pipe.borrow().ended);
+                    assert!(!is_held, "job {number:?} is given to {at}, but {holder:?} has it");
+                }
+            }
+        }
+    }
+
+    /// All arrives, all is done and told, and short times pass: then every client has its answers, and all
+    /// that was acknowledged is on the medium.
+    fn come_to_rest(&mut self) {
+        self.say(|| "comes to rest".to_owned());
+        for client in &self.clients {
+            client.pipe.borrow_mut().widen();
+        }
+        for _ in 0..TURNS_TO_REST {
+            for client in 0..self.clients.len() {
+                self.arrive(client);
+            }
+            self.help();
+            if self.disk.has_crashed() {
+                return;
+            }
+            self.hear();
+            self.turn();
+            let is_busy = self.disk.has_crashed()
+                || !self.given.is_empty()
+                || !self.done.is_empty()
+                || self.clients.iter().any(|client| {
+                    !client.under_way.is_empty() || (!client.is_closed && client.pipe.borrow().has_event())
+                });
+            if is_busy {
+                continue;
+            }
+            match self.server.next_turn_at() {
+                Some(next) if next < self.now + REST_NS => self.now = self.now.max(next),
+                _ => return self.check_rest(),
+            }
+        }
+        panic!("the server does not come to rest");
+    }
+
+    fn check_rest(&mut self) {
+        self.server.executor().queue().check_invariants();
+        for (at, client) in self.clients.iter().enumerate().filter(|(_, client)| !client.is_closed) {
+            assert!(!client.pipe.borrow().ended, "client {at} has ended, but is not closed");
+            let answered = matches!(client.expected.front(), None | Some(Expected::SharedJob));
+            assert!(answered, "client {at} is owed {:?}", client.expected.front());
+        }
+        // Even where replies do not wait for the medium, it has everything by now.
+        self.durable = self.ledger.acknowledgements;
+    }
+}
