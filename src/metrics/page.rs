@@ -8,7 +8,7 @@ pub const HTML: &str = include_str!("page.html");
 pub const HEADERS: &str = concat!(
     "Content-Security-Policy: default-src 'none'; connect-src 'self'; img-src data:; ",
     "style-src 'sha256-bsRr4LvSDSC/Oe6HAzLmjvkLqnePGtyuRceGLKFRK4Q='; ",
-    "script-src 'sha256-twF/wujGsld7CGCNeg5Yocr3aq4lTy49E0a24ODNTv8='; ",
+    "script-src 'sha256-r5iDWVAm+qeClnPu+RinTBMGcAhXmmyBprLqDjZFX10='; ",
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\n",
     "Referrer-Policy: no-referrer\r\n",
 );
