@@ -71,13 +71,14 @@ pub fn neighbours(bench: &Bench) -> Vec<Row> {
         }
         let target = if name.contains("slow") { Target::AtMost(64.0) } else { Target::None };
         rows.push(Row::new(format!("{name}: resident"), "MiB", target, column(&figures, 6)));
+        rows.push(Row::new(format!("{name}: CPU"), "% of a core", Target::None, column(&figures, 7)));
     }
     rows
 }
 
 /// On a server of its own: p99 beside to p99 alone; p99 alone and beside, p50 alone and beside, worst beside, in µs;
-/// resident MiB beside.
-fn round(bench: &Bench, contender: &Contender, begin: Begin) -> Result<[f64; 7], Failure> {
+/// resident MiB beside, and the server's processor time in percent of a core, which tells how hostile that was.
+fn round(bench: &Bench, contender: &Contender, begin: Begin) -> Result<[f64; 8], Failure> {
     if contender.role == Role::Floor {
         return Err(Failure::Meaningless);
     }
@@ -87,12 +88,13 @@ fn round(bench: &Bench, contender: &Contender, begin: Begin) -> Result<[f64; 7],
     let alone = normal.run(CYCLE, Until::Elapsed(STRETCH))?;
     let hostile = begin(server.address)?;
     thread::sleep(WARM_UP);
-    let beside = normal.run(CYCLE, Until::Elapsed(STRETCH))?;
+    let (cpu, beside) = server.cpu_of(|| normal.run(CYCLE, Until::Elapsed(STRETCH)))?;
+    let busy_percent = cpu.as_secs_f64() / beside.elapsed.as_secs_f64() * 100.0;
     let resident_mib = server.resident_bytes()? / f64::from(1 << 20);
     hostile.check()?;
     let (p99_alone, p99) = (alone.latency_us(0.99), beside.latency_us(0.99));
     let (p50_alone, p50) = (alone.latency_us(0.5), beside.latency_us(0.5));
-    Ok([p99 / p99_alone, p99_alone, p99, p50_alone, p50, beside.latency_us(1.0), resident_mib])
+    Ok([p99 / p99_alone, p99_alone, p99, p50_alone, p50, beside.latency_us(1.0), resident_mib, busy_percent])
 }
 
 /// Clients at work until they are dropped.
