@@ -71,11 +71,14 @@ pub struct Setup<'a> {
     pub body_bytes: usize,
     /// Microseconds that ours polls before it sleeps; 0 for the server that others are.
     pub spin_us: u32,
+    /// The largest job; 0 for the usual limit.
+    pub max_job_bytes: usize,
 }
 
 impl Setup<'_> {
     /// In memory alone, with bodies of the usual length.
-    pub const PLAIN: Setup<'static> = Setup { binlog: None, body_bytes: Load::BODY_BYTES, spin_us: 0 };
+    pub const PLAIN: Setup<'static> =
+        Setup { binlog: None, body_bytes: Load::BODY_BYTES, spin_us: 0, max_job_bytes: 0 };
 }
 
 /// A running server, killed when dropped.
@@ -103,6 +106,9 @@ impl Server {
         }
         if setup.spin_us > 0 {
             command.args(["--spin", &setup.spin_us.to_string()]);
+        }
+        if setup.max_job_bytes > 0 {
+            command.args(["-z", &setup.max_job_bytes.to_string()]);
         }
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let started = Instant::now();

@@ -14,7 +14,7 @@ use crate::sim_disk::Random;
 use crate::world::config;
 
 /// Histories tried where nothing else is asked for.
-const HISTORIES: u64 = 40;
+const HISTORIES: u64 = 200;
 /// How often the two servers alternate in a history.
 const ALTERNATIONS: u64 = 5;
 const SEGMENT_BYTES: u64 = 8192;
@@ -65,8 +65,9 @@ impl History {
     }
 
     fn add(&mut self, id: u64, tube: String, record: JobRecord, body: Vec<u8>) {
-        assert!(id > self.highest_id, "id {id} was given before");
-        self.highest_id = id;
+        // C forgets, over a restart, the ids of jobs that are gone.
+        assert!(!self.jobs.contains_key(&id), "id {id} is in use");
+        self.highest_id = self.highest_id.max(id);
         self.jobs.insert(id, Job { record, tube, body, phantom_burials: 0, buried: 0 });
     }
 

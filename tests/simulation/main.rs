@@ -21,7 +21,8 @@ mod subject;
 mod world;
 
 use std::fmt::Debug;
-use std::panic::{self, RefUnwindSafe};
+use std::num::NonZero;
+use std::{panic, thread};
 
 use random::number_from_environment;
 
@@ -32,8 +33,8 @@ const CRASH_SHARE: u64 = 4;
 /// Every so many seeds one is run twice.
 const REPEATED: u64 = 16;
 
-/// Runs the seeds that the environment asks for, or `seeds` of them, and some of them twice.
-fn run_seeds<T: PartialEq + Debug>(share: u64, run: impl Fn(u64, bool) -> T + RefUnwindSafe) -> Vec<T> {
+/// Runs one seed, or one in `share` of all, some of them twice, on as many threads as there are cores.
+fn run_seeds<T: Debug + PartialEq + Send>(share: u64, run: fn(u64, bool) -> T) -> Vec<T> {
     observer::install();
     let only = number_from_environment("SEED");
     let seeds = match only {
@@ -43,15 +44,22 @@ fn run_seeds<T: PartialEq + Debug>(share: u64, run: impl Fn(u64, bool) -> T + Re
     let of = |seed| {
         panic::catch_unwind(|| run(seed, only.is_some())).unwrap_or_else(|_| panic!("SEED={seed} fails"))
     };
-    seeds
-        .map(|seed| {
-            let outcome = of(seed);
-            if seed % REPEATED == 0 {
-                assert_eq!(of(seed), outcome, "SEED={seed} is not the same when run again");
-            }
-            outcome
-        })
-        .collect()
+    let checked = |seed| {
+        let outcome = of(seed);
+        if seed % REPEATED == 0 {
+            assert_eq!(of(seed), outcome, "SEED={seed} is not the same when run again");
+        }
+        outcome
+    };
+    let threads = thread::available_parallelism().map_or(1, NonZero::get);
+    thread::scope(|scope| {
+        let part = |first| seeds.clone().skip(first).step_by(threads).map(checked).collect::<Vec<T>>();
+        let parts: Vec<_> = (0..threads).map(|first| scope.spawn(move || part(first))).collect();
+        parts
+            .into_iter()
+            .flat_map(|part| part.join().unwrap_or_else(|cause| panic::resume_unwind(cause)))
+            .collect()
+    })
 }
 
 #[test]

@@ -8,7 +8,7 @@ use crate::ledger::Ledger;
 use crate::support::server::Address;
 
 /// The most violations that are told in full.
-const TOLD: usize = 50;
+const TOLD: usize = 1_000;
 
 /// Everything that must not have happened.
 #[derive(Default)]

@@ -6,6 +6,7 @@ mod backlog;
 mod binlog;
 mod connections;
 mod cycles;
+mod hostile;
 mod scale;
 mod spin;
 mod start;
@@ -76,4 +77,5 @@ pub const SECTIONS: &[Section] = &[
     Section { name: "scale: connections", measure: scale::connections },
     Section { name: "scale: watched", measure: scale::watched },
     Section { name: "spin", measure: spin::round_trips },
+    Section { name: "hostile", measure: hostile::neighbours },
 ];
