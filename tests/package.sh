@@ -18,6 +18,7 @@ fi
 root=${ROOT:-}
 if [ -z "$root" ]; then
     root=$(mktemp -d)
+    chmod 755 "$root" # it is the / of another user
     trap 'umount "$root/proc" || true; rm -rf --one-file-system "$root"' EXIT
     debootstrap --variant=minbase "${SUITE:-bookworm}" "$root" >/dev/null
 fi

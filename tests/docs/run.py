@@ -8,7 +8,10 @@ A fenced block of README.md and doc/*.md in one of LANGUAGES says behind its lan
     serve     start the server as it says: it must answer, and stop when told to
     staged    run it, as `run` does, on an installation in a directory of the test that stands for /; nothing is built
     make      run it in the repository, with few seeds
-    by-hand   it is not run: it needs the network (`make package-check` runs that), a container, or would run itself
+    dry-run   let make say what it would run, since it takes too long, or would run itself
+    by-hand   it is not run: it needs the network (`make package-check` does the package), or other tools
+
+Commands are in such blocks and nowhere else: a block without a language fails, and so does an indented one.
 
 Besides, links lead somewhere, the tests that are named exist, doc/protocol.md lists the keys of the
 stats as the server has them, and the alerts of doc/operations.md watch series that there are.
@@ -35,10 +38,10 @@ import with_server  # noqa: E402
 SERVER = os.environ.get("BEANSTALKD", os.path.join(ROOT, "target/debug/beanstalkd"))
 CLIENTS = os.path.join(ROOT, "target/clients")
 LANGUAGES = ("sh", "python", "js", "go", "php", "ruby")
-MARKS = ("run", "serve", "staged", "make", "by-hand")
+MARKS = ("run", "serve", "staged", "make", "dry-run", "by-hand")
 TIMEOUT_S = 60
 SUITE_TIMEOUT_S = 600  # of a `make` block: whole suites, on a busy machine
-SEEDS = "20"  # of a `make` block, whatever it says
+SEEDS = "20"  # of a `make` block, and its cases, whatever it says
 # What changes the machine, as it is for a directory in place of /. Signals to the service go to the block's server.
 STAGED_COMMANDS = {
     "sudo": 'exec "$@"',
@@ -69,7 +72,7 @@ class Block:
 
 def blocks(path):
     """The blocks of a file that are programs or command lines."""
-    found, current, last = [], None, None
+    found, current, last, in_list = [], None, None, False
     with open(os.path.join(ROOT, path), encoding="utf-8") as file:
         for number, line in enumerate(file, 1):
             line = line.rstrip("\n")
@@ -81,6 +84,8 @@ def blocks(path):
                     current.append(line)
             elif fence:
                 language, mark = fence.group(1), fence.group(2)
+                if language is None:
+                    sys.exit(f"docs: {path}:{number}: in which language? Else it is ```text")
                 current = []
                 if language in LANGUAGES:
                     if mark not in MARKS:
@@ -91,6 +96,9 @@ def blocks(path):
                 elif (language, mark) == ("text", "output"):
                     last.output = current
             elif line:
+                if re.match(r" {4}\S", line) and not in_list:
+                    sys.exit(f"docs: {path}:{number}: an indented block; say ``` and what it is")
+                in_list = line.startswith((" ", "- ")) or re.match(r"\d+\. ", line)
                 last = last if last is None or last.output is None else None
     return found
 
@@ -107,6 +115,8 @@ def command_for(block, directory):
         missing = "no nc" if "| nc " in block.text and not shutil.which("nc") else None
         if block.mark == "staged":
             missing = missing or stage(directory, environment)
+        elif block.mark == "dry-run":
+            environment["MAKEFLAGS"] = "n"
         elif block.mark == "make":
             environment["SEEDS"] = SEEDS
             for peer in re.findall(r"=(/usr/bin/\S+)", block.text):
@@ -172,7 +182,7 @@ def here(text, ports, directory):
     text = text.replace("127.0.0.1:11400", "127.0.0.1:0")
     text = text.replace("/etc/default/", os.path.join(directory, "root/etc/default/"))
     text = text.replace("/path/to/another", SERVER)
-    text = re.sub(r"\bSEEDS=\d+", f"SEEDS={SEEDS}", text)
+    text = re.sub(r"\b(SEEDS|CASES)=\d+", rf"\g<1>={SEEDS}", text)
     return text.replace("/var/lib/beanstalkd", os.path.join(directory, "binlog"))
 
 
@@ -195,7 +205,7 @@ def run(block, directory):
         command, environment, missing = command_for(block, directory)
         if missing:
             return f"skipped: {missing}"
-        in_repository = block.mark in ("staged", "make")
+        in_repository = block.mark in ("staged", "make", "dry-run")
         ended = subprocess.run(
             command,
             cwd=ROOT if in_repository else directory,
