@@ -206,7 +206,7 @@ def run(block, directory):
         if missing:
             return f"skipped: {missing}"
         in_repository = block.mark in ("staged", "make", "dry-run")
-        # The suites have clocks of their own, which a machine that stalls can spoil: they are tried twice.
+        # One of them has failed once on a loaded machine, and it was not seen which: tried twice, and the first failure is shown.
         for _ in range(2 if block.mark == "make" else 1):
             ended = subprocess.run(
                 command,
