@@ -98,13 +98,15 @@ pub struct Connection {
     state: State,
     /// What has come of a body, or else was read and not understood yet. Without capacity while the client is idle.
     kept: Vec<u8>,
+    /// How many bytes at its start have been understood since.
+    kept_done: u32,
     /// Replies on their way.
     pub output: Output,
 }
 
 impl Default for Connection {
     fn default() -> Self {
-        Self { state: State::WantCommand, kept: Vec::new(), output: Output::default() }
+        Self { state: State::WantCommand, kept: Vec::new(), kept_done: 0, output: Output::default() }
     }
 }
 
@@ -279,16 +281,46 @@ impl Connection {
         if matches!(self.state, State::WantBody { .. }) {
             return 0;
         }
-        let kept = self.kept.len();
-        buffer[..kept].copy_from_slice(&self.kept);
+        let kept = &self.kept[std::mem::take(&mut self.kept_done) as usize..];
+        let length = kept.len();
+        buffer[..length].copy_from_slice(kept);
         self.kept.clear();
-        kept
+        length
+    }
+
+    /// What was kept of the input, to be executed where it is.
+    pub fn take_kept(&mut self) -> Kept {
+        Kept { bytes: std::mem::take(&mut self.kept), done: std::mem::take(&mut self.kept_done) }
+    }
+
+    /// Keeps the last `left` bytes of what was taken.
+    pub fn put_back(&mut self, kept: Kept, left: usize) {
+        if left > 0 {
+            debug_assert!(self.kept.is_empty(), "a body takes all of the input");
+            self.kept_done = (kept.bytes.len() - left) as u32;
+            self.kept = kept.bytes;
+        }
     }
 
     /// Memory held for bytes that are not a job yet, or not sent yet.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         self.kept.capacity() + self.output.held_bytes()
+    }
+}
+
+/// What was read of a client's stream and not understood yet.
+#[derive(Debug)]
+pub struct Kept {
+    bytes: Vec<u8>,
+    done: u32,
+}
+
+impl Kept {
+    /// The bytes.
+    #[must_use]
+    pub fn unread(&self) -> &[u8] {
+        &self.bytes[self.done as usize..]
     }
 }
 

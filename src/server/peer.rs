@@ -5,10 +5,10 @@
 
 use std::io::{self, ErrorKind, IoSlice};
 
-use super::BODY_READ_BYTES;
 use super::execute::{Executor, Next, Stalled};
 use super::holds::Holds;
 use super::silence::Watched;
+use super::{BURST, SUSTAINED, Share};
 use crate::binlog::Position;
 use crate::clock::Timestamp;
 use crate::connection::Connection;
@@ -73,6 +73,10 @@ pub struct Peer<S> {
     pub may_go_on: bool,
     /// It stands among the server's runnable connections.
     pub queued: bool,
+    /// It stands among those who have replies to be sent.
+    pub listed_unsent: bool,
+    /// It had more to do than its share of the last turn allowed.
+    pub is_busy: bool,
     /// Nothing more is executed; the connection ends once its replies are out.
     pub ending: bool,
     /// Reading has failed.
@@ -107,6 +111,8 @@ impl<S: Stream> Peer<S> {
             write_blocked: false,
             may_go_on: false,
             queued: false,
+            listed_unsent: false,
+            is_busy: false,
             ending: false,
             failed: false,
             silence: None,
@@ -148,6 +154,16 @@ impl<S: Stream> Peer<S> {
         }
     }
 
+    /// What it may do in a turn.
+    fn share(&self) -> &'static Share {
+        if self.is_busy { &SUSTAINED } else { &BURST }
+    }
+
+    /// Whether the last turn has left anything to be read, executed or sent.
+    pub fn has_work(&self) -> bool {
+        self.readable || self.may_go_on || !self.connection.output.is_empty()
+    }
+
     /// Whether it can be served although no event will come.
     pub fn wants_to_go_on(&self) -> bool {
         !self.is_blocked() && (self.may_go_on || self.readable)
@@ -161,11 +177,11 @@ impl<S: Stream> Peer<S> {
     /// Reads once, behind the `filled` bytes of `buffer` or straight into a large body.
     pub fn read(&mut self, buffer: &mut [u8], filled: &mut usize, now: Timestamp) {
         let (result, room) = if let Some((body, missing)) = self.connection.body_room() {
-            let room = missing.min(BODY_READ_BYTES);
+            let room = missing.min(SUSTAINED.read_bytes);
             (self.stream.read_into(body, room), room)
         } else {
-            let room = buffer.len() - *filled;
-            let result = self.stream.read(&mut buffer[*filled..]);
+            let room = (buffer.len() - *filled).min(self.share().read_bytes);
+            let result = self.stream.read(&mut buffer[*filled..*filled + room]);
             *filled += *result.as_ref().unwrap_or(&0);
             (result, room)
         };
@@ -188,13 +204,30 @@ impl<S: Stream> Peer<S> {
         }
     }
 
-    /// Keeps what was not executed of the input, and notes how the connection goes on.
-    pub fn settle(&mut self, rest: &[u8]) {
-        self.connection.keep(rest);
-        let blocked = self.is_blocked();
-        self.may_go_on = blocked && !rest.is_empty();
+    /// Executes what `input` holds, up to the share of a turn; returns how many bytes at its end are left.
+    pub fn execute(
+        &mut self,
+        executor: &mut Executor,
+        mut input: &[u8],
+        id: ClientId,
+        now: Timestamp,
+    ) -> usize {
+        let mut requests_left = self.share().requests;
+        while requests_left > 0
+            && !self.is_blocked()
+            && let Some(request) = self.connection.next_request(&mut input)
+        {
+            requests_left -= 1;
+            let next = executor.execute(id, &mut self.connection, request, now);
+            if self.follow(next) {
+                executor.give_up_wait(id, &mut self.connection);
+            }
+        }
+        let was_cut_short = self.is_blocked() || (requests_left == 0 && !input.is_empty());
+        self.may_go_on = was_cut_short && !input.is_empty();
         // Whatever is left at the end is no whole command, and never will be.
-        self.ending |= self.at_end && !blocked;
+        self.ending |= self.at_end && !was_cut_short;
+        input.len()
     }
 
     /// Goes on after a command; tells whether the client waits in a reserve although it will send no more.
@@ -240,15 +273,26 @@ impl<S: Stream> Peer<S> {
         *sum -= std::mem::take(&mut self.counted_bytes) as usize;
     }
 
-    /// Sends as much as the socket takes, of the replies that rest on the log up to `settled`.
+    /// How many bytes of the replies rest on the log up to `settled`.
+    fn sendable(&mut self, settled: Position) -> usize {
+        let held = self.awaits.as_mut().map_or(usize::MAX, |awaits| awaits.holds.sendable(settled));
+        held.min(self.connection.output.len())
+    }
+
+    /// Whether only the share of the turn has kept it from sending more.
+    pub fn can_send(&mut self, settled: Position) -> bool {
+        !self.write_blocked && self.sendable(settled) > 0
+    }
+
+    /// Sends as much as the socket takes, up to the share of a turn, of the replies that rest on the log up to `settled`.
     pub fn send(&mut self, settled: Position, now: Timestamp) -> io::Result<()> {
-        while !self.write_blocked {
-            let output = &self.connection.output;
-            let sendable = self.awaits.as_mut().map_or(usize::MAX, |awaits| awaits.holds.sendable(settled));
-            let sendable = sendable.min(output.len());
+        let mut left = self.share().send_bytes;
+        while !self.write_blocked && left > 0 {
+            let sendable = self.sendable(settled).min(left);
             if sendable == 0 {
                 break;
             }
+            let output = &self.connection.output;
             let sent = match output.as_slice() {
                 Some(bytes) => self.stream.write(&bytes[..sendable]),
                 None => self.stream.write_vectored(&output.slices(sendable)),
@@ -256,6 +300,7 @@ impl<S: Stream> Peer<S> {
             match sent {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
                 Ok(sent) => {
+                    left -= sent;
                     self.note_activity(now);
                     self.connection.output.advance(sent);
                     if let Some(awaits) = &mut self.awaits {

@@ -76,3 +76,52 @@ fn an_event_of_a_connection_that_is_gone_is_not_one_of_the_next_in_its_place() {
     server.turn([(gone.id, late)].into_iter(), START);
     assert_eq!((received(&next).as_str(), server.executor().queue().waiting_count()), ("", 1));
 }
+
+#[test]
+fn who_sends_without_end_gets_a_share_of_each_turn_and_others_are_answered_in_it() {
+    const GREED: usize = 10_000;
+    let mut server = Server::new(executor(PoisonLimits::default(), 10));
+    let (greedy, modest) = (connect(&mut server), connect(&mut server));
+    greedy.pipe.borrow_mut().arrive(&b"peek-buried\r\n".repeat(GREED));
+    let event = greedy.pipe.borrow_mut().take_event();
+    server.turn([(greedy.id, event)].into_iter(), START);
+    let mut answers = received(&greedy).lines().count();
+    assert!(answers < GREED, "one turn has executed all of it");
+    for _ in 0..10 {
+        modest.pipe.borrow_mut().arrive(b"peek-buried\r\n");
+        let event = modest.pipe.borrow_mut().take_event();
+        server.turn([(modest.id, event)].into_iter(), START);
+        assert_eq!(received(&modest), "NOT_FOUND\r\n");
+        let more = received(&greedy).lines().count();
+        assert!((1..=128).contains(&more), "{more} answers in a turn");
+        answers += more;
+    }
+    turn(&mut server, &[]);
+    assert_eq!(answers + received(&greedy).lines().count(), GREED, "each is answered once");
+}
+
+#[test]
+fn a_large_reply_leaves_in_pieces_between_which_others_are_answered() {
+    const BODY_BYTES: usize = 900_000;
+    let mut server = Server::new(executor(PoisonLimits::default(), BODY_BYTES as u32));
+    let (greedy, modest) = (connect(&mut server), connect(&mut server));
+    let put = [format!("put 0 0 10 {BODY_BYTES}\r\n").into_bytes(), vec![b'x'; BODY_BYTES], b"\r\n".into()];
+    greedy.pipe.borrow_mut().arrive(&put.concat());
+    turn(&mut server, &[&greedy]);
+    assert_eq!(received(&greedy), "INSERTED 1\r\n");
+    greedy.pipe.borrow_mut().arrive(b"peek 1\r\n");
+    let event = greedy.pipe.borrow_mut().take_event();
+    server.turn([(greedy.id, event)].into_iter(), START);
+    let mut bytes = received(&greedy).len();
+    assert!(bytes < BODY_BYTES, "one turn has sent all of it");
+    while bytes < BODY_BYTES {
+        modest.pipe.borrow_mut().arrive(b"peek-buried\r\n");
+        let event = modest.pipe.borrow_mut().take_event();
+        server.turn([(modest.id, event)].into_iter(), START);
+        assert_eq!(received(&modest), "NOT_FOUND\r\n");
+        let more = received(&greedy).len();
+        assert!((1..=256 * 1024).contains(&more), "{more} bytes in a turn");
+        bytes += more;
+    }
+    assert_eq!(bytes, format!("FOUND 1 {BODY_BYTES}\r\n\r\n").len() + BODY_BYTES);
+}

@@ -16,6 +16,10 @@ const WORTHWHILE_BYTES: usize = 16 << 20;
 /// megabytes or so, in which nobody is served.
 const AT_ONCE_BYTES: usize = 64 << 20;
 
+/// How long memory must have been free before it is given back. Whoever deletes a large job often puts
+/// the next one at once, and to touch a page anew costs more than to fill it.
+const GIVE_BACK_AFTER_NS: u64 = NS_PER_S / 10;
+
 /// Looks after the allocator, once a turn.
 pub struct Memory {
     fill_reserve: fn() -> bool,
@@ -23,6 +27,8 @@ pub struct Memory {
     warnings: RareLog,
     /// The most that was in use since memory was last given back.
     peak_bytes: usize,
+    /// When to give memory back, unless it is in use again by then.
+    give_back_at: Option<Timestamp>,
 }
 
 impl Memory {
@@ -30,13 +36,21 @@ impl Memory {
     pub fn new(fill_reserve: fn() -> bool) -> Self {
         fill_reserve();
         let next_try_at = Timestamp::default();
-        Self { fill_reserve, next_try_at, warnings: RareLog::default(), peak_bytes: 0 }
+        Self { fill_reserve, next_try_at, warnings: RareLog::default(), peak_bytes: 0, give_back_at: None }
+    }
+
+    /// When it is to be told next, if not at the end of an earlier turn.
+    pub fn next_turn_at(&self) -> Option<Timestamp> {
+        self.give_back_at
     }
 
     /// To be told at the end of a turn what jobs and connections use.
     pub fn tend(&mut self, used_bytes: usize, now: Timestamp) {
         self.peak_bytes = self.peak_bytes.max(used_bytes);
-        if self.peak_bytes - used_bytes > (self.peak_bytes / 2).clamp(WORTHWHILE_BYTES, AT_ONCE_BYTES) {
+        if self.peak_bytes - used_bytes <= (self.peak_bytes / 2).clamp(WORTHWHILE_BYTES, AT_ONCE_BYTES) {
+            self.give_back_at = None;
+        } else if now >= *self.give_back_at.get_or_insert(now + GIVE_BACK_AFTER_NS) {
+            self.give_back_at = None;
             self.peak_bytes = used_bytes;
             os::memory::give_back();
             debug!("gave memory back to the system; {used_bytes} bytes are in use");

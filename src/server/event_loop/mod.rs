@@ -259,7 +259,8 @@ impl EventLoop {
     fn next_turn_at(&self) -> Option<Timestamp> {
         let notifier = self.notifier.as_ref().map(Notifier::next_at);
         let metrics = self.metrics.as_ref().map(MetricsServer::next_turn_at);
-        let turns = [self.server.next_turn_at(), self.doors.next_turn_at(), notifier, metrics];
+        let memory = self.memory.next_turn_at();
+        let turns = [self.server.next_turn_at(), self.doors.next_turn_at(), memory, notifier, metrics];
         turns.into_iter().flatten().min()
     }
 
