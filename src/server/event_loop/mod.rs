@@ -268,7 +268,8 @@ impl EventLoop {
     fn say_farewell(&mut self, events: &mut Events) -> io::Result<()> {
         let end = self.clock.now() + FAREWELL.as_nanos() as u64;
         while self.server.owes_replies() && self.clock.now() < end && !self.server.executor().has_failed() {
-            let left = end.since_ns(self.clock.now());
+            let next = self.server.next_turn_at().map_or(end, |at| at.min(end));
+            let left = next.since_ns(self.clock.now());
             self.wait(events, Some(Duration::from_nanos(left)))?;
             let now = self.clock.now();
             let writable = |event: &Event| {
