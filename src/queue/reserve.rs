@@ -101,11 +101,10 @@ impl Queue {
         job.place = Place::Reserved(until.0.into());
         history.holder = Some(client);
         history.counters.reserves = history.counters.reserves.saturating_add(1);
-        let tube = self.tubes.get_mut(job.tube);
-        tube.reserved += 1;
-        tube.count().reserves += 1;
-        self.flow.reserves += 1;
+        let tube = job.tube;
+        self.tubes.get_mut(tube).reserved += 1;
         self.counts.reserved += 1;
+        self.count(tube, |flow| &mut flow.reserves);
         self.clients[client as usize].reserved.insert((until, id));
         self.reschedule_client(client);
         self.note(Change::Updated(id));
@@ -216,8 +215,7 @@ impl Queue {
         history.counters.timeouts = history.counters.timeouts.saturating_add(1);
         let timeouts = history.counters.timeouts;
         let tube = job.tube;
-        self.flow.timeouts += 1;
-        self.tubes.get_mut(tube).count().timeouts += 1;
+        self.count(tube, |flow| &mut flow.timeouts);
         self.note(Change::Updated(id));
         if self.limits.timeouts.is_some_and(|limit| timeouts >= limit) {
             self.bury_poisoned(id);
