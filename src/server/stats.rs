@@ -43,13 +43,8 @@ impl Identity {
 pub fn server(executor: &Executor, now: Timestamp) -> Vec<u8> {
     let mut dictionary = Dictionary::default();
     each_server_value(executor, now, &mut |key, value| match value {
-        Value::Counter(number) | Value::Gauge(number) => dictionary.plain(key, number),
-        Value::Word(word) => dictionary.plain(key, word),
-        Value::Token(token) => dictionary.plain(key, token),
         Value::Text(text) => dictionary.quoted(key, text),
-        Value::Seconds(time) => {
-            dictionary.plain(key, format_args!("{}.{:06}", time.as_secs(), time.subsec_micros()));
-        }
+        plain => dictionary.plain(key, plain),
     });
     dictionary.into_bytes()
 }
