@@ -19,7 +19,7 @@
 //! removed tube's place in the list meanwhile may be missing once.
 
 mod connection;
-mod families;
+pub(crate) mod families;
 mod histogram;
 mod history;
 mod json;
