@@ -18,6 +18,8 @@ use lexopt::{Arg, Parser};
 
 /// What the process ends with, by cause. The numbers are C's, save for the damaged binlog.
 pub mod exit_code {
+    /// The server failed while it ran, or what `--check` or `--dump` was asked for could not be given.
+    pub const FAILED: i32 = 1;
     /// The command line is wrong.
     pub const USAGE: i32 = 5;
     /// The binlog directory cannot be used, or another server holds its lock.

@@ -93,7 +93,8 @@ pub fn serve(options: &Options) -> Result<(), i32> {
     let listeners = std::mem::take(&mut sockets.listeners);
     let event_loop = EventLoop::new(executor, listeners, signals, clock, settings);
     let event_loop = event_loop.and_then(|event_loop| equip(event_loop, options, health));
-    event_loop.map_err(|error| refuse(&error, exit_code::LISTEN))?.run().map_err(|error| refuse(&error, 1))
+    let event_loop = event_loop.map_err(|error| refuse(&error, exit_code::LISTEN))?;
+    event_loop.run().map_err(|error| refuse(&error, exit_code::FAILED))
 }
 
 /// Gives the loop what it needs besides clients: a thread for the binlog, and the listener for metrics.
@@ -238,7 +239,7 @@ pub fn binlog_exit_code(error: &OpenError) -> i32 {
         OpenError::List(_) | OpenError::Read { .. } | OpenError::Write { .. } | OpenError::TooManyFiles => {
             exit_code::BINLOG_DIRECTORY
         }
-        OpenError::OutOfMemory | OpenError::Failed(_) => 1,
+        OpenError::OutOfMemory | OpenError::Failed(_) => exit_code::FAILED,
     }
 }
 

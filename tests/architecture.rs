@@ -26,7 +26,7 @@ const PARTS: &[(&str, &[&str])] = &[
     ("tube_name", &[]),
     ("job", &["clock"]),
     ("id_map", &["job"]),
-    ("log_setup", &["clock", "json", "options"]),
+    ("log_setup", &["json", "options"]),
     ("os", &[]),
     ("queue", &["clock", "job", "tube_name", "id_map"]),
     ("protocol", &["job", "tube_name"]),

@@ -3,12 +3,10 @@
 //! Owns: what has come of a request, the response as far as it is rendered, and whether another request may
 //! follow. Requests are answered one after the other. The parsing is `httparse`'s.
 
-use std::fmt::Write;
-
 use super::json::{self, PageData};
 use super::page;
 use super::text::{self, Scrape};
-use super::{Phase, Sources};
+use super::{Phase, Sources, put};
 
 /// The longest request line with headers, in bytes; browsers behind proxies send two or three thousand.
 const MAX_HEAD_BYTES: usize = 8 * 1024;
@@ -276,8 +274,4 @@ impl Request {
 
 fn plain<'a>(status: &'static str, headers: &'static str, body: &'a str) -> Response<'a> {
     Response { status, content_type: "text/plain; charset=utf-8", headers, body }
-}
-
-fn put(out: &mut String, text: std::fmt::Arguments<'_>) {
-    out.write_fmt(text).expect("a string takes all text");
 }

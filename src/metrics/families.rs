@@ -110,7 +110,7 @@ const fn counter(
     TubeFamily { key, name, help, is_counter: true, is_jobs_by_state: false, read }
 }
 
-/// The numbers of `stats-tube`.
+/// The numbers of `stats-tube`, which are written from this table, in its order.
 pub const TUBE: [TubeFamily; 19] = [
     gauge("current-jobs-urgent", "current_jobs_urgent", "Ready jobs with a priority below 1024.", |tube| {
         tube.jobs.urgent
@@ -137,6 +137,7 @@ pub const TUBE: [TubeFamily; 19] = [
     gauge("pause-time-left", "pause_time_left_seconds", "Time until the pause ends.", |tube| {
         tube.pause_left_s
     }),
+    // C's keys end here.
     counter("job-reserves", "job_reserves", "Reservations, by whatever command.", |tube| tube.flow.reserves),
     counter("job-timeouts", "job_timeouts", "Reservations that ran out.", |tube| tube.flow.timeouts),
     counter("job-releases", "job_releases", "Releases by clients.", |tube| tube.flow.releases),

@@ -2,12 +2,10 @@
 //!
 //! Owns: the form that the page's script reads. The keys are those of `stats` and `stats-tube`.
 
-use std::fmt::Write;
-
 use super::families::TUBE;
 use super::history::SERIES;
 use super::snapshot::{Choice, Snapshot, TubeSample};
-use super::{SLICE_BYTES, Sources, Value};
+use super::{SLICE_BYTES, Sources, Value, put};
 use crate::json;
 
 /// The media type.
@@ -80,12 +78,9 @@ fn write_stats(sources: &dyn Sources, out: &mut String) {
         put(out, format_args!("{separator}\"{key}\":"));
         separator = ",";
         match value {
-            Value::Counter(number) | Value::Gauge(number) => put(out, format_args!("{number}")),
             Value::Word(word) => put(out, format_args!("{}", json::Text(word))),
             Value::Token(text) | Value::Text(text) => put(out, format_args!("{}", json::Text(&text))),
-            Value::Seconds(time) => {
-                put(out, format_args!("{}.{:06}", time.as_secs(), time.subsec_micros()));
-            }
+            number => put(out, format_args!("{number}")),
         }
     });
 }
@@ -115,8 +110,4 @@ fn write_tube(sample: &TubeSample, out: &mut String) {
         put(out, format_args!(",\"{}\":{value}", family.key));
     }
     out.push('}');
-}
-
-fn put(out: &mut String, text: std::fmt::Arguments<'_>) {
-    out.write_fmt(text).expect("a string takes all text");
 }

@@ -19,7 +19,7 @@
 //! removed tube's place in the list meanwhile may be missing once.
 
 mod connection;
-mod families;
+pub(crate) mod families;
 mod histogram;
 mod history;
 mod json;
@@ -27,6 +27,7 @@ mod page;
 pub mod snapshot;
 mod text;
 
+use std::fmt::{self, Display, Write};
 use std::time::Duration;
 
 pub use self::connection::Connection;
@@ -54,6 +55,18 @@ pub enum Value {
     Text(String),
     /// Seconds with six decimals; only grows.
     Seconds(Duration),
+}
+
+/// As `stats` writes it, but without quotes.
+impl Display for Value {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Counter(number) | Self::Gauge(number) => number.fmt(out),
+            Self::Word(word) => out.write_str(word),
+            Self::Token(text) | Self::Text(text) => out.write_str(text),
+            Self::Seconds(time) => write!(out, "{}.{:06}", time.as_secs(), time.subsec_micros()),
+        }
+    }
 }
 
 /// How long things have taken. Measured with one further reading of the clock a turn, and only while metrics
@@ -115,6 +128,10 @@ pub enum Phase<'a> {
     Starting(&'a str),
     /// It serves.
     Serving(&'a dyn Sources),
+}
+
+fn put(out: &mut String, text: fmt::Arguments<'_>) {
+    out.write_fmt(text).expect("a string takes all text");
 }
 
 #[cfg(test)]

@@ -3,11 +3,11 @@
 //! Owns: the order of the series. All lines of a family stand together, as the format demands, so the tubes are
 //! gone through once for each family; their figures are those of the snapshot.
 
-use std::fmt::{Display, Write};
+use std::fmt::Display;
 
 use super::families::{SERVER, TUBE};
 use super::snapshot::{Choice, Snapshot};
-use super::{Histogram, ProcessFigures, SLICE_BYTES, Sources, Value};
+use super::{Histogram, ProcessFigures, SLICE_BYTES, Sources, Value, put};
 use crate::clock::Timestamp;
 
 /// The media type.
@@ -221,10 +221,6 @@ fn line(out: &mut String, name: &str, labels: &[(&str, &str)], value: impl Displ
         put(out, format_args!("{}{label}=\"{text}\"", if place == 0 { '{' } else { ',' }));
     }
     put(out, format_args!("{} {value}\n", if labels.is_empty() { "" } else { "}" }));
-}
-
-fn put(out: &mut String, text: std::fmt::Arguments<'_>) {
-    out.write_fmt(text).expect("a string takes all text");
 }
 
 /// Nanoseconds, written as seconds.

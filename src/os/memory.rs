@@ -59,7 +59,6 @@ impl<A: GlobalAlloc> WithReserve<A> {
             if block.is_null() {
                 // What there was of it is of more use now.
                 self.let_go();
-                EXHAUSTED.store(true, Ordering::Relaxed);
                 return false;
             }
             leave_untouched(block);

@@ -91,35 +91,6 @@ impl Verb {
     /// How many verbs there are.
     pub const COUNT: usize = Self::Quit as usize + 1;
 
-    /// All verbs.
-    pub const ALL: [Self; Self::COUNT] = [
-        Self::Put,
-        Self::Use,
-        Self::Reserve,
-        Self::ReserveWithTimeout,
-        Self::ReserveJob,
-        Self::Delete,
-        Self::Release,
-        Self::Bury,
-        Self::Touch,
-        Self::Watch,
-        Self::Ignore,
-        Self::Peek,
-        Self::PeekReady,
-        Self::PeekDelayed,
-        Self::PeekBuried,
-        Self::Kick,
-        Self::KickJob,
-        Self::Stats,
-        Self::StatsJob,
-        Self::StatsTube,
-        Self::ListTubes,
-        Self::ListTubeUsed,
-        Self::ListTubesWatched,
-        Self::PauseTube,
-        Self::Quit,
-    ];
-
     /// The word of the protocol.
     #[must_use]
     pub fn as_str(self) -> &'static str {

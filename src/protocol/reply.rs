@@ -40,31 +40,23 @@ impl Reply<'_> {
     /// Appends the reply to what a connection sends.
     pub fn write(&self, output: &mut Output) {
         output.count_reply();
-        match *self {
-            Self::Inserted(id) => line(output, b"INSERTED ", id.0),
+        let last: &[u8] = match *self {
+            Self::Inserted(id) => return numbered(output, b"INSERTED ", id.0),
             Self::Using(tube) => {
                 let bytes = output.bytes();
                 bytes.extend_from_slice(b"USING ");
                 bytes.extend_from_slice(tube.as_bytes());
-                bytes.extend_from_slice(CRLF);
+                CRLF
             }
-            Self::Watching(count) => line(output, b"WATCHING ", count as u64),
-            Self::Kicked(count) => line(output, b"KICKED ", count),
-            Self::Reserved(id, body) => job(output, b"RESERVED ", id, body),
-            Self::Found(id, body) => job(output, b"FOUND ", id, body),
+            Self::Watching(count) => return numbered(output, b"WATCHING ", count as u64),
+            Self::Kicked(count) => return numbered(output, b"KICKED ", count),
+            Self::Reserved(id, body) => return job(output, b"RESERVED ", id, body),
+            Self::Found(id, body) => return job(output, b"FOUND ", id, body),
             Self::Data(data) => {
-                line(output, b"OK ", data.len() as u64);
-                let bytes = output.bytes();
-                bytes.extend_from_slice(data);
-                bytes.extend_from_slice(CRLF);
+                numbered(output, b"OK ", data.len() as u64);
+                output.bytes().extend_from_slice(data);
+                CRLF
             }
-            _ => output.bytes().extend_from_slice(self.fixed_line()),
-        }
-    }
-
-    /// The whole of a reply without arguments.
-    fn fixed_line(&self) -> &'static [u8] {
-        match self {
             Self::DeadlineSoon => b"DEADLINE_SOON\r\n",
             Self::TimedOut => b"TIMED_OUT\r\n",
             Self::Deleted => b"DELETED\r\n",
@@ -76,24 +68,19 @@ impl Reply<'_> {
             Self::Paused => b"PAUSED\r\n",
             Self::NotFound => b"NOT_FOUND\r\n",
             Self::OutOfMemory => b"OUT_OF_MEMORY\r\n",
+            Self::InternalError => b"INTERNAL_ERROR\r\n",
             Self::Draining => b"DRAINING\r\n",
             Self::BadFormat => b"BAD_FORMAT\r\n",
             Self::UnknownCommand => b"UNKNOWN_COMMAND\r\n",
             Self::ExpectedCrlf => b"EXPECTED_CRLF\r\n",
             Self::JobTooBig => b"JOB_TOO_BIG\r\n",
-            Self::InternalError
-            | Self::Inserted(_)
-            | Self::Using(_)
-            | Self::Reserved(..)
-            | Self::Watching(_)
-            | Self::Found(..)
-            | Self::Kicked(_)
-            | Self::Data(_) => b"INTERNAL_ERROR\r\n",
-        }
+        };
+        output.bytes().extend_from_slice(last);
     }
 }
 
-fn line(output: &mut Output, word: &[u8], number: u64) {
+/// A reply whose last word is a number.
+fn numbered(output: &mut Output, word: &[u8], number: u64) {
     let bytes = output.bytes();
     bytes.extend_from_slice(word);
     bytes.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());

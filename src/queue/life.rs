@@ -7,7 +7,7 @@
 use std::collections::TryReserveError;
 
 use super::jobs::{Job, Place, ReadyKey};
-use super::tube::Pause;
+use super::tube::{Pause, TubeKey};
 use super::{Change, ClientId, Queue};
 use crate::clock::Timestamp;
 use crate::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
@@ -111,8 +111,7 @@ impl Queue {
         let tube = job.tube;
         self.withdraw(id);
         self.jobs.remove(id);
-        self.flow.deletes += 1;
-        self.tubes.get_mut(tube).count().deletes += 1;
+        self.count(tube, |flow| &mut flow.deletes);
         self.note(Change::Deleted(id));
         self.remove_tube_if_idle(tube);
         true
@@ -121,9 +120,7 @@ impl Queue {
     /// Whether the client holds this job.
     #[must_use]
     pub fn holds(&self, client: ClientId, id: JobId) -> bool {
-        self.jobs.get(id).is_some_and(|job| {
-            job.place.state() == JobState::Reserved && self.jobs.history(job).holder == Some(client.index)
-        })
+        self.jobs.get(id).is_some_and(|job| self.jobs.history(job).holder == Some(client.index))
     }
 
     /// The command `release`, by the client that holds the job.
@@ -143,8 +140,7 @@ impl Queue {
         history.counters.releases = history.counters.releases.saturating_add(1);
         let releases = history.counters.releases;
         let tube = job.tube;
-        self.flow.releases += 1;
-        self.tubes.get_mut(tube).count().releases += 1;
+        self.count(tube, |flow| &mut flow.releases);
         self.note(Change::Updated(id));
         if self.limits.releases.is_some_and(|limit| releases >= limit) {
             self.bury_poisoned(id);
@@ -166,8 +162,7 @@ impl Queue {
         job.priority = priority;
         history.counters.buries = history.counters.buries.saturating_add(1);
         let tube = job.tube;
-        self.flow.buries += 1;
-        self.tubes.get_mut(tube).count().buries += 1;
+        self.count(tube, |flow| &mut flow.buries);
         self.note(Change::Updated(id));
         self.set_aside(id);
     }
@@ -192,10 +187,9 @@ impl Queue {
     /// buried at the start of the command (`state`), the delayed job that is due first.
     #[must_use]
     pub fn next_to_kick(&self, client: ClientId, state: JobState) -> Option<JobId> {
-        let tube = self.tubes.get(self.client(client).using);
         match state {
-            JobState::Buried => tube.buried.first().map(|key| key.1),
-            JobState::Delayed => tube.delayed.first().map(|key| key.1),
+            JobState::Buried => self.first_buried(client),
+            JobState::Delayed => self.first_delayed(client),
             JobState::Ready | JobState::Reserved => None,
         }
     }
@@ -214,8 +208,7 @@ impl Queue {
         let (job, history) = self.jobs.held_with_history(id);
         history.counters.kicks = history.counters.kicks.saturating_add(1);
         let tube = job.tube;
-        self.flow.kicks += 1;
-        self.tubes.get_mut(tube).count().kicks += 1;
+        self.count(tube, |flow| &mut flow.kicks);
         self.note(Change::Updated(id));
         self.make_ready(id, now);
     }
@@ -267,7 +260,7 @@ impl Queue {
     }
 
     /// A job has left its tube's ready queue.
-    pub(super) fn count_unready(&mut self, tube: u32, priority: Priority) {
+    pub(super) fn count_unready(&mut self, tube: TubeKey, priority: Priority) {
         self.counts.ready -= 1;
         if priority.is_urgent() {
             self.counts.urgent -= 1;
@@ -301,8 +294,7 @@ impl Queue {
         let (job, history) = self.jobs.held_with_history(id);
         history.counters.buries = history.counters.buries.saturating_add(1);
         let tube = job.tube;
-        self.flow.poisoned += 1;
-        self.tubes.get_mut(tube).count().poisoned += 1;
+        self.count(tube, |flow| &mut flow.poisoned);
         self.set_aside(id);
     }
 }

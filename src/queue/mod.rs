@@ -294,6 +294,12 @@ impl Queue {
         self.deadlines.set(Owner::Client(client), self.clients[client as usize].deadline());
     }
 
+    /// Counts an event, other than a put, in its tube and over all of them.
+    fn count(&mut self, tube: TubeKey, counter: impl Fn(&mut Flow) -> &mut u64) {
+        *counter(&mut self.flow) += 1;
+        *counter(self.tubes.get_mut(tube).events()) += 1;
+    }
+
     /// Remembers that the job's record is another than the one logged last.
     fn note(&mut self, change: Change) {
         if !self.keeps_changes {

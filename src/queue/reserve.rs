@@ -16,7 +16,7 @@ use crate::job::{JobId, JobState, Priority};
 pub enum Reserve {
     /// The client now holds this job.
     Job(JobId),
-    /// One of its reservations is in its safety margin, and no watched tube has a ready job.
+    /// There is no job, and one of its reservations is in its safety margin.
     DeadlineSoon,
     /// There is no job, and the client asked not to wait.
     TimedOut,
@@ -33,26 +33,20 @@ impl Queue {
     /// `timeout_s` of `None` waits for ever.
     pub fn reserve(&mut self, client: ClientId, timeout_s: Option<u32>, now: Timestamp) -> Reserve {
         self.mark_worker(client);
-        let soon = self.client(client).margin_at().is_some_and(|margin| margin <= now);
-        let (best, any_ready) = self.best_ready(client);
-        if soon && !any_ready {
-            return Reserve::DeadlineSoon;
-        }
-        if let Some((tube, id)) = best {
-            self.take_first_ready(tube);
+        if let Some(tube) = self.most_urgent_tube(client)
+            && let Some(id) = self.take_first_ready(tube)
+        {
             self.assign(client.index, id, now);
             return Reserve::Job(id);
         }
-        if soon {
+        if self.client(client).margin_at().is_some_and(|margin| margin <= now) {
             return Reserve::DeadlineSoon;
         }
         if timeout_s == Some(0) {
             return Reserve::TimedOut;
         }
-        self.begin_wait(
-            client.index,
-            timeout_s.map_or(Timestamp::NEVER, |timeout| now.plus_seconds(timeout)),
-        );
+        let until = timeout_s.map_or(Timestamp::NEVER, |timeout| now.plus_seconds(timeout));
+        self.begin_wait(client.index, until);
         Reserve::Waiting
     }
 
@@ -86,21 +80,11 @@ impl Queue {
         }
     }
 
-    /// The most urgent job that the client may have, with its tube; and whether any tube that it watches
-    /// has a ready job, paused or not.
-    fn best_ready(&self, client: ClientId) -> (Option<(TubeKey, JobId)>, bool) {
-        let mut best: Option<(ReadyKey, TubeKey)> = None;
-        let mut any_ready = false;
-        for &key in &self.client(client).watching {
-            let tube = self.tubes.get(key);
-            if let Some(first) = tube.ready.first() {
-                any_ready = true;
-                if tube.pause.is_none() && best.is_none_or(|(so_far, _)| first < so_far) {
-                    best = Some((first, key));
-                }
-            }
-        }
-        (best.map(|(first, key)| (key, first.id())), any_ready)
+    /// Which of the tubes that the client watches and that are not paused has the most urgent job.
+    fn most_urgent_tube(&self, client: ClientId) -> Option<TubeKey> {
+        let open = self.client(client).watching.iter().filter(|&&key| self.tubes.get(key).pause.is_none());
+        let first = open.filter_map(|&key| Some((self.tubes.get(key).ready.first()?, key)));
+        first.min().map(|(_, key)| key)
     }
 
     fn take_first_ready(&mut self, tube: TubeKey) -> Option<JobId> {
@@ -117,11 +101,10 @@ impl Queue {
         job.place = Place::Reserved(until.0.into());
         history.holder = Some(client);
         history.counters.reserves = history.counters.reserves.saturating_add(1);
-        let tube = self.tubes.get_mut(job.tube);
-        tube.reserved += 1;
-        tube.count().reserves += 1;
-        self.flow.reserves += 1;
+        let tube = job.tube;
+        self.tubes.get_mut(tube).reserved += 1;
         self.counts.reserved += 1;
+        self.count(tube, |flow| &mut flow.reserves);
         self.clients[client as usize].reserved.insert((until, id));
         self.reschedule_client(client);
         self.note(Change::Updated(id));
@@ -232,8 +215,7 @@ impl Queue {
         history.counters.timeouts = history.counters.timeouts.saturating_add(1);
         let timeouts = history.counters.timeouts;
         let tube = job.tube;
-        self.flow.timeouts += 1;
-        self.tubes.get_mut(tube).count().timeouts += 1;
+        self.count(tube, |flow| &mut flow.timeouts);
         self.note(Change::Updated(id));
         if self.limits.timeouts.is_some_and(|limit| timeouts >= limit) {
             self.bury_poisoned(id);

@@ -92,8 +92,8 @@ impl Tube {
         Flow { puts: self.puts, ..flow }
     }
 
-    /// Where events are counted.
-    pub fn count(&mut self) -> &mut Flow {
+    /// Where events other than puts are counted.
+    pub fn events(&mut self) -> &mut Flow {
         &mut self.events.get_or_insert_default().flow
     }
 

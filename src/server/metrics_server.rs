@@ -207,8 +207,12 @@ impl MetricsServer {
         Figures { executor, history: &self.history, max_tubes: self.max_tubes, now }
     }
 
+    /// Lets in no more than there are places; the others wait for the next turn.
     fn accept(&mut self, now: Timestamp) {
-        while self.knocked_at.is_some_and(|at| now >= at) {
+        for _ in 0..CONNECTIONS {
+            if self.knocked_at.is_none_or(|at| now < at) {
+                return;
+            }
             let accepted: io::Result<Box<dyn Socket>> = match &self.listener {
                 Door::Tcp(listener) => listener.accept().map(|(stream, _)| Box::new(stream) as _),
                 Door::Unix(listener) => listener.accept().map(|(stream, _)| Box::new(stream) as _),
@@ -349,5 +353,31 @@ impl Sources for Figures<'_> {
 
     fn now(&self) -> Timestamp {
         self.now
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use mio::Poll;
+
+    use super::*;
+
+    #[test]
+    fn a_crowd_at_the_door_is_let_in_over_several_turns() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        let door = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        door.set_nonblocking(true).unwrap();
+        let _crowd: Vec<_> = (0..2 * CONNECTIONS).map(|_| UnixStream::connect(&path).unwrap()).collect();
+        let poll = Poll::new().unwrap();
+        let mut server = MetricsServer::new(Listener::Unix(door), 0, poll.registry()).unwrap();
+        for _ in 0..2 {
+            server.turn(State::Starting("starting"), Timestamp(1));
+            assert_eq!(server.next_event_at(), Some(Timestamp(0)), "there may be more of them");
+        }
+        server.turn(State::Starting("starting"), Timestamp(1));
+        assert_eq!(server.next_event_at(), Some(Timestamp(1) + IDLE_NS), "nobody is left outside");
     }
 }

@@ -6,6 +6,7 @@ use super::execute::Executor;
 use crate::clock::Timestamp;
 use crate::job::{JobId, JobState};
 use crate::metrics::Value;
+use crate::metrics::families::TUBE;
 use crate::os::process::CpuTime;
 use crate::protocol::{Dictionary, Verb};
 
@@ -43,13 +44,8 @@ impl Identity {
 pub fn server(executor: &Executor, now: Timestamp) -> Vec<u8> {
     let mut dictionary = Dictionary::default();
     each_server_value(executor, now, &mut |key, value| match value {
-        Value::Counter(number) | Value::Gauge(number) => dictionary.plain(key, number),
-        Value::Word(word) => dictionary.plain(key, word),
-        Value::Token(token) => dictionary.plain(key, token),
         Value::Text(text) => dictionary.quoted(key, text),
-        Value::Seconds(time) => {
-            dictionary.plain(key, format_args!("{}.{:06}", time.as_secs(), time.subsec_micros()));
-        }
+        plain => dictionary.plain(key, plain),
     });
     dictionary.into_bytes()
 }
@@ -169,30 +165,13 @@ pub fn job(executor: &Executor, id: JobId, now: Timestamp) -> Option<Vec<u8>> {
     Some(dictionary.into_bytes())
 }
 
-/// The whole of `stats-tube`, if there is such a tube.
+/// The whole of `stats-tube`, if there is such a tube. The metrics have the same figures.
 pub fn tube(executor: &Executor, name: &str, now: Timestamp) -> Option<Vec<u8>> {
     let tube = executor.queue.tube(name, now)?;
     let mut dictionary = Dictionary::default();
     dictionary.quoted("name", tube.name);
-    dictionary.plain("current-jobs-urgent", tube.jobs.urgent);
-    dictionary.plain("current-jobs-ready", tube.jobs.ready);
-    dictionary.plain("current-jobs-reserved", tube.jobs.reserved);
-    dictionary.plain("current-jobs-delayed", tube.jobs.delayed);
-    dictionary.plain("current-jobs-buried", tube.jobs.buried);
-    dictionary.plain("total-jobs", tube.flow.puts);
-    dictionary.plain("current-using", tube.using);
-    dictionary.plain("current-watching", tube.watching);
-    dictionary.plain("current-waiting", tube.waiting);
-    dictionary.plain("cmd-delete", tube.flow.deletes);
-    dictionary.plain("cmd-pause-tube", tube.pauses);
-    dictionary.plain("pause", tube.pause_s);
-    dictionary.plain("pause-time-left", tube.pause_left_s);
-    // C's keys end here.
-    dictionary.plain("job-reserves", tube.flow.reserves);
-    dictionary.plain("job-timeouts", tube.flow.timeouts);
-    dictionary.plain("job-releases", tube.flow.releases);
-    dictionary.plain("job-buries", tube.flow.buries);
-    dictionary.plain("job-kicks", tube.flow.kicks);
-    dictionary.plain("job-poisoned", tube.flow.poisoned);
+    for figure in &TUBE {
+        dictionary.plain(figure.key, (figure.read)(&tube));
+    }
     Some(dictionary.into_bytes())
 }

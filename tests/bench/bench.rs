@@ -9,6 +9,7 @@ mod failure;
 mod floor;
 mod load;
 mod machine;
+mod random;
 mod rows;
 mod runner;
 mod server;

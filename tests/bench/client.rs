@@ -4,7 +4,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::failure::Failure;
 
@@ -54,6 +54,17 @@ impl Client {
             .lines()
             .find_map(|line| line.strip_prefix(key)?.strip_prefix(": ")?.parse().ok());
         value.ok_or_else(|| Failure::Reply(format!("stats without {key}")))
+    }
+
+    /// Asks for the stats until what `key` counts is enough.
+    pub fn await_stat(&mut self, key: &str, is_enough: impl Fn(usize) -> bool) -> Result<(), Failure> {
+        let started = Instant::now();
+        while !is_enough(self.stat(key)?) {
+            if started.elapsed() > PATIENCE {
+                return Err(Failure::Silent);
+            }
+        }
+        Ok(())
     }
 
     /// What `command` is answered behind its OK.

@@ -18,6 +18,7 @@ use mio::{Events, Interest, Poll, Token};
 
 use crate::client::{Client, PATIENCE, parse_reserved, unexpected};
 use crate::failure::Failure;
+use crate::random::Random;
 
 const EVENTS_PER_TURN: usize = 1024;
 const BUFFER_BYTES: usize = 256 * 1024;
@@ -295,7 +296,7 @@ impl Requests {
             pushes: Vec::new(),
             pops: b"*2\r\n$4\r\nRPOP\r\n$4\r\nlist\r\n".repeat(load.depth),
             body,
-            random: Random(0x9e37_79b9_7f4a_7c15),
+            random: Random::default(),
         };
         let mut puts = Vec::new();
         for _ in 0..load.depth {
@@ -333,18 +334,6 @@ impl Requests {
         batch.extend_from_slice(number.format(self.load.body_bytes).as_bytes());
         batch.extend_from_slice(b"\r\n");
         batch.extend_from_slice(&self.body);
-    }
-}
-
-/// Marsaglia's xorshift: the same sequence in every run, so that runs can be compared.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u32 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 32) as u32
     }
 }
 

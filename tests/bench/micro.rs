@@ -17,8 +17,10 @@ use divan::Bencher;
 use divan::counter::{BytesCount, ItemsCount};
 
 use crate::memory_disk::MemoryDisk;
+use crate::random::Random;
 
 mod memory_disk;
+mod random;
 
 // The allocator of the program: what an operation costs is not least what it allocates.
 #[global_allocator]
@@ -80,18 +82,6 @@ fn write_reserved(bencher: Bencher) {
     });
 }
 
-/// Marsaglia's xorshift: the same jobs in every run.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u32 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 32) as u32
-    }
-}
-
 /// A queue with a client and some jobs.
 struct Filled {
     queue: Queue,
@@ -103,7 +93,7 @@ impl Filled {
     fn new(jobs: usize, mut put: impl FnMut(&mut Self)) -> Self {
         let mut queue = Queue::new(PoisonLimits::default());
         let client = queue.connect();
-        let mut filled = Self { queue, client, random: Random(0x9e37_79b9_7f4a_7c15) };
+        let mut filled = Self { queue, client, random: Random::default() };
         for _ in 0..jobs {
             put(&mut filled);
         }

@@ -103,6 +103,11 @@ pub fn column<const N: usize>(figures: &Figures<N>, index: usize) -> Vec<Figure>
         .collect()
 }
 
+/// The first of two figures to the second, as a row's.
+pub fn ratios(figures: &Figures<2>) -> Vec<Figure> {
+    figures.iter().map(|pair| pair.as_ref().map(|[one, other]| one / other).map_err(Clone::clone)).collect()
+}
+
 fn medians<const N: usize>(measured: &[[f64; N]]) -> [f64; N] {
     std::array::from_fn(|index| median(measured.iter().map(|figures| figures[index]).collect()))
 }

@@ -7,8 +7,8 @@
 use std::rc::Rc;
 
 use beanstalkd::clock::{NS_PER_S, Timestamp};
-use beanstalkd::job::{Counters, JobId};
-use beanstalkd::queue::{Change, Flow, JobCounts, PoisonLimits, Released, Reserve, WaitOutcome};
+use beanstalkd::job::{Counters, JobId, Priority};
+use beanstalkd::queue::{Change, Flow, JobCounts, NewJob, PoisonLimits, Released, Reserve, WaitOutcome};
 
 /// A place in `Model::tubes`.
 pub type TubePlace = usize;
@@ -311,17 +311,8 @@ impl Model {
         self.next_id - 1
     }
 
-    #[allow(clippy::too_many_arguments, reason = "the parts of a put")]
-    pub fn put(
-        &mut self,
-        client: u32,
-        id: u64,
-        priority: u32,
-        delay_s: u32,
-        ttr_s: u32,
-        body: Rc<[u8]>,
-        now: Timestamp,
-    ) {
+    pub fn put(&mut self, client: u32, new: NewJob, body: Rc<[u8]>, now: Timestamp) {
+        let NewJob { id: JobId(id), priority: Priority(priority), delay_s, ttr_s } = new;
         let tube = self.client(client).using;
         let state = State::Delayed { until: after_s(now, delay_s) };
         let (ttr_s, counters) = (ttr_s.max(1), Counters::default());
@@ -418,7 +409,6 @@ impl Model {
         }
         let job = self.job_mut(id);
         job.priority = priority;
-        job.counters.buries += 1;
         let tube = job.tube;
         self.count(tube, |flow| &mut flow.buries);
         self.note(Change::Updated(JobId(id)));
@@ -583,13 +573,13 @@ impl Model {
     fn set_aside(&mut self, id: u64) {
         let number = self.next_burial;
         self.next_burial += 1;
-        self.job_mut(id).state = State::Buried { number };
+        let job = self.job_mut(id);
+        job.counters.buries += 1;
+        job.state = State::Buried { number };
     }
 
     fn bury_poisoned(&mut self, id: u64) {
-        let job = self.job_mut(id);
-        job.counters.buries += 1;
-        let tube = job.tube;
+        let tube = self.job_mut(id).tube;
         self.count(tube, |flow| &mut flow.poisoned);
         self.set_aside(id);
     }

@@ -179,11 +179,6 @@ impl Pair {
         self.model.client(id.index).wait.is_none().then_some(id)
     }
 
-    /// The job that a raw number stands for; it need not be there.
-    fn job(&self, raw: u64) -> JobId {
-        JobId(raw % (self.model.next_id + 1))
-    }
-
     fn execute(&mut self, operation: Operation) {
         use Operation as O;
         match operation {
@@ -208,7 +203,7 @@ impl Pair {
                 }
             }
             O::KickJob { job } => {
-                let id = self.job(job);
+                let id = job_of(job, &self.model);
                 let kickable = self.queue.is_kickable(id);
                 if kickable {
                     self.queue.kick(id, self.now);
@@ -249,7 +244,6 @@ impl Pair {
         use Operation as O;
         let (index, now) = (id.index, self.now);
         let (queue, model) = (&mut self.queue, &mut self.model);
-        let job_of = |raw: u64, next_id: u64| JobId(raw % (next_id + 1));
         match operation {
             O::Use { tube, .. } => {
                 queue.use_tube(id, tube);
@@ -265,7 +259,7 @@ impl Pair {
                 queue.reserve_put().expect("there is memory");
                 let new = NewJob { id: job, priority: Priority(priority), delay_s, ttr_s };
                 queue.put(id, new, Body::copy_of(&body).expect("there is memory"), now);
-                model.put(index, job.0, priority, delay_s, ttr_s, body, now);
+                model.put(index, new, body, now);
             }
             O::RefusedPut { .. } => {
                 queue.mark_producer(id);
@@ -275,21 +269,21 @@ impl Pair {
                 assert_eq!(queue.reserve(id, timeout_s, now), model.reserve(index, timeout_s, now));
             }
             O::ReserveJob { job, .. } => {
-                let job = job_of(job, model.next_id);
+                let job = job_of(job, model);
                 assert_eq!(queue.reserve_job(id, job, now), model.reserve_job(index, job.0, now));
             }
             O::Delete { job, .. } => {
-                let job = job_of(job, model.next_id);
+                let job = job_of(job, model);
                 assert_eq!(queue.delete(id, job), model.delete(index, job.0));
             }
             O::Release { job, priority, delay_s, .. } => {
-                let job = job_of(job, model.next_id);
+                let job = job_of(job, model);
                 let released =
                     queue.holds(id, job).then(|| queue.release(id, job, Priority(priority), delay_s, now));
                 assert_eq!(released, model.release(index, job.0, priority, delay_s, now));
             }
             O::Bury { job, priority, .. } => {
-                let job = job_of(job, model.next_id);
+                let job = job_of(job, model);
                 let held = queue.holds(id, job);
                 if held {
                     queue.bury(id, job, Priority(priority));
@@ -297,7 +291,7 @@ impl Pair {
                 assert_eq!(held, model.bury(index, job.0, priority));
             }
             O::Touch { job, .. } => {
-                let job = job_of(job, model.next_id);
+                let job = job_of(job, model);
                 assert_eq!(queue.touch(id, job, now), model.touch(index, job.0, now));
             }
             O::Kick { bound, .. } => {
@@ -411,6 +405,11 @@ impl Pair {
             assert_eq!(self.queue.first_delayed(id).map(|id| id.0), delayed);
         }
     }
+}
+
+/// The job that a raw number stands for; it need not be there.
+fn job_of(raw: u64, model: &Model) -> JobId {
+    JobId(raw % (model.next_id + 1))
 }
 
 /// The shortest list that can be had by deleting steps while `fails` still holds.

@@ -4,8 +4,9 @@ use std::fmt::Write;
 use std::rc::Rc;
 
 use beanstalkd::clock::Timestamp;
+use beanstalkd::job::{JobId, Priority};
 use beanstalkd::protocol::Verb;
-use beanstalkd::queue::{PoisonLimits, Released, Reserve, WaitOutcome};
+use beanstalkd::queue::{NewJob, PoisonLimits, Released, Reserve, WaitOutcome};
 
 use crate::naive::{Model, State};
 use crate::script::Request;
@@ -118,7 +119,8 @@ impl Oracle {
             return reply("DRAINING");
         }
         let Accepted { priority, delay_s, ttr_s, .. } = accepted;
-        self.model.put(client, id, priority, delay_s, ttr_s, bytes, now);
+        let new = NewJob { id: JobId(id), priority: Priority(priority), delay_s, ttr_s };
+        self.model.put(client, new, bytes, now);
         reply(format!("INSERTED {id}"))
     }
 

@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use crate::failure::Failure;
 use crate::load::{Load, Until};
-use crate::runner::{Bench, Contest, column};
+use crate::runner::{Bench, Contest, column, ratios};
 use crate::server::{Contender, Role, Setup};
 use crate::table::{Row, Target};
 
@@ -70,14 +70,12 @@ pub fn tail_latency(bench: &Bench) -> Vec<Row> {
             Ok([with_us, without.cycles(bench.round())?.1.latency_us(0.999)])
         },
     );
-    let ratios =
-        figures.iter().map(|p| p.as_ref().map(|[with, without]| with / without).map_err(Clone::clone));
     vec![
         Row::new(
             "binlog, -f 50, 32 x 1: p99.9, to the same without binlog",
             "ratio",
             Target::AtMost(1.5),
-            ratios.collect(),
+            ratios(&figures),
         ),
         Row::new("binlog, -f 50, 32 x 1: p99.9", "µs", Target::None, column(&figures, 0)),
         Row::new("no binlog, 32 x 1: p99.9", "µs", Target::None, column(&figures, 1)),

@@ -33,7 +33,7 @@ pub fn waiting(bench: &Bench) -> Vec<Row> {
     let figures = bench.servers_one_by_one(|contender| {
         let server = bench.start(contender, Setup::PLAIN)?;
         let mut control = Client::connect(server.address)?;
-        await_waiting(&mut control, 0)?;
+        control.await_stat("current-waiting", |count| count == 0)?;
         let before = server.resident_bytes()?;
         let mut connections = Vec::with_capacity(WAITING);
         for index in 1..=WAITING {
@@ -41,13 +41,13 @@ pub fn waiting(bench: &Bench) -> Vec<Row> {
             connection.write_all(b"reserve\r\n")?;
             connections.push(connection);
             if index % CONNECTIONS_AT_ONCE == 0 {
-                await_waiting(&mut control, index)?;
+                control.await_stat("current-waiting", |count| count == index)?;
             }
         }
         let bytes_each = (server.resident_bytes()? - before) / WAITING as f64;
         let together_us = wake(&server, &mut control, PUTS_TOGETHER)?;
         let singly_us = wake(&server, &mut control, 1)?;
-        await_waiting(&mut control, WAITING - 2 * WOKEN)?;
+        control.await_stat("current-waiting", |count| count == WAITING - 2 * WOKEN)?;
         Ok([bytes_each, together_us, singly_us])
     });
     vec![
@@ -80,17 +80,6 @@ fn wake(server: &Server, control: &mut Client, together: usize) -> Result<f64, F
         Ok(())
     })?;
     Ok(per_command_us(cpu, WOKEN as u64))
-}
-
-/// Asks for the stats until `count` clients wait.
-fn await_waiting(control: &mut Client, count: usize) -> Result<(), Failure> {
-    let started = Instant::now();
-    while control.stat("current-waiting")? != count {
-        if started.elapsed() > PATIENCE {
-            return Err(Failure::Silent);
-        }
-    }
-    Ok(())
 }
 
 /// From sending a put to the job's arrival at the first of 16 waiting clients, and whether that is always the one
@@ -136,7 +125,7 @@ impl Rivals {
         for index in 0..RIVALS {
             let mut client = Client::connect(address)?;
             client.send(b"reserve\r\n")?;
-            await_waiting(&mut producer, index + 1)?;
+            producer.await_stat("current-waiting", |count| count == index + 1)?;
             let stream = client.into_stream();
             stream.set_nonblocking(true)?;
             let mut stream = mio::net::TcpStream::from_std(stream);
@@ -190,7 +179,7 @@ impl Rivals {
         self.waiting[receiver].write_all(b"reserve\r\n")?;
         self.order.retain(|&index| index != receiver);
         self.order.push_back(receiver);
-        await_waiting(&mut self.producer, RIVALS)
+        self.producer.await_stat("current-waiting", |count| count == RIVALS)
     }
 
     fn read_until(&mut self, receiver: usize, is_whole: impl Fn(&[u8]) -> bool) -> Result<Vec<u8>, Failure> {

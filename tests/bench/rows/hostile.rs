@@ -9,9 +9,9 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::client::{Client, PATIENCE, unexpected};
+use crate::client::{Client, unexpected};
 use crate::failure::Failure;
 use crate::load::{CYCLE, Generator, Load, Until};
 use crate::runner::{Bench, column};
@@ -124,7 +124,7 @@ impl Hostile {
                 hostile.streams.push(stream);
             }
             if index % CONNECTIONS_AT_ONCE == 0 {
-                await_connections(&mut control, before + index)?;
+                control.await_stat("current-connections", |count| count >= before + index)?;
             }
         }
         hostile.spawn(move |over| {
@@ -229,15 +229,4 @@ fn put(body_bytes: usize) -> Vec<u8> {
     put.resize(put.len() + body_bytes, b'x');
     put.extend_from_slice(b"\r\n");
     put
-}
-
-/// Asks for the stats until the server has accepted `count` connections.
-fn await_connections(control: &mut Client, count: usize) -> Result<(), Failure> {
-    let started = Instant::now();
-    while control.stat("current-connections")? < count {
-        if started.elapsed() > PATIENCE {
-            return Err(Failure::Silent);
-        }
-    }
-    Ok(())
 }

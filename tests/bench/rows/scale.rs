@@ -4,7 +4,7 @@ use std::net::TcpStream;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::client::{Client, PATIENCE, parse_reserved, unexpected};
+use crate::client::{Client, parse_reserved, unexpected};
 use crate::failure::Failure;
 use crate::load::{FILL, Generator, Load, Tubes, Until};
 use crate::rows::tubes::fill;
@@ -138,7 +138,7 @@ pub fn connections(bench: &Bench) -> Vec<Row> {
         for index in 1..=CONNECTIONS {
             connections.push(TcpStream::connect(server.address)?);
             if index % CONNECTIONS_AT_ONCE == 0 {
-                await_connections(&mut control, index + 1)?;
+                control.await_stat("current-connections", |count| count == index + 1)?;
             }
         }
         let connect_s = started.elapsed().as_secs_f64();
@@ -147,7 +147,7 @@ pub fn connections(bench: &Bench) -> Vec<Row> {
         let idle_percent = idle_percent(server)?;
         let started = Instant::now();
         drop(connections);
-        await_connections(&mut control, 1)?;
+        control.await_stat("current-connections", |count| count == 1)?;
         Ok([bytes_each, connect_s, stats_us, idle_percent, started.elapsed().as_secs_f64()])
     });
     let names = [
@@ -158,16 +158,6 @@ pub fn connections(bench: &Bench) -> Vec<Row> {
         ("… time until all are closed", "s"),
     ];
     rows(names, &figures)
-}
-
-fn await_connections(control: &mut Client, count: usize) -> Result<(), Failure> {
-    let started = Instant::now();
-    while control.stat("current-connections")? != count {
-        if started.elapsed() > PATIENCE {
-            return Err(Failure::Silent);
-        }
-    }
-    Ok(())
 }
 
 /// What the server takes of its core over five seconds in which nobody asks it anything.

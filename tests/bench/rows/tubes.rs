@@ -3,7 +3,7 @@
 use crate::client::Client;
 use crate::failure::Failure;
 use crate::load::Load;
-use crate::runner::{Bench, Contest, column};
+use crate::runner::{Bench, Contest, column, ratios};
 use crate::server::{Role, Server, Setup};
 use crate::table::{Row, Target};
 
@@ -30,9 +30,6 @@ pub fn many(bench: &Bench) -> Vec<Row> {
         },
         |(crowded, empty)| Ok([crowded.cycles(bench.round())?.0, empty.cycles(bench.round())?.0]),
     );
-    let ratios = costs
-        .iter()
-        .map(|costs| costs.as_ref().map(|[crowded, empty]| crowded / empty).map_err(Clone::clone));
     vec![
         Row::new(
             "20 k tubes with a job each: resident per tube beyond the body",
@@ -44,7 +41,7 @@ pub fn many(bench: &Bench) -> Vec<Row> {
             "… CPU per command in another tube, 32 x 32, to the same without them",
             "ratio",
             Target::AtMost(1.05),
-            ratios.collect(),
+            ratios(&costs),
         ),
         Row::new("… CPU per command beside 20 k tubes", "µs", Target::None, column(&costs, 0)),
         Row::new("… CPU per command without them", "µs", Target::None, column(&costs, 1)),
