@@ -31,6 +31,15 @@ const MIGRATION_BYTES: u64 = 16 * 1024;
 /// Closed files may be this many times as long as the records of all jobs; all files once more and two
 /// files. Writing a byte then costs at most about one more for migration.
 const CLOSED_TO_LIVE: u64 = 2;
+/// While files wait for their removal, no further one is made that would take the directory beyond so many
+/// times the live bytes
+const DIRECTORY_TO_LIVE: u64 = 3;
+/// and so many files;
+const DIRECTORY_FILES: u64 = 2;
+/// but so many files are always free to be there, or every file would wait for the removal of the one
+/// before the last where little is alive: the one being written, one made ahead, one to be removed, and
+/// one that was filled meanwhile.
+const UNHINDERED_FILES: u64 = 4;
 /// Once the turn's bytes are more than this they are written without waiting for its end, so that the buffer
 /// is never much larger than one record; a larger one is given back.
 const BUFFER_KEEP_BYTES: usize = 1024 * 1024;
@@ -67,8 +76,9 @@ enum Creation {
 struct Retirement {
     /// Files with a smaller index go,
     below: u32,
-    /// once the log is durable up to here: the marker that says so, and all copies before it.
-    after: Place,
+    /// once the log is durable up to here: the marker that says so, and all copies before it; `None` once
+    /// the helper thread has been told to remove them.
+    after: Option<Place>,
 }
 
 /// The order in which jobs were buried, which the disk holds as the time of burial.
@@ -273,6 +283,7 @@ impl Binlog {
         self.prepare_files();
         match self.creation {
             Creation::UnderWay { .. } => Err(NoRoom::Pending),
+            Creation::Idle if self.awaits_removal() => Err(NoRoom::Pending),
             Creation::Idle | Creation::Failed { .. } => Err(NoRoom::Full),
         }
     }
@@ -478,9 +489,22 @@ impl Binlog {
             self.wanted_bytes = 0;
         }
         let low = self.wanted_bytes > 0 || self.space.is_low(self.config.segment_bytes, deletes);
-        if low && self.creation == Creation::Idle {
+        if low && self.creation == Creation::Idle && !self.awaits_removal() {
             self.make_next_file();
         }
+    }
+
+    /// Length of all files, those made ahead and those to be removed included.
+    fn directory_bytes(&self) -> u64 {
+        self.segments.total_bytes() + self.space.spare_bytes()
+    }
+
+    /// Whether the next file has to wait for the removal of another, which is under way.
+    fn awaits_removal(&self) -> bool {
+        let file = self.config.segment_bytes;
+        let bound = (DIRECTORY_TO_LIVE * self.segments.live_bytes() + DIRECTORY_FILES * file)
+            .max(UNHINDERED_FILES * file);
+        self.retirement.is_some() && self.directory_bytes() + self.next_file_bytes(file) > bound
     }
 
     fn make_next_file(&mut self) {
@@ -492,8 +516,7 @@ impl Binlog {
         if self.next_index > MAX_INDEX || self.stopped {
             return;
         }
-        let deletes = self.segments.job_count() + self.owed.len() as u64 + 1;
-        let bytes = file_bytes(usual_bytes, self.wanted_bytes, deletes);
+        let bytes = self.next_file_bytes(usual_bytes);
         let index = self.next_index;
         // A nonce of 0 would be a file of no one's.
         let nonce = mix(self.config.nonce_seed ^ mix(u64::from(index)) ^ self.now.0).max(1);
@@ -501,5 +524,11 @@ impl Binlog {
         let head = Box::new(file_head(&header, Seal { nonce }));
         self.creation = Creation::UnderWay { nonce };
         self.tasks.push_back(DiskTask::Create { index, bytes, head });
+    }
+
+    /// Length of the next file, which usually has `usual_bytes`.
+    fn next_file_bytes(&self, usual_bytes: u64) -> u64 {
+        let deletes = self.segments.job_count() + self.owed.len() as u64 + 1;
+        file_bytes(usual_bytes, self.wanted_bytes, deletes)
     }
 }
