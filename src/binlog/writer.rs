@@ -4,7 +4,7 @@
 //! waits: a sync, a new file, a removal is handed out as a task. Driven by the server once per turn, and by
 //! each completion (`upkeep.rs`).
 
-use std::collections::{BTreeMap, TryReserveError, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, TryReserveError, VecDeque};
 
 use super::disk::{Disk, DiskTask, FileName};
 use super::durability::Durability;
@@ -170,6 +170,8 @@ pub struct Binlog {
     next_job_id: u64,
     /// Deletes for which a restart on a full disk has left no room; written before anything else.
     owed: VecDeque<JobId>,
+    /// Jobs whose newest state the log lacks, because the file for it was still being made.
+    postponed: BTreeSet<JobId>,
     retirement: Option<Retirement>,
     migration_bytes: u64,
     tasks: VecDeque<DiskTask>,
@@ -224,6 +226,7 @@ impl Binlog {
             next_index,
             next_job_id,
             owed: VecDeque::new(),
+            postponed: BTreeSet::new(),
             retirement: None,
             migration_bytes: 0,
             tasks: VecDeque::new(),
@@ -305,10 +308,14 @@ impl Binlog {
     /// Logs a job's new state. The room must have been reserved. `body_len` is the length of its body.
     pub fn append_update(&mut self, job: &JobRecord, body_len: usize) {
         let mut record = DiskRecord::of_job(job, body_len, self.wall);
-        if job.state == JobState::Buried {
-            record.deadline_at = self.burials.bury(job.id, self.wall.to_disk(self.now));
-        } else {
-            self.burials.forget(job.id);
+        let is_burial_noted = self.postponed.remove(&job.id)
+            && job.state == JobState::Buried
+            && self.burials.time(job.id).is_some();
+        if !is_burial_noted {
+            self.note_burial(job);
+        }
+        if let Some(time) = self.burials.time(job.id) {
+            record.deadline_at = time;
         }
         match self.space.find(SHORT_BYTES, self.segments.job_count()) {
             Some(target) => self.append_short(&record, target),
@@ -317,8 +324,35 @@ impl Binlog {
         self.segments.update(job.id);
     }
 
+    /// Notes a job's new state for which there is `no_room`. Where it is to come, [`Binlog::next_postponed`]
+    /// asks for the state then. On a full disk the state stays unlogged until the next change: what room
+    /// comes there is for those who are refused without.
+    pub fn postpone_update(&mut self, job: &JobRecord, no_room: NoRoom) {
+        self.note_burial(job);
+        if no_room == NoRoom::Pending {
+            self.postponed.insert(job.id);
+        }
+    }
+
+    /// A job whose state was postponed, if there is room for it now. The caller appends it with
+    /// [`Binlog::append_update`] and asks again.
+    pub fn next_postponed(&mut self) -> Option<JobId> {
+        let id = *self.postponed.first()?;
+        self.reserve_update().is_ok().then_some(id)
+    }
+
+    /// Notes when the job was buried, if its new state is that.
+    fn note_burial(&mut self, job: &JobRecord) {
+        if job.state == JobState::Buried {
+            self.burials.bury(job.id, self.wall.to_disk(self.now));
+        } else {
+            self.burials.forget(job.id);
+        }
+    }
+
     /// Logs that a job was deleted: there is always room.
     pub fn append_delete(&mut self, id: JobId) {
+        self.postponed.remove(&id);
         if !self.segments.remove(id) {
             return;
         }
@@ -361,6 +395,7 @@ impl Binlog {
         self.write_record(&record, tube.as_bytes(), Some(body));
         self.space.take(bytes);
         self.segments.place(job.id, self.current.index, bytes);
+        self.postponed.remove(&job.id);
     }
 
     fn append_short(&mut self, record: &DiskRecord, target: Target) {

@@ -178,6 +178,57 @@ fn a_full_disk_refuses_changes_and_takes_them_again_a_second_after_room_comes() 
 }
 
 #[test]
+fn changes_for_which_the_next_file_is_being_made_are_logged_in_their_last_state() {
+    const JOBS: u64 = 30;
+    let disk = SimDisk::default();
+    let mut shop = Shop::open(&disk, SyncPolicy::EachCommit, 8192);
+    for _ in 0..JOBS {
+        shop.put().unwrap();
+    }
+    shop.commit();
+    let reserved = |id| {
+        let counters = Counters { reserves: 1, ..Counters::default() };
+        JobRecord { counters, state: JobState::Reserved, ..job(id) }
+    };
+    // The helper is slow, and the files made ahead are filled.
+    while shop.log.reserve_update().is_ok() {
+        shop.log.append_update(&reserved(1), shop.body.len());
+    }
+    let buried = |id| JobRecord { state: JobState::Buried, ..reserved(id) };
+    // The later ids first; one that is not buried any more, one buried twice, one deleted.
+    let changes =
+        [buried(9), buried(8), buried(7), reserved(7), buried(6), reserved(6), buried(6), buried(5)];
+    for record in &changes {
+        let no_room = shop.log.reserve_update().unwrap_err();
+        assert_eq!(no_room, NoRoom::Pending);
+        shop.log.postpone_update(record, no_room);
+    }
+    shop.log.append_delete(JobId(5));
+    assert_eq!(shop.log.next_postponed(), None, "there is no room yet");
+    shop.log.commit(shop.now).unwrap();
+    shop.help().unwrap();
+    // A burial while others are still postponed comes after them.
+    shop.log.append_update(&buried(2), shop.body.len());
+    let mut logged = Vec::new();
+    while let Some(id) = shop.log.next_postponed() {
+        let last = changes.iter().rfind(|record| record.id == id).unwrap();
+        shop.log.append_update(last, shop.body.len());
+        logged.push(id.0);
+    }
+    assert_eq!(logged, [6, 7, 8, 9]);
+    shop.log.commit(shop.now).unwrap();
+    shop.help().unwrap();
+    let (_, _, restored) = open(&disk, config(SyncPolicy::EachCommit, 8192, 8), shop.now).unwrap();
+    let order: Vec<u64> = restored.iter().map(|(record, ..)| record.id.0).collect();
+    assert_eq!(order.len() as u64, JOBS - 1);
+    assert!(order.ends_with(&[9, 8, 6, 2]), "buried in this order: {order:?}");
+    let counted = restored.iter().filter(|(record, ..)| record.counters.reserves == 1);
+    let mut counted: Vec<u64> = counted.map(|(record, ..)| record.id.0).collect();
+    counted.sort_unstable();
+    assert_eq!(counted, [1, 2, 6, 7, 8, 9]);
+}
+
+#[test]
 fn an_endless_release_with_delay_keeps_to_three_times_the_live_bytes_and_two_files() {
     const SEGMENT_BYTES: u64 = 16384;
     let disk = SimDisk::default();
