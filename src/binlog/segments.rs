@@ -178,10 +178,16 @@ impl Segments {
         self.locations.get(id).map(|location| u64::from(location.bytes))
     }
 
-    /// The job whose record has stood longest in the oldest file, unless that file is being written.
+    /// The oldest files, in which no job is left: they only wait for their removal.
+    pub fn emptied(&self) -> impl Iterator<Item = &Segment> {
+        self.closed().take_while(|segment| segment.jobs == 0)
+    }
+
+    /// The job whose record has stood longest in the oldest file with a job, unless that file is being
+    /// written.
     #[must_use]
     pub fn first_to_migrate(&self) -> Option<JobId> {
-        self.oldest_closed().filter(|oldest| oldest.jobs > 0).map(|oldest| JobId(oldest.first))
+        self.closed().find(|segment| segment.jobs > 0).map(|segment| JobId(segment.first))
     }
 
     /// Notes that the job's full record, `bytes` long, was written to file `index`.

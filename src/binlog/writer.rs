@@ -4,7 +4,7 @@
 //! waits: a sync, a new file, a removal is handed out as a task. Driven by the server once per turn, and by
 //! each completion (`upkeep.rs`).
 
-use std::collections::{BTreeMap, TryReserveError, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, TryReserveError, VecDeque};
 
 use super::disk::{Disk, DiskTask, FileName};
 use super::durability::Durability;
@@ -31,6 +31,15 @@ const MIGRATION_BYTES: u64 = 16 * 1024;
 /// Closed files may be this many times as long as the records of all jobs; all files once more and two
 /// files. Writing a byte then costs at most about one more for migration.
 const CLOSED_TO_LIVE: u64 = 2;
+/// While files wait for their removal, no further one is made that would take the directory beyond so many
+/// times the live bytes
+const DIRECTORY_TO_LIVE: u64 = 3;
+/// and so many files;
+const DIRECTORY_FILES: u64 = 2;
+/// but so many files are always free to be there, or every file would wait for the removal of the one
+/// before the last where little is alive: the one being written, one made ahead, one to be removed, and
+/// one that was filled meanwhile.
+const UNHINDERED_FILES: u64 = 4;
 /// Once the turn's bytes are more than this they are written without waiting for its end, so that the buffer
 /// is never much larger than one record; a larger one is given back.
 const BUFFER_KEEP_BYTES: usize = 1024 * 1024;
@@ -67,8 +76,9 @@ enum Creation {
 struct Retirement {
     /// Files with a smaller index go,
     below: u32,
-    /// once the log is durable up to here: the marker that says so, and all copies before it.
-    after: Place,
+    /// once the log is durable up to here: the marker that says so, and all copies before it; `None` once
+    /// the helper thread has been told to remove them.
+    after: Option<Place>,
 }
 
 /// The order in which jobs were buried, which the disk holds as the time of burial.
@@ -160,6 +170,8 @@ pub struct Binlog {
     next_job_id: u64,
     /// Deletes for which a restart on a full disk has left no room; written before anything else.
     owed: VecDeque<JobId>,
+    /// Jobs whose newest state the log lacks, because the file for it was still being made.
+    postponed: BTreeSet<JobId>,
     retirement: Option<Retirement>,
     migration_bytes: u64,
     tasks: VecDeque<DiskTask>,
@@ -214,6 +226,7 @@ impl Binlog {
             next_index,
             next_job_id,
             owed: VecDeque::new(),
+            postponed: BTreeSet::new(),
             retirement: None,
             migration_bytes: 0,
             tasks: VecDeque::new(),
@@ -273,6 +286,7 @@ impl Binlog {
         self.prepare_files();
         match self.creation {
             Creation::UnderWay { .. } => Err(NoRoom::Pending),
+            Creation::Idle if self.awaits_removal() => Err(NoRoom::Pending),
             Creation::Idle | Creation::Failed { .. } => Err(NoRoom::Full),
         }
     }
@@ -294,10 +308,14 @@ impl Binlog {
     /// Logs a job's new state. The room must have been reserved. `body_len` is the length of its body.
     pub fn append_update(&mut self, job: &JobRecord, body_len: usize) {
         let mut record = DiskRecord::of_job(job, body_len, self.wall);
-        if job.state == JobState::Buried {
-            record.deadline_at = self.burials.bury(job.id, self.wall.to_disk(self.now));
-        } else {
-            self.burials.forget(job.id);
+        let is_burial_noted = self.postponed.remove(&job.id)
+            && job.state == JobState::Buried
+            && self.burials.time(job.id).is_some();
+        if !is_burial_noted {
+            self.note_burial(job);
+        }
+        if let Some(time) = self.burials.time(job.id) {
+            record.deadline_at = time;
         }
         match self.space.find(SHORT_BYTES, self.segments.job_count()) {
             Some(target) => self.append_short(&record, target),
@@ -306,8 +324,35 @@ impl Binlog {
         self.segments.update(job.id);
     }
 
+    /// Notes a job's new state for which there is `no_room`. Where it is to come, [`Binlog::next_postponed`]
+    /// asks for the state then. On a full disk the state stays unlogged until the next change: what room
+    /// comes there is for those who are refused without.
+    pub fn postpone_update(&mut self, job: &JobRecord, no_room: NoRoom) {
+        self.note_burial(job);
+        if no_room == NoRoom::Pending {
+            self.postponed.insert(job.id);
+        }
+    }
+
+    /// A job whose state was postponed, if there is room for it now. The caller appends it with
+    /// [`Binlog::append_update`] and asks again.
+    pub fn next_postponed(&mut self) -> Option<JobId> {
+        let id = *self.postponed.first()?;
+        self.reserve_update().is_ok().then_some(id)
+    }
+
+    /// Notes when the job was buried, if its new state is that.
+    fn note_burial(&mut self, job: &JobRecord) {
+        if job.state == JobState::Buried {
+            self.burials.bury(job.id, self.wall.to_disk(self.now));
+        } else {
+            self.burials.forget(job.id);
+        }
+    }
+
     /// Logs that a job was deleted: there is always room.
     pub fn append_delete(&mut self, id: JobId) {
+        self.postponed.remove(&id);
         if !self.segments.remove(id) {
             return;
         }
@@ -350,6 +395,7 @@ impl Binlog {
         self.write_record(&record, tube.as_bytes(), Some(body));
         self.space.take(bytes);
         self.segments.place(job.id, self.current.index, bytes);
+        self.postponed.remove(&job.id);
     }
 
     fn append_short(&mut self, record: &DiskRecord, target: Target) {
@@ -478,9 +524,22 @@ impl Binlog {
             self.wanted_bytes = 0;
         }
         let low = self.wanted_bytes > 0 || self.space.is_low(self.config.segment_bytes, deletes);
-        if low && self.creation == Creation::Idle {
+        if low && self.creation == Creation::Idle && !self.awaits_removal() {
             self.make_next_file();
         }
+    }
+
+    /// Length of all files, those made ahead and those to be removed included.
+    fn directory_bytes(&self) -> u64 {
+        self.segments.total_bytes() + self.space.spare_bytes()
+    }
+
+    /// Whether the next file has to wait for the removal of another, which is under way.
+    fn awaits_removal(&self) -> bool {
+        let file = self.config.segment_bytes;
+        let bound = (DIRECTORY_TO_LIVE * self.segments.live_bytes() + DIRECTORY_FILES * file)
+            .max(UNHINDERED_FILES * file);
+        self.retirement.is_some() && self.directory_bytes() + self.next_file_bytes(file) > bound
     }
 
     fn make_next_file(&mut self) {
@@ -492,8 +551,7 @@ impl Binlog {
         if self.next_index > MAX_INDEX || self.stopped {
             return;
         }
-        let deletes = self.segments.job_count() + self.owed.len() as u64 + 1;
-        let bytes = file_bytes(usual_bytes, self.wanted_bytes, deletes);
+        let bytes = self.next_file_bytes(usual_bytes);
         let index = self.next_index;
         // A nonce of 0 would be a file of no one's.
         let nonce = mix(self.config.nonce_seed ^ mix(u64::from(index)) ^ self.now.0).max(1);
@@ -501,5 +559,11 @@ impl Binlog {
         let head = Box::new(file_head(&header, Seal { nonce }));
         self.creation = Creation::UnderWay { nonce };
         self.tasks.push_back(DiskTask::Create { index, bytes, head });
+    }
+
+    /// Length of the next file, which usually has `usual_bytes`.
+    fn next_file_bytes(&self, usual_bytes: u64) -> u64 {
+        let deletes = self.segments.job_count() + self.owed.len() as u64 + 1;
+        file_bytes(usual_bytes, self.wanted_bytes, deletes)
     }
 }

@@ -49,8 +49,9 @@ impl Journal {
         self.binlog.as_mut().map_or(Ok(()), Binlog::reserve_update)
     }
 
-    /// Logs what has changed in the queue. Whoever must not go unlogged has reserved room before; a change
-    /// that may (a reservation, a time-out, a release without delay) is left out where there is none.
+    /// Logs what has changed in the queue. What must not be answered unlogged has reserved room before. Other
+    /// changes (a reservation, a time-out, a release without delay) are logged later where the next file is
+    /// being made, and with the job's next change where the disk is full.
     pub fn log_changes(&mut self, queue: &mut Queue) {
         let Some(binlog) = &mut self.binlog else { return };
         if !queue.has_changes() {
@@ -66,10 +67,10 @@ impl Journal {
                     }
                 }
                 Change::Updated(id) => {
-                    if let Some(job) = queue.job(id)
-                        && binlog.reserve_update().is_ok()
-                    {
-                        binlog.append_update(&job.record, job.body.len());
+                    let Some(job) = queue.job(id) else { continue };
+                    match binlog.reserve_update() {
+                        Ok(()) => binlog.append_update(&job.record, job.body.len()),
+                        Err(no_room) => binlog.postpone_update(&job.record, no_room),
                     }
                 }
             }
@@ -77,9 +78,10 @@ impl Journal {
     }
 
     /// Writes what was logged since the last commit, and before it, moves a turn's share of live jobs out
-    /// of the oldest file.
+    /// of the oldest file, and logs what was postponed.
     pub fn commit(&mut self, queue: &Queue, now: Timestamp) {
         self.migrate(queue);
+        self.catch_up(queue);
         let Some(binlog) = &mut self.binlog else { return };
         match binlog.commit(now) {
             Ok(()) => self.written = binlog.appended(),
@@ -94,6 +96,16 @@ impl Journal {
             && let Some(job) = queue.job(id)
         {
             binlog.append_migrated(&job.record, job.tube, job.body);
+        }
+    }
+
+    /// Logs the changes that were postponed, as far as there is room now.
+    fn catch_up(&mut self, queue: &Queue) {
+        let Some(binlog) = &mut self.binlog else { return };
+        while let Some(id) = binlog.next_postponed()
+            && let Some(job) = queue.job(id)
+        {
+            binlog.append_update(&job.record, job.body.len());
         }
     }
 
@@ -165,8 +177,9 @@ impl Executor {
             self.journal.fail(error);
         }
         // Before the commands that wait for room take all of it, and again none is left for what makes
-        // files go.
+        // files go, nor for what has happened before them.
         self.journal.migrate(&self.queue);
+        self.journal.catch_up(&self.queue);
     }
 
     /// The binlog stores wall-clock times: the difference between the wall clock and that of `now`.
@@ -200,6 +213,7 @@ impl Executor {
         if let Some(failure) = self.journal.failure.take() {
             return Err(failure);
         }
+        self.journal.catch_up(&self.queue);
         self.journal.binlog.as_mut().map_or(Ok(()), |binlog| binlog.close(now))
     }
 }

@@ -1,5 +1,7 @@
 //! Full disks, failing disks, and how much the log asks of a disk that works.
 
+use std::collections::VecDeque;
+
 use beanstalkd::binlog::{Binlog, BinlogError, Disk, DiskTask, FileName, NoRoom, SyncPolicy};
 use beanstalkd::clock::{NS_PER_S, Timestamp};
 use beanstalkd::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
@@ -72,11 +74,30 @@ impl Shop {
     }
 
     fn commit(&mut self) {
+        self.commit_alone();
+        self.help().unwrap();
+    }
+
+    fn migrate(&mut self) {
         while let Some(id) = self.log.next_migration() {
             self.log.append_migrated(&job(id.0), &TubeName::default_tube(), &self.body);
         }
+    }
+
+    fn commit_alone(&mut self) {
+        self.migrate();
         self.log.commit(self.now).unwrap();
-        self.help().unwrap();
+    }
+
+    /// Makes the files that are asked for, or, if there are none, does the oldest of the other `tasks`.
+    fn help_late(&mut self, tasks: &mut VecDeque<DiskTask>) {
+        tasks.extend(std::iter::from_fn(|| self.log.next_task()));
+        let creation = tasks.iter().position(|task| matches!(task, DiskTask::Create { .. }));
+        let task =
+            tasks.remove(creation.unwrap_or(0)).expect("room is said to come, but nothing is under way");
+        let completion = task.run(&mut self.disk.clone());
+        self.log.on_completion(completion, self.now).unwrap();
+        self.migrate();
     }
 
     fn fill(&mut self) -> u64 {
@@ -157,6 +178,57 @@ fn a_full_disk_refuses_changes_and_takes_them_again_a_second_after_room_comes() 
 }
 
 #[test]
+fn changes_for_which_the_next_file_is_being_made_are_logged_in_their_last_state() {
+    const JOBS: u64 = 30;
+    let disk = SimDisk::default();
+    let mut shop = Shop::open(&disk, SyncPolicy::EachCommit, 8192);
+    for _ in 0..JOBS {
+        shop.put().unwrap();
+    }
+    shop.commit();
+    let reserved = |id| {
+        let counters = Counters { reserves: 1, ..Counters::default() };
+        JobRecord { counters, state: JobState::Reserved, ..job(id) }
+    };
+    // The helper is slow, and the files made ahead are filled.
+    while shop.log.reserve_update().is_ok() {
+        shop.log.append_update(&reserved(1), shop.body.len());
+    }
+    let buried = |id| JobRecord { state: JobState::Buried, ..reserved(id) };
+    // The later ids first; one that is not buried any more, one buried twice, one deleted.
+    let changes =
+        [buried(9), buried(8), buried(7), reserved(7), buried(6), reserved(6), buried(6), buried(5)];
+    for record in &changes {
+        let no_room = shop.log.reserve_update().unwrap_err();
+        assert_eq!(no_room, NoRoom::Pending);
+        shop.log.postpone_update(record, no_room);
+    }
+    shop.log.append_delete(JobId(5));
+    assert_eq!(shop.log.next_postponed(), None, "there is no room yet");
+    shop.log.commit(shop.now).unwrap();
+    shop.help().unwrap();
+    // A burial while others are still postponed comes after them.
+    shop.log.append_update(&buried(2), shop.body.len());
+    let mut logged = Vec::new();
+    while let Some(id) = shop.log.next_postponed() {
+        let last = changes.iter().rfind(|record| record.id == id).unwrap();
+        shop.log.append_update(last, shop.body.len());
+        logged.push(id.0);
+    }
+    assert_eq!(logged, [6, 7, 8, 9]);
+    shop.log.commit(shop.now).unwrap();
+    shop.help().unwrap();
+    let (_, _, restored) = open(&disk, config(SyncPolicy::EachCommit, 8192, 8), shop.now).unwrap();
+    let order: Vec<u64> = restored.iter().map(|(record, ..)| record.id.0).collect();
+    assert_eq!(order.len() as u64, JOBS - 1);
+    assert!(order.ends_with(&[9, 8, 6, 2]), "buried in this order: {order:?}");
+    let counted = restored.iter().filter(|(record, ..)| record.counters.reserves == 1);
+    let mut counted: Vec<u64> = counted.map(|(record, ..)| record.id.0).collect();
+    counted.sort_unstable();
+    assert_eq!(counted, [1, 2, 6, 7, 8, 9]);
+}
+
+#[test]
 fn an_endless_release_with_delay_keeps_to_three_times_the_live_bytes_and_two_files() {
     const SEGMENT_BYTES: u64 = 16384;
     let disk = SimDisk::default();
@@ -178,6 +250,47 @@ fn an_endless_release_with_delay_keeps_to_three_times_the_live_bytes_and_two_fil
     }
     assert!(shop.log.stats().records_migrated > 0);
     assert_eq!(open(&disk, config(SyncPolicy::Every(50), SEGMENT_BYTES, 9), shop.now).unwrap().2.len(), 50);
+}
+
+/// Clients whose pipelines never end fill each file as soon as it is there, and the disk makes files at once but
+/// syncs and removes them only when nothing else is left to do. At no time is the directory beyond its bound.
+#[test]
+fn pipelines_of_releases_keep_to_the_bound_however_late_the_disk_syncs() {
+    const JOBS: u64 = 50;
+    const DEPTH: u64 = 500;
+    for (segment_bytes, bound_files) in [(4096, 0), (16_384, 0), (1 << 20, 4)] {
+        for sync in [SyncPolicy::EachCommit, SyncPolicy::Every(50), SyncPolicy::Never] {
+            let disk = SimDisk::default();
+            let mut shop = Shop::open(&disk, sync, segment_bytes);
+            for _ in 0..JOBS {
+                shop.put().unwrap();
+            }
+            let mut tasks = VecDeque::new();
+            let live = JOBS * (4 + 7 + 80 + 102 + 2 * 84);
+            let bound = (3 * live + 2 * segment_bytes).max(bound_files * segment_bytes);
+            for round in 0..200_000_u64 {
+                let record = JobRecord { state: JobState::Delayed, delay_s: 1, ..job(1 + round % JOBS) };
+                while let Err(no_room) = shop.log.reserve_update() {
+                    assert_eq!(no_room, NoRoom::Pending, "-s {segment_bytes} {sync:?}");
+                    // The turn ends with a command that waits for room.
+                    shop.commit_alone();
+                    shop.help_late(&mut tasks);
+                    let used = disk.used();
+                    assert!(
+                        used <= bound,
+                        "-s {segment_bytes} {sync:?} round {round}: {used} of {bound} bytes"
+                    );
+                }
+                shop.log.append_update(&record, shop.body.len());
+                if round % DEPTH == 0 {
+                    shop.now = shop.now + 1_000_000;
+                    shop.commit_alone();
+                }
+            }
+            let stats = shop.log.stats();
+            assert!(stats.records_migrated < stats.records_written / 2, "{stats:?}");
+        }
+    }
 }
 
 #[test]

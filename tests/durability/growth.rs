@@ -1,19 +1,52 @@
 //! How the directory grows and shrinks under load, and that its bounds are never a client's concern.
 
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::panic::AssertUnwindSafe;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::jobs::{job_count, put, start, stat};
 use crate::random::Random;
-use crate::support::server::POLL_INTERVAL;
 
-/// Length of all files of the log.
-fn directory_bytes(directory: &Path) -> u64 {
-    let entries = std::fs::read_dir(directory).unwrap().flatten();
-    let log = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("binlog."));
-    // One may be renamed or removed at any time.
-    log.filter_map(|entry| entry.metadata().ok()).map(|metadata| metadata.len()).sum()
+/// The files of the log, in order.
+fn log_names(directory: &Path) -> BTreeSet<OsString> {
+    let names = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name());
+    names.filter(|name| name.to_string_lossy().starts_with("binlog.")).collect()
 }
 
+/// Length of all files of the log at one moment; `None` if some came or went meanwhile.
+fn directory_bytes(directory: &Path) -> Option<u64> {
+    let names = log_names(directory);
+    let lengths = names.iter().map(|name| Some(directory.join(name).metadata().ok()?.len()));
+    let bytes = lengths.sum::<Option<u64>>()?;
+    (log_names(directory) == names).then_some(bytes)
+}
+
+/// The greatest length that the directory has while `work` is done, looked at without a pause, and how often
+/// it was looked at.
+fn largest_while(directory: &Path, work: impl FnOnce()) -> (u64, u64) {
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let watch = scope.spawn(|| {
+            let (mut largest, mut looks) = (0, 0);
+            while !done.load(Ordering::Relaxed) {
+                let Some(bytes) = directory_bytes(directory) else { continue };
+                largest = bytes.max(largest);
+                looks += 1;
+            }
+            (largest, looks)
+        });
+        // However it ends, the other thread is to end, too.
+        let worked = std::panic::catch_unwind(AssertUnwindSafe(work));
+        done.store(true, Ordering::Relaxed);
+        let seen = watch.join().unwrap();
+        worked.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        seen
+    })
+}
+
+/// While pipelines of 500 commands run, at each look, not only afterwards.
 #[test]
 fn endless_release_with_a_delay_leaves_the_directory_small() {
     const JOBS: u64 = 50;
@@ -25,26 +58,22 @@ fn endless_release_with_a_delay_leaves_the_directory_small() {
     for id in 1..=JOBS {
         client.exchange(&put(0, 0, 60, &[b'x'; 500]), format!("INSERTED {id}\r\n").as_bytes()).unwrap();
     }
-    let mut largest = 0;
-    for start in (0..ROUNDS).step_by(DEPTH as usize) {
-        let ids = (start..start + DEPTH).map(|round| 1 + round % JOBS);
-        let commands: String =
-            ids.map(|id| format!("reserve-job {id}\r\nrelease {id} {start} 1000\r\n")).collect();
-        client.send(commands.as_bytes()).unwrap();
-        for _ in 0..DEPTH {
-            assert!(client.read_reply().unwrap().starts_with(b"RESERVED "));
-            client.expect(b"RELEASED\r\n").unwrap();
+    let (largest, looks) = largest_while(server.directory(), || {
+        for start in (0..ROUNDS).step_by(DEPTH as usize) {
+            let ids = (start..start + DEPTH).map(|round| 1 + round % JOBS);
+            let commands: String =
+                ids.map(|id| format!("reserve-job {id}\r\nrelease {id} {start} 1000\r\n")).collect();
+            client.send(commands.as_bytes()).unwrap();
+            for _ in 0..DEPTH {
+                assert!(client.read_reply().unwrap().starts_with(b"RESERVED "));
+                client.expect(b"RELEASED\r\n").unwrap();
+            }
         }
-        largest = largest.max(directory_bytes(server.directory()));
-    }
+    });
     let bound = 3 * stat(&mut client, "binlog-live-bytes") + 2 * FILE;
-    println!("{ROUNDS} rounds: at most {largest} bytes, bound {bound}");
-    // What is to be removed waits for a sync; then nothing is left to do.
-    while directory_bytes(server.directory()) > bound {
-        std::thread::sleep(POLL_INTERVAL);
-    }
-    // Meanwhile, what a few turns have written waits for its removal.
-    assert!(largest < 4 * bound, "{largest} bytes at times");
+    println!("{ROUNDS} rounds: at most {largest} bytes in {looks} looks, bound {bound}");
+    assert!(looks > 100, "{looks} looks");
+    assert!(largest <= bound, "{largest} bytes, bound {bound}");
 }
 
 #[test]

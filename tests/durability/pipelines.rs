@@ -49,6 +49,29 @@ fn each_reply_follows_its_sync() {
     assert_eq!(traced.check_replies_follow_syncs(&tags), 100);
 }
 
+/// More reservations in one turn than the files made ahead have room for.
+#[test]
+fn reservations_for_which_the_next_file_must_be_made_are_logged_before_what_follows() {
+    const JOBS: u64 = 300;
+    let mut server = start(&["-f", "0", "-s", "4096"]);
+    let mut client = server.connect().unwrap();
+    let puts: Vec<u8> = (0..JOBS).flat_map(|_| put(0, 0, 60, b"x")).collect();
+    client.send(&puts).unwrap();
+    for id in 1..=JOBS {
+        client.expect(format!("INSERTED {id}\r\n").as_bytes()).unwrap();
+    }
+    let reserves: String = (1..=JOBS).map(|id| format!("reserve-job {id}\r\n")).collect();
+    client.send(&[reserves.as_bytes(), &put(1, 0, 60, b"last")].concat()).unwrap();
+    for id in 1..=JOBS {
+        client.expect(format!("RESERVED {id} 1\r\nx\r\n").as_bytes()).unwrap();
+    }
+    client.expect(format!("INSERTED {}\r\n", JOBS + 1).as_bytes()).unwrap();
+    server.restart(Signal::KILL).unwrap();
+    let jobs = see_jobs(&mut server.connect().unwrap(), 1..=JOBS).unwrap();
+    let counted = jobs.values().filter(|job| job.reserves == 1).count();
+    assert_eq!(counted as u64, JOBS, "reservations that the log holds");
+}
+
 #[test]
 fn what_was_answered_before_a_kill_is_there() {
     const COUNT: u64 = 100_000;

@@ -30,7 +30,7 @@ pub struct Job {
     pub id: Option<u64>,
     pub state: State,
     /// What it was before it was reserved: a reservation for which the binlog has no room at the moment is
-    /// not logged, and then never was.
+    /// answered before it is logged.
     before: Option<State>,
     priority: u32,
     delay: u32,

@@ -118,13 +118,7 @@ impl Binlog {
             (DiskTask::Truncate { index, bytes }, Ok(())) => self.segments.shrink(index, bytes),
             // The zeros at the end of an old file are no loss but of space.
             (DiskTask::Truncate { .. }, Err(_)) => {}
-            (DiskTask::Unlink { .. }, Ok(())) => {
-                // That was room for the file for which there was none.
-                if matches!(self.creation, Creation::Failed { .. }) {
-                    self.creation = Creation::Idle;
-                    self.prepare_files();
-                }
-            }
+            (DiskTask::Unlink { index }, Ok(())) => self.file_was_removed(index),
             (DiskTask::Unlink { index }, Err(error)) => self.fail(BinlogError::Unlink { file: index, error }),
         }
         self.outcome()
@@ -158,13 +152,16 @@ impl Binlog {
         self.stats.records_migrated += 1;
     }
 
-    /// Whether the oldest file is to go: where the closed files hold little that is alive, or where one
-    /// file more would take the directory beyond its bound.
+    /// Whether the oldest file with a job is to go: where the closed files hold little that is alive, or
+    /// where one file more would take the directory beyond its bound. Files that only wait for their removal
+    /// do not count, nor does migration wait for them: while one removal waits for its sync, fast writers
+    /// fill more than one file.
     fn wants_migration(&self) -> bool {
         let live = self.segments.full_bytes();
-        let total = self.segments.total_bytes() + self.space.spare_bytes();
+        let emptied: u64 = self.segments.emptied().map(|segment| segment.bytes).sum();
         let bound = (CLOSED_TO_LIVE + 1) * live + self.config.segment_bytes;
-        (self.segments.closed_bytes() > CLOSED_TO_LIVE * live || total > bound)
+        (self.segments.closed_bytes() - emptied > CLOSED_TO_LIVE * live
+            || self.directory_bytes() - emptied > bound)
             && self.segments.first_to_migrate().is_some()
     }
 
@@ -188,28 +185,39 @@ impl Binlog {
         let kept = self.segments.closed().find(|segment| segment.jobs > 0);
         let below = kept.map_or(self.current.index, |segment| segment.index);
         // The marker is to say that those files are gone, so the retirement stands before it.
-        self.retirement = Some(Retirement { below, after: Place { file: u32::MAX, offset: 0 } });
+        self.retirement = Some(Retirement { below, after: Some(Place { file: u32::MAX, offset: 0 }) });
         if self.append_marker(MarkerKind::Durable).is_err() {
             self.retirement = None;
             return false;
         }
         let after =
             Place { file: self.current.index, offset: self.current.offset + self.buffer.len() as u64 };
-        self.retirement = Some(Retirement { below, after });
+        self.retirement = Some(Retirement { below, after: Some(after) });
         true
     }
 
     /// Removes the files that were announced, once the announcement is on the medium.
     fn remove_retired_files(&mut self) {
-        let Some(Retirement { below, after }) = self.retirement else { return };
+        let Some(Retirement { below, after: Some(after) }) = self.retirement else { return };
         if !self.sync.is_settled(after) || self.stopped {
             return;
         }
-        while self.segments.oldest_closed().is_some_and(|oldest| oldest.index < below) {
-            self.tasks.push_back(DiskTask::Unlink { index: self.segments.oldest_index() });
-            self.segments.pop_oldest();
+        let retired = self.segments.closed().take_while(|segment| segment.index < below);
+        self.tasks.extend(retired.map(|segment| DiskTask::Unlink { index: segment.index }));
+        self.retirement = Some(Retirement { below, after: None });
+    }
+
+    /// The oldest file is gone from the directory. The last that was announced makes way for the next
+    /// removal, and each for the file that had no room before.
+    fn file_was_removed(&mut self, index: u32) {
+        debug_assert_eq!(self.segments.oldest_index(), index, "the oldest goes first");
+        self.segments.pop_oldest();
+        self.retirement =
+            self.retirement.filter(|retirement| self.segments.oldest_index() < retirement.below);
+        if matches!(self.creation, Creation::Failed { .. }) {
+            self.creation = Creation::Idle;
         }
-        self.retirement = None;
+        self.prepare_files();
     }
 
     // ---- the disk ----
@@ -341,7 +349,7 @@ impl Binlog {
             current_index: self.current.index,
             max_bytes: self.config.segment_bytes,
             files: (self.segments.count() + self.space.spare_count()) as u64,
-            bytes: self.segments.total_bytes() + self.space.spare_bytes(),
+            bytes: self.directory_bytes(),
             live_bytes: self.segments.live_bytes(),
             state: match (self.stopped, self.creation) {
                 (true, _) => "failed",
