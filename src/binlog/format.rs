@@ -24,6 +24,9 @@ pub const SHORT_BYTES: u64 = 4 + RECORD_BYTES as u64;
 pub const TRAILER: &[u8; 2] = b"\r\n";
 /// The job id that makes a short record a marker: C ignores short records of jobs it does not know.
 pub const MARKER_ID: u64 = u64::MAX;
+/// The largest id that a job can have: a thousand million puts a second reach it in 292 years. A record with a
+/// larger one is damaged, and to go on from it would leave no ids.
+pub const MAX_JOB_ID: u64 = i64::MAX as u64;
 /// The largest body whose size, with the trailer, the format can hold.
 pub const MAX_BODY_BYTES: usize = i32::MAX as usize - TRAILER.len();
 

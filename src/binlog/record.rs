@@ -3,7 +3,7 @@
 //! Owns: the bounds. Never believes a length that the file has no room for. Driven by the replay.
 
 use super::format::{
-    DiskRecord, MARKER_ID, RECORD_5_BYTES, RECORD_BYTES, STATE_DELETED, TRAILER, VERSION_5, take,
+    DiskRecord, MARKER_ID, MAX_JOB_ID, RECORD_5_BYTES, RECORD_BYTES, STATE_DELETED, TRAILER, VERSION_5, take,
 };
 use crate::tube_name::TubeName;
 
@@ -111,7 +111,7 @@ impl Layout {
         if !self.is_full() {
             return record.state <= 4;
         }
-        record.id != MARKER_ID
+        record.id <= MAX_JOB_ID
             && record.state != STATE_DELETED
             && record.state <= 4
             && bytes[self.body_at..self.total].ends_with(TRAILER)

@@ -8,7 +8,7 @@ use std::io;
 
 use super::decision::{FileEnd, Writer};
 use super::disk::{Disk, FileName};
-use super::format::{SHORT_BYTES, Seal, VERSION_BYTES, take};
+use super::format::{MAX_JOB_ID, SHORT_BYTES, Seal, VERSION_BYTES, take};
 use super::jobs::{Jobs, Source};
 use super::marker::{HEAD_BYTES, Marker, MarkerKind, Place};
 use super::reader::Reader;
@@ -329,7 +329,7 @@ impl Replay {
     /// will be cut off, and is to be said again.
     fn hear(&mut self, file: &mut FileState, marker: &Marker, beyond: bool) {
         let told = &mut self.told;
-        self.jobs.next_id = self.jobs.next_id.max(marker.next_job_id);
+        self.jobs.next_id = self.jobs.next_id.max(marker.next_job_id.min(MAX_JOB_ID));
         told.durable = told.durable.max(marker.durable);
         if marker.sync != SyncPolicy::Never && told.oldest.is_none_or(|(oldest, _)| oldest <= marker.oldest) {
             told.oldest = Some((marker.oldest, file.index));

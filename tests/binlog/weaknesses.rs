@@ -94,6 +94,17 @@ fn a_zeroed_page_of_a_c_file_does_not_end_it_in_silence() {
 }
 
 #[test]
+fn an_id_that_would_leave_none_for_other_jobs_is_damage() {
+    for id in [1 << 63, u64::MAX - 1, u64::MAX] {
+        let file = CFile::new(7).full(1, b"before", READY).full(id, b"x", READY).full(2, b"after", READY);
+        let refused = refusals(&[&file.zeros(512)]);
+        assert!(matches!(refused[..], [Refusal::BadRecord { file: 1, .. }]), "{id}: {refused:?}");
+    }
+    let (_, restored) = replay(&[&CFile::new(7).full((1 << 63) - 1, b"x", READY).zeros(512)], false).unwrap();
+    assert_eq!(ids(&restored), [(1 << 63) - 1]);
+}
+
+#[test]
 fn a_record_whose_size_changed_is_no_record() {
     let file = CFile::new(7).full(1, b"12345678", READY).short(1, 7000, BURIED).full(2, b"after", READY);
     let file = file.zeros(512);
