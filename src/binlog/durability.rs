@@ -94,9 +94,10 @@ impl Durability {
         Some(self.written.place)
     }
 
-    /// The oldest sync asked for has been done.
-    pub fn completed(&mut self) {
-        if let Some(mark) = self.in_flight.pop_front() {
+    /// The sync asked for at `place` has been done. One that [`Durability::all_synced`] has overtaken says nothing.
+    pub fn completed(&mut self, place: Place) {
+        while let Some(&mark) = self.in_flight.front().filter(|mark| mark.place <= place) {
+            self.in_flight.pop_front();
             self.durable = mark;
         }
     }
@@ -129,9 +130,23 @@ mod tests {
         assert_eq!(sync.request(), None);
         sync.wrote(mark(30), Timestamp(3000));
         assert_eq!(sync.deadline(), None, "one sync at a time");
-        sync.completed();
+        sync.completed(mark(20).place);
         assert_eq!(sync.durable(), mark(20));
         assert_eq!(sync.deadline(), Some(Timestamp(50_003_000)));
+    }
+
+    #[test]
+    fn a_sync_that_was_overtaken_makes_nothing_else_durable() {
+        let mut sync = Durability::new(SyncPolicy::EachCommit, Place::default());
+        sync.wrote(mark(10), Timestamp(1));
+        let overtaken = sync.request().expect("there is something to sync");
+        sync.all_synced();
+        sync.wrote(mark(20), Timestamp(2));
+        assert_eq!(sync.request(), Some(mark(20).place));
+        sync.completed(overtaken);
+        assert_eq!(sync.durable(), mark(10));
+        sync.completed(mark(20).place);
+        assert_eq!(sync.durable(), mark(20));
     }
 
     #[test]

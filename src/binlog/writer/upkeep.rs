@@ -92,10 +92,10 @@ impl Binlog {
         self.now = now;
         let Completion { task, elapsed_us, result } = completion;
         match (task, result) {
-            (DiskTask::Sync { .. }, Ok(())) => {
+            (DiskTask::Sync { index: file, offset }, Ok(())) => {
                 self.stats.syncs += 1;
                 self.stats.sync_us += elapsed_us;
-                self.sync.completed();
+                self.sync.completed(Place { file, offset });
                 self.mark_durable();
                 self.idle_mark_at = (!self.buffer.is_empty()).then(|| now + IDLE_MARK_NS);
                 self.request_due_sync();
@@ -267,7 +267,7 @@ impl Binlog {
             let done = task.run(&mut *self.disk);
             match (done.task, done.result?) {
                 (DiskTask::Create { index, bytes, .. }, ()) => self.file_was_made(index, bytes),
-                (DiskTask::Sync { .. }, ()) => self.sync.completed(),
+                (DiskTask::Sync { index: file, offset }, ()) => self.sync.completed(Place { file, offset }),
                 (DiskTask::Truncate { .. } | DiskTask::Unlink { .. }, ()) => {}
             }
         }
