@@ -156,7 +156,8 @@ pub struct Options {
     pub wait_for_lock: bool,
     /// The most connections at a time.
     pub max_connections: Option<usize>,
-    /// The most memory that jobs and buffers may take, in bytes.
+    /// The most memory that jobs and buffers may take, in bytes; 0 for no bound, `None` for what the control group
+    /// says.
     pub max_memory_bytes: Option<u64>,
     /// How long a connection may stay silent.
     pub idle_timeout: Option<Duration>,
@@ -327,7 +328,7 @@ impl Options {
             "recover" => self.recover = true,
             "wait-for-lock" => self.wait_for_lock = true,
             "max-connections" => self.max_connections = limit(number("--max-connections", line)?),
-            "max-memory" => self.max_memory_bytes = limit(bytes_with_suffix("--max-memory", line)?),
+            "max-memory" => self.max_memory_bytes = Some(bytes_with_suffix("--max-memory", line)?),
             "idle-timeout" => {
                 let seconds: u32 = number("--idle-timeout", line)?;
                 self.idle_timeout = limit(seconds).map(|seconds| Duration::from_secs(seconds.into()));

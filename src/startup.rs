@@ -50,7 +50,8 @@ pub fn serve(options: &Options) -> Result<(), i32> {
         warn!("cannot raise the limit of open files: {error}");
         u64::MAX
     });
-    info!("limits: {}", Limits { options, open_files });
+    let max_memory_bytes = options.max_memory_bytes.or_else(group_memory_bytes).filter(|&bytes| bytes > 0);
+    info!("limits: {}", Limits { options, open_files, max_memory_bytes });
     let mut sockets = Sockets::new(options, inherited)?;
     let metrics = sockets.listen_for_metrics(options)?;
     // A standby's address is still its predecessor's. Otherwise clients may connect while the binlog is
@@ -72,7 +73,7 @@ pub fn serve(options: &Options) -> Result<(), i32> {
     if options.wait_for_lock {
         sockets.listen_for_clients(options)?;
     }
-    let mut executor = Executor::new(config(options), identity(clock)?);
+    let mut executor = Executor::new(config(options, max_memory_bytes), identity(clock)?);
     executor.watch_memory(os::memory::is_exhausted);
     if let Some(directory) = &options.binlog_dir {
         if let Some(health) = &health {
@@ -112,10 +113,16 @@ fn equip(
     Ok(event_loop)
 }
 
-fn config(options: &Options) -> Config {
+/// What of the memory that a control group allows is for jobs and buffers: the rest is for what is not counted, and
+/// for the kernel's part.
+fn group_memory_bytes() -> Option<u64> {
+    os::limits::group_memory_bytes().map(|limit| limit / 4 * 3)
+}
+
+fn config(options: &Options, max_memory_bytes: Option<u64>) -> Config {
     Config {
         max_job_bytes: options.max_job_bytes,
-        max_memory_bytes: options.max_memory_bytes,
+        max_memory_bytes,
         binlog_file_bytes: options.binlog_file_bytes,
         poison: PoisonLimits { timeouts: options.max_timeouts, releases: options.max_releases },
     }
@@ -318,16 +325,17 @@ fn privilege_exit_code(error: &PrivilegeError) -> i32 {
 struct Limits<'a> {
     options: &'a Options,
     open_files: u64,
+    max_memory_bytes: Option<u64>,
 }
 
 impl fmt::Display for Limits<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { options, open_files } = self;
+        let Self { options, open_files, max_memory_bytes } = self;
         write!(out, "jobs up to {} bytes, {open_files} open files", options.max_job_bytes)?;
         if let Some(connections) = options.max_connections {
             write!(out, ", {connections} connections")?;
         }
-        if let Some(bytes) = options.max_memory_bytes {
+        if let Some(bytes) = max_memory_bytes {
             write!(out, ", {bytes} bytes of memory")?;
         }
         if let Some(timeout) = options.idle_timeout {

@@ -70,6 +70,7 @@ fn short_long_and_combined_forms_mean_the_same() {
         (&[&["--max-memory", "2k"], &["--max-memory=2048"], &["--max-memory", "2K"]], |options| {
             options.max_memory_bytes = Some(2048);
         }),
+        (&[&["--max-memory", "9", "--max-memory", "0"]], |options| options.max_memory_bytes = Some(0)),
         (&[&["--max-memory", "3m"]], |options| options.max_memory_bytes = Some(3 << 20)),
         (&[&["--max-memory", "3G"]], |options| options.max_memory_bytes = Some(3 << 30)),
         (&[&["--idle-timeout", "60"]], |options| options.idle_timeout = Some(Duration::from_secs(60))),
@@ -100,7 +101,7 @@ fn short_long_and_combined_forms_mean_the_same() {
 
 #[test]
 fn a_limit_of_zero_is_none() {
-    for flag in ["--max-connections", "--max-memory", "--idle-timeout", "--max-timeouts", "--max-releases"] {
+    for flag in ["--max-connections", "--idle-timeout", "--max-timeouts", "--max-releases"] {
         assert_eq!(serve(&[flag, "9", flag, "0"]), Options::default(), "{flag}");
     }
 }

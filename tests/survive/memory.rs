@@ -168,23 +168,66 @@ fn the_end_of_the_address_space_is_never_the_end_of_the_server() {
         };
         started += 1;
         exhaust(&server);
-        // What is deleted makes room for new jobs.
-        let mut client = server.connect();
-        let mut deleted = 0;
-        while client.stat("current-jobs-ready") > 0 {
-            let ids: Vec<u64> = (0..50).filter_map(|_| peek_ready(&mut client)).collect();
-            deleted += ids.len();
-        }
-        assert!(deleted > 0, "at {size} bytes");
-        wait_until("there is room again", || {
-            client.send(put_line(1_000));
-            client.line().starts_with("INSERTED")
-        });
-        server.signal(Signal::TERM);
-        let status = server.end();
-        assert_eq!((status.code(), status.signal()), (Some(0), None), "at {size} bytes: {}", server.log());
+        recover(&mut server);
     }
     assert!(started >= 15, "only {started} sizes were enough to start with");
+}
+
+/// A control group with a limit of memory, of either version; removed when dropped.
+struct MemoryGroup(std::path::PathBuf);
+
+impl MemoryGroup {
+    /// `None` where none can be made: without the right to, or without the controller.
+    fn new(limit: usize) -> Option<Self> {
+        let name = format!("beanstalkd-test-{}-{limit}", std::process::id());
+        for (mount, file) in
+            [("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")]
+        {
+            let group = Self(std::path::Path::new(mount).join(&name));
+            if std::fs::create_dir(&group.0).is_ok()
+                && std::fs::write(group.0.join(file), limit.to_string()).is_ok()
+            {
+                return Some(group);
+            }
+        }
+        eprintln!("skipped: no control group for memory can be made here");
+        None
+    }
+}
+
+impl Drop for MemoryGroup {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+#[test]
+fn the_limit_of_the_control_group_is_never_the_end_of_the_server() {
+    for step in 0..20 {
+        let size = (24 + step * 8 + step * step) * MIB;
+        let Some(group) = MemoryGroup::new(size) else { return };
+        let join = format!("echo $$ > {}/cgroup.procs && exec \"$@\"", group.0.display());
+        let mut server = Server::start_in(&["sh", "-c", &join, "sh"], &["-z", "1073741824"]);
+        exhaust(&server);
+        recover(&mut server);
+    }
+}
+
+/// What is deleted makes room for new jobs, and the server ends as it should.
+fn recover(server: &mut Server) {
+    let mut client = server.connect();
+    let mut deleted = 0;
+    while client.stat("current-jobs-ready") > 0 {
+        deleted += (0..50).filter_map(|_| peek_ready(&mut client)).count();
+    }
+    assert!(deleted > 0, "{}", server.log());
+    wait_until("there is room again", || {
+        client.send(put_line(1_000));
+        client.line().starts_with("INSERTED")
+    });
+    server.signal(Signal::TERM);
+    let status = server.end();
+    assert_eq!((status.code(), status.signal()), (Some(0), None), "{}", server.log());
 }
 
 /// Deletes the first ready job, without reserving it.
