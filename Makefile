@@ -79,11 +79,13 @@ micro:
 
 # SEEDS=number, by default a million; SEED=n replays one and tells every step.
 simulation:
-	$(if $(SEED),SEED=$(SEED)) SIMULATION_SEEDS=$(or $(SEEDS),1000000) $(CARGO) test --test simulation -- --nocapture
+	$(if $(SEED),SEED=$(SEED)) SIMULATION_SEEDS=$(or $(SEEDS),1000000) \
+		$(CARGO) test --locked --release --test simulation -- --nocapture
 
 # CASES=number, by default a million; SEED=n replays one.
 model:
-	$(if $(SEED),SEED=$(SEED)) MODEL_CASES=$(or $(CASES),1000000) $(CARGO) test --test model -- --nocapture
+	$(if $(SEED),SEED=$(SEED)) MODEL_CASES=$(or $(CASES),1000000) \
+		$(CARGO) test --locked --release --test model -- --nocapture
 
 # SIGKILL amid work. KILLS=number, SEED=n; PEER=path of another server, of which only the losses are counted.
 kill-loop:
