@@ -14,7 +14,7 @@ use crate::sim_disk::Random;
 use crate::world::config;
 
 /// Histories tried where nothing else is asked for.
-const HISTORIES: u64 = 100;
+const HISTORIES: u64 = 200;
 /// How often the two servers alternate in a history.
 const ALTERNATIONS: u64 = 5;
 const SEGMENT_BYTES: u64 = 8192;
