@@ -26,8 +26,16 @@ pub struct CServer {
 }
 
 impl CServer {
-    /// Starts `program` on the log in `directory`.
+    /// Starts `program` on the log in `directory` and waits for its first answer: it listens before it has
+    /// read its log and made its next file.
     pub fn start(program: &Path, directory: &Path, segment_bytes: u64) -> Self {
+        let mut server = Self::launch(program, directory, segment_bytes);
+        assert_eq!(server.send(b"list-tube-used\r\n"), "USING default");
+        server
+    }
+
+    /// Starts `program` on the log in `directory`, of which it may have read nothing yet.
+    pub fn launch(program: &Path, directory: &Path, segment_bytes: u64) -> Self {
         let socket = directory.join("socket");
         let _ = std::fs::remove_file(&socket);
         let mut child = Command::new(program)
@@ -51,7 +59,17 @@ impl CServer {
 
     /// Sends a command and returns the line that answers it.
     pub fn send(&mut self, command: &[u8]) -> String {
-        self.stream.get_mut().write_all(command).unwrap();
+        self.say(command);
+        self.answer()
+    }
+
+    /// Sends commands without waiting for their answers.
+    pub fn say(&mut self, commands: &[u8]) {
+        self.stream.get_mut().write_all(commands).unwrap();
+    }
+
+    /// The next line that it says.
+    pub fn answer(&mut self) -> String {
         let mut line = String::new();
         self.stream.read_line(&mut line).unwrap();
         line.trim_end().to_owned()

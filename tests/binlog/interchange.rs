@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use beanstalkd::binlog::{Binlog, Directory, NoRoom, SyncPolicy, check};
+use beanstalkd::binlog::{Binlog, Directory, NoRoom, ReplaySummary, SyncPolicy, Warning, check};
 use beanstalkd::clock::{NS_PER_S, Timestamp};
 use beanstalkd::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
 use beanstalkd::tube_name::TubeName;
@@ -14,10 +14,12 @@ use crate::sim_disk::Random;
 use crate::world::config;
 
 /// Histories tried where nothing else is asked for.
-const HISTORIES: u64 = 100;
+const HISTORIES: u64 = 200;
 /// How often the two servers alternate in a history.
 const ALTERNATIONS: u64 = 5;
 const SEGMENT_BYTES: u64 = 8192;
+/// How often C is killed amid its work.
+const KILLS: u64 = 200;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Job {
@@ -294,9 +296,8 @@ fn alternate(program: &Path, seed: u64) {
             },
         )
         .unwrap();
-        // One finding has shown in about one of a thousand histories, on a loaded machine, and is not explained; a torn tail
-        // of the killed C would be legal. What C has answered is compared below all the same.
-        assert!(summary.tails.len() + summary.warnings.len() <= 1, "seed {seed}: {summary:?}");
+        // C was killed between two commands, and it answers none before all is written.
+        assert!(summary.tails.is_empty() && summary.warnings.is_empty(), "seed {seed}: {summary:?}");
         help(&mut log, &mut disk);
         history.check_in_ours(restored);
         // C forgets the ids of deleted jobs; none is given twice that either log still knows of.
@@ -307,6 +308,52 @@ fn alternate(program: &Path, seed: u64) {
         }
         assert!(check(directory.path()).unwrap().is_sound(), "seed {seed}");
     }
+}
+
+/// Kills a C server amid a pipeline of puts and deletes, `answers` of which it has answered. Returns what it leaves
+/// for a replay to find, and the index of the newest file.
+fn kill_c(program: &Path, directory: &Path, commands: &[u8], answers: u64) -> (ReplaySummary, u32) {
+    let mut server = CServer::launch(program, directory, SEGMENT_BYTES);
+    server.say(commands);
+    for _ in 0..answers {
+        server.answer();
+    }
+    server.kill();
+    let names = directory.read_dir().unwrap().map(|entry| entry.unwrap().file_name());
+    let indexes = names.filter_map(|name| name.to_str()?.strip_prefix("binlog.")?.parse().ok());
+    let newest = indexes.max().unwrap_or(0);
+    let disk = Box::new(Directory::new(directory));
+    let settings = config(SyncPolicy::Never, SEGMENT_BYTES, 1);
+    (Binlog::open(disk, settings, now(), 0, &mut |_, _, _| {}).unwrap().1, newest)
+}
+
+/// C does one thing at a time: it makes a file, as zeros that then get a version, or it writes a record, in up to
+/// four pieces. So there is one of two findings, or none.
+#[test]
+fn a_killed_c_leaves_an_empty_file_or_one_torn_record() {
+    let Some(program) = peer() else { return };
+    let mut random = Random::new(5);
+    let mut found = BTreeMap::new();
+    for _ in 0..KILLS {
+        let directory = tempfile::tempdir().unwrap();
+        let mut commands = Vec::new();
+        for id in 1..=200_u64 {
+            let body = random_body(&mut random);
+            commands.extend_from_slice(format!("put 0 0 60 {}\r\n", body.len()).as_bytes());
+            commands.extend_from_slice(&body);
+            commands.extend_from_slice(format!("\r\ndelete {}\r\n", 1 + random.below(id)).as_bytes());
+        }
+        let answers = random.below(200);
+        let (summary, newest) = kill_c(&program, directory.path(), &commands, answers);
+        let finding = match (&summary.tails[..], &summary.warnings[..]) {
+            ([], []) => "none",
+            ([], [Warning::Blank { file }]) if *file == newest => "an empty file",
+            ([tail], []) if tail.records_applied == 0 => "a torn record",
+            _ => panic!("{summary:?}"),
+        };
+        *found.entry(finding).or_insert(0) += 1;
+    }
+    println!("{found:?}");
 }
 
 #[test]
