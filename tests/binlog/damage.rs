@@ -36,13 +36,32 @@ impl Log {
     /// Of several files, all durable; the server was killed while it was idle.
     fn killed() -> Self {
         let mut world = lived(5, 4096, 17);
-        while let Some(at) = world.log.next_deadline() {
-            world.now = world.now.max(at);
-            world.log.on_deadline(world.now).unwrap();
-            world.help_all().unwrap();
-        }
+        fall_idle(&mut world);
         let log = Self::new(world.disk.segments());
         assert!(log.segments.len() >= 3);
+        log
+    }
+
+    /// Of two servers: the first lost its power amid a write, the second has cut its tail off.
+    fn restarted() -> Self {
+        let mut random = Random::new(7);
+        let mut first = lived(7, 4096, 12);
+        (0..8).for_each(|_| first.put(&mut random).unwrap());
+        first.log.commit(first.now).unwrap();
+        let torn = (0..100)
+            .map(|_| first.disk.crashed_image(&mut random))
+            .find(|image| {
+                open(&image.fork(), config(SyncPolicy::EachCommit, 4096, 8), NOW).is_ok_and(has_tail)
+            })
+            .expect("some losses of power tear a record");
+        let image = first.disk.segments();
+        let mut second = World::begin(torn, config(SyncPolicy::EachCommit, 4096, 8), Some(&first)).unwrap();
+        second.max_body = 60;
+        (0..8).for_each(|_| second.turn(&mut random).unwrap());
+        second.help_all().unwrap();
+        fall_idle(&mut second);
+        let log = Self::new(second.disk.segments());
+        assert!(log.segments.keys().any(|index| !image.contains_key(index)), "the second has written, too");
         log
     }
 }
@@ -57,6 +76,18 @@ fn lived(seed: u64, segment_bytes: u64, turns: u64) -> World {
     }
     world.help_all().unwrap();
     world
+}
+
+fn fall_idle(world: &mut World) {
+    while let Some(at) = world.log.next_deadline() {
+        world.now = world.now.max(at);
+        world.log.on_deadline(world.now).unwrap();
+        world.help_all().unwrap();
+    }
+}
+
+fn has_tail<T>((_, summary, _): (T, ReplaySummary, Restored)) -> bool {
+    !summary.tails.is_empty()
 }
 
 fn reopen(segments: &Segments) -> Result<((), ReplaySummary, Restored), OpenError> {
@@ -121,8 +152,13 @@ fn every_flipped_bit_of_a_killed_log_is_refused_or_harmless() {
 }
 
 #[test]
+fn every_flipped_bit_of_a_log_with_a_cut_tail_is_refused_or_harmless() {
+    every_bit(&Log::restarted());
+}
+
+#[test]
 fn truncation_at_every_byte_is_refused_or_reported() {
-    for log in [Log::closed(), Log::killed()] {
+    for log in [Log::closed(), Log::killed(), Log::restarted()] {
         for (&index, bytes) in &log.segments {
             for length in 0..bytes.len() {
                 let damaged = changed(&log, index, |bytes| bytes.truncate(length));
@@ -135,7 +171,7 @@ fn truncation_at_every_byte_is_refused_or_reported() {
 
 #[test]
 fn zeroed_blocks_are_refused_or_reported() {
-    for log in [Log::closed(), Log::killed()] {
+    for log in [Log::closed(), Log::killed(), Log::restarted()] {
         for (&index, bytes) in &log.segments {
             for block in [512, 4096] {
                 for start in (0..bytes.len()).step_by(block) {
@@ -176,7 +212,7 @@ fn files_swapped_duplicated_and_removed_are_refused() {
 
 #[test]
 fn random_bytes_in_any_number_of_places_never_panic() {
-    let logs = [Log::closed(), Log::killed()];
+    let logs = [Log::closed(), Log::killed(), Log::restarted()];
     let mut random = Random::new(11);
     for _ in 0..2000 {
         let log = &logs[random.below(2) as usize];
