@@ -60,7 +60,7 @@ exchange: server
 server:
 	$(CARGO) build --locked
 
-# SERVER=path of the server to judge (default: ours), TRANSPORT=tcp to reach it over TCP, CASES=word to run a part.
+# SERVER=path of the server to judge (default: ours, then Debian's), TRANSPORT=tcp to reach it over TCP, CASES=word to run a part.
 conformance: server
 	SERVER=$(SERVER) TRANSPORT=$(TRANSPORT) $(CARGO) test --locked --test conformance -- $(CASES)
 

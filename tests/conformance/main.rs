@@ -1,7 +1,7 @@
 //! One conformance suite for every beanstalkd.
 //!
-//! Black-box tests over raw bytes against a server binary: `SERVER=/path/to/beanstalkd`, or ours without
-//! it; `TRANSPORT=tcp` reaches it over loopback TCP instead of unix sockets. Each topic is a file that
+//! Black-box tests over raw bytes against a server binary: `SERVER=/path/to/beanstalkd`, or without it ours and
+//! then Debian's; `TRANSPORT=tcp` reaches it over loopback TCP instead of unix sockets. Each topic is a file that
 //! lists its cases; [`judge`] decides which of them apply to the server at hand.
 
 mod case;
@@ -14,7 +14,7 @@ mod topics;
 
 use judge::{Record, Subject};
 use libtest_mimic::Arguments;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 use support::server::Transport;
@@ -23,20 +23,30 @@ use support::server::Transport;
 const THREADS: usize = 64;
 
 fn main() -> ExitCode {
-    let mut arguments = Arguments::from_args();
-    arguments.test_threads.get_or_insert(THREADS);
-    let binary = std::env::var_os("SERVER")
-        .filter(|path| !path.is_empty())
-        .map_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_beanstalkd")), PathBuf::from);
+    let binaries = match std::env::var_os("SERVER").filter(|path| !path.is_empty()) {
+        Some(path) => vec![PathBuf::from(path)],
+        None => [Some(PathBuf::from(env!("CARGO_BIN_EXE_beanstalkd"))), support::debian_server()]
+            .into_iter()
+            .flatten()
+            .collect(),
+    };
     let transport = match std::env::var("TRANSPORT").as_deref() {
         Ok("tcp") => Transport::Tcp,
         _ => Transport::Unix,
     };
-    let subject = match Subject::identify(&binary, transport) {
+    let passes: Vec<bool> = binaries.iter().map(|binary| judge_server(binary, transport)).collect();
+    if passes.iter().all(|&passes| passes) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Runs all cases that apply to the server, and tells which hold; whether none has failed.
+fn judge_server(binary: &Path, transport: Transport) -> bool {
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads.get_or_insert(THREADS);
+    let subject = match Subject::identify(binary, transport) {
         Ok(subject) => Arc::new(subject),
         Err(error) => {
             eprintln!("{}: {error}", binary.display());
-            return ExitCode::FAILURE;
+            return false;
         }
     };
     let record = Arc::new(Mutex::new(Record::default()));
@@ -48,5 +58,5 @@ fn main() -> ExitCode {
     if !arguments.list {
         judge::summarize(&subject, &record.lock().expect("all trials have ended"));
     }
-    conclusion.exit_code()
+    !conclusion.has_failed()
 }
