@@ -89,7 +89,7 @@ fn sending_large_bodies_starves_nobody() {
     body.extend_from_slice(b"\r\ndelete 1\r\n");
     let _greedy = Greedy::start(&server, body);
     wait_until("the greedy one is served", || modest.stat("cmd-put") > 0);
-    // A quarter of a megabyte in a turn: in a hundred of them not even one body.
+    // 32 KiB in a turn: in some hundreds of them not even one body.
     let executed = greed_beside(&mut modest, "cmd-put");
     assert!(executed <= 2, "{executed} large bodies for {ANSWERS}");
 }

@@ -9,6 +9,7 @@ use mio::{Events, Interest, Poll, Token};
 use crate::client::{Client, PATIENCE, parse_reserved, unexpected};
 use crate::failure::Failure;
 use crate::load::Load;
+use crate::rows::CONNECTIONS_AT_ONCE;
 use crate::runner::{Bench, column, median, per_command_us};
 use crate::server::{Role, Server, Setup};
 use crate::table::{Row, Target};
@@ -18,8 +19,6 @@ const WAITING: usize = 10_000;
 const WOKEN: usize = 2_000;
 /// Puts sent together, so that waking the server itself, which costs more, is not what is measured.
 const PUTS_TOGETHER: usize = 8;
-/// After so many connections the server is given time to accept them, so that its backlog never overflows.
-const CONNECTIONS_AT_ONCE: usize = 100;
 
 const RIVALS: usize = 16;
 const DELIVERIES: usize = 2_000;

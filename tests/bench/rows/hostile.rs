@@ -14,6 +14,7 @@ use std::time::Duration;
 use crate::client::{Client, unexpected};
 use crate::failure::Failure;
 use crate::load::{CYCLE, Generator, Load, Until};
+use crate::rows::CONNECTIONS_AT_ONCE;
 use crate::runner::{Bench, column};
 use crate::server::{Contender, Role, Setup};
 use crate::table::{Row, Target};
@@ -32,8 +33,6 @@ const SLOW_BODY_BYTES: usize = 60_000;
 /// Slow senders that have their turn together, and the pause after it: each sends one byte a second.
 const SLOW_AT_ONCE: usize = 50;
 const SLOW_PAUSE: Duration = Duration::from_millis(10);
-/// After so many connections the server is given time to accept them, so that its backlog never overflows.
-const CONNECTIONS_AT_ONCE: usize = 100;
 
 const MAX_JOB_BYTES: usize = 1 << 30;
 const PEEKED_BYTES: usize = 1 << 20;

@@ -25,6 +25,8 @@ pub struct Section {
 }
 
 const LARGE_BODY_BYTES: usize = 16 * 1024;
+/// After so many connections the server is given time to accept them, so that its backlog never overflows.
+const CONNECTIONS_AT_ONCE: usize = 100;
 
 /// All sections.
 pub const SECTIONS: &[Section] = &[

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use crate::client::{Client, parse_reserved, unexpected};
 use crate::failure::Failure;
 use crate::load::{FILL, Generator, Load, Tubes, Until};
+use crate::rows::CONNECTIONS_AT_ONCE;
 use crate::rows::tubes::fill;
 use crate::runner::{Bench, Figures, column, median, per_command_us};
 use crate::server::{Role, Server, Setup};
@@ -16,8 +17,6 @@ const JOBS: usize = 10_000_000;
 const TUBES: usize = 100_000;
 const CONNECTIONS: usize = 15_000;
 const WATCHED: usize = 1_000;
-/// After so many connections the server is given time to accept them, so that its backlog never overflows.
-const CONNECTIONS_AT_ONCE: usize = 100;
 /// Commands sent one by one, for a latency.
 const ASKED: usize = 1_000;
 /// Commands sent before their replies are read, for a cost.
