@@ -1,0 +1,213 @@
+//! What servers tell of jobs and of themselves, as types.
+
+use crate::tag::Tag;
+use crate::yaml::{Dictionary, YamlError, parse_page};
+use std::collections::BTreeSet;
+use std::fmt;
+use std::str::FromStr;
+
+/// The state of a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[allow(missing_docs, reason = "the protocol's words")]
+pub enum State {
+    Ready,
+    Reserved,
+    Delayed,
+    Buried,
+}
+
+impl State {
+    /// All of them, in the order of the stats.
+    pub const ALL: [Self; 4] = [Self::Ready, Self::Reserved, Self::Delayed, Self::Buried];
+
+    /// The protocol's word.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Ready => "ready",
+            Self::Reserved => "reserved",
+            Self::Delayed => "delayed",
+            Self::Buried => "buried",
+        }
+    }
+
+    /// The state with this word.
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.word() == word)
+    }
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+impl FromStr for State {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        Self::from_word(word)
+            .ok_or_else(|| format!("\"{word}\" is no state: expected ready, reserved, delayed or buried"))
+    }
+}
+
+/// What a server tells of a job. Times are in seconds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the keys of stats-job")]
+pub struct JobInfo {
+    pub id: u64,
+    pub tube: String,
+    pub state: State,
+    pub pri: u32,
+    pub age: u64,
+    pub delay: u64,
+    pub ttr: u64,
+    pub time_left: u64,
+    /// The size of the body; `stats-job` does not tell it.
+    pub bytes: Option<u64>,
+    pub reserves: u64,
+    pub timeouts: u64,
+    pub releases: u64,
+    pub buries: u64,
+    pub kicks: u64,
+    /// Waits for a group to be empty.
+    pub held: bool,
+    pub tags: Vec<Tag>,
+}
+
+impl JobInfo {
+    /// From the data of `stats-job`.
+    pub fn from_stats(stats: &Dictionary) -> Result<Self, YamlError> {
+        let tube = stats.get("tube").ok_or_else(|| missing("tube"))?;
+        let state = stats.get("state").and_then(State::from_word).ok_or_else(|| missing("state"))?;
+        Self::from_keys(stats, tube, state)
+    }
+
+    fn from_keys(keys: &Dictionary, tube: &str, state: State) -> Result<Self, YamlError> {
+        let needed = |key| keys.number(key).ok_or_else(|| missing(key));
+        Ok(Self {
+            id: needed("id")?,
+            tube: tube.to_owned(),
+            state,
+            pri: u32::try_from(needed("pri")?).map_err(|_| missing("pri"))?,
+            age: needed("age")?,
+            delay: keys.number_or_zero("delay"),
+            ttr: needed("ttr")?,
+            time_left: keys.number_or_zero("time-left"),
+            bytes: keys.number("bytes"),
+            reserves: keys.number_or_zero("reserves"),
+            timeouts: keys.number_or_zero("timeouts"),
+            releases: keys.number_or_zero("releases"),
+            buries: keys.number_or_zero("buries"),
+            kicks: keys.number_or_zero("kicks"),
+            held: keys.get("held") == Some("true"),
+            tags: tags(keys),
+        })
+    }
+}
+
+fn missing(key: &str) -> YamlError {
+    YamlError { line: 0, found: format!("the key {key} is missing or wrong") }
+}
+
+/// The tags from the keys that stand for them. Empty values and zeros mean that there is none.
+fn tags(keys: &Dictionary) -> Vec<Tag> {
+    let name = |key: &str| keys.get(key).and_then(|value| value.parse().ok());
+    let number =
+        |key: &str| keys.number(key).filter(|value| *value > 0).and_then(|value| u32::try_from(value).ok());
+    let mut tags = Vec::new();
+    if let Some(key) = name("idempotency-key") {
+        tags.push(Tag::Idempotency { key, seconds: number("idempotency-ttl") });
+    }
+    if let Some(key) = name("concurrency-key") {
+        // 1 is the default.
+        tags.push(Tag::Concurrency { key, limit: number("concurrency-limit").filter(|limit| *limit > 1) });
+    }
+    tags.extend(name("group").map(Tag::Group));
+    tags.extend(name("after-group").map(Tag::After));
+    tags.extend(number("expires-in").map(Tag::Expires));
+    tags
+}
+
+/// A page of `list-jobs`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Page {
+    /// Where the next page begins; `None` at the end.
+    pub next: Option<String>,
+    /// In the order in which they would be served.
+    pub jobs: Vec<JobInfo>,
+}
+
+impl Page {
+    /// From the data of `list-jobs <tube> <state>`.
+    pub fn parse(data: &[u8], tube: &str, state: State) -> Result<Self, YamlError> {
+        let (next, jobs) = parse_page(data)?;
+        let jobs = jobs.iter().map(|keys| JobInfo::from_keys(keys, tube, state)).collect::<Result<_, _>>()?;
+        // A cursor goes back into a command line: one that is no word would be taken for something else there.
+        if next.bytes().any(|byte| !byte.is_ascii_graphic()) {
+            return Err(missing("next"));
+        }
+        Ok(Self { next: Some(next).filter(|next| !next.is_empty()), jobs })
+    }
+}
+
+/// The extensions that a server offers: commands and tags, from the last key of its stats.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Extensions(BTreeSet<String>);
+
+impl Extensions {
+    /// From the data of `stats`. C beanstalkd offers none.
+    pub fn from_stats(stats: &Dictionary) -> Self {
+        let words = stats.get("extensions").unwrap_or_default().split_ascii_whitespace();
+        Self(words.map(|word| word.trim_end_matches(':').to_owned()).collect())
+    }
+
+    /// Whether the server has this command, or takes this tag (`idp`, `grp`, …).
+    pub fn has(&self, word: &str) -> bool {
+        self.0.contains(word)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::yaml::parse_dictionary;
+
+    const C_JOB: &[u8] =
+        b"---\nid: 3\ntube: default\nstate: delayed\npri: 4294967295\nage: 5\ndelay: 6\nttr: 7\n\
+        time-left: 1\nfile: 0\nreserves: 1\ntimeouts: 2\nreleases: 3\nburies: 4\nkicks: 5\n";
+
+    #[test]
+    fn a_job_of_c_has_no_size_and_no_tags() {
+        let job = JobInfo::from_stats(&parse_dictionary(C_JOB).unwrap()).unwrap();
+        assert_eq!((job.id, job.state, job.pri, job.time_left), (3, State::Delayed, u32::MAX, 1));
+        assert_eq!((job.bytes, job.held, job.tags), (None, false, Vec::new()));
+    }
+
+    #[test]
+    fn tags_come_from_their_keys() {
+        let mut data = C_JOB.to_vec();
+        data.extend_from_slice(
+            b"idempotency-key: \"a\"\nidempotency-ttl: 60\ngroup: \"g\"\nafter-group: \"\"\nconcurrency-key: \"c\"\n\
+            concurrency-limit: 1\nheld: true\nexpires-in: 0\n",
+        );
+        let job = JobInfo::from_stats(&parse_dictionary(&data).unwrap()).unwrap();
+        let tags: Vec<String> = job.tags.iter().map(Tag::to_string).collect();
+        assert_eq!(tags, ["idp:a:60", "con:c", "grp:g"]);
+        assert!(job.held);
+    }
+
+    #[test]
+    fn a_cursor_that_is_no_word_is_refused() {
+        let data = b"---\nnext: \"a b\"\njobs:\n";
+        assert!(Page::parse(data, "t", State::Ready).is_err());
+    }
+
+    #[test]
+    fn extensions_are_words() {
+        let stats = parse_dictionary(b"---\nid: x\nextensions: \"flush-tube list-jobs idp:\"\n").unwrap();
+        let extensions = Extensions::from_stats(&stats);
+        assert!(extensions.has("flush-tube") && extensions.has("idp") && !extensions.has("move"));
+        assert!(!Extensions::from_stats(&Dictionary::default()).has("list-jobs"));
+    }
+}

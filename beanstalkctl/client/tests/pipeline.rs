@@ -1,0 +1,124 @@
+//! Many commands at once, against servers that answer one at a time and read nothing while a reply does not go out.
+
+use beanstalk_client::{Client, Command, Connection, Name, PutOptions, Refusal, Reply, State};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+/// A server that reads a line, and nothing more until its reply of `bytes` bytes has gone out.
+fn slow_server(bytes: usize) -> Client {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    std::thread::spawn(move || {
+        // No read ahead: what is not answered stays in the socket.
+        let mut input = BufReader::with_capacity(1, theirs.try_clone().unwrap());
+        let mut output = theirs;
+        let mut line = String::new();
+        while input.read_line(&mut line).is_ok_and(|read| read > 0) {
+            let id: u64 = line.trim().rsplit(' ').next().unwrap().parse().unwrap();
+            let mut reply = format!("FOUND {id} {bytes}\r\n").into_bytes();
+            reply.resize(reply.len() + bytes, b'x');
+            reply.extend_from_slice(b"\r\n");
+            if output.write_all(&reply).is_err() {
+                return;
+            }
+            line.clear();
+        }
+    });
+    let mut client = Client::from(Connection::over_unix(ours).unwrap());
+    client.set_timeout(Some(Duration::from_secs(30))).unwrap();
+    client
+}
+
+#[test]
+fn large_replies_do_not_bring_a_pipeline_to_a_stand_still() {
+    // A megabyte of commands and eighty of replies: more than the buffers between hold, in both directions.
+    let mut client = slow_server(2_000);
+    let peek = |id: u64| Command::Peek(u64::MAX - id);
+    let mut next = 0;
+    client
+        .pipeline((0..40_000).map(peek), |position, reply| {
+            assert_eq!(position, next);
+            next += 1;
+            match reply {
+                Reply::Found(job) => assert_eq!(job.id, u64::MAX - position as u64),
+                other => panic!("{other:?}"),
+            }
+        })
+        .unwrap();
+    assert_eq!(next, 40_000);
+}
+
+#[test]
+fn many_short_replies_to_large_puts_do_not_either() {
+    // Each write of a reply takes a buffer of its own in the kernel: a server may stop reading after some 70 of them.
+    for server in beanstalk_testing::servers(&[]) {
+        let mut client = Client::connect(&server.address().parse().unwrap()).unwrap();
+        client.set_timeout(Some(Duration::from_secs(30))).unwrap();
+        let body = vec![b'x'; 10_000];
+        let put = |_| Command::Put { pri: 1, delay: 0, ttr: 60, body: &body, tags: &[] };
+        client
+            .pipeline((0..1_000).map(put), |_, reply| assert!(matches!(reply, Reply::Inserted(_))))
+            .unwrap();
+    }
+}
+
+#[test]
+fn against_every_server_bodies_of_every_size_come_back() {
+    for server in beanstalk_testing::servers(&[]) {
+        let mut client = Client::connect(&server.address().parse().unwrap()).unwrap();
+        let tube: Name = "sizes".parse().unwrap();
+        client.use_tube(&tube).unwrap();
+        let bodies: Vec<Vec<u8>> = (0..300_usize).map(|i| vec![i as u8; i * 218]).collect();
+        let put = |body| Command::Put { pri: 1, delay: 0, ttr: 60, body, tags: &[] };
+        let replies = client.call_all(bodies.iter().map(|body| put(body))).unwrap();
+        let ids: Vec<u64> = replies
+            .into_iter()
+            .map(|reply| match reply {
+                Reply::Inserted(inserted) => inserted.id,
+                other => panic!("{}: {other:?}", server.name),
+            })
+            .collect();
+        // Puts, whose bodies are large, among peeks, whose replies are.
+        let mixed = ids.iter().zip(&bodies).flat_map(|(id, body)| [Command::Peek(*id), put(body)]);
+        let replies = client.call_all(mixed).unwrap();
+        for (pair, body) in replies.chunks(2).zip(&bodies) {
+            assert!(matches!(&pair[0], Reply::Found(job) if job.body == *body), "{}", server.name);
+            assert!(matches!(&pair[1], Reply::Inserted(_)), "{}", server.name);
+        }
+    }
+}
+
+#[test]
+fn against_every_server_a_job_goes_its_way() {
+    for server in beanstalk_testing::servers(&[]) {
+        let mut client = Client::connect(&server.address().parse().unwrap()).unwrap();
+        let tube: Name = "mail".parse().unwrap();
+        client.use_tube(&tube).unwrap();
+        assert_eq!(client.list_tube_used().unwrap(), "mail");
+        assert_eq!(client.watch(&tube).unwrap(), 2);
+        assert_eq!(client.ignore(&Name::default_tube()).unwrap(), 1);
+        assert_eq!(client.list_tubes_watched().unwrap(), ["mail"]);
+        let id = client.put(b"hello", &PutOptions::default()).unwrap().id;
+        assert_eq!(client.peek(id).unwrap().body, b"hello");
+        assert_eq!(client.reserve().unwrap().id, id);
+        client.touch(id).unwrap();
+        client.bury(id, 5).unwrap();
+        assert_eq!(client.peek_next(State::Buried).unwrap().id, id);
+        let info = client.stats_job(id).unwrap();
+        assert_eq!((info.state, info.pri, info.tube.as_str(), info.buries), (State::Buried, 5, "mail", 1));
+        client.kick_job(id).unwrap();
+        assert_eq!(client.reserve_job(id).unwrap().id, id);
+        assert!(client.release(id, 1, 100).unwrap());
+        assert_eq!(client.peek_next(State::Delayed).unwrap().id, id);
+        assert_eq!(client.kick(10).unwrap(), 1);
+        client.delete(id).unwrap();
+        assert!(client.delete(id).unwrap_err().is_not_found());
+        let timed_out = client.reserve_with_timeout(0).unwrap_err();
+        assert!(matches!(timed_out, beanstalk_client::Error::Refused(Refusal::TimedOut)));
+        client.pause_tube(&tube, 1).unwrap();
+        assert_eq!(client.stats_tube(&tube).unwrap().number("pause"), Some(1));
+        assert!(client.stats().unwrap().number("total-jobs").unwrap() >= 1);
+        assert!(client.list_tubes().unwrap().contains(&"mail".to_owned()));
+        client.quit().unwrap();
+    }
+}

@@ -1,0 +1,180 @@
+//! Every method against replies that were written beforehand: what goes over the wire, and what comes of the reply.
+
+use beanstalk_client::{Client, Connection, Culprit, Error, Name, PutOptions, Refusal, ReserveMode, State};
+use std::fmt::Debug;
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+/// Runs `act` on a client for which `reply` lies ready; returns its result and what it sent.
+fn with<T>(reply: &str, act: impl FnOnce(&mut Client) -> T) -> (T, String) {
+    let (ours, mut theirs) = UnixStream::pair().unwrap();
+    theirs.write_all(reply.as_bytes()).unwrap();
+    theirs.shutdown(Shutdown::Write).unwrap();
+    let mut client = Client::from(Connection::over_unix(ours).unwrap());
+    let result = act(&mut client);
+    drop(client);
+    let mut sent = String::new();
+    theirs.read_to_string(&mut sent).unwrap();
+    (result, sent)
+}
+
+#[track_caller]
+fn check<T: Debug + PartialEq>(
+    sent: &str,
+    reply: &str,
+    expected: T,
+    act: impl FnOnce(&mut Client) -> Result<T, Error>,
+) {
+    let (result, line) = with(reply, act);
+    assert_eq!(line, format!("{sent}\r\n"));
+    assert_eq!(result.unwrap(), expected);
+}
+
+fn tube() -> Name {
+    "mail".parse().unwrap()
+}
+
+#[test]
+fn commands_of_c() {
+    check("use mail", "USING mail\r\n", (), |c| c.use_tube(&tube()));
+    check("put 1024 0 60 2\r\nhi", "INSERTED 7\r\n", 7, |c| Ok(c.put(b"hi", &PutOptions::default())?.id));
+    check("reserve", "RESERVED 7 2\r\nhi\r\n", b"hi".to_vec(), |c| Ok(c.reserve()?.body));
+    check("reserve-with-timeout 0", "RESERVED 7 0\r\n\r\n", 7, |c| Ok(c.reserve_with_timeout(0)?.id));
+    check("reserve-job 7", "RESERVED 7 0\r\n\r\n", 7, |c| Ok(c.reserve_job(7)?.id));
+    check("delete 7", "DELETED\r\n", (), |c| c.delete(7));
+    check("release 7 1 2", "RELEASED\r\n", true, |c| c.release(7, 1, 2));
+    check("release 7 1 2", "BURIED\r\n", false, |c| c.release(7, 1, 2));
+    check("bury 7 1", "BURIED\r\n", (), |c| c.bury(7, 1));
+    check("touch 7", "TOUCHED\r\n", (), |c| c.touch(7));
+    check("watch mail", "WATCHING 2\r\n", 2, |c| c.watch(&tube()));
+    check("ignore mail", "WATCHING 1\r\n", 1, |c| c.ignore(&tube()));
+    check("peek 7", "FOUND 7 1\r\na\r\n", 7, |c| Ok(c.peek(7)?.id));
+    check("peek-ready", "FOUND 7 1\r\na\r\n", 7, |c| Ok(c.peek_next(State::Ready)?.id));
+    check("peek-delayed", "FOUND 7 1\r\na\r\n", 7, |c| Ok(c.peek_next(State::Delayed)?.id));
+    check("peek-buried", "FOUND 7 1\r\na\r\n", 7, |c| Ok(c.peek_next(State::Buried)?.id));
+    check("kick 5", "KICKED 3\r\n", 3, |c| c.kick(5));
+    check("kick-job 5", "KICKED\r\n", (), |c| c.kick_job(5));
+    check("pause-tube mail 9", "PAUSED\r\n", (), |c| c.pause_tube(&tube(), 9));
+    check("stats", "OK 9\r\n---\na: 1\n\r\n", Some(1), |c| Ok(c.stats()?.number("a")));
+    check("stats-tube mail", "OK 9\r\n---\na: 1\n\r\n", Some(1), |c| Ok(c.stats_tube(&tube())?.number("a")));
+    check("list-tubes", "OK 8\r\n---\n- a\n\r\n", vec!["a".to_owned()], |c| c.list_tubes());
+    check("list-tubes-watched", "OK 8\r\n---\n- a\n\r\n", vec!["a".to_owned()], |c| c.list_tubes_watched());
+    check("list-tube-used", "USING a\r\n", "a".to_owned(), |c| c.list_tube_used());
+}
+
+#[test]
+fn extensions() {
+    let options = PutOptions { tags: vec!["idp:k".parse().unwrap()], ..PutOptions::default() };
+    check(
+        "put 1024 0 60 0 idp:k\r\n",
+        "INSERTED 7 READY 50\r\n",
+        (7, Some("READY".to_owned()), Some(50)),
+        |c| c.put(b"", &options).map(|inserted| (inserted.id, inserted.existing, inserted.pri)),
+    );
+    check("flush-tube mail", "FLUSHED 9\r\n", 9, |c| c.flush_tube(&tube()));
+    check("flush-buried mail", "FLUSHED 0\r\n", 0, |c| c.flush_buried(&tube()));
+    check("peek-reserved", "FOUND 7 1\r\na\r\n", 7, |c| Ok(c.peek_next(State::Reserved)?.id));
+    check("move 7 mail", "MOVED\r\n", (), |c| c.move_job(7, &tube()));
+    check("reprioritize 7 1", "REPRIORITIZED\r\n", (), |c| c.reprioritize(7, 1));
+    check("drain", "DRAINING\r\n", (), |c| c.drain());
+    check("undrain", "NOT_DRAINING\r\n", (), |c| c.undrain());
+    check("stats-group mail", "OK 15\r\n---\npending: 1\n\r\n", Some(1), |c| {
+        Ok(c.stats_group(&tube())?.number("pending"))
+    });
+    check("reserve-batch 2", "RESERVED_BATCH 1\r\nRESERVED 7 0\r\n\r\n", 1, |c| {
+        Ok(c.reserve_batch(2, None)?.len())
+    });
+    check("reserve-batch 2 3", "RESERVED_BATCH 0\r\n", 0, |c| Ok(c.reserve_batch(2, Some(3))?.len()));
+    check("delete-batch 1 2 3", "DELETED_BATCH 2 1\r\n", (2, 1), |c| c.delete_batch(&[1, 2, 3]));
+    check("touch-all", "TOUCHED_ALL 4\r\n", 4, |c| c.touch_all());
+    check("watch mail 5", "WATCHING 1\r\n", 1, |c| c.watch_weighted(&tube(), 5));
+    check("reserve-mode weighted", "USING weighted\r\n", (), |c| c.reserve_mode(ReserveMode::Weighted));
+    check("reserve-with-abort 3", "RESERVED 7 0\r\n\r\n", 7, |c| Ok(c.reserve_with_abort(Some(3))?.id));
+}
+
+#[test]
+fn a_page_of_jobs() {
+    let data = "---\nnext: \"x9\"\njobs:\n- {id: 7, pri: 1, age: 2, delay: 3, ttr: 4, time-left: 0, bytes: 5, \
+        reserves: 0, timeouts: 0, releases: 0, buries: 0, kicks: 0, group: \"g\"}\n";
+    let reply = format!("OK {}\r\n{data}\r\n", data.len());
+    let (page, sent) = with(&reply, |c| c.list_jobs(&tube(), State::Ready, 1, Some("x8")));
+    assert_eq!(sent, "list-jobs mail ready 1 x8\r\n");
+    let page = page.unwrap();
+    assert_eq!(page.next.as_deref(), Some("x9"));
+    assert_eq!((page.jobs[0].id, page.jobs[0].bytes, page.jobs[0].tags.len()), (7, Some(5), 1));
+}
+
+#[test]
+fn refusals_are_told_apart_from_failures() {
+    for (reply, refusal) in [
+        ("NOT_FOUND\r\n", Refusal::NotFound),
+        ("OUT_OF_MEMORY\r\n", Refusal::OutOfMemory),
+        ("UNKNOWN_COMMAND\r\n", Refusal::UnknownCommand),
+    ] {
+        match with(reply, |c| c.delete(1)).0 {
+            Err(Error::Refused(found)) => assert_eq!(found, refusal),
+            other => panic!("{other:?}"),
+        }
+    }
+    let draining = with("DRAINING\r\n", |c| c.put(b"", &PutOptions::default())).0.unwrap_err();
+    assert!(matches!(draining, Error::Refused(Refusal::Draining)));
+    let exists = with("EXISTS 5\r\n", |c| c.move_job(1, &tube())).0.unwrap_err();
+    assert!(matches!(exists, Error::Refused(Refusal::Exists(5))));
+    let other = with("PAUSED\r\n", |c| c.delete(1)).0.unwrap_err();
+    assert!(matches!(other, Error::Unexpected { .. }) && other.culprit() == Culprit::Server, "{other}");
+    let closed = with("DELE", |c| c.delete(1)).0.unwrap_err();
+    assert!(matches!(closed, Error::Closed) && closed.culprit() == Culprit::Network, "{closed}");
+    let http = with("HTTP/1.1 400 Bad Request\r\n", |c| c.stats().map(drop)).0.unwrap_err();
+    assert!(matches!(http, Error::Malformed(_)), "{http}");
+    let no_yaml = with("OK 5\r\nhello\r\n", |c| c.stats().map(drop)).0.unwrap_err();
+    assert!(matches!(no_yaml, Error::MalformedData(_)), "{no_yaml}");
+}
+
+#[test]
+fn a_reply_that_comes_late_can_still_be_received() {
+    let (ours, mut theirs) = UnixStream::pair().unwrap();
+    let mut client = Client::from(Connection::over_unix(ours).unwrap());
+    client.set_timeout(Some(Duration::from_millis(1))).unwrap();
+    theirs.write_all(b"DELE").unwrap();
+    assert!(matches!(client.delete(1), Err(Error::TimedOut)));
+    theirs.write_all(b"TED\r\n").unwrap();
+    client.set_timeout(Some(Duration::from_secs(60))).unwrap();
+    assert_eq!(client.receive().unwrap(), beanstalk_client::Reply::Deleted);
+}
+
+#[test]
+fn a_wait_ends_when_another_thread_closes_the_connection() {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let mut client = Client::from(Connection::over_unix(ours).unwrap());
+    let closer = client.closer().unwrap();
+    let waiting = std::thread::spawn(move || client.reserve());
+    let mut line = [0; 9];
+    (&theirs).read_exact(&mut line).unwrap();
+    closer.close();
+    assert!(matches!(waiting.join().unwrap(), Err(Error::Closed)));
+}
+
+#[test]
+fn garbage_from_a_server_is_an_error_and_no_panic() {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut random = move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    let words: [&[u8]; 8] =
+        [b"OK ", b"RESERVED ", b"RESERVED_BATCH ", b"\r\n", b" ", b"9", b"---\n", b"\xff"];
+    for _ in 0..20_000 {
+        let mut bytes = Vec::new();
+        for _ in 0..random() % 12 {
+            bytes.extend_from_slice(words[(random() % words.len() as u64) as usize]);
+        }
+        let _ = beanstalk_client::Reply::parse(&bytes);
+        let _ = beanstalk_client::parse_dictionary(&bytes);
+        let _ = beanstalk_client::parse_list(&bytes);
+        let _ = beanstalk_client::Page::parse(&bytes, "t", State::Ready);
+    }
+}

@@ -1,0 +1,302 @@
+//! delete, kick, bury, release, move and reprioritize: on jobs by id, or on all that fit.
+//!
+//! Owns: finding the jobs, the question, the loop with its progress, and what is said at the end.
+//! Never: touches a job that has changed its state or tube since it was counted.
+
+use super::batch::{self, Outcome};
+use super::confirm;
+use crate::cli::ActOn;
+use crate::failure::Failure;
+use crate::interrupt;
+use crate::listing;
+use crate::output::{Output, counted, with_commas};
+use crate::progress::Progress;
+use crate::session::Session;
+use beanstalk_client::{JobInfo, Name, State};
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// Jobs that are looked at and then changed at once.
+const BATCH: usize = 200;
+
+/// What is done with each job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    /// Away with it.
+    Delete,
+    /// Ready.
+    Kick,
+    /// Set aside.
+    Bury,
+    /// Ready, or delayed.
+    Release {
+        /// Its own where there is none.
+        pri: Option<u32>,
+        /// In seconds.
+        delay: u32,
+    },
+    /// Into another tube.
+    Move(Name),
+    /// With another priority.
+    Reprioritize(u32),
+}
+
+impl Action {
+    fn verb(&self) -> &'static str {
+        match self {
+            Self::Delete => "delete",
+            Self::Kick => "kick",
+            Self::Bury => "bury",
+            Self::Release { .. } => "release",
+            Self::Move(_) => "move",
+            Self::Reprioritize(_) => "reprioritize",
+        }
+    }
+
+    fn done(&self) -> &'static str {
+        match self {
+            Self::Delete => "deleted",
+            Self::Kick => "kicked",
+            Self::Bury => "buried",
+            Self::Release { .. } => "released",
+            Self::Move(_) => "moved",
+            Self::Reprioritize(_) => "reprioritized",
+        }
+    }
+
+    /// Whether a job in this state can be acted on. A reserved job belongs to its client.
+    pub fn applies_to(&self, state: State) -> bool {
+        match self {
+            Self::Kick => matches!(state, State::Delayed | State::Buried),
+            Self::Bury => matches!(state, State::Ready | State::Delayed),
+            _ => state != State::Reserved,
+        }
+    }
+}
+
+/// A job as it was counted.
+struct Target {
+    id: u64,
+    state: State,
+    tube: u32,
+}
+
+/// The jobs that are meant.
+#[derive(Default)]
+struct Targets {
+    jobs: Vec<Target>,
+    tubes: Vec<String>,
+    by_state: BTreeMap<State, u64>,
+    /// Jobs that fit but whose state does not allow the action.
+    left_out: BTreeMap<State, u64>,
+    missing: Vec<u64>,
+}
+
+impl Targets {
+    fn add(&mut self, action: &Action, info: &JobInfo) {
+        if !action.applies_to(info.state) {
+            *self.left_out.entry(info.state).or_default() += 1;
+            return;
+        }
+        let tube = self.tubes.iter().position(|tube| *tube == info.tube).unwrap_or_else(|| {
+            self.tubes.push(info.tube.clone());
+            self.tubes.len() - 1
+        });
+        self.jobs.push(Target { id: info.id, state: info.state, tube: tube as u32 });
+        *self.by_state.entry(info.state).or_default() += 1;
+    }
+
+    fn tubes(&self) -> String {
+        match self.tubes.as_slice() {
+            [only] => format!("of the tube {only}"),
+            several => format!("of {}", counted(several.len() as u64, "tube")),
+        }
+    }
+}
+
+fn states(counts: &BTreeMap<State, u64>) -> String {
+    counts
+        .iter()
+        .map(|(state, count)| format!("{} {state}", with_commas(*count)))
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+/// What became of the jobs.
+#[derive(Default)]
+struct Report {
+    done: u64,
+    gone: u64,
+    changed: u64,
+    refused: BTreeMap<String, u64>,
+}
+
+impl Report {
+    fn add(&mut self, outcome: Outcome) {
+        match outcome {
+            Outcome::Done => self.done += 1,
+            Outcome::Gone => self.gone += 1,
+            Outcome::Changed => self.changed += 1,
+            Outcome::Refused(why) => *self.refused.entry(why).or_default() += 1,
+        }
+    }
+
+    fn refused(&self) -> u64 {
+        self.refused.values().sum()
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut parts = Vec::new();
+        if self.gone > 0 {
+            parts.push(format!("{} were gone", with_commas(self.gone)));
+        }
+        if self.changed > 0 {
+            parts.push(format!("{} had changed meanwhile", with_commas(self.changed)));
+        }
+        parts.extend(self.refused.iter().map(|(why, count)| format!("{}: {why}", with_commas(*count))));
+        f.write_str(&parts.join("; "))
+    }
+}
+
+/// Does it.
+pub fn run(session: &mut Session, action: Action, on: &ActOn, out: &mut Output) -> Result<(), Failure> {
+    let targets = find(session, &action, on)?;
+    let total = targets.jobs.len() as u64;
+    if total == 0 {
+        return Err(nothing(&action, &targets));
+    }
+    let left_out = match targets.left_out.is_empty() {
+        true => String::new(),
+        false => format!(", and leave out {}", states(&targets.left_out)),
+    };
+    let what = format!(
+        "{} {} ({}) {} on {}{left_out}",
+        action.verb(),
+        counted(total, "job"),
+        states(&targets.by_state),
+        targets.tubes(),
+        session.address,
+    );
+    let by_id = !on.ids.is_empty() && !on.confirm.dry_run;
+    if !by_id && !confirm::ask(&on.confirm, &what)? {
+        return out.value_or_line(
+            &json!({ "action": action.verb(), "matched": total, "dry_run": true }),
+            &format!("{total} matched"),
+        );
+    }
+    let mut report = Report::default();
+    let ended = act_on_all(session, &action, &targets, &mut report);
+    say(&action, total, &report, out)?;
+    ended?;
+    conclude(&action, &targets, &report)
+}
+
+fn find(session: &mut Session, action: &Action, on: &ActOn) -> Result<Targets, Failure> {
+    let mut targets = Targets::default();
+    if !on.ids.is_empty() {
+        let infos = session.job_infos(on.ids.iter().copied())?;
+        for (id, info) in on.ids.iter().zip(infos) {
+            match info {
+                Some(info) => targets.add(action, &info),
+                None => targets.missing.push(*id),
+            }
+        }
+        return Ok(targets);
+    }
+    let filter = on.choose.filter().ok_or_else(|| {
+        Failure::Usage(
+            "which jobs? Give ids, or --all, --state, --older-than or --body-matches, with --tube".to_owned(),
+        )
+    })?;
+    listing::jobs(session, &filter, false, &mut |found| {
+        found.iter().for_each(|found| targets.add(action, &found.info));
+        Ok(true)
+    })?;
+    // Copies get ascending ids, and jobs of the same priority are served by id.
+    targets.jobs.sort_by_key(|target| target.id);
+    Ok(targets)
+}
+
+fn nothing(action: &Action, targets: &Targets) -> Failure {
+    let cannot = if targets.left_out.is_empty() {
+        String::new()
+    } else {
+        format!("; {} cannot be {}", states(&targets.left_out), action.done())
+    };
+    let text = match targets.missing.as_slice() {
+        [] => format!("no job matches{cannot}"),
+        [id] => format!("there is no job {id}"),
+        several => format!("{} of these jobs are not there{cannot}", several.len()),
+    };
+    match targets.left_out.is_empty() {
+        true => Failure::NothingMatched(text),
+        false => Failure::Refused(text),
+    }
+}
+
+fn act_on_all(
+    session: &mut Session,
+    action: &Action,
+    targets: &Targets,
+    report: &mut Report,
+) -> Result<(), Failure> {
+    let progress = Progress::new(action.verb(), targets.jobs.len() as u64);
+    for targets_now in targets.jobs.chunks(BATCH) {
+        if interrupt::requested() {
+            return Err(Failure::Interrupted("stopped".to_owned()));
+        }
+        // The user may have thought for a while: what is not as it was counted stays as it is.
+        let infos = session.job_infos(targets_now.iter().map(|target| target.id))?;
+        let mut same = Vec::with_capacity(infos.len());
+        for (target, info) in targets_now.iter().zip(infos) {
+            match info {
+                None => report.add(Outcome::Gone),
+                Some(info)
+                    if info.state == target.state && info.tube == targets.tubes[target.tube as usize] =>
+                {
+                    same.push(info);
+                }
+                Some(_) => report.add(Outcome::Changed),
+            }
+        }
+        batch::apply(session, action, &same, &mut |outcome| report.add(outcome))?;
+        progress.add(targets_now.len() as u64);
+    }
+    Ok(())
+}
+
+fn say(action: &Action, matched: u64, report: &Report, out: &mut Output) -> Result<(), Failure> {
+    let value = json!({
+        "action": action.verb(),
+        "matched": matched,
+        "done": report.done,
+        "gone": report.gone,
+        "changed": report.changed,
+        "refused": report.refused(),
+    });
+    let details = report.to_string();
+    let of = if report.done == matched { String::new() } else { format!(" of {}", with_commas(matched)) };
+    let colon = if details.is_empty() { "" } else { "; " };
+    out.value_or_line(
+        &value,
+        &format!("{} {}{of}{colon}{details}", action.done(), counted(report.done, "job")),
+    )
+}
+
+fn conclude(action: &Action, targets: &Targets, report: &Report) -> Result<(), Failure> {
+    if report.refused() > 0 {
+        return Err(Failure::Refused(format!("{} were refused", counted(report.refused(), "job"))));
+    }
+    // Jobs that were named must be there; those that merely fitted may have gone their way.
+    if !targets.missing.is_empty() {
+        let ids: Vec<String> = targets.missing.iter().map(u64::to_string).collect();
+        return Err(Failure::NothingMatched(format!("there is no job {}", ids.join(", "))));
+    }
+    if report.done == 0 {
+        return Err(Failure::NothingMatched(format!("no job was {}", action.done())));
+    }
+    Ok(())
+}

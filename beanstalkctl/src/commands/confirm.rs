@@ -1,0 +1,38 @@
+//! The question before many things change.
+
+use crate::cli::Confirm;
+use crate::failure::Failure;
+use crate::input::Lines;
+use std::io::{self, IsTerminal, Write};
+
+/// Says on standard error what would change and asks. `false`: nothing is to change, because it is a dry run.
+pub fn ask(confirm: &Confirm, what: &str) -> Result<bool, Failure> {
+    if confirm.dry_run {
+        eprintln!("beanstalkctl: would {what}");
+        return Ok(false);
+    }
+    if confirm.yes {
+        return Ok(true);
+    }
+    if !io::stdin().is_terminal() {
+        return Err(Failure::Usage(format!(
+            "would {what}; nobody is there to ask: add --yes to do it, or --dry-run to be told only"
+        )));
+    }
+    eprint!("beanstalkctl: {what}? [y/N] ");
+    io::stderr().flush().map_err(|error| Failure::Local(format!("standard error: {error}")))?;
+    let unchanged = || Failure::Interrupted("nothing was changed".to_owned());
+    let answer = match Lines::new().wait() {
+        Ok(answer) => answer.unwrap_or_default(),
+        Err(Failure::Interrupted(_)) => {
+            eprintln!();
+            return Err(unchanged());
+        }
+        Err(failure) => return Err(failure),
+    };
+    let answer = String::from_utf8_lossy(&answer).trim().to_lowercase();
+    if ["y", "yes"].contains(&answer.as_str()) {
+        return Ok(true);
+    }
+    Err(unchanged())
+}

@@ -1,0 +1,180 @@
+//! `flush`: deletes every job of tubes, or the buried ones.
+//!
+//! Without `flush-tube`, ready jobs are reserved and deleted, many at once, and delayed and buried ones are looked at and
+//! deleted one after the other. Jobs that clients hold are then out of reach.
+
+use super::confirm;
+use crate::cli::Tubes;
+use crate::failure::Failure;
+use crate::interrupt;
+use crate::output::{Output, counted, with_commas};
+use crate::progress::Progress;
+use crate::session::{Session, Tube, unexpected};
+use beanstalk_client::{Client, Command, Name, Refusal, Reply, State};
+use serde_json::json;
+
+/// Jobs that are reserved, and then deleted, at once.
+const BATCH: u64 = 200;
+
+/// Flushes them.
+pub fn run(session: &mut Session, arguments: &Tubes, buried: bool, out: &mut Output) -> Result<(), Failure> {
+    let tubes = session.tubes(&arguments.tubes)?;
+    let states: &[State] = if buried { &[State::Buried] } else { &State::ALL };
+    let whole = session.has(if buried { "flush-buried" } else { "flush-tube" });
+    let count = |state: State| tubes.iter().map(|tube| tube.count(state)).sum::<u64>();
+    let total: u64 = states.iter().map(|state| count(*state)).sum();
+    if total == 0 {
+        return Err(Failure::NothingMatched("there is no such job".to_owned()));
+    }
+    let held = if whole || buried { 0 } else { count(State::Reserved) };
+    let details: Vec<String> = states
+        .iter()
+        .map(|state| (count(*state), state))
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, state)| format!("{} {state}", with_commas(count)))
+        .collect();
+    let of = match tubes.iter().filter(|tube| tube.jobs() > 0).collect::<Vec<_>>().as_slice() {
+        [only] => format!("the tube {}", only.name),
+        several => counted(several.len() as u64, "tube"),
+    };
+    let what =
+        format!("delete {} ({}) of {of} on {}", counted(total, "job"), details.join(", "), session.address);
+    if !confirm::ask(&arguments.confirm, &what)? {
+        return report(out, total, None, 0);
+    }
+    let mut done = 0;
+    let flushed = tubes.iter().try_for_each(|tube| flush(session, tube, states, whole, &mut done));
+    report(out, total, Some(done), held)?;
+    flushed?;
+    if held > 0 {
+        let held = counted(held, "job");
+        return Err(Failure::Refused(format!(
+            "{held} in the hands of clients: this server has no flush-tube, so nobody but they can delete them"
+        )));
+    }
+    Ok(())
+}
+
+/// Deletes what can be deleted of a tube, and tells how many jobs that were.
+pub fn everything(session: &mut Session, tube: &Name) -> Result<u64, Failure> {
+    let stats = session.client.stats_tube(tube)?;
+    let tube = Tube { name: tube.clone(), stats };
+    let whole = session.has("flush-tube");
+    let mut done = 0;
+    flush(session, &tube, &State::ALL, whole, &mut done)?;
+    Ok(done)
+}
+
+fn report(out: &mut Output, matched: u64, done: Option<u64>, held: u64) -> Result<(), Failure> {
+    match done {
+        None => out.value_or_line(
+            &json!({ "action": "flush", "matched": matched, "dry_run": true }),
+            &format!("{matched} matched"),
+        ),
+        Some(done) => out.value_or_line(
+            &json!({ "action": "flush", "matched": matched, "done": done, "refused": held }),
+            &format!("deleted {}", counted(done, "job")),
+        ),
+    }
+}
+
+fn flush(
+    session: &mut Session,
+    tube: &Tube,
+    states: &[State],
+    whole: bool,
+    done: &mut u64,
+) -> Result<(), Failure> {
+    if interrupt::requested() {
+        return Err(Failure::Interrupted("stopped".to_owned()));
+    }
+    let only_buried = !states.contains(&State::Ready);
+    if whole {
+        let flushed = match only_buried {
+            true => session.client.flush_buried(&tube.name),
+            false => session.client.flush_tube(&tube.name),
+        };
+        *done += flushed?;
+        return Ok(());
+    }
+    let progress = Progress::new(&tube.name, states.iter().map(|state| tube.count(*state)).sum());
+    let client = &mut session.client;
+    if !only_buried {
+        flush_ready(client, &tube.name, tube.count(State::Ready), &progress, done)?;
+    }
+    client.use_tube(&tube.name)?;
+    for state in [State::Ready, State::Delayed, State::Buried] {
+        if states.contains(&state) {
+            flush_by_looking(client, state, tube.count(state), &progress, done)?;
+        }
+    }
+    Ok(())
+}
+
+/// Those that can be reserved: of a paused tube none, which [`flush_by_looking`] deletes.
+fn flush_ready(
+    client: &mut Client,
+    tube: &Name,
+    count: u64,
+    progress: &Progress,
+    done: &mut u64,
+) -> Result<(), Failure> {
+    let watched: Vec<Name> =
+        client.list_tubes_watched()?.iter().filter_map(|name| name.parse().ok()).collect();
+    client.watch(tube)?;
+    for other in watched.iter().filter(|other| *other != tube) {
+        client.ignore(other)?;
+    }
+    let mut left = count;
+    while left > 0 && !interrupt::requested() {
+        let reserves = (0..left.min(BATCH)).map(|_| Command::ReserveWithTimeout(0));
+        let mut ids = Vec::new();
+        for reply in client.call_all(reserves)? {
+            match reply {
+                Reply::Reserved(job) => ids.push(job.id),
+                Reply::Refused(Refusal::TimedOut | Refusal::DeadlineSoon) => {}
+                other => return Err(unexpected("reserve-with-timeout", &other)),
+            }
+        }
+        if ids.is_empty() {
+            break;
+        }
+        client.pipeline(ids.iter().map(|id| Command::Delete(*id)), |_, reply| {
+            *done += u64::from(reply == Reply::Deleted);
+        })?;
+        progress.add(ids.len() as u64);
+        left -= ids.len() as u64;
+    }
+    Ok(())
+}
+
+/// The next one of a state, then its delete together with a look at the one behind it: one round trip each.
+fn flush_by_looking(
+    client: &mut Client,
+    state: State,
+    count: u64,
+    progress: &Progress,
+    done: &mut u64,
+) -> Result<(), Failure> {
+    let look = match state {
+        State::Ready => Command::PeekReady,
+        State::Delayed => Command::PeekDelayed,
+        _ => Command::PeekBuried,
+    };
+    let mut next = client.call(&look)?;
+    for _ in 0..count {
+        if interrupt::requested() {
+            return Err(Failure::Interrupted("stopped".to_owned()));
+        }
+        let id = match next {
+            Reply::Found(job) => job.id,
+            Reply::Refused(Refusal::NotFound) => break,
+            other => return Err(unexpected(&look.verb(), &other)),
+        };
+        let mut replies = client.call_all([Command::Delete(id), look.clone()])?;
+        next = replies.pop().unwrap_or(Reply::Refused(Refusal::NotFound));
+        *done += u64::from(replies.pop() == Some(Reply::Deleted));
+        progress.add(1);
+    }
+    Ok(())
+}

@@ -1,0 +1,167 @@
+//! `jobs`, `job` and `peek`: looking at jobs.
+
+use crate::cli::{JobsArguments, PeekArguments};
+use crate::failure::Failure;
+use crate::listing::{self, Found};
+use crate::output::{self, Output, age, table};
+use crate::session::Session;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use beanstalk_client::{JobInfo, State, Tag};
+use serde_json::{Value, json};
+
+const HEADER: [&str; 13] = [
+    "ID", "TUBE", "STATE", "TAGS", "PRI", "AGE", "LEFT", "TTR", "BYTES", "RESERVES", "RELEASES", "TIMEOUTS",
+    "BURIES",
+];
+
+/// Prints jobs of tubes.
+pub fn list(session: &mut Session, arguments: &JobsArguments, out: &mut Output) -> Result<(), Failure> {
+    let filter = arguments.filter.filter(&arguments.tubes);
+    let limit = arguments.limit.unwrap_or(u64::MAX);
+    // Without list-jobs they come in the order of their ids, and are sorted before they are printed.
+    let in_order = session.has("list-jobs");
+    let (mut count, mut kept) = (0, Vec::new());
+    listing::jobs(session, &filter, false, &mut |found: Vec<Found>| {
+        let mut infos: Vec<JobInfo> = found.into_iter().map(|found| found.info).collect();
+        if !in_order {
+            kept.append(&mut infos);
+            return Ok(true);
+        }
+        infos.truncate(usize::try_from(limit - count).unwrap_or(usize::MAX));
+        print(&infos, count == 0, out)?;
+        count += infos.len() as u64;
+        Ok(count < limit)
+    })?;
+    if !in_order {
+        sort(&mut kept);
+        kept.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
+        count = kept.len() as u64;
+        print(&kept, true, out)?;
+    }
+    if count == 0 {
+        return Err(Failure::NothingMatched("no job matches".to_owned()));
+    }
+    Ok(())
+}
+
+/// By tube and state, and as they would be served; which buried job is the first one, C does not tell.
+pub fn sort(jobs: &mut [JobInfo]) {
+    let key = |job: &JobInfo| match job.state {
+        State::Ready => (u64::from(job.pri), job.id),
+        State::Delayed | State::Reserved => (job.time_left, job.id),
+        State::Buried => (0, job.id),
+    };
+    jobs.sort_by(|one, other| (&one.tube, one.state, key(one)).cmp(&(&other.tube, other.state, key(other))));
+}
+
+fn print(jobs: &[JobInfo], with_header: bool, out: &mut Output) -> Result<(), Failure> {
+    if out.is_json() {
+        return jobs.iter().try_for_each(|info| out.value(&output::job(info)));
+    }
+    if jobs.is_empty() {
+        return Ok(());
+    }
+    let rows: Vec<_> = jobs.iter().map(row).collect();
+    table(&HEADER, 4, &rows).iter().skip(usize::from(!with_header)).try_for_each(|line| out.line(line))
+}
+
+fn row(job: &JobInfo) -> Vec<String> {
+    let tags: Vec<String> = job.tags.iter().map(Tag::to_string).collect();
+    let state = if job.held { "held" } else { job.state.word() };
+    let or_dash = |text: String| if text.is_empty() { "-".to_owned() } else { text };
+    vec![
+        job.id.to_string(),
+        job.tube.clone(),
+        state.to_owned(),
+        or_dash(tags.join(" ")),
+        job.pri.to_string(),
+        age(job.age),
+        if job.time_left == 0 { "-".to_owned() } else { age(job.time_left) },
+        age(job.ttr),
+        job.bytes.map_or("-".to_owned(), |bytes| bytes.to_string()),
+        job.reserves.to_string(),
+        job.releases.to_string(),
+        job.timeouts.to_string(),
+        job.buries.to_string(),
+    ]
+}
+
+/// Prints what the server tells of jobs.
+pub fn show(session: &mut Session, ids: &[u64], out: &mut Output) -> Result<(), Failure> {
+    let infos = session.job_infos(ids.iter().copied())?;
+    let mut missing = Vec::new();
+    for (id, info) in ids.iter().zip(infos) {
+        let Some(info) = info else {
+            missing.push(id.to_string());
+            continue;
+        };
+        let value = output::job(&info);
+        if out.is_json() {
+            out.value(&value)?;
+            continue;
+        }
+        let rows: Vec<_> = value
+            .as_object()
+            .into_iter()
+            .flatten()
+            .map(|(key, value)| vec![key.clone(), plain(value)])
+            .collect();
+        for line in table(&["", ""], 2, &rows).iter().skip(1) {
+            out.line(line)?;
+        }
+    }
+    match missing.len() {
+        0 => Ok(()),
+        _ => Err(Failure::NothingMatched(format!("there is no job {}", missing.join(", ")))),
+    }
+}
+
+fn plain(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Null => "-".to_owned(),
+        Value::Array(items) => items.iter().map(plain).collect::<Vec<_>>().join(" "),
+        other => other.to_string(),
+    }
+}
+
+/// Prints a body.
+pub fn peek(session: &mut Session, arguments: &PeekArguments, out: &mut Output) -> Result<(), Failure> {
+    let peeked = match (arguments.id, arguments.next) {
+        (Some(id), _) => session.client.peek(id),
+        (None, Some(State::Reserved)) if !session.has("peek-reserved") => {
+            return Err(Failure::Refused(
+                "this server cannot show reserved jobs: it has no peek-reserved".to_owned(),
+            ));
+        }
+        (None, next) => {
+            session.client.use_tube(&arguments.tube)?;
+            session.client.peek_next(next.unwrap_or(State::Ready))
+        }
+    };
+    let job = peeked.map_err(|error| match arguments.id {
+        Some(id) if error.is_not_found() => Failure::NothingMatched(format!("there is no job {id}")),
+        None if error.is_not_found() => Failure::NothingMatched("there is no such job".to_owned()),
+        _ => Failure::from(error),
+    })?;
+    if out.is_json() {
+        return out.value(&with_body(json!({ "id": job.id }), &job.body));
+    }
+    if arguments.pretty {
+        match serde_json::from_slice::<Value>(&job.body) {
+            Ok(value) => return out.line(&format!("{value:#}")),
+            Err(_) => eprintln!("beanstalkctl: the body is no JSON; here it is as it is"),
+        }
+    }
+    out.body(&job.body)
+}
+
+/// The object with the body: as text in `body` where it is UTF-8, else in `body_base64`.
+pub fn with_body(mut object: Value, body: &[u8]) -> Value {
+    match std::str::from_utf8(body) {
+        Ok(text) => object["body"] = json!(text),
+        Err(_) => object["body_base64"] = json!(STANDARD.encode(body)),
+    }
+    object
+}

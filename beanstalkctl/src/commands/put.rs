@@ -1,0 +1,101 @@
+//! `put`: jobs from an argument, a file, or the lines of standard input.
+
+use crate::cli::PutArguments;
+use crate::failure::Failure;
+use crate::input::Lines;
+use crate::interrupt;
+use crate::output::{Output, counted};
+use crate::progress::Progress;
+use crate::session::{Session, unexpected};
+use beanstalk_client::{Command, PutOptions, Reply};
+use serde_json::json;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Lines that are put at once.
+const BATCH: usize = 256;
+
+/// Puts them, and prints their ids.
+pub fn run(session: &mut Session, arguments: &PutArguments, out: &mut Output) -> Result<(), Failure> {
+    if let Some(tag) = arguments.tags.iter().find(|tag| !session.has(tag.word())) {
+        return Err(Failure::Refused(format!("this server does not know the tag {}", tag.word())));
+    }
+    session.client.use_tube(&arguments.tube)?;
+    let options = PutOptions {
+        pri: arguments.priority,
+        delay: arguments.delay.seconds,
+        ttr: arguments.ttr,
+        tags: arguments.tags.clone(),
+    };
+    match (&arguments.body, &arguments.file) {
+        (Some(body), _) => put(session, &[body.as_bytes().to_vec()], &options, out).map(drop),
+        (None, Some(path)) => put(session, &[read(path)?], &options, out).map(drop),
+        (None, None) => put_lines(session, &options, out),
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+    if path == Path::new("-") {
+        let mut body = Vec::new();
+        let read = std::io::stdin().lock().read_to_end(&mut body);
+        return read.map(|_| body).map_err(|error| Failure::Local(format!("standard input: {error}")));
+    }
+    std::fs::read(path).map_err(|error| Failure::file(path, &error))
+}
+
+fn put_lines(session: &mut Session, options: &PutOptions, out: &mut Output) -> Result<(), Failure> {
+    let lines = Lines::new();
+    let progress = Progress::counter("put");
+    let mut done = 0;
+    loop {
+        let after = |failure: Failure| failure.while_doing(&format!("after {}", counted(done, "job")));
+        let Some(first) = lines.wait().map_err(after)? else { return Ok(()) };
+        // What has come is put before more is waited for.
+        let mut bodies = vec![first];
+        while bodies.len() < BATCH
+            && let Some(line) = lines.ready().map_err(after)?
+        {
+            bodies.push(line);
+        }
+        let put = put(session, &bodies, options, out).map_err(after)?;
+        done += put;
+        progress.add(put);
+        if interrupt::requested() {
+            return Err(Failure::Interrupted(format!("after {}: stopped", counted(done, "job"))));
+        }
+    }
+}
+
+/// Puts all, prints the ids of those that are in, and tells how many they are.
+fn put(
+    session: &mut Session,
+    bodies: &[Vec<u8>],
+    options: &PutOptions,
+    out: &mut Output,
+) -> Result<u64, Failure> {
+    let PutOptions { pri, delay, ttr, tags } = options;
+    let commands = bodies.iter().map(|body| Command::Put { pri: *pri, delay: *delay, ttr: *ttr, body, tags });
+    let mut replies = Vec::new();
+    let sent = session.client.pipeline(commands, |_, reply| replies.push(reply));
+    let (mut done, mut refused) = (0, None);
+    for reply in replies {
+        let Reply::Inserted(inserted) = reply else {
+            refused.get_or_insert(match reply {
+                Reply::Draining => Failure::Refused("the server takes no new jobs (DRAINING)".to_owned()),
+                other => unexpected("put", &other),
+            });
+            continue;
+        };
+        done += 1;
+        let existing = inserted.existing.map(|state| state.to_lowercase());
+        let line = match &existing {
+            None => inserted.id.to_string(),
+            Some(state) => format!("{} {state}", inserted.id),
+        };
+        out.value_or_line(&json!({ "id": inserted.id, "existing": existing }), &line)?;
+    }
+    out.flush()?;
+    sent?;
+    refused.map_or(Ok(done), Err)
+}

@@ -1,0 +1,77 @@
+//! `reserve`: takes a job, prints its body, and does with it what it is told.
+
+use super::jobs::with_body;
+use crate::cli::{ReserveArguments, Then};
+use crate::failure::Failure;
+use crate::interrupt;
+use crate::output::{self, Output};
+use crate::session::Session;
+use beanstalk_client::{Client, Error, Job, Name, Refusal};
+use std::time::{Duration, Instant};
+
+/// How long one reserve waits: then the program looks whether it is to stop.
+const TURN_SECONDS: u32 = 1;
+
+/// Takes one.
+pub fn run(session: &mut Session, arguments: &ReserveArguments, out: &mut Output) -> Result<(), Failure> {
+    watch_only(&mut session.client, &arguments.tubes)?;
+    let job = wait_for_one(&mut session.client, arguments.wait)?;
+    let info = session.client.stats_job(job.id)?;
+    if out.is_json() {
+        out.value(&with_body(output::job(&info), &job.body))?;
+    } else {
+        eprintln!("beanstalkctl: job {} of {}", job.id, info.tube);
+        out.body(&job.body)?;
+    }
+    out.flush()?;
+    let client = &mut session.client;
+    match arguments.then {
+        Then::Release => client.release(job.id, info.pri, 0).map(drop)?,
+        Then::Delete => client.delete(job.id)?,
+        Then::Bury => client.bury(job.id, info.pri)?,
+        Then::Hold => {
+            let every = Duration::from_millis((info.ttr * 1000 / 2).max(500));
+            while !interrupt::wait(every) {
+                client.touch(job.id)?;
+            }
+            client.release(job.id, info.pri, 0).map(drop)?;
+        }
+    }
+    Ok(())
+}
+
+/// Watches these tubes and no other.
+pub fn watch_only(client: &mut Client, tubes: &[Name]) -> Result<(), Failure> {
+    for tube in tubes {
+        client.watch(tube)?;
+    }
+    let default = Name::default_tube();
+    if !tubes.contains(&default) {
+        client.ignore(&default)?;
+    }
+    Ok(())
+}
+
+fn wait_for_one(client: &mut Client, wait: Option<u32>) -> Result<Job, Failure> {
+    let give_up_at = wait.map(|seconds| Instant::now() + Duration::from_secs(seconds.into()));
+    loop {
+        let turn = match give_up_at {
+            Some(at) => {
+                let left = at.saturating_duration_since(Instant::now()).as_secs_f32().ceil();
+                TURN_SECONDS.min(left as u32)
+            }
+            None => TURN_SECONDS,
+        };
+        match client.reserve_with_timeout(turn) {
+            Ok(job) => return Ok(job),
+            Err(Error::Refused(Refusal::TimedOut)) => {}
+            Err(error) => return Err(error.into()),
+        }
+        if interrupt::requested() {
+            return Err(Failure::Interrupted("stopped while waiting for a job".to_owned()));
+        }
+        if turn == 0 || give_up_at.is_some_and(|at| Instant::now() >= at) {
+            return Err(Failure::NothingMatched("no job came in time".to_owned()));
+        }
+    }
+}

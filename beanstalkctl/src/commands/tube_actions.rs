@@ -1,0 +1,68 @@
+//! pause, resume, drain and undrain.
+
+use super::{Servers, confirm};
+use crate::cli::Tubes;
+use crate::failure::Failure;
+use crate::output::{Output, age, counted};
+use crate::session::{Session, unexpected};
+use beanstalk_client::{Command, Refusal, Reply};
+use serde_json::json;
+
+/// Pauses tubes for so many seconds; 0 ends their pause. Asks where a pattern means more than one.
+pub fn pause(
+    session: &mut Session,
+    arguments: &Tubes,
+    seconds: u32,
+    out: &mut Output,
+) -> Result<(), Failure> {
+    let tubes = session.tube_names(&arguments.tubes)?;
+    let verb = if seconds == 0 { "resume" } else { "pause" };
+    if tubes.is_empty() {
+        return Err(Failure::NothingMatched("there is no such tube".to_owned()));
+    }
+    let time = if seconds == 0 { String::new() } else { format!(" for {}", age(seconds.into())) };
+    let count = tubes.len() as u64;
+    let what = format!("{verb} {}{time} on {}", counted(count, "tube"), session.address);
+    let must_ask = tubes.len() > arguments.tubes.len() || arguments.confirm.dry_run;
+    if must_ask && !confirm::ask(&arguments.confirm, &what)? {
+        return out.value_or_line(
+            &json!({ "action": verb, "matched": count, "dry_run": true }),
+            &format!("{count} matched"),
+        );
+    }
+    let replies = session.client.call_all(tubes.iter().map(|tube| Command::PauseTube { tube, seconds }))?;
+    let mut done = 0;
+    for reply in replies {
+        match reply {
+            Reply::Paused => done += 1,
+            Reply::Refused(Refusal::NotFound) => {} // it has vanished
+            other => return Err(unexpected("pause-tube", &other)),
+        }
+    }
+    let past = if seconds == 0 { "resumed" } else { "paused" };
+    out.value_or_line(
+        &json!({ "action": verb, "matched": count, "done": done }),
+        &format!("{past} {}{time}", counted(done, "tube")),
+    )
+}
+
+/// Begins or ends drain mode.
+pub fn drain(servers: &Servers, on: bool, out: &mut Output) -> Result<(), Failure> {
+    let (verb, signal) = if on { ("drain", "USR1") } else { ("undrain", "USR2") };
+    let mut refused = Vec::new();
+    for mut session in servers.all()? {
+        let address = session.address.to_string();
+        if !session.has(verb) {
+            let pid = session.stats.get("pid").unwrap_or("PID").to_owned();
+            refused.push(format!("{address} has no command for it; on its machine: kill -{signal} {pid}"));
+            continue;
+        }
+        match on {
+            true => session.client.drain()?,
+            false => session.client.undrain()?,
+        }
+        let says = if on { "takes no new jobs" } else { "takes new jobs" };
+        out.value_or_line(&json!({ "server": address, "draining": on }), &format!("{address} {says}"))?;
+    }
+    if refused.is_empty() { Ok(()) } else { Err(Failure::Refused(refused.join("; "))) }
+}

@@ -1,0 +1,107 @@
+//! `tubes`: tubes with their counts.
+
+use super::Servers;
+use crate::cli::TubesArguments;
+use crate::failure::Failure;
+use crate::output::{Output, age, dictionary, table};
+use crate::session::Tube;
+use beanstalk_client::State;
+use clap::ValueEnum;
+use std::cmp::Reverse;
+
+/// What to order tubes by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum TubeKey {
+    /// The name
+    Name,
+    /// Ready jobs
+    Ready,
+    /// Reserved jobs
+    Reserved,
+    /// Delayed jobs
+    Delayed,
+    /// Buried jobs
+    Buried,
+    /// Jobs in any state
+    Jobs,
+    /// Workers that wait
+    Waiting,
+    /// Jobs put since the tube came to be
+    Total,
+    /// How long the oldest ready job is there, where the server tells
+    Age,
+}
+
+impl TubeKey {
+    /// Of this tube. Names are compared apart from it.
+    pub fn of(self, tube: &Tube) -> u64 {
+        match self {
+            Self::Name => 0,
+            Self::Ready => tube.count(State::Ready),
+            Self::Reserved => tube.count(State::Reserved),
+            Self::Delayed => tube.count(State::Delayed),
+            Self::Buried => tube.count(State::Buried),
+            Self::Jobs => tube.jobs(),
+            Self::Waiting => tube.stats.number_or_zero("current-waiting"),
+            Self::Total => tube.stats.number_or_zero("total-jobs"),
+            Self::Age => tube.stats.number_or_zero("oldest-ready-age"),
+        }
+    }
+}
+
+/// Prints them.
+pub fn run(servers: &Servers, arguments: &TubesArguments, out: &mut Output) -> Result<(), Failure> {
+    let mut sessions = servers.all()?;
+    let several = sessions.len() > 1;
+    let mut found = Vec::new();
+    for session in &mut sessions {
+        let address = session.address.to_string();
+        found.extend(session.tubes(&arguments.tubes)?.into_iter().map(|tube| (address.clone(), tube)));
+    }
+    if found.is_empty() {
+        return Err(Failure::NothingMatched("there is no such tube".to_owned()));
+    }
+    // They are in the order of their names by server; equal counts stay in that of their names.
+    found.sort_by(|(_, one), (_, other)| one.name.cmp(&other.name));
+    found.sort_by_key(|(_, tube)| Reverse(arguments.sort.of(tube)));
+    if arguments.reverse {
+        found.reverse();
+    }
+    if out.is_json() {
+        return found.iter().try_for_each(|(server, tube)| out.value(&dictionary(server, &tube.stats)));
+    }
+    let has_age = found.iter().any(|(_, tube)| tube.stats.get("oldest-ready-age").is_some());
+    let mut header =
+        vec!["TUBE", "READY", "RESERVED", "DELAYED", "BURIED", "WAITING", "WATCHING", "TOTAL", "PAUSED"];
+    if has_age {
+        header.push("OLDEST");
+    }
+    if several {
+        header.insert(0, "SERVER");
+    }
+    let rows: Vec<_> = found.iter().map(|(server, tube)| row(server, tube, several, has_age)).collect();
+    table(&header, 1 + usize::from(several), &rows).iter().try_for_each(|line| out.line(line))
+}
+
+fn row(server: &str, tube: &Tube, several: bool, has_age: bool) -> Vec<String> {
+    let mut cells = Vec::new();
+    if several {
+        cells.push(server.to_owned());
+    }
+    cells.push(tube.name.to_string());
+    cells.extend(State::ALL.map(|state| tube.count(state).to_string()));
+    for key in ["current-waiting", "current-watching", "total-jobs"] {
+        cells.push(tube.stats.number_or_zero(key).to_string());
+    }
+    cells.push(match tube.stats.number_or_zero("pause-time-left") {
+        0 => "-".to_owned(),
+        seconds => age(seconds),
+    });
+    if has_age {
+        cells.push(match tube.stats.number_or_zero("oldest-ready-age") {
+            0 => "-".to_owned(),
+            seconds => age(seconds),
+        });
+    }
+    cells
+}

@@ -1,0 +1,159 @@
+//! `watch`: tells what happens in tubes, as it happens.
+//!
+//! Servers do not tell by themselves: their counters are compared from one look to the next. What comes and goes between
+//! two looks shows in counters alone.
+
+use super::Servers;
+use crate::failure::Failure;
+use crate::interrupt;
+use crate::output::Output;
+use crate::session::{Session, Tube};
+use beanstalk_client::State;
+use globset::GlobMatcher;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+
+/// Counters that only grow, and the word for what they count. Those that a server does not have do not change.
+const EVENTS: &[(&str, &str)] = &[
+    ("total-jobs", "put"),
+    ("job-reserves", "reserved"),
+    ("cmd-delete", "deleted"),
+    ("job-releases", "released"),
+    ("job-timeouts", "timed out"),
+    ("job-buries", "buried"),
+    ("job-kicks", "kicked"),
+];
+
+/// What is compared: the counters of a tube.
+#[derive(Clone, PartialEq, Eq)]
+struct Look {
+    events: Vec<u64>,
+    states: [u64; 4],
+    paused: bool,
+}
+
+impl Look {
+    fn at(tube: &Tube) -> Self {
+        Self {
+            events: EVENTS.iter().map(|(key, _)| tube.stats.number_or_zero(key)).collect(),
+            states: State::ALL.map(|state| tube.count(state)),
+            paused: tube.stats.number_or_zero("pause-time-left") > 0,
+        }
+    }
+}
+
+/// Watches until Ctrl-C.
+pub fn run(
+    servers: &Servers,
+    patterns: &[GlobMatcher],
+    interval: Duration,
+    out: &mut Output,
+) -> Result<(), Failure> {
+    let mut sessions: Vec<_> =
+        servers.all()?.into_iter().map(|session| (session, None::<BTreeMap<String, Look>>)).collect();
+    let several = sessions.len() > 1;
+    loop {
+        for (session, before) in &mut sessions {
+            let now = looks(session, patterns)?;
+            if let Some(before) = before {
+                let server = session.address.to_string();
+                tell(&server, several, before, &now, out)?;
+            }
+            *before = Some(now);
+        }
+        out.flush()?;
+        if interrupt::wait(interval) {
+            return Ok(());
+        }
+    }
+}
+
+fn looks(session: &mut Session, patterns: &[GlobMatcher]) -> Result<BTreeMap<String, Look>, Failure> {
+    let tubes = session.tubes(patterns)?;
+    Ok(tubes.iter().map(|tube| (tube.name.to_string(), Look::at(tube))).collect())
+}
+
+fn tell(
+    server: &str,
+    several: bool,
+    before: &BTreeMap<String, Look>,
+    now: &BTreeMap<String, Look>,
+    out: &mut Output,
+) -> Result<(), Failure> {
+    let none = Look { events: vec![0; EVENTS.len()], states: [0; 4], paused: false };
+    for (tube, look) in now {
+        let last = before.get(tube).unwrap_or(&none);
+        let is_new = !before.contains_key(tube);
+        if is_new || last != look {
+            let change = Change { server, tube, is_new, last, look };
+            if out.is_json() { out.value(&change.value())? } else { out.line(&change.line(several))? }
+        }
+    }
+    for tube in before.keys().filter(|tube| !now.contains_key(*tube)) {
+        let line = format!("{} {tube}: gone", time());
+        out.value_or_line(&json!({ "time": time(), "server": server, "tube": tube, "gone": true }), &line)?;
+    }
+    Ok(())
+}
+
+struct Change<'a> {
+    server: &'a str,
+    tube: &'a str,
+    is_new: bool,
+    last: &'a Look,
+    look: &'a Look,
+}
+
+impl Change<'_> {
+    /// How often each event happened. A tube that vanished and came back begins at zero.
+    fn events(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let counts = self.look.events.iter().zip(&self.last.events);
+        EVENTS
+            .iter()
+            .zip(counts)
+            .map(|((_, word), (now, before))| (*word, now.checked_sub(*before).unwrap_or(*now)))
+    }
+
+    fn line(&self, several: bool) -> String {
+        let server = if several { format!("{} ", self.server) } else { String::new() };
+        let mut parts = Vec::new();
+        if self.is_new {
+            parts.push("new".to_owned());
+        }
+        parts.extend(
+            self.events().filter(|(_, count)| *count > 0).map(|(word, count)| format!("{count} {word}")),
+        );
+        if self.look.paused != self.last.paused {
+            parts.push(if self.look.paused { "paused" } else { "resumed" }.to_owned());
+        }
+        let states: Vec<String> = State::ALL
+            .iter()
+            .zip(self.look.states)
+            .map(|(state, count)| format!("{count} {state}"))
+            .collect();
+        let happened = if parts.is_empty() { String::new() } else { format!("{}; ", parts.join(", ")) };
+        format!("{} {server}{}: {happened}now {}", time(), self.tube, states.join(", "))
+    }
+
+    fn value(&self) -> Value {
+        let mut object = Map::new();
+        object.insert("time".to_owned(), json!(time()));
+        object.insert("server".to_owned(), json!(self.server));
+        object.insert("tube".to_owned(), json!(self.tube));
+        object.insert("new".to_owned(), json!(self.is_new));
+        for (word, count) in self.events() {
+            object.insert(word.replace(' ', "_"), json!(count));
+        }
+        object.insert("paused".to_owned(), json!(self.look.paused));
+        for (state, count) in State::ALL.iter().zip(self.look.states) {
+            object.insert(format!("current_{state}"), json!(count));
+        }
+        Value::Object(object)
+    }
+}
+
+/// In UTC, as the server's log has it.
+fn time() -> String {
+    humantime::format_rfc3339_seconds(SystemTime::now()).to_string()
+}

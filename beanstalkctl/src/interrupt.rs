@@ -1,0 +1,44 @@
+//! Ctrl-C and SIGTERM: the first asks the command to stop where nothing is half done, the second ends the program.
+
+use crate::failure::Failure;
+use std::process;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+static SIGNALS: Mutex<u32> = Mutex::new(0);
+static CHANGED: Condvar = Condvar::new();
+
+fn signals() -> MutexGuard<'static, u32> {
+    SIGNALS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// From now on signals are counted. At the second one `at_once` is called, and the program ends.
+pub fn install(at_once: impl Fn() + Send + 'static) -> Result<(), Failure> {
+    let handler = move || {
+        *signals() += 1;
+        CHANGED.notify_all();
+        if *signals() > 1 {
+            at_once();
+            process::exit(130);
+        }
+    };
+    ctrlc::set_handler(handler).map_err(|error| Failure::Local(format!("signals: {error}")))
+}
+
+/// Whether somebody has asked the program to stop.
+pub fn requested() -> bool {
+    *signals() > 0
+}
+
+/// Asks the program to stop, as a signal does.
+pub fn request() {
+    *signals() += 1;
+    CHANGED.notify_all();
+}
+
+/// Waits so long, or until somebody asks the program to stop: then it is true.
+pub fn wait(time: Duration) -> bool {
+    let waited = CHANGED.wait_timeout_while(signals(), time, |count| *count == 0);
+    let (count, _) = waited.unwrap_or_else(PoisonError::into_inner);
+    *count > 0
+}

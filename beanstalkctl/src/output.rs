@@ -1,0 +1,197 @@
+//! What goes to standard output: lines and tables for people, a JSON value on each line for programs.
+
+use crate::failure::Failure;
+use beanstalk_client::{Dictionary, JobInfo, Tag};
+use serde_json::{Map, Value, json};
+use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
+
+/// Standard output.
+pub struct Output {
+    json: bool,
+    out: BufWriter<Stdout>,
+}
+
+impl Output {
+    /// Of JSON, or of text.
+    pub fn new(json: bool) -> Self {
+        Self { json, out: BufWriter::new(io::stdout()) }
+    }
+
+    /// Whether programs read it.
+    pub fn is_json(&self) -> bool {
+        self.json
+    }
+
+    /// A value on a line.
+    pub fn value(&mut self, value: &Value) -> Result<(), Failure> {
+        Ok(writeln!(self.out, "{value}")?)
+    }
+
+    /// A line of text.
+    pub fn line(&mut self, line: &str) -> Result<(), Failure> {
+        Ok(writeln!(self.out, "{line}")?)
+    }
+
+    /// The one where programs read, else the other.
+    pub fn value_or_line(&mut self, value: &Value, line: &str) -> Result<(), Failure> {
+        if self.json { self.value(value) } else { self.line(line) }
+    }
+
+    /// A body as it is, or on a terminal with its control characters made visible, and with a line end.
+    pub fn body(&mut self, body: &[u8]) -> Result<(), Failure> {
+        if io::stdout().is_terminal() {
+            return self.line(&visible(body, true));
+        }
+        Ok(self.out.write_all(body)?)
+    }
+
+    /// Makes what was written appear.
+    pub fn flush(&mut self) -> Result<(), Failure> {
+        Ok(self.out.flush()?)
+    }
+}
+
+/// Bytes as text in which no control character does anything to a terminal.
+pub fn visible(bytes: &[u8], keep_lines: bool) -> String {
+    let mut text = String::new();
+    for character in String::from_utf8_lossy(bytes).chars() {
+        match character {
+            '\n' | '\t' if keep_lines => text.push(character),
+            control if control.is_control() => text.extend(control.escape_default()),
+            other => text.push(other),
+        }
+    }
+    text
+}
+
+/// A table whose first columns, as many as `left`, are text, and the others numbers.
+pub fn table(header: &[&str], left: usize, rows: &[Vec<String>]) -> Vec<String> {
+    let width = |column: usize| {
+        let cells = rows.iter().map(|row| row[column].chars().count());
+        cells.chain([header[column].len()]).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..header.len()).map(width).collect();
+    let format_row = |cells: &[String]| {
+        let mut line = String::new();
+        for (column, (cell, width)) in cells.iter().zip(&widths).enumerate() {
+            let space = if column == 0 { "" } else { "  " };
+            let padded = if column < left { format!("{cell:<width$}") } else { format!("{cell:>width$}") };
+            line.push_str(space);
+            line.push_str(&padded);
+        }
+        line.trim_end().to_owned()
+    };
+    let header: Vec<String> = header.iter().map(|&name| name.to_owned()).collect();
+    std::iter::once(&header).chain(rows).map(|row| format_row(row)).collect()
+}
+
+/// A count with its noun: `1 job`, `1,234 jobs`.
+pub fn counted(count: u64, noun: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{} {noun}{plural}", with_commas(count))
+}
+
+/// Digits in groups of three.
+pub fn with_commas(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (position, digit) in digits.chars().enumerate() {
+        if position > 0 && (digits.len() - position).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Seconds as people say them: `45s`, `3m`, `2h 5m`, `4d 3h`.
+pub fn age(seconds: u64) -> String {
+    let (days, hours, minutes) = (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60);
+    match () {
+        () if days > 0 => format!("{days}d {hours}h"),
+        () if hours > 0 => format!("{hours}h {minutes}m"),
+        () if minutes > 0 => format!("{minutes}m {}s", seconds % 60),
+        () => format!("{seconds}s"),
+    }
+}
+
+/// A dictionary of a server as JSON: its keys, numbers as numbers.
+pub fn dictionary(server: &str, stats: &Dictionary) -> Value {
+    let mut object = Map::new();
+    object.insert("server".to_owned(), json!(server));
+    for (key, value) in stats.iter() {
+        object.insert(key.to_owned(), scalar(key, value));
+    }
+    Value::Object(object)
+}
+
+/// These keys are text even where all of their characters are digits.
+const TEXT_KEYS: &[&str] = &["name", "tube", "version", "id", "hostname", "os", "platform", "extensions"];
+
+fn scalar(key: &str, text: &str) -> Value {
+    if TEXT_KEYS.contains(&key) {
+        return json!(text);
+    }
+    match text {
+        "true" => json!(true),
+        "false" => json!(false),
+        // "inf" and "1e5" are numbers for a parser, and words for a server.
+        _ if !text.bytes().all(|byte| byte.is_ascii_digit() || b".-".contains(&byte)) => json!(text),
+        _ => text
+            .parse::<i64>()
+            .map(Value::from)
+            .or_else(|_| text.parse::<u64>().map(Value::from))
+            .or_else(|_| text.parse::<f64>().map(Value::from))
+            .unwrap_or_else(|_| json!(text)),
+    }
+}
+
+/// A job as JSON.
+pub fn job(info: &JobInfo) -> Value {
+    json!({
+        "id": info.id,
+        "tube": info.tube,
+        "state": info.state.word(),
+        "priority": info.pri,
+        "age": info.age,
+        "delay": info.delay,
+        "ttr": info.ttr,
+        "time_left": info.time_left,
+        "bytes": info.bytes,
+        "reserves": info.reserves,
+        "timeouts": info.timeouts,
+        "releases": info.releases,
+        "buries": info.buries,
+        "kicks": info.kicks,
+        "held": info.held,
+        "tags": info.tags.iter().map(Tag::to_string).collect::<Vec<_>>(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_and_ages_are_read_easily() {
+        assert_eq!([0, 999, 1_000, 1_234_567].map(with_commas), ["0", "999", "1,000", "1,234,567"]);
+        assert_eq!([5, 65, 3_700, 90_000].map(age), ["5s", "1m 5s", "1h 1m", "1d 1h"]);
+        assert_eq!((counted(1, "job"), counted(2, "job")), ("1 job".to_owned(), "2 jobs".to_owned()));
+    }
+
+    #[test]
+    fn bodies_cannot_command_a_terminal() {
+        assert_eq!(visible(b"a\x1b[2Jb\nc", true), "a\\u{1b}[2Jb\nc");
+        assert_eq!(visible(b"a\nb\xff", false), "a\\nb\u{fffd}");
+    }
+
+    #[test]
+    fn values_of_stats_have_their_types() {
+        assert_eq!(scalar("uptime", "5"), json!(5));
+        assert_eq!(scalar("rusage-utime", "0.25"), json!(0.25));
+        assert_eq!(scalar("draining", "false"), json!(false));
+        assert_eq!(scalar("id", "123"), json!("123"));
+        assert_eq!(scalar("x", "inf"), json!("inf"));
+        assert_eq!(scalar("x", "18446744073709551615"), json!(u64::MAX));
+    }
+}

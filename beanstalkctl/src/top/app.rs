@@ -1,0 +1,450 @@
+//! What `top` shows, and what each key does. Pure: no terminal, no server, no clock.
+
+use super::backend::{Act, JobsOf, Request, Update};
+use super::rows::{Rates, Row, SortKey, sort};
+use crate::commands::act::Action;
+use crate::output::visible;
+use beanstalk_client::{JobInfo, Name, State};
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use std::time::Instant;
+
+/// How long a pause by key is, in seconds.
+const PAUSE: u32 = 3600;
+
+/// What is on the screen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum View {
+    /// All tubes.
+    Tubes,
+    /// The jobs of one.
+    Jobs(JobsOf),
+    /// The body of a job of one.
+    Body(JobsOf, u64),
+}
+
+/// What the next key answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Prompt {
+    /// A filter is being typed.
+    Filter,
+    /// y does this.
+    Confirm(String, Request),
+}
+
+/// What comes of a key.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Reaction {
+    /// Nothing outside.
+    None,
+    /// The end.
+    Quit,
+    /// This is to be asked of the backend.
+    Ask(Request),
+}
+
+/// The state of the screen.
+pub struct App {
+    /// The names of the servers.
+    pub servers: Vec<String>,
+    /// What is on the screen.
+    pub view: View,
+    /// The tubes that the filter lets through, in order.
+    pub rows: Vec<Row>,
+    /// The jobs of the tube.
+    pub jobs: Vec<JobInfo>,
+    /// The body, line by line.
+    pub body: Vec<String>,
+    /// The row that keys act on.
+    pub selected: usize,
+    /// The first line of the body that is shown.
+    pub scroll: usize,
+    /// A part of the names that are shown.
+    pub filter: String,
+    /// What rows are ordered by.
+    pub sort: SortKey,
+    /// The other way round.
+    pub reversed: bool,
+    /// What the next key answers.
+    pub prompt: Option<Prompt>,
+    /// What was done last, or went wrong.
+    pub message: String,
+    all: Vec<Row>,
+    rates: Rates,
+    /// A look that has not been answered.
+    waiting: bool,
+    /// The jobs have just come into view, or one of them was acted on.
+    asked: bool,
+}
+
+impl App {
+    /// Before the first look.
+    pub fn new(servers: Vec<String>) -> Self {
+        Self {
+            servers,
+            view: View::Tubes,
+            rows: Vec::new(),
+            jobs: Vec::new(),
+            body: Vec::new(),
+            selected: 0,
+            scroll: 0,
+            filter: String::new(),
+            sort: SortKey::Buried,
+            reversed: false,
+            prompt: None,
+            message: String::new(),
+            all: Vec::new(),
+            rates: Rates::default(),
+            waiting: false,
+            asked: false,
+        }
+    }
+
+    /// Whether a look is under way: a second one would only queue behind it.
+    pub fn is_waiting(&self) -> bool {
+        self.waiting
+    }
+
+    /// The next look.
+    pub fn look(&mut self) -> Request {
+        self.waiting = true;
+        let jobs = match &self.view {
+            View::Tubes => None,
+            View::Jobs(of) | View::Body(of, _) => Some(of.clone()),
+        };
+        Request::Look { jobs, asked: std::mem::take(&mut self.asked) }
+    }
+
+    /// Takes over what the backend tells.
+    pub fn take(&mut self, update: Update, now: Instant) {
+        match update {
+            Update::Tubes(servers) => {
+                self.waiting = false;
+                self.all = self.rates.rows(&servers, now);
+                for (server, why) in servers.iter().enumerate() {
+                    if let Err(why) = why {
+                        self.message = format!("{}: {why}", self.servers[server]);
+                    }
+                }
+                self.arrange();
+            }
+            // An answer that was overtaken by a key is of another view.
+            Update::Jobs(of, jobs) => {
+                if matches!(&self.view, View::Jobs(shown) | View::Body(shown, _) if *shown == of) {
+                    self.jobs = jobs;
+                    self.keep_selection_inside();
+                }
+            }
+            Update::Body(id, bytes) => {
+                if matches!(&self.view, View::Body(_, shown) if *shown == id) {
+                    self.body = body_lines(&bytes);
+                }
+            }
+            Update::Said(text) => {
+                self.message = text;
+                self.asked = true;
+            }
+        }
+    }
+
+    /// Filters and orders; the selected tube stays selected.
+    fn arrange(&mut self) {
+        let selected = self.selected_row().map(|row| (row.server, row.name.clone()));
+        self.rows = self.all.iter().filter(|row| row.name.contains(&self.filter)).cloned().collect();
+        sort(&mut self.rows, self.sort, self.reversed);
+        if self.view == View::Tubes {
+            let same = |row: &Row| Some((row.server, row.name.clone())) == selected;
+            self.selected = self.rows.iter().position(same).unwrap_or(self.selected);
+            self.keep_selection_inside();
+        }
+    }
+
+    fn keep_selection_inside(&mut self) {
+        let count = if self.view == View::Tubes { self.rows.len() } else { self.jobs.len() };
+        self.selected = self.selected.min(count.saturating_sub(1));
+    }
+
+    fn selected_row(&self) -> Option<&Row> {
+        self.rows.get(self.selected).filter(|_| self.view == View::Tubes)
+    }
+
+    fn selected_job(&self) -> Option<u64> {
+        match &self.view {
+            View::Tubes => None,
+            View::Jobs(_) => self.jobs.get(self.selected).map(|job| job.id),
+            View::Body(_, id) => Some(*id),
+        }
+    }
+
+    /// What a key does.
+    pub fn on_key(&mut self, key: KeyEvent) -> Reaction {
+        if key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c') {
+            return Reaction::Quit;
+        }
+        if let Some(prompt) = self.prompt.take() {
+            return self.answer(prompt, key.code);
+        }
+        self.message.clear();
+        match key.code {
+            KeyCode::Up => self.step(-1),
+            KeyCode::Down => self.step(1),
+            KeyCode::PageUp => self.step(-20),
+            KeyCode::PageDown => self.step(20),
+            KeyCode::Home => self.step(isize::MIN / 2),
+            KeyCode::End => self.step(isize::MAX / 2),
+            KeyCode::Char('q') if self.view == View::Tubes => Reaction::Quit,
+            KeyCode::Char('q') | KeyCode::Esc | KeyCode::Backspace | KeyCode::Left => self.back(),
+            KeyCode::Enter | KeyCode::Right => self.drill(),
+            code => match self.view.clone() {
+                View::Tubes => self.on_tube_key(code),
+                View::Jobs(of) | View::Body(of, _) => self.on_job_key(of, code),
+            },
+        }
+    }
+
+    fn answer(&mut self, prompt: Prompt, code: KeyCode) -> Reaction {
+        match (prompt, code) {
+            (Prompt::Confirm(_, request), KeyCode::Char('y' | 'Y')) => Reaction::Ask(request),
+            (Prompt::Confirm(..), _) => {
+                self.message = "nothing was changed".to_owned();
+                Reaction::None
+            }
+            (Prompt::Filter, KeyCode::Enter) => Reaction::None,
+            (Prompt::Filter, code) => {
+                match code {
+                    KeyCode::Esc => self.filter.clear(),
+                    KeyCode::Backspace => drop(self.filter.pop()),
+                    KeyCode::Char(character) => self.filter.push(character),
+                    _ => {}
+                }
+                self.prompt = Some(Prompt::Filter).filter(|_| code != KeyCode::Esc);
+                self.arrange();
+                Reaction::None
+            }
+        }
+    }
+
+    fn step(&mut self, by: isize) -> Reaction {
+        let at = if matches!(self.view, View::Body(..)) { &mut self.scroll } else { &mut self.selected };
+        *at = at.saturating_add_signed(by);
+        self.scroll = self.scroll.min(self.body.len().saturating_sub(1));
+        self.keep_selection_inside();
+        Reaction::None
+    }
+
+    fn show(&mut self, view: View) -> Reaction {
+        if let View::Jobs(_) = view {
+            self.jobs.clear();
+            self.selected = 0;
+        }
+        self.view = view;
+        self.asked = true;
+        Reaction::Ask(self.look())
+    }
+
+    fn back(&mut self) -> Reaction {
+        match self.view.clone() {
+            View::Tubes => Reaction::None,
+            View::Jobs(of) => {
+                self.view = View::Tubes;
+                let same = |row: &Row| row.server == of.server && row.name == of.tube;
+                self.selected = self.rows.iter().position(same).unwrap_or(0);
+                Reaction::None
+            }
+            View::Body(of, id) => {
+                self.view = View::Jobs(of);
+                self.selected = self.jobs.iter().position(|job| job.id == id).unwrap_or(self.selected);
+                self.keep_selection_inside();
+                Reaction::None
+            }
+        }
+    }
+
+    fn drill(&mut self) -> Reaction {
+        match (self.view.clone(), self.selected_row().cloned(), self.selected_job()) {
+            (View::Tubes, Some(row), _) => {
+                let state = first_state(&row);
+                self.show(View::Jobs(JobsOf { server: row.server, tube: row.name, state }))
+            }
+            (View::Jobs(of), _, Some(id)) => {
+                (self.body, self.scroll) = (Vec::new(), 0);
+                let server = of.server;
+                self.view = View::Body(of, id);
+                Reaction::Ask(Request::Body { server, id })
+            }
+            _ => Reaction::None,
+        }
+    }
+
+    fn on_tube_key(&mut self, code: KeyCode) -> Reaction {
+        match code {
+            KeyCode::Char('s') => self.sort = self.sort.next(),
+            KeyCode::Char('r') => self.reversed = !self.reversed,
+            KeyCode::Char('/') => self.prompt = Some(Prompt::Filter),
+            _ => {
+                let Some(row) = self.selected_row().cloned() else { return Reaction::None };
+                return self.act_on_tube(&row, code);
+            }
+        }
+        self.arrange();
+        Reaction::None
+    }
+
+    fn act_on_tube(&mut self, row: &Row, code: KeyCode) -> Reaction {
+        let request = |act| Request::Act(row.server, row.name.clone(), act);
+        let [ready, reserved, delayed, buried] = row.counts;
+        let (name, total) = (&row.name, ready + reserved + delayed + buried);
+        match code {
+            KeyCode::Char('p') if row.pause > 0 => Reaction::Ask(request(Act::Pause(0))),
+            KeyCode::Char('p') => Reaction::Ask(request(Act::Pause(PAUSE))),
+            KeyCode::Char('k') => {
+                self.ask(format!("kick {buried} buried jobs of {name}"), request(Act::KickBuried))
+            }
+            KeyCode::Char('D') => self.ask(format!("delete all {total} jobs of {name}"), request(Act::Flush)),
+            _ => Reaction::None,
+        }
+    }
+
+    fn on_job_key(&mut self, of: JobsOf, code: KeyCode) -> Reaction {
+        if let (View::Jobs(_), KeyCode::Tab | KeyCode::BackTab) = (&self.view, code) {
+            let at = State::ALL.iter().position(|state| *state == of.state).unwrap_or(0);
+            let by = if code == KeyCode::Tab { 1 } else { 3 };
+            let state = State::ALL[(at + by) % State::ALL.len()];
+            return self.show(View::Jobs(JobsOf { state, ..of }));
+        }
+        let Some(id) = self.selected_job() else { return Reaction::None };
+        let request = |action| job_request(of.server, &of.tube, id, action);
+        match code {
+            KeyCode::Char('k') => Reaction::Ask(request(Action::Kick)),
+            KeyCode::Char('b') => Reaction::Ask(request(Action::Bury)),
+            KeyCode::Char('d') => self.ask(format!("delete job {id}"), request(Action::Delete)),
+            _ => Reaction::None,
+        }
+    }
+
+    fn ask(&mut self, what: String, request: Request) -> Reaction {
+        self.prompt = Some(Prompt::Confirm(what, request));
+        Reaction::None
+    }
+}
+
+fn job_request(server: usize, tube: &Name, id: u64, action: Action) -> Request {
+    Request::Act(server, tube.clone(), Act::Job(id, action))
+}
+
+/// The state whose jobs somebody most likely wants to see: buried, else the first that there are.
+fn first_state(row: &Row) -> State {
+    let [ready, reserved, delayed, buried] = row.counts;
+    match () {
+        () if buried > 0 => State::Buried,
+        () if ready > 0 => State::Ready,
+        () if reserved > 0 => State::Reserved,
+        () if delayed > 0 => State::Delayed,
+        () => State::Ready,
+    }
+}
+
+/// JSON is formatted; nothing in a body does anything to the terminal.
+fn body_lines(bytes: &[u8]) -> Vec<String> {
+    let text = match serde_json::from_slice::<serde_json::Value>(bytes) {
+        Ok(value) => format!("{value:#}"),
+        Err(_) => visible(bytes, true),
+    };
+    text.replace('\t', "    ").lines().map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::Tube;
+    use beanstalk_client::parse_dictionary;
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+
+    fn tube(name: &str, ready: u64, buried: u64) -> Tube {
+        let data = format!("---\ncurrent-jobs-ready: {ready}\ncurrent-jobs-buried: {buried}\n");
+        Tube { name: name.parse().unwrap(), stats: parse_dictionary(data.as_bytes()).unwrap() }
+    }
+
+    fn app() -> App {
+        let mut app = App::new(vec!["here".to_owned()]);
+        app.take(
+            Update::Tubes(vec![Ok(vec![tube("a", 9, 0), tube("b", 1, 2), tube("c", 0, 0)])]),
+            Instant::now(),
+        );
+        app
+    }
+
+    fn press(app: &mut App, code: KeyCode) -> Reaction {
+        app.on_key(KeyEvent::new(code, KeyModifiers::NONE))
+    }
+
+    fn type_in(app: &mut App, keys: &str) {
+        keys.chars().for_each(|key| drop(press(app, KeyCode::Char(key))));
+    }
+
+    fn selected(app: &App) -> String {
+        app.rows[app.selected].name.to_string()
+    }
+
+    #[test]
+    fn the_selected_tube_stays_selected_when_the_order_changes() {
+        let mut app = app();
+        assert_eq!(selected(&app), "b");
+        press(&mut app, KeyCode::Down);
+        assert_eq!(selected(&app), "a");
+        type_in(&mut app, "r");
+        assert_eq!(selected(&app), "a");
+    }
+
+    #[test]
+    fn a_filter_is_typed_kept_and_taken_back() {
+        let mut app = app();
+        type_in(&mut app, "/b");
+        assert_eq!((app.rows.len(), app.filter.as_str()), (1, "b"));
+        press(&mut app, KeyCode::Enter);
+        assert_eq!((app.rows.len(), &app.prompt), (1, &None));
+        type_in(&mut app, "/q");
+        assert_eq!(app.rows.len(), 0, "a letter of the filter is no command");
+        press(&mut app, KeyCode::Esc);
+        assert_eq!(app.rows.len(), 3);
+    }
+
+    #[test]
+    fn nothing_is_deleted_without_a_yes() {
+        let mut app = app();
+        assert_eq!(press(&mut app, KeyCode::Char('D')), Reaction::None);
+        assert_eq!(press(&mut app, KeyCode::Enter), Reaction::None);
+        press(&mut app, KeyCode::Char('D'));
+        let asked = press(&mut app, KeyCode::Char('y'));
+        assert_eq!(asked, Reaction::Ask(Request::Act(0, "b".parse().unwrap(), Act::Flush)));
+    }
+
+    #[test]
+    fn drilling_shows_buried_jobs_first_and_old_answers_are_dropped() {
+        let mut app = app();
+        let of = JobsOf { server: 0, tube: "b".parse().unwrap(), state: State::Buried };
+        let look = Reaction::Ask(Request::Look { jobs: Some(of.clone()), asked: true });
+        assert_eq!(press(&mut app, KeyCode::Enter), look);
+        press(&mut app, KeyCode::Tab);
+        assert!(matches!(&app.view, View::Jobs(of) if of.state == State::Ready));
+        let data = b"---\nid: 1\ntube: \"b\"\nstate: buried\npri: 0\nage: 0\nttr: 1\n";
+        let job = JobInfo::from_stats(&parse_dictionary(data).unwrap()).unwrap();
+        app.take(Update::Jobs(of, vec![job]), Instant::now());
+        assert!(app.jobs.is_empty(), "of another state");
+        press(&mut app, KeyCode::Esc);
+        assert_eq!((&app.view, selected(&app)), (&View::Tubes, "b".to_owned()));
+        assert_eq!(press(&mut app, KeyCode::Char('q')), Reaction::Quit);
+    }
+
+    #[test]
+    fn every_size_of_a_terminal_can_be_drawn() {
+        let mut app = app();
+        for (width, height) in [(1, 1), (10, 2), (80, 24), (300, 3)] {
+            let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+            terminal.draw(|frame| super::super::draw::draw(frame, &app)).unwrap();
+        }
+        app.rows.clear();
+        let mut terminal = Terminal::new(TestBackend::new(80, 5)).unwrap();
+        terminal.draw(|frame| super::super::draw::draw(frame, &app)).unwrap();
+    }
+}

@@ -1,0 +1,178 @@
+//! The tubes as rows: rates from one look to the next, filter and order.
+
+use crate::session::Tube;
+use beanstalk_client::{Dictionary, Name, State};
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::time::Instant;
+
+/// A tube on the screen.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Row {
+    /// By its place in the list of servers.
+    pub server: usize,
+    /// The tube.
+    pub name: Name,
+    /// Ready, reserved, delayed, buried.
+    pub counts: [u64; 4],
+    /// Workers that wait.
+    pub waiting: u64,
+    /// Puts a second; `None` at the first look.
+    pub put_rate: Option<f64>,
+    /// Deletes a second.
+    pub delete_rate: Option<f64>,
+    /// Seconds that the oldest ready job is there, where the server tells.
+    pub oldest: Option<u64>,
+    /// How long 95 of 100 jobs wait at most, and run, where the server tells.
+    pub p95: [Option<String>; 2],
+    /// Seconds that are left of its pause.
+    pub pause: u64,
+}
+
+/// What rows are ordered by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SortKey {
+    Buried,
+    Ready,
+    Reserved,
+    Delayed,
+    PutRate,
+    Oldest,
+    Name,
+}
+
+impl SortKey {
+    const ALL: [Self; 7] =
+        [Self::Buried, Self::Ready, Self::Reserved, Self::Delayed, Self::PutRate, Self::Oldest, Self::Name];
+
+    /// The one behind it, around.
+    pub fn next(self) -> Self {
+        let at = Self::ALL.iter().position(|key| *key == self).unwrap_or(0);
+        Self::ALL[(at + 1) % Self::ALL.len()]
+    }
+
+    /// For the title.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Buried => "buried",
+            Self::Ready => "ready",
+            Self::Reserved => "reserved",
+            Self::Delayed => "delayed",
+            Self::PutRate => "puts/s",
+            Self::Oldest => "oldest",
+            Self::Name => "name",
+        }
+    }
+
+    fn of(self, row: &Row) -> u64 {
+        match self {
+            Self::Buried => row.counts[3],
+            Self::Ready => row.counts[0],
+            Self::Reserved => row.counts[1],
+            Self::Delayed => row.counts[2],
+            // In thousandths: what is no number cannot be ordered.
+            Self::PutRate => (row.put_rate.unwrap_or(0.0) * 1000.0) as u64,
+            Self::Oldest => row.oldest.unwrap_or(0),
+            Self::Name => 0,
+        }
+    }
+}
+
+/// Puts rows in order: the largest first, and among equals by name.
+pub fn sort(rows: &mut [Row], key: SortKey, reversed: bool) {
+    rows.sort_by(|one, other| (&one.name, one.server).cmp(&(&other.name, other.server)));
+    rows.sort_by_key(|row| Reverse(key.of(row)));
+    if reversed {
+        rows.reverse();
+    }
+}
+
+/// The counters of the last look, for rates.
+#[derive(Default)]
+pub struct Rates {
+    last: HashMap<(usize, Name), (Instant, u64, u64)>,
+}
+
+impl Rates {
+    /// The rows of a look at `now`.
+    pub fn rows(&mut self, servers: &[Result<Vec<Tube>, String>], now: Instant) -> Vec<Row> {
+        let mut next = HashMap::new();
+        let mut rows = Vec::new();
+        for (server, tubes) in servers.iter().enumerate() {
+            for tube in tubes.iter().flatten() {
+                let key = (server, tube.name.clone());
+                let puts = tube.stats.number_or_zero("total-jobs");
+                let deletes = tube.stats.number_or_zero("cmd-delete");
+                let before = self.last.get(&key).copied();
+                rows.push(row(server, tube, before.map(|before| rates(before, (now, puts, deletes)))));
+                next.insert(key, (now, puts, deletes));
+            }
+        }
+        self.last = next;
+        rows
+    }
+}
+
+fn rates(before: (Instant, u64, u64), now: (Instant, u64, u64)) -> (f64, f64) {
+    let seconds = now.0.duration_since(before.0).as_secs_f64().max(0.001);
+    // A tube that vanished and came back counts from zero.
+    let rate = |before: u64, now: u64| now.saturating_sub(before) as f64 / seconds;
+    (rate(before.1, now.1), rate(before.2, now.2))
+}
+
+fn row(server: usize, tube: &Tube, rates: Option<(f64, f64)>) -> Row {
+    Row {
+        server,
+        name: tube.name.clone(),
+        counts: State::ALL.map(|state| tube.count(state)),
+        waiting: tube.stats.number_or_zero("current-waiting"),
+        put_rate: rates.map(|(puts, _)| puts),
+        delete_rate: rates.map(|(_, deletes)| deletes),
+        oldest: tube.stats.number("oldest-ready-age"),
+        p95: ["wait", "run"].map(|what| p95(&tube.stats, what)),
+        pause: tube.stats.number_or_zero("pause-time-left"),
+    }
+}
+
+/// The key of a server's stats that has the time, whatever its exact name: `wait-time-p95`, `run-p95`.
+fn p95(stats: &Dictionary, what: &str) -> Option<String> {
+    let found = stats.iter().find(|(key, _)| key.starts_with(what) && key.ends_with("p95"))?;
+    Some(found.1.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use beanstalk_client::parse_dictionary;
+    use std::time::Duration;
+
+    fn tube(name: &str, ready: u64, buried: u64, puts: u64) -> Tube {
+        let data = format!(
+            "---\ncurrent-jobs-ready: {ready}\ncurrent-jobs-buried: {buried}\ntotal-jobs: {puts}\ncmd-delete: 0\n\
+             run-time-p95: 0.5\n"
+        );
+        Tube { name: name.parse().unwrap(), stats: parse_dictionary(data.as_bytes()).unwrap() }
+    }
+
+    #[test]
+    fn buried_tubes_come_first_and_equals_by_name() {
+        let tubes = vec![Ok(vec![tube("b", 9, 0, 0), tube("a", 5, 0, 0), tube("c", 0, 1, 0)])];
+        let mut rows = Rates::default().rows(&tubes, Instant::now());
+        let names = |rows: &[Row]| rows.iter().map(|row| row.name.to_string()).collect::<Vec<_>>();
+        sort(&mut rows, SortKey::Buried, false);
+        assert_eq!(names(&rows), ["c", "a", "b"]);
+        sort(&mut rows, SortKey::Ready, false);
+        assert_eq!(names(&rows), ["b", "a", "c"]);
+        sort(&mut rows, SortKey::Name, true);
+        assert_eq!(names(&rows), ["c", "b", "a"]);
+    }
+
+    #[test]
+    fn rates_need_two_looks() {
+        let start = Instant::now();
+        let mut rates = Rates::default();
+        assert_eq!(rates.rows(&[Ok(vec![tube("a", 0, 0, 10)])], start)[0].put_rate, None);
+        let later = rates.rows(&[Ok(vec![tube("a", 0, 0, 30)])], start + Duration::from_secs(2));
+        assert_eq!((later[0].put_rate, later[0].p95[1].as_deref()), (Some(10.0), Some("0.5")));
+    }
+}

@@ -1,0 +1,190 @@
+//! `import`: puts the jobs of an export, each once, whatever happens in between.
+//!
+//! A put whose reply is lost may have been done or not, and a worker may have finished the job since. So each job is first
+//! put with a delay that never ends: nobody takes it, and after an interruption it is there to be found. When its id is in
+//! the [`Journal`], the delay is taken off. Doing that twice does no harm.
+
+use super::journal::{Journal, hash};
+use super::put::{self, Putting, Refused};
+use super::record::Record;
+use crate::cli::ImportArguments;
+use crate::failure::Failure;
+use crate::interrupt;
+use crate::listing::newest_id;
+use crate::output::{Output, counted};
+use crate::progress::Progress;
+use crate::session::Session;
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+/// Lines that go the three steps together.
+const BATCH: usize = 500;
+
+/// The export: where its lines are. Their bodies stay on the disk.
+struct Lines {
+    path: PathBuf,
+    file: File,
+    /// Where each begins, and at last the end of the file.
+    starts: Vec<u64>,
+}
+
+impl Lines {
+    /// Reads the file once, and gives every line to `check`.
+    fn open(path: &Path, check: &mut dyn FnMut(Record) -> Result<(), Failure>) -> Result<Self, Failure> {
+        let failed = |error: std::io::Error| Failure::file(path, &error);
+        let file = File::open(path).map_err(failed)?;
+        let mut reader = BufReader::new(file.try_clone().map_err(failed)?);
+        let mut starts = vec![0];
+        loop {
+            let mut line = Vec::new();
+            let read = reader.read_until(b'\n', &mut line).map_err(failed)? as u64;
+            if read == 0 {
+                break;
+            }
+            let wrong =
+                |what: &dyn std::fmt::Display| Failure::file(path, &format!("line {}: {what}", starts.len()));
+            if !line.ends_with(b"\n") {
+                return Err(wrong(&"it has no end: the export was interrupted"));
+            }
+            check(Record::parse(&line).map_err(|error| wrong(&error))?)?;
+            starts.push(starts[starts.len() - 1] + read);
+        }
+        Ok(Self { path: path.to_owned(), file, starts })
+    }
+
+    fn len(&self) -> usize {
+        self.starts.len() - 1
+    }
+
+    fn read(&mut self, lines: &[usize]) -> Result<Vec<Vec<u8>>, Failure> {
+        let mut read = |line: usize| -> std::io::Result<Vec<u8>> {
+            let bounds = self.starts.get(line).zip(self.starts.get(line + 1));
+            let (start, end) = bounds
+                .ok_or_else(|| std::io::Error::other("it has lost lines since the journal was begun"))?;
+            let mut bytes = vec![0; (end - start) as usize];
+            self.file.seek(SeekFrom::Start(*start))?;
+            self.file.read_exact(&mut bytes)?;
+            Ok(bytes)
+        };
+        lines
+            .iter()
+            .map(|line| read(*line))
+            .collect::<Result<_, _>>()
+            .map_err(|error| Failure::file(&self.path, &error))
+    }
+}
+
+/// Imports.
+pub fn run(session: &mut Session, arguments: &ImportArguments, out: &mut Output) -> Result<(), Failure> {
+    let mut tubes: BTreeMap<String, u64> = BTreeMap::new();
+    let putting = Putting { tube: arguments.tube.clone(), drop_tags: arguments.drop_tags };
+    let mut lines = Lines::open(&arguments.file, &mut |record| {
+        let record = putting.prepare(session, record)?;
+        *tubes.entry(record.tube.to_string()).or_default() += 1;
+        Ok(())
+    })?;
+    if lines.len() == 0 {
+        return Err(Failure::NothingMatched(format!("{}: there are no jobs", arguments.file.display())));
+    }
+    if arguments.dry_run {
+        return tubes.iter().try_for_each(|(tube, count)| {
+            out.value_or_line(
+                &json!({ "action": "import", "tube": tube, "matched": count, "dry_run": true }),
+                &format!("would put {} into {tube}", counted(*count, "job")),
+            )
+        });
+    }
+    let path = arguments.journal.clone().unwrap_or_else(|| {
+        let mut name = arguments.file.clone().into_os_string();
+        name.push(".journal");
+        name.into()
+    });
+    let tube = arguments.tube.as_ref().map(|tube| tube.as_str());
+    let header = json!({ "journal": 1, "server": session.address.to_string(), "tube": tube });
+    let mut journal = Journal::open(&path, &header)?;
+    check_unchanged(&mut lines, &journal)?;
+    let before = journal.done.len();
+    let imported = import(session, &mut lines, &putting, &mut journal);
+    let done = (journal.done.len() - before) as u64;
+    say(out, lines.len() as u64, before as u64, done)?;
+    imported
+}
+
+fn say(out: &mut Output, matched: u64, before: u64, done: u64) -> Result<(), Failure> {
+    let earlier =
+        if before == 0 { String::new() } else { format!("; {} had been put before", counted(before, "job")) };
+    out.value_or_line(
+        &json!({ "action": "import", "matched": matched, "before": before, "done": done }),
+        &format!("put {} of {matched}{earlier}", counted(done, "job")),
+    )
+}
+
+/// The lines that the journal speaks of must be those of the file. Further ones may have come.
+fn check_unchanged(lines: &mut Lines, journal: &Journal) -> Result<(), Failure> {
+    for batch in journal.finished.iter().chain(&journal.open) {
+        if hash(&lines.read(&batch.lines)?) != batch.hash {
+            return Err(Failure::Usage(format!(
+                "{}: its lines have changed since its journal was begun. Name another one with --journal",
+                lines.path.display()
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn import(
+    session: &mut Session,
+    lines: &mut Lines,
+    putting: &Putting,
+    journal: &mut Journal,
+) -> Result<(), Failure> {
+    let mut refused = Refused::default();
+    if let Some(batch) = journal.open.clone() {
+        let (records, hash) = load(session, lines, putting, &batch.lines)?;
+        if batch.ids.is_none() {
+            let there = put::find_again(session, &records, batch.above)?;
+            journal.put(put::put(session, &records, there, hash, &mut refused)?)?;
+        }
+        finish(session, &records, journal)?;
+    }
+    let left: Vec<usize> = (0..lines.len()).filter(|line| !journal.done.contains(line)).collect();
+    let mut above = if left.is_empty() { 0 } else { newest_id(session)? };
+    let progress = Progress::new("importing", left.len() as u64);
+    for batch in left.chunks(BATCH) {
+        if interrupt::requested() {
+            return Err(Failure::Interrupted("stopped; run the same again to go on".to_owned()));
+        }
+        let (records, hash) = load(session, lines, putting, batch)?;
+        journal.begin(batch, hash, above)?;
+        let ids = put::put(session, &records, vec![None; records.len()], hash, &mut refused)?;
+        above = ids.iter().flatten().copied().fold(above, u64::max);
+        journal.put(ids)?;
+        finish(session, &records, journal)?;
+        progress.add(batch.len() as u64);
+        if refused.takes_nothing_more() {
+            break;
+        }
+    }
+    refused.into_result()
+}
+
+fn load(
+    session: &Session,
+    lines: &mut Lines,
+    putting: &Putting,
+    batch: &[usize],
+) -> Result<(Vec<Record>, u64), Failure> {
+    let bytes = lines.read(batch)?;
+    let record = |line: &Vec<u8>| putting.prepare(session, Record::parse(line).map_err(Failure::Local)?);
+    Ok((bytes.iter().map(record).collect::<Result<_, _>>()?, hash(&bytes)))
+}
+
+/// Takes the delay off the jobs of the open batch, and says so in the journal.
+fn finish(session: &mut Session, records: &[Record], journal: &mut Journal) -> Result<(), Failure> {
+    let ids = journal.open.as_ref().and_then(|batch| batch.ids.clone()).unwrap_or_default();
+    put::set_free(session, records, &ids)?;
+    journal.done()
+}

@@ -1,0 +1,175 @@
+//! What an import has done so far, in a file beside the export: entries are synced before what follows them happens.
+//!
+//! A batch of lines goes three steps. `begin`: these lines are about to be put. `put`: they are, with these ids, and held
+//! back by a delay without an end. `done`: the delay is gone. Whatever the last entry of a batch is, the server tells what
+//! was done after it: see [`super::import`].
+
+use crate::failure::Failure;
+use crate::transfer::export::sync_directory;
+use serde_json::{Value, json};
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+/// Lines that were begun together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Batch {
+    /// Counted from 0.
+    pub lines: Vec<usize>,
+    /// Of the bytes of the lines.
+    pub hash: u64,
+    /// Jobs with ids up to this one were there before.
+    pub above: u64,
+    /// Of the jobs, in the order of the lines; `None`: it was not put, or the server has refused it.
+    pub ids: Option<Vec<Option<u64>>>,
+}
+
+/// The file.
+pub struct Journal {
+    path: PathBuf,
+    file: File,
+    /// Lines that are done.
+    pub done: HashSet<usize>,
+    /// The hash of each batch, to see whether the export is still the same.
+    pub finished: Vec<Batch>,
+    /// The batch that was under way when the program ended.
+    pub open: Option<Batch>,
+}
+
+impl Journal {
+    /// Opens or creates it. `header` says what it belongs to; one that belongs to something else is refused.
+    pub fn open(path: &Path, header: &Value) -> Result<Self, Failure> {
+        let failed = |error: std::io::Error| Failure::file(path, &error);
+        let file = File::options().read(true).append(true).create(true).open(path).map_err(failed)?;
+        sync_directory(path).map_err(failed)?;
+        let mut journal =
+            Self { path: path.to_owned(), file, done: HashSet::new(), finished: Vec::new(), open: None };
+        let mut reader = BufReader::new(journal.file.try_clone().map_err(failed)?);
+        let mut whole = 0;
+        loop {
+            let mut line = Vec::new();
+            let read = reader.read_until(b'\n', &mut line).map_err(failed)? as u64;
+            // An entry without its end was being written: nothing has happened after it.
+            if !line.ends_with(b"\n") {
+                break;
+            }
+            let entry: Option<Value> = serde_json::from_slice(&line).ok();
+            let taken = match (whole, entry) {
+                (0, Some(entry)) if entry == *header => Some(()),
+                (0, Some(entry)) => return Err(journal.belongs_to(&entry, header)),
+                (_, Some(entry)) => journal.take(&entry),
+                (_, None) => None,
+            };
+            taken.ok_or_else(|| Failure::file(path, &format!("no entry of a journal at byte {whole}")))?;
+            whole += read;
+        }
+        journal.file.set_len(whole).map_err(failed)?;
+        journal.file.seek(SeekFrom::End(0)).map_err(failed)?;
+        if whole == 0 {
+            journal.append(header)?;
+        }
+        Ok(journal)
+    }
+
+    fn belongs_to(&self, found: &Value, header: &Value) -> Failure {
+        Failure::Usage(format!(
+            "{} is the journal of another import: {found}, not {header}. Name another one with --journal",
+            self.path.display()
+        ))
+    }
+
+    /// Takes over an entry that was read.
+    fn take(&mut self, entry: &Value) -> Option<()> {
+        if let Some(begin) = entry.get("begin") {
+            let lines =
+                numbers(begin)?.into_iter().map(|line| usize::try_from(line?).ok()).collect::<Option<_>>()?;
+            let hash = u64::from_str_radix(entry.get("hash")?.as_str()?, 16).ok()?;
+            let above = entry.get("above")?.as_u64()?;
+            self.open = Some(Batch { lines, hash, above, ids: None });
+            return Some(());
+        }
+        if let Some(ids) = entry.get("put") {
+            let batch = self.open.as_mut()?;
+            batch.ids = Some(numbers(ids)?);
+            return (batch.ids.as_ref()?.len() == batch.lines.len()).then_some(());
+        }
+        entry.get("done")?;
+        self.finish();
+        Some(())
+    }
+
+    fn finish(&mut self) {
+        let Some(batch) = self.open.take() else { return };
+        let ids = batch.ids.clone().unwrap_or_default();
+        let put = batch.lines.iter().zip(ids).filter(|(_, id)| id.is_some());
+        self.done.extend(put.map(|(line, _)| *line));
+        self.finished.push(batch);
+    }
+
+    /// These lines are about to be put.
+    pub fn begin(&mut self, lines: &[usize], hash: u64, above: u64) -> Result<(), Failure> {
+        self.append(&json!({ "begin": lines, "hash": format!("{hash:016x}"), "above": above }))?;
+        self.open = Some(Batch { lines: lines.to_vec(), hash, above, ids: None });
+        Ok(())
+    }
+
+    /// They are, with these ids.
+    pub fn put(&mut self, ids: Vec<Option<u64>>) -> Result<(), Failure> {
+        self.append(&json!({ "put": ids }))?;
+        if let Some(batch) = self.open.as_mut() {
+            batch.ids = Some(ids);
+        }
+        Ok(())
+    }
+
+    /// The delay is gone.
+    pub fn done(&mut self) -> Result<(), Failure> {
+        self.append(&json!({ "done": true }))?;
+        self.finish();
+        Ok(())
+    }
+
+    fn append(&mut self, entry: &Value) -> Result<(), Failure> {
+        let written = writeln!(self.file, "{entry}").and_then(|()| self.file.sync_data());
+        written.map_err(|error| Failure::file(&self.path, &error))
+    }
+}
+
+fn numbers(value: &Value) -> Option<Vec<Option<u64>>> {
+    Some(value.as_array()?.iter().map(Value::as_u64).collect())
+}
+
+/// FNV-1a: whether lines are the same as when they were begun. It guards against mistakes, not against intent.
+pub fn hash(lines: &[Vec<u8>]) -> u64 {
+    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    lines.iter().flatten().fold(0xcbf2_9ce4_8422_2325, step)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_synced_is_known_again_and_a_torn_entry_is_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("journal");
+        let header = json!({ "server": "a" });
+        let mut journal = Journal::open(&path, &header).unwrap();
+        journal.begin(&[0, 1], 7, 100).unwrap();
+        journal.put(vec![Some(101), None]).unwrap();
+        journal.done().unwrap();
+        journal.begin(&[1, 2], 8, 101).unwrap();
+        let whole = std::fs::read(&path).unwrap();
+        for torn in [&b""[..], b"{\"put\":[10"] {
+            std::fs::write(&path, [&whole, torn].concat()).unwrap();
+            let again = Journal::open(&path, &header).unwrap();
+            assert_eq!(again.done, HashSet::from([0]));
+            assert_eq!(again.open, Some(Batch { lines: vec![1, 2], hash: 8, above: 101, ids: None }));
+            assert_eq!(std::fs::read(&path).unwrap(), whole);
+        }
+        assert!(matches!(Journal::open(&path, &json!({ "server": "b" })), Err(Failure::Usage(_))));
+        std::fs::write(&path, [&whole, &b"nonsense\n"[..]].concat()).unwrap();
+        assert!(matches!(Journal::open(&path, &header), Err(Failure::Local(_))));
+    }
+}

@@ -1,0 +1,200 @@
+//! The steps of an import on the server: put, find again, set free.
+
+use super::record::Record;
+use crate::cli::glob;
+use crate::commands::relocate::NEVER;
+use crate::failure::Failure;
+use crate::listing::{self, Filter, Found};
+use crate::session::{Session, unexpected};
+use beanstalk_client::{Command, JobInfo, Name, Refusal, Reply, State, Tag};
+use std::collections::BTreeSet;
+
+/// How long the key of a job that cannot be held back counts after its delete.
+const KEY_SECONDS: u32 = 7 * 86_400;
+
+/// What is changed about the jobs of a file.
+pub struct Putting {
+    /// All go into this tube.
+    pub tube: Option<Name>,
+    /// Tags that the server does not know are left out.
+    pub drop_tags: bool,
+}
+
+impl Putting {
+    /// The job as it is to be put.
+    pub fn prepare(&self, session: &Session, mut record: Record) -> Result<Record, Failure> {
+        if let Some(tube) = &self.tube {
+            record.tube = tube.clone();
+        }
+        if self.drop_tags {
+            record.tags.retain(|tag| session.has(tag.word()));
+        }
+        // A server makes 0 a 1.
+        record.ttr = record.ttr.max(1);
+        match record.tags.iter().find(|tag| !session.has(tag.word())) {
+            Some(tag) => Err(Failure::Refused(format!(
+                "this server does not know the tag {tag} of job {}; --drop-tags puts it without",
+                record.id
+            ))),
+            None => Ok(record),
+        }
+    }
+}
+
+/// Jobs that the server did not take.
+#[derive(Default)]
+pub struct Refused {
+    count: u64,
+    last: Option<Reply>,
+}
+
+impl Refused {
+    fn add(&mut self, reply: Reply) {
+        self.count += 1;
+        self.last = Some(reply);
+    }
+
+    /// Whether there is no sense in putting more.
+    pub fn takes_nothing_more(&self) -> bool {
+        matches!(
+            self.last,
+            Some(Reply::Draining | Reply::Refused(Refusal::OutOfMemory | Refusal::InternalError))
+        )
+    }
+
+    /// The end of an import with them.
+    pub fn into_result(self) -> Result<(), Failure> {
+        match &self.last {
+            None => Ok(()),
+            Some(Reply::Draining) => Err(Failure::Refused(
+                "the server takes no new jobs (DRAINING); run the same again later".to_owned(),
+            )),
+            Some(reply) => {
+                Err(unexpected("put", reply)
+                    .while_doing(&format!("{} of these jobs were not put", self.count)))
+            }
+        }
+    }
+}
+
+/// Whether the server holds the job back until a group is empty: such a job cannot be set free by a client.
+fn waits_for_group(record: &Record) -> bool {
+    record.tags.iter().any(|tag| matches!(tag, Tag::After(_)))
+}
+
+/// Puts the records that are not `there`, held back by a delay without an end. Gives the ids of all.
+pub fn put(
+    session: &mut Session,
+    records: &[Record],
+    there: Vec<Option<u64>>,
+    hash: u64,
+    refused: &mut Refused,
+) -> Result<Vec<Option<u64>>, Failure> {
+    let mut ids = there;
+    let tags: Vec<Vec<Tag>> =
+        records.iter().enumerate().map(|(position, record)| tags_of(record, hash, position)).collect();
+    let mut commands = Vec::new();
+    let mut positions = Vec::new();
+    let mut used = None;
+    for (position, record) in records.iter().enumerate().filter(|(position, _)| ids[*position].is_none()) {
+        if used != Some(&record.tube) {
+            commands.push(Command::Use(&record.tube));
+            positions.push(None);
+            used = Some(&record.tube);
+        }
+        let delay = if waits_for_group(record) { record.delay } else { NEVER };
+        let (pri, ttr, body, tags) = (record.pri, record.ttr, &record.body, &tags[position]);
+        commands.push(Command::Put { pri, delay, ttr, body, tags });
+        positions.push(Some(position));
+    }
+    session.client.pipeline(commands, |index, reply| match (positions[index], reply) {
+        (Some(position), Reply::Inserted(inserted)) => ids[position] = Some(inserted.id),
+        (Some(_), reply) => refused.add(reply),
+        (None, _) => {}
+    })?;
+    Ok(ids)
+}
+
+/// A job that waits for a group gets a key, if it has none: so a second put of it is none.
+fn tags_of(record: &Record, hash: u64, position: usize) -> Vec<Tag> {
+    let mut tags = record.tags.clone();
+    let has_key = tags.iter().any(|tag| matches!(tag, Tag::Idempotency { .. }));
+    if waits_for_group(record) && !has_key {
+        let key = format!("idp:import-{hash:016x}-{position}:{KEY_SECONDS}");
+        tags.extend(key.parse::<Tag>());
+    }
+    tags
+}
+
+/// The ids of the records that an import, which did not come to write them down, has put and not set free. None of the
+/// jobs up to the id `above` is one of them.
+pub fn find_again(
+    session: &mut Session,
+    records: &[Record],
+    above: u64,
+) -> Result<Vec<Option<u64>>, Failure> {
+    let tubes: BTreeSet<&str> = records.iter().map(|record| record.tube.as_str()).collect();
+    // No character of a name means anything in a pattern.
+    let tubes = tubes.into_iter().map(glob).collect::<Result<_, _>>().map_err(Failure::Local)?;
+    let filter = Filter { tubes, states: vec![State::Delayed], ..Filter::default() };
+    let mut held: Vec<Found> = Vec::new();
+    listing::jobs(session, &filter, true, &mut |found| {
+        held.extend(
+            found.into_iter().filter(|found| found.info.id > above && found.info.delay == u64::from(NEVER)),
+        );
+        Ok(true)
+    })?;
+    let mut find = |record: &Record| {
+        let position = held.iter().position(|found| {
+            found.info.tube == *record.tube
+                && found.info.pri == record.pri
+                && found.info.ttr == u64::from(record.ttr)
+                && found.body.as_ref() == Some(&record.body)
+        })?;
+        Some(held.swap_remove(position).info.id)
+    };
+    Ok(records.iter().map(&mut find).collect())
+}
+
+/// Takes the delay without an end off these jobs, and gives them the state that they had. A job of which that is done, and
+/// which a worker may have deleted, is left alone.
+pub fn set_free(session: &mut Session, records: &[Record], ids: &[Option<u64>]) -> Result<(), Failure> {
+    let mut held = still_held(session, records.iter().zip(ids.iter().copied()))?;
+    let commands = held.iter().flat_map(|(record, id)| {
+        let (id, pri, delay) = (*id, record.pri, record.delay);
+        match record.state {
+            State::Buried => vec![Command::ReserveJob(id), Command::Bury { id, pri }],
+            State::Delayed if delay > 0 => vec![Command::ReserveJob(id), Command::Release { id, pri, delay }],
+            _ => vec![Command::KickJob(id)],
+        }
+    });
+    session.client.pipeline(commands, |_, _| {})?;
+    // A job whose concurrency key is used up cannot be reserved: it is made ready rather than left behind.
+    held.retain(|(record, _)| record.tags.iter().any(|tag| matches!(tag, Tag::Concurrency { .. })));
+    let left = still_held(session, held.into_iter().map(|(record, id)| (record, Some(id))))?;
+    Ok(session.client.pipeline(left.iter().map(|(_, id)| Command::KickJob(*id)), |_, _| {})?)
+}
+
+/// Whether the job still has the delay without an end. It is ready where an import broke off between the reserve and what
+/// was to follow it.
+fn is_held(record: &Record, info: &JobInfo) -> bool {
+    let broke_off = info.state == State::Ready
+        && matches!(record.state, State::Buried | State::Delayed)
+        && info.kicks + info.releases + info.timeouts + info.buries == 0;
+    info.delay == u64::from(NEVER) && (info.state == State::Delayed || broke_off)
+}
+
+fn still_held<'a>(
+    session: &mut Session,
+    jobs: impl Iterator<Item = (&'a Record, Option<u64>)>,
+) -> Result<Vec<(&'a Record, u64)>, Failure> {
+    let jobs: Vec<_> = jobs
+        .filter(|(record, _)| !waits_for_group(record))
+        .filter_map(|(record, id)| Some((record, id?)))
+        .collect();
+    let infos = session.job_infos(jobs.iter().map(|(_, id)| *id))?;
+    let held =
+        jobs.iter().zip(infos).map(|((record, _), info)| info.is_some_and(|info| is_held(record, &info)));
+    let is_held: Vec<bool> = held.collect();
+    Ok(jobs.into_iter().zip(is_held).filter(|(_, held)| *held).map(|(job, _)| job).collect())
+}

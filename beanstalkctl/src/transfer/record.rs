@@ -1,0 +1,170 @@
+//! A job as a line of JSON.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use beanstalk_client::{JobInfo, Name, State, Tag};
+use serde_json::{Map, Value, json};
+
+use crate::commands::jobs::with_body;
+
+/// A job that was exported.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record {
+    /// On the server that it comes from.
+    pub id: u64,
+    /// The tube.
+    pub tube: Name,
+    /// When it was exported. A reserved job is ready for whoever imports it.
+    pub state: State,
+    /// The priority.
+    pub pri: u32,
+    /// Seconds that were left of its delay.
+    pub delay: u32,
+    /// The time to run, in seconds.
+    pub ttr: u32,
+    /// Seconds since its put.
+    pub age: u64,
+    /// The tags.
+    pub tags: Vec<Tag>,
+    /// The body.
+    pub body: Vec<u8>,
+    /// The `id` of the server's stats, which tells its runs apart.
+    pub server: String,
+}
+
+impl Record {
+    /// From what a server tells.
+    pub fn new(info: &JobInfo, body: Vec<u8>, server: &str) -> Result<Self, String> {
+        let narrow = |seconds: u64| u32::try_from(seconds).unwrap_or(u32::MAX);
+        Ok(Self {
+            id: info.id,
+            tube: info.tube.parse().map_err(|error| format!("{error}"))?,
+            state: info.state,
+            pri: info.pri,
+            delay: if info.state == State::Delayed { narrow(info.time_left) } else { 0 },
+            ttr: narrow(info.ttr),
+            age: info.age,
+            tags: info.tags.clone(),
+            body,
+            server: server.to_owned(),
+        })
+    }
+
+    /// The line, with its end.
+    pub fn line(&self) -> String {
+        let object = json!({
+            "id": self.id,
+            "tube": self.tube.as_str(),
+            "state": self.state.word(),
+            "priority": self.pri,
+            "delay": self.delay,
+            "ttr": self.ttr,
+            "age": self.age,
+            "tags": self.tags.iter().map(Tag::to_string).collect::<Vec<_>>(),
+            "server": self.server,
+        });
+        format!("{}\n", with_body(object, &self.body))
+    }
+
+    /// From a line. `tube`, and one of `body` and `body_base64`, must be there; the rest has the defaults of `put`.
+    pub fn parse(line: &[u8]) -> Result<Self, String> {
+        let value: Value = serde_json::from_slice(line).map_err(|error| error.to_string())?;
+        let object = value.as_object().ok_or("no JSON object")?;
+        let body = match (object.get("body"), object.get("body_base64")) {
+            (Some(Value::String(text)), None) => text.clone().into_bytes(),
+            (None, Some(Value::String(text))) => {
+                STANDARD.decode(text).map_err(|error| format!("body_base64: {error}"))?
+            }
+            _ => return Err("neither body nor body_base64 is there as text, or both are".to_owned()),
+        };
+        let tags = match object.get("tags") {
+            None => Vec::new(),
+            Some(Value::Array(tags)) => tags.iter().map(tag).collect::<Result<_, _>>()?,
+            Some(_) => return Err("tags: no array".to_owned()),
+        };
+        let state = text(object, "state")?.unwrap_or("ready");
+        Ok(Self {
+            id: number(object, "id", 0)?,
+            tube: text(object, "tube")?
+                .ok_or("tube is missing")?
+                .parse()
+                .map_err(|error| format!("tube: {error}"))?,
+            state: State::from_word(state).ok_or_else(|| format!("state: {state}"))?,
+            pri: number(object, "priority", 1024)?,
+            delay: number(object, "delay", 0)?,
+            ttr: number(object, "ttr", 60)?,
+            age: number(object, "age", 0)?,
+            tags,
+            body,
+            server: text(object, "server")?.unwrap_or_default().to_owned(),
+        })
+    }
+}
+
+fn tag(value: &Value) -> Result<Tag, String> {
+    value.as_str().unwrap_or_default().parse().map_err(|error| format!("tags: {error}"))
+}
+
+fn text<'a>(object: &'a Map<String, Value>, key: &str) -> Result<Option<&'a str>, String> {
+    object.get(key).map(|value| value.as_str().ok_or_else(|| format!("{key}: no text"))).transpose()
+}
+
+fn number<T: TryFrom<u64>>(object: &Map<String, Value>, key: &str, default: T) -> Result<T, String> {
+    match object.get(key) {
+        None => Ok(default),
+        Some(value) => {
+            let number = value.as_u64().and_then(|number| T::try_from(number).ok());
+            number.ok_or_else(|| format!("{key}: {value} is not in its range"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(body: &[u8]) -> Record {
+        Record {
+            id: 7,
+            tube: "mail".parse().unwrap(),
+            state: State::Delayed,
+            pri: 5,
+            delay: 60,
+            ttr: 9,
+            age: 1,
+            tags: vec!["grp:g".parse().unwrap()],
+            body: body.to_vec(),
+            server: "s1".to_owned(),
+        }
+    }
+
+    #[test]
+    fn every_body_comes_back() {
+        for body in [&b""[..], b"to: ann\r\n\"x\"", b"\x00\xff\xfe", "\u{2028}ä".as_bytes()] {
+            let line = record(body).line();
+            assert_eq!(line.matches('\n').count(), 1);
+            assert_eq!(Record::parse(line.as_bytes()).unwrap(), record(body));
+        }
+    }
+
+    #[test]
+    fn a_line_by_hand_needs_a_tube_and_a_body() {
+        let made = Record::parse(br#"{"tube":"mail","body":"x"}"#).unwrap();
+        assert_eq!((made.pri, made.delay, made.ttr, made.state), (1024, 0, 60, State::Ready));
+        for line in [
+            "",
+            "[]",
+            r#"{"tube":"mail"}"#,
+            r#"{"body":"x"}"#,
+            r#"{"tube":"a b","body":"x"}"#,
+            r#"{"tube":"a","body":"x","body_base64":""}"#,
+            r#"{"tube":"a","body_base64":"?"}"#,
+            r#"{"tube":"a","body":"x","priority":-1}"#,
+            r#"{"tube":"a","body":"x","delay":4294967296}"#,
+            r#"{"tube":"a","body":"x","state":"lost"}"#,
+            r#"{"tube":"a","body":"x","tags":["z"]}"#,
+        ] {
+            assert!(Record::parse(line.as_bytes()).is_err(), "{line}");
+        }
+    }
+}

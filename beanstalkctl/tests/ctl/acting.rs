@@ -1,0 +1,241 @@
+//! delete, kick, bury, release, move, reprioritize, pause, resume, flush, drain: on one and on many.
+
+use super::support::{
+    Any, client, command, counts, ctl, ctl_with, everywhere, interrupt, name, put, put_buried, wait_until,
+};
+use super::terminal::Terminal;
+use beanstalk_client::State;
+use beanstalk_testing::{Fake, FakeOptions};
+
+#[test]
+fn jobs_are_acted_on_by_id() {
+    for server in everywhere() {
+        let (address, mut client) = (server.address(), server.client());
+        let id = put(&mut client, "t", b"x", 0).to_string();
+        ctl(&address, &["bury", &id]).ends_with(0);
+        assert_eq!(counts(&address, "t"), [0, 0, 0, 1]);
+        ctl(&address, &["kick", &id]).ends_with(0);
+        assert_eq!(counts(&address, "t"), [1, 0, 0, 0]);
+        ctl(&address, &["release", &id, "--delay", "1h", "--priority", "9"]).ends_with(0);
+        assert_eq!(counts(&address, "t"), [0, 0, 1, 0]);
+        ctl(&address, &["reprioritize", &id, "--priority", "4"]).ends_with(0);
+        let info = client.stats_job(id.parse().unwrap()).unwrap();
+        assert_eq!((info.pri, info.state), (4, State::Delayed));
+        assert!(info.time_left > 3_500, "the delay stays: {info:?}");
+        let deleted = ctl(&address, &["delete", &id, "999999", "--json"]).ends_with(1);
+        assert_eq!(deleted.json()[0]["done"], 1);
+        assert_eq!(counts(&address, "t"), [0; 4]);
+    }
+}
+
+#[test]
+fn many_are_chosen_by_state_body_and_tube() {
+    for server in everywhere() {
+        let (address, mut client) = (server.address(), server.client());
+        for body in [&b"keep 1"[..], b"drop 2", b"drop 3"] {
+            put(&mut client, "mail-a", body, 0);
+            put_buried(&mut client, "mail-b", body);
+            put(&mut client, "other", body, 0);
+        }
+        let choose = ["--tube", "mail-*", "--body-matches", "^drop"];
+        let dry = ctl(&address, &[&["delete", "--dry-run"], &choose[..]].concat()).ends_with(0);
+        assert!(dry.err.contains("4 jobs (2 ready, 2 buried) of 2 tubes"), "{dry:?}");
+        // Nobody is there to ask.
+        ctl(&address, &[&["delete"], &choose[..]].concat()).ends_with(2);
+        assert_eq!((counts(&address, "mail-a"), counts(&address, "mail-b")), ([3, 0, 0, 0], [0, 0, 0, 3]));
+        ctl(&address, &[&["delete", "--yes", "--state", "buried"], &choose[..]].concat()).ends_with(0);
+        ctl(&address, &["kick", "--state", "buried", "--tube", "mail-b", "--yes"]).ends_with(0);
+        assert_eq!((counts(&address, "mail-a"), counts(&address, "mail-b")), ([3, 0, 0, 0], [1, 0, 0, 0]));
+        assert_eq!(counts(&address, "other"), [3, 0, 0, 0]);
+        ctl(&address, &["delete", "--tube", "other"]).ends_with(2);
+        ctl(&address, &["delete", "--tube", "nothing", "--all", "--yes"]).ends_with(1);
+        ctl(&address, &["delete", "5", "--all"]).ends_with(2);
+    }
+}
+
+#[test]
+fn what_a_client_holds_is_left_to_it() {
+    for server in everywhere() {
+        let (address, mut client) = (server.address(), server.client());
+        let held = put(&mut client, "t", b"held", 0);
+        put(&mut client, "t", b"free", 0);
+        client.reserve_job(held).unwrap();
+        ctl(&address, &["delete", &held.to_string()]).ends_with(4);
+        ctl(&address, &["delete", "--tube", "t", "--all", "--yes"]).ends_with(0);
+        assert_eq!(counts(&address, "t"), [0, 1, 0, 0]);
+        client.delete(held).unwrap();
+    }
+}
+
+#[test]
+fn a_moved_job_keeps_all_but_its_id() {
+    for server in everywhere() {
+        let (address, mut client) = (server.address(), server.client());
+        put(&mut client, "from", b"ready", 0);
+        put(&mut client, "from", b"later", 3_600);
+        put_buried(&mut client, "from", b"buried");
+        ctl(&address, &["move", "--tube", "from", "--all", "--to", "to", "--yes"]).ends_with(0);
+        assert_eq!((counts(&address, "from"), counts(&address, "to")), ([0; 4], [1, 0, 1, 1]));
+        let jobs = ctl(&address, &["jobs", "to", "--json"]).ends_with(0).json();
+        let buried = jobs.iter().find(|job| job["state"] == "buried").unwrap();
+        assert_eq!((&buried["priority"], &buried["ttr"]), (&7.into(), &60.into()));
+        let delayed = jobs.iter().find(|job| job["state"] == "delayed").unwrap();
+        assert!(delayed["time_left"].as_u64() > Some(3_500));
+    }
+}
+
+#[test]
+fn a_move_keeps_the_order_of_jobs() {
+    for server in everywhere() {
+        let (address, mut client) = (server.address(), server.client());
+        for number in 0..120 {
+            put(&mut client, "from", format!("{number}").as_bytes(), 0);
+        }
+        ctl(&address, &["move", "--tube", "from", "--all", "--to", "to", "--yes"]).ends_with(0);
+        client.watch(&name("to")).unwrap();
+        for number in 0..120 {
+            let job = client.reserve_with_timeout(0).unwrap();
+            assert_eq!(String::from_utf8(job.body).unwrap(), number.to_string());
+        }
+    }
+}
+
+#[test]
+fn a_move_that_is_refused_leaves_the_jobs_where_and_as_they_were() {
+    let fake = Fake::start_with(FakeOptions { without: vec!["move"], ..FakeOptions::default() });
+    let mut client = client(&fake.address());
+    put(&mut client, "from", b"ready", 0);
+    put_buried(&mut client, "from", b"buried");
+    ctl(&fake.address(), &["drain"]).ends_with(0);
+    ctl(&fake.address(), &["move", "--tube", "from", "--all", "--to", "to", "--yes"]).ends_with(4);
+    assert_eq!((counts(&fake.address(), "from"), counts(&fake.address(), "to")), ([1, 0, 0, 1], [0; 4]));
+}
+
+#[test]
+fn tubes_are_flushed() {
+    for server in everywhere() {
+        let (address, mut client) = (server.address(), server.client());
+        for _ in 0..450 {
+            put(&mut client, "t", b"x", 0);
+        }
+        for _ in 0..3 {
+            put(&mut client, "t", b"x", 60);
+            put_buried(&mut client, "t", b"x");
+        }
+        let held = put(&mut client, "t", b"held", 0);
+        client.reserve_job(held).unwrap();
+        put(&mut client, "other", b"x", 0);
+        ctl(&address, &["flush", "t"]).ends_with(2);
+        let buried = ctl(&address, &["flush", "t", "--buried", "--yes", "--json"]).ends_with(0);
+        assert_eq!((buried.json()[0]["done"].as_u64(), counts(&address, "t")), (Some(3), [450, 1, 3, 0]));
+        client.pause_tube(&name("t"), 60).unwrap();
+        let flushed = ctl(&address, &["flush", "t", "--yes"]);
+        match server {
+            // A job in somebody's hands is out of reach of C's commands, and that is said.
+            Any::Process(_) => assert_eq!((flushed.code, counts(&address, "t")), (4, [0, 1, 0, 0])),
+            Any::Fake(_) => assert_eq!((flushed.code, counts(&address, "t")), (0, [0; 4])),
+        }
+        assert_eq!(counts(&address, "other"), [1, 0, 0, 0]);
+        ctl(&address, &["flush", "nothing", "--yes"]).ends_with(1);
+    }
+}
+
+#[test]
+fn tubes_are_paused_and_resumed() {
+    for server in everywhere() {
+        let (address, mut client) = (server.address(), server.client());
+        put(&mut client, "a-1", b"x", 0);
+        put(&mut client, "a-2", b"x", 0);
+        let pause = |client: &mut beanstalk_client::Client, tube| {
+            client.stats_tube(&name(tube)).unwrap().number_or_zero("pause")
+        };
+        ctl(&address, &["pause", "a-1", "--for", "10m"]).ends_with(0);
+        assert_eq!((pause(&mut client, "a-1"), pause(&mut client, "a-2")), (600, 0));
+        ctl(&address, &["pause", "a-*"]).ends_with(2);
+        ctl(&address, &["pause", "a-*", "--yes"]).ends_with(0);
+        assert_eq!(pause(&mut client, "a-2"), 3600);
+        ctl(&address, &["resume", "a-1", "a-2"]).ends_with(0);
+        assert_eq!((pause(&mut client, "a-1"), pause(&mut client, "a-2")), (0, 0));
+        ctl(&address, &["pause", "nothing"]).ends_with(1);
+    }
+}
+
+#[test]
+fn drain_mode_is_set_where_there_is_a_command_for_it() {
+    for server in everywhere() {
+        let drained = ctl(&server.address(), &["drain"]);
+        match server {
+            Any::Process(server) => {
+                assert_eq!(drained.code, 4);
+                assert!(drained.err.contains("kill -USR1"), "{drained:?}");
+                put(&mut client(&server.address()), "t", b"x", 0);
+            }
+            Any::Fake(fake) => {
+                ctl(&fake.address(), &["put", "t", "x"]).ends_with(4);
+                ctl(&fake.address(), &["undrain"]).ends_with(0);
+                ctl(&fake.address(), &["put", "t", "x"]).ends_with(0);
+            }
+        }
+    }
+}
+
+#[test]
+fn extensions_are_used_where_they_are_offered_and_not_elsewhere() {
+    for (extension, arguments) in [
+        ("move", &["move", "1", "--to", "u"][..]),
+        ("reprioritize", &["reprioritize", "1", "-p", "5"]),
+        ("flush-tube", &["flush", "t", "--yes"]),
+        ("list-jobs", &["jobs", "t"]),
+    ] {
+        for offered in [true, false] {
+            let without = if offered { vec![] } else { vec![extension] };
+            let fake = Fake::start_with(FakeOptions { without, ..FakeOptions::default() });
+            put(&mut client(&fake.address()), "t", b"x", 0);
+            ctl(&fake.address(), arguments).ends_with(0);
+            let used = fake.take_log().iter().any(|line| line.starts_with(extension));
+            assert_eq!(used, offered, "{extension}");
+        }
+    }
+}
+
+#[test]
+fn ctrl_c_stops_between_jobs_and_says_what_was_done() {
+    let fake = Fake::start();
+    let lines = "x\n".repeat(3_000);
+    ctl_with(&fake.address(), &["put", "t", "--lines"], lines.as_bytes()).ends_with(0);
+    let child = command(&fake.address(), &["delete", "--all", "--yes", "--json"]).spawn().unwrap();
+    wait_until("the first delete", || fake.take_log().iter().any(|line| line.starts_with("delete")));
+    interrupt(&child);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{output:?}");
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let (done, left) = (report["done"].as_u64().unwrap(), counts(&fake.address(), "t")[0]);
+    assert!(done > 0 && left > 0 && done + left == 3_000, "{done} done, {left} left");
+}
+
+#[test]
+fn a_question_is_asked_and_what_changes_while_somebody_thinks_is_left_alone() {
+    for (answer, expected) in [("y", [1, 0, 0, 0]), ("n", [1, 0, 0, 1]), ("C-c", [1, 0, 0, 1])] {
+        let fake = Fake::start();
+        let mut client = client(&fake.address());
+        let kicked = put_buried(&mut client, "t", b"kicked meanwhile");
+        put_buried(&mut client, "t", b"still buried");
+        let Some(terminal) = Terminal::with(&fake.address(), "delete --state buried --tube t") else {
+            return;
+        };
+        terminal.shows("delete 2 jobs (2 buried) of the tube t on ");
+        client.kick_job(kicked).unwrap();
+        terminal.keys(&[answer]);
+        if answer != "C-c" {
+            terminal.keys(&["Enter"]);
+        }
+        if answer == "y" {
+            terminal.shows("deleted 1 job of 2; 1 had changed meanwhile");
+            terminal.shows("ended with 0");
+        } else {
+            terminal.shows("nothing was changed");
+            terminal.shows("ended with 130");
+        }
+        assert_eq!(counts(&fake.address(), "t"), expected);
+    }
+}

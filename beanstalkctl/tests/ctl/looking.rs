@@ -1,0 +1,231 @@
+//! stats, tubes, jobs, job, peek, put, reserve, watch.
+
+use super::support::{
+    client, command, counts, ctl, ctl_with, everywhere, interrupt, put, put_buried, wait_until,
+};
+use beanstalk_testing::Fake;
+use std::io::{BufRead, BufReader, Write};
+
+#[test]
+fn tubes_are_sorted_filtered_and_counted() {
+    for server in everywhere() {
+        let mut client = server.client();
+        put(&mut client, "mail-in", b"a", 0);
+        put(&mut client, "mail-out", b"b", 0);
+        put(&mut client, "mail-out", b"c", 60);
+        let tubes =
+            ctl(&server.address(), &["tubes", "mail-*", "--json", "--sort", "jobs"]).ends_with(0).json();
+        let names: Vec<_> = tubes.iter().map(|tube| tube["name"].as_str().unwrap()).collect();
+        assert_eq!(names, ["mail-out", "mail-in"]);
+        assert_eq!(tubes[0]["current-jobs-delayed"], 1);
+        let table = ctl(&server.address(), &["tubes", "*-in"]).ends_with(0).out;
+        assert!(table.starts_with("TUBE") && table.lines().count() == 2, "{table}");
+        ctl(&server.address(), &["tubes", "nothing"]).ends_with(1);
+    }
+}
+
+#[test]
+fn jobs_are_listed_by_state_age_and_body() {
+    for server in everywhere() {
+        let mut client = server.client();
+        let ready = put(&mut client, "t", b"alpha", 0);
+        let delayed = put(&mut client, "t", b"beta", 60);
+        let buried = put_buried(&mut client, "t", b"gamma");
+        put(&mut client, "other", b"alpha", 0);
+        let ids = |arguments: &[&str]| {
+            let all = [&["jobs", "t", "--json"], arguments].concat();
+            let listed = ctl(&server.address(), &all);
+            listed.json().iter().map(|job| job["id"].as_u64().unwrap()).collect::<Vec<_>>()
+        };
+        assert_eq!(ids(&[]), [ready, delayed, buried]);
+        assert_eq!(ids(&["--state", "buried,delayed"]), [delayed, buried]);
+        assert_eq!(ids(&["--body-matches", "^(al|ga)"]), [ready, buried]);
+        assert_eq!(ids(&["--limit", "1"]), [ready]);
+        assert_eq!(ids(&["--older-than", "1h"]), [0; 0]);
+        ctl(&server.address(), &["jobs", "t", "--older-than", "1h"]).ends_with(1);
+        let job = &ctl(&server.address(), &["job", &buried.to_string(), "--json"]).ends_with(0).json()[0];
+        assert_eq!((job["state"].as_str(), job["priority"].as_u64()), (Some("buried"), Some(7)));
+        ctl(&server.address(), &["job", "999999"]).ends_with(1);
+    }
+}
+
+#[test]
+fn more_jobs_than_a_page_has_are_listed_once_each_and_in_order() {
+    for server in everywhere() {
+        let lines: String = (0..1203).map(|number| format!("{number}\n")).collect();
+        let ids = ctl_with(&server.address(), &["put", "t", "--lines"], lines.as_bytes()).ends_with(0);
+        let listed = ctl(&server.address(), &["jobs", "t", "--json"]).ends_with(0).json();
+        let listed: Vec<String> = listed.iter().map(|job| job["id"].to_string()).collect();
+        assert_eq!(listed, ids.out.lines().collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn ids_of_an_earlier_run_are_found_without_list_jobs() {
+    for start in [beanstalk_testing::ours, beanstalk_testing::debians] {
+        let binlog = tempfile::tempdir().unwrap();
+        let arguments = ["-b", binlog.path().to_str().unwrap(), "-f0"];
+        let Some(server) = start(&arguments) else { continue };
+        let mut first = client(&server.address());
+        let old = put(&mut first, "t", b"old", 0);
+        for _ in 0..50 {
+            let id = put(&mut first, "t", b"x", 0);
+            first.delete(id).unwrap();
+        }
+        let newer = put(&mut first, "t", b"newer", 0);
+        drop(server);
+        let server = start(&arguments).unwrap();
+        let listed = ctl(&server.address(), &["jobs", "t", "--json"]).ends_with(0).json();
+        let ids: Vec<_> = listed.iter().map(|job| job["id"].as_u64().unwrap()).collect();
+        assert_eq!(ids, [old, newer]);
+        assert_eq!(
+            counts(&server.address(), "beanstalkctl-probe"),
+            [0; 4],
+            "the probe leaves nothing behind"
+        );
+    }
+}
+
+#[test]
+fn bodies_are_printed_as_they_are_or_formatted() {
+    for server in everywhere() {
+        let mut client = server.client();
+        let id = put(&mut client, "t", b"{\"a\":[1]}", 0).to_string();
+        let binary = put(&mut client, "t", b"\x00\xff", 60).to_string();
+        assert_eq!(ctl(&server.address(), &["peek", &id]).ends_with(0).out, "{\"a\":[1]}");
+        assert!(ctl(&server.address(), &["peek", &id, "--pretty"]).ends_with(0).out.contains("\n  \"a\": ["));
+        let next =
+            ctl(&server.address(), &["peek", "--next", "delayed", "--tube", "t", "--json"]).ends_with(0);
+        assert_eq!(next.json()[0]["id"].to_string(), binary);
+        assert_eq!(next.json()[0]["body_base64"], "AP8=");
+        ctl(&server.address(), &["peek", "--next", "buried", "--tube", "t"]).ends_with(1);
+        ctl(&server.address(), &["peek", "999999"]).ends_with(1);
+    }
+}
+
+#[test]
+fn put_takes_an_argument_a_file_or_lines() {
+    for server in everywhere() {
+        let put = ["put", "t", "hello", "-p", "3", "--delay", "1m", "--ttr", "2m"];
+        let id = ctl(&server.address(), &put).ends_with(0).out;
+        let job = &ctl(&server.address(), &["job", id.trim(), "--json"]).ends_with(0).json()[0];
+        assert_eq!((&job["priority"], &job["delay"], &job["ttr"]), (&3.into(), &60.into(), &120.into()));
+        let id = ctl_with(&server.address(), &["put", "t", "--file", "-"], b"two\nlines").ends_with(0).out;
+        assert_eq!(ctl(&server.address(), &["peek", id.trim()]).ends_with(0).out, "two\nlines");
+        let ids = ctl_with(&server.address(), &["put", "t", "--lines"], b"a\r\nb").ends_with(0).out;
+        let last = ids.lines().nth(1).unwrap();
+        assert_eq!(ctl(&server.address(), &["peek", last]).ends_with(0).out, "b");
+        ctl(&server.address(), &["put", "t", "x", "--lines"]).ends_with(2);
+        ctl(&server.address(), &["put", "t", "--file", "/nonexistent"]).ends_with(5);
+    }
+}
+
+#[test]
+fn a_line_is_put_when_it_comes_and_ctrl_c_ends_the_wait_for_the_next() {
+    let fake = Fake::start();
+    let mut child = command(&fake.address(), &["put", "t", "--lines"]).spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    input.write_all(b"first\n").unwrap();
+    wait_until("the first job", || counts(&fake.address(), "t") == [1, 0, 0, 0]);
+    interrupt(&child);
+    wait_until("the end", || child.try_wait().unwrap().is_some());
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    drop(input);
+}
+
+#[test]
+fn a_tag_goes_to_a_server_that_knows_it_and_to_no_other() {
+    for server in everywhere() {
+        let put = ctl(&server.address(), &["put", "t", "x", "--tag", "idp:once", "--json"]);
+        match &server {
+            super::support::Any::Process(_) => {
+                assert_eq!((put.code, counts(&server.address(), "t")), (4, [0; 4]))
+            }
+            super::support::Any::Fake(fake) => {
+                assert_eq!(put.ends_with(0).json()[0]["existing"], serde_json::Value::Null);
+                let again =
+                    ctl(&fake.address(), &["put", "t", "x", "--tag", "idp:once", "--json"]).ends_with(0);
+                assert_eq!(again.json()[0]["existing"], "ready");
+                let listed = ctl(&fake.address(), &["jobs", "t", "--json"]).ends_with(0);
+                assert_eq!(listed.json()[0]["tags"][0], "idp:once");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_reserved_job_goes_where_it_is_told() {
+    for server in everywhere() {
+        let address = server.address();
+        put(&mut server.client(), "t", b"body", 0);
+        let job = ctl(&address, &["reserve", "t", "--wait", "0s"]).ends_with(0);
+        assert_eq!((job.out.as_str(), counts(&address, "t")), ("body", [1, 0, 0, 0]));
+        ctl(&address, &["reserve", "t", "--then", "bury"]).ends_with(0);
+        assert_eq!(counts(&address, "t"), [0, 0, 0, 1]);
+        ctl(&address, &["kick", "--tube", "t", "--all", "--yes"]).ends_with(0);
+        ctl(&address, &["reserve", "t", "--then", "delete"]).ends_with(0);
+        assert_eq!(counts(&address, "t"), [0; 4]);
+        ctl(&address, &["reserve", "t", "--wait", "0s"]).ends_with(1);
+    }
+}
+
+#[test]
+fn watch_tells_what_happens() {
+    for server in everywhere() {
+        let mut child =
+            command(&server.address(), &["watch", "t", "--interval", "20ms", "--json"]).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut client = server.client();
+        // Watching begins at a moment that nobody is told: jobs are put until one shows.
+        let line = std::thread::scope(|scope| {
+            let reader = scope.spawn(move || lines.next().unwrap().unwrap());
+            while !reader.is_finished() {
+                put(&mut client, "t", b"x", 0);
+                std::thread::sleep(std::time::Duration::from_millis(30));
+            }
+            reader.join().unwrap()
+        });
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let event: serde_json::Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(event["tube"], "t");
+        assert!(event["current_ready"].as_u64() > Some(0), "{line}");
+    }
+}
+
+#[test]
+fn several_servers_are_shown_together_where_that_makes_sense() {
+    let (one, other) = (Fake::start(), Fake::start());
+    let both = format!("{},{}", one.address(), other.address());
+    assert_eq!(ctl(&both, &["stats", "--json"]).ends_with(0).json().len(), 2);
+    let tubes = ctl(&both, &["tubes", "--json"]).ends_with(0).json();
+    assert_eq!(
+        (tubes[0]["server"].as_str(), tubes[1]["server"].as_str()),
+        (Some(&*one.address()), Some(&*other.address()))
+    );
+    ctl(&both, &["jobs", "t"]).ends_with(2);
+}
+
+#[test]
+fn exit_codes_tell_why() {
+    ctl("unix:/nonexistent/socket", &["stats"]).ends_with(3);
+    ctl("127.0.0.1:1", &["tubes"]).ends_with(3);
+    ctl("host:port:x:", &["tubes"]).ends_with(2);
+    let fake = Fake::start();
+    ctl(&fake.address(), &["jobs"]).ends_with(2);
+    ctl(&fake.address(), &["stats", "no-such-tube"]).ends_with(1);
+    ctl(&fake.address(), &["top"]).ends_with(2);
+}
+
+#[test]
+fn every_page_is_asked_for_where_there_is_list_jobs_and_no_id_is() {
+    let fake = Fake::start();
+    let lines: String = (0..1203).map(|number| format!("{number}\n")).collect();
+    ctl_with(&fake.address(), &["put", "t", "--lines"], lines.as_bytes()).ends_with(0);
+    fake.take_log();
+    ctl(&fake.address(), &["jobs", "t", "--state", "ready"]).ends_with(0);
+    let log = fake.take_log();
+    let pages: Vec<_> = log.iter().filter(|line| line.starts_with("list-jobs")).collect();
+    assert_eq!(pages, ["list-jobs t ready 500", "list-jobs t ready 500 500", "list-jobs t ready 500 1000"]);
+    assert!(!log.iter().any(|line| line.starts_with("stats-job")), "{log:?}");
+}

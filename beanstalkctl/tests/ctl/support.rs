@@ -1,0 +1,134 @@
+//! Running the program, and the servers that it is run against.
+
+use beanstalk_client::{Client, Name, PutOptions};
+use beanstalk_testing::{Fake, Server};
+use serde_json::Value;
+use std::io::Write;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How the program ended.
+#[derive(Debug)]
+pub struct Ended {
+    pub code: i32,
+    pub out: String,
+    pub err: String,
+}
+
+impl Ended {
+    /// The lines of `--json`.
+    pub fn json(&self) -> Vec<Value> {
+        self.out
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}")))
+            .collect()
+    }
+
+    /// Requires an exit code.
+    #[track_caller]
+    pub fn ends_with(self, code: i32) -> Self {
+        assert_eq!(self.code, code, "{self:?}");
+        self
+    }
+}
+
+/// The program with these arguments.
+pub fn command(address: &str, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_beanstalkctl"));
+    command.env("BEANSTALKD_SERVER", address).args(arguments);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// Runs it with something on standard input.
+pub fn ctl_with(address: &str, arguments: &[&str], input: &[u8]) -> Ended {
+    let mut child = command(address, arguments).spawn().unwrap();
+    // It may end without reading.
+    let _ = child.stdin.take().unwrap().write_all(input);
+    let output = child.wait_with_output().unwrap();
+    Ended {
+        code: output.status.code().unwrap_or(-1),
+        out: String::from_utf8_lossy(&output.stdout).into_owned(),
+        err: String::from_utf8_lossy(&output.stderr).into_owned(),
+    }
+}
+
+/// Runs it.
+pub fn ctl(address: &str, arguments: &[&str]) -> Ended {
+    ctl_with(address, arguments, b"")
+}
+
+/// A server of whatever kind.
+pub enum Any {
+    Process(Server),
+    Fake(Fake),
+}
+
+impl Any {
+    pub fn address(&self) -> String {
+        match self {
+            Self::Process(server) => server.address(),
+            Self::Fake(fake) => fake.address(),
+        }
+    }
+
+    pub fn client(&self) -> Client {
+        client(&self.address())
+    }
+}
+
+pub fn client(address: &str) -> Client {
+    Client::connect(&address.parse().unwrap()).unwrap()
+}
+
+/// One of each kind that is there.
+pub fn everywhere() -> Vec<Any> {
+    let processes = beanstalk_testing::servers(&[]).into_iter().map(Any::Process);
+    processes.chain([Any::Fake(Fake::start())]).collect()
+}
+
+pub fn name(text: &str) -> Name {
+    text.parse().unwrap()
+}
+
+/// Puts a job, and gives its id.
+pub fn put(client: &mut Client, tube: &str, body: &[u8], delay: u32) -> u64 {
+    client.use_tube(&name(tube)).unwrap();
+    client.put(body, &PutOptions { delay, ..PutOptions::default() }).unwrap().id
+}
+
+/// Puts a job and buries it.
+pub fn put_buried(client: &mut Client, tube: &str, body: &[u8]) -> u64 {
+    let id = put(client, tube, body, 0);
+    client.reserve_job(id).unwrap();
+    client.bury(id, 7).unwrap();
+    id
+}
+
+/// Ready, reserved, delayed, buried of a tube; zeros where there is none.
+pub fn counts(address: &str, tube: &str) -> [u64; 4] {
+    match client(address).stats_tube(&name(tube)) {
+        Ok(stats) => ["ready", "reserved", "delayed", "buried"]
+            .map(|state| stats.number_or_zero(&format!("current-jobs-{state}"))),
+        Err(error) if error.is_not_found() => [0; 4],
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// For what must come: far more than any machine needs.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Waits for something that no event tells of.
+#[track_caller]
+pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let give_up_at = Instant::now() + PATIENCE;
+    while !condition() {
+        assert!(Instant::now() < give_up_at, "{what} does not come");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// As Ctrl-C does.
+pub fn interrupt(child: &Child) {
+    Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+}

@@ -1,0 +1,67 @@
+//! A terminal in which a person would sit: tmux types, and shows what is on the screen.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// A terminal of its own.
+pub struct Terminal {
+    socket: String,
+    _directory: tempfile::TempDir,
+}
+
+impl Terminal {
+    /// With the program in it, and behind it how it ended; none where there is no tmux.
+    pub fn with(address: &str, arguments: &str) -> Option<Self> {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("tmux").to_str().unwrap().to_owned();
+        let terminal = Self { socket, _directory: directory };
+        let program = env!("CARGO_BIN_EXE_beanstalkctl");
+        let line = format!("'{program}' --server '{address}' {arguments}; echo ended with $?; cat");
+        terminal.tmux(&["-f", "/dev/null", "new-session", "-d", "-x", "130", "-y", "20", &line])?;
+        Some(terminal)
+    }
+
+    fn tmux(&self, arguments: &[&str]) -> Option<String> {
+        let output = match Command::new("tmux").arg("-S").arg(&self.socket).args(arguments).output() {
+            Ok(output) => output,
+            Err(_) => {
+                beanstalk_testing::skip("there is no tmux");
+                return None;
+            }
+        };
+        assert!(output.status.success(), "{output:?}");
+        Some(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// The process id of the program in it.
+    pub fn program_id(&self) -> String {
+        let shell = self.tmux(&["display-message", "-p", "#{pane_pid}"]).unwrap();
+        let children = Command::new("ps").args(["-o", "pid=", "--ppid", shell.trim()]).output().unwrap();
+        String::from_utf8(children.stdout).unwrap().trim().to_owned()
+    }
+
+    /// Types.
+    pub fn keys(&self, keys: &[&str]) {
+        self.tmux(&[&["send-keys"], keys].concat()).unwrap();
+    }
+
+    /// Waits until the screen is as it should be.
+    #[track_caller]
+    pub fn shows(&self, what: &str) -> String {
+        let give_up_at = Instant::now() + Duration::from_secs(60);
+        loop {
+            let screen = self.tmux(&["capture-pane", "-p"]).unwrap();
+            if screen.contains(what) {
+                return screen;
+            }
+            assert!(Instant::now() < give_up_at, "no {what:?} on\n{screen}");
+            std::thread::sleep(Duration::from_millis(30));
+        }
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _ = Command::new("tmux").arg("-S").arg(&self.socket).arg("kill-server").output();
+    }
+}

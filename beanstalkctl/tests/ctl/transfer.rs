@@ -1,0 +1,275 @@
+//! export and import: nothing lost, nothing twice, wherever it is interrupted.
+
+use super::support::{Any, client, counts, ctl, everywhere, name, put, put_buried};
+use beanstalk_testing::{Fake, FakeOptions};
+use std::fs;
+use std::path::Path;
+
+const BODIES: [&[u8]; 3] = [b"ready \xff", b"later", b"buried\n"];
+
+/// One job of each state.
+fn fill(address: &str) {
+    let mut client = client(address);
+    put(&mut client, "t", BODIES[0], 0);
+    put(&mut client, "t", BODIES[1], 3_600);
+    put_buried(&mut client, "t", BODIES[2]);
+}
+
+/// The bodies of all jobs of `t` with their states and priorities.
+fn jobs(address: &str) -> Vec<(Vec<u8>, String, u64)> {
+    let listed = ctl(address, &["jobs", "t", "--json"]);
+    let mut client = client(address);
+    let mut jobs: Vec<_> = listed
+        .json()
+        .iter()
+        .map(|job| {
+            let body = client.peek(job["id"].as_u64().unwrap()).unwrap().body;
+            (body, job["state"].as_str().unwrap().to_owned(), job["priority"].as_u64().unwrap())
+        })
+        .collect();
+    jobs.sort();
+    jobs
+}
+
+fn expected() -> Vec<(Vec<u8>, String, u64)> {
+    let mut jobs: Vec<_> = BODIES
+        .iter()
+        .zip([("ready", 1024), ("delayed", 1024), ("buried", 7)])
+        .map(|(body, (state, pri))| (body.to_vec(), state.to_owned(), pri))
+        .collect();
+    jobs.sort();
+    jobs
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+#[test]
+fn jobs_go_from_every_server_to_every_other_and_only_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let (sources, targets) = (everywhere(), everywhere());
+    for (number, source) in sources.iter().enumerate() {
+        fill(&source.address());
+        let file = directory.path().join(format!("{number}.jsonl"));
+        ctl(&source.address(), &["export", "t", "--output", text(&file)]).ends_with(0);
+        assert_eq!(jobs(&source.address()), expected(), "the source is as it was");
+        for (place, target) in targets.iter().enumerate() {
+            let journal = directory.path().join(format!("{number}.{place}"));
+            let import = ["import", text(&file), "--journal", text(&journal), "--json"];
+            assert_eq!(ctl(&target.address(), &import).ends_with(0).json()[0]["done"], 3);
+            assert_eq!(jobs(&target.address()), expected());
+            assert_eq!(ctl(&target.address(), &import).ends_with(0).json()[0]["done"], 0);
+            assert_eq!(jobs(&target.address()), expected());
+            ctl(&target.address(), &["flush", "t", "--yes"]).ends_with(0);
+        }
+    }
+}
+
+#[test]
+fn an_import_that_breaks_anywhere_goes_on_where_it_was() {
+    let directory = tempfile::tempdir().unwrap();
+    let source = Fake::start();
+    fill(&source.address());
+    let file = directory.path().join("jobs");
+    ctl(&source.address(), &["export", "t", "--output", text(&file)]).ends_with(0);
+    for after in [false, true] {
+        for at in 1.. {
+            let (close_before, close_after) = if after { (0, at) } else { (at, 0) };
+            let target =
+                Fake::start_with(FakeOptions { close_before, close_after, ..FakeOptions::default() });
+            let journal = directory.path().join(format!("{after}{at}"));
+            let import = ["import", text(&file), "--journal", text(&journal)];
+            let first = ctl(&target.address(), &import);
+            let broken = target.disarm();
+            assert_eq!(first.code, if broken { 3 } else { 0 }, "{first:?}");
+            ctl(&target.address(), &import).ends_with(0);
+            assert_eq!(jobs(&target.address()), expected(), "after {after}, at command {at}");
+            if !broken {
+                assert!(at > 15, "the whole way was tried");
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_job_that_was_worked_on_after_a_broken_import_does_not_come_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("jobs");
+    fs::write(&file, "{\"tube\":\"t\",\"body\":\"once\"}\n").unwrap();
+    for at in 1.. {
+        let target = Fake::start_with(FakeOptions { close_after: at, ..FakeOptions::default() });
+        let journal = directory.path().join(format!("{at}"));
+        let import = ["import", text(&file), "--journal", text(&journal)];
+        let first = ctl(&target.address(), &import);
+        if !target.disarm() {
+            assert_eq!(first.code, 0, "{first:?}");
+            assert!(at > 10, "the whole way was tried");
+            break;
+        }
+        let mut worker = client(&target.address());
+        worker.watch(&name("t")).unwrap();
+        let mut worked = 0;
+        for _ in 0..2 {
+            while let Ok(job) = worker.reserve_with_timeout(0) {
+                worker.delete(job.id).unwrap();
+                worked += 1;
+            }
+            ctl(&target.address(), &import);
+        }
+        while let Ok(job) = worker.reserve_with_timeout(0) {
+            worker.delete(job.id).unwrap();
+            worked += 1;
+        }
+        assert_eq!((worked, counts(&target.address(), "t")), (1, [0; 4]), "at command {at}");
+    }
+}
+
+#[test]
+fn a_draining_export_that_breaks_anywhere_has_each_job_once_in_the_end() {
+    for after in [false, true] {
+        for at in 1.. {
+            let (close_before, close_after) = if after { (0, at) } else { (at, 0) };
+            let directory = tempfile::tempdir().unwrap();
+            // The jobs are put over a connection whose commands count as well.
+            let offset = 8;
+            let shift = |at: usize| if at == 0 { 0 } else { at + offset };
+            let source = Fake::start_with(FakeOptions {
+                close_before: shift(close_before),
+                close_after: shift(close_after),
+                ..FakeOptions::default()
+            });
+            fill(&source.address());
+            assert_eq!(source.count(), offset, "what filling takes");
+            let file = directory.path().join("jobs");
+            let export = ["export", "t", "--drain", "--yes", "--output", text(&file)];
+            let first = ctl(&source.address(), &export);
+            let broken = source.disarm();
+            assert_eq!(first.code, if broken { 3 } else { 0 }, "{first:?}");
+            if broken {
+                // A torn line is what a power cut leaves.
+                if let Ok(mut bytes) = fs::read(&file) {
+                    bytes.extend_from_slice(b"{\"id\":");
+                    fs::write(&file, bytes).unwrap();
+                }
+                let second = ctl(&source.address(), &export);
+                assert!([0, 1].contains(&second.code), "{second:?}");
+            }
+            assert_eq!(counts(&source.address(), "t"), [0; 4], "after {after}, at {at}");
+            let target = Fake::start();
+            if broken {
+                // The second run may have had nothing to do, and then the torn line is still there.
+                let bytes = fs::read(&file).unwrap();
+                let end = bytes.iter().rposition(|byte| *byte == b'\n').unwrap() + 1;
+                fs::write(&file, &bytes[..end]).unwrap();
+            }
+            ctl(&target.address(), &["import", text(&file)]).ends_with(0);
+            assert_eq!(jobs(&target.address()), expected(), "after {after}, at {at}");
+            if !broken {
+                assert!(at > 8, "the whole way was tried");
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_draining_export_takes_the_jobs_of_every_server() {
+    for server in everywhere() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("jobs");
+        let address = server.address();
+        fill(&address);
+        ctl(&address, &["export", "t", "--drain", "--output", text(&file)]).ends_with(2);
+        ctl(&address, &["export", "t", "--drain", "--yes"]).ends_with(2);
+        ctl(&address, &["export", "t", "--drain", "--yes", "--output", text(&file)]).ends_with(0);
+        assert_eq!(counts(&address, "t"), [0; 4]);
+        ctl(&address, &["import", text(&file)]).ends_with(0);
+        assert_eq!(jobs(&address), expected());
+    }
+}
+
+#[test]
+fn tags_come_along_where_they_are_known() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("jobs");
+    let source = Fake::start();
+    for tags in [&["--tag", "idp:k", "--tag", "grp:g"][..], &["--tag", "aft:g"]] {
+        ctl(&source.address(), &[&["put", "t", "x"], tags].concat()).ends_with(0);
+    }
+    ctl(&source.address(), &["export", "--output", text(&file)]).ends_with(0);
+    for target in everywhere() {
+        let journal = directory.path().join(target.address().replace('/', "_"));
+        let import = ["import", text(&file), "--journal", text(&journal)];
+        match target {
+            Any::Process(server) => {
+                ctl(&server.address(), &import).ends_with(4);
+                assert_eq!(counts(&server.address(), "t"), [0; 4]);
+                ctl(&server.address(), &[&import[..], &["--drop-tags"]].concat()).ends_with(0);
+                assert_eq!(counts(&server.address(), "t"), [2, 0, 0, 0]);
+            }
+            Any::Fake(fake) => {
+                ctl(&fake.address(), &import).ends_with(0);
+                assert_eq!(counts(&fake.address(), "t"), [1, 0, 1, 0]);
+                let listed = ctl(&fake.address(), &["jobs", "t", "--json"]).ends_with(0).json();
+                assert_eq!(listed[0]["tags"], serde_json::json!(["idp:k", "grp:g"]));
+                assert_eq!((&listed[1]["held"], &listed[1]["tags"][1]), (&true.into(), &"aft:g".into()));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_journal_belongs_to_its_file_and_its_server() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("jobs");
+    let (one, other) = (Fake::start(), Fake::start());
+    fs::write(&file, "{\"tube\":\"t\",\"body\":\"a\"}\n").unwrap();
+    ctl(&one.address(), &["import", text(&file)]).ends_with(0);
+    ctl(&other.address(), &["import", text(&file)]).ends_with(2);
+    fs::write(&file, "{\"tube\":\"t\",\"body\":\"b\"}\n").unwrap();
+    ctl(&one.address(), &["import", text(&file)]).ends_with(2);
+    // Further lines are welcome.
+    fs::write(&file, "{\"tube\":\"t\",\"body\":\"a\"}\n{\"tube\":\"t\",\"body\":\"b\"}\n").unwrap();
+    ctl(&one.address(), &["import", text(&file)]).ends_with(0);
+    assert_eq!((counts(&one.address(), "t"), counts(&other.address(), "t")), ([2, 0, 0, 0], [0; 4]));
+}
+
+#[test]
+fn a_file_that_is_wrong_puts_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("jobs");
+    let target = Fake::start();
+    for content in ["{\"tube\":\"t\",\"body\":\"a\"}\nnonsense\n", "{\"tube\":\"t\",\"body\":\"a\"}", "{}\n"]
+    {
+        fs::write(&file, content).unwrap();
+        ctl(&target.address(), &["import", text(&file)]).ends_with(5);
+    }
+    fs::write(&file, "").unwrap();
+    ctl(&target.address(), &["import", text(&file)]).ends_with(1);
+    ctl(&target.address(), &["import", "/nonexistent"]).ends_with(5);
+    assert_eq!(counts(&target.address(), "t"), [0; 4]);
+}
+
+#[test]
+fn jobs_that_the_server_refuses_come_when_it_takes_them() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("jobs");
+    let target = Fake::start();
+    fs::write(&file, "{\"tube\":\"t\",\"body\":\"a\"}\n").unwrap();
+    ctl(&target.address(), &["drain"]).ends_with(0);
+    ctl(&target.address(), &["import", text(&file)]).ends_with(4);
+    ctl(&target.address(), &["undrain"]).ends_with(0);
+    ctl(&target.address(), &["import", text(&file)]).ends_with(0);
+    assert_eq!(counts(&target.address(), "t"), [1, 0, 0, 0]);
+}
+
+#[test]
+fn nothing_matches_and_no_file_is_left() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("jobs");
+    let source = Fake::start();
+    ctl(&source.address(), &["export", "t", "--output", text(&file)]).ends_with(1);
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+}

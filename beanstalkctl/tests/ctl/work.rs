@@ -1,0 +1,172 @@
+//! work: a command for each job.
+
+use super::support::{client, command, counts, ctl, everywhere, put, wait_until};
+use beanstalk_client::PutOptions;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+#[test]
+fn a_command_gets_the_body_and_is_told_of_the_job() {
+    for server in everywhere() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("seen");
+        let id = put(&mut server.client(), "t", b"to: ann", 0);
+        let script =
+            "cat >\"$0\"; printf ' %s %s %s' $BEANSTALK_JOB_ID $BEANSTALK_TUBE $BEANSTALK_ATTEMPT >>\"$0\"";
+        ctl(&server.address(), &["work", "t", "--until-empty", "--", "sh", "-c", script, text(&file)])
+            .ends_with(0);
+        assert_eq!(fs::read_to_string(&file).unwrap(), format!("to: ann {id} t 1"));
+        assert_eq!(counts(&server.address(), "t"), [0; 4]);
+    }
+}
+
+#[test]
+fn a_job_that_fails_comes_later_and_is_buried_in_the_end() {
+    for server in everywhere() {
+        let address = server.address();
+        put(&mut server.client(), "t", b"x", 0);
+        let work = ["work", "t", "--until-empty", "--attempts", "2", "--delay", "1h", "--", "false"];
+        ctl(&address, &work).ends_with(0);
+        assert_eq!(counts(&address, "t"), [0, 0, 1, 0]);
+        let kick = ["kick", "--all", "--yes"];
+        // A delay that is skipped is no attempt; a bury ends the attempts, and a kick gives new ones.
+        for expected in [[0, 0, 0, 1], [0, 0, 1, 0], [0, 0, 0, 1]] {
+            ctl(&address, &kick).ends_with(0);
+            ctl(&address, &work).ends_with(0);
+            assert_eq!(counts(&address, "t"), expected);
+        }
+    }
+}
+
+#[test]
+fn a_job_is_touched_again_and_again_while_its_command_runs() {
+    let server = beanstalk_testing::Fake::start();
+    let directory = tempfile::tempdir().unwrap();
+    let go_on = directory.path().join("go on");
+    let mut client = client(&server.address());
+    client.use_tube(&"t".parse().unwrap()).unwrap();
+    let id = client.put(b"x", &PutOptions { ttr: 1, ..PutOptions::default() }).unwrap().id;
+    let script = "until [ -e \"$0\" ]; do sleep 0.01; done";
+    let work = ["work", "t", "--until-empty", "--", "sh", "-c", script, text(&go_on)];
+    let child = command(&server.address(), &work).spawn().unwrap();
+    let mut log = Vec::new();
+    wait_until("the third touch", || {
+        log.append(&mut server.take_log());
+        log.iter().filter(|line| **line == format!("touch {id}")).count() >= 3
+    });
+    fs::write(&go_on, "").unwrap();
+    assert_eq!(child.wait_with_output().unwrap().status.code(), Some(0));
+    assert_eq!(counts(&server.address(), "t"), [0; 4]);
+}
+
+#[test]
+fn a_command_that_cannot_be_started_leaves_the_job() {
+    for server in everywhere() {
+        put(&mut server.client(), "t", b"x", 0);
+        let work = ["work", "t", "-j", "3", "--", "/nonexistent/command"];
+        ctl(&server.address(), &work).ends_with(5);
+        assert_eq!(counts(&server.address(), "t"), [1, 0, 0, 0]);
+    }
+    ctl("unix:/nonexistent/socket", &["work", "t", "--", "true"]).ends_with(3);
+}
+
+#[test]
+fn a_command_that_does_not_read_a_large_body_does_no_harm() {
+    for server in everywhere() {
+        put(&mut server.client(), "t", &vec![b'x'; 65_000], 0);
+        ctl(&server.address(), &["work", "t", "--until-empty", "--", "true"]).ends_with(0);
+        assert_eq!(counts(&server.address(), "t"), [0; 4]);
+    }
+}
+
+#[test]
+fn what_a_command_leaves_behind_does_not_hold_its_worker() {
+    let server = beanstalk_testing::Fake::start();
+    put(&mut client(&server.address()), "t", &vec![b'x'; 200_000], 0);
+    // It keeps the pipe of the body open, and reads none of it. Its outputs are not those of the test.
+    let script = "sleep 600 <&0 >/dev/null 2>&1 & echo $! >\"$0\"";
+    let directory = tempfile::tempdir().unwrap();
+    let pid = directory.path().join("pid");
+    ctl(&server.address(), &["work", "t", "--until-empty", "--", "sh", "-c", script, text(&pid)])
+        .ends_with(0);
+    assert_eq!(counts(&server.address(), "t"), [0; 4]);
+    let pid = fs::read_to_string(&pid).unwrap();
+    Command::new("kill").arg(pid.trim()).status().unwrap();
+}
+
+#[test]
+fn commands_run_side_by_side() {
+    let server = beanstalk_testing::Fake::start();
+    let directory = tempfile::tempdir().unwrap();
+    for body in [&b"a"[..], b"b"] {
+        put(&mut client(&server.address()), "t", body, 0);
+    }
+    // Each waits until the other is there, too.
+    let script = "touch \"$0/$(cat)\"; until [ -e \"$0/a\" ] && [ -e \"$0/b\" ]; do sleep 0.01; done";
+    let work = ["work", "t", "-j", "2", "--until-empty", "--", "sh", "-c", script, text(directory.path())];
+    ctl(&server.address(), &work).ends_with(0);
+    assert_eq!(counts(&server.address(), "t"), [0; 4]);
+}
+
+#[test]
+fn sigterm_lets_the_command_come_to_its_end_and_takes_no_further_job() {
+    for signal in ["-TERM", "-INT"] {
+        let server = beanstalk_testing::Fake::start();
+        let directory = tempfile::tempdir().unwrap();
+        let (begun, go_on) = (directory.path().join("begun"), directory.path().join("go on"));
+        for _ in 0..2 {
+            put(&mut client(&server.address()), "t", b"x", 0);
+        }
+        let script = "touch \"$0\"; until [ -e \"$1\" ]; do sleep 0.01; done";
+        let work = ["work", "t", "--", "sh", "-c", script, text(&begun), text(&go_on)];
+        let child = command(&server.address(), &work).spawn().unwrap();
+        wait_until("the command", || begun.exists());
+        Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap();
+        fs::write(&go_on, "").unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        assert_eq!(counts(&server.address(), "t"), [1, 0, 0, 0]);
+    }
+}
+
+#[test]
+fn a_second_signal_ends_the_command_and_the_job_comes_again() {
+    let server = beanstalk_testing::Fake::start();
+    let directory = tempfile::tempdir().unwrap();
+    let (begun, ended) = (directory.path().join("begun"), directory.path().join("ended"));
+    put(&mut client(&server.address()), "t", b"x", 0);
+    let script = "trap 'touch \"$1\"; exit 1' TERM; touch \"$0\"; while :; do sleep 0.01; done";
+    let work = ["work", "t", "--", "sh", "-c", script, text(&begun), text(&ended)];
+    let child = command(&server.address(), &work).spawn().unwrap();
+    wait_until("the command", || begun.exists());
+    let id = child.id().to_string();
+    // Two signals of a kind that come at once are one: the second is sent again until the program has ended.
+    let mut child = child;
+    wait_until("the end", || {
+        Command::new("kill").args(["-TERM", &id]).status().unwrap();
+        child.try_wait().unwrap().is_some()
+    });
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    wait_until("the command's end", || ended.exists());
+    wait_until("the job", || counts(&server.address(), "t") == [1, 0, 0, 0]);
+}
+
+#[test]
+fn a_worker_outlives_its_server() {
+    let fake = beanstalk_testing::Fake::start_with(beanstalk_testing::FakeOptions {
+        close_after: 3, // watch, ignore, reserve: the reply with the job is lost
+        ..Default::default()
+    });
+    let work = ["work", "t", "--", "true"];
+    let mut child = command(&fake.address(), &work).spawn().unwrap();
+    wait_until("the break", || fake.count() >= 3);
+    put(&mut client(&fake.address()), "t", b"x", 0);
+    wait_until("the work", || counts(&fake.address(), "t") == [0; 4]);
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
