@@ -18,6 +18,9 @@ for file in usr/bin/beanstalkd usr/share/man/man1/beanstalkd.1 etc/default/beans
     etc/systemd/system/beanstalkd.socket; do
     [ -s "$root/$file" ] || fail "there is no $file"
 done
+size_of() { wc -c <"$1"; }
+[ "$(size_of "$root/usr/bin/beanstalkd")" -lt "$(size_of "${BINARY:-target/debug/beanstalkd}")" ] ||
+    fail "the program is installed with its symbols"
 
 # shellcheck disable=SC1091
 . "$root/etc/default/beanstalkd"

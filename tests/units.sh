@@ -1,23 +1,53 @@
 #!/bin/sh
 # Holds the units to their promises: systemd accepts them, their exposure is low, both services are
-# confined alike, and they name the exit codes that the server has. Needs systemd-analyze, no systemd.
+# confined alike, and they name the exit codes that the server has. And packaging/allow-paths finds the paths
+# that settings name. Needs systemd-analyze, no systemd.
 set -eu
 cd "$(dirname "$0")/.."
+root=$(mktemp -d)
+trap 'rm -rf "$root"' EXIT
+
+# The settings, as lines of the file, and the exceptions that are due, in one line.
+allows() {
+    printf '%b' "$1" >"$root/settings"
+    sh packaging/allow-paths "$root/settings" "$root/drop-in.d/paths.conf" >/dev/null
+    given=$(cat "$root/drop-in.d/paths.conf" 2>/dev/null | sed '1,/^.Service/d' | tr '\n' ' ')
+    [ "$given" = "$2" ] || { echo "units: $1 allows \"$given\", that should be \"$2\"" >&2; exit 1; }
+}
+allows 'BEANSTALKD_EXTRA="-b /srv/jobs"\n' 'ReadWritePaths=-/srv/jobs '
+allows "BEANSTALKD_EXTRA='-f0 -b/srv/jobs'\n" 'ReadWritePaths=-/srv/jobs '
+allows 'BEANSTALKD_EXTRA=-VFb /srv/a%b -z 9\n' 'ReadWritePaths=-/srv/a%%b '
+allows 'BEANSTALKD_EXTRA="-f 50 \\\n  --binlog=/srv/jobs"\n' 'ReadWritePaths=-/srv/jobs '
+allows 'BEANSTALKD_EXTRA="--binlog /srv/x"\nBEANSTALKD_EXTRA="-b jobs"\n' 'ReadWritePaths=-/jobs '
+allows 'BEANSTALKD_LISTEN_ADDR=unix:/tmp/q/socket\n' 'ReadWritePaths=-/tmp/q PrivateTmp=no '
+allows 'BEANSTALKD_EXTRA="-b /home/q -l unix:/run/q/s --metrics unix:/run/m/s"\n' \
+    'ReadWritePaths=-/home/q ReadWritePaths=-/run/m ReadWritePaths=-/run/q ProtectHome=read-only '
+allows 'BEANSTALKD_EXTRA="-b /srv/*"\n' 'ReadWritePaths=-/srv/* '
+allows 'BEANSTALKD_LISTEN_ADDR=127.0.0.1\n#BEANSTALKD_EXTRA="-b /srv/jobs"\n' ''
+[ ! -e "$root/drop-in.d" ] || { echo "units: a drop-in without need" >&2; exit 1; }
+allows 'BEANSTALKD_EXTRA="-b /var/lib/beanstalkd/a -u b --listen 10.0.0.1 --listen unix:/run/beanstalkd/s"\n' ''
+allows 'BEANSTALKD_EXTRA="-b /var/lib/beanstalkd/../x"\n' 'ReadWritePaths=-/var/lib/x '
+rm "$root/settings"
+sh packaging/allow-paths "$root/settings" "$root/drop-in.d/paths.conf"
+[ ! -e "$root/drop-in.d" ] || { echo "units: exceptions without settings" >&2; exit 1; }
+
 if ! command -v systemd-analyze >/dev/null; then
     echo "units: skipped, there is no systemd-analyze" >&2
     exit 0
 fi
 worst=1.4 # of 10; what is left is mostly the network, which is what the server is for
-root=$(mktemp -d)
-trap 'rm -rf "$root"' EXIT
 
 # As installed, but for the program: it must exist to be accepted.
-for unit in beanstalkd.service beanstalkd@.service beanstalkd.socket; do
-    sed "s|/usr/bin/beanstalkd|/bin/true|" "$unit" >"$root/$unit"
-done
+make --silent --no-print-directory install DESTDIR="$root" PREFIX=/usr UNITDIR=/ BINARY=/bin/true
+sed -i "s|/usr/bin/beanstalkd|/bin/true|" "$root"/beanstalkd*
 cp "$root/beanstalkd@.service" "$root/beanstalkd@11301.service"
 for unit in beanstalkd.service beanstalkd@11301.service beanstalkd.socket; do
-    systemd-analyze verify --man=no --recursive-errors=no "$root/$unit"
+    # It accepts what it does not know, but objects to it.
+    objections=$(systemd-analyze verify --man=no --recursive-errors=no "$root/$unit" 2>&1) || objections="$objections refused"
+    if [ -n "$objections" ]; then
+        echo "$objections" >&2
+        exit 1
+    fi
 done
 
 for unit in beanstalkd.service beanstalkd@11301.service; do
@@ -30,8 +60,8 @@ for unit in beanstalkd.service beanstalkd@11301.service; do
     fi
 done
 
-# From the first comment of [Service] on, both services are the same.
-common() { sed -n '/^# Ready means/,$p' "$1"; }
+# From Type= on, both services are the same.
+common() { sed -n '/^Type=/,$p' "$1"; }
 common beanstalkd.service >"$root/one"
 common beanstalkd@.service >"$root/each"
 test -s "$root/one"

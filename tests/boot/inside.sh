@@ -1,0 +1,276 @@
+#!/bin/bash
+# What the package does in a machine that systemd has booted: upgrade from C's server and back, the order at
+# boot, what heals and what does not, the watchdog, the socket, the sandbox, the purge. Run by tests/boot.sh in
+# the machine. Every check says what it saw; those that fail do not stop the others.
+set -u
+report=/opt/report
+failed=$report/failed
+
+check() { # NAME COMMAND...: the command must succeed
+    local name=$1
+    shift
+    if "$@"; then echo "ok      $name"; else
+        echo "FAILED  $name: $*" | tee -a $failed
+    fi
+}
+same() { # NAME EXPECTED ACTUAL
+    if [ "$2" = "$3" ]; then echo "ok      $1: $3"; else
+        echo "FAILED  $1: $3, that should be $2" | tee -a $failed
+    fi
+}
+within() { # SECONDS COMMAND...: waits until the command succeeds
+    local end=$(($(date +%s) + $1))
+    shift
+    until "$@" 2>/dev/null; do
+        [ "$(date +%s)" -lt $end ] || return 1
+        sleep 0.1
+    done
+}
+not() { ! "$@"; }
+show() { systemctl show -P "$1" "${2:-beanstalkd.service}"; }
+active() { [ "$(show ActiveState "${1:-beanstalkd.service}")" = active ]; }
+say() { printf "$1" | nc -q1 -w5 ${2:-127.0.0.1 11300} | tr -d '\r'; } # LINES [WHERE]
+stat_of() { say 'stats\r\n' "${2:-}" | sed -n "s/^$1: //p"; }
+jobs_there() { # ready, delayed, buried
+    for kind in ready delayed buried; do printf '%s ' "$(stat_of current-jobs-$kind "${1:-}")"; done
+}
+answers() { [ -n "$(stat_of uptime "${1:-}")" ]; }
+setting() { # NAME VALUE, in the administrator's file
+    sed -i "/^$1=/d" /etc/default/beanstalkd
+    echo "$1=$2" >>/etc/default/beanstalkd
+}
+install_package() { timeout 100 dpkg -i "/opt/$1.deb" >$report/dpkg 2>&1 </dev/null || { cat $report/dpkg; false; }; }
+is_c() { [ "$(stat_of version "${1:-}" | cut -d. -f1)" = '"1' ]; }
+ours() { answers "${1:-}" && ! is_c "${1:-}"; }
+restarted() { [ "$(show NRestarts)" -ge "$1" ]; }
+drop_in() { # NAME LINES: for this boot
+    mkdir -p /run/systemd/system/beanstalkd.service.d
+    printf "$2" >"/run/systemd/system/beanstalkd.service.d/$1.conf"
+    systemctl daemon-reload
+}
+no_drop_ins() { rm -rf /run/systemd/system/beanstalkd.service.d && systemctl daemon-reload; }
+again() { systemctl reset-failed beanstalkd.service beanstalkd.socket 2>/dev/null; systemctl "$@"; }
+
+upgrade_with_data() {
+    echo "# from C with a binlog and a setting of the administrator, and back"
+    check "C's package installs" install_package c
+    install -d -o beanstalkd -g beanstalkd /srv/jobs
+    setting BEANSTALKD_EXTRA '"-b /srv/jobs -f0 -u beanstalkd"'
+    systemctl restart beanstalkd
+    within 10 answers
+    for _ in $(seq 50); do printf 'put 0 0 60 5\r\nhello\r\nput 0 90000 60 2\r\nhi\r\n'; done |
+        nc -q1 127.0.0.1 11300 >/dev/null
+    say 'reserve\r\nbury 1 0\r\nreserve\r\ndelete 3\r\n' >/dev/null
+    same "C holds" "48 50 1 " "$(jobs_there)"
+    before=$(sha256sum </etc/default/beanstalkd)
+
+    # As doc/operations.md says.
+    systemctl stop beanstalkd
+    cp -a /srv/jobs /srv/jobs.before
+    dpkg-deb -x /opt/ours.deb /opt/new
+    check "the new program approves of the binlog before it is installed" /opt/new/usr/bin/beanstalkd --check /srv/jobs
+    check "the upgrade without a terminal ends well, while the network is not online" install_package ours
+    check "the package has started the new server" within 10 ours
+    same "the jobs came along" "48 50 1 " "$(jobs_there)"
+    same "the settings stay" "$before" "$(sha256sum </etc/default/beanstalkd)"
+    check "the administrator is told of the drop-in" grep -q /srv/jobs $report/dpkg
+    check "C's script for sysvinit is gone" [ ! -e /etc/init.d/beanstalkd ]
+    say 'reserve\r\nput 0 0 60 3\r\nnew\r\n' >/dev/null
+
+    check "the downgrade ends well" install_package c
+    check "C serves" within 10 is_c
+    check "without what only this unit needs" [ ! -e /etc/systemd/system/beanstalkd.service.d ]
+    same "the jobs went back" "49 50 1 " "$(jobs_there)"
+    same "the settings stay" "$before" "$(sha256sum </etc/default/beanstalkd)"
+    check "and the upgrade once more" install_package ours
+    check "serves on" within 10 ours
+    same "with the jobs" "49 50 1 " "$(jobs_there)"
+}
+
+hidden_paths() {
+    echo "# settings that name a home and /tmp"
+    install_package c
+    install -d /home/queue && install -d -o beanstalkd -g beanstalkd /home/queue/jobs
+    setting BEANSTALKD_LISTEN_ADDR unix:/tmp/queue.socket
+    setting BEANSTALKD_EXTRA '-b /home/queue/jobs'
+    rm -f /tmp/queue.socket
+    systemctl restart beanstalkd
+    check "C serves at /tmp" within 10 is_c "-U /tmp/queue.socket"
+    check "the upgrade ends well" install_package ours
+    check "and serves at /tmp" within 10 ours "-U /tmp/queue.socket"
+    check "with the binlog in a home" [ -e /home/queue/jobs/lock ]
+    setting BEANSTALKD_LISTEN_ADDR 127.0.0.1
+    setting BEANSTALKD_EXTRA '"-b /var/lib/beanstalkd"'
+    check "once more, with settings that need no exception" install_package ours
+    check "it serves" within 10 ours
+    check "and the exceptions are gone" [ ! -e /etc/systemd/system/beanstalkd.service.d ]
+}
+
+order_at_boot() { # WHEN
+    check "$1: up" within 30 ours
+    same "$1: the network is not online yet" "inactive" "$(show ActiveState network-online.target)"
+}
+
+directories() {
+    echo "# two units and their directories"
+    runtime=/run/$(show RuntimeDirectory beanstalkd@11301.service)
+    echo "BEANSTALKD_EXTRA=\"--listen unix:$runtime/socket\"" >/etc/default/beanstalkd-11301
+    systemctl enable --quiet --now beanstalkd@11301
+    check "beanstalkd@11301 serves" ours "-U $runtime/socket"
+    systemctl restart beanstalkd
+    check "and does after a restart of beanstalkd" ours "-U $runtime/socket"
+    install -o beanstalkd -m 600 /dev/null /var/lib/beanstalkd/precious
+    systemctl stop beanstalkd beanstalkd@11301
+    systemctl clean --what=state beanstalkd@11301
+    check "cleaning beanstalkd@11301 leaves the jobs of beanstalkd" [ -e /var/lib/beanstalkd/precious ]
+    rm -f /var/lib/beanstalkd/precious
+    systemctl start beanstalkd
+}
+
+# From systemd 254 on the pauses between restarts grow: six take two minutes, and the next one comes within half a minute.
+hold_lock() { # by another server, the process $holder
+    setpriv --reuid=beanstalkd --regid=beanstalkd --clear-groups \
+        beanstalkd -l 127.0.0.1 -p 11399 -b /var/lib/beanstalkd 2>/dev/null &
+    holder=$!
+    within 10 answers "127.0.0.1 11399"
+}
+
+healing() {
+    echo "# failures that pass, and some that do not"
+    systemctl stop beanstalkd
+    nc -lk 127.0.0.1 11300 >/dev/null &
+    holder=$!
+    systemctl start beanstalkd 2>/dev/null
+    check "the port is taken: it goes on trying" within 120 restarted 6
+    check "at a measured pace: $(show RestartUSec)" [ "$(show RestartUSec)" != 100ms ]
+    kill $holder
+    check "the port is free: it is up by itself" within 40 ours
+
+    systemctl stop beanstalkd
+    hold_lock
+    systemctl start beanstalkd 2>/dev/null
+    check "the lock is held: it goes on trying" within 120 restarted 6
+    kill $holder
+    check "the lock is free: it is up by itself" within 40 ours
+
+    systemctl stop beanstalkd
+    cp -a /srv/jobs.before /var/lib/beanstalkd/damaged
+    printf '\377\377\377\377' | dd of="$(ls /var/lib/beanstalkd/damaged/binlog.* | head -n 1)" bs=1 seek=100 conv=notrunc status=none
+    setting BEANSTALKD_EXTRA '"-b /var/lib/beanstalkd/damaged"'
+    again start beanstalkd 2>/dev/null
+    same "damage stops it at once" "failed 65 0" "$(show ActiveState) $(show ExecMainStatus) $(show NRestarts)"
+    setting BEANSTALKD_EXTRA '--no-such-flag'
+    again start beanstalkd 2>/dev/null
+    same "so does a wrong command line" "failed 5 0" "$(show ActiveState) $(show ExecMainStatus) $(show NRestarts)"
+    setting BEANSTALKD_EXTRA '"-b /var/lib/beanstalkd"'
+    rm -r /var/lib/beanstalkd/damaged
+    again start beanstalkd
+}
+
+watchdog() {
+    echo "# a server that hangs"
+    same "the watchdog of the unit" 30s "$(show WatchdogUSec)"
+    drop_in watchdog '[Service]\nWatchdogSec=2s\n'
+    systemctl restart beanstalkd
+    local hung
+    hung=$(show MainPID)
+    kill -STOP "$hung"
+    check "is ended and started again" within 30 eval '[ "$(show MainPID)" != '"$hung"' ] && ours'
+    same "by the watchdog" 1 "$(show NRestarts)"
+    no_drop_ins
+}
+
+socket() {
+    echo "# the socket unit, as doc/operations.md says, while the service runs"
+    systemctl restart beanstalkd
+    systemctl enable --quiet beanstalkd.socket
+    systemctl stop beanstalkd
+    check "the socket starts" systemctl start beanstalkd.socket
+    same "before the service" inactive "$(show ActiveState)"
+    check "a client starts the service" ours
+    same "nothing to be warned of" "" "$(journalctl -q -o cat -p warning "_SYSTEMD_INVOCATION_ID=$(show InvocationID)")"
+    check "and yet there is a log" grep -q listening <(journalctl -q -o cat "_SYSTEMD_INVOCATION_ID=$(show InvocationID)")
+    systemctl restart beanstalkd &
+    local missed=0
+    for _ in $(seq 20); do answers || missed=$((missed + 1)); done
+    wait $!
+    same "clients that a restart refused" 0 $missed
+    systemctl stop beanstalkd
+    hold_lock
+    printf 'stats\r\n' | nc -q200 127.0.0.1 11300 >$report/patient &
+    check "a client comes while the lock is held: it goes on trying" within 120 restarted 6
+    kill $holder
+    check "and the client gets its reply" within 40 grep -q '^OK ' $report/patient
+    systemctl disable --quiet --now beanstalkd.socket
+    systemctl restart beanstalkd
+    check "and back to the service alone" ours
+}
+
+socket_owner() {
+    echo "# a unix socket for a group, as doc/security.md says"
+    groupadd --system web
+    useradd --system --groups web worker
+    useradd --system stranger
+    setting BEANSTALKD_EXTRA '"-b /var/lib/beanstalkd --listen unix:/run/beanstalkd/socket --socket-mode 660 --socket-owner beanstalkd:web"'
+    drop_in group '[Service]\nSupplementaryGroups=web\n'
+    again restart beanstalkd
+    as() { printf 'stats\r\n' | setpriv --reuid="$1" --regid="$1" --init-groups nc -q1 -U "$2" 2>&1 | head -n 1; }
+    check "a member of the group connects" grep -q '^OK ' <(as worker /run/beanstalkd/socket)
+    check "nobody else does" grep -q 'Permission denied' <(as stranger /run/beanstalkd/socket)
+    setting BEANSTALKD_EXTRA '"-b /var/lib/beanstalkd"'
+    no_drop_ins
+    mkdir -p /run/systemd/system/beanstalkd.socket.d
+    printf '[Socket]\nListenStream=/run/beanstalkd.socket\nSocketGroup=web\nSocketMode=0660\n' \
+        >/run/systemd/system/beanstalkd.socket.d/group.conf
+    systemctl daemon-reload
+    systemctl stop beanstalkd
+    again start beanstalkd.socket beanstalkd
+    check "so does a member by the socket unit" grep -q '^OK ' <(as worker /run/beanstalkd.socket)
+    check "and nobody else" grep -q 'Permission denied' <(as stranger /run/beanstalkd.socket)
+    rm -r /run/systemd/system/beanstalkd.socket.d
+    systemctl daemon-reload
+    systemctl stop beanstalkd.socket beanstalkd
+    again start beanstalkd
+}
+
+removal() {
+    echo "# removed and purged"
+    say 'put 0 0 60 4\r\nkept\r\n' >/dev/null
+    systemctl enable --quiet beanstalkd@11302
+    check "the package is removed" eval 'dpkg -r beanstalkd >$report/dpkg 2>&1'
+    check "its service has stopped" not answers
+    check "so has beanstalkd@11301" not answers "127.0.0.1 11301"
+    check "the settings stay" [ -e /etc/default/beanstalkd ]
+    check "the package is purged" eval 'dpkg -P beanstalkd >$report/dpkg 2>&1'
+    same "what is left" "" "$(find /etc/default/beanstalkd /etc/systemd /var/lib/systemd -name '*beanstalkd*' 2>/dev/null)"
+    check "but the jobs are" [ -e /var/lib/beanstalkd/lock ]
+    check "a fresh installation" install_package ours
+    check "serves" within 10 ours
+    check "has settings" grep -q '^BEANSTALKD_LISTEN_ADDR=127.0.0.1' /etc/default/beanstalkd
+}
+
+if [ ! -e /opt/booted ]; then
+    touch /opt/booted
+    echo "# systemd $(systemctl --version | sed -n '1s/systemd \([^ ]*\).*/\1/p') has booted"
+    # The network never comes online: whatever waits for it hangs.
+    printf '[Unit]\nBefore=network-online.target\n[Service]\nType=oneshot\nExecStart=sleep infinity\n[Install]\nWantedBy=network-online.target\n' \
+        >/etc/systemd/system/wait-online.service
+    systemctl enable --quiet wait-online
+    upgrade_with_data
+    order_at_boot "after the upgrade"
+    hidden_paths
+    directories
+    healing
+    watchdog
+    socket
+    socket_owner
+    systemctl enable --quiet beanstalkd@11301
+    echo "# again, from the start"
+    systemctl reboot
+else
+    order_at_boot "after a boot"
+    check "and beanstalkd@11301 is" within 30 ours "127.0.0.1 11301"
+    removal
+    same "what systemd does not understand of the units" "" "$(journalctl -q -o cat _PID=1 | grep '^/.*/beanstalkd.*:[0-9]*:')"
+    if [ -e $failed ]; then echo "failed: $(wc -l <$failed)" >$report/result; else echo good >$report/result; fi
+fi
