@@ -6,12 +6,20 @@ DESTDIR ?=
 # Where systemd looks for units of the administrator; packages say /lib/systemd/system.
 UNITDIR ?= /etc/systemd/system
 BINARY ?= target/release/beanstalkd
+CTL_BINARY ?= target/release/beanstalkctl
+# What stands beside the server, and what cargo builds only where it is named.
+CTL_PACKAGES = -p beanstalkctl -p beanstalk-client -p beanstalk-testing
+# The version of systemd that the units are for: one before 254 has no RestartSteps=, and would warn of it.
+SYSTEMD ?= $(shell systemctl --version 2>/dev/null | sed -n '1s/systemd \([0-9]*\).*/\1/p')
+unit_for_systemd = sed $(if $(filter-out 0,$(shell expr 0$(SYSTEMD) '<' 254)),-e '/^RestartSteps=/d' -e '/^RestartMaxDelaySec=/d')
+UNITS = beanstalkd.service beanstalkd@.service beanstalkd.socket
 
-.PHONY: all check server clients docs units install-check exchange conformance differential model simulation \
-	kill-loop interchange soak fuzz deny survive bench micro install uninstall deb package-check clean
+.PHONY: all check server ctl ctl-build ctl-generate clients docs units install-check exchange conformance differential model simulation \
+	cross-check kill-loop interchange soak fuzz pack-corpus deny survive bench micro install install-ctl uninstall uninstall-ctl deb package-check clean
 
 all:
 	$(CARGO) build --release --locked
+	$(CARGO) build --release --locked -p beanstalkctl
 
 # The one entry, for people and for CI.
 check:
@@ -20,15 +28,28 @@ check:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps
 	$(CARGO) build --locked
 	$(CARGO) test --locked
-	$(MAKE) clients units install-check exchange docs
+	$(MAKE) ctl clients units install-check exchange docs
 
 # The clients from the registries, each of their methods.
 clients: server
 	sh tests/clients/run.sh
 
+# beanstalkctl and its client library: as `check` does it with the server.
+ctl: server ctl-build
+	$(CARGO) clippy --locked $(CTL_PACKAGES) --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps $(CTL_PACKAGES)
+	$(CARGO) test --locked $(CTL_PACKAGES)
+
+ctl-build:
+	$(CARGO) build --locked -p beanstalkctl
+
+# Its manual page and completions, from what its command line says of itself. `ctl` compares them.
+ctl-generate:
+	GENERATE=1 $(CARGO) test --locked -p beanstalkctl generated
+
 # The commands and programs that the documentation shows.
-docs: server
-	python3 tests/docs/run.py
+docs: server ctl-build
+	PATH="$(CURDIR)/target/debug:$$PATH" python3 tests/docs/run.py
 
 # The tests of survival on a bad day: ten thousand clients, a hundred thousand connections cut at any byte.
 survive:
@@ -57,12 +78,18 @@ install-check: server
 exchange: server
 	sh tests/exchange.sh
 
+# Whether the server compiles for other systems and processors; TARGETS='...' names others. Needs rustup.
+cross-check:
+	CARGO="$(CARGO)" sh tests/cross_check.sh
+
 server:
 	$(CARGO) build --locked
 
-# SERVER=path of the server to judge (default: ours, then Debian's), TRANSPORT=tcp to reach it over TCP, CASES=word to run a part.
+# SERVER=path of a server to start, or ADDRESS=host:port of one that runs (default: ours, then Debian's);
+# KIND, MARKS, JUNIT, TRANSPORT and CASES: see doc/conformance.md.
 conformance: server
-	SERVER=$(SERVER) TRANSPORT=$(TRANSPORT) $(CARGO) test --locked --test conformance -- $(CASES)
+	SERVER=$(SERVER) ADDRESS=$(ADDRESS) KIND=$(KIND) MARKS=$(MARKS) JUNIT=$(JUNIT) TRANSPORT=$(TRANSPORT) \
+		$(CARGO) test --locked --test conformance -- $(CASES)
 
 # SEEDS=number of scripts, SEED=number to replay one, A=path and B=path of the servers (default: Debian's and ours).
 differential: server
@@ -98,36 +125,71 @@ interchange:
 		histories_alternate
 
 # TARGET=command_line, byte_stream or operations, for SECONDS; needs cargo-fuzz, but no nightly compiler.
+# What it finds stays in target/corpus: `make pack-corpus` keeps of it what reaches more code.
+CORPUS = target/corpus/$(TARGET)
+corpus_tool = $(CARGO) run --locked --quiet --package beanstalkd-testkit --bin corpus --
 fuzz:
-	$(CARGO) fuzz run -s none $(TARGET) -- -dict=fuzz/protocol.dict -max_total_time=$(or $(SECONDS),60)
+	$(corpus_tool) unpack fuzz/corpus/$(TARGET) $(CORPUS)
+	$(CARGO) fuzz run -s none $(TARGET) $(CORPUS) -- -dict=fuzz/protocol.dict -max_total_time=$(or $(SECONDS),60)
 
-# Needs `make` first, so that root never runs cargo. What the administrator has written stays.
+# Leaves the fewest inputs in TARGET's packed corpus that reach all the code that those in target/corpus reach.
+pack-corpus:
+	rm -rf $(CORPUS).kept && mkdir -p $(CORPUS).kept
+	$(corpus_tool) unpack fuzz/corpus/$(TARGET) $(CORPUS)
+	$(CARGO) fuzz run -s none $(TARGET) $(CORPUS).kept $(CORPUS) -- -merge=1
+	$(corpus_tool) pack $(CORPUS).kept fuzz/corpus/$(TARGET)
+
+# Needs `make` first, so that root never runs cargo. The symbols stay in target. What the administrator has written stays.
 install:
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(UNITDIR) \
 		$(DESTDIR)/etc/default
-	install -m 755 $(BINARY) $(DESTDIR)$(PREFIX)/bin/beanstalkd
+	install -s -m 755 $(BINARY) $(DESTDIR)$(PREFIX)/bin/beanstalkd
 	install -m 644 doc/beanstalkd.1 $(DESTDIR)$(PREFIX)/share/man/man1/beanstalkd.1
-	for unit in beanstalkd.service beanstalkd@.service beanstalkd.socket; do \
-		sed 's|/usr/bin/beanstalkd|$(PREFIX)/bin/beanstalkd|' $$unit >$(DESTDIR)$(UNITDIR)/$$unit && \
+	for unit in $(UNITS); do \
+		$(unit_for_systemd) -e 's|/usr/bin/beanstalkd|$(PREFIX)/bin/beanstalkd|' $$unit >$(DESTDIR)$(UNITDIR)/$$unit && \
 		chmod 644 $(DESTDIR)$(UNITDIR)/$$unit || exit 1; \
 	done
+	if [ -e $(CTL_BINARY) ]; then $(MAKE) install-ctl; fi
 	test -e $(DESTDIR)/etc/default/beanstalkd || \
 		install -m 644 packaging/default $(DESTDIR)/etc/default/beanstalkd
 
+# Of no need to the server: a machine that is only looked after from needs nothing else.
+install-ctl:
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man1 \
+		$(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/zsh/site-functions \
+		$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
+	install -s -m 755 $(CTL_BINARY) $(DESTDIR)$(PREFIX)/bin/beanstalkctl
+	install -m 644 doc/beanstalkctl.1 $(DESTDIR)$(PREFIX)/share/man/man1/beanstalkctl.1
+	install -m 644 packaging/completions/beanstalkctl.bash \
+		$(DESTDIR)$(PREFIX)/share/bash-completion/completions/beanstalkctl
+	install -m 644 packaging/completions/_beanstalkctl $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_beanstalkctl
+	install -m 644 packaging/completions/beanstalkctl.fish \
+		$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/beanstalkctl.fish
+
 # Leaves /etc/default/beanstalkd and the binlog.
-uninstall:
+uninstall: uninstall-ctl
 	rm -f $(DESTDIR)$(PREFIX)/bin/beanstalkd $(DESTDIR)$(PREFIX)/share/man/man1/beanstalkd.1 \
 		$(DESTDIR)$(UNITDIR)/beanstalkd.service $(DESTDIR)$(UNITDIR)/beanstalkd@.service \
 		$(DESTDIR)$(UNITDIR)/beanstalkd.socket
 
-# A package for Debian and its kin, in target/debian.
+uninstall-ctl:
+	rm -f $(DESTDIR)$(PREFIX)/bin/beanstalkctl $(DESTDIR)$(PREFIX)/share/man/man1/beanstalkctl.1 \
+		$(DESTDIR)$(PREFIX)/share/bash-completion/completions/beanstalkctl \
+		$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_beanstalkctl \
+		$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/beanstalkctl.fish
+
+# A package for Debian and its kin, in target/debian. Its tool is built into target/tools where there is none.
+deb: export PATH := $(PATH):$(CURDIR)/target/tools/bin
 deb:
-	$(CARGO) deb --version >/dev/null 2>&1 || $(CARGO) install --locked cargo-deb
+	$(CARGO) deb --version >/dev/null 2>&1 || $(CARGO) install --locked --root target/tools cargo-deb
+	mkdir -p target/units
+	for unit in $(UNITS); do $(unit_for_systemd) -e '' $$unit >target/units/$$unit || exit 1; done
 	$(CARGO) deb --locked --strip
 
 # The package in a fresh Debian: installed, started, used, removed. Needs root, debootstrap and Debian's archive.
 package-check: deb
 	bash tests/package.sh
+	bash tests/boot.sh
 
 clean:
 	$(CARGO) clean

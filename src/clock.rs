@@ -1,7 +1,7 @@
-//! Time as the server counts it.
+//! The type of an instant.
 //!
-//! Owns: the type of an instant. Never reads a clock: the server reads one per turn and passes the
-//! instant down as the last argument, so that every pure part can be replayed.
+//! Owns: instants and their arithmetic. Never reads a clock: the server reads the clock once per turn and passes
+//! the instant down as the last argument, so that a test can repeat whatever a pure part did.
 
 use std::ops::Add;
 
@@ -14,10 +14,10 @@ pub const NS_PER_S: u64 = 1_000_000_000;
 pub struct Timestamp(pub u64);
 
 impl Timestamp {
-    /// The instant that never comes: what a deadline further off than the clock can count becomes.
+    /// An instant that never comes. A deadline later than the clock can count becomes this instant.
     pub const NEVER: Self = Self(u64::MAX);
 
-    /// This instant and `seconds` whole seconds more.
+    /// The instant `seconds` whole seconds later.
     #[must_use]
     pub fn plus_seconds(self, seconds: u32) -> Self {
         Self(self.0.saturating_add(u64::from(seconds) * NS_PER_S))
@@ -29,14 +29,14 @@ impl Timestamp {
         Self(self.0.saturating_sub(ns))
     }
 
-    /// Nanoseconds from `earlier` to this instant; 0 if `earlier` is in fact later.
+    /// Nanoseconds from `earlier` to this instant; 0 if `earlier` is later.
     #[must_use]
     pub fn since_ns(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// Whole seconds from `earlier` to this instant, rounded down as all times in replies are; 0 if
-    /// `earlier` is in fact later.
+    /// Whole seconds from `earlier` to this instant, rounded down like all times in replies; 0 if
+    /// `earlier` is later.
     #[must_use]
     pub fn since_s(self, earlier: Self) -> u64 {
         self.since_ns(earlier) / NS_PER_S
@@ -46,7 +46,7 @@ impl Timestamp {
 impl Add<u64> for Timestamp {
     type Output = Self;
 
-    /// This instant and `ns` nanoseconds more.
+    /// The instant `ns` nanoseconds later.
     fn add(self, ns: u64) -> Self {
         Self(self.0.saturating_add(ns))
     }

@@ -1,21 +1,21 @@
 //! A map from job ids to small values that never moves more than one page at a time.
 //!
-//! Owns: a radix tree over the 64 bits of an id, 64 ways at each level. Ids are given in ascending
-//! order, so neighbours in age are neighbours in memory, and a new id touches the page of the last one.
-//! Never rehashes: growing adds a page, at most a level. Used by whoever finds something by job id.
+//! Owns: a radix tree over the 64 bits of an id, with 64 branches at each level. Ids are assigned in ascending
+//! order, so jobs of similar age are close together in memory, and a new id is in the page of the last one.
+//! Never rehashes: growing adds one page, or at most one level. Used by every part that looks up something by job id.
 
 use crate::job::JobId;
 
 /// Bits of the id that one level of the tree decides.
 const BITS: u32 = 6;
-/// Ways out of a node.
+/// Branches of a node.
 const WAYS: usize = 1 << BITS;
 
 /// A map from [`JobId`] to `T`. An `Option<T>` should be no wider than a `T`.
 #[derive(Debug)]
 pub struct IdMap<T> {
     root: Option<Node<T>>,
-    /// Levels above the leaves; ids of `BITS * (height + 1)` bits find a place.
+    /// Levels above the leaves; the tree has room for ids of `BITS * (height + 1)` bits.
     height: u32,
     len: usize,
 }
@@ -26,8 +26,8 @@ enum Node<T> {
     Leaf(Box<Page<T>>),
 }
 
-/// The places of a node. That a page is empty, and to be dropped, is seen by looking: a counter
-/// would cost a power of two its neighbour.
+/// The branches of a node. A scan finds out whether a page is empty and can be freed: a separate counter
+/// would make the page larger than a power of two, and the allocator would round it up.
 type Page<T> = [Option<T>; WAYS];
 
 fn empty_page<T>() -> Box<Page<T>> {
@@ -74,7 +74,7 @@ impl<T> IdMap<T> {
         }
     }
 
-    /// The value of `id`, to be changed in place.
+    /// The value of `id`, which can be changed in place.
     #[must_use]
     pub fn get_mut(&mut self, id: JobId) -> Option<&mut T> {
         if !self.reaches(id) {
@@ -91,7 +91,7 @@ impl<T> IdMap<T> {
         }
     }
 
-    /// Gives `id` the value `value`; returns the one it had.
+    /// Sets the value of `id` to `value`; returns the old value.
     pub fn insert(&mut self, id: JobId, value: T) -> Option<T> {
         while !self.reaches(id) {
             self.add_level();
@@ -111,7 +111,7 @@ impl<T> IdMap<T> {
         old
     }
 
-    /// Takes the value of `id` out.
+    /// Removes the value of `id` and returns it.
     pub fn remove(&mut self, id: JobId) -> Option<T> {
         if !self.reaches(id) {
             return None;
@@ -156,7 +156,7 @@ impl<T> IdMap<T> {
         id.0.checked_shr(BITS * (self.height + 1)).unwrap_or(0) == 0
     }
 
-    /// Puts a page above the root, so that longer ids find a place.
+    /// Adds a level above the root, so that the tree has room for longer ids.
     fn add_level(&mut self) {
         self.height += 1;
         if let Some(root) = self.root.take() {
@@ -171,7 +171,7 @@ impl<T> IntoIterator for IdMap<T> {
     type Item = (JobId, T);
     type IntoIter = IntoIter<T>;
 
-    /// All ids and their values, by ascending id; each page is given back as soon as it is passed.
+    /// All ids and their values, by ascending id; each page is freed as soon as the iteration has passed it.
     fn into_iter(self) -> IntoIter<T> {
         IntoIter { inner: self.root.map(|root| (root, 0)).into_iter().collect(), leaf: None }
     }
@@ -180,9 +180,9 @@ impl<T> IntoIterator for IdMap<T> {
 /// What [`IdMap::into_iter`] returns.
 #[derive(Debug)]
 pub struct IntoIter<T> {
-    /// Nodes still to be passed, with the upper bits of their ids; the next is the last.
+    /// Nodes that the iteration has not reached, with the upper bits of their ids; the next one is the last element.
     inner: Vec<(Node<T>, u64)>,
-    /// The leaf that is being passed, the upper bits of its ids, and the next place.
+    /// The leaf at which the iteration is, the upper bits of its ids, and the index of the next value.
     leaf: Option<(Box<Page<T>>, u64, usize)>,
 }
 
@@ -214,12 +214,12 @@ impl<T> Iterator for IntoIter<T> {
     }
 }
 
-/// Which way out of a node at `level` leads to `id`.
+/// The branch of a node at `level` that leads to `id`.
 fn way(id: JobId, level: u32) -> usize {
     (id.0 >> (BITS * level)) as usize % WAYS
 }
 
-/// Takes the value of `id` out of the tree below `place`, and with it each page that it leaves empty.
+/// Removes the value of `id` from the tree below `place`, and each page that becomes empty.
 fn remove_below<T>(place: &mut Option<Node<T>>, id: JobId, level: u32) -> Option<T> {
     let (old, now_empty) = match place.as_mut()? {
         Node::Inner(page) => {

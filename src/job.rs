@@ -1,4 +1,4 @@
-//! What a job is: its id, priority, state, body, and the record of it that outlives a restart.
+//! A job's id, priority, state and body, and the record of a job that survives a restart.
 //!
 //! Owns: the types that `queue`, `protocol` and `binlog` share. Never decides anything about a job.
 
@@ -12,7 +12,7 @@ use crate::clock::Timestamp;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobId(pub u64);
 
-/// How urgent a job is: the smaller, the sooner it is reserved.
+/// How urgent a job is: jobs with a smaller priority are reserved first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Priority(pub u32);
 
@@ -30,13 +30,13 @@ impl Priority {
 /// Where in its life a job is (protocol, "Job Lifecycle").
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum JobState {
-    /// Waits in its tube's ready queue.
+    /// The job waits in its tube's ready queue.
     Ready,
-    /// Held by a client until its deadline.
+    /// A client has reserved the job, until the job's deadline.
     Reserved,
-    /// Set aside until a kick.
+    /// The job is set aside until it is kicked.
     Buried,
-    /// Becomes ready at its deadline.
+    /// The job becomes ready at its deadline.
     Delayed,
 }
 
@@ -53,12 +53,12 @@ impl JobState {
     }
 }
 
-/// What has happened to a job so far; each counter stops at its largest value.
+/// How often each event has happened to a job. A counter stops at its largest value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Counters {
     /// Times reserved.
     pub reserves: u32,
-    /// Times the reservation ran out.
+    /// Times the reservation timed out.
     pub timeouts: u32,
     /// Times released by a client.
     pub releases: u32,
@@ -68,10 +68,10 @@ pub struct Counters {
     pub kicks: u32,
 }
 
-/// All that the binlog keeps of a job besides its tube and its body.
+/// Everything that the binlog stores of a job, except its tube and its body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JobRecord {
-    /// The job's number.
+    /// The job's id.
     pub id: JobId,
     /// Its priority.
     pub priority: Priority,
@@ -83,19 +83,18 @@ pub struct JobRecord {
     pub created_at: Timestamp,
     /// When the delay or the reservation ends; 0 in the other states.
     pub deadline_at: Timestamp,
-    /// Its history in numbers.
+    /// How often each event has happened to it.
     pub counters: Counters,
     /// Its state.
     pub state: JobState,
 }
 
-/// Bodies from this many bytes on are shared between the job and the replies that carry them; shorter
-/// ones are copied into replies. The constant is where handing the kernel another buffer
-/// costs less than the copy.
+/// Bodies of at least this many bytes are shared between the job and the replies that carry them; shorter
+/// bodies are copied into replies. From this size on, giving the kernel one more buffer costs less than the copy.
 pub const SHARED_FROM_BYTES: usize = 8 * 1024;
 
-/// A job's body: immutable bytes, without the trailing CRLF. Two words wide whatever its kind, because
-/// every job holds one.
+/// A job's body: immutable bytes, without the trailing CRLF. It is two words wide in both variants, because
+/// every job has one.
 #[derive(Clone)]
 pub struct Body(Bytes);
 
@@ -105,13 +104,14 @@ enum Bytes {
     Shared(Rc<Vec<u8>>),
 }
 
+#[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<Body>() == 16, "a body takes two words of every job");
 
 impl Body {
     /// A body with a copy of `bytes`.
     ///
     /// # Errors
-    /// Where the allocator has no room for them.
+    /// If the allocator has no memory for them.
     pub fn copy_of(bytes: &[u8]) -> Result<Self, TryReserveError> {
         let mut copy = Vec::new();
         copy.try_reserve_exact(bytes.len())?;
@@ -134,13 +134,22 @@ impl Body {
         self.as_slice().len()
     }
 
+    /// How many bytes of the body are copied into a reply: all or none.
+    #[must_use]
+    pub fn copied_len(&self) -> usize {
+        match &self.0 {
+            Bytes::Owned(bytes) => bytes.len(),
+            Bytes::Shared(_) => 0,
+        }
+    }
+
     /// Whether the body is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// A second holder of the same bytes where they are shared; `None` where they are to be copied.
+    /// A second reference to the same bytes if they are shared; `None` if they must be copied.
     #[must_use]
     pub fn share(&self) -> Option<Self> {
         match &self.0 {
@@ -149,7 +158,7 @@ impl Body {
         }
     }
 
-    /// Tells, without holding the bytes, how long others do; `None` where they are never shared.
+    /// A weak reference, which tells how long others keep the bytes; `None` if the bytes are never shared.
     #[must_use]
     pub fn watch(&self) -> Option<Weak<Vec<u8>>> {
         match &self.0 {

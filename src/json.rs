@@ -2,26 +2,28 @@
 
 use std::fmt;
 
-/// A text as JSON writes it, in quotes (RFC 8259, section 7).
+/// A text as JSON writes it, in quotes (RFC 8259, section 7). Delete is escaped as well, because terminals obey it.
 #[derive(Clone, Copy, Debug)]
 pub struct Text<'a>(pub &'a str);
 
 impl fmt::Display for Text<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        use fmt::Write as _;
-        out.write_char('"')?;
-        for character in self.0.chars() {
-            match character {
-                '"' => out.write_str("\\\"")?,
-                '\\' => out.write_str("\\\\")?,
-                '\n' => out.write_str("\\n")?,
-                '\r' => out.write_str("\\r")?,
-                '\t' => out.write_str("\\t")?,
-                control if control < ' ' => write!(out, "\\u{:04x}", u32::from(control))?,
-                other => out.write_char(other)?,
+        out.write_str("\"")?;
+        let mut rest = self.0;
+        while let Some(end) = rest.find(|c: char| matches!(c, '"' | '\\') || c.is_ascii_control()) {
+            out.write_str(&rest[..end])?;
+            match rest.as_bytes()[end] {
+                b'"' => out.write_str("\\\"")?,
+                b'\\' => out.write_str("\\\\")?,
+                b'\n' => out.write_str("\\n")?,
+                b'\r' => out.write_str("\\r")?,
+                b'\t' => out.write_str("\\t")?,
+                control => write!(out, "\\u{control:04x}")?,
             }
+            rest = &rest[end + 1..];
         }
-        out.write_char('"')
+        out.write_str(rest)?;
+        out.write_str("\"")
     }
 }
 
@@ -32,6 +34,6 @@ mod tests {
     #[test]
     fn texts_are_quoted_and_escaped() {
         let text = Text("a \"b\" \\ c\r\n\t\0\u{1b} ü/\u{7f}").to_string();
-        assert_eq!(text, "\"a \\\"b\\\" \\\\ c\\r\\n\\t\\u0000\\u001b ü/\u{7f}\"");
+        assert_eq!(text, "\"a \\\"b\\\" \\\\ c\\r\\n\\t\\u0000\\u001b ü/\\u007f\"");
     }
 }

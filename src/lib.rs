@@ -13,28 +13,33 @@
 //! use each other:
 //!
 //! - [`server`]: the turn, the connections, one short function a command. Here alone queue meets binlog.
-//! - [`metrics`]: what is seen from outside, over HTTP. Pure.
-//! - [`connection`]: one client's stream of bytes as a state machine. Pure.
+//! - [`http`]: what is seen from outside over HTTP: metrics, health, a page.
+//! - [`stats`]: one table for each thing that figures are told of: the server, a tube, a job. Pure.
+//! - [`session`]: the pure half of a connection: one client's stream of bytes, both ways. Pure.
 //! - [`binlog`]: records, files, replay; reaches the disk through one small trait.
 //! - [`protocol`]: command lines to commands, replies to bytes. Pure.
 //! - [`queue`]: tubes, jobs, watch lists, reservations, every deadline. Pure.
-//! - [`id_map`], [`job`], [`tube_name`], [`clock`]: the words that all of them share.
+//! - [`poll_token`], [`id_map`], [`job`], [`tube_name`], [`clock`]: the words that all of them share.
 //! - [`os`]: signals, privileges, the service manager, locks, limits. `unsafe` stands here alone.
-//! - [`options`], [`log_setup`], [`json`]: the command line and the log.
+//! - [`options`], [`log_setup`], [`rate_limited_log`], [`json`]: the command line and the log.
 //!
 //! `doc/architecture.md` says why.
 
 pub mod binlog;
 pub mod clock;
-pub mod connection;
+pub mod http;
 pub mod id_map;
 pub mod job;
 pub mod json;
 pub mod log_setup;
-pub mod metrics;
+mod number;
 pub mod options;
 pub mod os;
+pub mod poll_token;
 pub mod protocol;
 pub mod queue;
+pub mod rate_limited_log;
 pub mod server;
+pub mod session;
+pub mod stats;
 pub mod tube_name;

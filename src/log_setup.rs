@@ -1,10 +1,11 @@
-//! How the log is written: the level and the format.
+//! Sets up the log: its level and its format.
 //!
-//! Owns: the choice of the lines' form, made once by `start`. Never decides what is logged. `main` drives it.
+//! Owns: the format of the lines, which `start` chooses once. Never decides what is logged. `main` drives it.
 //!
-//! A line on a terminal or in a file bears its time, level and message. Where stderr is the journal, the
-//! journal keeps the time, and the level goes before the line as `<N>`, as `sd-daemon(3)` says.
+//! A line on a terminal or in a file has its time, level and message. If stderr is the journal, the
+//! journal adds the time, and the level is before the line as `<N>`, as `sd-daemon(3)` specifies.
 
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
@@ -22,7 +23,7 @@ use crate::options::LogFormat;
 /// The variable `RUST_LOG` overrides it.
 ///
 /// # Panics
-/// When called twice.
+/// If it is called twice.
 pub fn start(format: LogFormat, verbosity: u8) {
     let journal = stderr_is_journal();
     let mut builder = Builder::new();
@@ -33,7 +34,26 @@ pub fn start(format: LogFormat, verbosity: u8) {
         .init();
 }
 
-/// What is logged unless `RUST_LOG` says otherwise. Libraries tell of their inner life only when asked.
+/// Formats a number with a noun: `1 job`, `2 jobs`.
+pub struct Count(pub u64, pub &'static str);
+
+impl fmt::Display for Count {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(count, thing) = self;
+        write!(out, "{count} {thing}{}", if *count == 1 { "" } else { "s" })
+    }
+}
+
+/// Reports an error on stderr in one line before the log has started; in the journal it has the priority of an error.
+pub fn report(program: &str, message: fmt::Arguments<'_>) {
+    if stderr_is_journal() {
+        eprintln!("<{}>{message}", priority(Level::Error));
+    } else {
+        eprintln!("{program}: {message}");
+    }
+}
+
+/// The filter that applies without `RUST_LOG`. Of the dependencies it logs warnings and errors only.
 fn default_filter(verbosity: u8) -> String {
     let level = match verbosity {
         0 => LevelFilter::Info,
@@ -69,7 +89,7 @@ fn write_line(
     }
 }
 
-/// The level as `syslog(3)` counts it.
+/// The level as a priority of `syslog(3)`.
 fn priority(level: Level) -> u8 {
     match level {
         Level::Error => 3,
@@ -89,8 +109,8 @@ fn word(level: Level) -> &'static str {
     }
 }
 
-/// Whether stderr is the stream that the journal has named: `JOURNAL_STREAM` is inherited by children
-/// whose stderr is redirected, so it is compared (`systemd.exec(5)`).
+/// Whether stderr is the journal's stream. Children whose stderr is redirected inherit `JOURNAL_STREAM`,
+/// so its value is compared with stderr (`systemd.exec(5)`).
 fn stderr_is_journal() -> bool {
     let Ok(stream) = std::env::var("JOURNAL_STREAM") else { return false };
     let stderr = io::stderr().as_fd().try_clone_to_owned().map(File::from);
@@ -105,8 +125,13 @@ mod tests {
     use super::*;
 
     fn line(format: LogFormat, journal: bool) -> String {
+        written(format, journal, format_args!("accept: \"{}\"\n", 24))
+    }
+
+    /// The message is an argument, because only Rust 1.89 and later keep the parts of `format_args!` in a `let`
+    /// alive.
+    fn written(format: LogFormat, journal: bool, message: fmt::Arguments<'_>) -> String {
         let mut out = Vec::new();
-        let message = format_args!("accept: \"{}\"\n", 24);
         let record = Record::builder().level(Level::Warn).target("beanstalkd").args(message).build();
         write_line(&mut out, &record, format, journal, UNIX_EPOCH).unwrap();
         String::from_utf8(out).unwrap()

@@ -6,11 +6,12 @@ use std::io::{BufWriter, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 
-use beanstalkd::binlog;
+use beanstalkd::binlog::{self, OpenError};
+use beanstalkd::log_setup;
 use beanstalkd::options::{self, Action, Options, exit_code};
 use beanstalkd::os::memory::WithReserve;
 
-use crate::startup::binlog_exit_code;
+use crate::startup::refusal::binlog_exit_code;
 
 /// Small blocks without headers, and memory that goes back to the system after a burst (see
 /// doc/performance.md).
@@ -38,40 +39,50 @@ fn main() -> ExitCode {
             Err(code) => fail(code),
         },
         Err(error) => {
-            eprint!("{program}: {error}\n{}", options::help(&program));
+            log_setup::report(&program, format_args!("{error}; see {program} --help"));
             fail(exit_code::USAGE)
         }
     }
 }
 
-/// `--check`: 0 where the binlog is sound, 1 where it is not.
+/// `--check`: 0 where the binlog is sound, 1 where it is not or where there is none.
 fn check(program: &str, directory: &Path) -> ExitCode {
     match binlog::check(directory) {
+        Ok(report) if report.files.is_empty() => no_binlog(program, "--check", directory),
         Ok(report) if report.is_sound() => print(&report.to_string()),
         Ok(report) => {
             print(&report.to_string());
             ExitCode::FAILURE
         }
-        Err(error) => {
-            eprintln!("{program}: {error}");
-            fail(binlog_exit_code(&error))
-        }
+        Err(error) => cannot_read(program, "--check", directory, &error),
     }
 }
 
 /// `--dump`: a job a line.
 fn dump(program: &str, directory: &Path) -> ExitCode {
     match binlog::dump(directory, &mut BufWriter::new(std::io::stdout().lock())) {
-        Ok(Ok(())) => ExitCode::SUCCESS,
+        Ok(Ok(0)) => no_binlog(program, "--dump", directory),
+        Ok(Ok(_)) => ExitCode::SUCCESS,
         Ok(Err(error)) => {
-            eprintln!("{program}: {error}");
+            log_setup::report(program, format_args!("--dump {}: writing: {error}", directory.display()));
             ExitCode::FAILURE
         }
-        Err(error) => {
-            eprintln!("{program}: {error}");
-            fail(binlog_exit_code(&error))
-        }
+        Err(error) => cannot_read(program, "--dump", directory, &error),
     }
+}
+
+fn no_binlog(program: &str, flag: &str, directory: &Path) -> ExitCode {
+    let directory = directory.display();
+    log_setup::report(
+        program,
+        format_args!("{flag} {directory}: no binlog here: expected files binlog.1, binlog.2, ..."),
+    );
+    ExitCode::FAILURE
+}
+
+fn cannot_read(program: &str, flag: &str, directory: &Path, error: &OpenError) -> ExitCode {
+    log_setup::report(program, format_args!("{flag} {}: {error}", directory.display()));
+    fail(binlog_exit_code(error))
 }
 
 fn print(text: &str) -> ExitCode {

@@ -8,24 +8,28 @@ use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
-use beanstalkd::binlog::{self, Binlog, Directory, OpenError, SyncPolicy};
-use beanstalkd::log_setup;
+use beanstalkd::binlog::{self, Binlog, Directory, SyncPolicy};
+use beanstalkd::http::StartupHealth;
+use beanstalkd::log_setup::{self, Count};
 use beanstalkd::options::{Fsync, ListenAddress, Options, exit_code};
 use beanstalkd::os;
 use beanstalkd::os::directory_lock::{DirectoryLock, LockError};
 use beanstalkd::os::listen::{Listener, SocketFile, UnixAccess};
-use beanstalkd::os::privileges::PrivilegeError;
 use beanstalkd::os::process::Machine;
 use beanstalkd::os::service_manager;
 use beanstalkd::os::signals::{Signal, Signals};
 use beanstalkd::queue::PoisonLimits;
-use beanstalkd::server::event_loop::{Clock, DoorLimits, EventLoop, Settings};
-use beanstalkd::server::startup_server::StartupServer;
-use beanstalkd::server::{Config, Executor, Identity};
+use beanstalkd::server::event_loop::{AcceptLimits, Clock, EventLoop, Settings};
+use beanstalkd::server::{Config, Executor};
+use beanstalkd::stats::Identity;
 use beanstalkd::tube_name::TubeName;
 use log::{error, info, warn};
 
 use crate::{ALLOCATOR, VERSION};
+
+pub mod refusal;
+
+use self::refusal::{refuse, refuse_binlog, refuse_listener, refuse_lock, refuse_privileges};
 
 /// How often a standby looks whether it is to end while it waits for the lock.
 const LOOK_FOR_SIGNALS: Duration = Duration::from_millis(200);
@@ -60,10 +64,12 @@ pub fn serve(options: &Options) -> Result<(), i32> {
         sockets.listen_for_clients(options)?;
     }
     if let Some(user) = &options.user {
-        os::privileges::become_user(user).map_err(|error| refuse(&error, privilege_exit_code(&error)))?;
+        os::privileges::become_user(user)
+            .map_err(|error| refuse_privileges(&format!("-u {user}"), &error))?;
     }
     let clock = Clock::start();
-    let health = metrics.map(|listener| StartupServer::start(listener, clock, "starting")).transpose();
+    let health =
+        metrics.map(|listener| StartupHealth::start(listener, move || clock.now(), "starting")).transpose();
     let health = health.map_err(|error| refuse(&error, exit_code::LISTEN))?;
     let _lock = match lock_binlog(options, &mut signals, health.as_ref())? {
         Locked::Held(lock) => Some(lock),
@@ -73,6 +79,7 @@ pub fn serve(options: &Options) -> Result<(), i32> {
     if options.wait_for_lock {
         sockets.listen_for_clients(options)?;
     }
+    os::memory::give_back_only_when_told();
     let mut executor = Executor::new(config(options, max_memory_bytes), identity(clock)?);
     executor.watch_memory(os::memory::is_exhausted);
     if let Some(directory) = &options.binlog_dir {
@@ -81,8 +88,21 @@ pub fn serve(options: &Options) -> Result<(), i32> {
         }
         open_binlog(&mut executor, directory, options, clock)?;
     }
-    let settings = Settings {
-        doors: DoorLimits {
+    let addresses = sockets.addresses();
+    let listeners = std::mem::take(&mut sockets.listeners);
+    let event_loop = EventLoop::new(executor, listeners, signals, clock, settings(options, open_files));
+    let event_loop = event_loop.and_then(|event_loop| equip(event_loop, options, health));
+    let event_loop = event_loop.map_err(|error| refuse(&error, exit_code::LISTEN))?;
+    // Not before: until here, the lock, the binlog or the system may still end the server.
+    for address in addresses {
+        info!("listening on {address}");
+    }
+    event_loop.run().map_err(|error| refuse(&error, exit_code::FAILED))
+}
+
+fn settings(options: &Options, open_files: u64) -> Settings {
+    Settings {
+        accept: AcceptLimits {
             max_connections: options.max_connections,
             open_files,
             spare_files: SPARE_FILES + options.binlog_dir.as_ref().map_or(0, |_| binlog::MOST_DESCRIPTORS),
@@ -90,25 +110,24 @@ pub fn serve(options: &Options) -> Result<(), i32> {
         fill_memory_reserve: || ALLOCATOR.fill(),
         spin: options.spin,
         idle_timeout: options.idle_timeout,
-    };
-    let listeners = std::mem::take(&mut sockets.listeners);
-    let event_loop = EventLoop::new(executor, listeners, signals, clock, settings);
-    let event_loop = event_loop.and_then(|event_loop| equip(event_loop, options, health));
-    let event_loop = event_loop.map_err(|error| refuse(&error, exit_code::LISTEN))?;
-    event_loop.run().map_err(|error| refuse(&error, exit_code::FAILED))
+    }
 }
 
 /// Gives the loop what it needs besides clients: a thread for the binlog, and the listener for metrics.
 fn equip(
     mut event_loop: EventLoop,
     options: &Options,
-    health: Option<StartupServer>,
+    health: Option<StartupHealth>,
 ) -> io::Result<EventLoop> {
     if let Some(directory) = &options.binlog_dir {
         event_loop.help_binlog(Directory::new(directory))?;
     }
     if let Some(health) = health {
-        event_loop.serve_metrics(health.finish()?, options.metrics_tubes)?;
+        let host = match &options.metrics {
+            Some(ListenAddress::Tcp { host, .. }) => host.clone(),
+            Some(ListenAddress::Unix(_)) | None => None,
+        };
+        event_loop.serve_metrics(health.finish()?, host, options.metrics_tubes)?;
     }
     Ok(event_loop)
 }
@@ -156,10 +175,10 @@ enum Locked {
 fn lock_binlog(
     options: &Options,
     signals: &mut Signals,
-    health: Option<&StartupServer>,
+    health: Option<&StartupHealth>,
 ) -> Result<Locked, i32> {
     let Some(directory) = &options.binlog_dir else { return Ok(Locked::NoBinlog) };
-    let refuse = |error: LockError| refuse(&error, exit_code::BINLOG_DIRECTORY);
+    let refuse = |error: LockError| refuse_lock(directory, &error);
     match DirectoryLock::take(directory) {
         Ok(lock) => return Ok(Locked::Held(lock)),
         Err(LockError::Held { .. }) if options.wait_for_lock => {}
@@ -212,11 +231,21 @@ fn open_binlog(
         recover: options.recover,
         nonce_seed: os::process::random_u64(),
     };
+    // A disk that does not tell what is free is taken for large enough.
+    let free = os::limits::disk_room(directory).unwrap_or(u64::MAX);
+    if free / 2 < config.segment_bytes {
+        warn!(
+            "-s {}: the disk of {} has only {free} bytes free, less than two files of that length: shorter files \
+             will be made, and puts are answered OUT_OF_MEMORY while there is no room; a smaller -s suits it better",
+            config.segment_bytes,
+            directory.display(),
+        );
+    }
     let now = clock.now();
     let disk = Box::new(Directory::new(directory));
     let mut restore = |record, tube: &TubeName, body| executor.restore(&record, tube, body, now);
     let (binlog, summary) = Binlog::open(disk, config, now, Clock::wall_offset_ns(now), &mut restore)
-        .map_err(|error| refuse(&error, binlog_exit_code(&error)))?;
+        .map_err(|error| refuse_binlog(directory, &error))?;
     for warning in &summary.warnings {
         warn!("{warning}");
     }
@@ -228,26 +257,15 @@ fn open_binlog(
         );
     }
     info!(
-        "binlog {}: {} jobs in {} files, {} records, {} bytes",
+        "binlog {}: {} in {}, {}, {}",
         directory.display(),
-        summary.jobs,
-        summary.files,
-        summary.records,
-        summary.bytes
+        Count(summary.jobs, "job"),
+        Count(summary.files, "file"),
+        Count(summary.records, "record"),
+        Count(summary.bytes, "byte"),
     );
     executor.keep_binlog(binlog, sync, summary.next_job_id);
     Ok(())
-}
-
-/// What the process ends with where the binlog cannot be opened.
-pub fn binlog_exit_code(error: &OpenError) -> i32 {
-    match error {
-        OpenError::Refused(_) => exit_code::BINLOG_DAMAGED,
-        OpenError::List(_) | OpenError::Read { .. } | OpenError::Write { .. } | OpenError::TooManyFiles => {
-            exit_code::BINLOG_DIRECTORY
-        }
-        OpenError::OutOfMemory | OpenError::Failed(_) => exit_code::FAILED,
-    }
 }
 
 /// Where the server is spoken to. The files of unix sockets are removed when they are dropped.
@@ -255,20 +273,26 @@ struct Sockets {
     listeners: Vec<Listener>,
     access: UnixAccess,
     files: Vec<SocketFile>,
+    /// How many of the listeners the service manager has passed: the first ones.
+    inherited: usize,
 }
 
 impl Sockets {
     /// The sockets that the service manager has passed.
     fn new(options: &Options, inherited: Vec<Listener>) -> Result<Self, i32> {
-        for listener in &inherited {
-            info!("listening on {} of the service manager", listener.address());
-        }
         let owner = options.socket_owner.as_ref();
         let user = owner.map(|owner| owner.user.as_str());
         let group = owner.and_then(|owner| owner.group.as_deref());
         let access = UnixAccess::new(options.socket_mode, user, group)
-            .map_err(|error| refuse(&error, privilege_exit_code(&error)))?;
-        Ok(Self { listeners: inherited, access, files: Vec::new() })
+            .map_err(|error| refuse_privileges("--socket-owner", &error))?;
+        Ok(Self { inherited: inherited.len(), listeners: inherited, access, files: Vec::new() })
+    }
+
+    /// Where clients connect, for the log.
+    fn addresses(&self) -> Vec<String> {
+        let of = ["", " of the service manager"];
+        let listeners = self.listeners.iter().enumerate();
+        listeners.map(|(at, listener)| listener.address() + of[usize::from(at < self.inherited)]).collect()
     }
 
     /// Listens where the command line says; but inherited sockets take the place of `-l` and `-p`.
@@ -276,14 +300,20 @@ impl Sockets {
         let own = if self.listeners.is_empty() {
             options.listen.as_ref()
         } else {
-            for option in &options.overridden_if_inherited {
-                warn!("inherited listen fd; ignoring option: {option}");
+            // The unit of the service names an address in any case: only another one than the socket's is news.
+            let named = options.listen.as_ref().map(ToString::to_string);
+            if !self.listeners.iter().any(|listener| Some(listener.address()) == named) {
+                for option in &options.overridden_if_inherited {
+                    warn!("inherited listen fd; ignoring option: {option}");
+                }
             }
             None
         };
-        for address in own.into_iter().chain(&options.further_listen) {
-            let listener = self.listen_on(address)?;
-            info!("listening on {}", listener.address());
+        let flags = options.overridden_if_inherited.join(" ");
+        let own = own.map(|address| (flags, address));
+        let further = options.further_listen.iter().map(|address| (format!("--listen {address}"), address));
+        for (flags, address) in own.into_iter().chain(further) {
+            let listener = self.listen_on(&flags, address)?;
             self.listeners.push(listener);
         }
         Ok(())
@@ -291,33 +321,27 @@ impl Sockets {
 
     fn listen_for_metrics(&mut self, options: &Options) -> Result<Option<Listener>, i32> {
         let Some(address) = &options.metrics else { return Ok(None) };
-        let listener = self.listen_on(address)?;
+        let listener = self.listen_on(&format!("--metrics {address}"), address)?;
         info!("serving metrics on {}", listener.address());
         Ok(Some(listener))
     }
 
-    fn listen_on(&mut self, address: &ListenAddress) -> Result<Listener, i32> {
+    fn listen_on(&mut self, flags: &str, address: &ListenAddress) -> Result<Listener, i32> {
         let listener = match address {
             ListenAddress::Tcp { host, port } => os::listen::tcp(host.as_deref(), port).map(Listener::Tcp),
             ListenAddress::Unix(path) => os::listen::unix(path, self.access).map(|(listener, file)| {
                 self.files.push(file);
+                if os::service_manager::hides(path) {
+                    warn!(
+                        "{flags}: the systemd unit has a {} of its own (PrivateTmp=), so clients outside of it \
+                         do not see this socket; /run/beanstalkd is the place for it",
+                        path.parent().unwrap_or(path).display()
+                    );
+                }
                 Listener::Unix(listener)
             }),
         };
-        listener.map_err(|error| refuse(&error, exit_code::LISTEN))
-    }
-}
-
-fn refuse(error: &dyn std::error::Error, code: i32) -> i32 {
-    error!("{error}");
-    code
-}
-
-fn privilege_exit_code(error: &PrivilegeError) -> i32 {
-    match error {
-        PrivilegeError::LookUp { .. } => exit_code::USER_LOOKUP,
-        PrivilegeError::NoSuchName { .. } => exit_code::NO_SUCH_USER,
-        PrivilegeError::Refused { .. } | PrivilegeError::StillRoot { .. } => exit_code::BECOME_USER,
+        listener.map_err(|error| refuse_listener(flags, &error))
     }
 }
 
@@ -331,12 +355,13 @@ struct Limits<'a> {
 impl fmt::Display for Limits<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { options, open_files, max_memory_bytes } = self;
-        write!(out, "jobs up to {} bytes, {open_files} open files", options.max_job_bytes)?;
+        let (job_bytes, open_files) = (Count(options.max_job_bytes, "byte"), Count(*open_files, "open file"));
+        write!(out, "jobs up to {job_bytes}, {open_files}")?;
         if let Some(connections) = options.max_connections {
-            write!(out, ", {connections} connections")?;
+            write!(out, ", {}", Count(connections as u64, "connection"))?;
         }
         if let Some(bytes) = max_memory_bytes {
-            write!(out, ", {bytes} bytes of memory")?;
+            write!(out, ", {} of memory", Count(*bytes, "byte"))?;
         }
         if let Some(timeout) = options.idle_timeout {
             write!(out, ", {} s of silence", timeout.as_secs())?;

@@ -1,4 +1,4 @@
-//! The name of a tube, valid by construction.
+//! The name of a tube. A value of the type is always valid.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -13,19 +13,19 @@ impl TubeName {
     /// The longest name, in bytes.
     pub const MAX_BYTES: usize = 200;
 
-    /// The tube that every client uses and watches at first.
+    /// The name of the tube that every new client uses and watches.
     #[must_use]
     pub fn default_tube() -> Self {
         Self(Arc::from("default"))
     }
 
-    /// The name in `bytes`, or `None` where they break a rule.
+    /// The name in `bytes`, or `None` if they are not a valid name.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         Self::check(bytes).map(|name| Self(Arc::from(name)))
     }
 
-    /// `bytes` as the text of a name, if they keep the rules: what `parse` makes a name of.
+    /// `bytes` as text, or `None` if they are not a valid name. Unlike `parse`, it does not allocate.
     #[must_use]
     pub fn check(bytes: &[u8]) -> Option<&str> {
         let valid = (1..=Self::MAX_BYTES).contains(&bytes.len())
@@ -47,7 +47,7 @@ impl TubeName {
     }
 }
 
-/// Whether `byte` may stand in a name.
+/// Whether a name may contain `byte`.
 #[must_use]
 pub fn is_name_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric()

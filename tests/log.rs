@@ -55,3 +55,27 @@ fn machines_get_an_object_a_line() {
         assert!(line.contains(&format!("\"level\":\"{level}\",\"target\":\"beanstalkd")), "{line}");
     }
 }
+
+#[test]
+fn a_server_that_cannot_lock_its_binlog_never_says_that_it_listens() {
+    assert!(!log_of(&[], false).contains("listening"));
+}
+
+#[test]
+fn a_wrong_command_line_is_one_line_that_names_the_help() {
+    for arguments in [&["-q"][..], &["-f", "abc"], &["--recover"], &["--metrics", "127.0.0.1"], &["word"]] {
+        for journal in [false, true] {
+            let file = tempfile::NamedTempFile::new().unwrap();
+            let metadata = file.as_file().metadata().unwrap();
+            let mut command = Command::new(env!("CARGO_BIN_EXE_beanstalkd"));
+            let inode = metadata.ino() + u64::from(!journal);
+            command.args(arguments).env("JOURNAL_STREAM", format!("{}:{inode}", metadata.dev()));
+            let status = command.stderr(file.reopen().unwrap()).status().unwrap();
+            assert_eq!(status.code(), Some(5), "{arguments:?}");
+            let said = std::fs::read_to_string(file.path()).unwrap();
+            assert_eq!(said.lines().count(), 1, "{said}");
+            assert!(said.contains(arguments[0]) && said.contains("--help"), "{said}");
+            assert_eq!(said.starts_with("<3>"), journal, "{said}");
+        }
+    }
+}

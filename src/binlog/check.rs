@@ -6,6 +6,9 @@ use std::fmt::{self, Write as _};
 use std::io;
 use std::path::Path;
 
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+
 use super::OpenError;
 use super::decision::FileEnd;
 use super::disk::Directory;
@@ -13,13 +16,14 @@ use super::format::WallOffset;
 use super::replay::{FileState, Kind, Refusal, Replay, Warning};
 use crate::clock::NS_PER_S;
 use crate::job::JobRecord;
+use crate::json;
 
 /// What one file holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileReport {
     /// Its index.
     pub index: u32,
-    /// "ours", "C", "blank" or "damaged".
+    /// Who has written it, or what it is: "written by this server", "written by C", "blank" or "damaged".
     pub writer: &'static str,
     /// Its length.
     pub bytes: u64,
@@ -56,7 +60,7 @@ impl fmt::Display for CheckReport {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         for file in &self.files {
             let FileReport { index, writer, bytes, records, live, broken_at } = file;
-            write!(out, "binlog.{index}: {writer}, {bytes} bytes, {records} records, {live} live, ")?;
+            write!(out, "binlog.{index}: {writer}, bytes: {bytes}, records: {records}, live jobs: {live}, ")?;
             match broken_at {
                 Some(offset) => writeln!(out, "damaged at {offset}")?,
                 None => writeln!(out, "0 damaged")?,
@@ -68,7 +72,9 @@ impl fmt::Display for CheckReport {
         for refusal in &self.refusals {
             writeln!(out, "error: {refusal}")?;
         }
-        writeln!(out, "{} files, {} jobs", self.files.len(), self.jobs)
+        let plural = |count: u64| if count == 1 { "" } else { "s" };
+        let (files, jobs) = (self.files.len() as u64, self.jobs);
+        writeln!(out, "{files} file{}, {jobs} job{}", plural(files), plural(jobs))
     }
 }
 
@@ -87,8 +93,8 @@ pub fn check(directory: &Path) -> Result<CheckReport, OpenError> {
 
 fn report(file: &FileState, live: u64) -> FileReport {
     let (writer, readable) = match file.kind {
-        Kind::Ours { .. } => ("ours", true),
-        Kind::C => ("C", true),
+        Kind::Ours { .. } => ("written by this server", true),
+        Kind::C => ("written by C", true),
         Kind::Blank => ("blank", true),
         Kind::BrokenHeader | Kind::Misplaced(_) | Kind::UnknownVersion(_) => ("damaged", false),
     };
@@ -108,11 +114,12 @@ fn report(file: &FileState, live: u64) -> FileReport {
 }
 
 /// Writes each job that is alive in the log in `directory` to `out`, as one JSON object a line, by
-/// ascending id. The directory stays as it is. What is damaged is passed over, as far as it can be.
+/// ascending id, and returns how many files the log has. The directory stays as it is. What is damaged is passed
+/// over, as far as it can be.
 ///
 /// # Errors
 /// Where the log cannot be read; an error of `out` as [`io::Error`] within.
-pub fn dump(directory: &Path, out: &mut dyn io::Write) -> Result<io::Result<()>, OpenError> {
+pub fn dump(directory: &Path, out: &mut dyn io::Write) -> Result<io::Result<usize>, OpenError> {
     let replay = Replay::read(&mut Directory::read_only(directory), true)?;
     let mut line = String::new();
     for (id, job) in replay.jobs.alive.iter() {
@@ -128,7 +135,7 @@ pub fn dump(directory: &Path, out: &mut dyn io::Write) -> Result<io::Result<()>,
             return Ok(Err(error));
         }
     }
-    Ok(out.flush())
+    Ok(out.flush().map(|()| replay.files.len()))
 }
 
 /// One job as a line of JSON. Times are seconds since 1970, with what is less than a second cut off.
@@ -154,43 +161,15 @@ fn write_job(line: &mut String, job: &JobRecord, tube: &str, body: &[u8]) {
     );
     match std::str::from_utf8(body) {
         Ok(text) => {
-            line.push_str("\"encoding\":\"utf-8\",\"body\":\"");
-            escape_json(line, text);
+            let _ = write!(line, "\"encoding\":\"utf-8\",\"body\":{}", json::Text(text));
         }
         Err(_) => {
             line.push_str("\"encoding\":\"base64\",\"body\":\"");
-            encode_base64(line, body);
+            BASE64_STANDARD.encode_string(body, line);
+            line.push('"');
         }
     }
-    line.push_str("\"}\n");
-}
-
-fn escape_json(line: &mut String, text: &str) {
-    for character in text.chars() {
-        match character {
-            '"' => line.push_str("\\\""),
-            '\\' => line.push_str("\\\\"),
-            '\n' => line.push_str("\\n"),
-            '\r' => line.push_str("\\r"),
-            '\t' => line.push_str("\\t"),
-            control if control.is_control() && control.is_ascii() => {
-                let _ = write!(line, "\\u{:04x}", u32::from(control));
-            }
-            other => line.push(other),
-        }
-    }
-}
-
-fn encode_base64(line: &mut String, bytes: &[u8]) {
-    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    for chunk in bytes.chunks(3) {
-        let word =
-            chunk.iter().enumerate().fold(0_u32, |word, (at, &byte)| word | u32::from(byte) << (16 - 8 * at));
-        for digit in 0..4 {
-            let six = (word >> (18 - 6 * digit)) as usize & 63;
-            line.push(if digit <= chunk.len() { char::from(ALPHABET[six]) } else { '=' });
-        }
-    }
+    line.push_str("}\n");
 }
 
 #[cfg(test)]
@@ -219,10 +198,8 @@ mod tests {
              \"deadline\":0,\"reserves\":0,\"timeouts\":0,\"releases\":0,\"buries\":0,\"kicks\":0,\
              \"encoding\":\"utf-8\",\"body\":\"say \\\"\\\\é\\u0001\\r\\n\"}\n"
         );
-        for (bytes, text) in [(&b"\xff"[..], "/w=="), (b"\xff\xfe", "//4="), (b"\xff\xfe\xfd", "//79")] {
-            line.clear();
-            encode_base64(&mut line, bytes);
-            assert_eq!(line, text);
-        }
+        line.clear();
+        write_job(&mut line, &record, "a/b", b"\xff\xfe");
+        assert!(line.ends_with("\"encoding\":\"base64\",\"body\":\"//4=\"}\n"), "{line}");
     }
 }

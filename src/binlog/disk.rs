@@ -5,7 +5,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Instant;
@@ -35,6 +35,27 @@ impl FileName {
     }
 }
 
+/// The numbers of two errors that have no name in the standard library; they are the same on every Unix.
+const ENFILE: i32 = 23;
+const EMFILE: i32 = 24;
+
+/// Whether the machine or the process lacks something that comes back by itself: descriptors or memory. The
+/// call has done nothing and may be made again.
+pub(super) fn is_transient(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock | ErrorKind::OutOfMemory)
+        || is_lack_of_descriptors(error)
+}
+
+/// Whether the machine or the process has no descriptor left.
+pub(super) fn is_lack_of_descriptors(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(ENFILE | EMFILE))
+}
+
+/// Whether the disk, a quota or a limit has no room.
+pub(super) fn is_lack_of_room(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge)
+}
+
 /// What the binlog asks of a directory. Every operation may fail; none is tried twice after a failed
 /// write or sync, because the kernel may by then have dropped the data.
 pub trait Disk {
@@ -44,6 +65,8 @@ pub trait Disk {
     fn size(&mut self, name: FileName) -> io::Result<u64>;
     /// Reads at most `bytes.len()` bytes at `offset`; 0 at the end of the file.
     fn read_at(&mut self, name: FileName, offset: u64, bytes: &mut [u8]) -> io::Result<usize>;
+    /// Keeps a handle until [`Disk::release`], so that no write needs a descriptor that may be lacking.
+    fn open(&mut self, name: FileName) -> io::Result<()>;
     /// Makes an empty file, or empties the one that has the name.
     fn create(&mut self, name: FileName) -> io::Result<()>;
     /// Writes all of `bytes` at `offset`.
@@ -178,16 +201,28 @@ pub const MOST_DESCRIPTORS: usize = 2 * (OPEN_FILES + 2);
 #[derive(Debug)]
 pub struct Directory {
     path: PathBuf,
-    /// The files used last, the latest at the end.
-    open: Vec<(FileName, File)>,
+    /// The directory itself, held open, so that it can be synced where no descriptor is left, and so that
+    /// another one in its place is seen. `None` if it could not be opened.
+    handle: Option<File>,
+    /// Open files, the one used last at the end.
+    open: Vec<Handle>,
     read_only: bool,
+}
+
+#[derive(Debug)]
+struct Handle {
+    name: FileName,
+    file: File,
+    /// Whether it stays open until it is released.
+    is_kept: bool,
 }
 
 impl Directory {
     /// The directory at `path`, to be read and written.
     #[must_use]
     pub fn new(path: &Path) -> Self {
-        Self { path: path.to_owned(), open: Vec::with_capacity(OPEN_FILES), read_only: false }
+        let handle = File::open(path).ok();
+        Self { path: path.to_owned(), handle, open: Vec::with_capacity(OPEN_FILES), read_only: false }
     }
 
     /// The directory at `path`, in which nothing can be changed through this value.
@@ -201,34 +236,57 @@ impl Directory {
     }
 
     fn forget(&mut self, name: FileName) {
-        self.open.retain(|(open, _)| *open != name);
+        self.open.retain(|handle| handle.name != name);
     }
 
     /// The handle of `name`, opened if it is not yet.
-    fn file(&mut self, name: FileName) -> io::Result<&File> {
-        if let Some(at) = self.open.iter().position(|(open, _)| *open == name) {
-            return Ok(&self.open[at].1);
+    fn handle(&mut self, name: FileName) -> io::Result<&mut Handle> {
+        if let Some(at) = self.open.iter().position(|handle| handle.name == name) {
+            self.open[at..].rotate_left(1);
+        } else {
+            let path = self.path_of(name);
+            let writing = OpenOptions::new().read(true).write(!self.read_only).open(&path);
+            let file = match writing {
+                // C makes its files for reading only, and a replay needs no more.
+                Err(error) if error.kind() == ErrorKind::PermissionDenied => File::open(&path)?,
+                other => other?,
+            };
+            self.add(name, file);
         }
-        let path = self.path_of(name);
-        let writing = OpenOptions::new().read(true).write(!self.read_only).open(&path);
-        let file = match writing {
-            // C makes its files for reading only, and a replay needs no more.
-            Err(error) if error.kind() == ErrorKind::PermissionDenied => File::open(&path)?,
-            other => other?,
-        };
-        self.keep(name, file);
-        Ok(&self.open[self.open.len() - 1].1)
+        let last = self.open.len() - 1;
+        Ok(&mut self.open[last])
     }
 
-    fn keep(&mut self, name: FileName, file: File) {
-        if self.open.len() == OPEN_FILES {
-            self.open.remove(0);
+    fn file(&mut self, name: FileName) -> io::Result<&File> {
+        self.handle(name).map(|handle| &handle.file)
+    }
+
+    /// Adds a handle, in place of the one that has not been used for longest if there are too many.
+    fn add(&mut self, name: FileName, file: File) {
+        if self.open.len() >= OPEN_FILES
+            && let Some(at) = self.open.iter().position(|handle| !handle.is_kept)
+        {
+            self.open.remove(at);
         }
-        self.open.push((name, file));
+        self.open.push(Handle { name, file, is_kept: false });
     }
 
     fn check_writable(&self) -> io::Result<()> {
         if self.read_only { Err(ErrorKind::ReadOnlyFilesystem.into()) } else { Ok(()) }
+    }
+
+    /// A directory that was removed, or that another was put or mounted in place of: what is made under its
+    /// path would not be found beside the files that are there.
+    fn check_in_place(&self) -> io::Result<()> {
+        let Some(handle) = &self.handle else { return Ok(()) };
+        let (held, named) = (handle.metadata()?, fs::metadata(&self.path)?);
+        if (held.dev(), held.ino()) != (named.dev(), named.ino()) {
+            return Err(io::Error::new(
+                ErrorKind::NotFound,
+                "another directory has taken the place of the binlog's",
+            ));
+        }
+        Ok(())
     }
 }
 
@@ -252,13 +310,19 @@ impl Disk for Directory {
         self.file(name)?.read_at(bytes, offset)
     }
 
+    fn open(&mut self, name: FileName) -> io::Result<()> {
+        self.handle(name)?.is_kept = true;
+        Ok(())
+    }
+
     fn create(&mut self, name: FileName) -> io::Result<()> {
         self.check_writable()?;
+        self.check_in_place()?;
         self.forget(name);
         let path = self.path_of(name);
         let file =
             OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(path)?;
-        self.keep(name, file);
+        self.add(name, file);
         Ok(())
     }
 
@@ -283,17 +347,20 @@ impl Disk for Directory {
     }
 
     fn sync(&mut self, name: FileName) -> io::Result<()> {
-        self.file(name)?.sync_data()
+        let file = self.file(name)?;
+        file.sync_data()?;
+        if file.metadata()?.nlink() == 0 {
+            return Err(io::Error::new(ErrorKind::NotFound, "somebody has removed the file"));
+        }
+        Ok(())
     }
 
     fn rename(&mut self, from: FileName, to: FileName) -> io::Result<()> {
         self.check_writable()?;
         fs::rename(self.path_of(from), self.path_of(to))?;
         self.forget(to);
-        for (name, _) in &mut self.open {
-            if *name == from {
-                *name = to;
-            }
+        for handle in self.open.iter_mut().filter(|handle| handle.name == from) {
+            handle.name = to;
         }
         Ok(())
     }
@@ -307,10 +374,10 @@ impl Disk for Directory {
         let file = OpenOptions::new().write(true).open(&path);
         fs::remove_file(&path)?;
         if let Ok(file) = file {
-            let mut length = file.metadata()?.len();
-            while length > AT_ONCE_BYTES {
+            let mut length = file.metadata().map_or(0, |metadata| metadata.len());
+            // What cannot be cut goes at once when the file is closed.
+            while length > AT_ONCE_BYTES && file.set_len(length - AT_ONCE_BYTES).is_ok() {
                 length -= AT_ONCE_BYTES;
-                file.set_len(length)?;
                 thread::yield_now();
             }
         }
@@ -322,7 +389,10 @@ impl Disk for Directory {
     }
 
     fn sync_directory(&mut self) -> io::Result<()> {
-        File::open(&self.path)?.sync_all()
+        match &self.handle {
+            Some(handle) => handle.sync_all(),
+            None => File::open(&self.path)?.sync_all(),
+        }
     }
 }
 

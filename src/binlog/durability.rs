@@ -19,6 +19,8 @@ pub struct Mark {
     pub place: Place,
     /// After how many records.
     pub position: Position,
+    /// The job id that the markers before it announce: all that are given are smaller.
+    pub ids: u64,
 }
 
 /// The state of syncing. Syncs are done in the order in which they are asked for, so that what is durable
@@ -38,15 +40,15 @@ pub struct Durability {
 }
 
 impl Durability {
-    /// Nothing written, nothing durable but what lies before `durable`.
+    /// Nothing written, nothing durable but what lies before `durable`, and that ids below `ids` may be given.
     #[must_use]
-    pub fn new(policy: SyncPolicy, durable: Place) -> Self {
+    pub fn new(policy: SyncPolicy, durable: Place, ids: u64) -> Self {
         Self {
             policy,
             written: Mark::default(),
             in_flight: VecDeque::new(),
             requested: durable,
-            durable: Mark { place: durable, position: Position::default() },
+            durable: Mark { place: durable, position: Position::default(), ids },
             unsynced_since: None,
         }
     }
@@ -116,12 +118,12 @@ mod tests {
     use super::*;
 
     fn mark(offset: u64) -> Mark {
-        Mark { place: Place { file: 1, offset }, position: Position(offset / 10) }
+        Mark { place: Place { file: 1, offset }, position: Position(offset / 10), ids: 0 }
     }
 
     #[test]
     fn the_deadline_counts_from_the_first_unsynced_byte() {
-        let mut sync = Durability::new(SyncPolicy::Every(50), Place::default());
+        let mut sync = Durability::new(SyncPolicy::Every(50), Place::default(), 0);
         assert_eq!(sync.deadline(), None);
         sync.wrote(mark(10), Timestamp(1000));
         sync.wrote(mark(20), Timestamp(2000));
@@ -137,7 +139,7 @@ mod tests {
 
     #[test]
     fn a_sync_that_was_overtaken_makes_nothing_else_durable() {
-        let mut sync = Durability::new(SyncPolicy::EachCommit, Place::default());
+        let mut sync = Durability::new(SyncPolicy::EachCommit, Place::default(), 0);
         sync.wrote(mark(10), Timestamp(1));
         let overtaken = sync.request().expect("there is something to sync");
         sync.all_synced();
@@ -151,7 +153,7 @@ mod tests {
 
     #[test]
     fn without_syncing_what_is_written_is_settled() {
-        let mut sync = Durability::new(SyncPolicy::Never, Place::default());
+        let mut sync = Durability::new(SyncPolicy::Never, Place::default(), 0);
         sync.wrote(mark(10), Timestamp(1000));
         assert_eq!((sync.deadline(), sync.request()), (None, None));
         assert!(sync.is_settled(Place { file: 1, offset: 10 }));

@@ -5,9 +5,15 @@
 
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread::{Builder, JoinHandle};
+use std::thread::{Builder, JoinHandle, sleep};
+use std::time::Duration;
 
-use super::disk::{Completion, Disk, DiskTask};
+use super::disk::{Completion, Disk, DiskTask, is_lack_of_descriptors};
+
+/// The longest time between two attempts to sync a file for which there is no descriptor
+const LONGEST_WAIT: Duration = Duration::from_millis(256);
+/// and the number of attempts, some five seconds in all.
+const ATTEMPTS: u32 = 28;
 
 /// A running helper thread. Dropping it waits for the tasks already given.
 #[derive(Debug)]
@@ -28,7 +34,7 @@ impl Helper {
         let (outgoing, completions) = channel();
         let thread = Builder::new().name("binlog".to_owned()).spawn(move || {
             for task in incoming {
-                if outgoing.send(task.run(&mut disk)).is_err() {
+                if outgoing.send(run_patiently(task, |task| task.run(&mut disk))).is_err() {
                     return;
                 }
                 wake();
@@ -79,6 +85,28 @@ impl Drop for Helper {
     }
 }
 
+/// Does the task. A sync for which no descriptor is left has not begun, and is tried again for some seconds: what is
+/// written after it must not become durable before it. Everything else comes back at once, and the log asks again.
+fn run_patiently(task: DiskTask, mut run: impl FnMut(DiskTask) -> Completion) -> Completion {
+    if let DiskTask::Sync { .. } = task {
+        let mut wait = Duration::from_millis(1);
+        for attempt in 1..ATTEMPTS {
+            let completion = run(task.clone());
+            match &completion.result {
+                Err(error) if is_lack_of_descriptors(error) => {
+                    if attempt == 1 {
+                        log::warn!("binlog: {error}; trying to sync again for some seconds");
+                    }
+                    sleep(wait);
+                    wait = (wait * 2).min(LONGEST_WAIT);
+                }
+                _ => return completion,
+            }
+        }
+    }
+    run(task)
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -86,6 +114,25 @@ mod tests {
 
     use super::*;
     use crate::binlog::disk::Directory;
+
+    #[test]
+    fn only_a_sync_that_lacks_a_descriptor_is_tried_again() {
+        const EMFILE: i32 = 24;
+        let attempts = |task: DiskTask, error: &dyn Fn() -> io::Error| {
+            let mut attempts = 0;
+            let completion = run_patiently(task, |task| {
+                attempts += 1;
+                let result = if attempts < 3 { Err(error()) } else { Ok(()) };
+                Completion { task, elapsed_us: 1, result }
+            });
+            (attempts, completion.result.is_ok())
+        };
+        let lacks_descriptor = || io::Error::from_raw_os_error(EMFILE);
+        let sync = DiskTask::Sync { index: 1, offset: 0 };
+        assert_eq!(attempts(sync.clone(), &lacks_descriptor), (3, true));
+        assert_eq!(attempts(sync, &|| io::ErrorKind::OutOfMemory.into()), (1, false));
+        assert_eq!(attempts(DiskTask::Unlink { index: 1 }, &lacks_descriptor), (1, false));
+    }
 
     #[test]
     fn tasks_are_done_in_order_and_each_wakes() {

@@ -33,6 +33,7 @@ pub(super) struct ReplayedJob {
     state: JobState,
 }
 
+#[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<Option<ReplayedJob>>() == 56, "every job passes through this table at start");
 
 impl ReplayedJob {
@@ -187,9 +188,8 @@ impl Jobs {
         if usize::try_from(record.body_size) != Ok(job.body.len() + TRAILER.len()) {
             return false;
         }
-        let before = job.buried_at();
         let deadline_at = match state {
-            JobState::Buried => self.burial(record, before, false, source),
+            JobState::Buried => self.burial(record, None, false, source),
             JobState::Ready | JobState::Reserved | JobState::Delayed => record.deadline_at,
         };
         if let Some(job) = self.alive.get_mut(id) {
@@ -205,14 +205,17 @@ impl Jobs {
         true
     }
 
-    /// When the job of `record`, which is buried, was buried; `before` if it was buried already. C leaves
-    /// the end of the reservation in the record, which comes close; a short record of C's is written at
-    /// the burial, so that it comes after all others.
+    /// When the job of `record`, which is buried, was buried. C leaves the end of the reservation in the record,
+    /// which comes close. A short record of C's is written at the burial, so that it comes after all others,
+    /// even of a job that was buried before: C does not log that it was reserved in between. A full one is a
+    /// copy, and leaves a job that was buried `before` in its place.
     fn burial(&mut self, record: &DiskRecord, before: Option<i64>, is_full: bool, source: Source) -> i64 {
-        let time = if source.tells_burial || (is_full && before.is_none()) {
+        let time = if source.tells_burial {
             record.deadline_at
+        } else if is_full {
+            before.unwrap_or(record.deadline_at)
         } else {
-            before.unwrap_or_else(|| record.deadline_at.max(self.latest_burial.saturating_add(1)))
+            record.deadline_at.max(self.latest_burial.saturating_add(1))
         };
         self.latest_burial = self.latest_burial.max(time);
         self.any_buried = true;

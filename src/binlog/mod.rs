@@ -8,6 +8,7 @@
 use std::fmt;
 use std::io;
 
+mod burials;
 mod check;
 mod decision;
 mod disk;
@@ -88,7 +89,8 @@ pub enum BinlogError {
         /// What the system said.
         error: io::Error,
     },
-    /// File `file` could not be made, and not for lack of room: the medium fails.
+    /// File `file` could not be made or opened, and not for lack of room or of what comes back by itself: the medium fails,
+    /// or the directory was removed, replaced or made read-only.
     Create {
         /// Index of the file.
         file: u32,

@@ -5,6 +5,7 @@
 
 use std::io;
 
+use super::burials::Burials;
 use super::decision::FileEnd;
 use super::disk::{Disk, FileName};
 use super::format::{SHORT_BYTES, WallOffset};
@@ -12,7 +13,7 @@ use super::jobs::{Jobs, ReplayedJob};
 use super::marker::Place;
 use super::reader::Reader;
 use super::replay::{DamagedFile, Kind, Replay, ReplaySummary, Verdict};
-use super::writer::{Beginning, Binlog, Burials, MAX_INDEX};
+use super::writer::{Beginning, Binlog, MAX_INDEX};
 use super::{Config, NoRoom, OpenError, SyncPolicy};
 use crate::clock::Timestamp;
 use crate::job::{Body, JobId, JobRecord};

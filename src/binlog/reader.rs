@@ -10,6 +10,13 @@ use super::disk::{Disk, FileName};
 /// until they are parsed.
 const PIECE_BYTES: usize = 256 * 1024;
 
+/// Zeros are looked for so many bytes at a time.
+const ZERO_RUN_BYTES: usize = 256;
+
+fn is_zero(bytes: &[u8]) -> bool {
+    bytes.iter().fold(0, |bits, &byte| bits | byte) == 0
+}
+
 /// A window on a file.
 #[derive(Debug, Default)]
 pub(super) struct Reader {
@@ -77,8 +84,11 @@ impl Reader {
             if bytes.is_empty() {
                 return Ok(None);
             }
-            if let Some(at) = bytes.iter().position(|&byte| byte != 0) {
-                return Ok(Some(offset + at as u64));
+            // Whole runs of zeros first, which the compiler compares a vector at a time.
+            let run =
+                bytes.chunks_exact(ZERO_RUN_BYTES).take_while(|run| is_zero(run)).count() * ZERO_RUN_BYTES;
+            if let Some(at) = bytes[run..].iter().position(|&byte| byte != 0) {
+                return Ok(Some(offset + (run + at) as u64));
             }
             offset += bytes.len() as u64;
         }

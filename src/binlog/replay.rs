@@ -90,6 +90,8 @@ pub(super) struct Told {
     pub(super) ends: BTreeMap<u32, u64>,
     /// Where recovery has ended files, which counts for more.
     pub(super) cuts: BTreeMap<u32, u64>,
+    /// Every id given is smaller.
+    next_id: u64,
 }
 
 /// The replay of a directory.
@@ -125,6 +127,7 @@ impl Replay {
                 log::info!("binlog: read {} MiB, {} records", replay.bytes >> 20, replay.records);
             }
         }
+        replay.jobs.next_id = replay.jobs.next_id.max(replay.told.next_id);
         Ok(replay)
     }
 
@@ -329,7 +332,12 @@ impl Replay {
     /// will be cut off, and is to be said again.
     fn hear(&mut self, file: &mut FileState, marker: &Marker, beyond: bool) {
         let told = &mut self.told;
-        self.jobs.next_id = self.jobs.next_id.max(marker.next_job_id.min(MAX_JOB_ID));
+        told.next_id = match marker.kind {
+            // What was announced ahead and not given is free again.
+            MarkerKind::Closed => marker.next_job_id,
+            _ => told.next_id.max(marker.next_job_id),
+        }
+        .min(MAX_JOB_ID);
         told.durable = told.durable.max(marker.durable);
         if marker.sync != SyncPolicy::Never && told.oldest.is_none_or(|(oldest, _)| oldest <= marker.oldest) {
             told.oldest = Some((marker.oldest, file.index));

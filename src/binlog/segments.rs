@@ -27,6 +27,7 @@ struct Location {
     bytes: u32,
 }
 
+#[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<Option<Location>>() == 24, "every job has a location");
 
 impl Location {

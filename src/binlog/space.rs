@@ -17,7 +17,7 @@ const FRONT_BYTES: u64 = HEAD_BYTES + SHORT_BYTES;
 /// full disk is what makes room.
 const SPARE_MARKERS: u64 = 1;
 /// The blocks in which file lengths are counted.
-const BLOCK_BYTES: u64 = 4096;
+pub const BLOCK_BYTES: u64 = 4096;
 
 /// A file made ahead.
 #[derive(Clone, Copy, Debug)]
@@ -51,6 +51,8 @@ pub struct Space {
     /// Bytes that records may still take in the file being written.
     free: u64,
     spares: VecDeque<Spare>,
+    /// For so many of the spares, the first ones, the disk keeps a handle.
+    open_count: usize,
     /// Short records that fit into the spares.
     spare_units: u64,
     spare_bytes: u64,
@@ -83,6 +85,7 @@ impl Space {
     /// Takes the next file into use.
     pub fn next_spare(&mut self) -> Option<Spare> {
         let spare = self.spares.pop_front()?;
+        self.open_count = self.open_count.saturating_sub(1);
         self.spare_units -= units(spare.free());
         self.spare_bytes -= spare.bytes;
         Some(spare)
@@ -91,9 +94,21 @@ impl Space {
     /// Takes back the newest file made.
     pub fn drop_newest_spare(&mut self) -> Option<Spare> {
         let spare = self.spares.pop_back()?;
+        self.open_count = self.open_count.min(self.spares.len());
         self.spare_units -= units(spare.free());
         self.spare_bytes -= spare.bytes;
         Some(spare)
+    }
+
+    /// Index of the first spare for which the disk keeps no handle, if that is one of the first `count`.
+    #[must_use]
+    pub fn next_to_open(&self, count: usize) -> Option<u32> {
+        self.spares.get(self.open_count).filter(|_| self.open_count < count).map(|spare| spare.index)
+    }
+
+    /// The disk keeps a handle for that one now.
+    pub fn note_open(&mut self) {
+        self.open_count += 1;
     }
 
     /// Length of all spares.

@@ -4,16 +4,17 @@
 //! waits: a sync, a new file, a removal is handed out as a task. Driven by the server once per turn, and by
 //! each completion (`upkeep.rs`).
 
-use std::collections::{BTreeMap, BTreeSet, TryReserveError, VecDeque};
+use std::collections::{BTreeSet, TryReserveError, VecDeque};
 
-use super::disk::{Disk, DiskTask, FileName};
+use super::burials::Burials;
+use super::disk::{Disk, DiskTask, FileName, is_lack_of_room};
 use super::durability::Durability;
 use super::format::{
     DiskRecord, MAX_BODY_BYTES, SHORT_BYTES, Seal, TRAILER, WallOffset, full_record_bytes, mix,
 };
 use super::marker::{HEAD_BYTES, Marker, MarkerKind, Place, file_head};
 use super::segments::Segments;
-use super::space::{Space, Target, file_bytes, file_units};
+use super::space::{BLOCK_BYTES, Space, Target, file_bytes, file_units};
 use super::{BinlogError, Config, NoRoom, Position, SyncPolicy};
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::job::{Body, JobId, JobRecord, JobState};
@@ -46,6 +47,11 @@ const BUFFER_KEEP_BYTES: usize = 1024 * 1024;
 /// Length of the first file of a run, where files are longer: the server does not answer before it is
 /// made, and by the time it is full the helper thread has long made the next one.
 const FIRST_FILE_BYTES: u64 = 1024 * 1024;
+/// On a disk without room for a file of the usual length shorter ones are made, down to this.
+const LEAST_FILE_BYTES: u64 = 64 * 1024;
+/// So many ids are announced ahead of the one given last, where jobs are acknowledged before they are on the medium:
+/// after a loss of power none of them is given again. A million puts a second with `-f 50` need half of them.
+const IDS_AHEAD: u64 = 100_000;
 /// The last index that a file may have: C counts files in an `int`.
 pub(super) const MAX_INDEX: u32 = i32::MAX as u32 - 1;
 
@@ -65,9 +71,10 @@ enum Creation {
     UnderWay {
         nonce: u64,
     },
-    /// The disk had no room.
     Failed {
         retry_at: Timestamp,
+        /// Whether what was lacking comes back by itself: descriptors or memory, not room.
+        passes: bool,
     },
 }
 
@@ -81,35 +88,10 @@ struct Retirement {
     after: Option<Place>,
 }
 
-/// The order in which jobs were buried, which the disk holds as the time of burial.
-#[derive(Debug, Default)]
-pub(super) struct Burials {
-    times: BTreeMap<JobId, i64>,
-    latest: i64,
-}
-
-impl Burials {
-    /// Notes a burial at `wall_ns`, after all earlier ones, whatever the clock says. Returns its time.
-    pub(super) fn bury(&mut self, id: JobId, wall_ns: i64) -> i64 {
-        let time = wall_ns.max(self.latest.saturating_add(1));
-        self.restore(id, time);
-        time
-    }
-
-    /// Notes a burial that the log already holds.
-    pub(super) fn restore(&mut self, id: JobId, time: i64) {
-        self.latest = self.latest.max(time);
-        self.times.insert(id, time);
-    }
-
-    fn time(&self, id: JobId) -> Option<i64> {
-        self.times.get(&id).copied()
-    }
-
-    fn forget(&mut self, id: JobId) {
-        if !self.times.is_empty() {
-            self.times.remove(&id);
-        }
+impl Retirement {
+    /// The next file may go at once: the log is durable beyond the announcement.
+    fn announced(self) -> Self {
+        Self { after: Some(Place::default()), ..self }
     }
 }
 
@@ -162,18 +144,34 @@ pub struct Binlog {
     /// When the end of an idle log is to be marked.
     idle_mark_at: Option<Timestamp>,
     creation: Creation,
-    /// Whether the last attempt to make a file has failed.
+    /// Whether the last attempt to make a file has failed for lack of room.
     is_disk_full: bool,
+    /// Length of the next file unless a record needs more: `-s`, less while the disk is short of room.
+    usual_bytes: u64,
+    /// Until then no more is said of files that cannot be made or removed.
+    quiet_until: Timestamp,
     /// Length of the record for which there was no room at last; 0 if there was.
     wanted_bytes: u64,
     next_index: u32,
     next_job_id: u64,
+    /// The id that the last marker has announced: none from this one on is given before another is durable.
+    announced_ids: u64,
+    /// Whether the turn's bytes are to be synced at once.
+    is_sync_urgent: bool,
     /// Deletes for which a restart on a full disk has left no room; written before anything else.
     owed: VecDeque<JobId>,
     /// Jobs whose newest state the log lacks, because the file for it was still being made.
     postponed: BTreeSet<JobId>,
     retirement: Option<Retirement>,
+    /// When a removal that has failed is tried again.
+    removal_retry_at: Option<Timestamp>,
     migration_bytes: u64,
+    /// Bytes that may be copied until something else is logged: copying alone never ends where it frees nothing.
+    copy_credit: u64,
+    /// Length of the full records of the jobs that were deleted in this turn.
+    freed_bytes: u64,
+    /// Whether the next file cannot be opened for want of a descriptor.
+    lacks_descriptor: bool,
     tasks: VecDeque<DiskTask>,
     failure: Option<BinlogError>,
     stopped: bool,
@@ -216,32 +214,67 @@ impl Binlog {
             buffer: Vec::new(),
             must_write: false,
             turn_bytes: 0,
-            sync: Durability::new(config.sync, durable),
+            // The header of the file that is made below says so.
+            sync: Durability::new(config.sync, durable, ids_announced(config.sync, next_job_id)),
             appended: Position::default(),
             marked: Position::default(),
             idle_mark_at: None,
             creation: Creation::Idle,
             is_disk_full: false,
+            usual_bytes: config.segment_bytes.min(FIRST_FILE_BYTES),
+            quiet_until: Timestamp(0),
             wanted_bytes: 0,
             next_index,
             next_job_id,
+            announced_ids: 0,
+            is_sync_urgent: false,
             owed: VecDeque::new(),
             postponed: BTreeSet::new(),
             retirement: None,
+            removal_retry_at: None,
             migration_bytes: 0,
+            copy_credit: u64::MAX,
+            freed_bytes: 0,
+            lacks_descriptor: false,
             tasks: VecDeque::new(),
             failure: None,
             stopped: false,
             now,
             stats: Stats::default(),
         };
-        log.make_file(config.segment_bytes.min(FIRST_FILE_BYTES));
-        log.run_tasks()?;
+        log.make_next_file();
+        let mut next_bytes = config.segment_bytes;
+        while let Err(error) = log.run_tasks() {
+            if !is_lack_of_room(&error) || !log.shorten_files() {
+                return Err(error);
+            }
+            next_bytes = log.usual_bytes;
+            log.make_next_file();
+        }
+        log.usual_bytes = next_bytes;
         log.use_next_file();
         Ok(log)
     }
 
     // ---- room ----
+
+    /// Whether job `id` may be acknowledged before it is on the medium: where a restart after a loss of power would
+    /// give the id to another job, it has to wait for a marker.
+    ///
+    /// # Errors
+    /// Where it has to, or where there is no room for that marker.
+    pub fn reserve_id(&mut self, id: JobId) -> Result<(), NoRoom> {
+        let durable = self.sync.durable().ids;
+        if !matches!(self.config.sync, SyncPolicy::Every(_)) || id.0 + IDS_AHEAD / 2 < durable {
+            return Ok(());
+        }
+        if self.announced_ids <= durable.max(id.0) {
+            self.next_job_id = self.next_job_id.max(id.0.saturating_add(1));
+            self.append_marker(MarkerKind::Durable)?;
+        }
+        self.is_sync_urgent = true;
+        if id.0 < durable { Ok(()) } else { Err(NoRoom::Pending) }
+    }
 
     /// Whether a put fits, with the delete that will follow it some day. The answer holds until the next
     /// append.
@@ -279,22 +312,18 @@ impl Binlog {
     }
 
     fn reserve(&mut self, bytes: u64, deletes: u64) -> Result<(), NoRoom> {
-        if self.owed.is_empty() && self.space.find(bytes, deletes + self.kept_units()).is_some() {
-            return Ok(());
+        if self.owed.is_empty()
+            && let Some(target) = self.space.find(bytes, deletes + self.kept_units())
+        {
+            return if self.open_up_to(target) { Ok(()) } else { Err(NoRoom::Pending) };
         }
         self.wanted_bytes = self.wanted_bytes.max(bytes);
         self.prepare_files();
         match self.creation {
-            Creation::UnderWay { .. } => Err(NoRoom::Pending),
+            Creation::UnderWay { .. } | Creation::Failed { passes: true, .. } => Err(NoRoom::Pending),
             Creation::Idle if self.awaits_removal() => Err(NoRoom::Pending),
-            Creation::Idle | Creation::Failed { .. } => Err(NoRoom::Full),
+            Creation::Idle | Creation::Failed { passes: false, .. } => Err(NoRoom::Full),
         }
-    }
-
-    /// On a full disk the last file's room, in short records, is left to migration: without it, files in
-    /// which little is alive would stay for good, however many jobs are deleted.
-    fn kept_units(&self) -> u64 {
-        if self.is_disk_full { file_units(self.config.segment_bytes) } else { 0 }
     }
 
     // ---- appending ----
@@ -353,9 +382,11 @@ impl Binlog {
     /// Logs that a job was deleted: there is always room.
     pub fn append_delete(&mut self, id: JobId) {
         self.postponed.remove(&id);
+        let full_bytes = self.segments.full_bytes();
         if !self.segments.remove(id) {
             return;
         }
+        self.freed_bytes += full_bytes - self.segments.full_bytes();
         self.append_deletion(id);
     }
 
@@ -374,6 +405,9 @@ impl Binlog {
             // that; then it is first come, first served.
             let target = self.space.find_exactly(SHORT_BYTES, deletes);
             let Some(target) = target.or_else(|| self.space.find_exactly(SHORT_BYTES, 0)) else { return };
+            if !self.open_up_to(target) {
+                return;
+            }
             self.owed.pop_front();
             self.append_short(&DiskRecord::deletion(id), target);
         }
@@ -431,7 +465,10 @@ impl Binlog {
         Marker {
             kind,
             file: self.current.index,
-            next_job_id: self.next_job_id,
+            next_job_id: match kind {
+                MarkerKind::Closed => self.next_job_id,
+                _ => ids_announced(self.config.sync, self.next_job_id),
+            },
             durable,
             oldest: self.retirement.map_or(self.segments.oldest_index(), |retirement| retirement.below),
             sync: self.config.sync,
@@ -441,8 +478,9 @@ impl Binlog {
     /// Puts a marker into the turn's bytes; its room is the caller's affair.
     fn write_marker(&mut self, kind: MarkerKind) {
         let offset = self.current.offset + self.buffer.len() as u64;
-        let bytes = self.marker(kind).encode(self.current.seal, offset);
-        self.buffer.extend_from_slice(&bytes);
+        let marker = self.marker(kind);
+        self.announced_ids = marker.next_job_id;
+        self.buffer.extend_from_slice(&marker.encode(self.current.seal, offset));
         self.marked = self.sync.durable().position;
     }
 
@@ -459,6 +497,9 @@ impl Binlog {
     fn append_marker(&mut self, kind: MarkerKind) -> Result<(), NoRoom> {
         let deletes = self.segments.job_count() + self.owed.len() as u64;
         let target = self.space.find_exactly(SHORT_BYTES, deletes).ok_or(NoRoom::Full)?;
+        if !self.open_up_to(target) {
+            return Err(NoRoom::Pending);
+        }
         self.append_marker_at(kind, target);
         Ok(())
     }
@@ -523,35 +564,20 @@ impl Binlog {
         if self.wanted_bytes > 0 && self.space.find(self.wanted_bytes, needed).is_some() {
             self.wanted_bytes = 0;
         }
-        let low = self.wanted_bytes > 0 || self.space.is_low(self.config.segment_bytes, deletes);
+        let low = self.wanted_bytes > 0
+            || self.lacks_descriptor
+            || self.space.is_low(self.config.segment_bytes, deletes);
         if low && self.creation == Creation::Idle && !self.awaits_removal() {
             self.make_next_file();
         }
     }
 
-    /// Length of all files, those made ahead and those to be removed included.
-    fn directory_bytes(&self) -> u64 {
-        self.segments.total_bytes() + self.space.spare_bytes()
-    }
-
-    /// Whether the next file has to wait for the removal of another, which is under way.
-    fn awaits_removal(&self) -> bool {
-        let file = self.config.segment_bytes;
-        let bound = (DIRECTORY_TO_LIVE * self.segments.live_bytes() + DIRECTORY_FILES * file)
-            .max(UNHINDERED_FILES * file);
-        self.retirement.is_some() && self.directory_bytes() + self.next_file_bytes(file) > bound
-    }
-
+    /// Asks for the next file.
     fn make_next_file(&mut self) {
-        self.make_file(self.config.segment_bytes);
-    }
-
-    /// Asks for the next file, which is usually to have `usual_bytes`.
-    fn make_file(&mut self, usual_bytes: u64) {
         if self.next_index > MAX_INDEX || self.stopped {
             return;
         }
-        let bytes = self.next_file_bytes(usual_bytes);
+        let bytes = self.next_file_bytes();
         let index = self.next_index;
         // A nonce of 0 would be a file of no one's.
         let nonce = mix(self.config.nonce_seed ^ mix(u64::from(index)) ^ self.now.0).max(1);
@@ -560,10 +586,13 @@ impl Binlog {
         self.creation = Creation::UnderWay { nonce };
         self.tasks.push_back(DiskTask::Create { index, bytes, head });
     }
+}
 
-    /// Length of the next file, which usually has `usual_bytes`.
-    fn next_file_bytes(&self, usual_bytes: u64) -> u64 {
-        let deletes = self.segments.job_count() + self.owed.len() as u64 + 1;
-        file_bytes(usual_bytes, self.wanted_bytes, deletes)
+/// The id that a marker announces: at `-f 0` no job is acknowledged that is not on the medium, so that a lost one
+/// may leave its id to another.
+fn ids_announced(sync: SyncPolicy, next_job_id: u64) -> u64 {
+    match sync {
+        SyncPolicy::EachCommit => next_job_id,
+        SyncPolicy::Every(_) | SyncPolicy::Never => next_job_id.saturating_add(IDS_AHEAD),
     }
 }

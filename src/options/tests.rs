@@ -1,5 +1,8 @@
 //! What command lines mean, in tables.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
 use super::*;
 
 fn serve(line: &[&str]) -> Options {
@@ -91,12 +94,17 @@ fn short_long_and_combined_forms_mean_the_same() {
         (&[&["--spin", "50"]], |options| options.spin = Duration::from_micros(50)),
     ];
     for (lines, change) in table {
-        let mut expected = Options::default();
+        let mut expected = everything_that_flags_need(&[]);
         change(&mut expected);
         for line in *lines {
-            assert_eq!(serve(line), expected, "{line:?}");
+            assert_eq!(everything_that_flags_need(line), expected, "{line:?}");
         }
     }
+}
+
+/// What `line` means behind the flags that others need: a binlog, a unix socket, metrics.
+fn everything_that_flags_need(line: &[&str]) -> Options {
+    serve(&[&["-b", "binlog", "--listen", "unix:socket", "--metrics", "unix:metrics"], line].concat())
 }
 
 #[test]
@@ -119,7 +127,6 @@ fn addresses_come_from_l_and_p_and_besides_from_listen() {
         (&["-l", "::1", "-p", "7"], Some(tcp("::1", "7")), vec![]),
         (&["-l", "a", "-l", "b"], Some(tcp("b", "11300")), vec![]),
         (&["-lunix:/run/b", "-p", "7"], Some(unix("/run/b")), vec![]),
-        (&["-l", "unix:"], Some(unix("")), vec![]),
         (&["-l", ""], Some(tcp("", "11300")), vec![]),
         (&["-l", "::"], Some(tcp("::", "11300")), vec![]),
         (&["--listen", "a"], None, vec![tcp("a", "11300")]),
@@ -180,7 +187,7 @@ fn sizes_are_read_as_scanf_reads_them() {
         ("7.0", None),
     ];
     for (argument, size) in table {
-        assert_eq!(scan_size(argument.as_bytes()), *size, "{argument:?}");
+        assert_eq!(crate::number::as_sscanf(argument.as_bytes()), *size, "{argument:?}");
     }
 }
 
@@ -195,33 +202,88 @@ fn job_sizes_are_cut_to_cs_bound_with_a_warning() {
     ] {
         let options = serve(&["-z", argument]);
         assert_eq!(options.max_job_bytes, bytes, "{argument}");
-        let warning = "maximum job size was set to 1073741824".to_owned();
+        let warning = format!("-z {argument}: maximum job size was set to 1073741824");
         assert_eq!(options.warnings, if warned { vec![warning] } else { vec![] }, "{argument}");
     }
 }
 
 #[test]
-fn binlog_files_are_whole_pages_that_c_can_count() {
+fn sizes_take_suffixes_where_c_refuses_the_argument() {
+    for (argument, bytes) in [("12k", 12 << 10), ("10M", 10 << 20), ("1g", 1 << 30)] {
+        assert_eq!(serve(&["-z", argument]).max_job_bytes, bytes, "{argument}");
+        assert_eq!(serve(&["-b", "d", "-s", argument]).binlog_file_bytes, bytes, "{argument}");
+        assert_eq!(serve(&["--max-memory", argument]).max_memory_bytes, Some(bytes), "{argument}");
+    }
+}
+
+#[test]
+fn binlog_files_are_as_long_as_asked_up_to_what_c_can_count() {
     let largest = 2_147_479_552;
     for (argument, bytes, warned) in [
-        ("0", 4096, false),
-        ("1", 4096, false),
+        ("0", 0, false),
+        ("1000", 1000, false),
         ("4096", 4096, false),
-        ("4097", 8192, false),
+        ("4097", 4097, false),
         ("2147479552", largest, false),
         ("2147479553", largest, true),
         ("-1", largest, true),
     ] {
-        let options = serve(&["-s", argument]);
+        let options = serve(&["-b", "d", "-s", argument]);
         assert_eq!(options.binlog_file_bytes, bytes, "{argument}");
         assert_eq!(options.warnings.len(), usize::from(warned), "{argument}");
     }
 }
 
 #[test]
-fn a_negative_sync_interval_is_none_at_all() {
-    assert_eq!(serve(&["-f", "-1"]).fsync, Fsync::Within(Duration::ZERO));
-    assert_eq!(serve(&["-f", "86400000"]).fsync, Fsync::Within(Duration::from_secs(86400)));
+fn a_negative_sync_interval_is_none_at_all_and_warned_of() {
+    for (ms, interval, warned) in [("-1", 0, true), ("86400000", 86400, false)] {
+        let options = serve(&["-b", "d", "-f", ms]);
+        assert_eq!(options.fsync, Fsync::Within(Duration::from_secs(interval)), "{ms}");
+        assert_eq!(options.warnings.len(), usize::from(warned), "{ms}");
+    }
+}
+
+#[test]
+fn flags_that_do_nothing_are_warned_of_where_c_takes_them() {
+    for (line, flag) in [
+        (["-f", "10"], "-f"),
+        (["-f0", "-F"], "-f"),
+        (["-s", "4096"], "-s"),
+        (["--fsync-ms", "1"], "--fsync-ms"),
+    ] {
+        assert_eq!(serve(&line).warnings, [format!("{flag} does nothing without -b DIR")]);
+        assert_eq!(serve(&[line[0], line[1], "-b", "d"]).warnings, [""; 0], "{line:?}");
+    }
+    assert_eq!(serve(&["-F"]).warnings, [""; 0], "nothing is synced without a binlog");
+}
+
+#[test]
+fn flags_that_do_nothing_are_refused_where_c_does_not_know_them() {
+    let table: &[(&[&str], &str, &[&str])] = &[
+        (&["-D"], "-b DIR", &["-b", "d"]),
+        (&["--recover"], "-b DIR", &["-b", "d"]),
+        (&["--wait-for-lock"], "-b DIR", &["-b", "d"]),
+        (&["--socket-mode", "660"], "an address unix:PATH", &["-l", "unix:s"]),
+        (&["--socket-mode", "660"], "an address unix:PATH", &["--listen", "unix:s"]),
+        (&["--socket-owner", "jo"], "an address unix:PATH", &["--metrics", "unix:s"]),
+        (&["--metrics-tubes", "0"], "--metrics ADDR", &["--metrics", ":9"]),
+    ];
+    for (line, other, with) in table {
+        assert_eq!(refused(line), format!("{} does nothing without {other}", line[0]));
+        serve(&[*line, with].concat());
+        serve(&[with, *line].concat());
+    }
+}
+
+#[test]
+fn ports_that_cannot_be_meant_are_warned_of_where_c_takes_them() {
+    for (port, warned) in
+        [("65535", false), ("0", false), ("http", false), ("65536", true), ("99999", true), ("", true)]
+    {
+        let options = serve(&["-p", port]);
+        assert_eq!(options.warnings.len(), usize::from(warned), "{port}");
+        assert_eq!(options.listen, Some(tcp("0.0.0.0", port)));
+    }
 }
 
 #[test]
@@ -271,26 +333,50 @@ fn errors_are_cs_where_c_knows_them() {
         (&["-p"], "flag requires an argument: -p"),
         (&["-VFb"], "flag requires an argument: -b"),
         (&["--port"], "flag requires an argument: --port"),
-        (&["-z", "x"], "invalid size: x"),
-        (&["-s7x"], "invalid size: 7x"),
-        (&["-f", ""], "invalid size: "),
-        (&["--max-connections", "-1"], "invalid argument of --max-connections: -1"),
-        (&["--max-memory", "k"], "invalid argument of --max-memory: k"),
-        (&["--max-memory", ""], "invalid argument of --max-memory: "),
-        (&["--max-memory", "17179869184g"], "invalid argument of --max-memory: 17179869184g"),
-        (&["--idle-timeout", "1s"], "invalid argument of --idle-timeout: 1s"),
-        (&["--socket-mode", "8"], "invalid argument of --socket-mode: 8"),
-        (&["--socket-mode", "1000"], "invalid argument of --socket-mode: 1000"),
-        (&["--socket-owner", ":www"], "invalid argument of --socket-owner: :www"),
-        (&["--socket-owner", "jo:"], "invalid argument of --socket-owner: jo:"),
-        (&["--metrics", "localhost"], "invalid argument of --metrics: localhost"),
-        (&["--metrics", "localhost:"], "invalid argument of --metrics: localhost:"),
-        (&["--listen", "[::1"], "invalid argument of --listen: [::1"),
-        (&["--listen", "[::1]7"], "invalid argument of --listen: [::1]7"),
-        (&["--log-format", "xml"], "invalid argument of --log-format: xml"),
     ];
     for (line, message) in table {
         assert_eq!(&refused(line), message, "{line:?}");
+    }
+}
+
+#[test]
+fn a_refused_argument_is_named_with_its_flag_and_what_was_expected() {
+    let table: &[(&[&str], &str, &str, &str)] = &[
+        (&["-z", "x"], "-z", "x", "bytes"),
+        (&["--max-job-size", "-5k"], "--max-job-size", "-5k", "bytes"),
+        (&["-s7x"], "-s", "7x", "bytes"),
+        (&["-f", ""], "-f", "", "milliseconds"),
+        (&["-f", "10s"], "-f", "10s", "milliseconds"),
+        (&["--max-connections", "-1"], "--max-connections", "-1", "number"),
+        (&["--max-memory", "k"], "--max-memory", "k", "bytes"),
+        (&["--max-memory", ""], "--max-memory", "", "bytes"),
+        (&["--max-memory", "-1"], "--max-memory", "-1", "bytes"),
+        (&["--max-memory", "17179869184g"], "--max-memory", "17179869184g", "bytes"),
+        (&["--idle-timeout", "1s"], "--idle-timeout", "1s", "number"),
+        (&["--socket-mode", "8"], "--socket-mode", "8", "octal"),
+        (&["--socket-mode", "1000"], "--socket-mode", "1000", "octal"),
+        (&["--socket-owner", ":www"], "--socket-owner", ":www", "USER"),
+        (&["--socket-owner", "jo:"], "--socket-owner", "jo:", "USER"),
+        (&["--metrics", "localhost"], "--metrics", "localhost", "port"),
+        (&["--metrics", "localhost:"], "--metrics", "localhost:", "address"),
+        (&["--metrics", ":65536"], "--metrics", ":65536", "address"),
+        (&["-l", "unix:"], "-l", "unix:", "path"),
+        (&["--metrics", "unix:"], "--metrics", "unix:", "path"),
+        (&["--listen", "[::1"], "--listen", "[::1", "address"),
+        (&["--listen", "[::1]7"], "--listen", "[::1]7", "address"),
+        (&["--listen", "a:99999"], "--listen", "a:99999", "address"),
+        (&["--log-format", "xml"], "--log-format", "xml", "json"),
+        (&["-b", ""], "-b", "", "directory"),
+        (&["--check", ""], "--check", "", "directory"),
+    ];
+    for (line, named, value, hint) in table {
+        match Options::parse(*line) {
+            Err(UsageError::InvalidArgument { flag, argument, expected }) => {
+                assert_eq!((flag.as_str(), argument.as_str()), (*named, *value));
+                assert!(expected.contains(hint), "{line:?}: {expected}");
+            }
+            other => panic!("{line:?}: {other:?}"),
+        }
     }
 }
 

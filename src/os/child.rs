@@ -1,11 +1,11 @@
-//! Tests that need another process start the test binary anew, with one test to run.
+//! A second process for tests: it starts the test binary again and runs a single test in it.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{self, Command, ExitStatus, Stdio};
 
-/// Marks what a child says among what the test harness prints.
+/// Marks the child's messages in the output of the test harness.
 const MARK: &str = "child says: ";
 const ARGUMENT: &str = "BEANSTALKD_TEST_ARGUMENT";
 
@@ -38,7 +38,7 @@ impl Child {
         Self { process, output }
     }
 
-    /// The next thing that the child says.
+    /// The child's next message.
     pub fn line(&mut self) -> String {
         loop {
             let mut line = String::new();
@@ -60,23 +60,23 @@ impl Child {
         self.process.wait().unwrap();
     }
 
-    /// Lets the child go on past `wait_for_parent`, and waits for its end.
+    /// Lets the child continue after `wait_for_parent`, and waits until it ends.
     pub fn finish(&mut self) -> ExitStatus {
         self.process.wait().unwrap()
     }
 
-    /// In the child: what the parent passed.
+    /// In the child: the argument that the parent passed.
     pub fn argument() -> OsString {
         env::var_os(ARGUMENT).expect("this test is run by others")
     }
 
-    /// In the child: speaks to the parent.
+    /// In the child: sends a message to the parent.
     pub fn say(text: &str) {
         println!("{MARK}{text}");
         std::io::stdout().flush().unwrap();
     }
 
-    /// In the child: returns once the parent has let go.
+    /// In the child: waits until the parent lets it continue.
     pub fn wait_for_parent() {
         let _ = std::io::stdin().read(&mut [0]).unwrap();
     }

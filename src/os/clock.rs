@@ -1,17 +1,17 @@
-//! The two clocks: one that never jumps, and the one that people read.
+//! The two clocks: a clock that never jumps, and the wall clock.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use nix::time::{ClockId, clock_gettime};
 
-/// Counts on while the machine is suspended, as delays and TTRs must.
+/// This clock goes on while the machine is suspended, as delays and TTRs must.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const BOOT_CLOCK: ClockId = ClockId::CLOCK_BOOTTIME;
-/// The nearest that other systems have.
+/// The most similar clock of other systems.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 const BOOT_CLOCK: ClockId = ClockId::CLOCK_MONOTONIC;
 
-/// Nanoseconds since some fixed instant, on a clock that nobody can set.
+/// Nanoseconds since an arbitrary fixed instant, on a clock that nobody can set.
 #[must_use]
 #[allow(clippy::missing_panics_doc, reason = "every kernel that runs this has the clock")]
 pub fn boot_time_ns() -> u64 {
@@ -19,14 +19,14 @@ pub fn boot_time_ns() -> u64 {
     nanoseconds(time.into())
 }
 
-/// Nanoseconds since 1970 as the machine's clock has them; 0 if that is set to before 1970.
+/// Nanoseconds since 1970 on the wall clock; 0 if the wall clock is set to a time before 1970.
 #[must_use]
 pub fn wall_time_ns() -> u64 {
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     nanoseconds(since_1970)
 }
 
-/// A time in nanoseconds, of which 64 bits hold 584 years.
+/// Converts a time to nanoseconds; 64 bits are enough for 584 years.
 fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -1,8 +1,8 @@
-//! The lock that keeps two servers off one binlog directory.
+//! The lock that prevents two servers from using one binlog directory.
 //!
-//! Owns: the open `lock` file. It is C's lock, a POSIX record lock over the whole of that file, so that
-//! C and this server exclude each other. The system drops it however the process ends. It also drops it
-//! when the process closes *any* descriptor of that file, so nothing else may open it.
+//! Owns: the open `lock` file. The lock is the same as C's, a POSIX record lock on the whole file, so that C and
+//! this server exclude each other. The system releases it when the process ends, for whatever reason. It also
+//! releases it when the process closes *any* descriptor of that file, so no other code may open the file.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -14,30 +14,30 @@ use std::thread;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
 
-/// A held lock; dropping it lets the next server in.
+/// A lock that this process holds. Dropping the value releases the lock.
 #[derive(Debug)]
 pub struct DirectoryLock {
     _file: File,
 }
 
-/// Why the lock could not be had.
+/// Why the process could not get the lock.
 #[derive(Debug)]
 pub enum LockError {
     /// Another process holds it.
     Held {
         /// The lock file.
         path: PathBuf,
-        /// The holder, unless it let go meanwhile or runs on another machine.
+        /// The holder's process id; `None` if it has released the lock in the meantime or runs on another machine.
         pid: Option<i32>,
     },
-    /// The lock file cannot be opened: there is no such directory, or it may not be written to.
+    /// The lock file cannot be opened: the directory does not exist, or the process may not write to it.
     Open {
         /// The lock file.
         path: PathBuf,
         /// The reason.
         source: io::Error,
     },
-    /// The file system refuses to lock.
+    /// The file system refused the lock.
     Lock {
         /// The lock file.
         path: PathBuf,
@@ -69,10 +69,10 @@ impl std::error::Error for LockError {
 }
 
 impl DirectoryLock {
-    /// Takes the lock of `directory` at once.
+    /// Takes the lock of `directory` without waiting.
     ///
     /// # Errors
-    /// Where another process holds it, or the file cannot be opened or locked.
+    /// If another process holds it, or if the file cannot be opened or locked.
     pub fn take(directory: &Path) -> Result<Self, LockError> {
         let (path, file) = open(directory)?;
         match fcntl(&file, FcntlArg::F_SETLK(&whole_file())) {
@@ -82,11 +82,11 @@ impl DirectoryLock {
         }
     }
 
-    /// Waits for the lock of `directory` on a thread of its own, and calls `finish` there. The wait has
-    /// no end but the other holder's, or the process's own.
+    /// Waits for the lock of `directory` on a thread of its own, and calls `finish` there. The wait ends only
+    /// when the other holder or this process ends.
     ///
     /// # Errors
-    /// Where the file cannot be opened or the thread not be started.
+    /// If the file cannot be opened or the thread cannot be started.
     pub fn wait(
         directory: &Path,
         finish: impl FnOnce(Result<Self, LockError>) + Send + 'static,
@@ -120,7 +120,7 @@ fn open(directory: &Path) -> Result<(PathBuf, File), LockError> {
     }
 }
 
-/// A write lock from the first byte on, without end.
+/// A write lock from the first byte of the file to the end, wherever that is.
 fn whole_file() -> libc::flock {
     // SAFETY: `flock` is a plain C structure of integers, for which zero bytes are a value.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
@@ -144,8 +144,8 @@ mod tests {
     use super::*;
     use crate::os::child::Child;
 
-    /// The other process of the tests below: takes the lock of the directory it is given, says how that
-    /// went, and keeps what it got until its input ends.
+    /// The other process of these tests: takes the lock of the directory in its argument, reports the
+    /// result, and keeps the lock until its input ends.
     #[test]
     #[ignore = "runs as a child of other tests"]
     fn child_takes_the_lock() {

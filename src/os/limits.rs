@@ -5,15 +5,16 @@ use std::io;
 use std::path::Path;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::statvfs::statvfs;
 
-/// Raises the soft limit of open descriptors to the hard one; the limit that holds from now on.
+/// Raises the soft limit of open descriptors to the hard limit; returns the new soft limit.
 ///
 /// # Errors
-/// Where the system refuses; the limit is then as it was.
+/// If the system refuses. The limit is then unchanged.
 #[allow(clippy::unnecessary_cast, reason = "limits are signed numbers on FreeBSD")]
 pub fn raise_open_files() -> io::Result<u64> {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
-    // macOS names an infinite hard limit, and refuses a soft one above its OPEN_MAX.
+    // macOS reports an infinite hard limit, but refuses a soft limit above its OPEN_MAX.
     #[cfg(target_vendor = "apple")]
     let hard = hard.min(10_240);
     if hard > soft {
@@ -22,8 +23,19 @@ pub fn raise_open_files() -> io::Result<u64> {
     Ok(hard.max(soft) as u64)
 }
 
+/// Bytes that are free for this user in the file system of `path`.
+///
+/// # Errors
+/// Where the system does not tell.
+#[allow(clippy::unnecessary_cast, reason = "the counts are narrower on 32 bits and on macOS")]
+pub fn disk_room(path: &Path) -> io::Result<u64> {
+    let room = statvfs(path)?;
+    Ok((room.blocks_available() as u64).saturating_mul(room.fragment_size() as u64))
+}
+
 /// The memory that the process' control group may use, in bytes, or any of the groups around it; `None` without a
-/// limit, or where the system has no control groups. At the limit the kernel ends the process; no allocation fails before that.
+/// limit, or if the system has no control groups. At the limit the kernel ends the process; no allocation fails
+/// before that.
 #[must_use]
 pub fn group_memory_bytes() -> Option<u64> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
@@ -44,13 +56,13 @@ fn smallest_group_limit(groups: &str, mounts: &Path) -> Option<u64> {
             }
             _ => continue,
         };
-        // In a container the mount begins at its own group, which the path may not know.
+        // In a container the mount begins at the container's own group, which the path may not contain.
         for ancestor in Path::new(path).ancestors() {
             let limit = fs::read_to_string(mount.join(ancestor).join(file)).ok();
             limits.extend(limit.and_then(|text| text.trim().parse::<u64>().ok()));
         }
     }
-    // Version 1 says "no limit" with the largest number of whole pages.
+    // Version 1 reports the largest number of whole pages if there is no limit.
     limits.into_iter().min().filter(|&limit| limit < 1 << 60)
 }
 
@@ -87,7 +99,8 @@ mod tests {
         setrlimit(Resource::RLIMIT_NOFILE, 20, hard).unwrap();
         let raised = raise_open_files().unwrap();
         let (soft, _) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
-        assert_eq!((raised, soft), (hard, hard));
+        // The system's numbers of this kind have no sign on Linux, and one on FreeBSD.
+        assert_eq!((i128::from(raised), soft), (i128::from(hard), hard));
         Child::say("raised");
     }
 

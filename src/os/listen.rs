@@ -1,7 +1,7 @@
-//! Sockets that listen.
+//! Listeners: the sockets that accept connections.
 //!
-//! Owns: how they come to be, and the files of unix ones until the end. Connections take their options
-//! from the socket that accepts them, so those are set here too. Never accepts.
+//! Owns: making listeners, and the files of unix sockets until the process ends. Connections take their options
+//! from the listener that accepts them, so these options are set here too. Never accepts a connection.
 
 use std::fs;
 use std::io;
@@ -10,7 +10,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
-use dns_lookup::{AddrInfoHints, getaddrinfo};
+use dns_lookup::{AddrInfoHints, LookupErrorKind, getaddrinfo};
 use nix::unistd::{Gid, Uid, chown};
 use socket2::{Domain, SockAddr, Socket, Type};
 
@@ -20,21 +20,27 @@ use super::socket;
 mod error;
 pub use error::ListenError;
 
-/// How many connections may wait to be accepted; the system cuts it to its own bound. More than C's
-/// 1024, because a fleet of workers comes back at once after a restart.
+/// How many connections may wait to be accepted; the system limits this to its own maximum. It is more than C's
+/// 1024, because after a restart all workers connect again at the same time.
 const BACKLOG: i32 = 4096;
 
-/// A socket that listens and does not block.
+#[cfg(not(any(target_os = "illumos", target_os = "solaris")))]
+const AI_PASSIVE: i32 = libc::AI_PASSIVE;
+/// The value from illumos' `<netdb.h>`, because the crate `libc` does not define it.
+#[cfg(any(target_os = "illumos", target_os = "solaris"))]
+const AI_PASSIVE: i32 = 0x8;
+
+/// A non-blocking socket that listens.
 #[derive(Debug)]
 pub enum Listener {
     /// On a TCP port.
     Tcp(TcpListener),
-    /// In the file system.
+    /// On a unix socket in the file system.
     Unix(UnixListener),
 }
 
 impl Listener {
-    /// Where it listens, for the log: the address and the port that it has in fact, or `unix:PATH`.
+    /// Where it listens, for the log: the actual address and port, or `unix:PATH`.
     #[must_use]
     pub fn address(&self) -> String {
         match self {
@@ -51,19 +57,17 @@ impl Listener {
 }
 
 /// Listens on a TCP port: on the first address of `host` that can be bound, as C does; on every address
-/// of the machine where there is no host. `port` is a number or the name of a service.
+/// of the machine if `host` is `None`. `port` is a number or the name of a service.
 ///
 /// # Errors
-/// Where a name does not resolve or none of its addresses can be bound.
+/// If a name does not resolve or none of its addresses can be bound.
 pub fn tcp(host: Option<&str>, port: &str) -> Result<TcpListener, ListenError> {
-    let hints =
-        AddrInfoHints { socktype: libc::SOCK_STREAM, flags: libc::AI_PASSIVE, ..AddrInfoHints::default() };
-    let look_up = |source: io::Error| ListenError::LookUp {
-        host: host.unwrap_or("*").to_owned(),
-        port: port.to_owned(),
-        source,
-    };
-    let addresses = getaddrinfo(host, Some(port), Some(hints)).map_err(|error| look_up(error.into()))?;
+    let hints = AddrInfoHints { socktype: libc::SOCK_STREAM, flags: AI_PASSIVE, ..AddrInfoHints::default() };
+    let look_up = |source: io::Error| ListenError::LookUp { host: host.unwrap_or("*").to_owned(), source };
+    let addresses = getaddrinfo(host, Some(port), Some(hints)).map_err(|error| match error.kind() {
+        LookupErrorKind::Service => ListenError::NoSuchPort { port: port.to_owned() },
+        _ => look_up(error.into()),
+    })?;
     let mut last_error = None;
     for address in addresses {
         let address = address.map_err(look_up)?.sockaddr;
@@ -78,7 +82,7 @@ pub fn tcp(host: Option<&str>, port: &str) -> Result<TcpListener, ListenError> {
 fn tcp_at(address: &SockAddr, every_address: bool) -> io::Result<TcpListener> {
     let socket = Socket::new(address.domain(), Type::STREAM, None)?;
     socket.set_nonblocking(true)?;
-    // A restart must not wait until the last connections of the former server have faded.
+    // A restart must not wait until the last connections of the previous server have left TIME_WAIT.
     socket.set_reuse_address(true)?;
     if every_address && address.is_ipv6() {
         socket.set_only_v6(false)?;
@@ -89,7 +93,7 @@ fn tcp_at(address: &SockAddr, every_address: bool) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
-/// Who may connect to a unix socket. The umask and the process decide what is left open here.
+/// The permissions and the owner of a unix socket. What is `None` depends on the umask and the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UnixAccess {
     mode: Option<u32>,
@@ -98,10 +102,10 @@ pub struct UnixAccess {
 }
 
 impl UnixAccess {
-    /// Access by permissions `mode`, for `user` and `group`, names or numbers.
+    /// Access with the permissions `mode`, for `user` and `group`, which are names or numbers.
     ///
     /// # Errors
-    /// Where there is no such user or group.
+    /// If there is no such user or group.
     pub fn new(mode: Option<u32>, user: Option<&str>, group: Option<&str>) -> Result<Self, PrivilegeError> {
         Ok(Self {
             mode,
@@ -111,27 +115,27 @@ impl UnixAccess {
     }
 }
 
-/// Listens on a socket at `path`. A socket that a dead server left there is replaced.
+/// Listens on a unix socket at `path`. Replaces a socket that a server left there when it ended.
 ///
 /// # Errors
-/// Where a server listens there, or another file is in the way, or the system refuses.
+/// If a server listens there, if another kind of file has this path, or if the system refuses.
 pub fn unix(path: &Path, access: UnixAccess) -> Result<(UnixListener, SocketFile), ListenError> {
     let address = SockAddr::unix(path).map_err(|_| ListenError::PathTooLong { path: path.to_owned() })?;
     remove_stale(path, &address)?;
-    let bind = |source| ListenError::Bind { address: path.display().to_string(), source };
+    let bind = |source| ListenError::BindUnix { path: path.to_owned(), source };
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None).map_err(bind)?;
     socket.set_nonblocking(true).map_err(bind)?;
     socket.bind(&address).map_err(bind)?;
     let file = SocketFile::of(path).map_err(bind)?;
-    // Before it listens nobody can connect, so there is no moment of too much access.
+    // The permissions are set before the socket listens. Nobody can connect earlier, so access is never too wide.
     set_access(path, access).map_err(|source| ListenError::Access { path: path.to_owned(), source })?;
     socket.listen(BACKLOG).map_err(bind)?;
     Ok((socket.into(), file))
 }
 
-/// Removes the socket of a server that has ended; it is told from a living one by connecting.
+/// Removes the socket of a server that has ended. A server that runs would accept a connection.
 fn remove_stale(path: &Path, address: &SockAddr) -> Result<(), ListenError> {
-    let in_the_way = |source| ListenError::Bind { address: path.display().to_string(), source };
+    let in_the_way = |source| ListenError::BindUnix { path: path.to_owned(), source };
     match fs::metadata(path) {
         Ok(metadata) if metadata.file_type().is_socket() => {}
         Ok(_) => return Err(ListenError::NotASocket { path: path.to_owned() }),
@@ -139,7 +143,7 @@ fn remove_stale(path: &Path, address: &SockAddr) -> Result<(), ListenError> {
         Err(error) => return Err(in_the_way(error)),
     }
     let probe = Socket::new(Domain::UNIX, Type::STREAM, None).map_err(in_the_way)?;
-    // A living server with a full backlog would hold a blocking probe up.
+    // A running server with a full backlog would block a blocking connect.
     probe.set_nonblocking(true).map_err(in_the_way)?;
     match probe.connect(address) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
@@ -161,7 +165,7 @@ fn set_access(path: &Path, access: UnixAccess) -> io::Result<()> {
     }
 }
 
-/// The file of a unix socket; removed when dropped, unless another server has replaced it.
+/// The file of a unix socket. Dropping the value removes the file, unless another server has replaced it.
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
@@ -181,7 +185,8 @@ impl Drop for SocketFile {
         let is_ours = fs::metadata(&self.path)
             .is_ok_and(|metadata| (metadata.dev(), metadata.ino()) == (self.device, self.inode));
         if is_ours {
-            // The user that the server became may lack the right; the next start finds a stale socket.
+            // The user that the server has become may not be permitted to remove it; the next start then finds a
+            // stale socket.
             let _ = fs::remove_file(&self.path);
         }
     }

@@ -1,39 +1,62 @@
-//! What happens when the system has no memory left.
+//! A reserve of memory for the time when the system has no memory left.
 //!
-//! Owns: the reserve, and the wrapper of the allocator that breaks into it. An allocation that a client
-//! has chosen the size of is made where failing is allowed for, and is answered OUT_OF_MEMORY. The many
-//! small ones of the structures around it cannot be undone half-way; for them there is the reserve: it is
-//! let go when one of them fails, and from then on the server takes on nothing new until it is filled again.
+//! Owns: the reserve, and the wrapper of the allocator that uses it. If a client decides the size of an
+//! allocation, the code can handle a failure and answers OUT_OF_MEMORY. A failure of the many
+//! small allocations of data structures could not be handled, because a half-done change cannot be undone. The
+//! reserve is for these: it is freed when one of them fails, and until it is filled again the server accepts
+//! nothing new.
 
 use std::alloc::{GlobalAlloc, Layout};
+use std::ffi::c_long;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::thread;
 
-/// Pieces of the reserve: small enough that the allocator finds room for them among other blocks.
+/// The number of pieces of the reserve. The pieces are small enough that the allocator finds room for them among
+/// other blocks.
 const PIECES: usize = 32;
-/// The size of a piece. All together outlast a turn at its busiest by far.
+/// The size of a piece. All pieces together are much more than the busiest turn needs.
 const PIECE: Layout = match Layout::from_size_align(1 << 20, 4096) {
     Ok(layout) => layout,
     Err(_) => panic!("a page is a valid alignment"),
 };
-/// From this size on an allocation is not worth the reserve: it would not fit, and whoever asks for so much
-/// is ready for a refusal.
+/// Allocations of this size and above do not use the reserve: they would not fit, and the code that asks for so much
+/// can handle a failure.
 const LARGE_BYTES: usize = 8 << 20;
 
-/// Whether the reserve is gone.
+/// Whether the reserve has been used up.
 static EXHAUSTED: AtomicBool = AtomicBool::new(false);
 
-/// Whether the server lives on its reserve, and should take on nothing new.
+/// Whether the server is using its reserve. It should then accept nothing new.
 #[must_use]
 pub fn is_exhausted() -> bool {
     EXHAUSTED.load(Ordering::Relaxed)
 }
 
-/// Gives freed memory back to the system, which the allocator does by itself only while it is called for
-/// more. Takes as long as the system needs to unmap what was freed.
+/// The allocator's option that says how long memory is free before the next allocation, on whatever thread, gives it
+/// back. The crate names its neighbours, and not this one.
+const PURGE_DELAY: libmimalloc_sys::mi_option_t = libmimalloc_sys::mi_option_use_numa_nodes - 1;
+/// As good as never, in milliseconds: a week.
+const NO_PURGE_MS: c_long = 7 * 24 * 3600 * 1000;
+
+/// From now on no allocation gives freed memory back to the system: only `give_back` does. Else whoever allocates a
+/// second after a gigabyte was freed waits for all of it to be unmapped.
+pub fn give_back_only_when_told() {
+    // SAFETY: the function has no preconditions; the allocator reads its options anew each time.
+    unsafe { libmimalloc_sys::mi_option_set(PURGE_DELAY, NO_PURGE_MS) };
+}
+
+/// Gives freed memory back to the system. The system needs a millisecond for some twenty megabytes, so another thread
+/// waits for it, if there can be one.
 pub fn give_back() {
     // SAFETY: the function has no preconditions, and touches free memory alone.
-    unsafe { libmimalloc_sys::mi_collect(true) }
+    let collect = |force| unsafe { libmimalloc_sys::mi_collect(force) };
+    // What only this thread can give to the allocator, without what takes the system long.
+    collect(false);
+    let thread = thread::Builder::new().name("give-back".to_owned());
+    if thread.spawn(move || collect(true)).is_err() {
+        collect(true);
+    }
 }
 
 /// An allocator with a reserve.
@@ -43,12 +66,12 @@ pub struct WithReserve<A> {
 }
 
 impl<A: GlobalAlloc> WithReserve<A> {
-    /// An allocator whose reserve is empty as yet.
+    /// An allocator whose reserve is still empty.
     pub const fn new(allocator: A) -> Self {
         Self { allocator, pieces: [const { AtomicPtr::new(ptr::null_mut()) }; PIECES] }
     }
 
-    /// Fills the reserve up; tells whether it is full. Its pages take address space and no memory.
+    /// Fills the reserve; returns whether it is full. Its pages take address space and no memory.
     pub fn fill(&self) -> bool {
         for piece in &self.pieces {
             if !piece.load(Ordering::Relaxed).is_null() {
@@ -57,13 +80,13 @@ impl<A: GlobalAlloc> WithReserve<A> {
             // SAFETY: the layout is not of size zero.
             let block = unsafe { self.allocator.alloc(PIECE) };
             if block.is_null() {
-                // What there was of it is of more use now.
+                // There is no memory for a full reserve, so the pieces that it has are freed for use now.
                 self.let_go();
                 return false;
             }
             leave_untouched(block);
             if piece.compare_exchange(ptr::null_mut(), block, Ordering::Relaxed, Ordering::Relaxed).is_err() {
-                // SAFETY: the block was allocated above, and nobody else has it.
+                // SAFETY: the block was allocated above, and no other code has it.
                 unsafe { self.allocator.dealloc(block, PIECE) };
             }
         }
@@ -71,7 +94,7 @@ impl<A: GlobalAlloc> WithReserve<A> {
         true
     }
 
-    /// Gives the reserve back to the allocator; tells whether there was any.
+    /// Gives the reserve back to the allocator; returns whether there was one.
     fn let_go(&self) -> bool {
         EXHAUSTED.store(true, Ordering::Relaxed);
         let mut any = false;
@@ -86,13 +109,14 @@ impl<A: GlobalAlloc> WithReserve<A> {
         any
     }
 
-    /// `block`, or where that is null what `again` yields once the reserve is gone.
+    /// `block`; if it is null, frees the reserve and returns what `again` returns.
     fn or_from_reserve(&self, block: *mut u8, size: usize, again: impl FnOnce() -> *mut u8) -> *mut u8 {
         if block.is_null() && size < LARGE_BYTES && self.let_go() { again() } else { block }
     }
 }
 
-/// Takes the memory from under a new piece, which the allocator may have made of huge pages or of used ones.
+/// Gives the memory of a new piece back to the system. The allocator may have made the piece of huge pages or of
+/// used pages.
 fn leave_untouched(block: *mut u8) {
     #[cfg(target_os = "linux")]
     for advice in [libc::MADV_NOHUGEPAGE, libc::MADV_DONTNEED] {
@@ -138,7 +162,7 @@ mod tests {
 
     use super::*;
 
-    /// The system's allocator, with an end.
+    /// The system's allocator, with a limit.
     struct Limited {
         left: AtomicUsize,
     }

@@ -1,7 +1,7 @@
 //! The system calls that the standard library does not make, behind safe functions.
 //!
 //! Owns: everything `unsafe`, and every use of `libc` and `nix`. Never decides anything about jobs or
-//! connections, and imports nothing from the rest of the crate. `main` drives most of it at start, the
+//! connections, and imports nothing from the rest of the crate. `main` drives most of it at the start, the
 //! server the rest.
 #![allow(unsafe_code)]
 
@@ -15,6 +15,8 @@ pub mod process;
 pub mod service_manager;
 pub mod signals;
 pub mod socket;
+
+pub use self::process::{CpuTime, Usage};
 
 #[cfg(test)]
 mod child;

@@ -1,4 +1,4 @@
-//! Giving up root's rights for those of a user.
+//! Changes the process from root to another user.
 
 use std::ffi::CString;
 use std::{fmt, io};
@@ -6,10 +6,10 @@ use std::{fmt, io};
 use nix::errno::Errno;
 use nix::unistd::{Gid, Group, Uid, User, getgid, getuid, setgid, setuid};
 
-/// Why the process could not become another user, or a name not be looked up.
+/// Why the process could not become another user, or why a name could not be looked up.
 #[derive(Debug)]
 pub enum PrivilegeError {
-    /// The data base of users and groups cannot be read.
+    /// The database of users and groups cannot be read.
     LookUp {
         /// Who was looked up.
         name: String,
@@ -30,7 +30,7 @@ pub enum PrivilegeError {
         /// The reason.
         source: io::Error,
     },
-    /// The steps all went well, and root's rights could be had back even so.
+    /// All steps succeeded, but the process could become root again.
     StillRoot {
         /// The user to become.
         name: String,
@@ -59,15 +59,16 @@ impl std::error::Error for PrivilegeError {
     }
 }
 
-/// Gives the process the user, the group and the supplementary groups of the user `name`, for good.
-/// One who is that user already, without root's rights, keeps the groups that came with it.
+/// Gives the process the user, the group and the supplementary groups of the user `name`, permanently.
+/// A process that is this user already, and is not root, keeps its groups.
 ///
 /// # Errors
-/// Where there is no such user, or the system refuses; the process may then have lost some rights, and
+/// If there is no such user, or if the system refuses. The process may then have lost some permissions, and
 /// should end.
 pub fn become_user(name: &str) -> Result<(), PrivilegeError> {
     let user = look_up(name, User::from_name(name))?;
-    // The groups first and the user last: it takes the right to the other steps away.
+    // The groups come first and the user last, because the change of the user ends the permission for the other
+    // steps.
     let is_user = getuid() == user.uid;
     step(name, "initgroups", init_groups(&user), is_user)?;
     step(name, "setgid", setgid(user.gid), is_user && getgid() == user.gid)?;
@@ -78,8 +79,8 @@ pub fn become_user(name: &str) -> Result<(), PrivilegeError> {
     Ok(())
 }
 
-/// The result of one step. One who has nothing to change may also lack the right to: under a service
-/// manager that has set the user and filters these calls, `-u` with that same user is no error.
+/// The result of one step. If nothing has to change, a missing permission is no error: under a service
+/// manager that has set the user and filters these calls, `-u` with that same user must work.
 fn step(
     name: &str,
     step: &'static str,
@@ -110,7 +111,7 @@ fn init_groups(user: &User) -> nix::Result<()> {
 /// The id of the user with this name or number.
 ///
 /// # Errors
-/// Where there is none.
+/// If there is none.
 pub(super) fn user_id(name_or_id: &str) -> Result<Uid, PrivilegeError> {
     match name_or_id.parse() {
         Ok(id) => Ok(Uid::from_raw(id)),
@@ -121,7 +122,7 @@ pub(super) fn user_id(name_or_id: &str) -> Result<Uid, PrivilegeError> {
 /// The id of the group with this name or number.
 ///
 /// # Errors
-/// Where there is none.
+/// If there is none.
 pub(super) fn group_id(name_or_id: &str) -> Result<Gid, PrivilegeError> {
     match name_or_id.parse() {
         Ok(id) => Ok(Gid::from_raw(id)),
@@ -129,7 +130,7 @@ pub(super) fn group_id(name_or_id: &str) -> Result<Gid, PrivilegeError> {
     }
 }
 
-/// Sorts the answers of the data base, which on some systems knows two errors for "not there".
+/// Converts the result of a lookup. On some systems two different errors mean that there is no such entry.
 fn look_up<T>(name: &str, answer: nix::Result<Option<T>>) -> Result<T, PrivilegeError> {
     match answer {
         Ok(Some(entry)) => Ok(entry),
@@ -143,6 +144,7 @@ fn look_up<T>(name: &str, answer: nix::Result<Option<T>>) -> Result<T, Privilege
 #[cfg(test)]
 mod tests {
     use super::*;
+    #[cfg(target_os = "linux")]
     use crate::os::child::Child;
 
     #[test]
@@ -180,7 +182,7 @@ mod tests {
         Child::say("nobody");
     }
 
-    /// Tested where the tests run as root, as they do in containers.
+    /// Runs only if the tests run as root, as in containers.
     #[cfg(target_os = "linux")]
     #[test]
     fn roots_groups_are_gone_with_root() {

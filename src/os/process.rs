@@ -1,4 +1,4 @@
-//! What the stats say about this process and its machine.
+//! Figures about this process and its machine, for the stats.
 
 use std::fs;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -14,13 +14,13 @@ use nix::unistd::{SysconfVar, sysconf};
 /// Processor time that the process has used, to the microsecond.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CpuTime {
-    /// In the program.
+    /// Time in the program itself.
     pub user: Duration,
-    /// In the system on its behalf.
+    /// Time in the kernel on behalf of the program.
     pub system: Duration,
 }
 
-/// The processor time used so far; zero where the system does not tell.
+/// The processor time used so far; zero if the system does not provide it.
 #[must_use]
 pub fn cpu_time() -> CpuTime {
     let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else {
@@ -33,7 +33,7 @@ fn duration(time: TimeVal) -> Duration {
     Duration::from_micros(time.num_microseconds().unsigned_abs())
 }
 
-/// What the process holds of the system; `None` where the system does not tell.
+/// The resources that the process uses; `None` if the system does not provide a figure.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Usage {
     /// Memory that is in RAM, in bytes.
@@ -42,15 +42,16 @@ pub struct Usage {
     pub virtual_bytes: Option<u64>,
     /// Open descriptors.
     pub open_files: Option<u64>,
-    /// How many may be open.
+    /// How many descriptors may be open.
     pub max_files: Option<u64>,
 }
 
-/// Up to so many descriptors are counted one by one where the kernel does not tell their number.
+/// If the kernel does not report the number of descriptors, up to this many are counted one by one.
 const MAX_COUNTED_FILES: usize = 1000;
 
-/// What the process holds now; it takes some tens of microseconds. About `files` descriptors are open:
-/// where there are many, and an old kernel (before Linux 6.2) does not tell their number, they are not counted.
+/// The resources that the process uses now; the call takes tens of microseconds. `files` is about the number of
+/// open descriptors: if it is large, and an old kernel (before Linux 6.2) does not report the number, the
+/// descriptors are not counted.
 #[must_use]
 pub fn usage(files: usize) -> Usage {
     let (virtual_bytes, resident_bytes) = memory().unzip();
@@ -60,7 +61,7 @@ pub fn usage(files: usize) -> Usage {
     Usage { resident_bytes, virtual_bytes, open_files: open_files(files), max_files }
 }
 
-/// Address space and memory in RAM, of `proc_pid_statm(5)`.
+/// Address space and memory in RAM, from `proc_pid_statm(5)`.
 fn memory() -> Option<(u64, u64)> {
     let page_bytes = u64::try_from(sysconf(SysconfVar::PAGE_SIZE).ok()??).ok()?;
     let text = fs::read_to_string("/proc/self/statm").ok()?;
@@ -77,11 +78,11 @@ fn open_files(files: usize) -> Option<u64> {
     if files > MAX_COUNTED_FILES {
         return None;
     }
-    // One of them is the directory itself.
+    // One of these descriptors is that of the directory itself.
     Some((fs::read_dir(directory).ok()?.count() as u64).saturating_sub(1))
 }
 
-/// What `uname` says of the machine.
+/// The machine, as `uname` describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Machine {
     /// The host's name.
@@ -96,7 +97,7 @@ impl Machine {
     /// This machine.
     ///
     /// # Errors
-    /// Where the system does not tell.
+    /// If the system call fails.
     pub fn this() -> io::Result<Self> {
         let names = uname()?;
         Ok(Self {
@@ -107,20 +108,20 @@ impl Machine {
     }
 }
 
-/// A number that no other call, in this process or another, is likely to return. It tells instances
-/// apart and keeps no secret.
+/// A number that no other call, in this process or another, is likely to return. It distinguishes instances
+/// of the server and is not secret.
 #[must_use]
 pub fn random_u64() -> u64 {
-    // The standard library keys its hashers with the system's randomness.
+    // The standard library takes the keys of its hashers from the system's random numbers.
     RandomState::new().build_hasher().finish()
 }
 
-/// From now on a panic in any thread ends the process at once, with a message and by SIGABRT. A promise
-/// is broken then: nothing is cleaned up, and nothing more is written to files on the strength of state that
-/// cannot be trusted. What the binlog has is what was written before.
+/// From now on a panic in any thread ends the process at once, with a message and by SIGABRT. After a panic the
+/// state cannot be trusted, so nothing is cleaned up and nothing more is written to files. The binlog has what
+/// was written before.
 pub fn end_on_panic() {
     std::panic::set_hook(Box::new(|panic| {
-        // By hand, for the log may be what is broken.
+        // This writes to stderr directly, because the log itself may have failed.
         let _ = writeln!(io::stderr(), "this server has a bug and ends: {panic}");
         process::abort();
     }));
@@ -150,7 +151,7 @@ mod tests {
         let files: Vec<_> = (0..50).map(|_| tempfile::tempfile().unwrap()).collect();
         let memory = vec![1_u8; 64 << 20];
         let used = usage(0);
-        // Other tests open and close at the same time.
+        // Other tests open and close descriptors at the same time.
         assert!(used.open_files.unwrap() >= 50 && used.max_files.unwrap() >= used.open_files.unwrap());
         assert!(used.resident_bytes.unwrap() >= 64 << 20);
         assert!(used.virtual_bytes >= used.resident_bytes);

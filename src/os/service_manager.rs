@@ -1,10 +1,11 @@
-//! systemd, or whatever speaks its protocol: sockets that it has opened, and what it is told.
+//! systemd, or another service manager with its protocol: the sockets that it has opened, and the messages to it.
 //!
-//! Owns: the inherited descriptors until they are listeners. Reads the environment variables of
-//! `sd_listen_fds(3)`, `sd_notify(3)` and `sd_watchdog_enabled(3)`. Without a service manager nothing
-//! here does anything.
+//! Owns: the inherited descriptors until they become listeners. Reads the environment variables of
+//! `sd_listen_fds(3)`, `sd_notify(3)` and `sd_watchdog_enabled(3)`. Without a service manager the functions
+//! do nothing.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use std::{fmt, io};
@@ -19,9 +20,9 @@ use super::socket;
 /// Why inherited sockets cannot be used.
 #[derive(Debug)]
 pub enum InheritError {
-    /// The service manager's variables make no sense, or name a descriptor that is not open.
+    /// The service manager's variables are not valid, or name a descriptor that is not open.
     Environment(io::Error),
-    /// The descriptor is no TCP or unix stream socket that listens.
+    /// The descriptor is not a listening TCP or unix stream socket.
     NotAListener(RawFd),
     /// The system refused an option of the socket.
     Options {
@@ -55,11 +56,11 @@ impl std::error::Error for InheritError {
     }
 }
 
-/// All sockets that the service manager has passed, with the options that the server's own have. To be
-/// called at the start, before the process opens anything; later calls find none.
+/// All sockets that the service manager has passed, with the same options as the server's own sockets. Must be
+/// called at the start, before the process opens any descriptor; later calls find no sockets.
 ///
 /// # Errors
-/// Where one of them cannot be used.
+/// If one of them cannot be used.
 pub fn inherited_listeners() -> Result<Vec<Listener>, InheritError> {
     static TAKEN: AtomicBool = AtomicBool::new(false);
     if TAKEN.swap(true, Ordering::Relaxed) {
@@ -68,14 +69,14 @@ pub fn inherited_listeners() -> Result<Vec<Listener>, InheritError> {
     let descriptors = sd_notify::listen_fds().map_err(InheritError::Environment)?;
     let sockets = descriptors.map(|descriptor| {
         // SAFETY: the service manager has opened the descriptor for this process, named by its id, and
-        // `listen_fds` found it open. Nobody else knows of it: it is taken but once, as `TAKEN` sees to.
+        // `listen_fds` found it open. No other code knows of it: `TAKEN` ensures that it is taken only once.
         unsafe { OwnedFd::from_raw_fd(descriptor) }
     });
-    // All are owned before the first is judged, so that all are closed if one is refused.
+    // All descriptors are owned before the first is checked, so that all are closed if one is refused.
     sockets.collect::<Vec<_>>().into_iter().map(listener).collect()
 }
 
-/// `descriptor` as a listener, if it is one.
+/// Makes a listener of `descriptor`, if it is a listening socket.
 fn listener(descriptor: OwnedFd) -> Result<Listener, InheritError> {
     let number = descriptor.as_raw_fd();
     let not_a_listener = |_| InheritError::NotAListener(number);
@@ -96,21 +97,43 @@ fn listener(descriptor: OwnedFd) -> Result<Listener, InheritError> {
     }
 }
 
-/// Whether a service manager wants to be told anything.
+/// Whether a service manager expects messages.
 #[must_use]
 pub fn is_listening() -> bool {
     std::env::var_os("NOTIFY_SOCKET").is_some()
 }
 
-/// Tells the service manager that the server is up, and what it does.
+/// Whether a service manager has started the process, or an ancestor of it.
+#[must_use]
+pub fn is_supervised() -> bool {
+    is_listening() || std::env::var_os("INVOCATION_ID").is_some()
+}
+
+/// Whether `path` is in a directory for temporary files that systemd has made for this unit only
+/// (`PrivateTmp=` in `systemd.exec(5)`), so that programs outside of the unit cannot see the files there.
+#[must_use]
+pub fn hides(path: &Path) -> bool {
+    std::fs::read_to_string("/proc/self/mountinfo").is_ok_and(|mounts| hides_by(&mounts, path))
+}
+
+/// Decides `hides` from the lines of `proc_pid_mountinfo(5)`. The fourth word is what is mounted, the fifth is where.
+fn hides_by(mounts: &str, path: &Path) -> bool {
+    mounts.lines().any(|line| {
+        let mut words = line.split(' ').skip(3);
+        matches!((words.next(), words.next()), (Some(root), Some(at))
+            if root.contains("/systemd-private-") && path.starts_with(at))
+    })
+}
+
+/// Tells the service manager that the server is ready, and what it does.
 ///
 /// # Errors
-/// Where the service manager's socket takes no message; so with the calls below.
+/// If the service manager's socket does not accept the message.
 pub fn notify_ready(status: &str) -> io::Result<()> {
     sd_notify::notify(&[NotifyState::Ready, NotifyState::Status(status)])
 }
 
-/// Tells what the server does, in a line.
+/// Tells the service manager in one line what the server does.
 ///
 /// # Errors
 /// As `notify_ready`.
@@ -118,7 +141,7 @@ pub fn notify_status(status: &str) -> io::Result<()> {
     sd_notify::notify(&[NotifyState::Status(status)])
 }
 
-/// Tells that the server is about to end.
+/// Tells the service manager that the server is about to end.
 ///
 /// # Errors
 /// As `notify_ready`.
@@ -126,7 +149,7 @@ pub fn notify_stopping() -> io::Result<()> {
     sd_notify::notify(&[NotifyState::Stopping])
 }
 
-/// Shows that the server lives, with what it does.
+/// Tells the service manager that the server is alive, and what it does.
 ///
 /// # Errors
 /// As `notify_ready`.
@@ -134,8 +157,8 @@ pub fn notify_watchdog(status: &str) -> io::Result<()> {
     sd_notify::notify(&[NotifyState::Watchdog, NotifyState::Status(status)])
 }
 
-/// How long the service manager waits for a sign of life before it kills; `None` where it does not.
-/// Signs are to be sent twice as often.
+/// After how long without a keep-alive the service manager kills the server; `None` if it does not.
+/// The server should send keep-alives twice as often.
 #[must_use]
 pub fn watchdog_timeout() -> Option<Duration> {
     sd_notify::watchdog_enabled().filter(|timeout| !timeout.is_zero())
@@ -175,7 +198,7 @@ mod tests {
         }
     }
 
-    /// Says what it inherited and tells the service manager of each step.
+    /// Reports what it has inherited and sends the service manager a message at each step.
     #[test]
     #[ignore = "runs as a child of other tests"]
     fn child_of_a_service_manager() {
@@ -193,9 +216,9 @@ mod tests {
         Child::say(&format!("{:?}", watchdog_timeout()));
     }
 
-    /// Puts `passed` where the protocol wants them: at 3 and on.
+    /// Moves `passed` to the descriptors that the protocol requires: 3 and the following ones.
     fn hand_over(passed: [RawFd; 2]) -> io::Result<()> {
-        // By way of high numbers, since one of `passed` may stand where another belongs.
+        // They are first moved to high numbers, because one of `passed` may have the number that another one needs.
         let parked = passed.map(|descriptor| {
             // SAFETY: the call takes numbers, and affects a descriptor that nobody else knows.
             unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 100) }
@@ -210,6 +233,17 @@ mod tests {
     }
 
     #[test]
+    fn what_lies_in_the_units_own_directory_for_temporary_files_is_hidden() {
+        let mounts = "\
+            22 1 8:1 / / rw,relatime - ext4 /dev/sda1 rw\n\
+            40 22 8:1 /tmp/systemd-private-1f-beanstalkd.service-x/tmp /tmp rw - ext4 /dev/sda1 rw\n";
+        assert!(hides_by(mounts, Path::new("/tmp/socket")));
+        assert!(!hides_by(mounts, Path::new("/run/beanstalkd/socket")));
+        assert!(!hides_by(mounts, Path::new("/tmpfiles/socket")));
+        assert!(!hides_by("22 1 8:1 / / rw,relatime - ext4 /dev/sda1 rw\n", Path::new("/tmp/socket")));
+    }
+
+    #[test]
     fn a_service_manager_passes_sockets_and_hears_of_each_step() {
         let directory = tempfile::tempdir().unwrap();
         let notifications = UnixDatagram::bind(directory.path().join("notify")).unwrap();
@@ -218,7 +252,7 @@ mod tests {
         let address = tcp.local_addr().unwrap().to_string();
         let passed = [tcp.as_raw_fd(), unix.as_raw_fd()];
         let name = "os::service_manager::tests::child_of_a_service_manager";
-        // The shell keeps its process id when it becomes the child.
+        // The shell's process id stays the same when it becomes the child by `exec`.
         let mut shell = Command::new("sh");
         shell
             .args(["-c", "LISTEN_PID=$$ exec \"$@\"", "sh"])

@@ -1,7 +1,7 @@
-//! The signals that the server obeys, as events of its poll loop.
+//! The signals that the server handles, as events of its poll loop.
 //!
-//! Owns: the handlers, from `install` to the end of the process. They do no more than note the signal
-//! and make the poll return. SIGPIPE is ignored by the Rust runtime before `main`.
+//! Owns: the handlers, from `install` to the end of the process. A handler only records the signal
+//! and makes the poll return. The Rust runtime ignores SIGPIPE before `main`.
 
 use std::io;
 use std::sync::Arc;
@@ -27,16 +27,16 @@ pub enum Signal {
 pub struct Signals(signal_hook_mio::v1_0::Signals);
 
 impl Signals {
-    /// Installs the handlers; to be called before anybody can know that the server is up, since SIGUSR1
-    /// kills a process that has none. From now on the second SIGTERM or SIGINT ends the process at once,
-    /// with 128 plus the signal's number as its exit code. Works for process 1 as for any other.
+    /// Installs the handlers. Must be called before any other program can know that the server runs, because SIGUSR1
+    /// kills a process without a handler. From now on the second SIGTERM or SIGINT ends the process at once,
+    /// with 128 plus the signal's number as its exit code. This also works for process 1.
     ///
     /// # Errors
-    /// Where the system refuses a handler or a pair of sockets.
+    /// If the system refuses a handler or a pair of sockets.
     pub fn install() -> io::Result<Self> {
         let stopping = Arc::new(AtomicBool::new(false));
         for signal in [SIGTERM, SIGINT] {
-            // The order counts: the signal that sets the flag must not find it set.
+            // The order matters: the signal that sets the flag must not find it set.
             flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&stopping))?;
             flag::register(signal, Arc::clone(&stopping))?;
         }
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
     use crate::os::child::Child;
 
-    /// Raises the signals it is told to and says what arrived, until it is stopped twice.
+    /// Raises the signals that the parent names and reports which arrived, until it is stopped twice.
     #[test]
     #[ignore = "runs as a child of other tests"]
     fn child_obeys_signals() {

@@ -1,4 +1,4 @@
-//! Options of connections, who is at their other end, and reading without zeroing first.
+//! Options of connections, the name of their other end, and reads into memory that is not zeroed first.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -6,23 +6,23 @@ use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
 
-/// A client that is silent for so long is asked whether it still lives.
+/// After this time without data, the system asks a client whether it is still there.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
-/// How long it has for each answer.
+/// How long the client has for each answer.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
-/// How many answers it may owe.
+/// How many answers may be missing.
 const KEEPALIVE_PROBES: u32 = 8;
-/// How long what was sent may stay without an answer: as long as keepalive takes. A client that is only
-/// slow in reading looks the same to the system, so it is not to be much shorter.
+/// How long sent data may stay unacknowledged: as long as keepalive takes. A client that only reads
+/// slowly looks the same to the system, so this must not be much shorter.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const USER_TIMEOUT: Duration = Duration::from_secs(180);
 
-/// Sets what each connection shall have: no delay of small replies, and an end to those whose client is
-/// gone without a word, so that its jobs come back. Set on a listening socket it holds for every
-/// connection accepted there. Does nothing to unix sockets, which need neither.
+/// Sets the options of a connection: small replies are not delayed, and a connection ends if its client
+/// disappears, so that its jobs come back. If set on a listening socket, the options apply to every
+/// connection accepted there. Does nothing to unix sockets, which need none of them.
 ///
 /// # Errors
-/// Where the system refuses an option.
+/// If the system refuses an option.
 pub fn set_connection_options(socket: &impl AsFd) -> io::Result<()> {
     let socket = SockRef::from(socket);
     if socket.local_addr()?.is_unix() {
@@ -38,7 +38,7 @@ pub fn set_connection_options(socket: &impl AsFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Who is at the other end of a connection, as text for the log: the address and port, or for a unix
+/// The other end of a connection, as text for the log: the address and port, or for a unix
 /// socket the process and its user.
 #[must_use]
 pub fn peer(connection: &impl AsFd) -> String {
@@ -46,7 +46,7 @@ pub fn peer(connection: &impl AsFd) -> String {
     match socket.peer_addr() {
         Ok(address) => match address.as_socket() {
             Some(mut address) => {
-                // An IPv4 client of a socket for both is no IPv6 client.
+                // On a socket for IPv4 and IPv6, an IPv4 client is shown with its IPv4 address.
                 address.set_ip(address.ip().to_canonical());
                 address.to_string()
             }
@@ -65,7 +65,13 @@ fn unix_peer(connection: &impl AsFd) -> String {
     }
 }
 
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
+/// Solaris and illumos have no `getpeereid`.
+#[cfg(any(target_os = "illumos", target_os = "solaris"))]
+fn unix_peer(_connection: &impl AsFd) -> String {
+    "unix".to_owned()
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android", target_os = "illumos", target_os = "solaris")))]
 fn unix_peer(connection: &impl AsFd) -> String {
     match nix::unistd::getpeereid(connection) {
         Ok((uid, _)) => format!("unix:uid={uid}"),
@@ -73,15 +79,15 @@ fn unix_peer(connection: &impl AsFd) -> String {
     }
 }
 
-/// Appends to `buffer` what one read of `connection` brings: at most `max_bytes`, and at most the
-/// capacity that `buffer` has to spare, which is neither grown nor zeroed first. 0 means that the client
+/// Reads once from `connection` and appends the bytes to `buffer`: at most `max_bytes`, and at most the
+/// spare capacity of `buffer`, which is neither grown nor zeroed first. 0 means that the client
 /// will send no more.
 ///
 /// # Errors
 /// As `read(2)`; `WouldBlock` where nothing has arrived.
 ///
 /// # Panics
-/// Where there is no room for a byte: then 0 would not tell that from the end.
+/// If there is no room for a single byte, because 0 would then look like the end of the input.
 pub fn read_into_spare(connection: &impl AsFd, buffer: &mut Vec<u8>, max_bytes: usize) -> io::Result<usize> {
     let spare = buffer.spare_capacity_mut();
     let room = spare.len().min(max_bytes);

@@ -1,16 +1,16 @@
 //! Command lines: from bytes to a [`Command`].
 //!
-//! C beanstalkd tells commands apart by prefix and then complains about the rest, which decides between
-//! UNKNOWN_COMMAND and BAD_FORMAT; so do we.
+//! Like C beanstalkd, the parser recognises a command by its prefix and then checks the rest. A line without a known
+//! prefix is UNKNOWN_COMMAND; a wrong rest is BAD_FORMAT.
 
-use super::number::{as_strtoul, leading_u32, leading_u64, skip_spaces, whole_u32, whole_u64};
 use crate::job::{JobId, Priority};
+use crate::number::{as_strtoul, leading_u32, leading_u64, skip_spaces, whole_u32, whole_u64};
 use crate::tube_name::{TubeName, is_name_byte};
 
 /// The longest time-out of `reserve-with-timeout`, in seconds: what C's `int` holds.
 const MAX_TIMEOUT_S: u32 = i32::MAX as u32;
 
-/// A command line that was understood. Names are valid, numbers in range.
+/// A parsed command line. Its names are valid and its numbers are in range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the protocol's own words; doc/protocol.md explains them")]
 pub enum Command<'a> {
@@ -52,7 +52,7 @@ pub struct PutHeader {
     pub ttr_s: u32,
     /// Length of the body in bytes, without its CRLF.
     pub size: u32,
-    /// Whether text follows the size. That is BAD_FORMAT, but only where the size is not too big.
+    /// Whether text follows the size. This is BAD_FORMAT, but only if the size is not too big.
     pub has_trailing_text: bool,
 }
 
@@ -158,7 +158,7 @@ impl Command<'_> {
     }
 }
 
-/// Why a line is no command.
+/// Why a line is not a valid command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParseError {
     /// The arguments are wrong.
@@ -167,7 +167,7 @@ pub enum ParseError {
     UnknownCommand,
 }
 
-/// The command on `line`, which comes without its CRLF.
+/// Parses the command on `line`, which does not include the CRLF.
 ///
 /// # Errors
 /// The reply that C beanstalkd 1.13 would send.
@@ -193,7 +193,7 @@ pub fn parse(line: &[u8]) -> Result<Command<'_>, ParseError> {
     parsed.ok_or(ParseError::UnknownCommand)?.ok_or(ParseError::BadFormat)
 }
 
-/// `None`: another command. `Some(None)`: this command, but wrong.
+/// `None`: the line is another command. `Some(None)`: it is this command, with wrong arguments.
 type Parsed<'a> = Option<Option<Command<'a>>>;
 
 fn parse_p(line: &[u8]) -> Parsed<'_> {
@@ -277,7 +277,7 @@ fn bury(rest: &[u8]) -> Option<Command<'_>> {
     Some(Command::Bury { id: JobId(id), priority: Priority(priority) })
 }
 
-/// Unlike other names, this one may touch the command's word and stand behind several spaces.
+/// Unlike other names, this name may follow the command's word without a space or after several spaces.
 fn pause_tube(rest: &[u8]) -> Option<Command<'_>> {
     let rest = skip_spaces(rest);
     let length = rest.iter().position(|&byte| !is_name_byte(byte)).unwrap_or(rest.len());

@@ -1,17 +1,16 @@
 //! The protocol: command lines in, replies out.
 //!
 //! Owns: the grammar of commands, the exact bytes of replies, the YAML of stats and lists. Pure; it knows
-//! nothing of what a command does. Driven by `connection` (parsing) and the server (replies).
+//! nothing of what a command does. Driven by `session`.
 
 mod command;
-mod number;
-mod output;
+mod list;
 mod reply;
 mod yaml;
 
 pub use self::command::{Command, ParseError, PutHeader, Verb, parse};
-pub use self::output::Output;
-pub use self::reply::Reply;
+pub use self::list::{List, ListWriter, SHORT_LIST_BYTES, list_bytes};
+pub use self::reply::{Reply, ReplyBuffer};
 pub use self::yaml::{Dictionary, write_list};
 
 /// The longest command line, in bytes with its CRLF (protocol, "BAD_FORMAT").

@@ -1,10 +1,34 @@
 //! Replies: from a [`Reply`] to bytes.
 
-use super::{CRLF, Output};
+use std::collections::TryReserveError;
+
+use super::CRLF;
+use super::list::List;
 use crate::job::{Body, JobId};
 
+/// The longest reply of words and numbers alone.
+const SHORT_BYTES: usize = 64;
+
+/// What replies are written into: bytes, with large bodies between them.
+pub trait ReplyBuffer {
+    /// Makes sure that `count` bytes can be appended without another allocation.
+    ///
+    /// # Errors
+    /// Where the allocator has no room; nothing has changed.
+    fn reserve(&mut self, count: usize) -> Result<(), TryReserveError>;
+
+    /// Where bytes are appended.
+    fn bytes(&mut self) -> &mut Vec<u8>;
+
+    /// Appends a body, which is copied where it is small: then room must have been reserved.
+    ///
+    /// # Errors
+    /// Where the allocator has no room for its place; nothing has changed.
+    fn push_body(&mut self, body: &Body) -> Result<(), TryReserveError>;
+}
+
 /// An answer to a command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 #[allow(missing_docs, reason = "the protocol's own words; doc/protocol.md explains them")]
 pub enum Reply<'a> {
     Inserted(JobId),
@@ -25,8 +49,10 @@ pub enum Reply<'a> {
     KickedJob,
     Paused,
     NotFound,
-    /// Stats or a list, in YAML.
+    /// Stats or a short list, in YAML.
     Data(&'a [u8]),
+    /// A long list, in YAML.
+    List(&'a List),
     OutOfMemory,
     InternalError,
     Draining,
@@ -37,12 +63,16 @@ pub enum Reply<'a> {
 }
 
 impl Reply<'_> {
-    /// Appends the reply to what a connection sends.
-    pub fn write(&self, output: &mut Output) {
-        output.count_reply();
+    /// Appends the reply to `output`.
+    ///
+    /// # Errors
+    /// Where the allocator has no room. Nothing more may be sent then: a part of the reply may stand there.
+    pub fn write(&self, output: &mut impl ReplyBuffer) -> Result<(), TryReserveError> {
+        output.reserve(SHORT_BYTES)?;
         let last: &[u8] = match *self {
             Self::Inserted(id) => return numbered(output, b"INSERTED ", id.0),
             Self::Using(tube) => {
+                output.reserve(SHORT_BYTES + tube.len())?;
                 let bytes = output.bytes();
                 bytes.extend_from_slice(b"USING ");
                 bytes.extend_from_slice(tube.as_bytes());
@@ -53,10 +83,12 @@ impl Reply<'_> {
             Self::Reserved(id, body) => return job(output, b"RESERVED ", id, body),
             Self::Found(id, body) => return job(output, b"FOUND ", id, body),
             Self::Data(data) => {
-                numbered(output, b"OK ", data.len() as u64);
+                output.reserve(SHORT_BYTES + data.len())?;
+                numbered(output, b"OK ", data.len() as u64)?;
                 output.bytes().extend_from_slice(data);
                 CRLF
             }
+            Self::List(list) => return write_list(output, list),
             Self::DeadlineSoon => b"DEADLINE_SOON\r\n",
             Self::TimedOut => b"TIMED_OUT\r\n",
             Self::Deleted => b"DELETED\r\n",
@@ -76,24 +108,39 @@ impl Reply<'_> {
             Self::JobTooBig => b"JOB_TOO_BIG\r\n",
         };
         output.bytes().extend_from_slice(last);
+        Ok(())
     }
 }
 
 /// A reply whose last word is a number.
-fn numbered(output: &mut Output, word: &[u8], number: u64) {
+fn numbered(output: &mut impl ReplyBuffer, word: &[u8], number: u64) -> Result<(), TryReserveError> {
     let bytes = output.bytes();
     bytes.extend_from_slice(word);
     bytes.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
     bytes.extend_from_slice(CRLF);
+    Ok(())
 }
 
-fn job(output: &mut Output, word: &[u8], id: JobId, body: &Body) {
+fn job(output: &mut impl ReplyBuffer, word: &[u8], id: JobId, body: &Body) -> Result<(), TryReserveError> {
+    output.reserve(SHORT_BYTES + body.copied_len())?;
     let bytes = output.bytes();
     bytes.extend_from_slice(word);
     bytes.extend_from_slice(itoa::Buffer::new().format(id.0).as_bytes());
     bytes.push(b' ');
     bytes.extend_from_slice(itoa::Buffer::new().format(body.len()).as_bytes());
     bytes.extend_from_slice(CRLF);
-    output.push_body(body);
+    output.push_body(body)?;
     output.bytes().extend_from_slice(CRLF);
+    Ok(())
+}
+
+fn write_list(output: &mut impl ReplyBuffer, list: &List) -> Result<(), TryReserveError> {
+    let copied: usize = list.pieces().iter().map(Body::copied_len).sum();
+    output.reserve(SHORT_BYTES + copied)?;
+    numbered(output, b"OK ", list.byte_len() as u64)?;
+    for piece in list.pieces() {
+        output.push_body(piece)?;
+    }
+    output.bytes().extend_from_slice(CRLF);
+    Ok(())
 }

@@ -1,17 +1,17 @@
-//! Records in chunks: they never move, and an empty chunk goes back to the allocator.
+//! A store of records in chunks: records never move, and an empty chunk goes back to the allocator.
 //!
-//! Owns: the places of the records. A slab on one vector would copy all records when it grows, and keep
-//! the memory of a burst for good; this one does neither. Driven by `jobs`.
+//! Owns: the storage of the records. A slab in one vector would copy all records when it grows, and would keep
+//! the memory of a burst for ever; this store does neither. Driven by `jobs`.
 
 use std::collections::TryReserveError;
 use std::num::NonZeroU32;
 
-/// Records in a chunk: what one growth allocates and what must fall empty together to be freed. As many
-/// as make the 56 bytes of a job fill 8 KiB, and the 28 of a history half of that, because allocators
-/// round blocks of this size up to the next power of two or near it.
+/// Records in a chunk. The store grows by a chunk and frees a chunk when all of its records are gone. With this
+/// number, the 56 bytes of a job fill 8 KiB and the 28 bytes of a history half of that, because allocators
+/// round blocks of this size up to about the next power of two.
 const CHUNK: usize = 146;
 
-/// The place of a record, as narrow with `Option` around it as without.
+/// The address of a record. An `Option<Slot>` is as small as a `Slot`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot(NonZeroU32);
 
@@ -38,7 +38,7 @@ enum Entry<T> {
 
 #[derive(Debug)]
 struct Chunk<T> {
-    /// Without capacity until the chunk is used, and again when it is empty.
+    /// Has no capacity until the chunk is used, and again when the chunk is empty.
     entries: Vec<Entry<T>>,
     free: Option<u8>,
     used: usize,
@@ -50,22 +50,43 @@ pub struct Arena<T> {
     chunks: Vec<Chunk<T>>,
     /// The chunks that have room, each once; the last is filled first.
     open: Vec<u32>,
-    /// The entries of the last chunk that fell empty, so that one record coming and going at the edge of
+    /// The entries of the last chunk that became empty, so that a single record that comes and goes at the edge of
     /// a chunk does not allocate each time.
     spare: Vec<Entry<T>>,
+    /// Chunks that have entries.
+    in_use: usize,
 }
 
 impl<T> Default for Arena<T> {
     fn default() -> Self {
-        Self { chunks: Vec::new(), open: Vec::new(), spare: Vec::new() }
+        Self { chunks: Vec::new(), open: Vec::new(), spare: Vec::new(), in_use: 0 }
     }
 }
 
 impl<T> Arena<T> {
-    /// Makes sure that the next `insert` finds room.
+    /// Memory of the chunks, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.in_use * CHUNK * size_of::<Entry<T>>()
+    }
+
+    /// How many chunks there are, in use or not.
+    pub fn chunks(&self) -> usize {
+        self.chunks.len()
+    }
+
+    /// Makes sure that there can be `count` chunks without a larger list of them.
     ///
     /// # Errors
-    /// Where the allocator has none.
+    /// If the allocator has no memory.
+    pub fn reserve_chunks(&mut self, count: usize) -> Result<(), TryReserveError> {
+        self.chunks.try_reserve(count.saturating_sub(self.chunks.len()))?;
+        self.open.try_reserve(count.saturating_sub(self.open.len()))
+    }
+
+    /// Makes sure that there is room for the next `insert`.
+    ///
+    /// # Errors
+    /// If the allocator has no memory.
     pub fn reserve(&mut self) -> Result<(), TryReserveError> {
         if self.open.is_empty() {
             self.chunks.try_reserve(1)?;
@@ -78,6 +99,7 @@ impl<T> Arena<T> {
         if chunk.entries.capacity() == 0 {
             chunk.entries = std::mem::take(&mut self.spare);
             chunk.entries.try_reserve_exact(CHUNK)?;
+            self.in_use += 1;
         }
         Ok(())
     }
@@ -110,10 +132,10 @@ impl<T> Arena<T> {
         Slot::new(index, entry)
     }
 
-    /// Takes the record at `slot` out.
+    /// Removes the record at `slot` and returns it.
     ///
     /// # Panics
-    /// Where there is none: a slot is held only as long as its record.
+    /// If there is no record: a slot is valid only as long as its record.
     pub fn remove(&mut self, slot: Slot) -> T {
         let chunk = &mut self.chunks[slot.chunk()];
         let entry = &mut chunk.entries[slot.entry()];
@@ -128,6 +150,7 @@ impl<T> Arena<T> {
         if chunk.used == 0 {
             let mut entries = std::mem::take(&mut chunk.entries);
             chunk.free = None;
+            self.in_use -= 1;
             entries.clear();
             self.spare = entries;
         }
@@ -142,7 +165,7 @@ impl<T> Arena<T> {
         }
     }
 
-    /// The record at `slot`, to be changed in place.
+    /// The record at `slot`, which can be changed in place.
     pub fn get_mut(&mut self, slot: Slot) -> &mut T {
         match &mut self.chunks[slot.chunk()].entries[slot.entry()] {
             Entry::Used(record) => record,

@@ -1,29 +1,30 @@
-//! A client: what it uses and watches, what it holds, what it waits for.
+//! A client: the tubes that it uses and watches, the jobs that it has reserved, and its wait.
 
 use super::jobs::DueKey;
 use super::ordered::OrderedQueue;
 use super::tube::{DEFAULT, TubeKey};
+use super::wide::Wide;
 use crate::clock::{NS_PER_S, Timestamp};
 
-/// The last part of a time to run, in which its holder is not made to wait for another job
+/// The last part of a time to run, in which the client does not wait for another job
 /// (protocol, "reserve").
 pub const SAFETY_MARGIN_NS: u64 = NS_PER_S;
 
-/// A client's identity: never given twice, so that whoever keeps one past the client's end finds nothing.
+/// A client's identity. An id is never assigned twice, so an id that is used after the client's end finds no client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ClientId {
-    /// The client's place; another client may take it later.
+    /// The client's index; a later client may have the same index.
     pub index: u32,
-    /// Which of the clients at this place it is.
+    /// Distinguishes the clients that have had this index.
     pub generation: u32,
 }
 
 /// A reserve that has not been answered yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wait {
-    /// Its number among all waits: who came first is served first.
+    /// Its number among all waits: the client with the smallest number is served first.
     pub number: u64,
-    /// When it ends without a job; `NEVER` where the client set no time-out.
+    /// When it ends without a job; `NEVER` if the client set no time-out.
     pub until: Timestamp,
 }
 
@@ -33,14 +34,21 @@ pub struct Client {
     pub using: TubeKey,
     /// In the order of `list-tubes-watched`; never empty while the client is connected.
     pub watching: Vec<TubeKey>,
-    /// The jobs that the client holds, by the end of their reservation.
+    /// The jobs that the client has reserved, by the end of their reservation.
     pub reserved: OrderedQueue<DueKey>,
     pub wait: Option<Wait>,
-    /// Whether it has ever put.
+    /// If the client watches many tubes: what it knows of them.
+    pub wide: Option<Box<Wide>>,
+    /// Whether the client is gone but has not given back everything. Such a client has no deadline.
+    pub leaving: bool,
+    /// Whether it has ever put a job.
     pub producer: bool,
-    /// Whether it has ever reserved.
+    /// Whether it has ever reserved a job.
     pub worker: bool,
 }
+
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<Client>() <= 80, "a client is a block of 80 bytes");
 
 impl Client {
     pub fn new(generation: u32) -> Self {
@@ -50,8 +58,18 @@ impl Client {
             watching: vec![DEFAULT],
             reserved: OrderedQueue::default(),
             wait: None,
+            wide: None,
+            leaving: false,
             producer: false,
             worker: false,
+        }
+    }
+
+    /// The index of this tube in the client's list of watched tubes.
+    pub fn place_of(&self, tube: TubeKey) -> Option<usize> {
+        match &self.wide {
+            Some(wide) => wide.place_of(tube),
+            None => self.watching.iter().position(|&watched| watched == tube),
         }
     }
 
@@ -60,7 +78,8 @@ impl Client {
         self.reserved.first().map(|key| key.0.minus_ns(SAFETY_MARGIN_NS))
     }
 
-    /// When something becomes due here: the wait's end, the margin while it waits, a reservation's end.
+    /// The client's next deadline: the end of its wait, the safety margin while it waits, or the end of a
+    /// reservation. Not to be asked of a client that is leaving, which has none.
     pub fn deadline(&self) -> Option<Timestamp> {
         match self.wait {
             Some(wait) => {

@@ -1,13 +1,15 @@
 //! The min-heap of deadlines that sets the time-out of the poll.
 //!
-//! Owns: for each tube and each client the earliest instant at which something becomes due, at most one
-//! apiece. The heap knows every owner's position, so that a moved deadline leaves no stale entry behind.
-//! What becomes due it does not know. Driven by `Queue`.
+//! Owns: for each tube and each client the earliest instant at which something becomes due, at most one instant
+//! for each. The heap knows the position of every owner, so a deadline that moves leaves no stale entry behind.
+//! It does not know what becomes due. Driven by `Queue`.
+
+use std::collections::TryReserveError;
 
 use crate::clock::Timestamp;
 
-/// Whose deadline it is. What is due at the same instant is done in this order, not in the one that the
-/// heap happens to have: a job whose delay ends together with a client's wait still reaches that client.
+/// The owner of a deadline. Deadlines at the same instant are processed in the order of this type, not in the order
+/// of the heap: a job whose delay ends at the same instant as a client's wait still reaches that client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Owner {
     /// A tube: the end of its pause, or of its first delay.
@@ -35,7 +37,17 @@ impl Deadlines {
         self.heap.first().copied()
     }
 
-    /// Makes `at` the deadline of `owner`, or leaves it without one.
+    /// Makes sure that there is room for a new tube or client.
+    ///
+    /// # Errors
+    /// If the allocator has no memory. Nothing has changed.
+    pub fn reserve(&mut self) -> Result<(), TryReserveError> {
+        self.heap.try_reserve(1)?;
+        self.tubes.try_reserve(1)?;
+        self.clients.try_reserve(1)
+    }
+
+    /// Sets the deadline of `owner` to `at`, or removes it if `at` is `None`.
     pub fn set(&mut self, owner: Owner, at: Option<Timestamp>) {
         let position = *self.position(owner);
         match (position, at) {
@@ -65,7 +77,7 @@ impl Deadlines {
         }
     }
 
-    /// Where in the heap `owner` stands.
+    /// The position of `owner` in the heap.
     fn position(&mut self, owner: Owner) -> &mut u32 {
         let (positions, key) = match owner {
             Owner::Tube(key) => (&mut self.tubes, key as usize),
@@ -113,7 +125,7 @@ impl Deadlines {
         *self.position(entry.1) = index as u32;
     }
 
-    /// The deadline of `owner`, for the sweep of the invariants.
+    /// The deadline of `owner`, for the check of the invariants.
     pub fn of(&self, owner: Owner) -> Option<Timestamp> {
         let (positions, key) = match owner {
             Owner::Tube(key) => (&self.tubes, key),

@@ -1,4 +1,4 @@
-//! What is true of the whole queue between two commands, as one sweep for tests and debug builds.
+//! The invariants of the whole queue between two commands, checked by tests and debug builds.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,7 @@ impl Queue {
     /// Asserts every invariant; the cost grows with the whole state.
     ///
     /// # Panics
-    /// Where one does not hold.
+    /// If an invariant does not hold.
     pub fn check_invariants(&self) {
         let counts = self.check_tubes();
         assert_eq!(counts, self.counts, "the counts are those of the tubes together");
@@ -21,11 +21,14 @@ impl Queue {
         assert_eq!(total, self.jobs.len() as u64, "each job is in exactly one state");
         self.check_jobs();
         self.check_clients();
+        self.check_wide();
     }
 
     fn check_tubes(&self) -> JobCounts {
         let mut counts = JobCounts::default();
         let mut names = HashMap::new();
+        let name_bytes: usize = self.tubes.iter().map(|tube| tube.name.as_bytes().len()).sum();
+        assert_eq!(name_bytes, self.tubes.name_bytes());
         for tube in self.tubes.iter() {
             let key = self.tubes.find(tube.name.as_str()).expect("a listed tube is found by its name");
             assert!(names.insert(tube.name.as_str(), key).is_none(), "a name is listed once");
@@ -83,7 +86,10 @@ impl Queue {
     fn check_clients(&self) {
         let (mut reserved, mut waiting, mut using, mut watching) = (0, 0, HashMap::new(), HashMap::new());
         for (index, client) in &self.clients {
-            assert!(!client.watching.is_empty(), "a client watches at least one tube");
+            let is_leaving = self.leaving.contains(&(index as u32));
+            assert_eq!(client.leaving, is_leaving, "who leaves stands in line for it");
+            assert!(is_leaving || !client.watching.is_empty(), "a client watches at least one tube");
+            assert!(!is_leaving || client.wait.is_none(), "who leaves does not wait");
             *using.entry(client.using).or_insert(0) += 1;
             for &tube in &client.watching {
                 *watching.entry(tube).or_insert(0) += 1;
@@ -99,8 +105,11 @@ impl Queue {
                 assert!(wait.until > Timestamp::default());
             }
             let scheduled = self.deadlines.of(Owner::Client(index as u32));
-            assert_eq!(scheduled, client.deadline(), "the heap knows the client's deadline");
+            let deadline = client.deadline().filter(|_| !is_leaving);
+            assert_eq!(scheduled, deadline, "the heap knows the client's deadline");
         }
+        let watched: u32 = watching.values().sum();
+        assert_eq!(watched as usize, self.watched, "the watch lists are counted");
         assert_eq!(reserved, self.counts.reserved, "each reserved job has one holder");
         assert_eq!(waiting, self.waiting);
         for tube in self.tubes.iter() {

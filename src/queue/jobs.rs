@@ -1,7 +1,7 @@
-//! The jobs themselves: compact records, found by id.
+//! The jobs: compact records that are found by id.
 //!
-//! Owns: every job's record, body and history. Ten million of them may wait, so a record is 56
-//! bytes: what only some jobs have (counters, a holder) stands in a second record that is made when first needed.
+//! Owns: every job's record, body and history. Ten million jobs may wait, so a record has 56 bytes. What only some
+//! jobs have (counters, the client that reserved it) is in a second record, made when first needed.
 
 use std::collections::TryReserveError;
 
@@ -11,7 +11,7 @@ use crate::clock::Timestamp;
 use crate::id_map::IdMap;
 use crate::job::{Body, Counters, JobId, JobState, Priority};
 
-/// A `u64` that aligns as a `u32` does, so that it packs tightly beside one. It orders as the number.
+/// A `u64` with the alignment of a `u32`, so that there is no padding beside a `u32`. It is ordered by its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Packed([u32; 2]);
 
@@ -47,16 +47,16 @@ pub type DueKey = (Timestamp, JobId);
 /// A buried job in the order of burial.
 pub type BuriedKey = (u64, JobId);
 
-/// Where a job is, with what is needed to take it from there.
+/// Which collection has the job, with what is needed to remove it from there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// In its tube's ready queue.
     Ready,
     /// Among its tube's delayed jobs until this instant.
     Delayed(Packed),
-    /// With the client in its history until this instant.
+    /// With the client that its history names, until this instant.
     Reserved(Packed),
-    /// Among its tube's buried jobs, under this number.
+    /// Among its tube's buried jobs, with this number in the order of burial.
     Buried(Packed),
 }
 
@@ -88,10 +88,11 @@ pub struct Job {
     pub delay_s: u32,
     pub ttr_s: u32,
     pub tube: TubeKey,
-    /// Made at the first event that it counts.
+    /// Made at the first event that it must count.
     history: Option<Slot>,
 }
 
+#[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<Job>() == 56, "a job takes 56 bytes beside its body");
 
 impl Job {
@@ -107,11 +108,11 @@ impl Job {
     }
 }
 
-/// What jobs that were never reserved, buried or kicked do without.
+/// The second record of a job. A job that was never reserved, buried or kicked has none.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct History {
     pub counters: Counters,
-    /// The index of the client that holds the job; set exactly while it is reserved.
+    /// The index of the client that has reserved the job; set exactly while the job is reserved.
     pub holder: Option<u32>,
 }
 
@@ -129,7 +130,8 @@ impl Jobs {
         self.index.len()
     }
 
-    /// What all bodies and records take, in bytes; the queues' keys and the index are counted at their usual share.
+    /// The memory of all bodies and records, in bytes; the queues' keys and the index are counted at their usual
+    /// size.
     pub fn bytes(&self) -> usize {
         const KEYS_PER_JOB: usize = 24;
         self.body_bytes + self.len() * (size_of::<Job>() + KEYS_PER_JOB)
@@ -139,9 +141,20 @@ impl Jobs {
         self.index.iter().map(|(id, _)| id)
     }
 
-    /// Makes sure that the next `insert` finds room for its record.
+    /// The memory of the histories, in bytes.
+    pub fn history_bytes(&self) -> usize {
+        self.histories.bytes()
+    }
+
+    /// Makes sure that there is room for the next `insert`, and that a job's history, which is made when
+    /// a command can no longer be refused, needs at most one new chunk.
     pub fn reserve(&mut self) -> Result<(), TryReserveError> {
-        self.records.reserve()
+        let chunks = self.records.chunks();
+        self.records.reserve()?;
+        if self.records.chunks() > chunks {
+            self.histories.reserve_chunks(self.records.chunks())?;
+        }
+        Ok(())
     }
 
     pub fn insert(&mut self, id: JobId, job: Job) {
@@ -164,7 +177,7 @@ impl Jobs {
         self.index.get(id).map(|&slot| self.records.get(slot))
     }
 
-    /// The job that some queue holds, and that is therefore there.
+    /// The job with an id that comes from one of the queues, so that the job must exist.
     pub fn held(&mut self, id: JobId) -> &mut Job {
         let slot = *self.index.get(id).expect("what a queue holds is there");
         self.records.get_mut(slot)
@@ -174,7 +187,7 @@ impl Jobs {
         job.history.map_or_else(History::default, |slot| *self.histories.get(slot))
     }
 
-    /// The job that some queue holds, with its history, which is made where there is none yet.
+    /// The job with an id that comes from one of the queues, with its history, which is made if there is none yet.
     pub fn held_with_history(&mut self, id: JobId) -> (&mut Job, &mut History) {
         let slot = *self.index.get(id).expect("what a queue holds is there");
         let job = self.records.get_mut(slot);

@@ -15,13 +15,13 @@ use crate::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
 /// What a `put` asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NewJob {
-    /// The id taken when the command was accepted.
+    /// The id that was assigned when the command was accepted.
     pub id: JobId,
     /// Its priority.
     pub priority: Priority,
     /// Seconds until it becomes ready.
     pub delay_s: u32,
-    /// Time to run, in seconds; 0 is taken as 1.
+    /// Time to run, in seconds; 0 means 1.
     pub ttr_s: u32,
 }
 
@@ -35,39 +35,39 @@ pub enum Released {
 }
 
 impl Queue {
-    /// Takes the next job id, for a `put` whose header is accepted.
+    /// Assigns the next job id to a `put` whose header is accepted.
     pub fn take_id(&mut self) -> JobId {
         let id = JobId(self.next_id);
         self.next_id += 1;
         id
     }
 
-    /// Makes sure that ids below `next` are not given again.
+    /// Makes sure that ids below `next` are not assigned again.
     pub fn skip_ids_below(&mut self, next: u64) {
         self.next_id = self.next_id.max(next);
     }
 
-    /// Counts the client among the producers.
+    /// From now on the client counts as a producer.
     pub fn mark_producer(&mut self, client: ClientId) {
         let first = !std::mem::replace(&mut self.client_mut(client).producer, true);
         self.producers += u64::from(first);
     }
 
-    /// Counts the client among the workers.
+    /// From now on the client counts as a worker.
     pub(super) fn mark_worker(&mut self, client: ClientId) {
         let first = !std::mem::replace(&mut self.client_mut(client).worker, true);
         self.workers += u64::from(first);
     }
 
-    /// Makes sure that a `put` finds room for its record; nothing else changes.
+    /// Makes sure that there is room for the record of a `put`; nothing else changes.
     ///
     /// # Errors
-    /// Where the allocator has none.
+    /// If the allocator has no memory.
     pub fn reserve_put(&mut self) -> Result<(), TryReserveError> {
         self.jobs.reserve()
     }
 
-    /// The command `put`, once the body has come whole: into the tube that the client uses.
+    /// The command `put`, when the whole body has arrived. The job goes into the tube that the client uses.
     pub fn put(&mut self, client: ClientId, new: NewJob, body: Body, now: Timestamp) {
         let tube = self.client(client).using;
         let job = Job::new(now, new.priority, new.delay_s, new.ttr_s.max(1), tube, body);
@@ -82,7 +82,7 @@ impl Queue {
         }
     }
 
-    /// Puts a job back that outlived a restart. A reservation has not: its job is ready.
+    /// Restores a job after a restart. A reservation does not survive a restart, so a reserved job becomes ready.
     pub fn restore(&mut self, record: &JobRecord, tube: &str, body: Body, now: Timestamp) {
         let tube = self.tubes.find_or_make(tube);
         // A new job's place is among the ready.
@@ -102,7 +102,7 @@ impl Queue {
         }
     }
 
-    /// The command `delete`: tells whether there is such a job that nobody else holds.
+    /// The command `delete`. Returns whether the job exists and no other client has reserved it.
     pub fn delete(&mut self, client: ClientId, id: JobId) -> bool {
         let Some(job) = self.jobs.get(id) else { return false };
         if job.place.state() == JobState::Reserved && !self.holds(client, id) {
@@ -117,13 +117,13 @@ impl Queue {
         true
     }
 
-    /// Whether the client holds this job.
+    /// Whether the client has reserved this job.
     #[must_use]
     pub fn holds(&self, client: ClientId, id: JobId) -> bool {
         self.jobs.get(id).is_some_and(|job| self.jobs.history(job).holder == Some(client.index))
     }
 
-    /// The command `release`, by the client that holds the job.
+    /// The command `release`, by the client that has reserved the job.
     pub fn release(
         &mut self,
         client: ClientId,
@@ -154,7 +154,7 @@ impl Queue {
         Released::Queued
     }
 
-    /// The command `bury`, by the client that holds the job.
+    /// The command `bury`, by the client that has reserved the job.
     pub fn bury(&mut self, client: ClientId, id: JobId, priority: Priority) {
         assert!(self.holds(client, id), "only the holder buries");
         self.withdraw(id);
@@ -167,7 +167,7 @@ impl Queue {
         self.set_aside(id);
     }
 
-    /// The command `touch`: the time to run starts again; tells whether the client holds the job.
+    /// The command `touch`: the time to run starts again. Returns whether the client has reserved the job.
     pub fn touch(&mut self, client: ClientId, id: JobId, now: Timestamp) -> bool {
         if !self.holds(client, id) {
             return false;
@@ -183,7 +183,7 @@ impl Queue {
         true
     }
 
-    /// What `kick` would take next from the client's tube: the oldest buried job, or, where none was
+    /// The job that `kick` would take next from the client's tube: the oldest buried job or, if no job was
     /// buried at the start of the command (`state`), the delayed job that is due first.
     #[must_use]
     pub fn next_to_kick(&self, client: ClientId, state: JobState) -> Option<JobId> {
@@ -213,7 +213,7 @@ impl Queue {
         self.make_ready(id, now);
     }
 
-    /// The command `pause-tube`; tells whether there is such a tube. 0 seconds end a pause at once.
+    /// The command `pause-tube`; returns whether the tube exists. 0 seconds end a pause at once.
     pub fn pause_tube(&mut self, name: &str, length_s: u32, now: Timestamp) -> bool {
         let Some(key) = self.tubes.find(name) else { return false };
         let until = now.plus_seconds(length_s);

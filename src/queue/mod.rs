@@ -1,8 +1,8 @@
 //! The queue: tubes, jobs, clients' watch lists, reservations and every deadline.
 //!
-//! Owns: the whole state that the protocol speaks about. Pure: it does no I/O and reads no clock; `now` is
+//! Owns: the whole state that the protocol describes. Pure: it does no I/O and reads no clock; `now` is
 //! always the last argument. Never knows of connections, bytes or the binlog. Driven by the server, which
-//! calls one method per command, then takes out the [`Delivery`]s to clients that waited and the
+//! calls one method per command, then takes the [`Delivery`]s for clients that waited and the
 //! [`Change`]s to be logged.
 //!
 //! A job moves along these arrows; each is one method:
@@ -21,13 +21,16 @@ mod client;
 mod deadlines;
 mod invariants;
 mod jobs;
+mod leave;
 mod life;
+mod listing;
 mod ordered;
 mod reserve;
 mod tube;
 mod view;
+mod wide;
 
-use std::collections::VecDeque;
+use std::collections::{TryReserveError, VecDeque};
 
 use slab::Slab;
 
@@ -39,24 +42,25 @@ pub use self::view::{JobView, TubeView};
 
 use self::client::Client;
 use self::deadlines::{Deadlines, Owner};
-use self::jobs::{Jobs, ReadyKey};
-use self::tube::{DEFAULT, TubeKey, Tubes};
+use self::jobs::Jobs;
+use self::ordered::OrderedQueue;
+use self::tube::{DEFAULT, TubeKey, Tubes, WaitKey, reserve_in_slab};
 use crate::clock::Timestamp;
 use crate::job::JobId;
 
 /// An answer for a client that waited in a reserve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delivery {
-    /// Who waited.
+    /// The client that waited.
     pub client: ClientId,
-    /// What came of it.
+    /// How its wait ended.
     pub outcome: WaitOutcome,
 }
 
 /// How a wait ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitOutcome {
-    /// The client now holds this job.
+    /// The client has now reserved this job.
     Reserved(JobId),
     /// The time-out of its reserve is over.
     TimedOut,
@@ -69,13 +73,13 @@ pub enum WaitOutcome {
 pub enum Change {
     /// The job is new.
     Put(JobId),
-    /// Its state, priority, delay or one of its counters is another.
+    /// Its state, its priority, its delay or one of its counters has changed.
     Updated(JobId),
     /// The job is gone.
     Deleted(JobId),
 }
 
-/// How often a job may fail before it is buried instead of becoming ready again; `None` is for ever.
+/// How often a job may fail before it is buried instead of becoming ready again; `None` means any number of times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoisonLimits {
     /// Time-outs.
@@ -115,11 +119,42 @@ pub struct Queue {
     waiting: u64,
     producers: u64,
     workers: u64,
+    /// Entries in all clients' watch lists.
+    watched: usize,
     limits: PoisonLimits,
     deliveries: VecDeque<Delivery>,
-    /// Empty at all times unless `keeps_changes`.
+    /// Always empty unless `keeps_changes`.
     changes: Vec<Change>,
     keeps_changes: bool,
+    /// Clients that are gone and still have jobs or tubes, because they had more than is given back at once.
+    leaving: VecDeque<u32>,
+    /// The cost of all calls beyond a few steps, in simple commands.
+    work: u64,
+    shares: Shares,
+    /// By tube: the wide clients that are told when the tube has a more urgent first job.
+    subscribers: Vec<OrderedQueue<u32>>,
+    /// The wide clients that wait in a reserve, in the order in which they began to wait.
+    wide_waiting: OrderedQueue<WaitKey>,
+}
+
+/// How much of a long operation is done at once.
+#[derive(Clone, Copy, Debug)]
+pub struct Shares {
+    /// Jobs and tubes that a client gives back when it leaves; the rest follows, as many in each `advance`.
+    pub given_back: usize,
+    /// Jobs that go to waiting clients when a pause ends; the rest follows, as many in each `advance`.
+    pub handed_over: usize,
+    /// Tubes that one call of `reserve` looks at for a client that watches many.
+    pub looked_at: usize,
+    /// Clients that watch more tubes than this are wide: they count as clients that watch many tubes.
+    pub narrow_tubes: usize,
+}
+
+impl Default for Shares {
+    /// Some 200 microseconds each.
+    fn default() -> Self {
+        Self { given_back: 512, handed_over: 512, looked_at: 512, narrow_tubes: 16 }
+    }
 }
 
 impl Queue {
@@ -140,14 +175,31 @@ impl Queue {
             waiting: 0,
             producers: 0,
             workers: 0,
+            watched: 0,
             limits,
             deliveries: VecDeque::new(),
             changes: Vec::new(),
             keeps_changes: false,
+            leaving: VecDeque::new(),
+            work: 0,
+            shares: Shares::default(),
+            subscribers: Vec::new(),
+            wide_waiting: OrderedQueue::default(),
         }
     }
 
-    /// From now on each change is kept until `swap_changes`, for a binlog to write down.
+    /// Changes these limits, so that tests can reach them with little work.
+    pub fn set_shares(&mut self, shares: Shares) {
+        self.shares = shares;
+    }
+
+    /// The cost of all calls so far beyond the usual, in simple commands. A command's own cost is the difference.
+    #[must_use]
+    pub fn work(&self) -> u64 {
+        self.work
+    }
+
+    /// From now on each change is kept until `swap_changes`, so that a binlog can write it.
     pub fn keep_changes(&mut self) {
         self.keeps_changes = true;
     }
@@ -159,18 +211,18 @@ impl Queue {
         std::mem::swap(&mut self.changes, changes);
     }
 
-    /// Whether anything has changed since.
+    /// Whether anything has changed since `swap_changes`.
     #[must_use]
     pub fn has_changes(&self) -> bool {
         !self.changes.is_empty()
     }
 
-    /// The next answer to a client that waited, in the order in which the answers came about.
+    /// The next delivery to a client that waited, in the order in which the waits ended.
     pub fn poll_delivery(&mut self) -> Option<Delivery> {
         self.deliveries.pop_front()
     }
 
-    /// Whether `poll_delivery` would yield any.
+    /// Whether `poll_delivery` would return a delivery.
     #[must_use]
     pub fn has_deliveries(&self) -> bool {
         !self.deliveries.is_empty()
@@ -179,10 +231,32 @@ impl Queue {
     /// The earliest instant at which `advance` has something to do.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Timestamp> {
+        if !self.leaving.is_empty() {
+            return Some(Timestamp::default());
+        }
         self.deadlines.first().map(|(at, _)| at)
     }
 
-    /// A new client: it uses and watches "default" alone.
+    /// Makes sure that the registry has room for the next client.
+    ///
+    /// # Errors
+    /// If the allocator has no memory. Nothing has changed.
+    pub fn reserve_client(&mut self) -> Result<(), TryReserveError> {
+        reserve_in_slab(&mut self.clients)?;
+        self.deadlines.reserve()
+    }
+
+    /// Makes sure that the registries have room for the client's next `use` or `watch`.
+    ///
+    /// # Errors
+    /// If the allocator has no memory. Nothing has changed.
+    pub fn reserve_tube(&mut self, id: ClientId) -> Result<(), TryReserveError> {
+        self.client_mut(id).watching.try_reserve(1)?;
+        self.tubes.reserve()?;
+        self.deadlines.reserve()
+    }
+
+    /// Adds a client, which uses and watches only the tube "default".
     pub fn connect(&mut self) -> ClientId {
         let generation = self.next_generation;
         self.next_generation = generation.wrapping_add(1);
@@ -190,47 +264,18 @@ impl Queue {
         let tube = self.tubes.get_mut(DEFAULT);
         tube.using += 1;
         tube.watching += 1;
+        self.watched += 1;
         ClientId { index, generation }
     }
 
-    /// The client is gone: the jobs that it holds become ready at once, its wait ends unanswered.
-    pub fn disconnect(&mut self, id: ClientId, now: Timestamp) {
-        assert!(self.is_connected(id), "a client leaves once");
-        self.end_wait(id.index);
-        let mut jobs: Vec<ReadyKey> = Vec::new();
-        while let Some((_, job)) = self.client(id).reserved.first() {
-            self.withdraw(job);
-            jobs.push(ReadyKey::new(self.jobs.held(job).priority, job));
-        }
-        // Clients that wait get the most urgent first.
-        jobs.sort_unstable();
-        for key in jobs {
-            self.make_ready(key.id(), now);
-        }
-        self.deadlines.set(Owner::Client(id.index), None);
-        let mut client = self.clients.remove(id.index as usize);
-        self.producers -= u64::from(client.producer);
-        self.workers -= u64::from(client.worker);
-        // The order in which C lets go of tubes, which decides the order of those that stay.
-        while !client.watching.is_empty() {
-            let tube = client.watching.swap_remove(0);
-            self.tubes.get_mut(tube).watching -= 1;
-            self.remove_tube_if_idle(tube);
-        }
-        self.tubes.get_mut(client.using).using -= 1;
-        self.remove_tube_if_idle(client.using);
-        if self.clients.is_empty() {
-            self.clients.shrink_to_fit();
-        }
-    }
-
-    /// Whether this very client is still there.
+    /// Whether this client still exists.
     #[must_use]
     pub fn is_connected(&self, id: ClientId) -> bool {
-        self.clients.get(id.index as usize).is_some_and(|client| client.generation == id.generation)
+        let client = self.clients.get(id.index as usize);
+        client.is_some_and(|client| client.generation == id.generation && !client.leaving)
     }
 
-    /// The command `use`: `name` is valid, and its tube is made if there is none.
+    /// The command `use`. `name` is valid; its tube is created if there is none.
     pub fn use_tube(&mut self, id: ClientId, name: &str) {
         let tube = self.tubes.find_or_make(name);
         self.tubes.get_mut(tube).using += 1;
@@ -243,25 +288,25 @@ impl Queue {
     pub fn watch(&mut self, id: ClientId, name: &str) -> usize {
         let tube = self.tubes.find_or_make(name);
         let client = self.client_mut(id);
-        if !client.watching.contains(&tube) {
+        if client.place_of(tube).is_none() {
+            let place = client.watching.len();
             client.watching.push(tube);
             self.tubes.get_mut(tube).watching += 1;
+            self.watched += 1;
+            self.index_watched(id.index, tube, place);
         }
         self.client(id).watching.len()
     }
 
-    /// The command `ignore`; returns how many tubes the client watches now, or `None` where it would be none.
+    /// The command `ignore`; returns how many tubes the client watches now, or `None` if it would watch none.
     pub fn ignore(&mut self, id: ClientId, name: &str) -> Option<usize> {
         let tube = self.tubes.find(name);
-        let client = self.client_mut(id);
-        let place = client.watching.iter().position(|&watched| Some(watched) == tube);
-        if let (Some(place), Some(tube)) = (place, tube) {
+        let client = self.client(id);
+        if let Some(place) = tube.and_then(|tube| client.place_of(tube)) {
             if client.watching.len() == 1 {
                 return None;
             }
-            client.watching.swap_remove(place);
-            self.tubes.get_mut(tube).watching -= 1;
-            self.remove_tube_if_idle(tube);
+            self.unwatch(id.index, place);
         }
         Some(self.client(id).watching.len())
     }
@@ -284,23 +329,23 @@ impl Queue {
         }
     }
 
-    /// Brings the heap of deadlines up to the tube's state.
+    /// Sets the tube's deadline in the heap to what its state requires.
     fn reschedule_tube(&mut self, tube: TubeKey) {
         self.deadlines.set(Owner::Tube(tube), self.tubes.get(tube).deadline());
     }
 
-    /// Brings the heap of deadlines up to the client's state.
+    /// Sets the client's deadline in the heap to what its state requires.
     fn reschedule_client(&mut self, client: u32) {
         self.deadlines.set(Owner::Client(client), self.clients[client as usize].deadline());
     }
 
-    /// Counts an event, other than a put, in its tube and over all of them.
+    /// Counts an event that is not a put, in its tube and in the totals.
     fn count(&mut self, tube: TubeKey, counter: impl Fn(&mut Flow) -> &mut u64) {
         *counter(&mut self.flow) += 1;
         *counter(self.tubes.get_mut(tube).events()) += 1;
     }
 
-    /// Remembers that the job's record is another than the one logged last.
+    /// Records that the job differs from its last logged record.
     fn note(&mut self, change: Change) {
         if !self.keeps_changes {
             return;

@@ -1,16 +1,17 @@
-//! A queue in the order of its keys, in blocks.
+//! A queue that is ordered by its keys and stores them in blocks.
 //!
-//! Owns: the order of ready jobs, delays, reservations, burials and waiting clients. The usual moves,
-//! taking the first key and adding a last one, touch one block each; any other key is found by
-//! bisection. A heap would have to write each moved entry's position into its job: a cache miss a level.
-//! Never moves more than a block of keys, or the list of blocks: no operation grows with the whole queue.
+//! Owns: the order of ready jobs, delays, reservations, burials and waiting clients. The usual operations,
+//! taking the first key and adding a last key, touch one block each; any other key is found by
+//! bisection. A heap would have to write the position of each moved entry into its job, a cache miss for each level.
+//! Never moves more than a block of keys or the list of blocks, so the cost of an operation does not grow with the
+//! whole queue.
 
 use std::collections::VecDeque;
 
 /// Keys in a full block: large enough that the list of blocks stays short, small enough that
 /// shifting half a block costs less than finding it.
 const BLOCK: usize = 256;
-/// A block this empty is joined to its neighbour, and gives back half of its room.
+/// A block with this few keys is joined to its neighbour and frees half of its capacity.
 const SPARSE: usize = BLOCK / 4;
 
 /// Unique keys in ascending order. An unused queue is one word wide and allocates nothing.
@@ -21,8 +22,8 @@ pub struct OrderedQueue<K>(Option<Box<Blocks<K>>>);
 struct Blocks<K> {
     /// The smallest keys; empty only if there are no keys at all.
     front: VecDeque<K>,
-    /// The other keys, block after block; neither the list nor any of the blocks is empty. Behind a
-    /// pointer, because in most queues all keys stand in front.
+    /// The other keys, block after block; neither the list nor any of the blocks is empty. It is behind a
+    /// pointer, because in most queues all keys are in `front`.
     #[allow(clippy::box_collection, reason = "a word instead of four in a queue that has none")]
     later: Option<Box<VecDeque<Block<K>>>>,
     len: usize,
@@ -30,8 +31,8 @@ struct Blocks<K> {
 
 #[derive(Debug)]
 struct Block<K> {
-    /// Keys from this one on belong here, up to where the next block begins. It stands in the list of
-    /// blocks, so that finding a block touches none.
+    /// The block has the keys from this key on, up to the `from` of the next block. The list of blocks has this
+    /// key, so that finding a block does not touch any block.
     from: K,
     keys: VecDeque<K>,
 }
@@ -69,7 +70,7 @@ impl<K: Copy + Ord> OrderedQueue<K> {
         })
     }
 
-    /// Adds `key`, which must not be there yet.
+    /// Adds `key`, which must not be in the queue yet.
     pub fn insert(&mut self, key: K) {
         let blocks = self.0.get_or_insert_with(|| {
             Box::new(Blocks { front: VecDeque::with_capacity(1), later: None, len: 0 })
@@ -96,7 +97,7 @@ impl<K: Copy + Ord> OrderedQueue<K> {
         }
     }
 
-    /// Takes the smallest key out.
+    /// Removes the smallest key and returns it.
     pub fn pop_first(&mut self) -> Option<K> {
         let blocks = self.0.as_mut()?;
         let key = blocks.front.pop_front()?;
@@ -105,7 +106,7 @@ impl<K: Copy + Ord> OrderedQueue<K> {
         Some(key)
     }
 
-    /// Takes `key` out; tells whether it was there.
+    /// Removes `key`; returns whether it was in the queue.
     pub fn remove(&mut self, key: K) -> bool {
         let Some(blocks) = self.0.as_mut() else { return false };
         let index = blocks.holding(key);
@@ -118,7 +119,7 @@ impl<K: Copy + Ord> OrderedQueue<K> {
     }
 }
 
-/// Puts `key` where it belongs in `block`, which has room.
+/// Inserts `key` at its position in `block`, which has room.
 fn insert_sorted<K: Copy + Ord>(block: &mut VecDeque<K>, key: K) {
     let place = block.partition_point(|&other| other < key);
     block.insert(place, key);
@@ -141,12 +142,12 @@ impl<K: Copy + Ord> Blocks<K> {
         }
     }
 
-    /// Puts `block` behind block `number`.
+    /// Inserts `block` after block `number`.
     fn insert_block(&mut self, number: usize, block: Block<K>) {
         self.later.get_or_insert_default().insert(number, block);
     }
 
-    /// Takes the keys of the block behind block `number` out, if there is one.
+    /// Removes the block after block `number`, if there is one, and returns its keys.
     fn take_block_behind(&mut self, number: usize) -> Option<VecDeque<K>> {
         let later = self.later.as_mut()?;
         let block = later.remove(number)?;
@@ -157,7 +158,7 @@ impl<K: Copy + Ord> Blocks<K> {
         Some(block.keys)
     }
 
-    /// Mends block `number` after a key has left it.
+    /// Restores the invariants of block `number` after a key has been removed from it.
     fn tidy(&mut self, number: usize) {
         let len = self.block_mut(number).len();
         if len >= SPARSE {
@@ -179,7 +180,7 @@ impl<K: Copy + Ord> Blocks<K> {
         }
     }
 
-    /// Asserts what the fields promise.
+    /// Asserts the invariants of the fields.
     #[cfg(test)]
     fn check(&self) {
         let later: Vec<&Block<K>> = self.later.iter().flat_map(|later| later.iter()).collect();
@@ -192,8 +193,8 @@ impl<K: Copy + Ord> Blocks<K> {
     }
 }
 
-/// Frees half of `room` where less than a quarter of it is in use, but never the last few places: a
-/// queue that holds one key at a time must not allocate each time.
+/// Frees half of the capacity if less than a quarter of it is in use, but keeps room for a few keys: a
+/// queue that has one key at a time must not allocate each time.
 fn give_back_half<T>(room: &mut VecDeque<T>) {
     if room.capacity() >= 4 * room.len().max(4) {
         room.shrink_to(2 * room.len());

@@ -1,20 +1,21 @@
-//! Reservations: who gets which job, who waits, and what the passing of time does.
+//! Reservations: which client gets which job, which clients wait, and what the passing of time does.
 //!
-//! While a tube is not paused it has ready jobs or waiting clients, never both: whoever adds one
-//! takes the other. So a job that becomes ready goes to the first waiting client without passing through the queue.
+//! A tube that is not paused has ready jobs or waiting clients, never both: a job that becomes ready goes
+//! directly to the first waiting client, and a client waits only if there is no ready job.
 
 use super::client::Wait;
 use super::deadlines::Owner;
 use super::jobs::{Place, ReadyKey};
-use super::tube::TubeKey;
-use super::{Change, ClientId, Delivery, Queue, WaitOutcome};
+use super::tube::{Tube, TubeKey, WaitKey};
+use super::wide::Search;
+use super::{Change, ClientId, Delivery, JobCounts, Queue, WaitOutcome};
 use crate::clock::Timestamp;
 use crate::job::{JobId, JobState, Priority};
 
-/// What comes of a reserve at once.
+/// The immediate result of a reserve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reserve {
-    /// The client now holds this job.
+    /// The client has now reserved this job.
     Job(JobId),
     /// There is no job, and one of its reservations is in its safety margin.
     DeadlineSoon,
@@ -22,18 +23,30 @@ pub enum Reserve {
     TimedOut,
     /// The client waits; a [`Delivery`] will tell.
     Waiting,
+    /// There are more tubes than one call looks at: the caller must call again.
+    Unfinished,
 }
 
 /// How many things that are due one call of `advance` does at most: a million delays
 /// that end in the same instant must not keep everybody waiting until all are moved.
-const DUE_PER_ADVANCE: usize = 1024;
+const DUE_PER_ADVANCE: u64 = 1024;
 
 impl Queue {
     /// The commands `reserve` and `reserve-with-timeout`: the most urgent job of the watched tubes.
     /// `timeout_s` of `None` waits for ever.
     pub fn reserve(&mut self, client: ClientId, timeout_s: Option<u32>, now: Timestamp) -> Reserve {
         self.mark_worker(client);
-        if let Some(tube) = self.most_urgent_tube(client)
+        let record = self.client(client);
+        let tube = if record.wide.is_none() {
+            self.most_urgent_of(&record.watching)
+        } else {
+            match self.search(client.index) {
+                Search::Found(tube) => Some(tube),
+                Search::Nothing => None,
+                Search::Unfinished => return Reserve::Unfinished,
+            }
+        };
+        if let Some(tube) = tube
             && let Some(id) = self.take_first_ready(tube)
         {
             self.assign(client.index, id, now);
@@ -50,7 +63,7 @@ impl Queue {
         Reserve::Waiting
     }
 
-    /// The command `reserve-job`: tells whether there is such a job that nobody holds.
+    /// The command `reserve-job`; returns whether the job exists and no client had reserved it.
     pub fn reserve_job(&mut self, client: ClientId, id: JobId, now: Timestamp) -> bool {
         if self.jobs.get(id).is_none_or(|job| job.place.state() == JobState::Reserved) {
             return false;
@@ -61,7 +74,7 @@ impl Queue {
         true
     }
 
-    /// Ends the client's wait without an answer; tells whether it waited.
+    /// Ends the client's wait without a delivery; returns whether it waited.
     pub fn stop_waiting(&mut self, client: ClientId) -> bool {
         let waited = self.client(client).wait.is_some();
         self.end_wait(client.index);
@@ -71,7 +84,12 @@ impl Queue {
     /// Does what has become due by `now`, the earliest first, and not more than a turn's share of it:
     /// while `next_deadline` is not after `now`, there is more to do.
     pub fn advance(&mut self, now: Timestamp) {
-        for _ in 0..DUE_PER_ADVANCE {
+        if !self.leaving.is_empty() {
+            self.go_on_leaving(now);
+        }
+        let end = self.work + DUE_PER_ADVANCE;
+        while self.work < end {
+            self.work += 1;
             match self.deadlines.first() {
                 Some((at, Owner::Tube(tube))) if at <= now => self.tube_is_due(tube, now),
                 Some((at, Owner::Client(client))) if at <= now => self.client_is_due(client, now),
@@ -80,9 +98,9 @@ impl Queue {
         }
     }
 
-    /// Which of the tubes that the client watches and that are not paused has the most urgent job.
-    fn most_urgent_tube(&self, client: ClientId) -> Option<TubeKey> {
-        let open = self.client(client).watching.iter().filter(|&&key| self.tubes.get(key).pause.is_none());
+    /// Which of these tubes, of those that are not paused, has the most urgent job.
+    fn most_urgent_of(&self, tubes: &[TubeKey]) -> Option<TubeKey> {
+        let open = tubes.iter().filter(|&&key| self.tubes.get(key).pause.is_none());
         let first = open.filter_map(|&key| Some((self.tubes.get(key).ready.first()?, key)));
         first.min().map(|(_, key)| key)
     }
@@ -94,7 +112,7 @@ impl Queue {
         Some(id)
     }
 
-    /// Gives a job that no queue holds to a client.
+    /// Reserves a job that is in no queue for a client.
     fn assign(&mut self, client: u32, id: JobId, now: Timestamp) {
         let (job, history) = self.jobs.held_with_history(id);
         let until = now.plus_seconds(job.ttr_s);
@@ -110,7 +128,7 @@ impl Queue {
         self.note(Change::Updated(id));
     }
 
-    /// Puts a job that no queue holds among the ready ones, or into the hands of who waits for it.
+    /// Makes a job that is in no queue ready, or gives it to a client that waits for it.
     pub(super) fn make_ready(&mut self, id: JobId, now: Timestamp) {
         let job = self.jobs.held(id);
         job.place = Place::Ready;
@@ -119,20 +137,37 @@ impl Queue {
     }
 
     /// As `make_ready`, for a job of this tube and priority whose place is set already.
+    #[inline]
     pub(super) fn line_up(&mut self, id: JobId, tube: TubeKey, priority: Priority, now: Timestamp) {
-        let tube = self.tubes.get_mut(tube);
-        if tube.pause.is_none()
-            && let Some((_, client)) = tube.waiting.first()
-        {
+        let record = self.tubes.get_mut(tube);
+        if record.pause.is_none() && !(record.waiting.is_empty() && self.subscribers.is_empty()) {
+            self.offer(id, tube, priority, now);
+        } else {
+            enqueue(record, &mut self.counts, id, priority);
+        }
+    }
+
+    /// As `line_up`, where clients may wait for the job, or want to know of it. Apart, so that the usual path is short.
+    #[inline(never)]
+    fn offer(&mut self, id: JobId, tube: TubeKey, priority: Priority, now: Timestamp) {
+        if let Some((_, client)) = self.first_waiting(tube) {
             self.hand_over(id, client, now);
             return;
         }
-        tube.ready.insert(ReadyKey::new(priority, id));
-        self.counts.ready += 1;
-        if priority.is_urgent() {
-            tube.urgent += 1;
-            self.counts.urgent += 1;
+        let record = self.tubes.get_mut(tube);
+        enqueue(record, &mut self.counts, id, priority);
+        if record.ready.first().map(ReadyKey::id) == Some(id) {
+            self.announce(tube);
         }
+    }
+
+    /// The client that has waited longest for a job of this tube.
+    fn first_waiting(&mut self, tube: TubeKey) -> Option<WaitKey> {
+        let narrow = self.tubes.get(tube).waiting.first();
+        if self.wide_waiting.is_empty() {
+            return narrow;
+        }
+        [narrow, self.first_wide_waiting(tube)].into_iter().flatten().min()
     }
 
     fn hand_over(&mut self, id: JobId, client: u32, now: Timestamp) {
@@ -151,28 +186,37 @@ impl Queue {
         self.next_wait += 1;
         let client = &mut self.clients[index as usize];
         client.wait = Some(Wait { number, until });
-        for &tube in &client.watching {
-            self.tubes.get_mut(tube).waiting.insert((number, index));
+        if client.wide.is_some() {
+            self.wide_waiting.insert((number, index));
+        } else {
+            for &tube in &client.watching {
+                self.tubes.get_mut(tube).waiting.insert((number, index));
+            }
         }
         self.waiting += 1;
         self.reschedule_client(index);
     }
 
-    /// Does nothing where the client does not wait.
+    /// Does nothing if the client does not wait.
     pub(super) fn end_wait(&mut self, index: u32) {
         let client = &mut self.clients[index as usize];
         let Some(wait) = client.wait.take() else { return };
-        for &tube in &client.watching {
-            let found = self.tubes.get_mut(tube).waiting.remove((wait.number, index));
-            assert!(found, "who waits stands in every watched tube");
+        if client.wide.is_some() {
+            let found = self.wide_waiting.remove((wait.number, index));
+            assert!(found, "who waits stands among those who wait");
+        } else {
+            for &tube in &client.watching {
+                let found = self.tubes.get_mut(tube).waiting.remove((wait.number, index));
+                assert!(found, "who waits stands in every watched tube");
+            }
         }
         self.waiting -= 1;
         self.reschedule_client(index);
     }
 
-    /// A pause or a delay has ended. Of two the earlier is done first, and the delay where both end at
-    /// once: whoever waits gets the most urgent of the jobs that are ready when the pause ends, however
-    /// late its end is noticed.
+    /// A pause or a delay has ended. If both have, the earlier one is processed first, and the delay first if they
+    /// end at the same instant. A waiting client therefore gets the most urgent of the jobs that are ready when the
+    /// pause ends, however late the server notices its end.
     fn tube_is_due(&mut self, key: TubeKey, now: Timestamp) {
         let tube = self.tubes.get_mut(key);
         let delay = tube.delayed.first().map_or(Timestamp::NEVER, |(until, _)| until);
@@ -185,18 +229,28 @@ impl Queue {
         self.reschedule_tube(key);
     }
 
-    /// Lets jobs be reserved from a tube again; whoever waits for one has it.
+    /// Ends a tube's pause: waiting clients get its ready jobs, a limited number at a time.
     pub(super) fn end_pause(&mut self, key: TubeKey, now: Timestamp) {
-        self.tubes.get_mut(key).pause = None;
-        while let Some((_, client)) = self.tubes.get(key).waiting.first()
-            && let Some(id) = self.take_first_ready(key)
-        {
+        let end = self.work + self.shares.handed_over as u64;
+        while self.work < end {
+            let Some((_, client)) = self.first_waiting(key) else { break };
+            let Some(id) = self.take_first_ready(key) else { break };
             self.hand_over(id, client, now);
+            self.work += 1;
+        }
+        let has_ready = !self.tubes.get(key).ready.is_empty();
+        // While ready jobs and waiting clients are left, the tube stays paused and due.
+        if has_ready && self.first_waiting(key).is_some() {
+            return;
+        }
+        self.tubes.get_mut(key).pause = None;
+        if has_ready {
+            self.announce(key);
         }
     }
 
-    /// A wait, or a reservation, has ended. A waiting client's safety margin begins before its
-    /// reservation ends, so it is told, and no longer waits, before it loses the job.
+    /// A wait or a reservation has ended. A waiting client's safety margin begins before its
+    /// reservation ends, so the client gets DEADLINE_SOON and stops waiting before it loses the job.
     fn client_is_due(&mut self, index: u32, now: Timestamp) {
         let client = &self.clients[index as usize];
         if let Some(wait) = client.wait {
@@ -208,7 +262,7 @@ impl Queue {
         }
     }
 
-    /// The time to run is over: the job becomes ready again, unless that has happened too often.
+    /// The time to run is over: the job becomes ready again, or is buried if this has happened too often.
     fn time_out(&mut self, id: JobId, now: Timestamp) {
         self.withdraw(id);
         let (job, history) = self.jobs.held_with_history(id);
@@ -222,5 +276,16 @@ impl Queue {
         } else {
             self.make_ready(id, now);
         }
+    }
+}
+
+/// Adds a job to its tube's ready queue.
+#[inline(always)]
+fn enqueue(tube: &mut Tube, counts: &mut JobCounts, id: JobId, priority: Priority) {
+    tube.ready.insert(ReadyKey::new(priority, id));
+    counts.ready += 1;
+    if priority.is_urgent() {
+        tube.urgent += 1;
+        counts.urgent += 1;
     }
 }

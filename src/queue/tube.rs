@@ -3,6 +3,7 @@
 //! Owns: which tubes there are, under which name and in which order `list-tubes` shows them. Moves no
 //! jobs: that is `Queue`'s work.
 
+use std::collections::TryReserveError;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 
@@ -10,6 +11,7 @@ use hashbrown::HashTable;
 use slab::Slab;
 
 use super::jobs::{BuriedKey, DueKey, ReadyKey};
+use super::listing::Listing;
 use super::ordered::OrderedQueue;
 use crate::clock::Timestamp;
 use crate::tube_name::TubeName;
@@ -20,17 +22,24 @@ pub type TubeKey = u32;
 /// The tube "default": the first that is made, and never removed.
 pub const DEFAULT: TubeKey = 0;
 
-/// Who waits, by order of arrival: the number of the wait, and the client.
+/// The waiting clients in the order in which they began to wait: the number of the wait, and the client.
 pub type WaitKey = (u64, u32);
 
-/// What has happened to the jobs of a tube, or of all tubes, since the start.
+/// What a tube takes beside its name and its jobs, in bytes: the record, its counters, the places in the registry
+/// and among the deadlines, and the queues that its jobs may leave behind.
+const BYTES_PER_TUBE: usize = 400;
+
+/// Parts of the index of names.
+const NAME_PARTS: usize = 64;
+
+/// How often each event has happened to the jobs of a tube, or of all tubes, since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flow {
     /// Jobs put.
     pub puts: u64,
     /// Reservations, whatever command made them.
     pub reserves: u64,
-    /// Reservations that ran out.
+    /// Reservations that timed out.
     pub timeouts: u64,
     /// Releases by clients.
     pub releases: u64,
@@ -58,8 +67,8 @@ pub struct Tube {
     pub ready: OrderedQueue<ReadyKey>,
     pub delayed: OrderedQueue<DueKey>,
     pub buried: OrderedQueue<BuriedKey>,
-    /// Clients that wait in a reserve and watch this tube, the first come first. While the tube is not
-    /// paused, either this or `ready` is empty.
+    /// Clients that wait in a reserve and watch this tube, the first come first, but for those that watch many. While
+    /// the tube is not paused, either this or `ready` is empty.
     pub waiting: OrderedQueue<WaitKey>,
     pub pause: Option<Pause>,
     /// Ready jobs with an urgent priority.
@@ -71,10 +80,15 @@ pub struct Tube {
     pub watching: u32,
     /// Index in the order of `list-tubes`.
     position: u32,
+    /// The number of the last list that has this tube, or has no place for it.
+    pub listed: u32,
     pub puts: u64,
     /// Made at the first event that is not a put: in a crowd of tubes most have seen none.
     events: Option<Box<Events>>,
 }
+
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<Tube>() <= 112, "a tube is a block of 112 bytes");
 
 /// What has happened in a tube besides puts.
 #[derive(Clone, Copy, Debug, Default)]
@@ -115,7 +129,7 @@ impl Tube {
         [delay, pause].into_iter().flatten().min()
     }
 
-    /// Whether nothing holds the tube in being: no job, no client.
+    /// Whether the tube can be removed: it has no job, and no client uses or watches it.
     fn is_idle(&self) -> bool {
         self.using == 0
             && self.watching == 0
@@ -137,12 +151,19 @@ struct Named {
 #[derive(Debug)]
 pub struct Tubes {
     slab: Slab<Box<Tube>>,
-    names: HashTable<Named>,
+    /// In parts that grow one at a time: one table of 300,000 names takes milliseconds to grow.
+    names: [HashTable<Named>; NAME_PARTS],
     /// Seeds the hash against chosen names; nothing that can be observed depends on it.
     hasher: RandomState,
-    /// Order of creation, but for a removed tube's place, which the last one takes (as in C).
+    /// The tubes in the order of creation, except that the last tube takes the place of a removed one (as in C).
     order: Vec<TubeKey>,
-    /// The tube found or made last; jobs that are restored come in runs for the same one.
+    /// The list of all tubes that is under way.
+    pub listing: Listing,
+    /// How often a tube was made or removed.
+    version: u64,
+    /// The length of all names together.
+    name_bytes: usize,
+    /// The tube that was found or created last; during a restore many successive jobs are in the same tube.
     latest: TubeKey,
 }
 
@@ -151,9 +172,12 @@ impl Tubes {
     pub fn new() -> Self {
         let mut tubes = Self {
             slab: Slab::new(),
-            names: HashTable::new(),
+            names: [const { HashTable::new() }; NAME_PARTS],
             hasher: RandomState::new(),
             order: Vec::new(),
+            listing: Listing::default(),
+            version: 0,
+            name_bytes: 0,
             latest: DEFAULT,
         };
         let key = tubes.find_or_make(TubeName::default_tube().as_str());
@@ -168,12 +192,49 @@ impl Tubes {
 
     /// The tubes in the order of `list-tubes`.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Tube> {
-        self.iter_from(0)
+        self.keys_from(0).map(|key| self.get(key))
     }
 
-    /// The tubes from `position` on in the order of `list-tubes`.
-    pub fn iter_from(&self, position: usize) -> impl ExactSizeIterator<Item = &Tube> {
-        self.order.get(position..).unwrap_or_default().iter().map(|&key| self.get(key))
+    /// The keys of the tubes from `position` on in the order of `list-tubes`.
+    pub fn keys_from(&self, position: usize) -> impl ExactSizeIterator<Item = TubeKey> {
+        self.order.get(position..).unwrap_or_default().iter().copied()
+    }
+
+    /// How often a tube was made or removed.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// The length of all names together, in bytes.
+    pub fn name_bytes(&self) -> usize {
+        self.name_bytes
+    }
+
+    /// What the tubes take, in bytes, with the places that they have in the registry and may come to have among
+    /// the deadlines. Their jobs are counted elsewhere.
+    pub fn bytes(&self) -> usize {
+        self.len() * BYTES_PER_TUBE + self.name_bytes
+    }
+
+    /// Calls `each` with the tubes at the next `count` places from `start` on, in the order of `list-tubes`.
+    pub fn each_in_order<E>(
+        &mut self,
+        start: usize,
+        count: usize,
+        mut each: impl FnMut(&mut Tube) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let keys = self.order.get(start..).unwrap_or_default().iter().take(count);
+        keys.into_iter().try_for_each(|&key| each(&mut self.slab[key as usize]))
+    }
+
+    /// Makes sure that the next tube finds room in the registry, whose size clients decide.
+    ///
+    /// # Errors
+    /// If the allocator has no memory. Nothing has changed.
+    pub fn reserve(&mut self) -> Result<(), TryReserveError> {
+        // A part of the index stays small enough for the reserve of `os::memory`, which its growth may break into.
+        self.order.try_reserve(1)?;
+        reserve_in_slab(&mut self.slab)
     }
 
     /// The tube at `key`, which holds it in being.
@@ -190,10 +251,10 @@ impl Tubes {
     pub fn find(&self, name: &str) -> Option<TubeKey> {
         let hash = self.hasher.hash_one(name);
         let is_it = |named: &Named| named.hash == hash as u32 && self.get(named.key).name.as_str() == name;
-        self.names.find(spread(hash as u32), is_it).map(|named| named.key)
+        self.names[part_of(hash as u32)].find(spread(hash as u32), is_it).map(|named| named.key)
     }
 
-    /// The tube of this valid name, made if there is none. It lasts until `remove_if_idle` finds it idle.
+    /// The tube of this valid name, created if there is none. It exists until `remove_if_idle` finds it idle.
     pub fn find_or_make(&mut self, name: &str) -> TubeKey {
         if self.slab.get(self.latest as usize).is_some_and(|tube| tube.name.as_str() == name) {
             return self.latest;
@@ -218,16 +279,20 @@ impl Tubes {
             using: 0,
             watching: 0,
             position,
+            listed: self.listing.number(),
             puts: 0,
             events: None,
         };
         let key = self.slab.insert(Box::new(tube)) as TubeKey;
         self.order.push(key);
-        self.names.insert_unique(spread(hash), Named { hash, key }, |named| spread(named.hash));
+        self.version += 1;
+        self.name_bytes += self.get(key).name.as_bytes().len();
+        self.names[part_of(hash)]
+            .insert_unique(spread(hash), Named { hash, key }, |named| spread(named.hash));
         key
     }
 
-    /// Removes the tube where nothing holds it any more; tells whether it did.
+    /// Removes the tube if it has no job and no client; returns whether it did.
     pub fn remove_if_idle(&mut self, key: TubeKey) -> bool {
         let tube = self.get(key);
         if key == DEFAULT || !tube.is_idle() {
@@ -235,27 +300,51 @@ impl Tubes {
         }
         let position = tube.position;
         let hash = self.hasher.hash_one(tube.name.as_str()) as u32;
-        if let Ok(entry) = self.names.find_entry(spread(hash), |named| named.key == key) {
+        let names = &mut self.names[part_of(hash)];
+        if let Ok(entry) = names.find_entry(spread(hash), |named| named.key == key) {
             entry.remove();
         }
-        self.slab.remove(key as usize);
+        if names.capacity() > 4 * names.len().max(16) {
+            names.shrink_to(2 * names.len(), |named| spread(named.hash));
+        }
+        let removed = self.slab.remove(key as usize);
+        self.version += 1;
+        self.name_bytes -= removed.name.as_bytes().len();
         self.order.swap_remove(position as usize);
         if let Some(&moved) = self.order.get(position as usize) {
-            self.get_mut(moved).position = position;
+            let moved = &mut self.slab[moved as usize];
+            moved.position = position;
+            self.listing.note_move(moved, position as usize);
         }
         self.give_back_room();
         true
     }
 
-    /// Lets go of what a burst of tubes has left behind.
+    /// Frees the memory that a burst of tubes has left behind.
     fn give_back_room(&mut self) {
         let needed = self.order.len().max(64);
         if self.order.capacity() > 4 * needed {
             self.order.shrink_to(2 * needed);
-            self.names.shrink_to(2 * needed, |named| spread(named.hash));
             self.slab.shrink_to_fit();
         }
     }
+}
+
+/// Makes sure that the next record finds a place, without the slab's own way to grow, which cannot fail.
+pub fn reserve_in_slab<T>(slab: &mut Slab<T>) -> Result<(), TryReserveError> {
+    if slab.len() == slab.capacity() {
+        let more = slab.capacity().max(4);
+        // What is free now is free for the slab.
+        Vec::<(usize, T)>::new().try_reserve_exact(slab.capacity() + more)?;
+        slab.reserve(more);
+    }
+    Ok(())
+}
+
+/// The part of the index for names of this hash. The bits are none that a part itself takes, see `spread`, but in a
+/// registry of tens of millions of tubes.
+fn part_of(hash: u32) -> usize {
+    (hash >> 19) as usize % NAME_PARTS
 }
 
 /// The table takes its buckets from the low bits and its tags from the high ones.

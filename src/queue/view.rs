@@ -1,6 +1,6 @@
 //! Reading the state: what peeks and stats show, and what the binlog stores.
 
-use super::tube::Tube;
+use super::tube::{Tube, TubeKey};
 use super::{ClientId, Flow, JobCounts, Queue};
 use crate::clock::Timestamp;
 use crate::job::{Body, JobId, JobRecord};
@@ -9,9 +9,9 @@ use crate::tube_name::TubeName;
 /// A job as it is now.
 #[derive(Clone, Debug)]
 pub struct JobView<'a> {
-    /// The part of it that a restart keeps.
+    /// The part of the job that survives a restart.
     pub record: JobRecord,
-    /// The tube it lives in.
+    /// The tube that the job is in.
     pub tube: &'a TubeName,
     /// Its body.
     pub body: &'a Body,
@@ -19,9 +19,9 @@ pub struct JobView<'a> {
 
 /// A tube as it is now.
 #[derive(Clone, Debug)]
-pub struct TubeView<'a> {
+pub struct TubeView {
     /// Its name.
-    pub name: &'a TubeName,
+    pub name: TubeName,
     /// Its jobs by state.
     pub jobs: JobCounts,
     /// Clients that use it.
@@ -32,11 +32,11 @@ pub struct TubeView<'a> {
     pub waiting: usize,
     /// `pause-tube` commands so far.
     pub pauses: u64,
-    /// The length of the present pause in seconds; 0 without one.
+    /// The length of the current pause in seconds; 0 if there is none.
     pub pause_s: u32,
-    /// Whole seconds until it ends; 0 without one.
+    /// Whole seconds until the current pause ends; 0 if there is none.
     pub pause_left_s: u64,
-    /// What has happened to its jobs.
+    /// How often each event has happened to its jobs.
     pub flow: Flow,
 }
 
@@ -64,19 +64,19 @@ impl Queue {
         self.jobs.get(id).map(|job| &job.body)
     }
 
-    /// What `peek-ready` shows: the job of the used tube that would be reserved next.
+    /// The job that `peek-ready` shows: the job of the used tube that would be reserved next.
     #[must_use]
     pub fn first_ready(&self, client: ClientId) -> Option<JobId> {
         self.used(client).ready.first().map(super::jobs::ReadyKey::id)
     }
 
-    /// What `peek-delayed` shows: the job of the used tube whose delay ends first.
+    /// The job that `peek-delayed` shows: the job of the used tube whose delay ends first.
     #[must_use]
     pub fn first_delayed(&self, client: ClientId) -> Option<JobId> {
         self.used(client).delayed.first().map(|key| key.1)
     }
 
-    /// What `peek-buried` shows: the job of the used tube that was buried first.
+    /// The job that `peek-buried` shows: the job of the used tube that was buried first.
     #[must_use]
     pub fn first_buried(&self, client: ClientId) -> Option<JobId> {
         self.used(client).buried.first().map(|key| key.1)
@@ -93,20 +93,32 @@ impl Queue {
         self.client(client).watching.iter().map(|&key| &self.tubes.get(key).name)
     }
 
+    /// How many tubes the client watches.
+    #[must_use]
+    pub fn watched_count(&self, client: ClientId) -> usize {
+        self.client(client).watching.len()
+    }
+
+    /// Whether there is a tube of this name.
+    #[must_use]
+    pub fn is_tube(&self, name: &str) -> bool {
+        self.tubes.find(name).is_some()
+    }
+
     /// The tube of this name.
     #[must_use]
-    pub fn tube(&self, name: &str, now: Timestamp) -> Option<TubeView<'_>> {
-        self.tubes.find(name).map(|key| tube_view(self.tubes.get(key), now))
+    pub fn tube(&self, name: &str, now: Timestamp) -> Option<TubeView> {
+        self.tubes.find(name).map(|key| self.tube_view(key, now))
     }
 
     /// All tubes, in the order of `list-tubes`.
-    pub fn tubes(&self, now: Timestamp) -> impl ExactSizeIterator<Item = TubeView<'_>> {
+    pub fn tubes(&self, now: Timestamp) -> impl ExactSizeIterator<Item = TubeView> {
         self.tubes_from(0, now)
     }
 
     /// The tubes from `position` on in the order of `list-tubes`.
-    pub fn tubes_from(&self, position: usize, now: Timestamp) -> impl ExactSizeIterator<Item = TubeView<'_>> {
-        self.tubes.iter_from(position).map(move |tube| tube_view(tube, now))
+    pub fn tubes_from(&self, position: usize, now: Timestamp) -> impl ExactSizeIterator<Item = TubeView> {
+        self.tubes.keys_from(position).map(move |key| self.tube_view(key, now))
     }
 
     /// The names of all tubes, in the order of `list-tubes`.
@@ -120,7 +132,7 @@ impl Queue {
         self.counts
     }
 
-    /// What has happened to jobs since the start, over all tubes that ever were.
+    /// How often each event has happened to jobs since the start, over all tubes, including removed ones.
     #[must_use]
     pub fn flow(&self) -> Flow {
         self.flow
@@ -132,10 +144,26 @@ impl Queue {
         self.jobs.len()
     }
 
-    /// What the jobs take, in bytes.
+    /// The memory of the jobs, in bytes.
     #[must_use]
     pub fn job_bytes(&self) -> usize {
         self.jobs.bytes()
+    }
+
+    /// The memory of the whole queue, in bytes: jobs, tubes, clients and what these watch, reserve and wait for.
+    /// Memory that is allocated when a command can no longer be refused is counted from the start: the counters of
+    /// a tube, the entries of a wait.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        const PER_CLIENT: usize = 512;
+        const PER_WATCHED_TUBE: usize = 128;
+        const PER_RESERVATION: usize = 24;
+        self.jobs.bytes()
+            + self.jobs.history_bytes()
+            + self.counts.reserved as usize * PER_RESERVATION
+            + self.tubes.bytes()
+            + self.clients.len() * PER_CLIENT
+            + self.watched * PER_WATCHED_TUBE
     }
 
     /// How many tubes there are.
@@ -147,7 +175,7 @@ impl Queue {
     /// How many clients are connected.
     #[must_use]
     pub fn client_count(&self) -> usize {
-        self.clients.len()
+        self.clients.len() - self.leaving.len()
     }
 
     /// Clients that wait in a reserve.
@@ -156,19 +184,19 @@ impl Queue {
         self.waiting
     }
 
-    /// Connected clients that have put.
+    /// Connected clients that have put a job.
     #[must_use]
     pub fn producer_count(&self) -> u64 {
         self.producers
     }
 
-    /// Connected clients that have reserved.
+    /// Connected clients that have reserved a job.
     #[must_use]
     pub fn worker_count(&self) -> u64 {
         self.workers
     }
 
-    /// Whether the client holds any job.
+    /// Whether the client has reserved any job.
     #[must_use]
     pub fn has_reservations(&self, client: ClientId) -> bool {
         !self.client(client).reserved.is_empty()
@@ -177,24 +205,25 @@ impl Queue {
     fn used(&self, client: ClientId) -> &Tube {
         self.tubes.get(self.client(client).using)
     }
-}
 
-fn tube_view(tube: &Tube, now: Timestamp) -> TubeView<'_> {
-    TubeView {
-        name: &tube.name,
-        jobs: JobCounts {
-            urgent: u64::from(tube.urgent),
-            ready: tube.ready.len() as u64,
-            reserved: u64::from(tube.reserved),
-            delayed: tube.delayed.len() as u64,
-            buried: tube.buried.len() as u64,
-        },
-        using: tube.using,
-        watching: tube.watching,
-        waiting: tube.waiting.len(),
-        pauses: tube.pauses(),
-        pause_s: tube.pause.map_or(0, |pause| pause.length_s),
-        pause_left_s: tube.pause.map_or(0, |pause| pause.until.since_s(now)),
-        flow: tube.flow(),
+    fn tube_view(&self, key: TubeKey, now: Timestamp) -> TubeView {
+        let tube = self.tubes.get(key);
+        TubeView {
+            name: tube.name.clone(),
+            jobs: JobCounts {
+                urgent: u64::from(tube.urgent),
+                ready: tube.ready.len() as u64,
+                reserved: u64::from(tube.reserved),
+                delayed: tube.delayed.len() as u64,
+                buried: tube.buried.len() as u64,
+            },
+            using: tube.using,
+            watching: tube.watching,
+            waiting: tube.waiting.len() + self.wide_waiting_count(key),
+            pauses: tube.pauses(),
+            pause_s: tube.pause.map_or(0, |pause| pause.length_s),
+            pause_left_s: tube.pause.map_or(0, |pause| pause.until.since_s(now)),
+            flow: tube.flow(),
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! Output buffers, lent to the connections that have something to send: an idle connection has none.
 
-use crate::protocol::Output;
+use crate::session::Output;
 
 /// Buffers kept for the next turn: as many as connections are usually served in one.
 const KEPT: usize = 64;

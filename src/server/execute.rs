@@ -3,18 +3,20 @@
 //! Owns: the queue, the counters of commands, drain mode. One short function per verb that
 //! needs more than a line: check, reserve, mutate, append. Driven by [`Server`](super::Server).
 
+use std::rc::Weak;
+
 use log::{Level, log_enabled, trace};
 
-use super::orphans::Orphans;
+use super::detached_bodies::DetachedBodies;
 use super::persistence::Journal;
-use super::stats::{self, Identity};
+use super::tube_lists::TubeLists;
 use crate::binlog::NoRoom;
 use crate::clock::Timestamp;
-use crate::connection::{Connection, Refusal, Request};
-use crate::job::{Body, JobId, JobState, Priority};
-use crate::metrics::Timings;
-use crate::protocol::{Command, ParseError, PutHeader, Reply, Verb, write_list};
+use crate::job::{Body, JobId, Priority};
+use crate::protocol::{Command, ParseError, PutHeader, Reply, ReplyBuffer};
 use crate::queue::{ClientId, Delivery, NewJob, PoisonLimits, Queue, Released, Reserve, WaitOutcome};
+use crate::session::{Outcome, Output, Refusal, Request, StalledCommand, Until};
+use crate::stats::{CommandCounts, Identity, Timings};
 
 /// How commands are to be executed.
 #[derive(Clone, Copy, Debug)]
@@ -29,56 +31,11 @@ pub struct Config {
     pub poison: PoisonLimits,
 }
 
-/// How the connection goes on after a command.
-#[derive(Debug)]
-pub enum Next {
-    GoOn,
-    /// The client waits in a reserve.
-    Wait,
-    /// The command, and the client with it, waits for the next file of the binlog.
-    Stall(Box<Stalled>),
-    Close,
-}
+/// Bytes of stats and lists that cost as much as a simple request to render and copy.
+const DATA_BYTES_PER_WORK: u64 = 128;
 
-/// A command that has passed its checks, but for which the binlog has no room before its next file is made.
-#[derive(Debug)]
-pub enum Stalled {
-    Put(JobId, PutHeader, Body),
-    Release(JobId, Priority, u32),
-    Bury(JobId, Priority),
-    /// A kick that has `kicked` so many already.
-    Kick {
-        state: JobState,
-        bound: u64,
-        kicked: u64,
-    },
-    KickJob(JobId),
-}
-
-/// A reply, or how to go on without one.
-type Answer<'a> = Result<Reply<'a>, Next>;
-
-/// How often each command was given.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct CommandCounts([u64; Verb::COUNT]);
-
-impl CommandCounts {
-    /// How often `verb` was given.
-    #[must_use]
-    pub fn of(&self, verb: Verb) -> u64 {
-        self.0[verb as usize]
-    }
-
-    /// How many commands were given.
-    #[must_use]
-    pub fn total(&self) -> u64 {
-        self.0.iter().sum()
-    }
-
-    fn add(&mut self, verb: Verb) {
-        self.0[verb as usize] += 1;
-    }
-}
+/// Bytes of a body that cost as much as a simple request to free.
+const FREED_BYTES_PER_WORK: usize = 32 * 1024;
 
 /// Executes commands.
 #[derive(Debug)]
@@ -103,11 +60,12 @@ pub struct Executor {
     pub(super) refused_connections: u64,
     /// What all connections hold that is not a job yet, or not sent yet.
     pub(super) buffer_bytes: usize,
-    orphans: Orphans,
+    pub(super) detached_bodies: DetachedBodies,
+    pub(super) tube_lists: TubeLists,
     /// Tells whether the allocator lives on its last reserve.
-    is_memory_exhausted: fn() -> bool,
-    /// The last stats or list, until it is in the reply.
-    data: Vec<u8>,
+    pub(super) is_memory_exhausted: fn() -> bool,
+    /// What all requests have cost so far beside their [`Queue::work`]; a simple one costs 1.
+    pub(super) work: u64,
 }
 
 impl Executor {
@@ -128,9 +86,10 @@ impl Executor {
             timed_commands: 0,
             refused_connections: 0,
             buffer_bytes: 0,
-            orphans: Orphans::default(),
+            detached_bodies: DetachedBodies::default(),
+            tube_lists: TubeLists::default(),
             is_memory_exhausted: || false,
-            data: Vec::new(),
+            work: 0,
         }
     }
 
@@ -153,29 +112,14 @@ impl Executor {
         self.timed_commands = commands;
     }
 
-    /// From now on `is_exhausted` is asked before a command that needs memory for more than a moment; while
-    /// it says yes, such commands are answered OUT_OF_MEMORY.
-    pub fn watch_memory(&mut self, is_exhausted: fn() -> bool) {
-        self.is_memory_exhausted = is_exhausted;
+    /// What everything so far has cost, in simple requests: what others wait for.
+    pub(super) fn work(&self) -> u64 {
+        self.work + self.queue.work()
     }
 
     /// Counts a connection that was closed at once.
     pub fn count_refused_connection(&mut self) {
         self.refused_connections += 1;
-    }
-
-    /// What jobs and connections use, in bytes.
-    #[must_use]
-    pub fn memory_bytes(&self) -> usize {
-        self.queue.job_bytes() + self.buffer_bytes + self.orphans.bytes()
-    }
-
-    /// Whether `bytes` more for a client are too many, beside what its connection holds and what is
-    /// counted in `buffer_bytes` for the others.
-    pub(super) fn lacks_memory_for(&self, bytes: usize, connection: &Connection) -> bool {
-        let used = self.memory_bytes() + connection.held_bytes();
-        let bound = self.config.max_memory_bytes;
-        (self.is_memory_exhausted)() || bound.is_some_and(|bound| (used + bytes) as u64 > bound)
     }
 
     pub(super) fn connect(&mut self) -> ClientId {
@@ -192,7 +136,8 @@ impl Executor {
         self.queue.advance(now);
         self.journal.log_changes(&mut self.queue);
         self.journal.advance(now);
-        self.orphans.tend();
+        self.detached_bodies.tend();
+        self.tend_lists();
     }
 
     pub(super) fn next_deadline(&self) -> Option<Timestamp> {
@@ -212,112 +157,134 @@ impl Executor {
         self.journal.commit(&self.queue, now);
     }
 
-    /// Ends a client's wait because it will send no more (protocol, "reserve"); unless its answer has come
+    /// Ends a client's wait because it will send no more (protocol, "reserve"); `None` where its answer has come
     /// about in this very turn, and is only to be delivered.
-    pub(super) fn give_up_wait(&mut self, client: ClientId, connection: &mut Connection) {
-        if self.queue.stop_waiting(client) {
-            connection.stop_waiting();
-            write_reply(client, connection, &Reply::TimedOut);
+    pub(super) fn cancel_wait(&mut self, client: ClientId, output: &mut Output) -> Option<Outcome> {
+        if !self.queue.stop_waiting(client) {
+            return None;
         }
+        let start = output.bytes().len();
+        let outcome = answer(output, &Reply::TimedOut);
+        trace_reply(client, output, start);
+        Some(outcome)
     }
 
     /// Answers a reserve that has waited.
     pub(super) fn answer_wait(
         &mut self,
         client: ClientId,
-        outcome: WaitOutcome,
-        connection: &mut Connection,
-    ) {
-        connection.stop_waiting();
-        match outcome {
-            WaitOutcome::Reserved(id) => {
-                let reply =
-                    self.queue.body(id).map_or(Reply::InternalError, |body| Reply::Reserved(id, body));
-                write_reply(client, connection, &reply);
-            }
-            WaitOutcome::TimedOut => write_reply(client, connection, &Reply::TimedOut),
-            WaitOutcome::DeadlineSoon => write_reply(client, connection, &Reply::DeadlineSoon),
-        }
+        wait: WaitOutcome,
+        output: &mut Output,
+    ) -> Outcome {
+        let start = output.bytes().len();
+        let outcome = match wait {
+            WaitOutcome::Reserved(id) => self.answer_reserved(id, output),
+            WaitOutcome::TimedOut => answer(output, &Reply::TimedOut),
+            WaitOutcome::DeadlineSoon => answer(output, &Reply::DeadlineSoon),
+        };
+        trace_reply(client, output, start);
+        outcome
     }
 
     /// Executes one request of a client, and puts the reply into its output if there is one yet.
     pub(super) fn execute(
         &mut self,
         client: ClientId,
-        connection: &mut Connection,
         request: Request<'_>,
+        output: &mut Output,
         now: Timestamp,
-    ) -> Next {
-        let answer = match request {
+    ) -> Outcome {
+        self.work += 1;
+        let start = output.bytes().len();
+        let outcome = match request {
             Request::Command(command) => {
                 self.commands.add(command.verb());
                 if log_enabled!(Level::Trace) {
-                    trace!("<{} command {}", client.index, command.verb().as_str());
+                    trace!(command_of = client.index; "<{} command {}", client.index, command.verb().as_str());
                 }
-                self.answer(client, connection, command, now)
+                self.command(client, command, output, now)
             }
             // Others may have taken the room while the body came.
-            Request::Put(_, _, body) if self.lacks_memory_for(body.len(), connection) => {
-                self.count_rejection(Ok(Reply::OutOfMemory))
+            Request::Put(_, _, body) if self.lacks_memory_for(body.len() + output.held_bytes()) => {
+                self.reject_put(&Reply::OutOfMemory, output)
             }
-            Request::Put(id, header, body) => self.put(client, id, header, body, now),
+            Request::Put(id, header, body) => self.put(client, id, header, body, output, now),
             Request::Malformed(error) => {
                 self.malformed += 1;
-                Ok(match error {
-                    ParseError::BadFormat => Reply::BadFormat,
-                    ParseError::UnknownCommand => Reply::UnknownCommand,
-                })
+                answer(
+                    output,
+                    &match error {
+                        ParseError::BadFormat => Reply::BadFormat,
+                        ParseError::UnknownCommand => Reply::UnknownCommand,
+                    },
+                )
             }
-            Request::Refused(refusal) => self.count_rejection(Ok(refusal.into())),
+            Request::Refused(Refusal::ExpectedCrlf) => answer(output, &Reply::ExpectedCrlf),
+            Request::Refused(refusal) => self.reject_put(&refusal.into(), output),
         };
-        let next = finish(client, connection, answer);
+        trace_reply(client, output, start);
         self.journal.log_changes(&mut self.queue);
-        next
+        outcome
     }
 
-    /// Executes a command again that has waited for room in the binlog.
+    /// Goes on with a command that was stalled.
     pub(super) fn resume(
         &mut self,
         client: ClientId,
-        connection: &mut Connection,
-        stalled: Stalled,
+        command: StalledCommand,
+        output: &mut Output,
         now: Timestamp,
-    ) -> Next {
-        let answer = match stalled {
-            Stalled::Put(id, header, body) => self.put(client, id, header, body, now),
-            Stalled::Release(id, priority, delay_s) => self.release(client, id, priority, delay_s, now),
-            Stalled::Bury(id, priority) => self.bury(client, id, priority),
-            Stalled::Kick { state, bound, kicked } => self.kick_from(client, state, bound, kicked, now),
-            Stalled::KickJob(id) => self.kick_job(id, now),
+    ) -> Outcome {
+        let start = output.bytes().len();
+        let outcome = match command {
+            StalledCommand::Put(id, header, body) => self.put(client, id, header, body, output, now),
+            StalledCommand::Release(id, priority, delay_s) => {
+                self.release(client, id, priority, delay_s, output, now)
+            }
+            StalledCommand::Bury(id, priority) => self.bury(client, id, priority, output),
+            StalledCommand::Kick { state, bound, kicked } => {
+                self.kick_from(client, state, bound, kicked, output, now)
+            }
+            StalledCommand::KickJob(id) => self.kick_job(id, output, now),
+            StalledCommand::ListTubes { since } => self.await_list(since, output),
+            StalledCommand::ListWatched { written, writer } => {
+                self.go_on_with_watched(client, written, writer, output)
+            }
+            StalledCommand::Reserve { timeout_s } => self.reserve(client, timeout_s, output, now),
         };
-        let next = finish(client, connection, answer);
+        trace_reply(client, output, start);
         self.journal.log_changes(&mut self.queue);
-        next
+        outcome
     }
 
-    fn answer<'a>(
-        &'a mut self,
+    fn command(
+        &mut self,
         client: ClientId,
-        connection: &mut Connection,
-        command: Command<'a>,
+        command: Command<'_>,
+        output: &mut Output,
         now: Timestamp,
-    ) -> Answer<'a> {
-        if needs_memory(&command) && (self.is_memory_exhausted)() {
-            return Ok(Reply::OutOfMemory);
+    ) -> Outcome {
+        if self.lacks_memory_to(&command, client, output.held_bytes()) {
+            return answer(output, &Reply::OutOfMemory);
         }
-        Ok(match command {
-            Command::Put(header) => return self.accept_put(client, connection, header),
-            Command::Reserve => return self.reserve(client, connection, None, now),
+        let reply = match command {
+            Command::Put(header) => return self.accept_put(client, header, output),
+            Command::Reserve => return self.reserve(client, None, output, now),
             Command::ReserveWithTimeout { timeout_s } => {
-                return self.reserve(client, connection, Some(timeout_s), now);
+                return self.reserve(client, Some(timeout_s), output, now);
             }
+            Command::Delete(id) => self.delete(client, id),
             Command::Release { id, priority, delay_s } => {
-                return self.release(client, id, priority, delay_s, now);
+                return self.release(client, id, priority, delay_s, output, now);
             }
-            Command::Bury { id, priority } => return self.bury(client, id, priority),
-            Command::Kick { bound } => return self.kick(client, bound, now),
-            Command::KickJob(id) => return self.kick_job(id, now),
-            Command::Quit => return Err(Next::Close),
+            Command::Bury { id, priority } => return self.bury(client, id, priority, output),
+            Command::Touch(id) => found(self.queue.touch(client, id, now), Reply::Touched),
+            Command::Kick { bound } => return self.kick(client, bound, output, now),
+            Command::KickJob(id) => return self.kick_job(id, output, now),
+            Command::ReserveJob(id) if self.queue.reserve_job(client, id, now) => {
+                return self.answer_reserved(id, output);
+            }
+            Command::ReserveJob(_) => Reply::NotFound,
             Command::Use(tube) => {
                 self.queue.use_tube(client, tube);
                 Reply::Using(tube)
@@ -326,15 +293,6 @@ impl Executor {
             Command::Ignore(tube) => {
                 self.queue.ignore(client, tube).map_or(Reply::NotIgnored, Reply::Watching)
             }
-            Command::ReserveJob(id) => {
-                if self.queue.reserve_job(client, id, now) {
-                    self.reserved(id)
-                } else {
-                    Reply::NotFound
-                }
-            }
-            Command::Delete(id) => self.delete(client, id),
-            Command::Touch(id) => found(self.queue.touch(client, id, now), Reply::Touched),
             Command::Peek(id) => self.peek(Some(id)),
             Command::PeekReady => self.peek(self.queue.first_ready(client)),
             Command::PeekDelayed => self.peek(self.queue.first_delayed(client)),
@@ -342,47 +300,31 @@ impl Executor {
             Command::PauseTube { tube, delay_s } => {
                 found(self.queue.pause_tube(tube, delay_s, now), Reply::Paused)
             }
-            Command::Stats => self.data(Some(stats::server(self, now))),
-            Command::StatsJob(id) => self.data(stats::job(self, id, now)),
-            Command::StatsTube(tube) => self.data(stats::tube(self, tube, now)),
-            Command::ListTubes if !has_room_for_list(self.queue.tube_count()) => Reply::OutOfMemory,
-            Command::ListTubesWatched if !has_room_for_list(self.queue.watched_tubes(client).count()) => {
-                Reply::OutOfMemory
-            }
-            Command::ListTubes => {
-                let list = write_list(self.queue.tube_names().map(|name| name.as_str()));
-                self.data(Some(list))
-            }
-            Command::ListTubesWatched => {
-                let list = write_list(self.queue.watched_tubes(client).map(|name| name.as_str()));
-                self.data(Some(list))
-            }
+            Command::Stats => return self.answer_data(Some(self.stats(now)), output),
+            Command::StatsJob(id) => return self.answer_data(self.stats_job(id, now), output),
+            Command::StatsTube(tube) => return self.answer_data(self.stats_tube(tube, now), output),
+            Command::ListTubes => return self.list_tubes(output),
+            Command::ListTubesWatched => return self.list_watched(client, output),
             Command::ListTubeUsed => Reply::Using(self.queue.used_tube(client).as_str()),
-        })
+            Command::Quit => return Outcome::Close,
+        };
+        answer(output, &reply)
     }
 
     /// The line of a `put`. The size is judged before what follows it, as in C.
-    fn accept_put(
-        &mut self,
-        client: ClientId,
-        connection: &mut Connection,
-        header: PutHeader,
-    ) -> Answer<'static> {
+    fn accept_put(&mut self, client: ClientId, header: PutHeader, output: &mut Output) -> Outcome {
         if u64::from(header.size) > self.config.max_job_bytes {
-            connection.skip_body(header, Refusal::JobTooBig);
-            return Err(Next::GoOn);
+            return Outcome::SkipBody(header, Refusal::JobTooBig);
         }
         if header.has_trailing_text {
-            return Ok(Reply::BadFormat);
+            return answer(output, &Reply::BadFormat);
         }
         self.queue.mark_producer(client);
         let id = self.queue.take_id();
-        if self.lacks_memory_for(header.size as usize, connection) {
-            connection.skip_body(header, Refusal::OutOfMemory);
-        } else {
-            connection.expect_body(id, header);
+        if self.lacks_memory_for(header.size as usize + output.held_bytes()) {
+            return Outcome::SkipBody(header, Refusal::OutOfMemory);
         }
-        Err(Next::GoOn)
+        Outcome::ReadBody(id, header)
     }
 
     /// A `put` whose body has come whole.
@@ -392,48 +334,53 @@ impl Executor {
         id: JobId,
         header: PutHeader,
         body: Body,
+        output: &mut Output,
         now: Timestamp,
-    ) -> Answer<'static> {
+    ) -> Outcome {
         if self.draining {
-            return self.count_rejection(Ok(Reply::Draining));
+            return self.reject_put(&Reply::Draining, output);
         }
         if self.queue.reserve_put().is_err() {
-            return self.count_rejection(Ok(Reply::OutOfMemory));
+            return self.reject_put(&Reply::OutOfMemory, output);
         }
-        if let Err(no_room) = self.journal.room_for_put(self.queue.used_tube(client), &body) {
-            return self.count_rejection(refuse(no_room, Stalled::Put(id, header, body)));
+        match self.journal.room_for_put(id, self.queue.used_tube(client), &body) {
+            Err(NoRoom::Full) => return self.reject_put(&Reply::OutOfMemory, output),
+            Err(NoRoom::Pending) => {
+                return Outcome::stall(StalledCommand::Put(id, header, body), Until::BinlogRoom);
+            }
+            Ok(()) => {}
         }
         let PutHeader { priority, delay_s, ttr_s, .. } = header;
         self.queue.put(client, NewJob { id, priority, delay_s, ttr_s }, body, now);
-        Ok(Reply::Inserted(id))
+        answer(output, &Reply::Inserted(id))
     }
 
-    fn count_rejection(&mut self, answer: Answer<'static>) -> Answer<'static> {
-        let rejected = matches!(answer, Ok(Reply::Draining | Reply::JobTooBig | Reply::OutOfMemory));
-        self.rejected_puts += u64::from(rejected);
-        answer
+    /// Answers a `put` whose body has come whole and is not stored for a reason of the server's.
+    #[cold]
+    fn reject_put(&mut self, reply: &Reply<'_>, output: &mut Output) -> Outcome {
+        self.rejected_puts += 1;
+        answer(output, reply)
     }
 
     fn reserve(
         &mut self,
         client: ClientId,
-        connection: &mut Connection,
         timeout_s: Option<u32>,
+        output: &mut Output,
         now: Timestamp,
-    ) -> Answer<'_> {
+    ) -> Outcome {
         match self.queue.reserve(client, timeout_s, now) {
-            Reserve::Job(id) => Ok(self.reserved(id)),
-            Reserve::DeadlineSoon => Ok(Reply::DeadlineSoon),
-            Reserve::TimedOut => Ok(Reply::TimedOut),
-            Reserve::Waiting => {
-                connection.wait();
-                Err(Next::Wait)
-            }
+            Reserve::Job(id) => self.answer_reserved(id, output),
+            Reserve::DeadlineSoon => answer(output, &Reply::DeadlineSoon),
+            Reserve::TimedOut => answer(output, &Reply::TimedOut),
+            Reserve::Waiting => Outcome::Wait,
+            Reserve::Unfinished => Outcome::stall(StalledCommand::Reserve { timeout_s }, Until::NextTurn),
         }
     }
 
-    fn reserved(&self, id: JobId) -> Reply<'_> {
-        self.queue.body(id).map_or(Reply::InternalError, |body| Reply::Reserved(id, body))
+    fn answer_reserved(&self, id: JobId, output: &mut Output) -> Outcome {
+        let body = self.queue.body(id);
+        answer(output, &body.map_or(Reply::InternalError, |body| Reply::Reserved(id, body)))
     }
 
     /// A release without delay goes on where the disk is full: the job must not stay with its client.
@@ -443,134 +390,79 @@ impl Executor {
         id: JobId,
         priority: Priority,
         delay_s: u32,
+        output: &mut Output,
         now: Timestamp,
-    ) -> Answer<'static> {
+    ) -> Outcome {
         if !self.queue.holds(client, id) {
-            return Ok(Reply::NotFound);
+            return answer(output, &Reply::NotFound);
         }
         match self.journal.room_for_update() {
             Err(NoRoom::Full) if delay_s == 0 => {}
-            Err(no_room) => return refuse(no_room, Stalled::Release(id, priority, delay_s)),
+            Err(no_room) => {
+                return lacks_room(no_room, StalledCommand::Release(id, priority, delay_s), output);
+            }
             Ok(()) => {}
         }
-        Ok(match self.queue.release(client, id, priority, delay_s, now) {
+        let reply = match self.queue.release(client, id, priority, delay_s, now) {
             Released::Queued => Reply::Released,
             Released::Buried => Reply::Buried,
-        })
+        };
+        answer(output, &reply)
     }
 
-    fn bury(&mut self, client: ClientId, id: JobId, priority: Priority) -> Answer<'static> {
+    fn bury(&mut self, client: ClientId, id: JobId, priority: Priority, output: &mut Output) -> Outcome {
         if !self.queue.holds(client, id) {
-            return Ok(Reply::NotFound);
+            return answer(output, &Reply::NotFound);
         }
         if let Err(no_room) = self.journal.room_for_update() {
-            return refuse(no_room, Stalled::Bury(id, priority));
+            return lacks_room(no_room, StalledCommand::Bury(id, priority), output);
         }
         self.queue.bury(client, id, priority);
-        Ok(Reply::Buried)
+        answer(output, &Reply::Buried)
     }
 
+    #[inline]
     fn delete(&mut self, client: ClientId, id: JobId) -> Reply<'static> {
         let body = self.queue.body(id).and_then(|body| Some((body.watch()?, body.len())));
         let deleted = self.queue.delete(client, id);
         if let Some((body, bytes)) = body.filter(|_| deleted) {
-            self.orphans.watch(body, bytes);
+            self.detach_body(body, bytes);
         }
         found(deleted, Reply::Deleted)
+    }
+
+    /// A large body is no job's any more; replies may still hold it.
+    #[cold]
+    fn detach_body(&mut self, body: Weak<Vec<u8>>, bytes: usize) {
+        self.work += (bytes / FREED_BYTES_PER_WORK) as u64;
+        self.detached_bodies.watch(body, bytes);
     }
 
     fn peek(&self, id: Option<JobId>) -> Reply<'_> {
         id.and_then(|id| Some(Reply::Found(id, self.queue.body(id)?))).unwrap_or(Reply::NotFound)
     }
 
-    /// Buried jobs if there are any, else delayed ones (protocol, "kick").
-    fn kick(&mut self, client: ClientId, bound: u64, now: Timestamp) -> Answer<'static> {
-        let any_buried = self.queue.first_buried(client).is_some();
-        let state = if any_buried { JobState::Buried } else { JobState::Delayed };
-        self.kick_from(client, state, bound, 0, now)
-    }
-
-    /// Goes on with a kick that has `kicked` so many. Where the disk is full it says what it did.
-    fn kick_from(
-        &mut self,
-        client: ClientId,
-        state: JobState,
-        bound: u64,
-        mut kicked: u64,
-        now: Timestamp,
-    ) -> Answer<'static> {
-        while kicked < bound
-            && let Some(id) = self.queue.next_to_kick(client, state)
-        {
-            match self.journal.room_for_update() {
-                Err(NoRoom::Full) if kicked > 0 => break,
-                Err(no_room) => return refuse(no_room, Stalled::Kick { state, bound, kicked }),
-                Ok(()) => self.queue.kick(id, now),
-            }
-            self.journal.log_changes(&mut self.queue);
-            kicked += 1;
-        }
-        Ok(Reply::Kicked(kicked))
-    }
-
-    fn kick_job(&mut self, id: JobId, now: Timestamp) -> Answer<'static> {
-        if !self.queue.is_kickable(id) {
-            return Ok(Reply::NotFound);
-        }
-        if let Err(no_room) = self.journal.room_for_update() {
-            return refuse(no_room, Stalled::KickJob(id));
-        }
-        self.queue.kick(id, now);
-        Ok(Reply::KickedJob)
-    }
-
-    fn data(&mut self, data: Option<Vec<u8>>) -> Reply<'_> {
-        match data {
-            Some(data) => {
-                self.data = data;
-                Reply::Data(&self.data)
-            }
-            None => Reply::NotFound,
-        }
+    /// Answers with stats or a short list, if there is what was asked for.
+    pub(super) fn answer_data(&mut self, data: Option<Vec<u8>>, output: &mut Output) -> Outcome {
+        let Some(data) = data else { return answer(output, &Reply::NotFound) };
+        self.work += data.len() as u64 / DATA_BYTES_PER_WORK;
+        answer(output, &Reply::Data(&data))
     }
 }
 
-/// Whether a command leaves more behind than it found: tubes, watch lists, waits, histories of jobs. A
-/// `put` does, too, but has a body to be skipped.
-fn needs_memory(command: &Command<'_>) -> bool {
-    use Command::{Kick, KickJob, Reserve, ReserveJob, ReserveWithTimeout, Use, Watch};
-    matches!(
-        command,
-        Use(_) | Watch(_) | Reserve | ReserveWithTimeout { .. } | ReserveJob(_) | Kick { .. } | KickJob(_)
-    )
-}
-
-/// Whether a list of this many tubes, which clients can make grow without end, finds room, with the
-/// reply that carries it.
-fn has_room_for_list(tubes: usize) -> bool {
-    /// Up to this many the allocator's reserve would do.
-    const SHORT: usize = 1000;
-    /// A name and what stands around it, in a buffer that is doubled and copied while it grows.
-    const BYTES_PER_TUBE: usize = 4 * 203;
-    tubes <= SHORT || Vec::<u8>::new().try_reserve_exact(tubes * BYTES_PER_TUBE).is_ok()
-}
-
-/// Puts the reply into the client's output, if the answer is one.
-fn finish(client: ClientId, connection: &mut Connection, answer: Answer<'_>) -> Next {
-    match answer {
-        Ok(reply) => {
-            write_reply(client, connection, &reply);
-            Next::GoOn
-        }
-        Err(next) => next,
+/// Puts the reply into the client's output.
+pub(super) fn answer(output: &mut Output, reply: &Reply<'_>) -> Outcome {
+    match output.write(reply) {
+        Ok(()) => Outcome::Done,
+        Err(_) => Outcome::Abort,
     }
 }
 
-/// The answer to a command that the binlog has no room for, now or for good.
-fn refuse(no_room: NoRoom, stalled: Stalled) -> Answer<'static> {
+/// What becomes of a command that the binlog has no room for, now or for good.
+pub(super) fn lacks_room(no_room: NoRoom, command: StalledCommand, output: &mut Output) -> Outcome {
     match no_room {
-        NoRoom::Pending => Err(Next::Stall(Box::new(stalled))),
-        NoRoom::Full => Ok(Reply::OutOfMemory),
+        NoRoom::Pending => Outcome::stall(command, Until::BinlogRoom),
+        NoRoom::Full => answer(output, &Reply::OutOfMemory),
     }
 }
 
@@ -578,12 +470,18 @@ fn found(is_there: bool, reply: Reply<'static>) -> Reply<'static> {
     if is_there { reply } else { Reply::NotFound }
 }
 
-fn write_reply(client: ClientId, connection: &mut Connection, reply: &Reply<'_>) {
-    let start = connection.output.bytes().len();
-    reply.write(&mut connection.output);
-    if log_enabled!(Level::Trace) {
-        // The line alone: what follows it may be anybody's secret, and long.
-        let line = connection.output.bytes()[start..].split(|&byte| byte == b'\r').next();
-        trace!(">{} reply {}", client.index, String::from_utf8_lossy(line.unwrap_or_default()));
+/// Logs the reply that begins at `start`, if there is one.
+#[inline]
+fn trace_reply(client: ClientId, output: &mut Output, start: usize) {
+    if log_enabled!(Level::Trace) && output.bytes().len() > start {
+        trace_line(client, &output.bytes()[start..]);
     }
+}
+
+/// Logs the first line of a reply: what follows it may be anybody's secret, and long.
+#[cold]
+fn trace_line(client: ClientId, reply: &[u8]) {
+    let line = reply.split(|&byte| byte == b'\r').next();
+    let line = String::from_utf8_lossy(line.unwrap_or_default());
+    trace!(reply_to = client.index; ">{} reply {line}", client.index);
 }

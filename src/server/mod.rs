@@ -4,76 +4,65 @@
 //! that order. Generic over the kind of stream, so that a simulation drives it with neither sockets nor a clock;
 //! `event_loop` drives it with the real ones.
 
+mod budget;
 mod buffers;
+mod client_lists;
+mod connection;
+mod detached_bodies;
 pub mod event_loop;
 mod execute;
-mod holds;
-mod metrics_server;
+mod held_replies;
+mod idle;
+mod invariants;
+mod kick;
+mod memory;
 mod notifier;
-mod orphans;
-mod peer;
 mod persistence;
-mod rare_log;
-mod silence;
-pub mod startup_server;
-mod stats;
+mod stats_view;
+mod tube_lists;
+#[cfg(test)]
+mod turn_tests;
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use log::debug;
+use log::{debug, warn};
 
+pub use self::connection::{Readiness, Stream};
 pub use self::execute::{Config, Executor};
-pub use self::peer::{Readiness, Stream};
-pub use self::stats::Identity;
 
+use self::budget::{GOING_ON_WORK, READ_BUFFER_BYTES, TURN_WORK};
 use self::buffers::BufferPool;
-use self::peer::Peer;
-use self::silence::Silence;
+use self::client_lists::{List, enlist};
+use self::connection::Connection;
+use self::idle::IdleTimeouts;
+use self::invariants::Sweeps;
 use crate::binlog::Completion;
 use crate::clock::Timestamp;
-use crate::connection::Refusal;
 use crate::queue::ClientId;
-
-/// The buffer that all connections read into.
-const READ_BUFFER_BYTES: usize = 256 * 1024;
-
-/// What one connection may do in a turn.
-#[derive(Debug)]
-struct Share {
-    /// Bytes read, in one call.
-    read_bytes: usize,
-    /// Requests executed.
-    requests: usize,
-    /// Bytes sent.
-    send_bytes: usize,
-}
-
-/// The share of a client that comes anew: what clients send at once and then wait for is done in one turn, with
-/// one read and one write.
-const BURST: Share = Share { read_bytes: READ_BUFFER_BYTES, requests: 1024, send_bytes: 256 * 1024 };
-
-/// The share of a client that had more to do than the last turn allowed: some 30 microseconds, so that
-/// the others hardly feel it.
-const SUSTAINED: Share = Share { read_bytes: 32 * 1024, requests: 128, send_bytes: 48 * 1024 };
+use crate::rate_limited_log::RateLimitedLog;
+use crate::session::{Refusal, Until};
 
 /// Connections, and what they are served from.
 #[derive(Debug)]
 pub struct Server<S> {
     executor: Executor,
     /// By the index of their [`ClientId`].
-    peers: Vec<Option<Box<Peer<S>>>>,
+    connections: Vec<Option<Box<Connection<S>>>>,
     buffer: Box<[u8]>,
     buffers: BufferPool,
-    /// Who can go on although no event will say so: what they sent is here already.
-    runnable: VecDeque<ClientId>,
-    /// Who has replies that were not handed to the socket yet.
+    /// Those that can go on although no event will say so: what they sent is here already, or their command is not
+    /// finished.
+    going_on: VecDeque<ClientId>,
+    /// Those that had an event for which there was no time in its turn.
+    postponed: VecDeque<ClientId>,
     unsent: Vec<ClientId>,
-    /// Who has replies that wait for the binlog.
-    held: Vec<ClientId>,
-    /// Who has a command that waits for room in the binlog.
-    stalled: Vec<ClientId>,
-    silence: Silence,
+    with_held_replies: Vec<ClientId>,
+    awaiting_binlog_room: Vec<ClientId>,
+    awaiting_tube_list: Vec<ClientId>,
+    shortages: RateLimitedLog,
+    idle_timeouts: IdleTimeouts,
+    sweeps: Sweeps,
 }
 
 impl<S: Stream> Server<S> {
@@ -82,21 +71,25 @@ impl<S: Stream> Server<S> {
     pub fn new(executor: Executor) -> Self {
         Self {
             executor,
-            peers: Vec::new(),
+            connections: Vec::new(),
             buffer: vec![0; READ_BUFFER_BYTES].into_boxed_slice(),
             buffers: BufferPool::default(),
-            runnable: VecDeque::new(),
+            going_on: VecDeque::new(),
+            postponed: VecDeque::new(),
             unsent: Vec::new(),
-            held: Vec::new(),
-            stalled: Vec::new(),
-            silence: Silence::default(),
+            with_held_replies: Vec::new(),
+            awaiting_binlog_room: Vec::new(),
+            awaiting_tube_list: Vec::new(),
+            shortages: RateLimitedLog::default(),
+            idle_timeouts: IdleTimeouts::default(),
+            sweeps: Sweeps::default(),
         }
     }
 
-    /// From now on, closes each new connection that is silent for `timeout`, unless its client waits in a
-    /// reserve or holds a job.
-    pub fn close_silent_after(&mut self, timeout: Duration) {
-        self.silence.set_timeout(timeout);
+    /// From now on, closes each new connection that is idle for `timeout`, unless its client waits for the end of
+    /// a command or holds a job.
+    pub fn close_idle_after(&mut self, timeout: Duration) {
+        self.idle_timeouts.set_timeout(timeout);
     }
 
     /// How many clients are connected.
@@ -116,6 +109,12 @@ impl<S: Stream> Server<S> {
         &mut self.executor
     }
 
+    /// Makes sure that there is room for another client; tells whether there is.
+    #[must_use]
+    pub fn has_room(&mut self) -> bool {
+        self.executor.has_room_for_client() && self.connections.try_reserve(1).is_ok()
+    }
+
     /// Takes a new client in; `open` makes its stream, for which events will come under the id.
     ///
     /// # Errors
@@ -129,12 +128,12 @@ impl<S: Stream> Server<S> {
         match open(id) {
             Ok(stream) => {
                 let index = id.index as usize;
-                if self.peers.len() <= index {
-                    self.peers.resize_with(index + 1, || None);
+                if self.connections.len() <= index {
+                    self.connections.resize_with(index + 1, || None);
                 }
-                let mut peer = Peer::new(id, stream);
-                peer.silence = self.silence.watch(id, now, now).map(Box::new);
-                self.peers[index] = Some(Box::new(peer));
+                let mut connection = Connection::new(id, stream);
+                connection.idle = self.idle_timeouts.watch(id, now, now).map(Box::new);
+                self.connections[index] = Some(Box::new(connection));
                 Ok(id)
             }
             Err(error) => {
@@ -147,23 +146,18 @@ impl<S: Stream> Server<S> {
     /// One turn: everything that has become due or arrived, in this order.
     pub fn turn(&mut self, events: impl Iterator<Item = (ClientId, Readiness)>, now: Timestamp) {
         // What is due comes first, so that a command sees the queue as it is at `now`.
+        let end_of_turn = self.executor.work() + TURN_WORK;
         self.executor.advance(now);
-        self.close_silent(now);
-        // Those who were cut short before get their share before those who come anew.
-        for _ in 0..self.runnable.len() {
-            let Some(id) = self.runnable.pop_front() else { break };
-            if let Some(peer) = find(&mut self.peers, id) {
-                peer.queued = false;
-                peer.is_busy = true;
-                self.serve(id, now);
-            }
+        if self.executor.take_list_news() {
+            self.wake_those_awaiting_tube_list();
         }
-        for (id, readiness) in events {
-            self.notice(id, readiness, now);
-        }
+        self.close_idle(now);
+        self.serve_those_going_on(now);
+        self.serve_postponed(end_of_turn, now);
+        self.serve_events(events, end_of_turn, now);
         loop {
             // Deliveries stand behind all commands of the turn: whoever waited has its answer in one write.
-            let delivered = self.deliver();
+            let delivered = self.deliver(now);
             // No reply leaves before what it acknowledges is in the log.
             self.executor.commit(now);
             if self.executor.has_failed() {
@@ -176,111 +170,139 @@ impl<S: Stream> Server<S> {
                 break;
             }
         }
+        if cfg!(debug_assertions) {
+            self.sweep();
+        }
     }
 
     /// When the next turn is to be, if no event comes before.
     #[must_use]
     pub fn next_turn_at(&self) -> Option<Timestamp> {
-        if !self.runnable.is_empty() || !self.unsent.is_empty() {
+        let is_due = !self.going_on.is_empty()
+            || !self.postponed.is_empty()
+            || !self.unsent.is_empty()
+            || self.executor.has_work_on_lists();
+        if is_due {
             return Some(Timestamp::default());
         }
-        [self.executor.next_deadline(), self.silence.next_look_at()].into_iter().flatten().min()
+        [self.executor.next_deadline(), self.idle_timeouts.next_look_at()].into_iter().flatten().min()
     }
 
-    /// Whether any client is owed a reply that its socket has not taken.
+    /// Whether any client is owed a reply that its socket has not taken, or that its command will come to.
     #[must_use]
     pub fn owes_replies(&self) -> bool {
-        self.peers.iter().flatten().any(|peer| !peer.connection.output.is_empty())
+        self.connections.iter().flatten().any(|connection| {
+            let session = &connection.session;
+            !session.output.is_empty() || session.stalled_until() == Some(Until::NextTurn)
+        })
     }
 
-    /// Latches what the poll has said of a connection, and serves it.
-    fn notice(&mut self, id: ClientId, readiness: Readiness, now: Timestamp) {
-        let Some(peer) = find(&mut self.peers, id) else { return };
-        // What a client sent before its connection broke is executed all the same: then a read or
-        // a write fails, and ends it. On a unix socket every client that just closes has "failed".
-        let Readiness { readable, writable, read_closed, failed } = readiness;
-        peer.is_busy = peer.has_work();
-        peer.readable |= readable | read_closed | failed;
-        peer.read_closed |= read_closed | failed;
-        if (writable | failed) && std::mem::take(&mut peer.write_blocked) {
-            peer.stream.await_writable(false);
-            list(&mut self.unsent, id, &mut peer.listed_unsent);
-        }
-        // Who stands in line for the next turn has had its share of this one.
-        if !peer.queued {
-            self.serve(id, now);
-        }
-    }
-
-    /// Reads from a connection and executes what has come, up to its share of the turn.
-    fn serve(&mut self, id: ClientId, now: Timestamp) {
-        let Some(peer) = find(&mut self.peers, id) else { return };
-        peer.uncount_bytes(&mut self.executor.buffer_bytes);
-        self.buffers.lend(&mut peer.connection.output);
-        if peer.connection.is_waiting() && peer.read_closed {
-            self.executor.give_up_wait(id, &mut peer.connection);
-        }
-        if let Some(stalled) = peer.take_stalled() {
-            let next = self.executor.resume(id, &mut peer.connection, *stalled, now);
-            peer.follow(next);
-        }
-        // What is here already goes first: it may be all that the client may do for now.
-        if std::mem::take(&mut peer.may_go_on) {
-            let kept = peer.connection.take_kept();
-            let left = peer.execute(&mut self.executor, kept.unread(), id, now);
-            peer.connection.put_back(kept, left);
-        } else {
-            let mut filled = peer.connection.restore(&mut self.buffer);
-            if peer.readable && !peer.is_blocked() {
-                peer.read(&mut self.buffer, &mut filled, now);
+    /// Serves the connections that can go on without an event, up to their part of the turn.
+    fn serve_those_going_on(&mut self, now: Timestamp) {
+        let end = self.executor.work() + GOING_ON_WORK;
+        for _ in 0..self.going_on.len() {
+            if self.executor.work() >= end {
+                break;
             }
-            let input = &self.buffer[..filled];
-            let left = peer.execute(&mut self.executor, input, id, now);
-            peer.connection.keep(&input[filled - left..]);
+            let Some(id) = self.going_on.pop_front() else { break };
+            if let Some(connection) = find(&mut self.connections, id) {
+                connection.listed.leave(List::Turn);
+                self.serve(id, now);
+            }
         }
-        if peer.failed {
+    }
+
+    /// Serves the connections whose events earlier turns had no time for, in the order of their events. Those that go
+    /// on have left half of the turn for them, so that they wait for each other alone.
+    fn serve_postponed(&mut self, end_of_turn: u64, now: Timestamp) {
+        while self.executor.work() < end_of_turn {
+            let Some(id) = self.postponed.pop_front() else { break };
+            if let Some(connection) = find(&mut self.connections, id) {
+                connection.listed.leave(List::Turn);
+                self.serve(id, now);
+            }
+        }
+    }
+
+    /// Notices each event, and serves its connection if that has not had its share of the turn.
+    fn serve_events(
+        &mut self,
+        events: impl Iterator<Item = (ClientId, Readiness)>,
+        end_of_turn: u64,
+        now: Timestamp,
+    ) {
+        for (id, readiness) in events {
+            let Some(connection) = find(&mut self.connections, id) else { continue };
+            if connection.notice(readiness) {
+                enlist(&mut self.unsent, List::Unsent, id, &mut connection.listed);
+            }
+            if connection.listed.has(List::Turn) {
+                continue;
+            }
+            if self.executor.work() < end_of_turn {
+                self.serve(id, now);
+            } else {
+                enlist(&mut self.postponed, List::Turn, id, &mut connection.listed);
+            }
+        }
+    }
+
+    /// Reads from a connection and executes what has come, up to its budget.
+    fn serve(&mut self, id: ClientId, now: Timestamp) {
+        let Some(connection) = find(&mut self.connections, id) else { return };
+        connection.uncount_bytes(&mut self.executor.buffer_bytes);
+        self.buffers.lend(&mut connection.session.output);
+        connection.session.is_tight = self.executor.is_short_of_memory();
+        connection.serve(&mut self.executor, &mut self.buffer, id, now);
+        if connection.has_failed() {
             self.close(id, now);
             return;
         }
-        if peer.connection.has_body_in_progress() && self.executor.lacks_memory_for(0, &peer.connection) {
-            peer.connection.give_up_body(Refusal::OutOfMemory);
+        let session = &mut connection.session;
+        if session.has_body_in_progress() && self.executor.lacks_memory_for(session.held_bytes()) {
+            session.give_up_body(Refusal::OutOfMemory);
         }
-        if peer.is_stalled() {
-            self.stalled.push(id);
+        match session.stalled_until() {
+            Some(Until::BinlogRoom) => {
+                enlist(&mut self.awaiting_binlog_room, List::BinlogRoom, id, &mut connection.listed);
+            }
+            Some(Until::TubeList) => {
+                enlist(&mut self.awaiting_tube_list, List::AllTubes, id, &mut connection.listed);
+            }
+            Some(Until::NextTurn) | None => {}
         }
-        peer.hold(&self.executor);
-        if peer.connection.output.is_empty() && !peer.ending {
-            self.buffers.reclaim(&mut peer.connection.output);
+        connection.hold_replies(&self.executor);
+        if connection.session.output.is_empty() && !connection.session.is_closing() {
+            self.buffers.reclaim(&mut connection.session.output);
         } else {
-            list(&mut self.unsent, id, &mut peer.listed_unsent);
+            enlist(&mut self.unsent, List::Unsent, id, &mut connection.listed);
         }
-        peer.count_bytes(&mut self.executor.buffer_bytes);
-        self.queue_if_runnable(id);
+        connection.count_bytes(&mut self.executor.buffer_bytes);
+        if connection.is_runnable() {
+            connection.exhaust_budget();
+            enlist(&mut self.going_on, List::Turn, id, &mut connection.listed);
+        }
     }
 
     /// Answers clients that waited in a reserve; returns how many.
-    fn deliver(&mut self) -> usize {
+    fn deliver(&mut self, now: Timestamp) -> usize {
         let unsent_before = self.unsent.len();
         while let Some(delivery) = self.executor.poll_delivery() {
             let id = delivery.client;
-            let Some(peer) = find(&mut self.peers, id) else { continue };
-            self.buffers.lend(&mut peer.connection.output);
-            self.executor.answer_wait(id, delivery.outcome, &mut peer.connection);
-            peer.hold(&self.executor);
-            list(&mut self.unsent, id, &mut peer.listed_unsent);
-            self.queue_if_runnable(id);
+            let Some(connection) = find(&mut self.connections, id) else { continue };
+            self.buffers.lend(&mut connection.session.output);
+            connection.answer_wait(&mut self.executor, id, delivery.outcome);
+            if connection.has_failed() {
+                self.close(id, now);
+                continue;
+            }
+            connection.hold_replies(&self.executor);
+            enlist(&mut self.unsent, List::Unsent, id, &mut connection.listed);
+            if connection.is_runnable() {
+                enlist(&mut self.going_on, List::Turn, id, &mut connection.listed);
+            }
         }
         self.unsent.len() - unsent_before
-    }
-
-    /// Gives the connection a place in the next turn if it can be served although no event will come.
-    fn queue_if_runnable(&mut self, id: ClientId) {
-        if let Some(peer) = find(&mut self.peers, id)
-            && peer.wants_to_go_on()
-            && !std::mem::replace(&mut peer.queued, true)
-        {
-            self.runnable.push_back(id);
-        }
     }
 
     /// Hands the replies of this turn to the sockets, those of the last `delivered` connections first.
@@ -290,23 +312,28 @@ impl<S: Stream> Server<S> {
         // A worker that has waited for a job gets it before its producer gets the receipt.
         unsent.rotate_right(delivered);
         for id in unsent.drain(..) {
-            let Some(peer) = find(&mut self.peers, id) else { continue };
-            peer.listed_unsent = false;
-            if peer.send(settled, now).is_err() || peer.is_finished() {
+            let Some(connection) = find(&mut self.connections, id) else { continue };
+            connection.listed.leave(List::Unsent);
+            if connection.send(settled, now).is_err() || connection.is_finished() {
                 self.close(id, now);
                 continue;
             }
-            if peer.connection.output.is_empty() {
-                self.buffers.reclaim(&mut peer.connection.output);
+            if connection.session.output.is_empty() {
+                self.buffers.reclaim(&mut connection.session.output);
             }
-            if peer.has_held_replies() {
-                self.held.push(id);
+            if connection.has_held_replies() {
+                enlist(&mut self.with_held_replies, List::HeldReplies, id, &mut connection.listed);
             }
-            peer.count_bytes(&mut self.executor.buffer_bytes);
-            if peer.can_send(settled) {
-                list(&mut self.unsent, id, &mut peer.listed_unsent);
+            connection.count_bytes(&mut self.executor.buffer_bytes);
+            if connection.can_send(settled) {
+                connection.exhaust_budget();
+                enlist(&mut self.unsent, List::Unsent, id, &mut connection.listed);
             }
-            self.queue_if_runnable(id);
+            if connection.is_runnable() && !connection.listed.has(List::Turn) {
+                // Only unsent replies have kept it from going on.
+                connection.exhaust_budget();
+                enlist(&mut self.going_on, List::Turn, id, &mut connection.listed);
+            }
         }
         unsent.append(&mut self.unsent);
         self.unsent = unsent;
@@ -316,39 +343,55 @@ impl<S: Stream> Server<S> {
     /// the next turn, and commands that waited for room are tried again.
     pub fn binlog_completed(&mut self, completion: Completion, now: Timestamp) {
         self.executor.binlog_completed(completion, now);
-        for id in self.held.drain(..) {
-            if let Some(peer) = find(&mut self.peers, id) {
-                list(&mut self.unsent, id, &mut peer.listed_unsent);
+        for id in self.with_held_replies.drain(..) {
+            if let Some(connection) = find(&mut self.connections, id) {
+                connection.listed.leave(List::HeldReplies);
+                enlist(&mut self.unsent, List::Unsent, id, &mut connection.listed);
             }
         }
-        for id in self.stalled.drain(..) {
-            if let Some(peer) = find(&mut self.peers, id)
-                && !std::mem::replace(&mut peer.queued, true)
-            {
-                self.runnable.push_back(id);
+        for id in self.awaiting_binlog_room.drain(..) {
+            if let Some(connection) = find(&mut self.connections, id) {
+                connection.listed.leave(List::BinlogRoom);
+                enlist(&mut self.going_on, List::Turn, id, &mut connection.listed);
+            }
+        }
+    }
+
+    /// A list of all tubes has ended: the clients that wait for one ask again.
+    fn wake_those_awaiting_tube_list(&mut self) {
+        for id in self.awaiting_tube_list.drain(..) {
+            if let Some(connection) = find(&mut self.connections, id) {
+                connection.listed.leave(List::AllTubes);
+                enlist(&mut self.going_on, List::Turn, id, &mut connection.listed);
             }
         }
     }
 
     /// The binlog has failed: nothing that it does not hold is acknowledged, and every connection ends.
     fn refuse_unsettled(&mut self) {
-        for (index, peer) in self.peers.iter_mut().enumerate() {
-            if let Some(peer) = peer {
-                peer.refuse_unsettled();
-                list(&mut self.unsent, peer.id_at(index), &mut peer.listed_unsent);
+        for (index, connection) in self.connections.iter_mut().enumerate() {
+            if let Some(connection) = connection {
+                connection.refuse_unsettled();
+                let id = connection.id_at(index);
+                enlist(&mut self.unsent, List::Unsent, id, &mut connection.listed);
             }
         }
     }
 
-    /// Closes the connections that have been silent for too long.
-    fn close_silent(&mut self, now: Timestamp) {
-        while let Some((id, timeout_ns)) = self.silence.next_due(now) {
-            let Some(peer) = find(&mut self.peers, id) else { continue };
-            let Some(silence) = peer.silence.take() else { continue };
-            let is_exempt = peer.connection.is_waiting() || self.executor.queue().has_reservations(id);
-            let silent_since = if is_exempt { now } else { silence.active_at };
-            if silent_since + timeout_ns > now {
-                peer.silence = self.silence.watch(id, silence.active_at, silent_since).map(Box::new);
+    /// Closes the connections that have been idle for too long. A client that waits for the end of a command, or
+    /// holds a job, is not idle.
+    fn close_idle(&mut self, now: Timestamp) {
+        while let Some((id, timeout_ns)) = self.idle_timeouts.next_due(now) {
+            let Some(connection) = find(&mut self.connections, id) else { continue };
+            let Some(idle) = connection.idle.take() else { continue };
+            let session = &connection.session;
+            let is_exempt = session.is_waiting()
+                || session.stalled_until().is_some()
+                || self.executor.queue().has_reservations(id);
+            let idle_since = if is_exempt { now } else { idle.active_at };
+            if idle_since + timeout_ns > now {
+                let idle = self.idle_timeouts.watch(id, idle.active_at, idle_since);
+                connection.idle = idle.map(Box::new);
             } else {
                 debug!("{} has been silent for too long", id.index);
                 self.close(id, now);
@@ -358,26 +401,27 @@ impl<S: Stream> Server<S> {
 
     /// Ends a connection: its jobs become ready at once.
     fn close(&mut self, id: ClientId, now: Timestamp) {
-        if let Some(peer) = find(&mut self.peers, id) {
-            peer.uncount_bytes(&mut self.executor.buffer_bytes);
-            if let Some(silence) = &peer.silence {
-                self.silence.forget(id, silence);
+        if let Some(connection) = find(&mut self.connections, id) {
+            if connection.session.is_aborted() {
+                self.shortages.line(now, |withheld| {
+                    warn!("out of memory: closed a connection, and {withheld} since the last such line");
+                });
             }
-            self.peers[id.index as usize] = None;
+            connection.uncount_bytes(&mut self.executor.buffer_bytes);
+            if let Some(idle) = &connection.idle {
+                self.idle_timeouts.forget(id, idle);
+            }
+            self.connections[id.index as usize] = None;
             self.executor.disconnect(id, now);
             debug!("close {}", id.index);
         }
     }
 }
 
-/// Puts the client into a list, if its flag does not say that it stands there.
-fn list(clients: &mut Vec<ClientId>, id: ClientId, is_listed: &mut bool) {
-    if !std::mem::replace(is_listed, true) {
-        clients.push(id);
-    }
-}
-
 /// The connection of the client, if it is still that client's.
-fn find<S: Stream>(peers: &mut [Option<Box<Peer<S>>>], id: ClientId) -> Option<&mut Peer<S>> {
-    peers.get_mut(id.index as usize)?.as_deref_mut().filter(|peer| peer.is_of(id))
+fn find<S: Stream>(
+    connections: &mut [Option<Box<Connection<S>>>],
+    id: ClientId,
+) -> Option<&mut Connection<S>> {
+    connections.get_mut(id.index as usize)?.as_deref_mut().filter(|connection| connection.is_of(id))
 }

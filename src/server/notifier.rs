@@ -10,9 +10,10 @@ use std::time::Duration;
 use log::warn;
 
 use super::Executor;
-use super::rare_log::RareLog;
 use crate::clock::Timestamp;
+use crate::log_setup::Count;
 use crate::os::service_manager;
+use crate::rate_limited_log::RateLimitedLog;
 
 /// How often the status is told where nobody waits for signs of life.
 const STATUS_INTERVAL: Duration = Duration::from_secs(10);
@@ -23,8 +24,10 @@ pub struct Notifier {
     interval_ns: u64,
     /// Signs of life are awaited, not the status alone.
     watchdog: bool,
+    /// Whether the status said that the server drains when it was last told: a change is told at once.
+    said_draining: bool,
     next_at: Timestamp,
-    warnings: RareLog,
+    warnings: RateLimitedLog,
 }
 
 impl Notifier {
@@ -38,8 +41,9 @@ impl Notifier {
         Some(Self {
             interval_ns: interval.as_nanos() as u64,
             watchdog: half.is_some(),
+            said_draining: false,
             next_at: Timestamp(0),
-            warnings: RareLog::default(),
+            warnings: RateLimitedLog::default(),
         })
     }
 
@@ -56,9 +60,10 @@ impl Notifier {
 
     /// Says what is due.
     pub fn turn(&mut self, executor: &Executor, now: Timestamp) {
-        if now < self.next_at {
+        if now < self.next_at && executor.draining == self.said_draining {
             return;
         }
+        self.said_draining = executor.draining;
         let status = Status(executor).to_string();
         let told = if self.watchdog {
             service_manager::notify_watchdog(&status)
@@ -95,14 +100,14 @@ impl fmt::Display for Status<'_> {
         let jobs = executor.queue.counts();
         write!(
             out,
-            "{}: {} ready, {} reserved, {} delayed, {} buried; {} tubes, {} connections",
+            "{}: {} ready, {} reserved, {} delayed, {} buried; {}, {}",
             if executor.draining { "draining" } else { "serving" },
             jobs.ready,
             jobs.reserved,
             jobs.delayed,
             jobs.buried,
-            executor.queue.tube_count(),
-            executor.queue.client_count(),
+            Count(executor.queue.tube_count() as u64, "tube"),
+            Count(executor.queue.client_count() as u64, "connection"),
         )
     }
 }

@@ -39,8 +39,9 @@ impl Journal {
     }
 
     /// Whether a put fits, with its later delete. Nothing has changed either way.
-    pub fn room_for_put(&mut self, tube: &TubeName, body: &Body) -> Result<(), NoRoom> {
+    pub fn room_for_put(&mut self, id: JobId, tube: &TubeName, body: &Body) -> Result<(), NoRoom> {
         let Some(binlog) = &mut self.binlog else { return Ok(()) };
+        binlog.reserve_id(id)?;
         binlog.reserve_put(tube.as_bytes().len(), body.len())
     }
 

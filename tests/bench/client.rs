@@ -70,6 +70,11 @@ impl Client {
     /// What `command` is answered behind its OK.
     pub fn data(&mut self, command: &str) -> Result<Vec<u8>, Failure> {
         self.send(format!("{command}\r\n").as_bytes())?;
+        self.read_data()
+    }
+
+    /// What stands behind the OK of the next reply.
+    pub fn read_data(&mut self) -> Result<Vec<u8>, Failure> {
         let line = self.line()?;
         let size =
             line.strip_prefix(b"OK ").and_then(|size| std::str::from_utf8(size).ok()?.trim().parse().ok());
@@ -86,6 +91,11 @@ impl Client {
         self.expect("USING ")?;
         self.expect("WATCHING 2")?;
         self.expect("WATCHING 1")
+    }
+
+    /// The connection, to write on while another thread reads.
+    pub fn writer(&self) -> Result<TcpStream, Failure> {
+        Ok(self.stream.get_ref().try_clone()?)
     }
 
     /// The connection itself, when nothing more is expected on it.

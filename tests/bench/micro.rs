@@ -8,10 +8,10 @@ use std::hint::black_box;
 
 use beanstalkd::binlog::{Binlog, Config, SyncPolicy};
 use beanstalkd::clock::Timestamp;
-use beanstalkd::connection::Connection;
 use beanstalkd::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
-use beanstalkd::protocol::{Output, Reply, parse};
+use beanstalkd::protocol::{Reply, ReplyBuffer, parse};
 use beanstalkd::queue::{ClientId, NewJob, PoisonLimits, Queue, Reserve};
+use beanstalkd::session::{Output, Session};
 use beanstalkd::tube_name::TubeName;
 use divan::Bencher;
 use divan::counter::{BytesCount, ItemsCount};
@@ -61,11 +61,11 @@ fn parse_line(bencher: Bencher, line: &str) {
 #[divan::bench]
 fn frame_32_deletes(bencher: Bencher) {
     let input = b"delete 123456789\r\n".repeat(32);
-    let mut connection = Connection::default();
+    let mut session = Session::default();
     bencher.counter(ItemsCount::new(32_usize)).bench_local(|| {
         let mut rest = black_box(input.as_slice());
         let mut count = 0;
-        while connection.next_request(&mut rest).is_some() {
+        while session.next_request(&mut rest).is_some() {
             count += 1;
         }
         assert_eq!(count, 32);
@@ -78,7 +78,7 @@ fn write_reserved(bencher: Bencher) {
     let mut output = Output::default();
     bencher.bench_local(|| {
         output.bytes().clear();
-        Reply::Reserved(JobId(123_456_789), &body).write(black_box(&mut output));
+        black_box(&mut output).write(&Reply::Reserved(JobId(123_456_789), &body)).unwrap();
     });
 }
 

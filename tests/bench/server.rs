@@ -169,6 +169,15 @@ impl Server {
             .ok_or_else(|| Failure::Tool("smaps_rollup names no Rss".to_owned()))
     }
 
+    /// The most bytes that were ever resident.
+    pub fn peak_resident_bytes(&self) -> Result<f64, Failure> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.id()))?;
+        let kibibytes = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.parse::<f64>().ok());
+        kibibytes.map(|count| count * 1024.0).ok_or_else(|| Failure::Tool("status names no VmHWM".to_owned()))
+    }
+
     /// Ends the server as a service manager does, and waits until it is gone.
     pub fn stop(mut self) -> Result<(), Failure> {
         signal(&self.child, Signal::SIGTERM)?;

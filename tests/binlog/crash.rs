@@ -2,8 +2,8 @@
 
 use beanstalkd::binlog::{OpenError, SyncPolicy};
 
-use crate::sim_disk::{Random, SimDisk};
 use crate::world::{World, config};
+use beanstalkd_testkit::disk::{Random, SimDisk};
 
 /// Images tried where nothing else is asked for.
 const IMAGES: u64 = 20_000;

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use beanstalkd::binlog::{OpenError, ReplaySummary, SyncPolicy};
 use beanstalkd::clock::Timestamp;
 
-use crate::sim_disk::{Random, SimDisk};
 use crate::world::{Restored, World, config, open};
+use beanstalkd_testkit::disk::{Random, SimDisk};
 
 type Segments = BTreeMap<u32, Vec<u8>>;
 

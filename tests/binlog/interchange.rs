@@ -1,6 +1,6 @@
 //! The same directory served by C beanstalkd and by this binlog in turn.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -10,8 +10,8 @@ use beanstalkd::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
 use beanstalkd::tube_name::TubeName;
 
 use crate::c_server::{CServer, peer};
-use crate::sim_disk::Random;
 use crate::world::config;
+use beanstalkd_testkit::disk::Random;
 
 /// Histories tried where nothing else is asked for.
 const HISTORIES: u64 = 200;
@@ -34,7 +34,8 @@ struct Job {
 #[derive(Default)]
 struct History {
     jobs: BTreeMap<u64, Job>,
-    highest_id: u64,
+    /// Every id that was ever given: a restart may pass over many.
+    ids: BTreeSet<u64>,
     burials: u64,
 }
 
@@ -69,7 +70,7 @@ impl History {
     fn add(&mut self, id: u64, tube: String, record: JobRecord, body: Vec<u8>) {
         // C forgets, over a restart, the ids of jobs that are gone.
         assert!(!self.jobs.contains_key(&id), "id {id} is in use");
-        self.highest_id = self.highest_id.max(id);
+        self.ids.insert(id);
         self.jobs.insert(id, Job { record, tube, body, phantom_burials: 0, buried: 0 });
     }
 
@@ -133,7 +134,7 @@ impl History {
         for job in self.jobs.values_mut().filter(|job| job.record.state == JobState::Buried) {
             job.phantom_burials += 1;
         }
-        for id in 1..=self.highest_id {
+        for &id in &self.ids {
             let stats = server.stats_job(id);
             let Some(job) = self.jobs.get(&id) else {
                 assert_eq!(stats, None, "job {id} was deleted");
@@ -301,7 +302,7 @@ fn alternate(program: &Path, seed: u64) {
         help(&mut log, &mut disk);
         history.check_in_ours(restored);
         // C forgets the ids of deleted jobs; none is given twice that either log still knows of.
-        let next_id = summary.next_job_id.max(history.highest_id + 1);
+        let next_id = summary.next_job_id.max(history.ids.last().map_or(1, |id| id + 1));
         history.live_in_ours(&mut log, &mut disk, next_id, &mut random);
         if random.once_in(2) {
             log.close(now()).unwrap();
@@ -365,4 +366,25 @@ fn c_and_ours_alternate_on_one_directory() {
         let outcome = std::panic::catch_unwind(|| alternate(&program, seed));
         outcome.unwrap_or_else(|_| panic!("seed {seed}"));
     }
+}
+
+#[test]
+fn a_job_that_c_has_buried_again_is_the_last_one_buried() {
+    let Some(program) = peer() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let mut server = CServer::start(&program, directory.path(), 1 << 20);
+    for _ in 0..3 {
+        server.put("default", 0, 0, 60, b"x");
+    }
+    for id in [1, 3, 2, 1] {
+        server.reserve_job(id);
+        assert_eq!(server.send(format!("bury {id} 0\r\n").as_bytes()), "BURIED");
+    }
+    server.kill();
+    let mut buried = Vec::new();
+    let disk = Box::new(Directory::new(directory.path()));
+    let settings = config(SyncPolicy::EachCommit, 1 << 20, 1);
+    Binlog::open(disk, settings, Timestamp(1 << 60), 0, &mut |record, _, _| buried.push(record.id.0))
+        .unwrap();
+    assert_eq!(buried, [3, 2, 1], "in the order of the records");
 }

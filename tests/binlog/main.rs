@@ -6,7 +6,7 @@ mod crash;
 mod damage;
 mod document;
 mod interchange;
+mod rest;
 mod room;
-mod sim_disk;
 mod weaknesses;
 mod world;

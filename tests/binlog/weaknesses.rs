@@ -9,8 +9,8 @@ use beanstalkd::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
 use beanstalkd::tube_name::TubeName;
 
 use crate::c_file::{BURIED, CFile, DELETED, READY};
-use crate::sim_disk::SimDisk;
 use crate::world::{Restored, config, open};
+use beanstalkd_testkit::disk::SimDisk;
 
 const NOW: Timestamp = Timestamp(1_700_000_000_000_000_000);
 

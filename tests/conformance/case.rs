@@ -22,13 +22,20 @@
 //! space), `\p` (a vertical bar), `\\` and `\xHH`. When a script is over, each client half-closes and the
 //! server must close with nothing more said, except TIMED_OUT to a client that was left waiting.
 
-use crate::support::client::{Client, Failure};
-use crate::support::server::{POLL_INTERVAL, Server};
+use crate::mark::Mark;
+use crate::running::Origin;
+use beanstalkd_testkit::client::{Client, Failure};
+use beanstalkd_testkit::printable;
+use beanstalkd_testkit::server::{Address, POLL_INTERVAL, Server};
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// How long a step with `until` or `waiting` may take.
 const UNTIL: Duration = Duration::from_secs(60);
+
+/// How long a reply of a server may take that runs already: its cases come one by one, and load nothing.
+const PATIENCE_WITH_RUNNING: Duration = Duration::from_secs(10);
 
 /// How long a server is watched that should have nothing to do.
 const IDLE_SPELL: Duration = Duration::from_secs(2);
@@ -56,6 +63,10 @@ pub struct Case {
     pub name: String,
     /// What it needs.
     pub needs: Needs,
+    /// What it rests on, once its topic has said so.
+    pub mark: Option<Mark>,
+    /// A server that runs already can be judged by it.
+    pub anywhere: bool,
     /// The listed deviation that it shows, if any.
     pub deviation: Option<&'static str>,
     /// It waits for seconds of the server's clock, and so cannot hold on a machine that stalls for one.
@@ -69,7 +80,7 @@ pub struct Case {
 /// A case whose conversation is a script.
 pub fn script(name: impl Into<String>, text: impl Into<String>) -> Case {
     let text = text.into();
-    code(name, move |bench| bench.play(&text))
+    Case { anywhere: true, ..code(name, move |bench| bench.play(&text)) }
 }
 
 /// A case whose conversation needs a loop or a calculation.
@@ -80,6 +91,8 @@ pub fn code(
     Case {
         name: name.into(),
         needs: Needs::Protocol,
+        mark: None,
+        anywhere: false,
         deviation: None,
         timed: false,
         flags: Vec::new(),
@@ -103,29 +116,107 @@ impl Case {
     /// Starts the server with these flags.
     pub fn flags(mut self, flags: &[&str]) -> Self {
         self.flags = flags.iter().map(|&flag| flag.to_owned()).collect();
+        self.anywhere = false;
+        self
+    }
+
+    /// Says what the case rests on.
+    pub fn mark(mut self, mark: Mark) -> Self {
+        self.mark = Some(mark);
+        self
+    }
+
+    /// Says that C alone is the reason for what the case requires.
+    pub fn habit(self) -> Self {
+        self.mark(Mark::Habit)
+    }
+
+    /// Says that our server does so, and C does not.
+    pub fn ours(self) -> Self {
+        self.mark(Mark::Ours)
+    }
+
+    /// Says that the case needs a server that has just started.
+    pub fn fresh(mut self) -> Self {
+        self.anywhere = false;
         self
     }
 }
 
+/// The cases, of which those that do not say what they rest on rest on `mark`.
+pub fn resting_on(mark: Mark, cases: Vec<Case>) -> Vec<Case> {
+    cases.into_iter().map(|case| Case { mark: case.mark.or(Some(mark)), ..case }).collect()
+}
+
 /// A server and the clients that a case talks to it with.
 pub struct Bench {
-    /// The server, this case's own.
-    pub server: Server,
+    host: Host,
     clients: BTreeMap<String, Client>,
     /// Clients that were sent a line whose reply has not been required yet.
     owing: BTreeMap<String, bool>,
     patience: Option<Duration>,
 }
 
+/// Whose server it is.
+enum Host {
+    /// This case's own.
+    Own(Box<Server>),
+    /// One that was running before, and that other cases use, too.
+    Running { address: Address, origin: Origin, first: Cell<Option<Client>> },
+}
+
 impl Bench {
-    /// A bench around a running server; `patience` shortens how long a reply may take.
+    /// A bench around a server of its own; `patience` shortens how long a reply may take.
     pub fn new(server: Server, patience: Option<Duration>) -> Self {
-        Self { server, clients: BTreeMap::new(), owing: BTreeMap::new(), patience }
+        Self::around(Host::Own(Box::new(server)), patience)
+    }
+
+    /// A bench around a server that runs already.
+    pub fn at(address: Address) -> Result<Self, Failure> {
+        let mut first = address.connect()?;
+        let origin = Origin::prepare(&mut first)?;
+        let host = Host::Running { address, origin, first: Cell::new(Some(first)) };
+        Ok(Self::around(host, Some(PATIENCE_WITH_RUNNING)))
+    }
+
+    fn around(host: Host, patience: Option<Duration>) -> Self {
+        Self { host, clients: BTreeMap::new(), owing: BTreeMap::new(), patience }
+    }
+
+    /// The case's own server.
+    ///
+    /// # Panics
+    ///
+    /// Where the server was running before: no such case is run on it.
+    pub fn server(&self) -> &Server {
+        match &self.host {
+            Host::Own(server) => server,
+            Host::Running { .. } => unreachable!("a case that needs the process is not run here"),
+        }
+    }
+
+    /// The same, to restart it.
+    pub fn server_mut(&mut self) -> &mut Server {
+        match &mut self.host {
+            Host::Own(server) => server,
+            Host::Running { .. } => unreachable!("a case that needs the process is not run here"),
+        }
+    }
+
+    /// What the server has written to its standard error, if the suite can know.
+    pub fn stderr(&self) -> String {
+        match &self.host {
+            Host::Own(server) => server.stderr(),
+            Host::Running { .. } => String::new(),
+        }
     }
 
     /// A new connection that no script knows.
     pub fn connect(&self) -> Result<Client, Failure> {
-        let mut client = self.server.connect()?;
+        let mut client = match &self.host {
+            Host::Own(server) => server.connect()?,
+            Host::Running { address, first, .. } => first.take().map_or_else(|| address.connect(), Ok)?,
+        };
         if let Some(patience) = self.patience {
             client.set_patience(patience);
         }
@@ -150,7 +241,7 @@ impl Bench {
     /// Plays a script and leaves its clients as they are.
     pub fn steps(&mut self, text: &str) -> Result<(), Failure> {
         for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
-            self.step(line).map_err(|failure| Failure(format!("at `{line}`: {failure}")))?;
+            self.step(line).map_err(|failure| Failure { step: Some(line.to_owned()), ..failure })?;
         }
         Ok(())
     }
@@ -163,7 +254,7 @@ impl Bench {
             let rest = client.read_to_end()?;
             let owed = self.owing.get(&name).copied().unwrap_or(false);
             if !(rest.is_empty() || owed && rest == b"TIMED_OUT\r\n") {
-                return Err(client.failure(&format!("client {name} was told more than was asked")));
+                return Err(client.wrong_reply("nothing more", &printable(&rest)));
             }
         }
         self.owing.clear();
@@ -192,7 +283,7 @@ impl Bench {
         if spent < IDLE_SPELL.as_secs_f64() / 20.0 {
             return Ok(());
         }
-        Err(Failure(format!("{spent} s of processor time in an idle spell of {IDLE_SPELL:?}")))
+        Err(Failure::new(format!("{spent} s of processor time in an idle spell of {IDLE_SPELL:?}")))
     }
 
     fn processor_time(&mut self) -> Result<f64, Failure> {
@@ -203,13 +294,13 @@ impl Bench {
 
     fn step(&mut self, line: &str) -> Result<(), Failure> {
         if let Some(count) = line.strip_prefix("waiting ") {
-            return self.until("control", b"stats\r\n", &format!("current-waiting: {count}"));
+            return self.pairs("control", "stats", &format!("current-waiting: {count}"), true);
         }
         let (again, line) = match line.strip_prefix("until ") {
             Some(rest) => (true, rest),
             None => (false, line),
         };
-        let (name, rest) = line.split_once(": ").ok_or_else(|| Failure("no client named".to_owned()))?;
+        let (name, rest) = line.split_once(": ").ok_or_else(|| Failure::new("no client named"))?;
         if rest == "<half-close>" {
             return self.client(name)?.half_close();
         }
@@ -218,58 +309,75 @@ impl Bench {
             return Ok(());
         }
         if let Some((question, pairs)) = rest.split_once(" => ") {
-            let question = bytes_of(question);
-            return if again {
-                self.until(name, &question, pairs)
-            } else {
-                self.pairs(name, &question, pairs)
-            };
+            return self.pairs(name, question, pairs, again);
         }
         let (said, expected) = match (rest.strip_prefix("-> "), rest.strip_suffix(" ->")) {
             (Some(expected), _) => (None, Some(expected)),
             (None, Some(said)) => (Some(said), None),
             (None, None) => {
                 let (said, expected) =
-                    rest.split_once(" -> ").ok_or_else(|| Failure("neither sent nor expected".to_owned()))?;
+                    rest.split_once(" -> ").ok_or_else(|| Failure::new("neither sent nor expected"))?;
                 (Some(said), Some(expected))
             }
         };
         self.owing.insert(name.to_owned(), expected.is_none());
-        let client = self.client(name)?;
         if let Some(said) = said {
-            client.send(&bytes_of(said))?;
+            let said = bytes_of(&self.to_server(said));
+            self.client(name)?.send(&said)?;
         }
         match expected {
-            Some("<closed>") => client.expect_closed(),
-            Some(expected) => client.expect(&bytes_of(expected)),
+            Some("<closed>") => self.client(name)?.expect_closed(),
+            Some(expected) => self.require(name, expected),
             None => Ok(()),
         }
     }
 
-    fn pairs(&mut self, name: &str, question: &[u8], pairs: &str) -> Result<(), Failure> {
-        let client = self.client(name)?;
-        let reply = client.ask(question)?;
-        lacking(&reply, pairs).map_or(Ok(()), |pair| Err(client.failure(&format!("lacks `{pair}`"))))
+    /// A side of a step with the ids of the server.
+    fn to_server(&self, text: &str) -> String {
+        match &self.host {
+            Host::Own(_) => text.to_owned(),
+            Host::Running { origin, .. } => origin.to_server(text),
+        }
     }
 
-    fn until(&mut self, name: &str, question: &[u8], pairs: &str) -> Result<(), Failure> {
+    /// Requires these replies next.
+    fn require(&mut self, name: &str, expected: &str) -> Result<(), Failure> {
+        self.client(name)?;
+        let client = self.clients.get_mut(name).expect("connected above");
+        let Host::Running { origin, .. } = &mut self.host else { return client.expect(&bytes_of(expected)) };
+        for piece in expected.split(" | ") {
+            match piece.strip_prefix("INSERTED ") {
+                Some(id) => origin.bind(client, id)?,
+                None => client.expect(&bytes_of(&origin.to_server(piece)))?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Requires these pairs among those of the reply to `question`: now, or, if it asks `again`, in the end.
+    fn pairs(&mut self, name: &str, question: &str, pairs: &str, again: bool) -> Result<(), Failure> {
+        let said = bytes_of(&self.to_server(question));
         let start = Instant::now();
         loop {
-            let client = self.client(name)?;
-            let reply = client.ask(question)?;
-            let Some(pair) = lacking(&reply, pairs) else { return Ok(()) };
-            if start.elapsed() > self.patience.unwrap_or(UNTIL) {
-                return Err(self.client(name)?.failure(&format!("lacks `{pair}` to the end")));
+            let reply = self.client(name)?.ask(&said)?;
+            let found = match &self.host {
+                Host::Own(_) => dictionary(&reply),
+                Host::Running { origin, .. } => origin.since(question, dictionary(&reply)),
+            };
+            let Some((pair, came)) = lacking(&found, pairs) else { return Ok(()) };
+            if !again || start.elapsed() > self.patience.unwrap_or(UNTIL) {
+                let came = came.unwrap_or_else(|| printable(&reply));
+                return Err(self.client(name)?.wrong_reply(pair, &came));
             }
+            self.client(name)?.forget_last_exchange();
             std::thread::sleep(POLL_INTERVAL * 5);
         }
     }
 }
 
-/// The first of `pairs` that is not in the reply's dictionary.
-fn lacking<'a>(reply: &[u8], pairs: &'a str) -> Option<&'a str> {
-    let lines = dictionary(reply);
-    pairs.split(", ").find(|pair| {
+/// The first of `pairs` that is not in the dictionary, and what is there instead.
+fn lacking<'a>(found: &[(String, String)], pairs: &'a str) -> Option<(&'a str, Option<String>)> {
+    pairs.split(", ").find_map(|pair| {
         let (key, value) = pair.split_once(": ").expect("a pair is `key: value`");
         let holds = |found: &str| match value.split_once("..") {
             None => found == value,
@@ -278,7 +386,11 @@ fn lacking<'a>(reply: &[u8], pairs: &'a str) -> Option<&'a str> {
                 number(low) <= number(found) && number(found) <= number(high)
             }
         };
-        !lines.iter().any(|(k, v)| k == key && holds(v))
+        let there = found.iter().find(|(k, _)| k == key);
+        if there.is_some_and(|(_, v)| holds(v)) {
+            return None;
+        }
+        Some((pair, there.map(|(k, v)| format!("{k}: {v}"))))
     })
 }
 

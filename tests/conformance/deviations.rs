@@ -54,6 +54,7 @@ pub const DEVIATIONS: &[Deviation] = &[
         "returned-one-by-one",
         "the jobs of a client that leaves serve waiting clients in the order reserved",
     ),
+    difference("binlog-size-0", "with `-s 0`, each job has a binlog file of its own"),
     fault("kick-wraps", "kick's bound is cut to 32 bits: `kick 4294967296` kicks nothing"),
     fault("lost-expiries", "jobs stay reserved past their TTR for good, by chance of the timer"),
     fault("binlog-gaps", "release without a delay, the order of burying and the next id are not logged"),

@@ -1,16 +1,19 @@
-//! Which server is under test, by which cases it is judged, and what came of it.
+//! Which server is under test, by which cases it is judged, and what came of each.
 //!
-//! Owns: the identity of the server, the rules from [`Needs`] to "judged" or "skipped", and the
-//! summary. Driven by `main`.
+//! Owns: the identity of the server and the rules from a case to "judged" or "skipped". Driven by `main`;
+//! what came of it is told by `report`.
 
 use crate::case::{Bench, Case, Needs};
 use crate::deviations::{DEVIATIONS, Deviation};
-use crate::support::server::{Server, Transport, run_to_end};
+use crate::mark::Mark;
+use crate::running;
+use beanstalkd_testkit::client::Failure;
+use beanstalkd_testkit::server::{Address, Server, Transport, run_to_end};
 use libtest_mimic::{Failed, Trial};
-use std::collections::BTreeMap;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long a reply may take where the server is known to owe it for ever.
 const PATIENCE_WITH_DEVIATIONS: Duration = Duration::from_secs(4);
@@ -18,115 +21,186 @@ const PATIENCE_WITH_DEVIATIONS: Duration = Duration::from_secs(4);
 /// How often a case is tried that a stalled machine can spoil. A server that is wrong is so each time.
 const TIMED_ATTEMPTS: usize = 3;
 
-/// The servers that the suite knows apart.
+/// The kinds of servers that are judged differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// C beanstalkd before 1.13.
     C112,
     /// C beanstalkd from 1.13 on.
     C113,
-    /// Ours, and whoever claims version 2 or later.
+    /// Ours.
     Ours,
+    /// Any other: no deviation is excused.
+    Neutral,
+}
+
+impl Kind {
+    /// All of them, by the words that name them in `KIND`.
+    pub const NAMES: [(&'static str, Self); 4] =
+        [("c-1.12", Self::C112), ("c-1.13", Self::C113), ("ours", Self::Ours), ("neutral", Self::Neutral)];
+
+    /// The kind of that name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::NAMES.iter().find(|(known, _)| *known == name).map(|(_, kind)| *kind)
+    }
+
+    /// The name of this kind.
+    pub fn name(self) -> &'static str {
+        Self::NAMES.iter().find(|(_, kind)| *kind == self).map_or("", |(name, _)| name)
+    }
+
+    /// What C of this version is, by what its `-v` prints.
+    pub fn of_c(version: &str) -> Self {
+        let numbers = version.split_ascii_whitespace().nth(1).unwrap_or_default();
+        let mut numbers = numbers.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
+        match (numbers.next(), numbers.next()) {
+            (Some(Ok(1)), Some(Ok(13..))) => Self::C113,
+            _ => Self::C112,
+        }
+    }
+}
+
+/// How the server is reached.
+pub enum Reach {
+    /// Each case starts this program.
+    Program(PathBuf, Transport),
+    /// It runs already.
+    Running(Address),
 }
 
 /// The server under test.
 pub struct Subject {
-    /// Its program.
-    pub binary: PathBuf,
-    /// What `-v` says.
+    /// How it is reached.
+    pub reach: Reach,
+    /// Its program or its address.
+    pub place: String,
+    /// What it calls itself.
     pub version: String,
     /// How it is judged.
     pub kind: Kind,
-    /// What it is reached by.
-    pub transport: Transport,
+    /// The words of the marks by which it is judged.
+    pub marks: Vec<String>,
 }
 
 impl Subject {
-    /// Asks the program who it is.
-    pub fn identify(binary: &Path, transport: Transport) -> std::io::Result<Self> {
+    /// A program, which may say with `-v` who it is.
+    pub fn program(binary: &Path, transport: Transport, marks: &[String]) -> io::Result<Self> {
         let directory = tempfile::tempdir()?;
-        let version = run_to_end(binary, &["-v".into()], directory.path())?.stdout.trim().to_owned();
-        let kind = kind_of(&version)
-            .ok_or_else(|| std::io::Error::other(format!("`-v` names no version: {version}")))?;
-        Ok(Self { binary: binary.into(), version, kind, transport })
+        let said = run_to_end(binary, &["-v".into()], directory.path())?.stdout;
+        let version = said.lines().next().unwrap_or_default().trim().to_owned();
+        let reach = Reach::Program(binary.into(), transport);
+        let place = binary.display().to_string();
+        Ok(Self { reach, place, version, kind: Kind::Neutral, marks: marks.to_vec() })
     }
 
-    fn skips(&self, needs: Needs) -> bool {
-        match needs {
-            Needs::Protocol | Needs::Persistence | Needs::Drain => false,
-            Needs::Since113 => self.kind == Kind::C112,
-            Needs::Extension => self.kind != Kind::Ours,
+    /// A server that runs already, which must hold no job.
+    pub fn running(address: Address, place: &str, marks: &[String]) -> io::Result<Self> {
+        let mut client = address.connect()?;
+        let jobs = running::jobs(&mut client).map_err(|failure| io::Error::other(failure.to_string()))?;
+        if jobs > 0 {
+            return Err(io::Error::other(format!(
+                "holds {jobs} jobs, and the suite deletes all: give it an empty one"
+            )));
+        }
+        let version = "a running server".to_owned();
+        let reach = Reach::Running(address);
+        Ok(Self { reach, place: place.to_owned(), version, kind: Kind::Neutral, marks: marks.to_vec() })
+    }
+
+    /// Why the server is not judged by the case.
+    fn skips(&self, case: &Case, mark: Mark) -> Option<&'static str> {
+        if !self.marks.is_empty() && !self.marks.iter().any(|word| word == mark.word()) {
+            return Some("its mark was not asked for");
+        }
+        if matches!(self.reach, Reach::Running(_)) && !case.anywhere {
+            return Some("needs a process that it starts itself");
+        }
+        match (self.kind, case.needs, mark) {
+            (Kind::C112, Needs::Since113, _) => Some("needs version 1.13"),
+            (Kind::Neutral, _, Mark::Ours)
+            | (Kind::C112 | Kind::C113 | Kind::Neutral, Needs::Extension, _) => {
+                Some("is what our server decided")
+            }
+            _ => None,
         }
     }
 }
 
-fn kind_of(version: &str) -> Option<Kind> {
-    let numbers = version.split_ascii_whitespace().nth(1)?;
-    let mut numbers = numbers.split(|c: char| !c.is_ascii_digit());
-    let major: u32 = numbers.next()?.parse().ok()?;
-    let minor: u32 = numbers.next()?.parse().ok()?;
-    Some(match (major, minor) {
-        (2.., _) => Kind::Ours,
-        (1, 13..) => Kind::C113,
-        _ => Kind::C112,
-    })
+/// What came of a case.
+pub enum Verdict {
+    Passed,
+    Failed(Failure),
+    /// A listed deviation: whether it showed.
+    Excused(&'static Deviation, bool),
+    Skipped(&'static str),
+}
+
+/// A case and what came of it.
+pub struct Outcome {
+    pub topic: &'static str,
+    pub name: String,
+    pub mark: Mark,
+    pub verdict: Verdict,
+    pub took: Duration,
 }
 
 /// What came of the cases, filled while they run on many threads.
-#[derive(Default)]
-pub struct Record {
-    passed: usize,
-    failed: usize,
-    skipped: BTreeMap<Needs, usize>,
-    /// By deviation: cases in which it showed, and cases of it.
-    shown: BTreeMap<&'static str, (usize, usize)>,
-}
+pub type Record = Mutex<Vec<Outcome>>;
 
-/// The trial that judges `subject` by `case`.
-pub fn trial(topic: &str, case: Case, subject: &Arc<Subject>, record: &Arc<Mutex<Record>>) -> Trial {
-    let name = format!("{topic}::{}", case.name);
-    if subject.skips(case.needs) {
-        *record.lock().expect("no holder panics").skipped.entry(case.needs).or_default() += 1;
-        return Trial::test(name, || Ok(())).with_ignored_flag(true);
+/// The trial that judges `subject` by `case`; `wanted` tells whether it will be run.
+pub fn trial(
+    topic: &'static str,
+    case: Case,
+    subject: &Arc<Subject>,
+    record: &Arc<Record>,
+    wanted: impl Fn(&str) -> bool,
+) -> Trial {
+    let title = format!("{topic}::{}", case.name);
+    let mark = case.mark.unwrap_or_else(|| panic!("{title} does not say what it rests on"));
+    let outcome = move |name, verdict, took| Outcome { topic, name, mark, verdict, took };
+    if let Some(reason) = subject.skips(&case, mark) {
+        if wanted(&title) {
+            let skipped = outcome(case.name, Verdict::Skipped(reason), Duration::ZERO);
+            record.lock().expect("no holder panics").push(skipped);
+        }
+        return Trial::test(title, || Ok(())).with_ignored_flag(true);
     }
     let (subject, record) = (Arc::clone(subject), Arc::clone(record));
-    Trial::test(name, move || {
-        let deviates = case.deviation.map(listed).filter(|listed| listed.servers.contains(&subject.kind));
-        let attempts = if case.timed && deviates.is_none() { TIMED_ATTEMPTS } else { 1 };
-        let outcome = attempt(attempts, || run(&case, &subject, deviates.is_some()));
-        let mut record = record.lock().expect("no holder panics");
-        match (outcome, deviates) {
-            (outcome, Some(deviation)) => {
-                let (shown, cases) = record.shown.entry(deviation.name).or_default();
-                *shown += usize::from(outcome.is_err());
-                *cases += 1;
-                Ok(())
-            }
-            (Ok(()), None) => {
-                record.passed += 1;
-                Ok(())
-            }
-            (Err(problem), None) => {
-                record.failed += 1;
-                Err(Failed::from(problem))
-            }
-        }
+    Trial::test(title, move || {
+        let excuse = case.deviation.map(listed).filter(|listed| listed.servers.contains(&subject.kind));
+        let attempts = if case.timed && excuse.is_none() { TIMED_ATTEMPTS } else { 1 };
+        let start = Instant::now();
+        let verdict = match (attempt(attempts, || run(&case, &subject, excuse.is_some())), excuse) {
+            (result, Some(deviation)) => Verdict::Excused(deviation, result.is_err()),
+            (Ok(()), None) => Verdict::Passed,
+            (Err(failure), None) => Verdict::Failed(failure),
+        };
+        let failed = matches!(verdict, Verdict::Failed(_));
+        let outcome = outcome(case.name.clone(), verdict, start.elapsed());
+        record.lock().expect("no holder panics").push(outcome);
+        // What was expected and what came is told at the end, by cause.
+        if failed { Err(Failed::without_message()) } else { Ok(()) }
     })
 }
 
-/// The first outcome that is good, or the last.
-fn attempt(attempts: usize, run: impl Fn() -> Result<(), String>) -> Result<(), String> {
+/// The first result that is good, or the last.
+fn attempt(attempts: usize, run: impl Fn() -> Result<(), Failure>) -> Result<(), Failure> {
     (1..attempts).find_map(|_| run().ok()).map_or_else(run, Ok)
 }
 
-fn run(case: &Case, subject: &Subject, deviates: bool) -> Result<(), String> {
-    let server = Server::start(&subject.binary, subject.transport, &case.flags)
-        .map_err(|error| format!("the server does not start: {error}"))?;
-    let mut bench = Bench::new(server, deviates.then_some(PATIENCE_WITH_DEVIATIONS));
-    let outcome = (case.run)(&mut bench);
-    outcome.map_err(|failure| match bench.server.stderr() {
-        said if said.is_empty() => failure.0,
-        said => format!("{}\n    the server's standard error: {said}", failure.0),
+fn run(case: &Case, subject: &Subject, excused: bool) -> Result<(), Failure> {
+    let mut bench = match &subject.reach {
+        Reach::Program(binary, transport) => {
+            let server = Server::start(binary, *transport, &case.flags)
+                .map_err(|error| Failure::new(format!("the server does not start: {error}")))?;
+            Bench::new(server, excused.then_some(PATIENCE_WITH_DEVIATIONS))
+        }
+        Reach::Running(address) => Bench::at(address.clone())?,
+    };
+    (case.run)(&mut bench).map_err(|mut failure| {
+        let said = bench.stderr();
+        failure.conversation.extend(said.lines().map(|line| format!("the server's standard error: {line}")));
+        failure
     })
 }
 
@@ -135,30 +209,4 @@ fn listed(name: &'static str) -> &'static Deviation {
         .iter()
         .find(|deviation| deviation.name == name)
         .unwrap_or_else(|| panic!("the deviation {name} is not in the table"))
-}
-
-/// Prints which cases the server passed, skipped and failed, and which deviations it showed.
-pub fn summarize(subject: &Subject, record: &Record) {
-    let skipped: usize = record.skipped.values().sum();
-    println!(
-        "{} ({}, judged as {:?}): {} passed, {} failed, {skipped} skipped",
-        subject.version,
-        subject.binary.display(),
-        subject.kind,
-        record.passed,
-        record.failed,
-    );
-    for (needs, count) in &record.skipped {
-        println!("  skipped {count}: needs {needs:?}");
-    }
-    println!("Deviations listed for this server, in how many of their cases they showed:");
-    for deviation in DEVIATIONS.iter().filter(|deviation| deviation.servers.contains(&subject.kind)) {
-        let (shown, cases) = record.shown.get(deviation.name).copied().unwrap_or_default();
-        println!(
-            "  {shown:>3}/{cases:<3} {:<10} {}: {}",
-            format!("{:?}", deviation.class),
-            deviation.name,
-            deviation.line
-        );
-    }
 }

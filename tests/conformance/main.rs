@@ -1,62 +1,143 @@
 //! One conformance suite for every beanstalkd.
 //!
-//! Black-box tests over raw bytes against a server binary: `SERVER=/path/to/beanstalkd`, or without it ours and
-//! then Debian's; `TRANSPORT=tcp` reaches it over loopback TCP instead of unix sockets. Each topic is a file that
-//! lists its cases; [`judge`] decides which of them apply to the server at hand.
+//! Black-box tests over raw bytes against a server. The environment says which:
+//!
+//! - `SERVER=/path/to/beanstalkd`, which each case starts; without it ours and then Debian's. `TRANSPORT=tcp`
+//!   reaches it over loopback TCP instead of unix sockets.
+//! - `ADDRESS=host:port` or `ADDRESS=unix:/path`, a server that runs already.
+//! - `KIND=c-1.12`, `c-1.13`, `ours` or `neutral`: whose listed deviations are excused. A server that is named
+//!   is neutral unless this says otherwise.
+//! - `MARKS=promised,habit`: only the cases with these marks.
+//! - `JUNIT=file`: what came of each case, as JUnit XML.
+//!
+//! Each topic is a file that lists its cases; [`judge`] decides which of them apply to the server at hand.
 
 mod case;
 mod deviations;
 mod judge;
-#[path = "../support/mod.rs"]
-mod support;
+mod mark;
+mod report;
+mod running;
 
 mod topics;
 
-use judge::{Record, Subject};
+use beanstalkd_testkit::server::{Address, Transport};
+use judge::{Kind, Outcome, Reach, Subject};
 use libtest_mimic::Arguments;
-use std::path::{Path, PathBuf};
+use std::net::ToSocketAddrs;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
-use support::server::Transport;
 
 /// Cases mostly wait for deadlines of seconds, so far more of them run at a time than there are cores.
 const THREADS: usize = 64;
 
+/// The exit code for a wrong setting, or a server that cannot be had.
+const USAGE: u8 = 2;
+
 fn main() -> ExitCode {
-    let binaries = match std::env::var_os("SERVER").filter(|path| !path.is_empty()) {
-        Some(path) => vec![PathBuf::from(path)],
-        None => [Some(PathBuf::from(env!("CARGO_BIN_EXE_beanstalkd"))), support::debian_server()]
-            .into_iter()
-            .flatten()
-            .collect(),
+    let subjects = match subjects() {
+        Ok(subjects) => subjects,
+        Err(problem) => {
+            eprintln!("conformance: {problem}");
+            return ExitCode::from(USAGE);
+        }
     };
-    let transport = match std::env::var("TRANSPORT").as_deref() {
-        Ok("tcp") => Transport::Tcp,
-        _ => Transport::Unix,
+    let mut all_pass = true;
+    let mut told = Vec::new();
+    for subject in subjects {
+        let name = format!("{} ({})", subject.version, subject.place);
+        let (passes, outcomes) = judge_server(subject);
+        all_pass &= passes;
+        told.push((name, outcomes));
+    }
+    if let Some(path) = setting("JUNIT")
+        && let Err(error) = std::fs::write(&path, report::junit(&told))
+    {
+        eprintln!("conformance: JUNIT={path}: {error}");
+        return ExitCode::from(USAGE);
+    }
+    if all_pass { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn setting(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// The servers to judge.
+fn subjects() -> Result<Vec<Subject>, String> {
+    let marks: Vec<String> =
+        setting("MARKS").iter().flat_map(|words| words.split(',')).map(str::to_owned).collect();
+    if let Some(unknown) = marks.iter().find(|word| !["promised", "habit", "ours"].contains(&word.as_str())) {
+        return Err(format!("MARKS={unknown}: there are promised, habit and ours"));
+    }
+    let kind = match setting("KIND") {
+        None => None,
+        Some(name) => Some(Kind::named(&name).ok_or_else(|| {
+            let names: Vec<&str> = Kind::NAMES.iter().map(|(name, _)| *name).collect();
+            format!("KIND={name}: there are {}", names.join(", "))
+        })?),
     };
-    let passes: Vec<bool> = binaries.iter().map(|binary| judge_server(binary, transport)).collect();
-    if passes.iter().all(|&passes| passes) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let transport = match setting("TRANSPORT").as_deref() {
+        None | Some("unix") => Transport::Unix,
+        Some("tcp") => Transport::Tcp,
+        Some(other) => return Err(format!("TRANSPORT={other}: there are unix and tcp")),
+    };
+    // Whose start has failed is in the error.
+    let program =
+        |path: PathBuf| Subject::program(&path, transport, &marks).map_err(|error| error.to_string());
+    match (setting("SERVER"), setting("ADDRESS")) {
+        (Some(_), Some(_)) => {
+            Err("SERVER starts a server and ADDRESS reaches one: give one of them".to_owned())
+        }
+        (Some(path), None) => {
+            Ok(vec![Subject { kind: kind.unwrap_or(Kind::Neutral), ..program(path.into())? }])
+        }
+        (None, Some(place)) => {
+            let wrong = |error: std::io::Error| format!("ADDRESS={place}: {error}");
+            let subject = Subject::running(address(&place).map_err(wrong)?, &place, &marks).map_err(wrong)?;
+            Ok(vec![Subject { kind: kind.unwrap_or(Kind::Neutral), ..subject }])
+        }
+        (None, None) => {
+            let ours = program(env!("CARGO_BIN_EXE_beanstalkd").into())?;
+            let mut subjects = vec![Subject { kind: kind.unwrap_or(Kind::Ours), ..ours }];
+            if let Some(debian) = beanstalkd_testkit::debian_server() {
+                let debian = program(debian)?;
+                subjects
+                    .push(Subject { kind: kind.unwrap_or_else(|| Kind::of_c(&debian.version)), ..debian });
+            }
+            Ok(subjects)
+        }
+    }
+}
+
+fn address(place: &str) -> std::io::Result<Address> {
+    if let Some(path) = place.strip_prefix("unix:") {
+        return Ok(Address::Unix(path.into()));
+    }
+    let first = place.to_socket_addrs()?.next();
+    first.map(Address::Tcp).ok_or_else(|| std::io::Error::other("the name has no address"))
 }
 
 /// Runs all cases that apply to the server, and tells which hold; whether none has failed.
-fn judge_server(binary: &Path, transport: Transport) -> bool {
+fn judge_server(subject: Subject) -> (bool, Vec<Outcome>) {
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(THREADS);
-    let subject = match Subject::identify(binary, transport) {
-        Ok(subject) => Arc::new(subject),
-        Err(error) => {
-            eprintln!("{}: {error}", binary.display());
-            return false;
-        }
-    };
-    let record = Arc::new(Mutex::new(Record::default()));
+    if matches!(subject.reach, Reach::Running(_)) {
+        // Cases on a server that they share come one after another.
+        arguments.test_threads = Some(1);
+    }
+    let subject = Arc::new(subject);
+    let record = Arc::new(Mutex::new(Vec::new()));
+    let wanted = |title: &str| arguments.filter.as_deref().is_none_or(|word| title.contains(word));
     let mut trials = Vec::new();
     for (topic, cases) in topics::all() {
-        trials.extend(cases.into_iter().map(|case| judge::trial(topic, case, &subject, &record)));
+        trials.extend(cases.into_iter().map(|case| judge::trial(topic, case, &subject, &record, wanted)));
     }
     let conclusion = libtest_mimic::run(&arguments, trials);
+    let outcomes = std::mem::take(&mut *record.lock().expect("all trials have ended"));
     if !arguments.list {
-        judge::summarize(&subject, &record.lock().expect("all trials have ended"));
+        report::print(&subject, &outcomes);
     }
-    !conclusion.has_failed()
+    (!conclusion.has_failed(), outcomes)
 }

@@ -5,8 +5,8 @@
 
 use crate::normalize::normalize;
 use crate::script::{Action, CLIENTS, MAX_JOB_BYTES, Step, concatenated};
-use crate::support::client::{Client, Failure};
-use crate::support::server::{POLL_INTERVAL, Server, Transport};
+use beanstalkd_testkit::client::{Client, Failure};
+use beanstalkd_testkit::server::{POLL_INTERVAL, Server, Transport};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -27,6 +27,10 @@ pub struct Difference {
 pub fn play(script: &[Step], a: &Path, b: &Path) -> std::io::Result<Option<Difference>> {
     let (mut a, mut b) = (Side::start(a)?, Side::start(b)?);
     for (number, step) in script.iter().enumerate() {
+        if let Action::Wait(time) = step.action {
+            std::thread::sleep(time);
+            continue;
+        }
         let (heard_a, heard_b) = (a.perform(step), b.perform(step));
         if heard_a != heard_b || heard_a.is_err() {
             let shown = |heard: Result<Vec<String>, String>| match heard {
@@ -63,7 +67,7 @@ impl Side {
 
     /// Takes a step and tells what was heard, in normal form.
     fn perform(&mut self, step: &Step) -> Result<Vec<String>, String> {
-        self.act(step).map_err(|failure| format!("failure: {}", failure.0))
+        self.act(step).map_err(|failure| format!("failure: {failure}"))
     }
 
     fn act(&mut self, step: &Step) -> Result<Vec<String>, Failure> {
@@ -95,6 +99,7 @@ impl Side {
                 if self.waiting.is_some() && self.asked("current-jobs-reserved")? > 1 => {}
             // C runs what stands behind the wait of a client that closes over TCP, and not over a unix socket.
             Action::Close if self.waiting.as_ref().is_some_and(|waiting| waiting.replies_behind > 0) => {}
+            Action::Wait(_) => unreachable!("time passes for both servers at once"),
             Action::HalfClose => self.half_close(step.client, &mut heard)?,
             Action::Close => {
                 self.clients[step.client] = None;
@@ -129,7 +134,7 @@ impl Side {
     fn hear(&mut self, client: usize, replies: usize, heard: &mut Vec<String>) -> Result<(), Failure> {
         for _ in 0..replies {
             let reply = self.client(client)?.read_reply()?;
-            heard.push(format!("client {client}: {}", normalize(&reply)));
+            heard.push(format!("client {client}: {}", normalize(&reply, replies == 1)));
         }
         Ok(())
     }
@@ -182,7 +187,7 @@ impl Side {
         let start = Instant::now();
         while self.asked("current-connections")? != open {
             if start.elapsed() > PATIENCE {
-                return Err(Failure(format!("there are never {open} connections")));
+                return Err(Failure::new(format!("there are never {open} connections")));
             }
             std::thread::sleep(Duration::from_micros(100));
         }
@@ -194,6 +199,6 @@ impl Side {
         let reply = self.control.ask(b"stats\r\n")?;
         let text = String::from_utf8_lossy(&reply);
         let value = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(": "));
-        value.and_then(|value| value.parse().ok()).ok_or_else(|| Failure(format!("stats without {key}")))
+        value.and_then(|value| value.parse().ok()).ok_or_else(|| Failure::new(format!("stats without {key}")))
     }
 }

@@ -8,8 +8,6 @@
 mod lockstep;
 mod normalize;
 mod script;
-#[path = "../support/mod.rs"]
-mod support;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use lockstep::{Difference, play};
@@ -17,6 +15,7 @@ use script::Step;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 const SEEDS: u64 = 2000;
 
@@ -26,9 +25,14 @@ const BATCHES: u64 = 16;
 /// How often a difference must show again to be believed: a stalled machine can make a script's short TTR end.
 const CONFIRMATIONS: usize = 2;
 
+/// How long a script is shortened for: one that lets time pass takes seconds each time it is played.
+const SHORTENING: Duration = Duration::from_secs(20);
+
 fn main() -> ExitCode {
     let path = |name: &str| std::env::var_os(name).filter(|path| !path.is_empty()).map(PathBuf::from);
-    let Some(a) = path("DIFFERENTIAL_A").or_else(support::debian_server) else { return ExitCode::SUCCESS };
+    let Some(a) = path("DIFFERENTIAL_A").or_else(beanstalkd_testkit::debian_server) else {
+        return ExitCode::SUCCESS;
+    };
     let b = path("DIFFERENTIAL_B").unwrap_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_beanstalkd")));
     let number =
         |name: &str| std::env::var(name).ok().filter(|text| !text.is_empty()).map(|text| text.parse::<u64>());
@@ -91,8 +95,9 @@ fn report(seed: u64, script: &[Step], a: &Path, b: &Path) -> Result<String, Fail
 }
 
 /// Leaves out pieces of the script, halves first and single steps last, then commands of a step and cuts
-/// between its writes, while the servers still differ.
+/// between its writes, while the servers still differ and there is time.
 fn shorten(script: &[Step], a: &Path, b: &Path) -> Result<Vec<Step>, Failed> {
+    let give_up_at = Instant::now() + SHORTENING;
     let mut script = script.to_vec();
     let mut piece = script.len().div_ceil(2);
     loop {
@@ -100,6 +105,9 @@ fn shorten(script: &[Step], a: &Path, b: &Path) -> Result<Vec<Step>, Failed> {
         while at < script.len() {
             let end = (at + piece).min(script.len());
             let rest: Vec<Step> = script[..at].iter().chain(&script[end..]).cloned().collect();
+            if Instant::now() > give_up_at {
+                return Ok(script);
+            }
             if play(&rest, a, b)?.is_some() {
                 script = rest;
                 shortened = true;
@@ -115,6 +123,9 @@ fn shorten(script: &[Step], a: &Path, b: &Path) -> Result<Vec<Step>, Failed> {
     for at in 0..script.len() {
         let mut command = 0;
         while let Some(shorter) = script[at].without_command(command) {
+            if Instant::now() > give_up_at {
+                return Ok(script);
+            }
             let mut rest = script.clone();
             rest[at] = shorter;
             if play(&rest, a, b)?.is_some() {

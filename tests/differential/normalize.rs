@@ -17,14 +17,15 @@ const OWN_VALUES: &[&str] = &[
     "cmd-stats",
 ];
 
-/// Values that depend on when the question came.
+/// Values that depend on when the question came. In a pipeline ours takes one time for all commands that it has
+/// read at once, and C a later one for each, which rounds to a second less.
 const TIMES: &[&str] = &["age", "time-left", "pause-time-left"];
 
 /// The last key that C knows, in each of the three dictionaries: what follows is a server's own.
 const LAST_KEYS: &[&str] = &["platform", "pause-time-left", "kicks"];
 
-/// The reply in its normal form.
-pub fn normalize(reply: &[u8]) -> String {
+/// The reply in its normal form; `alone` where its command was the only one that was sent.
+pub fn normalize(reply: &[u8], alone: bool) -> String {
     let text = reply.escape_ascii().to_string();
     if !text.starts_with("OK ") || !text.contains(": ") {
         return text;
@@ -35,7 +36,8 @@ pub fn normalize(reply: &[u8]) -> String {
         let Some((key, value)) = line.split_once(": ") else { break };
         // 1.12 quotes no name; a word's own quotes are escaped once in the text.
         let bare = value.replace("\\\"", "");
-        let left_out = (OWN_VALUES.contains(&key) && !is_id_of_job(key, &pairs)) || TIMES.contains(&key);
+        let left_out =
+            OWN_VALUES.contains(&key) && !is_id_of_job(key, &pairs) || !alone && TIMES.contains(&key);
         pairs.push(if left_out { key.to_owned() } else { format!("{key}: {bare}") });
         if LAST_KEYS.contains(&key) {
             break;

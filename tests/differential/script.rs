@@ -1,12 +1,15 @@
 //! Random scripts: what several clients say, step by step, made from a seed.
 //!
-//! Owns: the generator and its random numbers. Whatever would make two right servers differ is not
-//! generated: times of seconds, two clients waiting at once (C serves them in an arbitrary order), lines
+//! Owns: the generator and its random numbers. Beside single commands it makes scenes, for what single ones
+//! seldom meet: the order of kicks, ties, the safety margin, pauses, the order of watched tubes. One script in
+//! [`LATE_EVERY`] is about time, and lets a second and a half pass once. Whatever else would make two right
+//! servers differ is not generated: other times of seconds, two clients waiting at once (C serves them in an arbitrary order), lines
 //! beyond the longest and bare CRs (C loses its place), kick bounds beyond 32 bits (C wraps), and malformed
 //! time-outs (1.12 takes them for 0). What only shows while a script is played, `lockstep` leaves out.
 
 use std::fmt;
 use std::ops::RangeInclusive;
+use std::time::Duration;
 
 /// The limit that both servers run with, so that a job too big is a short one.
 pub const MAX_JOB_BYTES: usize = 300;
@@ -18,6 +21,16 @@ const STEPS: RangeInclusive<u64> = 10..=80;
 
 /// How many lines one write may hold.
 const PIPELINED: RangeInclusive<u64> = 2..=6;
+
+/// One script in so many lets time pass.
+pub const LATE_EVERY: u64 = 100;
+
+/// How long that is: half a second from the ends of the times in such a script, so that a loaded machine is no
+/// difference.
+const LATE: Duration = Duration::from_millis(1500);
+
+/// The times to run in such a script.
+const SHORT_TTRS: [&str; 3] = ["2", "3", "4"];
 
 const TUBES: [&str; 5] = ["default", "t", "u", "v", "w"];
 
@@ -42,6 +55,8 @@ pub enum Action {
     HalfClose,
     /// Closes, and connects anew when it acts next.
     Close,
+    /// Lets time pass, for both servers at once.
+    Wait(Duration),
 }
 
 impl Step {
@@ -83,7 +98,15 @@ impl fmt::Display for Step {
             Action::Reserve(line) => write!(f, "\"{line}\\r\\n\", which may wait"),
             Action::HalfClose => f.write_str("half-close"),
             Action::Close => f.write_str("close"),
+            Action::Wait(time) => write!(f, "{time:?} pass"),
         }
+    }
+}
+
+impl Command {
+    /// A line, with its body if it has one, that gets one reply.
+    fn of(line: &str) -> Self {
+        Self { bytes: format!("{line}\r\n").into_bytes(), replies: 1 }
     }
 }
 
@@ -129,6 +152,9 @@ impl Random {
 /// The script of a seed.
 pub fn generate(seed: u64) -> Vec<Step> {
     let mut generator = Generator { random: Random::new(seed), puts: 0, delays: 0 };
+    if seed % LATE_EVERY == LATE_EVERY / 2 {
+        return generator.late();
+    }
     let clients = generator.random.within(1..=CLIENTS as u64) as usize;
     let steps = generator.random.within(STEPS);
     (0..steps).map(|_| Step { client: generator.random.below(clients), action: generator.action() }).collect()
@@ -136,7 +162,7 @@ pub fn generate(seed: u64) -> Vec<Step> {
 
 struct Generator {
     random: Random,
-    /// Puts so far, so that ids are mostly those of jobs.
+    /// Ids used up so far, so that most ids are those of jobs.
     puts: usize,
     /// Delays so far.
     delays: u32,
@@ -144,7 +170,8 @@ struct Generator {
 
 impl Generator {
     fn action(&mut self) -> Action {
-        match self.random.below(40) {
+        match self.random.below(43) {
+            40..=42 => self.scene(),
             0 => Action::HalfClose,
             1 => Action::Close,
             2..=5 => Action::Reserve(self.random.pick(&["reserve", "reserve-with-timeout 1000000"])),
@@ -163,6 +190,106 @@ impl Generator {
             left -= length;
         }
         Action::Say { commands, writes }
+    }
+
+    /// Some commands that belong together, about jobs of their own.
+    fn scene(&mut self) -> Action {
+        let mut lines = Vec::new();
+        match self.random.below(6) {
+            0 => {
+                let ids = self.three_jobs(&mut lines, [0; 3]);
+                lines.extend(ids.iter().map(|id| format!("reserve-job {id}")));
+                let first = self.random.below(3);
+                for id in [ids[first], ids[(first + 2) % 3], ids[(first + 1) % 3]] {
+                    lines.push(format!("bury {id} {}", self.priority()));
+                }
+                self.kick_one_by_one(&mut lines, ids, "peek-buried");
+            }
+            1 => {
+                let first = self.random.below(3);
+                let delays = [first, (first + 2) % 3, (first + 1) % 3].map(|at| 1_000_000 + 1000 * at as u32);
+                let ids = self.three_jobs(&mut lines, delays);
+                self.kick_one_by_one(&mut lines, ids, "peek-delayed");
+            }
+            2 => {
+                self.three_jobs(&mut lines, [0; 3]);
+                lines.extend(
+                    ["peek-ready", "reserve-with-timeout 0", "reserve-with-timeout 0"].map(str::to_owned),
+                );
+            }
+            3 => {
+                let id = self.job(&mut lines, "0", 0, "2");
+                for line in [&format!("reserve-job {id}"), "reserve-with-timeout 0", &format!("touch {id}")] {
+                    lines.push(line.to_owned());
+                }
+                lines.push("reserve-with-timeout 0".to_owned());
+            }
+            4 => {
+                let tube = self.random.pick(&TUBES);
+                for length in ["1000000", "0"] {
+                    let pause = format!("pause-tube {tube} {length}");
+                    lines.extend([pause, "reserve-with-timeout 0".to_owned(), format!("stats-tube {tube}")]);
+                }
+            }
+            _ => {
+                lines.extend(TUBES.map(|tube| format!("watch {tube}")));
+                lines.push(format!("ignore {}", self.random.pick(&TUBES)));
+                lines.extend(["list-tubes-watched", "list-tubes"].map(str::to_owned));
+            }
+        }
+        Action::Say { commands: lines.iter().map(|line| Command::of(line)).collect(), writes: Vec::new() }
+    }
+
+    /// Three puts of one priority with these delays, and their ids.
+    fn three_jobs(&mut self, lines: &mut Vec<String>, delays: [u32; 3]) -> [usize; 3] {
+        let priority = self.priority();
+        delays.map(|delay| self.job(lines, priority, delay, "1000"))
+    }
+
+    /// A put, and the id that it will get.
+    fn job(&mut self, lines: &mut Vec<String>, priority: &str, delay: u32, ttr: &str) -> usize {
+        lines.push(format!("put {priority} {delay} {ttr} 1\r\nx"));
+        self.puts += 1;
+        self.puts
+    }
+
+    fn kick_one_by_one(&mut self, lines: &mut Vec<String>, ids: [usize; 3], peek: &str) {
+        for _ in 0..2 {
+            lines.extend([peek.to_owned(), "kick 1".to_owned()]);
+            lines.extend(ids.iter().map(|id| format!("stats-job {id}")));
+        }
+    }
+
+    /// A script about time: a client holds jobs, lets some of their time pass, and touches them or gives them up.
+    fn late(&mut self) -> Vec<Step> {
+        // One by one, so that times are compared.
+        let say = |line: &str| {
+            let action = Action::Say { commands: vec![Command::of(line)], writes: Vec::new() };
+            Step { client: 0, action }
+        };
+        let mut lines = Vec::new();
+        let jobs = self.random.within(2..=4) as usize;
+        for number in 0..jobs {
+            // Two at least end soon, so that the margin of one is left when the other is touched.
+            let ttr = if number < 2 { SHORT_TTRS[0] } else { self.random.pick(&SHORT_TTRS) };
+            let priority = self.priority();
+            self.job(&mut lines, priority, 0, ttr);
+        }
+        let mut script: Vec<Step> = lines.iter().map(|line| say(line)).collect();
+        script.extend((0..jobs).map(|_| say("reserve-with-timeout 0")));
+        script.push(Step { client: 0, action: Action::Wait(LATE) });
+        for _ in 0..10 {
+            let id = 1 + self.random.below(jobs);
+            script.push(say(&match self.random.below(10) {
+                0..=4 => format!("touch {id}"),
+                5 => format!("delete {id}"),
+                6 => format!("bury {id} 0"),
+                7 => format!("release {id} 0 1000000"),
+                _ => format!("reserve-job {id}"),
+            }));
+            script.extend([say(&format!("stats-job {id}")), say("reserve-with-timeout 0")]);
+        }
+        script
     }
 
     fn command(&mut self) -> Command {
@@ -216,7 +343,7 @@ impl Generator {
             2 => MAX_JOB_BYTES + 1 + self.random.below(500),
             _ => self.random.below(40),
         };
-        let ttr = self.random.pick(&["0", "1", "1000", "1000000", "4294967295"]);
+        let ttr = self.random.pick(&["0", "1", "2", "1000", "1000000", "4294967295"]);
         let header = format!("put {} {} {ttr} {size}", self.priority(), self.delay());
         let letters: Vec<u8> = (0..size).map(|_| self.random.pick(b"abc\0\xff ")).collect();
         let mut bytes = header.into_bytes();
@@ -238,7 +365,9 @@ impl Generator {
                 bytes.extend_from_slice(b"\r\n");
             }
         }
-        self.puts += 1;
+        if size <= MAX_JOB_BYTES {
+            self.puts += 1;
+        }
         Command { bytes, replies: 1 }
     }
 

@@ -1,12 +1,13 @@
 //! Syncs and writes that fail, in the running program: nothing is acknowledged that is not on the medium.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use rustix::process::Signal;
 
 use crate::jobs::{id_of, ours, put, see_jobs, start_program};
-use crate::support::client::Client;
 use crate::trace::{Traced, has_strace};
+use beanstalkd_testkit::client::Client;
 
 const CONNECTIONS: usize = 10;
 const DEPTH: usize = 64;
@@ -67,7 +68,7 @@ fn run(flags: &[&str], injection: &str) -> Run {
         Err(error) => {
             let message = error.to_string();
             assert!(message.contains("ended at its start"), "{message}");
-            assert!(message.contains("error binlog."), "no reason given: {message}");
+            assert!(message.contains(" binlog."), "no reason given: {message}");
             return Run { outcomes: Vec::new(), failed_at_start: true };
         }
     };
@@ -83,7 +84,7 @@ fn run(flags: &[&str], injection: &str) -> Run {
     let said = traced.server.stderr();
     assert!(outcomes.iter().all(|outcome| outcome.closed), "no failure was met: {said}");
     assert!(status.code().is_some_and(|code| code != 0), "{status}: {said}");
-    assert!(said.contains("error binlog."), "no reason given: {said}");
+    assert!(said.contains(" binlog."), "no reason given: {said}");
     let failed_at_start = !said.contains("jobs in");
     assert!(
         failed_at_start || said.contains("ending, so that a restart begins from what the disk holds"),
@@ -140,4 +141,81 @@ fn a_failed_write_acknowledges_nothing_and_ends_the_server() {
             (1..=8).map(|call| run(&flags, &format!("pwrite64:error=EIO:when={call}"))).collect();
         summary(&format!("failed writes at -f {sync}"), &runs);
     }
+}
+
+/// Puts until the server closes, which must be soon, and its exit must say that it failed.
+fn assert_ends(server: &mut beanstalkd_testkit::server::Server, mut client: Client) {
+    let refused = (0..10_000).find_map(|_| match client.ask(&put(0, 0, 60, &[b'x'; 1000])) {
+        Ok(reply) if id_of(&reply).is_some() => None,
+        Ok(reply) => Some(String::from_utf8_lossy(&reply).into_owned()),
+        Err(_) => Some("closed".to_owned()),
+    });
+    let refused = refused.expect("it acknowledges what no restart will find");
+    assert!(refused == "INTERNAL_ERROR\r\n" || refused == "closed", "{refused}");
+    while client.read_reply().is_ok() {}
+    let status = server.stop(Signal::TERM).unwrap();
+    assert!(status.code().is_some_and(|code| code != 0), "{status}: {}", server.stderr());
+}
+
+#[test]
+fn a_directory_that_is_removed_or_replaced_ends_the_server() {
+    for is_replaced in [false, true] {
+        let parent = tempfile::tempdir().unwrap();
+        let directory = parent.path().join("binlog");
+        std::fs::create_dir(&directory).unwrap();
+        let flags = ["-f", "0", "-s", "65536"];
+        let mut server = start_program(ours(), directory.to_str().unwrap(), &flags);
+        let mut client = server.connect().unwrap();
+        assert!(id_of(&client.ask(&put(0, 0, 60, b"x")).unwrap()).is_some());
+        if is_replaced {
+            std::fs::rename(&directory, parent.path().join("elsewhere")).unwrap();
+            std::fs::create_dir(&directory).unwrap();
+        } else {
+            std::fs::remove_dir_all(&directory).unwrap();
+        }
+        assert_ends(&mut server, client);
+    }
+}
+
+/// Each body takes a file, and no more than these can be made ahead.
+#[test]
+fn a_server_without_descriptors_serves_on_and_goes_on_where_it_stopped() {
+    const PUTS: usize = 12;
+    const OPEN_FILES: u64 = 3;
+    let directory = tempfile::tempdir().unwrap();
+    let flags = ["-f", "0", "-s", "65536"];
+    let mut server = start_program(ours(), directory.path().to_str().unwrap(), &flags);
+    let (mut producer, mut other) = (server.connect().unwrap(), server.connect().unwrap());
+    // Both have been accepted.
+    for client in [&mut producer, &mut other] {
+        client.exchange(b"touch 1\r\n", b"NOT_FOUND\r\n").unwrap();
+    }
+    if let Err(error) = server.limit_descriptors(OPEN_FILES) {
+        println!("skipped: {error}");
+        return;
+    }
+    let mut ids = Vec::new();
+    let mut waits = false;
+    for _ in 0..PUTS {
+        let sent = producer.send(&put(0, 0, 60, &[b'x'; 60_000]));
+        assert!(sent.is_ok(), "{}", server.stderr());
+        if !waits && !producer.has_reply_within(Duration::from_secs(2)).unwrap() {
+            waits = true;
+            // Whoever needs no file is served meanwhile.
+            for id in &ids {
+                other.exchange(format!("touch {id}\r\n").as_bytes(), b"NOT_FOUND\r\n").unwrap();
+                other.exchange(format!("delete {id}\r\n").as_bytes(), b"DELETED\r\n").unwrap();
+            }
+            ids.clear();
+            server.limit_descriptors(1000).unwrap();
+        }
+        let reply = producer.read_reply().unwrap();
+        ids.push(id_of(&reply).unwrap_or_else(|| panic!("{}", String::from_utf8_lossy(&reply))));
+    }
+    assert!(waits, "there was room for everything");
+    assert_eq!(crate::jobs::job_count(&mut other), ids.len() as u64);
+    assert!(server.stop(Signal::TERM).unwrap().success(), "{}", server.stderr());
+    let server = start_program(ours(), directory.path().to_str().unwrap(), &flags);
+    let seen = see_jobs(&mut server.connect().unwrap(), 1..=*ids.last().unwrap()).unwrap();
+    assert!(seen.keys().eq(&ids), "a job is lost or back");
 }

@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 use crate::jobs::{id_of, job_count, ours, put, see_jobs, start_program};
-use crate::random::Random;
-use crate::support::client::Client;
+use beanstalkd_testkit::client::Client;
+use beanstalkd_testkit::random::Random;
+use beanstalkd_testkit::server::Server;
 
 /// Length of the file system.
 const DISK_BYTES: u64 = 4 << 20;
@@ -27,9 +28,9 @@ struct SmallDisk(tempfile::TempDir);
 
 impl SmallDisk {
     /// `None`, after saying why, where nothing may be mounted.
-    fn mount() -> Option<Self> {
+    fn mount(bytes: u64) -> Option<Self> {
         let directory = tempfile::tempdir().unwrap();
-        let size = format!("size={DISK_BYTES}");
+        let size = format!("size={bytes}");
         let arguments = ["-t", "tmpfs", "-o", &size, "tmpfs"];
         let mounted = Command::new("mount").args(arguments).arg(directory.path()).output();
         if !mounted.is_ok_and(|done| done.status.success()) {
@@ -138,12 +139,13 @@ fn assert_states(client: &mut Client, states: &BTreeMap<u64, &'static str>) {
 
 #[test]
 fn on_a_full_disk_deletes_go_on_and_nothing_is_lost() {
-    let Some(disk) = SmallDisk::mount() else { return };
+    let Some(disk) = SmallDisk::mount(DISK_BYTES) else { return };
     let ballast = disk.path().join("ballast");
     std::fs::write(&ballast, vec![1; BALLAST_BYTES]).unwrap();
     let directory = disk.path().to_str().unwrap();
     let flags = ["-f", "0", "-s", "65536"];
     let mut server = start_program(ours(), directory, &flags);
+    assert_eq!(warnings_of(&server, &disk), 0, "{}", server.stderr());
     let mut client = server.connect().unwrap();
     let mut states = BTreeMap::new();
     prepare(&mut client, &mut states);
@@ -180,7 +182,7 @@ fn on_a_full_disk_deletes_go_on_and_nothing_is_lost() {
 
 #[test]
 fn on_a_full_disk_what_was_deleted_becomes_room_although_each_file_keeps_a_job() {
-    let Some(disk) = SmallDisk::mount() else { return };
+    let Some(disk) = SmallDisk::mount(DISK_BYTES) else { return };
     let server = start_program(ours(), disk.path().to_str().unwrap(), &["-f", "0", "-s", "65536"]);
     let mut client = server.connect().unwrap();
     let mut states = BTreeMap::new();
@@ -198,4 +200,29 @@ fn on_a_full_disk_what_was_deleted_becomes_room_although_each_file_keeps_a_job()
     };
     let seen = see_jobs(&mut client, 1..=again).unwrap();
     assert!(seen.keys().copied().eq(kept.into_iter().chain([again])), "a job is lost or back");
+}
+
+/// How many warnings name the directory.
+fn warnings_of(server: &Server, disk: &SmallDisk) -> usize {
+    let path = disk.path().to_str().unwrap();
+    server.stderr().lines().filter(|line| line.contains(" warn ") && line.contains(path)).count()
+}
+
+#[test]
+fn a_disk_of_less_than_two_files_takes_what_c_puts_on_it_and_takes_it_again_after_the_deletes() {
+    let Some(disk) = SmallDisk::mount(16 << 20) else { return };
+    let server = start_program(ours(), disk.path().to_str().unwrap(), &[]);
+    let mut client = server.connect().unwrap();
+    let mut states = BTreeMap::new();
+    fill(&mut client, 10_000, &mut states);
+    println!("{} jobs", states.len());
+    assert_eq!(warnings_of(&server, &disk), 1, "it says so at the start: {}", server.stderr());
+    assert!(states.len() >= 1030, "C takes 1030, this {}", states.len());
+    for id in states.keys() {
+        client.exchange(format!("delete {id}\r\n").as_bytes(), b"DELETED\r\n").unwrap();
+    }
+    let deleted = Instant::now();
+    while id_of(&client.ask(&put(0, 0, 60, &[b'x'; 10_000])).unwrap()).is_none() {
+        assert!(deleted.elapsed() < RECOVERY, "no put within two seconds");
+    }
 }

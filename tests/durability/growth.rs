@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::jobs::{job_count, put, start, stat};
-use crate::random::Random;
+use beanstalkd_testkit::random::Random;
 
 /// The files of the log, in order.
 fn log_names(directory: &Path) -> BTreeSet<OsString> {

@@ -2,17 +2,17 @@
 //!
 //! `HISTORIES` is how many random ones, `SEED` where they begin.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use rustix::process::Signal;
 
 use crate::jobs::{SeenJob, job_count, ours, see_jobs, start_program};
-use crate::random::{Random, number_from_environment};
 use crate::script::{Repertoire, Tube};
-use crate::support::client::Client;
-use crate::support::debian_server;
-use crate::support::server::Server;
+use beanstalkd_testkit::client::Client;
+use beanstalkd_testkit::debian_server;
+use beanstalkd_testkit::random::{Random, number_from_environment};
+use beanstalkd_testkit::server::Server;
 
 /// Histories where nothing else is asked for.
 const HISTORIES: u64 = 20;
@@ -32,7 +32,8 @@ struct History {
     random: Random,
     tubes: Vec<Tube>,
     seen: BTreeMap<u64, SeenJob>,
-    highest_id: u64,
+    /// Every id that was ever given: a restart may pass over many.
+    ids: BTreeSet<u64>,
 }
 
 impl History {
@@ -40,7 +41,7 @@ impl History {
         // C keeps the order of burials as that of the times when the reservations would have ended.
         let tubes = ["default", "mail;fast", &"t".repeat(200)].map(|name| Tube::new(name, 1)).to_vec();
         let (directory, random) = (tempfile::tempdir().unwrap(), Random::new(seed));
-        Self { directory, random, tubes, seen: BTreeMap::new(), highest_id: 0 }
+        Self { directory, random, tubes, seen: BTreeMap::new(), ids: BTreeSet::new() }
     }
 
     /// Has `program` serve the directory: all must be as it was left, and is then changed.
@@ -71,8 +72,7 @@ impl History {
                 tube.acknowledge(&step, &reply).unwrap_or_else(|problem| panic!("{name}: {problem}"));
             }
         }
-        let ids = self.tubes.iter().flat_map(|tube| tube.jobs.values().filter_map(|job| job.id));
-        self.highest_id = ids.max().unwrap_or(0).max(self.highest_id);
+        self.ids.extend(self.tubes.iter().flat_map(|tube| tube.jobs.values().filter_map(|job| job.id)));
         self.compare(&mut client, is_c);
         let count = self.seen.len();
         self.end(&mut server, is_c);
@@ -81,7 +81,7 @@ impl History {
 
     /// Holds all jobs against the model, and against what was seen of them last.
     fn compare(&mut self, client: &mut Client, is_c: bool) {
-        let seen = see_jobs(client, 1..=self.highest_id).unwrap();
+        let seen = see_jobs(client, self.ids.iter().copied()).unwrap();
         assert_eq!(job_count(client), seen.len() as u64);
         for tube in &mut self.tubes {
             if let Some(problem) = tube.difference(&seen) {

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
-use crate::support::client::{Client, Failure};
-use crate::support::server::{Server, Transport};
+use beanstalkd_testkit::client::{Client, Failure};
+use beanstalkd_testkit::server::{Server, Transport};
 
 /// Commands that are sent before their replies are read.
 const DEPTH: usize = 200;

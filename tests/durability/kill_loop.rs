@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::jobs::{SeenJob, id_of, job_count, ours, put, see_jobs, start_program, stat};
-use crate::random::{Random, number_from_environment};
 use crate::script::{Repertoire, Step, Tube};
-use crate::support::client::Client;
-use crate::support::server::Server;
+use beanstalkd_testkit::client::Client;
+use beanstalkd_testkit::random::{Random, number_from_environment};
+use beanstalkd_testkit::server::Server;
 
 /// Kills where nothing else is asked for.
 const KILLS: u64 = 25;

@@ -11,11 +11,7 @@ mod interchange;
 mod jobs;
 mod kill_loop;
 mod pipelines;
-#[path = "../model/random.rs"]
-mod random;
 mod script;
 mod standby;
-#[path = "../support/mod.rs"]
-mod support;
 mod tools;
 mod trace;

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use crate::jobs::{SeenJob, body, id_of, put};
-use crate::random::Random;
+use beanstalkd_testkit::random::Random;
 
 /// More than any test lasts, in seconds: no deadline of a job comes.
 const LONG: u32 = 100_000;

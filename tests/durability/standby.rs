@@ -9,8 +9,8 @@ use std::time::Instant;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::jobs::{ours, put, see_jobs, start, start_program};
-use crate::support::client::Client;
-use crate::support::server::POLL_INTERVAL;
+use beanstalkd_testkit::client::Client;
+use beanstalkd_testkit::server::POLL_INTERVAL;
 
 const JOBS: u64 = 2000;
 

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use rustix::process::Signal;
 
 use crate::jobs::{body, id_of, job_count, ours, put, see_jobs, start, start_program};
-use crate::support::server::{Ended, Server, run_to_end};
+use beanstalkd_testkit::server::{Ended, Server, run_to_end};
 
 /// Exit code of a server that refuses a damaged log.
 const DAMAGED: i32 = 65;
@@ -79,6 +79,23 @@ fn check_and_dump_look_without_touching() {
     assert!(contents(server.directory()) == before, "a check has changed something");
 }
 
+/// A path that is wrong by a letter must not pass for a sound binlog.
+#[test]
+fn a_directory_without_a_binlog_is_not_sound() {
+    let directory = tempfile::tempdir().unwrap();
+    for flag in ["--check", "--dump"] {
+        for (path, status) in [(directory.path().to_owned(), 1), (directory.path().join("missing"), LOCKED)] {
+            let looked = run(&[flag, path.to_str().unwrap()]);
+            assert_eq!(looked.status.code(), Some(status), "{looked:?}");
+            assert!(looked.stdout.is_empty(), "{looked:?}");
+            assert!(
+                looked.stderr.contains(path.to_str().unwrap()) && looked.stderr.contains(flag),
+                "{looked:?}"
+            );
+        }
+    }
+}
+
 /// Python reads each line, and tells what it found in a form that is easy to compare.
 #[test]
 fn each_line_of_a_dump_is_json() {
@@ -121,7 +138,9 @@ fn a_damaged_log_is_refused_until_it_is_to_be_recovered() {
         let refused = run(&["-b", directory, "-f", "0", "-l", &listen]);
         assert_eq!(refused.status.code(), Some(DAMAGED), "{refused:?}");
         let name = path.file_name().unwrap().to_str().unwrap();
-        assert!(refused.stderr.contains(name) && refused.stderr.contains("error"), "{}", refused.stderr);
+        let next_steps = ["--check", "--recover", "backup"];
+        let named = [name, "error"].into_iter().chain(next_steps);
+        assert!(named.into_iter().all(|word| refused.stderr.contains(word)), "{}", refused.stderr);
         assert!(contents(server.directory()) == before, "a refused start has changed something");
     }
     let recovered = start_program(ours(), directory, &["-f", "0", "--recover"]);

@@ -10,7 +10,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 use crate::jobs::{ours, try_to_start};
-use crate::support::server::Server;
+use beanstalkd_testkit::server::Server;
 
 /// Whether there is strace, after saying that a test is skipped without it.
 ///

@@ -1,12 +1,18 @@
 //! Accepting connections: where descriptors run out, and what accepted sockets are like.
 
+use std::net::TcpListener;
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixListener;
+use std::panic::{AssertUnwindSafe, resume_unwind};
+use std::path::Path;
+use std::process::{Child, Command};
 use std::time::Duration;
 
-use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use socket2::SockRef;
 
-use crate::support::{Client, Process, Server, free_port, has_tool, spawn, wait_for, wait_until};
+use beanstalkd_testkit::panicking::{Client, Server, has_tool, wait_for, wait_until};
+use beanstalkd_testkit::server_under_test;
+use beanstalkd_testkit::system::{Process, has_user_timeout};
 
 /// A server that may open 20 descriptors, and 200 clients at its door.
 fn crowd() -> (Server, Vec<Client>) {
@@ -105,28 +111,12 @@ fn connections_beyond_the_bound_are_closed_at_once_and_counted() {
     assert_eq!(server.connect().ask("use x"), "USING x");
 }
 
-/// A second descriptor of the server's end of `client`'s connection.
-fn server_end(process: Process, client: &Client) -> OwnedFd {
-    let pid = Pid::from_raw(process.0 as i32).unwrap();
-    let pidfd = pidfd_open(pid, PidfdFlags::empty()).unwrap();
-    let numbers = std::fs::read_dir(format!("/proc/{}/fd", process.0)).unwrap();
-    let numbers = numbers.map(|entry| entry.unwrap().file_name().to_str().unwrap().parse::<i32>().unwrap());
-    let is_peer = |socket: &OwnedFd| {
-        let peer = SockRef::from(socket).peer_addr().ok().and_then(|address| address.as_socket());
-        peer.is_some_and(|peer| peer.port() == client.local_port())
-    };
-    numbers
-        .filter_map(|number| pidfd_getfd(&pidfd, number, PidfdGetfdFlags::empty()).ok())
-        .find(is_peer)
-        .expect("the server has a socket for the client")
-}
-
 fn assert_connection_options(socket: &OwnedFd) {
+    assert!(has_user_timeout(socket), "TCP_USER_TIMEOUT");
     let socket = SockRef::from(socket);
     assert!(socket.tcp_nodelay().unwrap(), "TCP_NODELAY");
     assert!(socket.keepalive().unwrap(), "SO_KEEPALIVE");
     assert_eq!(socket.tcp_keepalive_time().unwrap(), Duration::from_secs(60));
-    assert!(socket.tcp_user_timeout().unwrap().is_some(), "TCP_USER_TIMEOUT");
 }
 
 #[test]
@@ -134,37 +124,40 @@ fn accepted_sockets_notice_dead_clients() {
     let server = Server::start_tcp(&[]);
     let mut client = server.connect();
     client.ask("use x");
-    assert_connection_options(&server_end(server.usage(), &client));
+    assert_connection_options(&server.usage().socket_connected_to(client.local_port()));
+}
+
+/// Starts a server with `sockets` as a service manager does: as its descriptors from 3 on, with its own process id.
+fn start_with(sockets: [OwnedFd; 3], directory: &Path) -> Child {
+    const SCRIPT: &str = "exec 3<&0 4<&1 5<&2 </dev/null >stdout 2>stderr
+        LISTEN_PID=$$ LISTEN_FDS=3 exec \"$0\"";
+    let [first, second, third] = sockets;
+    let mut command = Command::new("sh");
+    command.arg("-c").arg(SCRIPT).arg(server_under_test()).current_dir(directory);
+    command.stdin(first).stdout(second).stderr(third).spawn().unwrap()
 }
 
 #[test]
 fn inherited_sockets_are_all_used_with_nodelay_and_keepalive() {
-    if !has_tool("systemd-socket-activate") {
-        return;
-    }
     let directory = tempfile::tempdir().unwrap();
-    let ports = [free_port(), free_port()];
-    let addresses = ports.map(|port| format!("127.0.0.1:{port}"));
     let path = directory.path().join("socket");
-    let wrapper =
-        ["systemd-socket-activate", "-l", &addresses[0], "-l", &addresses[1], "-l", path.to_str().unwrap()];
-    let mut child = spawn(&wrapper, &[], &[], directory.path());
+    let tcp = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    // They listen before the server starts, so nobody has to wait for that.
+    let unix = UnixListener::bind(&path).unwrap();
+    let mut tcp_clients = tcp.each_ref().map(|it| Client::to_port(it.local_addr().unwrap().port()).unwrap());
+    let mut unix_client = Client::to_unix(&path).unwrap();
+    let [first, second] = tcp;
+    let mut child = start_with([first.into(), second.into(), unix.into()], directory.path());
     let process = Process(child.id());
-    let mut clients = ports.map(|port| {
-        let mut client = None;
-        wait_until("the port is open", || {
-            client = Client::to_port(port).ok();
-            client.is_some()
-        });
-        client.unwrap()
-    });
-    let mut unix = Client::to_unix(&path).unwrap();
-    let served = clients.iter_mut().chain([&mut unix]).all(|client| client.ask("use x") == "USING x");
-    let options_hold = std::panic::catch_unwind(|| {
-        clients.iter().for_each(|client| assert_connection_options(&server_end(process, client)));
-    });
+    let result = std::panic::catch_unwind(AssertUnwindSafe(|| {
+        for client in tcp_clients.iter_mut().chain([&mut unix_client]) {
+            assert_eq!(client.ask("use x"), "USING x");
+        }
+        for client in &tcp_clients {
+            assert_connection_options(&process.socket_connected_to(client.local_port()));
+        }
+    }));
     child.kill().unwrap();
     wait_for(&mut child);
-    assert!(served);
-    options_hold.unwrap();
+    result.unwrap_or_else(|cause| resume_unwind(cause));
 }

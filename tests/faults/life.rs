@@ -9,7 +9,7 @@ use std::path::Path;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::support::{Client, Server, has_tool, is_root, spawn, wait_for, wait_until};
+use beanstalkd_testkit::panicking::{Client, Server, has_tool, is_root, spawn, wait_for, wait_until};
 
 #[test]
 fn sigusr1_right_after_start_does_not_kill() {
@@ -74,7 +74,7 @@ fn a_second_signal_ends_at_once() {
     let (mut server, _client, _) = server_with_debt();
     server.signal(Signal::TERM);
     // The first one is at work as soon as nobody is let in any more.
-    wait_until("it stops", || Client::to_unix(server.socket_path()).is_err());
+    wait_until("it stops", || Client::to_unix(&server.socket_path()).is_err());
     server.signal(Signal::TERM);
     assert_eq!(server.end().code(), Some(128 + 15));
 }
@@ -86,9 +86,8 @@ fn sigterm_ends_process_1_too() {
     }
     let mut server = Server::start_in(&["unshare", "--pid", "--fork", "--mount-proc"], &[]);
     assert_eq!(server.connect().stat("pid"), 1);
-    let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", server.pid())).unwrap();
-    let server_pid = children.trim().parse().unwrap();
-    kill_process(Pid::from_raw(server_pid).unwrap(), Signal::TERM).unwrap();
+    let [child] = server.usage().children()[..] else { panic!("one child") };
+    kill_process(Pid::from_raw(child.0.cast_signed()).unwrap(), Signal::TERM).unwrap();
     assert_eq!(server.end().code(), Some(0));
 }
 
@@ -108,7 +107,7 @@ fn becoming_a_user_drops_supplementary_groups() {
 fn a_live_unix_socket_is_not_unlinked() {
     let mut first = Server::start(&[]);
     let directory = tempfile::tempdir().unwrap();
-    let mut second = spawn(&[], &listen_at(first.socket_path()), &[], directory.path());
+    let mut second = spawn(&[], &listen_at(&first.socket_path()), &[], directory.path());
     let status = wait_for(&mut second);
     assert_eq!((status.code(), status.signal()), (Some(111), None));
     let log = fs::read_to_string(directory.path().join("stderr")).unwrap();

@@ -6,5 +6,4 @@
 mod connections;
 mod doors;
 mod life;
-mod support;
 mod time;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::support::{Server, has_tool};
+use beanstalkd_testkit::panicking::{Server, has_tool};
 
 #[test]
 fn expiries_are_never_lost_on_an_idle_connection() {
@@ -59,7 +59,7 @@ fn delays_and_times_to_run_up_to_the_largest_number_hold() {
     let server = Server::start(&[]);
     let mut client = server.connect();
     let delayed = client.put(LARGEST, LARGEST, b"x");
-    let time_left = |client: &mut crate::support::Client, id: u64| {
+    let time_left = |client: &mut beanstalkd_testkit::panicking::Client, id: u64| {
         client.data(&format!("stats-job {id}"))["time-left"].parse::<u64>().unwrap()
     };
     assert!(time_left(&mut client, delayed) >= u64::from(LARGEST) - 10);

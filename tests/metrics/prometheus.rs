@@ -6,7 +6,6 @@ use std::collections::HashSet;
 #[derive(Debug)]
 pub struct Family {
     pub name: String,
-    pub help: String,
     pub kind: String,
     pub samples: Vec<(String, f64)>,
 }
@@ -21,17 +20,13 @@ pub fn parse(text: &str) -> Vec<Family> {
     while let Some(line) = lines.next() {
         if let Some(rest) = line.strip_prefix("# HELP ") {
             let (name, help) = rest.split_once(' ').expect("a help text");
+            assert!(help.ends_with('.'), "{name} has a meaning: {help}");
             assert!(is_name(name) && names.insert(name.to_owned()), "{name} stands once");
             let kind =
                 lines.next().and_then(|line| line.strip_prefix(&format!("# TYPE {name} "))).expect(name);
             assert!(["counter", "gauge", "histogram"].contains(&kind), "{kind}");
             assert_eq!(kind == "counter", name.ends_with("_total"), "{name} is a {kind}");
-            families.push(Family {
-                name: name.to_owned(),
-                help: help.to_owned(),
-                kind: kind.to_owned(),
-                samples: Vec::new(),
-            });
+            families.push(Family { name: name.to_owned(), kind: kind.to_owned(), samples: Vec::new() });
             continue;
         }
         let family = families.last_mut().expect("a family comes before its samples");

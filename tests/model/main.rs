@@ -3,15 +3,11 @@
 //! `MODEL_CASES=n` sets the number of cases, `SEED=n` runs one of them. A case that fails is printed as the
 //! shortest list of operations that still does.
 
-mod naive;
-mod operations;
-mod random;
-
 use std::cell::RefCell;
 use std::panic::{self, AssertUnwindSafe};
 
-use operations::{Operation, case, listing, run, shorten};
-use random::number_from_environment;
+use beanstalkd_testkit::operations::{Operation, case, listing, run, shorten};
+use beanstalkd_testkit::random::number_from_environment;
 
 /// Cases where the environment asks for no other number.
 const CASES: u64 = 50_000;

@@ -2,8 +2,8 @@
 //! order. What it has acknowledged is there when it starts again.
 //!
 //! Owns: a server on a disk in memory, how it ends, and the helper thread's work, done and told at moments of
-//! the seed's choice. What its clients ask for stands in `errands`, what they know of it in `ledger`. The
-//! protocol in all its variety is `world`'s part.
+//! the seed's choice. What its clients ask for stands in `workload`, what they know of it in `ledger`. The
+//! protocol in all its variety is `harness`'s part.
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hasher};
@@ -13,13 +13,13 @@ use beanstalkd::clock::Timestamp;
 use beanstalkd::queue::{ClientId, PoisonLimits};
 use beanstalkd::server::{Readiness, Server};
 
-use crate::errands::{Client, Expected, SHARED_TUBE};
 use crate::ledger::{Ledger, Restored, Step};
-use crate::observer::{self, Seen};
-use crate::random::Random;
-use crate::sim_disk::{self, SimDisk};
-use crate::sockets::FakeStream;
-use crate::subject::{START, executor};
+use crate::workload::{Client, Expected, SHARED_TUBE};
+use beanstalkd_testkit::disk::{self as sim_disk, SimDisk};
+use beanstalkd_testkit::observer::{self, Seen};
+use beanstalkd_testkit::random::Random;
+use beanstalkd_testkit::sockets::FakeStream;
+use beanstalkd_testkit::subject::{START, executor};
 
 /// Servers on the same disk, one after another.
 const LIVES: u64 = 4;

@@ -4,12 +4,13 @@ use std::cell::RefCell;
 use std::convert::Infallible;
 use std::rc::Rc;
 
+use beanstalkd::clock::Timestamp;
 use beanstalkd::queue::{ClientId, PoisonLimits};
 use beanstalkd::server::{Readiness, Server};
 
-use crate::random::Random;
-use crate::sockets::{FakeStream, Pipe};
-use crate::subject::{START, executor};
+use beanstalkd_testkit::random::Random;
+use beanstalkd_testkit::sockets::{FakeStream, Pipe};
+use beanstalkd_testkit::subject::{START, executor};
 
 struct Client {
     id: ClientId,
@@ -17,7 +18,12 @@ struct Client {
 }
 
 fn connect(server: &mut Server<FakeStream>) -> Client {
-    let pipe = Pipe::new(1 << 20, Random::new(0));
+    connect_with_room(server, 1 << 20)
+}
+
+/// A client whose socket takes no more than `room` bytes before some are read.
+fn connect_with_room(server: &mut Server<FakeStream>, room: usize) -> Client {
+    let pipe = Pipe::new(room, Random::new(0));
     let open = |id| Ok::<_, Infallible>(FakeStream { id, pipe: Rc::clone(&pipe) });
     let Ok(id) = server.accept(open, START);
     Client { id, pipe }
@@ -101,6 +107,99 @@ fn who_sends_without_end_gets_a_share_of_each_turn_and_others_are_answered_in_it
 }
 
 #[test]
+fn a_kick_of_many_jobs_is_done_in_slices_between_which_others_are_answered() {
+    const JOBS: u64 = 5_000;
+    let mut server = Server::new(executor(PoisonLimits::default(), 10));
+    let (greedy, modest) = (connect(&mut server), connect(&mut server));
+    greedy.pipe.borrow_mut().arrive(&b"put 0 100 10 0\r\n\r\n".repeat(JOBS as usize));
+    turn(&mut server, &[&greedy]);
+    received(&greedy);
+    greedy.pipe.borrow_mut().arrive(b"kick 4999\r\nkick 9\r\n");
+    greedy.pipe.borrow_mut().end(false);
+    let mut kicked = 0;
+    while kicked < JOBS {
+        modest.pipe.borrow_mut().arrive(b"peek-buried\r\n");
+        let events = [&greedy, &modest].map(|client| (client.id, client.pipe.borrow_mut().take_event()));
+        server.turn(events.into_iter(), START);
+        assert_eq!(received(&modest), "NOT_FOUND\r\n");
+        let kicks = server.executor().queue().flow().kicks;
+        assert!((1..=512).contains(&(kicks - kicked)), "{} jobs in a turn", kicks - kicked);
+        kicked = kicks;
+        assert!(kicked == JOBS || server.next_turn_at() == Some(Timestamp(0)), "it goes on without an event");
+    }
+    turn(&mut server, &[]);
+    assert_eq!(received(&greedy), "KICKED 4999\r\nKICKED 1\r\n");
+    assert_eq!(server.client_count(), 1);
+}
+
+#[test]
+fn who_leaves_many_jobs_and_tubes_gives_them_back_in_slices() {
+    const JOBS: u64 = 5_000;
+    const PER_TURN: u64 = 512;
+    let mut server = Server::new(executor(PoisonLimits::default(), 10));
+    let (greedy, modest) = (connect(&mut server), connect(&mut server));
+    for chunk in 0..50 {
+        let watch: String = (0..100).map(|tube| format!("watch t{}\r\n", 100 * chunk + tube)).collect();
+        let jobs = "put 0 0 100 0\r\n\r\nreserve\r\n".repeat(100);
+        greedy.pipe.borrow_mut().arrive((watch + &jobs).as_bytes());
+        turn(&mut server, &[&greedy]);
+        received(&greedy);
+    }
+    greedy.pipe.borrow_mut().end(true);
+    let mut left = 2 * JOBS;
+    while left > 1 {
+        modest.pipe.borrow_mut().arrive(b"delete 4999\r\n");
+        let events = [&greedy, &modest].map(|client| (client.id, client.pipe.borrow_mut().take_event()));
+        server.turn(events.into_iter(), START);
+        let queue = server.executor().queue();
+        queue.check_invariants();
+        let answer = received(&modest);
+        let is_given_back = queue.job_count() < JOBS as usize;
+        assert_eq!(answer == "DELETED\r\n" || left <= JOBS, is_given_back, "{answer}");
+        let still = queue.counts().reserved + queue.tube_count() as u64;
+        assert!(left - still <= 2 * PER_TURN + 1, "{} in a turn", left - still);
+        assert!(still == 1 || server.next_turn_at() == Some(Timestamp(0)), "it goes on without an event");
+        assert_eq!(queue.client_count(), 1, "the client itself is gone at once");
+        left = still;
+    }
+    assert_eq!(server.executor().queue().counts().ready, JOBS - 1);
+}
+
+#[test]
+fn a_turn_ends_when_it_has_cost_its_share_however_many_clients_have_something_to_do() {
+    const CLIENTS: usize = 60;
+    let mut server = Server::new(executor(PoisonLimits::default(), 10));
+    let clients: Vec<Client> = (0..CLIENTS).map(|_| connect(&mut server)).collect();
+    for client in &clients {
+        client.pipe.borrow_mut().arrive(&b"stats\r\n".repeat(100));
+    }
+    let mut left = 100 * CLIENTS;
+    while left > 0 {
+        let events: Vec<_> =
+            clients.iter().map(|client| (client.id, client.pipe.borrow_mut().take_event())).collect();
+        server.turn(events.into_iter(), START);
+        let more: usize = clients.iter().map(|client| received(client).matches("\r\n---\n").count()).sum();
+        assert!((1..=500).contains(&more), "{more} stats in a turn");
+        left -= more;
+    }
+}
+
+#[test]
+fn a_kick_under_way_ends_with_its_client() {
+    const JOBS: usize = 5_000;
+    let mut server = Server::new(executor(PoisonLimits::default(), 10));
+    let greedy = connect(&mut server);
+    greedy.pipe.borrow_mut().arrive(&b"put 0 100 10 0\r\n\r\n".repeat(JOBS));
+    turn(&mut server, &[&greedy]);
+    greedy.pipe.borrow_mut().arrive(b"peek-buried\r\nkick 5000\r\n");
+    greedy.pipe.borrow_mut().end(true);
+    turn(&mut server, &[&greedy]);
+    let queue = server.executor().queue();
+    assert!((1..JOBS as u64).contains(&queue.flow().kicks), "{} jobs", queue.flow().kicks);
+    assert_eq!((queue.client_count(), server.next_turn_at().is_some_and(|at| at <= START)), (0, false));
+}
+
+#[test]
 fn a_large_reply_leaves_in_pieces_between_which_others_are_answered() {
     const BODY_BYTES: usize = 900_000;
     let mut server = Server::new(executor(PoisonLimits::default(), BODY_BYTES as u32));
@@ -124,4 +223,83 @@ fn a_large_reply_leaves_in_pieces_between_which_others_are_answered() {
         bytes += more;
     }
     assert_eq!(bytes, format!("FOUND 1 {BODY_BYTES}\r\n\r\n").len() + BODY_BYTES);
+}
+
+/// Has the client watch so many tubes; what it is shown for them then.
+fn watch_many(server: &mut Server<FakeStream>, client: &Client, tubes: usize) -> String {
+    let names: Vec<String> = (0..tubes).map(|number| format!("{number}-{}", "x".repeat(90))).collect();
+    let commands: String = names.iter().map(|name| format!("watch {name}\r\n")).collect();
+    client.pipe.borrow_mut().arrive(commands.as_bytes());
+    turn(server, &[client]);
+    received(client);
+    ["---\n- default\n".to_owned()]
+        .into_iter()
+        .chain(names.iter().map(|name| format!("- {name}\n")))
+        .collect()
+}
+
+#[test]
+fn a_long_list_of_tubes_is_made_in_slices_and_held_once_for_all_who_ask() {
+    let mut server = Server::new(executor(PoisonLimits::default(), 10));
+    let (maker, modest) = (connect(&mut server), connect(&mut server));
+    let list = watch_many(&mut server, &maker, 5_000);
+    let clients: Vec<Client> = (0..20).map(|_| connect_with_room(&mut server, 1_000)).collect();
+    let late = connect(&mut server);
+    let before = server.executor().memory_bytes();
+    clients.iter().for_each(|client| client.pipe.borrow_mut().arrive(b"list-tubes\r\nlist-tube-used\r\n"));
+    let events: Vec<_> =
+        clients.iter().map(|client| (client.id, client.pipe.borrow_mut().take_event())).collect();
+    server.turn(events.into_iter(), START);
+    // A tube that is made now is in the list of those who ask from now on.
+    maker.pipe.borrow_mut().arrive(b"watch late\r\n");
+    late.pipe.borrow_mut().arrive(b"list-tubes\r\n");
+    let events = [&maker, &late].map(|client| (client.id, client.pipe.borrow_mut().take_event()));
+    server.turn(events.into_iter(), START);
+    let mut turns = 0;
+    while !clients[0].pipe.borrow().has_outbound() {
+        assert_eq!(server.next_turn_at(), Some(Timestamp(0)), "it goes on without an event");
+        modest.pipe.borrow_mut().arrive(b"peek-buried\r\n");
+        let event = modest.pipe.borrow_mut().take_event();
+        server.turn([(modest.id, event)].into_iter(), START);
+        assert_eq!(received(&modest), "NOT_FOUND\r\n");
+        turns += 1;
+    }
+    assert!(turns > 10, "all of it in {turns} turns");
+    turn(&mut server, &[]);
+    let growth = server.executor().memory_bytes() - before;
+    assert!(growth < 3 * list.len(), "{growth} bytes for twenty lists of {}", list.len());
+    for client in &clients {
+        client.pipe.borrow_mut().widen();
+        let mut bytes = received(client);
+        turn(&mut server, &[client]);
+        bytes += &received(client);
+        assert_eq!(bytes, format!("OK {}\r\n{list}\r\nUSING default\r\n", list.len()));
+    }
+    assert_eq!(received(&late), format!("OK {}\r\n{list}- late\n\r\n", list.len() + "- late\n".len()));
+    for _ in 0..100 {
+        server.turn(std::iter::empty(), START);
+    }
+    let left = server.executor().memory_bytes() - before;
+    assert!(left < 64 << 10, "{left} bytes are left of lists that all are sent");
+}
+
+#[test]
+fn a_long_list_of_watched_tubes_is_made_in_slices_between_which_others_are_answered() {
+    let mut server = Server::new(executor(PoisonLimits::default(), 10));
+    let (watcher, modest) = (connect(&mut server), connect(&mut server));
+    let list = watch_many(&mut server, &watcher, 5_000);
+    watcher.pipe.borrow_mut().arrive(b"list-tubes-watched\r\nlist-tube-used\r\n");
+    let (mut bytes, mut turns) = (String::new(), 0);
+    while bytes.is_empty() {
+        modest.pipe.borrow_mut().arrive(b"peek-buried\r\n");
+        let events = [&watcher, &modest].map(|client| (client.id, client.pipe.borrow_mut().take_event()));
+        server.turn(events.into_iter(), START);
+        assert_eq!(received(&modest), "NOT_FOUND\r\n");
+        bytes += &received(&watcher);
+        turns += 1;
+    }
+    assert!(turns > 10, "all of it in {turns} turns");
+    turn(&mut server, &[]);
+    bytes += &received(&watcher);
+    assert_eq!(bytes, format!("OK {}\r\n{list}\r\nUSING default\r\n", list.len()));
 }

@@ -140,9 +140,12 @@ impl Ledger {
         }
         for (job, found) in self.jobs.iter_mut().zip(found) {
             let facts = found.map(|(record, ..)| facts_of(record));
-            let is_promised = promised.is_some_and(|promised| job.check(facts.as_ref(), promised));
-            // The id of a job that was lost, and that nobody was promised, may be given again.
-            job.id = found.map(|(record, ..)| record.id.0).or(job.id.filter(|_| is_promised));
+            if let Some(promised) = promised {
+                job.check(facts.as_ref(), promised);
+            }
+            // The id of a job that was acknowledged is not given again, though the job was lost: its client may
+            // still delete it.
+            job.id = found.map(|(record, ..)| record.id.0).or(job.id.filter(|_| promised.is_some()));
             assert!(job.id.is_none_or(|id| id < next_id), "the id {next_id} is given twice");
             job.versions = vec![Version { facts, acknowledged: Some(0) }];
             (job.is_busy, job.holder) = (false, None);
@@ -158,8 +161,8 @@ impl Ledger {
 }
 
 impl Job {
-    /// Whether a promise was made of it at all.
-    fn check(&self, facts: Option<&Facts>, promised: u64) -> bool {
+    /// What comes back of it is not older than what was promised.
+    fn check(&self, facts: Option<&Facts>, promised: u64) {
         let is_promised = |version: &Version| version.acknowledged.is_some_and(|before| before < promised);
         let first = self.versions.iter().rposition(is_promised);
         let is_allowed = match first {
@@ -172,7 +175,6 @@ impl Job {
              number {first:?} of {:?}",
             self.id, self.versions
         );
-        first.is_some()
     }
 }
 

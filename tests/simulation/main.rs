@@ -4,27 +4,19 @@
 
 mod crashes;
 mod directed;
-mod errands;
+mod harness;
 mod ledger;
-#[path = "../model/naive.rs"]
-mod naive;
-mod observer;
-#[path = "../model/random.rs"]
-mod random;
 mod replies;
 mod script;
-#[path = "../binlog/sim_disk.rs"]
-#[allow(dead_code, reason = "the binlog's own tests use the rest of it")]
-mod sim_disk;
-mod sockets;
-mod subject;
-mod world;
+mod waits;
+mod workload;
 
 use std::fmt::Debug;
 use std::num::NonZero;
 use std::{panic, thread};
 
-use random::number_from_environment;
+use beanstalkd_testkit::observer;
+use beanstalkd_testkit::random::number_from_environment;
 
 /// Seeds where the environment asks for no other number.
 const SEEDS: u64 = 20_000;
@@ -64,7 +56,7 @@ fn run_seeds<T: Debug + PartialEq + Send>(share: u64, run: fn(u64, bool) -> T) -
 
 #[test]
 fn every_reply_is_the_one_foretold_and_none_is_missing() {
-    run_seeds(1, world::run);
+    run_seeds(1, harness::run);
 }
 
 #[test]

@@ -8,9 +8,9 @@ use beanstalkd::job::{JobId, Priority};
 use beanstalkd::protocol::Verb;
 use beanstalkd::queue::{NewJob, PoisonLimits, Released, Reserve, WaitOutcome};
 
-use crate::naive::{Model, State};
 use crate::script::Request;
-use crate::subject::{BINLOG_FILE_BYTES, PID, VERSION};
+use beanstalkd_testkit::model::{Model, State};
+use beanstalkd_testkit::subject::{BINLOG_FILE_BYTES, PID, VERSION};
 
 /// In an expected reply: a number that only the server knows.
 pub const ANY_NUMBER: u8 = 1;
@@ -154,6 +154,7 @@ impl Oracle {
                 Reserve::DeadlineSoon => reply("DEADLINE_SOON"),
                 Reserve::TimedOut => reply("TIMED_OUT"),
                 Reserve::Waiting => Answer::None,
+                Reserve::Unfinished => unreachable!("the model looks at all tubes at once"),
             },
             Request::ReserveJob(id) => {
                 if model.reserve_job(client, id, now) {

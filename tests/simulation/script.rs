@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use crate::random::Random;
+use beanstalkd_testkit::random::Random;
 
 /// A request by its meaning; a `put` is two of them, its line and its body.
 #[derive(Clone, Debug)]

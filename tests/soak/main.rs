@@ -5,16 +5,11 @@
 //! commands per second, `SEED` where the random numbers begin. The first third of the time has the restarts,
 //! the rest is one life of the server, in which its memory and descriptors are watched.
 
-#[path = "../model/random.rs"]
-mod random;
-#[path = "../support/mod.rs"]
-mod support;
-
-mod ledger;
+mod clients;
+mod harness;
+mod model;
 mod samples;
-mod visit;
-mod visitor;
-mod world;
+mod session;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -23,20 +18,20 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use ledger::{Ledger, body, key_of};
-use random::{Random, number_from_environment};
+use beanstalkd_testkit::client::Client;
+use beanstalkd_testkit::random::{Random, number_from_environment};
+use beanstalkd_testkit::server::{POLL_INTERVAL, Server, Transport};
+use harness::{Harness, Violations};
+use model::{Model, body, key_of};
 use samples::{Sample, job_count, memory_slope, stat};
-use support::client::Client;
-use support::server::{POLL_INTERVAL, Server, Transport};
-use visit::{body_of, id_of, put_command};
-use world::{Violations, World};
+use session::{body_of, id_of, put_command};
 
 /// The time where no other is asked for.
 const SHORT: Duration = Duration::from_secs(9);
 /// Commands per second where no other rate is asked for: a few percent of a core.
 const RATE: u64 = 1_000;
-/// Visitors at a time, besides the slow reader.
-const VISITORS: u32 = 10;
+/// Clients at a time, besides the slow reader.
+const CLIENTS: u32 = 10;
 /// One life between two restarts.
 const LIFE: Duration = Duration::from_secs(15);
 /// Restarts at least, however short the time is.
@@ -63,13 +58,13 @@ enum End {
     Kill,
     /// SIGUSR1, and SIGTERM amid the work that is left.
     Terminate,
-    /// The visitors leave, the server goes on.
+    /// The clients leave, the server goes on.
     Quiet,
 }
 
 struct Soak {
     server: Server,
-    ledger: Ledger,
+    model: Model,
     violations: Violations,
     random: Random,
     pause: Duration,
@@ -86,10 +81,10 @@ impl Soak {
         let rate = number_from_environment("SOAK_RATE").unwrap_or(RATE);
         Self {
             server: Server::start(program, Transport::Tcp, &flags).unwrap(),
-            ledger: Ledger::default(),
+            model: Model::default(),
             violations: Violations::default(),
             random: Random::new(number_from_environment("SEED").unwrap_or(1)),
-            pause: Duration::from_secs(VISITORS.into()) / u32::try_from(rate.max(1)).unwrap(),
+            pause: Duration::from_secs(CLIENTS.into()) / u32::try_from(rate.max(1)).unwrap(),
             next_id: 1,
             replies: 0,
             connections: 0,
@@ -101,7 +96,7 @@ impl Soak {
         let start = Instant::now();
         let mut control = self.server.connect().unwrap();
         let pid = stat(&mut control, "pid").unwrap();
-        let world = World::new(self.server.address(), &self.ledger, &self.violations, self.pause);
+        let harness = Harness::new(self.server.address(), &self.model, &self.violations, self.pause);
         let mut samples = Vec::new();
         let mut sample = |control: &mut Client| {
             let sample = Sample::take(start.elapsed(), pid, self.server.directory(), control).unwrap();
@@ -110,29 +105,29 @@ impl Soak {
         };
         sample(&mut control);
         std::thread::scope(|scope| {
-            for _ in 0..VISITORS {
-                let (world, seed) = (&world, self.random.next());
-                scope.spawn(move || visitor::visit_for_life(world, seed));
+            for _ in 0..CLIENTS {
+                let (harness, seed) = (&harness, self.random.next());
+                scope.spawn(move || clients::run_sessions_for_life(harness, seed));
             }
-            let (slow_world, seed) = (&world, self.random.next());
-            scope.spawn(move || visitor::read_slowly_for_life(slow_world, seed));
+            let (slow, seed) = (&harness, self.random.next());
+            scope.spawn(move || clients::read_slowly_for_life(slow, seed));
             while let Some(left) = length.checked_sub(start.elapsed()) {
                 std::thread::sleep(left.min(SAMPLE_INTERVAL));
                 sample(&mut control);
             }
             if end == End::Quiet {
-                world.stopping.store(true, Ordering::SeqCst);
+                harness.stopping.store(true, Ordering::SeqCst);
                 return;
             }
             if end == End::Terminate {
                 self.server.signal(Signal::USR1).unwrap();
                 std::thread::sleep(DRAIN);
             }
-            world.dying.store(true, Ordering::SeqCst);
+            harness.dying.store(true, Ordering::SeqCst);
             self.server.signal(signal_of(end)).unwrap();
         });
-        self.replies += world.replies.load(Ordering::Relaxed);
-        self.connections += world.connections.load(Ordering::Relaxed);
+        self.replies += harness.replies.load(Ordering::Relaxed);
+        self.connections += harness.connections.load(Ordering::Relaxed);
         if end == End::Quiet {
             self.wait_until_alone(&mut control);
             sample(&mut control);
@@ -152,11 +147,11 @@ impl Soak {
     /// Looks at every job that there is or may be, while nobody else does anything.
     fn check(&mut self) {
         let mut control = self.server.connect().unwrap();
-        let probe = self.ledger.begin_put();
+        let probe = self.model.begin_put();
         let reply = control.ask(&put_command(0, 0, 60, &body(probe, 10))).unwrap();
         let next_id = id_of(&reply, "INSERTED").unwrap();
-        self.ledger.inserted(probe, next_id);
-        let known = self.ledger.ids().into_iter().filter(|&id| id < self.next_id);
+        self.model.inserted(probe, next_id);
+        let known = self.model.ids().into_iter().filter(|&id| id < self.next_id);
         let ids: Vec<u64> = known.chain(self.next_id..=next_id).collect();
         let found = self.look(&mut control, &ids);
         self.next_id = next_id + 1;
@@ -164,7 +159,7 @@ impl Soak {
         if jobs != found.len() as u64 {
             self.violations.add(format!("the server counts {jobs} jobs, {} are known", found.len()));
         }
-        self.ledger.settle(&found).into_iter().for_each(|problem| self.violations.add(problem));
+        self.model.settle(&found).into_iter().for_each(|problem| self.violations.add(problem));
         let said = self.server.stderr();
         if said.contains("panic") {
             self.violations.add(said);
@@ -194,7 +189,7 @@ impl Soak {
     /// Deletes all that is left: then nothing may be left.
     fn empty(&mut self) {
         let mut control = self.server.connect().unwrap();
-        for id in self.ledger.ids() {
+        for id in self.model.ids() {
             let reply = control.ask(format!("delete {id}\r\n").as_bytes()).unwrap();
             if reply != b"DELETED\r\n" {
                 self.violations.add(format!("job {id} is there and can't be deleted"));
@@ -269,7 +264,7 @@ fn nothing_is_lost_and_nothing_leaks() {
             soak.server.restart(signal_of(end)).unwrap();
         }
         soak.check();
-        println!("restart {restart} of {restarts} by {end:?}: {} jobs", soak.ledger.kept());
+        println!("restart {restart} of {restarts} by {end:?}: {} jobs", soak.model.kept());
     }
     let samples = soak.live(time * 2 / 3, End::Quiet);
     soak.check();
@@ -281,7 +276,7 @@ fn nothing_is_lost_and_nothing_leaks() {
         "{restarts} restarts amid the work, {} replies, {} connections, {} jobs, {} violations",
         soak.replies,
         soak.connections,
-        soak.ledger.total(),
+        soak.model.total(),
         soak.violations.count()
     );
     assert_eq!(soak.violations.count(), 0);

@@ -7,7 +7,7 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::support::client::{Client, Failure};
+use beanstalkd_testkit::client::{Client, Failure};
 
 /// Bytes in a mebibyte.
 const MIB: f64 = (1 << 20) as f64;

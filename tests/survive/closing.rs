@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use socket2::SockRef;
 
-use crate::support::{Client, Server, scale, wait_until};
+use beanstalkd_testkit::panicking::{Client, Server, scale, wait_until};
 
 /// How a client leaves.
 #[derive(Clone, Copy, Debug)]

@@ -1,7 +1,7 @@
 //! One client's appetite is nobody else's hunger. What is asserted is the number of turns, not time: how
 //! much of the greedy one's work is done while another gets one answer.
 
-use crate::support::{Client, Server, wait_until};
+use beanstalkd_testkit::panicking::{Client, Server, wait_until};
 
 /// The most that is executed for one connection in a turn; while it goes on and on, an eighth of that.
 const COMMANDS_PER_TURN: u64 = 1024;

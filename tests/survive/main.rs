@@ -4,8 +4,7 @@
 
 mod closing;
 mod fairness;
+mod hoarding;
 mod memory;
 mod poison;
 mod silence;
-#[path = "../faults/support.rs"]
-mod support;

@@ -1,10 +1,11 @@
 //! Memory: the bound that was asked for, and the system's end of it.
 
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 
 use rustix::process::Signal;
 
-use crate::support::{Client, Server, has_tool, scale, wait_until};
+use beanstalkd_testkit::panicking::{Client, Server, has_tool, scale, wait_until};
 
 const MIB: usize = 1 << 20;
 
@@ -105,6 +106,42 @@ fn what_was_sent_but_not_read_counts_against_the_bound() {
 fn try_put(client: &mut Client, size: usize) -> Option<u64> {
     client.send(put_line(size));
     client.line().strip_prefix("INSERTED ").map(|id| id.parse().unwrap())
+}
+
+/// Bytes that the server's loop and that its other threads have given back to the system, by the record of `strace`.
+fn given_back(trace: &Path, loop_thread: u32) -> (usize, usize) {
+    let (mut by_loop, mut by_others) = (0, 0);
+    for line in std::fs::read_to_string(trace).unwrap().lines().filter(|line| line.contains("MADV_DONTNEED"))
+    {
+        let thread: u32 = line.split_whitespace().next().unwrap().parse().unwrap();
+        let bytes: usize = line.split(", ").nth(1).unwrap().parse().unwrap();
+        *(if thread == loop_thread { &mut by_loop } else { &mut by_others }) += bytes;
+    }
+    (by_loop, by_others)
+}
+
+/// The system needs a millisecond for some twenty megabytes, in which the loop would serve nobody.
+#[test]
+fn the_memory_of_a_large_body_is_given_back_by_a_thread_of_its_own() {
+    const BODY: usize = 200 * MIB;
+    if !has_tool("strace") {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let trace = directory.path().join("trace");
+    // With -D the server keeps the process's number.
+    let tracing = ["strace", "-D", "-f", "-qq", "-e", "trace=madvise", "-o", trace.to_str().unwrap()];
+    let server = Server::try_start_in(&tracing, &["-z", "1073741824"]).expect("it starts");
+    let mut client = server.connect();
+    let loop_thread = server.pid();
+    let id = client.put(0, 60, &vec![b'x'; BODY]);
+    let (at_start, _) = given_back(&trace, loop_thread);
+    assert_eq!(client.ask(&format!("delete {id}")), "DELETED");
+    wait_until("a body is given back", || {
+        let (by_loop, by_others) = given_back(&trace, loop_thread);
+        assert!(by_loop - at_start < 16 * MIB, "the loop itself gave {} bytes back", by_loop - at_start);
+        by_others > BODY / 10 * 9
+    });
 }
 
 /// What clients do to a server that runs out of memory: bodies of all sizes, many jobs, many tubes.

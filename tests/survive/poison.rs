@@ -1,6 +1,6 @@
 //! `--max-timeouts` and `--max-releases`: jobs that nobody gets done.
 
-use crate::support::{Client, Server, wait_until};
+use beanstalkd_testkit::panicking::{Client, Server, wait_until};
 
 fn state(client: &mut Client, id: u64) -> String {
     client.data(&format!("stats-job {id}"))["state"].clone()

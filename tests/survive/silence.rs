@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::support::{Server, wait_until};
+use beanstalkd_testkit::panicking::{Server, wait_until};
 
 #[test]
 fn silent_clients_are_closed_but_never_one_that_waits_or_holds_a_job() {

@@ -3,12 +3,20 @@
 use std::io;
 
 use super::*;
-use crate::binlog::disk::{Completion, unlink_durably};
+use crate::binlog::disk::{Completion, is_transient, unlink_durably};
 use crate::binlog::durability::Mark;
 use crate::binlog::space::Spare;
 
-/// The medium itself fails, which no waiting mends; the same number on every Unix.
-const EIO: i32 = 5;
+/// How long a file that could not be removed is left alone.
+const UNLINK_RETRY_NS: u64 = NS_PER_S;
+/// How long a file is not tried again that could not be made for want of descriptors or memory: commands wait for it.
+const SHORTAGE_RETRY_NS: u64 = NS_PER_S / 10;
+/// So many of the files made ahead are open, beside the one that is written.
+const OPEN_AHEAD: usize = 3;
+/// For each byte logged so many may be copied.
+const COPIES_TO_LOGGED: u64 = 4;
+/// The least time between two warnings of files that can be neither made nor removed.
+const QUIET_NS: u64 = 60 * NS_PER_S;
 
 impl Binlog {
     /// Writes all that was logged since the last commit, in one write (one more for each file that was
@@ -27,13 +35,15 @@ impl Binlog {
             self.idle_mark_at = None;
         }
         self.buffer.shrink_to(BUFFER_KEEP_BYTES);
-        if announced {
-            // Room is to come back soon, however long `-f` may wait.
+        if announced | std::mem::take(&mut self.is_sync_urgent) {
+            // Room is to come back soon, however long `-f` may wait, and a put that waits for an id is to go on.
             self.request_sync();
         }
         self.request_due_sync();
         self.remove_retired_files();
+        self.open_spares(OPEN_AHEAD);
         self.prepare_files();
+        self.earn_credit(written);
         self.migration_bytes = if self.wants_migration() { MIGRATION_BYTES.max(2 * written) } else { 0 };
         self.outcome()
     }
@@ -60,11 +70,14 @@ impl Binlog {
     #[must_use]
     pub fn next_deadline(&self) -> Option<Timestamp> {
         let retry = match self.creation {
-            Creation::Failed { retry_at } => Some(retry_at),
+            Creation::Failed { retry_at, .. } => Some(retry_at),
             Creation::Idle | Creation::UnderWay { .. } => None,
         };
         let migrate = self.can_migrate().then_some(self.now);
-        [self.sync.deadline(), self.idle_mark_at, retry, migrate].into_iter().flatten().min()
+        [self.sync.deadline(), self.idle_mark_at, retry, self.removal_retry_at, migrate]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Does what is due: a sync, the marker of an idle log, another attempt to make a file.
@@ -73,9 +86,10 @@ impl Binlog {
     /// As [`Binlog::commit`].
     pub fn on_deadline(&mut self, now: Timestamp) -> Result<(), BinlogError> {
         self.now = now;
-        if matches!(self.creation, Creation::Failed { retry_at } if retry_at <= now) {
+        if matches!(self.creation, Creation::Failed { retry_at, .. } if retry_at <= now) {
             self.creation = Creation::Idle;
         }
+        self.removal_retry_at = self.removal_retry_at.filter(|&at| at > now);
         if self.idle_mark_at.is_some_and(|at| at <= now) {
             self.idle_mark_at = None;
             // The marker that waits for the next record goes alone, and is synced like any record.
@@ -107,18 +121,16 @@ impl Binlog {
                 self.write_owed();
                 self.prepare_files();
             }
-            (DiskTask::Create { index, .. }, Err(error)) if error.raw_os_error() == Some(EIO) => {
-                self.fail(BinlogError::Create { file: index, error });
-            }
-            (DiskTask::Create { index, .. }, Err(error)) => {
-                log::warn!("binlog.{index}: not made, tried again every second: {error}");
-                self.creation = Creation::Failed { retry_at: now + CREATE_RETRY_NS };
-                self.is_disk_full = true;
-            }
+            (DiskTask::Create { index, .. }, Err(error)) => self.file_was_not_made(index, error),
             (DiskTask::Truncate { index, bytes }, Ok(())) => self.segments.shrink(index, bytes),
             // The zeros at the end of an old file are no loss but of space.
             (DiskTask::Truncate { .. }, Err(_)) => {}
             (DiskTask::Unlink { index }, Ok(())) => self.file_was_removed(index),
+            (DiskTask::Unlink { index }, Err(error)) if is_transient(&error) || is_lack_of_room(&error) => {
+                self.warn(|| format!("binlog.{index}: not removed, tried again every second: {error}"));
+                self.retirement = self.retirement.map(Retirement::announced);
+                self.removal_retry_at = Some(now + UNLINK_RETRY_NS);
+            }
             (DiskTask::Unlink { index }, Err(error)) => self.fail(BinlogError::Unlink { file: index, error }),
         }
         self.outcome()
@@ -138,8 +150,12 @@ impl Binlog {
             return None;
         }
         let id = self.segments.first_to_migrate()?;
-        // Where there is no memory for the copy it can wait.
         let bytes = self.segments.record_bytes(id)?;
+        let target = self.space.find(bytes, self.segments.job_count())?;
+        // Where there is no descriptor, or no memory for the copy, it can wait.
+        if !self.open_up_to(target) {
+            return None;
+        }
         self.reserve_buffer(bytes).ok()?;
         Some(id)
     }
@@ -148,8 +164,19 @@ impl Binlog {
     pub fn append_migrated(&mut self, job: &JobRecord, tube: &TubeName, body: &Body) {
         let bytes = full_record_bytes(tube.as_bytes().len(), body.len());
         self.migration_bytes = self.migration_bytes.saturating_sub(bytes);
+        self.copy_credit = self.copy_credit.saturating_sub(bytes);
+        let logged = self.turn_bytes;
         self.append_full(job, tube, body, self.segments.job_count());
+        self.turn_bytes = logged;
         self.stats.records_migrated += 1;
+    }
+
+    /// What is logged and what is deleted leaves bytes behind that copying can free. A pass over all that is alive
+    /// frees all there is, so that more credit than for two of them is of no use.
+    fn earn_credit(&mut self, logged: u64) {
+        let earned = COPIES_TO_LOGGED * logged + std::mem::take(&mut self.freed_bytes);
+        let most = 2 * self.segments.full_bytes() + self.config.segment_bytes;
+        self.copy_credit = self.copy_credit.saturating_add(earned).min(most);
     }
 
     /// Whether the oldest file with a job is to go: where the closed files hold little that is alive, or
@@ -162,16 +189,41 @@ impl Binlog {
         let bound = (CLOSED_TO_LIVE + 1) * live + self.config.segment_bytes;
         (self.segments.closed_bytes() - emptied > CLOSED_TO_LIVE * live
             || self.directory_bytes() - emptied > bound)
+            && self.copy_credit > 0
             && self.segments.first_to_migrate().is_some()
     }
 
     /// Whether a job is to be migrated and there is room for it.
     fn can_migrate(&self) -> bool {
-        if !self.owed.is_empty() || self.stopped || !self.wants_migration() {
+        if !self.owed.is_empty() || self.stopped || self.lacks_descriptor || !self.wants_migration() {
             return false;
         }
         let bytes = self.segments.first_to_migrate().and_then(|id| self.segments.record_bytes(id));
         bytes.is_some_and(|bytes| self.space.find(bytes, self.segments.job_count()).is_some())
+    }
+
+    /// On a full disk as much room, in short records, as the longest closed file has is left to migration: without
+    /// it, files in which little is alive would stay for good, however many jobs are deleted.
+    pub(super) fn kept_units(&self) -> u64 {
+        if !self.is_disk_full {
+            return 0;
+        }
+        let closed = self.segments.closed().filter(|segment| segment.jobs > 0);
+        let longest = closed.map(|segment| segment.bytes).max().unwrap_or(0);
+        file_units(longest.min(self.config.segment_bytes))
+    }
+
+    /// Length of all files, those made ahead and those to be removed included.
+    fn directory_bytes(&self) -> u64 {
+        self.segments.total_bytes() + self.space.spare_bytes()
+    }
+
+    /// Whether the next file has to wait for the removal of another, which is under way.
+    pub(super) fn awaits_removal(&self) -> bool {
+        let file = self.config.segment_bytes;
+        let bound = (DIRECTORY_TO_LIVE * self.segments.live_bytes() + DIRECTORY_FILES * file)
+            .max(UNHINDERED_FILES * file);
+        self.retirement.is_some() && self.directory_bytes() + self.next_file_bytes() > bound
     }
 
     // ---- removal ----
@@ -199,11 +251,11 @@ impl Binlog {
     /// Removes the files that were announced, once the announcement is on the medium.
     fn remove_retired_files(&mut self) {
         let Some(Retirement { below, after: Some(after) }) = self.retirement else { return };
-        if !self.sync.is_settled(after) || self.stopped {
+        if !self.sync.is_settled(after) || self.stopped || self.removal_retry_at.is_some() {
             return;
         }
-        let retired = self.segments.closed().take_while(|segment| segment.index < below);
-        self.tasks.extend(retired.map(|segment| DiskTask::Unlink { index: segment.index }));
+        // One at a time, so that none goes before an older one that could not be removed.
+        self.tasks.push_back(DiskTask::Unlink { index: self.segments.oldest_index() });
         self.retirement = Some(Retirement { below, after: None });
     }
 
@@ -212,8 +264,9 @@ impl Binlog {
     fn file_was_removed(&mut self, index: u32) {
         debug_assert_eq!(self.segments.oldest_index(), index, "the oldest goes first");
         self.segments.pop_oldest();
-        self.retirement =
-            self.retirement.filter(|retirement| self.segments.oldest_index() < retirement.below);
+        let left = self.retirement.filter(|retirement| self.segments.oldest_index() < retirement.below);
+        self.retirement = left.map(Retirement::announced);
+        self.remove_retired_files();
         if matches!(self.creation, Creation::Failed { .. }) {
             self.creation = Creation::Idle;
         }
@@ -235,7 +288,7 @@ impl Binlog {
         self.current.offset += self.buffer.len() as u64;
         self.buffer.clear();
         let place = Place { file: index, offset: self.current.offset };
-        self.sync.wrote(Mark { place, position: self.appended }, self.now);
+        self.sync.wrote(Mark { place, position: self.appended, ids: self.announced_ids }, self.now);
     }
 
     fn request_due_sync(&mut self) {
@@ -258,6 +311,80 @@ impl Binlog {
             self.next_index = index + 1;
             self.creation = Creation::Idle;
             self.is_disk_full = false;
+            self.lacks_descriptor = false;
+            self.open_spares(OPEN_AHEAD);
+            self.usual_bytes = (2 * self.usual_bytes).min(self.config.segment_bytes);
+        }
+    }
+
+    /// A shorter one is tried at once where the disk has no room for it, and this one again where that may help.
+    fn file_was_not_made(&mut self, index: u32, error: io::Error) {
+        let has_no_room = is_lack_of_room(&error);
+        if has_no_room && self.shorten_files() {
+            let bytes = self.next_file_bytes();
+            self.warn(|| format!("binlog.{index}: {error}; trying a file of {bytes} bytes"));
+            self.creation = Creation::Idle;
+            self.prepare_files();
+        } else if has_no_room || is_transient(&error) {
+            self.warn(|| format!("binlog.{index}: not made, tried again: {error}"));
+            let pause_ns = if has_no_room { CREATE_RETRY_NS } else { SHORTAGE_RETRY_NS };
+            self.creation = Creation::Failed { retry_at: self.now + pause_ns, passes: !has_no_room };
+            self.is_disk_full |= has_no_room;
+            // Whoever wanted so much asks again. Others may need less.
+            self.wanted_bytes = 0;
+        } else {
+            self.fail(BinlogError::Create { file: index, error });
+        }
+    }
+
+    /// Opens the first `count` files made ahead, so that going on in one needs no descriptor. Returns whether they are
+    /// open now.
+    fn open_spares(&mut self, count: usize) -> bool {
+        while let Some(index) = self.space.next_to_open(count) {
+            match self.disk.open(FileName::Segment(index)) {
+                Ok(()) => self.space.note_open(),
+                Err(error) => {
+                    if !is_transient(&error) {
+                        self.fail(BinlogError::Create { file: index, error });
+                    }
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    /// Whether the file that `target` names, and those before it, can be written now. Where a descriptor is lacking,
+    /// another file is asked for: whoever waits for it tries again once it has been made.
+    pub(super) fn open_up_to(&mut self, target: Target) -> bool {
+        let Target::Spare(passed) = target else { return true };
+        let is_open = self.open_spares(passed + 1);
+        if !is_open {
+            self.lacks_descriptor = true;
+            self.prepare_files();
+        }
+        is_open
+    }
+
+    /// Length of the next file.
+    pub(super) fn next_file_bytes(&self) -> u64 {
+        let deletes = self.segments.job_count() + self.owed.len() as u64 + 1;
+        file_bytes(self.usual_bytes, self.wanted_bytes, deletes)
+    }
+
+    /// Has the next file be half as long, unless that is too short. Returns whether the next one is shorter.
+    pub(super) fn shorten_files(&mut self) -> bool {
+        let before = self.next_file_bytes();
+        let least = LEAST_FILE_BYTES.min(self.config.segment_bytes);
+        self.usual_bytes = (self.usual_bytes / 2).next_multiple_of(BLOCK_BYTES).max(least);
+        self.next_file_bytes() < before
+    }
+
+    /// Says something that could be said every second.
+    fn warn(&mut self, text: impl FnOnce() -> String) {
+        if self.now >= self.quiet_until {
+            self.quiet_until = self.now + QUIET_NS;
+            log::warn!("{}", text());
         }
     }
 
@@ -353,8 +480,8 @@ impl Binlog {
             live_bytes: self.segments.live_bytes(),
             state: match (self.stopped, self.creation) {
                 (true, _) => "failed",
-                (false, Creation::Failed { .. }) => "full",
-                (false, Creation::Idle | Creation::UnderWay { .. }) => "ok",
+                (false, Creation::Failed { passes: false, .. }) => "full",
+                (false, _) => "ok",
             },
             ..self.stats
         }

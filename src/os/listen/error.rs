@@ -6,12 +6,22 @@ use std::{fmt, io};
 /// Why a socket could not be made to listen.
 #[derive(Debug)]
 pub enum ListenError {
-    /// The host or the port has no address.
+    /// The port is neither a number nor the name of a service.
+    NoSuchPort {
+        /// The port.
+        port: String,
+    },
+    /// The host has no address.
     LookUp {
         /// The host, `*` for every address.
         host: String,
-        /// The port.
-        port: String,
+        /// The reason.
+        source: io::Error,
+    },
+    /// The system refused to bind the file of a unix socket or to listen on it.
+    BindUnix {
+        /// The socket.
+        path: PathBuf,
         /// The reason.
         source: io::Error,
     },
@@ -22,17 +32,17 @@ pub enum ListenError {
         /// The reason.
         source: io::Error,
     },
-    /// A server listens on the unix socket.
+    /// Another server listens on the unix socket.
     InUse {
         /// The socket.
         path: PathBuf,
     },
-    /// A file that is no socket stands in its place.
+    /// The path names a file that is not a socket.
     NotASocket {
         /// The file.
         path: PathBuf,
     },
-    /// The path does not fit an address.
+    /// The path is too long or not valid for a socket's address.
     PathTooLong {
         /// The path.
         path: PathBuf,
@@ -49,7 +59,13 @@ pub enum ListenError {
 impl fmt::Display for ListenError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::LookUp { host, port, source } => write!(out, "cannot look up {host} port {port}: {source}"),
+            Self::NoSuchPort { port } => {
+                write!(out, "'{port}' is neither a port up to 65535 nor the name of a service")
+            }
+            Self::LookUp { host, source } => {
+                write!(out, "'{host}' is no address, and no name of one that can be looked up: {source}")
+            }
+            Self::BindUnix { path, source } => write!(out, "cannot listen on {}: {source}", path.display()),
             Self::Bind { address, source } => write!(out, "cannot listen on {address}: {source}"),
             Self::InUse { path } => write!(out, "another server listens on {}", path.display()),
             Self::NotASocket { path } => {
@@ -68,10 +84,14 @@ impl fmt::Display for ListenError {
 impl std::error::Error for ListenError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::LookUp { source, .. } | Self::Bind { source, .. } | Self::Access { source, .. } => {
-                Some(source)
-            }
-            Self::InUse { .. } | Self::NotASocket { .. } | Self::PathTooLong { .. } => None,
+            Self::LookUp { source, .. }
+            | Self::BindUnix { source, .. }
+            | Self::Bind { source, .. }
+            | Self::Access { source, .. } => Some(source),
+            Self::NoSuchPort { .. }
+            | Self::InUse { .. }
+            | Self::NotASocket { .. }
+            | Self::PathTooLong { .. } => None,
         }
     }
 }

@@ -4,7 +4,7 @@ use log::{debug, info, warn};
 
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::os;
-use crate::server::rare_log::RareLog;
+use crate::rate_limited_log::RateLimitedLog;
 
 /// How long to wait between attempts to fill the reserve: each may cost system calls that fail.
 const RETRY_NS: u64 = NS_PER_S / 10;
@@ -24,7 +24,7 @@ const GIVE_BACK_AFTER_NS: u64 = NS_PER_S / 10;
 pub struct Memory {
     fill_reserve: fn() -> bool,
     next_try_at: Timestamp,
-    warnings: RareLog,
+    warnings: RateLimitedLog,
     /// The most that was in use since memory was last given back.
     peak_bytes: usize,
     /// When to give memory back, unless it is in use again by then.
@@ -36,7 +36,13 @@ impl Memory {
     pub fn new(fill_reserve: fn() -> bool) -> Self {
         fill_reserve();
         let next_try_at = Timestamp::default();
-        Self { fill_reserve, next_try_at, warnings: RareLog::default(), peak_bytes: 0, give_back_at: None }
+        Self {
+            fill_reserve,
+            next_try_at,
+            warnings: RateLimitedLog::default(),
+            peak_bytes: 0,
+            give_back_at: None,
+        }
     }
 
     /// When it is to be told next, if not at the end of an earlier turn.

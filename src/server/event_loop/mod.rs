@@ -1,10 +1,10 @@
 //! The loop around [`Server`]: the poll, the sockets, the signals, the clock.
 //!
 //! Owns: everything that touches the system while the server runs. Turns the poll's events into
-//! [`Readiness`], reads the clock once a turn, and decides how long to sleep. `doors` lets clients in,
+//! [`Readiness`], reads the clock once a turn, and decides how long to sleep. `listeners` accepts clients,
 //! `socket` is what one of them talks through.
 
-mod doors;
+mod listeners;
 mod memory;
 mod socket;
 
@@ -17,31 +17,27 @@ use log::{error, info};
 use mio::event::Event;
 use mio::{Events, Interest, Poll, Registry, Token, Waker};
 
-pub use self::doors::DoorLimits;
+pub use self::listeners::AcceptLimits;
 
-use self::doors::Doors;
+use self::listeners::Listeners;
 use self::memory::Memory;
 use self::socket::Socket;
-use super::metrics_server::{MetricsServer, State};
 use super::notifier::Notifier;
 use super::{Executor, Readiness, Server};
 use crate::binlog::{BinlogError, Disk, Helper};
 use crate::clock::Timestamp;
+use crate::http::{HttpServer, State};
 use crate::os;
 use crate::os::listen::Listener;
 use crate::os::signals::{Signal, Signals};
+use crate::poll_token::PollToken;
 use crate::queue::ClientId;
 
 /// Events taken from one poll.
 const EVENTS: usize = 1024;
 
 /// How long replies are written out after the signal to stop.
-const FAREWELL: Duration = Duration::from_secs(1);
-
-/// The token of the signals, which no client and no listener has.
-const SIGNALS: Token = Token(usize::MAX);
-/// The token of the thread that works for the binlog.
-const HELPER: Token = Token(usize::MAX - 1);
+const FLUSH: Duration = Duration::from_secs(1);
 
 /// Clock readings as the server counts time: the wall time at the start and the boot time since.
 #[derive(Clone, Copy, Debug)]
@@ -106,13 +102,13 @@ impl From<BinlogError> for LoopError {
 /// How the loop is to run.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// Who is let in.
-    pub doors: DoorLimits,
+    /// How many clients are accepted.
+    pub accept: AcceptLimits,
     /// Fills the reserve of memory up again; tells whether it is full.
     pub fill_memory_reserve: fn() -> bool,
     /// How long to poll for events before sleeping.
     pub spin: Duration,
-    /// How long a client may be silent that neither waits in a reserve nor holds a job; `None` for ever.
+    /// How long a client may be idle that neither waits for the end of a command nor holds a job; `None` for ever.
     pub idle_timeout: Option<Duration>,
 }
 
@@ -121,7 +117,7 @@ pub struct EventLoop {
     poll: Poll,
     registry: Rc<Registry>,
     server: Server<Socket>,
-    doors: Doors,
+    listeners: Listeners,
     signals: Signals,
     clock: Clock,
     spin: Duration,
@@ -129,7 +125,7 @@ pub struct EventLoop {
     /// Works for the binlog, if there is one.
     helper: Option<Helper>,
     notifier: Option<Notifier>,
-    metrics: Option<MetricsServer>,
+    metrics: Option<HttpServer>,
 }
 
 impl EventLoop {
@@ -146,18 +142,18 @@ impl EventLoop {
     ) -> io::Result<Self> {
         let poll = Poll::new()?;
         let registry = Rc::new(poll.registry().try_clone()?);
-        registry.register(&mut signals, SIGNALS, Interest::READABLE)?;
-        let doors = Doors::open(listeners, settings.doors, &registry)?;
+        registry.register(&mut signals, PollToken::Signals.into(), Interest::READABLE)?;
+        let listeners = Listeners::open(listeners, settings.accept, &registry)?;
         let mut server = Server::new(executor);
         if let Some(timeout) = settings.idle_timeout {
-            server.close_silent_after(timeout);
+            server.close_idle_after(timeout);
         }
         let memory = Memory::new(settings.fill_memory_reserve);
         Ok(Self {
             poll,
             registry,
             server,
-            doors,
+            listeners,
             signals,
             clock,
             spin: settings.spin,
@@ -173,7 +169,7 @@ impl EventLoop {
     /// # Errors
     /// Where the system gives no thread.
     pub fn help_binlog(&mut self, disk: impl Disk + Send + 'static) -> io::Result<()> {
-        let waker = Waker::new(&self.registry, HELPER)?;
+        let waker = Waker::new(&self.registry, PollToken::BinlogHelper.into())?;
         let wake = move || {
             if let Err(error) = waker.wake() {
                 error!("cannot wake the loop: {error}");
@@ -183,12 +179,18 @@ impl EventLoop {
         Ok(())
     }
 
-    /// Serves metrics on `listener`, too; at most `max_tubes` tubes have series of their own.
+    /// Serves metrics on `listener`, too, which was asked for as `host`; at most `max_tubes` tubes have series of
+    /// their own.
     ///
     /// # Errors
     /// Where the system does not take the socket into its poll.
-    pub fn serve_metrics(&mut self, listener: Listener, max_tubes: usize) -> io::Result<()> {
-        self.metrics = Some(MetricsServer::new(listener, max_tubes, &self.registry)?);
+    pub fn serve_metrics(
+        &mut self,
+        listener: Listener,
+        host: Option<String>,
+        max_tubes: usize,
+    ) -> io::Result<()> {
+        self.metrics = Some(HttpServer::new(listener, host, max_tubes, &self.registry)?);
         Ok(())
     }
 
@@ -206,10 +208,10 @@ impl EventLoop {
         if let Some(notifier) = &mut self.notifier {
             notifier.stopping(self.clock.now());
         }
-        self.doors.close();
+        self.listeners.close();
         // Who asks now whether the server is ready finds nobody.
         self.metrics = None;
-        self.say_farewell(&mut events)?;
+        self.flush_replies(&mut events)?;
         if let Some(helper) = self.helper.take() {
             for completion in helper.finish() {
                 self.server.binlog_completed(completion, self.clock.now());
@@ -224,12 +226,16 @@ impl EventLoop {
         let now = self.clock.now();
         let mut stop = false;
         for event in events.iter() {
-            if event.token() == SIGNALS {
-                stop |= self.obey_signals();
-            } else if !self.doors.notice(event.token())
-                && let Some(metrics) = &mut self.metrics
-            {
-                metrics.notice(event);
+            match PollToken::decode(event.token()) {
+                Some(PollToken::Signals) => stop |= self.obey_signals(),
+                Some(PollToken::Listener(number)) => self.listeners.notice(number),
+                Some(PollToken::HttpListener | PollToken::HttpConnection(_)) => {
+                    if let Some(metrics) = &mut self.metrics {
+                        metrics.notice(event);
+                    }
+                }
+                // The server is told of its clients below; what the helper has done is looked for in each turn.
+                Some(PollToken::Client(_) | PollToken::BinlogHelper) | None => {}
             }
         }
         let clients = events.iter().filter_map(|event| Some((client_of(event.token())?, readiness(event))));
@@ -239,7 +245,7 @@ impl EventLoop {
             self.server.executor_mut().observe_turn(spent_ns);
         }
         // Behind the clients, so that who has left has made room for who comes.
-        self.doors.accept(&mut self.server, &self.registry, now);
+        self.listeners.accept(&mut self.server, &self.registry, now);
         self.memory.tend(self.server.executor().memory_bytes(), now);
         self.tell(now);
         Ok(stop)
@@ -258,15 +264,15 @@ impl EventLoop {
     /// When something is to be done although no event comes.
     fn next_turn_at(&self) -> Option<Timestamp> {
         let notifier = self.notifier.as_ref().map(Notifier::next_at);
-        let metrics = self.metrics.as_ref().map(MetricsServer::next_turn_at);
+        let metrics = self.metrics.as_ref().map(HttpServer::next_turn_at);
         let memory = self.memory.next_turn_at();
-        let turns = [self.server.next_turn_at(), self.doors.next_turn_at(), memory, notifier, metrics];
+        let turns = [self.server.next_turn_at(), self.listeners.next_turn_at(), memory, notifier, metrics];
         turns.into_iter().flatten().min()
     }
 
     /// Writes out the replies that are owed, for a moment: a client that does not read is not waited for.
-    fn say_farewell(&mut self, events: &mut Events) -> io::Result<()> {
-        let end = self.clock.now() + FAREWELL.as_nanos() as u64;
+    fn flush_replies(&mut self, events: &mut Events) -> io::Result<()> {
+        let end = self.clock.now() + FLUSH.as_nanos() as u64;
         while self.server.owes_replies() && self.clock.now() < end && !self.server.executor().has_failed() {
             let next = self.server.next_turn_at().map_or(end, |at| at.min(end));
             let left = next.since_ns(self.clock.now());
@@ -348,12 +354,9 @@ fn readiness(event: &Event) -> Readiness {
     }
 }
 
-/// A client's token holds its whole identity, so that an event for one that is gone finds nobody.
-fn client_token(id: ClientId) -> Token {
-    Token((id.generation as usize) << 32 | id.index as usize)
-}
-
 fn client_of(token: Token) -> Option<ClientId> {
-    let index = token.0 as u32;
-    doors::is_client_index(index).then_some(ClientId { index, generation: (token.0 >> 32) as u32 })
+    match PollToken::decode(token) {
+        Some(PollToken::Client(id)) => Some(id),
+        _ => None,
+    }
 }

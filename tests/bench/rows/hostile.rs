@@ -40,6 +40,11 @@ const CHUNK_BYTES: usize = 1 << 20;
 /// Commands in one write of a client that pipelines without end.
 const PIPELINED: usize = 8_192;
 
+/// Clients that ask for a list together.
+const LISTS: usize = 60;
+/// Commands sent before their answers are read.
+const BATCH: usize = 500;
+
 const LOWEST_PRIORITY: i32 = 19;
 
 /// How to begin a hostile load.
@@ -94,6 +99,49 @@ fn round(bench: &Bench, contender: &Contender, begin: Begin) -> Result<[f64; 8],
     let (p99_alone, p99) = (alone.latency_us(0.99), beside.latency_us(0.99));
     let (p50_alone, p50) = (alone.latency_us(0.5), beside.latency_us(0.5));
     Ok([p99 / p99_alone, p99_alone, p99, p50_alone, p50, beside.latency_us(1.0), resident_mib, busy_percent])
+}
+
+/// How to make ready for a command, or a batch of them, that is much work, of this size, and give it a moment later.
+type Strike = fn(SocketAddr, usize) -> Result<Hostile, Failure>;
+
+/// What each is, its size for us and for C, whose time for ours would be forever, and how to do it.
+const STRIKES: [(&str, usize, usize, Strike); 8] = [
+    ("reserves by one that watches 20,000 tubes", 20_000, 2_000, Hostile::reserving),
+    ("reserves by one that watches 300,000 tubes", 300_000, 2_000, Hostile::reserving),
+    ("the end of a pause in which 5,000 clients wait for 5,000 jobs", 5_000, 5_000, Hostile::ending_pause),
+    ("one that leaves a million reservations", 1_000_000, 100_000, Hostile::leaving),
+    ("a kick of a million jobs", 1_000_000, 1_000_000, Hostile::kicking),
+    ("1,500 deletes of 1 MB", 1_500, 1_500, Hostile::deleting),
+    ("60 lists of 20,000 tubes", 20_000, 2_000, Hostile::listing),
+    ("80,000 stats", 80_000, 80_000, Hostile::asking),
+];
+
+/// What a normal client feels while another one has much done at once.
+pub fn long_commands(bench: &Bench) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for (name, ours, peers, strike) in STRIKES {
+        let figures = bench.in_turns(
+            |contender| Ok(contender.clone()),
+            |contender| {
+                if contender.role == Role::Floor {
+                    return Err(Failure::Meaningless);
+                }
+                let size = if contender.role == Role::Ours { ours } else { peers };
+                let server =
+                    bench.start(contender, Setup { max_job_bytes: MAX_JOB_BYTES, ..Setup::PLAIN })?;
+                let mut normal = Generator::connect(server.address, Load::new(NORMAL_CONNECTIONS, 1))?;
+                normal.run(CYCLE, Until::Elapsed(WARM_UP))?;
+                let _hostile = strike(server.address, size)?;
+                let beside = normal.run(CYCLE, Until::Elapsed(STRETCH))?;
+                Ok([beside.latency_us(0.99), beside.latency_us(1.0)])
+            },
+        );
+        for (index, (what, most)) in [("p99", 2_000.0), ("worst", 10_000.0)].into_iter().enumerate() {
+            let name = format!("4 x 1 beside {name}: {what}");
+            rows.push(Row::new(name, "µs", Target::AtMost(most), column(&figures, index)));
+        }
+    }
+    rows
 }
 
 /// Clients at work until they are dropped.
@@ -175,6 +223,95 @@ impl Hostile {
         Ok(hostile)
     }
 
+    /// Gives `commands` on this connection a moment later, and throws the answers away.
+    fn strike(&mut self, client: Client, commands: Vec<u8>) -> Result<(), Failure> {
+        let mut writer = client.into_stream();
+        let mut reader = writer.try_clone()?;
+        self.streams.push(writer.try_clone()?);
+        self.spawn(move |_| {
+            thread::sleep(WARM_UP);
+            // An error is the end of the measurement.
+            let _ = writer.write_all(&commands);
+        });
+        self.spawn(move |_| {
+            let mut buffer = vec![0; CHUNK_BYTES];
+            while reader.read(&mut buffer).is_ok_and(|count| count > 0) {}
+        });
+        Ok(())
+    }
+
+    /// One connection that gives these commands.
+    fn one(client: Client, commands: Vec<u8>) -> Result<Self, Failure> {
+        let mut hostile = Self::new();
+        hostile.strike(client, commands)?;
+        Ok(hostile)
+    }
+
+    fn reserving(address: SocketAddr, tubes: usize) -> Result<Self, Failure> {
+        let client = watcher(address, tubes)?;
+        Self::one(client, b"reserve-with-timeout 0\r\n".repeat(PIPELINED))
+    }
+
+    fn leaving(address: SocketAddr, jobs: usize) -> Result<Self, Failure> {
+        let mut client = watcher(address, 1)?;
+        in_batches(&mut client, jobs, 3, |_| "put 0 0 9999 0\r\n\r\nreserve\r\n".to_owned())?;
+        let mut hostile = Self::new();
+        let stream = client.into_stream();
+        hostile.spawn(move |_| {
+            thread::sleep(WARM_UP);
+            drop(stream);
+        });
+        Ok(hostile)
+    }
+
+    fn kicking(address: SocketAddr, jobs: usize) -> Result<Self, Failure> {
+        let mut client = watcher(address, 1)?;
+        in_batches(&mut client, jobs, 1, |_| "put 0 9999 9999 0\r\n\r\n".to_owned())?;
+        Self::one(client, format!("kick {jobs}\r\n").into_bytes())
+    }
+
+    fn deleting(address: SocketAddr, jobs: usize) -> Result<Self, Failure> {
+        let mut client = watcher(address, 1)?;
+        let body = put(PEEKED_BYTES);
+        let mut commands = Vec::new();
+        for _ in 0..jobs {
+            client.send(&body)?;
+            let line = client.line()?;
+            let id = line.strip_prefix(b"INSERTED ").ok_or_else(|| unexpected(line))?;
+            commands.extend([b"delete ", id, b"\r\n"].concat());
+        }
+        Self::one(client, commands)
+    }
+
+    fn ending_pause(address: SocketAddr, clients: usize) -> Result<Self, Failure> {
+        let mut client = watcher(address, 1)?;
+        let mut hostile = Self::new();
+        for count in 1..=clients {
+            let mut stream = TcpStream::connect(address)?;
+            stream.write_all(b"watch hostile-0\r\nreserve\r\n")?;
+            hostile.streams.push(stream);
+            if count % CONNECTIONS_AT_ONCE == 0 {
+                client.await_stat("current-waiting", |waiting| waiting >= count)?;
+            }
+        }
+        in_batches(&mut client, 1, 1, |_| "pause-tube hostile-0 9999\r\n".to_owned())?;
+        in_batches(&mut client, clients, 1, |_| "put 0 0 9999 0\r\n\r\n".to_owned())?;
+        hostile.strike(client, b"pause-tube hostile-0 0\r\n".to_vec())?;
+        Ok(hostile)
+    }
+
+    fn listing(address: SocketAddr, tubes: usize) -> Result<Self, Failure> {
+        let mut hostile = Self::one(watcher(address, tubes)?, Vec::new())?;
+        for _ in 0..LISTS {
+            hostile.strike(Client::connect(address)?, b"list-tubes\r\n".to_vec())?;
+        }
+        Ok(hostile)
+    }
+
+    fn asking(address: SocketAddr, times: usize) -> Result<Self, Failure> {
+        Self::one(Client::connect(address)?, b"stats\r\n".repeat(times))
+    }
+
     fn spawn(&mut self, work: impl FnOnce(&AtomicBool) + Send + 'static) {
         let over = self.over.clone();
         self.threads.push(thread::spawn(move || {
@@ -221,6 +358,32 @@ fn put_and_delete(client: &mut Client, over: &AtomicBool) -> Result<bool, Failur
     client.send(&delete)?;
     client.expect("DELETED")?;
     Ok(true)
+}
+
+/// A client that watches so many tubes, and uses the first of them.
+fn watcher(address: SocketAddr, tubes: usize) -> Result<Client, Failure> {
+    let mut client = Client::connect(address)?;
+    in_batches(&mut client, tubes, 1, |tube| format!("watch hostile-{tube}\r\n"))?;
+    in_batches(&mut client, 1, 2, |_| "ignore default\r\nuse hostile-0\r\n".to_owned())?;
+    Ok(client)
+}
+
+/// Gives `count` commands, each of which is answered in `lines` lines.
+fn in_batches(
+    client: &mut Client,
+    count: usize,
+    lines: usize,
+    command: impl Fn(usize) -> String,
+) -> Result<(), Failure> {
+    for from in (0..count).step_by(BATCH) {
+        let batch = from..count.min(from + BATCH);
+        let answers = batch.len() * lines;
+        client.send(batch.map(&command).collect::<String>().as_bytes())?;
+        for _ in 0..answers {
+            client.line()?;
+        }
+    }
+    Ok(())
 }
 
 fn put(body_bytes: usize) -> Vec<u8> {

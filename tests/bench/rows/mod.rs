@@ -7,6 +7,7 @@ mod binlog;
 mod connections;
 mod cycles;
 mod hostile;
+mod hostile_memory;
 mod scale;
 mod spin;
 mod start;
@@ -80,4 +81,6 @@ pub const SECTIONS: &[Section] = &[
     Section { name: "scale: watched", measure: scale::watched },
     Section { name: "spin", measure: spin::round_trips },
     Section { name: "hostile", measure: hostile::neighbours },
+    Section { name: "hostile: long commands", measure: hostile::long_commands },
+    Section { name: "hostile memory", measure: hostile_memory::growth },
 ];

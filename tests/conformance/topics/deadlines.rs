@@ -1,11 +1,12 @@
 //! The time to run: expiry, touch, and DEADLINE_SOON.
 
-use crate::case::{Case, code, script};
+use crate::case::{Case, code, resting_on, script};
+use crate::mark;
 
 pub fn cases() -> Vec<Case> {
     let mut cases: Vec<Case> = expiries().into_iter().map(|case| case.deviation("lost-expiries")).collect();
-    cases.extend(soon());
-    cases.extend(touches());
+    cases.extend(resting_on(mark::MARGIN, soon()));
+    cases.extend(resting_on(mark::TOUCH, touches()));
     cases
 }
 
@@ -17,7 +18,7 @@ fn expiries() -> Vec<Case> {
             "a: put 7 0 1 1 | x -> INSERTED 1
              a: reserve -> RESERVED 1 1 | x
              until b: stats-job 1 => state: ready
-             b: stats-job 1 => pri: 7, timeouts: 1, reserves: 1, releases: 0, time-left: 0
+             b: stats-job 1 => pri: 7, timeouts: 1, reserves: 1, releases: 0
              b: stats => job-timeouts: 1, current-jobs-ready: 1, current-jobs-reserved: 0
              b: stats-tube default => current-jobs-ready: 1, current-jobs-reserved: 0, current-jobs-urgent: 1",
         ),
@@ -73,7 +74,7 @@ fn expiries() -> Vec<Case> {
              waiting 1
              until c: stats-job 1 => state: ready
              waiting 1",
-        ),
+        ).mark(mark::PAUSE),
         script(
             "a_job_reserved_by_id_expires_too",
             "a: put 0 600 1 1 | x -> INSERTED 1
@@ -132,58 +133,73 @@ fn expiries() -> Vec<Case> {
             b.exchange(format!("put 0 0 600 {size}\r\n{other}\r\n").as_bytes(), b"INSERTED 2\r\n")?;
             bench.client("a")?.expect(format!("RESERVED 1 {size}\r\n{body}\r\n").as_bytes())?;
             bench.finish()
-        })
+        }).mark(mark::BODIES)
         .flags(&["-z", "20000000"]),
     ]
 }
 
-/// DEADLINE_SOON.
+/// DEADLINE_SOON. A step that must come before the margin begins, or before the job expires, is sent in one write
+/// with the reserve, so that a machine that stalls cannot come between the two.
 fn soon() -> Vec<Case> {
-    let held = "a: put 0 0 1 1 | x -> INSERTED 1
-        a: reserve -> RESERVED 1 1 | x";
-    let with_held = |name: &str, steps: &str| script(name, format!("{held}\n{steps}"));
+    let with_put =
+        |name: &str, steps: &str| script(name, format!("a: put 0 0 1 1 | x -> INSERTED 1\n{steps}"));
     vec![
-        with_held("with_a_ttr_of_1_the_next_reserve_is_told_at_once", "a: reserve -> DEADLINE_SOON"),
-        with_held(
-            "a_reserve_with_timeout_0_is_told_too",
-            "a: reserve-with-timeout 0 -> DEADLINE_SOON
-             a: reserve-with-timeout 10 -> DEADLINE_SOON",
+        with_put(
+            "with_a_ttr_of_1_the_next_reserve_is_told_at_once",
+            "a: reserve | reserve -> RESERVED 1 1 | x | DEADLINE_SOON",
         ),
-        with_held(
+        with_put(
+            "a_reserve_with_timeout_0_is_told_too",
+            "a: reserve | reserve-with-timeout 0 | reserve-with-timeout 10 \
+             -> RESERVED 1 1 | x | DEADLINE_SOON | DEADLINE_SOON",
+        ),
+        with_put(
             "not_where_a_watched_tube_has_a_ready_job",
             "a: put 0 0 100 1 | y -> INSERTED 2
-             a: reserve -> RESERVED 2 1 | y
-             a: reserve -> DEADLINE_SOON",
-        ),
-        with_held(
+             a: reserve | reserve | reserve -> RESERVED 1 1 | x | RESERVED 2 1 | y | DEADLINE_SOON",
+        )
+        .habit(),
+        with_put(
             "a_ready_job_in_an_unwatched_tube_does_not_count",
             "a: use t -> USING t
              a: put 0 0 100 1 | y -> INSERTED 2
-             a: reserve -> DEADLINE_SOON",
+             a: reserve | reserve -> RESERVED 1 1 | x | DEADLINE_SOON",
         ),
-        with_held(
+        with_put(
             "not_once_the_job_is_gone",
-            "a: delete 1 -> DELETED
-             a: reserve-with-timeout 0 -> TIMED_OUT",
+            "a: reserve | delete 1 | reserve-with-timeout 0 -> RESERVED 1 1 | x | DELETED | TIMED_OUT",
         ),
-        with_held(
+        with_put(
             "not_once_the_job_is_buried",
-            "a: bury 1 0 -> BURIED
-             a: reserve-with-timeout 0 -> TIMED_OUT",
+            "a: reserve | bury 1 0 | reserve-with-timeout 0 -> RESERVED 1 1 | x | BURIED | TIMED_OUT",
         ),
-        with_held("not_to_another_client", "b: reserve-with-timeout 0 -> TIMED_OUT"),
-        with_held(
+        script(
+            "not_to_another_client",
+            // Ready in a tube that the other does not watch: whenever it expires, it is not for the other.
+            "a: use t | watch t -> USING t | WATCHING 2
+             a: put 0 0 1 1 | x -> INSERTED 1
+             a: reserve | reserve-with-timeout 0 -> RESERVED 1 1 | x | DEADLINE_SOON
+             b: reserve-with-timeout 0 -> TIMED_OUT",
+        ),
+        with_put(
             "not_to_reserve_job",
             "a: put 0 0 100 1 | y -> INSERTED 2
-             a: reserve-job 2 -> RESERVED 2 1 | y
-             a: reserve-job 3 -> NOT_FOUND",
-        ),
-        with_held(
+             a: reserve | reserve-job 2 | reserve-job 3 \
+             -> RESERVED 1 1 | x | RESERVED 2 1 | y | NOT_FOUND",
+        )
+        .mark(mark::RESERVE_JOB),
+        with_put(
             "a_job_of_a_paused_tube_is_neither_given_nor_waited_for",
             "a: put 0 0 100 1 | y -> INSERTED 2
-             a: pause-tube default 600 -> PAUSED
-             a: reserve -> DEADLINE_SOON
+             a: reserve | pause-tube default 600 | reserve -> RESERVED 1 1 | x | PAUSED | DEADLINE_SOON
              a: stats-job 2 => state: ready",
+        ),
+        script(
+            "the_margin_is_a_second_and_no_more",
+            "a: put 0 0 2 1 | x -> INSERTED 1
+             a: reserve | reserve-with-timeout 0 -> RESERVED 1 1 | x | TIMED_OUT
+             until a: stats-job 1 => time-left: 0
+             a: reserve-with-timeout 0 -> DEADLINE_SOON",
         ),
         script(
             "a_job_with_time_left_does_not_count",
@@ -194,9 +210,8 @@ fn soon() -> Vec<Case> {
         ),
         script(
             "comes_to_a_client_that_waits_when_the_margin_begins",
-            "a: put 0 0 2 1 | x -> INSERTED 1
-             a: reserve -> RESERVED 1 1 | x
-             a: reserve ->
+            "a: put 0 0 3 1 | x -> INSERTED 1
+             a: reserve | reserve -> RESERVED 1 1 | x
              waiting 1
              a: -> DEADLINE_SOON
              waiting 0
@@ -206,8 +221,7 @@ fn soon() -> Vec<Case> {
         script(
             "comes_before_a_later_time_out",
             "a: put 0 0 2 1 | x -> INSERTED 1
-             a: reserve -> RESERVED 1 1 | x
-             a: reserve-with-timeout 100 -> DEADLINE_SOON",
+             a: reserve | reserve-with-timeout 100 -> RESERVED 1 1 | x | DEADLINE_SOON",
         )
         .deviation("lost-expiries"),
         script(
@@ -215,16 +229,13 @@ fn soon() -> Vec<Case> {
             "a: put 0 0 100 1 | x -> INSERTED 1
              a: put 0 0 1 1 | y -> INSERTED 2
              a: put 0 0 100 1 | z -> INSERTED 3
-             a: reserve | reserve | reserve -> RESERVED 1 1 | x | RESERVED 2 1 | y | RESERVED 3 1 | z
-             a: reserve-with-timeout 0 -> DEADLINE_SOON
-             a: delete 2 -> DELETED
-             a: reserve-with-timeout 0 -> TIMED_OUT",
+             a: reserve | reserve | reserve | reserve-with-timeout 0 | delete 2 | reserve-with-timeout 0 \
+             -> RESERVED 1 1 | x | RESERVED 2 1 | y | RESERVED 3 1 | z | DEADLINE_SOON | DELETED | TIMED_OUT",
         ),
         script(
             "a_job_put_by_another_ends_the_wait_before_the_margin",
-            "a: put 0 0 3 1 | x -> INSERTED 1
-             a: reserve -> RESERVED 1 1 | x
-             a: reserve ->
+            "a: put 0 0 5 1 | x -> INSERTED 1
+             a: reserve | reserve -> RESERVED 1 1 | x
              waiting 1
              b: put 0 0 100 1 | y -> INSERTED 2
              a: -> RESERVED 2 1 | y",
@@ -250,17 +261,26 @@ fn touches() -> Vec<Case> {
             "a: put 0 0 2 1 | x -> INSERTED 1
              a: reserve -> RESERVED 1 1 | x
              until a: stats-job 1 => time-left: 0
-             a: reserve-with-timeout 0 -> DEADLINE_SOON
+             a: reserve-with-timeout 0 | touch 1 | reserve-with-timeout 0 -> DEADLINE_SOON | TOUCHED | TIMED_OUT",
+        ),
+        // Without a wait, so that what C forgets by chance is no excuse here.
+        script(
+            "after_a_touch_the_margin_is_that_of_the_job_that_now_ends_first",
+            "a: put 0 0 3 1 | x -> INSERTED 1
+             a: put 0 0 4 1 | y -> INSERTED 2
+             a: reserve | reserve -> RESERVED 1 1 | x | RESERVED 2 1 | y
+             until a: stats-job 1 => time-left: 0
              a: touch 1 -> TOUCHED
-             a: reserve-with-timeout 0 -> TIMED_OUT",
+             until a: stats-job 2 => time-left: 0, state: reserved
+             a: reserve-with-timeout 0 | touch 2 | touch 1 | reserve-with-timeout 0 \
+             -> DEADLINE_SOON | TOUCHED | TOUCHED | TIMED_OUT",
         ),
         script(
             "touch_of_one_job_leaves_the_others",
             "a: put 0 0 1 1 | x -> INSERTED 1
              a: put 0 0 1 1 | y -> INSERTED 2
-             a: reserve | reserve -> RESERVED 1 1 | x | RESERVED 2 1 | y
-             a: touch 2 -> TOUCHED
-             a: reserve-with-timeout 0 -> DEADLINE_SOON",
+             a: reserve | reserve | touch 2 | reserve-with-timeout 0 \
+             -> RESERVED 1 1 | x | RESERVED 2 1 | y | TOUCHED | DEADLINE_SOON",
         ),
         script(
             "a_touched_job_expires_in_the_end",

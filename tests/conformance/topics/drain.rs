@@ -1,7 +1,7 @@
 //! Drain mode: SIGUSR1 refuses new jobs and nothing else.
 
 use crate::case::{Bench, Case, Needs, code};
-use crate::support::client::Failure;
+use beanstalkd_testkit::client::Failure;
 use rustix::process::Signal;
 
 /// What goes before, and what holds in drain mode.
@@ -52,6 +52,15 @@ const CASES: &[(&str, &str, &str)] = &[
     ),
 ];
 
+/// Those of which the protocol document says nothing.
+const HABITS: &[&str] = &[
+    "checks_the_trailer_first",
+    "checks_the_header_first",
+    "checks_the_size_first",
+    "makes_a_producer_of_who_is_refused",
+    "reaches_a_put_whose_body_is_on_its_way",
+];
+
 pub fn cases() -> Vec<Case> {
     let mut cases: Vec<Case> = CASES
         .iter()
@@ -61,7 +70,8 @@ pub fn cases() -> Vec<Case> {
                 drain(bench)?;
                 bench.play(steps)
             });
-            case.needs(Needs::Drain).flags(&["-z", "20"])
+            let case = case.needs(Needs::Drain).flags(&["-z", "20"]);
+            if HABITS.contains(name) { case.habit() } else { case }
         })
         .collect();
     cases.extend([
@@ -77,18 +87,20 @@ pub fn cases() -> Vec<Case> {
             undrain(bench)?;
             bench.play("a: put 0 0 60 1 | x -> INSERTED 2")
         })
+        .ours()
         .needs(Needs::Extension),
         code("ends_with_sigusr2", |bench| {
             drain(bench)?;
             undrain(bench)?;
             bench.play("a: put 0 0 60 1 | x -> INSERTED 1")
         })
+        .ours()
         .needs(Needs::Extension),
         code("of_a_server_that_just_started", |bench| {
             // As soon as it accepts, and thus before any command was answered.
             for _ in 0..20 {
-                bench.server.restart(Signal::KILL)?;
-                bench.server.signal(Signal::USR1)?;
+                bench.server_mut().restart(Signal::KILL)?;
+                bench.server().signal(Signal::USR1)?;
                 bench.play("until a: stats => draining: true")?;
             }
             Ok(())
@@ -102,11 +114,11 @@ pub fn cases() -> Vec<Case> {
 fn drain(bench: &mut Bench) -> Result<(), Failure> {
     // A reply shows that the server has set its signal handlers by now.
     bench.settle()?;
-    bench.server.signal(Signal::USR1)?;
+    bench.server().signal(Signal::USR1)?;
     bench.steps("until control: stats => draining: true")
 }
 
 fn undrain(bench: &mut Bench) -> Result<(), Failure> {
-    bench.server.signal(Signal::USR2)?;
+    bench.server().signal(Signal::USR2)?;
     bench.steps("until control: stats => draining: false")
 }

@@ -1,6 +1,7 @@
 //! A client that says it will send no more still gets all its replies.
 
 use crate::case::{Case, code, script};
+use crate::mark;
 
 pub fn cases() -> Vec<Case> {
     vec![
@@ -54,7 +55,7 @@ pub fn cases() -> Vec<Case> {
              a: <half-close>
              a: -> TIMED_OUT
              a: -> <closed>",
-        ),
+        ).mark(mark::RESERVE),
         script(
             "a_half_close_while_waiting_with_a_time_limit_is_timed_out",
             "a: reserve-with-timeout 1000 ->
@@ -62,7 +63,7 @@ pub fn cases() -> Vec<Case> {
              a: <half-close>
              a: -> TIMED_OUT
              a: -> <closed>",
-        ),
+        ).mark(mark::RESERVE),
         script(
             "commands_behind_the_reserve_still_run_after_a_half_close",
             "a: reserve | use t | put 0 0 60 1 | x | list-tube-used ->
@@ -87,7 +88,7 @@ pub fn cases() -> Vec<Case> {
              a: <half-close>
              a: -> TIMED_OUT
              a: -> <closed>",
-        ),
+        ).mark(mark::RESERVE),
         script(
             "two_reserves_sent_with_a_half_close_are_both_timed_out",
             "a: reserve | reserve | list-tube-used ->
@@ -104,7 +105,7 @@ pub fn cases() -> Vec<Case> {
              a: -> <closed>
              b: put 0 0 60 1 | x -> INSERTED 1
              b: stats-job 1 => state: ready, reserves: 0",
-        ),
+        ).mark(mark::RESERVE),
         code("a_thousand_commands_then_half_close_are_all_answered", |bench| {
             let client = bench.client("a")?;
             client.send("list-tube-used\r\n".repeat(1000).as_bytes())?;
@@ -132,7 +133,7 @@ pub fn cases() -> Vec<Case> {
             client.send("peek 1\r\n".repeat(100).as_bytes())?;
             client.half_close()?;
             bench.require_idle()
-        })
+        }).ours()
         .deviation("half-close-spin"),
         script(
             "counts_of_connections_fall_after_a_half_close",
@@ -142,6 +143,6 @@ pub fn cases() -> Vec<Case> {
              a: <half-close>
              a: -> <closed>
              b: stats => current-connections: 1, current-producers: 0, current-workers: 0, total-connections: 2",
-        ),
+        ).mark(mark::STATS),
     ]
 }

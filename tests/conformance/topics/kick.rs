@@ -1,6 +1,7 @@
 //! kick and kick-job: which jobs, in which order, and how many.
 
 use crate::case::{Case, script};
+use crate::mark;
 
 /// Three jobs, buried in the order 2, 1, 3, and one delayed.
 const BURIED: &str = "a: put 0 0 60 1 | a -> INSERTED 1
@@ -25,7 +26,8 @@ pub fn cases() -> Vec<Case> {
              a: kick 1 -> KICKED 1
              a: stats-job 1 => state: ready
              a: stats-job 3 => state: buried",
-        ),
+        )
+        .mark(mark::BURY),
         after(
             "delayed_jobs_are_left_while_any_is_buried",
             "a: kick 100 -> KICKED 3
@@ -49,13 +51,15 @@ pub fn cases() -> Vec<Case> {
              a: stats-job 1 => state: ready, kicks: 1
              a: peek-buried -> FOUND 2 1 | b
              a: kick 5 -> KICKED 2",
-        ),
+        )
+        .mark(mark::KICK_JOB),
         after(
             "kick_job_takes_a_delayed_job_while_others_are_buried",
             "a: kick-job 4 -> KICKED
              a: stats-job 4 => state: ready, kicks: 1, delay: 600
              a: stats => current-jobs-buried: 3",
-        ),
+        )
+        .mark(mark::KICK_JOB),
         after(
             "a_job_buried_again_goes_to_the_end",
             "a: kick 1 -> KICKED 1
@@ -65,7 +69,8 @@ pub fn cases() -> Vec<Case> {
              a: kick 1 -> KICKED 1
              a: kick 1 -> KICKED 1
              a: peek-buried -> FOUND 2 1 | b",
-        ),
+        )
+        .mark(mark::BURY),
         after(
             "a_deleted_job_leaves_the_order_of_the_buried",
             "a: delete 1 -> DELETED
@@ -89,7 +94,8 @@ pub fn cases() -> Vec<Case> {
              a: kick 1 -> KICKED 1
              a: stats-job 3 => state: ready
              a: stats-job 1 => state: delayed",
-        ),
+        )
+        .habit(),
         script(
             "kick_looks_into_the_used_tube_alone",
             "a: put 0 600 60 1 | a -> INSERTED 1
@@ -127,6 +133,7 @@ pub fn cases() -> Vec<Case> {
              a: put 1024 600 60 1 | x -> INSERTED 2
              a: kick 2 -> KICKED 2
              a: stats => current-jobs-urgent: 1, current-jobs-ready: 2",
-        ),
+        )
+        .mark(mark::STATS),
     ]
 }

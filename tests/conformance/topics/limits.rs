@@ -1,6 +1,7 @@
 //! The largest job: -z and what lies at its edge.
 
 use crate::case::{Case, code, script};
+use crate::mark;
 
 pub fn cases() -> Vec<Case> {
     let mut cases = vec![
@@ -16,18 +17,21 @@ pub fn cases() -> Vec<Case> {
             "a: put 0 0 60 11 | 12345678901 -> JOB_TOO_BIG
              a: list-tube-used -> USING default",
         )
+        .habit()
         .flags(&["-z", "10"]),
         script(
             "a_body_over_the_limit_is_swallowed_whatever_its_bytes",
             r"a: put 0 0 60 20 | stats\r\nquit\r\nquit\r\nqu\r\c -> JOB_TOO_BIG
               a: list-tube-used -> USING default",
         )
+        .habit()
         .flags(&["-z", "10"]),
         script(
             "the_trailer_of_a_swallowed_body_is_not_looked_at",
             r"a: put 0 0 60 11 | 12345678901ab\c -> JOB_TOO_BIG
               a: list-tube-used -> USING default",
         )
+        .habit()
         .flags(&["-z", "10"]),
         script(
             "the_size_is_checked_before_trailing_garbage",
@@ -35,18 +39,21 @@ pub fn cases() -> Vec<Case> {
               a: list-tube-used -> USING default
               a: put 0 0 60 10x -> BAD_FORMAT",
         )
+        .habit()
         .flags(&["-z", "10"]),
         script(
             "a_job_too_big_uses_no_id_up",
             "a: put 0 0 60 11 | 12345678901 -> JOB_TOO_BIG
              a: put 0 0 60 10 | 1234567890 -> INSERTED 1",
         )
+        .habit()
         .flags(&["-z", "10"]),
         script(
             "a_job_too_big_counts_as_a_put_and_makes_no_producer",
             "a: put 0 0 60 11 | 12345678901 -> JOB_TOO_BIG
              a: stats => cmd-put: 1, total-jobs: 0, current-producers: 0",
         )
+        .habit()
         .flags(&["-z", "10"]),
         script(
             "job_too_big_comes_after_its_body",
@@ -56,6 +63,7 @@ pub fn cases() -> Vec<Case> {
               b: list-tube-used -> USING default
               a: \n\c -> JOB_TOO_BIG",
         )
+        .habit()
         .flags(&["-z", "10"]),
         script(
             "a_limit_of_0_takes_empty_bodies",
@@ -63,23 +71,34 @@ pub fn cases() -> Vec<Case> {
               a: put 0 0 60 0 | \r\n\c -> INSERTED 1
               a: put 0 0 60 1 | x -> JOB_TOO_BIG",
         )
+        .habit()
         .flags(&["-z", "0"]),
-        script("a_limit_below_0_is_the_highest", "a: stats => max-job-size: 1073741824").flags(&["-z", "-1"]),
-        script("the_highest_limit", "a: stats => max-job-size: 1073741824").flags(&["-z", "1073741824"]),
+        script("a_limit_below_0_is_the_highest", "a: stats => max-job-size: 1073741824")
+            .habit()
+            .flags(&["-z", "-1"]),
+        script("the_highest_limit", "a: stats => max-job-size: 1073741824")
+            .habit()
+            .flags(&["-z", "1073741824"]),
         script("a_limit_above_the_highest_is_cut_to_it", "a: stats => max-job-size: 1073741824")
+            .habit()
             .flags(&["-z", "1073741825"]),
-        script("the_last_of_two_limits_counts", "a: stats => max-job-size: 20").flags(&["-z", "10", "-z20"]),
+        script("the_last_of_two_limits_counts", "a: stats => max-job-size: 20")
+            .habit()
+            .flags(&["-z", "10", "-z20"]),
     ];
-    cases.push(code("a_body_at_the_default_limit_and_over_it", |bench| {
-        for (size, reply) in
-            [(65_535, "INSERTED 1\r\n"), (65_536, "JOB_TOO_BIG\r\n"), (200_000, "JOB_TOO_BIG\r\n")]
-        {
-            let body = "x".repeat(size);
-            let put = format!("put 0 0 60 {size}\r\n{body}\r\n");
-            bench.client("a")?.exchange(put.as_bytes(), reply.as_bytes())?;
-        }
-        bench.play("a: list-tube-used -> USING default")
-    }));
+    cases.push(
+        code("a_body_at_the_default_limit_and_over_it", |bench| {
+            for (size, reply) in
+                [(65_535, "INSERTED 1\r\n"), (65_536, "JOB_TOO_BIG\r\n"), (200_000, "JOB_TOO_BIG\r\n")]
+            {
+                let body = "x".repeat(size);
+                let put = format!("put 0 0 60 {size}\r\n{body}\r\n");
+                bench.client("a")?.exchange(put.as_bytes(), reply.as_bytes())?;
+            }
+            bench.play("a: list-tube-used -> USING default")
+        })
+        .habit(),
+    );
     cases.push(
         code("a_body_of_10_megabytes", |bench| {
             let size = 10_000_000;
@@ -91,6 +110,7 @@ pub fn cases() -> Vec<Case> {
             client.exchange(b"reserve\r\n", &reserved)?;
             bench.play("a: delete 1 -> DELETED")
         })
+        .mark(mark::BODIES)
         .flags(&["-z", "20000000"]),
     );
     cases.push(
@@ -108,13 +128,14 @@ pub fn cases() -> Vec<Case> {
             bench.client("a")?.expect(format!("FOUND 1 {size}\r\n{body}\r\n").as_bytes())?;
             bench.finish()
         })
+        .mark(mark::BODIES)
         .deviation("freed-body")
         .flags(&["-z", "20000000"]),
     );
     cases.push(
         code("without_a_descriptor_left_the_server_idles_and_serves_on", |bench| {
             bench.steps("a: put 0 0 60 1 | x -> INSERTED 1\ncontrol: list-tube-used -> USING default")?;
-            bench.server.limit_descriptors(20)?;
+            bench.server().limit_descriptors(20)?;
             // The kernel accepts them, whether the server can or not.
             let more: Result<Vec<_>, _> = (0..40).map(|_| bench.connect()).collect();
             bench.require_idle()?;
@@ -122,18 +143,22 @@ pub fn cases() -> Vec<Case> {
             drop(more?);
             bench.play("until a: stats => current-connections: 2\nb: peek 1 -> FOUND 1 1 | x")
         })
+        .ours()
         .deviation("emfile-spin"),
     );
-    cases.push(code("five_hundred_connections", |bench| {
-        let mut clients = Vec::new();
-        for _ in 0..500 {
-            let mut client = bench.connect()?;
-            client.exchange(b"list-tube-used\r\n", b"USING default\r\n")?;
-            clients.push(client);
-        }
-        bench.steps("a: stats => current-connections: 501")?;
-        drop(clients);
-        bench.play("until a: stats => current-connections: 1")
-    }));
+    cases.push(
+        code("five_hundred_connections", |bench| {
+            let mut clients = Vec::new();
+            for _ in 0..500 {
+                let mut client = bench.connect()?;
+                client.exchange(b"list-tube-used\r\n", b"USING default\r\n")?;
+                clients.push(client);
+            }
+            bench.steps("a: stats => current-connections: 501")?;
+            drop(clients);
+            bench.play("until a: stats => current-connections: 1")
+        })
+        .mark(mark::STATS),
+    );
     cases
 }

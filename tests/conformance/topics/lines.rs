@@ -1,7 +1,8 @@
 //! Command lines: their ends, their lengths, bytes that do not belong, and how they may be split.
 
 use crate::case::{Bench, Case, code, script};
-use crate::support::client::Failure;
+use crate::mark::{self, Mark};
+use beanstalkd_testkit::client::Failure;
 
 /// The longest line, with its CRLF.
 const LONGEST: usize = 224;
@@ -12,13 +13,15 @@ pub fn cases() -> Vec<Case> {
             "an_empty_line_is_an_unknown_command",
             r"a: \r\n\c -> UNKNOWN_COMMAND
               a: \r\n\r\n\c -> UNKNOWN_COMMAND | UNKNOWN_COMMAND",
-        ),
+        )
+        .habit(),
         script(
             "a_leading_space_makes_a_command_unknown",
             r"a: \sstats -> UNKNOWN_COMMAND
               a: \s -> UNKNOWN_COMMAND
               a: \tstats -> UNKNOWN_COMMAND",
-        ),
+        )
+        .habit(),
         script(
             "a_nul_anywhere_is_bad_format",
             r"a: \0 -> BAD_FORMAT
@@ -30,11 +33,13 @@ pub fn cases() -> Vec<Case> {
               a: delete 1\0 -> BAD_FORMAT
               a: quit\0 -> BAD_FORMAT
               a: list-tube-used -> USING default",
-        ),
+        )
+        .habit(),
         script(
             "a_nul_in_the_header_of_a_put_swallows_no_body",
             r"a: put 0 0 10 1\0 | x -> BAD_FORMAT | UNKNOWN_COMMAND",
-        ),
+        )
+        .habit(),
         script(
             "a_lone_lf_does_not_end_a_line",
             r"a: stats\nstats -> BAD_FORMAT
@@ -42,7 +47,8 @@ pub fn cases() -> Vec<Case> {
               a: nonsense\n -> UNKNOWN_COMMAND
               a: use a\n -> BAD_FORMAT
               a: list-tube-used\n -> BAD_FORMAT",
-        ),
+        )
+        .habit(),
         script(
             "a_line_without_its_end_gets_no_reply",
             r"a: list-tube-used\c ->
@@ -50,19 +56,22 @@ pub fn cases() -> Vec<Case> {
               a: \r\c ->
               b: list-tube-used -> USING default
               a: \n\c -> USING default",
-        ),
+        )
+        .mark(mark::PROTOCOL),
         script(
             "commands_are_in_lower_case",
             "a: STATS -> UNKNOWN_COMMAND
              a: Put 0 0 1 1 -> UNKNOWN_COMMAND
              a: lisT-tubes -> UNKNOWN_COMMAND",
-        ),
+        )
+        .mark(mark::UNKNOWN_COMMAND),
         script(
             "high_bytes_are_unknown",
             r"a: \xff\xfe -> UNKNOWN_COMMAND
               a: \x80stats -> UNKNOWN_COMMAND
               a: stats\xe4 -> BAD_FORMAT",
-        ),
+        )
+        .habit(),
     ];
     for (name, line, reply) in [
         ("before_the_end", r"list-tube-used\r", "BAD_FORMAT"),
@@ -77,6 +86,7 @@ pub fn cases() -> Vec<Case> {
                 format!("a_bare_cr_{name}"),
                 format!("a: {line} -> {reply}\na: list-tube-used -> USING default"),
             )
+            .ours()
             .deviation("bare-cr"),
         );
     }
@@ -90,11 +100,13 @@ fn lengths() -> Vec<Case> {
     for length in
         [222, 223, 224, 225, 226, 227, 447, 448, 449, 450, 451, 672, 673, 674, 1000, 4096, 65_536, 1_000_000]
     {
+        let mark = if length <= LONGEST { mark::UNKNOWN_COMMAND } else { mark::BAD_FORMAT };
         let unknown = code(format!("an_unknown_command_of_{length}_bytes"), move |bench| {
             let line = [vec![b'x'; length - 2], b"\r\nlist-tube-used\r\n".to_vec()].concat();
             let reply = if length <= LONGEST { "UNKNOWN_COMMAND" } else { "BAD_FORMAT" };
             exchange_and_finish(bench, &line, &format!("{reply}\r\nUSING default\r\n"))
-        });
+        })
+        .mark(mark);
         // C's buffer ends just between CR and LF at each multiple of the limit.
         cases.push(if length > LONGEST && length % LONGEST == 1 {
             unknown.deviation("long-line")
@@ -116,25 +128,33 @@ fn lengths() -> Vec<Case> {
             let line = format!("put {zeros}0 0 10 4\r\nquit\r\nlist-tube-used\r\n");
             let reply = if length <= LONGEST { "INSERTED 1\r\nUSING default\r\n" } else { "BAD_FORMAT\r\n" };
             exchange_and_finish(bench, line.as_bytes(), reply)
-        });
+        })
+        .habit();
         cases.push(if length == 225 { put.deviation("long-line") } else { put });
     }
-    cases.push(code("an_endless_line_is_answered_at_its_end_alone", |bench| {
-        let client = bench.client("a")?;
-        for _ in 0..100 {
-            client.send(&[b'y'; 1000])?;
-        }
-        bench.settle()?;
-        bench.play(
-            r"a: y -> BAD_FORMAT
+    cases.push(
+        code("an_endless_line_is_answered_at_its_end_alone", |bench| {
+            let client = bench.client("a")?;
+            for _ in 0..100 {
+                client.send(&[b'y'; 1000])?;
+            }
+            bench.settle()?;
+            bench.play(
+                r"a: y -> BAD_FORMAT
                      a: list-tube-used -> USING default",
-        )
-    }));
-    cases.push(code("an_endless_line_keeps_a_nul_and_a_bare_lf", |bench| {
-        let line = [vec![b'z'; 300], b"\0\n\0".to_vec(), vec![b'z'; 300], b"\r\nlist-tube-used\r\n".to_vec()]
-            .concat();
-        exchange_and_finish(bench, &line, "BAD_FORMAT\r\nUSING default\r\n")
-    }));
+            )
+        })
+        .habit(),
+    );
+    cases.push(
+        code("an_endless_line_keeps_a_nul_and_a_bare_lf", |bench| {
+            let line =
+                [vec![b'z'; 300], b"\0\n\0".to_vec(), vec![b'z'; 300], b"\r\nlist-tube-used\r\n".to_vec()]
+                    .concat();
+            exchange_and_finish(bench, &line, "BAD_FORMAT\r\nUSING default\r\n")
+        })
+        .habit(),
+    );
     cases
 }
 
@@ -177,6 +197,9 @@ const CONVERSATIONS: [(&str, &str, &str); 6] = [
     ),
 ];
 
+/// Those whose replies the protocol document tells.
+const PROMISED: &[&str] = &["a_put_with_a_body_and_what_follows", "watching", "a_body_of_crlfs"];
+
 fn splits() -> Vec<Case> {
     let mut cases = Vec::new();
     for (name, said, expected) in CONVERSATIONS {
@@ -191,8 +214,9 @@ fn splits() -> Vec<Case> {
             let bytes: Vec<&[u8]> = said.as_bytes().chunks(1).collect();
             converse(bench, &bytes, expected, &mut 0)
         });
-        cases.push(in_two.flags(&["-z", "10"]));
-        cases.push(bytewise.flags(&["-z", "10"]));
+        let mark = if PROMISED.contains(&name) { mark::PROTOCOL } else { Mark::Habit };
+        cases.push(in_two.flags(&["-z", "10"]).mark(mark));
+        cases.push(bytewise.flags(&["-z", "10"]).mark(mark));
     }
     cases
 }

@@ -1,6 +1,7 @@
 //! The topics of the suite, a file each.
 
-use crate::case::Case;
+use crate::case::{Case, resting_on};
+use crate::mark::{self, Mark};
 
 mod deadlines;
 mod drain;
@@ -22,30 +23,32 @@ mod states;
 mod stats;
 mod timers;
 mod tubes;
+mod waits;
 
-/// All cases by topic.
+/// All cases by topic, and what those rest on that say nothing of it themselves.
 pub fn all() -> Vec<(&'static str, Vec<Case>)> {
     vec![
-        ("deadlines", timed(deadlines::cases())),
-        ("drain", drain::cases()),
-        ("half_close", half_close::cases()),
-        ("kick", kick::cases()),
-        ("limits", limits::cases()),
-        ("lines", lines::cases()),
-        ("names", names::cases()),
-        ("numbers", numbers::cases()),
-        ("order", order::cases()),
-        ("peek", peek::cases()),
-        ("pipelining", pipelining::cases()),
-        ("prefixes", prefixes::cases()),
-        ("process", process::cases()),
-        ("put", put::cases()),
-        ("reserve", timed(reserve::cases())),
-        ("restart", restart::cases()),
-        ("states", states::cases()),
-        ("stats", timed(stats::cases())),
-        ("timers", timed(timers::cases())),
-        ("tubes", tubes::cases()),
+        ("deadlines", resting_on(mark::PUT, timed(deadlines::cases()))),
+        ("drain", resting_on(mark::DRAINING, drain::cases())),
+        ("half_close", resting_on(Mark::Habit, half_close::cases())),
+        ("kick", resting_on(mark::KICK, kick::cases())),
+        ("limits", resting_on(mark::PUT, limits::cases())),
+        ("lines", resting_on(mark::BAD_FORMAT, lines::cases())),
+        ("names", resting_on(mark::NAMES, names::cases())),
+        ("numbers", resting_on(mark::BAD_FORMAT, numbers::cases())),
+        ("order", resting_on(mark::RESERVE, order::cases())),
+        ("peek", resting_on(mark::PEEK, peek::cases())),
+        ("pipelining", resting_on(mark::PROTOCOL, pipelining::cases())),
+        ("prefixes", resting_on(Mark::Habit, prefixes::cases())),
+        ("process", resting_on(Mark::Habit, process::cases())),
+        ("put", resting_on(mark::PUT, put::cases())),
+        ("reserve", resting_on(mark::RESERVE, timed(reserve::cases()))),
+        ("restart", resting_on(Mark::Habit, restart::cases())),
+        ("states", resting_on(mark::LIFE, states::cases())),
+        ("stats", resting_on(mark::STATS, timed(stats::cases()))),
+        ("timers", resting_on(mark::PUT, timed(timers::cases()))),
+        ("tubes", resting_on(mark::TUBES, tubes::cases())),
+        ("waits", resting_on(mark::RESERVE, timed(waits::cases()))),
     ]
 }
 

@@ -1,7 +1,7 @@
 //! Tube names: their bytes, their first byte, their length.
 
 use crate::case::{Bench, Case, code, script};
-use crate::support::client::Failure;
+use beanstalkd_testkit::client::Failure;
 
 const LEGAL: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-+/;.$_()";
 
@@ -76,25 +76,29 @@ fn spaces() -> Vec<Case> {
             r"a: use  a -> BAD_FORMAT
               a: use a\s -> BAD_FORMAT
               a: use a b -> BAD_FORMAT",
-        ),
+        )
+        .habit(),
         script(
             "watch_tolerates_no_extra_space",
             r"a: watch  a -> BAD_FORMAT
               a: watch a\s -> BAD_FORMAT
               a: watch a b -> BAD_FORMAT",
-        ),
+        )
+        .habit(),
         script(
             "ignore_tolerates_no_extra_space",
             r"a: ignore  a -> BAD_FORMAT
               a: ignore a\s -> BAD_FORMAT
               a: ignore a b -> BAD_FORMAT",
-        ),
+        )
+        .habit(),
         script(
             "stats_tube_tolerates_no_extra_space",
             r"a: stats-tube  default -> BAD_FORMAT
               a: stats-tube default\s -> BAD_FORMAT
               a: stats-tube default x -> BAD_FORMAT",
-        ),
+        )
+        .habit(),
         script(
             "pause_tube_tolerates_extra_spaces_before_name_and_delay",
             r"a: pause-tube   default   1 -> PAUSED
@@ -103,7 +107,8 @@ fn spaces() -> Vec<Case> {
               a: pause-tube default -> BAD_FORMAT
               a: pause-tube default\s -> BAD_FORMAT
               a: pause-tube  1 -> BAD_FORMAT",
-        ),
+        )
+        .habit(),
         script(
             "names_differ_by_case_and_by_their_last_byte",
             "a: use Tube -> USING Tube

@@ -1,6 +1,7 @@
 //! Every number of every command at its edges.
 
 use crate::case::{Case, Needs, script};
+use crate::mark::{self, Mark};
 
 /// What a place in a command takes.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -71,14 +72,20 @@ struct Written {
     value: Option<u128>,
     /// Fine only where something else follows on the line.
     not_last: bool,
+    /// It is fine only because C reads numbers loosely.
+    loose: bool,
 }
 
 const fn fine(name: &'static str, text: &'static str, value: u128) -> Written {
-    Written { name, text, value: Some(value), not_last: false }
+    Written { name, text, value: Some(value), not_last: false, loose: false }
+}
+
+const fn loose(name: &'static str, text: &'static str, value: u128) -> Written {
+    Written { loose: true, ..fine(name, text, value) }
 }
 
 const fn bad(name: &'static str, text: &'static str) -> Written {
-    Written { name, text, value: None, not_last: false }
+    Written { name, text, value: None, not_last: false, loose: false }
 }
 
 const NUMBERS: &[Written] = &[
@@ -96,10 +103,10 @@ const NUMBERS: &[Written] = &[
     fine("2_pow_64", "18446744073709551616", 18_446_744_073_709_551_616),
     fine("2_pow_64_plus_1", "18446744073709551617", 18_446_744_073_709_551_617),
     fine("40_digits", "9999999999999999999999999999999999999999", u128::MAX),
-    fine("leading_zeros", "0000000001", 1),
-    fine("30_leading_zeros", "0000000000000000000000000000001", 1),
-    fine("leading_spaces", "   1", 1),
-    Written { name: "trailing_space", text: "1\\s", value: Some(1), not_last: true },
+    loose("leading_zeros", "0000000001", 1),
+    loose("30_leading_zeros", "0000000000000000000000000000001", 1),
+    loose("leading_spaces", "   1", 1),
+    Written { not_last: true, ..loose("trailing_space", "1\\s", 1) },
     bad("negative", "-1"),
     bad("negative_zero", "-0"),
     bad("signed", "+1"),
@@ -143,7 +150,20 @@ fn number_in_place(place: &Place, number: &Written) -> Case {
         (false, _) if place.command.starts_with("put") => "BAD_FORMAT | UNKNOWN_COMMAND".to_owned(),
         (false, _) => "BAD_FORMAT".to_owned(),
     };
-    script(format!("{}_{}", place.name, number.name), format!("{}\na: {command} -> {reply}", place.setup))
+    // The document tells the range of 32 bits and no other, nothing of zeros and spaces, and not what becomes of
+    // the body of a put that is refused.
+    let told = match number.value {
+        Some(value) => value <= limit && !number.loose || place.takes == Takes::U32,
+        None => true,
+    };
+    let silent = !told || number.loose || !fine && place.command.starts_with("put");
+    let case = script(
+        format!("{}_{}", place.name, number.name),
+        format!("{}\na: {command} -> {reply}", place.setup),
+    );
+    // An id that is spelled so is that of the first job.
+    let case = if number.loose && place.takes == Takes::U64 { case.fresh() } else { case };
+    if silent { case.habit() } else { case }
 }
 
 /// `reserve-with-timeout` stops reading after its number, and takes up to 2^31 - 1.
@@ -185,6 +205,11 @@ fn timeouts() -> Vec<Case> {
                 format!("reserve_with_timeout_takes_[{}]", named(text)),
                 format!("{READY}\na: reserve-with-timeout {text} -> RESERVED 1 1 | x"),
             )
+            .mark(if text.parse::<u32>().is_ok() && *text != "00" {
+                mark::RESERVE
+            } else {
+                Mark::Habit
+            })
         })
         .collect();
     cases.extend(refused.iter().map(|text| {
@@ -193,6 +218,7 @@ fn timeouts() -> Vec<Case> {
             format!("{READY}\na: reserve-with-timeout {text} -> BAD_FORMAT"),
         )
         .needs(Needs::Since113)
+        .mark(if ["-1", "x", ""].contains(text) { mark::BAD_FORMAT } else { Mark::Habit })
     }));
     cases
 }
@@ -239,7 +265,12 @@ fn kick_bounds() -> Vec<Case> {
                 format!("{setup}\na: kick {bound} -> {reply}"),
             );
             let wraps = ["4294967296", "4294967297", "-4294967296"].contains(bound);
-            if wraps { case.deviation("kick-wraps") } else { case }
+            match *bound {
+                "0" | "1" | "2" | "10" | "2147483648" | "4294967295" => case.mark(mark::KICK),
+                "" | "x" | "-" | "--1" => case.mark(mark::BAD_FORMAT),
+                _ if wraps => case.deviation("kick-wraps").ours(),
+                _ => case.habit(),
+            }
         })
         .collect()
 }
@@ -267,28 +298,39 @@ fn sizes() -> Vec<Case> {
                 format!("put_size_refuses_[{}]", size.replace(' ', "_")),
                 format!("a: put 0 0 10 {size} -> BAD_FORMAT\na: list-tube-used -> USING default"),
             )
+            .mark(if ["-1", "x", "1x", "1 1", "0x1", ""].contains(size) {
+                mark::BAD_FORMAT
+            } else {
+                Mark::Habit
+            })
         })
         .collect();
     for (size, body) in
         [("0", "\\r\\n\\c"), ("000", "\\r\\n\\c"), ("1", "x"), ("  1", "x"), ("0000000000001", "x")]
     {
-        cases.push(script(
-            format!("put_size_takes_[{}]", size.replace(' ', "_")),
-            format!(
-                "a: put 0 0 10 {size} | {body} -> INSERTED 1\na: peek 1 -> FOUND 1 {} | {body}",
-                usize::from(body == "x")
-            ),
-        ));
+        cases.push(
+            script(
+                format!("put_size_takes_[{}]", size.replace(' ', "_")),
+                format!(
+                    "a: put 0 0 10 {size} | {body} -> INSERTED 1\na: peek 1 -> FOUND 1 {} | {body}",
+                    usize::from(body == "x")
+                ),
+            )
+            .mark(if ["0", "1"].contains(&size) { mark::PUT } else { Mark::Habit }),
+        );
     }
     for size in ["65537", "2147483647", "2147483648", "4294967295"] {
-        cases.push(script(
-            format!("put_size_{size}_swallows_what_follows"),
-            format!(
-                "a: put 0 0 10 {size} | stats ->
+        cases.push(
+            script(
+                format!("put_size_{size}_swallows_what_follows"),
+                format!(
+                    "a: put 0 0 10 {size} | stats ->
                  a: list-tube-used ->
                  b: stats => total-jobs: 0, current-producers: 0, cmd-put: 1"
-            ),
-        ));
+                ),
+            )
+            .habit(),
+        );
     }
     cases
 }

@@ -1,6 +1,7 @@
 //! Which ready job comes first: priority, then id, across tubes; and what counts as urgent.
 
 use crate::case::{Case, script};
+use crate::mark;
 
 pub fn cases() -> Vec<Case> {
     let mut cases = vec![
@@ -103,10 +104,11 @@ pub fn cases() -> Vec<Case> {
     ];
     for (priority, urgent) in [(0, 1), (1, 1), (1022, 1), (1023, 1), (1024, 0), (1025, 0), (u32::MAX, 0)] {
         let gone = "current-jobs-urgent: 0, current-jobs-ready: 0";
-        cases.push(script(
-            format!("a_job_of_priority_{priority}_counts_{urgent}_as_urgent"),
-            format!(
-                "a: put {priority} 0 60 1 | x -> INSERTED 1
+        cases.push(
+            script(
+                format!("a_job_of_priority_{priority}_counts_{urgent}_as_urgent"),
+                format!(
+                    "a: put {priority} 0 60 1 | x -> INSERTED 1
                  a: stats => current-jobs-urgent: {urgent}
                  a: stats-tube default => current-jobs-urgent: {urgent}
                  a: reserve -> RESERVED 1 1 | x
@@ -122,8 +124,10 @@ pub fn cases() -> Vec<Case> {
                  a: stats => {gone}
                  a: put {priority} 600 60 1 | x -> INSERTED 2
                  a: stats-tube default => {gone}"
-            ),
-        ));
+                ),
+            )
+            .mark(mark::STATS),
+        );
     }
     cases
 }

@@ -1,7 +1,8 @@
 //! Many commands in few writes: every reply comes, in order, and nothing waits for anything.
 
 use crate::case::{Bench, Case, code, script};
-use crate::support::client::Failure;
+use crate::mark;
+use beanstalkd_testkit::client::Failure;
 use std::fmt::Write as _;
 
 /// How many commands make a large write.
@@ -12,7 +13,7 @@ pub fn cases() -> Vec<Case> {
         script(
             "a_life_in_one_write",
             r"a: put 0 0 60 1 | x | reserve | bury 1 0 | kick 1 | peek-ready | delete 1 | list-tube-used -> INSERTED 1 | RESERVED 1 1 | x | BURIED | KICKED 1 | FOUND 1 1 | x | DELETED | USING default",
-        ),
+        ).fresh(),
         script(
             "commands_behind_a_blocking_reserve_are_kept",
             "a: reserve | list-tube-used | use t ->
@@ -62,11 +63,11 @@ pub fn cases() -> Vec<Case> {
              a: -> <closed>
              b: stats-tube t -> NOT_FOUND
              b: stats => cmd-use: 0",
-        ),
+        ).mark(mark::QUIT),
         script(
             "errors_in_the_middle_stop_nothing",
             "a: delete x | delete 1 | foo | list-tube-used | put x | use t -> BAD_FORMAT | NOT_FOUND | UNKNOWN_COMMAND | USING default | BAD_FORMAT | USING t",
-        ),
+        ).habit(),
     ];
     cases.push(code("ten_thousand_commands_in_one_write", |bench| {
         bulk(bench, "list-tube-used\r\n".repeat(MANY), "USING default\r\n".repeat(MANY))

@@ -1,6 +1,7 @@
 //! Commands are told by their prefix: what may follow each, and what a wrong word is.
 
 use crate::case::{Case, Needs, script};
+use crate::mark::{self, Mark};
 
 /// Lines that a fresh client sends, and the reply.
 const LINES: &[(&str, &str)] = &[
@@ -101,6 +102,31 @@ const LINES: &[(&str, &str)] = &[
     ("version", "UNKNOWN_COMMAND"),
 ];
 
+/// Known commands with too few arguments or too many, which is BAD_FORMAT by the protocol document.
+const ARGUMENTS: &[&str] = &[
+    "reserve 1",
+    "reserve-with-timeout",
+    "reserve-job",
+    "stats x",
+    "stats-tube",
+    "stats-job",
+    "list-tubes x",
+    "list-tube-used x",
+    "delete 1 2",
+    "release 1",
+    "release 1 2",
+    "release 1 2 3 4",
+    "bury 1",
+    "bury 1 2 3",
+    "touch 1 2",
+    "kick-job 1 2",
+    "pause-tube",
+    "pause-tube default",
+];
+
+/// Words that no command begins with, nor is the beginning of: unknown by the protocol document.
+const WORDS: &[&str] = &["drain", "version", "QUIT"];
+
 pub fn cases() -> Vec<Case> {
     let named = |line: &str| line.replace(' ', "_");
     let mut cases: Vec<Case> = LINES
@@ -108,14 +134,22 @@ pub fn cases() -> Vec<Case> {
         .map(|(line, reply)| {
             // The counts show that nothing ran but what the reply says.
             let text = format!("a: {line} -> {reply}\na: stats => current-waiting: 0, current-tubes: 1");
-            script(format!("[{}]", named(line)), text)
+            let case = script(format!("[{}]", named(line)), text);
+            match *reply {
+                "BAD_FORMAT" if ARGUMENTS.contains(line) => case.mark(mark::BAD_FORMAT),
+                "UNKNOWN_COMMAND" if WORDS.contains(line) => case.mark(mark::UNKNOWN_COMMAND),
+                _ => case,
+            }
         })
         .collect();
     for line in ["quit", "quitx", "quit now", r"quit\s", r"quit\t"] {
-        cases.push(script(
-            format!("[{}]_closes", named(line)),
-            format!("a: {line} | stats -> <closed>\nb: stats => cmd-stats: 1"),
-        ));
+        cases.push(
+            script(
+                format!("[{}]_closes", named(line)),
+                format!("a: {line} | stats -> <closed>\nb: stats => cmd-stats: 1"),
+            )
+            .mark(if line == "quit" { mark::QUIT } else { Mark::Habit }),
+        );
     }
     cases.push(
         script(
@@ -123,6 +157,7 @@ pub fn cases() -> Vec<Case> {
             r"a: reserve-with-timeout\s -> BAD_FORMAT
               a: stats => cmd-reserve-with-timeout: 0",
         )
+        .mark(mark::BAD_FORMAT)
         .needs(Needs::Since113),
     );
     cases

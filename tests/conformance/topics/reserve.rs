@@ -1,6 +1,7 @@
 //! reserve and its variants: who gets what, who waits, and what the owner may do.
 
 use crate::case::{Case, Needs, code, script};
+use crate::mark;
 
 pub fn cases() -> Vec<Case> {
     let mut cases = vec![
@@ -37,7 +38,8 @@ pub fn cases() -> Vec<Case> {
              a: -> RESERVED 1 1 | x
              b: stats-tube t => current-waiting: 0
              b: stats-tube default => current-waiting: 0",
-        ),
+        )
+        .mark(mark::STATS_TUBE),
         script(
             "a_waiting_client_that_leaves_gets_nothing",
             "a: reserve ->
@@ -80,7 +82,8 @@ pub fn cases() -> Vec<Case> {
              b: -> RESERVED 1 1 | x
              a: delete 1 -> NOT_FOUND
              b: delete 1 -> DELETED",
-        ),
+        )
+        .mark(mark::RELEASE),
         script(
             "kick_serves_a_waiting_client",
             "a: put 0 600 10 1 | x -> INSERTED 1
@@ -88,7 +91,8 @@ pub fn cases() -> Vec<Case> {
              waiting 1
              a: kick 1 -> KICKED 1
              b: -> RESERVED 1 1 | x",
-        ),
+        )
+        .mark(mark::KICK),
         script(
             "kick_job_serves_a_waiting_client",
             "a: put 0 600 10 1 | x -> INSERTED 1
@@ -96,7 +100,8 @@ pub fn cases() -> Vec<Case> {
              waiting 1
              a: kick-job 1 -> KICKED
              b: -> RESERVED 1 1 | x",
-        ),
+        )
+        .mark(mark::KICK_JOB),
         script(
             "the_close_of_an_owner_releases_its_jobs",
             "a: put 0 0 600 1 | x -> INSERTED 1
@@ -107,7 +112,8 @@ pub fn cases() -> Vec<Case> {
              until a: stats => current-jobs-ready: 2, current-jobs-reserved: 0
              a: stats-job 1 => state: ready, reserves: 1, releases: 0, timeouts: 0
              a: reserve -> RESERVED 1 1 | x",
-        ),
+        )
+        .habit(),
         script(
             "the_close_of_an_owner_serves_a_waiting_client",
             "a: put 0 0 600 1 | x -> INSERTED 1
@@ -116,7 +122,8 @@ pub fn cases() -> Vec<Case> {
              waiting 1
              a: <close>
              b: -> RESERVED 1 1 | x",
-        ),
+        )
+        .habit(),
         script(
             "the_jobs_of_an_owner_that_leaves_serve_a_waiting_client_by_priority",
             "a: put 9 0 600 1 | x -> INSERTED 1
@@ -130,6 +137,7 @@ pub fn cases() -> Vec<Case> {
              a: <close>
              b: -> RESERVED 2 1 | y",
         )
+        .ours()
         .deviation("returned-one-by-one"),
         script(
             "quit_of_an_owner_releases_its_jobs",
@@ -137,7 +145,8 @@ pub fn cases() -> Vec<Case> {
              a: reserve -> RESERVED 1 1 | x
              a: quit -> <closed>
              b: reserve -> RESERVED 1 1 | x",
-        ),
+        )
+        .habit(),
         script(
             "a_client_may_hold_many_jobs",
             "a: put 0 0 600 1 | x -> INSERTED 1
@@ -162,7 +171,8 @@ pub fn cases() -> Vec<Case> {
              a: release 1 1024 0 -> RELEASED
              a: stats-job 1 => releases: 2, reserves: 2
              a: stats => current-jobs-urgent: 0",
-        ),
+        )
+        .mark(mark::RELEASE),
         script(
             "release_with_a_delay_keeps_it",
             "a: put 0 0 600 1 | x -> INSERTED 1
@@ -171,7 +181,8 @@ pub fn cases() -> Vec<Case> {
              a: stats-job 1 => state: delayed, pri: 7, delay: 300, time-left: 240..299
              a: kick 1 -> KICKED 1
              a: stats-job 1 => state: ready, delay: 300, kicks: 1",
-        ),
+        )
+        .mark(mark::RELEASE),
         script(
             "bury_changes_priority_and_counts",
             "a: put 0 0 600 1 | x -> INSERTED 1
@@ -180,7 +191,8 @@ pub fn cases() -> Vec<Case> {
              a: stats-job 1 => state: buried, pri: 4294967295, buries: 1
              a: kick 1 -> KICKED 1
              a: stats-job 1 => state: ready, pri: 4294967295, buries: 1, kicks: 1",
-        ),
+        )
+        .mark(mark::BURY),
         script(
             "reserve_job_takes_a_job_out_of_an_unwatched_tube",
             "a: use t -> USING t
@@ -188,13 +200,15 @@ pub fn cases() -> Vec<Case> {
              b: reserve-job 1 -> RESERVED 1 1 | x
              b: list-tubes-watched -> OK 14 | ---\\n- default\\n
              a: stats-job 1 => state: reserved, reserves: 1",
-        ),
+        )
+        .mark(mark::RESERVE_JOB),
         script(
             "reserve_job_takes_a_job_of_a_paused_tube",
             "a: put 0 0 600 1 | x -> INSERTED 1
              a: pause-tube default 600 -> PAUSED
              a: reserve-job 1 -> RESERVED 1 1 | x",
-        ),
+        )
+        .mark(mark::RESERVE_JOB),
         script(
             "reserve_job_of_a_delayed_job_ends_its_delay",
             "a: put 0 600 100 1 | x -> INSERTED 1
@@ -202,12 +216,14 @@ pub fn cases() -> Vec<Case> {
              a: stats-job 1 => state: reserved, time-left: 40..99, delay: 600
              a: release 1 0 0 -> RELEASED
              a: stats-job 1 => state: ready",
-        ),
+        )
+        .mark(mark::RESERVE_JOB),
         script(
             "reserve_job_never_waits",
             "a: reserve-job 7 -> NOT_FOUND
              a: stats => current-waiting: 0",
-        ),
+        )
+        .mark(mark::RESERVE_JOB),
         script(
             "a_reserve_makes_a_worker",
             "a: stats => current-workers: 0
@@ -216,7 +232,8 @@ pub fn cases() -> Vec<Case> {
              b: put 0 0 600 1 | x -> INSERTED 1
              b: reserve-job 1 -> RESERVED 1 1 | x
              b: stats => current-workers: 2, current-producers: 1",
-        ),
+        )
+        .mark(mark::STATS),
         script(
             "a_reserve_refused_makes_no_worker",
             "a: reserve-foo -> BAD_FORMAT
@@ -224,6 +241,7 @@ pub fn cases() -> Vec<Case> {
              a: reserve-with-timeout x -> BAD_FORMAT
              a: stats => current-workers: 0",
         )
+        .habit()
         .needs(Needs::Since113),
         script(
             "a_released_job_can_be_reserved_by_its_releaser",
@@ -232,7 +250,8 @@ pub fn cases() -> Vec<Case> {
              a: release 1 0 0 -> RELEASED
              a: reserve -> RESERVED 1 1 | x
              a: stats-job 1 => reserves: 2, releases: 1",
-        ),
+        )
+        .mark(mark::RELEASE),
         script(
             "the_first_to_wait_is_the_first_served",
             "a: reserve ->
@@ -252,6 +271,7 @@ pub fn cases() -> Vec<Case> {
              z: put 0 0 60 1 | 4 -> INSERTED 4
              d: -> RESERVED 4 1 | 4",
         )
+        .ours()
         .deviation("waiters-order"),
         script(
             "the_first_to_wait_is_the_first_served_across_tubes",
@@ -273,6 +293,7 @@ pub fn cases() -> Vec<Case> {
              z: put 0 0 60 1 | 3 -> INSERTED 3
              c: -> RESERVED 3 1 | 3",
         )
+        .ours()
         .deviation("waiters-order"),
         script(
             "one_of_many_waiting_that_times_out_leaves_the_order",
@@ -292,6 +313,7 @@ pub fn cases() -> Vec<Case> {
              c: -> RESERVED 2 1 | 2
              b: -> RESERVED 3 1 | 3",
         )
+        .ours()
         .deviation("waiters-order"),
     ];
     cases.push(code("fifty_waiting_clients_each_get_one_job", |bench| {
@@ -323,6 +345,6 @@ pub fn cases() -> Vec<Case> {
 fn producer_failure(
     bench: &mut crate::case::Bench,
     problem: &str,
-) -> Result<crate::support::client::Failure, crate::support::client::Failure> {
+) -> Result<beanstalkd_testkit::client::Failure, beanstalkd_testkit::client::Failure> {
     Ok(bench.client("z")?.failure(problem))
 }

@@ -1,7 +1,7 @@
 //! Restarts with -b: what comes back, and as what.
 
 use crate::case::{Case, Needs, code};
-use crate::support::client::Failure;
+use beanstalkd_testkit::client::Failure;
 use rustix::process::Signal;
 
 const BINLOG: &[&str] = &["-b", "{dir}", "-f0"];
@@ -162,7 +162,7 @@ pub fn cases() -> Vec<Case> {
             cases.push(life(name, before, after, signal).needs(Needs::Persistence));
         }
         for (name, before, after) in LIVES_OF_OURS {
-            cases.push(life(name, before, after, signal).deviation("binlog-gaps"));
+            cases.push(life(name, before, after, signal).deviation("binlog-gaps").ours());
         }
     }
     cases.push(
@@ -176,7 +176,7 @@ pub fn cases() -> Vec<Case> {
             for id in (1..=1000).step_by(2) {
                 client.exchange(format!("delete {id}\r\n").as_bytes(), b"DELETED\r\n")?;
             }
-            bench.server.restart(Signal::TERM)?;
+            bench.server_mut().restart(Signal::TERM)?;
             bench.steps("b: stats => current-jobs-ready: 500")?;
             for id in (2..=1000).step_by(2) {
                 let reserved = format!("RESERVED {id} 1000\r\n{body}\r\n");
@@ -191,7 +191,7 @@ pub fn cases() -> Vec<Case> {
         code("three_restarts_in_a_row", |bench| {
             bench.steps("a: put 0 0 60 1 | x -> INSERTED 1")?;
             for id in 2..5 {
-                bench.server.restart(Signal::TERM)?;
+                bench.server_mut().restart(Signal::TERM)?;
                 let name = format!("after-{id}");
                 bench.steps(&format!(
                     "{name}: stats => current-jobs-ready: {}
@@ -210,23 +210,30 @@ pub fn cases() -> Vec<Case> {
             let put = format!("put 0 0 60 65535\r\n{body}\r\n");
             bench.client("a")?.exchange(put.as_bytes(), b"INSERTED 1\r\n")?;
             bench.steps("a: put 1 0 60 1 | x -> INSERTED 2")?;
-            bench.server.restart(Signal::TERM)?;
+            bench.server_mut().restart(Signal::TERM)?;
             bench.play("b: stats => current-jobs-ready: 2")
         })
+        .ours()
         .flags(BINLOG)
         .deviation("largest-job"),
     );
-    for (asked, size) in [("1", 4096), ("4095", 4096), ("4096", 4096), ("4097", 8192), ("10000", 12_288)] {
-        cases.push(
-            code(format!("a_binlog_size_of_{asked}_gives_files_of_{size}"), move |bench| {
-                bench.steps("a: stats => binlog-current-index: 1")?;
-                let path = bench.server.directory().join("binlog.1");
-                let found = std::fs::metadata(path)?.len();
-                if found == size { Ok(()) } else { Err(Failure(format!("binlog.1 has {found} bytes"))) }
-            })
-            .needs(Needs::Persistence)
-            .flags(&["-b", "{dir}", "-s", asked]),
-        );
+    for (name, asked, size) in [
+        ("a_binlog_size_of_0_gives_files_of_4096", "0", 4096),
+        ("a_binlog_size_of_1_gives_files_of_4096", "1", 4096),
+        ("a_binlog_size_of_4095_gives_files_of_4096", "4095", 4096),
+        ("a_binlog_size_of_4096_gives_files_of_4096", "4096", 4096),
+        ("a_binlog_size_of_4097_gives_files_of_8192", "4097", 8192),
+        ("a_binlog_size_of_10000_gives_files_of_12288", "10000", 12_288),
+    ] {
+        let case = code(name, move |bench| {
+            bench.steps(&format!("a: stats => binlog-current-index: 1, binlog-max-size: {asked}"))?;
+            let path = bench.server().directory().join("binlog.1");
+            let found = std::fs::metadata(path)?.len();
+            if found == size { Ok(()) } else { Err(Failure::new(format!("binlog.1 has {found} bytes"))) }
+        })
+        .needs(Needs::Persistence)
+        .flags(&["-b", "{dir}", "-s", asked]);
+        cases.push(if asked == "0" { case.ours().deviation("binlog-size-0") } else { case });
     }
     cases
 }
@@ -236,7 +243,7 @@ fn life(name: &str, before: &'static str, after: &'static str, signal: Signal) -
     code(format!("{name}_after_a_{end}"), move |bench| {
         bench.steps(before)?;
         bench.settle()?;
-        bench.server.restart(signal)?;
+        bench.server_mut().restart(signal)?;
         // The clients of the first life are gone.
         bench.forget_clients();
         bench.play(after)

@@ -1,6 +1,7 @@
 //! Every command that names or picks a job, in every state of that job, by its owner or another client.
 
 use crate::case::{Case, script};
+use crate::mark::{self, Mark};
 
 /// How the job is brought into its state, by client `b` unless `a`, who then acts, is its owner.
 const STATES: [(&str, &str); 7] = [
@@ -45,6 +46,7 @@ struct Row {
     reply: &'static str,
     becomes: Option<usize>,
     otherwise: &'static str,
+    mark: Mark,
 }
 
 const fn row(
@@ -53,24 +55,32 @@ const fn row(
     reply: &'static str,
     becomes: Option<usize>,
     otherwise: &'static str,
+    mark: Mark,
 ) -> Row {
-    Row { command, works_in, reply, becomes, otherwise }
+    Row { command, works_in, reply, becomes, otherwise, mark }
 }
 
 const ROWS: &[Row] = &[
-    row("peek 1", &[READY, DELAYED, BURIED, OWN, OTHER], "FOUND 1 1 | x", None, "NOT_FOUND"),
-    row("peek-ready", &[READY], "FOUND 1 1 | x", None, "NOT_FOUND"),
-    row("peek-delayed", &[DELAYED], "FOUND 1 1 | x", None, "NOT_FOUND"),
-    row("peek-buried", &[BURIED], "FOUND 1 1 | x", None, "NOT_FOUND"),
-    row("delete 1", &[READY, DELAYED, BURIED, OWN], "DELETED", Some(DELETED), "NOT_FOUND"),
-    row("release 1 5 0", &[OWN], "RELEASED", Some(READY), "NOT_FOUND"),
-    row("release 1 5 600", &[OWN], "RELEASED", Some(DELAYED), "NOT_FOUND"),
-    row("bury 1 5", &[OWN], "BURIED", Some(BURIED), "NOT_FOUND"),
-    row("touch 1", &[OWN], "TOUCHED", None, "NOT_FOUND"),
-    row("kick-job 1", &[DELAYED, BURIED], "KICKED", Some(READY), "NOT_FOUND"),
-    row("kick 10", &[DELAYED, BURIED], "KICKED 1", Some(READY), "KICKED 0"),
-    row("reserve-job 1", &[READY, DELAYED, BURIED], "RESERVED 1 1 | x", Some(OWN), "NOT_FOUND"),
-    row("reserve-with-timeout 0", &[READY], "RESERVED 1 1 | x", Some(OWN), "TIMED_OUT"),
+    row("peek 1", &[READY, DELAYED, BURIED, OWN, OTHER], "FOUND 1 1 | x", None, "NOT_FOUND", mark::PEEK),
+    row("peek-ready", &[READY], "FOUND 1 1 | x", None, "NOT_FOUND", mark::PEEK),
+    row("peek-delayed", &[DELAYED], "FOUND 1 1 | x", None, "NOT_FOUND", mark::PEEK),
+    row("peek-buried", &[BURIED], "FOUND 1 1 | x", None, "NOT_FOUND", mark::PEEK),
+    row("delete 1", &[READY, DELAYED, BURIED, OWN], "DELETED", Some(DELETED), "NOT_FOUND", mark::DELETE),
+    row("release 1 5 0", &[OWN], "RELEASED", Some(READY), "NOT_FOUND", mark::RELEASE),
+    row("release 1 5 600", &[OWN], "RELEASED", Some(DELAYED), "NOT_FOUND", mark::RELEASE),
+    row("bury 1 5", &[OWN], "BURIED", Some(BURIED), "NOT_FOUND", mark::BURY),
+    row("touch 1", &[OWN], "TOUCHED", None, "NOT_FOUND", mark::TOUCH),
+    row("kick-job 1", &[DELAYED, BURIED], "KICKED", Some(READY), "NOT_FOUND", mark::KICK_JOB),
+    row("kick 10", &[DELAYED, BURIED], "KICKED 1", Some(READY), "KICKED 0", mark::KICK),
+    row(
+        "reserve-job 1",
+        &[READY, DELAYED, BURIED],
+        "RESERVED 1 1 | x",
+        Some(OWN),
+        "NOT_FOUND",
+        mark::RESERVE_JOB,
+    ),
+    row("reserve-with-timeout 0", &[READY], "RESERVED 1 1 | x", Some(OWN), "TIMED_OUT", mark::RESERVE),
 ];
 
 pub fn cases() -> Vec<Case> {
@@ -83,12 +93,28 @@ pub fn cases() -> Vec<Case> {
             let command = row.command;
             let checks = aftermath(after);
             let verb = command.replace(' ', "_");
-            cases.push(script(
-                format!("{verb}_of_a_job_{name}"),
-                format!("{setup}\na: {command} -> {reply}\n{checks}"),
-            ));
+            cases.push(
+                script(
+                    format!("{verb}_of_a_job_{name}"),
+                    format!("{setup}\na: {command} -> {reply}\n{checks}"),
+                )
+                .mark(row.mark),
+            );
         }
     }
+    cases.push(
+        script(
+            "a_job_that_is_neither_reserved_nor_delayed_has_no_time_left",
+            "a: put 5 0 600 1 | x -> INSERTED 1
+             a: stats-job 1 => state: ready, time-left: 0
+             a: reserve -> RESERVED 1 1 | x
+             a: bury 1 5 -> BURIED
+             a: stats-job 1 => state: buried, time-left: 0
+             a: kick 1 -> KICKED 1
+             a: stats-job 1 => state: ready, time-left: 0",
+        )
+        .habit(),
+    );
     cases
 }
 
@@ -104,9 +130,9 @@ fn aftermath(state: usize) -> String {
         counted(&[BURIED]),
     );
     let job = match state {
-        READY => "a: stats-job 1 => state: ready, pri: 5, tube: default, time-left: 0",
+        READY => "a: stats-job 1 => state: ready, pri: 5, tube: default",
         DELAYED => "a: stats-job 1 => state: delayed, pri: 5, delay: 600, time-left: 540..599",
-        BURIED => "a: stats-job 1 => state: buried, pri: 5, buries: 1, time-left: 0",
+        BURIED => "a: stats-job 1 => state: buried, pri: 5, buries: 1",
         OWN | OTHER => "a: stats-job 1 => state: reserved, pri: 5, ttr: 600, time-left: 540..599",
         _ => "a: stats-job 1 -> NOT_FOUND",
     };

@@ -1,6 +1,7 @@
 //! Delays, pauses and time-outs: what happens when they end.
 
 use crate::case::{Case, code, dictionary, script};
+use crate::mark;
 use rustix::process::Signal;
 
 pub fn cases() -> Vec<Case> {
@@ -26,7 +27,7 @@ pub fn cases() -> Vec<Case> {
              a: release 1 5 1 -> RELEASED
              a: reserve -> RESERVED 1 1 | x
              a: stats-job 1 => reserves: 2, releases: 1, pri: 5",
-        ),
+        ).mark(mark::RELEASE),
         script(
             "delays_end_soonest_first",
             "a: put 0 2 60 1 | x -> INSERTED 1
@@ -53,14 +54,14 @@ pub fn cases() -> Vec<Case> {
              a: reserve-with-timeout 0 -> TIMED_OUT
              a: stats-tube default => pause: 600, pause-time-left: 540..599, cmd-pause-tube: 1, current-jobs-ready: 1
              a: stats => cmd-pause-tube: 1",
-        ),
+        ).mark(mark::PAUSE),
         script(
             "a_pause_that_ends_serves_a_waiting_client",
             "a: put 0 0 60 1 | x -> INSERTED 1
              a: pause-tube default 1 -> PAUSED
              b: reserve -> RESERVED 1 1 | x
              b: stats-tube default => pause: 0, pause-time-left: 0",
-        ),
+        ).mark(mark::PAUSE),
         script(
             "a_put_into_a_paused_tube_waits_for_its_end",
             "a: pause-tube default 1 -> PAUSED
@@ -69,7 +70,7 @@ pub fn cases() -> Vec<Case> {
              a: put 0 0 60 1 | x -> INSERTED 1
              waiting 1
              b: -> RESERVED 1 1 | x",
-        ),
+        ).mark(mark::PAUSE),
         script(
             "a_pause_of_0_ends_at_once",
             "a: put 0 0 60 1 | x -> INSERTED 1
@@ -79,25 +80,25 @@ pub fn cases() -> Vec<Case> {
              a: pause-tube default 0 -> PAUSED
              b: -> RESERVED 1 1 | x
              a: stats-tube default => pause: 0, cmd-pause-tube: 2",
-        ),
+        ).mark(mark::PAUSE),
         script(
             "a_pause_of_0_is_over_for_the_next_command",
             "a: put 0 0 60 1 | x -> INSERTED 1
              a: pause-tube default 0 | reserve-with-timeout 0 -> PAUSED | RESERVED 1 1 | x",
-        ),
+        ).habit(),
         script(
             "a_pause_of_0_ends_a_longer_one_for_the_next_command",
             "a: put 0 0 60 1 | x -> INSERTED 1
              a: pause-tube default 600 -> PAUSED
              a: pause-tube default 0 | reserve-with-timeout 0 -> PAUSED | RESERVED 1 1 | x",
-        ),
+        ).habit(),
         script(
             "a_shorter_pause_replaces_a_longer_one",
             "a: put 0 0 60 1 | x -> INSERTED 1
              a: pause-tube default 600 -> PAUSED
              a: pause-tube default 1 -> PAUSED
              a: reserve -> RESERVED 1 1 | x",
-        ),
+        ).mark(mark::PAUSE),
         script(
             "a_longer_pause_replaces_a_shorter_one",
             "a: put 0 0 60 1 | x -> INSERTED 1
@@ -105,7 +106,7 @@ pub fn cases() -> Vec<Case> {
              a: pause-tube default 600 -> PAUSED
              a: reserve-with-timeout 2 -> TIMED_OUT
              a: stats-tube default => pause: 600",
-        ),
+        ).mark(mark::PAUSE),
         script(
             "other_tubes_are_not_paused",
             "a: pause-tube default 600 -> PAUSED
@@ -116,19 +117,19 @@ pub fn cases() -> Vec<Case> {
              b: watch t -> WATCHING 2
              b: reserve -> RESERVED 1 1 | x
              b: reserve-with-timeout 0 -> TIMED_OUT",
-        ),
+        ).mark(mark::PAUSE),
         script(
             "pause_needs_a_tube_that_exists",
             r"a: pause-tube t 10 -> NOT_FOUND
               a: stats => cmd-pause-tube: 1, current-tubes: 1
               a: list-tubes -> OK 14 | ---\n- default\n",
-        ),
+        ).mark(mark::PAUSE),
         script(
             "a_job_can_be_deleted_in_a_pause",
             "a: put 0 0 60 1 | x -> INSERTED 1
              a: pause-tube default 600 -> PAUSED
              a: delete 1 -> DELETED",
-        ),
+        ).mark(mark::PAUSE),
         script(
             "a_release_into_a_paused_tube",
             "a: put 0 0 60 1 | x -> INSERTED 1
@@ -137,7 +138,7 @@ pub fn cases() -> Vec<Case> {
              a: release 1 0 0 -> RELEASED
              a: stats-job 1 => state: ready
              a: reserve-with-timeout 0 -> TIMED_OUT",
-        ),
+        ).mark(mark::PAUSE),
         script(
             "a_delay_that_ends_in_a_paused_tube",
             "a: put 0 1 60 1 | x -> INSERTED 1
@@ -146,7 +147,7 @@ pub fn cases() -> Vec<Case> {
              waiting 1
              until a: stats-job 1 => state: ready
              waiting 1",
-        ),
+        ).mark(mark::PAUSE),
         script(
             "time_outs_of_many_lengths",
             "a: reserve-with-timeout 2 ->
@@ -156,7 +157,7 @@ pub fn cases() -> Vec<Case> {
              b: -> TIMED_OUT
              a: -> TIMED_OUT
              waiting 1",
-        ),
+        ).mark(mark::RESERVE),
         script(
             "a_paused_tube_may_vanish_and_starts_unpaused",
             "a: use t -> USING t
@@ -165,26 +166,27 @@ pub fn cases() -> Vec<Case> {
              a: stats-tube t -> NOT_FOUND
              a: use t -> USING t
              a: stats-tube t => pause: 0, pause-time-left: 0, cmd-pause-tube: 0",
-        ),
+        ).habit(),
         script(
             "ages_and_times_left_round_down",
             "a: put 0 2 60 1 | x -> INSERTED 1
              a: stats-job 1 => age: 0, time-left: 1
              until a: stats-job 1 => age: 1, time-left: 0
              until a: stats-job 1 => age: 2, state: ready",
-        ),
+        ).habit(),
         script(
             "time_left_of_the_longest_delay",
             "a: put 0 4294967295 60 1 | x -> INSERTED 1
              a: stats-job 1 => delay: 4294967295, time-left: 4294967235..4294967294
              a: pause-tube default 4294967295 -> PAUSED
              a: stats-tube default => pause: 4294967295, pause-time-left: 4294967235..4294967294",
-        ),
+        ).mark(mark::PAUSE),
         script(
             "uptime_counts_seconds",
             "until a: stats => uptime: 1
              until a: stats => uptime: 2",
-        ),
+        ).fresh()
+        .mark(mark::STATS),
         script(
             "the_longest_ttr",
             "a: put 0 0 4294967295 1 | x -> INSERTED 1
@@ -228,6 +230,7 @@ pub fn cases() -> Vec<Case> {
                 }
             }
         })
+        .mark(mark::PROTOCOL)
         .deviation("lost-expiries"),
     );
     cases.push(
@@ -243,9 +246,9 @@ pub fn cases() -> Vec<Case> {
                  a: reserve ->
                  waiting 1",
             )?;
-            bench.server.signal(Signal::STOP)?;
+            bench.server().signal(Signal::STOP)?;
             std::thread::sleep(std::time::Duration::from_secs(3));
-            bench.server.signal(Signal::CONT)?;
+            bench.server().signal(Signal::CONT)?;
             let client = bench.client("a")?;
             let reply = client.read_reply()?;
             if reply != b"RESERVED 2 1\r\ny\r\n" && reply != b"DEADLINE_SOON\r\n" {
@@ -259,6 +262,7 @@ pub fn cases() -> Vec<Case> {
                  b: stats-job 2 => state: {state}"
             ))
         })
+        .ours()
         .deviation("stopped-reserve"),
     );
     cases

@@ -1,0 +1,40 @@
+//! The order of burial.
+//!
+//! Owns: when each buried job was buried, such that no two times are the same. Never reads a clock. Driven by the
+//! replay, then by the writer.
+
+use std::collections::BTreeMap;
+
+use crate::job::JobId;
+
+/// The order in which jobs were buried, which the disk holds as the time of burial.
+#[derive(Debug, Default)]
+pub(super) struct Burials {
+    times: BTreeMap<JobId, i64>,
+    latest: i64,
+}
+
+impl Burials {
+    /// Notes a burial at `wall_ns`, after all earlier ones, whatever the clock says. Returns its time.
+    pub(super) fn bury(&mut self, id: JobId, wall_ns: i64) -> i64 {
+        let time = wall_ns.max(self.latest.saturating_add(1));
+        self.restore(id, time);
+        time
+    }
+
+    /// Notes a burial that the log already holds.
+    pub(super) fn restore(&mut self, id: JobId, time: i64) {
+        self.latest = self.latest.max(time);
+        self.times.insert(id, time);
+    }
+
+    pub(super) fn time(&self, id: JobId) -> Option<i64> {
+        self.times.get(&id).copied()
+    }
+
+    pub(super) fn forget(&mut self, id: JobId) {
+        if !self.times.is_empty() {
+            self.times.remove(&id);
+        }
+    }
+}

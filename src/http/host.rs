@@ -1,0 +1,67 @@
+//! Whom a request means: the header `Host`, or the host of an absolute target.
+//!
+//! Owns: which hosts cannot be those of a page elsewhere. A browser lets a page read what comes from the page's own
+//! host, and the owner of that host can have its name resolve to the address of this server (DNS rebinding). Such a
+//! request still names the other host.
+
+/// Whether `host`, with or without a port, is an address or the local machine: names that no page elsewhere can have.
+#[must_use]
+pub fn is_address_or_local(host: &str) -> bool {
+    let name = name_of(host);
+    name.starts_with('[') || name.eq_ignore_ascii_case("localhost") || is_ipv4(name)
+}
+
+/// `host` without its port.
+#[must_use]
+pub fn name_of(host: &str) -> &str {
+    match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
+    }
+}
+
+/// The host and the path of an absolute target, such as `http://host:9130/metrics`; a proxy is asked so.
+#[must_use]
+pub fn split_absolute(target: &str) -> Option<(&str, &str)> {
+    let scheme = target.get(..7).filter(|scheme| scheme.eq_ignore_ascii_case("http://"))?;
+    let rest = &target[scheme.len()..];
+    let end = rest.find(['/', '?']).unwrap_or(rest.len());
+    let path = &rest[end..];
+    Some((&rest[..end], if path.starts_with('/') { path } else { "/" }))
+}
+
+fn is_ipv4(name: &str) -> bool {
+    name.split('.').count() == 4 && name.split('.').all(|part| part.parse::<u8>().is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_and_the_local_machine_are_told_from_names() {
+        for host in ["127.0.0.1", "10.0.0.7:9130", "[::1]", "[::1]:9130", "localhost", "LocalHost:9130"] {
+            assert!(is_address_or_local(host), "{host}");
+        }
+        for host in [
+            "",
+            "evil.example",
+            "127.0.0.1.evil.example:9130",
+            "localhost.evil.example",
+            "1.2.3",
+            "1.2.3.256",
+        ] {
+            assert!(!is_address_or_local(host), "{host}");
+        }
+    }
+
+    #[test]
+    fn absolute_targets_have_a_host_and_a_path() {
+        assert_eq!(split_absolute("http://a:1/metrics?x"), Some(("a:1", "/metrics?x")));
+        assert_eq!(split_absolute("HTTP://a"), Some(("a", "/")));
+        assert_eq!(split_absolute("http://a?x"), Some(("a", "/")));
+        for target in ["/metrics", "/http://a/", "https://a/", "*", ""] {
+            assert_eq!(split_absolute(target), None, "{target}");
+        }
+    }
+}

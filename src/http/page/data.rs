@@ -1,0 +1,104 @@
+//! The figures of the page, as JSON.
+//!
+//! Owns: the form that the page's script reads. The keys are those of `stats` and `stats-tube`.
+
+use super::history::SERIES;
+use super::query::Query;
+use crate::http::snapshot::{Choice, Snapshot};
+use crate::http::{SLICE_BYTES, Sources, put};
+use crate::json;
+use crate::stats::{Figure, SERVER, Subject, TUBE, Value};
+
+/// The media type.
+pub const CONTENT_TYPE: &str = "application/json";
+
+/// Tubes that the page shows at a time: more than a person looks through. They are chosen among all of them.
+const TUBES: usize = 500;
+
+/// The figures, as far as they are rendered.
+#[derive(Debug)]
+pub struct PageData {
+    snapshot: Snapshot,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Stage {
+    Gather,
+    Server,
+    /// The next tube is this one.
+    Tubes(usize),
+}
+
+impl PageData {
+    /// Figures of which nothing is rendered yet, with the first tubes of `query`.
+    pub fn new(sources: &Sources<'_>, query: Query) -> Self {
+        let snapshot = Snapshot::new(Choice::First(TUBES, query), sources.server.queue);
+        Self { snapshot, stage: Stage::Gather }
+    }
+
+    /// Does a slice of the work; tells whether it was the last one.
+    pub fn render(&mut self, sources: &Sources<'_>, out: &mut String) -> bool {
+        match self.stage {
+            Stage::Gather => {
+                if self.snapshot.gather(sources.server.queue, sources.server.now) {
+                    self.stage = Stage::Server;
+                }
+                false
+            }
+            Stage::Server => {
+                out.push_str("{\"stats\":");
+                write_object(SERVER, &sources.server, out);
+                out.push_str(",\"history\":{");
+                write_history(sources, out);
+                let omitted = self.snapshot.omitted;
+                put(out, format_args!("}},\"tubes_omitted\":{omitted},\"tubes\":["));
+                self.stage = Stage::Tubes(0);
+                false
+            }
+            Stage::Tubes(first) => {
+                for (place, tube) in self.snapshot.tubes().iter().enumerate().skip(first) {
+                    out.push_str(if place == 0 { "" } else { "," });
+                    write_object(TUBE, tube, out);
+                    if out.len() >= SLICE_BYTES {
+                        self.stage = Stage::Tubes(place + 1);
+                        return false;
+                    }
+                }
+                out.push_str("]}");
+                true
+            }
+        }
+    }
+}
+
+/// How long ago each sample was taken, and its values, series by series.
+fn write_history(sources: &Sources<'_>, out: &mut String) {
+    let now = sources.server.now;
+    let ages = sources.history.samples().map(|(at, _)| now.since_ns(*at) / 1_000_000);
+    write_list(out, "ages_ms", ages);
+    for (place, series) in SERIES.iter().enumerate() {
+        out.push(',');
+        write_list(out, series, sources.history.samples().map(|(_, values)| values[place]));
+    }
+}
+
+fn write_list(out: &mut String, key: &str, numbers: impl Iterator<Item = u64>) {
+    put(out, format_args!("\"{key}\":["));
+    for (place, number) in numbers.enumerate() {
+        put(out, format_args!("{}{number}", if place == 0 { "" } else { "," }));
+    }
+    out.push(']');
+}
+
+/// All figures of a table.
+fn write_object<S: Subject>(table: &[Figure<S>], view: &S::View<'_>, out: &mut String) {
+    for (row, figure) in table.iter().enumerate() {
+        put(out, format_args!("{}\"{}\":", if row == 0 { '{' } else { ',' }, figure.key));
+        match figure.value(view) {
+            Value::Word(text) | Value::Text(text) => put(out, format_args!("{}", json::Text(text))),
+            number => put(out, format_args!("{number}")),
+        }
+    }
+    out.push('}');
+}

@@ -1,0 +1,85 @@
+//! The last minutes, for the plots of the page.
+
+use std::collections::VecDeque;
+
+use crate::clock::{NS_PER_S, Timestamp};
+use crate::stats::{SERVER, ServerView, Value};
+
+/// The time from one sample to the next.
+const INTERVAL_NS: u64 = 5 * NS_PER_S;
+
+/// Samples kept: ten minutes.
+const SAMPLES: usize = 121;
+
+/// What is sampled: keys of `stats`. Of counters the page shows the rates.
+pub const SERIES: [&str; 9] = [
+    "total-jobs",
+    "job-reserves",
+    "job-deletes",
+    "job-timeouts",
+    "current-jobs-ready",
+    "current-jobs-reserved",
+    "current-jobs-delayed",
+    "current-jobs-buried",
+    "current-connections",
+];
+
+/// A sample: when it was taken, and the values of `SERIES`.
+pub type Sample = (Timestamp, [u64; SERIES.len()]);
+
+/// Samples at even intervals, the oldest first.
+#[derive(Debug, Default)]
+pub struct History {
+    samples: VecDeque<Sample>,
+}
+
+impl History {
+    /// When the next sample is to be taken.
+    #[must_use]
+    pub fn next_at(&self) -> Timestamp {
+        self.samples.back().map_or(Timestamp::default(), |(at, _)| *at + INTERVAL_NS)
+    }
+
+    /// Takes a sample of the server.
+    pub fn take_sample(&mut self, server: &ServerView<'_>) {
+        let values = SERIES.map(|key| {
+            let figure = SERVER.iter().find(|figure| figure.key == key);
+            match figure.map(|figure| figure.value(server)) {
+                Some(Value::Number(number)) => number,
+                _ => panic!("{key} is a number of the stats"),
+            }
+        });
+        self.push((server.now, values));
+    }
+
+    /// Adds a sample, and drops the oldest if there are too many.
+    fn push(&mut self, sample: Sample) {
+        if self.samples.len() == SAMPLES {
+            self.samples.pop_front();
+        }
+        self.samples.push_back(sample);
+    }
+
+    /// The samples, the oldest first.
+    pub fn samples(&self) -> impl Iterator<Item = &Sample> {
+        self.samples.iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_ten_minutes_are_kept() {
+        let mut history = History::default();
+        assert_eq!(history.next_at(), Timestamp(0));
+        for number in 1..=500 {
+            let at = Timestamp(number * INTERVAL_NS);
+            history.push((at, [number; SERIES.len()]));
+            assert_eq!(history.next_at(), at + INTERVAL_NS);
+        }
+        let kept: Vec<u64> = history.samples().map(|(_, values)| values[0]).collect();
+        assert_eq!(kept, (380..=500).collect::<Vec<_>>());
+    }
+}

@@ -1,0 +1,123 @@
+//! What the page asks for of the tubes: their order, and a part of their names.
+//!
+//! Owns: how the query of `page.json` is read, and which tubes come first. Driven by the snapshot, which
+//! keeps the first ones of all tubes.
+
+use std::cmp::Ordering;
+
+use crate::queue::{JobCounts, TubeView};
+use crate::stats::{TUBE, Value};
+
+/// Which tubes the page shows, and in which order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Query {
+    sort: Sort,
+    /// The smallest first.
+    ascending: bool,
+    /// What the names contain, in lower case.
+    filter: String,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Sort {
+    /// By the number of jobs, whatever their state.
+    #[default]
+    Jobs,
+    Name,
+    /// By the figure in this row of the table.
+    Figure(usize),
+}
+
+impl Query {
+    /// Reads what stands behind the `?`: `sort=KEY`, a key of `stats-tube` or `name`; `up=true`; `filter=TEXT`. What
+    /// is not known is passed over.
+    #[must_use]
+    pub fn parse(text: &str) -> Self {
+        let mut query = Self::default();
+        for (key, value) in text.split('&').filter_map(|pair| pair.split_once('=')) {
+            match key {
+                "sort" if value == "name" => query.sort = Sort::Name,
+                "sort" => {
+                    let row = TUBE.iter().position(|figure| figure.key == value);
+                    query.sort = row.map_or(Sort::Jobs, Sort::Figure);
+                }
+                "up" => query.ascending = value == "true",
+                "filter" => query.filter = decode(value).to_ascii_lowercase(),
+                _ => {}
+            }
+        }
+        query
+    }
+
+    /// Whether a tube called `name` is asked for.
+    #[must_use]
+    pub fn wants(&self, name: &str) -> bool {
+        self.filter.is_empty() || name.to_ascii_lowercase().contains(&self.filter)
+    }
+
+    /// The order of the tubes; where two are level, the one with more jobs comes first.
+    #[must_use]
+    pub fn compare(&self, a: &TubeView, b: &TubeView) -> Ordering {
+        let order = match self.sort {
+            Sort::Jobs => jobs(a).cmp(&jobs(b)),
+            Sort::Name => a.name.as_str().cmp(b.name.as_str()),
+            Sort::Figure(row) => number(a, row).cmp(&number(b, row)),
+        };
+        let order = if self.ascending { order } else { order.reverse() };
+        order.then_with(|| jobs(b).cmp(&jobs(a)))
+    }
+}
+
+/// Jobs in the tube, whatever their state.
+fn jobs(tube: &TubeView) -> u64 {
+    let JobCounts { urgent: _, ready, reserved, delayed, buried } = tube.jobs;
+    ready + reserved + delayed + buried
+}
+
+/// The number in a row of the table.
+fn number(tube: &TubeView, row: usize) -> u64 {
+    match TUBE[row].value(tube) {
+        Value::Number(number) => number,
+        _ => 0,
+    }
+}
+
+/// `text` without the escapes of URLs. The names of tubes are ASCII; other bytes match none.
+fn decode(text: &str) -> String {
+    let mut decoded = String::new();
+    let mut rest = text.as_bytes().iter();
+    while let Some(&byte) = rest.next() {
+        let escaped = rest.as_slice().get(..2).filter(|_| byte == b'%');
+        let value = escaped.and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok());
+        if let Some(value) = value {
+            decoded.push(char::from(value));
+            rest.nth(1);
+        } else {
+            decoded.push(char::from(if byte == b'+' { b' ' } else { byte }));
+        }
+    }
+    decoded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_query_is_read_and_nonsense_is_passed_over() {
+        let buried = TUBE.iter().position(|figure| figure.key == "current-jobs-buried").unwrap();
+        let query = Query::parse("sort=current-jobs-buried&up=true&filter=Mail%2FA%2");
+        assert_eq!(query, Query { sort: Sort::Figure(buried), ascending: true, filter: "mail/a%2".into() });
+        assert_eq!(Query::parse("sort=name&up=1").sort, Sort::Name);
+        for nothing in ["", "sort", "sort=nonsense", "&=&", "up=false"] {
+            assert_eq!(Query::parse(nothing), Query::default(), "{nothing}");
+        }
+    }
+
+    #[test]
+    fn names_are_compared_without_their_case() {
+        let query = Query::parse("filter=ai");
+        assert!(query.wants("MAIL") && query.wants("mail") && !query.wants("milk"));
+        assert_eq!(decode("a+b%2Bc"), "a b+c");
+    }
+}

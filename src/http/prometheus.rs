@@ -1,0 +1,253 @@
+//! The metrics in the text format of Prometheus (version 0.0.4).
+//!
+//! Owns: the order of the series. All lines of a family stand together, as the format demands, so the tubes are
+//! gone through once for each family; their figures are those of the snapshot.
+
+use std::fmt::Display;
+
+use super::snapshot::{Choice, Snapshot};
+use super::{SLICE_BYTES, Sources, put};
+use crate::stats::{Figure, Histogram, Read, SERVER, Series, ServerView, Subject, TUBE};
+
+/// The media type.
+pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// A scrape, as far as it is rendered.
+#[derive(Debug)]
+pub struct Scrape {
+    snapshot: Snapshot,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Stage {
+    Gather,
+    Server,
+    /// The next line is that of this figure, by its row in the table, of this tube.
+    Tubes {
+        row: usize,
+        tube: usize,
+    },
+}
+
+impl Scrape {
+    /// A scrape of which nothing is rendered yet.
+    pub fn new(sources: &Sources<'_>) -> Self {
+        let snapshot = Snapshot::new(Choice::Oldest(sources.max_tubes), sources.server.queue);
+        Self { snapshot, stage: Stage::Gather }
+    }
+
+    /// Does a slice of the work; tells whether it was the last one.
+    pub fn render(&mut self, sources: &Sources<'_>, out: &mut String) -> bool {
+        match self.stage {
+            Stage::Gather => {
+                if self.snapshot.gather(sources.server.queue, sources.server.now) {
+                    self.stage = Stage::Server;
+                }
+                false
+            }
+            Stage::Server => {
+                write_server(sources, self.snapshot.omitted, out);
+                self.stage = Stage::Tubes { row: 0, tube: 0 };
+                self.snapshot.tubes().is_empty()
+            }
+            Stage::Tubes { row, tube } => {
+                let next = self.write_tubes(row, tube, out);
+                next.is_none_or(|stage| {
+                    self.stage = stage;
+                    false
+                })
+            }
+        }
+    }
+
+    /// Writes lines of tubes until there is a slice of them; returns where to go on.
+    fn write_tubes(&self, first_row: usize, first_tube: usize, out: &mut String) -> Option<Stage> {
+        let tubes = self.snapshot.tubes();
+        let mut start = first_tube;
+        for (row, figure) in TUBE.iter().enumerate().skip(first_row) {
+            let Some(family) = Family::of(figure, "tube_") else { continue };
+            if start == 0 {
+                head(out, &family.name, family.kind, family.help);
+            }
+            for (place, tube) in tubes.iter().enumerate().skip(start) {
+                // The bytes that a tube's name may have need no escapes.
+                let parts = [family.name.as_str(), "{tube=\"", tube.name.as_str(), "\"} "];
+                parts.into_iter().for_each(|part| out.push_str(part));
+                push_value(out, &figure.read, tube);
+                out.push('\n');
+                let next = place + 1;
+                if out.len() >= SLICE_BYTES && next < tubes.len() {
+                    return Some(Stage::Tubes { row, tube: next });
+                }
+            }
+            start = 0;
+        }
+        None
+    }
+}
+
+/// A figure with a family of its own.
+struct Family {
+    name: String,
+    kind: &'static str,
+    help: &'static str,
+}
+
+impl Family {
+    /// The family of `figure`, whose name begins with `prefix`; `None` where it has none of its own.
+    fn of<S: Subject>(figure: &Figure<S>, prefix: &str) -> Option<Self> {
+        let Series::Own { name, help } = figure.series else { return None };
+        let (kind, total) = match figure.read {
+            Read::Counter(_) | Read::Seconds(_) | Read::Microseconds(_) => ("counter", "_total"),
+            Read::Gauge(_) | Read::Flag(_) | Read::Word(_) | Read::Text(_) => ("gauge", ""),
+        };
+        let name = name.map_or_else(|| figure.key.replace('-', "_"), str::to_owned);
+        Some(Self { name: format!("beanstalkd_{prefix}{name}{total}"), kind, help })
+    }
+}
+
+/// Writes a number in the unit of the metrics. A word is not the value of its series but a label, and the value is 1.
+fn push_value<S: Subject>(out: &mut String, read: &Read<S>, view: &S::View<'_>) {
+    let mut buffer = itoa::Buffer::new();
+    match read {
+        Read::Counter(read) | Read::Gauge(read) => out.push_str(buffer.format(read(view))),
+        Read::Microseconds(read) => put(out, format_args!("{}", Seconds(read(view).saturating_mul(1000)))),
+        Read::Seconds(read) => put(out, format_args!("{}", Seconds(read(view).as_nanos() as u64))),
+        Read::Flag(read) => out.push(if read(view) { '1' } else { '0' }),
+        Read::Word(_) | Read::Text(_) => out.push('1'),
+    }
+}
+
+/// Everything but the tubes.
+fn write_server(sources: &Sources<'_>, omitted: usize, out: &mut String) {
+    let server = &sources.server;
+    write_figures(server, out);
+    single(
+        out,
+        "beanstalkd_metrics_tubes_omitted",
+        "gauge",
+        "Tubes without series because of --metrics-tubes.",
+        omitted,
+    );
+    histogram(
+        out,
+        "beanstalkd_turn_seconds",
+        "Turns of the loop, from waking to handing all replies to the system.",
+        &server.timings.turns,
+    );
+    histogram(
+        out,
+        "beanstalkd_command_seconds",
+        "Commands, each with the turn that executed it; waiting for a job is not counted.",
+        &server.timings.commands,
+    );
+    histogram(
+        out,
+        "beanstalkd_binlog_sync_seconds",
+        "Syncs of the binlog, from request to completion.",
+        &server.timings.syncs,
+    );
+    write_process(sources, out);
+}
+
+/// What `stats` tells: families of their own first, then all commands, then all texts.
+fn write_figures(server: &ServerView<'_>, out: &mut String) {
+    for figure in SERVER {
+        let Some(family) = Family::of(figure, "") else { continue };
+        head(out, &family.name, family.kind, family.help);
+        if let Read::Word(read) = figure.read {
+            push_series(out, &family.name, &[("state", read(server))]);
+        } else {
+            push_series(out, &family.name, &[]);
+        }
+        push_value(out, &figure.read, server);
+        out.push('\n');
+    }
+    head(out, "beanstalkd_commands_total", "counter", "Commands, by their word in the protocol.");
+    for figure in SERVER.iter().filter(|figure| matches!(figure.series, Series::Command)) {
+        let command = figure.key.trim_start_matches("cmd-");
+        line(out, "beanstalkd_commands_total", &[("command", command)], figure.value(server));
+    }
+    head(out, "beanstalkd_info", "gauge", "1, with what the server says of itself.");
+    let texts = SERVER.iter().filter(|figure| matches!(figure.series, Series::Info));
+    let texts: Vec<_> = texts.map(|figure| (figure.key, figure.value(server).to_string())).collect();
+    let texts: Vec<_> = texts.iter().map(|(key, text)| (*key, text.as_str())).collect();
+    line(out, "beanstalkd_info", &texts, 1);
+}
+
+/// The process, under the names that all exporters share.
+fn write_process(sources: &Sources<'_>, out: &mut String) {
+    let Sources { server, usage, .. } = sources;
+    let cpu = (server.identity.cpu_time)();
+    let usage = usage(server.queue.client_count());
+    single(
+        out,
+        "process_cpu_seconds_total",
+        "counter",
+        "Processor time used.",
+        Seconds((cpu.user + cpu.system).as_nanos() as u64),
+    );
+    single(
+        out,
+        "process_start_time_seconds",
+        "gauge",
+        "Start of the process since 1970.",
+        Seconds(server.identity.started_at.0),
+    );
+    let optional = [
+        ("process_resident_memory_bytes", "Memory in RAM.", usage.resident_bytes),
+        ("process_virtual_memory_bytes", "Address space.", usage.virtual_bytes),
+        ("process_open_fds", "Open descriptors.", usage.open_files),
+        ("process_max_fds", "The most descriptors that may be open.", usage.max_files),
+    ];
+    for (name, help, value) in optional {
+        if let Some(value) = value {
+            single(out, name, "gauge", help, value);
+        }
+    }
+}
+
+fn single(out: &mut String, name: &str, kind: &str, help: &str, value: impl Display) {
+    head(out, name, kind, help);
+    line(out, name, &[], value);
+}
+
+fn histogram(out: &mut String, name: &str, help: &str, histogram: &Histogram) {
+    head(out, name, "histogram", help);
+    let bucket = format!("{name}_bucket");
+    for (bound, count) in histogram.buckets() {
+        line(out, &bucket, &[("le", bound)], count);
+    }
+    line(out, &bucket, &[("le", "+Inf")], histogram.count());
+    line(out, &format!("{name}_sum"), &[], Seconds(histogram.sum_ns()));
+    line(out, &format!("{name}_count"), &[], histogram.count());
+}
+
+fn head(out: &mut String, name: &str, kind: &str, help: &str) {
+    put(out, format_args!("# HELP {name} {help}\n# TYPE {name} {kind}\n"));
+}
+
+fn line(out: &mut String, name: &str, labels: &[(&str, &str)], value: impl Display) {
+    push_series(out, name, labels);
+    put(out, format_args!("{value}\n"));
+}
+
+/// What stands before the value of a line.
+fn push_series(out: &mut String, name: &str, labels: &[(&str, &str)]) {
+    out.push_str(name);
+    for (place, (label, text)) in labels.iter().enumerate() {
+        let text = text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+        put(out, format_args!("{}{label}=\"{text}\"", if place == 0 { '{' } else { ',' }));
+    }
+    out.push_str(if labels.is_empty() { " " } else { "} " });
+}
+
+/// Nanoseconds, written as seconds.
+struct Seconds(u64);
+
+impl Display for Seconds {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "{}.{:09}", self.0 / 1_000_000_000, self.0 % 1_000_000_000)
+    }
+}

@@ -1,0 +1,425 @@
+//! The sockets over which metrics, health and the page are served.
+//!
+//! Owns: the HTTP listener, its few connections, and the samples of the last minutes. HTTP connections are no
+//! clients: they have no place in the queue and no part in its work. Driven by the event loop, which calls
+//! `turn` behind the work of the protocol; [`crate::http`] says how little a turn does.
+
+use std::io::{self, ErrorKind, Read, Write};
+
+use log::{debug, warn};
+use mio::event::{Event, Source};
+use mio::net::{TcpListener, UnixListener};
+use mio::{Interest, Registry};
+
+use super::{Address, Exchange, History, Phase, Sources};
+use crate::clock::{NS_PER_S, Timestamp};
+use crate::os;
+use crate::os::listen::Listener;
+use crate::poll_token::PollToken;
+use crate::rate_limited_log::RateLimitedLog;
+use crate::stats::StatsSource;
+
+/// Connections at a time: a few scrapers and some people who look at the page.
+const MAX_CONNECTIONS: usize = 16;
+
+/// How long a connection may make no progress. Scrapers that keep theirs ask more often.
+const IDLE_NS: u64 = 120 * NS_PER_S;
+
+/// How long accepting rests after it has failed, for want of descriptors as a rule.
+const ACCEPT_PAUSE_NS: u64 = NS_PER_S;
+
+/// How long a connection that is being answered keeps its slot when others want one: longer than any scrape takes that
+/// its client reads.
+const PROTECTED_NS: u64 = 30 * NS_PER_S;
+
+/// When to look again for a slot where all are taken.
+const SLOT_RETRY_NS: u64 = NS_PER_S / 10;
+
+/// What is read at a time.
+const READ_BYTES: usize = 4096;
+
+/// The HTTP side of the server.
+pub struct HttpServer {
+    listener: PolledListener,
+    /// When to accept; `None` while nobody waits at the listener.
+    accept_at: Option<Timestamp>,
+    warnings: RateLimitedLog,
+    connections: [Option<Connection>; MAX_CONNECTIONS],
+    /// Whose turn it is to get a slice of work.
+    next: usize,
+    /// The last turn has done work, so there may be more of it.
+    busy: bool,
+    registry: Registry,
+    history: History,
+    max_tubes: usize,
+    /// The name or the address that it was told to serve on.
+    host: Option<String>,
+}
+
+/// What the server is doing, as [`Phase`], before any view of it is made.
+#[derive(Clone, Copy)]
+pub enum State<'a> {
+    /// It does not serve yet, and for this reason.
+    Starting(&'a str),
+    /// It serves, and has these figures.
+    Serving(&'a dyn StatsSource),
+}
+
+enum PolledListener {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+/// A connection with its socket.
+struct Connection {
+    socket: Box<dyn Socket>,
+    exchange: Exchange,
+    readable: bool,
+    writable: bool,
+    /// The client has ended it, or it has failed.
+    gone: bool,
+    last_progress_at: Timestamp,
+    /// Since when there was always something to answer.
+    busy_since: Option<Timestamp>,
+}
+
+impl PolledListener {
+    fn source(&mut self) -> &mut dyn Source {
+        match self {
+            Self::Tcp(listener) => listener,
+            Self::Unix(listener) => listener,
+        }
+    }
+}
+
+trait Socket: Read + Write + Source {}
+impl<S: Read + Write + Source> Socket for S {}
+
+impl HttpServer {
+    /// Serves on `listener`, which was asked for as `host`; at most `max_tubes` tubes have series of their own.
+    ///
+    /// # Errors
+    /// Where the system does not take the socket into its poll.
+    pub fn new(
+        listener: Listener,
+        host: Option<String>,
+        max_tubes: usize,
+        registry: &Registry,
+    ) -> io::Result<Self> {
+        let registry = registry.try_clone()?;
+        let mut listener = match listener {
+            Listener::Tcp(listener) => PolledListener::Tcp(TcpListener::from_std(listener)),
+            Listener::Unix(listener) => PolledListener::Unix(UnixListener::from_std(listener)),
+        };
+        registry.register(listener.source(), PollToken::HttpListener.into(), Interest::READABLE)?;
+        Ok(Self {
+            listener,
+            accept_at: Some(Timestamp::default()),
+            warnings: RateLimitedLog::default(),
+            connections: [const { None }; MAX_CONNECTIONS],
+            next: 0,
+            busy: false,
+            registry,
+            history: History::default(),
+            max_tubes,
+            host,
+        })
+    }
+
+    /// Notes an event. One for a connection that is gone does no harm to the next in its slot.
+    pub fn notice(&mut self, event: &Event) {
+        match PollToken::decode(event.token()) {
+            Some(PollToken::HttpListener) => self.accept_at = Some(Timestamp::default()),
+            Some(PollToken::HttpConnection(slot)) => {
+                if let Some(Some(connection)) = self.connections.get_mut(slot as usize) {
+                    connection.readable |= event.is_readable() || event.is_read_closed();
+                    connection.writable |= event.is_writable();
+                    connection.gone |= event.is_error() || event.is_write_closed();
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// When there is to be a turn, if no event comes before.
+    pub fn next_turn_at(&self) -> Timestamp {
+        let sample_at = self.history.next_at();
+        self.next_event_at().map_or(sample_at, |at| at.min(sample_at))
+    }
+
+    /// When there is something to do for a connection.
+    pub fn next_event_at(&self) -> Option<Timestamp> {
+        if self.busy {
+            return Some(Timestamp::default());
+        }
+        let idle = self.connections.iter().flatten().map(|connection| connection.last_progress_at + IDLE_NS);
+        idle.chain(self.accept_at).min()
+    }
+
+    /// Closes all connections and returns the listener.
+    ///
+    /// # Errors
+    /// Where the system does not take the socket out of its poll.
+    pub fn into_listener(mut self) -> io::Result<Listener> {
+        self.registry.deregister(self.listener.source())?;
+        Ok(match self.listener {
+            PolledListener::Tcp(listener) => Listener::Tcp(listener.into()),
+            PolledListener::Unix(listener) => Listener::Unix(listener.into()),
+        })
+    }
+
+    /// A turn: accepts, reads, does one slice of work, writes what can be sent, and closes what is over.
+    pub fn turn(&mut self, state: State<'_>, now: Timestamp) {
+        if let State::Serving(source) = state
+            && now >= self.history.next_at()
+        {
+            self.history.take_sample(&source.server_view(now));
+        }
+        self.accept(now);
+        for connection in self.connections.iter_mut().flatten() {
+            connection.read(now);
+            connection.write(now);
+        }
+        self.busy = self.work(state, now);
+        for slot in &mut self.connections {
+            let Some(connection) = slot else { continue };
+            connection.busy_since =
+                if connection.exchange.is_idle() { None } else { connection.busy_since.or(Some(now)) };
+            if connection.is_over(now) {
+                *slot = None;
+                // A client may wait for the slot.
+                self.accept_at = self.accept_at.map(|_| Timestamp::default());
+            }
+        }
+    }
+
+    /// Does a slice of work for the next connection that has any; tells whether one had.
+    fn work(&mut self, state: State<'_>, now: Timestamp) -> bool {
+        for step in 0..MAX_CONNECTIONS {
+            let slot = (self.next + step) % MAX_CONNECTIONS;
+            let has_work = |connection: &mut Connection| connection.exchange.has_work();
+            let Some(mut connection) = self.connections[slot].take_if(has_work) else { continue };
+            let worked = match state {
+                State::Starting(reason) => connection.exchange.turn(Phase::Starting(reason)),
+                State::Serving(source) => {
+                    connection.exchange.turn(Phase::Serving(&self.sources(source, now)))
+                }
+            };
+            if worked {
+                connection.write(now);
+            }
+            self.connections[slot] = Some(connection);
+            if worked {
+                self.next = slot + 1;
+                return true;
+            }
+        }
+        false
+    }
+
+    fn sources<'a>(&'a self, source: &'a dyn StatsSource, now: Timestamp) -> Sources<'a> {
+        Sources {
+            server: source.server_view(now),
+            usage: os::process::usage,
+            history: &self.history,
+            max_tubes: self.max_tubes,
+            address: match self.listener {
+                PolledListener::Tcp(_) => Address::Tcp(self.host.as_deref()),
+                PolledListener::Unix(_) => Address::Unix,
+            },
+        }
+    }
+
+    /// Accepts no more connections than there are slots; the others wait for the next turn.
+    fn accept(&mut self, now: Timestamp) {
+        for _ in 0..MAX_CONNECTIONS {
+            if self.accept_at.is_none_or(|at| now < at) {
+                return;
+            }
+            let Some(slot) = self.slot_for_new_connection(now) else {
+                self.accept_at = Some(now + SLOT_RETRY_NS);
+                return;
+            };
+            let accepted: io::Result<Box<dyn Socket>> = match &self.listener {
+                PolledListener::Tcp(listener) => listener.accept().map(|(stream, _)| Box::new(stream) as _),
+                PolledListener::Unix(listener) => listener.accept().map(|(stream, _)| Box::new(stream) as _),
+            };
+            match accepted {
+                Ok(socket) => self.add(socket, slot, now),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.accept_at = None,
+                Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
+                Err(error) => {
+                    self.accept_at = Some(now + ACCEPT_PAUSE_NS);
+                    self.warnings.line(now, |withheld| {
+                        warn!("no metrics for a connection, nor for {withheld} since the last such line: {error}");
+                    });
+                }
+            }
+        }
+    }
+
+    /// A slot for a new connection: a free one, or that of the connection that has made no progress for longest among
+    /// those that are not being answered. One that is being answered keeps its slot, unless it takes too long.
+    fn slot_for_new_connection(&self, now: Timestamp) -> Option<usize> {
+        let stillness = |&slot: &usize| {
+            self.connections[slot]
+                .as_ref()
+                .map(|connection| (connection.busy_since.is_some(), connection.last_progress_at))
+        };
+        let is_available = |&slot: &usize| {
+            self.connections[slot].as_ref().is_none_or(|connection| {
+                let is_protected = connection.busy_since.is_some_and(|since| now < since + PROTECTED_NS);
+                // One that was accepted in this turn has not been read from yet.
+                connection.last_progress_at < now && !is_protected
+            })
+        };
+        (0..MAX_CONNECTIONS).filter(is_available).min_by_key(stillness)
+    }
+
+    fn add(&mut self, mut socket: Box<dyn Socket>, slot: usize, now: Timestamp) {
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        match self.registry.register(&mut *socket, PollToken::HttpConnection(slot as u32).into(), interest) {
+            Ok(()) => {
+                let exchange = Exchange::default();
+                self.connections[slot] = Some(Connection {
+                    socket,
+                    exchange,
+                    readable: true,
+                    writable: true,
+                    gone: false,
+                    last_progress_at: now,
+                    busy_since: None,
+                });
+            }
+            Err(error) => debug!("cannot watch a connection for metrics: {error}"),
+        }
+    }
+}
+
+impl Connection {
+    fn read(&mut self, now: Timestamp) {
+        let mut buffer = [0; READ_BYTES];
+        while self.readable && !self.gone {
+            let room = self.exchange.room().min(READ_BYTES);
+            if room == 0 {
+                return;
+            }
+            match self.socket.read(&mut buffer[..room]) {
+                Ok(0) => {
+                    // A client that sends no more may still want its answer.
+                    self.readable = false;
+                    self.exchange.end();
+                }
+                Ok(read) => {
+                    self.exchange.feed(&buffer[..read]);
+                    self.last_progress_at = now;
+                }
+                Err(error) => self.note_error(&error),
+            }
+        }
+    }
+
+    fn write(&mut self, now: Timestamp) {
+        while self.writable && !self.gone && !self.exchange.output().is_empty() {
+            match self.socket.write(self.exchange.output()) {
+                Ok(written) => {
+                    self.exchange.advance(written);
+                    self.last_progress_at = now;
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.writable = false,
+                Err(error) => self.note_error(&error),
+            }
+        }
+    }
+
+    fn note_error(&mut self, error: &io::Error) {
+        match error.kind() {
+            ErrorKind::WouldBlock => self.readable = false,
+            ErrorKind::Interrupted => {}
+            _ => self.gone = true,
+        }
+    }
+
+    fn is_over(&self, now: Timestamp) -> bool {
+        self.gone || self.exchange.is_finished() || now >= self.last_progress_at + IDLE_NS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use mio::Poll;
+
+    use super::*;
+
+    #[test]
+    fn many_new_connections_are_accepted_over_several_turns() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        let poll = Poll::new().unwrap();
+        let mut server = serve_at(&path, &poll);
+        let _crowd: Vec<_> = (0..2 * MAX_CONNECTIONS).map(|_| UnixStream::connect(&path).unwrap()).collect();
+        for turn in 1..=2 {
+            server.turn(State::Starting("starting"), Timestamp(turn));
+            assert_eq!(server.next_event_at(), Some(Timestamp(0)), "there may be more of them");
+        }
+        server.turn(State::Starting("starting"), Timestamp(3));
+        assert_eq!(server.next_event_at(), Some(Timestamp(2) + IDLE_NS), "nobody waits");
+    }
+
+    /// A server that listens on the socket `path`.
+    fn serve_at(path: &std::path::Path, poll: &Poll) -> HttpServer {
+        let listener = std::os::unix::net::UnixListener::bind(path).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        HttpServer::new(Listener::Unix(listener), None, 0, poll.registry()).unwrap()
+    }
+
+    /// A turn at `now`, in which new connections and what was sent are noticed.
+    fn turn(server: &mut HttpServer, now: u64) {
+        server.accept_at = Some(Timestamp::default());
+        server.connections.iter_mut().flatten().for_each(|connection| connection.readable = true);
+        server.turn(State::Starting("starting"), Timestamp(now));
+    }
+
+    #[test]
+    fn a_connection_that_is_being_answered_is_the_last_to_be_closed() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        let poll = Poll::new().unwrap();
+        let mut server = serve_at(&path, &poll);
+        let mut slow = UnixStream::connect(&path).unwrap();
+        slow.write_all(b"GET /healthz").unwrap();
+        turn(&mut server, 1);
+        let mut crowd = Vec::new();
+        for now in 2..5 {
+            crowd.extend((0..MAX_CONNECTIONS).map(|_| UnixStream::connect(&path).unwrap()));
+            turn(&mut server, now);
+        }
+        slow.write_all(b" HTTP/1.0\r\n\r\n").unwrap();
+        turn(&mut server, 5);
+        let mut reply = String::new();
+        slow.read_to_string(&mut reply).unwrap();
+        assert!(reply.ends_with("\r\n\r\nok\n"), "{reply}");
+    }
+
+    #[test]
+    fn a_connection_that_takes_too_long_is_closed_for_a_new_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        let poll = Poll::new().unwrap();
+        let mut server = serve_at(&path, &poll);
+        let mut endless: Vec<_> = (0..MAX_CONNECTIONS).map(|_| UnixStream::connect(&path).unwrap()).collect();
+        endless.iter_mut().for_each(|stream| stream.write_all(b"GET /").unwrap());
+        turn(&mut server, 1);
+        let mut late = UnixStream::connect(&path).unwrap();
+        late.write_all(b"GET /healthz HTTP/1.0\r\n\r\n").unwrap();
+        late.set_nonblocking(true).unwrap();
+        turn(&mut server, 2);
+        assert_eq!(server.next_event_at(), Some(Timestamp(2) + SLOT_RETRY_NS), "the late waits");
+        turn(&mut server, 1 + PROTECTED_NS);
+        let mut reply = [0; 12];
+        late.read_exact(&mut reply).expect("it is answered");
+        assert_eq!(&reply, b"HTTP/1.1 200");
+    }
+}

@@ -1,0 +1,139 @@
+//! Answers health checks over HTTP before the loop runs: while the binlog is read, or its lock is awaited.
+//!
+//! Owns: a thread that answers `/healthz`, and `/readyz` with what the start is about. The main thread is busy or
+//! blocked meanwhile. It ends before the first client is served, and hands the listener on to the loop.
+
+use std::io::{self, ErrorKind};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use mio::{Events, Poll, Token, Waker};
+
+use super::{HttpServer, State};
+use crate::clock::Timestamp;
+use crate::os::listen::Listener;
+
+/// Events taken from one poll: there are few connections.
+const EVENTS: usize = 32;
+
+/// The waker's token; those of the sockets are far above.
+const WAKER: Token = Token(0);
+
+/// What the two threads share. `None` ends the one that serves.
+type Reason = Arc<Mutex<Option<String>>>;
+
+/// Answers health checks while the binlog is being read.
+pub struct StartupHealth {
+    reason: Reason,
+    waker: Waker,
+    thread: JoinHandle<io::Result<Listener>>,
+}
+
+impl StartupHealth {
+    /// Serves on `listener`, with the reason why the server is not ready yet.
+    ///
+    /// # Errors
+    /// Where the system gives no poll or no thread.
+    pub fn start(
+        listener: Listener,
+        clock: impl Fn() -> Timestamp + Send + 'static,
+        reason: &str,
+    ) -> io::Result<Self> {
+        let poll = Poll::new()?;
+        let waker = Waker::new(poll.registry(), WAKER)?;
+        let reason = Arc::new(Mutex::new(Some(line(reason))));
+        let shared = Arc::clone(&reason);
+        let thread = std::thread::Builder::new()
+            .name("startup-health".to_owned())
+            .spawn(move || serve(listener, poll, &clock, &shared))?;
+        Ok(Self { reason, waker, thread })
+    }
+
+    /// Changes the reason.
+    pub fn say(&self, reason: &str) {
+        self.set(Some(line(reason)));
+    }
+
+    /// Ends the thread; the listener goes on to the loop, with the connections that wait there.
+    ///
+    /// # Errors
+    /// Where the thread could not serve.
+    pub fn finish(self) -> io::Result<Listener> {
+        self.set(None);
+        self.waker.wake()?;
+        self.thread.join().unwrap_or_else(|_| Err(ErrorKind::Other.into()))
+    }
+
+    fn set(&self, reason: Option<String>) {
+        *self.reason.lock().unwrap_or_else(PoisonError::into_inner) = reason;
+    }
+}
+
+fn line(reason: &str) -> String {
+    format!("{reason}\n")
+}
+
+fn serve(
+    listener: Listener,
+    mut poll: Poll,
+    clock: &dyn Fn() -> Timestamp,
+    shared: &Reason,
+) -> io::Result<Listener> {
+    let mut server = HttpServer::new(listener, None, 0, poll.registry())?;
+    let mut events = Events::with_capacity(EVENTS);
+    loop {
+        let Some(reason) = shared.lock().unwrap_or_else(PoisonError::into_inner).clone() else {
+            return server.into_listener();
+        };
+        let now = clock();
+        for event in &events {
+            server.notice(event);
+        }
+        server.turn(State::Starting(&reason), now);
+        let timeout = server.next_event_at().map(|at| Duration::from_nanos(at.since_ns(clock())));
+        match poll.poll(&mut events, timeout) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => events.clear(),
+            result => result?,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    fn ask(stream: &mut TcpStream, path: &str) -> String {
+        write!(stream, "GET {path} HTTP/1.0\r\n\r\n").unwrap();
+        let mut response = String::new();
+        stream.read_to_string(&mut response).unwrap();
+        response
+    }
+
+    #[test]
+    fn a_start_answers_for_itself_and_hands_its_listener_on() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let address = listener.local_addr().unwrap();
+        let connect = || TcpStream::connect(address).unwrap();
+        let startup = StartupHealth::start(Listener::Tcp(listener), Timestamp::default, "waiting").unwrap();
+        let response = ask(&mut connect(), "/readyz");
+        assert!(
+            response.starts_with("HTTP/1.1 503 ") && response.ends_with("\r\n\r\nwaiting\n"),
+            "{response}"
+        );
+        startup.say("replaying");
+        assert!(ask(&mut connect(), "/readyz").ends_with("\r\n\r\nreplaying\n"));
+        assert!(ask(&mut connect(), "/healthz").starts_with("HTTP/1.1 200 "));
+        let mut idle = connect();
+        let Listener::Tcp(listener) = startup.finish().unwrap() else { panic!("it was TCP") };
+        assert_eq!(listener.local_addr().unwrap(), address);
+        // The connection is closed, or it still waits at the listener; it is not lost.
+        listener.set_nonblocking(true).unwrap();
+        let waiting = listener.accept().is_ok();
+        assert!(waiting || idle.read(&mut [0]).is_ok_and(|read| read == 0));
+    }
+}

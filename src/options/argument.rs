@@ -1,0 +1,200 @@
+//! The argument of a flag.
+//!
+//! Owns: how each kind of argument is parsed, and what an error says was expected. Driven by
+//! [`Options::parse`](super::Options::parse).
+
+use std::ffi::OsString;
+use std::fmt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use lexopt::Parser;
+
+use super::{ListenAddress, LogFormat, SocketOwner, UsageError};
+use crate::number;
+
+const SIZE: &str = "a number of bytes, such as 65535, 64k, 10m or 1g";
+const ADDRESS: &str =
+    "an address, with a port up to 65535 if any, such as 127.0.0.1, [::1]:11301 or unix:/run/socket";
+const ADDRESS_WITH_PORT: &str =
+    "an address with a port up to 65535, such as 127.0.0.1:9130 or [::1]:9130, or unix:/run/socket";
+
+/// An argument, with its flag as the command line spells it.
+pub struct Argument {
+    flag: String,
+    value: OsString,
+}
+
+/// The flag and its argument as on the command line, such as `-p 11300`.
+impl fmt::Display for Argument {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{} {}", self.flag, self.value.display())
+    }
+}
+
+/// An address whose port may come from `-p`.
+pub enum PortlessAddress {
+    /// A TCP port.
+    Tcp {
+        /// As in `ListenAddress`.
+        host: Option<String>,
+        /// `None` for the port of `-p`.
+        port: Option<String>,
+    },
+    /// A socket in the file system.
+    Unix(PathBuf),
+}
+
+impl PortlessAddress {
+    /// The address; its port is `default` if it has none.
+    pub fn with_port(self, default: &str) -> ListenAddress {
+        match self {
+            Self::Tcp { host, port } => {
+                ListenAddress::Tcp { host, port: port.unwrap_or_else(|| default.to_owned()) }
+            }
+            Self::Unix(path) => ListenAddress::Unix(path),
+        }
+    }
+}
+
+impl Argument {
+    /// The argument of `flag`.
+    pub fn next(flag: &str, line: &mut Parser) -> Result<Self, UsageError> {
+        Ok(Self { flag: flag.to_owned(), value: line.value()? })
+    }
+
+    /// The path of a directory, of any bytes.
+    pub fn directory(&self) -> Result<PathBuf, UsageError> {
+        if self.value.is_empty() {
+            return Err(self.refused("a directory"));
+        }
+        Ok(PathBuf::from(&self.value))
+    }
+
+    /// Text, which must be UTF-8.
+    pub fn text(&self) -> Result<String, UsageError> {
+        self.read("UTF-8", |text| Some(text.to_owned()))
+    }
+
+    /// A decimal number that fits `T`.
+    pub fn number<T: FromStr>(&self) -> Result<T, UsageError> {
+        self.read("a whole number that is not too large", |text| text.parse().ok())
+    }
+
+    /// Milliseconds, as C reads them.
+    pub fn milliseconds(&self) -> Result<u64, UsageError> {
+        number::as_sscanf(self.value.as_bytes()).ok_or_else(|| self.refused("milliseconds, such as 50"))
+    }
+
+    /// A number of bytes as C reads it, or one with a suffix, which C refuses.
+    pub fn size(&self) -> Result<u64, UsageError> {
+        number::as_sscanf(self.value.as_bytes()).map_or_else(|| self.bytes(), Ok)
+    }
+
+    /// A number of bytes, with or without one of the suffixes k, m and g (powers of 1024).
+    pub fn bytes(&self) -> Result<u64, UsageError> {
+        self.read(SIZE, |text| {
+            let (digits, unit) = match text.char_indices().last()? {
+                (end, 'k' | 'K') => (&text[..end], 1 << 10),
+                (end, 'm' | 'M') => (&text[..end], 1 << 20),
+                (end, 'g' | 'G') => (&text[..end], 1 << 30),
+                _ => (text, 1),
+            };
+            digits.parse::<u64>().ok()?.checked_mul(unit)
+        })
+    }
+
+    /// Permissions in octal.
+    pub fn mode(&self) -> Result<u32, UsageError> {
+        self.read("permissions in octal, such as 660", |text| {
+            u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777)
+        })
+    }
+
+    /// `USER` or `USER:GROUP`.
+    pub fn owner(&self) -> Result<SocketOwner, UsageError> {
+        self.read("USER or USER:GROUP", |text| {
+            let (user, group) = match text.split_once(':') {
+                Some((user, group)) => (user, Some(group)),
+                None => (text, None),
+            };
+            let named = !user.is_empty() && group != Some("");
+            named.then(|| SocketOwner { user: user.to_owned(), group: group.map(str::to_owned) })
+        })
+    }
+
+    /// `text` or `json`.
+    pub fn log_format(&self) -> Result<LogFormat, UsageError> {
+        self.read("text or json", |text| match text {
+            "text" => Some(LogFormat::Text),
+            "json" => Some(LogFormat::Json),
+            _ => None,
+        })
+    }
+
+    /// An address in one of the forms `unix:PATH`, `HOST`, `HOST:PORT`, `:PORT`, `[V6]`, `[V6]:PORT` and,
+    /// as C takes it, a bare V6.
+    pub fn address(&self) -> Result<PortlessAddress, UsageError> {
+        match self.value.as_bytes().strip_prefix(b"unix:") {
+            Some(b"") => Err(self.refused("a path after unix:, such as unix:/run/beanstalkd/socket")),
+            Some(path) => Ok(PortlessAddress::Unix(OsString::from_vec(path.to_vec()).into())),
+            None => self.read(ADDRESS, tcp_address),
+        }
+    }
+
+    /// An address that must have a port, because there is no default.
+    pub fn address_with_port(&self) -> Result<ListenAddress, UsageError> {
+        match self.address()? {
+            PortlessAddress::Tcp { host, port: Some(port) } => Ok(ListenAddress::Tcp { host, port }),
+            PortlessAddress::Tcp { port: None, .. } => Err(self.refused(ADDRESS_WITH_PORT)),
+            PortlessAddress::Unix(path) => Ok(ListenAddress::Unix(path)),
+        }
+    }
+
+    /// The warning for a port that C accepts although it makes no sense.
+    pub fn doubt_as_port(&self) -> Option<String> {
+        let port = self.value.to_str()?;
+        if port.is_empty() {
+            return Some(format!("{} '': no port is given, so the system chooses one", self.flag));
+        }
+        is_too_large(port).then(|| {
+            format!("{self}: the largest port is 65535; the system may choose another one instead, as it does for C")
+        })
+    }
+
+    fn read<T>(&self, expected: &'static str, read: impl FnOnce(&str) -> Option<T>) -> Result<T, UsageError> {
+        self.value.to_str().and_then(read).ok_or_else(|| self.refused(expected))
+    }
+
+    fn refused(&self, expected: &'static str) -> UsageError {
+        let argument = self.value.to_string_lossy().into_owned();
+        UsageError::InvalidArgument { flag: self.flag.clone(), argument, expected }
+    }
+}
+
+fn tcp_address(text: &str) -> Option<PortlessAddress> {
+    let (host, port) = if let Some(bracketed) = text.strip_prefix('[') {
+        let (host, rest) = bracketed.split_once(']')?;
+        match rest.strip_prefix(':') {
+            Some(port) => (host, Some(port)),
+            None if rest.is_empty() => (host, None),
+            None => return None,
+        }
+    } else {
+        match text.split_once(':') {
+            Some((host, port)) if !port.contains(':') => (host, Some(port)),
+            _ => (text, None),
+        }
+    };
+    if port.is_some_and(|port| port.is_empty() || is_too_large(port)) {
+        return None;
+    }
+    let every_host = host.is_empty() && port.is_some();
+    Some(PortlessAddress::Tcp { host: (!every_host).then(|| host.to_owned()), port: port.map(str::to_owned) })
+}
+
+/// Whether `port` is a number above the largest port. Anything but digits may be the name of a service.
+fn is_too_large(port: &str) -> bool {
+    port.bytes().all(|byte| byte.is_ascii_digit()) && !port.parse::<u64>().is_ok_and(|port| port <= 65_535)
+}

@@ -1,0 +1,64 @@
+//! Why a command line is refused.
+
+use std::fmt;
+
+/// Why a command line is refused; ends the process with `exit_code::USAGE`. The text is one line: it names the flag,
+/// what stands on the line, and what was expected.
+#[derive(Debug, PartialEq, Eq)]
+pub enum UsageError {
+    /// There is no such flag.
+    UnknownFlag(String),
+    /// An argument that is not a flag.
+    UnknownArgument(String),
+    /// The flag ends the line and needs an argument.
+    MissingArgument(String),
+    /// The flag takes no argument and has one (`--verbose=3`).
+    UnexpectedArgument(String),
+    /// The flag does not accept this argument.
+    InvalidArgument {
+        /// The flag, as the line spells it.
+        flag: String,
+        /// Its argument.
+        argument: String,
+        /// What the flag takes.
+        expected: &'static str,
+    },
+    /// The flag does nothing without another one.
+    Alone {
+        /// The flag, as the line spells it.
+        flag: String,
+        /// The flag that is missing.
+        other: &'static str,
+    },
+}
+
+impl fmt::Display for UsageError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UnknownFlag(flag) => write!(out, "unknown flag: {flag}"),
+            Self::UnknownArgument(argument) => write!(out, "unknown argument: {argument}"),
+            Self::MissingArgument(flag) => write!(out, "flag requires an argument: {flag}"),
+            Self::UnexpectedArgument(flag) => write!(out, "flag takes no argument: {flag}"),
+            Self::InvalidArgument { flag, argument, expected } => {
+                write!(out, "{flag} '{argument}': expected {expected}")
+            }
+            Self::Alone { flag, other } => write!(out, "{flag} does nothing without {other}"),
+        }
+    }
+}
+
+impl std::error::Error for UsageError {}
+
+impl From<lexopt::Error> for UsageError {
+    fn from(error: lexopt::Error) -> Self {
+        match error {
+            lexopt::Error::UnexpectedOption(flag) => Self::UnknownFlag(flag),
+            lexopt::Error::MissingValue { option } => Self::MissingArgument(option.unwrap_or_default()),
+            lexopt::Error::UnexpectedValue { option, .. } => Self::UnexpectedArgument(option),
+            lexopt::Error::UnexpectedArgument(argument) => {
+                Self::UnknownArgument(argument.to_string_lossy().into_owned())
+            }
+            other => Self::UnknownArgument(other.to_string()),
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! A long list of names, in pieces that all replies with this list share.
+//!
+//! Owns: the YAML of the list, cut into pieces. Never copied for a client, and never in one piece: a hundred
+//! thousand names make twenty megabytes. Driven by whoever has the names, a few at a time.
+
+use std::collections::TryReserveError;
+use std::mem;
+use std::rc::Weak;
+
+use crate::job::{Body, SHARED_FROM_BYTES};
+
+/// The size of a piece: large enough that few make up a list, small enough that memory for one is found.
+const PIECE_BYTES: usize = 64 * 1024;
+
+/// What every list begins with.
+const HEAD: &[u8] = b"---\n";
+/// What stands around a name.
+const AROUND_NAME_BYTES: usize = b"- \n".len();
+
+/// Lists shorter than this are one piece that is copied into each reply.
+pub const SHORT_LIST_BYTES: usize = SHARED_FROM_BYTES;
+
+/// How long the list of `names` names is that have `name_bytes` bytes together.
+#[must_use]
+pub fn list_bytes(names: usize, name_bytes: usize) -> usize {
+    HEAD.len() + names * AROUND_NAME_BYTES + name_bytes
+}
+
+/// A list of names, one `- name` a line.
+#[derive(Debug)]
+pub struct List {
+    pieces: Vec<Body>,
+    bytes: usize,
+}
+
+impl List {
+    /// Its length in bytes.
+    #[must_use]
+    pub fn byte_len(&self) -> usize {
+        self.bytes
+    }
+
+    /// The pieces, in order.
+    #[must_use]
+    pub fn pieces(&self) -> &[Body] {
+        &self.pieces
+    }
+
+    /// Whether a reply holds a piece of it. The last piece is the last to be sent.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        let last = self.pieces.iter().rev().find_map(Body::watch);
+        last.is_some_and(|piece| piece.strong_count() > 1)
+    }
+
+    /// Tells, for each shared piece with its length, how long replies hold it.
+    pub fn watch(&self) -> impl Iterator<Item = (Weak<Vec<u8>>, usize)> {
+        self.pieces.iter().filter_map(|piece| Some((piece.watch()?, piece.len())))
+    }
+}
+
+/// A list that is being written.
+#[derive(Debug)]
+pub struct ListWriter {
+    pieces: Vec<Body>,
+    /// The piece that is not full yet.
+    open: Vec<u8>,
+    bytes: usize,
+}
+
+impl ListWriter {
+    /// An empty list of which `expected` bytes are expected.
+    ///
+    /// # Errors
+    /// Where the allocator has no room; so in the other methods, after which the list is to be given up.
+    pub fn new(expected: usize) -> Result<Self, TryReserveError> {
+        let mut pieces = Vec::new();
+        pieces.try_reserve_exact(expected / PIECE_BYTES + 1)?;
+        let mut open = Vec::new();
+        open.try_reserve_exact(expected.clamp(HEAD.len(), PIECE_BYTES))?;
+        open.extend_from_slice(HEAD);
+        Ok(Self { pieces, open, bytes: HEAD.len() })
+    }
+
+    /// Adds a name.
+    ///
+    /// # Errors
+    /// As `new`.
+    pub fn push(&mut self, name: &str) -> Result<(), TryReserveError> {
+        let bytes = name.len() + AROUND_NAME_BYTES;
+        if self.open.len() + bytes > PIECE_BYTES {
+            self.close_piece()?;
+            self.open.try_reserve_exact(PIECE_BYTES)?;
+        } else {
+            self.open.try_reserve(bytes)?;
+        }
+        self.open.extend_from_slice(b"- ");
+        self.open.extend_from_slice(name.as_bytes());
+        self.open.push(b'\n');
+        self.bytes += bytes;
+        Ok(())
+    }
+
+    fn close_piece(&mut self) -> Result<(), TryReserveError> {
+        self.pieces.try_reserve(1)?;
+        self.pieces.push(Body::from(mem::take(&mut self.open)));
+        Ok(())
+    }
+
+    /// Memory that it takes so far, in bytes.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        self.pieces.len() * PIECE_BYTES + self.open.capacity()
+    }
+
+    /// The whole list.
+    ///
+    /// # Errors
+    /// As `new`.
+    pub fn finish(mut self) -> Result<List, TryReserveError> {
+        // The last piece is seldom full.
+        let mut last = Vec::new();
+        last.try_reserve_exact(self.open.len())?;
+        last.extend_from_slice(&self.open);
+        self.open = last;
+        self.close_piece()?;
+        Ok(List { pieces: self.pieces, bytes: self.bytes })
+    }
+}

@@ -1,0 +1,91 @@
+//! What happens when a client leaves: its reserved jobs and watched tubes are given back.
+//!
+//! Owns: the order in which this happens, and how much is done at once. A client is gone at once; if it has very
+//! many jobs and tubes, each `advance` gives back a limited number, so that no client waits while a million jobs
+//! are moved. A job stays reserved, and no other client can get it, until it is given back.
+
+use std::collections::VecDeque;
+
+use super::deadlines::Owner;
+use super::jobs::ReadyKey;
+use super::{ClientId, Queue};
+use crate::clock::Timestamp;
+
+impl Queue {
+    /// The client is gone: its wait ends without a delivery, and its reserved jobs become ready, a limited number
+    /// at once.
+    pub fn disconnect(&mut self, id: ClientId, now: Timestamp) {
+        assert!(self.is_connected(id), "a client leaves once");
+        self.end_wait(id.index);
+        let client = self.client_mut(id);
+        client.leaving = true;
+        let (producer, worker) = (client.producer, client.worker);
+        self.producers -= u64::from(producer);
+        self.workers -= u64::from(worker);
+        self.deadlines.set(Owner::Client(id.index), None);
+        let mut share = self.shares.given_back;
+        if !self.give_back(id.index, &mut share, now) {
+            self.leaving.push_back(id.index);
+        }
+    }
+
+    /// Gives back a limited number of jobs and tubes of clients that are gone.
+    pub(super) fn go_on_leaving(&mut self, now: Timestamp) {
+        let mut share = self.shares.given_back;
+        while share > 0
+            && let Some(&index) = self.leaving.front()
+        {
+            if !self.give_back(index, &mut share, now) {
+                return;
+            }
+            self.leaving.pop_front();
+        }
+        if self.leaving.is_empty() {
+            self.leaving = VecDeque::new();
+        }
+    }
+
+    /// Gives back at most one share of the client's jobs and tubes; returns whether that was all and the client is
+    /// removed.
+    fn give_back(&mut self, index: u32, share: &mut usize, now: Timestamp) -> bool {
+        let before = *share;
+        let mut jobs: Vec<ReadyKey> = Vec::new();
+        while *share > 0
+            && let Some((_, id)) = self.clients[index as usize].reserved.pop_first()
+        {
+            *share -= 1;
+            let (job, history) = self.jobs.held_with_history(id);
+            history.holder = None;
+            jobs.push(ReadyKey::new(job.priority, id));
+            let tube = job.tube;
+            self.tubes.get_mut(tube).reserved -= 1;
+            self.counts.reserved -= 1;
+        }
+        // Waiting clients get the most urgent job first.
+        jobs.sort_unstable();
+        for key in jobs {
+            self.make_ready(key.id(), now);
+        }
+        // This is the order in which C gives up tubes; it decides the order of the remaining tubes.
+        while *share > 0 {
+            if self.clients[index as usize].watching.is_empty() {
+                break;
+            }
+            *share -= 1;
+            self.unwatch(index, 0);
+        }
+        self.work += (before - *share) as u64;
+        let client = &self.clients[index as usize];
+        if !client.reserved.is_empty() || !client.watching.is_empty() {
+            return false;
+        }
+        let using = self.clients.remove(index as usize).using;
+        self.tubes.get_mut(using).using -= 1;
+        self.remove_tube_if_idle(using);
+        if self.clients.is_empty() {
+            self.clients.shrink_to_fit();
+            self.subscribers = Vec::new();
+        }
+        true
+    }
+}

@@ -1,0 +1,40 @@
+//! Log lines about what may happen a thousand times a second.
+
+use crate::clock::{NS_PER_S, Timestamp};
+
+/// The least time between two lines about the same thing.
+const INTERVAL_NS: u64 = 5 * NS_PER_S;
+
+/// Decides which of many occasions are worth a line.
+#[derive(Debug, Default)]
+pub struct RateLimitedLog {
+    next_at: Timestamp,
+    withheld: u64,
+}
+
+impl RateLimitedLog {
+    /// Calls `write` unless it was called a moment ago, with how many occasions were passed over since.
+    pub fn line(&mut self, now: Timestamp, write: impl FnOnce(u64)) {
+        if now < self.next_at {
+            self.withheld += 1;
+            return;
+        }
+        self.next_at = now + INTERVAL_NS;
+        write(std::mem::take(&mut self.withheld));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_of_occasions_is_a_line_now_and_then_that_counts_the_others() {
+        let mut log = RateLimitedLog::default();
+        let mut lines = Vec::new();
+        for tick in 0..1_000 {
+            log.line(Timestamp(tick * NS_PER_S / 100), |withheld| lines.push(withheld));
+        }
+        assert_eq!(lines, [0, 499]);
+    }
+}

@@ -1,0 +1,411 @@
+//! A connection: the socket of a client with its session.
+//!
+//! Owns: what the poll has said of the socket, the two system calls, and what the client may do in a turn. Readiness
+//! is edge-triggered, so it is latched here: the input is ready until a read has shown that nothing more is there, the
+//! socket is full until the poll says that there is room again. Driven by the server.
+
+use std::io::{self, ErrorKind, IoSlice};
+
+use super::budget::Budget;
+use super::client_lists::{List, Listed};
+use super::execute::Executor;
+use super::held_replies::HeldReplies;
+use super::idle::IdleWatch;
+use crate::binlog::Position;
+use crate::clock::Timestamp;
+use crate::queue::{ClientId, WaitOutcome};
+use crate::session::{Session, Stop, Until};
+
+/// What is read at a time while memory is short: what is read may have to be kept.
+const TIGHT_READ_BYTES: usize = 4 * 1024;
+
+/// The socket of a connection; a fake one in simulations.
+pub trait Stream {
+    /// Reads into `buffer`; 0 is the end of what the client sends.
+    ///
+    /// # Errors
+    /// `WouldBlock` where nothing is there; any other error ends the connection.
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize>;
+
+    /// Appends at most `max_bytes` to `body`, within its capacity.
+    ///
+    /// # Errors
+    /// As `read`.
+    fn read_into(&mut self, body: &mut Vec<u8>, max_bytes: usize) -> io::Result<usize>;
+
+    /// Writes one piece.
+    ///
+    /// # Errors
+    /// `WouldBlock` where the socket is full; any other error ends the connection.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize>;
+
+    /// Writes several pieces.
+    ///
+    /// # Errors
+    /// As `write`.
+    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize>;
+
+    /// From now on the poll tells, or no longer tells, when the socket takes bytes again.
+    fn await_writable(&mut self, awaited: bool);
+}
+
+/// What a poll says of a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Readiness {
+    /// There is something to read.
+    pub readable: bool,
+    /// The socket takes bytes again.
+    pub writable: bool,
+    /// The client will send no more.
+    pub read_closed: bool,
+    /// The connection is broken, or the client takes nothing more; what it sent may still be there.
+    pub failed: bool,
+}
+
+/// What is to be expected of a read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Input {
+    /// Nothing, until the poll says otherwise.
+    Quiet,
+    /// It may bring something.
+    Ready,
+    /// The client will send no more. What it has sent may still have to be read.
+    HalfClosed,
+    /// All that the client has sent is read.
+    Ended,
+    /// A read has failed: the connection ends at once.
+    Failed,
+}
+
+/// Whether the socket takes bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sending {
+    Open,
+    /// It is full; the poll will tell when it is not.
+    Blocked,
+}
+
+/// A client's socket and session.
+#[derive(Debug)]
+pub struct Connection<S> {
+    stream: S,
+    /// Where in its stream the client is, and the replies on their way.
+    pub session: Session,
+    input: Input,
+    sending: Sending,
+    budget: Budget,
+    /// The server's lists in which it stands.
+    pub listed: Listed,
+    /// When it was last heard of, if there is an idle time-out.
+    pub idle: Option<Box<IdleWatch>>,
+    /// Which replies may leave; only with a binlog.
+    held: Option<Box<HeldReplies>>,
+    /// Tells this client from the others that had its place.
+    generation: u32,
+    /// What this connection has in the sum of all buffers, in bytes; a body is 1 GiB at most.
+    counted_bytes: u32,
+}
+
+impl<S: Stream> Connection<S> {
+    /// The connection of a new client.
+    pub fn new(id: ClientId, stream: S) -> Self {
+        Self {
+            stream,
+            session: Session::default(),
+            input: Input::Quiet,
+            sending: Sending::Open,
+            budget: Budget::Burst,
+            listed: Listed::default(),
+            idle: None,
+            held: None,
+            generation: id.generation,
+            counted_bytes: 0,
+        }
+    }
+
+    /// Whether this is the connection of that client.
+    pub fn is_of(&self, id: ClientId) -> bool {
+        self.generation == id.generation
+    }
+
+    /// The client that the connection at this index belongs to.
+    pub fn id_at(&self, index: usize) -> ClientId {
+        ClientId { index: index as u32, generation: self.generation }
+    }
+
+    /// Latches what the poll has said; tells whether the socket takes bytes again.
+    pub fn notice(&mut self, readiness: Readiness) -> bool {
+        let Readiness { readable, writable, read_closed, failed } = readiness;
+        if !self.listed.has(List::Turn) {
+            self.budget = if self.has_work() { Budget::Sustained } else { Budget::Burst };
+        }
+        // What a client sent before its connection broke is executed all the same: then a read or
+        // a write fails, and ends it. On a unix socket every client that just closes has "failed".
+        self.input = match self.input {
+            Input::Quiet | Input::Ready if read_closed || failed => Input::HalfClosed,
+            Input::Quiet if readable => Input::Ready,
+            input => input,
+        };
+        let has_room = self.sending == Sending::Blocked && (writable || failed);
+        if has_room {
+            self.sending = Sending::Open;
+            self.stream.await_writable(false);
+        }
+        has_room
+    }
+
+    /// Whether the last turn has left anything to be read, executed or sent.
+    fn has_work(&self) -> bool {
+        self.may_read() || self.session.has_pending() || !self.session.output.is_empty()
+    }
+
+    fn may_read(&self) -> bool {
+        matches!(self.input, Input::Ready | Input::HalfClosed)
+    }
+
+    /// Whether it can be served although no event will come.
+    pub fn is_runnable(&self) -> bool {
+        match self.session.stalled_until() {
+            Some(until) => until == Until::NextTurn,
+            None => (self.may_read() || self.session.has_pending()) && !self.session.is_blocked(),
+        }
+    }
+
+    /// It has had more to do than its budget allowed.
+    pub fn exhaust_budget(&mut self) {
+        self.budget = Budget::Sustained;
+    }
+
+    /// Whether it ends at once: its socket has failed, or there is no memory for it.
+    pub fn has_failed(&self) -> bool {
+        self.input == Input::Failed || self.session.is_aborted()
+    }
+
+    /// Whether it is over: everything executed, everything sent.
+    pub fn is_finished(&self) -> bool {
+        self.session.is_closing() && self.session.output.is_empty()
+    }
+
+    /// Goes on with a command that is not finished; then reads once, and executes what has come, up to the budget.
+    pub fn serve(&mut self, executor: &mut Executor, buffer: &mut [u8], id: ClientId, now: Timestamp) {
+        if let Some(stalled) = self.session.take_stalled() {
+            let outcome = executor.resume(id, stalled.command, &mut self.session.output, now);
+            self.session.apply(outcome);
+        }
+        // What is here already goes first: it may be all that the client may do for now.
+        if let Some(pending) = self.session.take_pending() {
+            let mut rest = pending.bytes();
+            let stop = self.execute(executor, &mut rest, id, now);
+            let left = rest.len();
+            self.session.put_back(pending, left, stop);
+        } else {
+            let mut filled = self.session.restore(buffer);
+            if self.may_read() && self.may_execute(executor, id) {
+                self.read(buffer, &mut filled, now);
+                if self.input == Input::Ended {
+                    // Whatever is left is no whole command, and never will be.
+                    self.session.close();
+                }
+            }
+            let mut rest = &buffer[..filled];
+            let stop = self.execute(executor, &mut rest, id, now);
+            self.session.keep(rest, stop);
+        }
+    }
+
+    /// Executes what `input` holds, up to the budget, and takes it from there.
+    fn execute(&mut self, executor: &mut Executor, input: &mut &[u8], id: ClientId, now: Timestamp) -> Stop {
+        let end_of_budget = executor.work() + self.budget.limits().work;
+        let mut has_budget = true;
+        while has_budget
+            && self.may_execute(executor, id)
+            && let Some(request) = self.session.next_request(input)
+        {
+            let outcome = executor.execute(id, request, &mut self.session.output, now);
+            self.session.apply(outcome);
+            has_budget = executor.work() < end_of_budget;
+        }
+        if !self.may_execute(executor, id) || !has_budget { Stop::CutShort } else { Stop::WantsInput }
+    }
+
+    /// Whether the next request may be executed. The one place where a wait ends because its client will send no more
+    /// (protocol, "reserve").
+    #[inline]
+    fn may_execute(&mut self, executor: &mut Executor, id: ClientId) -> bool {
+        !self.session.is_blocked() || (self.has_vain_wait() && self.cancel_wait(executor, id))
+    }
+
+    /// Whether the client waits in a reserve although it will send no more.
+    fn has_vain_wait(&self) -> bool {
+        self.session.is_waiting() && self.input == Input::HalfClosed
+    }
+
+    /// Ends the wait, unless its answer is under way; tells whether requests may be executed now.
+    #[cold]
+    fn cancel_wait(&mut self, executor: &mut Executor, id: ClientId) -> bool {
+        if let Some(outcome) = executor.cancel_wait(id, &mut self.session.output) {
+            self.session.apply(outcome);
+        }
+        !self.session.is_blocked()
+    }
+
+    /// The wait has this answer. A session that has been closed meanwhile gets none.
+    pub fn answer_wait(&mut self, executor: &mut Executor, id: ClientId, answer: WaitOutcome) {
+        debug_assert!(self.session.is_waiting() || self.session.is_closing(), "an answer is waited for");
+        if self.session.is_waiting() {
+            let outcome = executor.answer_wait(id, answer, &mut self.session.output);
+            self.session.apply(outcome);
+        }
+    }
+
+    /// What it has in the sum of all buffers, in bytes.
+    pub fn counted_bytes(&self) -> usize {
+        self.counted_bytes as usize
+    }
+
+    /// Asserts what is true of a connection between two turns.
+    ///
+    /// # Panics
+    /// Where it is not.
+    pub fn check_invariants(&self) {
+        self.session.check_invariants();
+        let output = &self.session.output;
+        assert!(!self.has_failed(), "a connection that has failed is closed");
+        assert!(!self.is_finished(), "a connection that is over is closed");
+        assert!(self.input != Input::Ended || self.session.is_closing(), "after the end nothing is executed");
+        assert!(self.sending == Sending::Open || !output.is_empty(), "a full socket has replies to wait for");
+        assert_eq!(self.counted_bytes(), self.session.held_bytes(), "what it holds is counted");
+        assert!(
+            !self.is_runnable() || self.listed.has(List::Turn),
+            "a connection that can go on has its turn"
+        );
+        match self.session.stalled_until() {
+            Some(Until::BinlogRoom) => {
+                assert!(self.listed.has(List::BinlogRoom) || self.listed.has(List::Turn))
+            }
+            Some(Until::TubeList) => assert!(self.listed.has(List::AllTubes) || self.listed.has(List::Turn)),
+            Some(Until::NextTurn) | None => {}
+        }
+        if self.has_held_replies() {
+            assert!(self.listed.has(List::HeldReplies) || self.listed.has(List::Unsent));
+        } else if !output.is_empty() && self.sending == Sending::Open {
+            assert!(self.listed.has(List::Unsent), "replies that may leave are to be sent");
+        }
+    }
+
+    /// Reads once, behind the `filled` bytes of `buffer` or straight into a large body.
+    fn read(&mut self, buffer: &mut [u8], filled: &mut usize, now: Timestamp) {
+        let (result, room) = if let Some((body, missing)) = self.session.body_room() {
+            let room = missing.min(Budget::Sustained.limits().read_bytes);
+            (self.stream.read_into(body, room), room)
+        } else {
+            let is_tight = self.session.is_tight;
+            let most = if is_tight { TIGHT_READ_BYTES } else { self.budget.limits().read_bytes };
+            let room = (buffer.len() - *filled).min(most);
+            let result = self.stream.read(&mut buffer[*filled..*filled + room]);
+            *filled += *result.as_ref().unwrap_or(&0);
+            (result, room)
+        };
+        if matches!(result, Ok(1..)) {
+            self.note_activity(now);
+        }
+        self.input = match (result, self.input) {
+            (Ok(0), _) => Input::Ended,
+            // A short read has emptied the socket: the next bytes make a new edge. After the end
+            // of the stream no edge follows, so that is read for.
+            (Ok(read), Input::Ready) if read < room => Input::Quiet,
+            (Ok(_), input) => input,
+            (Err(error), input) => match error.kind() {
+                ErrorKind::Interrupted => input,
+                // Nothing is there, and nothing will come.
+                ErrorKind::WouldBlock if input == Input::HalfClosed => Input::Ended,
+                ErrorKind::WouldBlock => Input::Quiet,
+                _ => Input::Failed,
+            },
+        };
+    }
+
+    /// A byte has come or gone.
+    fn note_activity(&mut self, now: Timestamp) {
+        if let Some(idle) = &mut self.idle {
+            idle.active_at = now;
+        }
+    }
+
+    /// The replies made since the last call rest on all that is logged by now.
+    pub fn hold_replies(&mut self, executor: &Executor) {
+        if let Some(position) = executor.position() {
+            self.held.get_or_insert_default().hold(&self.session.output, position);
+        }
+    }
+
+    /// Whether replies wait for the binlog.
+    pub fn has_held_replies(&self) -> bool {
+        self.held.as_ref().is_some_and(|held| held.any())
+    }
+
+    /// The binlog has failed: what it does not hold is not acknowledged, and the connection ends.
+    pub fn refuse_unsettled(&mut self) {
+        if let Some(held) = &mut self.held {
+            held.refuse(&mut self.session.output);
+        }
+        self.session.close();
+    }
+
+    /// Brings `sum`, of what all connections hold, up to what this one holds now.
+    pub fn count_bytes(&mut self, sum: &mut usize) {
+        self.uncount_bytes(sum);
+        self.counted_bytes = u32::try_from(self.session.held_bytes()).unwrap_or(u32::MAX);
+        *sum += self.counted_bytes as usize;
+    }
+
+    /// Takes what this connection holds out of `sum`.
+    pub fn uncount_bytes(&mut self, sum: &mut usize) {
+        *sum -= std::mem::take(&mut self.counted_bytes) as usize;
+    }
+
+    /// How many bytes of the replies rest on the log up to `settled`.
+    fn sendable(&mut self, settled: Position) -> usize {
+        let held = self.held.as_mut().map_or(usize::MAX, |held| held.sendable(settled));
+        held.min(self.session.output.len())
+    }
+
+    /// Whether only the budget has kept it from sending more.
+    pub fn can_send(&mut self, settled: Position) -> bool {
+        self.sending == Sending::Open && self.sendable(settled) > 0
+    }
+
+    /// Sends as much as the socket takes, up to the budget, of the replies that rest on the log up to `settled`.
+    pub fn send(&mut self, settled: Position, now: Timestamp) -> io::Result<()> {
+        let mut left = self.budget.limits().send_bytes;
+        while self.sending == Sending::Open && left > 0 {
+            let sendable = self.sendable(settled).min(left);
+            if sendable == 0 {
+                break;
+            }
+            let output = &self.session.output;
+            let sent = match output.as_slice() {
+                Some(bytes) => self.stream.write(&bytes[..sendable]),
+                None => self.stream.write_vectored(&output.slices(sendable)),
+            };
+            match sent {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(sent) => {
+                    left -= sent;
+                    self.note_activity(now);
+                    self.session.output.advance(sent);
+                    if let Some(held) = &mut self.held {
+                        held.advance(sent);
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    self.sending = Sending::Blocked;
+                    self.stream.await_writable(true);
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}

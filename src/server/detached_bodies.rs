@@ -1,0 +1,71 @@
+//! Bodies whose jobs are gone, but which replies on their way still hold.
+//!
+//! Owns: how many bytes these are, but none of the bodies. A client that reads nothing keeps what it was
+//! sent alive, so that counts against the bound on memory as jobs do. Driven by `execute`.
+
+use std::collections::VecDeque;
+use std::rc::Weak;
+
+/// How many are looked at in a turn at least,
+const LOOKS_PER_TURN: usize = 16;
+/// and which part of them, so that each is, before long, however many there are.
+const LOOKS_PER_TURN_PART: usize = 32;
+
+/// Every body that only replies hold.
+#[derive(Debug, Default)]
+pub struct DetachedBodies {
+    bodies: VecDeque<(Weak<Vec<u8>>, usize)>,
+    bytes: usize,
+}
+
+impl DetachedBodies {
+    /// The job of a body of `bytes` is gone.
+    pub fn watch(&mut self, body: Weak<Vec<u8>>, bytes: usize) {
+        if body.strong_count() > 0 {
+            self.bytes += bytes;
+            self.bodies.push_back((body, bytes));
+        }
+    }
+
+    /// What they take, in bytes; for some turns more than that.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Forgets those that no reply holds any more: a turn's share.
+    pub fn tend(&mut self) {
+        let looks = LOOKS_PER_TURN.max(self.bodies.len() / LOOKS_PER_TURN_PART);
+        for _ in 0..looks.min(self.bodies.len()) {
+            let Some((body, bytes)) = self.bodies.pop_front() else { break };
+            if body.strong_count() > 0 {
+                self.bodies.push_back((body, bytes));
+            } else {
+                self.bytes -= bytes;
+            }
+        }
+        if self.bodies.is_empty() && self.bodies.capacity() > LOOKS_PER_TURN {
+            self.bodies = VecDeque::new();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::{Body, SHARED_FROM_BYTES};
+
+    #[test]
+    fn a_body_counts_as_long_as_a_reply_holds_it() {
+        let mut detached = DetachedBodies::default();
+        let body = Body::copy_of(&[7; SHARED_FROM_BYTES]).unwrap();
+        let watch = body.watch().unwrap();
+        detached.watch(watch.clone(), body.len());
+        detached.tend();
+        assert_eq!(detached.bytes(), SHARED_FROM_BYTES);
+        drop(body);
+        detached.tend();
+        assert_eq!(detached.bytes(), 0);
+        detached.watch(watch, SHARED_FROM_BYTES);
+        assert_eq!(detached.bytes(), 0, "nobody holds it");
+    }
+}

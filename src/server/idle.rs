@@ -1,0 +1,69 @@
+//! Idle time-outs: which connection to look at next, for `--idle-timeout`.
+//!
+//! Owns: for each connection an instant at which it is to be looked at, in order. A connection that is
+//! heard of pays nothing: only at its instant is it seen how long it has been idle, and a new one set. Never
+//! closes anything. Driven by the server.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use crate::clock::Timestamp;
+use crate::queue::ClientId;
+
+/// When to look at which connection; empty while there is no time-out.
+#[derive(Debug, Default)]
+pub struct IdleTimeouts {
+    timeout_ns: Option<u64>,
+    /// The instant, then index and generation of the client.
+    looks: BTreeSet<(Timestamp, u32, u32)>,
+}
+
+/// Since when a connection is idle.
+#[derive(Debug)]
+pub struct IdleWatch {
+    /// When a byte last came or went.
+    pub active_at: Timestamp,
+    /// When that is to be looked at.
+    look_at: Timestamp,
+}
+
+impl IdleTimeouts {
+    /// How long a connection may be idle.
+    pub fn set_timeout(&mut self, timeout: Duration) {
+        self.timeout_ns = Some(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
+    }
+
+    /// Watches a connection that was last active at `active_at`, and looks at it when it may have been idle for too
+    /// long since `idle_since`; `None` where there is no time-out.
+    pub fn watch(&mut self, id: ClientId, active_at: Timestamp, idle_since: Timestamp) -> Option<IdleWatch> {
+        let look_at = idle_since + self.timeout_ns?;
+        self.looks.insert((look_at, id.index, id.generation));
+        Some(IdleWatch { active_at, look_at })
+    }
+
+    /// Watches a connection no further.
+    pub fn forget(&mut self, id: ClientId, watch: &IdleWatch) {
+        self.looks.remove(&(watch.look_at, id.index, id.generation));
+    }
+
+    /// How many connections are watched.
+    pub fn len(&self) -> usize {
+        self.looks.len()
+    }
+
+    /// When the next connection is to be looked at.
+    pub fn next_look_at(&self) -> Option<Timestamp> {
+        self.looks.first().map(|look| look.0)
+    }
+
+    /// A connection that is to be looked at by `now`, with how long it may be idle; it is
+    /// watched no further.
+    pub fn next_due(&mut self, now: Timestamp) -> Option<(ClientId, u64)> {
+        let timeout_ns = self.timeout_ns?;
+        if self.looks.first().is_none_or(|look| look.0 > now) {
+            return None;
+        }
+        let (_, index, generation) = self.looks.pop_first()?;
+        Some((ClientId { index, generation }, timeout_ns))
+    }
+}

@@ -1,0 +1,92 @@
+//! What is true of the server between two turns, as one sweep for debug builds and tests.
+
+use std::collections::HashSet;
+
+use super::Server;
+use super::client_lists::List;
+use super::connection::{Connection, Stream};
+use crate::queue::ClientId;
+
+/// A state of so many jobs, tubes and connections is swept after each turn. A larger one is swept again when there have
+/// been as many turns and requests as it has of these, so that a debug build, too, serves as fast beside a large state.
+const SMALL_STATE: usize = 64;
+
+/// A state of more than so many is not swept: a sweep needs memory in proportion to it, and would itself be the end of a
+/// server that has none left.
+const LARGEST_SWEPT_STATE: usize = 4096;
+
+/// When to sweep next; in debug builds alone.
+#[derive(Debug, Default)]
+pub(super) struct Sweeps {
+    /// Turns since the start.
+    turns: u64,
+    /// At how many turns and simple requests.
+    next_at: u64,
+}
+
+impl<S: Stream> Server<S> {
+    /// Sweeps the state at the end of a turn, unless the last sweep of a large one was a moment ago.
+    pub(super) fn sweep(&mut self) {
+        self.sweeps.turns += 1;
+        let done = self.sweeps.turns + self.executor.work();
+        if done < self.sweeps.next_at {
+            return;
+        }
+        let queue = self.executor.queue();
+        let size = queue.job_count() + queue.tube_count() + self.connections.len();
+        self.sweeps.next_at = done + 1 + if size > SMALL_STATE { size as u64 } else { 0 };
+        if size <= LARGEST_SWEPT_STATE {
+            self.check_invariants();
+            self.executor.queue().check_invariants();
+        }
+    }
+
+    /// Asserts every invariant of the server and its connections.
+    ///
+    /// # Panics
+    /// Where one does not hold.
+    pub fn check_invariants(&self) {
+        let (mut count, mut waiting, mut buffer_bytes, mut idle) = (0, 0, 0, 0);
+        for connection in self.connections.iter().flatten() {
+            connection.check_invariants();
+            count += 1;
+            waiting += u64::from(connection.session.is_waiting());
+            buffer_bytes += connection.counted_bytes();
+            idle += usize::from(connection.idle.is_some());
+        }
+        self.check_lists();
+        assert_eq!(count, self.client_count(), "each client has a connection");
+        assert_eq!(buffer_bytes, self.executor.buffer_bytes, "the buffers are counted");
+        assert_eq!(idle, self.idle_timeouts.len(), "each idle time-out has its connection");
+        // After the binlog has failed, sessions are closed that still wait in the queue.
+        if !self.executor.has_failed() {
+            assert_eq!(waiting, self.executor.queue().waiting_count(), "session and queue agree who waits");
+        }
+        assert!(!self.executor.has_deliveries(), "a turn ends when all is delivered");
+    }
+
+    /// Each list has a client once, and exactly those that say that they stand in it.
+    fn check_lists(&self) {
+        self.check_list(List::Turn, self.going_on.iter().chain(&self.postponed));
+        self.check_list(List::Unsent, self.unsent.iter());
+        self.check_list(List::HeldReplies, self.with_held_replies.iter());
+        self.check_list(List::BinlogRoom, self.awaiting_binlog_room.iter());
+        self.check_list(List::AllTubes, self.awaiting_tube_list.iter());
+    }
+
+    fn check_list<'a>(&self, list: List, clients: impl Iterator<Item = &'a ClientId>) {
+        let mut found = HashSet::new();
+        for &id in clients {
+            if let Some(connection) = self.connection(id) {
+                assert!(connection.listed.has(list), "{list:?}: a client that stands there says so");
+                assert!(found.insert(id.index), "{list:?}: a client stands there once");
+            }
+        }
+        let listed = self.connections.iter().flatten().filter(|connection| connection.listed.has(list));
+        assert_eq!(listed.count(), found.len(), "{list:?}: a client that says so stands there");
+    }
+
+    fn connection(&self, id: ClientId) -> Option<&Connection<S>> {
+        self.connections.get(id.index as usize)?.as_deref().filter(|connection| connection.is_of(id))
+    }
+}

@@ -1,0 +1,71 @@
+//! The commands `kick` and `kick-job`.
+//!
+//! Owns: how many jobs a `kick` moves in a turn. Driven by `execute`.
+
+use super::execute::{Executor, answer, lacks_room};
+use crate::binlog::NoRoom;
+use crate::clock::Timestamp;
+use crate::job::{JobId, JobState};
+use crate::protocol::Reply;
+use crate::queue::ClientId;
+use crate::session::{Outcome, Output, StalledCommand, Until};
+
+/// Jobs that a `kick` moves in a turn: some 200 microseconds.
+const KICKED_PER_TURN: u64 = 500;
+
+impl Executor {
+    /// Buried jobs if there are any, else delayed ones (protocol, "kick").
+    pub(super) fn kick(
+        &mut self,
+        client: ClientId,
+        bound: u64,
+        output: &mut Output,
+        now: Timestamp,
+    ) -> Outcome {
+        let any_buried = self.queue.first_buried(client).is_some();
+        let state = if any_buried { JobState::Buried } else { JobState::Delayed };
+        self.kick_from(client, state, bound, 0, output, now)
+    }
+
+    /// Goes on with a kick that has `kicked` so many. Where the disk is full it says what it did.
+    pub(super) fn kick_from(
+        &mut self,
+        client: ClientId,
+        state: JobState,
+        bound: u64,
+        mut kicked: u64,
+        output: &mut Output,
+        now: Timestamp,
+    ) -> Outcome {
+        let slice_end = kicked + KICKED_PER_TURN;
+        while kicked < bound
+            && let Some(id) = self.queue.next_to_kick(client, state)
+        {
+            if kicked == slice_end {
+                return Outcome::stall(StalledCommand::Kick { state, bound, kicked }, Until::NextTurn);
+            }
+            match self.journal.room_for_update() {
+                Err(NoRoom::Full) if kicked > 0 => break,
+                Err(no_room) => {
+                    return lacks_room(no_room, StalledCommand::Kick { state, bound, kicked }, output);
+                }
+                Ok(()) => self.queue.kick(id, now),
+            }
+            self.journal.log_changes(&mut self.queue);
+            self.work += 1;
+            kicked += 1;
+        }
+        answer(output, &Reply::Kicked(kicked))
+    }
+
+    pub(super) fn kick_job(&mut self, id: JobId, output: &mut Output, now: Timestamp) -> Outcome {
+        if !self.queue.is_kickable(id) {
+            return answer(output, &Reply::NotFound);
+        }
+        if let Err(no_room) = self.journal.room_for_update() {
+            return lacks_room(no_room, StalledCommand::KickJob(id), output);
+        }
+        self.queue.kick(id, now);
+        answer(output, &Reply::KickedJob)
+    }
+}

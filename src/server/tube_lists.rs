@@ -1,0 +1,205 @@
+//! `list-tubes` and `list-tubes-watched`, however many tubes there are.
+//!
+//! Owns: the list of all tubes that is being made, and the last one as long as it can be of use. A short list is written
+//! at once. A long one is made a slice a turn, and all clients that ask for it meanwhile share it: sixty of them cost
+//! one list, in time and in memory. Driven by `execute`.
+
+use super::detached_bodies::DetachedBodies;
+use super::execute::{Executor, answer};
+use crate::protocol::{List, ListWriter, Reply, SHORT_LIST_BYTES, list_bytes, write_list};
+use crate::queue::ClientId;
+use crate::session::{Outcome, Output, StalledCommand, Until};
+
+/// Tubes listed in a slice: some 30 microseconds.
+const TUBES_PER_SLICE: usize = 256;
+
+/// A list that no reply holds is kept for so many turns: time for those who waited for it to be served.
+const TURNS_KEPT: u8 = 3;
+
+/// The lists of all tubes.
+#[derive(Debug, Default)]
+pub struct TubeLists {
+    under_way: Option<UnderWay>,
+    finished: Option<Finished>,
+    /// The version of the last list for which there was no memory.
+    failed: Option<u64>,
+    /// A list has ended since the server asked last.
+    has_news: bool,
+}
+
+#[derive(Debug)]
+struct UnderWay {
+    /// The version of the set of tubes at the beginning.
+    version: u64,
+    writer: ListWriter,
+}
+
+#[derive(Debug)]
+struct Finished {
+    version: u64,
+    list: List,
+    /// Turns since it was of use.
+    turns_idle: u8,
+}
+
+impl TubeLists {
+    /// Memory that the lists take, in bytes, whether a reply holds a part of them or not.
+    pub fn bytes(&self) -> usize {
+        let under_way = self.under_way.as_ref().map_or(0, |list| list.writer.held_bytes());
+        under_way + self.finished.as_ref().map_or(0, |finished| finished.list.byte_len())
+    }
+
+    /// Whether there is a list, or none for want of memory, for a client that asked at the version `since`. Newer ones
+    /// have each tube that was there then and is still there, too.
+    fn is_over(&self, since: u64) -> bool {
+        let version = self.finished.as_ref().map(|finished| finished.version);
+        version.max(self.failed).is_some_and(|version| version >= since)
+    }
+}
+
+impl Executor {
+    /// The command `list-tubes`.
+    pub(super) fn list_tubes(&mut self, output: &mut Output) -> Outcome {
+        if list_bytes(self.queue.tube_count(), self.queue.tube_name_bytes()) < SHORT_LIST_BYTES {
+            let list = write_list(self.queue.tube_names().map(|name| name.as_str()));
+            return self.answer_data(Some(list), output);
+        }
+        // That there was no memory for others says nothing about now.
+        self.tube_lists.failed = None;
+        self.await_list(self.queue.tubes_version(), output)
+    }
+
+    /// Answers a client that asked for all tubes at the version `since`, once there is a list for it.
+    pub(super) fn await_list(&mut self, since: u64, output: &mut Output) -> Outcome {
+        if !self.tube_lists.is_over(since) && self.tube_lists.under_way.is_none() {
+            let bytes = list_bytes(self.queue.tube_count(), self.queue.tube_name_bytes());
+            if self.lacks_memory_for(bytes + output.held_bytes()) {
+                return answer(output, &Reply::OutOfMemory);
+            }
+            let Ok(writer) = ListWriter::new(bytes) else { return answer(output, &Reply::OutOfMemory) };
+            let version = self.queue.tubes_version();
+            self.tube_lists.under_way = Some(UnderWay { version, writer });
+            self.queue.begin_listing();
+            self.write_slice();
+        }
+        if !self.tube_lists.is_over(since) {
+            return Outcome::stall(StalledCommand::ListTubes { since }, Until::TubeList);
+        }
+        match &mut self.tube_lists.finished {
+            Some(finished) if finished.version >= since => {
+                finished.turns_idle = 0;
+                answer(output, &Reply::List(&finished.list))
+            }
+            _ => answer(output, &Reply::OutOfMemory),
+        }
+    }
+
+    /// Writes a slice of the list that is under way, if there is one.
+    fn write_slice(&mut self) {
+        let Some(mut list) = self.tube_lists.under_way.take() else { return };
+        if (self.is_memory_exhausted)() {
+            self.queue.give_up_listing();
+            (self.tube_lists.failed, self.tube_lists.has_news) = (Some(list.version), true);
+            return;
+        }
+        let end = match self.queue.list_next(TUBES_PER_SLICE, |name| list.writer.push(name.as_str())) {
+            Ok(false) => {
+                self.tube_lists.under_way = Some(list);
+                return;
+            }
+            Ok(true) => list.writer.finish(),
+            Err(error) => Err(error),
+        };
+        self.tube_lists.has_news = true;
+        self.drop_finished();
+        match end {
+            Ok(end) => {
+                self.tube_lists.finished = Some(Finished { version: list.version, list: end, turns_idle: 0 });
+            }
+            Err(_) => self.tube_lists.failed = Some(list.version),
+        }
+    }
+
+    /// A turn's share of the work on the list of all tubes.
+    pub(super) fn tend_lists(&mut self) {
+        self.write_slice();
+        if self.has_idle_list()
+            && let Some(finished) = &mut self.tube_lists.finished
+        {
+            finished.turns_idle += 1;
+            if finished.turns_idle == TURNS_KEPT {
+                self.drop_finished();
+            }
+        }
+    }
+
+    fn drop_finished(&mut self) {
+        if let Some(finished) = self.tube_lists.finished.take() {
+            let_go(finished.list, &mut self.detached_bodies);
+        }
+    }
+
+    /// Whether there is a list that no reply holds, or that would be no answer any more.
+    fn has_idle_list(&self) -> bool {
+        let finished = self.tube_lists.finished.as_ref();
+        finished.is_some_and(|finished| {
+            !finished.list.is_held() || finished.version != self.queue.tubes_version()
+        })
+    }
+
+    /// Whether the lists need another turn, whatever happens.
+    pub(super) fn has_work_on_lists(&self) -> bool {
+        self.tube_lists.under_way.is_some() || self.has_idle_list()
+    }
+
+    /// Whether those who wait for the list of all tubes may ask again.
+    pub(super) fn take_list_news(&mut self) -> bool {
+        std::mem::take(&mut self.tube_lists.has_news)
+    }
+
+    /// The command `list-tubes-watched`.
+    pub(super) fn list_watched(&mut self, client: ClientId, output: &mut Output) -> Outcome {
+        if self.queue.watched_count(client) <= SHORT_LIST_BYTES / list_bytes(1, 200) {
+            let list = write_list(self.queue.watched_tubes(client).map(|name| name.as_str()));
+            return self.answer_data(Some(list), output);
+        }
+        let expected = list_bytes(self.queue.watched_count(client), 0);
+        if self.lacks_memory_for(expected + output.held_bytes()) {
+            return answer(output, &Reply::OutOfMemory);
+        }
+        let Ok(writer) = ListWriter::new(expected) else { return answer(output, &Reply::OutOfMemory) };
+        self.go_on_with_watched(client, 0, writer, output)
+    }
+
+    /// Writes a slice of a list of watched tubes that has the first `written` of them.
+    pub(super) fn go_on_with_watched(
+        &mut self,
+        client: ClientId,
+        written: usize,
+        mut writer: ListWriter,
+        output: &mut Output,
+    ) -> Outcome {
+        if self.lacks_memory_for(writer.held_bytes() + output.held_bytes()) {
+            return answer(output, &Reply::OutOfMemory);
+        }
+        let mut names = self.queue.watched_tubes(client).skip(written).take(TUBES_PER_SLICE);
+        if names.try_for_each(|name| writer.push(name.as_str())).is_err() {
+            return answer(output, &Reply::OutOfMemory);
+        }
+        let written = written + TUBES_PER_SLICE;
+        if written < self.queue.watched_count(client) {
+            return Outcome::stall(StalledCommand::ListWatched { written, writer }, Until::NextTurn);
+        }
+        let Ok(list) = writer.finish() else { return answer(output, &Reply::OutOfMemory) };
+        let outcome = answer(output, &Reply::List(&list));
+        let_go(list, &mut self.detached_bodies);
+        outcome
+    }
+}
+
+/// Lets go of a list of which replies may hold pieces.
+fn let_go(list: List, detached: &mut DetachedBodies) {
+    let pieces: Vec<_> = list.watch().collect();
+    drop(list);
+    pieces.into_iter().for_each(|(piece, bytes)| detached.watch(piece, bytes));
+}

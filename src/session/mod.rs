@@ -1,0 +1,579 @@
+//! The pure half of a connection: one client's stream of bytes, both ways.
+//!
+//! Owns: where in the stream the server is (the `Phase`), the bytes that were read and not executed yet, and the
+//! replies not sent yet. Pure: it touches no socket and executes nothing. Driven by the server, which feeds it what
+//! it has read, executes each [`Request`] that comes out, and applies its [`Outcome`].
+//!
+//! ```text
+//!                 ┌────────── too long a line ──▶ SkipLine ──┐
+//!                 │                                          ▼
+//!  ──▶ WantCommand ── put accepted ──▶ WantBody ───▶ a request comes out; WantCommand again
+//!       │  ▲   │ └─── put refused ───▶ SkipBody ───────────▲
+//!       │  │   └──── quit, the end ──▶ Closing ──▶ ends once its replies are sent
+//!       ▼  └ answer, or the command goes on
+//!     Waiting, Stalled
+//! ```
+//!
+//! Sending is no phase: a client may send the next commands before it has read the replies to the last ones, so
+//! replies leave in each of the phases.
+
+mod outcome;
+mod output;
+
+use std::collections::TryReserveError;
+
+use memchr::memchr;
+
+pub use self::outcome::{Outcome, Refusal, Stalled, StalledCommand, Until};
+pub use self::output::Output;
+
+use crate::job::{Body, JobId};
+use crate::protocol::{CRLF, Command, MAX_LINE_BYTES, ParseError, PutHeader, parse};
+
+/// Once so many bytes of a body have come, and from this many missing ones on, it is read straight into its
+/// own allocation; what is shorter is cheaper to copy than another system call.
+const DIRECT_READ_FROM_BYTES: usize = 32 * 1024;
+
+/// The least that is allocated for a body in progress. It grows with what arrives, so that announcing a
+/// gigabyte costs nothing, and neither do thousands of clients that send a byte now and then.
+const FIRST_ALLOCATION_BYTES: usize = 1024;
+
+/// Once this much of a body has arrived, the rest is taken to be meant, and allocated whole.
+const ALLOCATE_REST_FROM_BYTES: usize = 1024 * 1024;
+/// The same as a share of the body: one part in so many.
+const ALLOCATE_REST_FROM_PART: usize = 4;
+
+/// A connection that owes this many bytes is served no further until the client reads: its own copies.
+const MAX_UNSENT_OWN_BYTES: usize = 64 * 1024;
+/// The same with the bodies that it keeps alive.
+const MAX_UNSENT_BYTES: usize = 1024 * 1024;
+/// The two while memory is short.
+const TIGHT_UNSENT_OWN_BYTES: usize = 1024;
+const TIGHT_UNSENT_BYTES: usize = 64 * 1024;
+
+/// What the server does next for the client.
+#[derive(Debug)]
+pub enum Request<'a> {
+    /// Execute this.
+    Command(Command<'a>),
+    /// The line was no command.
+    Malformed(ParseError),
+    /// The job announced by an accepted `put` has come whole.
+    Put(JobId, PutHeader, Body),
+    /// A body that is not to be stored has ended: answer this.
+    Refused(Refusal),
+}
+
+/// Where in the client's stream the server is.
+#[derive(Debug)]
+enum Phase {
+    WantCommand,
+    /// The body of an accepted `put` with its CRLF, as far as it has come in pieces.
+    WantBody {
+        id: JobId,
+        header: PutHeader,
+        body: Vec<u8>,
+    },
+    /// `left` bytes to be thrown away, then the answer.
+    SkipBody {
+        left: u64,
+        refusal: Refusal,
+    },
+    /// A line that is too long, up to its end.
+    SkipLine,
+    /// A reserve is not answered yet; what follows it stays unparsed.
+    Waiting,
+    /// A command is not finished; what follows it stays unparsed.
+    Stalled(Box<Stalled>),
+    /// Nothing more is executed; the connection ends once its replies are sent.
+    Closing,
+    /// There is no memory for what the client is owed or has sent: the connection ends at once.
+    Aborted,
+}
+
+/// Why executing a piece of input has stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// What is left is no whole command: only more input helps.
+    WantsInput,
+    /// What is left may hold whole commands. Nothing more may be executed now.
+    CutShort,
+}
+
+/// What was read and not executed yet.
+#[derive(Debug)]
+enum Unread {
+    /// The beginning of a line.
+    Partial(Vec<u8>),
+    /// Whole commands may be among it.
+    Pending(Pending),
+}
+
+/// Input that waits to be executed.
+#[derive(Debug)]
+pub struct Pending {
+    bytes: Vec<u8>,
+    /// How many bytes at its start are executed.
+    done: u32,
+}
+
+impl Pending {
+    /// The bytes.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[self.done as usize..]
+    }
+}
+
+/// One client's stream, both ways.
+#[derive(Debug)]
+pub struct Session {
+    phase: Phase,
+    /// `None` while the client is idle, and while a request of it is executed.
+    unread: Option<Box<Unread>>,
+    /// Whether memory is short, so that this session makes do with little.
+    pub is_tight: bool,
+    /// Replies on their way.
+    pub output: Output,
+}
+
+impl Default for Session {
+    fn default() -> Self {
+        Self { phase: Phase::WantCommand, unread: None, is_tight: false, output: Output::default() }
+    }
+}
+
+impl Session {
+    /// The next request in `input`, of which it takes what it has understood; `None` where more must be
+    /// read, or nothing may be parsed now.
+    pub fn next_request<'a>(&mut self, input: &mut &'a [u8]) -> Option<Request<'a>> {
+        match &mut self.phase {
+            Phase::WantCommand => self.next_command(input),
+            Phase::WantBody { .. } => self.next_body(input),
+            Phase::SkipBody { left, refusal } => {
+                let (left_before, refusal) = (*left, *refusal);
+                let skipped = left_before.min(input.len() as u64);
+                *left -= skipped;
+                *input = &input[skipped as usize..];
+                (left_before == skipped).then(|| self.finish(Request::Refused(refusal)))
+            }
+            Phase::SkipLine => match find_crlf(input) {
+                Some(end) => {
+                    *input = &input[end + CRLF.len()..];
+                    Some(self.finish(Request::Malformed(ParseError::BadFormat)))
+                }
+                None => {
+                    let may_begin_crlf = usize::from(input.last() == Some(&b'\r'));
+                    *input = &input[input.len() - may_begin_crlf..];
+                    None
+                }
+            },
+            Phase::Waiting | Phase::Stalled(_) | Phase::Closing | Phase::Aborted => None,
+        }
+    }
+
+    fn next_command<'a>(&mut self, input: &mut &'a [u8]) -> Option<Request<'a>> {
+        let bytes: &'a [u8] = input;
+        match find_crlf(&bytes[..bytes.len().min(MAX_LINE_BYTES)]) {
+            Some(end) => {
+                *input = &bytes[end + CRLF.len()..];
+                Some(parse(&bytes[..end]).map_or_else(Request::Malformed, Request::Command))
+            }
+            None if bytes.len() < MAX_LINE_BYTES => None,
+            None => {
+                self.phase = Phase::SkipLine;
+                self.next_request(input)
+            }
+        }
+    }
+
+    fn next_body<'a>(&mut self, input: &mut &'a [u8]) -> Option<Request<'a>> {
+        let Phase::WantBody { id, header, body } = &mut self.phase else { return None };
+        let (id, header) = (*id, *header);
+        let bytes: &'a [u8] = input;
+        let whole = body_with_crlf(header);
+        let body = if body.is_empty() && bytes.len() >= whole {
+            let (body, rest) = bytes.split_at(whole);
+            *input = rest;
+            let (body, trailer) = body.split_at(whole - CRLF.len());
+            if trailer != CRLF {
+                return Some(self.finish(Request::Refused(Refusal::ExpectedCrlf)));
+            }
+            Body::copy_of(body).ok()
+        } else {
+            let taken = bytes.len().min(whole - body.len());
+            if make_room(body, whole, taken).is_err() {
+                self.give_up_body(Refusal::OutOfMemory);
+                return self.next_request(input);
+            }
+            body.extend_from_slice(&bytes[..taken]);
+            *input = &bytes[taken..];
+            if body.len() < whole {
+                return None;
+            }
+            if !body.ends_with(CRLF) {
+                return Some(self.finish(Request::Refused(Refusal::ExpectedCrlf)));
+            }
+            let mut body = std::mem::take(body);
+            body.truncate(whole - CRLF.len());
+            Some(Body::from(body))
+        };
+        let request =
+            body.map_or(Request::Refused(Refusal::OutOfMemory), |body| Request::Put(id, header, body));
+        Some(self.finish(request))
+    }
+
+    fn finish<'a>(&mut self, request: Request<'a>) -> Request<'a> {
+        self.phase = Phase::WantCommand;
+        request
+    }
+
+    /// The last request, or the wait that it became, has come to this: the one place where an outcome becomes a
+    /// phase.
+    #[inline]
+    pub fn apply(&mut self, outcome: Outcome) {
+        debug_assert!(
+            matches!(self.phase, Phase::WantCommand | Phase::Waiting),
+            "what has an outcome was executed: {:?}",
+            self.phase
+        );
+        if matches!((&outcome, &self.phase), (Outcome::Done, Phase::WantCommand)) {
+            return;
+        }
+        self.phase = match outcome {
+            Outcome::Done => Phase::WantCommand,
+            Outcome::ReadBody(id, header) => Phase::WantBody { id, header, body: Vec::new() },
+            Outcome::SkipBody(header, refusal) => {
+                Phase::SkipBody { left: body_with_crlf(header) as u64, refusal }
+            }
+            Outcome::Wait => Phase::Waiting,
+            Outcome::Stall(stalled) => Phase::Stalled(stalled),
+            Outcome::Close => Phase::Closing,
+            Outcome::Abort => Phase::Aborted,
+        };
+    }
+
+    /// Executes nothing more: the client's input has ended, or the server ends the session.
+    pub fn close(&mut self) {
+        self.phase = Phase::Closing;
+        self.unread = None;
+    }
+
+    /// The command that is not finished, to be resumed; its outcome is to be applied.
+    pub fn take_stalled(&mut self) -> Option<Box<Stalled>> {
+        if !matches!(self.phase, Phase::Stalled(_)) {
+            return None;
+        }
+        match std::mem::replace(&mut self.phase, Phase::WantCommand) {
+            Phase::Stalled(stalled) => Some(stalled),
+            _ => None,
+        }
+    }
+
+    /// What a command that is not finished waits for, if there is one.
+    #[must_use]
+    pub fn stalled_until(&self) -> Option<Until> {
+        match &self.phase {
+            Phase::Stalled(stalled) => Some(stalled.until),
+            _ => None,
+        }
+    }
+
+    /// Whether a reserve is unanswered.
+    #[must_use]
+    pub fn is_waiting(&self) -> bool {
+        matches!(self.phase, Phase::Waiting)
+    }
+
+    /// Whether the connection ends once its replies are sent.
+    #[must_use]
+    pub fn is_closing(&self) -> bool {
+        matches!(self.phase, Phase::Closing)
+    }
+
+    /// Whether the connection ends at once for want of memory.
+    #[must_use]
+    pub fn is_aborted(&self) -> bool {
+        matches!(self.phase, Phase::Aborted)
+    }
+
+    /// Whether nothing of this client will ever be executed.
+    fn has_ended(&self) -> bool {
+        matches!(self.phase, Phase::Closing | Phase::Aborted)
+    }
+
+    /// Whether no request of this client may be executed now.
+    #[must_use]
+    pub fn is_blocked(&self) -> bool {
+        matches!(self.phase, Phase::Waiting | Phase::Stalled(_) | Phase::Closing | Phase::Aborted)
+            || self.is_over_bound()
+    }
+
+    /// Whether a part of a body is held that is not whole yet.
+    #[must_use]
+    pub fn has_body_in_progress(&self) -> bool {
+        matches!(&self.phase, Phase::WantBody { body, .. } if body.capacity() > 0)
+    }
+
+    /// Lets go of a body in progress; what is left of it is thrown away, and then answered.
+    pub fn give_up_body(&mut self, refusal: Refusal) {
+        if let Phase::WantBody { header, body, .. } = &self.phase {
+            let left = (body_with_crlf(*header) - body.len()) as u64;
+            self.phase = Phase::SkipBody { left, refusal };
+        }
+    }
+
+    /// Whether the client owes the server some reading, and is not served until it has caught up.
+    #[must_use]
+    pub fn is_over_bound(&self) -> bool {
+        let (own, all) = if self.is_tight {
+            (TIGHT_UNSENT_OWN_BYTES, TIGHT_UNSENT_BYTES)
+        } else {
+            (MAX_UNSENT_OWN_BYTES, MAX_UNSENT_BYTES)
+        };
+        self.output.own_len() > own || self.output.len() > all
+    }
+
+    /// Where the socket may be read straight into a body, and how many bytes are missing there; `None`
+    /// where the usual buffer does.
+    pub fn body_room(&mut self) -> Option<(&mut Vec<u8>, usize)> {
+        let Phase::WantBody { header, body, .. } = &mut self.phase else { return None };
+        let whole = body_with_crlf(*header);
+        let missing = whole - body.len();
+        // A client that has sent little so far may be slow, and gets no room in advance.
+        if missing.min(body.len()) < DIRECT_READ_FROM_BYTES {
+            return None;
+        }
+        make_room(body, whole, DIRECT_READ_FROM_BYTES).ok()?;
+        let room = missing.min(body.capacity() - body.len());
+        Some((body, room))
+    }
+
+    /// Keeps what is left of the input until it may be executed, or more comes. Where there is no memory for it, it
+    /// is lost, and the connection with it.
+    pub fn keep(&mut self, rest: &[u8], stop: Stop) {
+        debug_assert!(self.unread.is_none(), "what was kept before was read first");
+        if rest.is_empty() || self.has_ended() {
+            return;
+        }
+        debug_assert!(!matches!(self.phase, Phase::WantBody { .. }) || stop == Stop::CutShort);
+        match copy_of(rest) {
+            Ok(bytes) => self.set_unread(bytes, 0, stop),
+            Err(_) => self.phase = Phase::Aborted,
+        }
+    }
+
+    /// Moves the beginning of a line that was kept to the start of `buffer`; returns its length.
+    pub fn restore(&mut self, buffer: &mut [u8]) -> usize {
+        debug_assert!(!self.has_pending(), "what is pending is executed where it is");
+        let Some(unread) = self.unread.take() else { return 0 };
+        let (Unread::Partial(bytes) | Unread::Pending(Pending { bytes, .. })) = *unread;
+        buffer[..bytes.len()].copy_from_slice(&bytes);
+        bytes.len()
+    }
+
+    /// Whether input is here that can be executed as soon as the session is not blocked.
+    #[must_use]
+    pub fn has_pending(&self) -> bool {
+        matches!(self.unread.as_deref(), Some(Unread::Pending(_)))
+    }
+
+    /// The input that waits to be executed, to be executed where it is.
+    pub fn take_pending(&mut self) -> Option<Pending> {
+        if !self.has_pending() {
+            return None;
+        }
+        match *self.unread.take()? {
+            Unread::Pending(pending) => Some(pending),
+            Unread::Partial(_) => None,
+        }
+    }
+
+    /// Keeps the last `left` bytes of what was taken.
+    pub fn put_back(&mut self, pending: Pending, left: usize, stop: Stop) {
+        debug_assert!(self.unread.is_none(), "it was taken");
+        let done = pending.bytes.len() - left;
+        match stop {
+            Stop::CutShort if left > 0 && !self.has_ended() => self.set_unread(pending.bytes, done, stop),
+            // A few bytes need not hold a large allocation.
+            _ => self.keep(&pending.bytes[done..], stop),
+        }
+    }
+
+    fn set_unread(&mut self, bytes: Vec<u8>, done: usize, stop: Stop) {
+        self.unread = Some(Box::new(match stop {
+            Stop::WantsInput => Unread::Partial(bytes),
+            Stop::CutShort => Unread::Pending(Pending { bytes, done: done as u32 }),
+        }));
+    }
+
+    /// Asserts what is true of a session between two turns.
+    ///
+    /// # Panics
+    /// Where it is not.
+    pub fn check_invariants(&self) {
+        match (&self.phase, self.unread.as_deref()) {
+            (Phase::Closing | Phase::Aborted, unread) => {
+                assert!(unread.is_none(), "what will never be executed is not kept");
+            }
+            (Phase::WantBody { header, body, .. }, unread) => {
+                assert!(body.len() < body_with_crlf(*header), "a whole body is a request");
+                assert!(!matches!(unread, Some(Unread::Partial(_))), "a body takes all of the input");
+            }
+            (Phase::WantCommand | Phase::SkipLine, Some(Unread::Partial(bytes))) => {
+                assert!((1..MAX_LINE_BYTES).contains(&bytes.len()), "a longer line is skipped");
+            }
+            (phase, Some(Unread::Partial(_))) => panic!("{phase:?} has the beginning of a line"),
+            _ => {}
+        }
+        if let Some(Unread::Pending(pending)) = self.unread.as_deref() {
+            assert!(!pending.bytes().is_empty(), "there is something to be executed");
+        }
+        self.output.check_invariants();
+    }
+
+    /// Memory held for bytes that are not a job yet, or not sent yet.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        let input = match &self.phase {
+            Phase::WantBody { body, .. } => body.capacity(),
+            Phase::Stalled(stalled) => stalled.held_bytes(),
+            _ => 0,
+        };
+        let unread = self.unread.as_deref().map_or(0, |unread| match unread {
+            Unread::Partial(bytes) | Unread::Pending(Pending { bytes, .. }) => bytes.capacity(),
+        });
+        input + unread + self.output.held_bytes()
+    }
+}
+
+fn copy_of(bytes: &[u8]) -> Result<Vec<u8>, TryReserveError> {
+    let mut copy = Vec::new();
+    copy.try_reserve_exact(bytes.len())?;
+    copy.extend_from_slice(bytes);
+    Ok(copy)
+}
+
+/// The length of a body with the CRLF behind it.
+fn body_with_crlf(header: PutHeader) -> usize {
+    header.size as usize + CRLF.len()
+}
+
+/// Makes room for `taken` more bytes of a body of `size`, and for no more of it than is to be expected.
+fn make_room(body: &mut Vec<u8>, size: usize, taken: usize) -> Result<(), TryReserveError> {
+    let needed = (body.len() + taken).min(size);
+    if needed <= body.capacity() {
+        return Ok(());
+    }
+    let capacity = if needed >= ALLOCATE_REST_FROM_BYTES.min(size / ALLOCATE_REST_FROM_PART) {
+        size
+    } else {
+        size.min(needed.max(2 * body.capacity()).max(FIRST_ALLOCATION_BYTES))
+    };
+    body.try_reserve_exact(capacity - body.len())
+}
+
+/// Where the first CRLF begins.
+fn find_crlf(bytes: &[u8]) -> Option<usize> {
+    let mut from = 0;
+    loop {
+        let newline = from + memchr(b'\n', &bytes[from..])?;
+        if newline > 0 && bytes[newline - 1] == b'\r' {
+            return Some(newline - 1);
+        }
+        from = newline + 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Feeds `stream` in pieces of `step` bytes and writes down what comes out; every `put` of at most
+    /// 1000 bytes is accepted, a reserve is answered at once.
+    fn transcript(stream: &[u8], step: usize) -> Vec<String> {
+        let mut session = Session::default();
+        let mut out = Vec::new();
+        let mut buffer = vec![0; 1 << 16];
+        for piece in stream.chunks(step) {
+            let kept = session.restore(&mut buffer);
+            buffer[kept..kept + piece.len()].copy_from_slice(piece);
+            let mut input = &buffer[..kept + piece.len()];
+            while let Some(request) = session.next_request(&mut input) {
+                out.push(format!("{request:?}"));
+                if let Request::Command(Command::Put(header)) = request {
+                    if header.size > 1000 {
+                        session.apply(Outcome::SkipBody(header, Refusal::JobTooBig));
+                    } else {
+                        session.apply(Outcome::ReadBody(JobId(1), header));
+                    }
+                }
+            }
+            let rest = input.to_vec();
+            session.keep(&rest, Stop::WantsInput);
+        }
+        out
+    }
+
+    #[test]
+    fn what_comes_out_does_not_depend_on_how_the_bytes_arrive() {
+        let mut stream = b"stats\r\nput 0 0 1 5\r\nhello\r\nput 0 0 1 3\r\nabcXYput 0 0 1 2000\r\n".to_vec();
+        stream.extend([b'x'; 2002]);
+        stream.extend(b"delete 1\r\nlone\rcr\r\nlone\nlf\r\n\r\n");
+        stream.extend([b'y'; 300]);
+        stream.extend(b"\r\nput 0 0 1 0\r\n\r\nwatch a\r\n");
+        stream.extend([b'z'; 222]);
+        stream.extend(b"\r\n");
+        stream.extend([b'z'; 223]);
+        stream.extend(b"\r\nquit\r\n");
+        let whole = transcript(&stream, stream.len());
+        assert_eq!(whole.len(), 18, "{whole:#?}");
+        for step in 1..300 {
+            assert_eq!(transcript(&stream, step), whole, "in pieces of {step}");
+        }
+    }
+
+    #[test]
+    fn announcing_a_large_body_allocates_for_what_has_come() {
+        let mut session = Session::default();
+        let mut input = &b"put 0 0 1 1073741824\r\nabc"[..];
+        let Some(Request::Command(Command::Put(header))) = session.next_request(&mut input) else {
+            panic!("a put")
+        };
+        session.apply(Outcome::ReadBody(JobId(1), header));
+        assert!(session.next_request(&mut input).is_none());
+        assert!(session.held_bytes() <= 4096, "{}", session.held_bytes());
+        assert!(session.body_room().is_none(), "no room in advance for who has sent three bytes");
+        assert!(session.next_request(&mut &[b'x'; DIRECT_READ_FROM_BYTES][..]).is_none());
+        let (body, room) = session.body_room().expect("most of it is missing");
+        assert!(room >= DIRECT_READ_FROM_BYTES && body.capacity() <= 128 * 1024);
+    }
+
+    #[test]
+    fn a_body_is_in_progress_from_its_first_byte_to_its_last() {
+        let mut session = Session::default();
+        let mut input = &b"put 0 0 1 3\r\n"[..];
+        let Some(Request::Command(Command::Put(header))) = session.next_request(&mut input) else {
+            panic!("a put")
+        };
+        session.apply(Outcome::ReadBody(JobId(1), header));
+        assert!(session.next_request(&mut input).is_none());
+        assert!(!session.has_body_in_progress(), "nothing of it has come");
+        assert!(session.next_request(&mut &b"ab"[..]).is_none());
+        assert!(session.has_body_in_progress());
+        assert!(matches!(session.next_request(&mut &b"c\r\n"[..]), Some(Request::Put(..))));
+        assert!(!session.has_body_in_progress(), "it is whole");
+    }
+
+    #[test]
+    fn what_follows_a_waiting_reserve_stays_unparsed() {
+        let mut session = Session::default();
+        let mut input = &b"reserve\r\nstats\r\n"[..];
+        assert!(matches!(session.next_request(&mut input), Some(Request::Command(Command::Reserve))));
+        session.apply(Outcome::Wait);
+        assert!(session.next_request(&mut input).is_none());
+        assert_eq!(input, b"stats\r\n");
+        session.apply(Outcome::Done);
+        assert!(matches!(session.next_request(&mut input), Some(Request::Command(Command::Stats))));
+    }
+}

@@ -1,0 +1,113 @@
+//! What executing a request comes to, and what is kept of a command that is not finished.
+
+use crate::job::{Body, JobId, JobState, Priority};
+use crate::protocol::{ListWriter, PutHeader, Reply};
+
+/// What a request has come to. [`Session::apply`](super::Session::apply) makes a phase of it.
+#[derive(Debug)]
+#[must_use = "an outcome has to be applied to the session"]
+pub enum Outcome {
+    /// The reply is in the output.
+    Done,
+    /// A `put` is accepted: its body comes next, and belongs to the job with this id.
+    ReadBody(JobId, PutHeader),
+    /// A `put` is refused: its body comes next, is thrown away, and then answered.
+    SkipBody(PutHeader, Refusal),
+    /// A reserve found no job. A delivery answers it later.
+    Wait,
+    /// The command is not finished. The client's later commands wait.
+    Stall(Box<Stalled>),
+    /// The client has asked for the end.
+    Close,
+    /// There is no memory for the reply: the connection ends at once, so that what it holds is free.
+    Abort,
+}
+
+impl Outcome {
+    /// The command goes on when `until` has come.
+    pub fn stall(command: StalledCommand, until: Until) -> Self {
+        Self::Stall(Box::new(Stalled { command, until }))
+    }
+}
+
+/// Why a body is not stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// It is above the server's limit.
+    JobTooBig,
+    /// There is no memory for it.
+    OutOfMemory,
+    /// What follows it is not CRLF.
+    ExpectedCrlf,
+}
+
+impl From<Refusal> for Reply<'_> {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::JobTooBig => Self::JobTooBig,
+            Refusal::OutOfMemory => Self::OutOfMemory,
+            Refusal::ExpectedCrlf => Self::ExpectedCrlf,
+        }
+    }
+}
+
+/// A command that has passed its checks and is not finished. It ends with its client.
+#[derive(Debug)]
+pub struct Stalled {
+    /// What is left to be done.
+    pub command: StalledCommand,
+    /// When it goes on.
+    pub until: Until,
+}
+
+/// What a stalled command waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Until {
+    /// Nothing: it has more to do than fits in a turn, and goes on in the next one.
+    NextTurn,
+    /// The next file of the binlog: there is no room before.
+    BinlogRoom,
+    /// The list of all tubes, which is made for all who ask at the same time.
+    TubeList,
+}
+
+/// What is left of a stalled command.
+#[derive(Debug)]
+#[allow(missing_docs, reason = "the commands' own words; doc/protocol.md explains them")]
+pub enum StalledCommand {
+    Put(JobId, PutHeader, Body),
+    Release(JobId, Priority, u32),
+    Bury(JobId, Priority),
+    /// A kick that has `kicked` so many jobs already.
+    Kick {
+        state: JobState,
+        bound: u64,
+        kicked: u64,
+    },
+    KickJob(JobId),
+    /// A list of all tubes for a client that asked when their set was at the version `since`.
+    ListTubes {
+        since: u64,
+    },
+    /// A list of watched tubes that has the first `written` of them. The watch list stays as it is until the reply.
+    ListWatched {
+        written: usize,
+        writer: ListWriter,
+    },
+    /// A reserve that has not looked at all of its tubes.
+    Reserve {
+        timeout_s: Option<u32>,
+    },
+}
+
+impl Stalled {
+    /// Memory that it takes, in bytes.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        match &self.command {
+            StalledCommand::Put(_, _, body) => body.len(),
+            StalledCommand::ListWatched { writer, .. } => writer.held_bytes(),
+            _ => 0,
+        }
+    }
+}

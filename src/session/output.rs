@@ -1,0 +1,412 @@
+//! Replies on their way to a client.
+//!
+//! Owns: the bytes not yet taken by the socket. Small bodies are copied among them; large ones are held
+//! and handed to the kernel from where they lie, so that a job may be deleted while it is sent. Memory goes back as
+//! the bytes are sent, also where a client that pipelines never lets the output become empty.
+
+use std::collections::{TryReserveError, VecDeque};
+use std::io::IoSlice;
+
+use crate::job::Body;
+use crate::protocol::{Reply, ReplyBuffer};
+
+/// Pieces handed to one write: more would not make it cheaper, and the kernel takes 1024 at most.
+const MAX_SLICES: usize = 64;
+
+/// Sent bytes are given back once they are more than the unsent ones and at least so many: each byte is
+/// then moved once on average, and short outputs never.
+const MIN_GIVEN_BACK_BYTES: usize = 4 * 1024;
+
+/// A buffer of up to this many bytes is kept, however few of them are in use.
+const KEPT_CAPACITY_BYTES: usize = 16 * 1024;
+
+/// What is still to be sent on a connection, in order.
+#[derive(Debug, Default)]
+pub struct Output {
+    bytes: Vec<u8>,
+    /// How many of `bytes` are sent.
+    sent: usize,
+    /// Bodies that stand between the bytes; most connections have none, at most times.
+    shared: Option<Box<SharedBodies>>,
+    /// Replies taken in since the connection began.
+    replies: u64,
+}
+
+#[derive(Debug, Default)]
+struct SharedBodies {
+    /// Never empty.
+    queue: VecDeque<SharedBody>,
+    /// Their unsent bytes.
+    len: usize,
+    /// How many of the output's own bytes were given back since there are shared bodies: places count from
+    /// before them, so that giving back moves no place.
+    given_back: u64,
+}
+
+/// A body that goes out before the own byte at `at`.
+#[derive(Debug)]
+struct SharedBody {
+    at: u64,
+    body: Body,
+    sent: usize,
+}
+
+impl SharedBodies {
+    /// None yet, with room for the first.
+    fn with_room() -> Result<Self, TryReserveError> {
+        let mut queue = VecDeque::new();
+        queue.try_reserve_exact(1)?;
+        Ok(Self { queue, ..Self::default() })
+    }
+
+    /// Where in the output's bytes `body` stands.
+    fn index_of(&self, body: &SharedBody) -> usize {
+        (body.at - self.given_back) as usize
+    }
+}
+
+impl Output {
+    /// Unsent bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.own_len() + self.shared.as_ref().map_or(0, |shared| shared.len)
+    }
+
+    /// Whether everything is sent.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Unsent bytes that this output alone holds: all but shared bodies.
+    #[must_use]
+    pub fn own_len(&self) -> usize {
+        self.bytes.len() - self.sent
+    }
+
+    /// Memory that this output alone holds, in bytes.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        let places = self.shared.as_ref().map_or(0, |shared| shared.queue.capacity());
+        self.bytes.capacity() + places * size_of::<SharedBody>()
+    }
+
+    /// Replies taken in since the connection began.
+    #[must_use]
+    pub fn replies(&self) -> u64 {
+        self.replies
+    }
+
+    /// Appends a reply.
+    ///
+    /// # Errors
+    /// Where the allocator has no room. Nothing more may be sent then: a part of the reply may stand there.
+    #[inline]
+    pub fn write(&mut self, reply: &Reply<'_>) -> Result<(), TryReserveError> {
+        self.replies += 1;
+        reply.write(self)
+    }
+
+    /// Keeps the first `len` unsent bytes, which end with a reply, and forgets the rest.
+    pub fn truncate(&mut self, len: usize) {
+        let (mut left, mut from) = (len, self.sent);
+        if let Some(shared) = &mut self.shared {
+            let mut kept = 0;
+            for body in &shared.queue {
+                let at = shared.index_of(body);
+                let through = (at - from) + (body.body.len() - body.sent);
+                if left < through {
+                    break;
+                }
+                left -= through;
+                from = at;
+                kept += 1;
+            }
+            shared.queue.truncate(kept);
+            shared.len = shared.queue.iter().map(|body| body.body.len() - body.sent).sum();
+            if kept == 0 {
+                self.shared = None;
+            }
+        }
+        self.bytes.truncate(from + left);
+    }
+
+    #[cold]
+    fn grow(&mut self, count: usize) -> Result<(), TryReserveError> {
+        self.bytes.try_reserve(count)
+    }
+
+    /// Puts a body that others share between the bytes.
+    fn push_shared(&mut self, body: Body) -> Result<(), TryReserveError> {
+        let at = self.bytes.len() as u64;
+        let shared = match &mut self.shared {
+            Some(shared) => shared,
+            none => none.insert(Box::new(SharedBodies::with_room()?)),
+        };
+        shared.queue.try_reserve(1)?;
+        shared.len += body.len();
+        shared.queue.push_back(SharedBody { at: shared.given_back + at, body, sent: 0 });
+        Ok(())
+    }
+
+    /// Takes the buffer out of an empty output, so that another connection can use it.
+    pub fn take_buffer(&mut self) -> Vec<u8> {
+        debug_assert!(self.is_empty(), "a buffer is taken when its bytes are sent");
+        self.sent = 0;
+        let mut buffer = std::mem::take(&mut self.bytes);
+        buffer.clear();
+        buffer
+    }
+
+    /// Gives an output without a buffer one.
+    pub fn give_buffer(&mut self, buffer: Vec<u8>) {
+        debug_assert!(self.bytes.is_empty() && buffer.is_empty());
+        self.bytes = buffer;
+    }
+
+    /// The unsent bytes where they are in one piece, as they are without shared bodies.
+    #[must_use]
+    pub fn as_slice(&self) -> Option<&[u8]> {
+        self.shared.is_none().then(|| &self.bytes[self.sent..])
+    }
+
+    /// The first pieces of what is unsent, not more than `limit` bytes together.
+    #[must_use]
+    pub fn slices(&self, limit: usize) -> Vec<IoSlice<'_>> {
+        let bodies = self.shared.iter().flat_map(|shared| {
+            shared.queue.iter().map(|body| (shared.index_of(body), &body.body.as_slice()[body.sent..]))
+        });
+        let mut slices = Vec::with_capacity(MAX_SLICES);
+        let mut left = limit;
+        let mut from = self.sent;
+        for (at, body) in bodies.chain([(self.bytes.len(), &[][..])]) {
+            for piece in [&self.bytes[from..at], body] {
+                let piece = &piece[..piece.len().min(left)];
+                if piece.is_empty() {
+                    continue;
+                }
+                left -= piece.len();
+                slices.push(IoSlice::new(piece));
+                if slices.len() == MAX_SLICES {
+                    return slices;
+                }
+            }
+            from = at;
+        }
+        slices
+    }
+
+    /// Asserts what is true of an output between two calls.
+    ///
+    /// # Panics
+    /// Where it is not.
+    pub fn check_invariants(&self) {
+        assert!(self.sent <= self.bytes.len(), "no more is sent than there is");
+        let Some(shared) = &self.shared else { return };
+        assert!(!shared.queue.is_empty(), "without shared bodies there is no place for them");
+        let mut from = self.sent;
+        for body in &shared.queue {
+            let at = shared.index_of(body);
+            assert!((from..=self.bytes.len()).contains(&at), "shared bodies stand in order");
+            from = at;
+        }
+        let unsent: usize = shared.queue.iter().map(|body| body.body.len() - body.sent).sum();
+        assert_eq!(unsent, shared.len, "the unsent bytes of shared bodies are counted");
+    }
+
+    /// The socket has taken `count` bytes.
+    pub fn advance(&mut self, mut count: usize) {
+        while let Some(shared) = &mut self.shared
+            && count > 0
+        {
+            let at = shared.index_of(&shared.queue[0]);
+            let front = &mut shared.queue[0];
+            let step = count.min(at - self.sent);
+            self.sent += step;
+            count -= step;
+            if self.sent == at {
+                let step = count.min(front.body.len() - front.sent);
+                front.sent += step;
+                shared.len -= step;
+                count -= step;
+                if front.sent == front.body.len() {
+                    shared.queue.pop_front();
+                }
+            }
+            if shared.queue.is_empty() {
+                self.shared = None;
+            }
+        }
+        self.sent += count;
+        assert!(self.sent <= self.bytes.len(), "no more is sent than there is");
+        if self.is_empty() {
+            self.bytes.clear();
+            self.sent = 0;
+        } else if self.sent >= MIN_GIVEN_BACK_BYTES && self.sent > self.own_len() {
+            self.give_back();
+        }
+    }
+
+    /// Moves the unsent bytes over the sent ones, and gives back what a burst has left.
+    fn give_back(&mut self) {
+        if let Some(shared) = &mut self.shared {
+            shared.given_back += self.sent as u64;
+        }
+        self.bytes.drain(..self.sent);
+        self.sent = 0;
+        if self.bytes.capacity() > KEPT_CAPACITY_BYTES.max(4 * self.bytes.len()) {
+            self.bytes.shrink_to(KEPT_CAPACITY_BYTES.max(2 * self.bytes.len()));
+        }
+    }
+}
+
+impl ReplyBuffer for Output {
+    #[inline]
+    fn reserve(&mut self, count: usize) -> Result<(), TryReserveError> {
+        if self.bytes.capacity() - self.bytes.len() >= count { Ok(()) } else { self.grow(count) }
+    }
+
+    #[inline]
+    fn bytes(&mut self) -> &mut Vec<u8> {
+        &mut self.bytes
+    }
+
+    #[inline]
+    fn push_body(&mut self, body: &Body) -> Result<(), TryReserveError> {
+        match body.share() {
+            None => self.bytes.extend_from_slice(body.as_slice()),
+            Some(shared) => self.push_shared(shared)?,
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::SHARED_FROM_BYTES;
+    use crate::protocol::{ListWriter, SHORT_LIST_BYTES, list_bytes};
+
+    #[test]
+    fn pieces_come_out_in_order_however_little_the_socket_takes() {
+        for take in [1, 7, 4096, SHARED_FROM_BYTES, 1 << 20] {
+            let mut output = Output::default();
+            let mut expected = Vec::new();
+            for round in 0..70u8 {
+                let size =
+                    if round % 3 == 0 { SHARED_FROM_BYTES + usize::from(round) } else { usize::from(round) };
+                let body = Body::copy_of(&vec![round; size]).unwrap();
+                output.bytes().extend_from_slice(b"head");
+                output.push_body(&body).unwrap();
+                expected.extend_from_slice(b"head");
+                expected.extend_from_slice(body.as_slice());
+            }
+            let mut sent = Vec::new();
+            while !output.is_empty() {
+                assert_eq!(sent.len() + output.len(), expected.len());
+                let taken: Vec<u8> = output.slices(take).iter().flat_map(|slice| slice.to_vec()).collect();
+                assert!(!taken.is_empty() && taken.len() <= take);
+                output.advance(taken.len());
+                sent.extend(taken);
+            }
+            assert_eq!(sent, expected);
+            assert!(output.as_slice().is_some_and(<[u8]>::is_empty));
+        }
+    }
+
+    /// Replies come and leave at random, against a plain queue of bytes; the output is hardly ever empty, as that of a
+    /// client that pipelines.
+    #[test]
+    fn what_is_held_is_a_small_multiple_of_what_is_unsent_whatever_comes_and_leaves() {
+        let mut seed = 5u64;
+        let mut random = move |below: usize| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (seed >> 33) as usize % below
+        };
+        for round in 0..12 {
+            let (mut output, mut model) = (Output::default(), VecDeque::new());
+            let longest = [20, 300, 5_000, 2 * SHARED_FROM_BYTES][round % 4];
+            for step in 0..600u32 {
+                let backlog = [2_000, 20_000, 80_000][round % 3];
+                if model.len() < backlog {
+                    let body = Body::copy_of(&vec![step as u8; random(longest)]).unwrap();
+                    output.bytes().extend_from_slice(b"head");
+                    output.push_body(&body).unwrap();
+                    model.extend(b"head".iter().chain(body.as_slice()));
+                } else if random(50) == 0 {
+                    let kept = random(model.len());
+                    // Only the end of a reply may become the end of all: own bytes here, wherever they stand.
+                    if output.shared.is_none() {
+                        output.truncate(kept);
+                        model.truncate(kept);
+                    }
+                }
+                if model.len() >= backlog / 2 {
+                    let taken: Vec<u8> = output
+                        .slices(1 + random(2 * longest))
+                        .iter()
+                        .flat_map(|slice| slice.to_vec())
+                        .collect();
+                    assert!(taken.iter().eq(model.iter().take(taken.len())));
+                    output.advance(taken.len());
+                    model.drain(..taken.len());
+                }
+                assert_eq!(output.len(), model.len());
+                let held = output.held_bytes();
+                assert!(held <= 8 * output.own_len() + 64 * 1024, "{held} bytes for {}", output.own_len());
+            }
+            let all: Vec<u8> = output.slices(usize::MAX).iter().flat_map(|slice| slice.to_vec()).collect();
+            assert!(all.iter().eq(model.iter().take(all.len())));
+        }
+    }
+
+    #[test]
+    fn what_is_sent_is_given_back_while_the_output_never_becomes_empty() {
+        let mut output = Output::default();
+        for _ in 0..10_000 {
+            output.bytes().extend_from_slice(&[b'x'; 1_000]);
+            if output.len() > 10_000 {
+                output.advance(1_000);
+            }
+            assert!(output.held_bytes() <= 64 * 1024, "{} bytes", output.held_bytes());
+        }
+        output.bytes().extend_from_slice(&vec![b'x'; 1 << 20]);
+        while output.len() > 1_000 {
+            output.advance(1_000);
+        }
+        assert!(output.held_bytes() <= KEPT_CAPACITY_BYTES, "{} bytes of a burst", output.held_bytes());
+    }
+
+    #[test]
+    fn a_long_list_is_sent_in_pieces_that_are_shared() {
+        for count in [0, 1, 100, 2_000, 5_000] {
+            let names: Vec<String> =
+                (0..count).map(|n: usize| format!("{n}{}", "x".repeat(n % 190))).collect();
+            let whole: String = ["---\n".to_owned()]
+                .into_iter()
+                .chain(names.iter().map(|name| format!("- {name}\n")))
+                .collect();
+            for expected in [0, whole.len(), 2 * whole.len()] {
+                let mut writer = ListWriter::new(expected).unwrap();
+                names.iter().for_each(|name| writer.push(name).unwrap());
+                let list = writer.finish().unwrap();
+                assert_eq!(list.byte_len(), whole.len());
+                assert_eq!(list.byte_len(), list_bytes(count, names.iter().map(String::len).sum()));
+                assert!(list.pieces().iter().all(|piece| piece.len() <= 64 * 1024));
+                let mut output = Output::default();
+                output.write(&Reply::List(&list)).unwrap();
+                assert!(output.own_len() < SHORT_LIST_BYTES + 64, "what is long is shared");
+                let mut sent = Vec::new();
+                while !output.is_empty() {
+                    assert_eq!(list.is_held(), whole.len() >= SHARED_FROM_BYTES);
+                    let taken: Vec<u8> =
+                        output.slices(usize::MAX).iter().flat_map(|piece| piece.to_vec()).collect();
+                    output.advance(taken.len());
+                    sent.extend(taken);
+                }
+                assert!(!list.is_held());
+                assert_eq!(String::from_utf8(sent).unwrap(), format!("OK {}\r\n{whole}\r\n", whole.len()));
+            }
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! What an operator reads where the server cannot start: the flag, what was found, and what to do next.
+//!
+//! Owns: the words of advice, and the exit code of each failure that has several. Driven by `startup` and `main`.
+
+use std::error::Error;
+use std::io::{self, ErrorKind};
+use std::path::Path;
+
+use beanstalkd::binlog::OpenError;
+use beanstalkd::options::exit_code;
+use beanstalkd::os::directory_lock::LockError;
+use beanstalkd::os::listen::ListenError;
+use beanstalkd::os::privileges::PrivilegeError;
+use beanstalkd::os::service_manager;
+use log::error;
+
+const SANDBOX: &str = "; the sandbox of the systemd unit is the likely reason: the directory must exist, and \
+                       ReadWritePaths= in a drop-in must name it (systemctl edit)";
+
+/// Says why the server does not start, and returns the exit code.
+pub fn refuse(error: &dyn Error, code: i32) -> i32 {
+    error!("{error}");
+    code
+}
+
+/// The lock of the binlog's directory cannot be taken.
+pub fn refuse_lock(directory: &Path, error: &LockError) -> i32 {
+    let advice = match error {
+        LockError::Held { .. } => {
+            "; end that server first, or start with --wait-for-lock to take over from it"
+        }
+        LockError::Open { source, .. } | LockError::Lock { source, .. } => advice_on_path(source),
+    };
+    error!("-b {}: {error}{advice}", directory.display());
+    exit_code::BINLOG_DIRECTORY
+}
+
+/// The binlog cannot be opened.
+pub fn refuse_binlog(directory: &Path, error: &OpenError) -> i32 {
+    let directory = directory.display();
+    match error {
+        OpenError::Refused(_) => error!(
+            "-b {directory}: the binlog is damaged: {error}; make a copy of the directory as a backup, see what is \
+             left with `beanstalkd --check {directory}`, and start with --recover to go on with what can be read"
+        ),
+        OpenError::List(source)
+        | OpenError::Read { error: source, .. }
+        | OpenError::Write { error: source, .. } => {
+            error!("-b {directory}: {error}{}", advice_on_path(source));
+        }
+        OpenError::TooManyFiles | OpenError::OutOfMemory | OpenError::Failed(_) => {
+            error!("-b {directory}: {error}");
+        }
+    }
+    binlog_exit_code(error)
+}
+
+/// What the process ends with where the binlog cannot be opened.
+pub fn binlog_exit_code(error: &OpenError) -> i32 {
+    match error {
+        OpenError::Refused(_) => exit_code::BINLOG_DAMAGED,
+        OpenError::List(_) | OpenError::Read { .. } | OpenError::Write { .. } | OpenError::TooManyFiles => {
+            exit_code::BINLOG_DIRECTORY
+        }
+        OpenError::OutOfMemory | OpenError::Failed(_) => exit_code::FAILED,
+    }
+}
+
+/// The address that `flags` name cannot be listened on; without flags it is the default one.
+pub fn refuse_listener(flags: &str, error: &ListenError) -> i32 {
+    let flags = if flags.is_empty() { String::new() } else { format!("{flags}: ") };
+    let advice = match error {
+        ListenError::BindUnix { source, .. } => advice_on_path(source),
+        ListenError::Access { source, .. } if source.kind() == ErrorKind::PermissionDenied => {
+            "; without root's rights a server can give the socket to its own user and to the groups of that user \
+             alone: SocketUser= and SocketGroup= of a .socket unit can name any"
+        }
+        _ => "",
+    };
+    error!("{flags}{error}{advice}");
+    exit_code::LISTEN
+}
+
+/// The user of `flag` cannot be found or become.
+pub fn refuse_privileges(flag: &str, error: &PrivilegeError) -> i32 {
+    error!("{flag}: {error}");
+    match error {
+        PrivilegeError::LookUp { .. } => exit_code::USER_LOOKUP,
+        PrivilegeError::NoSuchName { .. } => exit_code::NO_SUCH_USER,
+        PrivilegeError::Refused { .. } | PrivilegeError::StillRoot { .. } => exit_code::BECOME_USER,
+    }
+}
+
+fn advice_on_path(error: &io::Error) -> &'static str {
+    advice(error.kind(), service_manager::is_supervised())
+}
+
+/// What to do where a file cannot be made, by what the system says.
+fn advice(kind: ErrorKind, is_supervised: bool) -> &'static str {
+    match kind {
+        ErrorKind::ReadOnlyFilesystem | ErrorKind::PermissionDenied | ErrorKind::NotFound
+            if is_supervised =>
+        {
+            SANDBOX
+        }
+        ErrorKind::PermissionDenied => "; the user that the server runs as must be allowed to write there",
+        ErrorKind::NotFound => "; the directory must exist",
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sandbox_of_the_unit_is_named_where_it_is_likely() {
+        for kind in [ErrorKind::ReadOnlyFilesystem, ErrorKind::PermissionDenied, ErrorKind::NotFound] {
+            assert!(advice(kind, true).contains("ReadWritePaths="), "{kind:?}");
+            assert!(!advice(kind, false).contains("unit"), "{kind:?}: there is no unit");
+        }
+        for kind in [ErrorKind::StorageFull, ErrorKind::AddrInUse] {
+            assert_eq!(advice(kind, true), "", "{kind:?}: the sandbox does not cause it");
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! What is told of a job.
+
+use super::Read::{Counter, Gauge, Text, Word};
+use super::{Figure, Job, Subject};
+use crate::clock::Timestamp;
+use crate::job::JobState;
+use crate::queue;
+
+impl Subject for Job {
+    type View<'a> = JobView<'a>;
+}
+
+/// A job as its stats see it.
+#[derive(Clone, Debug)]
+pub struct JobView<'a> {
+    /// The job in the queue.
+    pub job: queue::JobView<'a>,
+    /// The index of the binlog file that holds its record; 0 without a binlog.
+    pub file: u32,
+    /// The instant of the question.
+    pub now: Timestamp,
+}
+
+impl JobView<'_> {
+    /// Whole seconds until the job's reservation or delay ends.
+    fn time_left_s(&self) -> u64 {
+        match self.job.record.state {
+            JobState::Reserved | JobState::Delayed => self.job.record.deadline_at.since_s(self.now),
+            JobState::Ready | JobState::Buried => 0,
+        }
+    }
+}
+
+type Row = Figure<Job>;
+
+/// The figures of `stats-job`; a server has too many jobs for series of their own.
+pub const JOB: &[Figure<Job>] = &[
+    Row::plain("id", Gauge(|view| view.job.record.id.0)),
+    Row::plain("tube", Text(|view| view.job.tube.as_str())),
+    Row::plain("state", Word(|view| view.job.record.state.as_str())),
+    Row::plain("pri", Gauge(|view| view.job.record.priority.0.into())),
+    Row::plain("age", Gauge(|view| view.now.since_s(view.job.record.created_at))),
+    Row::plain("delay", Gauge(|view| view.job.record.delay_s.into())),
+    Row::plain("ttr", Gauge(|view| view.job.record.ttr_s.into())),
+    Row::plain("time-left", Gauge(|view| view.time_left_s())),
+    Row::plain("file", Gauge(|view| view.file.into())),
+    Row::plain("reserves", Counter(|view| view.job.record.counters.reserves.into())),
+    Row::plain("timeouts", Counter(|view| view.job.record.counters.timeouts.into())),
+    Row::plain("releases", Counter(|view| view.job.record.counters.releases.into())),
+    Row::plain("buries", Counter(|view| view.job.record.counters.buries.into())),
+    Row::plain("kicks", Counter(|view| view.job.record.counters.kicks.into())),
+];

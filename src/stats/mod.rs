@@ -1,0 +1,212 @@
+//! The figures that the server tells of itself, of a tube and of a job: one table for each of the three.
+//!
+//! Owns: every figure's key, kind, meaning and reader, in the order in which they are told. C's keys come first, in C's
+//! order and with C's quoting; ours follow. Everything that prints figures goes through these tables: the YAML of the
+//! protocol's stats commands (here), the metrics and the page (in `http`). Never changes what it reads. The server hands
+//! in the views.
+
+mod histogram;
+mod job;
+mod server;
+mod tube;
+
+use std::fmt::{self, Display};
+use std::time::Duration;
+
+pub use self::histogram::Histogram;
+pub use self::job::{JOB, JobView};
+pub use self::server::{CommandCounts, Identity, SERVER, ServerView, StatsSource, Timings};
+pub use self::tube::TUBE;
+
+use crate::protocol::Dictionary;
+
+/// What a table tells of.
+pub trait Subject {
+    /// What its readers look at.
+    type View<'a>;
+}
+
+/// The server as a whole: `stats`.
+#[derive(Debug)]
+pub enum Server {}
+
+/// A tube: `stats-tube`.
+#[derive(Debug)]
+pub enum Tube {}
+
+/// A job: `stats-job`.
+#[derive(Debug)]
+pub enum Job {}
+
+/// A row of a table.
+pub struct Figure<S: Subject> {
+    /// The key in the stats and on the page.
+    pub key: &'static str,
+    /// The kind, and how to read the value.
+    pub read: Read<S>,
+    /// Its place in the metrics.
+    pub series: Series,
+}
+
+/// Reads a number.
+pub type ReadNumber<S> = for<'v, 'a> fn(&'v <S as Subject>::View<'a>) -> u64;
+/// Reads a text.
+pub type ReadText<S> = for<'v, 'a> fn(&'v <S as Subject>::View<'a>) -> &'v str;
+
+/// The kind of a figure, with its reader.
+pub enum Read<S: Subject> {
+    /// A number that only grows.
+    Counter(ReadNumber<S>),
+    /// A number that goes up and down.
+    Gauge(ReadNumber<S>),
+    /// Time so far in microseconds; the metrics have it in seconds.
+    Microseconds(ReadNumber<S>),
+    /// Time so far in seconds, with six decimals.
+    Seconds(for<'v, 'a> fn(&'v S::View<'a>) -> Duration),
+    /// `true` or `false`; 1 or 0 in the metrics.
+    Flag(for<'v, 'a> fn(&'v S::View<'a>) -> bool),
+    /// A word, which needs no quotes.
+    Word(ReadText<S>),
+    /// A text, in quotes.
+    Text(ReadText<S>),
+}
+
+/// What a figure is in the metrics.
+pub enum Series {
+    /// A family of its own, called `name`, or like the key; without prefix and `_total`.
+    Own {
+        /// The name where it is not that of the key. A unit stands at its end.
+        name: Option<&'static str>,
+        /// The meaning.
+        help: &'static str,
+    },
+    /// A line of the family of all commands.
+    Command,
+    /// A label of the line of texts.
+    Info,
+    /// Nothing.
+    None,
+}
+
+/// The value of a figure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Value<'v> {
+    /// A number.
+    Number(u64),
+    /// Written in seconds with six decimals.
+    Seconds(Duration),
+    /// A word, without quotes in YAML.
+    Word(&'v str),
+    /// A text, in quotes.
+    Text(&'v str),
+}
+
+/// As YAML has it, but without quotes.
+impl Display for Value<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => number.fmt(out),
+            Self::Seconds(time) => write!(out, "{}.{:06}", time.as_secs(), time.subsec_micros()),
+            Self::Word(text) | Self::Text(text) => out.write_str(text),
+        }
+    }
+}
+
+impl<S: Subject> Figure<S> {
+    const fn new(key: &'static str, help: &'static str, read: Read<S>) -> Self {
+        Self { key, read, series: Series::Own { name: None, help } }
+    }
+
+    const fn counter(key: &'static str, help: &'static str, read: ReadNumber<S>) -> Self {
+        Self::new(key, help, Read::Counter(read))
+    }
+
+    const fn gauge(key: &'static str, help: &'static str, read: ReadNumber<S>) -> Self {
+        Self::new(key, help, Read::Gauge(read))
+    }
+
+    const fn command(key: &'static str, read: ReadNumber<S>) -> Self {
+        Self { key, read: Read::Counter(read), series: Series::Command }
+    }
+
+    const fn info(key: &'static str, read: Read<S>) -> Self {
+        Self { key, read, series: Series::Info }
+    }
+
+    /// A figure that the metrics do not have.
+    const fn plain(key: &'static str, read: Read<S>) -> Self {
+        Self { key, read, series: Series::None }
+    }
+
+    /// The same, called `name` in the metrics.
+    const fn named(self, name: &'static str) -> Self {
+        let Series::Own { help, .. } = self.series else { panic!("only a family has a name") };
+        Self { series: Series::Own { name: Some(name), help }, ..self }
+    }
+
+    /// The value in `view`.
+    #[must_use]
+    pub fn value<'v>(&self, view: &'v S::View<'_>) -> Value<'v> {
+        match self.read {
+            Read::Counter(read) | Read::Gauge(read) | Read::Microseconds(read) => Value::Number(read(view)),
+            Read::Seconds(read) => Value::Seconds(read(view)),
+            Read::Flag(read) => Value::Word(if read(view) { "true" } else { "false" }),
+            Read::Word(read) => Value::Word(read(view)),
+            Read::Text(read) => Value::Text(read(view)),
+        }
+    }
+}
+
+/// All figures of `table`, as the protocol's stats commands answer with them.
+#[must_use]
+pub fn yaml<S: Subject>(table: &[Figure<S>], view: &S::View<'_>) -> Vec<u8> {
+    let mut dictionary = Dictionary::default();
+    for figure in table {
+        match figure.value(view) {
+            Value::Text(text) => dictionary.quoted(figure.key, text),
+            plain => dictionary.plain(figure.key, plain),
+        }
+    }
+    dictionary.into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    fn check<S: Subject>(table: &[Figure<S>]) {
+        let mut keys = HashSet::new();
+        for Figure { key, read, series } in table {
+            assert!(keys.insert(*key), "{key} stands in one row");
+            let is_text = matches!(read, Read::Text(_) | Read::Word(_));
+            match series {
+                Series::Own { name, help } => {
+                    assert!(help.ends_with('.') && !help.contains(['\\', '\n']), "{key}: {help}");
+                    assert!(!matches!(read, Read::Text(_)), "{key}: a text is no value");
+                    let name = name.map_or_else(|| key.replace('-', "_"), str::to_owned);
+                    assert!(
+                        !name.ends_with("_total")
+                            && name.bytes().all(|byte| byte == b'_' || byte.is_ascii_lowercase()),
+                        "{name}"
+                    );
+                    let is_time = matches!(read, Read::Seconds(_) | Read::Microseconds(_));
+                    assert!(!is_time || name.ends_with("_seconds"), "{name} is in the base unit");
+                }
+                Series::Command => {
+                    assert!(key.starts_with("cmd-") && matches!(read, Read::Counter(_)), "{key}")
+                }
+                Series::Info => assert!(is_text, "{key}"),
+                Series::None => {}
+            }
+        }
+    }
+
+    #[test]
+    fn every_row_is_one_that_the_metrics_can_print() {
+        check(SERVER);
+        check(TUBE);
+        check(JOB);
+    }
+}

@@ -1,0 +1,247 @@
+//! What is told of the server as a whole.
+
+use super::{Figure, Histogram, Read, Server, Subject};
+use crate::binlog;
+use crate::clock::Timestamp;
+use crate::os::CpuTime;
+use crate::protocol::Verb;
+use crate::queue::Queue;
+
+impl Subject for Server {
+    type View<'a> = ServerView<'a>;
+}
+
+/// The server as its stats see it.
+#[derive(Clone, Copy, Debug)]
+pub struct ServerView<'a> {
+    /// Which server it is.
+    pub identity: &'a Identity,
+    /// Tubes, jobs and clients.
+    pub queue: &'a Queue,
+    /// What the binlog says; its state is "off" where there is none.
+    pub binlog: binlog::Stats,
+    /// How often each command was given.
+    pub commands: &'a CommandCounts,
+    /// How long things have taken.
+    pub timings: &'a Timings,
+    /// Whether the server refuses jobs.
+    pub is_draining: bool,
+    /// The largest body that `put` accepts, in bytes.
+    pub max_job_bytes: u64,
+    /// The size of a binlog file as the operator has asked for it, in bytes.
+    pub binlog_file_bytes: u64,
+    /// What connections hold that is not a job yet, or not sent yet, in bytes.
+    pub buffer_bytes: usize,
+    /// Connections since the start.
+    pub connections: u64,
+    /// Connections that were closed because there were too many.
+    pub refused_connections: u64,
+    /// Lines that were no command.
+    pub malformed: u64,
+    /// Bodies that came whole and were not stored for a reason of the server's.
+    pub rejected_puts: u64,
+    /// The instant of the question.
+    pub now: Timestamp,
+}
+
+/// Whoever has the figures of the server. A view costs something, so one is made only when it is looked at.
+pub trait StatsSource {
+    /// The server at `now`.
+    fn server_view(&self, now: Timestamp) -> ServerView<'_>;
+}
+
+/// Which server this is.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    /// The version, as MAJOR.MINOR.
+    pub version: String,
+    /// Tells this run of the server from every other; 16 hexadecimal digits, the first a letter, so that nothing takes it for a number.
+    pub instance: String,
+    /// The process id.
+    pub pid: u32,
+    /// The host's name.
+    pub hostname: String,
+    /// The system's version.
+    pub os: String,
+    /// The kind of hardware.
+    pub platform: String,
+    /// When the server began.
+    pub started_at: Timestamp,
+    /// Tells the processor time used so far.
+    pub cpu_time: fn() -> CpuTime,
+}
+
+impl Identity {
+    /// The text of `instance` for a random number.
+    #[must_use]
+    pub fn instance_of(random: u64) -> String {
+        const FIRST_DIGIT: u64 = 0xa << 60;
+        format!("{:016x}", random | FIRST_DIGIT)
+    }
+}
+
+/// How often each command was given.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CommandCounts([u64; Verb::COUNT]);
+
+impl CommandCounts {
+    /// How often `verb` was given.
+    #[must_use]
+    pub fn of(&self, verb: Verb) -> u64 {
+        self.0[verb as usize]
+    }
+
+    /// How many commands were given.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+
+    /// Counts a command.
+    pub fn add(&mut self, verb: Verb) {
+        self.0[verb as usize] += 1;
+    }
+}
+
+/// How long things have taken. Measured with one further reading of the clock a turn, and only while metrics
+/// are served.
+#[derive(Clone, Debug, Default)]
+pub struct Timings {
+    /// Each turn of the loop: from the return of the poll until all replies are handed to the system. Turns
+    /// without a command count, too.
+    pub turns: Histogram,
+    /// Each command, with the duration of the turn that executed it: what its client has waited at most, from
+    /// the moment that the loop saw the command, for work of its own or of others in the same turn. The time
+    /// that a reserve waits for a job is not in it.
+    pub commands: Histogram,
+    /// Each sync of the binlog, from its request to its completion.
+    pub syncs: Histogram,
+}
+
+type Row = Figure<Server>;
+
+/// The figures of `stats`.
+pub const SERVER: &[Figure<Server>] = &[
+    Row::gauge("current-jobs-urgent", "Ready jobs with a priority below 1024.", |server| {
+        server.queue.counts().urgent
+    }),
+    Row::gauge("current-jobs-ready", "Jobs that can be reserved.", |server| server.queue.counts().ready),
+    Row::gauge("current-jobs-reserved", "Jobs that clients hold.", |server| server.queue.counts().reserved),
+    Row::gauge("current-jobs-delayed", "Jobs whose delay is not over.", |server| {
+        server.queue.counts().delayed
+    }),
+    Row::gauge("current-jobs-buried", "Jobs that wait for a kick.", |server| server.queue.counts().buried),
+    Row::command("cmd-put", |server| server.commands.of(Verb::Put)),
+    Row::command("cmd-peek", |server| server.commands.of(Verb::Peek)),
+    Row::command("cmd-peek-ready", |server| server.commands.of(Verb::PeekReady)),
+    Row::command("cmd-peek-delayed", |server| server.commands.of(Verb::PeekDelayed)),
+    Row::command("cmd-peek-buried", |server| server.commands.of(Verb::PeekBuried)),
+    Row::command("cmd-reserve", |server| server.commands.of(Verb::Reserve)),
+    Row::command("cmd-reserve-with-timeout", |server| server.commands.of(Verb::ReserveWithTimeout)),
+    Row::command("cmd-delete", |server| server.commands.of(Verb::Delete)),
+    Row::command("cmd-release", |server| server.commands.of(Verb::Release)),
+    Row::command("cmd-use", |server| server.commands.of(Verb::Use)),
+    Row::command("cmd-watch", |server| server.commands.of(Verb::Watch)),
+    Row::command("cmd-ignore", |server| server.commands.of(Verb::Ignore)),
+    Row::command("cmd-bury", |server| server.commands.of(Verb::Bury)),
+    Row::command("cmd-kick", |server| server.commands.of(Verb::Kick)),
+    Row::command("cmd-touch", |server| server.commands.of(Verb::Touch)),
+    Row::command("cmd-stats", |server| server.commands.of(Verb::Stats)),
+    Row::command("cmd-stats-job", |server| server.commands.of(Verb::StatsJob)),
+    Row::command("cmd-stats-tube", |server| server.commands.of(Verb::StatsTube)),
+    Row::command("cmd-list-tubes", |server| server.commands.of(Verb::ListTubes)),
+    Row::command("cmd-list-tube-used", |server| server.commands.of(Verb::ListTubeUsed)),
+    Row::command("cmd-list-tubes-watched", |server| server.commands.of(Verb::ListTubesWatched)),
+    Row::command("cmd-pause-tube", |server| server.commands.of(Verb::PauseTube)),
+    Row::counter("job-timeouts", "Reservations that ran out.", |server| server.queue.flow().timeouts),
+    Row::counter("total-jobs", "Jobs put.", |server| server.queue.flow().puts).named("jobs"),
+    Row::gauge("max-job-size", "The largest body that put accepts.", |server| server.max_job_bytes)
+        .named("max_job_size_bytes"),
+    Row::gauge("current-tubes", "Tubes.", |server| server.queue.tube_count() as u64),
+    Row::gauge("current-connections", "Connected clients.", |server| server.queue.client_count() as u64),
+    Row::gauge("current-producers", "Connected clients that have put.", |server| {
+        server.queue.producer_count()
+    }),
+    Row::gauge("current-workers", "Connected clients that have reserved.", |server| {
+        server.queue.worker_count()
+    }),
+    Row::gauge("current-waiting", "Clients that wait in a reserve.", |server| server.queue.waiting_count()),
+    Row::counter("total-connections", "Clients that have connected.", |server| server.connections)
+        .named("connections"),
+    Row::gauge("pid", "The process id.", |server| server.identity.pid.into()),
+    Row::info("version", Read::Text(|server| &server.identity.version)),
+    Row::new(
+        "rusage-utime",
+        "Processor time used in the program.",
+        Read::Seconds(|server| (server.identity.cpu_time)().user),
+    )
+    .named("cpu_user_seconds"),
+    Row::new(
+        "rusage-stime",
+        "Processor time used in the system.",
+        Read::Seconds(|server| (server.identity.cpu_time)().system),
+    )
+    .named("cpu_system_seconds"),
+    Row::gauge("uptime", "Time since the start.", |server| server.now.since_s(server.identity.started_at))
+        .named("uptime_seconds"),
+    Row::gauge("binlog-oldest-index", "The number of the oldest binlog file.", |server| {
+        server.binlog.oldest_index.into()
+    }),
+    Row::gauge("binlog-current-index", "The number of the binlog file that is written.", |server| {
+        server.binlog.current_index.into()
+    }),
+    Row::counter("binlog-records-migrated", "Records rewritten by compaction.", |server| {
+        server.binlog.records_migrated
+    }),
+    Row::counter("binlog-records-written", "Records written.", |server| server.binlog.records_written),
+    Row::gauge("binlog-max-size", "The size of a binlog file.", |server| server.binlog_file_bytes)
+        .named("binlog_max_size_bytes"),
+    Row::new("draining", "1 while put is answered with DRAINING.", Read::Flag(|server| server.is_draining)),
+    Row::info("id", Read::Word(|server| &server.identity.instance)),
+    Row::info("hostname", Read::Text(|server| &server.identity.hostname)),
+    Row::info("os", Read::Text(|server| &server.identity.os)),
+    Row::info("platform", Read::Text(|server| &server.identity.platform)),
+    // C's keys end here.
+    Row::command("cmd-reserve-job", |server| server.commands.of(Verb::ReserveJob)),
+    Row::command("cmd-kick-job", |server| server.commands.of(Verb::KickJob)),
+    Row::counter("job-reserves", "Reservations, by whatever command.", |server| server.queue.flow().reserves),
+    Row::counter("job-deletes", "Jobs deleted.", |server| server.queue.flow().deletes),
+    Row::counter("job-releases", "Releases by clients.", |server| server.queue.flow().releases),
+    Row::counter("job-buries", "Burials by clients.", |server| server.queue.flow().buries),
+    Row::counter("job-kicks", "Jobs kicked.", |server| server.queue.flow().kicks),
+    Row::counter("job-poisoned", "Jobs buried by --max-timeouts or --max-releases.", |server| {
+        server.queue.flow().poisoned
+    }),
+    Row::gauge("job-bytes", "Memory that jobs take.", |server| server.queue.job_bytes() as u64),
+    Row::gauge("binlog-files", "Binlog files, those made ahead included.", |server| server.binlog.files),
+    Row::gauge("binlog-bytes", "Their length.", |server| server.binlog.bytes),
+    Row::gauge("binlog-live-bytes", "What the newest state of all jobs takes in the binlog.", |server| {
+        server.binlog.live_bytes
+    }),
+    Row::counter("binlog-syncs", "Syncs of the binlog.", |server| server.binlog.syncs),
+    Row::new(
+        "binlog-sync-microseconds",
+        "Time that syncs of the binlog have taken.",
+        Read::Microseconds(|server| server.binlog.sync_us),
+    )
+    .named("binlog_sync_time_seconds"),
+    Row::new(
+        "binlog-state",
+        "1 for the state that the binlog is in: ok, full, failed or off.",
+        Read::Word(|server| server.binlog.state),
+    ),
+    Row::gauge("buffer-bytes", "Memory for what is not a job yet, or not sent yet.", |server| {
+        server.buffer_bytes as u64
+    }),
+    Row::counter("connections-refused", "Connections closed because of --max-connections.", |server| {
+        server.refused_connections
+    })
+    .named("refused_connections"),
+    Row::command("cmd-quit", |server| server.commands.of(Verb::Quit)),
+    Row::counter("malformed-commands", "Lines answered with BAD_FORMAT or UNKNOWN_COMMAND.", |server| {
+        server.malformed
+    }),
+    Row::counter("rejected-puts", "Puts answered with DRAINING, JOB_TOO_BIG or OUT_OF_MEMORY.", |server| {
+        server.rejected_puts
+    }),
+];

@@ -1,0 +1,150 @@
+//! A server that was running before the suite: how a script is held as if the server had just started.
+//!
+//! Owns: the ids that the server gives for those of a script, the counts at which a case began, and what
+//! is cleaned up before each case. Driven by `case`, for servers that are reached by `ADDRESS` alone.
+
+use crate::case::dictionary;
+use beanstalkd_testkit::client::{Client, Failure};
+use beanstalkd_testkit::server::POLL_INTERVAL;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// How long the clients of the case before may take to be forgotten.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Commands whose first argument is the id of a job, and replies that begin with one.
+const BEFORE_IDS: &[&str] = &[
+    "delete",
+    "release",
+    "bury",
+    "touch",
+    "kick-job",
+    "peek",
+    "stats-job",
+    "reserve-job",
+    "RESERVED",
+    "FOUND",
+];
+
+/// What a script takes for the state of a server that has just started.
+pub struct Origin {
+    /// From an id of the script to the server's.
+    ids: BTreeMap<String, String>,
+    /// By question and key, what had been counted before the case.
+    counted: BTreeMap<(&'static str, String), u64>,
+}
+
+/// The questions whose counts are told from the beginning of the case.
+const COUNTING: [&str; 2] = ["stats-tube default", "stats"];
+
+impl Origin {
+    /// Deletes what the case before has left, and notes what the server has counted. `client` may then serve as
+    /// the case's first: a client that has used and watched nothing.
+    pub fn prepare(client: &mut Client) -> Result<Self, Failure> {
+        wait_until_alone(client)?;
+        delete_all(client)?;
+        let mut counted = BTreeMap::new();
+        for question in COUNTING {
+            for (key, value) in dictionary(&client.ask(format!("{question}\r\n").as_bytes())?) {
+                let counts =
+                    key.starts_with("cmd-") || ["job-timeouts", "total-jobs"].contains(&key.as_str());
+                let before: u64 = value.parse().unwrap_or_default();
+                if counts {
+                    counted.insert((question, key), before);
+                } else if key == "total-connections" {
+                    // This client counts as the first of the case.
+                    counted.insert((question, key), before.saturating_sub(1));
+                }
+            }
+        }
+        Ok(Self { ids: BTreeMap::new(), counted })
+    }
+
+    /// A line of a script with the ids of the server.
+    pub fn to_server(&self, line: &str) -> String {
+        let piece = |piece: &str| {
+            let words: Vec<&str> = piece.splitn(3, ' ').collect();
+            match (words.first(), words.get(1).and_then(|id| self.ids.get(*id))) {
+                (Some(word), Some(id)) if BEFORE_IDS.contains(word) => {
+                    [&[*word, id.as_str()], &words[2..]].concat().join(" ")
+                }
+                _ => piece.to_owned(),
+            }
+        };
+        line.split(" | ").map(piece).collect::<Vec<_>>().join(" | ")
+    }
+
+    /// Requires an INSERTED from `client`, whose id is `id` in the script from now on.
+    pub fn bind(&mut self, client: &mut Client, id: &str) -> Result<(), Failure> {
+        let reply = client.read_reply()?;
+        let text = String::from_utf8_lossy(&reply).into_owned();
+        let given = text.strip_prefix("INSERTED ").and_then(|rest| rest.strip_suffix("\r\n"));
+        match given.filter(|given| given.parse::<u64>().is_ok()) {
+            Some(given) if self.ids.values().any(|other| other == given) => {
+                Err(client.wrong_reply("INSERTED with an id of its own", text.trim_end()))
+            }
+            Some(given) => {
+                self.ids.insert(id.to_owned(), given.to_owned());
+                Ok(())
+            }
+            None => Err(client.wrong_reply("INSERTED <id>", text.trim_end())),
+        }
+    }
+
+    /// The pairs of a reply, counted from the beginning of the case.
+    pub fn since(&self, question: &str, pairs: Vec<(String, String)>) -> Vec<(String, String)> {
+        let Some(question) = COUNTING.into_iter().find(|counting| *counting == question) else {
+            return pairs;
+        };
+        let since = |(key, value): (String, String)| match (
+            self.counted.get(&(question, key.clone())),
+            value.parse::<u64>(),
+        ) {
+            (Some(before), Ok(now)) => (key, now.saturating_sub(*before).to_string()),
+            _ => (key, value),
+        };
+        pairs.into_iter().map(since).collect()
+    }
+}
+
+/// The number of jobs on the server, in whatever state: the suite does not delete jobs of others.
+pub fn jobs(client: &mut Client) -> Result<u64, Failure> {
+    let pairs = dictionary(&client.ask(b"stats\r\n")?);
+    let states = ["ready", "reserved", "delayed", "buried"].map(|state| format!("current-jobs-{state}"));
+    let counts = pairs.iter().filter(|(key, _)| states.contains(key));
+    Ok(counts.filter_map(|(_, value)| value.parse::<u64>().ok()).sum())
+}
+
+fn wait_until_alone(client: &mut Client) -> Result<(), Failure> {
+    let start = Instant::now();
+    loop {
+        let pairs = dictionary(&client.ask(b"stats\r\n")?);
+        if pairs.contains(&("current-connections".to_owned(), "1".to_owned())) {
+            return Ok(());
+        }
+        if start.elapsed() > PATIENCE {
+            return Err(client.failure("the server has other clients than the suite"));
+        }
+        std::thread::sleep(POLL_INTERVAL);
+    }
+}
+
+fn delete_all(client: &mut Client) -> Result<(), Failure> {
+    let list = client.ask(b"list-tubes\r\n")?;
+    let text = String::from_utf8_lossy(&list).into_owned();
+    for tube in text.lines().filter_map(|line| line.strip_prefix("- ")) {
+        client.ask(format!("use {tube}\r\n").as_bytes())?;
+        for peek in ["peek-ready\r\n", "peek-delayed\r\n", "peek-buried\r\n"] {
+            loop {
+                let reply = client.ask(peek.as_bytes())?;
+                let reply = String::from_utf8_lossy(&reply).into_owned();
+                let Some(id) = reply.strip_prefix("FOUND ").and_then(|rest| rest.split(' ').next()) else {
+                    break;
+                };
+                client.exchange(format!("delete {id}\r\n").as_bytes(), b"DELETED\r\n")?;
+            }
+        }
+    }
+    client.exchange(b"use default\r\n", b"USING default\r\n")?;
+    client.exchange(b"pause-tube default 0\r\n", b"PAUSED\r\n")
+}

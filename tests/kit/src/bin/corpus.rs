@@ -1,0 +1,25 @@
+//! `corpus unpack FILE DIRECTORY` and `corpus pack DIRECTORY FILE`: between the packed corpora and libFuzzer's files.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use beanstalkd_testkit::corpus;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let done = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["unpack", file, directory] => corpus::unpack(Path::new(file), Path::new(directory)),
+        ["pack", directory, file] => corpus::pack(Path::new(directory), Path::new(file)),
+        _ => {
+            eprintln!("corpus: expected `unpack FILE DIRECTORY` or `pack DIRECTORY FILE`");
+            return ExitCode::from(2);
+        }
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("corpus: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

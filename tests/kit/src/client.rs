@@ -1,0 +1,408 @@
+//! A client of raw bytes, each of whose reads has a deadline.
+//!
+//! Owns: one connection, the bytes that were read ahead, and a transcript for messages. It frames
+//! replies (a line, then the body that the line announces) and understands nothing else.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use crate::{PATIENCE, printable};
+
+/// The most that one read takes.
+const READ_SIZE: usize = 64 * 1024;
+
+/// How much of a conversation a failure shows: sends and receipts.
+const SHOWN_EXCHANGES: usize = 12;
+
+/// Why a conversation went wrong.
+#[derive(Debug)]
+pub struct Failure {
+    /// The step of a script at which it did.
+    pub step: Option<String>,
+    /// What went wrong.
+    pub problem: String,
+    /// The reply that was wrong, if it was a reply.
+    pub reply: Option<Box<WrongReply>>,
+    /// What was said and heard before.
+    pub conversation: Vec<String>,
+}
+
+/// A reply that was not the one required.
+#[derive(Debug)]
+pub struct WrongReply {
+    /// What was sent last.
+    pub asked: String,
+    /// What was required.
+    pub expected: String,
+    /// What came instead.
+    pub came: String,
+}
+
+impl Failure {
+    /// A failure of which there is no more to say.
+    pub fn new(problem: impl Into<String>) -> Self {
+        Self { step: None, problem: problem.into(), reply: None, conversation: Vec::new() }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(step) = &self.step {
+            write!(f, "at `{step}`: ")?;
+        }
+        f.write_str(&self.problem)?;
+        self.conversation.iter().try_for_each(|line| write!(f, "\n    {line}"))
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::new(error.to_string())
+    }
+}
+
+enum Stream {
+    Unix(UnixStream),
+    Tcp(TcpStream),
+}
+
+impl Stream {
+    fn read_within(&mut self, buffer: &mut [u8], time: Duration) -> io::Result<usize> {
+        match self {
+            Self::Unix(stream) => {
+                stream.set_read_timeout(Some(time))?;
+                stream.read(buffer)
+            }
+            Self::Tcp(stream) => {
+                stream.set_read_timeout(Some(time))?;
+                stream.read(buffer)
+            }
+        }
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Unix(stream) => stream.write(bytes),
+            Self::Tcp(stream) => stream.write(bytes),
+        }
+    }
+
+    fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
+        match self {
+            Self::Unix(stream) => stream.set_nonblocking(nonblocking),
+            Self::Tcp(stream) => stream.set_nonblocking(nonblocking),
+        }
+    }
+}
+
+/// One connection to a server.
+pub struct Client {
+    stream: Stream,
+    unread: Vec<u8>,
+    /// The last exchanges.
+    transcript: VecDeque<String>,
+    patience: Duration,
+}
+
+impl Client {
+    /// A client on a connected unix socket.
+    pub fn over_unix(stream: UnixStream) -> io::Result<Self> {
+        stream.set_write_timeout(Some(PATIENCE))?;
+        Ok(Self::new(Stream::Unix(stream)))
+    }
+
+    /// A client on a connected TCP socket, which sends each write at once.
+    pub fn over_tcp(stream: TcpStream) -> io::Result<Self> {
+        stream.set_nodelay(true)?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        Ok(Self::new(Stream::Tcp(stream)))
+    }
+
+    fn new(stream: Stream) -> Self {
+        Self { stream, unread: Vec::new(), transcript: VecDeque::new(), patience: PATIENCE }
+    }
+
+    /// How long each reply may take from now on.
+    pub fn set_patience(&mut self, patience: Duration) {
+        self.patience = patience;
+    }
+
+    /// Sends all of `bytes`.
+    pub fn send(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        self.record(format!("> {}", printable(bytes)));
+        let sent = match &mut self.stream {
+            Stream::Unix(stream) => stream.write_all(bytes),
+            Stream::Tcp(stream) => stream.write_all(bytes),
+        };
+        sent.map_err(|error| self.failure(&format!("sending: {error}")))
+    }
+
+    /// Sends as much of `bytes`, again and again, as the socket takes without waiting; returns how much.
+    pub fn send_until_full(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.set_nonblocking(true)?;
+        let mut sent = 0;
+        let end = loop {
+            match self.stream.write(&bytes[sent % bytes.len()..]) {
+                Ok(written) => sent += written,
+                Err(error) => break error,
+            }
+        };
+        self.stream.set_nonblocking(false)?;
+        if end.kind() == io::ErrorKind::WouldBlock { Ok(sent) } else { Err(end) }
+    }
+
+    /// Sends all of `bytes` from a thread, for more than the socket's buffers hold while replies are
+    /// being read.
+    pub fn send_in_background(
+        &mut self,
+        bytes: Vec<u8>,
+    ) -> io::Result<std::thread::JoinHandle<io::Result<()>>> {
+        self.record(format!("> {}", printable(&bytes)));
+        let mut twin: Box<dyn Write + Send> = match &self.stream {
+            Stream::Unix(stream) => Box::new(stream.try_clone()?),
+            Stream::Tcp(stream) => Box::new(stream.try_clone()?),
+        };
+        Ok(std::thread::spawn(move || twin.write_all(&bytes)))
+    }
+
+    /// Says that nothing more will be sent.
+    pub fn half_close(&mut self) -> Result<(), Failure> {
+        self.record("> (half-close)".to_owned());
+        let closed = match &self.stream {
+            Stream::Unix(stream) => stream.shutdown(Shutdown::Write),
+            Stream::Tcp(stream) => stream.shutdown(Shutdown::Write),
+        };
+        closed.map_err(|error| self.failure(&format!("half-close: {error}")))
+    }
+
+    /// Requires that the next bytes are exactly `expected`.
+    pub fn expect(&mut self, expected: &[u8]) -> Result<(), Failure> {
+        let start = Instant::now();
+        while self.unread.len() < expected.len() && expected.starts_with(&self.unread) {
+            if let Err(error) = self.fill(start) {
+                return Err(self.wrong_bytes(expected, Some(&error)));
+            }
+        }
+        if !self.unread.starts_with(expected) {
+            return Err(self.wrong_bytes(expected, None));
+        }
+        self.take(expected.len());
+        Ok(())
+    }
+
+    /// Sends `bytes` and requires `expected`.
+    pub fn exchange(&mut self, bytes: &[u8], expected: &[u8]) -> Result<(), Failure> {
+        self.send(bytes)?;
+        self.expect(expected)
+    }
+
+    /// Reads one reply: its line, and its body where the line announces one, both with their CRLF.
+    pub fn read_reply(&mut self) -> Result<Vec<u8>, Failure> {
+        let start = Instant::now();
+        let line = loop {
+            if let Some(end) = self.unread.windows(2).position(|pair| pair == b"\r\n") {
+                break end + 2;
+            }
+            self.fill(start).map_err(|error| self.wrong_reply("a reply", &nothing_or(&error)))?;
+        };
+        let total = line + body_length(&self.unread[..line]);
+        while self.unread.len() < total {
+            self.fill(start).map_err(|error| self.wrong_reply("a body", &nothing_or(&error)))?;
+        }
+        Ok(self.take(total))
+    }
+
+    /// Reads a line, which comes without its CRLF, or `None` where the server has closed.
+    pub fn read_line(&mut self) -> Result<Option<Vec<u8>>, Failure> {
+        let start = Instant::now();
+        let end = loop {
+            if let Some(end) = self.unread.windows(2).position(|pair| pair == b"\r\n") {
+                break end;
+            }
+            match self.fill(start) {
+                Ok(()) => {}
+                Err(error) if is_closed(&error) => return Ok(None),
+                Err(error) => return Err(self.wrong_reply("a line", &nothing_or(&error))),
+            }
+        };
+        let mut line = self.take(end + 2);
+        line.truncate(end);
+        Ok(Some(line))
+    }
+
+    /// Reads exactly `count` bytes.
+    pub fn read_bytes(&mut self, count: usize) -> Result<Vec<u8>, Failure> {
+        let start = Instant::now();
+        while self.unread.len() < count {
+            self.fill(start).map_err(|error| self.wrong_reply("more bytes", &nothing_or(&error)))?;
+        }
+        Ok(self.take(count))
+    }
+
+    /// The descriptor, for options, and for closing with a reset.
+    pub fn into_fd(self) -> OwnedFd {
+        match self.stream {
+            Stream::Unix(stream) => stream.into(),
+            Stream::Tcp(stream) => stream.into(),
+        }
+    }
+
+    /// The port of this end, if it has one.
+    pub fn local_port(&self) -> Option<u16> {
+        match &self.stream {
+            Stream::Unix(_) => None,
+            Stream::Tcp(stream) => stream.local_addr().ok().map(|address| address.port()),
+        }
+    }
+
+    /// Whether bytes of a reply are there, or come within `time`.
+    pub fn has_reply_within(&mut self, time: Duration) -> Result<bool, Failure> {
+        if self.unread.is_empty() {
+            let patience = std::mem::replace(&mut self.patience, time);
+            let filled = self.fill(Instant::now());
+            self.patience = patience;
+            if let Err(error) = filled {
+                let nothing = matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut);
+                return if nothing { Ok(false) } else { Err(self.failure(&error.to_string())) };
+            }
+        }
+        Ok(true)
+    }
+
+    /// Sends `bytes` and reads one reply.
+    pub fn ask(&mut self, bytes: &[u8]) -> Result<Vec<u8>, Failure> {
+        self.send(bytes)?;
+        self.read_reply()
+    }
+
+    /// Reads whatever comes until the server closes.
+    pub fn read_to_end(&mut self) -> Result<Vec<u8>, Failure> {
+        let start = Instant::now();
+        loop {
+            match self.fill(start) {
+                Ok(()) => {}
+                // A server that closes with our bytes unread resets the connection: closed all the same.
+                Err(error) if is_closed(&error) => return Ok(self.take(self.unread.len())),
+                Err(error) => return Err(self.wrong_reply("the close", &nothing_or(&error))),
+            }
+        }
+    }
+
+    /// Reads until the server closes, and throws away what comes; returns how many bytes that was.
+    pub fn discard_to_end(&mut self) -> Result<usize, Failure> {
+        let mut bytes = 0;
+        loop {
+            bytes += self.unread.len();
+            self.unread.clear();
+            match self.fill(Instant::now()) {
+                Ok(()) => {}
+                Err(error) if is_closed(&error) => return Ok(bytes),
+                Err(error) => return Err(self.wrong_reply("the close", &nothing_or(&error))),
+            }
+        }
+    }
+
+    /// Requires that the server closes, with nothing more said.
+    pub fn expect_closed(&mut self) -> Result<(), Failure> {
+        let rest = self.read_to_end()?;
+        if rest.is_empty() { Ok(()) } else { Err(self.wrong_reply("the close", &printable(&rest))) }
+    }
+
+    /// `problem`, with what this connection said and heard.
+    pub fn failure(&self, problem: &str) -> Failure {
+        let mut conversation: Vec<String> = self.transcript.iter().cloned().collect();
+        if !self.unread.is_empty() {
+            conversation.push(format!("unread {}", printable(&self.unread)));
+        }
+        Failure { conversation, ..Failure::new(problem) }
+    }
+
+    /// The failure of a reply that is not the `expected` one.
+    pub fn wrong_reply(&self, expected: &str, came: &str) -> Failure {
+        let sent = self.transcript.iter().rev().find_map(|line| line.strip_prefix("> "));
+        let asked = sent.unwrap_or_default().to_owned();
+        let reply = WrongReply { asked, expected: expected.to_owned(), came: came.to_owned() };
+        let problem = format!("expected {expected}, came {came}");
+        Failure { reply: Some(Box::new(reply)), ..self.failure(&problem) }
+    }
+
+    /// The failure of bytes that are not the `expected` ones, from the first line on that is not.
+    fn wrong_bytes(&self, expected: &[u8], error: Option<&io::Error>) -> Failure {
+        let same = expected.iter().zip(&self.unread).take_while(|(a, b)| a == b).count();
+        let line = expected[..same].windows(2).rposition(|pair| pair == b"\r\n").map_or(0, |at| at + 2);
+        let came = match error {
+            Some(error) if self.unread[line..].is_empty() => nothing_or(error),
+            _ => printable(&self.unread[line..]),
+        };
+        self.wrong_reply(&printable(&expected[line..]), &came)
+    }
+
+    /// Leaves the last exchange out of what is shown of the conversation: it is about to be repeated.
+    pub fn forget_last_exchange(&mut self) {
+        self.transcript.truncate(self.transcript.len().saturating_sub(2));
+    }
+
+    fn record(&mut self, exchange: String) {
+        if self.transcript.len() == SHOWN_EXCHANGES {
+            self.transcript.pop_front();
+        }
+        self.transcript.push_back(exchange);
+    }
+
+    fn take(&mut self, count: usize) -> Vec<u8> {
+        let taken: Vec<u8> = self.unread.drain(..count).collect();
+        self.record(format!("< {}", printable(&taken)));
+        taken
+    }
+
+    fn fill(&mut self, start: Instant) -> io::Result<()> {
+        let mut buffer = [0; READ_SIZE];
+        let count = loop {
+            let left = self.patience.saturating_sub(start.elapsed());
+            if left.is_zero() {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "no answer in time"));
+            }
+            match self.stream.read_within(&mut buffer, left) {
+                // A read with a time limit is not restarted when the machine was suspended meanwhile.
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                read => break read?,
+            }
+        };
+        if count == 0 {
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed"));
+        }
+        self.unread.extend_from_slice(&buffer[..count]);
+        Ok(())
+    }
+}
+
+/// Whether a read has failed because the server has closed, or reset, the connection.
+fn is_closed(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset)
+}
+
+/// What came where a read has failed.
+fn nothing_or(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => "nothing".to_owned(),
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => "the close".to_owned(),
+        _ => error.to_string(),
+    }
+}
+
+/// Bytes that follow a reply's line, with their CRLF.
+fn body_length(line: &[u8]) -> usize {
+    let text = String::from_utf8_lossy(line);
+    let mut words = text.split_ascii_whitespace();
+    let size = match words.next() {
+        Some("OK") => words.next(),
+        Some("FOUND" | "RESERVED") => words.nth(1),
+        _ => None,
+    };
+    size.and_then(|size| size.parse::<usize>().ok()).map_or(0, |size| size + 2)
+}

@@ -1,0 +1,88 @@
+//! The fuzzers' corpora, packed: one file per target, one input a line, escaped as in a Rust byte string.
+//!
+//! libFuzzer wants a directory with a file per input; `make fuzz` unpacks, and packs what it has found.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{self, Write};
+use std::path::Path;
+
+/// The inputs in the packed file at `path`.
+pub fn read(path: &Path) -> io::Result<Vec<Vec<u8>>> {
+    let text = fs::read_to_string(path)?;
+    text.lines()
+        .map(|line| unescape(line).ok_or_else(|| io::Error::other(format!("{}: {line}", path.display()))))
+        .collect()
+}
+
+/// Writes `inputs` to `path`, each once, in an order that does not depend on theirs.
+pub fn write(path: &Path, inputs: impl IntoIterator<Item = Vec<u8>>) -> io::Result<()> {
+    let inputs: BTreeSet<Vec<u8>> = inputs.into_iter().collect();
+    let mut file = io::BufWriter::new(fs::File::create(path)?);
+    for input in inputs {
+        writeln!(file, "{}", input.escape_ascii())?;
+    }
+    file.flush()
+}
+
+/// Makes a file of each input of `packed` in `directory`.
+pub fn unpack(packed: &Path, directory: &Path) -> io::Result<()> {
+    fs::create_dir_all(directory)?;
+    for (number, input) in read(packed)?.into_iter().enumerate() {
+        fs::write(directory.join(format!("{number:04}")), input)?;
+    }
+    Ok(())
+}
+
+/// Packs the files in `directory` into `packed`.
+pub fn pack(directory: &Path, packed: &Path) -> io::Result<()> {
+    let files: Vec<_> = fs::read_dir(directory)?.collect::<Result<_, _>>()?;
+    let inputs: Vec<Vec<u8>> = files.iter().map(|file| fs::read(file.path())).collect::<Result<_, _>>()?;
+    write(packed, inputs)
+}
+
+/// What `text` stands for, or `None` if it is not escaped as it should be.
+pub fn unescape(text: &str) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        if byte != b'\\' {
+            bytes.push(byte);
+            continue;
+        }
+        bytes.push(match rest.next()? {
+            b'n' => b'\n',
+            b'r' => b'\r',
+            b't' => b'\t',
+            b'x' => {
+                let digits = [rest.next()?, rest.next()?];
+                u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok()?
+            }
+            quoted @ (b'\\' | b'"' | b'\'') => quoted,
+            _ => return None,
+        });
+    }
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_byte_survives_packing() {
+        let directory = tempfile::tempdir().unwrap();
+        let packed = directory.path().join("packed");
+        let inputs = vec![Vec::new(), (0..=255).collect(), b"put 0\r\n\\x".to_vec()];
+        write(&packed, inputs.clone()).unwrap();
+        unpack(&packed, &directory.path().join("files")).unwrap();
+        pack(&directory.path().join("files"), &packed).unwrap();
+        let read: BTreeSet<_> = read(&packed).unwrap().into_iter().collect();
+        assert_eq!(read, inputs.into_iter().collect());
+    }
+
+    #[test]
+    fn what_is_not_escaped_is_refused() {
+        assert!(["\\q", "\\x1", "\\"].iter().all(|text| unescape(text).is_none()));
+    }
+}

@@ -1,0 +1,56 @@
+//! Any bytes as what a client sends: the replies must not depend on how the bytes are split.
+
+use std::convert::Infallible;
+use std::rc::Rc;
+
+use beanstalkd::queue::PoisonLimits;
+use beanstalkd::server::Server;
+
+use crate::observer;
+use crate::random::Random;
+use crate::sockets::{FakeStream, Pipe};
+use crate::subject::{START, executor};
+
+/// The largest body that the server takes, in bytes.
+const MAX_JOB_BYTES: u32 = 1000;
+
+/// The first byte of `input` says how the others are split.
+pub fn check(input: &[u8]) {
+    let Some((&plan, stream)) = input.split_first() else { return };
+    let whole = replies(stream, &mut [stream].into_iter());
+    let mut random = Random::new(plan.into());
+    let mut left = stream;
+    let mut pieces = std::iter::from_fn(|| {
+        let most = if plan % 4 == 0 { 1 } else { 1 + random.below(1 << (plan % 16)) as usize };
+        let (piece, rest) = left.split_at(most.min(left.len()));
+        left = rest;
+        (!piece.is_empty()).then_some(piece)
+    });
+    let split = replies(stream, &mut pieces);
+    assert_eq!(whole.escape_ascii().to_string(), split.escape_ascii().to_string());
+}
+
+/// All that a server sends to a client that sends these pieces, and then no more.
+fn replies(stream: &[u8], pieces: &mut dyn Iterator<Item = &[u8]>) -> Vec<u8> {
+    let mut server = Server::new(executor(PoisonLimits::default(), MAX_JOB_BYTES));
+    let pipe = Pipe::new(usize::MAX, Random::new(stream.len() as u64));
+    let open = |id| Ok::<_, Infallible>(FakeStream { id, pipe: Rc::clone(&pipe) });
+    let Ok(id) = server.accept(open, START);
+    let turn = |server: &mut Server<FakeStream>| {
+        let event = pipe.borrow_mut().take_event();
+        server.turn([(id, event)].into_iter(), START);
+        while server.next_turn_at().is_some_and(|at| at <= START) {
+            server.turn(std::iter::empty(), START);
+        }
+        server.executor().queue().check_invariants();
+    };
+    for piece in pieces {
+        pipe.borrow_mut().arrive(piece);
+        turn(&mut server);
+    }
+    pipe.borrow_mut().end(false);
+    turn(&mut server);
+    assert_eq!(server.executor().queue().client_count(), 0, "whoever sends no more is let go");
+    observer::take();
+    pipe.borrow_mut().take_outbound(usize::MAX)
+}

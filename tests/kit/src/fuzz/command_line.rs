@@ -1,0 +1,48 @@
+//! Any bytes as a command line.
+
+use beanstalkd::protocol::{Command, ParseError, PutHeader, parse};
+
+/// Parses `line`; what was understood must be understood again from its plainest form.
+pub fn check(line: &[u8]) {
+    let parsed = parse(line);
+    if line.contains(&0) {
+        assert_eq!(parsed, Err(ParseError::BadFormat), "no line holds a NUL");
+    }
+    if let Ok(command) = parsed {
+        assert_eq!(parse(plain(&command).as_bytes()), Ok(command));
+    }
+}
+
+/// The plainest line for a command.
+fn plain(command: &Command<'_>) -> String {
+    let word = command.verb().as_str();
+    match *command {
+        Command::Put(PutHeader { priority, delay_s, ttr_s, size, has_trailing_text }) => {
+            let trailing = if has_trailing_text { " x" } else { "" };
+            format!("{word} {} {delay_s} {ttr_s} {size}{trailing}", priority.0)
+        }
+        Command::Use(tube) | Command::Watch(tube) | Command::Ignore(tube) | Command::StatsTube(tube) => {
+            format!("{word} {tube}")
+        }
+        Command::ReserveJob(id)
+        | Command::Delete(id)
+        | Command::Touch(id)
+        | Command::Peek(id)
+        | Command::KickJob(id)
+        | Command::StatsJob(id) => format!("{word} {}", id.0),
+        Command::ReserveWithTimeout { timeout_s } => format!("{word} {timeout_s}"),
+        Command::Release { id, priority, delay_s } => format!("{word} {} {} {delay_s}", id.0, priority.0),
+        Command::Bury { id, priority } => format!("{word} {} {}", id.0, priority.0),
+        Command::Kick { bound } => format!("{word} {bound}"),
+        Command::PauseTube { tube, delay_s } => format!("{word} {tube} {delay_s}"),
+        Command::Reserve
+        | Command::PeekReady
+        | Command::PeekDelayed
+        | Command::PeekBuried
+        | Command::Stats
+        | Command::ListTubes
+        | Command::ListTubeUsed
+        | Command::ListTubesWatched
+        | Command::Quit => word.to_owned(),
+    }
+}

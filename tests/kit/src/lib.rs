@@ -1,0 +1,71 @@
+//! What the tests share: a server process and clients for black-box tests; a model, fake sockets and a fake disk
+//! for those of the pure parts; random numbers that a seed repeats.
+//!
+//! Owns: starting, stopping and identifying a server, and every deadline of a test's reads. Never knows what a
+//! reply should say, but for the model. Driven by the suites in `tests/`, the benchmark and the fuzz targets;
+//! the server itself never depends on it.
+
+pub mod client;
+pub mod corpus;
+pub mod disk;
+pub mod fuzz;
+pub mod model;
+pub mod observer;
+pub mod operations;
+pub mod panicking;
+pub mod random;
+pub mod server;
+pub mod sockets;
+pub mod subject;
+pub mod system;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// How long anything may take that has to happen: far more than a loaded machine needs.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Debian's C beanstalkd, the reference that anyone can install.
+pub const DEBIAN_SERVER: &str = "/usr/bin/beanstalkd";
+
+/// The server that Cargo has built beside the test that runs.
+///
+/// # Panics
+///
+/// Where there is none: Cargo builds the server before it runs any test of `tests/`.
+pub fn built_server() -> PathBuf {
+    let test = std::env::current_exe().expect("a test knows its own file");
+    let name = format!("beanstalkd{}", std::env::consts::EXE_SUFFIX);
+    let found = test.ancestors().skip(1).map(|directory| directory.join(&name)).find(|path| path.is_file());
+    found.unwrap_or_else(|| panic!("no server was built beside {}", test.display()))
+}
+
+/// The program under test: the one in `BEANSTALKD_UNDER_TEST`, or the one that Cargo has built.
+pub fn server_under_test() -> PathBuf {
+    std::env::var_os("BEANSTALKD_UNDER_TEST").map_or_else(built_server, PathBuf::from)
+}
+
+/// Debian's server, or `None` after saying why the tests that need it are skipped.
+///
+/// # Panics
+///
+/// Where `CI` is set, since a skipped comparison there would look like a passed one.
+pub fn debian_server() -> Option<PathBuf> {
+    let path = PathBuf::from(DEBIAN_SERVER);
+    if path.exists() {
+        return Some(path);
+    }
+    let complaint = format!("{DEBIAN_SERVER} is not installed (apt-get install beanstalkd)");
+    assert!(std::env::var_os("CI").is_none(), "{complaint}, and CI needs it");
+    eprintln!("skipped: {complaint}");
+    None
+}
+
+/// Bytes as one printable line, for messages.
+pub fn printable(bytes: &[u8]) -> String {
+    const SHOWN: usize = 2000;
+    let shown = &bytes[..bytes.len().min(SHOWN)];
+    let rest = bytes.len() - shown.len();
+    let tail = if rest > 0 { format!(" … and {rest} bytes more") } else { String::new() };
+    format!("\"{}\"{tail}", shown.escape_ascii())
+}

@@ -1,0 +1,617 @@
+//! The work queue once more, as the protocol tells it, in the plainest code there is.
+//!
+//! Owns: what every operation of the queue must come to. Lists are searched from end to end and counts
+//! are counted afresh, so that nothing here can be out of step with anything else. It shares types with
+//! the queue under test, never its code. Driven by the model test and by the simulation.
+
+use std::rc::Rc;
+
+use beanstalkd::clock::{NS_PER_S, Timestamp};
+use beanstalkd::job::{Counters, JobId, Priority};
+use beanstalkd::queue::{Change, Flow, JobCounts, NewJob, PoisonLimits, Released, Reserve, WaitOutcome};
+
+/// A place in `Model::tubes`.
+pub type TubePlace = usize;
+
+#[derive(Clone, Debug)]
+pub struct Job {
+    pub id: u64,
+    pub tube: TubePlace,
+    pub priority: u32,
+    pub delay_s: u32,
+    pub ttr_s: u32,
+    pub body: Rc<[u8]>,
+    pub created_at: Timestamp,
+    pub counters: Counters,
+    pub state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    Ready,
+    Delayed { until: Timestamp },
+    Reserved { until: Timestamp, by: u32 },
+    Buried { number: u64 },
+}
+
+#[derive(Clone, Debug)]
+pub struct Tube {
+    pub name: String,
+    /// The end and the length of the present pause.
+    pub pause: Option<(Timestamp, u32)>,
+    pub pauses: u64,
+    pub flow: Flow,
+}
+
+#[derive(Clone, Debug)]
+pub struct Client {
+    pub index: u32,
+    pub using: TubePlace,
+    pub watching: Vec<TubePlace>,
+    pub wait: Option<Wait>,
+    pub producer: bool,
+    pub worker: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Wait {
+    pub number: u64,
+    pub until: Option<Timestamp>,
+}
+
+/// Whose deadline it is. What is due at the same instant is done in this order.
+#[derive(Clone, Copy, Debug)]
+enum Owner {
+    Tube(TubePlace),
+    Client(u32),
+}
+
+#[derive(Clone, Debug)]
+pub struct Model {
+    pub jobs: Vec<Job>,
+    /// A tube keeps its place; a free place is taken by the next new tube, the last freed first.
+    pub tubes: Vec<Option<Tube>>,
+    free: Vec<TubePlace>,
+    /// The order of `list-tubes`.
+    pub listed: Vec<TubePlace>,
+    pub clients: Vec<Client>,
+    pub next_id: u64,
+    next_wait: u64,
+    next_burial: u64,
+    pub flow: Flow,
+    limits: PoisonLimits,
+    /// Answers to clients that waited, since they were taken out.
+    pub deliveries: Vec<(u32, WaitOutcome)>,
+    pub changes: Vec<Change>,
+}
+
+pub const DEFAULT: TubePlace = 0;
+
+/// Tests let time stand still from here on, lest it overflow: the longest delay takes 136 years.
+pub const NO_JUMPS_FROM: Timestamp = Timestamp(9_000_000_000_000_000_000);
+
+fn after_s(now: Timestamp, seconds: u32) -> Timestamp {
+    Timestamp(now.0 + u64::from(seconds) * NS_PER_S)
+}
+
+impl Model {
+    pub fn new(limits: PoisonLimits) -> Self {
+        let mut model = Self {
+            jobs: Vec::new(),
+            tubes: Vec::new(),
+            free: Vec::new(),
+            listed: Vec::new(),
+            clients: Vec::new(),
+            next_id: 1,
+            next_wait: 0,
+            next_burial: 0,
+            flow: Flow::default(),
+            limits,
+            deliveries: Vec::new(),
+            changes: Vec::new(),
+        };
+        model.find_or_make("default");
+        model
+    }
+
+    // What there is.
+
+    pub fn find(&self, name: &str) -> Option<TubePlace> {
+        self.listed.iter().copied().find(|&place| self.tube(place).name == name)
+    }
+
+    pub fn tube(&self, place: TubePlace) -> &Tube {
+        self.tubes[place].as_ref().expect("the tube is there")
+    }
+
+    fn tube_mut(&mut self, place: TubePlace) -> &mut Tube {
+        self.tubes[place].as_mut().expect("the tube is there")
+    }
+
+    pub fn client(&self, index: u32) -> &Client {
+        self.clients.iter().find(|client| client.index == index).expect("the client is there")
+    }
+
+    fn client_mut(&mut self, index: u32) -> &mut Client {
+        self.clients.iter_mut().find(|client| client.index == index).expect("the client is there")
+    }
+
+    pub fn job(&self, id: u64) -> Option<&Job> {
+        self.jobs.iter().find(|job| job.id == id)
+    }
+
+    fn job_mut(&mut self, id: u64) -> &mut Job {
+        self.jobs.iter_mut().find(|job| job.id == id).expect("the job is there")
+    }
+
+    pub fn holds(&self, client: u32, id: u64) -> bool {
+        self.job(id).is_some_and(|job| matches!(job.state, State::Reserved { by, .. } if by == client))
+    }
+
+    /// The jobs of one tube, or of all, by state.
+    pub fn counts(&self, tube: Option<TubePlace>) -> JobCounts {
+        let mut counts = JobCounts::default();
+        for job in self.jobs.iter().filter(|job| tube.is_none_or(|tube| job.tube == tube)) {
+            match job.state {
+                State::Ready => {
+                    counts.ready += 1;
+                    counts.urgent += u64::from(job.priority < 1024);
+                }
+                State::Delayed { .. } => counts.delayed += 1,
+                State::Reserved { .. } => counts.reserved += 1,
+                State::Buried { .. } => counts.buried += 1,
+            }
+        }
+        counts
+    }
+
+    pub fn clients_that(&self, holds: impl Fn(&Client) -> bool) -> u64 {
+        self.clients.iter().filter(|client| holds(client)).count() as u64
+    }
+
+    /// The ready job of the tube that goes first: the smallest priority, then the smallest id.
+    pub fn first_ready(&self, tube: TubePlace) -> Option<u64> {
+        let ready = self.jobs.iter().filter(|job| job.tube == tube && job.state == State::Ready);
+        ready.min_by_key(|job| (job.priority, job.id)).map(|job| job.id)
+    }
+
+    pub fn first_delayed(&self, tube: TubePlace) -> Option<(Timestamp, u64)> {
+        let delayed = self.jobs.iter().filter(|job| job.tube == tube).filter_map(|job| match job.state {
+            State::Delayed { until } => Some((until, job.id)),
+            _ => None,
+        });
+        delayed.min()
+    }
+
+    pub fn first_buried(&self, tube: TubePlace) -> Option<u64> {
+        let buried = self.jobs.iter().filter(|job| job.tube == tube).filter_map(|job| match job.state {
+            State::Buried { number } => Some((number, job.id)),
+            _ => None,
+        });
+        buried.min().map(|(_, id)| id)
+    }
+
+    /// The first reservation of the client to end.
+    fn first_reserved(&self, client: u32) -> Option<(Timestamp, u64)> {
+        let reserved = self.jobs.iter().filter_map(|job| match job.state {
+            State::Reserved { until, by } if by == client => Some((until, job.id)),
+            _ => None,
+        });
+        reserved.min()
+    }
+
+    /// The client's first reservations to end, at most so many.
+    fn held(&self, client: u32, most: usize) -> Vec<(Timestamp, u64)> {
+        let reserved = self.jobs.iter().filter_map(|job| match job.state {
+            State::Reserved { until, by } if by == client => Some((until, job.id)),
+            _ => None,
+        });
+        let mut held: Vec<(Timestamp, u64)> = reserved.collect();
+        held.sort_unstable();
+        held.truncate(most);
+        held
+    }
+
+    /// When the last second of the client's first reservation begins.
+    fn margin_at(&self, client: u32) -> Option<Timestamp> {
+        self.first_reserved(client).map(|(until, _)| Timestamp(until.0 - NS_PER_S))
+    }
+
+    // Clients and tubes.
+
+    pub fn connect(&mut self, index: u32) {
+        self.clients.push(Client {
+            index,
+            using: DEFAULT,
+            watching: vec![DEFAULT],
+            wait: None,
+            producer: false,
+            worker: false,
+        });
+    }
+
+    /// Gives back as many jobs at a time as `share` says, those whose reservation ends first, by priority.
+    pub fn disconnect(&mut self, index: u32, share: usize, now: Timestamp) {
+        self.client_mut(index).wait = None;
+        loop {
+            let mut held = self.held(index, share);
+            if held.is_empty() {
+                break;
+            }
+            held.sort_unstable_by_key(|&(_, id)| (self.job(id).map(|job| job.priority), id));
+            for (_, id) in held {
+                self.make_ready(id, now);
+            }
+        }
+        // The order in which C lets go of tubes shows in `list-tubes`.
+        while !self.client(index).watching.is_empty() {
+            let tube = self.client_mut(index).watching.swap_remove(0);
+            self.remove_if_idle(tube);
+        }
+        let using = self.client(index).using;
+        self.clients.retain(|client| client.index != index);
+        self.remove_if_idle(using);
+    }
+
+    fn find_or_make(&mut self, name: &str) -> TubePlace {
+        if let Some(place) = self.find(name) {
+            return place;
+        }
+        let tube = Tube { name: name.to_owned(), pause: None, pauses: 0, flow: Flow::default() };
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.tubes.push(None);
+            self.tubes.len() - 1
+        });
+        self.tubes[place] = Some(tube);
+        self.listed.push(place);
+        place
+    }
+
+    /// Tubes that nobody uses or watches and that have no jobs vanish.
+    fn remove_if_idle(&mut self, place: TubePlace) {
+        let held = place == DEFAULT
+            || self.tubes[place].is_none()
+            || self.jobs.iter().any(|job| job.tube == place)
+            || self.clients.iter().any(|client| client.using == place || client.watching.contains(&place));
+        if !held {
+            self.tubes[place] = None;
+            self.free.push(place);
+            let position = self.listed.iter().position(|&listed| listed == place);
+            self.listed.swap_remove(position.expect("each tube is listed"));
+        }
+    }
+
+    pub fn use_tube(&mut self, client: u32, name: &str) {
+        let tube = self.find_or_make(name);
+        let before = std::mem::replace(&mut self.client_mut(client).using, tube);
+        self.remove_if_idle(before);
+    }
+
+    pub fn watch(&mut self, client: u32, name: &str) -> usize {
+        let tube = self.find_or_make(name);
+        let watching = &mut self.client_mut(client).watching;
+        if !watching.contains(&tube) {
+            watching.push(tube);
+        }
+        watching.len()
+    }
+
+    pub fn ignore(&mut self, client: u32, name: &str) -> Option<usize> {
+        let tube = self.find(name);
+        let watching = &mut self.client_mut(client).watching;
+        if let Some(position) = watching.iter().position(|&watched| Some(watched) == tube) {
+            if watching.len() == 1 {
+                return None;
+            }
+            let tube = watching.swap_remove(position);
+            self.remove_if_idle(tube);
+        }
+        Some(self.client(client).watching.len())
+    }
+
+    pub fn pause_tube(&mut self, name: &str, length_s: u32, now: Timestamp) -> bool {
+        let Some(place) = self.find(name) else { return false };
+        let tube = self.tube_mut(place);
+        tube.pause = Some((after_s(now, length_s), length_s));
+        tube.pauses += 1;
+        if length_s == 0 {
+            self.end_pause(place, now);
+        }
+        true
+    }
+
+    // Jobs.
+
+    pub fn take_id(&mut self, client: u32) -> u64 {
+        self.client_mut(client).producer = true;
+        self.next_id += 1;
+        self.next_id - 1
+    }
+
+    pub fn put(&mut self, client: u32, new: NewJob, body: Rc<[u8]>, now: Timestamp) {
+        let NewJob { id: JobId(id), priority: Priority(priority), delay_s, ttr_s } = new;
+        let tube = self.client(client).using;
+        let state = State::Delayed { until: after_s(now, delay_s) };
+        let (ttr_s, counters) = (ttr_s.max(1), Counters::default());
+        self.jobs.push(Job { id, tube, priority, delay_s, ttr_s, body, created_at: now, counters, state });
+        self.count(tube, |flow| &mut flow.puts);
+        self.note(Change::Put(JobId(id)));
+        if delay_s == 0 {
+            self.make_ready(id, now);
+        }
+    }
+
+    pub fn delete(&mut self, client: u32, id: u64) -> bool {
+        let Some(job) = self.job(id) else { return false };
+        if matches!(job.state, State::Reserved { by, .. } if by != client) {
+            return false;
+        }
+        let tube = job.tube;
+        self.jobs.retain(|job| job.id != id);
+        self.count(tube, |flow| &mut flow.deletes);
+        self.changes.push(Change::Deleted(JobId(id)));
+        self.remove_if_idle(tube);
+        true
+    }
+
+    pub fn reserve(&mut self, client: u32, timeout_s: Option<u32>, now: Timestamp) -> Reserve {
+        self.client_mut(client).worker = true;
+        let watching = self.client(client).watching.clone();
+        let open = |job: &&Job| {
+            job.state == State::Ready && watching.contains(&job.tube) && self.tube(job.tube).pause.is_none()
+        };
+        let best = self.jobs.iter().filter(open).min_by_key(|job| (job.priority, job.id));
+        if let Some(id) = best.map(|job| job.id) {
+            self.assign(client, id, now);
+            return Reserve::Job(JobId(id));
+        }
+        if self.margin_at(client).is_some_and(|margin| margin <= now) {
+            return Reserve::DeadlineSoon;
+        }
+        if timeout_s == Some(0) {
+            return Reserve::TimedOut;
+        }
+        let wait = Wait { number: self.next_wait, until: timeout_s.map(|timeout| after_s(now, timeout)) };
+        self.next_wait += 1;
+        self.client_mut(client).wait = Some(wait);
+        Reserve::Waiting
+    }
+
+    pub fn reserve_job(&mut self, client: u32, id: u64, now: Timestamp) -> bool {
+        if self.job(id).is_none_or(|job| matches!(job.state, State::Reserved { .. })) {
+            return false;
+        }
+        self.client_mut(client).worker = true;
+        self.assign(client, id, now);
+        true
+    }
+
+    pub fn stop_waiting(&mut self, client: u32) -> bool {
+        self.client_mut(client).wait.take().is_some()
+    }
+
+    pub fn release(
+        &mut self,
+        client: u32,
+        id: u64,
+        priority: u32,
+        delay_s: u32,
+        now: Timestamp,
+    ) -> Option<Released> {
+        if !self.holds(client, id) {
+            return None;
+        }
+        let job = self.job_mut(id);
+        job.priority = priority;
+        job.delay_s = delay_s;
+        job.counters.releases += 1;
+        let (tube, releases) = (job.tube, job.counters.releases);
+        self.count(tube, |flow| &mut flow.releases);
+        self.note(Change::Updated(JobId(id)));
+        if self.limits.releases.is_some_and(|limit| releases >= limit) {
+            self.bury_poisoned(id);
+            return Some(Released::Buried);
+        }
+        if delay_s == 0 {
+            self.make_ready(id, now);
+        } else {
+            self.job_mut(id).state = State::Delayed { until: after_s(now, delay_s) };
+        }
+        Some(Released::Queued)
+    }
+
+    pub fn bury(&mut self, client: u32, id: u64, priority: u32) -> bool {
+        if !self.holds(client, id) {
+            return false;
+        }
+        let job = self.job_mut(id);
+        job.priority = priority;
+        let tube = job.tube;
+        self.count(tube, |flow| &mut flow.buries);
+        self.note(Change::Updated(JobId(id)));
+        self.set_aside(id);
+        true
+    }
+
+    pub fn touch(&mut self, client: u32, id: u64, now: Timestamp) -> bool {
+        if !self.holds(client, id) {
+            return false;
+        }
+        let job = self.job_mut(id);
+        job.state = State::Reserved { until: after_s(now, job.ttr_s), by: client };
+        true
+    }
+
+    /// Buried jobs, the first buried first; only where there are none, delayed ones, the first due first.
+    pub fn kick(&mut self, client: u32, bound: u64, now: Timestamp) -> u64 {
+        let tube = self.client(client).using;
+        let any_buried = self.first_buried(tube).is_some();
+        let mut kicked = 0;
+        while kicked < bound {
+            let next =
+                if any_buried { self.first_buried(tube) } else { self.first_delayed(tube).map(|(_, id)| id) };
+            let Some(id) = next else { break };
+            self.kick_job(id, now);
+            kicked += 1;
+        }
+        kicked
+    }
+
+    pub fn kick_job(&mut self, id: u64, now: Timestamp) -> bool {
+        match self.job(id).map(|job| job.state) {
+            Some(State::Buried { .. } | State::Delayed { .. }) => {}
+            _ => return false,
+        }
+        let job = self.job_mut(id);
+        job.counters.kicks += 1;
+        let tube = job.tube;
+        self.count(tube, |flow| &mut flow.kicks);
+        self.note(Change::Updated(JobId(id)));
+        self.make_ready(id, now);
+        true
+    }
+
+    // Time.
+
+    pub fn next_deadline(&self) -> Option<Timestamp> {
+        self.earliest().map(|(at, _)| at)
+    }
+
+    /// Does whatever is due, the earliest first.
+    pub fn advance(&mut self, now: Timestamp) {
+        while let Some((at, owner)) = self.earliest()
+            && at <= now
+        {
+            match owner {
+                Owner::Tube(place) => self.tube_is_due(place, now),
+                Owner::Client(index) => self.client_is_due(index, now),
+            }
+        }
+    }
+
+    fn earliest(&self) -> Option<(Timestamp, Owner)> {
+        let mut due = Vec::new();
+        for place in 0..self.tubes.len() {
+            if let Some(tube) = &self.tubes[place] {
+                due.extend(tube.pause.map(|(until, _)| (until, Owner::Tube(place))));
+                due.extend(self.first_delayed(place).map(|(until, _)| (until, Owner::Tube(place))));
+            }
+        }
+        let mut indexes: Vec<u32> = self.clients.iter().map(|client| client.index).collect();
+        indexes.sort_unstable();
+        for index in indexes {
+            let at = match self.client(index).wait {
+                Some(wait) => [self.margin_at(index), wait.until].into_iter().flatten().min(),
+                None => self.first_reserved(index).map(|(until, _)| until),
+            };
+            due.extend(at.map(|at| (at, Owner::Client(index))));
+        }
+        // The first of several least ones.
+        due.into_iter().min_by_key(|&(at, _)| at)
+    }
+
+    /// A delay that ends together with a pause ends before it.
+    fn tube_is_due(&mut self, place: TubePlace, now: Timestamp) {
+        let pause = self.tube(place).pause.map(|(until, _)| until);
+        if let Some((until, id)) = self.first_delayed(place)
+            && pause.is_none_or(|pause| until <= pause)
+        {
+            self.make_ready(id, now);
+        } else {
+            self.end_pause(place, now);
+        }
+    }
+
+    fn end_pause(&mut self, place: TubePlace, now: Timestamp) {
+        self.tube_mut(place).pause = None;
+        while let Some(client) = self.first_waiting(place)
+            && let Some(id) = self.first_ready(place)
+        {
+            self.hand_over(client, id, now);
+        }
+    }
+
+    fn client_is_due(&mut self, index: u32, now: Timestamp) {
+        if let Some(wait) = self.client_mut(index).wait.take() {
+            let margin = self.margin_at(index);
+            let soon = margin.is_some_and(|margin| wait.until.is_none_or(|until| margin <= until));
+            let outcome = if soon { WaitOutcome::DeadlineSoon } else { WaitOutcome::TimedOut };
+            self.deliveries.push((index, outcome));
+            return;
+        }
+        let (_, id) = self.first_reserved(index).expect("only a reservation can be due");
+        let job = self.job_mut(id);
+        job.counters.timeouts += 1;
+        let (tube, timeouts) = (job.tube, job.counters.timeouts);
+        self.count(tube, |flow| &mut flow.timeouts);
+        self.note(Change::Updated(JobId(id)));
+        if self.limits.timeouts.is_some_and(|limit| timeouts >= limit) {
+            self.bury_poisoned(id);
+        } else {
+            self.make_ready(id, now);
+        }
+    }
+
+    // What these are made of.
+
+    /// Who has waited longest for a job of this tube.
+    fn first_waiting(&self, tube: TubePlace) -> Option<u32> {
+        let waiting = self.clients.iter().filter(|client| client.watching.contains(&tube));
+        let waiting = waiting.filter_map(|client| Some((client.wait?.number, client.index)));
+        waiting.min().map(|(_, index)| index)
+    }
+
+    fn make_ready(&mut self, id: u64, now: Timestamp) {
+        let job = self.job_mut(id);
+        job.state = State::Ready;
+        let tube = job.tube;
+        if self.tube(tube).pause.is_none()
+            && let Some(client) = self.first_waiting(tube)
+        {
+            self.hand_over(client, id, now);
+        }
+    }
+
+    fn hand_over(&mut self, client: u32, id: u64, now: Timestamp) {
+        self.client_mut(client).wait = None;
+        self.assign(client, id, now);
+        self.deliveries.push((client, WaitOutcome::Reserved(JobId(id))));
+    }
+
+    fn assign(&mut self, client: u32, id: u64, now: Timestamp) {
+        let job = self.job_mut(id);
+        job.state = State::Reserved { until: after_s(now, job.ttr_s), by: client };
+        job.counters.reserves += 1;
+        let tube = job.tube;
+        self.count(tube, |flow| &mut flow.reserves);
+        self.note(Change::Updated(JobId(id)));
+    }
+
+    fn set_aside(&mut self, id: u64) {
+        let number = self.next_burial;
+        self.next_burial += 1;
+        let job = self.job_mut(id);
+        job.counters.buries += 1;
+        job.state = State::Buried { number };
+    }
+
+    fn bury_poisoned(&mut self, id: u64) {
+        let tube = self.job_mut(id).tube;
+        self.count(tube, |flow| &mut flow.poisoned);
+        self.set_aside(id);
+    }
+
+    fn count(&mut self, tube: TubePlace, counter: impl Fn(&mut Flow) -> &mut u64) {
+        *counter(&mut self.flow) += 1;
+        *counter(&mut self.tube_mut(tube).flow) += 1;
+    }
+
+    /// Changes of one job that follow each other are one.
+    fn note(&mut self, change: Change) {
+        let last = self.changes.last().copied();
+        let is_known = |id| last == Some(Change::Put(id)) || last == Some(Change::Updated(id));
+        if !matches!(change, Change::Updated(id) if is_known(id)) {
+            self.changes.push(change);
+        }
+    }
+}

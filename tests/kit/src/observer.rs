@@ -1,0 +1,70 @@
+//! In which order the server does things, as the typed values of its trace log tell it.
+//!
+//! Which client is served first, and how much of its input, is the server's choice; the model does not
+//! foretell it. It is told here, and foretells what comes of it. The wording of the log plays no part.
+
+use std::cell::RefCell;
+
+use beanstalkd::queue::ClientId;
+use log::kv::{Error, Key, Value, VisitSource};
+use log::{LevelFilter, Log, Metadata, Record};
+
+/// Something that the server has done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// It executes a command of the client with this index.
+    Command(u32),
+    /// It replies to that client.
+    Reply(u32),
+    /// It has dropped the client's socket.
+    Closed(ClientId),
+}
+
+thread_local! {
+    static SEEN: RefCell<Vec<Seen>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Notes something that the log does not tell.
+pub fn note(seen: Seen) {
+    SEEN.with_borrow_mut(|all| all.push(seen));
+}
+
+/// What was seen in this thread since the last call, in order.
+pub fn take() -> Vec<Seen> {
+    SEEN.take()
+}
+
+/// Makes the server tell.
+pub fn install() {
+    if log::set_logger(&Observer).is_ok() {
+        log::set_max_level(LevelFilter::Trace);
+    }
+}
+
+struct Observer;
+
+impl Log for Observer {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        record.key_values().visit(&mut Observer).expect("every value can be visited");
+    }
+
+    fn flush(&self) {}
+}
+
+/// The values of interest are the client's index under `command_of` or `reply_to`.
+impl<'kvs> VisitSource<'kvs> for Observer {
+    fn visit_pair(&mut self, key: Key<'kvs>, value: Value<'kvs>) -> Result<(), Error> {
+        let seen = match key.as_str() {
+            "command_of" => Seen::Command,
+            "reply_to" => Seen::Reply,
+            _ => return Ok(()),
+        };
+        let index = value.to_u64().and_then(|index| u32::try_from(index).ok());
+        note(seen(index.expect("a client's index is a number of 32 bits")));
+        Ok(())
+    }
+}

@@ -1,0 +1,463 @@
+//! Random operations on the queue, each also done by the model, everything compared after every one.
+
+use std::fmt::Write;
+use std::rc::Rc;
+
+use beanstalkd::clock::Timestamp;
+use beanstalkd::job::{Body, JobId, JobState, Priority};
+use beanstalkd::queue::{Change, ClientId, NewJob, PoisonLimits, Queue, Reserve, Shares};
+
+use crate::model::{Model, NO_JUMPS_FROM, State};
+use crate::random::Random;
+
+/// The names that operations choose from; "default" among them.
+const TUBES: [&str; 4] = ["default", "a", "b", "c"];
+/// Clients at one time.
+const MAX_CLIENTS: usize = 5;
+/// When each case begins.
+const START: Timestamp = Timestamp(1_700_000_000_000_000_000);
+
+/// So small that whatever is done in slices often takes several, and clients often watch many tubes.
+const SHARES: Shares = Shares { given_back: 3, handed_over: 2, looked_at: 2, narrow_tubes: 2 };
+
+/// One step. `client` and `job` are raw: they choose among those that are there when the step is done, so
+/// that a list stays meaningful whatever is deleted from it.
+#[derive(Clone, Copy, Debug)]
+pub enum Operation {
+    Connect,
+    Disconnect {
+        client: u64,
+    },
+    Use {
+        client: u64,
+        tube: &'static str,
+    },
+    Watch {
+        client: u64,
+        tube: &'static str,
+    },
+    Ignore {
+        client: u64,
+        tube: &'static str,
+    },
+    Put {
+        client: u64,
+        priority: u32,
+        delay_s: u32,
+        ttr_s: u32,
+    },
+    RefusedPut {
+        client: u64,
+    },
+    Reserve {
+        client: u64,
+        timeout_s: Option<u32>,
+    },
+    ReserveJob {
+        client: u64,
+        job: u64,
+    },
+    StopWaiting {
+        client: u64,
+    },
+    Delete {
+        client: u64,
+        job: u64,
+    },
+    Release {
+        client: u64,
+        job: u64,
+        priority: u32,
+        delay_s: u32,
+    },
+    Bury {
+        client: u64,
+        job: u64,
+        priority: u32,
+    },
+    Touch {
+        client: u64,
+        job: u64,
+    },
+    Kick {
+        client: u64,
+        bound: u64,
+    },
+    KickJob {
+        job: u64,
+    },
+    PauseTube {
+        tube: &'static str,
+        length_s: u32,
+    },
+    /// Time passes.
+    Pass {
+        ns: u64,
+    },
+    /// Time passes up to the next deadline, give or take a nanosecond.
+    PassToDeadline {
+        offset_ns: i64,
+    },
+}
+
+/// The limits and the operations of a case.
+pub fn case(seed: u64) -> (PoisonLimits, Vec<Operation>) {
+    let mut random = Random::new(seed);
+    let limit = |random: &mut Random| random.once_in(3).then(|| 1 + random.below(3) as u32);
+    let limits = PoisonLimits { timeouts: limit(&mut random), releases: limit(&mut random) };
+    let length = 5 + random.below(60) as usize;
+    let mut operations = vec![Operation::Connect, Operation::Connect];
+    operations.extend((0..length).map(|_| operation(&mut random)));
+    (limits, operations)
+}
+
+/// The operation that a random number stands for.
+pub fn operation(random: &mut Random) -> Operation {
+    let client = random.below(64);
+    let job = random.below(64);
+    let tube = random.pick(&TUBES);
+    let priority = random.pick(&[0, 1, 7, 1023, 1024, 1025, u32::MAX]);
+    let delay_s = random.pick(&[0, 0, 0, 1, 2, 3, 10, 4_000_000_000]);
+    let ttr_s = random.pick(&[0, 1, 1, 2, 3, 5, 60]);
+    match random.below(40) {
+        0 | 1 => Operation::Connect,
+        2 => Operation::Disconnect { client },
+        3 | 4 => Operation::Use { client, tube },
+        5..=7 => Operation::Watch { client, tube },
+        8 | 9 => Operation::Ignore { client, tube },
+        10..=14 => Operation::Put { client, priority, delay_s, ttr_s },
+        15 => Operation::RefusedPut { client },
+        16..=18 => Operation::Reserve { client, timeout_s: None },
+        19..=21 => Operation::Reserve { client, timeout_s: Some(random.pick(&[0, 1, 2, 10])) },
+        22 => Operation::ReserveJob { client, job },
+        23 => Operation::StopWaiting { client },
+        24 | 25 => Operation::Delete { client, job },
+        26 | 27 => Operation::Release { client, job, priority, delay_s },
+        28 | 29 => Operation::Bury { client, job, priority },
+        30 => Operation::Touch { client, job },
+        31 => Operation::Kick { client, bound: random.pick(&[0, 1, 2, 3, u64::MAX]) },
+        32 => Operation::KickJob { job },
+        33 => Operation::PauseTube { tube, length_s: random.pick(&[0, 1, 2, 5, 1000]) },
+        34 | 35 => Operation::Pass {
+            ns: random.pick(&[1, 500_000_000, 1_000_000_000, 2_000_000_000, 3_600_000_000_000]),
+        },
+        _ => Operation::PassToDeadline { offset_ns: random.pick(&[-1, 0, 0, 1]) },
+    }
+}
+
+/// The queue, the model, and who is connected.
+pub struct Pair {
+    queue: Queue,
+    model: Model,
+    clients: Vec<ClientId>,
+    now: Timestamp,
+}
+
+/// Does all operations on both.
+///
+/// # Panics
+/// Where the two differ, or where an invariant of the queue does not hold.
+pub fn run(limits: PoisonLimits, operations: &[Operation]) {
+    let mut pair = Pair::new(limits);
+    for &operation in operations {
+        pair.step(operation);
+    }
+}
+
+impl Pair {
+    pub fn new(limits: PoisonLimits) -> Self {
+        let mut queue = Queue::new(limits);
+        queue.keep_changes();
+        queue.set_shares(SHARES);
+        Self { queue, model: Model::new(limits), clients: Vec::new(), now: START }
+    }
+
+    pub fn step(&mut self, operation: Operation) {
+        self.execute(operation);
+        self.compare();
+    }
+
+    /// Whatever the last operation has left for later turns is done.
+    fn finish_slices(&mut self) {
+        while self.queue.next_deadline().is_some_and(|at| at <= self.now) {
+            self.queue.check_invariants();
+            self.queue.advance(self.now);
+        }
+    }
+
+    /// The client that a raw number stands for, if it may give a command.
+    fn speaker(&self, raw: u64) -> Option<ClientId> {
+        let id = *self.clients.get(raw as usize % self.clients.len().max(1))?;
+        self.model.client(id.index).wait.is_none().then_some(id)
+    }
+
+    fn execute(&mut self, operation: Operation) {
+        use Operation as O;
+        match operation {
+            O::Connect => {
+                if self.clients.len() < MAX_CLIENTS {
+                    let id = self.queue.connect();
+                    self.model.connect(id.index);
+                    self.clients.push(id);
+                }
+            }
+            O::Disconnect { client } => {
+                if !self.clients.is_empty() {
+                    let id = self.clients.remove(client as usize % self.clients.len());
+                    self.queue.disconnect(id, self.now);
+                    self.finish_slices();
+                    self.model.disconnect(id.index, SHARES.given_back, self.now);
+                    assert!(!self.queue.is_connected(id));
+                }
+            }
+            O::StopWaiting { client } => {
+                if let Some(&id) = self.clients.get(client as usize % self.clients.len().max(1)) {
+                    assert_eq!(self.queue.stop_waiting(id), self.model.stop_waiting(id.index));
+                }
+            }
+            O::KickJob { job } => {
+                let id = job_of(job, &self.model);
+                let kickable = self.queue.is_kickable(id);
+                if kickable {
+                    self.queue.kick(id, self.now);
+                }
+                assert_eq!(kickable, self.model.kick_job(id.0, self.now));
+            }
+            O::PauseTube { tube, length_s } => {
+                let paused = self.queue.pause_tube(tube, length_s, self.now);
+                self.finish_slices();
+                assert_eq!(paused, self.model.pause_tube(tube, length_s, self.now));
+            }
+            O::Pass { ns } => self.advance(self.now + ns),
+            O::PassToDeadline { offset_ns } => {
+                if let Some(at) = self.model.next_deadline() {
+                    self.advance(Timestamp(at.0.saturating_add_signed(offset_ns)).max(self.now));
+                }
+            }
+            O::Use { client, .. }
+            | O::Watch { client, .. }
+            | O::Ignore { client, .. }
+            | O::Put { client, .. }
+            | O::RefusedPut { client }
+            | O::Reserve { client, .. }
+            | O::ReserveJob { client, .. }
+            | O::Delete { client, .. }
+            | O::Release { client, .. }
+            | O::Bury { client, .. }
+            | O::Touch { client, .. }
+            | O::Kick { client, .. } => {
+                if let Some(id) = self.speaker(client) {
+                    self.command(id, operation);
+                }
+            }
+        }
+    }
+
+    /// An operation that a connected client asks for that does not wait.
+    fn command(&mut self, id: ClientId, operation: Operation) {
+        use Operation as O;
+        let (index, now) = (id.index, self.now);
+        let (queue, model) = (&mut self.queue, &mut self.model);
+        match operation {
+            O::Use { tube, .. } => {
+                queue.use_tube(id, tube);
+                model.use_tube(index, tube);
+            }
+            O::Watch { tube, .. } => assert_eq!(queue.watch(id, tube), model.watch(index, tube)),
+            O::Ignore { tube, .. } => assert_eq!(queue.ignore(id, tube), model.ignore(index, tube)),
+            O::Put { priority, delay_s, ttr_s, .. } => {
+                let body: Rc<[u8]> = priority.to_string().into_bytes().into();
+                queue.mark_producer(id);
+                let job = queue.take_id();
+                assert_eq!(job.0, model.take_id(index));
+                queue.reserve_put().expect("there is memory");
+                let new = NewJob { id: job, priority: Priority(priority), delay_s, ttr_s };
+                queue.put(id, new, Body::copy_of(&body).expect("there is memory"), now);
+                model.put(index, new, body, now);
+            }
+            O::RefusedPut { .. } => {
+                queue.mark_producer(id);
+                assert_eq!(queue.take_id().0, model.take_id(index));
+            }
+            O::Reserve { timeout_s, .. } => {
+                let found = loop {
+                    match queue.reserve(id, timeout_s, now) {
+                        Reserve::Unfinished => queue.check_invariants(),
+                        found => break found,
+                    }
+                };
+                assert_eq!(found, model.reserve(index, timeout_s, now));
+            }
+            O::ReserveJob { job, .. } => {
+                let job = job_of(job, model);
+                assert_eq!(queue.reserve_job(id, job, now), model.reserve_job(index, job.0, now));
+            }
+            O::Delete { job, .. } => {
+                let job = job_of(job, model);
+                assert_eq!(queue.delete(id, job), model.delete(index, job.0));
+            }
+            O::Release { job, priority, delay_s, .. } => {
+                let job = job_of(job, model);
+                let released =
+                    queue.holds(id, job).then(|| queue.release(id, job, Priority(priority), delay_s, now));
+                assert_eq!(released, model.release(index, job.0, priority, delay_s, now));
+            }
+            O::Bury { job, priority, .. } => {
+                let job = job_of(job, model);
+                let held = queue.holds(id, job);
+                if held {
+                    queue.bury(id, job, Priority(priority));
+                }
+                assert_eq!(held, model.bury(index, job.0, priority));
+            }
+            O::Touch { job, .. } => {
+                let job = job_of(job, model);
+                assert_eq!(queue.touch(id, job, now), model.touch(index, job.0, now));
+            }
+            O::Kick { bound, .. } => {
+                let any_buried = queue.first_buried(id).is_some();
+                let state = if any_buried { JobState::Buried } else { JobState::Delayed };
+                let mut kicked = 0;
+                while kicked < bound
+                    && let Some(job) = queue.next_to_kick(id, state)
+                {
+                    queue.kick(job, now);
+                    kicked += 1;
+                }
+                assert_eq!(kicked, model.kick(index, bound, now));
+            }
+            _ => unreachable!("no command of a client: {operation:?}"),
+        }
+    }
+
+    fn advance(&mut self, to: Timestamp) {
+        if self.now >= NO_JUMPS_FROM {
+            return;
+        }
+        self.now = to;
+        self.queue.advance(to);
+        self.model.advance(to);
+        assert!(self.queue.next_deadline().is_none_or(|at| at > to), "all that is due is done");
+    }
+
+    fn compare(&mut self) {
+        self.queue.check_invariants();
+        let mut deliveries = Vec::new();
+        assert_eq!(self.queue.has_deliveries(), !self.model.deliveries.is_empty());
+        while let Some(delivery) = self.queue.poll_delivery() {
+            assert!(self.queue.is_connected(delivery.client), "answers go to clients that are there");
+            deliveries.push((delivery.client.index, delivery.outcome));
+        }
+        assert_eq!(deliveries, std::mem::take(&mut self.model.deliveries), "the answers to those who waited");
+        assert_eq!(self.queue.has_changes(), !self.model.changes.is_empty());
+        let mut changes: Vec<Change> = Vec::new();
+        self.queue.swap_changes(&mut changes);
+        assert_eq!(changes, std::mem::take(&mut self.model.changes), "the journal");
+        assert_eq!(self.queue.next_deadline(), self.model.next_deadline(), "the next deadline");
+        self.compare_totals();
+        self.compare_jobs();
+        self.compare_tubes();
+        self.compare_clients();
+    }
+
+    fn compare_totals(&self) {
+        let (queue, model) = (&self.queue, &self.model);
+        assert_eq!(queue.counts(), model.counts(None));
+        assert_eq!(queue.flow(), model.flow);
+        assert_eq!(queue.client_count(), model.clients.len());
+        assert_eq!(queue.producer_count(), model.clients_that(|client| client.producer));
+        assert_eq!(queue.worker_count(), model.clients_that(|client| client.worker));
+        assert_eq!(queue.waiting_count(), model.clients_that(|client| client.wait.is_some()));
+    }
+
+    fn compare_jobs(&self) {
+        assert_eq!(self.queue.job_count(), self.model.jobs.len());
+        for expected in &self.model.jobs {
+            let found = self.queue.job(JobId(expected.id)).expect("a job that must be there");
+            let record = found.record;
+            let (state, deadline_at) = match expected.state {
+                State::Ready => (JobState::Ready, Timestamp::default()),
+                State::Buried { .. } => (JobState::Buried, Timestamp::default()),
+                State::Delayed { until } => (JobState::Delayed, until),
+                State::Reserved { until, .. } => (JobState::Reserved, until),
+            };
+            assert_eq!((record.id.0, record.state, record.deadline_at), (expected.id, state, deadline_at));
+            assert_eq!((record.priority.0, record.delay_s), (expected.priority, expected.delay_s));
+            assert_eq!((record.ttr_s, record.created_at), (expected.ttr_s, expected.created_at));
+            assert_eq!(record.counters, expected.counters);
+            assert_eq!(found.tube.as_str(), self.model.tube(expected.tube).name);
+            assert_eq!(found.body.as_slice(), &*expected.body);
+            for &id in &self.clients {
+                assert_eq!(self.queue.holds(id, record.id), self.model.holds(id.index, expected.id));
+            }
+        }
+    }
+
+    fn compare_tubes(&self) {
+        assert_eq!(self.queue.tube_count(), self.model.listed.len());
+        for (found, &place) in self.queue.tubes(self.now).zip(&self.model.listed) {
+            let expected = self.model.tube(place);
+            let (pause_until, pause_s) = expected.pause.unwrap_or_default();
+            assert_eq!(found.name.as_str(), expected.name, "the order of the tubes");
+            assert_eq!(found.jobs, self.model.counts(Some(place)));
+            assert_eq!((found.flow, found.pauses, found.pause_s), (expected.flow, expected.pauses, pause_s));
+            assert_eq!(found.pause_left_s, pause_until.since_s(self.now));
+            let using = self.model.clients_that(|client| client.using == place);
+            let watching = self.model.clients_that(|client| client.watching.contains(&place));
+            let waiting =
+                self.model.clients_that(|client| client.watching.contains(&place) && client.wait.is_some());
+            assert_eq!((u64::from(found.using), u64::from(found.watching)), (using, watching));
+            assert_eq!(found.waiting as u64, waiting);
+        }
+    }
+
+    fn compare_clients(&self) {
+        for &id in &self.clients {
+            let expected = self.model.client(id.index);
+            let using = expected.using;
+            assert_eq!(self.queue.used_tube(id).as_str(), self.model.tube(using).name);
+            let watched = self.queue.watched_tubes(id).map(|name| name.as_str());
+            let expected = expected.watching.iter().map(|&place| self.model.tube(place).name.as_str());
+            assert!(watched.eq(expected), "the order of the watched tubes");
+            assert_eq!(self.queue.first_ready(id).map(|id| id.0), self.model.first_ready(using));
+            assert_eq!(self.queue.first_buried(id).map(|id| id.0), self.model.first_buried(using));
+            let delayed = self.model.first_delayed(using).map(|(_, id)| id);
+            assert_eq!(self.queue.first_delayed(id).map(|id| id.0), delayed);
+        }
+    }
+}
+
+/// The job that a raw number stands for; it need not be there.
+fn job_of(raw: u64, model: &Model) -> JobId {
+    JobId(raw % (model.next_id + 1))
+}
+
+/// The shortest list that can be had by deleting steps while `fails` still holds.
+pub fn shorten(mut operations: Vec<Operation>, fails: impl Fn(&[Operation]) -> bool) -> Vec<Operation> {
+    let mut piece = operations.len().div_ceil(2).max(1);
+    loop {
+        let mut from = 0;
+        let before = operations.len();
+        while from < operations.len() {
+            let mut shorter = operations.clone();
+            shorter.drain(from..(from + piece).min(operations.len()));
+            if fails(&shorter) {
+                operations = shorter;
+            } else {
+                from += piece;
+            }
+        }
+        if piece == 1 && operations.len() == before {
+            return operations;
+        }
+        piece = (piece / 2).max(1);
+    }
+}
+
+/// One step a line.
+pub fn listing(operations: &[Operation]) -> String {
+    operations.iter().fold(String::new(), |mut text, operation| {
+        writeln!(text, "  {operation:?}").expect("a string takes all text");
+        text
+    })
+}

@@ -1,0 +1,302 @@
+//! The server and the client for tests in which every step must succeed: one that does not ends the test, with the
+//! conversation so far and the server's log.
+//!
+//! Owns: nothing but the panics; [`crate::server`] and [`crate::client`] do the work. `BEANSTALKD_UNDER_TEST` names
+//! another server to be tested, which is how these tests were seen to fail.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::io;
+use std::net::TcpStream;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ExitStatus};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::client::{self, Failure};
+use crate::server::{self, Address, Transport};
+use crate::system::Process;
+use crate::{PATIENCE, server_under_test};
+
+/// The pause between two looks at something that has no event to wait for.
+const LOOK_INTERVAL: Duration = Duration::from_millis(5);
+
+/// Whether `tool` can be run here; says so where it cannot, so that a skipped test is seen.
+pub fn has_tool(tool: &str) -> bool {
+    let found = std::env::var_os("PATH")
+        .is_some_and(|path| std::env::split_paths(&path).any(|directory| directory.join(tool).is_file()));
+    if !found {
+        eprintln!("skipped: there is no {tool}");
+    }
+    found
+}
+
+/// Whether the tests run as root; says so where they do not.
+pub fn is_root() -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        eprintln!("skipped: only root can do this");
+    }
+    root
+}
+
+/// The number in the environment variable `name`, or `otherwise`.
+pub fn scale(name: &str, otherwise: usize) -> usize {
+    std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(otherwise)
+}
+
+/// Waits until `holds`, and panics with `what` if that takes too long.
+pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < PATIENCE, "this does not come about: {what}");
+        std::thread::sleep(LOOK_INTERVAL);
+    }
+}
+
+/// A running server; killed when dropped.
+pub struct Server(server::Server);
+
+impl Server {
+    /// A server with `flags` on a unix socket.
+    pub fn start(flags: &[&str]) -> Self {
+        Self::start_in(&[], flags)
+    }
+
+    /// The same, started by the command line `wrapper`.
+    pub fn start_in(wrapper: &[&str], flags: &[&str]) -> Self {
+        Self::launch(wrapper, Transport::Unix, flags).unwrap_or_else(|failure| panic!("{}", failure.error))
+    }
+
+    /// The same, or how it ended where it could not start.
+    pub fn try_start_in(wrapper: &[&str], flags: &[&str]) -> Result<Self, ExitStatus> {
+        Self::launch(wrapper, Transport::Unix, flags)
+            .map_err(|failure| failure.status.unwrap_or_else(|| panic!("{}", failure.error)))
+    }
+
+    /// A server with `flags` on a port of the loopback interface.
+    pub fn start_tcp(flags: &[&str]) -> Self {
+        Self::launch(&[], Transport::Tcp, flags).unwrap_or_else(|failure| panic!("{}", failure.error))
+    }
+
+    /// Returns once the server accepts connections and has answered on one.
+    fn launch(wrapper: &[&str], transport: Transport, flags: &[&str]) -> Result<Self, server::StartError> {
+        let wrapper: Vec<OsString> = wrapper.iter().map(OsString::from).collect();
+        let flags: Vec<String> = flags.iter().map(|&flag| flag.to_owned()).collect();
+        let mut server = server::Server::start_wrapped(&wrapper, &server_under_test(), transport, &flags)?;
+        let mut first = server.connect()?;
+        match first.ask(b"list-tube-used\r\n") {
+            Ok(_) => Ok(Self(server)),
+            Err(failure) => {
+                let status = Some(server.wait()?);
+                let error = io::Error::other(format!("{failure}: {}", server.stderr()));
+                Err(server::StartError { status, error })
+            }
+        }
+    }
+
+    /// A new connection.
+    pub fn connect(&self) -> Client {
+        Client(self.0.address().connect().expect("the server accepts connections"))
+    }
+
+    /// The process id.
+    pub fn pid(&self) -> u32 {
+        self.usage().0
+    }
+
+    /// The directory that is this server's own.
+    pub fn directory(&self) -> &Path {
+        self.0.directory()
+    }
+
+    /// The path of its unix socket.
+    pub fn socket_path(&self) -> PathBuf {
+        match self.0.address() {
+            Address::Unix(path) => path,
+            Address::Tcp(_) => panic!("it listens on a port"),
+        }
+    }
+
+    /// Its port.
+    pub fn port(&self) -> u16 {
+        match self.0.address() {
+            Address::Tcp(address) => address.port(),
+            Address::Unix(_) => panic!("it listens on a unix socket"),
+        }
+    }
+
+    /// What it has written to its standard error.
+    pub fn log(&self) -> String {
+        self.0.stderr()
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: Signal) {
+        self.0.signal(signal).unwrap();
+    }
+
+    /// How it ends.
+    pub fn end(&mut self) -> ExitStatus {
+        self.0.wait().unwrap()
+    }
+
+    /// What the system knows of the process.
+    pub fn usage(&self) -> Process {
+        self.0.process()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("the server's log: {}", self.log());
+        }
+    }
+}
+
+/// Starts the program under test with its output in files of `directory`.
+pub fn spawn(wrapper: &[&str], arguments: &[OsString], flags: &[&str], directory: &Path) -> Child {
+    let wrapper: Vec<OsString> = wrapper.iter().map(OsString::from).collect();
+    let arguments: Vec<OsString> =
+        arguments.iter().cloned().chain(flags.iter().map(OsString::from)).collect();
+    server::spawn(&wrapper, &server_under_test(), &arguments, directory).unwrap()
+}
+
+/// How a process ends.
+pub fn wait_for(child: &mut Child) -> ExitStatus {
+    server::wait(child).unwrap()
+}
+
+/// A connection. Each read ends in a panic if nothing comes.
+pub struct Client(client::Client);
+
+/// The value, or a panic that shows the conversation.
+#[track_caller]
+fn must<T>(result: Result<T, Failure>) -> T {
+    result.unwrap_or_else(|failure| panic!("{failure}"))
+}
+
+impl Client {
+    /// A connection to the unix socket at `path`.
+    pub fn to_unix(path: &Path) -> io::Result<Self> {
+        UnixStream::connect(path).and_then(client::Client::over_unix).map(Self)
+    }
+
+    /// A connection to a port of the loopback interface.
+    pub fn to_port(port: u16) -> io::Result<Self> {
+        TcpStream::connect(("127.0.0.1", port)).and_then(client::Client::over_tcp).map(Self)
+    }
+
+    /// The descriptor, for options and for closing with a reset.
+    pub fn into_fd(self) -> OwnedFd {
+        self.0.into_fd()
+    }
+
+    /// The port of this end.
+    pub fn local_port(&self) -> u16 {
+        self.0.local_port().expect("unix sockets have no ports")
+    }
+
+    /// Sends all of `bytes`.
+    #[track_caller]
+    pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        must(self.0.send(bytes.as_ref()));
+    }
+
+    /// The same, where the server may have closed.
+    pub fn try_send(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        self.0.send(bytes)
+    }
+
+    /// Sends as much of `bytes` again and again as the socket takes without waiting; returns how much.
+    pub fn send_until_full(&mut self, bytes: &[u8]) -> usize {
+        self.0.send_until_full(bytes).unwrap()
+    }
+
+    /// Says that nothing more will be sent.
+    pub fn half_close(&mut self) {
+        must(self.0.half_close());
+    }
+
+    /// The next line, without its CRLF.
+    #[track_caller]
+    pub fn line(&mut self) -> String {
+        self.try_line().expect("a line comes")
+    }
+
+    /// The next line, or `None` where the server has closed.
+    #[track_caller]
+    pub fn try_line(&mut self) -> Option<String> {
+        must(self.0.read_line()).map(|line| String::from_utf8_lossy(&line).into_owned())
+    }
+
+    /// Reads until the server closes, and throws away what comes: replies of hundreds of megabytes are searched for no
+    /// line ends. Returns how many bytes came.
+    #[track_caller]
+    pub fn read_to_end(&mut self) -> usize {
+        must(self.0.discard_to_end())
+    }
+
+    /// The next `size` bytes and the CRLF behind them.
+    #[track_caller]
+    pub fn body(&mut self, size: usize) -> Vec<u8> {
+        let mut body = must(self.0.read_bytes(size + 2));
+        assert_eq!(&body[size..], b"\r\n");
+        body.truncate(size);
+        body
+    }
+
+    /// Sends a line, and reads one.
+    #[track_caller]
+    pub fn ask(&mut self, line: &str) -> String {
+        self.send(format!("{line}\r\n"));
+        self.line()
+    }
+
+    /// Puts a job; its id.
+    #[track_caller]
+    pub fn put(&mut self, delay_s: u32, ttr_s: u32, body: &[u8]) -> u64 {
+        let mut bytes = format!("put 0 {delay_s} {ttr_s} {}\r\n", body.len()).into_bytes();
+        bytes.extend_from_slice(body);
+        bytes.extend_from_slice(b"\r\n");
+        self.send(bytes);
+        let reply = self.line();
+        reply.strip_prefix("INSERTED ").and_then(|id| id.parse().ok()).unwrap_or_else(|| panic!("{reply}"))
+    }
+
+    /// Reserves with `line`; the job's id.
+    #[track_caller]
+    pub fn reserve(&mut self, line: &str) -> u64 {
+        let reply = self.ask(line);
+        let words: Vec<&str> = reply.split(' ').collect();
+        assert_eq!(words[0], "RESERVED", "{reply}");
+        self.body(words[2].parse().unwrap());
+        words[1].parse().unwrap()
+    }
+
+    /// The data that answers `line`, by key.
+    #[track_caller]
+    pub fn data(&mut self, line: &str) -> HashMap<String, String> {
+        let reply = self.ask(line);
+        let size = reply.strip_prefix("OK ").unwrap_or_else(|| panic!("{line}: {reply}")).parse().unwrap();
+        let text = String::from_utf8(self.body(size)).unwrap();
+        let pairs = text.lines().filter_map(|line| line.split_once(": "));
+        pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+    }
+
+    /// A number among the stats.
+    #[track_caller]
+    pub fn stat(&mut self, key: &str) -> u64 {
+        self.data("stats")[key].parse().unwrap()
+    }
+
+    /// Requires that the server closes with nothing more to say.
+    #[track_caller]
+    pub fn expect_closed(&mut self) {
+        must(self.0.expect_closed());
+    }
+}

@@ -1,0 +1,357 @@
+//! A server process under test: its start, its address, its signals, its end.
+//!
+//! Owns: the child, its directory, and the files that take its output. Ends only the child that it
+//! started. Driven by the tests, one server each or one shared by many.
+
+use crate::PATIENCE;
+use crate::client::Client;
+use crate::system::{self, Process};
+use rustix::process::{Pid, Signal, kill_process};
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+/// The pause between two looks at something that has no event to wait for.
+pub const POLL_INTERVAL: Duration = Duration::from_millis(2);
+
+/// How often a TCP server is started anew because its port was taken between choice and use.
+const PORT_ATTEMPTS: usize = 5;
+
+/// Where a server listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// A socket in the server's own directory.
+    Unix,
+    /// A port of the loopback interface that the kernel picks.
+    Tcp,
+}
+
+/// The address of a running server.
+#[derive(Clone, Debug)]
+pub enum Address {
+    /// A socket's path.
+    Unix(PathBuf),
+    /// A port of the loopback interface.
+    Tcp(SocketAddr),
+}
+
+impl Address {
+    /// A new connection.
+    pub fn connect(&self) -> io::Result<Client> {
+        match self {
+            Self::Unix(path) => Client::over_unix(UnixStream::connect(path)?),
+            Self::Tcp(address) => Client::over_tcp(TcpStream::connect(address)?),
+        }
+    }
+}
+
+/// What a process left when it ended: status, standard output, standard error.
+#[derive(Debug)]
+pub struct Ended {
+    /// How it ended.
+    pub status: ExitStatus,
+    /// Its standard output.
+    pub stdout: String,
+    /// Its standard error.
+    pub stderr: String,
+}
+
+/// Why there is no server.
+#[derive(Debug)]
+pub struct StartError {
+    /// How it ended, if it did.
+    pub status: Option<ExitStatus>,
+    /// What went wrong, with what the server has said.
+    pub error: io::Error,
+}
+
+impl From<io::Error> for StartError {
+    fn from(error: io::Error) -> Self {
+        Self { status: None, error }
+    }
+}
+
+impl From<StartError> for io::Error {
+    fn from(failure: StartError) -> Self {
+        failure.error
+    }
+}
+
+/// A running server, killed when dropped.
+pub struct Server {
+    /// The command line that the server's own is appended to, if another program starts it.
+    wrapper: Vec<OsString>,
+    binary: PathBuf,
+    flags: Vec<String>,
+    transport: Transport,
+    directory: tempfile::TempDir,
+    child: Child,
+    address: Address,
+    /// The connection that proved that the server accepts: the first one that a test asks for, so that a
+    /// server has seen no client but those of its test.
+    first: Cell<Option<Client>>,
+}
+
+impl Server {
+    /// Starts `binary` with `flags`, in which `{dir}` stands for the server's own directory, and
+    /// returns once it accepts connections.
+    pub fn start(binary: &Path, transport: Transport, flags: &[String]) -> io::Result<Self> {
+        Ok(Self::start_wrapped(&[], binary, transport, flags)?)
+    }
+
+    /// The same, started by the command line `wrapper`, which the server's own is appended to.
+    pub fn start_wrapped(
+        wrapper: &[OsString],
+        binary: &Path,
+        transport: Transport,
+        flags: &[String],
+    ) -> Result<Self, StartError> {
+        let directory = tempfile::Builder::new().prefix("beanstalkd-test-").tempdir()?;
+        let (child, address, first) = launch(wrapper, binary, transport, flags, directory.path())?;
+        let (flags, first) = (flags.to_vec(), Cell::new(Some(first)));
+        let (wrapper, binary) = (wrapper.to_vec(), binary.into());
+        Ok(Self { wrapper, binary, flags, transport, directory, child, address, first })
+    }
+
+    /// The program that it runs.
+    pub fn binary(&self) -> &Path {
+        &self.binary
+    }
+
+    /// Starts a second server of the same program, which listens on the unix socket `path` as its
+    /// `flags` say, and returns once it accepts there.
+    pub fn start_another(&self, flags: &[&str], path: &Path) -> io::Result<Self> {
+        let directory = tempfile::tempdir()?;
+        let arguments: Vec<OsString> = flags.iter().map(OsString::from).collect();
+        let flags: Vec<String> = flags.iter().map(|&flag| flag.to_owned()).collect();
+        let address = Address::Unix(path.into());
+        let child = spawn(&[], &self.binary, &arguments, directory.path())?;
+        let mut other = Self {
+            wrapper: Vec::new(),
+            binary: self.binary.clone(),
+            flags,
+            transport: Transport::Unix,
+            directory,
+            child,
+            address,
+            first: Cell::new(None),
+        };
+        let first = wait_until_accepting(&mut other.child, &other.address, other.directory.path())?;
+        other.first.set(Some(first));
+        Ok(other)
+    }
+
+    /// The directory that is this server's own.
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// A new connection.
+    pub fn connect(&self) -> io::Result<Client> {
+        match self.first.take() {
+            Some(client) => Ok(client),
+            None => self.address.connect(),
+        }
+    }
+
+    /// Where it listens, for threads that connect by themselves.
+    pub fn address(&self) -> Address {
+        self.address.clone()
+    }
+
+    /// Leaves the server `count` descriptors in all, whatever it has raised its limit to. More can be given later.
+    pub fn limit_descriptors(&self, count: u64) -> io::Result<()> {
+        system::limit_descriptors(&self.child, count)
+    }
+
+    /// Sends `signal` to the server.
+    pub fn signal(&self, signal: Signal) -> io::Result<()> {
+        Ok(kill_process(Pid::from_child(&self.child), signal)?)
+    }
+
+    /// Sends `signal`, waits for the end, and starts the same server again in the same directory.
+    pub fn restart(&mut self, signal: Signal) -> io::Result<()> {
+        self.stop(signal)?;
+        let (child, address, first) =
+            launch(&self.wrapper, &self.binary, self.transport, &self.flags, self.directory.path())?;
+        (self.child, self.address) = (child, address);
+        self.first.set(Some(first));
+        Ok(())
+    }
+
+    /// Sends `signal` and waits for the end.
+    pub fn stop(&mut self, signal: Signal) -> io::Result<ExitStatus> {
+        self.signal(signal)?;
+        self.wait()
+    }
+
+    /// Waits for the end.
+    pub fn wait(&mut self) -> io::Result<ExitStatus> {
+        wait(&mut self.child)
+    }
+
+    /// What the system knows of the process.
+    pub fn process(&self) -> Process {
+        Process(self.child.id())
+    }
+
+    /// What the server has written to its standard error so far.
+    pub fn stderr(&self) -> String {
+        std::fs::read_to_string(self.directory.path().join("stderr")).unwrap_or_default()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Errors mean that it has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Runs `binary` with `arguments` in `directory` to its end, for flags that make it exit.
+pub fn run_to_end(binary: &Path, arguments: &[OsString], directory: &Path) -> io::Result<Ended> {
+    let too_long = || io::Error::new(io::ErrorKind::TimedOut, "the server does not end");
+    run_until(binary, arguments, directory, || false)?.ok_or_else(too_long)
+}
+
+/// The same, but kills it as soon as `enough` holds or patience is over: then there is no end to tell of.
+pub fn run_until(
+    binary: &Path,
+    arguments: &[OsString],
+    directory: &Path,
+    enough: impl Fn() -> bool,
+) -> io::Result<Option<Ended>> {
+    let mut child = spawn(&[], binary, arguments, directory)?;
+    let start = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        if enough() || start.elapsed() > PATIENCE {
+            child.kill()?;
+            child.wait()?;
+            return Ok(None);
+        }
+        std::thread::sleep(POLL_INTERVAL);
+    };
+    let read = |name: &str| std::fs::read_to_string(directory.join(name));
+    Ok(Some(Ended { status, stdout: read("stdout")?, stderr: read("stderr")? }))
+}
+
+fn launch(
+    wrapper: &[OsString],
+    binary: &Path,
+    transport: Transport,
+    flags: &[String],
+    directory: &Path,
+) -> Result<(Child, Address, Client), StartError> {
+    for attempt in 1.. {
+        let (address, mut arguments) = choose_address(transport, directory)?;
+        let own = directory.to_string_lossy();
+        arguments.extend(flags.iter().map(|flag| flag.replace("{dir}", &own).into()));
+        let mut child = spawn(wrapper, binary, &arguments, directory)?;
+        match wait_until_accepting(&mut child, &address, directory) {
+            Ok(first) => return Ok((child, address, first)),
+            Err(error) => {
+                let _ = child.kill();
+                let _ = child.wait();
+                if transport == Transport::Unix || attempt == PORT_ATTEMPTS {
+                    return Err(error);
+                }
+            }
+        }
+    }
+    unreachable!("the last attempt returns")
+}
+
+fn choose_address(transport: Transport, directory: &Path) -> io::Result<(Address, Vec<OsString>)> {
+    match transport {
+        Transport::Unix => {
+            let path = directory.join("socket");
+            // The socket of an earlier run, so that connecting proves the new one.
+            let _ = std::fs::remove_file(&path);
+            let mut listen = OsString::from("unix:");
+            listen.push(&path);
+            Ok((Address::Unix(path), vec!["-l".into(), listen]))
+        }
+        Transport::Tcp => {
+            let address = free_address()?;
+            let port = address.port().to_string();
+            Ok((Address::Tcp(address), vec!["-l".into(), "127.0.0.1".into(), "-p".into(), port.into()]))
+        }
+    }
+}
+
+/// A loopback address with a port that the kernel picks, and that no other server of this process was
+/// given: one may not have bound it yet, and a test must not talk to another's server.
+pub fn free_address() -> io::Result<SocketAddr> {
+    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+    loop {
+        let address = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?;
+        if GIVEN.lock().expect("no holder panics").insert(address.port()) {
+            return Ok(address);
+        }
+    }
+}
+
+/// Starts `binary` by way of `wrapper`, with its output in files of `directory`.
+pub fn spawn(
+    wrapper: &[OsString],
+    binary: &Path,
+    arguments: &[OsString],
+    directory: &Path,
+) -> io::Result<Child> {
+    let file = |name: &str| std::fs::File::create(directory.join(name));
+    let mut line = wrapper.iter().map(OsString::as_os_str).chain([binary.as_os_str()]);
+    Command::new(line.next().expect("the binary at least"))
+        .args(line)
+        .args(arguments)
+        .current_dir(directory)
+        .stdin(Stdio::null())
+        .stdout(file("stdout")?)
+        .stderr(file("stderr")?)
+        .spawn()
+        .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", binary.display())))
+}
+
+fn wait_until_accepting(
+    child: &mut Child,
+    address: &Address,
+    directory: &Path,
+) -> Result<Client, StartError> {
+    let start = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait()? {
+            let said = std::fs::read_to_string(directory.join("stderr")).unwrap_or_default();
+            let error = io::Error::other(format!("the server ended at its start: {status}: {said}"));
+            return Err(StartError { status: Some(status), error });
+        }
+        match address.connect() {
+            Ok(client) => return Ok(client),
+            Err(error) if start.elapsed() > PATIENCE => return Err(error.into()),
+            Err(_) => std::thread::sleep(POLL_INTERVAL),
+        }
+    }
+}
+
+/// Waits until `child` has ended.
+pub fn wait(child: &mut Child) -> io::Result<ExitStatus> {
+    let start = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status);
+        }
+        if start.elapsed() > PATIENCE {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "the server does not end"));
+        }
+        std::thread::sleep(POLL_INTERVAL);
+    }
+}

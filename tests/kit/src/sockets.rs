@@ -1,0 +1,218 @@
+//! Fake sockets: what arrives when, how much is taken, and when the poll has something to tell.
+//!
+//! Owns: the bytes under way between a client and the server. Readiness is edge-triggered as honestly as
+//! the system's: an event comes when bytes arrive, when the client ends or breaks the connection, and when
+//! there is room again after a write that found none, if that was asked for; never merely because something
+//! is still there.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind, IoSlice};
+use std::rc::Rc;
+
+use beanstalkd::queue::ClientId;
+use beanstalkd::server::{Readiness, Stream};
+
+use crate::observer::{self, Seen};
+use crate::random::Random;
+
+/// Both directions of a connection.
+#[derive(Debug)]
+pub struct Pipe {
+    /// Arrived, not read by the server.
+    inbound: VecDeque<u8>,
+    /// Bytes that the server has read.
+    pub read: u64,
+    /// Written by the server, not read by the client.
+    outbound: VecDeque<u8>,
+    /// The most that `outbound` takes.
+    capacity: usize,
+    /// The client sends no more.
+    pub ended: bool,
+    /// The server has been told so, by an event or by a read.
+    pub end_is_known: bool,
+    /// The client does not take anything any more.
+    pub gone: bool,
+    /// The connection is broken.
+    pub broken: bool,
+    /// A write has found no room since the last event that told of some.
+    blocked: bool,
+    write_is_awaited: bool,
+    event: Readiness,
+    random: Random,
+}
+
+impl Pipe {
+    pub fn new(capacity: usize, random: Random) -> Rc<RefCell<Self>> {
+        Rc::new(RefCell::new(Self {
+            inbound: VecDeque::new(),
+            read: 0,
+            outbound: VecDeque::new(),
+            capacity,
+            ended: false,
+            end_is_known: false,
+            gone: false,
+            broken: false,
+            blocked: false,
+            write_is_awaited: false,
+            event: Readiness::default(),
+            random,
+        }))
+    }
+
+    /// Bytes arrive at the server.
+    pub fn arrive(&mut self, bytes: &[u8]) {
+        self.inbound.extend(bytes);
+        self.event.readable = true;
+    }
+
+    /// The client sends no more; `gone`: nor does it read, which some kinds of sockets tell at once.
+    pub fn end(&mut self, gone: bool) {
+        self.ended = true;
+        self.gone |= gone;
+        self.event.readable = true;
+        self.event.read_closed = true;
+        self.event.failed |= gone && self.random.once_in(2);
+        self.event.writable |= gone && self.write_is_awaited;
+    }
+
+    /// The connection breaks; what has arrived is sometimes lost.
+    pub fn break_off(&mut self) {
+        self.broken = true;
+        self.ended = true;
+        if self.random.once_in(2) {
+            self.inbound.clear();
+        }
+        let writable = self.write_is_awaited;
+        self.event = Readiness { readable: true, writable, read_closed: true, failed: true };
+    }
+
+    /// From now on there is room for everything that comes.
+    pub fn widen(&mut self) {
+        self.capacity = usize::MAX;
+    }
+
+    /// An event for nothing, as a poll may have one.
+    pub fn false_alarm(&mut self) {
+        self.event.readable = true;
+    }
+
+    /// The client reads at most `count` bytes.
+    pub fn take_outbound(&mut self, count: usize) -> Vec<u8> {
+        let count = count.min(self.outbound.len());
+        if count > 0 && self.blocked && self.write_is_awaited {
+            self.blocked = false;
+            self.event.writable = true;
+        }
+        self.outbound.drain(..count).collect()
+    }
+
+    pub fn has_outbound(&self) -> bool {
+        !self.outbound.is_empty()
+    }
+
+    pub fn unread_by_server(&self) -> usize {
+        self.inbound.len()
+    }
+
+    pub fn has_event(&self) -> bool {
+        self.event != Readiness::default()
+    }
+
+    /// The poll tells the server.
+    pub fn take_event(&mut self) -> Readiness {
+        self.end_is_known |= self.event.read_closed | self.event.failed;
+        std::mem::take(&mut self.event)
+    }
+
+    fn before_read(&mut self) -> io::Result<()> {
+        if self.broken && self.inbound.is_empty() {
+            return Err(ErrorKind::ConnectionReset.into());
+        }
+        if self.random.once_in(32) {
+            return Err(ErrorKind::Interrupted.into());
+        }
+        if self.inbound.is_empty() && !self.ended {
+            return Err(ErrorKind::WouldBlock.into());
+        }
+        self.end_is_known |= self.inbound.is_empty();
+        Ok(())
+    }
+
+    /// How much of `len` bytes a write takes.
+    fn accepted(&mut self, len: usize) -> io::Result<usize> {
+        if self.broken || self.gone {
+            return Err(ErrorKind::BrokenPipe.into());
+        }
+        if self.random.once_in(32) {
+            return Err(ErrorKind::Interrupted.into());
+        }
+        let room = self.capacity - self.outbound.len();
+        if room == 0 {
+            self.blocked = true;
+            return Err(ErrorKind::WouldBlock.into());
+        }
+        let taken = len.min(room);
+        Ok(if self.random.once_in(8) { 1 + self.random.below(taken as u64) as usize } else { taken })
+    }
+}
+
+/// The server's end of a pipe.
+#[derive(Debug)]
+pub struct FakeStream {
+    pub id: ClientId,
+    pub pipe: Rc<RefCell<Pipe>>,
+}
+
+impl Stream for FakeStream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let pipe = &mut *self.pipe.borrow_mut();
+        pipe.before_read()?;
+        let count = buffer.len().min(pipe.inbound.len());
+        for (place, byte) in buffer.iter_mut().zip(pipe.inbound.drain(..count)) {
+            *place = byte;
+        }
+        pipe.read += count as u64;
+        Ok(count)
+    }
+
+    fn read_into(&mut self, body: &mut Vec<u8>, max_bytes: usize) -> io::Result<usize> {
+        let pipe = &mut *self.pipe.borrow_mut();
+        pipe.before_read()?;
+        let room = max_bytes.min(body.capacity() - body.len());
+        assert!(room > 0, "a read into no room would look like the end");
+        let count = room.min(pipe.inbound.len());
+        body.extend(pipe.inbound.drain(..count));
+        pipe.read += count as u64;
+        Ok(count)
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let pipe = &mut *self.pipe.borrow_mut();
+        let count = pipe.accepted(bytes.len())?;
+        pipe.outbound.extend(&bytes[..count]);
+        Ok(count)
+    }
+
+    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        let pipe = &mut *self.pipe.borrow_mut();
+        let count = pipe.accepted(slices.iter().map(|slice| slice.len()).sum())?;
+        let mut left = count;
+        for slice in slices {
+            let taken = left.min(slice.len());
+            pipe.outbound.extend(&slice[..taken]);
+            left -= taken;
+        }
+        Ok(count)
+    }
+
+    fn await_writable(&mut self, awaited: bool) {
+        self.pipe.borrow_mut().write_is_awaited = awaited;
+    }
+}
+
+impl Drop for FakeStream {
+    fn drop(&mut self) {
+        observer::note(Seen::Closed(self.id));
+    }
+}

@@ -1,0 +1,38 @@
+//! The executor that is simulated, and what it is told of the system.
+
+use std::time::Duration;
+
+use beanstalkd::clock::Timestamp;
+use beanstalkd::os::process::CpuTime;
+use beanstalkd::queue::PoisonLimits;
+use beanstalkd::server::{Config, Executor};
+use beanstalkd::stats::Identity;
+
+/// When the server starts.
+pub const START: Timestamp = Timestamp(1_700_000_000_123_456_789);
+
+pub const VERSION: &str = "2.0";
+pub const INSTANCE: u64 = 0x0123_4567_89ab_cdef;
+pub const PID: u32 = 4711;
+pub const BINLOG_FILE_BYTES: u64 = 10_485_760;
+
+/// An executor with an empty queue.
+pub fn executor(poison: PoisonLimits, max_job_bytes: u32) -> Executor {
+    let config = Config {
+        max_job_bytes: u64::from(max_job_bytes),
+        max_memory_bytes: None,
+        binlog_file_bytes: BINLOG_FILE_BYTES,
+        poison,
+    };
+    let identity = Identity {
+        version: VERSION.to_owned(),
+        instance: Identity::instance_of(INSTANCE),
+        pid: PID,
+        hostname: "host".to_owned(),
+        os: "#1 SMP".to_owned(),
+        platform: "x86_64".to_owned(),
+        started_at: START,
+        cpu_time: || CpuTime { user: Duration::from_millis(1500), system: Duration::from_micros(7) },
+    };
+    Executor::new(config, identity)
+}

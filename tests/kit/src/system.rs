@@ -1,0 +1,161 @@
+//! What the tests ask of the system beside processes and sockets: the one place for what is Linux alone.
+//!
+//! Elsewhere the suites compile, and what rests on this fails with "not on this system".
+
+use std::time::{Duration, Instant};
+
+/// A process as the system sees it.
+#[derive(Clone, Copy)]
+pub struct Process(pub u32);
+
+impl Process {
+    /// The part of a processor that it uses while `time` passes.
+    pub fn cpu_share_during(self, time: Duration) -> f64 {
+        let (start, before) = (Instant::now(), self.cpu_time());
+        std::thread::sleep(time);
+        (self.cpu_time() - before).as_secs_f64() / start.elapsed().as_secs_f64()
+    }
+
+    /// Memory in use, in bytes.
+    pub fn memory(self) -> usize {
+        self.bytes("VmRSS")
+    }
+
+    /// The most memory that was in use so far, in bytes.
+    pub fn peak_memory(self) -> usize {
+        self.bytes("VmHWM")
+    }
+
+    fn bytes(self, key: &str) -> usize {
+        self.status(key).trim_end_matches(" kB").parse::<usize>().unwrap() * 1024
+    }
+}
+
+#[cfg(target_os = "linux")]
+pub use linux::{has_user_timeout, limit_descriptors};
+
+#[cfg(target_os = "linux")]
+mod linux {
+    use std::fs;
+    use std::io;
+    use std::net::SocketAddr;
+    use std::os::fd::OwnedFd;
+    use std::process::Child;
+    use std::time::Duration;
+
+    use rustix::process::{
+        Pid, PidfdFlags, PidfdGetfdFlags, Resource, Rlimit, getrlimit, pidfd_getfd, pidfd_open, prlimit,
+    };
+    use socket2::SockRef;
+
+    use super::Process;
+
+    /// Leaves `child` `count` descriptors in all.
+    pub fn limit_descriptors(child: &Child, count: u64) -> io::Result<()> {
+        // The hard limit stays, so that more can be given later.
+        let maximum = getrlimit(Resource::Nofile).maximum;
+        let limit = Rlimit { current: Some(count), maximum };
+        prlimit(Some(Pid::from_child(child)), Resource::Nofile, limit)?;
+        Ok(())
+    }
+
+    /// Whether `socket` gives up sent data that nobody acknowledges.
+    pub fn has_user_timeout(socket: &OwnedFd) -> bool {
+        SockRef::from(socket).tcp_user_timeout().unwrap().is_some()
+    }
+
+    impl Process {
+        /// Processor time so far, over all threads.
+        pub fn cpu_time(self) -> Duration {
+            let threads = fs::read_dir(format!("/proc/{}/task", self.0)).unwrap();
+            let nanoseconds = threads.map(|thread| {
+                // A thread may end between the list and the look at it.
+                let schedstat = fs::read_to_string(thread.unwrap().path().join("schedstat"));
+                schedstat.map_or(0, |text| text.split(' ').next().unwrap().parse::<u64>().unwrap())
+            });
+            Duration::from_nanos(nanoseconds.sum())
+        }
+
+        /// A line of its status.
+        pub fn status(self, key: &str) -> String {
+            let status = fs::read_to_string(format!("/proc/{}/status", self.0)).unwrap();
+            let line = status.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'));
+            line.unwrap_or_else(|| panic!("no {key}")).trim().to_owned()
+        }
+
+        /// How many descriptors are open.
+        pub fn descriptors(self) -> usize {
+            fs::read_dir(format!("/proc/{}/fd", self.0)).unwrap().count()
+        }
+
+        /// The processes that it has started and that still run.
+        pub fn children(self) -> Vec<Process> {
+            let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", self.0)).unwrap();
+            children.split_whitespace().map(|pid| Process(pid.parse().unwrap())).collect()
+        }
+
+        /// A second descriptor of its end of the connection whose other end is at `port`.
+        pub fn socket_connected_to(self, port: u16) -> OwnedFd {
+            let pidfd = pidfd_open(Pid::from_raw(self.0 as i32).unwrap(), PidfdFlags::empty()).unwrap();
+            let names = fs::read_dir(format!("/proc/{}/fd", self.0)).unwrap();
+            let numbers = names.map(|entry| entry.unwrap().file_name().to_str().unwrap().parse().unwrap());
+            let is_connected_to = |socket: &OwnedFd| {
+                let address = SockRef::from(socket).peer_addr().ok();
+                address.and_then(|address| address.as_socket()).as_ref().map(SocketAddr::port) == Some(port)
+            };
+            numbers
+                .filter_map(|number| pidfd_getfd(&pidfd, number, PidfdGetfdFlags::empty()).ok())
+                .find(is_connected_to)
+                .expect("the process has a socket for the client")
+        }
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+mod elsewhere {
+    use std::os::fd::OwnedFd;
+    use std::time::Duration;
+
+    use super::Process;
+
+    #[allow(clippy::unused_self, reason = "they answer on Linux")]
+    impl Process {
+        /// Processor time so far, over all threads.
+        pub fn cpu_time(self) -> Duration {
+            unimplemented!("not on this system")
+        }
+
+        /// A line of its status.
+        pub fn status(self, _key: &str) -> String {
+            unimplemented!("not on this system")
+        }
+
+        /// How many descriptors are open.
+        pub fn descriptors(self) -> usize {
+            unimplemented!("not on this system")
+        }
+
+        /// The processes that it has started and that still run.
+        pub fn children(self) -> Vec<Process> {
+            unimplemented!("not on this system")
+        }
+
+        /// A second descriptor of its end of the connection whose other end is at `port`.
+        pub fn socket_connected_to(self, _port: u16) -> OwnedFd {
+            unimplemented!("not on this system")
+        }
+    }
+}
+
+/// Leaves `child` as many descriptors as it has.
+#[cfg(not(target_os = "linux"))]
+pub fn limit_descriptors(_child: &std::process::Child, _count: u64) -> std::io::Result<()> {
+    use std::io::{Error, ErrorKind};
+    Err(Error::new(ErrorKind::Unsupported, "no limits of another process on this system"))
+}
+
+/// True: there is no such option to be asked for.
+#[cfg(not(target_os = "linux"))]
+pub fn has_user_timeout(_socket: &std::os::fd::OwnedFd) -> bool {
+    true
+}

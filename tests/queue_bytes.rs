@@ -1,0 +1,125 @@
+//! Whether `Queue::bytes`, which `--max-memory` is held against, covers what the queue really allocates.
+
+#![allow(unsafe_code, reason = "an allocator that counts")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use beanstalkd::clock::Timestamp;
+use beanstalkd::job::{Body, Priority};
+use beanstalkd::queue::{ClientId, NewJob, PoisonLimits, Queue, Reserve};
+
+const NOW: Timestamp = Timestamp(1_700_000_000_000_000_000);
+
+/// The system's allocator, which counts the bytes that are in use.
+struct Counting(AtomicUsize);
+
+// SAFETY: every call is passed on as it came.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        self.0.fetch_add(layout.size(), Ordering::Relaxed);
+        // SAFETY: as the caller's.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        self.0.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: as the caller's.
+        unsafe { System.dealloc(block, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting(AtomicUsize::new(0));
+
+fn in_use() -> usize {
+    ALLOCATOR.0.load(Ordering::Relaxed)
+}
+
+fn put(queue: &mut Queue, client: ClientId) {
+    let id = queue.take_id();
+    let new = NewJob { id, priority: Priority(id.0 as u32 % 7), delay_s: 0, ttr_s: 1_000 };
+    queue.put(client, new, Body::copy_of(b"x").unwrap(), NOW);
+}
+
+/// How many bytes are allocated and how many the queue counts, beside an empty queue, once `fill` has run.
+fn measure(name: &str, fill: fn(&mut Queue)) {
+    let before = in_use();
+    let mut queue = Queue::new(PoisonLimits::default());
+    let empty = queue.bytes();
+    fill(&mut queue);
+    let (allocated, counted) = (in_use() - before, queue.bytes() - empty);
+    println!("{name}: {allocated} bytes allocated, {counted} counted");
+    assert!(allocated <= counted + 64 * 1024, "{name}: {allocated} bytes allocated, {counted} counted");
+    assert!(counted < 8 * allocated, "{name}: {allocated} bytes allocated, {counted} counted");
+}
+
+fn watch(queue: &mut Queue, client: ClientId, tubes: usize) {
+    (0..tubes).for_each(|tube| _ = queue.watch(client, &format!("tube-{tube}")));
+}
+
+/// One test, as what is in use is the whole process's.
+#[test]
+fn what_is_counted_covers_what_is_allocated() {
+    measure("a client that watches 30,000 tubes", |queue| {
+        let client = queue.connect();
+        watch(queue, client, 30_000);
+    });
+    measure("ten that watch the same 3,000, each with jobs, of whom one has looked", |queue| {
+        let producer = queue.connect();
+        let clients: Vec<ClientId> = (0..10).map(|_| queue.connect()).collect();
+        clients.iter().for_each(|&client| watch(queue, client, 3_000));
+        for tube in 0..3_000 {
+            queue.use_tube(producer, &format!("tube-{tube}"));
+            put(queue, producer);
+        }
+        while queue.reserve(clients[0], None, NOW) == Reserve::Unfinished {}
+    });
+    measure("ten that watch the same 3,000 and have looked at jobs in all", |queue| {
+        let producer = queue.connect();
+        for tube in 0..3_000 {
+            queue.use_tube(producer, &format!("tube-{tube}"));
+            put(queue, producer);
+        }
+        for _ in 0..10 {
+            let client = queue.connect();
+            watch(queue, client, 3_000);
+        }
+    });
+    measure("2,000 that watch 16 tubes and wait", |queue| {
+        for _ in 0..2_000 {
+            let client = queue.connect();
+            watch(queue, client, 15);
+            assert_eq!(queue.reserve(client, Some(9), NOW), Reserve::Waiting);
+        }
+    });
+    measure("2,000 that watch 20 tubes and wait", |queue| {
+        for _ in 0..2_000 {
+            let client = queue.connect();
+            watch(queue, client, 19);
+            assert_eq!(queue.reserve(client, Some(9), NOW), Reserve::Waiting);
+        }
+    });
+    measure("one that holds 30,000 jobs", |queue| {
+        let client = queue.connect();
+        for _ in 0..30_000 {
+            put(queue, client);
+            assert!(matches!(queue.reserve(client, None, NOW), Reserve::Job(_)));
+        }
+    });
+    measure("30,000 tubes with a job each", |queue| {
+        let client = queue.connect();
+        for tube in 0..30_000 {
+            queue.use_tube(client, &format!("tube-{tube}"));
+            put(queue, client);
+        }
+    });
+    // What is left of tubes that are gone: places in registries, a small part of what was counted for them.
+    let before = in_use();
+    let mut queue = Queue::new(PoisonLimits::default());
+    let client = queue.connect();
+    watch(&mut queue, client, 30_000);
+    (0..30_000).for_each(|tube| _ = queue.ignore(client, &format!("tube-{tube}")));
+    let left = in_use() - before;
+    assert!(left < 30_000 * 48, "{left} bytes are left of 30,000 tubes");
+}

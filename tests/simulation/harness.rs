@@ -1,0 +1,466 @@
+//! The server, its clients, the sockets between them and the clock, all moved by one seed.
+//!
+//! Owns: the order in which things happen to the server from outside, and the comparison of what it does
+//! with what the oracle says.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::hash::{DefaultHasher, Hasher};
+use std::rc::Rc;
+
+use beanstalkd::clock::Timestamp;
+use beanstalkd::queue::{ClientId, PoisonLimits};
+use beanstalkd::server::{Readiness, Server};
+
+use crate::replies::{ANY_NUMBER, Accepted, Answer, Oracle};
+use crate::script::{Knowledge, Request, request};
+use beanstalkd_testkit::model::NO_JUMPS_FROM;
+use beanstalkd_testkit::observer::{self, Seen};
+use beanstalkd_testkit::random::Random;
+use beanstalkd_testkit::sockets::{FakeStream, Pipe};
+use beanstalkd_testkit::subject::{START, executor};
+
+/// Clients at one time.
+const MAX_CLIENTS: usize = 6;
+/// Turns after which a server that is left alone must have come to rest.
+const TURNS_TO_REST: usize = 1000;
+/// A client as it sees itself.
+struct Client {
+    id: ClientId,
+    pipe: Rc<RefCell<Pipe>>,
+    /// Sent, but not arrived yet.
+    under_way: VecDeque<u8>,
+    /// All bytes sent so far.
+    sent: usize,
+    /// What was sent and not executed yet, with the number of bytes sent up to its end.
+    requests: VecDeque<(Request, usize)>,
+    /// The `put` whose body comes next.
+    accepted: Option<Accepted>,
+    /// The replies that it has yet to read.
+    expected: VecDeque<u8>,
+    /// Replies among them that the server has not been seen to give.
+    owed: u32,
+    /// It has sent `quit`, and the server has executed that.
+    has_quit: bool,
+}
+
+pub struct Harness {
+    random: Random,
+    server: Server<FakeStream>,
+    oracle: Oracle,
+    clients: Vec<Client>,
+    now: Timestamp,
+    digest: DefaultHasher,
+    trace: bool,
+}
+
+/// Runs the whole life of a server; returns a digest of every byte that its clients received.
+///
+/// # Panics
+/// Where the server does anything but what the oracle says.
+pub fn run(seed: u64, trace: bool) -> u64 {
+    observer::take();
+    let mut harness = Harness::new(seed, trace);
+    let steps = 20 + harness.random.below(180);
+    for _ in 0..steps {
+        harness.step();
+    }
+    harness.come_to_rest();
+    harness.end_everything();
+    harness.digest.finish()
+}
+
+impl Harness {
+    fn new(seed: u64, trace: bool) -> Self {
+        let mut random = Random::new(seed);
+        let limit = |random: &mut Random| random.once_in(4).then(|| 1 + random.below(3) as u32);
+        let limits = PoisonLimits { timeouts: limit(&mut random), releases: limit(&mut random) };
+        let max_job_bytes = random.pick(&[10, 65_535, 65_535, 1 << 20]);
+        Self {
+            server: Server::new(executor(limits, max_job_bytes)),
+            oracle: Oracle::new(limits, max_job_bytes, START),
+            clients: Vec::new(),
+            now: START,
+            digest: DefaultHasher::new(),
+            random,
+            trace,
+        }
+    }
+
+    fn say(&self, what: impl FnOnce() -> String) {
+        if self.trace {
+            eprintln!("{:>16} {}", self.now.since_ns(START), what());
+        }
+    }
+
+    /// One thing that happens outside the server, or a turn of it.
+    fn step(&mut self) {
+        if self.clients.is_empty() {
+            return self.connect();
+        }
+        let client = self.random.below(self.clients.len() as u64) as usize;
+        match self.random.below(64) {
+            0 | 1 if self.clients.len() < MAX_CLIENTS => self.connect(),
+            0..=19 => self.send(client),
+            20..=33 => self.arrive(client),
+            34..=39 => self.read(client),
+            40 => self.end(client),
+            41 if self.random.once_in(3) => self.break_off(client),
+            42 if self.random.once_in(4) => {
+                let draining = !self.oracle.draining;
+                self.say(|| format!("draining: {draining}"));
+                self.oracle.draining = draining;
+                self.server.executor_mut().set_draining(draining);
+            }
+            43 => self.clients[client].pipe.borrow_mut().false_alarm(),
+            44..=47 => self.pass_time(),
+            _ => self.turn(8),
+        }
+    }
+
+    fn connect(&mut self) {
+        let refused = self.random.once_in(16);
+        let capacity = self.random.pick(&[1, 7, 300, 4096, 100_000, 4_000_000]);
+        let pipe = Pipe::new(capacity, Random::new(self.random.next()));
+        self.oracle.connections += 1;
+        if refused {
+            let before = self.server.executor().queue().client_count();
+            let result = self.server.accept(|_| Err::<FakeStream, ()>(()), self.now);
+            assert_eq!((result, self.server.executor().queue().client_count()), (Err(()), before));
+            return;
+        }
+        let open = |id| Ok::<_, Infallible>(FakeStream { id, pipe: Rc::clone(&pipe) });
+        let Ok(id) = self.server.accept(open, self.now);
+        self.oracle.model.connect(id.index);
+        self.say(|| format!("{} connects, {capacity} bytes of room", id.index));
+        self.clients.push(Client {
+            id,
+            pipe,
+            under_way: VecDeque::new(),
+            sent: 0,
+            requests: VecDeque::new(),
+            accepted: None,
+            expected: VecDeque::new(),
+            owed: 0,
+            has_quit: false,
+        });
+    }
+
+    /// The client writes some requests; they are under way then.
+    fn send(&mut self, client: usize) {
+        let known =
+            Knowledge { next_id: self.oracle.model.next_id, max_job_bytes: self.oracle.max_job_bytes };
+        let count = if self.random.once_in(100) { 300 } else { 1 + self.random.below(5) };
+        let client = &mut self.clients[client];
+        if client.pipe.borrow().ended {
+            return;
+        }
+        for _ in 0..count {
+            let mut bytes = Vec::new();
+            for (request, length) in request(&mut self.random, known, &mut bytes) {
+                if self.trace {
+                    eprintln!("{:>16} {} sends {request:?}", "", client.id.index);
+                }
+                client.requests.push_back((request, client.sent + length));
+            }
+            client.sent += bytes.len();
+            client.under_way.extend(bytes);
+        }
+    }
+
+    /// Some of what is under way arrives.
+    fn arrive(&mut self, client: usize) {
+        let client = &mut self.clients[client];
+        let all = client.under_way.len();
+        if all > 0 {
+            let most = self.random.pick(&[1, 2, 5, 30, 300, 70_000, 400_000, usize::MAX]).min(all);
+            let count = 1 + self.random.below(most as u64) as usize;
+            let bytes: Vec<u8> = client.under_way.drain(..count).collect();
+            client.pipe.borrow_mut().arrive(&bytes);
+        }
+    }
+
+    /// The client reads some of its replies, which must be the expected ones.
+    fn read(&mut self, client: usize) {
+        let most = self.random.pick(&[1, 5, 100, 10_000, usize::MAX]);
+        self.take_replies(client, most);
+    }
+
+    fn take_replies(&mut self, client: usize, most: usize) {
+        let client = &mut self.clients[client];
+        let bytes = client.pipe.borrow_mut().take_outbound(most);
+        if bytes.is_empty() {
+            return;
+        }
+        self.digest.write_u32(client.id.index);
+        self.digest.write(&bytes);
+        for (place, &byte) in bytes.iter().enumerate() {
+            if client.expected.front() == Some(&ANY_NUMBER) && !byte.is_ascii_digit() {
+                client.expected.pop_front();
+            }
+            match client.expected.front() {
+                Some(&ANY_NUMBER) => {}
+                Some(&expected) if expected == byte => drop(client.expected.pop_front()),
+                _ => client.complain(&bytes, place),
+            }
+        }
+    }
+
+    /// The client sends no more, perhaps in the middle of something; sometimes it does not read either.
+    fn end(&mut self, client: usize) {
+        let gone = self.random.once_in(3);
+        let cut = self.random.once_in(2);
+        let index = self.clients[client].id.index;
+        if self.clients[client].pipe.borrow().ended {
+            return;
+        }
+        if !cut {
+            while !self.clients[client].under_way.is_empty() {
+                self.arrive(client);
+            }
+        }
+        self.say(|| format!("{index} ends, gone: {gone}, cut: {cut}"));
+        let client = &mut self.clients[client];
+        client.forget_what_will_not_arrive();
+        client.pipe.borrow_mut().end(gone);
+    }
+
+    fn break_off(&mut self, client: usize) {
+        self.say(|| format!("{} breaks off", self.clients[client].id.index));
+        let client = &mut self.clients[client];
+        client.forget_what_will_not_arrive();
+        client.pipe.borrow_mut().break_off();
+    }
+
+    fn pass_time(&mut self) {
+        let deadline = self.oracle.model.next_deadline().unwrap_or(self.now);
+        let to = match self.random.below(8) {
+            0 => self.now + 1,
+            1 => self.now + self.random.below(3_000_000_000),
+            2 => self.now + self.random.pick(&[60, 3600, 40_000_000]) * 1_000_000_000,
+            3 => Timestamp(deadline.0 - 1),
+            4 => deadline + 1,
+            _ => deadline,
+        };
+        self.pass_time_to(to);
+    }
+
+    fn pass_time_to(&mut self, to: Timestamp) {
+        if self.now < NO_JUMPS_FROM {
+            self.now = self.now.max(to);
+            self.say(|| "is the time now".to_owned());
+        }
+    }
+
+    /// A turn of the server; one of `leave_one_in` events comes a turn later.
+    fn turn(&mut self, leave_one_in: u64) {
+        let mut events: Vec<(ClientId, Readiness)> = Vec::new();
+        for client in &self.clients {
+            let mut pipe = client.pipe.borrow_mut();
+            if pipe.has_event() && !(leave_one_in > 1 && self.random.once_in(leave_one_in)) {
+                events.push((client.id, pipe.take_event()));
+            }
+        }
+        if events.len() > 1 {
+            let first = self.random.below(events.len() as u64) as usize;
+            events.rotate_left(first);
+        }
+        self.say(|| format!("turn {events:?}"));
+        self.oracle.model.advance(self.now);
+        self.foretell_deliveries();
+        self.server.turn(events.into_iter(), self.now);
+        for seen in observer::take() {
+            self.follow(seen);
+        }
+        for client in &self.clients {
+            assert_eq!(client.owed, 0, "client {} is owed an answer at the end of the turn", client.id.index);
+        }
+        if self.random.once_in(8) {
+            self.server.executor().queue().check_invariants();
+        }
+    }
+
+    fn foretell_deliveries(&mut self) {
+        for (index, outcome) in std::mem::take(&mut self.oracle.model.deliveries) {
+            let bytes = self.oracle.delivery(outcome);
+            self.client(index).expect(bytes);
+        }
+    }
+
+    fn client(&mut self, index: u32) -> &mut Client {
+        let client = self.clients.iter_mut().find(|client| client.id.index == index);
+        client.unwrap_or_else(|| panic!("client {index} is not there"))
+    }
+
+    /// Does in the oracle what the server was seen to do.
+    fn follow(&mut self, seen: Seen) {
+        if self.trace {
+            eprintln!("{:>16} {seen:?}", "");
+        }
+        match seen {
+            Seen::Command(index) => self.execute(index, true),
+            Seen::Reply(index) => {
+                let waits = self.oracle.model.client(index).wait.is_some();
+                let client = self.client(index);
+                if client.owed > 0 {
+                    client.owed -= 1;
+                } else if waits {
+                    assert!(client.pipe.borrow().end_is_known, "client {index} is answered, but still waits");
+                    client.expected.extend(b"TIMED_OUT\r\n");
+                    self.oracle.model.stop_waiting(index);
+                } else {
+                    self.execute(index, false);
+                }
+            }
+            Seen::Closed(id) => self.see_closed(id),
+        }
+        self.foretell_deliveries();
+    }
+
+    /// The server executes the client's next request, `logged` as a command or only by its reply.
+    fn execute(&mut self, index: u32, logged: bool) {
+        let now = self.now;
+        let waits = self.oracle.model.client(index).wait.is_some();
+        assert!(!waits, "client {index} waits, and yet a request of it is executed");
+        let client = self.client(index);
+        assert!(!client.has_quit, "client {index} has quit, and yet a request of it is executed");
+        assert_eq!(client.owed, 0, "client {index} is owed an answer before its next request");
+        let (request, end) = client.requests.pop_front().expect("the server executes what was sent");
+        assert!(end as u64 <= client.pipe.borrow().read, "the server executes what it has read");
+        let accepted = client.accepted.take();
+        let is_command =
+            !matches!(request, Request::Body { .. } | Request::BadFormat | Request::UnknownCommand);
+        assert_eq!(logged, is_command, "{request:?} is taken for something else");
+        let answer = match (&request, accepted) {
+            (Request::Body { bytes, ended_well }, Some(accepted)) => {
+                self.oracle.body(index, accepted, Rc::clone(bytes), *ended_well, now)
+            }
+            _ => self.oracle.line(index, &request, now),
+        };
+        let client = self.client(index);
+        match (answer, request) {
+            (Answer::Reply(bytes), _) => {
+                client.expect(bytes);
+                client.owed -= u32::from(!logged);
+            }
+            (Answer::None, _) => {}
+            (Answer::Close, _) => client.has_quit = true,
+            (Answer::Body(id), Request::Put { priority, delay_s, ttr_s, .. }) => {
+                client.accepted = Some(Accepted { id, priority, delay_s, ttr_s });
+            }
+            (Answer::Body(_), request) => unreachable!("{request:?} has no body"),
+        }
+    }
+
+    fn see_closed(&mut self, id: ClientId) {
+        let place = self.clients.iter().position(|client| client.id == id).expect("who is closed was there");
+        let waits = self.oracle.model.client(id.index).wait.is_some();
+        let client = &self.clients[place];
+        let (lost, ended, left) = {
+            let pipe = client.pipe.borrow();
+            (pipe.broken || pipe.gone, pipe.ended, pipe.unread_by_server())
+        };
+        if !lost {
+            let done = ended && left == 0 && !waits && client.requests.is_empty();
+            assert!(client.has_quit || done, "client {} is closed without a reason", id.index);
+            self.take_replies(place, usize::MAX);
+            assert!(self.clients[place].expected.is_empty(), "client {} is closed early", id.index);
+        }
+        self.digest.write_u64(u64::MAX);
+        self.clients.remove(place);
+        self.oracle.model.disconnect(id.index, usize::MAX, self.now);
+    }
+
+    /// Everything under way arrives, everything is read: then nothing may be left to be done.
+    fn come_to_rest(&mut self) {
+        self.say(|| "comes to rest".to_owned());
+        for client in &self.clients {
+            client.pipe.borrow_mut().widen();
+        }
+        for _ in 0..TURNS_TO_REST {
+            for client in 0..self.clients.len() {
+                while !self.clients[client].under_way.is_empty() {
+                    self.arrive(client);
+                }
+                self.take_replies(client, usize::MAX);
+            }
+            let has_events = self.clients.iter().any(|client| client.pipe.borrow().has_event());
+            let runnable = self.server.next_turn_at().is_some_and(|at| at <= self.now);
+            if !has_events && !runnable {
+                return self.check_rest();
+            }
+            self.turn(1);
+        }
+        panic!("the server does not come to rest");
+    }
+
+    fn check_rest(&mut self) {
+        self.server.executor().queue().check_invariants();
+        assert!(!self.server.owes_replies(), "no reply is kept back while there is room");
+        assert_eq!(self.server.next_turn_at(), self.oracle.model.next_deadline(), "the next turn");
+        for client in &self.clients {
+            let index = client.id.index;
+            let pipe = client.pipe.borrow();
+            assert!(
+                !pipe.ended && !pipe.broken && !client.has_quit,
+                "client {index} is over, but not closed"
+            );
+            assert!(client.expected.is_empty(), "client {index} is owed a reply");
+            let waits = self.oracle.model.client(index).wait.is_some();
+            assert!(waits || pipe.unread_by_server() == 0, "client {index} has sent what was not read");
+            assert!(waits || client.requests.is_empty(), "client {index} has unanswered requests");
+        }
+    }
+
+    /// Each client ends in its way; then all time-outs pass.
+    fn end_everything(&mut self) {
+        for _ in 0..3 {
+            if let Some(at) = self.oracle.model.next_deadline() {
+                self.pass_time_to(at);
+                self.come_to_rest();
+            }
+        }
+        for client in 0..self.clients.len() {
+            if self.random.once_in(4) {
+                self.break_off(client);
+            } else {
+                self.end(client);
+            }
+        }
+        self.come_to_rest();
+        let queue = self.server.executor().queue();
+        assert!(self.clients.is_empty(), "everybody is gone");
+        assert_eq!((queue.client_count(), queue.counts().reserved, queue.waiting_count()), (0, 0, 0));
+        assert_eq!(queue.counts(), self.oracle.model.counts(None));
+        assert_eq!(queue.tube_count(), self.oracle.model.listed.len());
+    }
+}
+
+impl Client {
+    /// The oracle says that this reply comes next.
+    fn expect(&mut self, bytes: Vec<u8>) {
+        self.expected.extend(bytes);
+        self.owed += 1;
+    }
+
+    /// The byte at `place` of what it receives is not the expected one.
+    fn complain(&self, bytes: &[u8], place: usize) -> ! {
+        let expected: Vec<u8> = self.expected.iter().copied().take(100).collect();
+        let end = bytes.len().min(place + 100);
+        panic!(
+            "client {} receives \"{}\", then \"{}\" instead of \"{}\"",
+            self.id.index,
+            bytes[place.saturating_sub(40)..place].escape_ascii(),
+            bytes[place..end].escape_ascii(),
+            expected.escape_ascii(),
+        );
+    }
+
+    /// The connection ends before what is under way.
+    fn forget_what_will_not_arrive(&mut self) {
+        let arrived = self.sent - self.under_way.len();
+        self.under_way.clear();
+        self.requests.retain(|&(_, end)| end <= arrived);
+    }
+}

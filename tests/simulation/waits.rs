@@ -1,0 +1,194 @@
+//! A server with a binlog and the replies that wait for it: each must leave, and none before its records are on
+//! the medium.
+//!
+//! Owns: the server on a disk in memory, whose helper works only when it is told to.
+
+use std::cell::RefCell;
+use std::convert::Infallible;
+use std::rc::Rc;
+
+use beanstalkd::binlog::{Binlog, Config, SyncPolicy};
+use beanstalkd::clock::Timestamp;
+use beanstalkd::queue::{ClientId, PoisonLimits};
+use beanstalkd::server::{Readiness, Server};
+
+use beanstalkd_testkit::disk::SimDisk;
+use beanstalkd_testkit::random::Random;
+use beanstalkd_testkit::sockets::{FakeStream, Pipe};
+use beanstalkd_testkit::subject::{START, executor};
+
+const SYNCS: [SyncPolicy; 2] = [SyncPolicy::EachCommit, SyncPolicy::Every(50)];
+
+struct Client {
+    id: ClientId,
+    pipe: Rc<RefCell<Pipe>>,
+}
+
+impl Client {
+    fn received(&self) -> String {
+        String::from_utf8(self.pipe.borrow_mut().take_outbound(usize::MAX)).expect("replies are text here")
+    }
+}
+
+struct World {
+    server: Server<FakeStream>,
+    disk: SimDisk,
+    now: Timestamp,
+}
+
+impl World {
+    fn start(disk: SimDisk, sync: SyncPolicy, segment_bytes: u64) -> Self {
+        let mut executor = executor(PoisonLimits::default(), 100);
+        let config = Config { segment_bytes, sync, recover: false, nonce_seed: 1 };
+        let mut restored = Vec::new();
+        let mut restore = |record, tube: &beanstalkd::tube_name::TubeName, body| {
+            restored.push((record, tube.clone(), body));
+        };
+        let (binlog, summary) =
+            Binlog::open(Box::new(disk.clone()), config, START, 0, &mut restore).expect("the log opens");
+        for (record, tube, body) in restored {
+            executor.restore(&record, &tube, body, START);
+        }
+        executor.keep_binlog(binlog, sync, summary.next_job_id);
+        Self { server: Server::new(executor), disk, now: START }
+    }
+
+    fn connect(&mut self) -> Client {
+        let pipe = Pipe::new(1 << 20, Random::new(0));
+        let open = |id| Ok::<_, Infallible>(FakeStream { id, pipe: Rc::clone(&pipe) });
+        let Ok(id) = self.server.accept(open, self.now);
+        Client { id, pipe }
+    }
+
+    /// A turn with what has happened to these clients, and those that follow at once. The helper does nothing.
+    fn turn(&mut self, clients: &[&Client]) {
+        let events: Vec<(ClientId, Readiness)> =
+            clients.iter().map(|client| (client.id, client.pipe.borrow_mut().take_event())).collect();
+        self.server.turn(events.into_iter(), self.now);
+        for _ in 0..1000 {
+            if self.server.next_turn_at().is_none_or(|at| at > self.now) {
+                return;
+            }
+            self.server.turn(std::iter::empty(), self.now);
+        }
+        panic!("the server does not come to rest: {:?}", self.server.executor().queue().counts());
+    }
+
+    /// The helper does one task, and the server hears of it. Returns whether there was one.
+    fn help(&mut self) -> bool {
+        let Some(task) = self.server.executor_mut().next_binlog_task() else { return false };
+        let completion = task.run(&mut self.disk);
+        self.server.binlog_completed(completion, self.now);
+        self.turn(&[]);
+        true
+    }
+
+    fn say(&mut self, client: &Client, commands: &str) -> String {
+        client.pipe.borrow_mut().arrive(commands.as_bytes());
+        self.turn(&[client]);
+        while self.help() {}
+        client.received()
+    }
+}
+
+/// What a worker that waits is answered when `happen` has happened. `prepare` comes before its wait.
+fn answer_after(
+    sync: SyncPolicy,
+    prepare: [&str; 2],
+    wait: &str,
+    happen: impl Fn(&mut World, &Client, &Client),
+) -> String {
+    let mut world = World::start(SimDisk::default(), sync, 65_536);
+    let (other, worker) = (world.connect(), world.connect());
+    world.say(&other, prepare[0]);
+    world.say(&worker, prepare[1]);
+    assert_eq!(world.say(&worker, wait), "", "{sync:?}: it waits");
+    happen(&mut world, &other, &worker);
+    world.turn(&[&other, &worker]);
+    while world.help() {}
+    worker.received()
+}
+
+#[test]
+fn a_client_that_waits_is_answered_whatever_ends_its_wait_and_however_the_binlog_syncs() {
+    const PUT: &str = "put 0 0 10 1\r\nx\r\n";
+    let says = |command: &'static str| {
+        move |_: &mut World, other: &Client, _: &Client| {
+            other.pipe.borrow_mut().arrive(command.as_bytes());
+        }
+    };
+    let passes = |seconds| {
+        move |world: &mut World, _: &Client, _: &Client| {
+            world.now = world.now.plus_seconds(seconds);
+        }
+    };
+    let leaves = |_: &mut World, other: &Client, _: &Client| other.pipe.borrow_mut().end(false);
+    let half_closes = |_: &mut World, _: &Client, worker: &Client| worker.pipe.borrow_mut().end(false);
+    let job = "RESERVED 1 1\r\nx\r\n";
+    let held = "put 0 0 10 1\r\nx\r\nreserve\r\n";
+    let buried = "put 0 0 10 1\r\nx\r\nreserve\r\nbury 1 0\r\n";
+    for sync in SYNCS {
+        let case = |name: &str,
+                    prepare: [&str; 2],
+                    wait: &str,
+                    happen: &dyn Fn(&mut World, &Client, &Client),
+                    expected: &str| {
+            assert_eq!(answer_after(sync, prepare, wait, happen), expected, "{name}, {sync:?}");
+        };
+        case("put", ["", ""], "reserve\r\n", &says(PUT), job);
+        case("release", [held, ""], "reserve\r\n", &says("release 1 0 0\r\n"), job);
+        case("kick", [buried, ""], "reserve\r\n", &says("kick 1\r\n"), job);
+        case("kick-job", [buried, ""], "reserve\r\n", &says("kick-job 1\r\n"), job);
+        case("its holder leaves", [held, ""], "reserve\r\n", &leaves, job);
+        case("its holder's time is over", [held, ""], "reserve\r\n", &passes(10), job);
+        case("its delay is over", ["put 0 5 10 1\r\nx\r\n", ""], "reserve\r\n", &passes(5), job);
+        case("TIMED_OUT", [PUT, "reserve\r\n"], "reserve-with-timeout 1\r\n", &passes(1), "TIMED_OUT\r\n");
+        case("DEADLINE_SOON", [PUT, "reserve\r\n"], "reserve\r\n", &passes(9), "DEADLINE_SOON\r\n");
+        case("half-close", [PUT, "reserve\r\n"], "reserve\r\n", &half_closes, "TIMED_OUT\r\n");
+    }
+}
+
+/// The jobs need several files, so that the kick has to wait for room.
+#[test]
+fn a_kick_that_is_answered_survives_a_loss_of_power_with_every_job() {
+    const JOBS: u32 = 120;
+    let mut world = World::start(SimDisk::default(), SyncPolicy::EachCommit, 4096);
+    let client = world.connect();
+    for id in 1..=JOBS {
+        let bury = format!("put 0 0 100 1\r\nx\r\nreserve-job {id}\r\nbury {id} 0\r\n");
+        assert!(world.say(&client, &bury).ends_with("BURIED\r\n"));
+    }
+    client.pipe.borrow_mut().arrive(b"kick 1000\r\n");
+    world.turn(&[&client]);
+    let mut waited = 0;
+    let reply = loop {
+        match client.received() {
+            reply if !reply.is_empty() => break reply,
+            _ => assert!(world.help(), "the kick is not answered"),
+        }
+        waited += 1;
+    };
+    assert_eq!(reply, format!("KICKED {JOBS}\r\n"));
+    assert!(waited > 1, "there was room for all at once");
+    for seed in 0..20 {
+        let image = world.disk.crashed_image(&mut Random::new(seed));
+        let mut next = World::start(image, SyncPolicy::EachCommit, 4096);
+        let client = next.connect();
+        let stats = next.say(&client, "stats-tube default\r\n");
+        assert!(stats.contains("current-jobs-buried: 0\n"), "seed {seed}: {stats}");
+        assert!(stats.contains(&format!("current-jobs-ready: {JOBS}\n")), "seed {seed}: {stats}");
+    }
+}
+
+#[test]
+fn a_job_that_reaches_a_waiting_client_is_on_the_medium_before_the_reply_leaves() {
+    let mut world = World::start(SimDisk::default(), SyncPolicy::EachCommit, 65_536);
+    let (producer, worker) = (world.connect(), world.connect());
+    world.say(&worker, "reserve\r\n");
+    producer.pipe.borrow_mut().arrive(b"put 0 0 10 1\r\nx\r\n");
+    world.turn(&[&producer]);
+    assert_eq!((worker.received(), producer.received()), (String::new(), String::new()));
+    while world.help() {}
+    assert_eq!(worker.received(), "RESERVED 1 1\r\nx\r\n");
+    assert_eq!(producer.received(), "INSERTED 1\r\n");
+}

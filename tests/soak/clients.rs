@@ -1,0 +1,196 @@
+//! Clients: connections that come, do something, and go, politely or not.
+//!
+//! Owns: what kinds of sessions there are. The commands of a session are in `session.rs`.
+
+use std::time::Duration;
+
+use crate::harness::Harness;
+use crate::model::body;
+use crate::session::{SLOW_BODY, Session, put_command};
+use beanstalkd_testkit::client::Failure;
+use beanstalkd_testkit::random::Random;
+
+/// How long a client waits in a reserve until it closes its sending half.
+const WAIT: Duration = Duration::from_millis(700);
+/// Connections that come and go together.
+const CROWD: usize = 30;
+/// Puts, and then deletes, in one write.
+const PIPELINE: usize = 50;
+/// The body that takes several reads and a good part of a file.
+const LARGE_BODY: usize = 300_000;
+/// Peeks that a slow reader sends at once: more than the sockets and the server's output hold.
+const SLOW_PEEKS: usize = 200;
+/// Its pause between two replies.
+const SLOW_PAUSE: Duration = Duration::from_millis(100);
+
+/// Sessions of all kinds, until the life ends.
+pub fn run_sessions_for_life(harness: &Harness, seed: u64) {
+    let mut random = Random::new(seed);
+    repeat(harness, || run_session(harness, &mut random));
+}
+
+/// A client that asks for much and reads it slowly, or goes halfway.
+pub fn read_slowly_for_life(harness: &Harness, seed: u64) {
+    let mut random = Random::new(seed);
+    repeat(harness, || read_slowly(harness, &mut random));
+}
+
+fn repeat(harness: &Harness, mut session: impl FnMut() -> Result<(), Failure>) {
+    while !harness.is_stopping() {
+        if let Err(failure) = session() {
+            if !harness.is_dying() {
+                harness.violations.add(format!("a connection failed: {failure}"));
+            }
+            return;
+        }
+    }
+}
+
+fn run_session(harness: &Harness, random: &mut Random) -> Result<(), Failure> {
+    let kind = random.below(100);
+    let mut session = Session::begin(harness, random)?;
+    match kind {
+        0..40 => {
+            session.commands(1 + kind % 6)?;
+            leave(session)
+        }
+        40..58 => {
+            let count = 50 + session.random.below(400);
+            session.commands(count)?;
+            leave(session)
+        }
+        58..66 => put_in_part(session),
+        66..72 => put_and_go(session),
+        72..84 => wait_and_half_close(session),
+        84..88 => crowd(session),
+        88..96 => pipeline(session),
+        _ => put_large(session),
+    }
+}
+
+/// Ends a session in one of the ways in which clients do.
+fn leave(mut session: Session) -> Result<(), Failure> {
+    match session.random.below(4) {
+        0 => {
+            session.client.send(b"quit\r\n")?;
+            session.client.expect_closed()
+        }
+        1 => {
+            session.client.send(b"stats\r\nlist-tubes\r\n")?;
+            session.client.half_close()?;
+            let rest = session.client.read_to_end()?;
+            if !rest.starts_with(b"OK ") && !session.harness.is_dying() {
+                session.report(format!("after a half-close: {:?}", rest.escape_ascii().to_string()));
+            }
+            Ok(())
+        }
+        // Its replies unread, the connection is reset.
+        2 => session.client.send(b"stats\r\nlist-tubes\r\nreserve\r\n"),
+        _ => Ok(()),
+    }
+}
+
+/// A put that ends at some byte before its last.
+fn put_in_part(mut session: Session) -> Result<(), Failure> {
+    let key = session.harness.model.begin_put();
+    session.harness.model.refused(key);
+    let length = session.random.below(5_000) as usize;
+    let command = put_command(0, 0, 60, &body(key, length));
+    let part = session.random.below(command.len() as u64) as usize;
+    session.client.send(&command[..part])?;
+    if session.random.once_in(2) {
+        session.client.half_close()?;
+        session.client.read_to_end()?;
+    }
+    Ok(())
+}
+
+/// A put whose reply nobody waits for.
+fn put_and_go(mut session: Session) -> Result<(), Failure> {
+    let key = session.harness.model.begin_put();
+    // The most urgent of all, so that someone finds it.
+    session.client.send(&put_command(0, 0, 60, &body(key, 100)))
+}
+
+fn wait_and_half_close(mut session: Session) -> Result<(), Failure> {
+    session.client.send(b"reserve\r\n")?;
+    if session.client.has_reply_within(WAIT)? {
+        let reply = session.client.read_reply()?;
+        session.take_reservation(&reply)?;
+        return session.commands(3);
+    }
+    session.client.half_close()?;
+    let rest = session.client.read_to_end()?;
+    let is_answered = rest == b"TIMED_OUT\r\n" || rest.starts_with(b"RESERVED ");
+    if !is_answered && !session.harness.is_dying() {
+        session.report(format!("half-closed while it waited: {:?}", rest.escape_ascii().to_string()));
+    }
+    Ok(())
+}
+
+fn crowd(mut session: Session) -> Result<(), Failure> {
+    let mut crowd = Vec::new();
+    while crowd.len() < CROWD {
+        crowd.push(Session::begin(session.harness, &mut session.random)?);
+        std::thread::sleep(session.harness.pause);
+    }
+    crowd.iter_mut().step_by(3).try_for_each(|one| one.commands(1))
+}
+
+/// Many puts in one write, and the deletes of all of them in another.
+fn pipeline(mut session: Session) -> Result<(), Failure> {
+    let model = session.harness.model;
+    let keys: Vec<u64> = (0..PIPELINE).map(|_| model.begin_put()).collect();
+    let puts: Vec<u8> = keys.iter().flat_map(|&key| put_command(1, 0, 60, &body(key, 60))).collect();
+    session.client.send(&puts)?;
+    let mut jobs = Vec::new();
+    for key in keys {
+        let reply = session.client.read_reply()?;
+        jobs.extend(session.put_answered(key, &reply).map(|id| (key, id)));
+    }
+    let deletes: String = jobs.iter().map(|(_, id)| format!("delete {id}\r\n")).collect();
+    jobs.iter().for_each(|(key, _)| model.begin_delete(*key));
+    session.client.send(deletes.as_bytes())?;
+    for (key, id) in jobs {
+        let reply = session.client.read_reply()?;
+        session.delete_answered(key, id, &reply);
+    }
+    let pauses = PIPELINE as u32 * 2;
+    std::thread::sleep(session.harness.pause * pauses);
+    Ok(())
+}
+
+/// A large job, put into a tube where nobody else looks, peeked and deleted.
+fn put_large(mut session: Session) -> Result<(), Failure> {
+    session.use_own_tube()?;
+    if let Some((key, id)) = session.put_body(0, 0, LARGE_BODY)? {
+        session.peek(key, id)?;
+        session.delete(key, id)?;
+    }
+    Ok(())
+}
+
+fn read_slowly(harness: &Harness, random: &mut Random) -> Result<(), Failure> {
+    let mut session = Session::begin(harness, random)?;
+    session.use_own_tube()?;
+    let Some((key, id)) = session.put_body(0, 0, SLOW_BODY)? else {
+        std::thread::sleep(SLOW_PAUSE);
+        return Ok(());
+    };
+    session.client.send(format!("peek {id}\r\n").repeat(SLOW_PEEKS).as_bytes())?;
+    let patience = if session.random.once_in(2) { SLOW_PEEKS } else { SLOW_PEEKS / 2 };
+    for _ in 0..patience {
+        // What it was sent before the end is in its socket, and could keep it busy for long.
+        if harness.is_stopping() || harness.is_dying() {
+            break;
+        }
+        let reply = session.client.read_reply()?;
+        if reply == b"NOT_FOUND\r\n" && !harness.model.is_safe(key) {
+            break; // another client has deleted it
+        }
+        session.judge_found(key, &reply);
+        std::thread::sleep(SLOW_PAUSE);
+    }
+    drop(session);
+    Session::begin(harness, random)?.delete(key, id)
+}

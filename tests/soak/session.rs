@@ -1,0 +1,334 @@
+//! One connection and its commands, each reply held against the model.
+//!
+//! Owns: which commands there are, and what they may be answered. Jobs are shared by all clients, so most
+//! replies may be one of a few; what may never be is a job that is damaged, lost, or back.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::harness::Harness;
+use crate::model::{body, key_of};
+use beanstalkd_testkit::client::{Client, Failure};
+use beanstalkd_testkit::random::Random;
+
+/// Tubes that are always in use.
+const TUBES: u64 = 20;
+/// Names of tubes that come and go: many more than there are jobs in them.
+const FLEETING_TUBES: u64 = 5_000;
+/// From this many jobs on, one is deleted instead of put.
+const POPULATION: usize = 2_000;
+/// Reservations that a client holds at most.
+const HELD: usize = 12;
+/// Job that the slow reader peeks, in bytes.
+pub const SLOW_BODY: usize = 60_000;
+
+/// A connection.
+pub struct Session<'a> {
+    pub harness: &'a Harness<'a>,
+    pub client: Client,
+    pub random: Random,
+    /// Keys and ids of the jobs that it has reserved, unless their TTR has ended.
+    held: Vec<(u64, u64)>,
+}
+
+impl<'a> Session<'a> {
+    /// Connects, uses one tube and watches two.
+    pub fn begin(harness: &'a Harness<'a>, random: &mut Random) -> Result<Self, Failure> {
+        let client = harness.address.connect()?;
+        harness.connections.fetch_add(1, Ordering::Relaxed);
+        let random = Random::new(random.next());
+        let mut session = Self { harness, client, random, held: Vec::new() };
+        let (used, watched) = (session.random.below(TUBES), session.random.below(TUBES));
+        session.expect(&format!("use tube-{used}"), &["USING "])?;
+        session.expect(&format!("watch tube-{used}"), &["WATCHING "])?;
+        session.expect(&format!("watch tube-{watched}"), &["WATCHING "])?;
+        Ok(session)
+    }
+
+    /// Takes down what must not have happened.
+    pub fn report(&self, what: String) {
+        self.harness.violations.add(what);
+    }
+
+    /// Sends `line` and requires a reply that begins with one of `allowed`.
+    fn expect(&mut self, line: &str, allowed: &[&str]) -> Result<Vec<u8>, Failure> {
+        let reply = self.client.ask(format!("{line}\r\n").as_bytes())?;
+        self.harness.replies.fetch_add(1, Ordering::Relaxed);
+        if !allowed.iter().any(|allowed| reply.starts_with(allowed.as_bytes())) {
+            self.report(format!("{line}: {}", first_line(&reply)));
+        }
+        Ok(reply)
+    }
+
+    /// Random commands, with pauses, unless the life ends.
+    pub fn commands(&mut self, count: u64) -> Result<(), Failure> {
+        for _ in 0..count {
+            if self.harness.is_stopping() {
+                break;
+            }
+            self.command()?;
+            std::thread::sleep(self.harness.pause);
+        }
+        Ok(())
+    }
+
+    fn command(&mut self) -> Result<(), Failure> {
+        let is_full = self.held.len() >= HELD;
+        if is_full || !self.held.is_empty() && self.random.once_in(2) {
+            return self.finish_one();
+        }
+        let is_crowded = self.harness.model.kept() > POPULATION;
+        match self.random.below(30) {
+            0..8 if !is_crowded => self.put(),
+            0..9 => self.with_any(Self::delete),
+            9..14 => self.reserve(),
+            14 => self.with_any(Self::reserve_job),
+            15 => self.with_any(Self::peek),
+            16 => self.peek_next(),
+            17 => drop_reply(self.expect("kick 10", &["KICKED "])),
+            18 => self.with_any(|session, _, id| {
+                drop_reply(session.expect(&format!("kick-job {id}"), &["KICKED\r\n", "NOT_FOUND\r\n"]))
+            }),
+            19 => {
+                let (tube, time) = (self.random.below(TUBES), self.random.below(2));
+                drop_reply(self.expect(&format!("pause-tube tube-{tube} {time}"), &["PAUSED", "NOT_FOUND"]))
+            }
+            20 => drop_reply(self.expect("stats", &["OK "])),
+            21 => self.with_any(|session, _, id| {
+                drop_reply(session.expect(&format!("stats-job {id}"), &["OK ", "NOT_FOUND\r\n"]))
+            }),
+            22 => {
+                let tube = self.any_tube();
+                drop_reply(self.expect(&format!("stats-tube {tube}"), &["OK ", "NOT_FOUND\r\n"]))
+            }
+            23 => drop_reply(self.expect("list-tubes", &["OK "])),
+            24 => drop_reply(self.expect("list-tubes-watched", &["OK "])),
+            25 => drop_reply(self.expect("list-tube-used", &["USING "])),
+            26 | 27 => {
+                let tube = self.any_tube();
+                drop_reply(self.expect(&format!("use {tube}"), &["USING "]))
+            }
+            28 => {
+                let tube = self.any_tube();
+                drop_reply(self.expect(&format!("watch {tube}"), &["WATCHING "]))
+            }
+            _ => {
+                let tube = self.any_tube();
+                drop_reply(self.expect(&format!("ignore {tube}"), &["WATCHING ", "NOT_IGNORED\r\n"]))
+            }
+        }
+    }
+
+    fn any_tube(&mut self) -> String {
+        match self.random.below(4) {
+            0 => format!("fleeting-{}", self.random.below(FLEETING_TUBES)),
+            _ => format!("tube-{}", self.random.below(TUBES)),
+        }
+    }
+
+    /// Uses a tube that no other client ever sees.
+    pub fn use_own_tube(&mut self) -> Result<(), Failure> {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        drop_reply(self.expect(&format!("use own-{number}"), &["USING "]))
+    }
+
+    fn with_any(
+        &mut self,
+        command: impl Fn(&mut Self, u64, u64) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        match self.harness.model.pick(&mut self.random) {
+            Some((key, id)) => command(self, key, id),
+            None => self.put(),
+        }
+    }
+
+    fn put(&mut self) -> Result<(), Failure> {
+        let delay = if self.random.once_in(6) { 1 + self.random.below(3) as u32 } else { 0 };
+        let length = match self.random.below(50) {
+            0 => 4_000 + self.random.below(12_000),
+            _ => self.random.below(500),
+        };
+        let priority = self.random.below(4) as u32;
+        self.put_body(priority, delay, length as usize).map(drop)
+    }
+
+    /// Puts a body of `length` bytes; returns key and id unless the server refuses because it drains.
+    pub fn put_body(
+        &mut self,
+        priority: u32,
+        delay: u32,
+        length: usize,
+    ) -> Result<Option<(u64, u64)>, Failure> {
+        let key = self.harness.model.begin_put();
+        let ttr = if self.random.once_in(2) { 1 + self.random.below(2) as u32 } else { 120 };
+        let reply = self.client.ask(&put_command(priority, delay, ttr, &body(key, length)))?;
+        Ok(self.put_answered(key, &reply).map(|id| (key, id)))
+    }
+
+    /// Judges the reply to a put; returns the id that it tells.
+    pub fn put_answered(&mut self, key: u64, reply: &[u8]) -> Option<u64> {
+        self.harness.replies.fetch_add(1, Ordering::Relaxed);
+        if reply == b"DRAINING\r\n" {
+            self.harness.model.refused(key);
+            return None;
+        }
+        match id_of(reply, "INSERTED") {
+            Some(id) => {
+                self.harness.model.inserted(key, id);
+                Some(id)
+            }
+            None => {
+                self.report(format!("put: {}", first_line(reply)));
+                None
+            }
+        }
+    }
+
+    /// Deletes a job.
+    pub fn delete(&mut self, key: u64, id: u64) -> Result<(), Failure> {
+        self.harness.model.begin_delete(key);
+        let reply = self.client.ask(format!("delete {id}\r\n").as_bytes())?;
+        self.delete_answered(key, id, &reply);
+        Ok(())
+    }
+
+    /// Judges the reply to a delete. NOT_FOUND may be: another client may hold the job, or have deleted it.
+    pub fn delete_answered(&mut self, key: u64, id: u64, reply: &[u8]) {
+        self.harness.replies.fetch_add(1, Ordering::Relaxed);
+        let model = self.harness.model;
+        match reply {
+            b"DELETED\r\n" if !model.deleted(key) => self.report(format!("job {id} was deleted twice")),
+            b"DELETED\r\n" => {}
+            b"NOT_FOUND\r\n" => model.not_deleted(key),
+            _ => self.report(format!("delete {id}: {}", first_line(reply))),
+        }
+    }
+
+    fn reserve(&mut self) -> Result<(), Failure> {
+        let time = u64::from(self.random.once_in(8));
+        let allowed = ["RESERVED ", "TIMED_OUT\r\n", "DEADLINE_SOON\r\n"];
+        let reply = self.expect(&format!("reserve-with-timeout {time}"), &allowed)?;
+        self.take_reservation(&reply)
+    }
+
+    fn reserve_job(&mut self, _: u64, id: u64) -> Result<(), Failure> {
+        let reply = self.expect(&format!("reserve-job {id}"), &["RESERVED ", "NOT_FOUND\r\n"])?;
+        self.take_reservation(&reply)
+    }
+
+    /// Takes over the job of a reply to a reserve, if it is one.
+    pub fn take_reservation(&mut self, reply: &[u8]) -> Result<(), Failure> {
+        let Some(id) = id_of(reply, "RESERVED") else { return Ok(()) };
+        if let Some(key) = self.judge_body(id, reply)? {
+            self.held.push((key, id));
+        }
+        Ok(())
+    }
+
+    /// Shows a job that must be there, unless someone deletes it meanwhile.
+    pub fn peek(&mut self, key: u64, id: u64) -> Result<(), Failure> {
+        let was_safe = self.harness.model.is_safe(key);
+        let reply = self.expect(&format!("peek {id}"), &["FOUND ", "NOT_FOUND\r\n"])?;
+        if reply.starts_with(b"FOUND ") {
+            return self.judge_body(id, &reply).map(drop);
+        }
+        if was_safe && self.harness.model.is_safe(key) {
+            self.report(format!("job {id} is lost"));
+        }
+        Ok(())
+    }
+
+    fn peek_next(&mut self) -> Result<(), Failure> {
+        let state = self.random.pick(&["ready", "delayed", "buried"]);
+        let reply = self.expect(&format!("peek-{state}"), &["FOUND ", "NOT_FOUND\r\n"])?;
+        match id_of(&reply, "FOUND") {
+            Some(id) => self.judge_body(id, &reply).map(drop),
+            None => Ok(()),
+        }
+    }
+
+    /// Judges one of many replies to a peek of the job `key`.
+    pub fn judge_found(&mut self, key: u64, reply: &[u8]) {
+        self.harness.replies.fetch_add(1, Ordering::Relaxed);
+        if key_of(body_of(reply)) != Some(key) {
+            self.report(format!("peeked in a row: {}", first_line(reply)));
+        }
+    }
+
+    /// The key of the job that was shown, unless it is damaged or back.
+    fn judge_body(&mut self, id: u64, reply: &[u8]) -> Result<Option<u64>, Failure> {
+        let Some(key) = key_of(body_of(reply)) else {
+            self.report(format!("job {id} is damaged: {}", first_line(reply)));
+            return Ok(None);
+        };
+        if self.harness.model.saw(key, id) {
+            return Ok(Some(key));
+        }
+        // Someone may have deleted it between the server's reply and this line. Then it is gone by now.
+        let reply = self.expect(&format!("stats-job {id}"), &["OK ", "NOT_FOUND\r\n"])?;
+        if reply.starts_with(b"OK ") {
+            self.report(format!("job {id}, key {key}, is back"));
+        }
+        Ok(None)
+    }
+
+    /// Does something with a job that it has reserved, or lets it time out.
+    fn finish_one(&mut self) -> Result<(), Failure> {
+        let index = self.random.below(self.held.len() as u64) as usize;
+        let (key, id) = self.held[index];
+        let kind = self.random.below(12);
+        if kind == 0 {
+            let reply = self.expect(&format!("touch {id}"), &["TOUCHED\r\n", "NOT_FOUND\r\n"])?;
+            if reply.starts_with(b"TOUCHED") {
+                return Ok(());
+            }
+        }
+        self.held.swap_remove(index);
+        let priority = self.random.below(4);
+        match kind {
+            1..7 => self.delete(key, id),
+            7 | 8 => {
+                let delay = self.random.below(3);
+                let line = format!("release {id} {priority} {delay}");
+                drop_reply(self.expect(&line, &["RELEASED\r\n", "NOT_FOUND\r\n"]))
+            }
+            9 => {
+                let line = format!("bury {id} {priority}");
+                drop_reply(self.expect(&line, &["BURIED\r\n", "NOT_FOUND\r\n"]))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn drop_reply(reply: Result<Vec<u8>, Failure>) -> Result<(), Failure> {
+    reply.map(drop)
+}
+
+/// A put with its body.
+pub fn put_command(priority: u32, delay: u32, ttr: u32, body: &[u8]) -> Vec<u8> {
+    let mut command = format!("put {priority} {delay} {ttr} {}\r\n", body.len()).into_bytes();
+    command.extend_from_slice(body);
+    command.extend_from_slice(b"\r\n");
+    command
+}
+
+/// The id in a reply whose first word is `word`.
+pub fn id_of(reply: &[u8], word: &str) -> Option<u64> {
+    let line = std::str::from_utf8(reply.split(|&byte| byte == b'\r').next()?).ok()?;
+    let mut words = line.split(' ');
+    (words.next()? == word).then(|| words.next()?.parse().ok())?
+}
+
+/// What follows a reply's line, without its CRLF.
+pub fn body_of(reply: &[u8]) -> &[u8] {
+    let line = reply.iter().position(|&byte| byte == b'\n').map_or(reply.len(), |end| end + 1);
+    let rest = &reply[line..];
+    rest.strip_suffix(b"\r\n").unwrap_or(rest)
+}
+
+/// A reply for a message: its first line, as far as it can be shown.
+fn first_line(reply: &[u8]) -> String {
+    let line = reply.split(|&byte| byte == b'\r').next().unwrap_or_default();
+    line[..line.len().min(100)].escape_ascii().to_string()
+}
