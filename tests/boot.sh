@@ -50,11 +50,11 @@ finish() {
     rm -rf --one-file-system "$work"
 }
 trap finish EXIT
-mkdir "$work"/{upper,scratch,root,report}
+mkdir "$work"/{upper,scratch,machine,report}
 mount -t overlay -o "lowerdir=$bare,upperdir=$work/upper,workdir=$work/scratch" overlay "$work/machine" ||
     skip "there is no overlayfs"
 chmod 755 "$work/machine"
-mv "$work"/root/opt/beanstalkd_*.deb "$work/machine/opt/c.deb"
+mv "$work"/machine/opt/beanstalkd_*.deb "$work/machine/opt/c.deb"
 install -m 644 "$package" "$work/machine/opt/ours.deb"
 install -m 755 tests/boot/inside.sh "$work/machine/opt/inside.sh"
 install -m 644 tests/boot/test.service "$work/machine/etc/systemd/system/boot-test.service"
