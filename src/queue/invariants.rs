@@ -79,7 +79,7 @@ impl Queue {
             assert_eq!(history.holder.is_some(), matches!(job.place, Place::Reserved(_)));
             assert!(job.ttr_s >= 1, "a time to run is at least a second");
             assert!(id.0 < self.next_id, "ids are given in ascending order");
-            assert!(tube.flow().deletes <= self.flow.deletes);
+            assert!(tube.counters().deletes <= self.counters.deletes);
         }
     }
 

@@ -1,8 +1,8 @@
 //! The life of a job: put, delete, release, bury, kick, touch.
 //!
 //! Each public method is a command that has passed its checks, or answers that the checks fail and
-//! changes nothing. The two moves that all of them are made of, `withdraw` (out of the queue that holds
-//! the job) and one of `make_ready`, `delay` and `set_aside` (into the next), keep every counter.
+//! changes nothing. The two moves that all of them are made of, `unlink` (out of the queue that holds
+//! the job) and one of `make_ready`, `delay` and `make_buried` (into the next), keep every counter.
 
 use std::collections::TryReserveError;
 
@@ -72,11 +72,11 @@ impl Queue {
         let tube = self.client(client).using;
         let job = Job::new(now, new.priority, new.delay_s, new.ttr_s.max(1), tube, body);
         self.jobs.insert(new.id, job);
-        self.flow.puts += 1;
+        self.counters.puts += 1;
         self.tubes.get_mut(tube).puts += 1;
         self.note(Change::Put(new.id));
         if new.delay_s == 0 {
-            self.line_up(new.id, tube, new.priority, now);
+            self.enqueue(new.id, tube, new.priority, now);
         } else {
             self.delay(new.id, now.plus_seconds(new.delay_s));
         }
@@ -94,10 +94,10 @@ impl Queue {
         }
         self.skip_ids_below(record.id.0.saturating_add(1));
         match record.state {
-            JobState::Buried => self.set_aside(record.id),
+            JobState::Buried => self.make_buried(record.id),
             JobState::Delayed if record.deadline_at > now => self.delay(record.id, record.deadline_at),
             JobState::Delayed | JobState::Ready | JobState::Reserved => {
-                self.line_up(record.id, tube, record.priority, now);
+                self.enqueue(record.id, tube, record.priority, now);
             }
         }
     }
@@ -109,9 +109,9 @@ impl Queue {
             return false;
         }
         let tube = job.tube;
-        self.withdraw(id);
+        self.unlink(id);
         self.jobs.remove(id);
-        self.count(tube, |flow| &mut flow.deletes);
+        self.count(tube, |counters| &mut counters.deletes);
         self.note(Change::Deleted(id));
         self.remove_tube_if_idle(tube);
         true
@@ -133,14 +133,14 @@ impl Queue {
         now: Timestamp,
     ) -> Released {
         assert!(self.holds(client, id), "only the holder releases");
-        self.withdraw(id);
+        self.unlink(id);
         let (job, history) = self.jobs.held_with_history(id);
         job.priority = priority;
         job.delay_s = delay_s;
         history.counters.releases = history.counters.releases.saturating_add(1);
         let releases = history.counters.releases;
         let tube = job.tube;
-        self.count(tube, |flow| &mut flow.releases);
+        self.count(tube, |counters| &mut counters.releases);
         self.note(Change::Updated(id));
         if self.limits.releases.is_some_and(|limit| releases >= limit) {
             self.bury_poisoned(id);
@@ -157,14 +157,14 @@ impl Queue {
     /// The command `bury`, by the client that has reserved the job.
     pub fn bury(&mut self, client: ClientId, id: JobId, priority: Priority) {
         assert!(self.holds(client, id), "only the holder buries");
-        self.withdraw(id);
+        self.unlink(id);
         let (job, history) = self.jobs.held_with_history(id);
         job.priority = priority;
         history.counters.buries = history.counters.buries.saturating_add(1);
         let tube = job.tube;
-        self.count(tube, |flow| &mut flow.buries);
+        self.count(tube, |counters| &mut counters.buries);
         self.note(Change::Updated(id));
-        self.set_aside(id);
+        self.make_buried(id);
     }
 
     /// The command `touch`: the time to run starts again. Returns whether the client has reserved the job.
@@ -204,11 +204,11 @@ impl Queue {
     /// Makes a buried or delayed job ready.
     pub fn kick(&mut self, id: JobId, now: Timestamp) {
         assert!(self.is_kickable(id), "only buried and delayed jobs are kicked");
-        self.withdraw(id);
+        self.unlink(id);
         let (job, history) = self.jobs.held_with_history(id);
         history.counters.kicks = history.counters.kicks.saturating_add(1);
         let tube = job.tube;
-        self.count(tube, |flow| &mut flow.kicks);
+        self.count(tube, |counters| &mut counters.kicks);
         self.note(Change::Updated(id));
         self.make_ready(id, now);
     }
@@ -226,7 +226,7 @@ impl Queue {
     }
 
     /// Takes a job out of whatever holds it; the caller puts it somewhere else, or removes it.
-    pub(super) fn withdraw(&mut self, id: JobId) {
+    pub(super) fn unlink(&mut self, id: JobId) {
         let job = self.jobs.held(id);
         let (place, priority, key) = (job.place, job.priority, job.tube);
         let tube = self.tubes.get_mut(key);
@@ -279,7 +279,7 @@ impl Queue {
     }
 
     /// Puts a job behind its tube's buried ones.
-    fn set_aside(&mut self, id: JobId) {
+    fn make_buried(&mut self, id: JobId) {
         let number = self.next_burial;
         self.next_burial += 1;
         let job = self.jobs.held(id);
@@ -294,7 +294,7 @@ impl Queue {
         let (job, history) = self.jobs.held_with_history(id);
         history.counters.buries = history.counters.buries.saturating_add(1);
         let tube = job.tube;
-        self.count(tube, |flow| &mut flow.poisoned);
-        self.set_aside(id);
+        self.count(tube, |counters| &mut counters.poisoned);
+        self.make_buried(id);
     }
 }

@@ -37,7 +37,7 @@ use slab::Slab;
 pub use self::client::{ClientId, SAFETY_MARGIN_NS};
 pub use self::life::{NewJob, Released};
 pub use self::reserve::Reserve;
-pub use self::tube::Flow;
+pub use self::tube::TubeCounters;
 pub use self::view::{JobView, TubeView};
 
 use self::client::Client;
@@ -115,7 +115,7 @@ pub struct Queue {
     next_wait: u64,
     next_burial: u64,
     counts: JobCounts,
-    flow: Flow,
+    counters: TubeCounters,
     waiting: u64,
     producers: u64,
     workers: u64,
@@ -171,7 +171,7 @@ impl Queue {
             next_wait: 0,
             next_burial: 0,
             counts: JobCounts::default(),
-            flow: Flow::default(),
+            counters: TubeCounters::default(),
             waiting: 0,
             producers: 0,
             workers: 0,
@@ -340,8 +340,8 @@ impl Queue {
     }
 
     /// Counts an event that is not a put, in its tube and in the totals.
-    fn count(&mut self, tube: TubeKey, counter: impl Fn(&mut Flow) -> &mut u64) {
-        *counter(&mut self.flow) += 1;
+    fn count(&mut self, tube: TubeKey, counter: impl Fn(&mut TubeCounters) -> &mut u64) {
+        *counter(&mut self.counters) += 1;
         *counter(self.tubes.get_mut(tube).events()) += 1;
     }
 

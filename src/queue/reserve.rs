@@ -69,7 +69,7 @@ impl Queue {
             return false;
         }
         self.mark_worker(client);
-        self.withdraw(id);
+        self.unlink(id);
         self.assign(client.index, id, now);
         true
     }
@@ -122,7 +122,7 @@ impl Queue {
         let tube = job.tube;
         self.tubes.get_mut(tube).reserved += 1;
         self.counts.reserved += 1;
-        self.count(tube, |flow| &mut flow.reserves);
+        self.count(tube, |counters| &mut counters.reserves);
         self.clients[client as usize].reserved.insert((until, id));
         self.reschedule_client(client);
         self.note(Change::Updated(id));
@@ -133,29 +133,29 @@ impl Queue {
         let job = self.jobs.held(id);
         job.place = Place::Ready;
         let (tube, priority) = (job.tube, job.priority);
-        self.line_up(id, tube, priority, now);
+        self.enqueue(id, tube, priority, now);
     }
 
     /// As `make_ready`, for a job of this tube and priority whose place is set already.
     #[inline]
-    pub(super) fn line_up(&mut self, id: JobId, tube: TubeKey, priority: Priority, now: Timestamp) {
+    pub(super) fn enqueue(&mut self, id: JobId, tube: TubeKey, priority: Priority, now: Timestamp) {
         let record = self.tubes.get_mut(tube);
         if record.pause.is_none() && !(record.waiting.is_empty() && self.subscribers.is_empty()) {
             self.offer(id, tube, priority, now);
         } else {
-            enqueue(record, &mut self.counts, id, priority);
+            push_ready(record, &mut self.counts, id, priority);
         }
     }
 
-    /// As `line_up`, where clients may wait for the job, or want to know of it. Apart, so that the usual path is short.
+    /// As `enqueue`, where clients may wait for the job, or want to know of it. Apart, so that the usual path is short.
     #[inline(never)]
     fn offer(&mut self, id: JobId, tube: TubeKey, priority: Priority, now: Timestamp) {
         if let Some((_, client)) = self.first_waiting(tube) {
-            self.hand_over(id, client, now);
+            self.deliver_job(id, client, now);
             return;
         }
         let record = self.tubes.get_mut(tube);
-        enqueue(record, &mut self.counts, id, priority);
+        push_ready(record, &mut self.counts, id, priority);
         if record.ready.first().map(ReadyKey::id) == Some(id) {
             self.announce(tube);
         }
@@ -170,7 +170,7 @@ impl Queue {
         [narrow, self.first_wide_waiting(tube)].into_iter().flatten().min()
     }
 
-    fn hand_over(&mut self, id: JobId, client: u32, now: Timestamp) {
+    fn deliver_job(&mut self, id: JobId, client: u32, now: Timestamp) {
         self.end_wait(client);
         self.assign(client, id, now);
         self.deliver(client, WaitOutcome::Reserved(id));
@@ -235,7 +235,7 @@ impl Queue {
         while self.work < end {
             let Some((_, client)) = self.first_waiting(key) else { break };
             let Some(id) = self.take_first_ready(key) else { break };
-            self.hand_over(id, client, now);
+            self.deliver_job(id, client, now);
             self.work += 1;
         }
         let has_ready = !self.tubes.get(key).ready.is_empty();
@@ -264,12 +264,12 @@ impl Queue {
 
     /// The time to run is over: the job becomes ready again, or is buried if this has happened too often.
     fn time_out(&mut self, id: JobId, now: Timestamp) {
-        self.withdraw(id);
+        self.unlink(id);
         let (job, history) = self.jobs.held_with_history(id);
         history.counters.timeouts = history.counters.timeouts.saturating_add(1);
         let timeouts = history.counters.timeouts;
         let tube = job.tube;
-        self.count(tube, |flow| &mut flow.timeouts);
+        self.count(tube, |counters| &mut counters.timeouts);
         self.note(Change::Updated(id));
         if self.limits.timeouts.is_some_and(|limit| timeouts >= limit) {
             self.bury_poisoned(id);
@@ -281,7 +281,7 @@ impl Queue {
 
 /// Adds a job to its tube's ready queue.
 #[inline(always)]
-fn enqueue(tube: &mut Tube, counts: &mut JobCounts, id: JobId, priority: Priority) {
+fn push_ready(tube: &mut Tube, counts: &mut JobCounts, id: JobId, priority: Priority) {
     tube.ready.insert(ReadyKey::new(priority, id));
     counts.ready += 1;
     if priority.is_urgent() {

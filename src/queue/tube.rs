@@ -34,7 +34,7 @@ const NAME_PARTS: usize = 64;
 
 /// How often each event has happened to the jobs of a tube, or of all tubes, since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Flow {
+pub struct TubeCounters {
     /// Jobs put.
     pub puts: u64,
     /// Reservations, whatever command made them.
@@ -96,19 +96,19 @@ struct Events {
     /// `pause-tube` commands.
     pauses: u64,
     /// The rest; its `puts` are those of the tube.
-    flow: Flow,
+    counters: TubeCounters,
 }
 
 impl Tube {
     /// What has happened to the jobs of the tube.
-    pub fn flow(&self) -> Flow {
-        let flow = self.events.as_ref().map_or_else(Flow::default, |events| events.flow);
-        Flow { puts: self.puts, ..flow }
+    pub fn counters(&self) -> TubeCounters {
+        let counters = self.events.as_ref().map_or_else(TubeCounters::default, |events| events.counters);
+        TubeCounters { puts: self.puts, ..counters }
     }
 
     /// Where events other than puts are counted.
-    pub fn events(&mut self) -> &mut Flow {
-        &mut self.events.get_or_insert_default().flow
+    pub fn events(&mut self) -> &mut TubeCounters {
+        &mut self.events.get_or_insert_default().counters
     }
 
     /// How often the tube was paused.

@@ -1,7 +1,7 @@
 //! Reading the state: what peeks and stats show, and what the binlog stores.
 
 use super::tube::{Tube, TubeKey};
-use super::{ClientId, Flow, JobCounts, Queue};
+use super::{ClientId, JobCounts, Queue, TubeCounters};
 use crate::clock::Timestamp;
 use crate::job::{Body, JobId, JobRecord};
 use crate::tube_name::TubeName;
@@ -37,7 +37,7 @@ pub struct TubeView {
     /// Whole seconds until the current pause ends; 0 if there is none.
     pub pause_left_s: u64,
     /// How often each event has happened to its jobs.
-    pub flow: Flow,
+    pub counters: TubeCounters,
 }
 
 impl Queue {
@@ -134,8 +134,8 @@ impl Queue {
 
     /// How often each event has happened to jobs since the start, over all tubes, including removed ones.
     #[must_use]
-    pub fn flow(&self) -> Flow {
-        self.flow
+    pub fn counters(&self) -> TubeCounters {
+        self.counters
     }
 
     /// How many jobs there are.
@@ -223,7 +223,7 @@ impl Queue {
             pauses: tube.pauses(),
             pause_s: tube.pause.map_or(0, |pause| pause.length_s),
             pause_left_s: tube.pause.map_or(0, |pause| pause.until.since_s(now)),
-            flow: tube.flow(),
+            counters: tube.counters(),
         }
     }
 }

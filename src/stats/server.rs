@@ -153,8 +153,8 @@ pub const SERVER: &[Figure<Server>] = &[
     Row::command("cmd-list-tube-used", |server| server.commands.of(Verb::ListTubeUsed)),
     Row::command("cmd-list-tubes-watched", |server| server.commands.of(Verb::ListTubesWatched)),
     Row::command("cmd-pause-tube", |server| server.commands.of(Verb::PauseTube)),
-    Row::counter("job-timeouts", "Reservations that ran out.", |server| server.queue.flow().timeouts),
-    Row::counter("total-jobs", "Jobs put.", |server| server.queue.flow().puts).named("jobs"),
+    Row::counter("job-timeouts", "Reservations that ran out.", |server| server.queue.counters().timeouts),
+    Row::counter("total-jobs", "Jobs put.", |server| server.queue.counters().puts).named("jobs"),
     Row::gauge("max-job-size", "The largest body that put accepts.", |server| server.max_job_bytes)
         .named("max_job_size_bytes"),
     Row::gauge("current-tubes", "Tubes.", |server| server.queue.tube_count() as u64),
@@ -204,13 +204,15 @@ pub const SERVER: &[Figure<Server>] = &[
     // C's keys end here.
     Row::command("cmd-reserve-job", |server| server.commands.of(Verb::ReserveJob)),
     Row::command("cmd-kick-job", |server| server.commands.of(Verb::KickJob)),
-    Row::counter("job-reserves", "Reservations, by whatever command.", |server| server.queue.flow().reserves),
-    Row::counter("job-deletes", "Jobs deleted.", |server| server.queue.flow().deletes),
-    Row::counter("job-releases", "Releases by clients.", |server| server.queue.flow().releases),
-    Row::counter("job-buries", "Burials by clients.", |server| server.queue.flow().buries),
-    Row::counter("job-kicks", "Jobs kicked.", |server| server.queue.flow().kicks),
+    Row::counter("job-reserves", "Reservations, by whatever command.", |server| {
+        server.queue.counters().reserves
+    }),
+    Row::counter("job-deletes", "Jobs deleted.", |server| server.queue.counters().deletes),
+    Row::counter("job-releases", "Releases by clients.", |server| server.queue.counters().releases),
+    Row::counter("job-buries", "Burials by clients.", |server| server.queue.counters().buries),
+    Row::counter("job-kicks", "Jobs kicked.", |server| server.queue.counters().kicks),
     Row::counter("job-poisoned", "Jobs buried by --max-timeouts or --max-releases.", |server| {
-        server.queue.flow().poisoned
+        server.queue.counters().poisoned
     }),
     Row::gauge("job-bytes", "Memory that jobs take.", |server| server.queue.job_bytes() as u64),
     Row::gauge("binlog-files", "Binlog files, those made ahead included.", |server| server.binlog.files),

@@ -122,7 +122,7 @@ fn a_kick_of_many_jobs_is_done_in_slices_between_which_others_are_answered() {
         let events = [&greedy, &modest].map(|client| (client.id, client.pipe.borrow_mut().take_event()));
         server.turn(events.into_iter(), START);
         assert_eq!(received(&modest), "NOT_FOUND\r\n");
-        let kicks = server.executor().queue().flow().kicks;
+        let kicks = server.executor().queue().counters().kicks;
         assert!((1..=512).contains(&(kicks - kicked)), "{} jobs in a turn", kicks - kicked);
         kicked = kicks;
         assert!(kicked == JOBS || server.next_turn_at() == Some(Timestamp(0)), "it goes on without an event");
@@ -195,7 +195,7 @@ fn a_kick_under_way_ends_with_its_client() {
     greedy.pipe.borrow_mut().end(true);
     turn(&mut server, &[&greedy]);
     let queue = server.executor().queue();
-    assert!((1..JOBS as u64).contains(&queue.flow().kicks), "{} jobs", queue.flow().kicks);
+    assert!((1..JOBS as u64).contains(&queue.counters().kicks), "{} jobs", queue.counters().kicks);
     assert_eq!((queue.client_count(), server.next_turn_at().is_some_and(|at| at <= START)), (0, false));
 }
 

@@ -254,8 +254,8 @@ impl Oracle {
         for verb in COUNTED {
             add(&format!("cmd-{}", verb.as_str()), &self.commands[verb as usize]);
         }
-        add("job-timeouts", &model.flow.timeouts);
-        add("total-jobs", &model.flow.puts);
+        add("job-timeouts", &model.counters.timeouts);
+        add("total-jobs", &model.counters.puts);
         add("max-job-size", &self.max_job_bytes);
         add("current-tubes", &model.listed.len());
         add("current-connections", &model.clients.len());
@@ -280,12 +280,12 @@ impl Oracle {
         // C's keys end here.
         add("cmd-reserve-job", &self.commands[Verb::ReserveJob as usize]);
         add("cmd-kick-job", &self.commands[Verb::KickJob as usize]);
-        add("job-reserves", &model.flow.reserves);
-        add("job-deletes", &model.flow.deletes);
-        add("job-releases", &model.flow.releases);
-        add("job-buries", &model.flow.buries);
-        add("job-kicks", &model.flow.kicks);
-        add("job-poisoned", &model.flow.poisoned);
+        add("job-reserves", &model.counters.reserves);
+        add("job-deletes", &model.counters.deletes);
+        add("job-releases", &model.counters.releases);
+        add("job-buries", &model.counters.buries);
+        add("job-kicks", &model.counters.kicks);
+        add("job-poisoned", &model.counters.poisoned);
         add("job-bytes", &model.jobs.iter().map(|job| job.body.len() + RECORD_BYTES).sum::<usize>());
         for key in ["files", "bytes", "live-bytes", "syncs", "sync-microseconds"] {
             add(&format!("binlog-{key}"), &0);
@@ -343,17 +343,17 @@ impl Oracle {
             jobs.reserved,
             jobs.delayed,
             jobs.buried,
-            tube.flow.puts,
+            tube.counters.puts,
             self.model.clients_that(|client| client.using == place),
-            tube.flow.deletes,
+            tube.counters.deletes,
             tube.pauses,
             pause_until.since_s(now),
-            tube.flow.reserves,
-            tube.flow.timeouts,
-            tube.flow.releases,
-            tube.flow.buries,
-            tube.flow.kicks,
-            tube.flow.poisoned,
+            tube.counters.reserves,
+            tube.counters.timeouts,
+            tube.counters.releases,
+            tube.counters.buries,
+            tube.counters.kicks,
+            tube.counters.poisoned,
         ))
     }
 }

@@ -8,7 +8,9 @@ use std::rc::Rc;
 
 use beanstalkd::clock::{NS_PER_S, Timestamp};
 use beanstalkd::job::{Counters, JobId, Priority};
-use beanstalkd::queue::{Change, Flow, JobCounts, NewJob, PoisonLimits, Released, Reserve, WaitOutcome};
+use beanstalkd::queue::{
+    Change, JobCounts, NewJob, PoisonLimits, Released, Reserve, TubeCounters, WaitOutcome,
+};
 
 /// A place in `Model::tubes`.
 pub type TubePlace = usize;
@@ -40,7 +42,7 @@ pub struct Tube {
     /// The end and the length of the present pause.
     pub pause: Option<(Timestamp, u32)>,
     pub pauses: u64,
-    pub flow: Flow,
+    pub counters: TubeCounters,
 }
 
 #[derive(Clone, Debug)]
@@ -78,7 +80,7 @@ pub struct Model {
     pub next_id: u64,
     next_wait: u64,
     next_burial: u64,
-    pub flow: Flow,
+    pub counters: TubeCounters,
     limits: PoisonLimits,
     /// Answers to clients that waited, since they were taken out.
     pub deliveries: Vec<(u32, WaitOutcome)>,
@@ -105,7 +107,7 @@ impl Model {
             next_id: 1,
             next_wait: 0,
             next_burial: 0,
-            flow: Flow::default(),
+            counters: TubeCounters::default(),
             limits,
             deliveries: Vec::new(),
             changes: Vec::new(),
@@ -257,7 +259,7 @@ impl Model {
         if let Some(place) = self.find(name) {
             return place;
         }
-        let tube = Tube { name: name.to_owned(), pause: None, pauses: 0, flow: Flow::default() };
+        let tube = Tube { name: name.to_owned(), pause: None, pauses: 0, counters: TubeCounters::default() };
         let place = self.free.pop().unwrap_or_else(|| {
             self.tubes.push(None);
             self.tubes.len() - 1
@@ -334,7 +336,7 @@ impl Model {
         let state = State::Delayed { until: after_s(now, delay_s) };
         let (ttr_s, counters) = (ttr_s.max(1), Counters::default());
         self.jobs.push(Job { id, tube, priority, delay_s, ttr_s, body, created_at: now, counters, state });
-        self.count(tube, |flow| &mut flow.puts);
+        self.count(tube, |counters| &mut counters.puts);
         self.note(Change::Put(JobId(id)));
         if delay_s == 0 {
             self.make_ready(id, now);
@@ -348,7 +350,7 @@ impl Model {
         }
         let tube = job.tube;
         self.jobs.retain(|job| job.id != id);
-        self.count(tube, |flow| &mut flow.deletes);
+        self.count(tube, |counters| &mut counters.deletes);
         self.changes.push(Change::Deleted(JobId(id)));
         self.remove_if_idle(tube);
         true
@@ -406,7 +408,7 @@ impl Model {
         job.delay_s = delay_s;
         job.counters.releases += 1;
         let (tube, releases) = (job.tube, job.counters.releases);
-        self.count(tube, |flow| &mut flow.releases);
+        self.count(tube, |counters| &mut counters.releases);
         self.note(Change::Updated(JobId(id)));
         if self.limits.releases.is_some_and(|limit| releases >= limit) {
             self.bury_poisoned(id);
@@ -427,9 +429,9 @@ impl Model {
         let job = self.job_mut(id);
         job.priority = priority;
         let tube = job.tube;
-        self.count(tube, |flow| &mut flow.buries);
+        self.count(tube, |counters| &mut counters.buries);
         self.note(Change::Updated(JobId(id)));
-        self.set_aside(id);
+        self.make_buried(id);
         true
     }
 
@@ -465,7 +467,7 @@ impl Model {
         let job = self.job_mut(id);
         job.counters.kicks += 1;
         let tube = job.tube;
-        self.count(tube, |flow| &mut flow.kicks);
+        self.count(tube, |counters| &mut counters.kicks);
         self.note(Change::Updated(JobId(id)));
         self.make_ready(id, now);
         true
@@ -527,7 +529,7 @@ impl Model {
         while let Some(client) = self.first_waiting(place)
             && let Some(id) = self.first_ready(place)
         {
-            self.hand_over(client, id, now);
+            self.deliver_job(client, id, now);
         }
     }
 
@@ -543,7 +545,7 @@ impl Model {
         let job = self.job_mut(id);
         job.counters.timeouts += 1;
         let (tube, timeouts) = (job.tube, job.counters.timeouts);
-        self.count(tube, |flow| &mut flow.timeouts);
+        self.count(tube, |counters| &mut counters.timeouts);
         self.note(Change::Updated(JobId(id)));
         if self.limits.timeouts.is_some_and(|limit| timeouts >= limit) {
             self.bury_poisoned(id);
@@ -568,11 +570,11 @@ impl Model {
         if self.tube(tube).pause.is_none()
             && let Some(client) = self.first_waiting(tube)
         {
-            self.hand_over(client, id, now);
+            self.deliver_job(client, id, now);
         }
     }
 
-    fn hand_over(&mut self, client: u32, id: u64, now: Timestamp) {
+    fn deliver_job(&mut self, client: u32, id: u64, now: Timestamp) {
         self.client_mut(client).wait = None;
         self.assign(client, id, now);
         self.deliveries.push((client, WaitOutcome::Reserved(JobId(id))));
@@ -583,11 +585,11 @@ impl Model {
         job.state = State::Reserved { until: after_s(now, job.ttr_s), by: client };
         job.counters.reserves += 1;
         let tube = job.tube;
-        self.count(tube, |flow| &mut flow.reserves);
+        self.count(tube, |counters| &mut counters.reserves);
         self.note(Change::Updated(JobId(id)));
     }
 
-    fn set_aside(&mut self, id: u64) {
+    fn make_buried(&mut self, id: u64) {
         let number = self.next_burial;
         self.next_burial += 1;
         let job = self.job_mut(id);
@@ -597,13 +599,13 @@ impl Model {
 
     fn bury_poisoned(&mut self, id: u64) {
         let tube = self.job_mut(id).tube;
-        self.count(tube, |flow| &mut flow.poisoned);
-        self.set_aside(id);
+        self.count(tube, |counters| &mut counters.poisoned);
+        self.make_buried(id);
     }
 
-    fn count(&mut self, tube: TubePlace, counter: impl Fn(&mut Flow) -> &mut u64) {
-        *counter(&mut self.flow) += 1;
-        *counter(&mut self.tube_mut(tube).flow) += 1;
+    fn count(&mut self, tube: TubePlace, counter: impl Fn(&mut TubeCounters) -> &mut u64) {
+        *counter(&mut self.counters) += 1;
+        *counter(&mut self.tube_mut(tube).counters) += 1;
     }
 
     /// Changes of one job that follow each other are one.

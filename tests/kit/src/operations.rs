@@ -363,7 +363,7 @@ impl Pair {
     fn compare_totals(&self) {
         let (queue, model) = (&self.queue, &self.model);
         assert_eq!(queue.counts(), model.counts(None));
-        assert_eq!(queue.flow(), model.flow);
+        assert_eq!(queue.counters(), model.counters);
         assert_eq!(queue.client_count(), model.clients.len());
         assert_eq!(queue.producer_count(), model.clients_that(|client| client.producer));
         assert_eq!(queue.worker_count(), model.clients_that(|client| client.worker));
@@ -400,7 +400,10 @@ impl Pair {
             let (pause_until, pause_s) = expected.pause.unwrap_or_default();
             assert_eq!(found.name.as_str(), expected.name, "the order of the tubes");
             assert_eq!(found.jobs, self.model.counts(Some(place)));
-            assert_eq!((found.flow, found.pauses, found.pause_s), (expected.flow, expected.pauses, pause_s));
+            assert_eq!(
+                (found.counters, found.pauses, found.pause_s),
+                (expected.counters, expected.pauses, pause_s)
+            );
             assert_eq!(found.pause_left_s, pause_until.since_s(self.now));
             let using = self.model.clients_that(|client| client.using == place);
             let watching = self.model.clients_that(|client| client.watching.contains(&place));
