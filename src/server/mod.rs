@@ -39,6 +39,7 @@ use self::idle::IdleTimeouts;
 use self::invariants::Sweeps;
 use crate::binlog::Completion;
 use crate::clock::Timestamp;
+use crate::poll_token;
 use crate::queue::ClientId;
 use crate::rate_limited_log::RateLimitedLog;
 use crate::session::{Refusal, Until};
@@ -232,7 +233,7 @@ impl<S: Stream> Server<S> {
         now: Timestamp,
     ) {
         for (id, readiness) in events {
-            let Some(connection) = find(&mut self.connections, id) else { continue };
+            let Some((id, connection)) = find_by_token(&mut self.connections, id) else { continue };
             if connection.notice(readiness) {
                 enlist(&mut self.unsent, List::Unsent, id, &mut connection.listed);
             }
@@ -416,6 +417,16 @@ impl<S: Stream> Server<S> {
             debug!("close {}", id.index);
         }
     }
+}
+
+/// The client and the connection that an event is for, if the client is still there. `id` is from a poll token.
+fn find_by_token<S: Stream>(
+    connections: &mut [Option<Box<Connection<S>>>],
+    id: ClientId,
+) -> Option<(ClientId, &mut Connection<S>)> {
+    let connection = connections.get_mut(id.index as usize)?.as_deref_mut()?;
+    let client = connection.id_at(id.index as usize);
+    poll_token::is_for(id, client).then_some((client, connection))
 }
 
 /// The connection of the client, if it is still that client's.

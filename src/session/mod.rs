@@ -244,7 +244,8 @@ impl Session {
             Outcome::Done => Phase::WantCommand,
             Outcome::ReadBody(id, header) => Phase::WantBody { id, header, body: Vec::new() },
             Outcome::SkipBody(header, refusal) => {
-                Phase::SkipBody { left: body_with_crlf(header) as u64, refusal }
+                // The size is any 32-bit number here: on 32-bit machines the sum needs more bits than a usize has.
+                Phase::SkipBody { left: u64::from(header.size) + CRLF.len() as u64, refusal }
             }
             Outcome::Wait => Phase::Waiting,
             Outcome::Stall(stalled) => Phase::Stalled(stalled),
@@ -454,7 +455,7 @@ fn copy_of(bytes: &[u8]) -> Result<Vec<u8>, TryReserveError> {
     Ok(copy)
 }
 
-/// The length of a body with the CRLF behind it.
+/// The length of an accepted body with the CRLF behind it; a body of more than 1 GiB is never accepted.
 fn body_with_crlf(header: PutHeader) -> usize {
     header.size as usize + CRLF.len()
 }
