@@ -5,6 +5,7 @@
 
 use std::fmt::Display;
 
+use super::rendering::{Form, Rendering};
 use super::snapshot::{Choice, Snapshot};
 use super::{SLICE_BYTES, Sources, put};
 use crate::stats::{Figure, Histogram, Read, SERVER, Series, ServerView, Subject, TUBE};
@@ -12,60 +13,36 @@ use crate::stats::{Figure, Histogram, Read, SERVER, Series, ServerView, Subject,
 /// The media type.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// A scrape, as far as it is rendered.
+/// The text format.
 #[derive(Debug)]
-pub struct Scrape {
-    snapshot: Snapshot,
-    stage: Stage,
+pub struct TextFormat;
+
+/// The next line is that of this figure, by its row in the table, of this tube.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Place {
+    row: usize,
+    tube: usize,
 }
 
-#[derive(Clone, Copy, Debug)]
-enum Stage {
-    Gather,
-    Server,
-    /// The next line is that of this figure, by its row in the table, of this tube.
-    Tubes {
-        row: usize,
-        tube: usize,
-    },
+/// A scrape of which nothing is rendered yet.
+pub fn scrape(sources: &Sources<'_>) -> Rendering<TextFormat> {
+    Rendering::new(Choice::Oldest(sources.max_tubes), sources)
 }
 
-impl Scrape {
-    /// A scrape of which nothing is rendered yet.
-    pub fn new(sources: &Sources<'_>) -> Self {
-        let snapshot = Snapshot::new(Choice::Oldest(sources.max_tubes), sources.server.queue);
-        Self { snapshot, stage: Stage::Gather }
+impl Form for TextFormat {
+    type Place = Place;
+
+    fn write_server(sources: &Sources<'_>, snapshot: &Snapshot, out: &mut String) {
+        write_server(sources, snapshot.omitted, out);
     }
 
-    /// Does a slice of the work; tells whether it was the last one.
-    pub fn render(&mut self, sources: &Sources<'_>, out: &mut String) -> bool {
-        match self.stage {
-            Stage::Gather => {
-                if self.snapshot.gather(sources.server.queue, sources.server.now) {
-                    self.stage = Stage::Server;
-                }
-                false
-            }
-            Stage::Server => {
-                write_server(sources, self.snapshot.omitted, out);
-                self.stage = Stage::Tubes { row: 0, tube: 0 };
-                self.snapshot.tubes().is_empty()
-            }
-            Stage::Tubes { row, tube } => {
-                let next = self.write_tubes(row, tube, out);
-                next.is_none_or(|stage| {
-                    self.stage = stage;
-                    false
-                })
-            }
+    fn write_tubes(snapshot: &Snapshot, place: Place, out: &mut String) -> Option<Place> {
+        let tubes = snapshot.tubes();
+        if tubes.is_empty() {
+            return None;
         }
-    }
-
-    /// Writes lines of tubes until there is a slice of them; returns where to go on.
-    fn write_tubes(&self, first_row: usize, first_tube: usize, out: &mut String) -> Option<Stage> {
-        let tubes = self.snapshot.tubes();
-        let mut start = first_tube;
-        for (row, figure) in TUBE.iter().enumerate().skip(first_row) {
+        let mut start = place.tube;
+        for (row, figure) in TUBE.iter().enumerate().skip(place.row) {
             let Some(family) = Family::of(figure, "tube_") else { continue };
             if start == 0 {
                 head(out, &family.name, family.kind, family.help);
@@ -78,7 +55,7 @@ impl Scrape {
                 out.push('\n');
                 let next = place + 1;
                 if out.len() >= SLICE_BYTES && next < tubes.len() {
-                    return Some(Stage::Tubes { row, tube: next });
+                    return Some(Place { row, tube: next });
                 }
             }
             start = 0;
