@@ -102,19 +102,20 @@ impl Queue {
         }
     }
 
-    /// The command `delete`. Returns whether the job exists and no other client has reserved it.
-    pub fn delete(&mut self, client: ClientId, id: JobId) -> bool {
-        let Some(job) = self.jobs.get(id) else { return false };
-        if job.place.state() == JobState::Reserved && !self.holds(client, id) {
-            return false;
+    /// The command `delete`. Returns the job's body if the job exists and no other client has reserved it.
+    pub fn delete(&mut self, client: ClientId, id: JobId) -> Option<Body> {
+        let job = self.jobs.get(id)?;
+        let is_reserved = job.place.state() == JobState::Reserved;
+        if is_reserved && self.jobs.history(job).holder != Some(client.index) {
+            return None;
         }
         let tube = job.tube;
         self.unlink(id);
-        self.jobs.remove(id);
+        let job = self.jobs.remove(id)?;
         self.count(tube, |counters| &mut counters.deletes);
         self.note(Change::Deleted(id));
         self.remove_tube_if_idle(tube);
-        true
+        Some(job.body)
     }
 
     /// Whether the client has reserved this job.

@@ -266,7 +266,7 @@ mod tests {
             let new = NewJob { id: queue.take_id(), priority: Priority(0), delay_s: 0, ttr_s: 10 };
             queue.put(producer, new, Body::copy_of(b"x").unwrap(), NOW);
             assert_eq!(queue.reserve(worker, None, NOW), Reserve::Job(new.id));
-            assert!(queue.delete(worker, new.id));
+            assert!(queue.delete(worker, new.id).is_some());
             assert_eq!(queue.reserve(worker, None, NOW), Reserve::Waiting);
             assert!(queue.stop_waiting(worker));
         }

@@ -152,13 +152,15 @@ impl<S: Stream> Server<S> {
         if self.executor.take_list_news() {
             self.wake_those_awaiting_tube_list();
         }
-        self.close_idle(now);
+        if self.idle_timeouts.next_look_at().is_some_and(|at| at <= now) {
+            self.close_idle(now);
+        }
         self.serve_those_going_on(now);
         self.serve_postponed(end_of_turn, now);
         self.serve_events(events, end_of_turn, now);
         loop {
             // Deliveries stand behind all commands of the turn: whoever waited has its answer in one write.
-            let delivered = self.deliver(now);
+            let delivered = if self.executor.has_deliveries() { self.deliver(now) } else { 0 };
             // No reply leaves before what it acknowledges is in the log.
             self.executor.commit(now);
             if self.executor.has_failed() {

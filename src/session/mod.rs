@@ -174,6 +174,9 @@ impl Session {
 
     fn next_command<'a>(&mut self, input: &mut &'a [u8]) -> Option<Request<'a>> {
         let bytes: &'a [u8] = input;
+        if bytes.is_empty() {
+            return None;
+        }
         match find_crlf(&bytes[..bytes.len().min(MAX_LINE_BYTES)]) {
             Some(end) => {
                 *input = &bytes[end + CRLF.len()..];

@@ -294,7 +294,7 @@ impl Pair {
             }
             O::Delete { job, .. } => {
                 let job = job_of(job, model);
-                assert_eq!(queue.delete(id, job), model.delete(index, job.0));
+                assert_eq!(queue.delete(id, job).is_some(), model.delete(index, job.0));
             }
             O::Release { job, priority, delay_s, .. } => {
                 let job = job_of(job, model);
