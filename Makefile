@@ -82,11 +82,11 @@ exchange: server
 cross-check:
 	CARGO="$(CARGO)" sh tests/cross_check.sh
 
-# The tests of the library and the conformance suite as 32-bit programs. Needs rustup and gcc-multilib.
+# The tests of the library, the conformance suite, model and simulation as 32-bit programs. Needs rustup and gcc-multilib.
 TARGET_32BIT = i686-unknown-linux-gnu
 check-32bit:
 	rustup target add $(TARGET_32BIT)
-	$(CARGO) test --locked --target $(TARGET_32BIT) --lib --test conformance
+	$(CARGO) test --locked --target $(TARGET_32BIT) --lib --test conformance --test model --test simulation
 
 server:
 	$(CARGO) build --locked
