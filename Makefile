@@ -28,6 +28,7 @@ check:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps
 	$(CARGO) build --locked
 	$(CARGO) test --locked
+	$(CARGO) test --locked -p beanstalkd-testkit
 	$(MAKE) ctl clients units install-check exchange docs
 
 # The clients from the registries, each of their methods.
