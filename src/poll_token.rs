@@ -87,7 +87,7 @@ impl From<PollToken> for Token {
             PollToken::HttpListener => (HTTP_LISTENER, 0),
             PollToken::HttpConnection(number) => (HTTP_CONNECTION, number),
         };
-        assert!(number <= LAST_NUMBER, "there are not so many sockets");
+        assert_eq!(number & LAST_NUMBER, number, "there are not so many sockets");
         Self((number as usize) << KIND_BITS | kind as usize)
     }
 }
