@@ -27,9 +27,31 @@ allows 'BEANSTALKD_LISTEN_ADDR=127.0.0.1\n#BEANSTALKD_EXTRA="-b /srv/jobs"\n' ''
 [ ! -e "$root/drop-in.d" ] || { echo "units: a drop-in without need" >&2; exit 1; }
 allows 'BEANSTALKD_EXTRA="-b /var/lib/beanstalkd/a -u b --listen 10.0.0.1 --listen unix:/run/beanstalkd/s"\n' ''
 allows 'BEANSTALKD_EXTRA="-b /var/lib/beanstalkd/../x"\n' 'ReadWritePaths=-/var/lib/x '
+allows 'BEANSTALKD_EXTRA="--binlog-dir /srv/x"\n' 'ReadWritePaths=-/srv/x '
 rm "$root/settings"
 sh packaging/allow-paths "$root/settings" "$root/drop-in.d/paths.conf"
 [ ! -e "$root/drop-in.d" ] || { echo "units: exceptions without settings" >&2; exit 1; }
+
+# The instances beanstalkd@PORT: each has settings, directories and a drop-in of its own.
+etc=$root/etc
+mkdir -p "$etc/default"
+echo 'BEANSTALKD_EXTRA="-b /srv/jobs"' >"$etc/default/beanstalkd"
+echo 'BEANSTALKD_EXTRA="-b /srv/1"' >"$etc/default/beanstalkd-11301"
+echo 'BEANSTALKD_EXTRA="-b /var/lib/beanstalkd/11302 -l unix:/run/beanstalkd-11302/s"' >"$etc/default/beanstalkd-11302"
+echo 'BEANSTALKD_EXTRA="-b /var/lib/beanstalkd/jobs"' >"$etc/default/beanstalkd-11303"
+echo 'BEANSTALKD_EXTRA="-b /srv/old"' >"$etc/default/beanstalkd-11301.dpkg-old"
+exceptions() {
+    DPKG_ROOT="$root" sh packaging/allow-paths >/dev/null
+    (cd "$etc/systemd/system" && grep -r ^ReadWritePaths= . | sort | tr '\n' ' ')
+}
+expected='./beanstalkd.service.d/50-paths.conf:ReadWritePaths=-/srv/jobs'
+expected="$expected ./beanstalkd@11301.service.d/50-paths.conf:ReadWritePaths=-/srv/1"
+expected="$expected ./beanstalkd@11303.service.d/50-paths.conf:ReadWritePaths=-/var/lib/beanstalkd/jobs "
+given=$(exceptions)
+[ "$given" = "$expected" ] || { echo "units: the instances are allowed \"$given\", that should be \"$expected\"" >&2; exit 1; }
+rm "$etc/default/beanstalkd-11301" "$etc/default/beanstalkd-11303"
+given=$(exceptions)
+[ "$given" = "${expected%% *} " ] || { echo "units: exceptions of instances without settings: $given" >&2; exit 1; }
 
 if ! command -v systemd-analyze >/dev/null; then
     echo "units: skipped, there is no systemd-analyze" >&2
