@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::{Child, Command};
 use std::time::Duration;
 
+use rustix::process::Signal;
 use socket2::SockRef;
 
 use beanstalkd::binlog::MOST_DESCRIPTORS;
@@ -83,6 +84,46 @@ fn the_binlog_finds_a_descriptor_at_the_limit() {
     }
     assert!(crowd[0].stat("binlog-current-index") > 10);
     assert!(server.usage().descriptors() <= 40);
+}
+
+/// The server has to make files and to remove files while it may open nothing. It waits, or refuses puts, and goes on
+/// when it may open files again.
+#[test]
+fn a_lack_of_descriptors_that_passes_costs_the_binlog_nothing() {
+    const PUT: &str = "put 0 0 60 1000\r\n";
+    const JOBS: usize = 100;
+    let directory = tempfile::tempdir().unwrap();
+    let flags = ["-b", directory.path().to_str().unwrap(), "-s", "8192", "-f0"];
+    let mut server = Server::start_in(&["env", "-u", "RUST_LOG"], &flags);
+    let mut client = server.connect();
+    let put = format!("{PUT}{}\r\n", "x".repeat(1000));
+    client.send(put.repeat(JOBS));
+    let jobs: Vec<String> = (0..JOBS)
+        .map(|_| client.line().strip_prefix("INSERTED ").expect("there is room").to_owned())
+        .collect();
+    let files = || std::fs::read_dir(directory.path()).unwrap().count();
+    let before = files();
+    server.limit_descriptors(1);
+    let deletes: String = jobs[..JOBS - 1].iter().map(|id| format!("delete {id}\r\n")).collect();
+    client.send(deletes + &put.repeat(20));
+    wait_until("a file cannot be opened", || server.log().lines().any(|line| line.contains(" warn ")));
+    server.limit_descriptors(1000);
+    assert!((1..JOBS).all(|_| client.line() == "DELETED"));
+    let inserted = (0..20).filter(|_| {
+        let reply = client.line();
+        assert!(reply.starts_with("INSERTED ") || reply == "OUT_OF_MEMORY", "{reply}");
+        reply != "OUT_OF_MEMORY"
+    });
+    let mut left = 1 + inserted.count();
+    wait_until("puts are accepted, and files are removed", || {
+        let accepted = client.ask(put.trim_end()).starts_with("INSERTED ");
+        left += usize::from(accepted);
+        accepted && files() < before
+    });
+    server.signal(Signal::TERM);
+    assert_eq!(server.end().code(), Some(0));
+    let server = Server::start(&flags);
+    assert_eq!(server.connect().stat("current-jobs-ready"), left as u64);
 }
 
 #[test]

@@ -134,6 +134,11 @@ impl Server {
         self.0.stderr()
     }
 
+    /// Leaves it `count` descriptors in all. More can be given later.
+    pub fn limit_descriptors(&self, count: usize) {
+        self.0.limit_descriptors(count as u64).unwrap();
+    }
+
     /// Sends it a signal.
     pub fn signal(&self, signal: Signal) {
         self.0.signal(signal).unwrap();
