@@ -15,7 +15,7 @@ unit_for_systemd = sed $(if $(filter-out 0,$(shell expr 0$(SYSTEMD) '<' 254)),-e
 UNITS = beanstalkd.service beanstalkd@.service beanstalkd.socket
 
 .PHONY: all check server ctl ctl-build ctl-generate clients docs units install-check exchange conformance differential model simulation \
-	cross-check kill-loop interchange soak fuzz pack-corpus deny survive bench micro install install-ctl uninstall uninstall-ctl deb package-check clean
+	cross-check check-32bit kill-loop interchange soak fuzz pack-corpus deny survive bench micro install install-ctl uninstall uninstall-ctl deb package-check clean
 
 all:
 	$(CARGO) build --release --locked
@@ -28,6 +28,7 @@ check:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps
 	$(CARGO) build --locked
 	$(CARGO) test --locked
+	$(CARGO) test --locked -p beanstalkd-testkit
 	$(MAKE) ctl clients units install-check exchange docs
 
 # The clients from the registries, each of their methods.
@@ -81,6 +82,12 @@ exchange: server
 # Whether the server compiles for other systems and processors; TARGETS='...' names others. Needs rustup.
 cross-check:
 	CARGO="$(CARGO)" sh tests/cross_check.sh
+
+# The tests of the library, the conformance suite, model and simulation as 32-bit programs. Needs rustup and gcc-multilib.
+TARGET_32BIT = i686-unknown-linux-gnu
+check-32bit:
+	rustup target add $(TARGET_32BIT)
+	$(CARGO) test --locked --target $(TARGET_32BIT) --lib --test conformance --test model --test simulation
 
 server:
 	$(CARGO) build --locked

@@ -18,6 +18,9 @@ pub struct IdMap<T> {
     /// Levels above the leaves; the tree has room for ids of `BITS * (height + 1)` bits.
     height: u32,
     len: usize,
+    /// An id in the page of the last insert. This page alone stays when it is empty, because a queue that is
+    /// worked off as fast as it is filled would make and free a page for each job.
+    last_insert: JobId,
 }
 
 #[derive(Debug)]
@@ -40,7 +43,7 @@ fn is_empty<T>(page: &Page<T>) -> bool {
 
 impl<T> Default for IdMap<T> {
     fn default() -> Self {
-        Self { root: None, height: 0, len: 0 }
+        Self { root: None, height: 0, len: 0, last_insert: JobId(0) }
     }
 }
 
@@ -108,6 +111,12 @@ impl<T> IdMap<T> {
         };
         let old = page[way(id, 0)].replace(value);
         self.len += usize::from(old.is_none());
+        if !are_in_one_page(id, self.last_insert) {
+            let before = std::mem::replace(&mut self.last_insert, id);
+            if self.reaches(before) {
+                prune(&mut self.root, before, self.height);
+            }
+        }
         old
     }
 
@@ -116,10 +125,19 @@ impl<T> IdMap<T> {
         if !self.reaches(id) {
             return None;
         }
-        let old = remove_below(&mut self.root, id, self.height)?;
+        let mut node = self.root.as_mut()?;
+        let mut level = self.height;
+        let page = loop {
+            match node {
+                Node::Inner(page) => node = page[way(id, level)].as_mut()?,
+                Node::Leaf(page) => break page,
+            }
+            level -= 1;
+        };
+        let old = page[way(id, 0)].take()?;
         self.len -= 1;
-        if self.root.is_none() {
-            self.height = 0;
+        if !are_in_one_page(id, self.last_insert) && is_empty(page) {
+            prune(&mut self.root, id, self.height);
         }
         Some(old)
     }
@@ -219,24 +237,24 @@ fn way(id: JobId, level: u32) -> usize {
     (id.0 >> (BITS * level)) as usize % WAYS
 }
 
-/// Removes the value of `id` from the tree below `place`, and each page that becomes empty.
-fn remove_below<T>(place: &mut Option<Node<T>>, id: JobId, level: u32) -> Option<T> {
-    let (old, now_empty) = match place.as_mut()? {
-        Node::Inner(page) => {
+fn are_in_one_page(one: JobId, other: JobId) -> bool {
+    one.0 >> BITS == other.0 >> BITS
+}
+
+/// Frees the page of `id` in the tree below `place` if it is empty, and each page above it that becomes empty.
+fn prune<T>(place: &mut Option<Node<T>>, id: JobId, level: u32) {
+    let now_empty = match place {
+        None => return,
+        Some(Node::Inner(page)) => {
             let child = &mut page[way(id, level)];
-            let old = remove_below(child, id, level - 1)?;
-            let now_empty = child.is_none() && is_empty(page);
-            (old, now_empty)
+            prune(child, id, level - 1);
+            child.is_none() && is_empty(page)
         }
-        Node::Leaf(page) => {
-            let old = page[way(id, 0)].take()?;
-            (old, is_empty(page))
-        }
+        Some(Node::Leaf(page)) => is_empty(page),
     };
     if now_empty {
         *place = None;
     }
-    Some(old)
 }
 
 #[cfg(test)]
@@ -244,6 +262,18 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
+
+    impl<T> IdMap<T> {
+        fn leaves(&self) -> usize {
+            fn below<T>(node: &Node<T>) -> usize {
+                match node {
+                    Node::Leaf(_) => 1,
+                    Node::Inner(page) => page.iter().flatten().map(below).sum(),
+                }
+            }
+            self.root.as_ref().map_or(0, below)
+        }
+    }
 
     #[test]
     fn behaves_as_an_ordered_map_for_ids_of_every_width() {
@@ -274,7 +304,11 @@ mod tests {
         for id in model.into_keys() {
             assert!(map.remove(JobId(id)).is_some());
         }
-        assert!(map.is_empty() && map.root.is_none(), "pages without ids are dropped");
+        assert!(map.is_empty());
+        let last = map.last_insert;
+        assert_eq!(map.leaves(), 1, "of the pages without ids, that of the last insert alone is kept");
+        map.insert(JobId(!last.0), 0);
+        assert_eq!(map.leaves(), 1, "it goes when the next insert is in another page");
     }
 
     #[test]

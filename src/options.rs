@@ -12,14 +12,14 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use lexopt::{Arg, Parser};
-
 mod argument;
+mod command_line;
 mod error;
 
 pub use self::error::UsageError;
 
 use self::argument::{Argument, PortlessAddress};
+use self::command_line::CommandLine;
 
 /// The exit codes of the process, by cause. The numbers are C's, except that of the damaged binlog.
 pub mod exit_code {
@@ -224,47 +224,33 @@ impl Options {
         A: IntoIterator,
         A::Item: Into<OsString>,
     {
-        let mut line = Parser::from_args(args);
+        let mut line = CommandLine::new(args);
         let mut options = Self::default();
         let mut said = Said::default();
         let mut other_action = None;
-        while let Some(arg) = line.next()? {
-            let flag = spelled(&arg);
-            match arg {
-                Arg::Short('l') => {
-                    let argument = Argument::next(&flag, &mut line)?;
+        while let Some(argument) = line.next()? {
+            match argument.flag() {
+                "-l" => {
                     options.overridden_if_inherited.push(argument.to_string());
                     said.of_l = Some(argument.address()?);
                 }
-                Arg::Long("listen") => said.of_listen.push(Argument::next(&flag, &mut line)?.address()?),
-                Arg::Short('p') | Arg::Long("port") => {
-                    let argument = Argument::next(&flag, &mut line)?;
+                "--listen" => said.of_listen.push(argument.address()?),
+                "-p" | "--port" => {
                     options.overridden_if_inherited.push(argument.to_string());
                     options.warnings.extend(argument.doubt_as_port());
                     said.port = Some(argument.text()?);
                 }
-                Arg::Short('u') | Arg::Long("user") => {
-                    options.user = Some(Argument::next(&flag, &mut line)?.text()?);
-                }
-                Arg::Short('z') | Arg::Long("max-job-size") => {
-                    options.set_max_job_bytes(&Argument::next(&flag, &mut line)?)?;
-                }
-                Arg::Short('c' | 'n') => {
+                "-u" | "--user" => options.user = Some(argument.text()?),
+                "-z" | "--max-job-size" => options.set_max_job_bytes(&argument)?,
+                flag @ ("-c" | "-n") => {
                     options.warnings.push(format!("{flag} flag was removed. binlog is always compacted."));
                 }
-                Arg::Short('V') | Arg::Long("verbose") => {
-                    options.verbosity = options.verbosity.saturating_add(1);
-                }
-                Arg::Short('v') | Arg::Long("version") => return Ok(Action::ShowVersion),
-                Arg::Short('h') | Arg::Long("help") => return Ok(Action::ShowHelp),
-                Arg::Long("check") => {
-                    other_action = Some(Action::Check(Argument::next(&flag, &mut line)?.directory()?));
-                }
-                Arg::Long("dump") => {
-                    other_action = Some(Action::Dump(Argument::next(&flag, &mut line)?.directory()?));
-                }
-                Arg::Short(_) | Arg::Long(_) => options.set_further(flag, &mut line, &mut said)?,
-                other @ Arg::Value(_) => return Err(other.unexpected().into()),
+                "-V" | "--verbose" => options.verbosity = options.verbosity.saturating_add(1),
+                "-v" | "--version" => return Ok(Action::ShowVersion),
+                "-h" | "--help" => return Ok(Action::ShowHelp),
+                "--check" => other_action = Some(Action::Check(argument.directory()?)),
+                "--dump" => other_action = Some(Action::Dump(argument.directory()?)),
+                _ => options.set_further(&argument, &mut said)?,
             }
         }
         if let Some(action) = other_action {
@@ -277,13 +263,13 @@ impl Options {
     }
 
     /// Sets an option of the binlog, or an option that C does not have. 0 removes a limit.
-    fn set_further(&mut self, flag: String, line: &mut Parser, said: &mut Said) -> Result<(), UsageError> {
-        let mut argument = || Argument::next(&flag, line);
+    fn set_further(&mut self, argument: &Argument, said: &mut Said) -> Result<(), UsageError> {
+        let flag = argument.flag();
         let mut needs = None;
-        match flag.as_str() {
-            "-b" | "--binlog" | "--binlog-dir" => self.binlog_dir = Some(argument()?.directory()?),
+        match flag {
+            "-b" | "--binlog" | "--binlog-dir" => self.binlog_dir = Some(argument.directory()?),
             "-f" | "--fsync-ms" => {
-                self.set_fsync(&argument()?)?;
+                self.set_fsync(argument)?;
                 needs = Some(Needs::Binlog { known_to_c: true });
             }
             "-D" => {
@@ -292,7 +278,7 @@ impl Options {
             }
             "-F" | "--no-fsync" => self.fsync = Fsync::Never,
             "-s" | "--binlog-file-size" => {
-                self.set_binlog_file_bytes(&argument()?)?;
+                self.set_binlog_file_bytes(argument)?;
                 needs = Some(Needs::Binlog { known_to_c: true });
             }
             "--recover" => {
@@ -303,32 +289,32 @@ impl Options {
                 self.wait_for_lock = true;
                 needs = Some(Needs::Binlog { known_to_c: false });
             }
-            "--max-connections" => self.max_connections = limit(argument()?.number()?),
-            "--max-memory" => self.max_memory_bytes = Some(argument()?.bytes()?),
+            "--max-connections" => self.max_connections = limit(argument.number()?),
+            "--max-memory" => self.max_memory_bytes = Some(argument.bytes()?),
             "--idle-timeout" => {
-                let seconds = limit(argument()?.number::<u32>()?);
+                let seconds = limit(argument.number::<u32>()?);
                 self.idle_timeout = seconds.map(|seconds| Duration::from_secs(seconds.into()));
             }
-            "--max-timeouts" => self.max_timeouts = limit(argument()?.number()?),
-            "--max-releases" => self.max_releases = limit(argument()?.number()?),
+            "--max-timeouts" => self.max_timeouts = limit(argument.number()?),
+            "--max-releases" => self.max_releases = limit(argument.number()?),
             "--socket-mode" => {
-                self.socket_mode = Some(argument()?.mode()?);
+                self.socket_mode = Some(argument.mode()?);
                 needs = Some(Needs::UnixSocket);
             }
             "--socket-owner" => {
-                self.socket_owner = Some(argument()?.owner()?);
+                self.socket_owner = Some(argument.owner()?);
                 needs = Some(Needs::UnixSocket);
             }
-            "--metrics" => self.metrics = Some(argument()?.address_with_port()?),
+            "--metrics" => self.metrics = Some(argument.address_with_port()?),
             "--metrics-tubes" => {
-                self.metrics_tubes = argument()?.number()?;
+                self.metrics_tubes = argument.number()?;
                 needs = Some(Needs::Metrics);
             }
-            "--log-format" => self.log_format = argument()?.log_format()?,
-            "--spin" => self.spin = Duration::from_micros(argument()?.number::<u32>()?.into()),
-            _ => return Err(UsageError::UnknownFlag(flag)),
+            "--log-format" => self.log_format = argument.log_format()?,
+            "--spin" => self.spin = Duration::from_micros(argument.number::<u32>()?.into()),
+            _ => return Err(UsageError::UnknownFlag(flag.to_owned())),
         }
-        said.dependent.extend(needs.map(|needs| Dependent { flag, needs }));
+        said.dependent.extend(needs.map(|needs| Dependent { flag: flag.to_owned(), needs }));
         Ok(())
     }
 
@@ -430,15 +416,6 @@ enum Needs {
     UnixSocket,
     /// `--metrics`.
     Metrics,
-}
-
-/// The flag as the command line spells it; empty if `arg` is not a flag.
-fn spelled(arg: &Arg<'_>) -> String {
-    match arg {
-        Arg::Short(letter) => format!("-{letter}"),
-        Arg::Long(name) => format!("--{name}"),
-        Arg::Value(_) => String::new(),
-    }
 }
 
 /// `value` as a limit; `None` if it is 0.

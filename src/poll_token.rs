@@ -1,8 +1,12 @@
 //! Poll tokens: which part an event is for.
 //!
-//! Owns: how a [`PollToken`] is a number. The lower half says what it is: the index of a client, or from the top of
-//! the indexes, where no client's index comes near, one of the other kinds. The upper half says which one. So an event
-//! that comes late, for a client that is gone, is not taken for one of the next client in its place.
+//! Owns: how a [`PollToken`] is a number. The lower bits say what it is: the index of a client, or one of the other
+//! kinds, whose numbers are above every index. The upper bits say which one: a client's generation, so that
+//! an event for a client that is gone is not taken for one of the next client at its index.
+//!
+//! A token has as many bits as a pointer. With 64 bits, index and generation fit whole. With 32 bits a token has only
+//! the lower bits of the generation, and [`is_for`] compares only these. That is enough: an event is handled in the
+//! turn in which the poll returned it, and in one turn no thousand clients come and go.
 
 use mio::Token;
 
@@ -25,19 +29,39 @@ pub enum PollToken {
     HttpConnection(u32),
 }
 
-const SIGNALS: u32 = u32::MAX;
-const BINLOG_HELPER: u32 = u32::MAX - 1;
-const LISTENER: u32 = u32::MAX - 2;
-const HTTP_LISTENER: u32 = u32::MAX - 3;
-const HTTP_CONNECTION: u32 = u32::MAX - 4;
+/// How many of a token's bits are the index or the kind; 22 are for twice the two million sockets that a 32-bit
+/// process might have memory for.
+const KIND_BITS: u32 = if usize::BITS == 64 { 32 } else { 22 };
+/// The largest index or kind.
+const LAST_KIND: u32 = u32::MAX >> (32 - KIND_BITS);
+/// The largest number beside it. The number of a listener or of an HTTP connection must not be larger.
+const LAST_NUMBER: u32 = u32::MAX >> (32 - (usize::BITS - KIND_BITS));
+
+const SIGNALS: u32 = LAST_KIND;
+const BINLOG_HELPER: u32 = LAST_KIND - 1;
+const LISTENER: u32 = LAST_KIND - 2;
+const HTTP_LISTENER: u32 = LAST_KIND - 3;
+const HTTP_CONNECTION: u32 = LAST_KIND - 4;
 /// From here on an index is no client's.
-const FIRST_KIND: u32 = u32::MAX - 15;
+const FIRST_KIND: u32 = LAST_KIND - 15;
+
+/// How many clients may be connected at once. Their indexes stay below twice as many: a client that leaves with many
+/// jobs keeps its index until all of them are released.
+pub const MAX_CLIENTS: usize = 1 << (KIND_BITS - 1);
+
+/// Whether `id`, which [`PollToken::decode`] returned, stands for `client`: both have the same index, and as much of
+/// their generations as a token has is the same.
+#[must_use]
+pub fn is_for(id: ClientId, client: ClientId) -> bool {
+    id.index == client.index && (id.generation ^ client.generation) & LAST_NUMBER == 0
+}
 
 impl PollToken {
-    /// What an event with this token is for; `None` where nobody has registered such a one.
+    /// What an event with this token is for; `None` if nobody has registered such a token. A client's generation
+    /// may have only its lower bits; see [`is_for`].
     #[must_use]
     pub fn decode(token: Token) -> Option<Self> {
-        let (kind, number) = (token.0 as u32, (token.0 >> 32) as u32);
+        let (kind, number) = (token.0 as u32 & LAST_KIND, (token.0 >> KIND_BITS) as u32);
         Some(match kind {
             SIGNALS => Self::Signals,
             BINLOG_HELPER => Self::BinlogHelper,
@@ -55,7 +79,7 @@ impl From<PollToken> for Token {
         let (kind, number) = match token {
             PollToken::Client(id) => {
                 assert!(id.index < FIRST_KIND, "there are not so many clients");
-                (id.index, id.generation)
+                (id.index, id.generation & LAST_NUMBER)
             }
             PollToken::Listener(number) => (LISTENER, number),
             PollToken::Signals => (SIGNALS, 0),
@@ -63,7 +87,8 @@ impl From<PollToken> for Token {
             PollToken::HttpListener => (HTTP_LISTENER, 0),
             PollToken::HttpConnection(number) => (HTTP_CONNECTION, number),
         };
-        Self((number as usize) << 32 | kind as usize)
+        assert_eq!(number & LAST_NUMBER, number, "there are not so many sockets");
+        Self((number as usize) << KIND_BITS | kind as usize)
     }
 }
 
@@ -76,10 +101,10 @@ mod tests {
         let client = |index, generation| PollToken::Client(ClientId { index, generation });
         let tokens = [
             client(0, 0),
-            client(0, u32::MAX),
+            client(0, LAST_NUMBER),
             client(FIRST_KIND - 1, 7),
             PollToken::Listener(0),
-            PollToken::Listener(u32::MAX),
+            PollToken::Listener(LAST_NUMBER),
             PollToken::Signals,
             PollToken::BinlogHelper,
             PollToken::HttpListener,
@@ -89,5 +114,28 @@ mod tests {
             assert_eq!(PollToken::decode(token.into()), Some(token));
         }
         assert_eq!(PollToken::decode(Token(FIRST_KIND as usize)), None);
+    }
+
+    /// The generations here have bits that a token of 32 bits has no room for.
+    #[test]
+    fn a_token_names_its_client_and_not_the_next_ones_at_its_index() {
+        for generation in [0, 1, 1023, 1024, 0x1234_5678, u32::MAX] {
+            let client = ClientId { index: 5, generation };
+            let Some(PollToken::Client(named)) = PollToken::decode(PollToken::Client(client).into()) else {
+                panic!("it is a client's token");
+            };
+            assert!(is_for(named, client));
+            assert!(!is_for(named, ClientId { index: 6, ..client }));
+            for later in 1..1024 {
+                assert!(!is_for(named, ClientId { generation: generation.wrapping_add(later), ..client }));
+            }
+        }
+    }
+
+    #[test]
+    #[cfg(target_pointer_width = "64")]
+    fn a_token_of_64_bits_has_the_whole_generation() {
+        let client = ClientId { index: 5, generation: 0x8000_0001 };
+        assert_eq!(PollToken::decode(PollToken::Client(client).into()), Some(PollToken::Client(client)));
     }
 }

@@ -102,8 +102,8 @@ const IMPURE: &[&str] = &["mio", "socket2", "nix", "libc", "net", "fs", "env", "
 /// The types that read a clock.
 const CLOCKS: &[&str] = &["Instant", "SystemTime"];
 
-/// What stands in `os` alone.
-const SYSTEM: &[&str] = &["libc", "nix", "unsafe", "transmute"];
+/// What stands in `os` alone: calls of the system, and the question which system it is.
+const SYSTEM: &[&str] = &["libc", "nix", "unsafe", "transmute", "target_os", "target_vendor"];
 
 /// A file of `src/` as tokens.
 struct Source {

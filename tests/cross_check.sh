@@ -5,7 +5,8 @@
 set -eu
 
 targets=${TARGETS:-"i686-unknown-linux-gnu armv7-unknown-linux-gnueabihf aarch64-unknown-linux-gnu
-	aarch64-unknown-linux-musl x86_64-apple-darwin x86_64-unknown-freebsd x86_64-unknown-illumos"}
+	aarch64-unknown-linux-musl x86_64-unknown-linux-musl x86_64-apple-darwin aarch64-apple-darwin
+	x86_64-unknown-freebsd x86_64-unknown-netbsd x86_64-unknown-illumos"}
 # For these the tests are checked, too: what differs is the system, not the processor.
 with_tests=" x86_64-apple-darwin x86_64-unknown-freebsd "
 stub=$(mktemp -d)

@@ -2,28 +2,33 @@
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
-use std::process::Command;
+use std::path::Path;
 
-/// The log of a server that cannot start, because its binlog's directory is missing.
-fn log_of(options: &[&str], journal: bool) -> String {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("log");
-    let file = File::create(&path).unwrap();
-    let metadata = file.metadata().unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_beanstalkd"));
-    command.arg("-l").arg(format!("unix:{}", directory.path().join("socket").display()));
-    command.arg("-b").arg(directory.path().join("missing")).arg("-c").args(options);
-    command.env_remove("RUST_LOG").env_remove("JOURNAL_STREAM");
-    // Whoever inherits the variable with another stderr must not take it for the journal.
+use beanstalkd_testkit::panicking::{Server, spawn, wait_for};
+
+/// What the server writes to its standard error before it ends with `code`. Says that the standard error is the
+/// journal, or that it is another file.
+fn log_until_end(directory: &Path, arguments: &[&str], journal: bool, code: i32) -> String {
+    let path = directory.join("stderr");
+    let metadata = File::create(&path).unwrap().metadata().unwrap();
+    // A program that inherits the variable with another standard error must not take it for the journal.
     let inode = metadata.ino() + u64::from(!journal);
-    command.env("JOURNAL_STREAM", format!("{}:{inode}", metadata.dev()));
-    assert_eq!(command.stderr(file).status().unwrap().code(), Some(10));
+    let stream = format!("JOURNAL_STREAM={}:{inode}", metadata.dev());
+    let mut server = spawn(&["env", "-u", "RUST_LOG", &stream], &[], arguments, directory);
+    assert_eq!(wait_for(&mut server).code(), Some(code), "{arguments:?}");
     std::fs::read_to_string(path).unwrap()
 }
 
-/// The starts of the lines that tell of the version, the warning about `-c`, and the failure.
+/// The log of a server that cannot start, because its binlog's directory, `missing`, does not exist.
+fn log_of(options: &[&str], journal: bool) -> String {
+    let directory = tempfile::tempdir().unwrap();
+    let line = ["-l", "unix:socket", "-b", "missing", "-c"];
+    log_until_end(directory.path(), &[&line, options].concat(), journal, 10)
+}
+
+/// The lines that name the version, `-c`, and the missing directory.
 fn lines(log: &str) -> [&str; 3] {
-    ["beanstalkd 2.0, pid ", "-c flag was removed", "missing"]
+    ["beanstalkd 2.0", "-c ", "missing"]
         .map(|part| log.lines().find(|line| line.contains(part)).unwrap_or_else(|| panic!("{part}: {log}")))
 }
 
@@ -43,7 +48,7 @@ fn the_journal_gets_priorities_alone() {
     let log = log_of(&[], true);
     let [start, warning, failure] = lines(&log);
     assert!(start.starts_with("<6>beanstalkd "), "{log}");
-    assert!(warning.starts_with("<4>-c flag was removed"), "{log}");
+    assert!(warning.starts_with("<4>-c "), "{log}");
     assert!(failure.starts_with("<3>"), "{log}");
 }
 
@@ -57,22 +62,20 @@ fn machines_get_an_object_a_line() {
 }
 
 #[test]
-fn a_server_that_cannot_lock_its_binlog_never_says_that_it_listens() {
-    assert!(!log_of(&[], false).contains("listening"));
+fn a_server_names_its_address_when_it_serves_and_not_when_it_cannot_lock_its_binlog() {
+    let server = Server::start_in(&["env", "-u", "RUST_LOG"], &[]);
+    let address = format!("unix:{}", server.socket_path().display());
+    assert!(server.log().contains(&address), "{}", server.log());
+    let log = log_of(&[], false);
+    assert!(!log.contains("unix:socket"), "{log}");
 }
 
 #[test]
 fn a_wrong_command_line_is_one_line_that_names_the_help() {
+    let directory = tempfile::tempdir().unwrap();
     for arguments in [&["-q"][..], &["-f", "abc"], &["--recover"], &["--metrics", "127.0.0.1"], &["word"]] {
         for journal in [false, true] {
-            let file = tempfile::NamedTempFile::new().unwrap();
-            let metadata = file.as_file().metadata().unwrap();
-            let mut command = Command::new(env!("CARGO_BIN_EXE_beanstalkd"));
-            let inode = metadata.ino() + u64::from(!journal);
-            command.args(arguments).env("JOURNAL_STREAM", format!("{}:{inode}", metadata.dev()));
-            let status = command.stderr(file.reopen().unwrap()).status().unwrap();
-            assert_eq!(status.code(), Some(5), "{arguments:?}");
-            let said = std::fs::read_to_string(file.path()).unwrap();
+            let said = log_until_end(directory.path(), arguments, journal, 5);
             assert_eq!(said.lines().count(), 1, "{said}");
             assert!(said.contains(arguments[0]) && said.contains("--help"), "{said}");
             assert_eq!(said.starts_with("<3>"), journal, "{said}");

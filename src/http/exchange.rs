@@ -3,8 +3,9 @@
 //! Owns: what has come of a request, the response as far as it is rendered, and whether another request may
 //! follow. Requests are answered one after the other. The parsing is `httparse`'s.
 
-use super::page::{self, PageData, Query};
-use super::prometheus::{self, Scrape};
+use super::page::{self, Json, Query};
+use super::prometheus::{self, TextFormat};
+use super::rendering::Rendering;
 use super::{Phase, Sources, host, put};
 
 /// The longest request line with headers, in bytes; browsers behind proxies send two or three thousand.
@@ -38,8 +39,8 @@ struct Rest {
 
 #[derive(Debug)]
 enum Body {
-    Scrape(Scrape),
-    PageData(PageData),
+    Metrics(Rendering<TextFormat>),
+    PageFigures(Rendering<Json>),
 }
 
 /// A request, as far as it matters here.
@@ -141,8 +142,8 @@ impl Exchange {
     fn render(&mut self, mut rest: Rest, sources: &Sources<'_>) {
         let mut slice = String::new();
         let is_last = match &mut rest.body {
-            Body::Scrape(scrape) => scrape.render(sources, &mut slice),
-            Body::PageData(data) => data.render(sources, &mut slice),
+            Body::Metrics(metrics) => metrics.render(sources, &mut slice),
+            Body::PageFigures(figures) => figures.render(sources, &mut slice),
         };
         if rest.chunked {
             // An empty chunk would be the end.
@@ -214,7 +215,8 @@ impl Exchange {
                 body: page::HTML,
             },
             ("/metrics", Phase::Serving(sources)) => {
-                return self.stream(request, prometheus::CONTENT_TYPE, Body::Scrape(Scrape::new(sources)));
+                let metrics = Body::Metrics(prometheus::scrape(sources));
+                return self.stream(request, prometheus::CONTENT_TYPE, metrics);
             }
             ("/page.json", Phase::Serving(sources)) if !request.names(sources) => plain(
                 "421 Misdirected Request",
@@ -222,8 +224,8 @@ impl Exchange {
                 "this name is not known here: use an address, or start the server with --metrics NAME:PORT\n",
             ),
             ("/page.json", Phase::Serving(sources)) => {
-                let data = PageData::new(sources, Query::parse(&request.query));
-                return self.stream(request, page::DATA_CONTENT_TYPE, Body::PageData(data));
+                let figures = Body::PageFigures(page::figures(sources, Query::parse(&request.query)));
+                return self.stream(request, page::FIGURES_CONTENT_TYPE, figures);
             }
             ("/metrics" | "/page.json", Phase::Starting(reason)) => {
                 plain("503 Service Unavailable", "", reason)

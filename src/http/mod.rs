@@ -1,7 +1,7 @@
 //! What is seen from outside over HTTP: metrics for Prometheus, health for supervisors, a page for people.
 //!
 //! Owns: everything that speaks HTTP. `exchange` has the requests and responses of one connection over bytes,
-//! `prometheus` the metrics, `page` the page with its figures; they are pure. Around them are `server`, which has the
+//! `prometheus` the metrics, `page` the page with its figures, `rendering` what these two share; they are pure. Around them are `server`, which has the
 //! sockets and is driven by the event loop, and `startup_health`, which has a thread that answers before the loop runs.
 //! Never changes the queue: it reads the views that the protocol's stats commands read, too.
 //!
@@ -23,6 +23,7 @@ mod exchange;
 pub mod host;
 mod page;
 mod prometheus;
+mod rendering;
 mod server;
 pub mod snapshot;
 mod startup_health;

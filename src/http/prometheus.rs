@@ -5,67 +5,46 @@
 
 use std::fmt::Display;
 
+use super::rendering::{Form, Rendering};
 use super::snapshot::{Choice, Snapshot};
 use super::{SLICE_BYTES, Sources, put};
+use crate::queue::{Durations, TOTAL_BOUNDS, TubeView};
 use crate::stats::{Figure, Histogram, Read, SERVER, Series, ServerView, Subject, TUBE};
 
 /// The media type.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// A scrape, as far as it is rendered.
+/// The text format.
 #[derive(Debug)]
-pub struct Scrape {
-    snapshot: Snapshot,
-    stage: Stage,
+pub struct TextFormat;
+
+/// The next line is that of this figure, by its row in the table, of this tube.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Place {
+    row: usize,
+    tube: usize,
 }
 
-#[derive(Clone, Copy, Debug)]
-enum Stage {
-    Gather,
-    Server,
-    /// The next line is that of this figure, by its row in the table, of this tube.
-    Tubes {
-        row: usize,
-        tube: usize,
-    },
+/// A scrape of which nothing is rendered yet.
+pub fn scrape(sources: &Sources<'_>) -> Rendering<TextFormat> {
+    Rendering::new(Choice::Oldest(sources.max_tubes), sources)
 }
 
-impl Scrape {
-    /// A scrape of which nothing is rendered yet.
-    pub fn new(sources: &Sources<'_>) -> Self {
-        let snapshot = Snapshot::new(Choice::Oldest(sources.max_tubes), sources.server.queue);
-        Self { snapshot, stage: Stage::Gather }
+impl Form for TextFormat {
+    type Place = Place;
+
+    fn write_server(sources: &Sources<'_>, snapshot: &Snapshot, out: &mut String) {
+        write_server(sources, snapshot.omitted, out);
     }
 
-    /// Does a slice of the work; tells whether it was the last one.
-    pub fn render(&mut self, sources: &Sources<'_>, out: &mut String) -> bool {
-        match self.stage {
-            Stage::Gather => {
-                if self.snapshot.gather(sources.server.queue, sources.server.now) {
-                    self.stage = Stage::Server;
-                }
-                false
-            }
-            Stage::Server => {
-                write_server(sources, self.snapshot.omitted, out);
-                self.stage = Stage::Tubes { row: 0, tube: 0 };
-                self.snapshot.tubes().is_empty()
-            }
-            Stage::Tubes { row, tube } => {
-                let next = self.write_tubes(row, tube, out);
-                next.is_none_or(|stage| {
-                    self.stage = stage;
-                    false
-                })
-            }
+    fn write_tubes(snapshot: &Snapshot, place: Place, out: &mut String) -> Option<Place> {
+        let tubes = snapshot.tubes();
+        if tubes.is_empty() {
+            return None;
         }
-    }
-
-    /// Writes lines of tubes until there is a slice of them; returns where to go on.
-    fn write_tubes(&self, first_row: usize, first_tube: usize, out: &mut String) -> Option<Stage> {
-        let tubes = self.snapshot.tubes();
-        let mut start = first_tube;
-        for (row, figure) in TUBE.iter().enumerate().skip(first_row) {
+        let mut start = place.tube;
+        // Of the rows behind the table, the loop goes through none.
+        for (row, figure) in TUBE.iter().enumerate().skip(place.row) {
             let Some(family) = Family::of(figure, "tube_") else { continue };
             if start == 0 {
                 head(out, &family.name, family.kind, family.help);
@@ -78,13 +57,55 @@ impl Scrape {
                 out.push('\n');
                 let next = place + 1;
                 if out.len() >= SLICE_BYTES && next < tubes.len() {
-                    return Some(Stage::Tubes { row, tube: next });
+                    return Some(Place { row, tube: next });
                 }
             }
             start = 0;
         }
-        None
+        let place = Place { row: place.row.max(TUBE.len()), tube: start };
+        write_times(tubes, place, out)
     }
+}
+
+/// The histograms of the tubes of which a job was reserved: they follow the rows of the table.
+const TIMES: [(&str, &str, fn(&TubeView) -> &Durations); 2] = [
+    ("beanstalkd_tube_wait_seconds", "How long jobs were ready before they were reserved.", TubeView::wait),
+    ("beanstalkd_tube_run_seconds", "How long clients had jobs before they deleted them.", TubeView::run),
+];
+
+/// Writes histograms of tubes until there is a slice of them; returns where to go on.
+fn write_times(tubes: &[TubeView], place: Place, out: &mut String) -> Option<Place> {
+    if tubes.iter().all(|tube| tube.times.is_none()) {
+        return None;
+    }
+    let mut start = place.tube;
+    for (row, &(family, help, read)) in TIMES.iter().enumerate().skip(place.row - TUBE.len()) {
+        if start == 0 {
+            head(out, family, "histogram", help);
+        }
+        for (at, tube) in tubes.iter().enumerate().skip(start).filter(|(_, tube)| tube.times.is_some()) {
+            write_durations(family, tube.name.as_str(), read(tube), out);
+            if out.len() >= SLICE_BYTES && at + 1 < tubes.len() {
+                return Some(Place { row: TUBE.len() + row, tube: at + 1 });
+            }
+        }
+        start = 0;
+    }
+    None
+}
+
+fn write_durations(family: &str, tube: &str, durations: &Durations, out: &mut String) {
+    let mut sum = 0;
+    let bounds = TOTAL_BOUNDS.iter().copied().chain(["+Inf"]);
+    for (bound, count) in bounds.zip(durations.totals) {
+        sum += count;
+        put(out, format_args!("{family}_bucket{{tube=\"{tube}\",le=\"{bound}\"}} {sum}\n"));
+    }
+    let total = Seconds(durations.total_sum_ns);
+    put(
+        out,
+        format_args!("{family}_sum{{tube=\"{tube}\"}} {total}\n{family}_count{{tube=\"{tube}\"}} {sum}\n"),
+    );
 }
 
 /// A figure with a family of its own.

@@ -74,13 +74,22 @@ enum PolledListener {
 struct Connection {
     socket: Box<dyn Socket>,
     exchange: Exchange,
-    readable: bool,
-    writable: bool,
-    /// The client has ended it, or it has failed.
-    gone: bool,
+    link: Link,
     last_progress_at: Timestamp,
     /// Since when there was always something to answer.
     busy_since: Option<Timestamp>,
+}
+
+/// What the socket can do, as far as the poll and the last calls have said.
+enum Link {
+    Open {
+        /// A read may return something.
+        readable: bool,
+        /// A write may take something.
+        writable: bool,
+    },
+    /// The client has ended the connection, or it has failed.
+    Gone,
 }
 
 impl PolledListener {
@@ -132,9 +141,7 @@ impl HttpServer {
             Some(PollToken::HttpListener) => self.accept_at = Some(Timestamp::default()),
             Some(PollToken::HttpConnection(slot)) => {
                 if let Some(Some(connection)) = self.connections.get_mut(slot as usize) {
-                    connection.readable |= event.is_readable() || event.is_read_closed();
-                    connection.writable |= event.is_writable();
-                    connection.gone |= event.is_error() || event.is_write_closed();
+                    connection.link.notice(event);
                 }
             }
             _ => {}
@@ -284,9 +291,7 @@ impl HttpServer {
                 self.connections[slot] = Some(Connection {
                     socket,
                     exchange,
-                    readable: true,
-                    writable: true,
-                    gone: false,
+                    link: Link::Open { readable: true, writable: true },
                     last_progress_at: now,
                     busy_since: None,
                 });
@@ -296,10 +301,21 @@ impl HttpServer {
     }
 }
 
+impl Link {
+    fn notice(&mut self, event: &Event) {
+        if event.is_error() || event.is_write_closed() {
+            *self = Self::Gone;
+        } else if let Self::Open { readable, writable } = self {
+            *readable |= event.is_readable() || event.is_read_closed();
+            *writable |= event.is_writable();
+        }
+    }
+}
+
 impl Connection {
     fn read(&mut self, now: Timestamp) {
         let mut buffer = [0; READ_BYTES];
-        while self.readable && !self.gone {
+        while let Link::Open { readable: readable @ true, .. } = &mut self.link {
             let room = self.exchange.room().min(READ_BYTES);
             if room == 0 {
                 return;
@@ -307,41 +323,44 @@ impl Connection {
             match self.socket.read(&mut buffer[..room]) {
                 Ok(0) => {
                     // A client that sends no more may still want its answer.
-                    self.readable = false;
+                    *readable = false;
                     self.exchange.end();
                 }
                 Ok(read) => {
                     self.exchange.feed(&buffer[..read]);
                     self.last_progress_at = now;
                 }
-                Err(error) => self.note_error(&error),
+                Err(error) => match error.kind() {
+                    ErrorKind::WouldBlock => *readable = false,
+                    ErrorKind::Interrupted => {}
+                    _ => self.link = Link::Gone,
+                },
             }
         }
     }
 
     fn write(&mut self, now: Timestamp) {
-        while self.writable && !self.gone && !self.exchange.output().is_empty() {
+        while let Link::Open { writable: writable @ true, .. } = &mut self.link
+            && !self.exchange.output().is_empty()
+        {
             match self.socket.write(self.exchange.output()) {
                 Ok(written) => {
                     self.exchange.advance(written);
                     self.last_progress_at = now;
                 }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => self.writable = false,
-                Err(error) => self.note_error(&error),
+                Err(error) => match error.kind() {
+                    ErrorKind::WouldBlock => *writable = false,
+                    ErrorKind::Interrupted => {}
+                    _ => self.link = Link::Gone,
+                },
             }
         }
     }
 
-    fn note_error(&mut self, error: &io::Error) {
-        match error.kind() {
-            ErrorKind::WouldBlock => self.readable = false,
-            ErrorKind::Interrupted => {}
-            _ => self.gone = true,
-        }
-    }
-
     fn is_over(&self, now: Timestamp) -> bool {
-        self.gone || self.exchange.is_finished() || now >= self.last_progress_at + IDLE_NS
+        matches!(self.link, Link::Gone)
+            || self.exchange.is_finished()
+            || now >= self.last_progress_at + IDLE_NS
     }
 }
 
@@ -378,7 +397,11 @@ mod tests {
     /// A turn at `now`, in which new connections and what was sent are noticed.
     fn turn(server: &mut HttpServer, now: u64) {
         server.accept_at = Some(Timestamp::default());
-        server.connections.iter_mut().flatten().for_each(|connection| connection.readable = true);
+        for connection in server.connections.iter_mut().flatten() {
+            if let Link::Open { readable, .. } = &mut connection.link {
+                *readable = true;
+            }
+        }
         server.turn(State::Starting("starting"), Timestamp(now));
     }
 

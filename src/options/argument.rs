@@ -9,8 +9,6 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use lexopt::Parser;
-
 use super::{ListenAddress, LogFormat, SocketOwner, UsageError};
 use crate::number;
 
@@ -20,7 +18,7 @@ const ADDRESS: &str =
 const ADDRESS_WITH_PORT: &str =
     "an address with a port up to 65535, such as 127.0.0.1:9130 or [::1]:9130, or unix:/run/socket";
 
-/// An argument, with its flag as the command line spells it.
+/// An argument, with its flag as the command line spells it. Empty for a flag that takes none.
 pub struct Argument {
     flag: String,
     value: OsString,
@@ -59,9 +57,14 @@ impl PortlessAddress {
 }
 
 impl Argument {
-    /// The argument of `flag`.
-    pub fn next(flag: &str, line: &mut Parser) -> Result<Self, UsageError> {
-        Ok(Self { flag: flag.to_owned(), value: line.value()? })
+    /// The argument of `flag`, which is as the command line spells it.
+    pub fn new(flag: String, value: OsString) -> Self {
+        Self { flag, value }
+    }
+
+    /// The flag, as the command line spells it.
+    pub fn flag(&self) -> &str {
+        &self.flag
     }
 
     /// The path of a directory, of any bytes.

@@ -48,17 +48,3 @@ impl fmt::Display for UsageError {
 }
 
 impl std::error::Error for UsageError {}
-
-impl From<lexopt::Error> for UsageError {
-    fn from(error: lexopt::Error) -> Self {
-        match error {
-            lexopt::Error::UnexpectedOption(flag) => Self::UnknownFlag(flag),
-            lexopt::Error::MissingValue { option } => Self::MissingArgument(option.unwrap_or_default()),
-            lexopt::Error::UnexpectedValue { option, .. } => Self::UnexpectedArgument(option),
-            lexopt::Error::UnexpectedArgument(argument) => {
-                Self::UnknownArgument(argument.to_string_lossy().into_owned())
-            }
-            other => Self::UnknownArgument(other.to_string()),
-        }
-    }
-}

@@ -146,6 +146,36 @@ fn addresses_come_from_l_and_p_and_besides_from_listen() {
     assert_eq!(serve(&["--metrics", "unix:m"]).metrics, Some(unix("m")));
 }
 
+/// C does so, too: what follows the letter is the argument, whatever it is, and else the next word is.
+#[test]
+fn an_argument_is_the_rest_of_the_word_or_the_next_word_whatever_it_looks_like() {
+    let table: &[(&[&str], &str)] = &[
+        (&["-p80"], "80"),
+        (&["-p", "80"], "80"),
+        (&["-Vp80"], "80"),
+        (&["-Vp", "80"], "80"),
+        (&["-p=80"], "=80"),
+        (&["-p-v"], "-v"),
+        (&["-p", "-v"], "-v"),
+        (&["-p", "--"], "--"),
+        (&["-p", "--port"], "--port"),
+        (&["-p--port=80"], "--port=80"),
+        (&["-p", "a=b"], "a=b"),
+        (&["-p", "\u{e9}"], "\u{e9}"),
+        (&["--port", "80"], "80"),
+        (&["--port=80"], "80"),
+        (&["--port==80"], "=80"),
+        (&["--port=a=b"], "a=b"),
+        (&["--port", "-v"], "-v"),
+        (&["--port", "--"], "--"),
+        (&["-p80", "--"], "80"),
+    ];
+    for (line, port) in table {
+        assert_eq!(serve(line).listen, Some(tcp("0.0.0.0", port)), "{line:?}");
+    }
+    assert_eq!(serve(&["--port="]).listen, Some(tcp("0.0.0.0", "")));
+}
+
 #[test]
 fn inherited_sockets_override_l_and_p_but_not_listen() {
     let options = serve(&["-l", "10.0.0.1", "-p7", "--listen", "a", "-p", "8"]);
@@ -310,6 +340,11 @@ fn the_first_of_version_help_and_errors_counts() {
         (&["-h"], Action::ShowHelp),
         (&["--help", "nonsense"], Action::ShowHelp),
         (&["-p1", "-hv"], Action::ShowHelp),
+        (&["-vh"], Action::ShowVersion),
+        (&["-vp"], Action::ShowVersion),
+        (&["-Vhx", "-q"], Action::ShowHelp),
+        (&["-v", "\u{e9}"], Action::ShowVersion),
+        (&["-v", "--port"], Action::ShowVersion),
         (&["--check", "d"], Action::Check("d".into())),
         (&["--dump=d", "-V"], Action::Dump("d".into())),
         (&["--check", "d", "-v"], Action::ShowVersion),
@@ -321,18 +356,51 @@ fn the_first_of_version_help_and_errors_counts() {
 }
 
 #[test]
+fn each_flag_of_the_command_line_means_something() {
+    for (short, long) in command_line::FLAGS.iter().chain(command_line::FLAGS_WITH_ARGUMENT) {
+        for flag in [format!("-{short}"), format!("--{long}")] {
+            // Without its forms that do not exist.
+            if flag.trim_start_matches('-').is_empty() {
+                continue;
+            }
+            let error = Options::parse([flag.as_str(), "x"]).err();
+            assert!(!matches!(error, Some(UsageError::UnknownFlag(_))), "{flag}");
+        }
+    }
+}
+
+#[test]
 fn errors_are_cs_where_c_knows_them() {
     let table: &[(&[&str], &str)] = &[
         (&["-q"], "unknown flag: -q"),
         (&["-V", "-q"], "unknown flag: -q"),
         (&["--nonsense"], "unknown flag: --nonsense"),
+        (&["--nonsense=1"], "unknown flag: --nonsense"),
+        (&["--=1"], "unknown flag: --"),
+        (&["--p", "80"], "unknown flag: --p"),
+        (&["--p=80"], "unknown flag: --p"),
+        (&["--v"], "unknown flag: --v"),
+        (&["--b=d"], "unknown flag: --b"),
+        (&["-bd", "--\u{e9}"], "unknown flag: --\u{e9}"),
+        (&["-V\u{e9}v"], "unknown flag: -\u{e9}"),
+        (&["-V=3"], "unknown flag: -="),
+        (&["-V-v"], "unknown flag: --"),
+        (&["-V-"], "unknown flag: --"),
+        (&["-V-V-v"], "unknown flag: --"),
         (&["--recover=1"], "flag takes no argument: --recover"),
+        (&["--recover="], "flag takes no argument: --recover"),
+        (&["--", "-v"], "unknown argument: -v"),
+        (&["--", "--"], "unknown argument: --"),
+        (&[""], "unknown argument: "),
+        (&["\u{e9}"], "unknown argument: \u{e9}"),
         (&["x"], "unknown argument: x"),
         (&["-"], "unknown argument: -"),
         (&["-V", "x", "-v"], "unknown argument: x"),
         (&["-p"], "flag requires an argument: -p"),
         (&["-VFb"], "flag requires an argument: -b"),
         (&["--port"], "flag requires an argument: --port"),
+        (&["--p"], "unknown flag: --p"),
+        (&["-bd", "-s"], "flag requires an argument: -s"),
     ];
     for (line, message) in table {
         assert_eq!(&refused(line), message, "{line:?}");
@@ -388,14 +456,26 @@ fn paths_are_bytes_and_names_are_text() {
     assert_eq!(options.binlog_dir, Some(path.clone()));
     let socket = OsStr::from_bytes(b"-lunix:/\xff");
     let Ok(Action::Serve(options)) = Options::parse([socket]) else { panic!() };
-    assert_eq!(options.listen, Some(ListenAddress::Unix(path)));
+    assert_eq!(options.listen, Some(ListenAddress::Unix(path.clone())));
+    let long = OsStr::from_bytes(b"--binlog-dir=/\xff");
+    let Ok(Action::Serve(options)) = Options::parse([long]) else { panic!() };
+    assert_eq!(options.binlog_dir, Some(path));
+    // As wide as text gets: no byte is lost, in whatever order they come.
+    let every: Vec<u8> = (1..=255).rev().collect();
+    let Ok(Action::Check(path)) = Options::parse(["--check".as_ref(), OsStr::from_bytes(&every)]) else {
+        panic!()
+    };
+    assert_eq!(path.as_os_str().as_bytes(), every);
     for flag in ["-u", "-p", "-l", "--max-memory"] {
         let error = Options::parse([flag.as_ref(), odd]).unwrap_err();
         assert!(matches!(error, UsageError::InvalidArgument { .. }), "{flag}: {error}");
     }
     assert!(matches!(Options::parse([odd]), Err(UsageError::UnknownArgument(_))));
-    let flag = OsStr::from_bytes(b"-\xff");
-    assert!(matches!(Options::parse([flag]), Err(UsageError::UnknownFlag(_))));
+    for flag in [b"-\xff".as_slice(), b"-V\xff", b"--\xff", b"--\xff=1"] {
+        let error = Options::parse([OsStr::from_bytes(flag)]).unwrap_err();
+        let shown = if flag.starts_with(b"--") { "--\u{fffd}" } else { "-\u{fffd}" };
+        assert_eq!(error, UsageError::UnknownFlag(shown.to_owned()));
+    }
 }
 
 #[test]

@@ -2,20 +2,15 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use nix::time::{ClockId, clock_gettime};
+use nix::time::clock_gettime;
 
-/// This clock goes on while the machine is suspended, as delays and TTRs must.
-#[cfg(any(target_os = "linux", target_os = "android"))]
-const BOOT_CLOCK: ClockId = ClockId::CLOCK_BOOTTIME;
-/// The most similar clock of other systems.
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
-const BOOT_CLOCK: ClockId = ClockId::CLOCK_MONOTONIC;
+use super::platform;
 
 /// Nanoseconds since an arbitrary fixed instant, on a clock that nobody can set.
 #[must_use]
 #[allow(clippy::missing_panics_doc, reason = "every kernel that runs this has the clock")]
 pub fn boot_time_ns() -> u64 {
-    let time = clock_gettime(BOOT_CLOCK).expect("the boot clock can be read");
+    let time = clock_gettime(platform::BOOT_CLOCK).expect("the boot clock can be read");
     nanoseconds(time.into())
 }
 

@@ -12,6 +12,8 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::thread;
 
+use super::platform;
+
 /// The number of pieces of the reserve. The pieces are small enough that the allocator finds room for them among
 /// other blocks.
 const PIECES: usize = 32;
@@ -84,7 +86,9 @@ impl<A: GlobalAlloc> WithReserve<A> {
                 self.let_go();
                 return false;
             }
-            leave_untouched(block);
+            // The allocator may have made the piece of huge pages or of used pages.
+            // SAFETY: the block has this size and whole pages, and is still nobody's.
+            unsafe { platform::leave_untouched(block, PIECE.size()) };
             if piece.compare_exchange(ptr::null_mut(), block, Ordering::Relaxed, Ordering::Relaxed).is_err() {
                 // SAFETY: the block was allocated above, and no other code has it.
                 unsafe { self.allocator.dealloc(block, PIECE) };
@@ -113,19 +117,6 @@ impl<A: GlobalAlloc> WithReserve<A> {
     fn or_from_reserve(&self, block: *mut u8, size: usize, again: impl FnOnce() -> *mut u8) -> *mut u8 {
         if block.is_null() && size < LARGE_BYTES && self.let_go() { again() } else { block }
     }
-}
-
-/// Gives the memory of a new piece back to the system. The allocator may have made the piece of huge pages or of
-/// used pages.
-fn leave_untouched(block: *mut u8) {
-    #[cfg(target_os = "linux")]
-    for advice in [libc::MADV_NOHUGEPAGE, libc::MADV_DONTNEED] {
-        // SAFETY: the block is whole pages, belongs to the caller, and holds nothing yet. Where the system does
-        // not take the advice nothing is lost.
-        unsafe { libc::madvise(block.cast(), PIECE.size(), advice) };
-    }
-    #[cfg(not(target_os = "linux"))]
-    let _ = block;
 }
 
 // SAFETY: every call goes to the allocator within with the layout that came in, and its block is passed

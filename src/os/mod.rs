@@ -18,5 +18,17 @@ pub mod socket;
 
 pub use self::process::{CpuTime, Usage};
 
+// What Linux alone has, and what the other systems have instead. Both modules have the same items, so that no other
+// part asks which system it is compiled for.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+mod linux;
+#[cfg(any(target_os = "linux", target_os = "android"))]
+use self::linux as platform;
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+mod elsewhere;
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+use self::elsewhere as platform;
+
 #[cfg(test)]
 mod child;

@@ -1,6 +1,5 @@
 //! Figures about this process and its machine, for the stats.
 
-use std::fs;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, Write};
 use std::process;
@@ -9,7 +8,8 @@ use std::time::Duration;
 use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage};
 use nix::sys::time::{TimeVal, TimeValLike};
 use nix::sys::utsname::uname;
-use nix::unistd::{SysconfVar, sysconf};
+
+use super::platform;
 
 /// Processor time that the process has used, to the microsecond.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,40 +46,16 @@ pub struct Usage {
     pub max_files: Option<u64>,
 }
 
-/// If the kernel does not report the number of descriptors, up to this many are counted one by one.
-const MAX_COUNTED_FILES: usize = 1000;
-
 /// The resources that the process uses now; the call takes tens of microseconds. `files` is about the number of
 /// open descriptors: if it is large, and an old kernel (before Linux 6.2) does not report the number, the
 /// descriptors are not counted.
 #[must_use]
 pub fn usage(files: usize) -> Usage {
-    let (virtual_bytes, resident_bytes) = memory().unzip();
+    let (virtual_bytes, resident_bytes) = platform::memory().unzip();
     let limit = getrlimit(Resource::RLIMIT_NOFILE);
     #[allow(clippy::unnecessary_cast, reason = "limits are signed numbers on FreeBSD")]
     let max_files = limit.ok().map(|(soft, _)| soft as u64);
-    Usage { resident_bytes, virtual_bytes, open_files: open_files(files), max_files }
-}
-
-/// Address space and memory in RAM, from `proc_pid_statm(5)`.
-fn memory() -> Option<(u64, u64)> {
-    let page_bytes = u64::try_from(sysconf(SysconfVar::PAGE_SIZE).ok()??).ok()?;
-    let text = fs::read_to_string("/proc/self/statm").ok()?;
-    let mut pages = text.split(' ').map(|pages| pages.parse::<u64>().ok());
-    Some((pages.next()?? * page_bytes, pages.next()?? * page_bytes))
-}
-
-fn open_files(files: usize) -> Option<u64> {
-    let directory = "/proc/self/fd";
-    let told = fs::metadata(directory).ok()?.len();
-    if told > 0 {
-        return Some(told);
-    }
-    if files > MAX_COUNTED_FILES {
-        return None;
-    }
-    // One of these descriptors is that of the directory itself.
-    Some((fs::read_dir(directory).ok()?.count() as u64).saturating_sub(1))
+    Usage { resident_bytes, virtual_bytes, open_files: platform::open_files(files), max_files }
 }
 
 /// The machine, as `uname` describes it.

@@ -15,7 +15,7 @@ use sd_notify::NotifyState;
 use socket2::{Domain, Socket, Type};
 
 use super::listen::Listener;
-use super::socket;
+use super::{platform, socket};
 
 /// Why inherited sockets cannot be used.
 #[derive(Debug)]
@@ -113,16 +113,7 @@ pub fn is_supervised() -> bool {
 /// (`PrivateTmp=` in `systemd.exec(5)`), so that programs outside of the unit cannot see the files there.
 #[must_use]
 pub fn hides(path: &Path) -> bool {
-    std::fs::read_to_string("/proc/self/mountinfo").is_ok_and(|mounts| hides_by(&mounts, path))
-}
-
-/// Decides `hides` from the lines of `proc_pid_mountinfo(5)`. The fourth word is what is mounted, the fifth is where.
-fn hides_by(mounts: &str, path: &Path) -> bool {
-    mounts.lines().any(|line| {
-        let mut words = line.split(' ').skip(3);
-        matches!((words.next(), words.next()), (Some(root), Some(at))
-            if root.contains("/systemd-private-") && path.starts_with(at))
-    })
+    platform::is_in_private_tmp(path)
 }
 
 /// Tells the service manager that the server is ready, and what it does.
@@ -230,17 +221,6 @@ mod tests {
             }
         }
         Ok(())
-    }
-
-    #[test]
-    fn what_lies_in_the_units_own_directory_for_temporary_files_is_hidden() {
-        let mounts = "\
-            22 1 8:1 / / rw,relatime - ext4 /dev/sda1 rw\n\
-            40 22 8:1 /tmp/systemd-private-1f-beanstalkd.service-x/tmp /tmp rw - ext4 /dev/sda1 rw\n";
-        assert!(hides_by(mounts, Path::new("/tmp/socket")));
-        assert!(!hides_by(mounts, Path::new("/run/beanstalkd/socket")));
-        assert!(!hides_by(mounts, Path::new("/tmpfiles/socket")));
-        assert!(!hides_by("22 1 8:1 / / rw,relatime - ext4 /dev/sda1 rw\n", Path::new("/tmp/socket")));
     }
 
     #[test]

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
 
+use super::platform;
+
 /// After this time without data, the system asks a client whether it is still there.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
 /// How long the client has for each answer.
@@ -14,7 +16,6 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 const KEEPALIVE_PROBES: u32 = 8;
 /// How long sent data may stay unacknowledged: as long as keepalive takes. A client that only reads
 /// slowly looks the same to the system, so this must not be much shorter.
-#[cfg(any(target_os = "linux", target_os = "android"))]
 const USER_TIMEOUT: Duration = Duration::from_secs(180);
 
 /// Sets the options of a connection: small replies are not delayed, and a connection ends if its client
@@ -33,9 +34,7 @@ pub fn set_connection_options(socket: &impl AsFd) -> io::Result<()> {
     #[cfg(not(target_os = "openbsd"))]
     let keepalive = keepalive.with_interval(KEEPALIVE_INTERVAL).with_retries(KEEPALIVE_PROBES);
     socket.set_tcp_keepalive(&keepalive)?;
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    socket.set_tcp_user_timeout(Some(USER_TIMEOUT))?;
-    Ok(())
+    platform::set_user_timeout(&socket, USER_TIMEOUT)
 }
 
 /// The other end of a connection, as text for the log: the address and port, or for a unix
@@ -50,32 +49,9 @@ pub fn peer(connection: &impl AsFd) -> String {
                 address.set_ip(address.ip().to_canonical());
                 address.to_string()
             }
-            None => unix_peer(connection),
+            None => platform::unix_peer(connection),
         },
         Err(_) => "gone".to_owned(),
-    }
-}
-
-#[cfg(any(target_os = "linux", target_os = "android"))]
-fn unix_peer(connection: &impl AsFd) -> String {
-    use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
-    match getsockopt(connection, PeerCredentials) {
-        Ok(peer) => format!("unix:pid={},uid={}", peer.pid(), peer.uid()),
-        Err(_) => "unix".to_owned(),
-    }
-}
-
-/// Solaris and illumos have no `getpeereid`.
-#[cfg(any(target_os = "illumos", target_os = "solaris"))]
-fn unix_peer(_connection: &impl AsFd) -> String {
-    "unix".to_owned()
-}
-
-#[cfg(not(any(target_os = "linux", target_os = "android", target_os = "illumos", target_os = "solaris")))]
-fn unix_peer(connection: &impl AsFd) -> String {
-    match nix::unistd::getpeereid(connection) {
-        Ok((uid, _)) => format!("unix:uid={uid}"),
-        Err(_) => "unix".to_owned(),
     }
 }
 

@@ -14,7 +14,7 @@ use super::ordered::{Key, OrderedQueue};
 use super::tube::TubeKey;
 use super::{ClientId, Queue};
 use crate::clock::Timestamp;
-use crate::job::JobId;
+use crate::job::{Body, JobId};
 
 /// Flushes under way at a time: each is looked at when a job changes its state.
 const MAX_FLUSHES: usize = 32;
@@ -227,11 +227,12 @@ impl Queue {
         FlushStep::Done
     }
 
-    /// Deletes a job that `next_to_flush` has found, whoever has reserved it.
-    pub fn flush_job(&mut self, id: JobId) {
+    /// Deletes a job that `next_to_flush` has found, whoever has reserved it, and returns its body.
+    pub fn flush_job(&mut self, id: JobId) -> Body {
         let tube = self.jobs.held(id).tube;
-        self.remove(id, tube);
+        let (body, _) = self.remove(id, tube);
         self.remove_tube_if_idle(tube);
+        body
     }
 
     /// The client's flush is done.
@@ -260,7 +261,7 @@ fn next<K: Key>(queue: &OrderedQueue<K>, after: Option<K>) -> Option<K> {
 mod tests {
     use super::*;
     use crate::clock::NS_PER_S;
-    use crate::job::{Body, Priority};
+    use crate::job::Priority;
     use crate::queue::{NewJob, PoisonLimits, Reserve};
 
     /// A queue whose jobs are changed at random.
@@ -455,7 +456,7 @@ mod tests {
             busy.queue.end_flush(flusher);
         }
         assert_eq!(busy.queue.begin_flush(flusher, "gone", Flushed::All, busy.now), BeginFlush::Begun);
-        assert!(busy.queue.delete(producer, id, busy.now));
+        assert!(busy.queue.delete(producer, id, busy.now).is_some());
         busy.queue.use_tube(producer, "next");
         let id = busy.queue.take_id();
         busy.put(producer, id);

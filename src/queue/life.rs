@@ -108,31 +108,33 @@ impl Queue {
         }
     }
 
-    /// The command `delete`. Returns whether the job exists and no other client has reserved it.
-    pub fn delete(&mut self, client: ClientId, id: JobId, now: Timestamp) -> bool {
-        let Some(job) = self.jobs.get(id) else { return false };
-        if job.place.state() == JobState::Reserved && !self.holds(client, id) {
-            return false;
+    /// The command `delete`. Returns the job's body if the job exists and no other client has reserved it.
+    pub fn delete(&mut self, client: ClientId, id: JobId, now: Timestamp) -> Option<Body> {
+        let job = self.jobs.get(id)?;
+        let is_reserved = job.place.state() == JobState::Reserved;
+        if is_reserved && self.jobs.history(job).holder != Some(client.index) {
+            return None;
         }
         let tube = job.tube;
-        if let Some(since) = self.remove(id, tube)
+        let (body, since) = self.remove(id, tube);
+        if let Some(since) = since
             && let Some(times) = self.tubes.times(tube, now)
         {
             times.observe_run(now.since_ns(since), now);
         }
         self.remove_tube_if_idle(tube);
-        true
+        Some(body)
     }
 
-    /// Ends a job of this tube; the caller looks whether the tube is to end, too. Returns since when the job was
+    /// Ends a job of this tube; the caller looks whether the tube is to end, too. Returns its body, and since when it was
     /// reserved, if it was.
     #[inline]
-    pub(super) fn remove(&mut self, id: JobId, tube: TubeKey) -> Option<Timestamp> {
+    pub(super) fn remove(&mut self, id: JobId, tube: TubeKey) -> (Body, Option<Timestamp>) {
         let since = self.unlink(id);
-        self.jobs.remove(id);
+        let job = self.jobs.remove(id).expect("what a queue held is there");
         self.count(tube, |counters| &mut counters.deletes);
         self.note(Change::Deleted(id));
-        since
+        (job.body, since)
     }
 
     /// Whether the client has reserved this job.

@@ -155,7 +155,7 @@ pub struct Shares {
     /// Jobs and tubes that a client gives back when it leaves; the rest follows, as many in each `advance`.
     pub given_back: usize,
     /// Jobs that go to waiting clients when a pause ends; the rest follows, as many in each `advance`.
-    pub handed_over: usize,
+    pub delivered: usize,
     /// Tubes that one call of `reserve` looks at for a client that watches many.
     pub looked_at: usize,
     /// Clients that watch more tubes than this are wide: they count as clients that watch many tubes.
@@ -165,7 +165,7 @@ pub struct Shares {
 impl Default for Shares {
     /// Some 200 microseconds each.
     fn default() -> Self {
-        Self { given_back: 512, handed_over: 512, looked_at: 512, narrow_tubes: 16 }
+        Self { given_back: 256, delivered: 32, looked_at: 512, narrow_tubes: 16 }
     }
 }
 

@@ -263,7 +263,7 @@ mod tests {
                     self.queue.kick(id, now);
                     Some(id)
                 }
-                _ if self.random(4) == 0 => self.queue.delete(client, id, now).then_some(id),
+                _ if self.random(4) == 0 => self.queue.delete(client, id, now).map(|_| id),
                 _ => None,
             }
         }

@@ -31,6 +31,9 @@ pub enum Reserve {
 /// that end in the same instant must not keep everybody waiting until all are moved.
 const DUE_PER_ADVANCE: u64 = 1024;
 
+/// What a delivery costs beside the command that makes it: a system call of its own, because it goes to another client.
+pub(super) const WORK_PER_DELIVERY: u64 = 32;
+
 impl Queue {
     /// The commands `reserve` and `reserve-with-timeout`: the most urgent job of the watched tubes.
     /// `timeout_s` of `None` waits for ever.
@@ -196,6 +199,7 @@ impl Queue {
     fn deliver(&mut self, index: u32, outcome: WaitOutcome) {
         let generation = self.clients[index as usize].generation;
         self.deliveries.push_back(Delivery { client: ClientId { index, generation }, outcome });
+        self.work += WORK_PER_DELIVERY;
     }
 
     fn begin_wait(&mut self, index: u32, until: Timestamp) {
@@ -248,12 +252,10 @@ impl Queue {
 
     /// Ends a tube's pause: waiting clients get its ready jobs, a limited number at a time.
     pub(super) fn end_pause(&mut self, key: TubeKey, now: Timestamp) {
-        let end = self.work + self.shares.handed_over as u64;
-        while self.work < end {
+        for _ in 0..self.shares.delivered {
             let Some((_, client)) = self.first_waiting(key) else { break };
             let Some(id) = self.take_first_ready(key) else { break };
             self.deliver_job(id, client, now);
-            self.work += 1;
         }
         let has_ready = !self.tubes.get(key).ready.is_empty();
         // While ready jobs and waiting clients are left, the tube stays paused and due.

@@ -27,6 +27,12 @@ impl DetachedBodies {
         }
     }
 
+    /// Whether there are none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.bodies.is_empty() && self.bodies.capacity() <= LOOKS_PER_TURN
+    }
+
     /// What they take, in bytes; for some turns more than that.
     pub fn bytes(&self) -> usize {
         self.bytes

@@ -33,7 +33,7 @@ pub struct Config {
 }
 
 /// Bytes of stats and lists that cost as much as a simple request to render and copy.
-const DATA_BYTES_PER_WORK: u64 = 128;
+const DATA_BYTES_PER_WORK: u64 = 64;
 
 /// Bytes of a body that cost as much as a simple request to free.
 const FREED_BYTES_PER_WORK: usize = 32 * 1024;
@@ -143,8 +143,12 @@ impl Executor {
         self.queue.advance(now);
         self.journal.log_changes(&mut self.queue);
         self.journal.advance(now);
-        self.detached_bodies.tend();
-        self.tend_lists();
+        if !self.detached_bodies.is_empty() {
+            self.detached_bodies.tend();
+        }
+        if self.tube_lists.are_in_use() {
+            self.tend_lists();
+        }
     }
 
     pub(super) fn next_deadline(&self) -> Option<Timestamp> {
@@ -164,8 +168,11 @@ impl Executor {
     }
 
     /// Makes the changes of this turn as durable as they have to be before their replies leave.
+    #[inline]
     pub(super) fn commit(&mut self, now: Timestamp) {
-        self.journal.commit(&self.queue, now);
+        if self.journal.is_kept() {
+            self.journal.commit(&self.queue, now);
+        }
     }
 
     /// Ends a client's wait because it will send no more (protocol, "reserve"); `None` where its answer has come
@@ -448,19 +455,20 @@ impl Executor {
 
     #[inline]
     fn delete(&mut self, client: ClientId, id: JobId, now: Timestamp) -> Reply<'static> {
-        let body = self.queue.body(id).and_then(|body| Some((body.watch()?, body.len())));
-        let deleted = self.queue.delete(client, id, now);
-        if let Some((body, bytes)) = body.filter(|_| deleted) {
-            self.detach_body(body, bytes);
+        let Some(body) = self.queue.delete(client, id, now) else { return Reply::NotFound };
+        if let Some(watch) = body.watch() {
+            self.detach_body(watch, body);
         }
-        found(deleted, Reply::Deleted)
+        Reply::Deleted
     }
 
     /// A large body is no job's any more; replies may still hold it.
     #[cold]
-    pub(super) fn detach_body(&mut self, body: Weak<Vec<u8>>, bytes: usize) {
+    pub(super) fn detach_body(&mut self, watch: Weak<Vec<u8>>, body: Body) {
+        let bytes = body.len();
+        drop(body);
         self.work += (bytes / FREED_BYTES_PER_WORK) as u64;
-        self.detached_bodies.watch(body, bytes);
+        self.detached_bodies.watch(watch, bytes);
     }
 
     pub(super) fn peek(&self, id: Option<JobId>) -> Reply<'_> {

@@ -10,8 +10,8 @@ use crate::protocol::Reply;
 use crate::queue::ClientId;
 use crate::session::{Outcome, Output, StalledCommand, Until};
 
-/// Jobs that a `kick` moves in a turn: some 200 microseconds.
-const KICKED_PER_TURN: u64 = 500;
+/// What a `kick` may cost in a turn, where a job that it moves costs 1, and more if it goes to a waiting client.
+const WORK_PER_TURN: u64 = 512;
 
 impl Executor {
     /// Buried jobs if there are any, else delayed ones (protocol, "kick").
@@ -37,11 +37,11 @@ impl Executor {
         output: &mut Output,
         now: Timestamp,
     ) -> Outcome {
-        let slice_end = kicked + KICKED_PER_TURN;
+        let end_of_slice = self.work() + WORK_PER_TURN;
         while kicked < bound
             && let Some(id) = self.queue.next_to_kick(client, state)
         {
-            if kicked == slice_end {
+            if self.work() >= end_of_slice {
                 return Outcome::stall(StalledCommand::Kick { state, bound, kicked }, Until::NextTurn);
             }
             match self.journal.room_for_update() {

@@ -77,11 +77,10 @@ impl Executor {
             match step {
                 FlushStep::Job(id) => {
                     self.keep_for_delivery(id);
-                    let body = self.queue.body(id).and_then(|body| Some((body.watch()?, body.len())));
-                    self.queue.flush_job(id);
+                    let body = self.queue.flush_job(id);
                     self.journal.log_changes(&mut self.queue);
-                    if let Some((body, bytes)) = body {
-                        self.detach_body(body, bytes);
+                    if let Some(watch) = body.watch() {
+                        self.detach_body(watch, body);
                     }
                     flushed += 1;
                 }

@@ -33,7 +33,9 @@ use log::{debug, warn};
 pub use self::connection::{Readiness, Stream};
 pub use self::execute::{Config, Executor};
 
-use self::budget::{GOING_ON_WORK, READ_BUFFER_BYTES, TURN_WORK};
+use self::budget::{
+    CLOSING_WORK, GOING_ON_WORK, READ_BUFFER_BYTES, SHORT_REPLIES_BYTES, TURN_SENT_BYTES, TURN_WORK,
+};
 use self::buffers::BufferPool;
 use self::client_lists::{List, enlist};
 use self::connection::Connection;
@@ -41,6 +43,7 @@ use self::idle::IdleTimeouts;
 use self::invariants::Sweeps;
 use crate::binlog::Completion;
 use crate::clock::Timestamp;
+use crate::poll_token;
 use crate::queue::ClientId;
 use crate::rate_limited_log::RateLimitedLog;
 use crate::session::{Refusal, Until};
@@ -153,13 +156,15 @@ impl<S: Stream> Server<S> {
         if self.executor.take_list_news() {
             self.wake_those_awaiting_tube_list();
         }
-        self.close_idle(now);
+        if self.idle_timeouts.next_look_at().is_some_and(|at| at <= now) {
+            self.close_idle(now);
+        }
         self.serve_those_going_on(now);
         self.serve_postponed(end_of_turn, now);
         self.serve_events(events, end_of_turn, now);
         loop {
             // Deliveries stand behind all commands of the turn: whoever waited has its answer in one write.
-            let delivered = self.deliver(now);
+            let delivered = if self.executor.has_deliveries() { self.deliver(now) } else { 0 };
             // No reply leaves before what it acknowledges is in the log.
             self.executor.commit(now);
             if self.executor.has_failed() {
@@ -234,7 +239,7 @@ impl<S: Stream> Server<S> {
         now: Timestamp,
     ) {
         for (id, readiness) in events {
-            let Some(connection) = find(&mut self.connections, id) else { continue };
+            let Some((id, connection)) = find_by_token(&mut self.connections, id) else { continue };
             if connection.notice(readiness) {
                 enlist(&mut self.unsent, List::Unsent, id, &mut connection.listed);
             }
@@ -313,12 +318,22 @@ impl<S: Stream> Server<S> {
         let mut unsent = std::mem::take(&mut self.unsent);
         // A worker that has waited for a job gets it before its producer gets the receipt.
         unsent.rotate_right(delivered);
+        let mut sent_bytes = 0;
+        let mut postponed = Vec::new();
         for id in unsent.drain(..) {
             let Some(connection) = find(&mut self.connections, id) else { continue };
-            connection.listed.leave(List::Unsent);
-            if connection.send(settled, now).is_err() || connection.is_finished() {
-                self.close(id, now);
+            if sent_bytes >= TURN_SENT_BYTES && connection.session.output.len() > SHORT_REPLIES_BYTES {
+                connection.count_bytes(&mut self.executor.buffer_bytes);
+                postponed.push(id);
                 continue;
+            }
+            connection.listed.leave(List::Unsent);
+            match connection.send(settled, now) {
+                Ok(sent) if !connection.is_finished() => sent_bytes += sent,
+                _ => {
+                    self.close(id, now);
+                    continue;
+                }
             }
             if connection.session.output.is_empty() {
                 self.buffers.reclaim(&mut connection.session.output);
@@ -337,6 +352,8 @@ impl<S: Stream> Server<S> {
                 enlist(&mut self.going_on, List::Turn, id, &mut connection.listed);
             }
         }
+        // Those that were sent a part stand behind those that were sent nothing.
+        unsent.append(&mut postponed);
         unsent.append(&mut self.unsent);
         self.unsent = unsent;
     }
@@ -415,9 +432,20 @@ impl<S: Stream> Server<S> {
             }
             self.connections[id.index as usize] = None;
             self.executor.disconnect(id, now);
+            self.executor.work += CLOSING_WORK;
             debug!("close {}", id.index);
         }
     }
+}
+
+/// The client and the connection that an event is for, if the client is still there. `id` is from a poll token.
+fn find_by_token<S: Stream>(
+    connections: &mut [Option<Box<Connection<S>>>],
+    id: ClientId,
+) -> Option<(ClientId, &mut Connection<S>)> {
+    let connection = connections.get_mut(id.index as usize)?.as_deref_mut()?;
+    let client = connection.id_at(id.index as usize);
+    poll_token::is_for(id, client).then_some((client, connection))
 }
 
 /// The connection of the client, if it is still that client's.

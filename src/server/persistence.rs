@@ -59,11 +59,15 @@ impl Journal {
     /// Logs what has changed in the queue. What must not be answered unlogged has reserved room before. Other
     /// changes (a reservation, a time-out, a release without delay) are logged later where the next file is
     /// being made, and with the job's next change where the disk is full.
+    #[inline]
     pub fn log_changes(&mut self, queue: &mut Queue) {
-        let Some(binlog) = &mut self.binlog else { return };
-        if !queue.has_changes() {
-            return;
+        if queue.has_changes() {
+            self.append_changes(queue);
         }
+    }
+
+    fn append_changes(&mut self, queue: &mut Queue) {
+        let Some(binlog) = &mut self.binlog else { return };
         queue.swap_changes(&mut self.changes);
         for change in self.changes.drain(..) {
             match change {

@@ -49,6 +49,12 @@ impl TubeLists {
         under_way + self.finished.as_ref().map_or(0, |finished| finished.list.byte_len())
     }
 
+    /// Whether there is a list, under way or finished, to be looked after in each turn.
+    #[inline]
+    pub fn are_in_use(&self) -> bool {
+        self.under_way.is_some() || self.finished.is_some()
+    }
+
     /// Whether there is a list, or none for want of memory, for a client that asked at the version `since`. Newer ones
     /// have each tube that was there then and is still there, too.
     fn is_over(&self, since: u64) -> bool {

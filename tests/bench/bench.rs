@@ -20,8 +20,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use lexopt::{Arg, ValueExt};
-
 use crate::machine::Cores;
 use crate::runner::Bench;
 use crate::server::{Contender, Role};
@@ -31,15 +29,12 @@ use crate::table::{Row, Target};
 const USUAL_PEER: &str = "/usr/bin/beanstalkd";
 
 const USAGE: &str = "\
-use: bench [--peer PATH]... [--ours PATH] [--rows WORD,..] [--quick]
-     bench floor PORT BODY-BYTES
-  --peer PATH      another server to compare with (default: Debian's, if installed)
-  --ours PATH      the server under test (default: the one just built)
-  --rows WORD,..   only sections whose name contains one of these words
-  --quick          short rounds, small backlogs";
+use: bench [--peer PATH]... [--ours PATH] [--rows WORD,..]... [--quick]
+     bench floor PORT BODY-BYTES";
 
 fn main() -> ExitCode {
-    match parse(lexopt::Parser::from_env()).map(run) {
+    let flags = flags();
+    match parse(&flags).map(run) {
         Ok(Ok(true)) => ExitCode::SUCCESS,
         Ok(Ok(false)) => ExitCode::FAILURE,
         Ok(Err(error)) => {
@@ -47,7 +42,7 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
         Err(error) => {
-            eprintln!("bench: {error}\n{USAGE}");
+            eprintln!("bench: {error}\n{}", flags.usage(USAGE));
             ExitCode::FAILURE
         }
     }
@@ -61,7 +56,6 @@ enum Task {
 }
 
 /// What to measure.
-#[derive(Default)]
 struct Choice {
     /// Servers to compare with; the usual one where there are none.
     peers: Vec<PathBuf>,
@@ -72,25 +66,31 @@ struct Choice {
     quick: bool,
 }
 
-fn parse(mut parser: lexopt::Parser) -> Result<Task, lexopt::Error> {
-    let mut choice = Choice::default();
-    while let Some(argument) = parser.next()? {
-        match argument {
-            Arg::Long("peer") => choice.peers.push(parser.value()?.into()),
-            Arg::Long("ours") => choice.ours = Some(parser.value()?.into()),
-            Arg::Long("rows") => {
-                choice.words.extend(parser.value()?.string()?.split(',').map(str::to_owned));
-            }
-            Arg::Long("quick") => choice.quick = true,
-            // Cargo passes it.
-            Arg::Long("bench") => {}
-            Arg::Value(task) if task == "floor" => {
-                return Ok(Task::Floor(parser.value()?.parse()?, parser.value()?.parse()?));
-            }
-            other => return Err(other.unexpected()),
+fn flags() -> getopts::Options {
+    let mut flags = getopts::Options::new();
+    flags.optmulti("", "peer", "another server to compare with (default: Debian's, if installed)", "PATH");
+    flags.optopt("", "ours", "the server under test (default: the one just built)", "PATH");
+    flags.optmulti("", "rows", "only sections whose name contains one of these words", "WORD,..");
+    flags.optflag("", "quick", "short rounds, small backlogs");
+    flags.optflagmulti("", "bench", "ignored; cargo passes it");
+    flags
+}
+
+fn parse(flags: &getopts::Options) -> Result<Task, String> {
+    let line = flags.parse(env::args_os().skip(1)).map_err(|error| error.to_string())?;
+    match line.free.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [] => Ok(Task::Measure(Choice {
+            peers: line.opt_strs("peer").into_iter().map(PathBuf::from).collect(),
+            ours: line.opt_str("ours").map(PathBuf::from),
+            words: line.opt_strs("rows").join(",").split_terminator(',').map(str::to_owned).collect(),
+            quick: line.opt_present("quick"),
+        })),
+        ["floor", port, body_bytes] => {
+            let number = |error: std::num::ParseIntError| format!("floor: {error}");
+            Ok(Task::Floor(port.parse().map_err(number)?, body_bytes.parse().map_err(number)?))
         }
+        _ => Err("unknown arguments".to_owned()),
     }
-    Ok(Task::Measure(choice))
 }
 
 /// Returns whether everything asked for was measured.

@@ -2,15 +2,18 @@
 //!
 //! Owns: starting one as a child on a port of its own, reading from /proc what it has cost, and ending it.
 //! Never looks inside: but for the row about `--spin`, ours gets no option that another server does not get.
+//! The kit of the tests is not used for that: the start itself is measured here, other programs than beanstalkd take
+//! part, and a server that fails costs one row and not the whole run.
 
 use std::fs;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use beanstalkd_testkit::server::free_address;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -209,9 +212,4 @@ fn cpu_ns(schedstat: &Path) -> Result<u64, Failure> {
     };
     let used = text.split_whitespace().next().and_then(|field| field.parse().ok());
     used.ok_or_else(|| Failure::Tool("schedstat holds no number; is CONFIG_SCHED_INFO missing?".to_owned()))
-}
-
-/// An address that the kernel had free a moment ago: the servers take a port, not a socket.
-fn free_address() -> io::Result<SocketAddr> {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
 }

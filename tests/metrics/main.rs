@@ -3,112 +3,59 @@
 mod prometheus;
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::process::{Command, Stdio};
 
-/// How long an answer may take before a test gives up.
-const PATIENCE: Duration = Duration::from_secs(60);
+use beanstalkd_testkit::PATIENCE;
+use beanstalkd_testkit::panicking::{self, Client, has_tool};
+use beanstalkd_testkit::server::free_address;
+use rustix::process::Signal;
 
+/// A server with metrics.
 struct Server {
-    process: Child,
-    directory: tempfile::TempDir,
-    /// `HOST:PORT` of the metrics.
-    metrics: String,
+    server: panicking::Server,
+    /// The address of the metrics.
+    metrics: SocketAddr,
 }
 
 impl Server {
     fn start(options: &[&str]) -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_beanstalkd"));
-        command.arg("-l").arg(format!("unix:{}", directory.path().join("socket").display()));
-        command.args(["--metrics", "127.0.0.1:0"]).args(options).env_remove("RUST_LOG");
-        let mut process = command.stderr(Stdio::piped()).spawn().unwrap();
-        let mut log = BufReader::new(process.stderr.take().unwrap()).lines();
-        let mut address_after = |what: &str| loop {
-            let line = log.next().expect("the server says where it listens").unwrap();
-            if let Some((_, address)) = line.split_once(what) {
-                break address.to_owned();
-            }
-        };
-        // In the order in which it opens them.
-        let metrics = address_after("serving metrics on ");
-        address_after("listening on ");
-        // The log is read on, so that the server never waits for us.
-        std::thread::spawn(move || log.for_each(drop));
-        let server = Self { process, directory, metrics };
-        // Whoever is answered by the loop knows that it has taken over from the start.
-        assert_eq!(server.client().ask("list-tube-used\r\n"), "USING default\r\n");
-        server
+        let metrics = free_address().unwrap();
+        let address = metrics.to_string();
+        let server = panicking::Server::start(&[&["--metrics", &address], options].concat());
+        Self { server, metrics }
     }
 
     fn client(&self) -> Client {
-        let stream = UnixStream::connect(self.directory.path().join("socket")).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        Client(BufReader::new(stream))
+        self.server.connect()
     }
 
     fn connect(&self) -> TcpStream {
-        let stream = TcpStream::connect(&self.metrics).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream
+        connect(self.metrics)
     }
 
-    /// The status line and the body that HTTP/1.0 brings, whose end is that of the connection.
+    /// The status and the body that answer an HTTP/1.0 request for `path`.
     fn get(&self, path: &str) -> (String, String) {
-        let mut stream = self.connect();
-        write!(stream, "GET {path} HTTP/1.0\r\n\r\n").unwrap();
-        let mut response = String::new();
-        stream.read_to_string(&mut response).unwrap();
-        let (head, body) = response.split_once("\r\n\r\n").unwrap();
-        let status = head.lines().next().unwrap().strip_prefix("HTTP/1.1 ").unwrap();
-        (status.to_owned(), body.to_owned())
-    }
-
-    fn signal(&self, name: &str) {
-        let id = self.process.id().to_string();
-        assert!(Command::new("kill").args([name, id.as_str()]).status().unwrap().success());
+        get(self.connect(), path)
     }
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
+fn connect(metrics: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(metrics).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream
 }
 
-/// A client of the protocol.
-struct Client(BufReader<UnixStream>);
-
-impl Client {
-    fn send(&mut self, commands: &str) {
-        self.0.get_mut().write_all(commands.as_bytes()).unwrap();
-    }
-
-    fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.0.read_line(&mut line).unwrap();
-        line
-    }
-
-    fn ask(&mut self, commands: &str) -> String {
-        self.send(commands);
-        self.line()
-    }
-
-    /// The dictionary that a command answers with.
-    fn stats(&mut self, command: &str) -> BTreeMap<String, String> {
-        let head = self.ask(command);
-        let length: usize = head.strip_prefix("OK ").expect("stats").trim_end().parse().unwrap();
-        let mut body = vec![0; length + 2];
-        self.0.read_exact(&mut body).unwrap();
-        let text = String::from_utf8(body).unwrap();
-        let pairs = text.lines().filter_map(|line| line.split_once(": "));
-        pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
-    }
+/// The status and the body; in HTTP/1.0 the body ends with the connection.
+fn get(mut stream: impl Read + Write, path: &str) -> (String, String) {
+    write!(stream, "GET {path} HTTP/1.0\r\n\r\n").unwrap();
+    let mut response = String::new();
+    stream.read_to_string(&mut response).unwrap();
+    let (head, body) = response.split_once("\r\n\r\n").unwrap();
+    let status = head.lines().next().unwrap().strip_prefix("HTTP/1.1 ").unwrap();
+    (status.to_owned(), body.to_owned())
 }
 
 /// A server on which every kind of thing has happened.
@@ -116,20 +63,17 @@ fn eventful_server(options: &[&str]) -> Server {
     let server = Server::start(options);
     let mut client = server.client();
     for _ in 0..6 {
-        client.ask("put 5 0 60 1\r\nx\r\n");
+        client.ask("put 5 0 60 1\r\nx");
     }
-    client.ask("put 5 100 60 1\r\nx\r\n");
-    for commands in ["reserve\r\n", "reserve-job 2\r\n", "reserve\r\n"] {
-        client.ask(commands);
-        client.line();
+    client.ask("put 5 100 60 1\r\nx");
+    for line in ["reserve", "reserve-job 2", "reserve"] {
+        client.reserve(line);
     }
-    for commands in
-        ["delete 1\r\n", "release 2 5 0\r\n", "bury 3 5\r\n", "kick-job 3\r\n", "pause-tube default 9\r\n"]
-    {
-        assert!(!client.ask(commands).contains("NOT_FOUND"), "{commands}");
+    for line in ["delete 1", "release 2 5 0", "bury 3 5", "kick-job 3", "pause-tube default 9"] {
+        assert_ne!(client.ask(line), "NOT_FOUND", "{line}");
     }
-    client.ask("nonsense\r\n");
-    client.ask(&format!("put 0 0 1 70000\r\n{}\r\n", "x".repeat(70000)));
+    client.ask("nonsense");
+    client.ask(&format!("put 0 0 1 70000\r\n{}", "x".repeat(70000)));
     server
 }
 
@@ -141,7 +85,7 @@ fn every_key_of_stats_has_a_series_with_its_value() {
     assert_eq!(status, "200 OK");
     let families = prometheus::parse(&text);
     let samples: BTreeMap<_, _> = families.iter().flat_map(|family| &family.samples).cloned().collect();
-    let stats = client.stats("stats\r\n");
+    let stats = client.data("stats");
     for (key, value) in &stats {
         if let Some(command) = key.strip_prefix("cmd-").filter(|command| *command != "stats") {
             let series = format!("beanstalkd_commands_total{{command=\"{command}\"}}");
@@ -172,10 +116,11 @@ fn every_key_of_stats_has_a_series_with_its_value() {
 fn every_number_of_stats_tube_has_a_series_with_its_value() {
     let server = eventful_server(&[]);
     let mut client = server.client();
-    let stats = client.stats("stats-tube default\r\n");
+    let stats = client.data("stats-tube default");
     let families = prometheus::parse(&server.get("/metrics").1);
     let of_tubes = families.iter().filter(|family| family.name.starts_with("beanstalkd_tube_"));
     // The time that is left of the pause goes on between the two.
+    let of_tubes = of_tubes.filter(|family| family.kind != "histogram");
     let still = of_tubes.filter(|family| family.name != "beanstalkd_tube_pause_time_left_seconds");
     let mut values: Vec<u64> = still
         .map(|family| match family.samples.as_slice() {
@@ -183,7 +128,9 @@ fn every_number_of_stats_tube_has_a_series_with_its_value() {
             other => panic!("one tube, one sample: {other:?}"),
         })
         .collect();
-    let still = stats.iter().filter(|(key, _)| *key != "pause-time-left");
+    // Waiting and running times are histograms, and no series has an id.
+    let others = ["pause-time-left", "oldest-ready-id", "wait-time-count", "run-time-count"];
+    let still = stats.iter().filter(|(key, _)| !others.contains(&key.as_str()));
     let mut numbers: Vec<u64> = still.filter_map(|(_, value)| value.parse().ok()).collect();
     values.sort_unstable();
     numbers.sort_unstable();
@@ -191,12 +138,42 @@ fn every_number_of_stats_tube_has_a_series_with_its_value() {
 }
 
 #[test]
+fn waiting_and_running_times_are_histograms_of_the_tubes_that_have_any() {
+    let server = eventful_server(&["--metrics-tubes", "100000"]);
+    let mut client = server.client();
+    let stats = client.data("stats-tube default");
+    // So many that the histograms take several slices.
+    for number in 0..3000 {
+        assert_eq!(client.ask(&format!("use tube-{number}")), format!("USING tube-{number}"));
+        let id = client.put(0, 60, b"x");
+        if number % 2 == 0 {
+            client.send(format!("reserve-job {id}\r\ndelete {id}\r\n"));
+            assert!(
+                client.line().starts_with("RESERVED ") && client.line() == "x" && client.line() == "DELETED"
+            );
+            client.put(0, 60, b"x");
+        }
+    }
+    let families = prometheus::parse(&server.get("/metrics").1);
+    let samples: BTreeMap<_, _> = families.iter().flat_map(|family| &family.samples).cloned().collect();
+    for kind in ["wait", "run"] {
+        let count = samples[&format!("beanstalkd_tube_{kind}_seconds_count{{tube=\"default\"}}")];
+        assert_eq!(count.to_string(), stats[&format!("{kind}-time-count")]);
+        assert!(count > 0.0);
+        let of_tubes = samples
+            .keys()
+            .filter(|series| series.starts_with(&format!("beanstalkd_tube_{kind}_seconds_count")));
+        assert_eq!(of_tubes.count(), 1501, "a tube of which nothing was reserved has none");
+    }
+}
+
+#[test]
 fn promtool_accepts_the_metrics() {
-    let Ok(mut promtool) = Command::new("promtool").args(["check", "metrics"]).stdin(Stdio::piped()).spawn()
-    else {
-        eprintln!("skipped: there is no promtool");
+    if !has_tool("promtool") {
         return;
-    };
+    }
+    let mut promtool =
+        Command::new("promtool").args(["check", "metrics"]).stdin(Stdio::piped()).spawn().unwrap();
     let server = eventful_server(&[]);
     promtool.stdin.take().unwrap().write_all(server.get("/metrics").1.as_bytes()).unwrap();
     assert!(promtool.wait().unwrap().success());
@@ -207,7 +184,7 @@ fn commands_and_turns_are_counted_by_their_time() {
     let server = Server::start(&[]);
     let mut client = server.client();
     for _ in 0..10 {
-        assert_eq!(client.ask("use default\r\n"), "USING default\r\n");
+        assert_eq!(client.ask("use default"), "USING default");
     }
     let families = prometheus::parse(&server.get("/metrics").1);
     let count = |name: &str| {
@@ -227,7 +204,7 @@ fn a_binlog_shows_its_state_and_the_time_of_its_syncs() {
     let server = Server::start(&["-b", directory.path().to_str().unwrap(), "-f0"]);
     let mut client = server.client();
     for number in 1..=3 {
-        assert_eq!(client.ask("put 0 0 60 1\r\nx\r\n"), format!("INSERTED {number}\r\n"));
+        assert_eq!(client.put(0, 60, b"x"), number);
     }
     let text = server.get("/metrics").1;
     let families = prometheus::parse(&text);
@@ -244,11 +221,11 @@ fn a_binlog_shows_its_state_and_the_time_of_its_syncs() {
 fn readiness_falls_while_draining() {
     let server = Server::start(&[]);
     assert_eq!(server.get("/readyz").0, "200 OK");
-    server.signal("-USR1");
-    // The signal is obeyed in a turn to come.
+    server.server.signal(Signal::USR1);
+    // The server obeys the signal in a later turn.
     while server.get("/readyz").0 != "503 Service Unavailable" {}
     assert_eq!(server.get("/healthz").0, "200 OK");
-    server.signal("-USR2");
+    server.server.signal(Signal::USR2);
     while server.get("/readyz").0 != "200 OK" {}
 }
 
@@ -259,7 +236,7 @@ fn twenty_thousand_tubes_are_scraped_while_clients_are_served() {
     let mut client = server.client();
     for first in (0..TUBES).step_by(1000) {
         let commands: String = (first..first + 1000).map(|n| format!("watch tube-{n}\r\n")).collect();
-        client.send(&commands);
+        client.send(commands);
         for _ in 0..1000 {
             assert!(client.line().starts_with("WATCHING "));
         }
@@ -268,9 +245,10 @@ fn twenty_thousand_tubes_are_scraped_while_clients_are_served() {
     let mut lazy = server.connect();
     lazy.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
     let scrape = std::thread::scope(|scope| {
-        let scrape = scope.spawn(|| server.get("/metrics").1);
+        let metrics = server.metrics;
+        let scrape = scope.spawn(move || get(connect(metrics), "/metrics").1);
         while !scrape.is_finished() {
-            assert_eq!(client.ask("use default\r\n"), "USING default\r\n");
+            assert_eq!(client.ask("use default"), "USING default");
         }
         scrape.join().unwrap()
     });
@@ -300,30 +278,17 @@ fn a_crowd_at_the_metrics_turns_out_the_stillest() {
 
 #[test]
 fn metrics_are_served_on_a_unix_socket() {
-    let directory = tempfile::tempdir().unwrap();
-    let address = format!("unix:{}", directory.path().join("metrics").display());
-    // The later option counts, and then the log names this address.
-    let server = Server::start(&["--metrics", &address]);
-    assert_eq!(server.metrics, address);
-    let mut stream = UnixStream::connect(directory.path().join("metrics")).unwrap();
-    stream.write_all(b"GET /healthz HTTP/1.0\r\n\r\n").unwrap();
-    let mut response = String::new();
-    stream.read_to_string(&mut response).unwrap();
-    assert!(response.starts_with("HTTP/1.1 200 OK\r\n") && response.ends_with("\r\n\r\nok\n"));
+    let server = panicking::Server::start(&["--metrics", "unix:{dir}/metrics"]);
+    let stream = UnixStream::connect(server.directory().join("metrics")).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    assert_eq!(get(stream, "/healthz"), ("200 OK".to_owned(), "ok\n".to_owned()));
 }
 
 /// The page's script runs, so its policy lets it, and it understands the figures.
 #[test]
 fn a_browser_shows_the_tubes() {
-    let is_there = |name: &&str| {
-        let mut version = Command::new(name);
-        version.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
-        version.status().is_ok_and(|status| status.success())
-    };
-    let Some(chromium) = ["chromium", "chromium-browser", "google-chrome"].into_iter().find(is_there) else {
-        eprintln!("skipped: there is no Chromium");
-        return;
-    };
+    let names = ["chromium", "chromium-browser", "google-chrome"];
+    let Some(chromium) = names.into_iter().find(|name| has_tool(name)) else { return };
     let server = eventful_server(&[]);
     let profile = tempfile::tempdir().unwrap();
     let mut browser = Command::new(chromium);

@@ -392,3 +392,62 @@ fn a_long_list_of_watched_tubes_is_made_in_slices_between_which_others_are_answe
     bytes += &received(&watcher);
     assert_eq!(bytes, format!("OK {}\r\n{list}\r\nUSING default\r\n", list.len()));
 }
+
+/// A delivery is a system call for each client: however a thousand of them come about, a turn makes few.
+#[test]
+fn jobs_go_to_a_thousand_waiting_clients_in_slices() {
+    const WORKERS: usize = 1_000;
+    let due = "put 0 0 100 0\r\n\r\n".repeat(WORKERS);
+    let delayed = "put 0 1 100 0\r\n\r\n".repeat(WORKERS);
+    for (before, command) in [
+        (format!("pause-tube default 9\r\n{due}"), "pause-tube default 0\r\n"),
+        (delayed.clone(), "kick 1000\r\n"),
+        (delayed, ""),
+    ] {
+        let mut server = Server::new(executor(PoisonLimits::default(), 10));
+        let producer = connect(&mut server);
+        let workers: Vec<Client> = (0..WORKERS).map(|_| connect(&mut server)).collect();
+        for worker in &workers {
+            worker.pipe.borrow_mut().arrive(b"reserve\r\n");
+            turn(&mut server, &[worker]);
+        }
+        producer.pipe.borrow_mut().arrive(before.as_bytes());
+        turn(&mut server, &[&producer]);
+        producer.pipe.borrow_mut().arrive(command.as_bytes());
+        let later = START.plus_seconds(2);
+        let mut served = 0;
+        while served < WORKERS {
+            let event = producer.pipe.borrow_mut().take_event();
+            server.turn([(producer.id, event)].into_iter(), later);
+            let more = workers.iter().filter(|worker| !received(worker).is_empty()).count();
+            assert!((1..=64).contains(&more), "{more} deliveries in a turn, after {command:?}");
+            served += more;
+        }
+    }
+}
+
+#[test]
+fn a_long_list_goes_to_many_clients_in_slices() {
+    const CLIENTS: usize = 60;
+    let mut server = Server::new(executor(PoisonLimits::default(), 10));
+    let watcher = connect(&mut server);
+    for chunk in 0..100 {
+        let watch: String = (0..100).map(|tube| format!("watch {:0100}\r\n", 100 * chunk + tube)).collect();
+        watcher.pipe.borrow_mut().arrive(watch.as_bytes());
+        turn(&mut server, &[&watcher]);
+        received(&watcher);
+    }
+    let clients: Vec<Client> = (0..CLIENTS).map(|_| connect(&mut server)).collect();
+    for client in &clients {
+        client.pipe.borrow_mut().arrive(b"list-tubes\r\n");
+    }
+    let mut answered = 0;
+    while answered < CLIENTS {
+        let events: Vec<_> =
+            clients.iter().map(|client| (client.id, client.pipe.borrow_mut().take_event())).collect();
+        server.turn(events.into_iter(), START);
+        let more: usize = clients.iter().map(|client| received(client).matches("OK ").count()).sum();
+        assert!(more <= 32, "{more} lists of a megabyte are begun in a turn");
+        answered += more;
+    }
+}

@@ -4,6 +4,7 @@
 
 use super::history::SERIES;
 use super::query::Query;
+use crate::http::rendering::{Form, Rendering};
 use crate::http::snapshot::{Choice, Snapshot};
 use crate::http::{SLICE_BYTES, Sources, put};
 use crate::json;
@@ -15,60 +16,37 @@ pub const CONTENT_TYPE: &str = "application/json";
 /// Tubes that the page shows at a time: more than a person looks through. They are chosen among all of them.
 const TUBES: usize = 500;
 
-/// The figures, as far as they are rendered.
+/// The form of the figures.
 #[derive(Debug)]
-pub struct PageData {
-    snapshot: Snapshot,
-    stage: Stage,
+pub struct Json;
+
+/// The figures, of which nothing is rendered yet, with the first tubes of `query`.
+pub fn figures(sources: &Sources<'_>, query: Query) -> Rendering<Json> {
+    Rendering::new(Choice::First(TUBES, query), sources)
 }
 
-#[derive(Clone, Copy, Debug)]
-enum Stage {
-    Gather,
-    Server,
-    /// The next tube is this one.
-    Tubes(usize),
-}
+impl Form for Json {
+    /// The next tube.
+    type Place = usize;
 
-impl PageData {
-    /// Figures of which nothing is rendered yet, with the first tubes of `query`.
-    pub fn new(sources: &Sources<'_>, query: Query) -> Self {
-        let snapshot = Snapshot::new(Choice::First(TUBES, query), sources.server.queue);
-        Self { snapshot, stage: Stage::Gather }
+    fn write_server(sources: &Sources<'_>, snapshot: &Snapshot, out: &mut String) {
+        out.push_str("{\"stats\":");
+        write_object(SERVER, &sources.server, out);
+        out.push_str(",\"history\":{");
+        write_history(sources, out);
+        put(out, format_args!("}},\"tubes_omitted\":{},\"tubes\":[", snapshot.omitted));
     }
 
-    /// Does a slice of the work; tells whether it was the last one.
-    pub fn render(&mut self, sources: &Sources<'_>, out: &mut String) -> bool {
-        match self.stage {
-            Stage::Gather => {
-                if self.snapshot.gather(sources.server.queue, sources.server.now) {
-                    self.stage = Stage::Server;
-                }
-                false
-            }
-            Stage::Server => {
-                out.push_str("{\"stats\":");
-                write_object(SERVER, &sources.server, out);
-                out.push_str(",\"history\":{");
-                write_history(sources, out);
-                let omitted = self.snapshot.omitted;
-                put(out, format_args!("}},\"tubes_omitted\":{omitted},\"tubes\":["));
-                self.stage = Stage::Tubes(0);
-                false
-            }
-            Stage::Tubes(first) => {
-                for (place, tube) in self.snapshot.tubes().iter().enumerate().skip(first) {
-                    out.push_str(if place == 0 { "" } else { "," });
-                    write_object(TUBE, tube, out);
-                    if out.len() >= SLICE_BYTES {
-                        self.stage = Stage::Tubes(place + 1);
-                        return false;
-                    }
-                }
-                out.push_str("]}");
-                true
+    fn write_tubes(snapshot: &Snapshot, first: usize, out: &mut String) -> Option<usize> {
+        for (place, tube) in snapshot.tubes().iter().enumerate().skip(first) {
+            out.push_str(if place == 0 { "" } else { "," });
+            write_object(TUBE, tube, out);
+            if out.len() >= SLICE_BYTES {
+                return Some(place + 1);
             }
         }
+        out.push_str("]}");
+        None
     }
 }
 

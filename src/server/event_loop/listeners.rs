@@ -16,7 +16,7 @@ use mio::{Interest, Registry};
 use super::socket::{Accepted, Socket};
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::os::listen::Listener;
-use crate::poll_token::PollToken;
+use crate::poll_token::{MAX_CLIENTS, PollToken};
 use crate::rate_limited_log::RateLimitedLog;
 use crate::server::Server;
 
@@ -91,7 +91,7 @@ impl Listeners {
         let first_spare = limits.open_files.saturating_sub(limits.spare_files as u64);
         Ok(Self {
             listeners: polled,
-            max_connections: limits.max_connections.unwrap_or(usize::MAX),
+            max_connections: limits.max_connections.map_or(MAX_CLIENTS, |most| most.min(MAX_CLIENTS)),
             first_spare: RawFd::try_from(first_spare).unwrap_or(RawFd::MAX),
             crowded_from: usize::MAX,
             pause: None,

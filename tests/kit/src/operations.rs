@@ -22,7 +22,7 @@ const MAX_CLIENTS: usize = 5;
 const START: Timestamp = Timestamp(1_700_000_000_000_000_000);
 
 /// So small that whatever is done in slices often takes several, and clients often watch many tubes.
-const SHARES: Shares = Shares { given_back: 3, handed_over: 2, looked_at: 2, narrow_tubes: 2 };
+const SHARES: Shares = Shares { given_back: 3, delivered: 2, looked_at: 2, narrow_tubes: 2 };
 
 /// One step. `client` and `job` are raw: they choose among those that are there when the step is done, so
 /// that a list stays meaningful whatever is deleted from it.
@@ -332,7 +332,7 @@ impl Pair {
             }
             O::Delete { job, .. } => {
                 let job = job_of(job, model);
-                assert_eq!(queue.delete(id, job, now), model.delete(index, job.0, now));
+                assert_eq!(queue.delete(id, job, now).is_some(), model.delete(index, job.0, now));
             }
             O::Release { job, priority, delay_s, .. } => {
                 let job = job_of(job, model);

@@ -1,0 +1,149 @@
+//! The command line, one flag at a time.
+//!
+//! Owns: the table of the flags that exist, and the words that are not read yet. Does not know what a flag means.
+//! Driven by [`Options::parse`](super::Options::parse).
+//!
+//! getopts parses a whole line, returns one error if there is any in it, and takes only UTF-8. C reads from left to
+//! right, so that the first of `-v`, `-h` and an error counts, also within a cluster such as `-Vv`, and a path may have
+//! any bytes. Therefore getopts gets one flag at a time here, and each byte of the line as the char of that number.
+
+use std::ffi::OsString;
+use std::mem;
+use std::os::unix::ffi::OsStringExt;
+use std::vec;
+
+use getopts::{Fail, HasArg, Occur};
+
+use super::UsageError;
+use super::argument::Argument;
+
+/// The flags without an argument: the short form and the long one. An empty string means that there is no such form.
+pub const FLAGS: &[(&str, &str)] = &[
+    ("c", ""),
+    ("D", ""),
+    ("F", "no-fsync"),
+    ("h", "help"),
+    ("n", ""),
+    ("v", "version"),
+    ("V", "verbose"),
+    ("", "recover"),
+    ("", "wait-for-lock"),
+];
+
+/// The flags with an argument, in the same way.
+pub const FLAGS_WITH_ARGUMENT: &[(&str, &str)] = &[
+    ("b", "binlog"),
+    ("", "binlog-dir"),
+    ("f", "fsync-ms"),
+    ("l", ""),
+    ("p", "port"),
+    ("s", "binlog-file-size"),
+    ("u", "user"),
+    ("z", "max-job-size"),
+    ("", "check"),
+    ("", "dump"),
+    ("", "idle-timeout"),
+    ("", "listen"),
+    ("", "log-format"),
+    ("", "max-connections"),
+    ("", "max-memory"),
+    ("", "max-releases"),
+    ("", "max-timeouts"),
+    ("", "metrics"),
+    ("", "metrics-tubes"),
+    ("", "socket-mode"),
+    ("", "socket-owner"),
+    ("", "spin"),
+];
+
+/// A command line. Each char of its words stands for one byte.
+pub struct CommandLine {
+    flags: getopts::Options,
+    /// The words that are not read yet.
+    words: vec::IntoIter<String>,
+    /// The letters of a cluster such as `-FVb` that are not read yet, and the argument that may stand behind them.
+    cluster: String,
+}
+
+impl CommandLine {
+    /// The command line that consists of `words`; the program's name is not one of them.
+    pub fn new<W>(words: W) -> Self
+    where
+        W: IntoIterator,
+        W::Item: Into<OsString>,
+    {
+        let mut flags = getopts::Options::new();
+        for (table, argument) in [(FLAGS, HasArg::No), (FLAGS_WITH_ARGUMENT, HasArg::Yes)] {
+            for (short, long) in table {
+                flags.opt(short, long, "", "", argument, Occur::Optional);
+            }
+        }
+        let words: Vec<String> = words.into_iter().map(|word| chars_of(word.into())).collect();
+        Self { flags, words: words.into_iter(), cluster: String::new() }
+    }
+
+    /// The next flag with its argument, which is empty where the flag takes none; `None` at the end of the line.
+    ///
+    /// # Errors
+    /// If there is no such flag, if the flag lacks its argument or takes none, or if the next word is not a flag.
+    pub fn next(&mut self) -> Result<Option<Argument>, UsageError> {
+        if self.cluster.is_empty() {
+            let Some(word) = self.words.next() else { return Ok(None) };
+            if let Some(long) = word.strip_prefix("--").filter(|long| !long.is_empty()) {
+                let name = long.split('=').next().unwrap_or(long);
+                return self.flag(&word, name, &format!("--{}", text_of(name))).map(Some);
+            }
+            match word.strip_prefix('-').filter(|letters| !letters.is_empty()) {
+                // Nothing after this word is a flag, and this server takes nothing else.
+                Some("-") => match self.words.next() {
+                    Some(word) => return Err(UsageError::UnknownArgument(text_of(&word))),
+                    None => return Ok(None),
+                },
+                Some(letters) => self.cluster = letters.to_owned(),
+                None => return Err(UsageError::UnknownArgument(text_of(&word))),
+            }
+        }
+        // A letter that is no flag may be the first byte of several that are one character to the user.
+        let spelled = text_of(&self.cluster).chars().take(1).collect::<String>();
+        let letter = self.cluster.remove(0).to_string();
+        self.flag(&format!("-{letter}"), &letter, &format!("-{spelled}")).map(Some)
+    }
+
+    /// The flag `name` in `word`, which the user knows as `spelled`, with its argument.
+    fn flag(&mut self, word: &str, name: &str, spelled: &str) -> Result<Argument, UsageError> {
+        // getopts would take `--p` for `-p`, and the second `-` of `-V-` for the end of the flags.
+        if (name.len() == 1) == word.starts_with("--") {
+            return Err(UsageError::UnknownFlag(spelled.to_owned()));
+        }
+        let mut parsed = self.flags.parse([word]);
+        if let Err(Fail::ArgumentMissing(_)) = parsed {
+            let rest = mem::take(&mut self.cluster);
+            let argument = if rest.is_empty() { self.words.next() } else { Some(rest) };
+            parsed = self.flags.parse([word].into_iter().chain(argument.as_deref()));
+        }
+        match parsed {
+            Ok(matches) => {
+                let argument = matches.opt_str(name).unwrap_or_default();
+                Ok(Argument::new(spelled.to_owned(), bytes_of(&argument)))
+            }
+            Err(Fail::ArgumentMissing(_)) => Err(UsageError::MissingArgument(spelled.to_owned())),
+            Err(Fail::UnexpectedArgument(_)) => Err(UsageError::UnexpectedArgument(spelled.to_owned())),
+            Err(_) => Err(UsageError::UnknownFlag(spelled.to_owned())),
+        }
+    }
+}
+
+/// A char for each byte of `word`, with the byte's number.
+fn chars_of(word: OsString) -> String {
+    word.into_vec().into_iter().map(char::from).collect()
+}
+
+/// The bytes that became `chars`.
+fn bytes_of(chars: &str) -> OsString {
+    OsString::from_vec(chars.chars().map(|char| char as u8).collect())
+}
+
+/// What became `chars`, as text for a message.
+fn text_of(chars: &str) -> String {
+    bytes_of(chars).to_string_lossy().into_owned()
+}

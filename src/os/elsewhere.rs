@@ -1,0 +1,60 @@
+//! What systems other than Linux have instead of what `linux` uses. A server there does the same for its clients; it
+//! knows less about its process.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::time::Duration;
+
+use nix::time::ClockId;
+use socket2::SockRef;
+
+/// The clock that is most like Linux's; whether it goes on while the machine is suspended depends on the system.
+pub const BOOT_CLOCK: ClockId = ClockId::CLOCK_MONOTONIC;
+
+/// Unknown: the figures are in `/proc` on Linux.
+pub fn memory() -> Option<(u64, u64)> {
+    None
+}
+
+/// Unknown.
+pub fn open_files(_files: usize) -> Option<u64> {
+    None
+}
+
+/// No limit: there are no control groups.
+pub fn group_memory_bytes() -> Option<u64> {
+    None
+}
+
+/// Does nothing: keepalive alone finds out that a client is gone.
+#[allow(clippy::unnecessary_wraps, reason = "Linux may refuse")]
+pub fn set_user_timeout(_socket: &SockRef<'_>, _timeout: Duration) -> io::Result<()> {
+    Ok(())
+}
+
+/// The user at the other end of a unix socket, for the log.
+#[cfg(not(any(target_os = "illumos", target_os = "solaris")))]
+pub fn unix_peer(connection: &impl AsFd) -> String {
+    match nix::unistd::getpeereid(connection) {
+        Ok((uid, _)) => format!("unix:uid={uid}"),
+        Err(_) => "unix".to_owned(),
+    }
+}
+
+/// Solaris and illumos have no `getpeereid`.
+#[cfg(any(target_os = "illumos", target_os = "solaris"))]
+pub fn unix_peer(_connection: &impl AsFd) -> String {
+    "unix".to_owned()
+}
+
+/// False: there is no systemd.
+pub fn is_in_private_tmp(_path: &Path) -> bool {
+    false
+}
+
+/// Does nothing: the pages of the block stay in use.
+///
+/// # Safety
+/// None is needed here; on Linux the block must be whole pages that nobody needs.
+pub unsafe fn leave_untouched(_block: *mut u8, _bytes: usize) {}

@@ -1,0 +1,150 @@
+//! What only Linux has: the clock that goes on while the machine is suspended, figures in `/proc`, control groups,
+//! the other process of a unix socket, and the time-out of data that nobody acknowledges.
+//!
+//! `elsewhere` has the same items for the other systems.
+
+use std::fs;
+use std::io;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::time::Duration;
+
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use nix::time::ClockId;
+use nix::unistd::{SysconfVar, sysconf};
+use socket2::SockRef;
+
+/// This clock goes on while the machine is suspended, as delays and TTRs must.
+pub const BOOT_CLOCK: ClockId = ClockId::CLOCK_BOOTTIME;
+
+/// If the kernel does not report the number of descriptors, up to this many are counted one by one.
+const MAX_COUNTED_FILES: usize = 1000;
+
+/// Address space and memory in RAM, from `proc_pid_statm(5)`.
+pub fn memory() -> Option<(u64, u64)> {
+    let page_bytes = u64::try_from(sysconf(SysconfVar::PAGE_SIZE).ok()??).ok()?;
+    let text = fs::read_to_string("/proc/self/statm").ok()?;
+    let mut pages = text.split(' ').map(|pages| pages.parse::<u64>().ok());
+    Some((pages.next()?? * page_bytes, pages.next()?? * page_bytes))
+}
+
+/// How many descriptors are open. `files` is about their number: if it is large, and the kernel does not report the
+/// number, they are not counted.
+pub fn open_files(files: usize) -> Option<u64> {
+    let directory = "/proc/self/fd";
+    let told = fs::metadata(directory).ok()?.len();
+    if told > 0 {
+        return Some(told);
+    }
+    if files > MAX_COUNTED_FILES {
+        return None;
+    }
+    // One of these descriptors is that of the directory itself.
+    Some((fs::read_dir(directory).ok()?.count() as u64).saturating_sub(1))
+}
+
+/// The memory that the process' control group may use, in bytes, or any of the groups around it; `None` without a
+/// limit.
+pub fn group_memory_bytes() -> Option<u64> {
+    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+    smallest_group_limit(&groups, Path::new("/sys/fs/cgroup"))
+}
+
+/// The smallest limit of the groups that `groups` (cgroups(7), "/proc/pid/cgroup") names, in the hierarchies
+/// mounted below `mounts`.
+fn smallest_group_limit(groups: &str, mounts: &Path) -> Option<u64> {
+    let mut limits = Vec::new();
+    for group in groups.lines() {
+        let mut fields = group.splitn(3, ':').skip(1);
+        let (controllers, path) = (fields.next()?, fields.next()?.trim_start_matches('/'));
+        let (mount, file) = match controllers {
+            "" => (mounts.to_owned(), "memory.max"),
+            _ if controllers.split(',').any(|controller| controller == "memory") => {
+                (mounts.join("memory"), "memory.limit_in_bytes")
+            }
+            _ => continue,
+        };
+        // In a container the mount begins at the container's own group, which the path may not contain.
+        for ancestor in Path::new(path).ancestors() {
+            let limit = fs::read_to_string(mount.join(ancestor).join(file)).ok();
+            limits.extend(limit.and_then(|text| text.trim().parse::<u64>().ok()));
+        }
+    }
+    // Version 1 reports the largest number of whole pages if there is no limit.
+    limits.into_iter().min().filter(|&limit| limit < 1 << 60)
+}
+
+/// Limits how long data that was sent on `socket` may stay unacknowledged.
+pub fn set_user_timeout(socket: &SockRef<'_>, timeout: Duration) -> io::Result<()> {
+    socket.set_tcp_user_timeout(Some(timeout))
+}
+
+/// The process at the other end of a unix socket, for the log.
+pub fn unix_peer(connection: &impl AsFd) -> String {
+    match getsockopt(connection, PeerCredentials) {
+        Ok(peer) => format!("unix:pid={},uid={}", peer.pid(), peer.uid()),
+        Err(_) => "unix".to_owned(),
+    }
+}
+
+/// Whether `path` is in a directory for temporary files that systemd has made for this unit only.
+pub fn is_in_private_tmp(path: &Path) -> bool {
+    fs::read_to_string("/proc/self/mountinfo").is_ok_and(|mounts| is_private_by(&mounts, path))
+}
+
+/// Decides `is_in_private_tmp` from the lines of `proc_pid_mountinfo(5)`. The fourth word is what is mounted, the fifth is where.
+fn is_private_by(mounts: &str, path: &Path) -> bool {
+    mounts.lines().any(|line| {
+        let mut words = line.split(' ').skip(3);
+        matches!((words.next(), words.next()), (Some(root), Some(at))
+            if root.contains("/systemd-private-") && path.starts_with(at))
+    })
+}
+
+/// Gives the memory of `block` back to the system; its next use takes ordinary pages, not huge ones.
+///
+/// # Safety
+/// The block consists of `bytes` bytes in whole pages, and nobody needs what it contains.
+pub unsafe fn leave_untouched(block: *mut u8, bytes: usize) {
+    for advice in [libc::MADV_NOHUGEPAGE, libc::MADV_DONTNEED] {
+        // SAFETY: as the caller's. If the system does not take the advice, nothing is lost.
+        unsafe { libc::madvise(block.cast(), bytes, advice) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_smallest_limit_of_the_groups_around_holds() {
+        let mounts = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| {
+            let path = mounts.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        let limit = |groups| smallest_group_limit(groups, mounts.path());
+        assert_eq!(limit("0::/system.slice/a.service\n"), None);
+        write("system.slice/memory.max", "2000000\n");
+        write("system.slice/a.service/memory.max", "max\n");
+        write("system.slice/b.service/memory.max", "1000000\n");
+        assert_eq!(limit("0::/system.slice/a.service\n"), Some(2_000_000));
+        assert_eq!(limit("0::/system.slice/b.service\n"), Some(1_000_000));
+        write("memory/memory.limit_in_bytes", "9223372036854771712\n");
+        assert_eq!(limit("5:cpu,memory:/docker/1\n3:cpuset:/\n"), None);
+        write("memory/docker/1/memory.limit_in_bytes", "3000000\n");
+        assert_eq!(limit("5:cpu,memory:/docker/1\n3:cpuset:/\n0::/\n"), Some(3_000_000));
+    }
+
+    #[test]
+    fn what_lies_in_the_units_own_directory_for_temporary_files_is_hidden() {
+        let mounts = "\
+            22 1 8:1 / / rw,relatime - ext4 /dev/sda1 rw\n\
+            40 22 8:1 /tmp/systemd-private-1f-beanstalkd.service-x/tmp /tmp rw - ext4 /dev/sda1 rw\n";
+        assert!(is_private_by(mounts, Path::new("/tmp/socket")));
+        assert!(!is_private_by(mounts, Path::new("/run/beanstalkd/socket")));
+        assert!(!is_private_by(mounts, Path::new("/tmpfiles/socket")));
+        assert!(!is_private_by("22 1 8:1 / / rw,relatime - ext4 /dev/sda1 rw\n", Path::new("/tmp/socket")));
+    }
+}
