@@ -109,7 +109,7 @@ bench:
 
 # The pure parts alone; BENCH_LARGE=1 adds 10 million jobs.
 micro:
-	$(CARGO) bench --bench micro
+	$(CARGO) bench --bench micro --bench structures
 
 # SEEDS=number, by default a million; SEED=n replays one and tells every step.
 simulation:

@@ -47,6 +47,14 @@ pub use self::times::{Durations, TOTAL_BOUNDS, Totals};
 pub use self::tube::TubeCounters;
 pub use self::view::{JobView, TubeView};
 
+/// The data structures alone, so that a benchmark can measure them beside the usual ones (`make micro`).
+#[doc(hidden)]
+pub mod structures {
+    pub use super::arena::Arena;
+    pub use super::deadlines::{Deadlines, Owner};
+    pub use super::ordered::OrderedQueue;
+}
+
 use self::client::Client;
 use self::deadlines::{Deadlines, Owner};
 use self::flush::Flushes;

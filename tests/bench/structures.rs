@@ -1,0 +1,278 @@
+//! The queue's own structures beside the usual ones: `make micro`.
+//!
+//! Owns: the work that each pair does, and the table. Each figure comes from a process of its own, so that no
+//! structure finds memory that another one has left. `make bench` measures what a command costs as a whole.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::env;
+use std::fs;
+use std::hint::black_box;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use beanstalkd::clock::Timestamp;
+use beanstalkd::id_map::IdMap;
+use beanstalkd::job::JobId;
+use beanstalkd::queue::structures::{Arena, Deadlines, OrderedQueue, Owner};
+use hashbrown::HashMap;
+use slab::Slab;
+
+use crate::random::Random;
+
+mod random;
+
+// The allocator of the program: what a structure costs is not least what it allocates.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Entries that are there while the time of a round is taken.
+const ENTRIES: u64 = 1 << 20;
+/// Rounds whose mean is taken: each adds an entry, uses one, and removes one.
+const ROUNDS: u64 = 2 * ENTRIES;
+/// Entries up to which the structure grows while its longest insertion is looked for.
+const GROWN: u64 = 1 << 22;
+/// Processes for each figure; the least counts, because other work of the machine only adds.
+const RUNS: usize = 3;
+
+/// A record of the size of a job's.
+type Record = [u64; 7];
+
+/// What is measured: work, structure, and how.
+type Subject = (&'static str, &'static str, fn() -> Figures);
+
+const SUBJECTS: [Subject; 10] = [
+    ("jobs of one priority: insert, pop the first", "OrderedQueue", || ordered_queue(|_| 0)),
+    ("", "BTreeSet", || b_tree_set(|_| 0)),
+    ("jobs of random priorities: insert, pop the first", "OrderedQueue", || ordered_queue(|random| random)),
+    ("", "BTreeSet", || b_tree_set(|random| random)),
+    ("records of 56 bytes: insert, get one, remove the oldest", "Arena", arena),
+    ("", "slab", slab),
+    ("by job id: insert, get one, remove the oldest", "IdMap", id_map),
+    ("", "hashbrown", hash_map),
+    ("deadlines of 2^20 clients: move one, look at the first", "Deadlines", deadlines),
+    ("", "BTreeSet", deadlines_in_a_set),
+];
+
+fn main() {
+    // `cargo bench` hands its own flags on.
+    let asked = env::args().skip(1).find_map(|arg| arg.parse::<usize>().ok());
+    match asked {
+        Some(number) => {
+            let Figures { round, entry_bytes, longest } = SUBJECTS[number].2();
+            println!("{} {entry_bytes} {}", round.as_nanos(), longest.as_nanos());
+        }
+        None => print_table(),
+    }
+}
+
+fn print_table() {
+    println!(
+        "| work, with 2^20 entries | structure | ns a round | bytes an entry | longest insertion up to 2^22, µs |"
+    );
+    println!("|---|---|---|---|---|");
+    for (number, (work, structure, _)) in SUBJECTS.iter().enumerate() {
+        let runs: Vec<[u64; 3]> = (0..RUNS).map(|_| in_a_process_of_its_own(number)).collect();
+        let least = |column: usize| runs.iter().map(|run| run[column]).min().unwrap_or_default();
+        println!("| {work} | {structure} | {} | {} | {} |", least(0), least(1), least(2) / 1000);
+    }
+}
+
+fn in_a_process_of_its_own(number: usize) -> [u64; 3] {
+    let program = env::current_exe().expect("a program knows where it is");
+    let output = Command::new(program).arg(number.to_string()).output().expect("it can be started again");
+    let text = String::from_utf8(output.stdout).expect("figures are text");
+    let figures: Vec<u64> = text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    figures.try_into().expect("there are three figures")
+}
+
+struct Figures {
+    round: Duration,
+    entry_bytes: usize,
+    longest: Duration,
+}
+
+/// Fills a structure, works with it, and lets it grow. `add` and `take` get the number of the entry that is to come
+/// or to go, `touch` that of one that is there; numbers begin at 1.
+fn measure<S>(
+    mut structure: S,
+    mut add: impl FnMut(&mut S, u64, u32),
+    mut touch: impl FnMut(&mut S, u64, u32),
+    mut take: impl FnMut(&mut S, u64),
+) -> Figures {
+    let mut random = Random::default();
+    let empty_bytes = resident_bytes();
+    for number in 1..=ENTRIES {
+        add(&mut structure, number, random.next());
+    }
+    let entry_bytes = (resident_bytes() - empty_bytes) / ENTRIES as usize;
+    let start = Instant::now();
+    for number in ENTRIES + 1..=ENTRIES + ROUNDS {
+        let chance = random.next();
+        add(&mut structure, number, chance);
+        touch(&mut structure, number - u64::from(chance) % ENTRIES, chance);
+        take(&mut structure, number - ENTRIES);
+    }
+    let round = start.elapsed() / ROUNDS as u32;
+    let mut longest = Duration::ZERO;
+    for number in ENTRIES + ROUNDS + 1..=ROUNDS + GROWN {
+        let chance = random.next();
+        let start = Instant::now();
+        add(&mut structure, number, chance);
+        longest = longest.max(start.elapsed());
+    }
+    black_box(structure);
+    Figures { round, entry_bytes, longest }
+}
+
+fn resident_bytes() -> usize {
+    let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages: usize = statm.split(' ').nth(1).and_then(|pages| pages.parse().ok()).unwrap_or_default();
+    pages * 4096
+}
+
+fn ordered_queue(priority: fn(u32) -> u32) -> Figures {
+    measure(
+        OrderedQueue::default(),
+        |queue, number, random| queue.insert((priority(random), number)),
+        |queue, _, _| {
+            black_box(queue.first());
+        },
+        |queue, _| {
+            black_box(queue.pop_first());
+        },
+    )
+}
+
+fn b_tree_set(priority: fn(u32) -> u32) -> Figures {
+    measure(
+        BTreeSet::new(),
+        |set, number, random| {
+            set.insert((priority(random), number));
+        },
+        |set, _, _| {
+            black_box(set.first());
+        },
+        |set, _| {
+            black_box(set.pop_first());
+        },
+    )
+}
+
+/// The addresses of the records that are there, by their number; made whole before anything is measured.
+struct Addresses<A>(Vec<A>);
+
+impl<A: Copy> Addresses<A> {
+    fn new(any: A) -> Self {
+        Self(vec![any; (GROWN + ROUNDS) as usize + 1])
+    }
+}
+
+fn arena() -> Figures {
+    let mut arena: Arena<Record> = Arena::default();
+    let any = arena.insert([0; 7]);
+    let mut addresses = Addresses::new(any);
+    let at = RefCell::new(&mut addresses.0);
+    measure(
+        arena,
+        |arena, number, _| at.borrow_mut()[number as usize] = arena.insert([number; 7]),
+        |arena, number, _| {
+            black_box(arena.get(at.borrow()[number as usize])[0]);
+        },
+        |arena, number| {
+            black_box(arena.remove(at.borrow()[number as usize]));
+        },
+    )
+}
+
+fn slab() -> Figures {
+    let mut slab: Slab<Record> = Slab::new();
+    let any = slab.insert([0; 7]);
+    let mut addresses = Addresses::new(any);
+    let at = RefCell::new(&mut addresses.0);
+    measure(
+        slab,
+        |slab, number, _| at.borrow_mut()[number as usize] = slab.insert([number; 7]),
+        |slab, number, _| {
+            black_box(slab[at.borrow()[number as usize]][0]);
+        },
+        |slab, number| {
+            black_box(slab.remove(at.borrow()[number as usize]));
+        },
+    )
+}
+
+fn id_map() -> Figures {
+    measure(
+        IdMap::default(),
+        |map, number, random| {
+            map.insert(JobId(number), random | 1);
+        },
+        |map, number, _| {
+            black_box(map.get(JobId(number)));
+        },
+        |map, number| {
+            black_box(map.remove(JobId(number)));
+        },
+    )
+}
+
+fn hash_map() -> Figures {
+    measure(
+        HashMap::new(),
+        |map, number, random| {
+            map.insert(number, random | 1);
+        },
+        |map, number, _| {
+            black_box(map.get(&number));
+        },
+        |map, number| {
+            black_box(map.remove(&number));
+        },
+    )
+}
+
+/// The client of an entry: those that are added and taken in a round are others than those that move.
+fn client(number: u64) -> u32 {
+    (number % (2 * GROWN)) as u32
+}
+
+fn deadlines() -> Figures {
+    measure(
+        Deadlines::default(),
+        |deadlines, number, random| {
+            deadlines.set(Owner::Client(client(number)), Some(Timestamp(u64::from(random) + 1)));
+        },
+        |deadlines, number, random| {
+            deadlines.set(Owner::Client(client(number)), Some(Timestamp(u64::from(random) + 2)));
+            black_box(deadlines.first());
+        },
+        |deadlines, number| deadlines.set(Owner::Client(client(number)), None),
+    )
+}
+
+/// A set in order, with the deadline that each client has, so that it can be found.
+fn deadlines_in_a_set() -> Figures {
+    let set_to = |(set, known): &mut (BTreeSet<(u64, u32)>, Vec<u64>), number: u64, at: u64| {
+        let client = client(number);
+        if known.len() <= client as usize {
+            known.resize(client as usize + 1, 0);
+        }
+        let before = std::mem::replace(&mut known[client as usize], at);
+        if before > 0 {
+            set.remove(&(before, client));
+        }
+        if at > 0 {
+            set.insert((at, client));
+        }
+    };
+    measure(
+        (BTreeSet::new(), Vec::new()),
+        |both, number, random| set_to(both, number, u64::from(random) + 1),
+        |both, number, random| {
+            set_to(both, number, u64::from(random) + 2);
+            black_box(both.0.first());
+        },
+        |both, number| set_to(both, number, 0),
+    )
+}
