@@ -44,6 +44,8 @@ const MAX_SEALED_HEAD_BYTES: usize = 4 + TubeName::MAX_BYTES + RECORD_BYTES;
 
 /// What the format calls a deleted job.
 pub const STATE_DELETED: u8 = 0;
+/// The length of the body in a delete after which the job comes again in another tube: no delete of C's has it.
+const DEPARTURE: i32 = -1;
 
 /// Bytes that a full record takes.
 #[must_use]
@@ -98,6 +100,19 @@ impl DiskRecord {
     #[must_use]
     pub fn deletion(id: JobId) -> Self {
         Self { id: id.0, state: STATE_DELETED, ..Self::default() }
+    }
+
+    /// The short record before the full record of job `id` in another tube: a delete, for C. C reads nothing of a
+    /// delete but its id and state.
+    #[must_use]
+    pub fn departure(id: JobId) -> Self {
+        Self { body_size: DEPARTURE, ..Self::deletion(id) }
+    }
+
+    /// Whether it is such a record.
+    #[must_use]
+    pub fn is_departure(&self) -> bool {
+        self.state == STATE_DELETED && self.body_size == DEPARTURE
     }
 
     /// What is stored of `job`, whose body has `body_len` bytes.

@@ -174,6 +174,10 @@ impl Jobs {
     }
 
     fn apply_short(&mut self, id: JobId, record: &DiskRecord, source: Source) -> bool {
+        if record.is_departure() {
+            // The full record behind it, if that was written, is what has happened.
+            return true;
+        }
         let Some(state) = record.live_state() else {
             if self.alive.remove(id).is_none() {
                 self.ignored += 1;

@@ -20,6 +20,7 @@ use crate::clock::{NS_PER_S, Timestamp};
 use crate::job::{Body, JobId, JobRecord, JobState};
 use crate::tube_name::TubeName;
 
+mod moves;
 mod upkeep;
 
 /// How long a failed attempt to make a file is not repeated.

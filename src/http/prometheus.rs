@@ -8,6 +8,7 @@ use std::fmt::Display;
 use super::rendering::{Form, Rendering};
 use super::snapshot::{Choice, Snapshot};
 use super::{SLICE_BYTES, Sources, put};
+use crate::queue::{Durations, TOTAL_BOUNDS, TubeView};
 use crate::stats::{Figure, Histogram, Read, SERVER, Series, ServerView, Subject, TUBE};
 
 /// The media type.
@@ -42,6 +43,7 @@ impl Form for TextFormat {
             return None;
         }
         let mut start = place.tube;
+        // Of the rows behind the table, the loop goes through none.
         for (row, figure) in TUBE.iter().enumerate().skip(place.row) {
             let Some(family) = Family::of(figure, "tube_") else { continue };
             if start == 0 {
@@ -60,8 +62,52 @@ impl Form for TextFormat {
             }
             start = 0;
         }
-        None
+        let place = Place { row: place.row.max(TUBE.len()), tube: start };
+        write_times(tubes, place, out)
     }
+}
+
+type TimesOf = fn(&TubeView) -> &Durations;
+
+/// The histograms of the tubes of which a job was reserved: they follow the rows of the table.
+const TIMES: [(&str, &str, TimesOf); 2] = [
+    ("beanstalkd_tube_wait_seconds", "How long jobs were ready before they were reserved.", TubeView::wait),
+    ("beanstalkd_tube_run_seconds", "How long clients had jobs before they deleted them.", TubeView::run),
+];
+
+/// Writes histograms of tubes until there is a slice of them; returns where to go on.
+fn write_times(tubes: &[TubeView], place: Place, out: &mut String) -> Option<Place> {
+    if tubes.iter().all(|tube| tube.times.is_none()) {
+        return None;
+    }
+    let mut start = place.tube;
+    for (row, &(family, help, read)) in TIMES.iter().enumerate().skip(place.row - TUBE.len()) {
+        if start == 0 {
+            head(out, family, "histogram", help);
+        }
+        for (at, tube) in tubes.iter().enumerate().skip(start).filter(|(_, tube)| tube.times.is_some()) {
+            write_durations(family, tube.name.as_str(), read(tube), out);
+            if out.len() >= SLICE_BYTES && at + 1 < tubes.len() {
+                return Some(Place { row: TUBE.len() + row, tube: at + 1 });
+            }
+        }
+        start = 0;
+    }
+    None
+}
+
+fn write_durations(family: &str, tube: &str, durations: &Durations, out: &mut String) {
+    let mut sum = 0;
+    let bounds = TOTAL_BOUNDS.iter().copied().chain(["+Inf"]);
+    for (bound, count) in bounds.zip(durations.totals) {
+        sum += count;
+        put(out, format_args!("{family}_bucket{{tube=\"{tube}\",le=\"{bound}\"}} {sum}\n"));
+    }
+    let total = Seconds(durations.total_sum_ns);
+    put(
+        out,
+        format_args!("{family}_sum{{tube=\"{tube}\"}} {total}\n{family}_count{{tube=\"{tube}\"}} {sum}\n"),
+    );
 }
 
 /// A figure with a family of its own.

@@ -3,7 +3,8 @@
 //! Like C beanstalkd, the parser recognises a command by its prefix and then checks the rest. A line without a known
 //! prefix is UNKNOWN_COMMAND; a wrong rest is BAD_FORMAT.
 
-use crate::job::{JobId, Priority};
+use super::manage;
+use crate::job::{JobId, JobState, Priority};
 use crate::number::{as_strtoul, leading_u32, leading_u64, skip_spaces, whole_u32, whole_u64};
 use crate::tube_name::{TubeName, is_name_byte};
 
@@ -38,7 +39,25 @@ pub enum Command<'a> {
     ListTubeUsed,
     ListTubesWatched,
     PauseTube { tube: &'a str, delay_s: u32 },
+    FlushTube(&'a str),
+    FlushBuried(&'a str),
+    ListJobs { tube: &'a str, state: JobState, limit: u32, after: Option<Cursor> },
+    PeekReserved,
+    Move { id: JobId, tube: &'a str },
+    Reprioritize { id: JobId, priority: Priority },
+    Drain,
+    Undrain,
     Quit,
+}
+
+/// Where a page of `list-jobs` has ended: the place of its last job in the order of the state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cursor {
+    /// What decides the order: a ready job's priority, the deadline of a delayed or reserved job in nanoseconds since
+    /// 1970, a buried job's number in the order of burial.
+    pub position: u64,
+    /// The job, which decides among jobs with the same position.
+    pub id: JobId,
 }
 
 /// The line of a `put`; the body follows.
@@ -84,6 +103,14 @@ pub enum Verb {
     ListTubeUsed,
     ListTubesWatched,
     PauseTube,
+    FlushTube,
+    FlushBuried,
+    ListJobs,
+    PeekReserved,
+    Move,
+    Reprioritize,
+    Drain,
+    Undrain,
     Quit,
 }
 
@@ -119,6 +146,14 @@ impl Verb {
             Self::ListTubeUsed => "list-tube-used",
             Self::ListTubesWatched => "list-tubes-watched",
             Self::PauseTube => "pause-tube",
+            Self::FlushTube => "flush-tube",
+            Self::FlushBuried => "flush-buried",
+            Self::ListJobs => "list-jobs",
+            Self::PeekReserved => "peek-reserved",
+            Self::Move => "move",
+            Self::Reprioritize => "reprioritize",
+            Self::Drain => "drain",
+            Self::Undrain => "undrain",
             Self::Quit => "quit",
         }
     }
@@ -153,6 +188,14 @@ impl Command<'_> {
             Self::ListTubeUsed => Verb::ListTubeUsed,
             Self::ListTubesWatched => Verb::ListTubesWatched,
             Self::PauseTube { .. } => Verb::PauseTube,
+            Self::FlushTube(_) => Verb::FlushTube,
+            Self::FlushBuried(_) => Verb::FlushBuried,
+            Self::ListJobs { .. } => Verb::ListJobs,
+            Self::PeekReserved => Verb::PeekReserved,
+            Self::Move { .. } => Verb::Move,
+            Self::Reprioritize { .. } => Verb::Reprioritize,
+            Self::Drain => Verb::Drain,
+            Self::Undrain => Verb::Undrain,
             Self::Quit => Verb::Quit,
         }
     }
@@ -178,15 +221,21 @@ pub fn parse(line: &[u8]) -> Result<Command<'_>, ParseError> {
     let parsed = match line.first() {
         Some(b'p') => parse_p(line),
         Some(b'r') => parse_r(line),
-        Some(b'd') => after(line, b"delete ").map(|rest| id(rest).map(Command::Delete)),
+        Some(b'd') => after(line, b"delete ")
+            .map(|rest| id(rest).map(Command::Delete))
+            .or_else(|| after(line, b"drain").map(|rest| alone(rest, Command::Drain))),
         Some(b'b') => after(line, b"bury ").map(bury),
         Some(b't') => after(line, b"touch ").map(|rest| id(rest).map(Command::Touch)),
-        Some(b'u') => after(line, b"use ").map(|rest| name(rest).map(Command::Use)),
+        Some(b'u') => after(line, b"use ")
+            .map(|rest| name(rest).map(Command::Use))
+            .or_else(|| after(line, b"undrain").map(|rest| alone(rest, Command::Undrain))),
         Some(b'w') => after(line, b"watch ").map(|rest| name(rest).map(Command::Watch)),
         Some(b'i') => after(line, b"ignore ").map(|rest| name(rest).map(Command::Ignore)),
         Some(b'k') => parse_k(line),
         Some(b's') => parse_s(line),
         Some(b'l') => parse_l(line),
+        Some(b'f') => manage::parse_f(line),
+        Some(b'm') => after(line, b"move").map(manage::move_job),
         Some(b'q') => after(line, b"quit").map(|_| Some(Command::Quit)),
         _ => None,
     };
@@ -194,7 +243,7 @@ pub fn parse(line: &[u8]) -> Result<Command<'_>, ParseError> {
 }
 
 /// `None`: the line is another command. `Some(None)`: it is this command, with wrong arguments.
-type Parsed<'a> = Option<Option<Command<'a>>>;
+pub(super) type Parsed<'a> = Option<Option<Command<'a>>>;
 
 fn parse_p(line: &[u8]) -> Parsed<'_> {
     after(line, b"put ")
@@ -204,6 +253,7 @@ fn parse_p(line: &[u8]) -> Parsed<'_> {
         .or_else(|| after(line, b"peek-delayed").map(|rest| alone(rest, Command::PeekDelayed)))
         .or_else(|| after(line, b"peek-buried").map(|rest| alone(rest, Command::PeekBuried)))
         .or_else(|| after(line, b"pause-tube").map(pause_tube))
+        .or_else(|| after(line, b"peek-reserved").map(|rest| alone(rest, Command::PeekReserved)))
 }
 
 fn parse_r(line: &[u8]) -> Parsed<'_> {
@@ -212,6 +262,7 @@ fn parse_r(line: &[u8]) -> Parsed<'_> {
         .or_else(|| after(line, b"reserve-job ").map(|rest| id(rest).map(Command::ReserveJob)))
         .or_else(|| after(line, b"reserve").map(|rest| alone(rest, Command::Reserve)))
         .or_else(|| after(line, b"release ").map(release))
+        .or_else(|| after(line, b"reprioritize").map(manage::reprioritize))
 }
 
 fn parse_k(line: &[u8]) -> Parsed<'_> {
@@ -232,9 +283,10 @@ fn parse_l(line: &[u8]) -> Parsed<'_> {
         .map(|rest| alone(rest, Command::ListTubesWatched))
         .or_else(|| after(line, b"list-tube-used").map(|rest| alone(rest, Command::ListTubeUsed)))
         .or_else(|| after(line, b"list-tubes").map(|rest| alone(rest, Command::ListTubes)))
+        .or_else(|| after(line, b"list-jobs").map(manage::list_jobs))
 }
 
-fn after<'a>(line: &'a [u8], prefix: &[u8]) -> Option<&'a [u8]> {
+pub(super) fn after<'a>(line: &'a [u8], prefix: &[u8]) -> Option<&'a [u8]> {
     line.strip_prefix(prefix)
 }
 
@@ -246,7 +298,7 @@ fn id(rest: &[u8]) -> Option<JobId> {
     whole_u64(rest).map(JobId)
 }
 
-fn name(rest: &[u8]) -> Option<&str> {
+pub(super) fn name(rest: &[u8]) -> Option<&str> {
     TubeName::check(rest)
 }
 

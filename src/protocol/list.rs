@@ -1,4 +1,4 @@
-//! A long list of names, in pieces that all replies with this list share.
+//! A long list of names or jobs, in pieces that all replies with this list share.
 //!
 //! Owns: the YAML of the list, cut into pieces. Never copied for a client, and never in one piece: a hundred
 //! thousand names make twenty megabytes. Driven by whoever has the names, a few at a time.
@@ -87,16 +87,31 @@ impl ListWriter {
     /// # Errors
     /// As `new`.
     pub fn push(&mut self, name: &str) -> Result<(), TryReserveError> {
-        let bytes = name.len() + AROUND_NAME_BYTES;
+        self.make_room(name.len() + AROUND_NAME_BYTES)?;
+        self.open.extend_from_slice(b"- ");
+        self.open.extend_from_slice(name.as_bytes());
+        self.open.push(b'\n');
+        Ok(())
+    }
+
+    /// Adds whole lines of YAML, of at most [`PIECE_BYTES`].
+    ///
+    /// # Errors
+    /// As `new`.
+    pub fn push_lines(&mut self, lines: &str) -> Result<(), TryReserveError> {
+        self.make_room(lines.len())?;
+        self.open.extend_from_slice(lines.as_bytes());
+        Ok(())
+    }
+
+    /// Makes room in one piece for `bytes`, which are then added.
+    fn make_room(&mut self, bytes: usize) -> Result<(), TryReserveError> {
         if self.open.len() + bytes > PIECE_BYTES {
             self.close_piece()?;
             self.open.try_reserve_exact(PIECE_BYTES)?;
         } else {
             self.open.try_reserve(bytes)?;
         }
-        self.open.extend_from_slice(b"- ");
-        self.open.extend_from_slice(name.as_bytes());
-        self.open.push(b'\n');
         self.bytes += bytes;
         Ok(())
     }

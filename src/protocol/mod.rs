@@ -5,11 +5,13 @@
 
 mod command;
 mod list;
+mod manage;
 mod reply;
 mod yaml;
 
-pub use self::command::{Command, ParseError, PutHeader, Verb, parse};
+pub use self::command::{Command, Cursor, ParseError, PutHeader, Verb, parse};
 pub use self::list::{List, ListWriter, SHORT_LIST_BYTES, list_bytes};
+pub use self::manage::{CursorText, MAX_LIMIT, MAX_LONG_LINE_BYTES, may_be_long};
 pub use self::reply::{Reply, ReplyBuffer};
 pub use self::yaml::{Dictionary, write_list};
 

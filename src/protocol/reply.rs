@@ -55,7 +55,13 @@ pub enum Reply<'a> {
     List(&'a List),
     OutOfMemory,
     InternalError,
+    /// The answer to `put` that is refused, and to `drain`.
     Draining,
+    NotDraining,
+    /// How many jobs a flush has deleted.
+    Flushed(u64),
+    Moved,
+    Reprioritized,
     BadFormat,
     UnknownCommand,
     ExpectedCrlf,
@@ -79,6 +85,7 @@ impl Reply<'_> {
                 CRLF
             }
             Self::Watching(count) => return numbered(output, b"WATCHING ", count as u64),
+            Self::Flushed(count) => return numbered(output, b"FLUSHED ", count),
             Self::Kicked(count) => return numbered(output, b"KICKED ", count),
             Self::Reserved(id, body) => return job(output, b"RESERVED ", id, body),
             Self::Found(id, body) => return job(output, b"FOUND ", id, body),
@@ -102,6 +109,9 @@ impl Reply<'_> {
             Self::OutOfMemory => b"OUT_OF_MEMORY\r\n",
             Self::InternalError => b"INTERNAL_ERROR\r\n",
             Self::Draining => b"DRAINING\r\n",
+            Self::NotDraining => b"NOT_DRAINING\r\n",
+            Self::Moved => b"MOVED\r\n",
+            Self::Reprioritized => b"REPRIORITIZED\r\n",
             Self::BadFormat => b"BAD_FORMAT\r\n",
             Self::UnknownCommand => b"UNKNOWN_COMMAND\r\n",
             Self::ExpectedCrlf => b"EXPECTED_CRLF\r\n",

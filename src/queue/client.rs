@@ -1,6 +1,6 @@
 //! A client: the tubes that it uses and watches, the jobs that it has reserved, and its wait.
 
-use super::jobs::DueKey;
+use super::jobs::Reservation;
 use super::ordered::OrderedQueue;
 use super::tube::{DEFAULT, TubeKey};
 use super::wide::Wide;
@@ -35,7 +35,7 @@ pub struct Client {
     /// In the order of `list-tubes-watched`; never empty while the client is connected.
     pub watching: Vec<TubeKey>,
     /// The jobs that the client has reserved, by the end of their reservation.
-    pub reserved: OrderedQueue<DueKey>,
+    pub reserved: OrderedQueue<Reservation>,
     pub wait: Option<Wait>,
     /// If the client watches many tubes: what it knows of them.
     pub wide: Option<Box<Wide>>,
@@ -75,7 +75,7 @@ impl Client {
 
     /// When the safety margin of its first reservation begins.
     pub fn margin_at(&self) -> Option<Timestamp> {
-        self.reserved.first().map(|key| key.0.minus_ns(SAFETY_MARGIN_NS))
+        self.reserved.first().map(|first| first.until.minus_ns(SAFETY_MARGIN_NS))
     }
 
     /// The client's next deadline: the end of its wait, the safety margin while it waits, or the end of a
@@ -86,7 +86,7 @@ impl Client {
                 let end = self.margin_at().map_or(wait.until, |margin| margin.min(wait.until));
                 (end != Timestamp::NEVER).then_some(end)
             }
-            None => self.reserved.first().map(|key| key.0),
+            None => self.reserved.first().map(|first| first.until),
         }
     }
 }

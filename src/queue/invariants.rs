@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::deadlines::Owner;
-use super::jobs::{Place, ReadyKey};
+use super::jobs::{Place, ReadyKey, Reservation};
 use super::{JobCounts, Queue, SAFETY_MARGIN_NS};
 use crate::clock::Timestamp;
 
@@ -22,6 +22,7 @@ impl Queue {
         self.check_jobs();
         self.check_clients();
         self.check_wide();
+        self.check_flushes();
     }
 
     fn check_tubes(&self) -> JobCounts {
@@ -43,9 +44,9 @@ impl Queue {
                 "the heap knows the tube's deadline"
             );
             let urgent = tube.ready.iter().filter(|key| {
-                let job = self.jobs.get(key.id()).expect("a ready job is there");
-                assert_eq!(*key, ReadyKey::new(job.priority, key.id()));
-                assert_eq!(job.place, Place::Ready);
+                let job = self.jobs.get(key.job()).expect("a ready job is there");
+                assert_eq!(*key, ReadyKey::new(job.priority, key.job()));
+                assert!(matches!(job.place, Place::Ready(_)));
                 job.priority.is_urgent()
             });
             assert_eq!(urgent.count() as u32, tube.urgent, "the urgent count is that of the ready jobs");
@@ -95,7 +96,7 @@ impl Queue {
                 *watching.entry(tube).or_insert(0) += 1;
             }
             waiting += u64::from(client.wait.is_some());
-            for (until, id) in client.reserved.iter() {
+            for Reservation { until, id, .. } in client.reserved.iter() {
                 let job = self.jobs.get(id).expect("a reserved job is there");
                 assert_eq!(job.place, Place::Reserved(until.0.into()));
                 assert_eq!(self.jobs.history(job).holder, Some(index as u32));

@@ -3,6 +3,7 @@
 //! Owns: every job's record, body and history. Ten million jobs may wait, so a record has 56 bytes. What only some
 //! jobs have (counters, the client that reserved it) is in a second record, made when first needed.
 
+use std::cmp::Ordering;
 use std::collections::TryReserveError;
 
 use super::arena::{Arena, Slot};
@@ -36,13 +37,54 @@ impl ReadyKey {
         Self(priority, id.0.into())
     }
 
-    pub fn id(self) -> JobId {
+    pub fn job(self) -> JobId {
         JobId(self.1.into())
+    }
+
+    pub fn priority(self) -> Priority {
+        self.0
     }
 }
 
-/// A delayed or reserved job in the order of its deadline.
+/// A delayed job in the order of its deadline.
 pub type DueKey = (Timestamp, JobId);
+
+/// A reserved job in the order of its deadline, with the instant at which it was reserved, which decides nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct Reservation {
+    /// When it ends.
+    pub until: Timestamp,
+    pub id: JobId,
+    /// When it began; a `touch` leaves it as it is.
+    pub since: Timestamp,
+}
+
+impl Reservation {
+    /// Equal to the reservation of this job that ends then, whenever it began.
+    pub fn key(until: Timestamp, id: JobId) -> Self {
+        Self { until, id, since: Timestamp::default() }
+    }
+}
+
+impl PartialEq for Reservation {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Reservation {}
+
+impl PartialOrd for Reservation {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Reservation {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (self.until, self.id).cmp(&(other.until, other.id))
+    }
+}
 
 /// A buried job in the order of burial.
 pub type BuriedKey = (u64, JobId);
@@ -50,8 +92,8 @@ pub type BuriedKey = (u64, JobId);
 /// Which collection has the job, with what is needed to remove it from there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// In its tube's ready queue.
-    Ready,
+    /// In its tube's ready queue since this instant.
+    Ready(Packed),
     /// Among its tube's delayed jobs until this instant.
     Delayed(Packed),
     /// With the client that its history names, until this instant.
@@ -63,7 +105,7 @@ pub enum Place {
 impl Place {
     pub fn state(self) -> JobState {
         match self {
-            Self::Ready => JobState::Ready,
+            Self::Ready(_) => JobState::Ready,
             Self::Delayed(_) => JobState::Delayed,
             Self::Reserved(_) => JobState::Reserved,
             Self::Buried(_) => JobState::Buried,
@@ -74,7 +116,7 @@ impl Place {
     pub fn deadline(self) -> Option<Timestamp> {
         match self {
             Self::Delayed(until) | Self::Reserved(until) => Some(Timestamp(until.into())),
-            Self::Ready | Self::Buried(_) => None,
+            Self::Ready(_) | Self::Buried(_) => None,
         }
     }
 }
@@ -104,7 +146,8 @@ impl Job {
         tube: TubeKey,
         body: Body,
     ) -> Self {
-        Self { created_at, body, place: Place::Ready, priority, delay_s, ttr_s, tube, history: None }
+        let place = Place::Ready(created_at.0.into());
+        Self { created_at, body, place, priority, delay_s, ttr_s, tube, history: None }
     }
 }
 

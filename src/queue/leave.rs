@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 
 use super::deadlines::Owner;
-use super::jobs::ReadyKey;
+use super::jobs::{ReadyKey, Reservation};
 use super::{ClientId, Queue};
 use crate::clock::Timestamp;
 
@@ -17,6 +17,7 @@ impl Queue {
     pub fn disconnect(&mut self, id: ClientId, now: Timestamp) {
         assert!(self.is_connected(id), "a client leaves once");
         self.end_wait(id.index);
+        self.flushes.end(id);
         let client = self.client_mut(id);
         client.leaving = true;
         let (producer, worker) = (client.producer, client.worker);
@@ -51,7 +52,7 @@ impl Queue {
         let before = *share;
         let mut jobs: Vec<ReadyKey> = Vec::new();
         while *share > 0
-            && let Some((_, id)) = self.clients[index as usize].reserved.pop_first()
+            && let Some(Reservation { id, .. }) = self.clients[index as usize].reserved.pop_first()
         {
             *share -= 1;
             let (job, history) = self.jobs.held_with_history(id);
@@ -64,7 +65,7 @@ impl Queue {
         // Waiting clients get the most urgent job first.
         jobs.sort_unstable();
         for key in jobs {
-            self.make_ready(key.id(), now);
+            self.make_ready(key.job(), now);
         }
         // This is the order in which C gives up tubes; it decides the order of the remaining tubes.
         while *share > 0 {

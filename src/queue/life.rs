@@ -6,7 +6,7 @@
 
 use std::collections::TryReserveError;
 
-use super::jobs::{Job, Place, ReadyKey};
+use super::jobs::{Job, Place, ReadyKey, Reservation};
 use super::tube::{Pause, TubeKey};
 use super::{Change, ClientId, Queue};
 use crate::clock::Timestamp;
@@ -85,9 +85,15 @@ impl Queue {
     /// Restores a job after a restart. A reservation does not survive a restart, so a reserved job becomes ready.
     pub fn restore(&mut self, record: &JobRecord, tube: &str, body: Body, now: Timestamp) {
         let tube = self.tubes.find_or_make(tube);
-        // A new job's place is among the ready.
-        let job =
+        let mut job =
             Job::new(record.created_at, record.priority, record.delay_s, record.ttr_s.max(1), tube, body);
+        // A record does not say when a job became ready, but for one that nothing has happened to.
+        let since = match record.state {
+            JobState::Delayed => record.deadline_at,
+            _ if record.counters == Counters::default() => record.created_at.plus_seconds(record.delay_s),
+            _ => now,
+        };
+        job.place = Place::Ready(since.min(now).0.into());
         self.jobs.insert(record.id, job);
         if record.counters != Counters::default() {
             self.jobs.held_with_history(record.id).1.counters = record.counters;
@@ -103,19 +109,32 @@ impl Queue {
     }
 
     /// The command `delete`. Returns the job's body if the job exists and no other client has reserved it.
-    pub fn delete(&mut self, client: ClientId, id: JobId) -> Option<Body> {
+    pub fn delete(&mut self, client: ClientId, id: JobId, now: Timestamp) -> Option<Body> {
         let job = self.jobs.get(id)?;
         let is_reserved = job.place.state() == JobState::Reserved;
         if is_reserved && self.jobs.history(job).holder != Some(client.index) {
             return None;
         }
         let tube = job.tube;
-        self.unlink(id);
-        let job = self.jobs.remove(id)?;
+        let (body, since) = self.remove(id, tube);
+        if let Some(since) = since
+            && let Some(times) = self.tubes.times(tube, now)
+        {
+            times.observe_run(now.since_ns(since), now);
+        }
+        self.remove_tube_if_idle(tube);
+        Some(body)
+    }
+
+    /// Ends a job of this tube; the caller looks whether the tube is to end, too. Returns its body, and since when it was
+    /// reserved, if it was.
+    #[inline]
+    pub(super) fn remove(&mut self, id: JobId, tube: TubeKey) -> (Body, Option<Timestamp>) {
+        let since = self.unlink(id);
+        let job = self.jobs.remove(id).expect("what a queue held is there");
         self.count(tube, |counters| &mut counters.deletes);
         self.note(Change::Deleted(id));
-        self.remove_tube_if_idle(tube);
-        Some(job.body)
+        (job.body, since)
     }
 
     /// Whether the client has reserved this job.
@@ -178,8 +197,9 @@ impl Queue {
         let until = now.plus_seconds(job.ttr_s);
         job.place = Place::Reserved(until.0.into());
         let reserved = &mut self.client_mut(client).reserved;
-        reserved.remove((before, id));
-        reserved.insert((until, id));
+        let reservation = reserved.remove(Reservation::key(before, id));
+        let reservation = reservation.expect("a reserved job stands among its holder's reservations");
+        reserved.insert(Reservation { until, ..reservation });
         self.reschedule_client(client.index);
         true
     }
@@ -226,26 +246,27 @@ impl Queue {
         true
     }
 
-    /// Takes a job out of whatever holds it; the caller puts it somewhere else, or removes it.
-    pub(super) fn unlink(&mut self, id: JobId) {
+    /// Takes a job out of whatever holds it; the caller puts it somewhere else, or removes it. Returns since when it was
+    /// reserved, if it was.
+    pub(super) fn unlink(&mut self, id: JobId) -> Option<Timestamp> {
         let job = self.jobs.held(id);
         let (place, priority, key) = (job.place, job.priority, job.tube);
         let tube = self.tubes.get_mut(key);
         match place {
-            Place::Ready => {
+            Place::Ready(_) => {
                 let found = tube.ready.remove(ReadyKey::new(priority, id));
-                assert!(found, "a ready job stands in its tube's ready queue");
+                assert!(found.is_some(), "a ready job stands in its tube's ready queue");
                 self.count_unready(key, priority);
             }
             Place::Delayed(until) => {
                 let found = tube.delayed.remove((Timestamp(until.into()), id));
-                assert!(found, "a delayed job stands among its tube's delays");
+                assert!(found.is_some(), "a delayed job stands among its tube's delays");
                 self.counts.delayed -= 1;
                 self.reschedule_tube(key);
             }
             Place::Buried(number) => {
                 let found = tube.buried.remove((number.into(), id));
-                assert!(found, "a buried job stands among its tube's buried jobs");
+                assert!(found.is_some(), "a buried job stands among its tube's buried jobs");
                 self.counts.buried -= 1;
             }
             Place::Reserved(until) => {
@@ -253,11 +274,14 @@ impl Queue {
                 self.counts.reserved -= 1;
                 let holder = self.jobs.held_with_history(id).1.holder.take();
                 let holder = holder.expect("a reserved job has a holder");
-                let found = self.clients[holder as usize].reserved.remove((Timestamp(until.into()), id));
-                assert!(found, "a reserved job stands among its holder's reservations");
+                let key = Reservation::key(Timestamp(until.into()), id);
+                let found = self.clients[holder as usize].reserved.remove(key);
+                let found = found.expect("a reserved job stands among its holder's reservations");
                 self.reschedule_client(holder);
+                return Some(found.since);
             }
         }
+        None
     }
 
     /// A job has left its tube's ready queue.
@@ -270,10 +294,11 @@ impl Queue {
     }
 
     /// Puts a job among its tube's delayed ones.
-    fn delay(&mut self, id: JobId, until: Timestamp) {
+    pub(super) fn delay(&mut self, id: JobId, until: Timestamp) {
         let job = self.jobs.held(id);
         job.place = Place::Delayed(until.0.into());
         let key = job.tube;
+        self.flushes.note_moved(id, key);
         self.tubes.get_mut(key).delayed.insert((until, id));
         self.counts.delayed += 1;
         self.reschedule_tube(key);
@@ -286,6 +311,7 @@ impl Queue {
         let job = self.jobs.held(id);
         job.place = Place::Buried(number.into());
         let key = job.tube;
+        self.flushes.note_moved(id, key);
         self.tubes.get_mut(key).buried.insert((number, id));
         self.counts.buried += 1;
     }

@@ -19,13 +19,17 @@
 mod arena;
 mod client;
 mod deadlines;
+mod flush;
 mod invariants;
 mod jobs;
 mod leave;
 mod life;
 mod listing;
 mod ordered;
+mod page;
+mod relocate;
 mod reserve;
+mod times;
 mod tube;
 mod view;
 mod wide;
@@ -35,8 +39,11 @@ use std::collections::{TryReserveError, VecDeque};
 use slab::Slab;
 
 pub use self::client::{ClientId, SAFETY_MARGIN_NS};
+pub use self::flush::{BeginFlush, FlushStep, Flushed};
 pub use self::life::{NewJob, Released};
+pub use self::page::{Page, PageOrder, Search};
 pub use self::reserve::Reserve;
+pub use self::times::{Durations, TOTAL_BOUNDS, Totals};
 pub use self::tube::TubeCounters;
 pub use self::view::{JobView, TubeView};
 
@@ -45,11 +52,13 @@ pub use self::view::{JobView, TubeView};
 pub mod structures {
     pub use super::arena::Arena;
     pub use super::deadlines::{Deadlines, Owner};
+    pub use super::jobs::ReadyKey;
     pub use super::ordered::OrderedQueue;
 }
 
 use self::client::Client;
 use self::deadlines::{Deadlines, Owner};
+use self::flush::Flushes;
 use self::jobs::Jobs;
 use self::ordered::OrderedQueue;
 use self::tube::{DEFAULT, TubeKey, Tubes, WaitKey, reserve_in_slab};
@@ -83,6 +92,8 @@ pub enum Change {
     Put(JobId),
     /// Its state, its priority, its delay or one of its counters has changed.
     Updated(JobId),
+    /// It is in another tube, in whatever state it is now.
+    Moved(JobId),
     /// The job is gone.
     Deleted(JobId),
 }
@@ -139,6 +150,8 @@ pub struct Queue {
     /// The cost of all calls beyond a few steps, in simple commands.
     work: u64,
     shares: Shares,
+    /// The flushes that are under way.
+    flushes: Flushes,
     /// By tube: the wide clients that are told when the tube has a more urgent first job.
     subscribers: Vec<OrderedQueue<u32>>,
     /// The wide clients that wait in a reserve, in the order in which they began to wait.
@@ -191,6 +204,7 @@ impl Queue {
             leaving: VecDeque::new(),
             work: 0,
             shares: Shares::default(),
+            flushes: Flushes::default(),
             subscribers: Vec::new(),
             wide_waiting: OrderedQueue::default(),
         }
@@ -334,6 +348,7 @@ impl Queue {
     fn remove_tube_if_idle(&mut self, tube: TubeKey) {
         if self.tubes.remove_if_idle(tube) {
             self.deadlines.set(Owner::Tube(tube), None);
+            self.flushes.forget_tube(tube);
         }
     }
 
@@ -359,7 +374,9 @@ impl Queue {
             return;
         }
         if let Change::Updated(id) = change
-            && matches!(self.changes.last(), Some(&(Change::Put(last) | Change::Updated(last))) if last == id)
+            && let Some(&(Change::Put(last) | Change::Moved(last) | Change::Updated(last))) =
+                self.changes.last()
+            && last == id
         {
             return;
         }

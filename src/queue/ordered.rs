@@ -6,13 +6,63 @@
 //! Never moves more than a block of keys or the list of blocks, so the cost of an operation does not grow with the
 //! whole queue.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
+
+use super::jobs::{BuriedKey, DueKey, ReadyKey, Reservation};
+use super::tube::WaitKey;
 
 /// Keys in a full block: large enough that the list of blocks stays short, small enough that
 /// shifting half a block costs less than finding it.
 const BLOCK: usize = 256;
 /// A block with this few keys is joined to its neighbour and frees half of its capacity.
 const SPARSE: usize = BLOCK / 4;
+
+/// Blocks of which one question for the oldest key looks at every key. The least ids of the others are known.
+const LOOKED_THROUGH: usize = 512;
+
+/// What an [`OrderedQueue`] is ordered by.
+pub trait Key: Copy + Ord {
+    /// The number of what the key stands for: the smaller, the older. Not 0.
+    fn id(self) -> u64;
+}
+
+impl Key for ReadyKey {
+    fn id(self) -> u64 {
+        self.job().0
+    }
+}
+
+impl Key for DueKey {
+    fn id(self) -> u64 {
+        self.1.0
+    }
+}
+
+impl Key for BuriedKey {
+    fn id(self) -> u64 {
+        self.1.0
+    }
+}
+
+impl Key for Reservation {
+    fn id(self) -> u64 {
+        self.id.0
+    }
+}
+
+impl Key for WaitKey {
+    fn id(self) -> u64 {
+        self.0
+    }
+}
+
+/// A client that subscribes to a tube.
+impl Key for u32 {
+    fn id(self) -> u64 {
+        self.into()
+    }
+}
 
 /// Unique keys in ascending order. An unused queue is one word wide and allocates nothing.
 #[derive(Debug)]
@@ -35,6 +85,20 @@ struct Block<K> {
     /// key, so that finding a block does not touch any block.
     from: K,
     keys: VecDeque<K>,
+    /// The least id in the block; 0 if it is not known. It is kept up where that costs nothing and looked for when it
+    /// is asked for, so that the oldest of ten million keys is found by a look at each block.
+    oldest: Cell<u64>,
+}
+
+impl<K: Key> Block<K> {
+    /// The least id in the block, if it is known or `looks` allows to look for it.
+    fn oldest(&self, looks: &mut usize) -> Option<u64> {
+        if self.oldest.get() == 0 && *looks > 0 {
+            *looks -= 1;
+            self.oldest.set(self.keys.iter().map(|key| key.id()).min().unwrap_or(0));
+        }
+        Some(self.oldest.get()).filter(|&oldest| oldest > 0)
+    }
 }
 
 impl<K> Default for OrderedQueue<K> {
@@ -43,7 +107,7 @@ impl<K> Default for OrderedQueue<K> {
     }
 }
 
-impl<K: Copy + Ord> OrderedQueue<K> {
+impl<K: Key> OrderedQueue<K> {
     /// How many keys there are.
     pub fn len(&self) -> usize {
         self.0.as_ref().map_or(0, |blocks| blocks.len)
@@ -70,6 +134,30 @@ impl<K: Copy + Ord> OrderedQueue<K> {
         })
     }
 
+    /// The keys after `key`, ascending.
+    pub fn iter_after(&self, key: K) -> impl Iterator<Item = K> {
+        self.0.iter().flat_map(move |blocks| {
+            let number = blocks.holding(key);
+            let block = match &blocks.later {
+                Some(later) if number > 0 => &later[number - 1].keys,
+                _ => &blocks.front,
+            };
+            let rest = block.range(block.partition_point(|&other| other <= key)..);
+            let later = blocks.later.iter().flat_map(move |later| later.range(number..));
+            rest.chain(later.flat_map(|block| &block.keys)).copied()
+        })
+    }
+
+    /// The least id of all keys. Where many keys have come out of their order, some are looked at only when it is asked
+    /// for again.
+    pub fn oldest(&self) -> Option<u64> {
+        let blocks = self.0.as_ref()?;
+        let mut looks = LOOKED_THROUGH;
+        let front = blocks.front.iter().map(|key| key.id());
+        let later = blocks.later.iter().flat_map(|later| later.iter());
+        front.chain(later.filter_map(|block| block.oldest(&mut looks))).min()
+    }
+
     /// Adds `key`, which must not be in the queue yet.
     pub fn insert(&mut self, key: K) {
         let blocks = self.0.get_or_insert_with(|| {
@@ -81,19 +169,23 @@ impl<K: Copy + Ord> OrderedQueue<K> {
         if block.back().is_none_or(|&last| last < key) {
             if block.len() < BLOCK {
                 block.push_back(key);
+                blocks.note_id(index, key.id());
             } else {
-                blocks.insert_block(index, Block { from: key, keys: VecDeque::from([key]) });
+                let keys = VecDeque::from([key]);
+                blocks.insert_block(index, Block { from: key, keys, oldest: Cell::new(key.id()) });
             }
             return;
         }
         if block.len() == BLOCK {
             let keys = block.split_off(BLOCK / 2);
             let from = keys[0];
-            blocks.insert_block(index, Block { from, keys });
+            blocks.insert_block(index, Block { from, keys, oldest: Cell::new(0) });
+            blocks.forget_oldest(index);
             let target = index + usize::from(from < key);
             insert_sorted(blocks.block_mut(target), key);
         } else {
             insert_sorted(block, key);
+            blocks.note_id(index, key.id());
         }
     }
 
@@ -106,26 +198,32 @@ impl<K: Copy + Ord> OrderedQueue<K> {
         Some(key)
     }
 
-    /// Removes `key`; returns whether it was in the queue.
-    pub fn remove(&mut self, key: K) -> bool {
-        let Some(blocks) = self.0.as_mut() else { return false };
+    /// Removes `key` and returns it as it was in the queue, if it was.
+    pub fn remove(&mut self, key: K) -> Option<K> {
+        let blocks = self.0.as_mut()?;
         let index = blocks.holding(key);
         let block = blocks.block_mut(index);
-        let Ok(place) = block.binary_search(&key) else { return false };
-        block.remove(place);
+        let place = block.binary_search(&key).ok()?;
+        let key = block.remove(place)?;
         blocks.len -= 1;
+        if let Some(later) = &blocks.later
+            && index > 0
+            && later[index - 1].oldest.get() == key.id()
+        {
+            blocks.forget_oldest(index);
+        }
         blocks.tidy(index);
-        true
+        Some(key)
     }
 }
 
 /// Inserts `key` at its position in `block`, which has room.
-fn insert_sorted<K: Copy + Ord>(block: &mut VecDeque<K>, key: K) {
+fn insert_sorted<K: Key>(block: &mut VecDeque<K>, key: K) {
     let place = block.partition_point(|&other| other < key);
     block.insert(place, key);
 }
 
-impl<K: Copy + Ord> Blocks<K> {
+impl<K: Key> Blocks<K> {
     /// The number of the block that `key` belongs to: 0 is the front, n the n-th of the later ones.
     fn holding(&self, key: K) -> usize {
         match &self.later {
@@ -139,6 +237,26 @@ impl<K: Copy + Ord> Blocks<K> {
         match &mut self.later {
             Some(later) if number > 0 => &mut later[number - 1].keys,
             _ => &mut self.front,
+        }
+    }
+
+    /// Block `number` has got a key with this id.
+    fn note_id(&mut self, number: usize, id: u64) {
+        if let Some(later) = &self.later
+            && number > 0
+        {
+            // Where the least one is not known, none is less than it.
+            let oldest = &later[number - 1].oldest;
+            oldest.set(oldest.get().min(id));
+        }
+    }
+
+    /// The least id of block `number` is not known any more.
+    fn forget_oldest(&mut self, number: usize) {
+        if let Some(later) = &self.later
+            && number > 0
+        {
+            later[number - 1].oldest.set(0);
         }
     }
 
@@ -174,6 +292,7 @@ impl<K: Copy + Ord> Blocks<K> {
                 *block = keys;
             } else {
                 block.extend(keys);
+                self.forget_oldest(number);
             }
         } else if number > 0 || behind.is_none() {
             give_back_half(self.block_mut(number));
@@ -190,6 +309,10 @@ impl<K: Copy + Ord> Blocks<K> {
         assert!(!self.front.is_empty() || later.is_empty());
         assert!(later.iter().all(|block| block.keys.len() <= BLOCK && block.keys[0] >= block.from));
         assert!(later.iter().is_sorted_by_key(|block| block.from));
+        for block in later {
+            let least = block.keys.iter().map(|key| key.id()).min();
+            assert!([Some(0), least].contains(&Some(block.oldest.get())), "the least id, or none");
+        }
     }
 }
 
@@ -206,6 +329,13 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+
+    impl Key for u64 {
+        /// Not in the order of the keys.
+        fn id(self) -> u64 {
+            1 + (self.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 8)
+        }
+    }
 
     fn random(seed: &mut u64) -> u64 {
         *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -236,7 +366,7 @@ mod tests {
                     6 => {
                         let near = random(&mut seed);
                         let key = model.range(near..).next().copied().unwrap_or(near);
-                        assert_eq!(queue.remove(key), model.remove(&key));
+                        assert_eq!(queue.remove(key), model.remove(&key).then_some(key));
                     }
                     _ => assert_eq!(queue.pop_first(), model.pop_first()),
                 }
@@ -247,6 +377,41 @@ mod tests {
             }
             assert!(queue.iter().eq(model.iter().copied()));
         }
+    }
+
+    #[test]
+    fn the_keys_after_any_key_and_the_oldest_of_all_are_those_of_a_set() {
+        let (mut queue, mut model, mut seed) = (OrderedQueue::default(), BTreeSet::new(), 5);
+        for step in 0..40_000 {
+            let key = random(&mut seed) % 100_000;
+            if random(&mut seed) % 40_000 > step {
+                if model.insert(key) {
+                    queue.insert(key);
+                }
+            } else {
+                let near = model.range(key..).next().copied().unwrap_or(key);
+                assert_eq!(queue.remove(near), model.take(&near));
+            }
+            if step % 64 == 0 {
+                let after = queue.iter_after(key).take(600);
+                assert!(after.eq(model.range(key + 1..).take(600).copied()), "after {key}");
+                assert_eq!(queue.oldest(), model.iter().map(|key| key.id()).min());
+                queue.0.as_ref().unwrap().check();
+            }
+        }
+        assert!(model.len() < 10_000 && queue.0.unwrap().len == model.len());
+    }
+
+    #[test]
+    fn the_oldest_of_very_many_is_found_by_and_by_and_of_those_in_order_at_once() {
+        let mut queue = OrderedQueue::default();
+        let least = (0..1_000_000u64).map(Key::id).min();
+        (0..1_000_000u64).for_each(|key| queue.insert(key));
+        assert_eq!(queue.oldest(), least, "what comes in order is known");
+        let mut queue = OrderedQueue::default();
+        (0..1_000_000u64).rev().for_each(|key| queue.insert(key));
+        let answers: Vec<_> = (0..20).map(|_| queue.oldest().unwrap()).collect();
+        assert!(answers.is_sorted_by(|a, b| a >= b) && answers.last().copied() == least, "{answers:?}");
     }
 
     #[test]

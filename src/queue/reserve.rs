@@ -5,7 +5,7 @@
 
 use super::client::Wait;
 use super::deadlines::Owner;
-use super::jobs::{Place, ReadyKey};
+use super::jobs::{Place, ReadyKey, Reservation};
 use super::tube::{Tube, TubeKey, WaitKey};
 use super::wide::Search;
 use super::{Change, ClientId, Delivery, JobCounts, Queue, WaitOutcome};
@@ -109,7 +109,7 @@ impl Queue {
     }
 
     fn take_first_ready(&mut self, tube: TubeKey) -> Option<JobId> {
-        let id = self.tubes.get_mut(tube).ready.pop_first()?.id();
+        let id = self.tubes.get_mut(tube).ready.pop_first()?.job();
         let priority = self.jobs.held(id).priority;
         self.count_unready(tube, priority);
         Some(id)
@@ -119,23 +119,40 @@ impl Queue {
     fn assign(&mut self, client: u32, id: JobId, now: Timestamp) {
         let (job, history) = self.jobs.held_with_history(id);
         let until = now.plus_seconds(job.ttr_s);
-        job.place = Place::Reserved(until.0.into());
+        let before = std::mem::replace(&mut job.place, Place::Reserved(until.0.into()));
         history.holder = Some(client);
         history.counters.reserves = history.counters.reserves.saturating_add(1);
         let tube = job.tube;
         self.tubes.get_mut(tube).reserved += 1;
         self.counts.reserved += 1;
         self.count(tube, |counters| &mut counters.reserves);
-        self.clients[client as usize].reserved.insert((until, id));
+        if let Place::Ready(since) = before {
+            self.observe_wait(tube, Timestamp(since.into()), now);
+        }
+        self.clients[client as usize].reserved.insert(Reservation { until, id, since: now });
         self.reschedule_client(client);
         self.note(Change::Updated(id));
     }
 
+    /// A job of the tube is reserved that was ready since then.
+    #[inline]
+    fn observe_wait(&mut self, tube: TubeKey, since: Timestamp, now: Timestamp) {
+        if let Some(times) = self.tubes.times(tube, now) {
+            times.observe_wait(now.since_ns(since), now);
+        }
+    }
+
     /// Makes a job that is in no queue ready, or gives it to a client that waits for it.
     pub(super) fn make_ready(&mut self, id: JobId, now: Timestamp) {
+        self.make_ready_since(id, now, now);
+    }
+
+    /// As `make_ready`, for a job that should have been ready `since` then.
+    pub(super) fn make_ready_since(&mut self, id: JobId, since: Timestamp, now: Timestamp) {
         let job = self.jobs.held(id);
-        job.place = Place::Ready;
+        job.place = Place::Ready(since.0.into());
         let (tube, priority) = (job.tube, job.priority);
+        self.flushes.note_moved(id, tube);
         self.enqueue(id, tube, priority, now);
     }
 
@@ -159,7 +176,7 @@ impl Queue {
         }
         let record = self.tubes.get_mut(tube);
         push_ready(record, &mut self.counts, id, priority);
-        if record.ready.first().map(ReadyKey::id) == Some(id) {
+        if record.ready.first().map(ReadyKey::job) == Some(id) {
             self.announce(tube);
         }
     }
@@ -207,11 +224,11 @@ impl Queue {
         let Some(wait) = client.wait.take() else { return };
         if client.wide.is_some() {
             let found = self.wide_waiting.remove((wait.number, index));
-            assert!(found, "who waits stands among those who wait");
+            assert!(found.is_some(), "who waits stands among those who wait");
         } else {
             for &tube in &client.watching {
                 let found = self.tubes.get_mut(tube).waiting.remove((wait.number, index));
-                assert!(found, "who waits stands in every watched tube");
+                assert!(found.is_some(), "who waits stands in every watched tube");
             }
         }
         self.waiting -= 1;
@@ -226,9 +243,9 @@ impl Queue {
         let delay = tube.delayed.first().map_or(Timestamp::NEVER, |(until, _)| until);
         if tube.pause.is_some_and(|pause| pause.until < delay && pause.until <= now) {
             self.end_pause(key, now);
-        } else if let Some((_, id)) = tube.delayed.pop_first() {
+        } else if let Some((until, id)) = tube.delayed.pop_first() {
             self.counts.delayed -= 1;
-            self.make_ready(id, now);
+            self.make_ready_since(id, until, now);
         }
         self.reschedule_tube(key);
     }
@@ -259,7 +276,7 @@ impl Queue {
             let soon = client.margin_at().is_some_and(|margin| margin <= wait.until);
             self.end_wait(index);
             self.deliver(index, if soon { WaitOutcome::DeadlineSoon } else { WaitOutcome::TimedOut });
-        } else if let Some((_, id)) = client.reserved.first() {
+        } else if let Some(Reservation { id, .. }) = client.reserved.first() {
             self.time_out(id, now);
         }
     }

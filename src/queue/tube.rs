@@ -13,6 +13,7 @@ use slab::Slab;
 use super::jobs::{BuriedKey, DueKey, ReadyKey};
 use super::listing::Listing;
 use super::ordered::OrderedQueue;
+use super::times::{self, Times};
 use crate::clock::Timestamp;
 use crate::tube_name::TubeName;
 
@@ -91,12 +92,14 @@ pub struct Tube {
 const _: () = assert!(size_of::<Tube>() <= 112, "a tube is a block of 112 bytes");
 
 /// What has happened in a tube besides puts.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 struct Events {
     /// `pause-tube` commands.
     pauses: u64,
     /// The rest; its `puts` are those of the tube.
     counters: TubeCounters,
+    /// Made when a job is reserved, unless there are [`times::MAX_TUBES`] already.
+    times: Option<Box<Times>>,
 }
 
 impl Tube {
@@ -109,6 +112,11 @@ impl Tube {
     /// Where events other than puts are counted.
     pub fn events(&mut self) -> &mut TubeCounters {
         &mut self.events.get_or_insert_default().counters
+    }
+
+    /// Waiting and running times, if any were counted.
+    pub fn times(&self) -> Option<&Times> {
+        self.events.as_ref()?.times.as_deref()
     }
 
     /// How often the tube was paused.
@@ -163,6 +171,8 @@ pub struct Tubes {
     version: u64,
     /// The length of all names together.
     name_bytes: usize,
+    /// Tubes that have a record of times.
+    timed: usize,
     /// The tube that was found or created last; during a restore many successive jobs are in the same tube.
     latest: TubeKey,
 }
@@ -178,6 +188,7 @@ impl Tubes {
             listing: Listing::default(),
             version: 0,
             name_bytes: 0,
+            timed: 0,
             latest: DEFAULT,
         };
         let key = tubes.find_or_make(TubeName::default_tube().as_str());
@@ -213,7 +224,21 @@ impl Tubes {
     /// What the tubes take, in bytes, with the places that they have in the registry and may come to have among
     /// the deadlines. Their jobs are counted elsewhere.
     pub fn bytes(&self) -> usize {
-        self.len() * BYTES_PER_TUBE + self.name_bytes
+        self.len() * BYTES_PER_TUBE + self.name_bytes + self.timed * size_of::<Times>()
+    }
+
+    /// The tube's record of times, to count another. It is made if there may be one more.
+    #[inline]
+    pub fn times(&mut self, key: TubeKey, now: Timestamp) -> Option<&mut Times> {
+        let events = self.slab[key as usize].events.get_or_insert_default();
+        if events.times.is_none() {
+            if self.timed == times::MAX_TUBES {
+                return None;
+            }
+            self.timed += 1;
+            events.times = Some(Times::new(now));
+        }
+        events.times.as_deref_mut()
     }
 
     /// Calls `each` with the tubes at the next `count` places from `start` on, in the order of `list-tubes`.
@@ -308,6 +333,7 @@ impl Tubes {
             names.shrink_to(2 * names.len(), |named| spread(named.hash));
         }
         let removed = self.slab.remove(key as usize);
+        self.timed -= usize::from(removed.times().is_some());
         self.version += 1;
         self.name_bytes -= removed.name.as_bytes().len();
         self.order.swap_remove(position as usize);

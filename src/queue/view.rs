@@ -1,5 +1,6 @@
 //! Reading the state: what peeks and stats show, and what the binlog stores.
 
+use super::times::{Durations, TOTAL_BOUNDS};
 use super::tube::{Tube, TubeKey};
 use super::{ClientId, JobCounts, Queue, TubeCounters};
 use crate::clock::Timestamp;
@@ -38,6 +39,42 @@ pub struct TubeView {
     pub pause_left_s: u64,
     /// How often each event has happened to its jobs.
     pub counters: TubeCounters,
+    /// The ready job with the smallest id; `None` if there is none.
+    pub oldest_ready: Option<JobId>,
+    /// Whole seconds since the put of that job; 0 if there is none, as in the next two.
+    pub oldest_ready_age_s: u64,
+    /// The same of the delayed job with the smallest id.
+    pub oldest_delayed_age_s: u64,
+    /// The same of the buried job with the smallest id.
+    pub oldest_buried_age_s: u64,
+    /// How long its jobs have waited and run; `None` if none was reserved, or too many other tubes have a record.
+    pub times: Option<Box<(Durations, Durations)>>,
+}
+
+/// What a tube without times has.
+const NO_DURATIONS: Durations = Durations {
+    count: 0,
+    mean_ns: 0,
+    p50_ns: 0,
+    p95_ns: 0,
+    p99_ns: 0,
+    max_ns: 0,
+    totals: [0; TOTAL_BOUNDS.len() + 1],
+    total_sum_ns: 0,
+};
+
+impl TubeView {
+    /// How long jobs were ready before they were reserved.
+    #[must_use]
+    pub fn wait(&self) -> &Durations {
+        self.times.as_ref().map_or(&NO_DURATIONS, |times| &times.0)
+    }
+
+    /// How long clients had jobs before they deleted them.
+    #[must_use]
+    pub fn run(&self) -> &Durations {
+        self.times.as_ref().map_or(&NO_DURATIONS, |times| &times.1)
+    }
 }
 
 impl Queue {
@@ -67,7 +104,7 @@ impl Queue {
     /// The job that `peek-ready` shows: the job of the used tube that would be reserved next.
     #[must_use]
     pub fn first_ready(&self, client: ClientId) -> Option<JobId> {
-        self.used(client).ready.first().map(super::jobs::ReadyKey::id)
+        self.used(client).ready.first().map(super::jobs::ReadyKey::job)
     }
 
     /// The job that `peek-delayed` shows: the job of the used tube whose delay ends first.
@@ -103,6 +140,12 @@ impl Queue {
     #[must_use]
     pub fn is_tube(&self, name: &str) -> bool {
         self.tubes.find(name).is_some()
+    }
+
+    /// The name of the tube of this name, which shares its bytes.
+    #[must_use]
+    pub fn tube_name(&self, name: &str) -> Option<&TubeName> {
+        self.tubes.find(name).map(|key| &self.tubes.get(key).name)
     }
 
     /// The tube of this name.
@@ -157,7 +200,7 @@ impl Queue {
     pub fn bytes(&self) -> usize {
         const PER_CLIENT: usize = 512;
         const PER_WATCHED_TUBE: usize = 128;
-        const PER_RESERVATION: usize = 24;
+        const PER_RESERVATION: usize = 36;
         self.jobs.bytes()
             + self.jobs.history_bytes()
             + self.counts.reserved as usize * PER_RESERVATION
@@ -208,6 +251,10 @@ impl Queue {
 
     fn tube_view(&self, key: TubeKey, now: Timestamp) -> TubeView {
         let tube = self.tubes.get(key);
+        let age_s = |id: Option<JobId>| {
+            id.and_then(|id| self.jobs.get(id)).map_or(0, |job| now.since_s(job.created_at))
+        };
+        let oldest_ready = tube.ready.oldest().map(JobId);
         TubeView {
             name: tube.name.clone(),
             jobs: JobCounts {
@@ -224,6 +271,11 @@ impl Queue {
             pause_s: tube.pause.map_or(0, |pause| pause.length_s),
             pause_left_s: tube.pause.map_or(0, |pause| pause.until.since_s(now)),
             counters: tube.counters(),
+            oldest_ready,
+            oldest_ready_age_s: age_s(oldest_ready),
+            oldest_delayed_age_s: age_s(tube.delayed.oldest().map(JobId)),
+            oldest_buried_age_s: age_s(tube.buried.oldest().map(JobId)),
+            times: tube.times().map(|times| Box::new(times.durations(now))),
         }
     }
 }

@@ -107,7 +107,7 @@ impl Queue {
             if !wide.told.remove(&tube) {
                 let subscribers = &mut self.subscribers[tube as usize];
                 let found = subscribers.remove(client);
-                assert!(found, "a wide client subscribes to each tube that it need not look at");
+                assert!(found.is_some(), "a wide client subscribes to each tube that it need not look at");
                 if subscribers.is_empty() {
                     // Its room is freed now: that of 300,000 tubes at once would take long.
                     *subscribers = OrderedQueue::default();
@@ -267,7 +267,7 @@ mod tests {
             let new = NewJob { id: queue.take_id(), priority: Priority(0), delay_s: 0, ttr_s: 10 };
             queue.put(producer, new, Body::copy_of(b"x").unwrap(), NOW);
             assert_eq!(queue.reserve(worker, None, NOW), Reserve::Job(new.id));
-            assert!(queue.delete(worker, new.id).is_some());
+            assert!(queue.delete(worker, new.id, NOW).is_some());
             assert_eq!(queue.reserve(worker, None, NOW), Reserve::Waiting);
             assert!(queue.stop_waiting(worker));
         }

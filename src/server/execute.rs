@@ -8,6 +8,7 @@ use std::rc::Weak;
 use log::{Level, log_enabled, trace};
 
 use super::detached_bodies::DetachedBodies;
+use super::list_jobs::Searches;
 use super::persistence::Journal;
 use super::tube_lists::TubeLists;
 use crate::binlog::NoRoom;
@@ -62,6 +63,9 @@ pub struct Executor {
     pub(super) buffer_bytes: usize,
     pub(super) detached_bodies: DetachedBodies,
     pub(super) tube_lists: TubeLists,
+    pub(super) searches: Searches,
+    /// Jobs that were flushed in this turn and may have been given to a client that waited for one, and is not told yet.
+    pub(super) flushed_bodies: Vec<(JobId, Body)>,
     /// Tells whether the allocator lives on its last reserve.
     pub(super) is_memory_exhausted: fn() -> bool,
     /// What all requests have cost so far beside their [`Queue::work`]; a simple one costs 1.
@@ -88,6 +92,8 @@ impl Executor {
             buffer_bytes: 0,
             detached_bodies: DetachedBodies::default(),
             tube_lists: TubeLists::default(),
+            searches: Searches::default(),
+            flushed_bodies: Vec::new(),
             is_memory_exhausted: || false,
             work: 0,
         }
@@ -128,6 +134,7 @@ impl Executor {
     }
 
     pub(super) fn disconnect(&mut self, client: ClientId, now: Timestamp) {
+        self.searches.end(client);
         self.queue.disconnect(client, now);
         self.journal.log_changes(&mut self.queue);
     }
@@ -149,7 +156,11 @@ impl Executor {
     }
 
     pub(super) fn poll_delivery(&mut self) -> Option<Delivery> {
-        self.queue.poll_delivery()
+        let delivery = self.queue.poll_delivery();
+        if delivery.is_none() && !self.flushed_bodies.is_empty() {
+            self.flushed_bodies = Vec::new();
+        }
+        delivery
     }
 
     pub(super) fn has_deliveries(&self) -> bool {
@@ -253,6 +264,12 @@ impl Executor {
                 self.kick_from(client, state, bound, kicked, output, now)
             }
             StalledCommand::KickJob(id) => self.kick_job(id, output, now),
+            StalledCommand::BeginFlush(tube, is_buried) => self.flush(client, &tube, is_buried, output, now),
+            StalledCommand::Flush { flushed } => self.go_on_flushing(client, flushed, output),
+            StalledCommand::Move(id, tube) => self.move_job(client, id, &tube, output, now),
+            StalledCommand::Reprioritize(id, priority) => self.reprioritize(id, priority, output, now),
+            StalledCommand::LookForReserved => self.go_on_looking(client, output, now),
+            StalledCommand::ListJobs(page) => self.write_jobs(*page, output, now),
             StalledCommand::ListTubes { since } => self.await_list(since, output),
             StalledCommand::ListWatched { written, writer } => {
                 self.go_on_with_watched(client, written, writer, output)
@@ -280,7 +297,7 @@ impl Executor {
             Command::ReserveWithTimeout { timeout_s } => {
                 return self.reserve(client, Some(timeout_s), output, now);
             }
-            Command::Delete(id) => self.delete(client, id),
+            Command::Delete(id) => self.delete(client, id, now),
             Command::Release { id, priority, delay_s } => {
                 return self.release(client, id, priority, delay_s, output, now);
             }
@@ -314,6 +331,14 @@ impl Executor {
             Command::ListTubesWatched => return self.list_watched(client, output),
             Command::ListTubeUsed => Reply::Using(self.queue.used_tube(client).as_str()),
             Command::Quit => return Outcome::Close,
+            Command::FlushTube(_)
+            | Command::FlushBuried(_)
+            | Command::ListJobs { .. }
+            | Command::PeekReserved
+            | Command::Move { .. }
+            | Command::Reprioritize { .. }
+            | Command::Drain
+            | Command::Undrain => return self.manage(client, command, output, now),
         };
         answer(output, &reply)
     }
@@ -386,7 +411,7 @@ impl Executor {
     }
 
     fn answer_reserved(&self, id: JobId, output: &mut Output) -> Outcome {
-        let body = self.queue.body(id);
+        let body = self.queue.body(id).or_else(|| self.flushed_body(id));
         answer(output, &body.map_or(Reply::InternalError, |body| Reply::Reserved(id, body)))
     }
 
@@ -429,8 +454,8 @@ impl Executor {
     }
 
     #[inline]
-    fn delete(&mut self, client: ClientId, id: JobId) -> Reply<'static> {
-        let Some(body) = self.queue.delete(client, id) else { return Reply::NotFound };
+    fn delete(&mut self, client: ClientId, id: JobId, now: Timestamp) -> Reply<'static> {
+        let Some(body) = self.queue.delete(client, id, now) else { return Reply::NotFound };
         if let Some(watch) = body.watch() {
             self.detach_body(watch, body);
         }
@@ -439,14 +464,14 @@ impl Executor {
 
     /// A large body is no job's any more; replies may still hold it.
     #[cold]
-    fn detach_body(&mut self, watch: Weak<Vec<u8>>, body: Body) {
+    pub(super) fn detach_body(&mut self, watch: Weak<Vec<u8>>, body: Body) {
         let bytes = body.len();
         drop(body);
         self.work += (bytes / FREED_BYTES_PER_WORK) as u64;
         self.detached_bodies.watch(watch, bytes);
     }
 
-    fn peek(&self, id: Option<JobId>) -> Reply<'_> {
+    pub(super) fn peek(&self, id: Option<JobId>) -> Reply<'_> {
         id.and_then(|id| Some(Reply::Found(id, self.queue.body(id)?))).unwrap_or(Reply::NotFound)
     }
 

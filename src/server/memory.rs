@@ -49,9 +49,10 @@ impl Executor {
         client: ClientId,
         held_bytes: usize,
     ) -> bool {
-        use Command::{Kick, KickJob, PauseTube, Reserve, ReserveJob, ReserveWithTimeout, Use, Watch};
+        use Command::{Kick, KickJob, ListJobs, Move, PauseTube, PeekReserved, Reprioritize};
+        use Command::{Reserve, ReserveJob, ReserveWithTimeout, Use, Watch};
         match *command {
-            Use(name) | Watch(name) => {
+            Use(name) | Watch(name) | Move { tube: name, .. } => {
                 // To join a tube that is there costs little, and workers have to.
                 (self.is_memory_exhausted)()
                     || self.exceeds_bound(held_bytes, 0) && !self.queue.is_tube(name)
@@ -63,6 +64,9 @@ impl Executor {
             | ReserveJob(_)
             | Kick { .. }
             | KickJob(_)
+            | ListJobs { .. }
+            | PeekReserved
+            | Reprioritize { .. }
             | PauseTube { .. } => (self.is_memory_exhausted)() || self.is_beyond_margin(),
             _ => false,
         }

@@ -15,6 +15,8 @@ mod held_replies;
 mod idle;
 mod invariants;
 mod kick;
+mod list_jobs;
+mod manage;
 mod memory;
 mod notifier;
 mod persistence;

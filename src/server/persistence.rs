@@ -45,6 +45,12 @@ impl Journal {
         binlog.reserve_put(tube.as_bytes().len(), body.len())
     }
 
+    /// Whether a job with this body can be moved to a tube with this name. Nothing has changed either way.
+    pub fn room_for_move(&mut self, tube: &str, body: &Body) -> Result<(), NoRoom> {
+        let Some(binlog) = &mut self.binlog else { return Ok(()) };
+        binlog.reserve_move(tube.len(), body.len())
+    }
+
     /// Whether a change of a job's state fits. Nothing has changed either way.
     pub fn room_for_update(&mut self) -> Result<(), NoRoom> {
         self.binlog.as_mut().map_or(Ok(()), Binlog::reserve_update)
@@ -69,6 +75,11 @@ impl Journal {
                 Change::Put(id) => {
                     if let Some(job) = queue.job(id) {
                         binlog.append_put(&job.record, job.tube, job.body);
+                    }
+                }
+                Change::Moved(id) => {
+                    if let Some(job) = queue.job(id) {
+                        binlog.append_moved(&job.record, job.tube, job.body);
                     }
                 }
                 Change::Updated(id) => {

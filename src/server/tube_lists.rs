@@ -204,7 +204,7 @@ impl Executor {
 }
 
 /// Lets go of a list of which replies may hold pieces.
-fn let_go(list: List, detached: &mut DetachedBodies) {
+pub(super) fn let_go(list: List, detached: &mut DetachedBodies) {
     let pieces: Vec<_> = list.watch().collect();
     drop(list);
     pieces.into_iter().for_each(|(piece, bytes)| detached.watch(piece, bytes));

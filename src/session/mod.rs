@@ -24,11 +24,13 @@ use std::collections::TryReserveError;
 
 use memchr::memchr;
 
-pub use self::outcome::{Outcome, Refusal, Stalled, StalledCommand, Until};
+pub use self::outcome::{JobPage, Outcome, Refusal, Stalled, StalledCommand, Until};
 pub use self::output::Output;
 
 use crate::job::{Body, JobId};
-use crate::protocol::{CRLF, Command, MAX_LINE_BYTES, ParseError, PutHeader, parse};
+use crate::protocol::{
+    CRLF, Command, MAX_LINE_BYTES, MAX_LONG_LINE_BYTES, ParseError, PutHeader, may_be_long, parse,
+};
 
 /// Once so many bytes of a body have come, and from this many missing ones on, it is read straight into its
 /// own allocation; what is shorter is cheaper to copy than another system call.
@@ -173,16 +175,25 @@ impl Session {
     }
 
     fn next_command<'a>(&mut self, input: &mut &'a [u8]) -> Option<Request<'a>> {
+        self.next_line(input, MAX_LINE_BYTES)
+    }
+
+    /// The command on a line of at most so many bytes: of ours, some may be longer than C's.
+    #[inline]
+    fn next_line<'a>(&mut self, input: &mut &'a [u8], most: usize) -> Option<Request<'a>> {
         let bytes: &'a [u8] = input;
         if bytes.is_empty() {
             return None;
         }
-        match find_crlf(&bytes[..bytes.len().min(MAX_LINE_BYTES)]) {
+        match find_crlf(&bytes[..bytes.len().min(most)]) {
             Some(end) => {
                 *input = &bytes[end + CRLF.len()..];
                 Some(parse(&bytes[..end]).map_or_else(Request::Malformed, Request::Command))
             }
-            None if bytes.len() < MAX_LINE_BYTES => None,
+            None if bytes.len() < most => None,
+            None if most == MAX_LINE_BYTES && may_be_long(bytes) => {
+                self.next_line(input, MAX_LONG_LINE_BYTES)
+            }
             None => {
                 self.phase = Phase::SkipLine;
                 self.next_request(input)
@@ -425,7 +436,8 @@ impl Session {
                 assert!(!matches!(unread, Some(Unread::Partial(_))), "a body takes all of the input");
             }
             (Phase::WantCommand | Phase::SkipLine, Some(Unread::Partial(bytes))) => {
-                assert!((1..MAX_LINE_BYTES).contains(&bytes.len()), "a longer line is skipped");
+                let most = if may_be_long(bytes) { MAX_LONG_LINE_BYTES } else { MAX_LINE_BYTES };
+                assert!((1..most).contains(&bytes.len()), "a longer line is skipped");
             }
             (phase, Some(Unread::Partial(_))) => panic!("{phase:?} has the beginning of a line"),
             _ => {}
@@ -529,9 +541,14 @@ mod tests {
         stream.extend([b'z'; 222]);
         stream.extend(b"\r\n");
         stream.extend([b'z'; 223]);
-        stream.extend(b"\r\nquit\r\n");
+        stream.extend(b"\r\nlist-jobs ");
+        stream.extend([b't'; 200]);
+        stream.extend(b" ready 1000 ready-0000004294967295-18446744073709551615\r\nlist-jobs ");
+        let longest = "t".repeat(308);
+        stream.extend(format!("{longest}\r\nlist-jobs {longest}t\r\nquit\r\n").bytes());
         let whole = transcript(&stream, stream.len());
-        assert_eq!(whole.len(), 18, "{whole:#?}");
+        assert_eq!(whole.len(), 21, "{whole:#?}");
+        assert!(whole[17].contains("ListJobs"), "{}", whole[17]);
         for step in 1..300 {
             assert_eq!(transcript(&stream, step), whole, "in pieces of {step}");
         }

@@ -1,5 +1,7 @@
 //! What executing a request comes to, and what is kept of a command that is not finished.
 
+use std::vec;
+
 use crate::job::{Body, JobId, JobState, Priority};
 use crate::protocol::{ListWriter, PutHeader, Reply};
 
@@ -94,10 +96,36 @@ pub enum StalledCommand {
         written: usize,
         writer: ListWriter,
     },
+    /// A flush of the tube of this name, of buried jobs alone if so, that has not begun.
+    BeginFlush(Box<str>, bool),
+    /// A flush that has deleted so many jobs.
+    Flush {
+        flushed: u64,
+    },
+    /// A job to be moved to the tube of this name.
+    Move(JobId, Box<str>),
+    Reprioritize(JobId, Priority),
+    /// A look for reserved jobs, of which the executor knows how far it is.
+    LookForReserved,
+    /// A page of jobs of which some are written.
+    ListJobs(Box<JobPage>),
     /// A reserve that has not looked at all of its tubes.
     Reserve {
         timeout_s: Option<u32>,
     },
+}
+
+/// A page of `list-jobs` that is being written.
+#[derive(Debug)]
+pub struct JobPage {
+    /// The tube's name.
+    pub tube: Box<str>,
+    /// The state of its jobs.
+    pub state: JobState,
+    /// The jobs that are not written yet.
+    pub jobs: vec::IntoIter<JobId>,
+    /// What is written.
+    pub writer: ListWriter,
 }
 
 impl Stalled {
@@ -107,6 +135,7 @@ impl Stalled {
         match &self.command {
             StalledCommand::Put(_, _, body) => body.len(),
             StalledCommand::ListWatched { writer, .. } => writer.held_bytes(),
+            StalledCommand::ListJobs(page) => page.writer.held_bytes(),
             _ => 0,
         }
     }

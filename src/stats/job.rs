@@ -1,5 +1,7 @@
 //! What is told of a job.
 
+use std::fmt::{self, Write};
+
 use super::Read::{Counter, Gauge, Text, Word};
 use super::{Figure, Job, Subject};
 use crate::clock::Timestamp;
@@ -29,6 +31,24 @@ impl JobView<'_> {
             JobState::Ready | JobState::Buried => 0,
         }
     }
+}
+
+/// What a line of `list-jobs` does not say: the command has said it, or it costs more than the rest.
+const NOT_IN_LINES: [&str; 3] = ["tube", "state", "file"];
+
+/// Appends the job as a line of `list-jobs`: the figures of `stats-job` in their order, with the length of the body
+/// before the counters.
+pub fn write_line(view: &JobView<'_>, out: &mut String) {
+    let mut put = |text: fmt::Arguments<'_>| out.write_fmt(text).expect("a string takes all text");
+    let mut before = "- {";
+    for figure in JOB.iter().filter(|figure| !NOT_IN_LINES.contains(&figure.key)) {
+        if figure.key == "reserves" {
+            put(format_args!("{before}bytes: {}", view.job.body.len()));
+        }
+        put(format_args!("{before}{}: {}", figure.key, figure.value(view)));
+        before = ", ";
+    }
+    put(format_args!("}}\n"));
 }
 
 type Row = Figure<Job>;

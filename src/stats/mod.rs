@@ -14,7 +14,7 @@ use std::fmt::{self, Display};
 use std::time::Duration;
 
 pub use self::histogram::Histogram;
-pub use self::job::{JOB, JobView};
+pub use self::job::{JOB, JobView, write_line};
 pub use self::server::{CommandCounts, Identity, SERVER, ServerView, StatsSource, Timings};
 pub use self::tube::TUBE;
 

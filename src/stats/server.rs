@@ -81,8 +81,14 @@ impl Identity {
 }
 
 /// How often each command was given.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct CommandCounts([u64; Verb::COUNT]);
+
+impl Default for CommandCounts {
+    fn default() -> Self {
+        Self([0; Verb::COUNT])
+    }
+}
 
 impl CommandCounts {
     /// How often `verb` was given.
@@ -246,4 +252,17 @@ pub const SERVER: &[Figure<Server>] = &[
     Row::counter("rejected-puts", "Puts answered with DRAINING, JOB_TOO_BIG or OUT_OF_MEMORY.", |server| {
         server.rejected_puts
     }),
+    Row::command("cmd-flush-tube", |server| server.commands.of(Verb::FlushTube)),
+    Row::command("cmd-flush-buried", |server| server.commands.of(Verb::FlushBuried)),
+    Row::command("cmd-list-jobs", |server| server.commands.of(Verb::ListJobs)),
+    Row::command("cmd-peek-reserved", |server| server.commands.of(Verb::PeekReserved)),
+    Row::command("cmd-move", |server| server.commands.of(Verb::Move)),
+    Row::command("cmd-reprioritize", |server| server.commands.of(Verb::Reprioritize)),
+    Row::command("cmd-drain", |server| server.commands.of(Verb::Drain)),
+    Row::command("cmd-undrain", |server| server.commands.of(Verb::Undrain)),
+    // Clients look for it at the end; new rows come before it.
+    Row::plain("extensions", Read::Text(|_| EXTENSIONS)),
 ];
+
+/// The commands that C does not have, by which a client learns what it may use.
+const EXTENSIONS: &str = "flush-tube flush-buried list-jobs peek-reserved move reprioritize drain undrain";

@@ -1,5 +1,7 @@
 //! What is told of a tube.
 
+use std::time::Duration;
+
 use super::{Figure, Read, Subject, Tube};
 use crate::queue::TubeView;
 
@@ -37,4 +39,30 @@ pub const TUBE: &[Figure<Tube>] = &[
     Row::counter("job-poisoned", "Jobs buried by --max-timeouts or --max-releases.", |tube| {
         tube.counters.poisoned
     }),
+    Row::gauge("oldest-ready-age", "Time since the put of the oldest ready job.", |tube| {
+        tube.oldest_ready_age_s
+    })
+    .named("oldest_ready_age_seconds"),
+    Row::gauge("oldest-delayed-age", "Time since the put of the oldest delayed job.", |tube| {
+        tube.oldest_delayed_age_s
+    })
+    .named("oldest_delayed_age_seconds"),
+    Row::gauge("oldest-buried-age", "Time since the put of the oldest buried job.", |tube| {
+        tube.oldest_buried_age_s
+    })
+    .named("oldest_buried_age_seconds"),
+    Row::plain("oldest-ready-id", Read::Gauge(|tube| tube.oldest_ready.map_or(0, |id| id.0))),
+    // The metrics have histograms of these, from which any percentile of any time is told.
+    Row::plain("wait-time-count", Read::Gauge(|tube| tube.wait().count)),
+    Row::plain("wait-time-mean", Read::Seconds(|tube| Duration::from_nanos(tube.wait().mean_ns))),
+    Row::plain("wait-time-p50", Read::Seconds(|tube| Duration::from_nanos(tube.wait().p50_ns))),
+    Row::plain("wait-time-p95", Read::Seconds(|tube| Duration::from_nanos(tube.wait().p95_ns))),
+    Row::plain("wait-time-p99", Read::Seconds(|tube| Duration::from_nanos(tube.wait().p99_ns))),
+    Row::plain("wait-time-max", Read::Seconds(|tube| Duration::from_nanos(tube.wait().max_ns))),
+    Row::plain("run-time-count", Read::Gauge(|tube| tube.run().count)),
+    Row::plain("run-time-mean", Read::Seconds(|tube| Duration::from_nanos(tube.run().mean_ns))),
+    Row::plain("run-time-p50", Read::Seconds(|tube| Duration::from_nanos(tube.run().p50_ns))),
+    Row::plain("run-time-p95", Read::Seconds(|tube| Duration::from_nanos(tube.run().p95_ns))),
+    Row::plain("run-time-p99", Read::Seconds(|tube| Duration::from_nanos(tube.run().p99_ns))),
+    Row::plain("run-time-max", Read::Seconds(|tube| Duration::from_nanos(tube.run().max_ns))),
 ];

@@ -126,7 +126,7 @@ impl Filled {
         let Reserve::Job(id) = self.queue.reserve(self.client, None, NOW) else {
             unreachable!("a job was put")
         };
-        assert!(self.queue.delete(self.client, id).is_some());
+        assert!(self.queue.delete(self.client, id, NOW).is_some());
     }
 }
 
@@ -157,7 +157,7 @@ fn delay_and_delete(bencher: Bencher, jobs: usize) {
     bencher.bench_local(|| {
         filled.put_random_delay();
         let newest = filled.queue.take_id();
-        let deleted = filled.queue.delete(filled.client, JobId(newest.0 - 1));
+        let deleted = filled.queue.delete(filled.client, JobId(newest.0 - 1), NOW);
         assert!(deleted.is_some());
     });
 }

@@ -10,8 +10,8 @@ use beanstalkd::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
 use beanstalkd::tube_name::TubeName;
 
 use crate::c_server::{CServer, peer};
-use crate::world::config;
-use beanstalkd_testkit::disk::Random;
+use crate::world::{config, open};
+use beanstalkd_testkit::disk::{Random, SimDisk};
 
 /// Histories tried where nothing else is asked for.
 const HISTORIES: u64 = 200;
@@ -219,6 +219,9 @@ impl History {
     }
 
     fn change_in_ours(&mut self, id: u64, log: &mut Binlog, disk: &mut Directory, random: &mut Random) {
+        if random.once_in(4) {
+            return self.move_in_ours(id, log, disk, random);
+        }
         with_room(log, disk, Binlog::reserve_update);
         let record = &mut self.jobs.get_mut(&id).unwrap().record;
         record.priority = Priority(random.below(2000) as u32);
@@ -238,6 +241,87 @@ impl History {
         let job = &self.jobs[&id];
         log.append_update(&job.record, job.body.len());
     }
+
+    fn move_in_ours(&mut self, id: u64, log: &mut Binlog, disk: &mut Directory, random: &mut Random) {
+        let tube = random_tube(random);
+        let job = self.jobs.get_mut(&id).unwrap();
+        with_room(log, disk, |log| log.reserve_move(tube.len(), job.body.len()));
+        let name = TubeName::parse(tube.as_bytes()).unwrap();
+        log.append_moved(&job.record, &name, &Body::copy_of(&job.body).unwrap());
+        job.tube = tube;
+    }
+}
+
+/// What the start of the other server finds of a moved job.
+#[test]
+fn c_finds_a_moved_job_in_its_new_tube_and_ours_finds_it_there_again() {
+    let Some(program) = peer() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let settings = config(SyncPolicy::EachCommit, SEGMENT_BYTES, 1);
+    let open = |found: &mut Vec<(JobId, Priority, JobState, String)>| {
+        let disk = Box::new(Directory::new(directory.path()));
+        Binlog::open(disk, settings, now(), 0, &mut |job, tube, _| {
+            found.push((job.id, job.priority, job.state, tube.as_str().to_owned()));
+        })
+        .unwrap()
+        .0
+    };
+    let (mut log, mut disk) = (open(&mut Vec::new()), Directory::new(directory.path()));
+    let (from, to) = (TubeName::parse(b"from").unwrap(), TubeName::parse(b"to").unwrap());
+    let body = Body::copy_of(b"body").unwrap();
+    let mut job = record(1, 5, 0);
+    with_room(&mut log, &mut disk, |log| log.reserve_put(4, 4));
+    log.append_put(&job, &from, &body);
+    with_room(&mut log, &mut disk, |log| log.reserve_move(2, 4));
+    log.append_moved(&job, &to, &body);
+    // A new priority is an ordinary change.
+    job.priority = Priority(9);
+    with_room(&mut log, &mut disk, Binlog::reserve_update);
+    log.append_update(&job, 4);
+    log.commit(now()).unwrap();
+    log.close(now()).unwrap();
+    for _ in 0..2 {
+        let mut server = CServer::start(&program, directory.path(), SEGMENT_BYTES);
+        let stats = server.stats_job(1).expect("C has the job");
+        assert_eq!(
+            (stats["tube"].as_str(), stats["pri"].as_str(), stats["state"].as_str()),
+            ("to", "9", "ready")
+        );
+        assert_eq!(server.peek(1), Some(b"body".to_vec()));
+        assert_eq!(server.kill(), "");
+        let mut found = Vec::new();
+        open(&mut found).close(now()).unwrap();
+        assert_eq!(found, [(JobId(1), Priority(9), JobState::Ready, "to".to_owned())]);
+    }
+}
+
+/// A torn write ends the log between the two records of a move.
+#[test]
+fn a_move_of_which_only_the_first_record_is_written_has_not_happened() {
+    let disk = SimDisk::default();
+    let settings = config(SyncPolicy::EachCommit, SEGMENT_BYTES, 1);
+    let tube = |name: &[u8]| TubeName::parse(name).unwrap();
+    let (mut log, _, _) = open(&disk, settings, Timestamp(1 << 60)).unwrap();
+    let (job, body) = (record(1, 5, 0), Body::copy_of(b"body").unwrap());
+    log.append_put(&job, &tube(b"from"), &body);
+    log.commit(Timestamp(1 << 60)).unwrap();
+    let (index, before) = disk.segments().pop_last().unwrap();
+    log.append_moved(&job, &tube(b"to"), &body);
+    log.commit(Timestamp(1 << 60)).unwrap();
+    let (_, after) = disk.segments().pop_last().unwrap();
+    let used = |bytes: &[u8]| bytes.iter().rposition(|&byte| byte != 0).unwrap() + 1;
+    let mut tubes = std::collections::BTreeSet::new();
+    for end in used(&before)..=used(&after) {
+        let mut torn = after.clone();
+        torn[end..].fill(0);
+        let mut segments = disk.segments();
+        segments.insert(index, torn);
+        let image = SimDisk::with_segments(&segments);
+        let (_, _, restored) = open(&image, settings, Timestamp(1 << 60)).unwrap();
+        assert_eq!(restored.len(), 1, "the job is there after {end} bytes");
+        tubes.insert(restored[0].1.as_str().to_owned());
+    }
+    assert_eq!(tubes.into_iter().collect::<Vec<_>>(), ["from", "to"]);
 }
 
 fn record(id: u64, priority: u32, delay_s: u32) -> JobRecord {

@@ -255,8 +255,9 @@ impl World {
         }
         let nth = random.below(count) as usize;
         let id = *self.versions.keys().nth(nth).unwrap();
-        match (self.newest(id), random.below(3)) {
+        match (self.newest(id), random.below(4)) {
             (None, _) => self.put(random),
+            (Some(job), 3) => self.relocate(job, random),
             (Some(_), 0) => {
                 self.delete(id);
                 Ok(())
@@ -296,6 +297,19 @@ impl World {
     pub fn delete(&mut self, id: u64) {
         self.log.append_delete(JobId(id));
         self.logged(id, None);
+    }
+
+    /// The job goes to another tube.
+    pub fn relocate(&mut self, mut job: Job, random: &mut Random) -> Result<(), BinlogError> {
+        let tube = TubeName::parse(if random.once_in(2) { b"moved" } else { b"moved/again" }).unwrap();
+        let lengths = (tube.as_bytes().len(), job.body.len());
+        if self.reserve(|log| log.reserve_move(lengths.0, lengths.1))?.is_err() {
+            return Ok(());
+        }
+        job.tube = tube;
+        self.log.append_moved(&job.record, &job.tube, &Body::copy_of(&job.body).unwrap());
+        self.logged(job.record.id.0, Some(job));
+        Ok(())
     }
 
     pub fn update(&mut self, mut job: Job, random: &mut Random) -> Result<(), BinlogError> {

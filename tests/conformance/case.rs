@@ -53,6 +53,8 @@ pub enum Needs {
     Drain,
     /// What our server adds to the protocol and to C's flags.
     Extension,
+    /// The commands for whoever looks after a queue. A server that offers them can be judged by their cases.
+    Manage,
 }
 
 type Run = Box<dyn Fn(&mut Bench) -> Result<(), Failure> + Send>;

@@ -80,6 +80,8 @@ pub struct Subject {
     pub kind: Kind,
     /// The words of the marks by which it is judged.
     pub marks: Vec<String>,
+    /// Whether it offers the commands for whoever looks after a queue.
+    pub offers_manage: bool,
 }
 
 impl Subject {
@@ -90,7 +92,7 @@ impl Subject {
         let version = said.lines().next().unwrap_or_default().trim().to_owned();
         let reach = Reach::Program(binary.into(), transport);
         let place = binary.display().to_string();
-        Ok(Self { reach, place, version, kind: Kind::Neutral, marks: marks.to_vec() })
+        Ok(Self { reach, place, version, kind: Kind::Neutral, marks: marks.to_vec(), offers_manage: false })
     }
 
     /// A server that runs already, which must hold no job.
@@ -104,7 +106,14 @@ impl Subject {
         }
         let version = "a running server".to_owned();
         let reach = Reach::Running(address);
-        Ok(Self { reach, place: place.to_owned(), version, kind: Kind::Neutral, marks: marks.to_vec() })
+        Ok(Self {
+            reach,
+            place: place.to_owned(),
+            version,
+            kind: Kind::Neutral,
+            marks: marks.to_vec(),
+            offers_manage: false,
+        })
     }
 
     /// Why the server is not judged by the case.
@@ -117,6 +126,10 @@ impl Subject {
         }
         match (self.kind, case.needs, mark) {
             (Kind::C112, Needs::Since113, _) => Some("needs version 1.13"),
+            (Kind::Ours, Needs::Manage, _) => None,
+            (_, Needs::Manage, _) => {
+                (!self.offers_manage).then_some("is not offered (OFFERS=manage says that it is)")
+            }
             (Kind::Neutral, _, Mark::Ours)
             | (Kind::C112 | Kind::C113 | Kind::Neutral, Needs::Extension, _) => {
                 Some("is what our server decided")

@@ -120,6 +120,7 @@ fn every_number_of_stats_tube_has_a_series_with_its_value() {
     let families = prometheus::parse(&server.get("/metrics").1);
     let of_tubes = families.iter().filter(|family| family.name.starts_with("beanstalkd_tube_"));
     // The time that is left of the pause goes on between the two.
+    let of_tubes = of_tubes.filter(|family| family.kind != "histogram");
     let still = of_tubes.filter(|family| family.name != "beanstalkd_tube_pause_time_left_seconds");
     let mut values: Vec<u64> = still
         .map(|family| match family.samples.as_slice() {
@@ -127,11 +128,43 @@ fn every_number_of_stats_tube_has_a_series_with_its_value() {
             other => panic!("one tube, one sample: {other:?}"),
         })
         .collect();
-    let still = stats.iter().filter(|(key, _)| *key != "pause-time-left");
+    // Waiting and running times are histograms, and no series has an id.
+    let others = ["pause-time-left", "oldest-ready-id", "wait-time-count", "run-time-count"];
+    let still = stats.iter().filter(|(key, _)| !others.contains(&key.as_str()));
     let mut numbers: Vec<u64> = still.filter_map(|(_, value)| value.parse().ok()).collect();
     values.sort_unstable();
     numbers.sort_unstable();
     assert_eq!(values, numbers);
+}
+
+#[test]
+fn waiting_and_running_times_are_histograms_of_the_tubes_that_have_any() {
+    let server = eventful_server(&["--metrics-tubes", "100000"]);
+    let mut client = server.client();
+    let stats = client.data("stats-tube default");
+    // So many that the histograms take several slices.
+    for number in 0..3000 {
+        assert_eq!(client.ask(&format!("use tube-{number}")), format!("USING tube-{number}"));
+        let id = client.put(0, 60, b"x");
+        if number % 2 == 0 {
+            client.send(format!("reserve-job {id}\r\ndelete {id}\r\n"));
+            assert!(
+                client.line().starts_with("RESERVED ") && client.line() == "x" && client.line() == "DELETED"
+            );
+            client.put(0, 60, b"x");
+        }
+    }
+    let families = prometheus::parse(&server.get("/metrics").1);
+    let samples: BTreeMap<_, _> = families.iter().flat_map(|family| &family.samples).cloned().collect();
+    for kind in ["wait", "run"] {
+        let count = samples[&format!("beanstalkd_tube_{kind}_seconds_count{{tube=\"default\"}}")];
+        assert_eq!(count.to_string(), stats[&format!("{kind}-time-count")]);
+        assert!(count > 0.0);
+        let of_tubes = samples
+            .keys()
+            .filter(|series| series.starts_with(&format!("beanstalkd_tube_{kind}_seconds_count")));
+        assert_eq!(of_tubes.count(), 1501, "a tube of which nothing was reserved has none");
+    }
 }
 
 #[test]

@@ -69,17 +69,27 @@ fn check_labels(mut labels: &str) {
     }
 }
 
-/// The buckets ascend and are cumulated, and the last one has everything.
+/// The samples of each tube, or all, are a histogram, and stand together.
 fn check_histogram(family: &Family) {
-    let (buckets, rest): (Vec<_>, Vec<_>) =
-        family.samples.iter().partition(|(series, _)| series.contains("_bucket{le=\""));
+    let tube =
+        |series: &str| series.split("tube=\"").nth(1).map(|rest| rest.split('"').next().map(str::to_owned));
+    let mut tubes = HashSet::new();
+    for samples in family.samples.chunk_by(|(a, _), (b, _)| tube(a) == tube(b)) {
+        assert!(tubes.insert(tube(&samples[0].0)), "{} stands together", samples[0].0);
+        check_buckets(samples);
+    }
+}
+
+/// The buckets ascend and are cumulated, and the last one has everything.
+fn check_buckets(samples: &[(String, f64)]) {
+    let (buckets, rest): (Vec<_>, Vec<_>) = samples.iter().partition(|(series, _)| series.contains("le=\""));
     let bounds = buckets.iter().map(|(series, count)| {
-        let bound = series.split('"').nth(1).unwrap();
+        let bound = series.split("le=\"").nth(1).unwrap().trim_end_matches("\"}");
         (if bound == "+Inf" { f64::INFINITY } else { bound.parse().unwrap() }, *count)
     });
     let bounds: Vec<(f64, f64)> = bounds.collect();
     assert!(bounds.is_sorted_by(|a, b| a.0 < b.0 && a.1 <= b.1), "{bounds:?}");
     let [sum, count] = rest.as_slice() else { panic!("{rest:?}") };
-    assert!(sum.0.ends_with("_sum") && count.0.ends_with("_count"));
+    assert!(sum.0.contains("_sum") && count.0.contains("_count"));
     assert_eq!(bounds.last(), Some(&(f64::INFINITY, count.1)));
 }

@@ -132,6 +132,95 @@ fn a_kick_of_many_jobs_is_done_in_slices_between_which_others_are_answered() {
     assert_eq!(server.client_count(), 1);
 }
 
+/// Puts so many jobs into the tube "t" and has the worker reserve every fourth, before its turn is over.
+fn fill(server: &mut Server<FakeStream>, producer: &Client, worker: &Client, jobs: usize) {
+    producer.pipe.borrow_mut().arrive(b"use t\r\n");
+    producer.pipe.borrow_mut().arrive(&b"put 0 0 100 0\r\n\r\n".repeat(jobs / 2));
+    producer.pipe.borrow_mut().arrive(&b"put 0 50 100 0\r\n\r\n".repeat(jobs / 2));
+    worker.pipe.borrow_mut().arrive(b"watch t\r\n");
+    turn(server, &[producer, worker]);
+    worker.pipe.borrow_mut().arrive(&b"reserve\r\n".repeat(jobs / 4));
+    turn(server, &[worker]);
+    received(producer);
+    received(worker);
+}
+
+#[test]
+fn a_flush_of_many_jobs_is_done_in_slices_between_which_others_are_answered() {
+    const JOBS: u64 = 6_000;
+    let mut server = Server::new(executor(PoisonLimits::default(), 10));
+    let (greedy, modest, worker) = (connect(&mut server), connect(&mut server), connect(&mut server));
+    fill(&mut server, &greedy, &worker, JOBS as usize);
+    greedy.pipe.borrow_mut().arrive(b"flush-tube t\r\nflush-tube t\r\n");
+    greedy.pipe.borrow_mut().end(false);
+    let (mut flushed, mut put) = (0, 0);
+    while flushed < JOBS {
+        modest.pipe.borrow_mut().arrive(b"use t\r\nput 0 0 10 0\r\n\r\n");
+        let events = [&greedy, &modest].map(|client| (client.id, client.pipe.borrow_mut().take_event()));
+        server.turn(events.into_iter(), START);
+        put += 1;
+        assert_eq!(received(&modest), format!("USING t\r\nINSERTED {}\r\n", JOBS + put));
+        let deletes = server.executor().queue().counters().deletes;
+        assert!((1..=512).contains(&(deletes - flushed)), "{} jobs in a turn", deletes - flushed);
+        flushed = deletes;
+    }
+    assert!(put > 10, "{put} turns");
+    turn(&mut server, &[]);
+    // The second of them finds what was put before it, in earlier turns.
+    assert_eq!(received(&greedy), format!("FLUSHED {JOBS}\r\nFLUSHED {}\r\n", put - 1));
+    worker.pipe.borrow_mut().arrive(b"touch 1\r\n");
+    turn(&mut server, &[&worker]);
+    assert_eq!(received(&worker), "NOT_FOUND\r\n");
+    assert_eq!((server.client_count(), server.executor().queue().job_count()), (2, 1));
+}
+
+#[test]
+fn a_flush_ends_with_its_client() {
+    let mut server = Server::new(executor(PoisonLimits::default(), 10));
+    let (greedy, worker) = (connect(&mut server), connect(&mut server));
+    fill(&mut server, &greedy, &worker, 4_000);
+    greedy.pipe.borrow_mut().arrive(b"peek-buried\r\nflush-tube t\r\n");
+    greedy.pipe.borrow_mut().end(true);
+    turn(&mut server, &[&greedy]);
+    let deletes = server.executor().queue().counters().deletes;
+    assert!((1..4_000).contains(&deletes), "{deletes} jobs");
+    assert_eq!(server.client_count(), 1);
+    server.executor().queue().check_invariants();
+}
+
+#[test]
+fn a_page_of_a_thousand_jobs_is_written_in_slices_and_a_search_for_reserved_ones_is_one() {
+    const RESERVED: usize = 3_000;
+    let mut server = Server::new(executor(PoisonLimits::default(), 10));
+    let (greedy, modest, worker) = (connect(&mut server), connect(&mut server), connect(&mut server));
+    fill(&mut server, &greedy, &worker, 4 * RESERVED);
+    greedy.pipe.borrow_mut().arrive(b"peek-reserved\r\n");
+    for (state, count) in [("ready", RESERVED), ("reserved", RESERVED), ("delayed", 2 * RESERVED)] {
+        let line = format!("list-jobs t {state} 1000\r\n");
+        greedy.pipe.borrow_mut().arrive(line.as_bytes());
+        let (mut turns, mut page) = (0, String::new());
+        while page.lines().filter(|line| line.starts_with("- {id: ")).count() < 1000 {
+            modest.pipe.borrow_mut().arrive(b"peek-buried\r\n");
+            let events = [&greedy, &modest].map(|client| (client.id, client.pipe.borrow_mut().take_event()));
+            server.turn(events.into_iter(), START);
+            assert_eq!(received(&modest), "NOT_FOUND\r\n");
+            page += &received(&greedy);
+            turns += 1;
+            assert!(turns < 100, "{page}");
+        }
+        assert!(turns >= 8, "{state}: {turns} turns for {count} jobs");
+        let is_first = state == "ready";
+        assert!(page.starts_with(if is_first { "FOUND 1 0\r\n\r\nOK " } else { "OK " }), "{}", &page[..30]);
+        assert!(page.contains(&format!("next: \"{state}-")), "more follow");
+    }
+    // Who leaves amid a search or a page leaves nothing behind.
+    greedy.pipe.borrow_mut().arrive(b"peek-buried\r\nlist-jobs t reserved 1000\r\n");
+    greedy.pipe.borrow_mut().end(true);
+    turn(&mut server, &[&greedy]);
+    assert_eq!(server.client_count(), 2);
+    server.check_invariants();
+}
+
 #[test]
 fn who_leaves_many_jobs_and_tubes_gives_them_back_in_slices() {
     const JOBS: u64 = 5_000;

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::rc::Rc;
 
 use beanstalkd::clock::Timestamp;
-use beanstalkd::job::{JobId, Priority};
+use beanstalkd::job::{JobId, JobState, Priority};
 use beanstalkd::protocol::Verb;
 use beanstalkd::queue::{NewJob, PoisonLimits, Released, Reserve, WaitOutcome};
 
@@ -163,7 +163,7 @@ impl Oracle {
                     reply("NOT_FOUND")
                 }
             }
-            Request::Delete(id) => found(model.delete(client, id), "DELETED"),
+            Request::Delete(id) => found(model.delete(client, id, now), "DELETED"),
             Request::Release { id, priority, delay_s } => {
                 match model.release(client, id, priority, delay_s, now) {
                     Some(Released::Queued) => reply("RELEASED"),
@@ -181,7 +181,10 @@ impl Oracle {
             Request::KickJob(id) => found(model.kick_job(id, now), "KICKED"),
             Request::Stats => reply(format!("OK {}\r\n{}", ANY_NUMBER as char, self.stats(now))),
             Request::StatsJob(id) => data(self.stats_job(id, now)),
-            Request::StatsTube(tube) => data(self.stats_tube(tube, now)),
+            Request::StatsTube(tube) => match self.stats_tube(tube, now) {
+                Some(text) => reply(format!("OK {}\r\n{text}", ANY_NUMBER as char)),
+                None => reply("NOT_FOUND"),
+            },
             Request::ListTubes => data(Some(self.list(&self.model.listed))),
             Request::ListTubeUsed => reply(format!("USING {}", model.tube(using).name)),
             Request::ListTubesWatched => {
@@ -189,6 +192,24 @@ impl Oracle {
                 data(Some(self.list(&watching)))
             }
             Request::PauseTube { tube, delay_s } => found(model.pause_tube(tube, delay_s, now), "PAUSED"),
+            Request::FlushTube(tube) => reply(format!("FLUSHED {}", model.flush(tube, false))),
+            Request::FlushBuried(tube) => reply(format!("FLUSHED {}", model.flush(tube, true))),
+            Request::ListJobs { tube, state, limit, after } => {
+                data(self.list_jobs(tube, state, limit.unwrap_or(100), after, now))
+            }
+            Request::PeekReserved => self.peek(self.model.first_reserved_of(using)),
+            Request::Move { id, tube } => found(model.move_job(client, id, tube, now), "MOVED"),
+            Request::Reprioritize { id, priority } => {
+                found(model.reprioritize(id, priority), "REPRIORITIZED")
+            }
+            Request::Drain => {
+                self.draining = true;
+                reply("DRAINING")
+            }
+            Request::Undrain => {
+                self.draining = false;
+                reply("NOT_DRAINING")
+            }
             Request::Quit => Answer::Close,
             Request::BadFormat => reply("BAD_FORMAT"),
             Request::UnknownCommand => reply("UNKNOWN_COMMAND"),
@@ -229,6 +250,14 @@ impl Oracle {
             Request::ListTubeUsed => Verb::ListTubeUsed,
             Request::ListTubesWatched => Verb::ListTubesWatched,
             Request::PauseTube { .. } => Verb::PauseTube,
+            Request::FlushTube(_) => Verb::FlushTube,
+            Request::FlushBuried(_) => Verb::FlushBuried,
+            Request::ListJobs { .. } => Verb::ListJobs,
+            Request::PeekReserved => Verb::PeekReserved,
+            Request::Move { .. } => Verb::Move,
+            Request::Reprioritize { .. } => Verb::Reprioritize,
+            Request::Drain => Verb::Drain,
+            Request::Undrain => Verb::Undrain,
             Request::Quit => Verb::Quit,
             Request::BadFormat | Request::UnknownCommand => {
                 self.malformed += 1;
@@ -296,6 +325,79 @@ impl Oracle {
         add("cmd-quit", &self.commands[Verb::Quit as usize]);
         add("malformed-commands", &self.malformed);
         add("rejected-puts", &self.rejected_puts);
+        for verb in MANAGING {
+            add(&format!("cmd-{}", verb.as_str()), &self.commands[verb as usize]);
+        }
+        let words: Vec<&str> = MANAGING.iter().map(|verb| verb.as_str()).collect();
+        add("extensions", &format!("\"{}\"", words.join(" ")));
+        text
+    }
+
+    fn list_jobs(
+        &self,
+        tube: &str,
+        state: JobState,
+        limit: usize,
+        after: Option<(u64, u64)>,
+        now: Timestamp,
+    ) -> Option<String> {
+        let jobs = self.model.in_order(self.model.find(tube)?, state);
+        let rest: Vec<_> = jobs.into_iter().filter(|&place| Some(place) > after).collect();
+        let next = match rest.get(limit - 1) {
+            Some((position, id)) if rest.len() > limit => format!("{}-{position}-{id}", state.as_str()),
+            _ => String::new(),
+        };
+        let mut text = format!("---\nnext: \"{next}\"\njobs:\n");
+        for (position, id) in rest.into_iter().take(limit) {
+            let job = self.model.job(id)?;
+            let left_s = match job.state {
+                State::Ready | State::Buried { .. } => 0,
+                State::Delayed { .. } | State::Reserved { .. } => Timestamp(position).since_s(now),
+            };
+            let (age_s, counters) = (now.since_s(job.created_at), job.counters);
+            writeln!(
+                text,
+                "- {{id: {id}, pri: {}, age: {age_s}, delay: {}, ttr: {}, time-left: {left_s}, bytes: {}, \
+                 reserves: {}, timeouts: {}, releases: {}, buries: {}, kicks: {}}}",
+                job.priority,
+                job.delay_s,
+                job.ttr_s,
+                job.body.len(),
+                counters.reserves,
+                counters.timeouts,
+                counters.releases,
+                counters.buries,
+                counters.kicks,
+            )
+            .expect("a string takes all text");
+        }
+        Some(text)
+    }
+
+    /// The ages of a tube's oldest jobs, and its waiting and running times.
+    fn ages_and_times(&self, place: usize, now: Timestamp) -> String {
+        let oldest = |state| self.model.oldest(place, state);
+        let age_s = |state| oldest(state).map_or(0, |job| now.since_s(job.created_at));
+        let mut text = format!(
+            "oldest-ready-age: {}\noldest-delayed-age: {}\noldest-buried-age: {}\noldest-ready-id: {}\n",
+            age_s(JobState::Ready),
+            age_s(JobState::Delayed),
+            age_s(JobState::Buried),
+            oldest(JobState::Ready).map_or(0, |job| job.id),
+        );
+        let any = ANY_NUMBER as char;
+        let seconds = |ns: u64| format!("{}.{:06}", ns / 1_000_000_000, ns / 1000 % 1_000_000);
+        for (kind, times) in [("wait", self.model.waits(place, now)), ("run", self.model.runs(place, now))] {
+            write!(
+                text,
+                "{kind}-time-count: {}\n{kind}-time-mean: {}\n{kind}-time-p50: {any}.{any}\n\
+                 {kind}-time-p95: {any}.{any}\n{kind}-time-p99: {any}.{any}\n{kind}-time-max: {}\n",
+                times.count,
+                seconds(times.mean_ns),
+                seconds(times.max_ns),
+            )
+            .expect("a string takes all text");
+        }
         text
     }
 
@@ -337,7 +439,7 @@ impl Oracle {
              current-using: {}\ncurrent-watching: {watching}\ncurrent-waiting: {waiting}\ncmd-delete: {}\n\
              cmd-pause-tube: {}\npause: {pause_s}\npause-time-left: {}\n\
              job-reserves: {}\njob-timeouts: {}\njob-releases: {}\njob-buries: {}\njob-kicks: {}\n\
-             job-poisoned: {}\n",
+             job-poisoned: {}\n{}",
             jobs.urgent,
             jobs.ready,
             jobs.reserved,
@@ -354,9 +456,22 @@ impl Oracle {
             tube.counters.buries,
             tube.counters.kicks,
             tube.counters.poisoned,
+            self.ages_and_times(place, now),
         ))
     }
 }
+
+/// The commands that C does not have, in the order of `stats`.
+const MANAGING: [Verb; 8] = [
+    Verb::FlushTube,
+    Verb::FlushBuried,
+    Verb::ListJobs,
+    Verb::PeekReserved,
+    Verb::Move,
+    Verb::Reprioritize,
+    Verb::Drain,
+    Verb::Undrain,
+];
 
 /// The commands that `stats` counts, in its order.
 const COUNTED: [Verb; 22] = [

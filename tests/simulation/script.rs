@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use beanstalkd::job::JobState;
 use beanstalkd_testkit::random::Random;
 
 /// A request by its meaning; a `put` is two of them, its line and its body.
@@ -31,6 +32,14 @@ pub enum Request {
     ListTubeUsed,
     ListTubesWatched,
     PauseTube { tube: &'static str, delay_s: u32 },
+    FlushTube(&'static str),
+    FlushBuried(&'static str),
+    ListJobs { tube: &'static str, state: JobState, limit: Option<usize>, after: Option<(u64, u64)> },
+    PeekReserved,
+    Move { id: u64, tube: &'static str },
+    Reprioritize { id: u64, priority: u32 },
+    Drain,
+    Undrain,
     Quit,
     BadFormat,
     UnknownCommand,
@@ -45,7 +54,7 @@ const DELAYS_S: [u32; 7] = [0, 0, 0, 1, 2, 5, u32::MAX];
 const TTRS_S: [u32; 7] = [0, 1, 1, 2, 3, 10, 100];
 
 /// Lines that are no commands.
-const BAD_FORMAT: [&[u8]; 24] = [
+const BAD_FORMAT: [&[u8]; 36] = [
     b"stats ",
     b"statsfoo",
     b"stats-foo",
@@ -70,6 +79,18 @@ const BAD_FORMAT: [&[u8]; 24] = [
     b"put 4294967296 0 0 0",
     b"release 1 2",
     b"pause-tube a",
+    b"flush-tube",
+    b"flush-buried -a",
+    b"list-jobs",
+    b"list-jobs a held",
+    b"list-jobs a ready 1001",
+    b"list-jobs a ready 1 delayed-1-1",
+    b"peek-reserved 1",
+    b"move 1",
+    b"move x a",
+    b"reprioritize 1 -1",
+    b"drain 1",
+    b"undrained",
 ];
 const UNKNOWN: [&[u8]; 10] =
     [b"", b" stats", b"STATS", b"put", b"delete", b"peek", b"list-tube", b"\rstats", b"hello", b"\xff\xfe"];
@@ -163,7 +184,20 @@ fn command(random: &mut Random, known: Knowledge) -> Request {
     let tube = random.pick(&TUBES);
     let priority = random.pick(&PRIORITIES);
     let delay_s = random.pick(&DELAYS_S);
-    match random.below(40) {
+    match random.below(52) {
+        40 if random.once_in(2) => Request::FlushTube(tube),
+        40 => Request::FlushBuried(tube),
+        41..=43 => Request::Move { id, tube },
+        44 | 45 => Request::Reprioritize { id, priority },
+        46..=48 => Request::ListJobs {
+            tube,
+            state: random.pick(&[JobState::Ready, JobState::Reserved, JobState::Delayed, JobState::Buried]),
+            limit: random.pick(&[None, Some(1), Some(2), Some(1000)]),
+            after: random.once_in(3).then(|| (random.pick(&[0, 1, 1024, 4_294_967_295]), id)),
+        },
+        49 | 50 => Request::PeekReserved,
+        51 if random.once_in(4) => Request::Drain,
+        51 => Request::Undrain,
         0 | 1 => Request::Use(tube),
         2..=4 => Request::Watch(tube),
         5 => Request::Ignore(tube),
@@ -224,6 +258,23 @@ fn text(random: &mut Random, request: &Request) -> Vec<u8> {
         Request::ListTubeUsed => "list-tube-used".to_owned(),
         Request::ListTubesWatched => "list-tubes-watched".to_owned(),
         Request::PauseTube { tube, delay_s } => format!("pause-tube {tube} {delay_s}"),
+        Request::FlushTube(tube) => format!("flush-tube {tube}"),
+        Request::FlushBuried(tube) => format!("flush-buried {tube}"),
+        Request::ListJobs { tube, state, limit, after } => {
+            let state = state.as_str();
+            let limit = limit.map(|limit| format!(" {limit}"));
+            let after = after.map(|(position, id)| format!(" {state}-{position}-{id}"));
+            // A cursor has a limit before it.
+            let limit = limit.or(after.as_ref().map(|_| " 100".to_owned())).unwrap_or_default();
+            format!("list-jobs {tube} {state}{limit}{}", after.unwrap_or_default())
+        }
+        Request::PeekReserved => "peek-reserved".to_owned(),
+        Request::Move { id, tube } => format!("move {} {tube}", gap(&id.to_string())),
+        Request::Reprioritize { id, priority } => {
+            format!("reprioritize {} {}", gap(&id.to_string()), gap(&priority.to_string()))
+        }
+        Request::Drain => "drain".to_owned(),
+        Request::Undrain => "undrain".to_owned(),
         Request::Quit => "quit".to_owned(),
         Request::Put { .. } | Request::Body { .. } | Request::BadFormat | Request::UnknownCommand => {
             unreachable!("written elsewhere")

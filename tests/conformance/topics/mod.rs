@@ -9,6 +9,7 @@ mod half_close;
 mod kick;
 mod limits;
 mod lines;
+mod manage;
 mod names;
 mod numbers;
 mod order;
@@ -34,6 +35,7 @@ pub fn all() -> Vec<(&'static str, Vec<Case>)> {
         ("kick", resting_on(mark::KICK, kick::cases())),
         ("limits", resting_on(mark::PUT, limits::cases())),
         ("lines", resting_on(mark::BAD_FORMAT, lines::cases())),
+        ("manage", manage::cases()),
         ("names", resting_on(mark::NAMES, names::cases())),
         ("numbers", resting_on(mark::BAD_FORMAT, numbers::cases())),
         ("order", resting_on(mark::RESERVE, order::cases())),

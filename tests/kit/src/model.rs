@@ -4,6 +4,8 @@
 //! are counted afresh, so that nothing here can be out of step with anything else. It shares types with
 //! the queue under test, never its code. Driven by the model test and by the simulation.
 
+mod manage;
+
 use std::rc::Rc;
 
 use beanstalkd::clock::{NS_PER_S, Timestamp};
@@ -11,6 +13,8 @@ use beanstalkd::job::{Counters, JobId, Priority};
 use beanstalkd::queue::{
     Change, JobCounts, NewJob, PoisonLimits, Released, Reserve, TubeCounters, WaitOutcome,
 };
+
+pub use manage::Times;
 
 /// A place in `Model::tubes`.
 pub type TubePlace = usize;
@@ -26,6 +30,10 @@ pub struct Job {
     pub created_at: Timestamp,
     pub counters: Counters,
     pub state: State,
+    /// When it became ready at last.
+    pub ready_since: Timestamp,
+    /// When it was reserved at last.
+    pub reserved_since: Timestamp,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +51,10 @@ pub struct Tube {
     pub pause: Option<(Timestamp, u32)>,
     pub pauses: u64,
     pub counters: TubeCounters,
+    /// How long each job was ready that was reserved: when it was reserved, and nanoseconds.
+    pub waits: Vec<(Timestamp, u64)>,
+    /// How long clients had each job that they deleted: when they did, and nanoseconds.
+    pub runs: Vec<(Timestamp, u64)>,
 }
 
 #[derive(Clone, Debug)]
@@ -259,7 +271,9 @@ impl Model {
         if let Some(place) = self.find(name) {
             return place;
         }
-        let tube = Tube { name: name.to_owned(), pause: None, pauses: 0, counters: TubeCounters::default() };
+        let (waits, runs) = (Vec::new(), Vec::new());
+        let counters = TubeCounters::default();
+        let tube = Tube { name: name.to_owned(), pause: None, pauses: 0, counters, waits, runs };
         let place = self.free.pop().unwrap_or_else(|| {
             self.tubes.push(None);
             self.tubes.len() - 1
@@ -335,7 +349,20 @@ impl Model {
         let tube = self.client(client).using;
         let state = State::Delayed { until: after_s(now, delay_s) };
         let (ttr_s, counters) = (ttr_s.max(1), Counters::default());
-        self.jobs.push(Job { id, tube, priority, delay_s, ttr_s, body, created_at: now, counters, state });
+        let (created_at, ready_since, reserved_since) = (now, now, now);
+        self.jobs.push(Job {
+            id,
+            tube,
+            priority,
+            delay_s,
+            ttr_s,
+            body,
+            created_at,
+            counters,
+            state,
+            ready_since,
+            reserved_since,
+        });
         self.count(tube, |counters| &mut counters.puts);
         self.note(Change::Put(JobId(id)));
         if delay_s == 0 {
@@ -343,17 +370,25 @@ impl Model {
         }
     }
 
-    pub fn delete(&mut self, client: u32, id: u64) -> bool {
+    pub fn delete(&mut self, client: u32, id: u64, now: Timestamp) -> bool {
         let Some(job) = self.job(id) else { return false };
         if matches!(job.state, State::Reserved { by, .. } if by != client) {
             return false;
         }
-        let tube = job.tube;
+        let (tube, run_ns) = (job.tube, now.since_ns(job.reserved_since));
+        if matches!(job.state, State::Reserved { .. }) {
+            self.tube_mut(tube).runs.push((now, run_ns));
+        }
+        self.remove(id);
+        self.remove_if_idle(tube);
+        true
+    }
+
+    fn remove(&mut self, id: u64) {
+        let tube = self.job_mut(id).tube;
         self.jobs.retain(|job| job.id != id);
         self.count(tube, |counters| &mut counters.deletes);
         self.changes.push(Change::Deleted(JobId(id)));
-        self.remove_if_idle(tube);
-        true
     }
 
     pub fn reserve(&mut self, client: u32, timeout_s: Option<u32>, now: Timestamp) -> Reserve {
@@ -518,7 +553,7 @@ impl Model {
         if let Some((until, id)) = self.first_delayed(place)
             && pause.is_none_or(|pause| until <= pause)
         {
-            self.make_ready(id, now);
+            self.make_ready_since(id, until, now);
         } else {
             self.end_pause(place, now);
         }
@@ -564,8 +599,12 @@ impl Model {
     }
 
     fn make_ready(&mut self, id: u64, now: Timestamp) {
+        self.make_ready_since(id, now, now);
+    }
+
+    fn make_ready_since(&mut self, id: u64, since: Timestamp, now: Timestamp) {
         let job = self.job_mut(id);
-        job.state = State::Ready;
+        (job.state, job.ready_since) = (State::Ready, since);
         let tube = job.tube;
         if self.tube(tube).pause.is_none()
             && let Some(client) = self.first_waiting(tube)
@@ -582,9 +621,12 @@ impl Model {
 
     fn assign(&mut self, client: u32, id: u64, now: Timestamp) {
         let job = self.job_mut(id);
+        let wait_ns = (job.state == State::Ready).then(|| now.since_ns(job.ready_since));
         job.state = State::Reserved { until: after_s(now, job.ttr_s), by: client };
+        job.reserved_since = now;
         job.counters.reserves += 1;
         let tube = job.tube;
+        self.tube_mut(tube).waits.extend(wait_ns.map(|ns| (now, ns)));
         self.count(tube, |counters| &mut counters.reserves);
         self.note(Change::Updated(JobId(id)));
     }
@@ -611,7 +653,8 @@ impl Model {
     /// Changes of one job that follow each other are one.
     fn note(&mut self, change: Change) {
         let last = self.changes.last().copied();
-        let is_known = |id| last == Some(Change::Put(id)) || last == Some(Change::Updated(id));
+        let is_known =
+            |id| [Change::Put(id), Change::Updated(id), Change::Moved(id)].map(Some).contains(&last);
         if !matches!(change, Change::Updated(id) if is_known(id)) {
             self.changes.push(change);
         }

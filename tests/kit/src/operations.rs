@@ -5,9 +5,13 @@ use std::rc::Rc;
 
 use beanstalkd::clock::Timestamp;
 use beanstalkd::job::{Body, JobId, JobState, Priority};
-use beanstalkd::queue::{Change, ClientId, NewJob, PoisonLimits, Queue, Reserve, Shares};
+use beanstalkd::queue::{
+    BeginFlush, Change, ClientId, Durations, FlushStep, Flushed, NewJob, PageOrder, PoisonLimits, Queue,
+    Reserve, Search, Shares, TubeView,
+};
+use beanstalkd::tube_name::TubeName;
 
-use crate::model::{Model, NO_JUMPS_FROM, State};
+use crate::model::{Model, NO_JUMPS_FROM, State, Times, TubePlace};
 use crate::random::Random;
 
 /// The names that operations choose from; "default" among them.
@@ -90,6 +94,25 @@ pub enum Operation {
         tube: &'static str,
         length_s: u32,
     },
+    Flush {
+        client: u64,
+        tube: &'static str,
+        only_buried: bool,
+    },
+    Move {
+        client: u64,
+        job: u64,
+        tube: &'static str,
+    },
+    Reprioritize {
+        job: u64,
+        priority: u32,
+    },
+    /// All pages of the tube's jobs in each state.
+    List {
+        tube: &'static str,
+        limit: usize,
+    },
     /// Time passes.
     Pass {
         ns: u64,
@@ -119,7 +142,11 @@ pub fn operation(random: &mut Random) -> Operation {
     let priority = random.pick(&[0, 1, 7, 1023, 1024, 1025, u32::MAX]);
     let delay_s = random.pick(&[0, 0, 0, 1, 2, 3, 10, 4_000_000_000]);
     let ttr_s = random.pick(&[0, 1, 1, 2, 3, 5, 60]);
-    match random.below(40) {
+    match random.below(47) {
+        40 => Operation::Flush { client, tube, only_buried: random.once_in(2) },
+        41..=43 => Operation::Move { client, job, tube },
+        44 | 45 => Operation::Reprioritize { job, priority },
+        46 => Operation::List { tube, limit: random.pick(&[1, 2, 3, 1000]) },
         0 | 1 => Operation::Connect,
         2 => Operation::Disconnect { client },
         3 | 4 => Operation::Use { client, tube },
@@ -228,6 +255,15 @@ impl Pair {
                 self.finish_slices();
                 assert_eq!(paused, self.model.pause_tube(tube, length_s, self.now));
             }
+            O::Reprioritize { job, priority } => {
+                let id = job_of(job, &self.model);
+                let is_free = self.queue.is_unreserved(id);
+                if is_free {
+                    self.queue.reprioritize(id, Priority(priority), self.now);
+                }
+                assert_eq!(is_free, self.model.reprioritize(id.0, priority));
+            }
+            O::List { tube, limit } => self.list(tube, limit),
             O::Pass { ns } => self.advance(self.now + ns),
             O::PassToDeadline { offset_ns } => {
                 if let Some(at) = self.model.next_deadline() {
@@ -245,6 +281,8 @@ impl Pair {
             | O::Release { client, .. }
             | O::Bury { client, .. }
             | O::Touch { client, .. }
+            | O::Flush { client, .. }
+            | O::Move { client, .. }
             | O::Kick { client, .. } => {
                 if let Some(id) = self.speaker(client) {
                     self.command(id, operation);
@@ -294,7 +332,7 @@ impl Pair {
             }
             O::Delete { job, .. } => {
                 let job = job_of(job, model);
-                assert_eq!(queue.delete(id, job).is_some(), model.delete(index, job.0));
+                assert_eq!(queue.delete(id, job, now).is_some(), model.delete(index, job.0, now));
             }
             O::Release { job, priority, delay_s, .. } => {
                 let job = job_of(job, model);
@@ -314,6 +352,17 @@ impl Pair {
                 let job = job_of(job, model);
                 assert_eq!(queue.touch(id, job, now), model.touch(index, job.0, now));
             }
+            O::Move { job, tube, .. } => {
+                let job = job_of(job, model);
+                let is_movable = queue.is_movable(id, job);
+                if is_movable {
+                    queue.move_job(job, tube, now);
+                }
+                assert_eq!(is_movable, model.move_job(index, job.0, tube, now));
+            }
+            O::Flush { tube, only_buried, .. } => {
+                assert_eq!(flush(queue, id, tube, only_buried, now), model.flush(tube, only_buried));
+            }
             O::Kick { bound, .. } => {
                 let any_buried = queue.first_buried(id).is_some();
                 let state = if any_buried { JobState::Buried } else { JobState::Delayed };
@@ -327,6 +376,36 @@ impl Pair {
                 assert_eq!(kicked, model.kick(index, bound, now));
             }
             _ => unreachable!("no command of a client: {operation:?}"),
+        }
+    }
+
+    /// Goes from page to page.
+    fn list(&self, tube: &str, limit: usize) {
+        let name = TubeName::parse(tube.as_bytes()).expect("a name");
+        for state in [JobState::Ready, JobState::Reserved, JobState::Delayed, JobState::Buried] {
+            let (mut found, mut after) = (Vec::new(), None);
+            loop {
+                let page = if state == JobState::Reserved {
+                    let mut search = Search::new(name.clone(), PageOrder::Deadline, after, limit);
+                    while !self.queue.search_reserved(&mut search, 2) {}
+                    Some(search.into_page()).filter(|_| self.queue.is_tube(tube))
+                } else {
+                    self.queue.page(tube, state, after, limit)
+                };
+                let Some(page) = page else {
+                    assert_eq!(self.model.find(tube), None);
+                    return;
+                };
+                assert!(page.jobs.len() <= limit && (page.jobs.len() == limit || page.next.is_none()));
+                found.extend(page.jobs);
+                after = page.next;
+                if after.is_none() {
+                    break;
+                }
+            }
+            let place = self.model.find(tube).expect("both have the tube");
+            let expected = self.model.in_order(place, state).into_iter().map(|(_, id)| JobId(id));
+            assert!(found.iter().copied().eq(expected), "{state:?} by {limit}: {found:?}");
         }
     }
 
@@ -411,7 +490,19 @@ impl Pair {
                 self.model.clients_that(|client| client.watching.contains(&place) && client.wait.is_some());
             assert_eq!((u64::from(found.using), u64::from(found.watching)), (using, watching));
             assert_eq!(found.waiting as u64, waiting);
+            self.compare_ages(&found, place);
+            compare_times(found.wait(), self.model.waits(place, self.now));
+            compare_times(found.run(), self.model.runs(place, self.now));
         }
+    }
+
+    fn compare_ages(&self, found: &TubeView, place: TubePlace) {
+        let oldest = |state| self.model.oldest(place, state);
+        let age_s = |state| oldest(state).map_or(0, |job| self.now.since_s(job.created_at));
+        assert_eq!(found.oldest_ready.map(|id| id.0), oldest(JobState::Ready).map(|job| job.id));
+        assert_eq!(found.oldest_ready_age_s, age_s(JobState::Ready));
+        assert_eq!(found.oldest_delayed_age_s, age_s(JobState::Delayed));
+        assert_eq!(found.oldest_buried_age_s, age_s(JobState::Buried));
     }
 
     fn compare_clients(&self) {
@@ -426,6 +517,39 @@ impl Pair {
             assert_eq!(self.queue.first_buried(id).map(|id| id.0), self.model.first_buried(using));
             let delayed = self.model.first_delayed(using).map(|(_, id)| id);
             assert_eq!(self.queue.first_delayed(id).map(|id| id.0), delayed);
+        }
+    }
+}
+
+fn compare_times(found: &Durations, expected: Times) {
+    assert_eq!((found.count, found.mean_ns), (expected.count, expected.mean_ns));
+    assert_eq!((found.max_ns, found.totals.iter().sum::<u64>()), (expected.max_ns, expected.total));
+    let percentiles = [found.p50_ns, found.p95_ns, found.p99_ns];
+    for (found, least) in percentiles.into_iter().zip(expected.percentiles_ns) {
+        // The bounds of buckets are exact to a millionth, and what is shorter than the first one is not told apart.
+        let most = (least.saturating_add(least / 4 + 1)).max(244_141);
+        assert!(found >= least - least / 1_000_000 && found <= most, "{found} for {least}");
+    }
+}
+
+/// Flushes the tube, with as few looks at a time as there can be.
+fn flush(queue: &mut Queue, client: ClientId, tube: &str, only_buried: bool, now: Timestamp) -> u64 {
+    let flushed = if only_buried { Flushed::Buried } else { Flushed::All };
+    if queue.begin_flush(client, tube, flushed, now) == BeginFlush::NoTube {
+        return 0;
+    }
+    let mut count = 0;
+    loop {
+        match queue.next_to_flush(client, &mut 1) {
+            FlushStep::Job(job) => {
+                queue.flush_job(job);
+                count += 1;
+            }
+            FlushStep::Unfinished => queue.check_invariants(),
+            FlushStep::Done => {
+                queue.end_flush(client);
+                return count;
+            }
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Any bytes as a command line.
 
-use beanstalkd::protocol::{Command, ParseError, PutHeader, parse};
+use beanstalkd::protocol::{Command, CursorText, ParseError, PutHeader, parse};
 
 /// Parses `line`; what was understood must be understood again from its plainest form.
 pub fn check(line: &[u8]) {
@@ -35,7 +35,17 @@ fn plain(command: &Command<'_>) -> String {
         Command::Bury { id, priority } => format!("{word} {} {}", id.0, priority.0),
         Command::Kick { bound } => format!("{word} {bound}"),
         Command::PauseTube { tube, delay_s } => format!("{word} {tube} {delay_s}"),
+        Command::FlushTube(tube) | Command::FlushBuried(tube) => format!("{word} {tube}"),
+        Command::ListJobs { tube, state, limit, after } => {
+            let after = after.map(|after| format!(" {}", CursorText(state, after))).unwrap_or_default();
+            format!("{word} {tube} {} {limit}{after}", state.as_str())
+        }
+        Command::Move { id, tube } => format!("{word} {} {tube}", id.0),
+        Command::Reprioritize { id, priority } => format!("{word} {} {}", id.0, priority.0),
         Command::Reserve
+        | Command::PeekReserved
+        | Command::Drain
+        | Command::Undrain
         | Command::PeekReady
         | Command::PeekDelayed
         | Command::PeekBuried

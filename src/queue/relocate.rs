@@ -1,0 +1,66 @@
+//! Changes of where a job stands while it stays in its state: another tube, another priority.
+
+use super::jobs::Place;
+use super::{Change, ClientId, Queue};
+use crate::clock::Timestamp;
+use crate::job::{JobId, JobState, Priority};
+
+impl Queue {
+    /// Whether the client may move this job: it is there, and nobody else has reserved it.
+    #[must_use]
+    pub fn is_movable(&self, client: ClientId, id: JobId) -> bool {
+        self.jobs.get(id).is_some_and(|job| job.place.state() != JobState::Reserved || self.holds(client, id))
+    }
+
+    /// The command `move`, of a job that may be moved: it is in the tube of this valid name from now on, which is created
+    /// if there is none. A delayed job keeps its deadline, a buried one its place in the order of burial, a reserved one
+    /// its reservation; a ready one goes at once to a client that waits for it.
+    pub fn move_job(&mut self, id: JobId, name: &str, now: Timestamp) {
+        let target = self.tubes.find_or_make(name);
+        let job = self.jobs.held(id);
+        let (from, place, priority) = (job.tube, job.place, job.priority);
+        if from == target {
+            return;
+        }
+        if let Place::Reserved(_) = place {
+            self.tubes.get_mut(from).reserved -= 1;
+            self.tubes.get_mut(target).reserved += 1;
+        } else {
+            self.unlink(id);
+        }
+        self.jobs.held(id).tube = target;
+        self.flushes.note_arrival(id, target);
+        self.note(Change::Moved(id));
+        match place {
+            Place::Ready(_) => self.enqueue(id, target, priority, now),
+            Place::Delayed(until) => self.delay(id, Timestamp(until.into())),
+            Place::Buried(number) => {
+                self.tubes.get_mut(target).buried.insert((number.into(), id));
+                self.counts.buried += 1;
+            }
+            Place::Reserved(_) => {}
+        }
+        self.remove_tube_if_idle(from);
+    }
+
+    /// Whether the job is there and nobody has reserved it.
+    #[must_use]
+    pub fn is_unreserved(&self, id: JobId) -> bool {
+        self.jobs.get(id).is_some_and(|job| job.place.state() != JobState::Reserved)
+    }
+
+    /// The command `reprioritize`, of a job that nobody has reserved.
+    pub fn reprioritize(&mut self, id: JobId, priority: Priority, now: Timestamp) {
+        assert!(self.is_unreserved(id), "a reserved job has a priority when it is released");
+        self.note(Change::Updated(id));
+        let job = self.jobs.held(id);
+        let (tube, place) = (job.tube, job.place);
+        if let Place::Ready(_) = place {
+            self.unlink(id);
+            self.jobs.held(id).priority = priority;
+            self.enqueue(id, tube, priority, now);
+        } else {
+            job.priority = priority;
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! `list-jobs` and `peek-reserved`.
+//!
+//! Owns: the searches for reserved jobs that are under way, and how much of a search and of a list is done in a turn. A page of jobs that nobody has reserved is found at once. A short page is also written at
+//! once. Driven by `execute`.
+
+use std::collections::BTreeMap;
+
+use super::execute::{Executor, answer};
+use super::tube_lists::let_go;
+use crate::clock::Timestamp;
+use crate::job::{JobId, JobState};
+use crate::protocol::{Cursor, CursorText, ListWriter, Reply};
+use crate::queue::{ClientId, Page, PageOrder, Search};
+use crate::session::{JobPage, Outcome, Output, StalledCommand, Until};
+use crate::stats::{JobView, write_line};
+
+/// Jobs written in a turn: some 100 microseconds.
+const JOBS_PER_TURN: usize = 128;
+/// What a written job costs, in simple requests.
+const WORK_PER_JOB: u64 = 4;
+/// Clients and reservations looked at in a turn: some 100 microseconds.
+const LOOKS_PER_TURN: usize = 1000;
+/// Looks that cost as much as a simple request.
+const LOOKS_PER_WORK: u64 = 2;
+/// The length of a job's line at its usual, in bytes.
+const LINE_BYTES: usize = 160;
+/// Of so many jobs that were reserved first, one will still be reserved when all clients were looked at.
+const CANDIDATES: usize = 64;
+
+/// The searches for reserved jobs that take more than a turn, by the index of the client.
+#[derive(Debug, Default)]
+pub struct Searches(BTreeMap<u32, (Purpose, Search)>);
+
+/// What reserved jobs are looked for.
+#[derive(Clone, Copy, Debug)]
+enum Purpose {
+    /// `list-jobs`.
+    Page,
+    /// `peek-reserved`.
+    First,
+}
+
+impl Searches {
+    /// The client is gone.
+    pub fn end(&mut self, client: ClientId) {
+        if !self.0.is_empty() {
+            self.0.remove(&client.index);
+        }
+    }
+}
+
+impl Executor {
+    /// The jobs of a tube in a state, those after the place `after`.
+    pub(super) fn list_jobs(
+        &mut self,
+        client: ClientId,
+        (tube, state): (&str, JobState),
+        limit: usize,
+        after: Option<(u64, JobId)>,
+        output: &mut Output,
+        now: Timestamp,
+    ) -> Outcome {
+        let Some(name) = self.queue.tube_name(tube).cloned() else { return answer(output, &Reply::NotFound) };
+        if state == JobState::Reserved {
+            let search = Search::new(name, PageOrder::Deadline, after, limit);
+            return self.search(client, Purpose::Page, search, output, now);
+        }
+        let page = self.queue.page(tube, state, after, limit).unwrap_or_default();
+        self.write_page(name.as_str(), state, page, output, now)
+    }
+
+    /// The job of the used tube that has been reserved longest.
+    pub(super) fn peek_reserved(&mut self, client: ClientId, output: &mut Output, now: Timestamp) -> Outcome {
+        let tube = self.queue.used_tube(client).clone();
+        self.search(
+            client,
+            Purpose::First,
+            Search::new(tube, PageOrder::Since, None, CANDIDATES),
+            output,
+            now,
+        )
+    }
+
+    /// Goes on with the client's search.
+    pub(super) fn go_on_looking(&mut self, client: ClientId, output: &mut Output, now: Timestamp) -> Outcome {
+        match self.searches.0.remove(&client.index) {
+            Some((purpose, search)) => self.search(client, purpose, search, output, now),
+            None => answer(output, &Reply::InternalError),
+        }
+    }
+
+    /// Does a turn's share of a search, and answers if that is the end of it.
+    fn search(
+        &mut self,
+        client: ClientId,
+        purpose: Purpose,
+        mut search: Search,
+        output: &mut Output,
+        now: Timestamp,
+    ) -> Outcome {
+        let looks = search.looks();
+        let is_over = self.queue.search_reserved(&mut search, LOOKS_PER_TURN);
+        self.work += (search.looks() - looks) / LOOKS_PER_WORK;
+        if !is_over {
+            self.searches.0.insert(client.index, (purpose, search));
+            return Outcome::stall(StalledCommand::LookForReserved, Until::NextTurn);
+        }
+        let tube = search.tube().clone();
+        let page = search.into_page();
+        match purpose {
+            Purpose::Page => self.write_page(tube.as_str(), JobState::Reserved, page, output, now),
+            Purpose::First => {
+                let is_there = |id: &JobId| self.queue.is_in(*id, tube.as_str(), JobState::Reserved);
+                let first = page.jobs.iter().copied().find(is_there);
+                if first.is_none() && !page.jobs.is_empty() {
+                    // All of them were given back meanwhile.
+                    let search = Search::new(tube, PageOrder::Since, None, CANDIDATES);
+                    self.searches.0.insert(client.index, (purpose, search));
+                    return Outcome::stall(StalledCommand::LookForReserved, Until::NextTurn);
+                }
+                answer(output, &self.peek(first))
+            }
+        }
+    }
+
+    fn write_page(
+        &mut self,
+        tube: &str,
+        state: JobState,
+        page: Page,
+        output: &mut Output,
+        now: Timestamp,
+    ) -> Outcome {
+        let expected = LINE_BYTES * (page.jobs.len() + 1);
+        if self.lacks_memory_for(expected + output.held_bytes()) {
+            return answer(output, &Reply::OutOfMemory);
+        }
+        let next = page.next.map(|(position, id)| CursorText(state, Cursor { position, id }).to_string());
+        let head = format!("next: \"{}\"\njobs:\n", next.unwrap_or_default());
+        let writer = ListWriter::new(expected).and_then(|mut writer| {
+            writer.push_lines(&head)?;
+            Ok(writer)
+        });
+        let Ok(writer) = writer else { return answer(output, &Reply::OutOfMemory) };
+        let page = JobPage { tube: tube.into(), state, jobs: page.jobs.into_iter(), writer };
+        self.write_jobs(page, output, now)
+    }
+
+    /// Writes a turn's share of the page. A job that has left the tube or the state meanwhile is left out.
+    pub(super) fn write_jobs(&mut self, mut page: JobPage, output: &mut Output, now: Timestamp) -> Outcome {
+        let mut line = String::new();
+        for id in page.jobs.by_ref().take(JOBS_PER_TURN) {
+            self.work += WORK_PER_JOB;
+            let Some(job) = self.queue.job(id).filter(|_| self.queue.is_in(id, &page.tube, page.state))
+            else {
+                continue;
+            };
+            line.clear();
+            write_line(&JobView { job, file: 0, now }, &mut line);
+            if page.writer.push_lines(&line).is_err() {
+                return answer(output, &Reply::OutOfMemory);
+            }
+        }
+        if page.jobs.len() > 0 {
+            return Outcome::stall(StalledCommand::ListJobs(Box::new(page)), Until::NextTurn);
+        }
+        let Ok(list) = page.writer.finish() else { return answer(output, &Reply::OutOfMemory) };
+        let outcome = answer(output, &Reply::List(&list));
+        let_go(list, &mut self.detached_bodies);
+        outcome
+    }
+}

@@ -1,0 +1,146 @@
+//! The commands for whoever looks after a queue: flushes, `move`, `reprioritize`, drain mode.
+//!
+//! Owns: how many jobs a flush deletes in a turn. `list_jobs` has the lists. Driven by `execute`.
+
+use super::execute::{Executor, answer, lacks_room};
+use crate::clock::Timestamp;
+use crate::job::{Body, JobId, Priority};
+use crate::protocol::{Command, Reply};
+use crate::queue::{BeginFlush, ClientId, FlushStep, Flushed};
+use crate::session::{Outcome, Output, StalledCommand, Until};
+
+/// Jobs and clients that a flush looks at in a turn: some 200 microseconds.
+const LOOKS_PER_TURN: usize = 500;
+/// What it may cost in a turn, in simple requests: freeing large bodies takes longer than finding them.
+const WORK_PER_TURN: u64 = 1000;
+
+impl Executor {
+    pub(super) fn manage(
+        &mut self,
+        client: ClientId,
+        command: Command<'_>,
+        output: &mut Output,
+        now: Timestamp,
+    ) -> Outcome {
+        match command {
+            Command::FlushTube(tube) => self.flush(client, tube, false, output, now),
+            Command::FlushBuried(tube) => self.flush(client, tube, true, output, now),
+            Command::Move { id, tube } => self.move_job(client, id, tube, output, now),
+            Command::Reprioritize { id, priority } => self.reprioritize(id, priority, output, now),
+            Command::ListJobs { tube, state, limit, after } => {
+                let after = after.map(|cursor| (cursor.position, cursor.id));
+                self.list_jobs(client, (tube, state), limit as usize, after, output, now)
+            }
+            Command::PeekReserved => self.peek_reserved(client, output, now),
+            Command::Drain => {
+                self.draining = true;
+                answer(output, &Reply::Draining)
+            }
+            Command::Undrain => {
+                self.draining = false;
+                answer(output, &Reply::NotDraining)
+            }
+            _ => answer(output, &Reply::InternalError),
+        }
+    }
+
+    pub(super) fn flush(
+        &mut self,
+        client: ClientId,
+        tube: &str,
+        is_buried: bool,
+        output: &mut Output,
+        now: Timestamp,
+    ) -> Outcome {
+        let flushed = if is_buried { Flushed::Buried } else { Flushed::All };
+        match self.queue.begin_flush(client, tube, flushed, now) {
+            BeginFlush::Begun => self.go_on_flushing(client, 0, output),
+            BeginFlush::NoTube => answer(output, &Reply::Flushed(0)),
+            BeginFlush::TooMany => {
+                Outcome::stall(StalledCommand::BeginFlush(tube.into(), is_buried), Until::NextTurn)
+            }
+        }
+    }
+
+    /// Goes on with the client's flush, which has deleted so many jobs. A delete needs no room in the binlog.
+    pub(super) fn go_on_flushing(
+        &mut self,
+        client: ClientId,
+        mut flushed: u64,
+        output: &mut Output,
+    ) -> Outcome {
+        let (mut looks, end) = (LOOKS_PER_TURN, self.work() + WORK_PER_TURN);
+        while self.work() < end {
+            let before = looks;
+            let step = self.queue.next_to_flush(client, &mut looks);
+            self.work += (before - looks) as u64;
+            match step {
+                FlushStep::Job(id) => {
+                    self.keep_for_delivery(id);
+                    let body = self.queue.flush_job(id);
+                    self.journal.log_changes(&mut self.queue);
+                    if let Some(watch) = body.watch() {
+                        self.detach_body(watch, body);
+                    }
+                    flushed += 1;
+                }
+                FlushStep::Unfinished => break,
+                FlushStep::Done => {
+                    self.queue.end_flush(client);
+                    return answer(output, &Reply::Flushed(flushed));
+                }
+            }
+        }
+        Outcome::stall(StalledCommand::Flush { flushed }, Until::NextTurn)
+    }
+
+    /// Keeps the body of a job that is about to be flushed where a client may have to be told that it has reserved it.
+    fn keep_for_delivery(&mut self, id: JobId) {
+        if self.queue.has_deliveries() && !self.queue.is_unreserved(id) {
+            self.flushed_bodies.extend(self.queue.body(id).map(|body| (id, body.clone())));
+        }
+    }
+
+    /// The body of a job that was flushed in this turn, for a client that had reserved it before.
+    #[cold]
+    pub(super) fn flushed_body(&self, id: JobId) -> Option<&Body> {
+        self.flushed_bodies.iter().find(|(flushed, _)| *flushed == id).map(|(_, body)| body)
+    }
+
+    pub(super) fn move_job(
+        &mut self,
+        client: ClientId,
+        id: JobId,
+        tube: &str,
+        output: &mut Output,
+        now: Timestamp,
+    ) -> Outcome {
+        let Some(job) = self.queue.job(id).filter(|_| self.queue.is_movable(client, id)) else {
+            return answer(output, &Reply::NotFound);
+        };
+        if job.tube.as_str() != tube
+            && let Err(no_room) = self.journal.room_for_move(tube, job.body)
+        {
+            return lacks_room(no_room, StalledCommand::Move(id, tube.into()), output);
+        }
+        self.queue.move_job(id, tube, now);
+        answer(output, &Reply::Moved)
+    }
+
+    pub(super) fn reprioritize(
+        &mut self,
+        id: JobId,
+        priority: Priority,
+        output: &mut Output,
+        now: Timestamp,
+    ) -> Outcome {
+        if !self.queue.is_unreserved(id) {
+            return answer(output, &Reply::NotFound);
+        }
+        if let Err(no_room) = self.journal.room_for_update() {
+            return lacks_room(no_room, StalledCommand::Reprioritize(id, priority), output);
+        }
+        self.queue.reprioritize(id, priority, now);
+        answer(output, &Reply::Reprioritized)
+    }
+}

@@ -1,0 +1,133 @@
+//! The commands for whoever looks after a queue, and what the stats say of waiting and running times.
+
+use beanstalkd::clock::{NS_PER_S, Timestamp};
+use beanstalkd::job::{JobId, JobState};
+use beanstalkd::queue::Change;
+
+use super::{Job, Model, State, TubePlace};
+
+/// The last minutes are the present two of the clock and the two before.
+const WINDOW_NS: u64 = 120 * NS_PER_S;
+
+/// What is said of durations.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Times {
+    pub count: u64,
+    pub mean_ns: u64,
+    pub max_ns: u64,
+    /// The least possible of p50, p95 and p99; what is told may be a quarter more.
+    pub percentiles_ns: [u64; 3],
+    /// All since the tube was made.
+    pub total: u64,
+}
+
+impl Model {
+    /// Deletes the jobs of the tube, or the buried ones; returns how many.
+    pub fn flush(&mut self, name: &str, only_buried: bool) -> u64 {
+        let Some(tube) = self.find(name) else { return 0 };
+        // The order shows in the journal.
+        let mut jobs: Vec<(u8, u64, u64)> = Vec::new();
+        for job in self.jobs.iter().filter(|job| job.tube == tube) {
+            let (state, place) = match job.state {
+                State::Ready => (0, u64::from(job.priority)),
+                State::Delayed { until } => (1, until.0),
+                State::Buried { number } => (2, number),
+                // By client, then by deadline.
+                State::Reserved { until, by } => (3 + by as u8, until.0),
+            };
+            if state == 2 || !only_buried {
+                jobs.push((state, place, job.id));
+            }
+        }
+        jobs.sort_unstable();
+        jobs.iter().for_each(|&(_, _, id)| self.remove(id));
+        self.remove_if_idle(tube);
+        jobs.len() as u64
+    }
+
+    pub fn move_job(&mut self, client: u32, id: u64, name: &str, now: Timestamp) -> bool {
+        let Some(job) = self.job(id) else { return false };
+        if matches!(job.state, State::Reserved { by, .. } if by != client) {
+            return false;
+        }
+        let (from, state) = (job.tube, job.state);
+        let to = self.find_or_make(name);
+        if from == to {
+            return true;
+        }
+        self.job_mut(id).tube = to;
+        self.note(Change::Moved(JobId(id)));
+        if state == State::Ready {
+            let since = self.job_mut(id).ready_since;
+            self.make_ready_since(id, since, now);
+        }
+        self.remove_if_idle(from);
+        true
+    }
+
+    pub fn reprioritize(&mut self, id: u64, priority: u32) -> bool {
+        if self.job(id).is_none_or(|job| matches!(job.state, State::Reserved { .. })) {
+            return false;
+        }
+        self.job_mut(id).priority = priority;
+        self.note(Change::Updated(JobId(id)));
+        true
+    }
+
+    /// The jobs of the tube in this state, in the order of `list-jobs`, each with its position there.
+    pub fn in_order(&self, tube: TubePlace, state: JobState) -> Vec<(u64, u64)> {
+        let position = |job: &Job| match (job.state, state) {
+            (State::Ready, JobState::Ready) => Some(u64::from(job.priority)),
+            (State::Delayed { until }, JobState::Delayed) => Some(until.0),
+            (State::Buried { number }, JobState::Buried) => Some(number),
+            (State::Reserved { until, .. }, JobState::Reserved) => Some(until.0),
+            _ => None,
+        };
+        let jobs = self.jobs.iter().filter(|job| job.tube == tube);
+        let mut jobs: Vec<_> = jobs.filter_map(|job| Some((position(job)?, job.id))).collect();
+        jobs.sort_unstable();
+        jobs
+    }
+
+    /// The job of the tube that was reserved first.
+    pub fn first_reserved_of(&self, tube: TubePlace) -> Option<u64> {
+        let is_reserved = |job: &&Job| job.tube == tube && matches!(job.state, State::Reserved { .. });
+        let reserved = self.jobs.iter().filter(is_reserved);
+        reserved.min_by_key(|job| (job.reserved_since, job.id)).map(|job| job.id)
+    }
+
+    /// The job of the tube in this state with the smallest id.
+    pub fn oldest(&self, tube: TubePlace, state: JobState) -> Option<&Job> {
+        let ids = self.in_order(tube, state).into_iter().map(|(_, id)| id);
+        self.job(ids.min()?)
+    }
+
+    /// How long the tube's jobs have waited.
+    pub fn waits(&self, tube: TubePlace, now: Timestamp) -> Times {
+        times(&self.tube(tube).waits, now)
+    }
+
+    /// How long the tube's jobs have run.
+    pub fn runs(&self, tube: TubePlace, now: Timestamp) -> Times {
+        times(&self.tube(tube).runs, now)
+    }
+}
+
+fn times(all: &[(Timestamp, u64)], now: Timestamp) -> Times {
+    let is_recent = |at: Timestamp| at.0 / WINDOW_NS + 1 >= now.0 / WINDOW_NS;
+    let mut recent: Vec<u64> = all.iter().filter(|(at, _)| is_recent(*at)).map(|&(_, ns)| ns).collect();
+    recent.sort_unstable();
+    let count = recent.len() as u64;
+    let sum_ns = recent.iter().fold(0u64, |sum, &ns| sum.saturating_add(ns));
+    let percentile = |of_100: u64| match (count * of_100).div_ceil(100) {
+        0 => 0,
+        rank => recent[rank as usize - 1],
+    };
+    Times {
+        count,
+        mean_ns: sum_ns.checked_div(count).unwrap_or(0),
+        max_ns: recent.last().copied().unwrap_or(0),
+        percentiles_ns: [50, 95, 99].map(percentile),
+        total: all.len() as u64,
+    }
+}
