@@ -84,7 +84,7 @@ fn leave(mut session: Session) -> Result<(), Failure> {
             }
             Ok(())
         }
-        // Its replies unread, the connection is reset.
+        // The system resets the connection, because replies are unread.
         2 => session.client.send(b"stats\r\nlist-tubes\r\nreserve\r\n"),
         _ => Ok(()),
     }
