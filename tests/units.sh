@@ -1,13 +1,13 @@
 #!/bin/sh
-# Holds the units to their promises: systemd accepts them, their exposure is low, both services are
-# confined alike, and they name the exit codes that the server has. And packaging/allow-paths finds the paths
-# that settings name. Needs systemd-analyze, no systemd.
+# Checks the units: systemd accepts them, their exposure is low, both services have the same sandbox, and they name
+# the server's exit codes. Checks also that packaging/allow-paths finds the paths that settings name. Needs
+# systemd-analyze, but no running systemd.
 set -eu
 cd "$(dirname "$0")/.."
 root=$(mktemp -d)
 trap 'rm -rf "$root"' EXIT
 
-# The settings, as lines of the file, and the exceptions that are due, in one line.
+# Takes the lines of the settings, and the expected exceptions in one line.
 allows() {
     printf '%b' "$1" >"$root/settings"
     sh packaging/allow-paths "$root/settings" "$root/drop-in.d/paths.conf" >/dev/null
@@ -59,7 +59,7 @@ if ! command -v systemd-analyze >/dev/null; then
 fi
 worst=1.4 # of 10; what is left is mostly the network, which is what the server is for
 
-# As installed, but for the program: it must exist to be accepted.
+# The units as installed, but with a program that exists, because systemd accepts no other.
 make --silent --no-print-directory install DESTDIR="$root" PREFIX=/usr UNITDIR=/ BINARY=/bin/true
 sed -i "s|/usr/bin/beanstalkd|/bin/true|" "$root"/beanstalkd*
 cp "$root/beanstalkd@.service" "$root/beanstalkd@11301.service"
