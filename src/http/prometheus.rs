@@ -67,8 +67,10 @@ impl Form for TextFormat {
     }
 }
 
+type TimesOf = fn(&TubeView) -> &Durations;
+
 /// The histograms of the tubes of which a job was reserved: they follow the rows of the table.
-const TIMES: [(&str, &str, fn(&TubeView) -> &Durations); 2] = [
+const TIMES: [(&str, &str, TimesOf); 2] = [
     ("beanstalkd_tube_wait_seconds", "How long jobs were ready before they were reserved.", TubeView::wait),
     ("beanstalkd_tube_run_seconds", "How long clients had jobs before they deleted them.", TubeView::run),
 ];

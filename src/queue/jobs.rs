@@ -33,14 +33,17 @@ impl From<Packed> for u64 {
 pub struct ReadyKey(Priority, Packed);
 
 impl ReadyKey {
+    /// The key of a job.
     pub fn new(priority: Priority, id: JobId) -> Self {
         Self(priority, id.0.into())
     }
 
+    /// The job.
     pub fn job(self) -> JobId {
         JobId(self.1.into())
     }
 
+    /// Its priority.
     pub fn priority(self) -> Priority {
         self.0
     }

@@ -52,6 +52,7 @@ pub use self::view::{JobView, TubeView};
 pub mod structures {
     pub use super::arena::Arena;
     pub use super::deadlines::{Deadlines, Owner};
+    pub use super::jobs::ReadyKey;
     pub use super::ordered::OrderedQueue;
 }
 

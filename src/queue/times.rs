@@ -226,7 +226,7 @@ fn add_to(totals: &mut Totals, counts: &[u32; BUCKETS]) {
 /// The bucket of a duration.
 fn bucket(ns: u64) -> usize {
     // As many as 2^43 do not overflow, and are above the last bound.
-    let ticks = ns.min(1 << 43) * TICKS_PER_NS >> 20;
+    let ticks = (ns.min(1 << 43) * TICKS_PER_NS) >> 20;
     let Some(doublings) = ticks.checked_ilog2().and_then(|bit| bit.checked_sub(FIRST_BIT)) else { return 0 };
     let part = (ticks >> (FIRST_BIT + doublings - PARTS.ilog2())) as usize % PARTS;
     (1 + doublings as usize * PARTS + part).min(BUCKETS - 1)
@@ -240,7 +240,7 @@ fn upper_bound_ns(bucket: usize) -> u64 {
     let (doublings, part) = (bucket.saturating_sub(1) / PARTS, bucket.saturating_sub(1) % PARTS);
     let parts = if bucket == 0 { PARTS } else { PARTS + part + 1 };
     let ticks = (parts as u64) << (FIRST_BIT - PARTS.ilog2() + doublings as u32);
-    (u128::from(ticks) * u128::from(NS_PER_S) >> 30) as u64
+    ((u128::from(ticks) * u128::from(NS_PER_S)) >> 30) as u64
 }
 
 #[cfg(test)]

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use beanstalkd::clock::Timestamp;
 use beanstalkd::id_map::IdMap;
-use beanstalkd::job::JobId;
-use beanstalkd::queue::structures::{Arena, Deadlines, OrderedQueue, Owner};
+use beanstalkd::job::{JobId, Priority};
+use beanstalkd::queue::structures::{Arena, Deadlines, OrderedQueue, Owner, ReadyKey};
 use hashbrown::HashMap;
 use slab::Slab;
 
@@ -131,10 +131,14 @@ fn resident_bytes() -> usize {
     pages * 4096
 }
 
+fn key(priority: u32, number: u64) -> ReadyKey {
+    ReadyKey::new(Priority(priority), JobId(number))
+}
+
 fn ordered_queue(priority: fn(u32) -> u32) -> Figures {
     measure(
         OrderedQueue::default(),
-        |queue, number, random| queue.insert((priority(random), number)),
+        |queue, number, random| queue.insert(key(priority(random), number)),
         |queue, _, _| {
             black_box(queue.first());
         },
@@ -148,7 +152,7 @@ fn b_tree_set(priority: fn(u32) -> u32) -> Figures {
     measure(
         BTreeSet::new(),
         |set, number, random| {
-            set.insert((priority(random), number));
+            set.insert(key(priority(random), number));
         },
         |set, _, _| {
             black_box(set.first());
