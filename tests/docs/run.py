@@ -304,8 +304,12 @@ def metrics_missing():
     watched = set(re.findall(r"\b(?:beanstalkd|process)_\w+", "".join(rules)))
     with tempfile.TemporaryDirectory() as directory:
         path = os.path.join(directory, "metrics")
-        pid, _ = with_server.start(SERVER, ["--metrics", f"unix:{path}"])
+        pid, port = with_server.start(SERVER, ["--metrics", f"unix:{path}"])
         try:
+            with socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S) as client:
+                # A tube has histograms once a job was reserved.
+                client.sendall(b"put 0 0 1 0\r\n\r\nreserve\r\ndelete 1\r\n")
+                client.makefile("rb").readline()
             scrape = ""
             give_up_at = time.monotonic() + TIMEOUT_S
             while " 200 " not in scrape[:20] and time.monotonic() < give_up_at:  # until it is ready
