@@ -107,6 +107,17 @@ fn what_is_counted_covers_what_is_allocated() {
             assert!(matches!(queue.reserve(client, None, NOW), Reserve::Job(_)));
         }
     });
+    measure("5,000 tubes of which a job was reserved and deleted, of which 4,096 have times", |queue| {
+        let client = queue.connect();
+        for tube in 0..5_000 {
+            queue.use_tube(client, &format!("tube-{tube}"));
+            put(queue, client);
+            put(queue, client);
+            let id = queue.first_ready(client).unwrap();
+            assert!(queue.reserve_job(client, id, NOW) && queue.delete(client, id, NOW).is_some());
+        }
+        assert_eq!(queue.tubes(NOW).filter(|tube| tube.times.is_some()).count(), 4_096);
+    });
     measure("30,000 tubes with a job each", |queue| {
         let client = queue.connect();
         for tube in 0..30_000 {

@@ -42,6 +42,7 @@ fn lives(seed: u64) -> u64 {
             Ok(world) => world,
             Err(error) => panic!("seed {seed}: {sync:?} {error}"),
         };
+        world.relocates = true;
         disk.crash_after(1 + random.below(250));
         world.live(150, &mut random);
         disk = disk.crashed_image(&mut random);

@@ -73,6 +73,8 @@ pub struct World {
     /// Whether replies leave before the medium has what they acknowledge, but no id may be given twice.
     acknowledges_at_commit: bool,
     pub max_body: u64,
+    /// Whether jobs go to other tubes, too.
+    pub relocates: bool,
 }
 
 impl World {
@@ -92,6 +94,7 @@ impl World {
             acknowledged_id: before.map_or(0, |before| before.acknowledged_id),
             acknowledges_at_commit: matches!(config.sync, SyncPolicy::Every(_)),
             max_body: 300,
+            relocates: before.is_some_and(|before| before.relocates),
         };
         assert!(summary.next_job_id > world.acknowledged_id, "an id would be given twice");
         // Without syncing, nothing is promised but that the server starts.
@@ -119,10 +122,17 @@ impl World {
             let durable = versions.iter().rposition(|version| version.logged <= self.seen_durable);
             // A job of which nothing was durable may be gone.
             let allowed = &versions[durable.unwrap_or(0)..];
+            // Where replies do not wait for the medium, what was written after a hole is applied: a hole in a move leaves
+            // a later change of the job in the tube before.
+            let is_tube = |job: &Job, tube: &TubeName| {
+                let any =
+                    || allowed.iter().filter_map(|version| version.job.as_ref()).any(|job| job.tube == *tube);
+                job.tube == *tube || sync != SyncPolicy::EachCommit && any()
+            };
             let matches = |version: &&Version| match (&version.job, back) {
                 (None, None) => true,
                 (Some(job), Some((record, tube, body))) => {
-                    job.record == *record && job.tube == *tube && job.body == *body
+                    job.record == *record && is_tube(job, tube) && job.body == *body
                 }
                 _ => false,
             };
@@ -255,7 +265,7 @@ impl World {
         }
         let nth = random.below(count) as usize;
         let id = *self.versions.keys().nth(nth).unwrap();
-        match (self.newest(id), random.below(4)) {
+        match (self.newest(id), random.below(if self.relocates { 4 } else { 3 })) {
             (None, _) => self.put(random),
             (Some(job), 3) => self.relocate(job, random),
             (Some(_), 0) => {

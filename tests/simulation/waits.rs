@@ -192,3 +192,61 @@ fn a_job_that_reaches_a_waiting_client_is_on_the_medium_before_the_reply_leaves(
     assert_eq!(worker.received(), "RESERVED 1 1\r\nx\r\n");
     assert_eq!(producer.received(), "INSERTED 1\r\n");
 }
+
+/// The disk is full: what would have to be logged is refused, and nothing has changed; a flush makes room.
+#[test]
+fn a_full_disk_refuses_moves_and_new_priorities_and_changes_nothing_and_a_flush_goes_on() {
+    let mut world = World::start(SimDisk::default(), SyncPolicy::EachCommit, 4096);
+    let client = world.connect();
+    world.say(&client, "use t\r\n");
+    world.disk.set_room(Some(0));
+    let mut puts = 0;
+    while world
+        .say(&client, "put 5 0 100 40\r\n0123456789012345678901234567890123456789\r\n")
+        .starts_with("INSERTED")
+    {
+        puts += 1;
+        assert!(puts < 10_000, "the disk has room");
+    }
+    // What little room is left for short records is used up.
+    let mut changes = 0;
+    while world.say(&client, "reprioritize 1 6\r\n") == "REPRIORITIZED\r\n" {
+        changes += 1;
+        assert!(changes < 10_000, "the disk has room");
+    }
+    assert_eq!(world.say(&client, "reprioritize 1 7\r\n"), "OUT_OF_MEMORY\r\n");
+    assert_eq!(world.say(&client, "move 1 u\r\n"), "OUT_OF_MEMORY\r\n");
+    let job = world.say(&client, "stats-job 1\r\nstats-tube u\r\n");
+    assert!(
+        job.contains("tube: \"t\"\n") && !job.contains("pri: 7\n") && job.ends_with("NOT_FOUND\r\n"),
+        "{job}"
+    );
+    assert_eq!(world.say(&client, "move 1 t\r\n"), "MOVED\r\n", "it is there already");
+    assert_eq!(world.say(&client, "flush-tube t\r\n"), format!("FLUSHED {puts}\r\n"));
+    let image = world.disk.crashed_image(&mut Random::new(1));
+    image.set_room(None);
+    let mut next = World::start(image, SyncPolicy::EachCommit, 4096);
+    let client = next.connect();
+    assert!(next.say(&client, "stats\r\n").contains("current-jobs-ready: 0\n"));
+}
+
+#[test]
+fn a_flush_that_is_answered_and_a_move_survive_a_loss_of_power() {
+    const JOBS: u32 = 1_200;
+    let mut world = World::start(SimDisk::default(), SyncPolicy::EachCommit, 65_536);
+    let client = world.connect();
+    world.say(&client, "use t\r\n");
+    for _ in 0..JOBS {
+        world.say(&client, "put 5 0 100 1\r\nx\r\n");
+    }
+    assert_eq!(world.say(&client, "move 7 kept\r\nreprioritize 7 3\r\n"), "MOVED\r\nREPRIORITIZED\r\n");
+    assert_eq!(world.say(&client, "flush-tube t\r\n"), format!("FLUSHED {}\r\n", JOBS - 1));
+    for seed in 0..20 {
+        let image = world.disk.crashed_image(&mut Random::new(seed));
+        let mut next = World::start(image, SyncPolicy::EachCommit, 65_536);
+        let client = next.connect();
+        let stats = next.say(&client, "stats-tube t\r\nstats-job 7\r\n");
+        assert!(stats.starts_with("NOT_FOUND\r\n"), "seed {seed}: {stats}");
+        assert!(stats.contains("tube: \"kept\"\n") && stats.contains("pri: 3\n"), "seed {seed}: {stats}");
+    }
+}

@@ -130,11 +130,9 @@ fn tubes_are_flushed() {
         assert_eq!((buried.json()[0]["done"].as_u64(), counts(&address, "t")), (Some(3), [450, 1, 3, 0]));
         client.pause_tube(&name("t"), 60).unwrap();
         let flushed = ctl(&address, &["flush", "t", "--yes"]);
-        match server {
-            // A job in somebody's hands is out of reach of C's commands, and that is said.
-            Any::Process(_) => assert_eq!((flushed.code, counts(&address, "t")), (4, [0, 1, 0, 0])),
-            Any::Fake(_) => assert_eq!((flushed.code, counts(&address, "t")), (0, [0; 4])),
-        }
+        // A job in somebody's hands is out of reach of C's commands, and that is said.
+        let expected = if server.has_manage() { (0, [0; 4]) } else { (4, [0, 1, 0, 0]) };
+        assert_eq!((flushed.code, counts(&address, "t")), expected);
         assert_eq!(counts(&address, "other"), [1, 0, 0, 0]);
         ctl(&address, &["flush", "nothing", "--yes"]).ends_with(1);
     }
@@ -164,19 +162,68 @@ fn tubes_are_paused_and_resumed() {
 fn drain_mode_is_set_where_there_is_a_command_for_it() {
     for server in everywhere() {
         let drained = ctl(&server.address(), &["drain"]);
-        match server {
-            Any::Process(server) => {
-                assert_eq!(drained.code, 4);
-                assert!(drained.err.contains("kill -USR1"), "{drained:?}");
-                put(&mut client(&server.address()), "t", b"x", 0);
-            }
-            Any::Fake(fake) => {
-                ctl(&fake.address(), &["put", "t", "x"]).ends_with(4);
-                ctl(&fake.address(), &["undrain"]).ends_with(0);
-                ctl(&fake.address(), &["put", "t", "x"]).ends_with(0);
-            }
+        if server.has_manage() {
+            drained.ends_with(0);
+            ctl(&server.address(), &["put", "t", "x"]).ends_with(4);
+            ctl(&server.address(), &["undrain"]).ends_with(0);
+            ctl(&server.address(), &["put", "t", "x"]).ends_with(0);
+        } else {
+            assert_eq!(drained.code, 4);
+            assert!(drained.err.contains("kill -USR1"), "{drained:?}");
+            put(&mut server.client(), "t", b"x", 0);
         }
     }
+}
+
+/// What the fake only imitates, on this repository's server.
+#[test]
+fn the_server_of_this_repository_lists_moves_reprioritizes_and_flushes() {
+    let Some(server) = beanstalk_testing::ours(&[]) else { return };
+    let (address, mut client) = (server.address(), client(&server.address()));
+    let offered = client.extensions().unwrap();
+    for word in [
+        "flush-tube",
+        "flush-buried",
+        "list-jobs",
+        "peek-reserved",
+        "move",
+        "reprioritize",
+        "drain",
+        "undrain",
+    ] {
+        assert!(offered.has(word), "{word}");
+    }
+    // More than two pages, in each of the states.
+    for number in 0..1_200 {
+        put(&mut client, "t", format!("{number}").as_bytes(), 0);
+    }
+    for delay in 1..5 {
+        put(&mut client, "t", b"delayed", 1000 * delay);
+        put_buried(&mut client, "t", b"buried");
+    }
+    let first = client.reserve_job(1).unwrap();
+    assert_eq!(
+        (client.peek_next(State::Reserved).unwrap().id, counts(&address, "t")),
+        (first.id, [1199, 1, 4, 4])
+    );
+    let listed = ctl(&address, &["jobs", "t", "--json"]).ends_with(0).json();
+    let ids: std::collections::BTreeSet<u64> = listed.iter().map(|job| job["id"].as_u64().unwrap()).collect();
+    assert_eq!((listed.len(), ids.len()), (1208, 1208));
+    let sizes = listed.iter().map(|job| job["bytes"].as_u64().unwrap()).sum::<u64>();
+    assert_eq!(sizes, 10 + 90 * 2 + 900 * 3 + 200 * 4 + 4 * 7 + 4 * 6);
+    // A move keeps the id, which a copy would not.
+    ctl(&address, &["move", "2", "--to", "u"]).ends_with(0);
+    ctl(&address, &["move", "--tube", "t", "--state", "buried", "--to", "u", "--yes"]).ends_with(0);
+    assert_eq!(client.stats_job(2).unwrap().tube, "u");
+    assert_eq!((counts(&address, "t"), counts(&address, "u")), ([1198, 1, 4, 0], [1, 0, 0, 4]));
+    ctl(&address, &["reprioritize", "1000", "-p", "0"]).ends_with(0);
+    client.use_tube(&name("t")).unwrap();
+    let pri = client.stats_job(1000).unwrap().pri;
+    assert_eq!((client.peek_next(State::Ready).unwrap().id, pri), (1000, 0));
+    ctl(&address, &["flush", "t", "--yes"]).ends_with(0);
+    assert!(client.delete(first.id).unwrap_err().is_not_found(), "the job that it held is gone");
+    ctl(&address, &["flush", "u", "--buried", "--yes"]).ends_with(0);
+    assert_eq!((counts(&address, "t"), counts(&address, "u")), ([0; 4], [1, 0, 0, 0]));
 }
 
 #[test]

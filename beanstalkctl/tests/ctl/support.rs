@@ -75,6 +75,14 @@ impl Any {
     pub fn client(&self) -> Client {
         client(&self.address())
     }
+
+    /// Whether it has the commands for whoever looks after a queue: this repository's server and the fake do.
+    pub fn has_manage(&self) -> bool {
+        match self {
+            Self::Process(server) => server.name == "ours",
+            Self::Fake(_) => true,
+        }
+    }
 }
 
 pub fn client(address: &str) -> Client {

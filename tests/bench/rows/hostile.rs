@@ -104,8 +104,9 @@ fn round(bench: &Bench, contender: &Contender, begin: Begin) -> Result<[f64; 8],
 /// How to make ready for a command, or a batch of them, that is much work, of this size, and give it a moment later.
 type Strike = fn(SocketAddr, usize) -> Result<Hostile, Failure>;
 
-/// What each is, its size for us and for C, whose time for ours would be forever, and how to do it.
-const STRIKES: [(&str, usize, usize, Strike); 8] = [
+/// What each is, its size for us and for C, whose time for ours would be forever, and how to do it. C has no command for
+/// those whose size for it is 0.
+const STRIKES: [(&str, usize, usize, Strike); 11] = [
     ("reserves by one that watches 20,000 tubes", 20_000, 2_000, Hostile::reserving),
     ("reserves by one that watches 300,000 tubes", 300_000, 2_000, Hostile::reserving),
     ("the end of a pause in which 5,000 clients wait for 5,000 jobs", 5_000, 5_000, Hostile::ending_pause),
@@ -114,6 +115,9 @@ const STRIKES: [(&str, usize, usize, Strike); 8] = [
     ("1,500 deletes of 1 MB", 1_500, 1_500, Hostile::deleting),
     ("60 lists of 20,000 tubes", 20_000, 2_000, Hostile::listing),
     ("80,000 stats", 80_000, 80_000, Hostile::asking),
+    ("a flush of a million jobs", 1_000_000, 0, Hostile::flushing),
+    ("pages of a million jobs", 1_000_000, 0, Hostile::paging),
+    ("looks for the first of a million reservations", 1_000_000, 0, Hostile::looking),
 ];
 
 /// The latency of a normal client while another client has much done at once.
@@ -127,6 +131,9 @@ pub fn long_commands(bench: &Bench) -> Vec<Row> {
                     return Err(Failure::Meaningless);
                 }
                 let size = if contender.role == Role::Ours { ours } else { peers };
+                if size == 0 {
+                    return Err(Failure::Meaningless);
+                }
                 let server =
                     bench.start(contender, Setup { max_job_bytes: MAX_JOB_BYTES, ..Setup::PLAIN })?;
                 let mut normal = Generator::connect(server.address, Load::new(NORMAL_CONNECTIONS, 1))?;
@@ -268,6 +275,24 @@ impl Hostile {
         let mut client = watcher(address, 1)?;
         in_batches(&mut client, jobs, 1, |_| "put 0 9999 9999 0\r\n\r\n".to_owned())?;
         Self::one(client, format!("kick {jobs}\r\n").into_bytes())
+    }
+
+    fn flushing(address: SocketAddr, jobs: usize) -> Result<Self, Failure> {
+        let mut client = watcher(address, 1)?;
+        in_batches(&mut client, jobs, 1, |_| "put 0 0 9999 0\r\n\r\n".to_owned())?;
+        Self::one(client, b"flush-tube hostile-0\r\n".to_vec())
+    }
+
+    fn paging(address: SocketAddr, jobs: usize) -> Result<Self, Failure> {
+        let mut client = watcher(address, 1)?;
+        in_batches(&mut client, jobs, 1, |_| "put 0 0 9999 0\r\n\r\n".to_owned())?;
+        Self::one(client, b"list-jobs hostile-0 ready 1000\r\n".repeat(PIPELINED))
+    }
+
+    fn looking(address: SocketAddr, jobs: usize) -> Result<Self, Failure> {
+        let mut client = watcher(address, 1)?;
+        in_batches(&mut client, jobs, 3, |_| "put 0 0 9999 0\r\n\r\nreserve\r\n".to_owned())?;
+        Self::one(client, b"peek-reserved\r\n".repeat(PIPELINED))
     }
 
     fn deleting(address: SocketAddr, jobs: usize) -> Result<Self, Failure> {

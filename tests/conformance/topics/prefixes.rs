@@ -98,7 +98,7 @@ const LINES: &[(&str, &str)] = &[
     ("qui", "UNKNOWN_COMMAND"),
     (r"\squit", "UNKNOWN_COMMAND"),
     ("QUIT", "UNKNOWN_COMMAND"),
-    ("drain", "UNKNOWN_COMMAND"),
+    ("shutdown", "UNKNOWN_COMMAND"),
     ("version", "UNKNOWN_COMMAND"),
 ];
 
@@ -125,7 +125,7 @@ const ARGUMENTS: &[&str] = &[
 ];
 
 /// Words that no command begins with, nor is the beginning of: unknown by the protocol document.
-const WORDS: &[&str] = &["drain", "version", "QUIT"];
+const WORDS: &[&str] = &["shutdown", "version", "QUIT"];
 
 pub fn cases() -> Vec<Case> {
     let named = |line: &str| line.replace(' ', "_");
