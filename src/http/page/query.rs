@@ -102,6 +102,8 @@ fn decode(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::Timestamp;
+    use crate::queue::{PoisonLimits, Queue};
 
     #[test]
     fn a_query_is_read_and_nonsense_is_passed_over() {
@@ -119,5 +121,23 @@ mod tests {
         let query = Query::parse("filter=ai");
         assert!(query.wants("MAIL") && query.wants("mail") && !query.wants("milk"));
         assert_eq!(decode("a+b%2Bc"), "a b+c");
+    }
+
+    #[test]
+    fn jobs_of_every_state_count_and_decide_between_equal_tubes() {
+        let queue = Queue::new(PoisonLimits::default());
+        let tube = |jobs| TubeView { jobs, ..queue.tubes_from(0, Timestamp(1)).next().unwrap() };
+        let none = JobCounts::default();
+        for one in [
+            JobCounts { ready: 1, ..none },
+            JobCounts { reserved: 1, ..none },
+            JobCounts { delayed: 1, ..none },
+            JobCounts { buried: 1, ..none },
+        ] {
+            for query in ["", "sort=current-watching", "sort=current-watching&up=true"] {
+                let order = Query::parse(query).compare(&tube(one), &tube(none));
+                assert_eq!(order, Ordering::Less, "{query}: {one:?}");
+            }
+        }
     }
 }
