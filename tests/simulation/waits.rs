@@ -214,7 +214,7 @@ fn a_full_disk_refuses_moves_and_new_priorities_and_changes_nothing_and_a_flush_
     let mut world = World::start(SimDisk::default(), SyncPolicy::EachCommit, 4096);
     let client = world.connect();
     world.say(&client, "use t\r\n");
-    world.disk.set_room(Some(0));
+    world.disk.set_room(Some(world.disk.used()));
     let mut puts = 0;
     while world
         .ask(&client, "put 5 0 100 40\r\n0123456789012345678901234567890123456789\r\n")

@@ -10,9 +10,10 @@ use base64::engine::general_purpose::STANDARD;
 use beanstalk_client::{JobInfo, State, Tag};
 use serde_json::{Value, json};
 
+/// Each page is printed as it comes, so the column of states is as wide as the longest of them.
 const HEADER: [&str; 13] = [
-    "ID", "TUBE", "STATE", "TAGS", "PRI", "AGE", "LEFT", "TTR", "BYTES", "RESERVES", "RELEASES", "TIMEOUTS",
-    "BURIES",
+    "ID", "TUBE", "STATE   ", "TAGS", "PRI", "AGE", "LEFT", "TTR", "BYTES", "RESERVES", "RELEASES",
+    "TIMEOUTS", "BURIES",
 ];
 
 /// Prints jobs of tubes.
