@@ -230,7 +230,8 @@ impl Queue {
     /// Deletes a job that `next_to_flush` has found, whoever has reserved it, and returns its body.
     pub fn flush_job(&mut self, id: JobId) -> Body {
         let tube = self.jobs.held(id).tube;
-        let (body, _) = self.remove(id, tube);
+        self.unlink(id);
+        let body = self.remove(id, tube);
         self.remove_tube_if_idle(tube);
         body
     }

@@ -152,6 +152,20 @@ impl Job {
         let place = Place::Ready(created_at.0.into());
         Self { created_at, body, place, priority, delay_s, ttr_s, tube, history: None }
     }
+
+    /// What is needed to take it out of the collection that has it.
+    pub fn link(&self) -> Link {
+        Link { place: self.place, priority: self.priority, tube: self.tube, history: self.history }
+    }
+}
+
+/// Where a job is, copied from its record.
+#[derive(Clone, Copy, Debug)]
+pub struct Link {
+    pub place: Place,
+    pub priority: Priority,
+    pub tube: TubeKey,
+    pub history: Option<Slot>,
 }
 
 /// The second record of a job. A job that was never reserved, buried or kicked has none.
@@ -227,6 +241,12 @@ impl Jobs {
     pub fn held(&mut self, id: JobId) -> &mut Job {
         let slot = *self.index.get(id).expect("what a queue holds is there");
         self.records.get_mut(slot)
+    }
+
+    /// Ends a reservation in the job's history; returns the index of the client that had it.
+    pub fn take_holder(&mut self, history: Option<Slot>) -> u32 {
+        let holder = history.and_then(|slot| self.histories.get_mut(slot).holder.take());
+        holder.expect("a reserved job has a holder")
     }
 
     pub fn history(&self, job: &Job) -> History {

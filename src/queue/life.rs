@@ -6,7 +6,7 @@
 
 use std::collections::TryReserveError;
 
-use super::jobs::{Job, Place, ReadyKey, Reservation};
+use super::jobs::{Job, Link, Place, ReadyKey, Reservation};
 use super::tube::{Pause, TubeKey};
 use super::{Change, ClientId, Queue};
 use crate::clock::Timestamp;
@@ -115,8 +115,9 @@ impl Queue {
         if is_reserved && self.jobs.history(job).holder != Some(client.index) {
             return None;
         }
-        let tube = job.tube;
-        let (body, since) = self.remove(id, tube);
+        let (tube, link) = (job.tube, job.link());
+        let since = self.unlink_from(id, link);
+        let body = self.remove(id, tube);
         if let Some(since) = since
             && let Some(times) = self.tubes.times(tube, now)
         {
@@ -126,15 +127,13 @@ impl Queue {
         Some(body)
     }
 
-    /// Ends a job of this tube; the caller looks whether the tube is to end, too. Returns its body, and since when it was
-    /// reserved, if it was.
+    /// Ends a job of this tube that is in no queue, and returns its body; the caller looks whether the tube is to end, too.
     #[inline]
-    pub(super) fn remove(&mut self, id: JobId, tube: TubeKey) -> (Body, Option<Timestamp>) {
-        let since = self.unlink(id);
+    pub(super) fn remove(&mut self, id: JobId, tube: TubeKey) -> Body {
         let job = self.jobs.remove(id).expect("what a queue held is there");
         self.count(tube, |counters| &mut counters.deletes);
         self.note(Change::Deleted(id));
-        (job.body, since)
+        job.body
     }
 
     /// Whether the client has reserved this job.
@@ -249,8 +248,13 @@ impl Queue {
     /// Takes a job out of whatever holds it; the caller puts it somewhere else, or removes it. Returns since when it was
     /// reserved, if it was.
     pub(super) fn unlink(&mut self, id: JobId) -> Option<Timestamp> {
-        let job = self.jobs.held(id);
-        let (place, priority, key) = (job.place, job.priority, job.tube);
+        let link = self.jobs.held(id).link();
+        self.unlink_from(id, link)
+    }
+
+    /// As `unlink`, of a job that has been looked up.
+    fn unlink_from(&mut self, id: JobId, link: Link) -> Option<Timestamp> {
+        let Link { place, priority, tube: key, history } = link;
         let tube = self.tubes.get_mut(key);
         match place {
             Place::Ready(_) => {
@@ -272,8 +276,7 @@ impl Queue {
             Place::Reserved(until) => {
                 tube.reserved -= 1;
                 self.counts.reserved -= 1;
-                let holder = self.jobs.held_with_history(id).1.holder.take();
-                let holder = holder.expect("a reserved job has a holder");
+                let holder = self.jobs.take_holder(history);
                 let key = Reservation::key(Timestamp(until.into()), id);
                 let found = self.clients[holder as usize].reserved.remove(key);
                 let found = found.expect("a reserved job stands among its holder's reservations");

@@ -109,10 +109,9 @@ impl Queue {
     }
 
     fn take_first_ready(&mut self, tube: TubeKey) -> Option<JobId> {
-        let id = self.tubes.get_mut(tube).ready.pop_first()?.job();
-        let priority = self.jobs.held(id).priority;
-        self.count_unready(tube, priority);
-        Some(id)
+        let first = self.tubes.get_mut(tube).ready.pop_first()?;
+        self.count_unready(tube, first.priority());
+        Some(first.job())
     }
 
     /// Reserves a job that is in no queue for a client.

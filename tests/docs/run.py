@@ -15,13 +15,15 @@ A fenced block of README.md and doc/*.md in one of LANGUAGES says behind its lan
 Commands are in such blocks and nowhere else: a block without a language fails, and so does an indented one.
 
 Besides, links lead somewhere, the tests that are named exist, doc/protocol.md lists the keys of the
-stats as the server has them, and the alerts of doc/operations.md watch series that there are.
+stats as the server has them, and the alerts and the dashboard of packaging/monitoring watch series that there are.
 
 Ports and paths of the text are exchanged for ones of the test. Programs in a language whose interpreter or
 client is not here are skipped with a word.
 """
 
 import glob
+import itertools
+import json
 import os
 import re
 import shlex
@@ -298,10 +300,11 @@ def stats_keys_missing():
 
 
 def metrics_missing():
-    """The series that doc/operations.md watches and that the server does not have."""
-    with open(os.path.join(ROOT, "doc/operations.md"), encoding="utf-8") as file:
-        rules = re.findall(r"^```yaml\n(.*?)^```", file.read(), re.S | re.M)
-    watched = set(re.findall(r"\b(?:beanstalkd|process)_\w+", "".join(rules)))
+    """The series that the alerts and the dashboard watch and that the server does not have."""
+    watched = {}
+    for path in ("packaging/monitoring/alerts.yml", "packaging/monitoring/grafana-dashboard.json"):
+        with open(os.path.join(ROOT, path), encoding="utf-8") as file:
+            watched.update((name, path) for name in re.findall(r"\b(?:beanstalkd|process)_\w+", file.read()))
     with tempfile.TemporaryDirectory() as directory:
         path = os.path.join(directory, "metrics")
         pid, port = with_server.start(SERVER, ["--metrics", f"unix:{path}"])
@@ -324,8 +327,24 @@ def metrics_missing():
                     pass
         finally:
             with_server.stop(pid)
-    for name in sorted(watched - set(re.findall(r"^\w+", scrape, re.M))):
-        yield f"doc/operations.md: there is no series {name}"
+    for name in sorted(watched.keys() - set(re.findall(r"^\w+", scrape, re.M))):
+        yield f"{watched[name]}: there is no series {name}"
+
+
+def dashboard_faults():
+    """Panels of the dashboard that have one id, or cover each other."""
+    path = "packaging/monitoring/grafana-dashboard.json"
+    with open(os.path.join(ROOT, path), encoding="utf-8") as file:
+        panels = json.load(file)["panels"]
+    if len({panel["id"] for panel in panels}) < len(panels):
+        yield f"{path}: two panels have one id"
+    places = [panel["gridPos"] for panel in panels]
+    for place in places:
+        if place["x"] + place["w"] > 24:
+            yield f"{path}: {place} is wider than the page"
+    for one, other in itertools.combinations(places, 2):
+        if all(one[at] < other[at] + other[size] and other[at] < one[at] + one[size] for at, size in ("xw", "yh")):
+            yield f"{path}: {one} and {other} cover each other"
 
 
 def broken_links():
@@ -352,7 +371,9 @@ def main():
     failed = 0
     counts = dict.fromkeys((*MARKS, "skipped"), 0)
     os.environ.setdefault("RUST_LOG", "error")
-    for wrong in (*broken_links(), *tests_missing(), *stats_keys_missing(), *metrics_missing()):
+    for wrong in (
+        *broken_links(), *tests_missing(), *stats_keys_missing(), *metrics_missing(), *dashboard_faults()
+    ):
         failed += 1
         print(f"docs: {wrong}", file=sys.stderr)
     servers = Servers()

@@ -180,6 +180,18 @@ fn promtool_accepts_the_metrics() {
 }
 
 #[test]
+fn promtool_accepts_the_alert_rules_and_what_is_expected_of_them() {
+    if !has_tool("promtool") {
+        return;
+    }
+    let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/packaging/monitoring");
+    for arguments in [["check", "rules", "alerts.yml"], ["test", "rules", "alerts_test.yml"]] {
+        let output = Command::new("promtool").args(arguments).current_dir(directory).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    }
+}
+
+#[test]
 fn commands_and_turns_are_counted_by_their_time() {
     let server = Server::start(&[]);
     let mut client = server.client();
