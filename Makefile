@@ -1,4 +1,4 @@
-# `make` builds, `make check` holds everything to its tests, `make install` puts it in place.
+# `make` builds, `make check` runs all checks and tests, `make install` installs.
 
 CARGO ?= cargo
 PREFIX ?= /usr/local
@@ -7,9 +7,9 @@ DESTDIR ?=
 UNITDIR ?= /etc/systemd/system
 BINARY ?= target/release/beanstalkd
 CTL_BINARY ?= target/release/beanstalkctl
-# What stands beside the server, and what cargo builds only where it is named.
+# The packages beside the server, which cargo builds only if they are named.
 CTL_PACKAGES = -p beanstalkctl -p beanstalk-client -p beanstalk-testing
-# The version of systemd that the units are for: one before 254 has no RestartSteps=, and would warn of it.
+# The version of systemd that the units are for. A version before 254 does not know RestartSteps= and would warn.
 SYSTEMD ?= $(shell systemctl --version 2>/dev/null | sed -n '1s/systemd \([0-9]*\).*/\1/p')
 unit_for_systemd = sed $(if $(filter-out 0,$(shell expr 0$(SYSTEMD) '<' 254)),-e '/^RestartSteps=/d' -e '/^RestartMaxDelaySec=/d')
 UNITS = beanstalkd.service beanstalkd@.service beanstalkd.socket
@@ -21,7 +21,7 @@ all:
 	$(CARGO) build --release --locked
 	$(CARGO) build --release --locked -p beanstalkctl
 
-# The one entry, for people and for CI.
+# All checks; people and CI run the same.
 check:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --all-targets -- -D warnings
@@ -31,11 +31,11 @@ check:
 	$(CARGO) test --locked -p beanstalkd-testkit
 	$(MAKE) ctl clients units install-check exchange docs
 
-# The clients from the registries, each of their methods.
+# Calls each method of the client libraries from the registries.
 clients: server
 	sh tests/clients/run.sh
 
-# beanstalkctl and its client library: as `check` does it with the server.
+# Checks beanstalkctl and its client library as `check` checks the server.
 ctl: server ctl-build
 	$(CARGO) clippy --locked $(CTL_PACKAGES) --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps $(CTL_PACKAGES)
@@ -44,19 +44,19 @@ ctl: server ctl-build
 ctl-build:
 	$(CARGO) build --locked -p beanstalkctl
 
-# Its manual page and completions, from what its command line says of itself. `ctl` compares them.
+# Writes the manual page and the completions of beanstalkctl from its table of commands. `ctl` compares them.
 ctl-generate:
 	GENERATE=1 $(CARGO) test --locked -p beanstalkctl generated
 
-# The commands and programs that the documentation shows.
+# Runs the commands and programs that the documentation shows.
 docs: server ctl-build
 	PATH="$(CURDIR)/target/debug:$$PATH" python3 tests/docs/run.py
 
-# The tests of survival on a bad day: ten thousand clients, a hundred thousand connections cut at any byte.
+# The tests of hostile clients at full size: ten thousand clients, a hundred thousand connections that end at any byte.
 survive:
 	SURVIVE_SENDERS=5000 SURVIVE_CLOSINGS=100000 $(CARGO) test --locked --release --test survive --test faults
 
-# Everything at once for MINUTES, by default 30, at RATE commands per second: nothing is lost, nothing leaks.
+# All commands at once for MINUTES, by default 30, at RATE commands per second. Checks that no job is lost and no memory leaks.
 soak:
 	SOAK_MINUTES=$(or $(MINUTES),30) $(if $(RATE),SOAK_RATE=$(RATE)) \
 		$(CARGO) test --locked --release --test soak -- --nocapture
@@ -64,7 +64,7 @@ soak:
 units:
 	sh tests/units.sh
 
-# Licenses, sources, known faults of what comes in with dependencies (`cargo install cargo-deny`).
+# Checks the licenses, the sources and the known faults of the dependencies (`cargo install cargo-deny`).
 deny:
 	@if $(CARGO) deny --version >/dev/null 2>&1; then \
 		$(CARGO) deny --locked --all-features check; \
@@ -75,7 +75,7 @@ deny:
 install-check: server
 	sh tests/install.sh
 
-# From C to this server and back on one binlog; PEER=path of the C server (default: Debian's).
+# Goes from C to this server and back on one binlog; PEER=path of the C server (default: Debian's).
 exchange: server
 	sh tests/exchange.sh
 
@@ -107,11 +107,11 @@ differential: server
 bench:
 	$(CARGO) bench --bench bench -- $(PEER:%=--peer %) $(ROWS:%=--rows '%') $(QUICK:%=--quick)
 
-# The pure parts alone; BENCH_LARGE=1 adds 10 million jobs.
+# Micro-benchmarks of the pure parts; BENCH_LARGE=1 adds 10 million jobs.
 micro:
 	$(CARGO) bench --bench micro --bench structures
 
-# SEEDS=number, by default a million; SEED=n replays one and tells every step.
+# SEEDS=number, by default a million; SEED=n replays one and prints every step.
 simulation:
 	$(if $(SEED),SEED=$(SEED)) SIMULATION_SEEDS=$(or $(SEEDS),1000000) \
 		$(CARGO) test --locked --release --test simulation -- --nocapture
@@ -121,32 +121,32 @@ model:
 	$(if $(SEED),SEED=$(SEED)) MODEL_CASES=$(or $(CASES),1000000) \
 		$(CARGO) test --locked --release --test model -- --nocapture
 
-# SIGKILL amid work. KILLS=number, SEED=n; PEER=path of another server, of which only the losses are counted.
+# Kills the server (SIGKILL) while it works. KILLS=number, SEED=n; PEER=path of another server, whose losses are counted.
 kill-loop:
 	KILLS=$(or $(KILLS),500) $(SEED:%=SEED=%) $(PEER:%=PEER=%) $(CARGO) test --locked --test durability -- --nocapture \
 		$(if $(PEER),another_server,nothing_acknowledged)
 
-# One directory served by Debian's server and ours in turn. HISTORIES=number, SEED=the first.
+# Debian's server and ours use one directory in turn. HISTORIES=number, SEED=the first.
 interchange:
 	HISTORIES=$(or $(HISTORIES),1000) $(SEED:%=SEED=%) $(CARGO) test --locked --test durability -- --nocapture \
 		histories_alternate
 
 # TARGET=command_line, byte_stream or operations, for SECONDS; needs cargo-fuzz, but no nightly compiler.
-# What it finds stays in target/corpus: `make pack-corpus` keeps of it what reaches more code.
+# The inputs that it finds stay in target/corpus. `make pack-corpus` keeps those that reach more code.
 CORPUS = target/corpus/$(TARGET)
 corpus_tool = $(CARGO) run --locked --quiet --package beanstalkd-testkit --bin corpus --
 fuzz:
 	$(corpus_tool) unpack fuzz/corpus/$(TARGET) $(CORPUS)
 	$(CARGO) fuzz run -s none $(TARGET) $(CORPUS) -- -dict=fuzz/protocol.dict -max_total_time=$(or $(SECONDS),60)
 
-# Leaves the fewest inputs in TARGET's packed corpus that reach all the code that those in target/corpus reach.
+# Packs TARGET's corpus: the fewest inputs that reach all the code that the inputs in target/corpus reach.
 pack-corpus:
 	rm -rf $(CORPUS).kept && mkdir -p $(CORPUS).kept
 	$(corpus_tool) unpack fuzz/corpus/$(TARGET) $(CORPUS)
 	$(CARGO) fuzz run -s none $(TARGET) $(CORPUS).kept $(CORPUS) -- -merge=1
 	$(corpus_tool) pack $(CORPUS).kept fuzz/corpus/$(TARGET)
 
-# Needs `make` first, so that root never runs cargo. The symbols stay in target. What the administrator has written stays.
+# Run `make` first, so that root does not run cargo. The symbols stay in target. Settings of the administrator stay.
 install:
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(UNITDIR) \
 		$(DESTDIR)/etc/default
@@ -160,7 +160,7 @@ install:
 	test -e $(DESTDIR)/etc/default/beanstalkd || \
 		install -m 644 packaging/default $(DESTDIR)/etc/default/beanstalkd
 
-# Of no need to the server: a machine that is only looked after from needs nothing else.
+# Installs beanstalkctl alone, for a machine from which servers are looked after.
 install-ctl:
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man1 \
 		$(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/zsh/site-functions \
@@ -185,7 +185,7 @@ uninstall-ctl:
 		$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_beanstalkctl \
 		$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/beanstalkctl.fish
 
-# A package for Debian and its kin, in target/debian. Its tool is built into target/tools where there is none.
+# Makes a package for Debian and Ubuntu in target/debian. Builds cargo-deb into target/tools if it is not installed.
 deb: export PATH := $(PATH):$(CURDIR)/target/tools/bin
 deb:
 	$(CARGO) deb --version >/dev/null 2>&1 || $(CARGO) install --locked --root target/tools cargo-deb
@@ -193,7 +193,7 @@ deb:
 	for unit in $(UNITS); do $(unit_for_systemd) -e '' $$unit >target/units/$$unit || exit 1; done
 	$(CARGO) deb --locked --strip
 
-# The package in a fresh Debian: installed, started, used, removed. Needs root, debootstrap and Debian's archive.
+# Installs, starts, uses and removes the package in a fresh Debian. Needs root, debootstrap and Debian's archive.
 package-check: deb
 	bash tests/package.sh
 	bash tests/boot.sh

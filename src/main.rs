@@ -1,4 +1,4 @@
-//! The beanstalkd program: what the command line asks for, and what the process ends with.
+//! The beanstalkd program: it does what the command line asks for, and decides the exit code.
 
 mod startup;
 
@@ -28,7 +28,7 @@ fn main() -> ExitCode {
     match Options::parse(arguments) {
         Ok(Action::ShowVersion) => print(&format!("beanstalkd {VERSION}\n")),
         Ok(Action::ShowHelp) => {
-            // C prints it there, too.
+            // C prints the help on stderr, too.
             eprint!("{}", options::help(&program));
             ExitCode::SUCCESS
         }
@@ -45,7 +45,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// `--check`: 0 where the binlog is sound, 1 where it is not or where there is none.
+/// `--check`: exits with 0 if the binlog is sound, with 1 if it is damaged or missing.
 fn check(program: &str, directory: &Path) -> ExitCode {
     match binlog::check(directory) {
         Ok(report) if report.files.is_empty() => no_binlog(program, "--check", directory),
@@ -58,7 +58,7 @@ fn check(program: &str, directory: &Path) -> ExitCode {
     }
 }
 
-/// `--dump`: a job a line.
+/// `--dump`: prints a job in each line.
 fn dump(program: &str, directory: &Path) -> ExitCode {
     match binlog::dump(directory, &mut BufWriter::new(std::io::stdout().lock())) {
         Ok(Ok(0)) => no_binlog(program, "--dump", directory),

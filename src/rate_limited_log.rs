@@ -1,11 +1,11 @@
-//! Log lines about what may happen a thousand times a second.
+//! Log lines about events that may happen a thousand times a second.
 
 use crate::clock::{NS_PER_S, Timestamp};
 
 /// The least time between two lines about the same thing.
 const INTERVAL_NS: u64 = 5 * NS_PER_S;
 
-/// Decides which of many occasions are worth a line.
+/// Decides which of many events get a line in the log.
 #[derive(Debug, Default)]
 pub struct RateLimitedLog {
     next_at: Timestamp,
@@ -13,7 +13,8 @@ pub struct RateLimitedLog {
 }
 
 impl RateLimitedLog {
-    /// Calls `write` unless it was called a moment ago, with how many occasions were passed over since.
+    /// Calls `write` unless it was called less than `INTERVAL_NS` ago. Its argument is the number of events without a
+    /// line since the last call.
     pub fn line(&mut self, now: Timestamp, write: impl FnOnce(u64)) {
         if now < self.next_at {
             self.withheld += 1;
@@ -29,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flood_of_occasions_is_a_line_now_and_then_that_counts_the_others() {
+    fn a_flood_of_events_gets_a_line_now_and_then_that_counts_the_others() {
         let mut log = RateLimitedLog::default();
         let mut lines = Vec::new();
         for tick in 0..1_000 {

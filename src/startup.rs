@@ -1,6 +1,6 @@
-//! From options to a running server, step by step.
+//! Starts the server: the steps from the options to the event loop.
 //!
-//! Owns: the order of the steps, and which exit code each ends with where it fails. Driven by `main`.
+//! Owns: the order of the steps, and the exit code of each step that fails. Driven by `main`.
 
 use std::fmt;
 use std::io;
@@ -31,10 +31,10 @@ pub mod refusal;
 
 use self::refusal::{refuse, refuse_binlog, refuse_listener, refuse_lock, refuse_privileges};
 
-/// How often a standby looks whether it is to end while it waits for the lock.
+/// How often a standby that waits for the lock looks for a signal to end.
 const LOOK_FOR_SIGNALS: Duration = Duration::from_millis(200);
 
-/// Descriptors that no client gets even without a binlog: for whatever a library opens for a moment.
+/// How many descriptors no client gets, even without a binlog: a library may open some for a moment.
 const SPARE_FILES: usize = 2;
 
 /// Runs the server to its end; the error is the exit code.
@@ -45,10 +45,10 @@ pub fn serve(options: &Options) -> Result<(), i32> {
     for warning in &options.warnings {
         warn!("{warning}");
     }
-    // Before the process opens anything of its own under those numbers.
+    // This comes before the process opens descriptors of its own, which could get the numbers of the inherited ones.
     let inherited =
         service_manager::inherited_listeners().map_err(|error| refuse(&error, exit_code::LISTEN))?;
-    // Before anybody can know that the server is up: SIGUSR1 kills a process without a handler.
+    // This comes before anybody can see that the server is up, because SIGUSR1 kills a process without a handler.
     let mut signals = Signals::install().map_err(|error| refuse(&error, exit_code::LISTEN))?;
     let open_files = os::limits::raise_open_files().unwrap_or_else(|error| {
         warn!("cannot raise the limit of open files: {error}");
@@ -58,8 +58,8 @@ pub fn serve(options: &Options) -> Result<(), i32> {
     info!("limits: {}", Limits { options, open_files, max_memory_bytes });
     let mut sockets = Sockets::new(options, inherited)?;
     let metrics = sockets.listen_for_metrics(options)?;
-    // A standby's address is still its predecessor's. Otherwise clients may connect while the binlog is
-    // read, and ports below 1024 need the rights that are about to be dropped.
+    // The address of a standby is still in use by its predecessor. Otherwise the server listens here, so that clients
+    // may connect while the binlog is read, and because ports below 1024 need the rights that `-u` drops.
     if !options.wait_for_lock {
         sockets.listen_for_clients(options)?;
     }
@@ -93,7 +93,7 @@ pub fn serve(options: &Options) -> Result<(), i32> {
     let event_loop = EventLoop::new(executor, listeners, signals, clock, settings(options, open_files));
     let event_loop = event_loop.and_then(|event_loop| equip(event_loop, options, health));
     let event_loop = event_loop.map_err(|error| refuse(&error, exit_code::LISTEN))?;
-    // Not before: until here, the lock, the binlog or the system may still end the server.
+    // The log says so only here, because before this the lock, the binlog or the system may still end the server.
     for address in addresses {
         info!("listening on {address}");
     }
@@ -132,8 +132,8 @@ fn equip(
     Ok(event_loop)
 }
 
-/// What of the memory that a control group allows is for jobs and buffers: the rest is for what is not counted, and
-/// for the kernel's part.
+/// The part of the control group's memory that is for jobs and buffers. The rest is for memory that the server does not
+/// count, and for the kernel.
 fn group_memory_bytes() -> Option<u64> {
     os::limits::group_memory_bytes().map(|limit| limit / 4 * 3)
 }
@@ -161,17 +161,17 @@ fn identity(clock: Clock) -> Result<Identity, i32> {
     })
 }
 
-/// What came of the lock of the binlog's directory.
+/// The result of taking the lock of the binlog's directory.
 enum Locked {
-    /// It is held until this is dropped.
+    /// The lock is held until this value is dropped.
     Held(DirectoryLock),
-    /// There is nothing to lock.
+    /// There is no binlog to lock.
     NoBinlog,
-    /// A signal came first.
+    /// A signal to stop came first.
     Stopped,
 }
 
-/// Takes the lock, for which a standby waits, telling the service manager and `/readyz` so.
+/// Takes the lock. A standby waits for it, and tells the service manager and `/readyz` that it waits.
 fn lock_binlog(
     options: &Options,
     signals: &mut Signals,
@@ -193,7 +193,7 @@ fn lock_binlog(
         health.say(&status);
     }
     let (outcome, waiting) = channel();
-    // Where nobody waits any more, the process is ending.
+    // If nobody receives the result, the process is ending.
     DirectoryLock::wait(directory, move |lock| drop(outcome.send(lock))).map_err(refuse)?;
     loop {
         match waiting.recv_timeout(LOOK_FOR_SIGNALS) {
@@ -213,7 +213,7 @@ fn lock_binlog(
     }
 }
 
-/// Puts back the jobs that are in the binlog, and has the executor write it on.
+/// Restores the jobs of the binlog, and gives the binlog to the executor.
 fn open_binlog(
     executor: &mut Executor,
     directory: &Path,
@@ -232,7 +232,7 @@ fn open_binlog(
         recover: options.recover,
         nonce_seed: os::process::random_u64(),
     };
-    // A disk that does not tell what is free is taken for large enough.
+    // If the disk does not report its free space, it is assumed to be large enough.
     let free = os::limits::disk_room(directory).unwrap_or(u64::MAX);
     if free / 2 < config.file_bytes {
         warn!(
@@ -269,12 +269,12 @@ fn open_binlog(
     Ok(())
 }
 
-/// Where the server is spoken to. The files of unix sockets are removed when they are dropped.
+/// The sockets on which the server listens. The files of unix sockets are removed when this value is dropped.
 struct Sockets {
     listeners: Vec<Listener>,
     access: UnixAccess,
     files: Vec<SocketFile>,
-    /// How many of the listeners the service manager has passed: the first ones.
+    /// How many listeners the service manager has passed; they are the first ones.
     inherited: usize,
 }
 
@@ -289,19 +289,20 @@ impl Sockets {
         Ok(Self { inherited: inherited.len(), listeners: inherited, access, files: Vec::new() })
     }
 
-    /// Where clients connect, for the log.
+    /// The addresses of the listeners, for the log.
     fn addresses(&self) -> Vec<String> {
         let of = ["", " of the service manager"];
         let listeners = self.listeners.iter().enumerate();
         listeners.map(|(at, listener)| listener.address() + of[usize::from(at < self.inherited)]).collect()
     }
 
-    /// Listens where the command line says; but inherited sockets take the place of `-l` and `-p`.
+    /// Listens where the command line says. Inherited sockets replace `-l` and `-p`.
     fn listen_for_clients(&mut self, options: &Options) -> Result<(), i32> {
         let own = if self.listeners.is_empty() {
             options.listen.as_ref()
         } else {
-            // The unit of the service names an address in any case: only another one than the socket's is news.
+            // The unit of the service always names an address, so a warning is due only if the address is not that of
+            // an inherited socket.
             let named = options.listen.as_ref().map(ToString::to_string);
             if !self.listeners.iter().any(|listener| Some(listener.address()) == named) {
                 for option in &options.overridden_if_inherited {
@@ -346,7 +347,7 @@ impl Sockets {
     }
 }
 
-/// The limits that hold, in a line of the log.
+/// The limits in force, for a line of the log.
 struct Limits<'a> {
     options: &'a Options,
     open_files: u64,
@@ -365,7 +366,7 @@ impl fmt::Display for Limits<'_> {
             write!(out, ", {} of memory", Count(*bytes, "byte"))?;
         }
         if let Some(timeout) = options.idle_timeout {
-            write!(out, ", {} s of silence", timeout.as_secs())?;
+            write!(out, ", {} s idle time-out", timeout.as_secs())?;
         }
         Ok(())
     }

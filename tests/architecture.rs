@@ -1,7 +1,7 @@
-//! Holds the source to the picture in doc/architecture.md: who may import whom, which parts stay pure,
-//! where the system is called, and how long a file and a function may be.
+//! Checks the source against doc/architecture.md: which part may import which, which parts are pure, where the system
+//! is called, and how long a file and a function may be.
 //!
-//! It reads tokens, not text: comments and strings say what they like.
+//! It reads tokens and not text, so comments and strings may contain anything.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 
 use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 
-/// A file that is longer has two subjects.
+/// A longer file usually has two subjects.
 const MAX_FILE_LINES: usize = 600;
-/// A function that is longer does not fit on a screen.
+/// A longer function does not fit on a screen.
 const MAX_FUNCTION_LINES: usize = 70;
 
 /// The program around the library: it may import everything.
@@ -39,7 +39,7 @@ const PARTS: &[(&str, &[&str])] = &[
     ("stats", &["clock", "job", "os", "queue", "protocol", "binlog"]),
     (
         "http",
-        // Its tests make a view of a server: of `job`, `protocol` and `binlog` nothing else uses anything.
+        // Only its tests use `job`, `protocol` and `binlog`: they make a view of a server.
         &[
             "clock",
             "json",
@@ -77,7 +77,7 @@ const PARTS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// The parts that do no I/O and read no clock: a seed replays whatever they did.
+/// The parts that do no I/O and read no clock, so that a seed replays them exactly.
 const PURE: &[&str] = &[
     "clock",
     "number",
@@ -104,7 +104,7 @@ const IMPURE: &[&str] = &["mio", "socket2", "nix", "libc", "net", "fs", "env", "
 /// The types that read a clock.
 const CLOCKS: &[&str] = &["Instant", "SystemTime"];
 
-/// What stands in `os` alone: calls of the system, and the question which system it is.
+/// The names that may be used in `os` only: calls of the system, and the question which system it is.
 const SYSTEM: &[&str] = &["libc", "nix", "unsafe", "transmute", "target_os", "target_vendor"];
 
 /// A file of `src/` as tokens.
@@ -122,7 +122,7 @@ impl Source {
         first.as_os_str().to_string_lossy().trim_end_matches(".rs").to_owned()
     }
 
-    /// Whether `super` at its top level would be the root of the crate.
+    /// Whether `super` at the top level of the file is the root of the crate.
     fn is_top_module(&self) -> bool {
         let steps = self.path.components().count();
         steps == 1 || steps == 2 && self.path.ends_with("mod.rs")
@@ -156,7 +156,7 @@ fn sources() -> Vec<Source> {
     sources
 }
 
-/// Every token of a file with the depth of the brackets around it; groups come before what is in them.
+/// Calls `each` for every token of a file, with the depth of the brackets around it. A group comes before its tokens.
 fn walk(tokens: &TokenStream, depth: usize, each: &mut dyn FnMut(&[TokenTree], usize)) {
     let trees: Vec<TokenTree> = tokens.clone().into_iter().collect();
     for (index, tree) in trees.iter().enumerate() {
@@ -175,7 +175,7 @@ fn is_punct(tree: &TokenTree, punct: char) -> bool {
     matches!(tree, TokenTree::Punct(found) if found.as_char() == punct)
 }
 
-/// What stands behind `root ::` at the start of `trees`.
+/// The token behind `root ::` at the start of `trees`.
 fn behind_root<'a>(trees: &'a [TokenTree], root: &str) -> Option<&'a TokenTree> {
     match trees {
         [first, colon, second_colon, next, ..]

@@ -1,7 +1,7 @@
 #!/bin/bash
-# The package under a real systemd: boots a fresh Debian in a container without a network, and runs
-# tests/boot/inside.sh in it, which says what is looked at. `make deb` comes first. Needs root, systemd-nspawn,
-# debootstrap, and Debian's archive the first time; the bare Debian is kept in target/boot.
+# Tests the package under a real systemd: boots a fresh Debian in a container without a network, and runs
+# tests/boot/inside.sh in it, which lists the checks. Run `make deb` first. Needs root, systemd-nspawn,
+# debootstrap, and Debian's archive the first time. The bare Debian is kept in target/boot.
 #
 # ROOT names a bare Debian to use, SUITE the one to fetch, by default bookworm; PACKAGE another package to judge.
 set -euo pipefail

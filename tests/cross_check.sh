@@ -1,13 +1,13 @@
 #!/bin/sh
-# Checks that the server compiles for other machines, and its tests for other systems: `cargo check` for each target,
-# without their C compilers. A stub stands in for the compiler of mimalloc, which makes no difference to a check:
-# nothing is linked.
+# Checks that the server compiles for other machines, and its tests for other systems: runs `cargo check` for each
+# target, without its C compiler. A stub replaces the compiler of mimalloc; that makes no difference, because a check
+# links nothing.
 set -eu
 
 targets=${TARGETS:-"i686-unknown-linux-gnu armv7-unknown-linux-gnueabihf aarch64-unknown-linux-gnu
 	aarch64-unknown-linux-musl x86_64-unknown-linux-musl x86_64-apple-darwin aarch64-apple-darwin
 	x86_64-unknown-freebsd x86_64-unknown-netbsd x86_64-unknown-illumos"}
-# For these the tests are checked, too: what differs is the system, not the processor.
+# For these targets the tests are checked, too, because their system differs and not only their processor.
 with_tests=" x86_64-apple-darwin x86_64-unknown-freebsd "
 stub=$(mktemp -d)
 trap 'rm -rf "$stub"' EXIT

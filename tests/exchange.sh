@@ -1,6 +1,6 @@
 #!/bin/sh
-# The upgrade of doc/operations.md, there and back: C, this server, C again on one directory, with a client
-# that notices the restarts and nothing else. PEER names the C server, by default Debian's.
+# Tests the upgrade of doc/operations.md and the way back: C, this server, and C again use one directory, with a
+# client that notices only the restarts. PEER names the C server, by default Debian's.
 set -eu
 cd "$(dirname "$0")/.."
 peer=${PEER:-/usr/bin/beanstalkd}

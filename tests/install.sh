@@ -1,6 +1,6 @@
 #!/bin/sh
-# `make install` into an empty root: everything is there, what the administrator wrote stays, the server
-# starts by the command line of its unit with the settings of /etc/default, and uninstalling leaves those.
+# Tests `make install` into an empty root: all files are there, settings of the administrator stay, the server
+# starts with the command line of its unit and the settings of /etc/default, and `make uninstall` leaves the settings.
 set -eu
 cd "$(dirname "$0")/.."
 if ! command -v nc >/dev/null; then

@@ -1,4 +1,4 @@
-//! What a service manager hears of the server: over a socket of ours, in the place of systemd's.
+//! The messages of the server to a service manager. The socket of the test takes the place of systemd's.
 
 use std::os::unix::net::UnixDatagram;
 use std::process::{Child, ExitStatus};
@@ -35,7 +35,7 @@ impl Service {
         String::from_utf8(message[..length].to_vec()).unwrap()
     }
 
-    /// The first message that holds `part`, of those to come.
+    /// The next message that contains `part`.
     fn heard_of(&self, part: &str) -> String {
         loop {
             let message = self.heard();
@@ -93,7 +93,7 @@ fn a_busy_server_gives_signs_of_life_with_what_it_does() {
     let mut client = service.connect();
     client.put(100, 60, b"x");
     service.notifications.set_nonblocking(true).unwrap();
-    // Commands come one upon the other: the loop never sleeps for long.
+    // Commands follow each other without a pause, so the loop never sleeps for long.
     let mut signs = 0;
     while signs < 3 {
         assert_eq!(client.ask("use default"), "USING default");
@@ -112,7 +112,7 @@ fn the_status_tells_of_drain_mode_at_once() {
     assert!(service.heard().starts_with("READY=1\n"));
     let mut client = service.connect();
     let mut put_until = |expected: &str| while !client.ask("put 0 0 60 1\r\nx").starts_with(expected) {};
-    // Without a watchdog the status is told every ten seconds: long after the drain mode is over again.
+    // Without a watchdog the status is sent every ten seconds, which is long after the drain mode has ended.
     service.signal(Signal::USR1);
     put_until("DRAINING");
     service.signal(Signal::USR2);

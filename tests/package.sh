@@ -1,7 +1,8 @@
 #!/bin/bash
-# The package in a fresh Debian, as doc/operations.md says: install it, start it by its unit's command line and
-# settings as its user, put a job, scrape, stop, start, reserve the job, remove the package. All in a network
-# namespace of its own, so no port is taken. Needs root, debootstrap and Debian's archive; `make deb` comes first.
+# Tests the package in a fresh Debian as doc/operations.md says: installs it, starts it with the command line and the
+# settings of its unit as its user, puts a job, scrapes the metrics, stops, starts, reserves the job, and removes the
+# package. This runs in a network namespace of its own, so that ports are free. Needs root, debootstrap and Debian's
+# archive. Run `make deb` first.
 #
 # ROOT names a bare Debian to reuse, SUITE the one to fetch, by default bookworm.
 set -euo pipefail

@@ -1,4 +1,4 @@
-//! Whether `Queue::bytes`, which `--max-memory` is held against, covers what the queue really allocates.
+//! Whether `Queue::bytes`, which `--max-memory` limits, covers the memory that the queue allocates.
 
 #![allow(unsafe_code, reason = "an allocator that counts")]
 
@@ -42,7 +42,7 @@ fn put(queue: &mut Queue, client: ClientId) {
     queue.put(client, new, Body::copy_of(b"x").unwrap(), NOW);
 }
 
-/// How many bytes are allocated and how many the queue counts, beside an empty queue, once `fill` has run.
+/// How many more bytes than an empty queue's are allocated, and how many more the queue counts, after `fill`.
 fn measure(name: &str, fill: fn(&mut Queue)) {
     let before = in_use();
     let mut queue = Queue::new(PoisonLimits::default());
@@ -58,7 +58,7 @@ fn watch(queue: &mut Queue, client: ClientId, tubes: usize) {
     (0..tubes).for_each(|tube| _ = queue.watch(client, &format!("tube-{tube}")));
 }
 
-/// One test, as what is in use is the whole process's.
+/// This is one test, because the memory in use is that of the whole process.
 #[test]
 fn what_is_counted_covers_what_is_allocated() {
     measure("a client that watches 30,000 tubes", |queue| {
@@ -125,7 +125,7 @@ fn what_is_counted_covers_what_is_allocated() {
             put(queue, client);
         }
     });
-    // What is left of tubes that are gone: places in registries, a small part of what was counted for them.
+    // Removed tubes leave places in registries, a small part of the bytes that were counted for them.
     let before = in_use();
     let mut queue = Queue::new(PoisonLimits::default());
     let client = queue.connect();

@@ -1,13 +1,13 @@
 #!/bin/sh
-# Holds the units to their promises: systemd accepts them, their exposure is low, both services are
-# confined alike, and they name the exit codes that the server has. And packaging/allow-paths finds the paths
-# that settings name. Needs systemd-analyze, no systemd.
+# Checks the units: systemd accepts them, their exposure is low, both services have the same sandbox, and they name
+# the server's exit codes. Checks also that packaging/allow-paths finds the paths that settings name. Needs
+# systemd-analyze, but no running systemd.
 set -eu
 cd "$(dirname "$0")/.."
 root=$(mktemp -d)
 trap 'rm -rf "$root"' EXIT
 
-# The settings, as lines of the file, and the exceptions that are due, in one line.
+# Takes the lines of the settings, and the expected exceptions in one line.
 allows() {
     printf '%b' "$1" >"$root/settings"
     sh packaging/allow-paths "$root/settings" "$root/drop-in.d/paths.conf" >/dev/null
@@ -27,9 +27,31 @@ allows 'BEANSTALKD_LISTEN_ADDR=127.0.0.1\n#BEANSTALKD_EXTRA="-b /srv/jobs"\n' ''
 [ ! -e "$root/drop-in.d" ] || { echo "units: a drop-in without need" >&2; exit 1; }
 allows 'BEANSTALKD_EXTRA="-b /var/lib/beanstalkd/a -u b --listen 10.0.0.1 --listen unix:/run/beanstalkd/s"\n' ''
 allows 'BEANSTALKD_EXTRA="-b /var/lib/beanstalkd/../x"\n' 'ReadWritePaths=-/var/lib/x '
+allows 'BEANSTALKD_EXTRA="--binlog-dir /srv/x"\n' 'ReadWritePaths=-/srv/x '
 rm "$root/settings"
 sh packaging/allow-paths "$root/settings" "$root/drop-in.d/paths.conf"
 [ ! -e "$root/drop-in.d" ] || { echo "units: exceptions without settings" >&2; exit 1; }
+
+# The instances beanstalkd@PORT: each has settings, directories and a drop-in of its own.
+etc=$root/etc
+mkdir -p "$etc/default"
+echo 'BEANSTALKD_EXTRA="-b /srv/jobs"' >"$etc/default/beanstalkd"
+echo 'BEANSTALKD_EXTRA="-b /srv/1"' >"$etc/default/beanstalkd-11301"
+echo 'BEANSTALKD_EXTRA="-b /var/lib/beanstalkd/11302 -l unix:/run/beanstalkd-11302/s"' >"$etc/default/beanstalkd-11302"
+echo 'BEANSTALKD_EXTRA="-b /var/lib/beanstalkd/jobs"' >"$etc/default/beanstalkd-11303"
+echo 'BEANSTALKD_EXTRA="-b /srv/old"' >"$etc/default/beanstalkd-11301.dpkg-old"
+exceptions() {
+    DPKG_ROOT="$root" sh packaging/allow-paths >/dev/null
+    (cd "$etc/systemd/system" && grep -r ^ReadWritePaths= . | sort | tr '\n' ' ')
+}
+expected='./beanstalkd.service.d/50-paths.conf:ReadWritePaths=-/srv/jobs'
+expected="$expected ./beanstalkd@11301.service.d/50-paths.conf:ReadWritePaths=-/srv/1"
+expected="$expected ./beanstalkd@11303.service.d/50-paths.conf:ReadWritePaths=-/var/lib/beanstalkd/jobs "
+given=$(exceptions)
+[ "$given" = "$expected" ] || { echo "units: the instances are allowed \"$given\", that should be \"$expected\"" >&2; exit 1; }
+rm "$etc/default/beanstalkd-11301" "$etc/default/beanstalkd-11303"
+given=$(exceptions)
+[ "$given" = "${expected%% *} " ] || { echo "units: exceptions of instances without settings: $given" >&2; exit 1; }
 
 if ! command -v systemd-analyze >/dev/null; then
     echo "units: skipped, there is no systemd-analyze" >&2
@@ -37,7 +59,7 @@ if ! command -v systemd-analyze >/dev/null; then
 fi
 worst=1.4 # of 10; what is left is mostly the network, which is what the server is for
 
-# As installed, but for the program: it must exist to be accepted.
+# The units as installed, but with a program that exists, because systemd accepts no other.
 make --silent --no-print-directory install DESTDIR="$root" PREFIX=/usr UNITDIR=/ BINARY=/bin/true
 sed -i "s|/usr/bin/beanstalkd|/bin/true|" "$root"/beanstalkd*
 cp "$root/beanstalkd@.service" "$root/beanstalkd@11301.service"

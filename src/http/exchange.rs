@@ -1,7 +1,7 @@
 //! The requests and responses of one HTTP connection, over bytes.
 //!
-//! Owns: what has come of a request, the response as far as it is rendered, and whether another request may
-//! follow. Requests are answered one after the other. The parsing is `httparse`'s.
+//! Owns: the part of a request that has arrived, the part of the response that is rendered, and whether another request
+//! may follow. It answers the requests of a connection one after the other. `httparse` parses them.
 
 use super::page::{self, Json, Query};
 use super::prometheus::{self, TextFormat};
@@ -14,18 +14,18 @@ const MAX_HEAD_BYTES: usize = 8 * 1024;
 /// The most headers; browsers send about twenty.
 const MAX_HEADERS: usize = 64;
 
-/// What one HTTP client asks, and what it is answered.
+/// The requests of one HTTP client, and the responses to them.
 #[derive(Debug, Default)]
 pub struct Exchange {
     input: Vec<u8>,
     output: String,
-    /// How much of `output` is sent.
+    /// How many bytes of `output` are sent.
     sent: usize,
-    /// What is still to be rendered of the response.
+    /// The rest of the response, if it is not all rendered.
     rest: Option<Rest>,
-    /// No further request is answered.
+    /// Whether no further request is answered.
     closing: bool,
-    /// The client sends no more.
+    /// Whether the client has closed its side.
     ended: bool,
 }
 
@@ -33,7 +33,7 @@ pub struct Exchange {
 #[derive(Debug)]
 struct Rest {
     body: Body,
-    /// In chunks, whose end the client knows; else the end of the connection is the end of the response.
+    /// Whether the response is sent in chunks, the last of which marks its end. If not, it ends with the connection.
     chunked: bool,
 }
 
@@ -43,17 +43,17 @@ enum Body {
     PageFigures(Rendering<Json>),
 }
 
-/// A request, as far as it matters here.
+/// The parts of a request that the responses depend on.
 struct Request {
     method: Method,
     path: String,
-    /// What stands behind the path's `?`.
+    /// The text behind the `?` of the target; empty if there is none.
     query: String,
-    /// The hosts that the target and the headers name: one, as a rule.
+    /// The hosts that the target and the headers name; usually there is one.
     hosts: Vec<String>,
-    /// HTTP/1.1, in which responses may come in chunks.
+    /// Whether this is HTTP/1.1, in which responses may be sent in chunks.
     is_1_1: bool,
-    /// The client will send another request here.
+    /// Whether the client may send another request on this connection.
     keep_alive: bool,
 }
 
@@ -64,7 +64,7 @@ enum Method {
     Other,
 }
 
-/// A whole response.
+/// A response that is rendered at once.
 struct Response<'a> {
     status: &'static str,
     content_type: &'static str,
@@ -74,23 +74,23 @@ struct Response<'a> {
 }
 
 impl Exchange {
-    /// Takes what was read.
+    /// Takes bytes that were read from the socket.
     pub fn feed(&mut self, bytes: &[u8]) {
         self.input.extend_from_slice(bytes);
     }
 
-    /// Nothing more will come; what has come is still answered.
+    /// The client has closed its side. Requests that have arrived are still answered.
     pub fn end(&mut self) {
         self.ended = true;
     }
 
-    /// How many bytes more it takes before a request must be whole; 0 where it is to be answered first.
+    /// How many more bytes it takes; 0 if the request that has arrived must be answered first.
     #[must_use]
     pub fn room(&self) -> usize {
         if self.closing { 0 } else { MAX_HEAD_BYTES.saturating_sub(self.input.len()) }
     }
 
-    /// What is to be sent.
+    /// The bytes that are rendered and not sent.
     #[must_use]
     pub fn output(&self) -> &[u8] {
         &self.output.as_bytes()[self.sent..]
@@ -106,31 +106,31 @@ impl Exchange {
         }
     }
 
-    /// Whether it is over: everything rendered and sent.
+    /// Whether the exchange is over: no request follows, and all responses are sent.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.closing && self.rest.is_none() && self.output.is_empty()
     }
 
-    /// Whether nothing has come that is not answered in full.
+    /// Whether all that has arrived is answered, and the answers are sent.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.input.is_empty() && self.output.is_empty() && self.rest.is_none()
     }
 
-    /// Whether `turn` may have something to do: the slice before is sent, and there is more.
+    /// Whether `turn` may have something to do: the previous slice is sent, and there is more to render.
     #[must_use]
     pub fn has_work(&self) -> bool {
         let may_begin = !self.closing && (self.ended || !self.input.is_empty());
         self.output.is_empty() && (self.rest.is_some() || may_begin)
     }
 
-    /// Does a slice of work if the slice before is sent; tells whether it did any.
+    /// Does a slice of work if the previous slice is sent. Returns whether it did any work.
     pub fn turn(&mut self, phase: Phase<'_>) -> bool {
         if !self.has_work() {
             return false;
         }
-        // A response in slices was begun by a server that serves, and that does not start again.
+        // Such a response was begun when the server was serving, and a server that serves never returns to its start.
         if let (Phase::Serving(sources), Some(rest)) = (phase, self.rest.take()) {
             self.render(rest, sources);
             return true;
@@ -146,7 +146,7 @@ impl Exchange {
             Body::PageFigures(figures) => figures.render(sources, &mut slice),
         };
         if rest.chunked {
-            // An empty chunk would be the end.
+            // An empty chunk would mark the end of the response.
             if !slice.is_empty() {
                 put(&mut self.output, format_args!("{:x}\r\n{slice}\r\n", slice.len()));
             }
@@ -161,7 +161,7 @@ impl Exchange {
         }
     }
 
-    /// Answers the next request, if it has come whole.
+    /// Answers the next request if all of it has arrived.
     fn begin(&mut self, phase: Phase<'_>) -> bool {
         let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
         let mut parsed = httparse::Request::new(&mut headers);
@@ -196,7 +196,7 @@ impl Exchange {
 
     fn answer(&mut self, request: &Request, phase: Phase<'_>) {
         if request.method == Method::Other {
-            // What follows may be a body.
+            // The bytes that follow may be the body of this request.
             self.closing = true;
             self.respond(Method::Get, &plain("405 Method Not Allowed", "Allow: GET, HEAD\r\n", ""));
             return;

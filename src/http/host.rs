@@ -1,10 +1,11 @@
-//! Whom a request means: the header `Host`, or the host of an absolute target.
+//! The host that a request names: in the header `Host`, or in an absolute target.
 //!
-//! Owns: which hosts cannot be those of a page elsewhere. A browser lets a page read what comes from the page's own
-//! host, and the owner of that host can have its name resolve to the address of this server (DNS rebinding). Such a
-//! request still names the other host.
+//! Owns: the decision which hosts cannot be the host of a page from another server. A browser lets a page read
+//! responses from the page's own host. The owner of that host can make its name resolve to the address of this server
+//! (DNS rebinding), but a request from that page still names the other host.
 
-/// Whether `host`, with or without a port, is an address or the local machine: names that no page elsewhere can have.
+/// Whether `host`, with or without a port, is an IP address or a name of the local machine. A page from another server
+/// cannot have such a host.
 #[must_use]
 pub fn is_address_or_local(host: &str) -> bool {
     let name = name_of(host);
@@ -20,7 +21,7 @@ pub fn name_of(host: &str) -> &str {
     }
 }
 
-/// The host and the path of an absolute target, such as `http://host:9130/metrics`; a proxy is asked so.
+/// The host and the path of an absolute target, such as `http://host:9130/metrics`. Clients send it to proxies.
 #[must_use]
 pub fn split_absolute(target: &str) -> Option<(&str, &str)> {
     let scheme = target.get(..7).filter(|scheme| scheme.eq_ignore_ascii_case("http://"))?;

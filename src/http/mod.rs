@@ -1,23 +1,23 @@
-//! What is seen from outside over HTTP: metrics for Prometheus, health for supervisors, a page for people.
+//! HTTP: metrics for Prometheus, health checks for supervisors, and a page for people.
 //!
 //! Owns: everything that speaks HTTP. `exchange` has the requests and responses of one connection over bytes,
-//! `prometheus` the metrics, `page` the page with its figures, `rendering` what these two share; they are pure. Around them are `server`, which has the
-//! sockets and is driven by the event loop, and `startup_health`, which has a thread that answers before the loop runs.
-//! Never changes the queue: it reads the views that the protocol's stats commands read, too.
+//! `prometheus` has the metrics, `page` has the page with its figures, and `rendering` has what these two share. These
+//! parts are pure. `server` has the sockets, and the event loop drives it. `startup_health` has a thread that answers
+//! before the loop runs. HTTP never changes the queue: it reads the same views as the stats commands of the protocol.
 //!
 //! # How a scrape is bounded
 //!
-//! No turn of the loop does more than one slice of work for all HTTP connections together, and a slice is one of:
+//! A turn of the loop does at most one slice of work for all HTTP connections together. A slice is one of these:
 //!
-//! - looking at [`snapshot::TUBES_PER_SLICE`] tubes, of which the figures are copied, so that all series of
-//!   a tube tell of the same instant and no later slice touches the queue;
-//! - writing about [`SLICE_BYTES`] of text from those copies.
+//! - copy the figures of [`snapshot::TUBES_PER_SLICE`] tubes. So all series of a tube are of the same instant, and no
+//!   later slice reads the queue;
+//! - write about [`SLICE_BYTES`] of text from those copies.
 //!
-//! A slice takes tens of microseconds; a scrape of 20,000 tubes is some hundreds of them, with the whole of
-//! the protocol's work between any two. Nothing more is rendered until the socket has taken the slice before: a
-//! connection never holds more than a slice of output. The response is sent in chunks, as its length is
-//! not known beforehand. No tube appears twice, even if it is removed and made again meanwhile; one that takes a
-//! removed tube's place in the list meanwhile may be missing once.
+//! A slice takes tens of microseconds. A scrape of 20,000 tubes takes some hundreds of slices, and between two slices
+//! the server does all the work of the protocol. The next slice is rendered when the socket has taken the previous one,
+//! so a connection never holds more than one slice of output. The response is sent in chunks, because its length is not
+//! known when it begins. No tube appears twice, even if it is removed and made again during the scrape. A tube that
+//! moves to the place of a removed tube in the list may be missing from one scrape.
 
 mod exchange;
 pub mod host;
@@ -38,21 +38,22 @@ pub use self::startup_health::StartupHealth;
 use crate::os::Usage;
 use crate::stats::ServerView;
 
-/// What is rendered at a time, in bytes: enough to keep a socket busy, little enough to be no pause.
+/// The size of a slice of text, in bytes: enough to keep a socket busy, and too little to delay clients.
 pub const SLICE_BYTES: usize = 32 * 1024;
 
-/// What responses are made from.
+/// The data that responses are made of.
 #[derive(Clone, Copy, Debug)]
 pub struct Sources<'a> {
-    /// The server as its stats see it.
+    /// The server's figures.
     pub server: ServerView<'a>,
-    /// Asks the system what the process holds, where about so many descriptors are open; once a response.
+    /// Asks the system which resources the process uses; the argument is about the number of open descriptors. It is
+    /// called once for each response.
     pub usage: fn(usize) -> Usage,
-    /// The last minutes.
+    /// The samples of the last minutes.
     pub history: &'a History,
     /// How many tubes may have series of their own; 0 for none.
     pub max_tubes: usize,
-    /// The address that is listened on.
+    /// The address on which HTTP is served.
     pub address: Address<'a>,
 }
 
@@ -61,16 +62,16 @@ pub struct Sources<'a> {
 pub enum Address<'a> {
     /// On a unix socket.
     Unix,
-    /// On a TCP port, which was asked for with this host.
+    /// On a TCP port; the text is the host that the command line names.
     Tcp(Option<&'a str>),
 }
 
 impl Sources<'_> {
-    /// Whether `name`, without a port, is a name of this server: of its machine, or the one that it was told to
-    /// serve on.
+    /// Whether `name`, without a port, is a name of this server: the name of its machine, or the host that the command
+    /// line names.
     fn has_name(&self, name: &str) -> bool {
         match self.address {
-            // No page elsewhere reaches a unix socket.
+            // A browser cannot connect to a unix socket.
             Address::Unix => true,
             Address::Tcp(host) => {
                 let hostname = self.server.identity.hostname.as_str();
@@ -84,9 +85,9 @@ impl Sources<'_> {
 /// What the server is doing.
 #[derive(Clone, Copy)]
 pub enum Phase<'a> {
-    /// It does not serve yet, and for this reason.
+    /// It does not serve yet; the text is the reason.
     Starting(&'a str),
-    /// It serves.
+    /// It serves, and has this data.
     Serving(&'a Sources<'a>),
 }
 

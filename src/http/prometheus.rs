@@ -1,7 +1,7 @@
 //! The metrics in the text format of Prometheus (version 0.0.4).
 //!
-//! Owns: the order of the series. All lines of a family stand together, as the format demands, so the tubes are
-//! gone through once for each family; their figures are those of the snapshot.
+//! Owns: the order of the series. The format demands that all lines of a family stand together, so the tubes of the
+//! snapshot are read once for each family.
 
 use std::fmt::Display;
 
@@ -18,14 +18,14 @@ pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 #[derive(Debug)]
 pub struct TextFormat;
 
-/// The next line is that of this figure, by its row in the table, of this tube.
+/// The next line: the row of its figure in the table, and the index of its tube.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Place {
     row: usize,
     tube: usize,
 }
 
-/// A scrape of which nothing is rendered yet.
+/// A scrape that is not rendered yet.
 pub fn scrape(sources: &Sources<'_>) -> Rendering<TextFormat> {
     Rendering::new(Choice::Oldest(sources.max_tubes), sources)
 }
@@ -50,7 +50,7 @@ impl Form for TextFormat {
                 head(out, &family.name, family.kind, family.help);
             }
             for (place, tube) in tubes.iter().enumerate().skip(start) {
-                // The bytes that a tube's name may have need no escapes.
+                // No byte that the name of a tube may contain needs an escape.
                 let parts = [family.name.as_str(), "{tube=\"", tube.name.as_str(), "\"} "];
                 parts.into_iter().for_each(|part| out.push_str(part));
                 push_value(out, &figure.read, tube);
@@ -118,7 +118,7 @@ struct Family {
 }
 
 impl Family {
-    /// The family of `figure`, whose name begins with `prefix`; `None` where it has none of its own.
+    /// The family of `figure`, with a name that begins with `prefix`; `None` if the figure has no family of its own.
     fn of<S: Subject>(figure: &Figure<S>, prefix: &str) -> Option<Self> {
         let Series::Own { name, help } = figure.series else { return None };
         let (kind, total) = match figure.read {
@@ -130,7 +130,7 @@ impl Family {
     }
 }
 
-/// Writes a number in the unit of the metrics. A word is not the value of its series but a label, and the value is 1.
+/// Writes a value in the unit of the metrics. The value of a word is 1, because the word itself is a label.
 fn push_value<S: Subject>(out: &mut String, read: &Read<S>, view: &S::View<'_>) {
     let mut buffer = itoa::Buffer::new();
     match read {
@@ -142,7 +142,7 @@ fn push_value<S: Subject>(out: &mut String, read: &Read<S>, view: &S::View<'_>) 
     }
 }
 
-/// Everything but the tubes.
+/// Writes all metrics but those of tubes.
 fn write_server(sources: &Sources<'_>, omitted: usize, out: &mut String) {
     let server = &sources.server;
     write_figures(server, out);
@@ -174,7 +174,7 @@ fn write_server(sources: &Sources<'_>, omitted: usize, out: &mut String) {
     write_process(sources, out);
 }
 
-/// What `stats` tells: families of their own first, then all commands, then all texts.
+/// Writes the figures of `stats`: first the figures with families of their own, then all commands, then all texts.
 fn write_figures(server: &ServerView<'_>, out: &mut String) {
     for figure in SERVER {
         let Some(family) = Family::of(figure, "") else { continue };
@@ -199,7 +199,7 @@ fn write_figures(server: &ServerView<'_>, out: &mut String) {
     line(out, "beanstalkd_info", &texts, 1);
 }
 
-/// The process, under the names that all exporters share.
+/// Writes the metrics of the process, under the names that all exporters use.
 fn write_process(sources: &Sources<'_>, out: &mut String) {
     let Sources { server, usage, .. } = sources;
     let cpu = (server.identity.cpu_time)();
@@ -256,7 +256,7 @@ fn line(out: &mut String, name: &str, labels: &[(&str, &str)], value: impl Displ
     put(out, format_args!("{value}\n"));
 }
 
-/// What stands before the value of a line.
+/// Writes the part of a line before the value.
 fn push_series(out: &mut String, name: &str, labels: &[(&str, &str)]) {
     out.push_str(name);
     for (place, (label, text)) in labels.iter().enumerate() {

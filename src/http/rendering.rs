@@ -6,16 +6,16 @@
 use super::Sources;
 use super::snapshot::{Choice, Snapshot};
 
-/// How a response looks.
+/// The form of a response.
 pub trait Form {
-    /// What of the tubes is written next; the default is their beginning.
+    /// The place among the tubes where the next slice begins; the default is before the first tube.
     type Place: Copy + Default;
 
-    /// Writes what stands before the tubes.
+    /// Writes the part before the tubes.
     fn write_server(sources: &Sources<'_>, snapshot: &Snapshot, out: &mut String);
 
-    /// Writes of the tubes, from `place` on, until `out` has a slice; returns where the next slice begins, and `None`
-    /// at the end of the response.
+    /// Writes tubes from `place` on until `out` has a slice. Returns where the next slice begins, or `None` at the end
+    /// of the response.
     fn write_tubes(snapshot: &Snapshot, place: Self::Place, out: &mut String) -> Option<Self::Place>;
 }
 
@@ -34,7 +34,7 @@ enum Stage<P> {
 }
 
 impl<F: Form> Rendering<F> {
-    /// A response about `choice` of the tubes, of which nothing is rendered yet.
+    /// A response with these tubes, which is not rendered yet.
     pub fn new(choice: Choice, sources: &Sources<'_>) -> Self {
         Self { snapshot: Snapshot::new(choice, sources.server.queue), stage: Stage::Gather }
     }

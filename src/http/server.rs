@@ -1,8 +1,8 @@
 //! The sockets over which metrics, health and the page are served.
 //!
-//! Owns: the HTTP listener, its few connections, and the samples of the last minutes. HTTP connections are no
-//! clients: they have no place in the queue and no part in its work. Driven by the event loop, which calls
-//! `turn` behind the work of the protocol; [`crate::http`] says how little a turn does.
+//! Owns: the HTTP listener, its few connections, and the samples of the last minutes. HTTP connections are not
+//! clients of the queue. The event loop calls `turn` after the work of the protocol; [`crate::http`] says how little a
+//! turn does.
 
 use std::io::{self, ErrorKind, Read, Write};
 
@@ -19,47 +19,47 @@ use crate::poll_token::PollToken;
 use crate::rate_limited_log::RateLimitedLog;
 use crate::stats::StatsSource;
 
-/// Connections at a time: a few scrapers and some people who look at the page.
+/// The most connections at a time: enough for a few scrapers and some people who look at the page.
 const MAX_CONNECTIONS: usize = 16;
 
-/// How long a connection may make no progress. Scrapers that keep theirs ask more often.
+/// How long a connection may make no progress. A scraper that keeps its connection asks more often.
 const IDLE_NS: u64 = 120 * NS_PER_S;
 
-/// How long accepting rests after it has failed, for want of descriptors as a rule.
+/// How long the server does not accept after a failure, which is usually a lack of descriptors.
 const ACCEPT_PAUSE_NS: u64 = NS_PER_S;
 
-/// How long a connection that is being answered keeps its slot when others want one: longer than any scrape takes that
-/// its client reads.
+/// How long a connection that is being answered keeps its slot although a new connection needs one: longer than any
+/// scrape takes if the scraper reads it.
 const PROTECTED_NS: u64 = 30 * NS_PER_S;
 
-/// When to look again for a slot where all are taken.
+/// After how long to look again for a slot if all slots are taken.
 const SLOT_RETRY_NS: u64 = NS_PER_S / 10;
 
-/// What is read at a time.
+/// The most bytes that are read at a time.
 const READ_BYTES: usize = 4096;
 
 /// The HTTP side of the server.
 pub struct HttpServer {
     listener: PolledListener,
-    /// When to accept; `None` while nobody waits at the listener.
+    /// When to accept; `None` while no connection waits at the listener.
     accept_at: Option<Timestamp>,
     warnings: RateLimitedLog,
     connections: [Option<Connection>; MAX_CONNECTIONS],
-    /// Whose turn it is to get a slice of work.
+    /// The slot of the connection that gets the next slice of work.
     next: usize,
-    /// The last turn has done work, so there may be more of it.
+    /// Whether the last turn has done work, so that there may be more.
     busy: bool,
     registry: Registry,
     history: History,
     max_tubes: usize,
-    /// The name or the address that it was told to serve on.
+    /// The host that the command line names.
     host: Option<String>,
 }
 
-/// What the server is doing, as [`Phase`], before any view of it is made.
+/// What the server is doing, like [`Phase`], but before its figures are read.
 #[derive(Clone, Copy)]
 pub enum State<'a> {
-    /// It does not serve yet, and for this reason.
+    /// It does not serve yet; the text is the reason.
     Starting(&'a str),
     /// It serves, and has these figures.
     Serving(&'a dyn StatsSource),
@@ -76,7 +76,7 @@ struct Connection {
     exchange: Exchange,
     link: Link,
     last_progress_at: Timestamp,
-    /// Since when there was always something to answer.
+    /// Since when the connection has been owed an answer; `None` if it is owed none.
     busy_since: Option<Timestamp>,
 }
 
@@ -105,10 +105,11 @@ trait Socket: Read + Write + Source {}
 impl<S: Read + Write + Source> Socket for S {}
 
 impl HttpServer {
-    /// Serves on `listener`, which was asked for as `host`; at most `max_tubes` tubes have series of their own.
+    /// Serves on `listener`; `host` is its host on the command line. At most `max_tubes` tubes have series of their
+    /// own.
     ///
     /// # Errors
-    /// Where the system does not take the socket into its poll.
+    /// If the socket cannot be added to the poll.
     pub fn new(
         listener: Listener,
         host: Option<String>,
@@ -135,7 +136,8 @@ impl HttpServer {
         })
     }
 
-    /// Notes an event. One for a connection that is gone does no harm to the next in its slot.
+    /// Notes an event. A slot changes its connection only in `turn`, which follows all events of a poll, so no event is
+    /// for an earlier connection in the slot.
     pub fn notice(&mut self, event: &Event) {
         match PollToken::decode(event.token()) {
             Some(PollToken::HttpListener) => self.accept_at = Some(Timestamp::default()),
@@ -148,13 +150,13 @@ impl HttpServer {
         }
     }
 
-    /// When there is to be a turn, if no event comes before.
+    /// When the next turn is due if no event comes before.
     pub fn next_turn_at(&self) -> Timestamp {
         let sample_at = self.history.next_at();
         self.next_event_at().map_or(sample_at, |at| at.min(sample_at))
     }
 
-    /// When there is something to do for a connection.
+    /// When there is something to do for a connection or the listener.
     pub fn next_event_at(&self) -> Option<Timestamp> {
         if self.busy {
             return Some(Timestamp::default());
@@ -166,7 +168,7 @@ impl HttpServer {
     /// Closes all connections and returns the listener.
     ///
     /// # Errors
-    /// Where the system does not take the socket out of its poll.
+    /// If the socket cannot be removed from the poll.
     pub fn into_listener(mut self) -> io::Result<Listener> {
         self.registry.deregister(self.listener.source())?;
         Ok(match self.listener {
@@ -175,7 +177,7 @@ impl HttpServer {
         })
     }
 
-    /// A turn: accepts, reads, does one slice of work, writes what can be sent, and closes what is over.
+    /// A turn: accepts, reads, does one slice of work, writes, and closes connections that are over.
     pub fn turn(&mut self, state: State<'_>, now: Timestamp) {
         if let State::Serving(source) = state
             && now >= self.history.next_at()
@@ -200,7 +202,7 @@ impl HttpServer {
         }
     }
 
-    /// Does a slice of work for the next connection that has any; tells whether one had.
+    /// Does a slice of work for the next connection that has work. Returns whether there was one.
     fn work(&mut self, state: State<'_>, now: Timestamp) -> bool {
         for step in 0..MAX_CONNECTIONS {
             let slot = (self.next + step) % MAX_CONNECTIONS;
@@ -237,7 +239,7 @@ impl HttpServer {
         }
     }
 
-    /// Accepts no more connections than there are slots; the others wait for the next turn.
+    /// Accepts at most as many connections as there are slots; others wait for the next turn.
     fn accept(&mut self, now: Timestamp) {
         for _ in 0..MAX_CONNECTIONS {
             if self.accept_at.is_none_or(|at| now < at) {
@@ -265,8 +267,8 @@ impl HttpServer {
         }
     }
 
-    /// A slot for a new connection: a free one, or that of the connection that has made no progress for longest among
-    /// those that are not being answered. One that is being answered keeps its slot, unless it takes too long.
+    /// A slot for a new connection: a free slot, or else the slot of the connection that has made no progress for the
+    /// longest time. A connection that is being answered keeps its slot for `PROTECTED_NS`.
     fn slot_for_new_connection(&self, now: Timestamp) -> Option<usize> {
         let stillness = |&slot: &usize| {
             self.connections[slot]
@@ -276,7 +278,7 @@ impl HttpServer {
         let is_available = |&slot: &usize| {
             self.connections[slot].as_ref().is_none_or(|connection| {
                 let is_protected = connection.busy_since.is_some_and(|since| now < since + PROTECTED_NS);
-                // One that was accepted in this turn has not been read from yet.
+                // A connection that was accepted in this turn has not been read from yet.
                 connection.last_progress_at < now && !is_protected
             })
         };
@@ -322,7 +324,7 @@ impl Connection {
             }
             match self.socket.read(&mut buffer[..room]) {
                 Ok(0) => {
-                    // A client that sends no more may still want its answer.
+                    // A client that has closed its side may still want its answer.
                     *readable = false;
                     self.exchange.end();
                 }
@@ -394,7 +396,7 @@ mod tests {
         HttpServer::new(Listener::Unix(listener), None, 0, poll.registry()).unwrap()
     }
 
-    /// A turn at `now`, in which new connections and what was sent are noticed.
+    /// A turn at `now` that accepts new connections and reads from all connections.
     fn turn(server: &mut HttpServer, now: u64) {
         server.accept_at = Some(Timestamp::default());
         for connection in server.connections.iter_mut().flatten() {
@@ -439,7 +441,7 @@ mod tests {
         late.write_all(b"GET /healthz HTTP/1.0\r\n\r\n").unwrap();
         late.set_nonblocking(true).unwrap();
         turn(&mut server, 2);
-        assert_eq!(server.next_event_at(), Some(Timestamp(2) + SLOT_RETRY_NS), "the late waits");
+        assert_eq!(server.next_event_at(), Some(Timestamp(2) + SLOT_RETRY_NS), "the late client waits");
         turn(&mut server, 1 + PROTECTED_NS);
         let mut reply = [0; 12];
         late.read_exact(&mut reply).expect("it is answered");

@@ -1,6 +1,7 @@
 //! Copies of the tubes' figures, taken a few tubes at a time.
 //!
-//! Owns: which tubes a response tells of, and what of them. Driven by a response, a slice a turn.
+//! Owns: the choice of the tubes of a response, and the copies of their figures. Driven by a response, one slice in
+//! each turn.
 
 use std::collections::HashSet;
 
@@ -9,15 +10,15 @@ use crate::clock::Timestamp;
 use crate::queue::{Queue, TubeView};
 use crate::tube_name::TubeName;
 
-/// Tubes looked at in a slice.
+/// How many tubes a slice looks at.
 pub const TUBES_PER_SLICE: usize = 256;
 
-/// Which tubes are chosen where there are too many.
+/// Which tubes are chosen if there are too many.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Choice {
-    /// The first ones of `list-tubes`: the choice stays the same while tubes are made.
+    /// The first tubes of `list-tubes`. This choice does not change when tubes are made.
     Oldest(usize),
-    /// The first ones in the order of the query, among all that it asks for.
+    /// The first tubes in the order of the query, among all tubes that it asks for.
     First(usize, Query),
 }
 
@@ -25,10 +26,11 @@ pub enum Choice {
 #[derive(Debug)]
 pub struct Snapshot {
     choice: Choice,
-    /// A tube that is removed and made again meanwhile stands at the end of the list anew. Prometheus refuses
-    /// a scrape that has it twice; a person does not mind, so for a query this stays empty.
+    /// The names that were copied. A tube that is removed and made again during the response stands at the end of the
+    /// list again, and Prometheus refuses a scrape that has a tube twice. For a query this set stays empty, because the
+    /// page may show a tube twice.
     seen: HashSet<TubeName>,
-    /// How many tubes of the list were looked at.
+    /// How many tubes of the list the snapshot has looked at.
     position: usize,
     tubes: Vec<TubeView>,
     /// How many tubes were not chosen.
@@ -36,10 +38,10 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// A snapshot that nothing was copied into yet.
+    /// An empty snapshot.
     #[must_use]
     pub fn new(choice: Choice, queue: &Queue) -> Self {
-        // With room for all from the start, no slice has to hash what others have seen.
+        // The set has room for all names from the start, so that no slice has to rehash it.
         let seen = match choice {
             Choice::Oldest(count) => HashSet::with_capacity(count.min(queue.tube_count()) + TUBES_PER_SLICE),
             Choice::First(..) => HashSet::new(),
@@ -47,7 +49,7 @@ impl Snapshot {
         Self { choice, seen, position: 0, tubes: Vec::new(), omitted: 0 }
     }
 
-    /// Looks at the next tubes; tells whether it has looked at all that matter.
+    /// Looks at the next tubes. Returns whether the snapshot is complete.
     pub fn gather(&mut self, queue: &Queue, now: Timestamp) -> bool {
         let end = self.position + TUBES_PER_SLICE;
         for tube in queue.tubes_from(self.position, now).take(TUBES_PER_SLICE) {
@@ -84,7 +86,7 @@ impl Snapshot {
         self.tubes.truncate(count);
     }
 
-    /// What was copied.
+    /// The copies.
     #[must_use]
     pub fn tubes(&self) -> &[TubeView] {
         &self.tubes

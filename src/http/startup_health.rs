@@ -1,7 +1,7 @@
 //! Answers health checks over HTTP before the loop runs: while the binlog is read, or its lock is awaited.
 //!
-//! Owns: a thread that answers `/healthz`, and `/readyz` with what the start is about. The main thread is busy or
-//! blocked meanwhile. It ends before the first client is served, and hands the listener on to the loop.
+//! Owns: a thread that answers `/healthz`, and `/readyz` with what the server is doing. The main thread is busy or
+//! blocked during that time. The thread ends before the first client is served, and the listener goes to the loop.
 
 use std::io::{self, ErrorKind};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,13 +14,13 @@ use super::{HttpServer, State};
 use crate::clock::Timestamp;
 use crate::os::listen::Listener;
 
-/// Events taken from one poll: there are few connections.
+/// How many events one poll returns at most; there are few connections.
 const EVENTS: usize = 32;
 
-/// The waker's token; those of the sockets are far above.
+/// The token of the waker; the tokens of the sockets are larger.
 const WAKER: Token = Token(0);
 
-/// What the two threads share. `None` ends the one that serves.
+/// The reason, which the two threads share. `None` ends the thread.
 type Reason = Arc<Mutex<Option<String>>>;
 
 /// Answers health checks while the binlog is being read.
@@ -31,10 +31,10 @@ pub struct StartupHealth {
 }
 
 impl StartupHealth {
-    /// Serves on `listener`, with the reason why the server is not ready yet.
+    /// Serves on `listener`; the text says why the server is not ready yet.
     ///
     /// # Errors
-    /// Where the system gives no poll or no thread.
+    /// If the system provides no poll or no thread.
     pub fn start(
         listener: Listener,
         clock: impl Fn() -> Timestamp + Send + 'static,
@@ -55,10 +55,10 @@ impl StartupHealth {
         self.set(Some(line(reason)));
     }
 
-    /// Ends the thread; the listener goes on to the loop, with the connections that wait there.
+    /// Ends the thread and returns the listener, where connections may wait.
     ///
     /// # Errors
-    /// Where the thread could not serve.
+    /// If the thread could not serve.
     pub fn finish(self) -> io::Result<Listener> {
         self.set(None);
         self.waker.wake()?;
@@ -131,7 +131,7 @@ mod tests {
         let mut idle = connect();
         let Listener::Tcp(listener) = startup.finish().unwrap() else { panic!("it was TCP") };
         assert_eq!(listener.local_addr().unwrap(), address);
-        // The connection is closed, or it still waits at the listener; it is not lost.
+        // The thread has closed the connection, or it still waits at the listener.
         listener.set_nonblocking(true).unwrap();
         let waiting = listener.accept().is_ok();
         assert!(waiting || idle.read(&mut [0]).is_ok_and(|read| read == 0));

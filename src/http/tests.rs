@@ -1,4 +1,4 @@
-//! Exchanges over bytes, with figures of a queue that no server owns.
+//! Exchanges over bytes, with the figures of a queue without a server.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::protocol::Verb;
 use crate::queue::{PoisonLimits, Queue};
 use crate::stats::{CommandCounts, Identity, Timings};
 
-/// What a server would own.
+/// The parts of a server that the figures are read from.
 struct Figures {
     identity: Identity,
     queue: Queue,
@@ -265,9 +265,9 @@ fn a_scrape_of_twenty_thousand_tubes_is_made_of_small_slices() {
     while exchange.turn(Phase::Serving(&figures.sources())) {
         turns += 1;
         let output = exchange.output();
-        // Besides the bound, a slice has the line that reached it, and its chunk's frame.
+        // A slice may exceed the bound by the line that reached it and by the frame of its chunk.
         assert!(output.len() < SLICE_BYTES + 1024, "{}", output.len());
-        // Until the socket has taken all of the slice, there is no other.
+        // The next slice comes only when the socket has taken all of this one.
         response.push_str(std::str::from_utf8(output).unwrap());
         if let Some(most) = output.len().checked_sub(1) {
             exchange.advance(most);
@@ -306,7 +306,7 @@ fn a_tube_that_is_made_again_during_a_scrape_appears_once() {
     assert_eq!(lines.count(), 1);
 }
 
-/// A page elsewhere whose name resolves to this server's address reads nothing of the tubes.
+/// A page from another server whose name resolves to this server's address cannot read the tubes.
 #[test]
 fn the_figures_of_the_page_are_for_those_who_name_this_server() {
     let figures = Figures::default();

@@ -1,6 +1,6 @@
 //! The command line, one flag at a time.
 //!
-//! Owns: the table of the flags that exist, and the words that are not read yet. Does not know what a flag means.
+//! Owns: the table of all flags, and the words that are not read yet. Never knows the meaning of a flag.
 //! Driven by [`Options::parse`](super::Options::parse).
 //!
 //! getopts parses a whole line, returns one error if there is any in it, and takes only UTF-8. C reads from left to

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// Why a command line is refused; ends the process with `exit_code::USAGE`. The text is one line: it names the flag,
-/// what stands on the line, and what was expected.
+/// The reason why a command line is refused; the process exits with `exit_code::USAGE`. The text is one line: it names
+/// the flag, its argument, and the expected argument.
 #[derive(Debug, PartialEq, Eq)]
 pub enum UsageError {
     /// There is no such flag.

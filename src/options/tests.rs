@@ -146,7 +146,7 @@ fn addresses_come_from_l_and_p_and_besides_from_listen() {
     assert_eq!(serve(&["--metrics", "unix:m"]).metrics, Some(unix("m")));
 }
 
-/// C does so, too: what follows the letter is the argument, whatever it is, and else the next word is.
+/// As in C, the argument is the text behind the letter, or the next word if there is none.
 #[test]
 fn an_argument_is_the_rest_of_the_word_or_the_next_word_whatever_it_looks_like() {
     let table: &[(&[&str], &str)] = &[
@@ -460,7 +460,7 @@ fn paths_are_bytes_and_names_are_text() {
     let long = OsStr::from_bytes(b"--binlog-dir=/\xff");
     let Ok(Action::Serve(options)) = Options::parse([long]) else { panic!() };
     assert_eq!(options.binlog_dir, Some(path));
-    // As wide as text gets: no byte is lost, in whatever order they come.
+    // Every byte that an argument can have is kept.
     let every: Vec<u8> = (1..=255).rev().collect();
     let Ok(Action::Check(path)) = Options::parse(["--check".as_ref(), OsStr::from_bytes(&every)]) else {
         panic!()

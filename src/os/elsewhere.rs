@@ -1,5 +1,5 @@
-//! What systems other than Linux have instead of what `linux` uses. A server there does the same for its clients; it
-//! knows less about its process.
+//! The items of `linux` for other systems. A server there does the same for its clients, but it knows less about its
+//! process.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -56,5 +56,5 @@ pub fn is_in_private_tmp(_path: &Path) -> bool {
 /// Does nothing: the pages of the block stay in use.
 ///
 /// # Safety
-/// None is needed here; on Linux the block must be whole pages that nobody needs.
+/// As in `linux`; nothing is required here.
 pub unsafe fn leave_untouched(_block: *mut u8, _bytes: usize) {}

@@ -27,7 +27,7 @@ pub fn raise_open_files() -> io::Result<u64> {
 /// Bytes that are free for this user in the file system of `path`.
 ///
 /// # Errors
-/// Where the system does not tell.
+/// If the system does not report it.
 #[allow(clippy::unnecessary_cast, reason = "the counts are narrower on 32 bits and on macOS")]
 pub fn disk_room(path: &Path) -> io::Result<u64> {
     let room = statvfs(path)?;

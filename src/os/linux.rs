@@ -1,7 +1,7 @@
-//! What only Linux has: the clock that goes on while the machine is suspended, figures in `/proc`, control groups,
-//! the other process of a unix socket, and the time-out of data that nobody acknowledges.
+//! The facilities that only Linux has: the clock that goes on while the machine is suspended, figures in `/proc`,
+//! control groups, the other process of a unix socket, and the time-out of unacknowledged data.
 //!
-//! `elsewhere` has the same items for the other systems.
+//! `elsewhere` has the same items for other systems.
 
 use std::fs;
 use std::io;
@@ -92,7 +92,8 @@ pub fn is_in_private_tmp(path: &Path) -> bool {
     fs::read_to_string("/proc/self/mountinfo").is_ok_and(|mounts| is_private_by(&mounts, path))
 }
 
-/// Decides `is_in_private_tmp` from the lines of `proc_pid_mountinfo(5)`. The fourth word is what is mounted, the fifth is where.
+/// Decides `is_in_private_tmp` from the lines of `proc_pid_mountinfo(5)`. The fourth word is the mounted directory, the
+/// fifth is the mount point.
 fn is_private_by(mounts: &str, path: &Path) -> bool {
     mounts.lines().any(|line| {
         let mut words = line.split(' ').skip(3);
@@ -104,7 +105,7 @@ fn is_private_by(mounts: &str, path: &Path) -> bool {
 /// Gives the memory of `block` back to the system; its next use takes ordinary pages, not huge ones.
 ///
 /// # Safety
-/// The block consists of `bytes` bytes in whole pages, and nobody needs what it contains.
+/// The block consists of `bytes` bytes in whole pages, and its contents are not needed.
 pub unsafe fn leave_untouched(block: *mut u8, bytes: usize) {
     for advice in [libc::MADV_NOHUGEPAGE, libc::MADV_DONTNEED] {
         // SAFETY: as the caller's. If the system does not take the advice, nothing is lost.

@@ -35,14 +35,14 @@ pub fn is_exhausted() -> bool {
     EXHAUSTED.load(Ordering::Relaxed)
 }
 
-/// The allocator's option that says how long memory is free before the next allocation, on whatever thread, gives it
-/// back. The crate names its neighbours, and not this one.
+/// The allocator's option for the time after which an allocation on any thread gives free memory back. The crate does
+/// not name this option, only the options beside it.
 const PURGE_DELAY: libmimalloc_sys::mi_option_t = libmimalloc_sys::mi_option_use_numa_nodes - 1;
-/// As good as never, in milliseconds: a week.
+/// In milliseconds: a week, which is long enough to mean never.
 const NO_PURGE_MS: c_long = 7 * 24 * 3600 * 1000;
 
-/// From now on no allocation gives freed memory back to the system: only `give_back` does. Else whoever allocates a
-/// second after a gigabyte was freed waits for all of it to be unmapped.
+/// From now on no allocation gives freed memory back to the system: only `give_back` does. Otherwise, after a gigabyte
+/// was freed, an allocation a second later would wait until all of it is unmapped.
 pub fn give_back_only_when_told() {
     // SAFETY: the function has no preconditions; the allocator reads its options anew each time.
     unsafe { libmimalloc_sys::mi_option_set(PURGE_DELAY, NO_PURGE_MS) };
@@ -53,7 +53,7 @@ pub fn give_back_only_when_told() {
 pub fn give_back() {
     // SAFETY: the function has no preconditions, and touches free memory alone.
     let collect = |force| unsafe { libmimalloc_sys::mi_collect(force) };
-    // What only this thread can give to the allocator, without what takes the system long.
+    // This gives this thread's free memory to the allocator, which takes little time.
     collect(false);
     let thread = thread::Builder::new().name("give-back".to_owned());
     if thread.spawn(move || collect(true)).is_err() {
@@ -87,7 +87,7 @@ impl<A: GlobalAlloc> WithReserve<A> {
                 return false;
             }
             // The allocator may have made the piece of huge pages or of used pages.
-            // SAFETY: the block has this size and whole pages, and is still nobody's.
+            // SAFETY: the block has this size and whole pages, and no other code uses it yet.
             unsafe { platform::leave_untouched(block, PIECE.size()) };
             if piece.compare_exchange(ptr::null_mut(), block, Ordering::Relaxed, Ordering::Relaxed).is_err() {
                 // SAFETY: the block was allocated above, and no other code has it.

@@ -18,8 +18,8 @@ pub mod socket;
 
 pub use self::process::{CpuTime, Usage};
 
-// What Linux alone has, and what the other systems have instead. Both modules have the same items, so that no other
-// part asks which system it is compiled for.
+// The facilities that only Linux has, and their replacements on other systems. Both modules have the same items, so
+// that no other module asks whether it is compiled for Linux.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod linux;
 #[cfg(any(target_os = "linux", target_os = "android"))]

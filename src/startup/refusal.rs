@@ -1,6 +1,6 @@
-//! What an operator reads where the server cannot start: the flag, what was found, and what to do next.
+//! The message for an operator if the server cannot start: the flag, what was found, and what to do next.
 //!
-//! Owns: the words of advice, and the exit code of each failure that has several. Driven by `startup` and `main`.
+//! Owns: the advice, and the exit code of each failure that has more than one. Driven by `startup` and `main`.
 
 use std::error::Error;
 use std::io::{self, ErrorKind};
@@ -56,7 +56,7 @@ pub fn refuse_binlog(directory: &Path, error: &OpenError) -> i32 {
     binlog_exit_code(error)
 }
 
-/// What the process ends with where the binlog cannot be opened.
+/// The exit code if the binlog cannot be opened.
 pub fn binlog_exit_code(error: &OpenError) -> i32 {
     match error {
         OpenError::Refused(_) => exit_code::BINLOG_DAMAGED,
@@ -98,7 +98,7 @@ fn advice_on_path(error: &io::Error) -> &'static str {
     advice(error.kind(), service_manager::is_supervised())
 }
 
-/// What to do where a file cannot be made, by what the system says.
+/// The advice if a file cannot be made, by the error of the system.
 fn advice(kind: ErrorKind, is_supervised: bool) -> &'static str {
     match kind {
         ErrorKind::ReadOnlyFilesystem | ErrorKind::PermissionDenied | ErrorKind::NotFound

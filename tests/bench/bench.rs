@@ -1,8 +1,8 @@
 //! Measures this server side by side with a stateless floor and with other servers: `make bench`.
 //!
-//! Owns: the command line and the order of the rows. The figure is the server's own cost (processor time, system
-//! calls, resident bytes), because it holds where wall time wobbles; doc/performance.md says how each row is
-//! obtained. Exits 0 where everything asked for was measured, whatever the figures say.
+//! Owns: the command line and the order of the rows. The figures are the server's own cost (processor time, system
+//! calls, resident bytes), because elapsed time varies more; doc/performance.md says how each row is obtained. Exits
+//! with 0 if everything was measured, whatever the figures are.
 
 mod client;
 mod failure;
@@ -25,7 +25,7 @@ use crate::runner::Bench;
 use crate::server::{Contender, Role};
 use crate::table::{Row, Target};
 
-/// What is compared with where no peer is named: the package of Debian and its kin.
+/// The server to compare with if the command line names none: the one in Debian's package.
 const USUAL_PEER: &str = "/usr/bin/beanstalkd";
 
 const USAGE: &str = "\
@@ -50,14 +50,14 @@ fn main() -> ExitCode {
 
 /// What the command line asks for.
 enum Task {
-    /// To be the floor, on this port, with bodies of this length.
+    /// Run as the floor, on this port, with bodies of this length.
     Floor(u16, usize),
     Measure(Choice),
 }
 
 /// What to measure.
 struct Choice {
-    /// Servers to compare with; the usual one where there are none.
+    /// Servers to compare with; empty for the usual one.
     peers: Vec<PathBuf>,
     /// The server under test, if not the one just built.
     ours: Option<PathBuf>,

@@ -1,8 +1,8 @@
 //! The floor: the least that a server of this protocol can cost.
 //!
 //! Owns: one edge-triggered loop that frames `put`, `reserve` and `delete` and answers each with a plausible
-//! reply. Never keeps a job: what it costs, the kernel and the framing cost. Run as a child process of the
-//! benchmark, with its own subcommand.
+//! reply. Never keeps a job, so its cost is that of the kernel and of the framing. The benchmark runs it as a child
+//! process with a subcommand.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -30,7 +30,7 @@ pub fn serve(port: u16, body_bytes: usize) -> io::Result<()> {
     loop {
         match poll.poll(&mut events, None) {
             Ok(()) => {}
-            // Whoever counts the system calls interrupts the one under way.
+            // A program that counts the system calls interrupts the present one.
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,
             Err(error) => return Err(error),
         }
@@ -72,7 +72,7 @@ struct Connection {
     unsent: Vec<u8>,
 }
 
-/// Where the framing stands between two reads.
+/// The state of the framing between two reads.
 #[derive(Default)]
 struct Framing {
     /// The beginning of a command line whose end has not arrived.
@@ -86,7 +86,7 @@ enum Outcome {
     Closed,
 }
 
-/// What all connections share: two buffers and the reply to `reserve`.
+/// The buffers and the reply to `reserve`, which all connections share.
 struct Responder {
     input: Box<[u8]>,
     output: Vec<u8>,

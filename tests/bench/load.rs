@@ -1,7 +1,7 @@
 //! The load generator: one thread, many connections, each sending a batch and waiting for its replies.
 //!
-//! Owns: the connections of one load against one server. Never assumes more of the server than that it answers
-//! each connection in order. Driven by the rows, which measure what the server spends meanwhile.
+//! Owns: the connections of one load against one server. Assumes only that the server answers each connection in
+//! order. Driven by the rows, which measure the cost of the server during the load.
 //!
 //! A batch is `depth` commands of one kind, because a `delete` can only be sent once the `reserve` before it
 //! has been answered. A connection works in a tube of its own, as independent users of one server do, so that what
@@ -25,10 +25,10 @@ const BUFFER_BYTES: usize = 256 * 1024;
 /// Delays are spread over the second hour from now: none ends while it is measured.
 const DELAY_S: std::ops::Range<u32> = 3600..7200;
 
-/// What a `put` of a load looks like.
+/// The variety of the puts of a load.
 #[derive(Clone, Copy)]
 pub enum Puts {
-    /// All alike.
+    /// All puts are alike.
     Same,
     /// Each with a priority of its own.
     RandomPriority,
@@ -36,7 +36,7 @@ pub enum Puts {
     RandomDelay,
 }
 
-/// Where the connections of a load put and reserve.
+/// The tubes in which the connections of a load put and reserve.
 #[derive(Clone, Copy)]
 pub enum Tubes {
     /// All in the default tube.
@@ -70,7 +70,7 @@ impl Load {
     }
 }
 
-/// A kind of command, which is what a batch consists of.
+/// The kind of the commands of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// `put`
@@ -92,10 +92,10 @@ pub const FILL: &[Kind] = &[Kind::Put];
 /// Reserve, delete.
 pub const DRAIN: &[Kind] = &[Kind::Reserve, Kind::Delete];
 
-/// What comes closest to a cycle in Redis.
+/// The nearest equivalent of a cycle in Redis.
 pub const REDIS_CYCLE: &[Kind] = &[Kind::Push, Kind::Pop];
 
-/// When a run begins no more rounds of its kinds; those under way are finished.
+/// When a run begins no more rounds. Rounds that have begun are finished.
 #[derive(Clone, Copy)]
 pub enum Until {
     /// This long after its start.
@@ -104,7 +104,7 @@ pub enum Until {
     Jobs(usize),
 }
 
-/// What a run did.
+/// The results of a run.
 pub struct Outcome {
     /// Commands answered.
     pub commands: u64,
@@ -193,7 +193,7 @@ impl Generator {
     }
 }
 
-/// What a run has done so far, and whether it goes on.
+/// The state of a run.
 struct Progress {
     kinds: &'static [Kind],
     until: Until,
@@ -341,7 +341,7 @@ struct Connection {
     stream: TcpStream,
     /// Index of the kind that the next batch consists of.
     step: usize,
-    /// What the batch under way consists of.
+    /// The kind of the commands of the present batch.
     kind: Kind,
     replies_left: usize,
     sent_at: Instant,
@@ -383,7 +383,7 @@ impl Connection {
         }
     }
 
-    /// Sends what the kernel takes of the batch under way.
+    /// Sends as much of the present batch as the kernel takes.
     fn send(&mut self, requests: &Requests) -> Result<(), Failure> {
         let batch = match (self.kind, requests.load.puts) {
             (Kind::Put, Puts::Same) => &requests.puts,

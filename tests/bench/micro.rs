@@ -1,6 +1,6 @@
 //! Micro-benchmarks of the pure parts, so that a regression shows where it is: `make micro`.
 //!
-//! Owns: how each part is exercised alone. What a command costs as a whole, `make bench` tells. With
+//! Owns: how each part is exercised alone. `make bench` measures the cost of a whole command. With
 //! `BENCH_LARGE=1` the queue is also measured beside 10 million jobs, which takes about 2 GB.
 
 use std::env;

@@ -1,6 +1,6 @@
 //! How contenders take turns.
 //!
-//! Owns: the rounds and their medians. Never knows what is measured; driven by the rows.
+//! Owns: the rounds and their medians. Does not know what is measured; driven by the rows.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::table::Figure;
 /// Each contender's `N` figures, in the contenders' order.
 pub type Figures<const N: usize> = Vec<Result<[f64; N], Failure>>;
 
-/// Who takes part, where, and for how long.
+/// The contenders, the cores, and the length of the rounds.
 pub struct Bench {
     /// The floor, the peers, ours.
     pub contenders: Vec<Contender>,
@@ -63,8 +63,8 @@ impl Bench {
         })
     }
 
-    /// Opens a contest for each contender, lets them take turns round by round, so that whatever slows the
-    /// machine for a while slows all of them, and returns the median of each of a contender's figures.
+    /// Opens a contest for each contender and lets them take turns round by round, so that a slow period of the machine
+    /// slows all of them. Returns the median of each figure of each contender.
     pub fn in_turns<T, const N: usize>(
         &self,
         open: impl Fn(&Contender) -> Result<T, Failure>,

@@ -1,9 +1,9 @@
 //! The servers under test.
 //!
-//! Owns: starting one as a child on a port of its own, reading from /proc what it has cost, and ending it.
-//! Never looks inside: but for the row about `--spin`, ours gets no option that another server does not get.
-//! The kit of the tests is not used for that: the start itself is measured here, other programs than beanstalkd take
-//! part, and a server that fails costs one row and not the whole run.
+//! Owns: starting a server as a child on a port of its own, reading its cost from /proc, and ending it. Treats all
+//! servers alike: except for the row about `--spin`, ours gets no option that another server does not get. The kit of
+//! the tests does not start these servers, because the start itself is measured here, programs other than beanstalkd
+//! take part, and a server that fails must cost one row and not the whole run.
 
 use std::fs;
 use std::io;
@@ -22,12 +22,12 @@ use crate::failure::Failure;
 use crate::load::Load;
 use crate::machine::Cores;
 
-/// How long a server that has nothing left to do gets to notice it, before its counters are read.
+/// How long to wait until an idle server has come to rest, before its counters are read.
 const SETTLE: Duration = Duration::from_millis(2);
 /// Between two attempts to connect to a server that starts.
 const RETRY: Duration = Duration::from_micros(100);
 
-/// Which part a program plays in the table.
+/// The role of a program in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// The stateless responder.
@@ -36,7 +36,7 @@ pub enum Role {
     Peer,
     /// The server of this project.
     Ours,
-    /// Redis, for scale: not in the table, and another protocol.
+    /// Redis, for comparison. It is not in the table and has another protocol.
     Redis,
 }
 

@@ -1,7 +1,7 @@
-//! Plays one script into two servers, a step at a time, and compares what each client was told.
+//! Plays one script into two servers, one step at a time, and compares the replies of each client.
 //!
-//! Owns: a side (a server, its clients, a connection to ask it with) and the comparison. Whatever cannot be
-//! awaited as a reply is awaited in `stats`: that a client waits, or that a connection is gone.
+//! Owns: a side (a server, its clients, and a connection of the runner) and the comparison. Some events cause no reply,
+//! such as a client that begins to wait or a connection that ends. The runner waits for these in `stats`.
 
 use crate::normalize::normalize;
 use crate::script::{Action, CLIENTS, MAX_JOB_BYTES, Step, concatenated};
@@ -10,16 +10,16 @@ use beanstalkd_testkit::server::{POLL_INTERVAL, Server, Transport};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How long anything may take: short, since each try at a shorter script may come to wait for it.
+/// How long an awaited event may take. This is short, because each attempt at a shorter script may wait for so long.
 const PATIENCE: Duration = Duration::from_secs(4);
 
-/// Where two servers differ.
+/// A difference between two servers.
 pub struct Difference {
-    /// The step at which they do.
+    /// The step at which they differ.
     pub step: usize,
-    /// What the first said there.
+    /// The replies of the first server.
     pub a: String,
-    /// What the second said there.
+    /// The replies of the second server.
     pub b: String,
 }
 
@@ -45,10 +45,10 @@ pub fn play(script: &[Step], a: &Path, b: &Path) -> std::io::Result<Option<Diffe
 
 struct Side {
     server: Server,
-    /// Asks for `stats`, and nothing else.
+    /// The runner's own connection, which asks only for `stats`.
     control: Client,
     clients: [Option<Client>; CLIENTS],
-    /// The client that waits in a reserve: one at most. What it is owed behind that reserve.
+    /// The client that waits in a reserve, at most one, and the replies that it is owed after that.
     waiting: Option<Waiting>,
 }
 
@@ -65,7 +65,7 @@ impl Side {
         Ok(Self { server, control, clients: [const { None }; CLIENTS], waiting: None })
     }
 
-    /// Takes a step and tells what was heard, in normal form.
+    /// Does a step, and returns the replies in normal form.
     fn perform(&mut self, step: &Step) -> Result<Vec<String>, String> {
         self.act(step).map_err(|failure| format!("failure: {failure}"))
     }
@@ -124,7 +124,7 @@ impl Side {
         for &length in writes {
             let (write, tail) = rest.split_at(length);
             self.client(client)?.send(write)?;
-            // So that the server has read this much before the rest comes.
+            // The server must have read this part before the rest comes.
             self.asked("current-waiting")?;
             rest = tail;
         }
@@ -156,7 +156,7 @@ impl Side {
         Err(self.client(client)?.failure("neither waits nor is answered"))
     }
 
-    /// Hears a client out whose wait is over.
+    /// Reads the replies to a client whose wait is over.
     fn hear_waiting(&mut self, heard: &mut Vec<String>) -> Result<(), Failure> {
         if self.waiting.is_some() && self.asked("current-waiting")? == 0 {
             let Waiting { client, replies_behind } = self.waiting.take().expect("checked above");

@@ -3,9 +3,9 @@
 //! Owns: the generator and its random numbers. Beside single commands it makes scenes, for what single ones
 //! seldom meet: the order of kicks, ties, the safety margin, pauses, the order of watched tubes. One script in
 //! [`LATE_EVERY`] is about time, and lets a second and a half pass once. Whatever else would make two right
-//! servers differ is not generated: other times of seconds, two clients waiting at once (C serves them in an arbitrary order), lines
-//! beyond the longest and bare CRs (C loses its place), kick bounds beyond 32 bits (C wraps), and malformed
-//! time-outs (1.12 takes them for 0). What only shows while a script is played, `lockstep` leaves out.
+//! servers differ is not generated: other times of seconds, two clients waiting at once (C serves them in an
+//! arbitrary order), lines beyond the longest and bare CRs (C loses its place), kick bounds beyond 32 bits (C wraps),
+//! and malformed time-outs (1.12 takes them for 0). What only shows while a script is played, `lockstep` leaves out.
 
 use std::fmt;
 use std::ops::RangeInclusive;

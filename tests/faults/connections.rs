@@ -1,4 +1,4 @@
-//! What clients do that C does not withstand.
+//! Clients whose connections harm C.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ fn a_job_deleted_while_it_is_sent_arrives_whole() {
     let body: Vec<u8> = (0..BODY).map(|index| (index / 7) as u8).collect();
     let id = client.put(0, 60, &body);
     client.send(format!("peek {id}\r\n"));
-    // More is on its way than a socket takes.
+    // The replies are more than a socket takes.
     wait_until("it is peeked", || other.stat("cmd-peek") == 1);
     assert_eq!(other.ask(&format!("delete {id}")), "DELETED");
-    // Jobs that would take the place of the freed one.
+    // These jobs would get the memory of the freed one.
     for _ in 0..3 {
         other.put(0, 60, &vec![b'!'; BODY]);
     }
@@ -51,7 +51,7 @@ fn a_half_closed_connection_with_unsent_output_does_not_spin() {
     wait_until("the peeks begin", || other.stat("cmd-peek") > 0);
     let share = server.usage().cpu_share_during(Duration::from_secs(2));
     assert!(share < 0.05, "{share} of a processor");
-    // Everything it has asked for comes, and then the end.
+    // The client gets all replies, and then the end of the connection.
     for _ in 0..200 {
         assert_eq!(client.line(), format!("FOUND {id} 60000"));
         client.body(60_000);
@@ -107,14 +107,15 @@ fn memory_is_returned_after_a_burst() {
     }
     let full = server.usage().memory();
     assert!(full > before + JOBS * 1_000, "{full}");
-    // A few jobs stay, all over the memory.
+    // A few jobs stay, spread over the memory.
     const KEPT: usize = 500;
     for first in (1..=JOBS).step_by(BATCH) {
         let deleted = (first..first + BATCH).filter(|id| id % KEPT != 0);
         client.send(deleted.clone().map(|id| format!("delete {id}\r\n")).collect::<String>());
         deleted.for_each(|_| assert_eq!(client.line(), "DELETED"));
     }
-    // The server does so by itself; what it keeps for the next burst, and the jobs that stay, are less than half.
+    // The server gives memory back by itself. What it keeps for the next burst, and the jobs that stay, are less than
+    // half.
     let half = before + (full - before) / 2;
     wait_until("the memory is given back", || server.usage().memory() < half);
 }
@@ -143,7 +144,7 @@ fn cost_beside(tubes: usize) -> Duration {
 #[test]
 fn cost_per_command_does_not_grow_with_tubes() {
     let (few, many) = (cost_beside(10), cost_beside(20_000));
-    // Processor time, not the time that passes: twice is noise, C needs a hundred times as much.
+    // This is processor time and not elapsed time. A factor of two is noise; C needs a hundred times as much.
     assert!(many < 4 * few, "{few:?} beside ten tubes, {many:?} beside twenty thousand");
 }
 
@@ -177,7 +178,7 @@ fn clients_that_never_read_take_little_memory_and_harm_nobody() {
     for client in &mut clients {
         client.send_until_full(peeks.as_bytes());
     }
-    // Whoever is served in between is served at once, and to the end.
+    // A client that comes in between gets all its replies at once.
     for _ in 0..200 {
         assert_eq!(other.ask("peek-delayed"), "NOT_FOUND");
     }

@@ -1,4 +1,4 @@
-//! From the start to the end: signals, privileges, the file of the socket.
+//! Start and end of the server: signals, privileges, the file of the socket.
 
 use std::ffi::OsString;
 use std::fs;
@@ -73,7 +73,7 @@ fn sigterm_flushes_and_exits_0() {
 fn a_second_signal_ends_at_once() {
     let (mut server, _client, _) = server_with_debt();
     server.signal(Signal::TERM);
-    // The first one is at work as soon as nobody is let in any more.
+    // When the server accepts no more connections, it is handling the first signal.
     wait_until("it stops", || Client::to_unix(&server.socket_path()).is_err());
     server.signal(Signal::TERM);
     assert_eq!(server.end().code(), Some(128 + 15));

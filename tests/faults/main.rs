@@ -3,7 +3,7 @@
 //! `BEANSTALKD_UNDER_TEST=/path/to/beanstalkd cargo test --test faults` runs the same against another
 //! server, which is how the tests were seen to fail.
 
+mod accepting;
 mod connections;
-mod doors;
 mod life;
 mod time;

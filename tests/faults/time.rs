@@ -15,7 +15,7 @@ fn expiries_are_never_lost_on_an_idle_connection() {
     for client in &mut idle {
         client.put(0, 1, b"x");
     }
-    // They hold one job each, and say nothing more; nobody else does either.
+    // Each client holds one job and sends nothing more, and there are no other clients.
     for client in &mut idle {
         client.reserve("reserve");
     }
@@ -49,7 +49,7 @@ fn a_reserve_across_a_stop_of_the_process_is_answered_once_and_truly() {
         holder.body(1);
         assert_eq!(state, "reserved");
     }
-    // Nothing but the answer to this comes: there was no second answer.
+    // Only the answer to this command comes, so there was no second answer before.
     assert_eq!(holder.ask("list-tube-used"), "USING default");
 }
 
@@ -70,7 +70,7 @@ fn delays_and_times_to_run_up_to_the_largest_number_hold() {
     assert!(time_left(&mut client, held) >= u64::from(LARGEST) - 10);
     assert_eq!(client.ask(&format!("pause-tube default {LARGEST}")), "PAUSED");
     assert_eq!(client.data("stats-tube default")["pause"], LARGEST.to_string());
-    // The longest wait does not keep a short deadline from being met.
+    // The longest wait does not delay a short deadline.
     let mut waiter = server.connect();
     assert_eq!(waiter.ask("watch soon"), "WATCHING 2");
     waiter.send("reserve-with-timeout 2147483647\r\n");
@@ -79,8 +79,8 @@ fn delays_and_times_to_run_up_to_the_largest_number_hold() {
     assert_eq!(waiter.line(), format!("RESERVED {soon} 1"));
 }
 
-/// A library that moves the time of day by a day, forth or back, as soon as a file says so; every other
-/// clock is left alone.
+/// A library that moves the wall clock by a day, forwards or backwards, when a file exists. It does not change any
+/// other clock.
 const STEPPING_CLOCK: &str = r#"
 #define _GNU_SOURCE
 #include <stdlib.h>

@@ -84,6 +84,7 @@ impl Lives {
                 }
             }
             6 => self.kick(client),
+            7 if self.random.once_in(4) => self.flush(client),
             _ => self.change(client),
         }
     }
@@ -127,8 +128,12 @@ impl Lives {
         let (job, id, mut facts) = free[self.random.below(free.len() as u64) as usize].clone();
         let holds = self.ledger.jobs[job].holder == Some(client);
         let priority = self.random.below(3) as u32;
-        let (command, reply, next) = match self.random.below(6) {
+        let (command, reply, next) = match self.random.below(7) {
             0 | 1 => (format!("delete {id}\r\n"), "DELETED\r\n", None),
+            6 if !holds => {
+                facts.priority = priority;
+                (format!("reprioritize {id} {priority}\r\n"), "REPRIORITIZED\r\n", Some(facts))
+            }
             2 if holds => {
                 return self.ask_reply(client, &format!("touch {id}\r\n"), b"TOUCHED\r\n".to_vec());
             }
@@ -195,6 +200,25 @@ impl Lives {
         }
         let reply = format!("KICKED {}\r\n", kicked.len()).into();
         self.ask(client, &format!("kick {bound}\r\n"), Expected::Reply(reply, steps));
+    }
+
+    /// Deletes all jobs in the client's own tube.
+    fn flush(&mut self, client: usize) {
+        let own = self.own_tube(client);
+        let jobs: Vec<usize> =
+            (0..self.ledger.jobs.len()).filter(|&at| self.ledger.jobs[at].tube == own).collect();
+        if jobs.iter().any(|&at| self.ledger.jobs[at].is_busy) {
+            return;
+        }
+        let mut steps = Vec::new();
+        for at in jobs {
+            if self.ledger.jobs[at].newest().is_some() {
+                steps.push(self.ledger.change(at, None));
+                self.ledger.jobs[at].holder = None;
+            }
+        }
+        let reply = format!("FLUSHED {}\r\n", steps.len()).into();
+        self.ask(client, &format!("flush-tube {own}\r\n"), Expected::Reply(reply, steps));
     }
 
     fn ask(&mut self, client: usize, line: &str, expected: Expected) {

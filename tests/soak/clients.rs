@@ -1,6 +1,6 @@
-//! Clients: connections that come, do something, and go, politely or not.
+//! Clients: connections that open, do something, and end in one of several ways.
 //!
-//! Owns: what kinds of sessions there are. The commands of a session are in `session.rs`.
+//! Owns: the kinds of sessions. The commands of a session are in `session.rs`.
 
 use std::time::Duration;
 
@@ -10,26 +10,26 @@ use crate::session::{SLOW_BODY, Session, put_command};
 use beanstalkd_testkit::client::Failure;
 use beanstalkd_testkit::random::Random;
 
-/// How long a client waits in a reserve until it closes its sending half.
+/// How long a client waits in a reserve before it closes its sending half.
 const WAIT: Duration = Duration::from_millis(700);
-/// Connections that come and go together.
+/// How many connections open and close together.
 const CROWD: usize = 30;
-/// Puts, and then deletes, in one write.
+/// How many puts, and then deletes, are in one write.
 const PIPELINE: usize = 50;
-/// The body that takes several reads and a good part of a file.
+/// The length of a body that takes several reads and a large part of a file.
 const LARGE_BODY: usize = 300_000;
-/// Peeks that a slow reader sends at once: more than the sockets and the server's output hold.
+/// How many peeks a slow reader sends at once. The replies are more than the sockets and the server's output hold.
 const SLOW_PEEKS: usize = 200;
-/// Its pause between two replies.
+/// The pause of a slow reader between two replies.
 const SLOW_PAUSE: Duration = Duration::from_millis(100);
 
-/// Sessions of all kinds, until the life ends.
+/// Runs sessions of all kinds until the run of the server ends.
 pub fn run_sessions_for_life(harness: &Harness, seed: u64) {
     let mut random = Random::new(seed);
     repeat(harness, || run_session(harness, &mut random));
 }
 
-/// A client that asks for much and reads it slowly, or goes halfway.
+/// A client that asks for much and reads it slowly, or leaves before it has read all.
 pub fn read_slowly_for_life(harness: &Harness, seed: u64) {
     let mut random = Random::new(seed);
     repeat(harness, || read_slowly(harness, &mut random));
@@ -68,7 +68,7 @@ fn run_session(harness: &Harness, random: &mut Random) -> Result<(), Failure> {
     }
 }
 
-/// Ends a session in one of the ways in which clients do.
+/// Ends a session in one of several ways.
 fn leave(mut session: Session) -> Result<(), Failure> {
     match session.random.below(4) {
         0 => {
@@ -84,13 +84,13 @@ fn leave(mut session: Session) -> Result<(), Failure> {
             }
             Ok(())
         }
-        // Its replies unread, the connection is reset.
+        // The system resets the connection, because replies are unread.
         2 => session.client.send(b"stats\r\nlist-tubes\r\nreserve\r\n"),
         _ => Ok(()),
     }
 }
 
-/// A put that ends at some byte before its last.
+/// Sends a put without its end.
 fn put_in_part(mut session: Session) -> Result<(), Failure> {
     let key = session.harness.model.begin_put();
     session.harness.model.refused(key);
@@ -105,10 +105,10 @@ fn put_in_part(mut session: Session) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A put whose reply nobody waits for.
+/// Sends a put and does not wait for the reply.
 fn put_and_go(mut session: Session) -> Result<(), Failure> {
     let key = session.harness.model.begin_put();
-    // The most urgent of all, so that someone finds it.
+    // The job is more urgent than all others, so that another client finds it.
     session.client.send(&put_command(0, 0, 60, &body(key, 100)))
 }
 
@@ -137,7 +137,7 @@ fn crowd(mut session: Session) -> Result<(), Failure> {
     crowd.iter_mut().step_by(3).try_for_each(|one| one.commands(1))
 }
 
-/// Many puts in one write, and the deletes of all of them in another.
+/// Sends many puts in one write, and the deletes of their jobs in another.
 fn pipeline(mut session: Session) -> Result<(), Failure> {
     let model = session.harness.model;
     let keys: Vec<u64> = (0..PIPELINE).map(|_| model.begin_put()).collect();
@@ -160,7 +160,7 @@ fn pipeline(mut session: Session) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A large job, put into a tube where nobody else looks, peeked and deleted.
+/// Puts a large job into a tube that no other client watches, peeks it, and deletes it.
 fn put_large(mut session: Session) -> Result<(), Failure> {
     session.use_own_tube()?;
     if let Some((key, id)) = session.put_body(0, 0, LARGE_BODY)? {
@@ -180,7 +180,7 @@ fn read_slowly(harness: &Harness, random: &mut Random) -> Result<(), Failure> {
     session.client.send(format!("peek {id}\r\n").repeat(SLOW_PEEKS).as_bytes())?;
     let patience = if session.random.once_in(2) { SLOW_PEEKS } else { SLOW_PEEKS / 2 };
     for _ in 0..patience {
-        // What it was sent before the end is in its socket, and could keep it busy for long.
+        // Replies that were sent before the end are in the socket, and reading them could take long.
         if harness.is_stopping() || harness.is_dying() {
             break;
         }

@@ -1,4 +1,4 @@
-//! What all clients of one life of the server share.
+//! The state that all clients of one run of the server share.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -7,15 +7,15 @@ use std::time::Duration;
 use crate::model::Model;
 use beanstalkd_testkit::server::Address;
 
-/// The most violations that are told in full.
+/// How many violations are printed in full.
 const TOLD: usize = 1_000;
 
-/// Everything that must not have happened.
+/// The violations so far.
 #[derive(Default)]
 pub struct Violations(Mutex<Vec<String>>);
 
 impl Violations {
-    /// Takes one down, and tells it at once.
+    /// Adds a violation, and prints it.
     pub fn add(&self, violation: String) {
         let mut all = self.0.lock().expect("no holder panics");
         if all.len() < TOLD {
@@ -29,16 +29,16 @@ impl Violations {
     }
 }
 
-/// One life of the server, as its clients see it.
+/// One run of the server, as its clients see it.
 pub struct Harness<'a> {
     pub address: Address,
     pub model: &'a Model,
     pub violations: &'a Violations,
-    /// The pause of a client between two commands: it bounds the rate.
+    /// The pause of a client between two commands, which limits the rate.
     pub pause: Duration,
-    /// Clients shall come to an end.
+    /// Whether clients are to end.
     pub stopping: AtomicBool,
-    /// The server is about to end amid their work: from here on broken connections are no violation.
+    /// Whether the server is about to end while clients work. From then on broken connections are no violation.
     pub dying: AtomicBool,
     pub replies: AtomicU64,
     pub connections: AtomicU64,

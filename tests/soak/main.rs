@@ -1,9 +1,9 @@
-//! Everything at once for a long time: all commands from connections that come and go, over restarts and
-//! kills; nothing acknowledged is lost, damaged or undone, and nothing leaks.
+//! A long run with all commands at once, from connections that open and close, over restarts and kills. Nothing that
+//! was acknowledged may be lost, damaged or undone, and memory and descriptors may not leak.
 //!
-//! `SOAK_MINUTES` is how long (by default seconds, so that the soak itself is tested), `SOAK_RATE` how many
-//! commands per second, `SEED` where the random numbers begin. The first third of the time has the restarts,
-//! the rest is one life of the server, in which its memory and descriptors are watched.
+//! `SOAK_MINUTES` is the time (by default some seconds, so that the soak itself is tested), `SOAK_RATE` the number of
+//! commands per second, `SEED` the seed of the random numbers. The restarts are in the first third of the time. In the
+//! rest one server runs without a restart, and its memory and descriptors are watched.
 
 mod clients;
 mod harness;
@@ -26,39 +26,39 @@ use model::{Model, body, key_of};
 use samples::{Sample, job_count, memory_slope, stat};
 use session::{body_of, id_of, put_command};
 
-/// The time where no other is asked for.
+/// The default time.
 const SHORT: Duration = Duration::from_secs(9);
-/// Commands per second where no other rate is asked for: a few percent of a core.
+/// The default rate in commands per second, which takes a few percent of a core.
 const RATE: u64 = 1_000;
-/// Clients at a time, besides the slow reader.
+/// The number of clients at a time, besides the slow reader.
 const CLIENTS: u32 = 10;
-/// One life between two restarts.
+/// The time between two restarts.
 const LIFE: Duration = Duration::from_secs(15);
-/// Restarts at least, however short the time is.
+/// The least number of restarts, however short the time is.
 const MIN_RESTARTS: u32 = 3;
-/// Drain mode lasts so long before SIGTERM.
+/// How long drain mode lasts before SIGTERM.
 const DRAIN: Duration = Duration::from_millis(500);
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(10);
-/// Of the long life, the part in which memory may still grow.
+/// The part of the long run in which memory may still grow.
 const WARM_UP_SHARE: u32 = 6;
-/// From a life of this length on the slope is judged: below it says little.
+/// The slope of the memory is judged only in a run of at least this length, because in a shorter one it means little.
 const JUDGED: Duration = Duration::from_secs(15 * 60);
 const MAX_MIB_PER_HOUR: f64 = 1.0;
-/// Descriptors that the binlog may hold more or less than before: a file being made, one being removed.
+/// How many descriptors more or fewer the binlog may hold than before: it may be making one file and removing another.
 const BINLOG_DESCRIPTORS: u64 = 2;
-/// Every change on the disk before it is acknowledged, small files, bodies up to a megabyte.
+/// The server syncs each change before it acknowledges it, and has small files and bodies up to a megabyte.
 const FLAGS: &[&str] = &["-b", "{dir}", "-f", "0", "-s", "1048576", "-z", "1048576"];
-/// Peeks that are sent at once when everything is looked at.
+/// How many peeks are sent at once when all jobs are checked.
 const DEPTH: usize = 50;
 
-/// How a life ends.
+/// How a run of the server ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// SIGKILL amid the work.
+    /// SIGKILL while clients work.
     Kill,
-    /// SIGUSR1, and SIGTERM amid the work that is left.
+    /// SIGUSR1, then SIGTERM while clients still work.
     Terminate,
-    /// The clients leave, the server goes on.
+    /// The clients leave, and the server goes on.
     Quiet,
 }
 
@@ -68,7 +68,7 @@ struct Soak {
     violations: Violations,
     random: Random,
     pause: Duration,
-    /// The first id that was not given at the last look.
+    /// The first id that was not used at the last check.
     next_id: u64,
     replies: u64,
     connections: u64,
@@ -91,7 +91,7 @@ impl Soak {
         }
     }
 
-    /// One life of the server under load; returns what was sampled.
+    /// One run of the server under load. Returns the samples.
     fn live(&mut self, length: Duration, end: End) -> Vec<Sample> {
         let start = Instant::now();
         let mut control = self.server.connect().unwrap();
@@ -135,7 +135,7 @@ impl Soak {
         samples
     }
 
-    /// Waits until the server has noticed that all others have gone.
+    /// Waits until the server has noticed that all other clients have gone.
     fn wait_until_alone(&self, control: &mut Client) {
         let start = Instant::now();
         while stat(control, "current-connections").unwrap() > 1 {
@@ -144,7 +144,7 @@ impl Soak {
         }
     }
 
-    /// Looks at every job that there is or may be, while nobody else does anything.
+    /// Checks every job that exists or may exist, while no other client does anything.
     fn check(&mut self) {
         let mut control = self.server.connect().unwrap();
         let probe = self.model.begin_put();
@@ -162,7 +162,7 @@ impl Soak {
         self.model.settle(&found).into_iter().for_each(|problem| self.violations.add(problem));
     }
 
-    /// The jobs among `ids`: ids by key.
+    /// The jobs that exist among `ids`: their ids by key.
     fn look(&self, control: &mut Client, ids: &[u64]) -> BTreeMap<u64, u64> {
         let mut found = BTreeMap::new();
         for ids in ids.chunks(DEPTH) {
@@ -182,7 +182,7 @@ impl Soak {
         found
     }
 
-    /// Deletes all that is left: then nothing may be left.
+    /// Deletes all remaining jobs. The server must then count none.
     fn empty(&mut self) {
         let mut control = self.server.connect().unwrap();
         for id in self.model.ids() {
@@ -199,7 +199,7 @@ impl Soak {
         }
     }
 
-    /// Judges memory and descriptors over the long life.
+    /// Judges memory and descriptors over the long run.
     fn judge(&self, samples: &[Sample]) {
         let (first, last) = (samples[0], samples[samples.len() - 1]);
         let length = last.at;

@@ -1,34 +1,34 @@
-//! What the server has acknowledged of every job, whoever did it.
+//! The commands that the server has acknowledged for every job, from any client.
 //!
-//! Owns: the fate of each job by its key, a number of ours that its body carries, so that a body alone tells
-//! whether it is intact and whose it is. Never talks to a server. Driven by all clients at once.
+//! Owns: the state of each job by its key. The key is a number of the test in the job's body, so the body alone shows
+//! whether it is intact and which job it belongs to. Never talks to a server. Driven by all clients at once.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
 
 use beanstalkd_testkit::random::Random;
 
-/// The place of an entry that is not among the kept ones.
+/// The place of an entry that is not in the list of existing jobs.
 const NOWHERE: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
-    /// Sent, and not answered: it may be there or not.
+    /// The put was sent and not answered: the job may exist or not.
     Unknown,
-    /// Acknowledged, or seen.
+    /// The put was acknowledged, or a client has seen the job.
     Kept,
-    /// Deleted, refused or never sent whole: it must not be there.
+    /// The job was deleted, refused or never sent whole: it must not exist.
     Gone,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    /// 0 until it is known.
+    /// The job's id; 0 until it is known.
     id: u64,
     fate: Fate,
-    /// Deletes on their way: what is being deleted may be there or not.
+    /// How many deletes are sent and not answered. During a delete the job may exist or not.
     deletes: u32,
-    /// Where it stands among the kept ones.
+    /// Its place in the list of existing jobs.
     place: u32,
 }
 
@@ -38,7 +38,7 @@ struct Book {
     kept: Vec<u32>,
 }
 
-/// The fates of all jobs, for many threads.
+/// The states of all jobs, for many threads.
 #[derive(Default)]
 pub struct Model(Mutex<Book>);
 
@@ -47,14 +47,14 @@ impl Model {
         self.0.lock().expect("no holder panics")
     }
 
-    /// The key of a new job, whose put is about to be sent.
+    /// A key for a new job, whose put will be sent next.
     pub fn begin_put(&self) -> u64 {
         let mut book = self.book();
         book.entries.push(Entry { id: 0, fate: Fate::Unknown, deletes: 0, place: NOWHERE });
         book.entries.len() as u64 - 1
     }
 
-    /// The put was answered INSERTED; someone else may have deleted the job by now.
+    /// The put was answered INSERTED. Another client may have deleted the job by now.
     pub fn inserted(&self, key: u64, id: u64) {
         self.book().keep(key, id);
     }
@@ -64,18 +64,18 @@ impl Model {
         self.book().lose(key);
     }
 
-    /// Someone was shown the job; false if it was gone before.
+    /// A client was shown the job. Returns false if it was deleted before.
     pub fn saw(&self, key: u64, id: u64) -> bool {
         let mut book = self.book();
         key < book.entries.len() as u64 && book.keep(key, id)
     }
 
-    /// A delete is about to be sent.
+    /// A delete will be sent next.
     pub fn begin_delete(&self, key: u64) {
         self.book().entries[key as usize].deletes += 1;
     }
 
-    /// The delete was answered DELETED; false if it was deleted before.
+    /// The delete was answered DELETED. Returns false if the job was deleted before.
     pub fn deleted(&self, key: u64) -> bool {
         let mut book = self.book();
         book.entries[key as usize].deletes -= 1;
@@ -87,13 +87,13 @@ impl Model {
         self.book().entries[key as usize].deletes -= 1;
     }
 
-    /// Whether the job must be there.
+    /// Whether the job must exist.
     pub fn is_safe(&self, key: u64) -> bool {
         let entry = self.book().entries[key as usize];
         entry.fate == Fate::Kept && entry.deletes == 0
     }
 
-    /// Key and id of some job that must be there.
+    /// Key and id of a job that must exist.
     pub fn pick(&self, random: &mut Random) -> Option<(u64, u64)> {
         let book = self.book();
         let count = book.kept.len() as u64;
@@ -102,17 +102,17 @@ impl Model {
         (entry.deletes == 0).then_some((key.into(), entry.id))
     }
 
-    /// How many jobs are known to be there.
+    /// How many jobs must exist.
     pub fn kept(&self) -> usize {
         self.book().kept.len()
     }
 
-    /// How many jobs there have been.
+    /// How many jobs there were so far.
     pub fn total(&self) -> usize {
         self.book().entries.len()
     }
 
-    /// The ids of the jobs known to be there, ascending.
+    /// The ids of the jobs that must exist, ascending.
     pub fn ids(&self) -> Vec<u64> {
         let book = self.book();
         let mut ids: Vec<u64> = book.kept.iter().map(|&key| book.entries[key as usize].id).collect();
@@ -120,8 +120,8 @@ impl Model {
         ids
     }
 
-    /// Compares everything with the jobs that were found, ids by key, while nothing is on its way.
-    /// Whatever was open is settled by it. Returns what is wrong.
+    /// Compares all states with the jobs that were found, ids by key, while no command is unanswered. Unknown states
+    /// are known after that. Returns the violations.
     pub fn settle(&self, found: &BTreeMap<u64, u64>) -> Vec<String> {
         let mut problems = Vec::new();
         let mut book = self.book();

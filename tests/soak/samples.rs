@@ -1,4 +1,4 @@
-//! What the server takes at a moment, and what becomes of that over time.
+//! The resources of the server at a moment, and how they change over time.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,10 +12,10 @@ use beanstalkd_testkit::client::{Client, Failure};
 /// Bytes in a mebibyte.
 const MIB: f64 = (1 << 20) as f64;
 
-/// The server at a moment.
+/// The figures of the server at a moment.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample {
-    /// Time in this life of the server.
+    /// Time since this run of the server began.
     pub at: Duration,
     pub resident_bytes: u64,
     pub descriptors: u64,
@@ -69,7 +69,7 @@ fn stats(client: &mut Client) -> Result<BTreeMap<String, String>, Failure> {
     Ok(pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).collect())
 }
 
-/// One of these figures; 0 where there is no number.
+/// One of these figures; 0 if it is not a number.
 fn number(stats: &BTreeMap<String, String>, key: &str) -> u64 {
     stats.get(key).and_then(|text| text.parse().ok()).unwrap_or(0)
 }
@@ -79,12 +79,12 @@ fn jobs(stats: &BTreeMap<String, String>) -> u64 {
     states.iter().map(|state| number(stats, &format!("current-jobs-{state}"))).sum()
 }
 
-/// One of the server's figures; 0 where there is no number.
+/// One of the server's figures; 0 if it is not a number.
 pub fn stat(client: &mut Client, key: &str) -> Result<u64, Failure> {
     Ok(number(&stats(client)?, key))
 }
 
-/// How many jobs the server counts, in whatever state.
+/// How many jobs the server counts, in all states.
 pub fn job_count(client: &mut Client) -> Result<u64, Failure> {
     Ok(jobs(&stats(client)?))
 }

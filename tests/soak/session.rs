@@ -1,7 +1,7 @@
-//! One connection and its commands, each reply held against the model.
+//! One connection and its commands. Each reply is compared with the model.
 //!
-//! Owns: which commands there are, and what they may be answered. Jobs are shared by all clients, so most
-//! replies may be one of a few; what may never be is a job that is damaged, lost, or back.
+//! Owns: the commands, and the replies that each may get. All clients share the jobs, so most commands may get one of
+//! several replies. No reply may show a job that is damaged, lost, or back after its delete.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,13 +12,13 @@ use beanstalkd_testkit::random::Random;
 
 /// Tubes that are always in use.
 const TUBES: u64 = 20;
-/// Names of tubes that come and go: many more than there are jobs in them.
+/// How many names there are for tubes that are made and removed: many more than jobs in them.
 const FLEETING_TUBES: u64 = 5_000;
-/// From this many jobs on, one is deleted instead of put.
+/// With this many jobs or more, a client deletes one instead of putting one.
 const POPULATION: usize = 2_000;
-/// Reservations that a client holds at most.
+/// The most reservations of a client.
 const HELD: usize = 12;
-/// Job that the slow reader peeks, in bytes.
+/// The size of the job that the slow reader peeks, in bytes.
 pub const SLOW_BODY: usize = 60_000;
 
 /// A connection.
@@ -44,7 +44,7 @@ impl<'a> Session<'a> {
         Ok(session)
     }
 
-    /// Takes down what must not have happened.
+    /// Reports a violation.
     pub fn report(&self, what: String) {
         self.harness.violations.add(what);
     }
@@ -59,7 +59,7 @@ impl<'a> Session<'a> {
         Ok(reply)
     }
 
-    /// Random commands, with pauses, unless the life ends.
+    /// Gives random commands, with pauses, until the run of the server ends.
     pub fn commands(&mut self, count: u64) -> Result<(), Failure> {
         for _ in 0..count {
             if self.harness.is_stopping() {
@@ -165,7 +165,7 @@ impl<'a> Session<'a> {
         Ok(self.put_answered(key, &reply).map(|id| (key, id)))
     }
 
-    /// Judges the reply to a put; returns the id that it tells.
+    /// Judges the reply to a put, and returns the id in it.
     pub fn put_answered(&mut self, key: u64, reply: &[u8]) -> Option<u64> {
         self.harness.replies.fetch_add(1, Ordering::Relaxed);
         if reply == b"DRAINING\r\n" {
@@ -192,7 +192,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Judges the reply to a delete. NOT_FOUND may be: another client may hold the job, or have deleted it.
+    /// Judges the reply to a delete. NOT_FOUND is allowed: another client may hold the job, or may have deleted it.
     pub fn delete_answered(&mut self, key: u64, id: u64, reply: &[u8]) {
         self.harness.replies.fetch_add(1, Ordering::Relaxed);
         let model = self.harness.model;
@@ -216,7 +216,7 @@ impl<'a> Session<'a> {
         self.take_reservation(&reply)
     }
 
-    /// Takes over the job of a reply to a reserve, if it is one.
+    /// Notes the job of a reply to a reserve, if the reply has one.
     pub fn take_reservation(&mut self, reply: &[u8]) -> Result<(), Failure> {
         let Some(id) = id_of(reply, "RESERVED") else { return Ok(()) };
         if let Some(key) = self.judge_body(id, reply)? {
@@ -225,7 +225,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Shows a job that must be there, unless someone deletes it meanwhile.
+    /// Peeks a job that must exist unless another client deletes it at the same time.
     pub fn peek(&mut self, key: u64, id: u64) -> Result<(), Failure> {
         let was_safe = self.harness.model.is_safe(key);
         let reply = self.expect(&format!("peek {id}"), &["FOUND ", "NOT_FOUND\r\n"])?;
@@ -255,7 +255,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// The key of the job that was shown, unless it is damaged or back.
+    /// The key of the job that was shown; `None` if it is damaged, or back after its delete.
     fn judge_body(&mut self, id: u64, reply: &[u8]) -> Result<Option<u64>, Failure> {
         let Some(key) = key_of(body_of(reply)) else {
             self.report(format!("job {id} is damaged: {}", first_line(reply)));
@@ -264,7 +264,7 @@ impl<'a> Session<'a> {
         if self.harness.model.saw(key, id) {
             return Ok(Some(key));
         }
-        // Someone may have deleted it between the server's reply and this line. Then it is gone by now.
+        // Another client may have deleted it between the server's reply and this line.
         let reply = self.expect(&format!("stats-job {id}"), &["OK ", "NOT_FOUND\r\n"])?;
         if reply.starts_with(b"OK ") {
             self.report(format!("job {id}, key {key}, is back"));
@@ -272,7 +272,7 @@ impl<'a> Session<'a> {
         Ok(None)
     }
 
-    /// Does something with a job that it has reserved, or lets it time out.
+    /// Gives a command for a job that it has reserved, or lets the job time out.
     fn finish_one(&mut self) -> Result<(), Failure> {
         let index = self.random.below(self.held.len() as u64) as usize;
         let (key, id) = self.held[index];
@@ -320,14 +320,14 @@ pub fn id_of(reply: &[u8], word: &str) -> Option<u64> {
     (words.next()? == word).then(|| words.next()?.parse().ok())?
 }
 
-/// What follows a reply's line, without its CRLF.
+/// The bytes that follow the line of a reply, without their CRLF.
 pub fn body_of(reply: &[u8]) -> &[u8] {
     let line = reply.iter().position(|&byte| byte == b'\n').map_or(reply.len(), |end| end + 1);
     let rest = &reply[line..];
     rest.strip_suffix(b"\r\n").unwrap_or(rest)
 }
 
-/// A reply for a message: its first line, as far as it can be shown.
+/// A reply for a message: the printable part of its first line.
 fn first_line(reply: &[u8]) -> String {
     let line = reply.split(|&byte| byte == b'\r').next().unwrap_or_default();
     line[..line.len().min(100)].escape_ascii().to_string()

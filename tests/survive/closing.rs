@@ -6,20 +6,20 @@ use socket2::SockRef;
 
 use beanstalkd_testkit::panicking::{Client, Server, scale, wait_until};
 
-/// How a client leaves.
+/// How a client ends its connection.
 #[derive(Clone, Copy, Debug)]
 enum Ending {
-    /// It closes.
+    /// It closes the connection.
     Close,
-    /// It says that it will send no more, and reads to the end.
+    /// It closes its sending half, and reads to the end.
     HalfClose,
-    /// It resets the connection (over TCP).
+    /// It resets the connection; only over TCP.
     Reset,
 }
 
 const ENDINGS: [Ending; 3] = [Ending::Close, Ending::HalfClose, Ending::Reset];
 
-/// Every command, and bodies in each state of being read; jobs come and go in between.
+/// A stream with every command, and with bodies that are cut at each point; it puts and deletes jobs.
 const SCRIPT: &str = "put 0 0 60 5\r\nhello\r\nput 1 0 60 100000\r\nuse a\r\nwatch a\r\nignore a\r\n\
     reserve-with-timeout 0\r\nrelease 1 0 0\r\nreserve-job 1\r\nbury 1 0\r\nkick-job 1\r\nkick 1\r\n\
     touch 1\r\npeek 1\r\npeek-ready\r\npeek-delayed\r\npeek-buried\r\nstats\r\nstats-job 1\r\n\
@@ -66,7 +66,7 @@ fn closing_at_any_byte_leaves_nothing_behind() {
         for ending in ENDINGS {
             for length in 1..=script.len() {
                 let mut client = server.connect();
-                // It may be closed already, where the script says quit.
+                // The server may have closed already, if the script has `quit`.
                 client.try_send(&script[..length]).unwrap();
                 leave(client, ending);
                 connections += 1;
@@ -78,7 +78,7 @@ fn closing_at_any_byte_leaves_nothing_behind() {
         clean_up(&mut keeper);
         connections
     };
-    // The first round shows how much memory it takes; all others must do with that.
+    // The first round shows how much memory is needed; no later round may need more.
     let mut connections = round();
     let (descriptors, memory) = (server.usage().descriptors(), server.usage().memory());
     while connections < scale("SURVIVE_CLOSINGS", 5_000) {

@@ -1,16 +1,16 @@
-//! One client's appetite is nobody else's hunger. What is asserted is the number of turns, not time: how
-//! much of the greedy one's work is done while another gets one answer.
+//! A greedy client does not keep others waiting. The tests count work and not time: how many of the greedy client's
+//! commands the server executes until another client gets an answer.
 
 use beanstalkd_testkit::panicking::{Client, Server, wait_until};
 
-/// The most that is executed for one connection in a turn; while it goes on and on, an eighth of that.
+/// The most commands that are executed for one connection in a turn. A connection that goes on gets an eighth of that.
 const COMMANDS_PER_TURN: u64 = 1024;
-/// Turns that may pass before a modest client, on a busy machine, has got its answer and asked again.
+/// How many turns may pass on a busy machine until a modest client has its answer and has asked again.
 const TURNS_PER_ANSWER: u64 = 32;
 const ANSWERS: u64 = 100;
 
-/// Gets `ANSWERS` answers; returns how many of the greedy ones' commands, by the stats' `key`, were
-/// executed meanwhile.
+/// Gets `ANSWERS` answers. Returns how many commands of the greedy clients were executed in that time, counted by `key`
+/// of the stats.
 fn greed_beside(modest: &mut Client, key: &str) -> u64 {
     let before = modest.stat(key);
     for _ in 0..ANSWERS {
@@ -19,7 +19,7 @@ fn greed_beside(modest: &mut Client, key: &str) -> u64 {
     modest.stat(key) - before
 }
 
-/// Sends `bytes` for ever and reads every answer, until it is dropped.
+/// A client that sends `bytes` again and again and reads every answer, until it is dropped.
 struct Greedy {
     stop: std::sync::Arc<std::sync::atomic::AtomicBool>,
     threads: Vec<std::thread::JoinHandle<()>>,
@@ -38,7 +38,7 @@ impl Greedy {
             std::thread::spawn(move || {
                 let mut buffer = vec![0; 1 << 20];
                 while !reading.load(Relaxed) && reader.read(&mut buffer).is_ok_and(|read| read > 0) {}
-                // Whoever still writes is woken.
+                // This wakes a thread that is blocked in a write.
                 let _ = reader.shutdown(std::net::Shutdown::Both);
             }),
             std::thread::spawn(move || while !writing.load(Relaxed) && writer.write_all(&bytes).is_ok() {}),
@@ -74,7 +74,7 @@ fn peeking_large_jobs_starves_nobody() {
     modest.put(0, 60, &vec![b'x'; 1 << 20]);
     let _greedy = Greedy::start(&server, b"peek 1\r\n".repeat(8_192));
     wait_until("the greedy one is served", || modest.stat("cmd-peek") > 10);
-    // Two of them are more than may be unsent.
+    // Two of these replies are more than the bound of unsent output.
     let executed = greed_beside(&mut modest, "cmd-peek");
     assert!(executed < 4 * 2 * ANSWERS, "{executed} large replies for {ANSWERS}");
 }
@@ -89,7 +89,7 @@ fn sending_large_bodies_starves_nobody() {
     body.extend_from_slice(b"\r\ndelete 1\r\n");
     let _greedy = Greedy::start(&server, body);
     wait_until("the greedy one is served", || modest.stat("cmd-put") > 0);
-    // 32 KiB in a turn: in some hundreds of them not even one body.
+    // The server reads 32 KiB in a turn, so in some hundreds of turns it does not read one whole body.
     let executed = greed_beside(&mut modest, "cmd-put");
     assert!(executed <= 2, "{executed} large bodies for {ANSWERS}");
 }

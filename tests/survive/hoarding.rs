@@ -1,4 +1,5 @@
-//! What one client can make the server hold: long replies, many tubes, long watch lists, with and without reading.
+//! How much memory one client can make the server hold: long replies, many tubes and long watch lists, whether the
+//! client reads or not.
 
 use std::os::unix::process::ExitStatusExt;
 
@@ -8,7 +9,7 @@ use beanstalkd_testkit::panicking::{Client, Server, has_tool, wait_until};
 
 const MIB: usize = 1 << 20;
 
-/// What the allocator and the system take beside what is counted.
+/// The memory of the allocator and the system, in addition to what the server counts.
 const SLACK: usize = 24 * MIB;
 
 /// Puts a job into each of `count` tubes whose names have `name_bytes` bytes; returns how many were not refused.
@@ -60,11 +61,11 @@ fn sixty_clients_that_do_not_read_share_one_list() {
     assert_eq!(make_tubes(&mut maker, TUBES, 20), TUBES);
     let mut hoarders: Vec<_> = (0..60).map(|_| server.connect()).collect();
     hoarders.iter_mut().for_each(|hoarder| hoarder.send("list-tubes\r\nlist-tube-used\r\n"));
-    // The reply to the second command stands behind the list.
+    // The reply to the second command comes after the list.
     wait_until("all lists are made", || maker.stat("cmd-list-tube-used") >= 60);
     let growth = server.usage().peak_memory() - before;
     assert!(growth < BOUND + SLACK, "{growth} bytes");
-    // Each of them gets the whole list in the end.
+    // Each client gets the whole list in the end.
     for hoarder in &mut hoarders {
         assert_eq!(read_data(hoarder), "---\n- default\n".len() + TUBES * "- \n".len() + TUBES * 20);
         assert_eq!(hoarder.line(), "USING default");
@@ -88,11 +89,11 @@ fn tubes_and_watch_lists_end_at_the_bound_and_workers_still_work() {
     assert!(watched > BOUND / 1_000, "{watched} tubes");
     let growth = server.usage().peak_memory() - before;
     assert!(growth < BOUND + SLACK / 2, "{growth} bytes");
-    // Nothing new is made,
+    // Nothing new is made.
     assert_eq!(watcher.ask("use another"), "OUT_OF_MEMORY");
     assert_eq!(watcher.ask("list-tubes"), "OUT_OF_MEMORY");
     assert_eq!(watcher.ask("list-tubes-watched"), "OUT_OF_MEMORY");
-    // but what is there can be worked off, also by those who come now.
+    // The jobs that exist can be reserved and deleted, also by clients that connect now.
     let mut newcomer = server.connect();
     assert_eq!(newcomer.ask("use watched-0"), "USING watched-0");
     assert_eq!(newcomer.ask("watch watched-0"), "WATCHING 2");
@@ -123,7 +124,7 @@ fn long_replies_at_the_end_of_the_address_space_are_never_the_end_of_the_server(
         let mut maker = server.connect();
         make_tubes(&mut maker, 10_000, 200);
         maker.ask("use default");
-        // The rest of the memory is filled up with jobs.
+        // Jobs fill the rest of the memory.
         let put =
             [format!("put 0 0 60 {}\r\n", 7_000).into_bytes(), vec![b'x'; 7_000], b"\r\n".to_vec()].concat();
         let mut last_id = 0;
@@ -148,12 +149,12 @@ fn long_replies_at_the_end_of_the_address_space_are_never_the_end_of_the_server(
             .take(40)
             .map(|commands| {
                 let mut hoarder = server.connect();
-                // The server may close it for want of memory.
+                // The server may close the connection for lack of memory.
                 let _ = hoarder.try_send(commands.as_bytes());
                 hoarder
             })
             .collect();
-        // Others are served all the while.
+        // Other clients are served during that time.
         assert_eq!(maker.ask(&format!("delete {last_id}")), "DELETED");
         for hoarder in &mut hoarders {
             hoarder.half_close();

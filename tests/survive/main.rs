@@ -1,10 +1,10 @@
-//! What nobody's client may do to anybody else's: hostile clients, exhausted memory, time on end.
+//! Hostile clients, exhausted memory and idle connections: no client may harm another.
 //!
 //! The numbers are small enough for a shared machine; `SURVIVE_CLOSINGS`, `SURVIVE_SENDERS` make them larger.
 
 mod closing;
 mod fairness;
 mod hoarding;
+mod idle_timeout;
 mod memory;
 mod poison;
-mod silence;

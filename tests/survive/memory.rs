@@ -1,4 +1,4 @@
-//! Memory: the bound that was asked for, and the system's end of it.
+//! Memory: the bound of `--max-memory`, and a system that has no more.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -36,7 +36,7 @@ fn at_the_bound_puts_are_refused_and_nothing_else_changes() {
     let mut client = server.connect();
     let count = fill(&mut client, 60_000);
     assert!(count > 250 && count < 280, "{count} jobs of 60 kB in 16 MiB");
-    // Everything else goes on, and the refused put has left nothing behind.
+    // All other commands still work, and the refused put has changed nothing.
     assert_eq!(client.stat("total-jobs"), count as u64);
     assert_eq!(client.ask("watch other"), "WATCHING 2");
     let id = client.reserve("reserve");
@@ -84,7 +84,7 @@ fn what_was_sent_but_not_read_counts_against_the_bound() {
     let server = Server::start(&["--max-memory", "16m"]);
     let mut other = server.connect();
     let mut readers = Vec::new();
-    // Each reader is owed some jobs that are gone by then.
+    // Each reader still gets some jobs that are deleted by then.
     let mut refused = false;
     while !refused && readers.len() < 1_000 {
         let mut reader = server.connect();
@@ -92,7 +92,7 @@ fn what_was_sent_but_not_read_counts_against_the_bound() {
         refused = jobs.len() < 20;
         let peeks = other.stat("cmd-peek");
         reader.send(jobs.iter().map(|id| format!("peek {id}\r\n")).collect::<String>());
-        // No more than a megabyte is executed in advance.
+        // The server executes at most a megabyte in advance.
         let executed = peeks + jobs.len().min(17) as u64;
         wait_until("the peeks are executed", || other.stat("cmd-peek") >= executed);
         jobs.iter().for_each(|id| assert_eq!(other.ask(&format!("delete {id}")), "DELETED"));
@@ -108,7 +108,7 @@ fn try_put(client: &mut Client, size: usize) -> Option<u64> {
     client.line().strip_prefix("INSERTED ").map(|id| id.parse().unwrap())
 }
 
-/// Bytes that the server's loop and that its other threads have given back to the system, by the record of `strace`.
+/// How many bytes the server's loop, and how many its other threads, have given back to the system, as `strace` shows.
 fn given_back(trace: &Path, loop_thread: u32) -> (usize, usize) {
     let (mut by_loop, mut by_others) = (0, 0);
     for line in std::fs::read_to_string(trace).unwrap().lines().filter(|line| line.contains("MADV_DONTNEED"))
@@ -120,7 +120,7 @@ fn given_back(trace: &Path, loop_thread: u32) -> (usize, usize) {
     (by_loop, by_others)
 }
 
-/// The system needs a millisecond for some twenty megabytes, in which the loop would serve nobody.
+/// The system needs a millisecond for some twenty megabytes. The loop would serve no client during that time.
 #[test]
 fn the_memory_of_a_large_body_is_given_back_by_a_thread_of_its_own() {
     const BODY: usize = 200 * MIB;
@@ -129,7 +129,7 @@ fn the_memory_of_a_large_body_is_given_back_by_a_thread_of_its_own() {
     }
     let directory = tempfile::tempdir().unwrap();
     let trace = directory.path().join("trace");
-    // With -D the server keeps the process's number.
+    // With -D strace keeps the server's process id as it was.
     let tracing = ["strace", "-D", "-f", "-qq", "-e", "trace=madvise", "-o", trace.to_str().unwrap()];
     let server = Server::try_start_in(&tracing, &["-z", "1073741824"]).expect("it starts");
     let mut client = server.connect();
@@ -144,17 +144,17 @@ fn the_memory_of_a_large_body_is_given_back_by_a_thread_of_its_own() {
     });
 }
 
-/// What clients do to a server that runs out of memory: bodies of all sizes, many jobs, many tubes.
+/// Sends a server that runs out of memory bodies of all sizes, many jobs and many tubes.
 fn exhaust(server: &Server) {
     let mut client = server.connect();
-    // Announced as large as can be, and sent as far as the server takes it.
+    // The largest bodies are announced, and sent until the server takes no more.
     let mut announcer = server.connect();
     announcer.send("put 0 0 60 1073741824\r\n");
     announcer.send(vec![b'x'; 3 * MIB]);
     for size in [10 * MIB, MIB, 60_000, 1_000] {
         fill(&mut client, size);
     }
-    // Small jobs, of which the structures around them are the larger part.
+    // Small jobs, which take less memory than their records.
     let mut refused = false;
     let puts = put_line(1).repeat(500);
     while !refused {
@@ -163,7 +163,7 @@ fn exhaust(server: &Server) {
             refused |= client.line() == "OUT_OF_MEMORY";
         }
     }
-    // What grows without a body.
+    // Structures that grow without a body.
     let mut watcher = server.connect();
     for number in 0..2_000 {
         let reply = watcher.ask(&format!("watch tube-{number}-{}", "x".repeat(150)));
@@ -175,7 +175,7 @@ fn exhaust(server: &Server) {
         Some(size) => drop(watcher.body(size.parse().unwrap())),
         None => assert_eq!(reply, "OUT_OF_MEMORY"),
     }
-    // Jobs can be worked off however little is left.
+    // Jobs can be reserved and deleted however little memory is left.
     let stats = client.data("stats-tube default");
     assert_ne!(stats["current-jobs-ready"], "0");
     assert_eq!(client.ask("peek 4000000000"), "NOT_FOUND");
@@ -191,7 +191,7 @@ fn the_end_of_the_address_space_is_never_the_end_of_the_server() {
     for step in 0..20 {
         let size = (80 + step * 16 + step * step) * MIB;
         let limit = format!("--as={size}");
-        // Every third server logs its jobs.
+        // Every third server has a binlog.
         let binlog = directory.path().join(step.to_string());
         std::fs::create_dir(&binlog).unwrap();
         let flags = ["-z", "1073741824", "-s", "20000000", "-b", binlog.to_str().unwrap()];
@@ -214,7 +214,7 @@ fn the_end_of_the_address_space_is_never_the_end_of_the_server() {
 struct MemoryGroup(std::path::PathBuf);
 
 impl MemoryGroup {
-    /// `None` where none can be made: without the right to, or without the controller.
+    /// `None` if no group can be made: without the right, or without the controller.
     fn new(limit: usize) -> Option<Self> {
         let name = format!("beanstalkd-test-{}-{limit}", std::process::id());
         for (mount, file) in
@@ -250,7 +250,7 @@ fn the_limit_of_the_control_group_is_never_the_end_of_the_server() {
     }
 }
 
-/// What is deleted makes room for new jobs, and the server ends as it should.
+/// Deleted jobs make room for new ones, and the server ends with status 0.
 fn recover(server: &mut Server) {
     let mut client = server.connect();
     let mut deleted = 0;
@@ -294,7 +294,7 @@ fn slow_senders_and_idle_clients_take_little_memory() {
         assert_eq!(other.ask("peek-ready"), "NOT_FOUND");
     }
     wait_until("all have sent", || other.stat("cmd-put") == clients as u64);
-    // Of the 64 MiB that 5,000 of each may take, the share of these.
+    // The part for these clients of the 64 MiB that 5,000 of each kind may take.
     let growth = server.usage().memory() - before;
     assert!(growth < 64 * MIB * clients / 5_000 + 8 * MIB, "{growth} bytes");
     drop(idle);

@@ -1,4 +1,4 @@
-//! `--max-timeouts` and `--max-releases`: jobs that nobody gets done.
+//! `--max-timeouts` and `--max-releases`: jobs that no worker finishes.
 
 use beanstalkd_testkit::panicking::{Client, Server, wait_until};
 
@@ -18,7 +18,7 @@ fn a_job_that_timed_out_too_often_is_buried_and_counted() {
     wait_until("it is buried", || state(&mut client, id) == "buried");
     assert_eq!(client.stat("job-poisoned"), 1);
     assert_eq!(client.data("stats-tube default")["job-poisoned"], "1");
-    // An operator who has mended it may kick it.
+    // An operator who has repaired the cause may kick the job.
     assert_eq!(client.ask(&format!("kick-job {id}")), "KICKED");
     assert_eq!(state(&mut client, id), "ready");
 }

@@ -10,6 +10,9 @@ use base64::engine::general_purpose::STANDARD;
 use beanstalk_client::{JobInfo, State, Tag};
 use serde_json::{Value, json};
 
+/// Rows that are printed together, each column as wide as they need.
+const ROWS: usize = 500;
+
 const HEADER: [&str; 13] = [
     "ID", "TUBE", "STATE", "TAGS", "PRI", "AGE", "LEFT", "TTR", "BYTES", "RESERVES", "RELEASES", "TIMEOUTS",
     "BURIES",
@@ -29,11 +32,18 @@ pub fn list(session: &mut Session, arguments: &JobsArguments, out: &mut Output) 
             return Ok(true);
         }
         infos.truncate(usize::try_from(limit - count).unwrap_or(usize::MAX));
-        print(&infos, count == 0, out)?;
         count += infos.len() as u64;
+        kept.append(&mut infos);
+        // The rows of short pages are one table; a long list is printed as it comes.
+        if kept.len() >= ROWS {
+            print(&kept, count == kept.len() as u64, out)?;
+            kept.clear();
+        }
         Ok(count < limit)
     })?;
-    if !in_order {
+    if in_order {
+        print(&kept, count == kept.len() as u64, out)?;
+    } else {
         sort(&mut kept);
         kept.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
         count = kept.len() as u64;

@@ -1,7 +1,7 @@
 //! delete, kick, bury, release, move, reprioritize, pause, resume, flush, drain: on one and on many.
 
 use super::support::{
-    Any, client, command, counts, ctl, ctl_with, everywhere, interrupt, name, put, put_buried, wait_until,
+    client, command, counts, ctl, ctl_with, everywhere, interrupt, name, put, put_buried, wait_until,
 };
 use super::terminal::Terminal;
 use beanstalk_client::State;

@@ -1,6 +1,6 @@
 //! The figures of the page, as JSON.
 //!
-//! Owns: the form that the page's script reads. The keys are those of `stats` and `stats-tube`.
+//! Owns: the format that the script of the page reads. The keys are the keys of `stats` and `stats-tube`.
 
 use super::history::SERIES;
 use super::query::Query;
@@ -13,14 +13,14 @@ use crate::stats::{Figure, SERVER, Subject, TUBE, Value};
 /// The media type.
 pub const CONTENT_TYPE: &str = "application/json";
 
-/// Tubes that the page shows at a time: more than a person looks through. They are chosen among all of them.
+/// How many tubes the page shows at a time: more than a person reads. They are chosen among all tubes.
 const TUBES: usize = 500;
 
 /// The form of the figures.
 #[derive(Debug)]
 pub struct Json;
 
-/// The figures, of which nothing is rendered yet, with the first tubes of `query`.
+/// The figures with the first tubes of `query`; nothing is rendered yet.
 pub fn figures(sources: &Sources<'_>, query: Query) -> Rendering<Json> {
     Rendering::new(Choice::First(TUBES, query), sources)
 }
@@ -50,7 +50,7 @@ impl Form for Json {
     }
 }
 
-/// How long ago each sample was taken, and its values, series by series.
+/// Writes how long ago each sample was taken, then the values of each series.
 fn write_history(sources: &Sources<'_>, out: &mut String) {
     let now = sources.server.now;
     let ages = sources.history.samples().map(|(at, _)| now.since_ns(*at) / 1_000_000);
@@ -69,7 +69,7 @@ fn write_list(out: &mut String, key: &str, numbers: impl Iterator<Item = u64>) {
     out.push(']');
 }
 
-/// All figures of a table.
+/// Writes all figures of a table.
 fn write_object<S: Subject>(table: &[Figure<S>], view: &S::View<'_>, out: &mut String) {
     for (row, figure) in table.iter().enumerate() {
         put(out, format_args!("{}\"{}\":", if row == 0 { '{' } else { ',' }, figure.key));

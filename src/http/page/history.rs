@@ -1,4 +1,4 @@
-//! The last minutes, for the plots of the page.
+//! Samples of the last minutes, for the plots of the page.
 
 use std::collections::VecDeque;
 
@@ -8,10 +8,10 @@ use crate::stats::{SERVER, ServerView, Value};
 /// The time from one sample to the next.
 const INTERVAL_NS: u64 = 5 * NS_PER_S;
 
-/// Samples kept: ten minutes.
+/// How many samples are kept: those of ten minutes.
 const SAMPLES: usize = 121;
 
-/// What is sampled: keys of `stats`. Of counters the page shows the rates.
+/// The sampled figures, by their keys in `stats`. For counters the page shows rates.
 pub const SERIES: [&str; 9] = [
     "total-jobs",
     "job-reserves",

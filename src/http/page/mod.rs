@@ -8,11 +8,11 @@ pub use self::data::{CONTENT_TYPE as FIGURES_CONTENT_TYPE, Json, figures};
 pub use self::history::History;
 pub use self::query::Query;
 
-/// One file that needs no other.
+/// The page: one file, which needs no other.
 pub const HTML: &str = include_str!("page.html");
 
-/// The page may do nothing but apply its own style and run its own script, both known by their hashes, and
-/// fetch its own figures.
+/// The policy lets the page apply its own style, run its own script and fetch its own figures, and nothing else. It
+/// names the style and the script by their hashes.
 pub const HEADERS: &str = concat!(
     "Content-Security-Policy: default-src 'none'; connect-src 'self'; img-src data:; ",
     "style-src 'sha256-JqhqHpU7ZLHMEk4SJyJvChlYamgjth/EKV5Y/BE69eU='; ",

@@ -1,7 +1,7 @@
-//! What the page asks for of the tubes: their order, and a part of their names.
+//! The query of the page: in which order it shows the tubes, and which text their names contain.
 //!
-//! Owns: how the query of `page.json` is read, and which tubes come first. Driven by the snapshot, which
-//! keeps the first ones of all tubes.
+//! Owns: how the query of `page.json` is read, and which tubes come first. Driven by the snapshot, which keeps the
+//! first tubes.
 
 use std::cmp::Ordering;
 
@@ -12,9 +12,9 @@ use crate::stats::{TUBE, Value};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Query {
     sort: Sort,
-    /// The smallest first.
+    /// Whether the smallest comes first.
     ascending: bool,
-    /// What the names contain, in lower case.
+    /// The text that the names contain, in lower case.
     filter: String,
 }
 
@@ -29,8 +29,8 @@ enum Sort {
 }
 
 impl Query {
-    /// Reads what stands behind the `?`: `sort=KEY`, a key of `stats-tube` or `name`; `up=true`; `filter=TEXT`. What
-    /// is not known is passed over.
+    /// Reads the text behind the `?`: `sort=KEY`, a key of `stats-tube` or `name`; `up=true`; `filter=TEXT`. Other
+    /// parts are ignored.
     #[must_use]
     pub fn parse(text: &str) -> Self {
         let mut query = Self::default();
@@ -55,7 +55,7 @@ impl Query {
         self.filter.is_empty() || name.to_ascii_lowercase().contains(&self.filter)
     }
 
-    /// The order of the tubes; where two are level, the one with more jobs comes first.
+    /// The order of two tubes. If they are equal, the one with more jobs comes first.
     #[must_use]
     pub fn compare(&self, a: &TubeView, b: &TubeView) -> Ordering {
         let order = match self.sort {
@@ -82,7 +82,7 @@ fn number(tube: &TubeView, row: usize) -> u64 {
     }
 }
 
-/// `text` without the escapes of URLs. The names of tubes are ASCII; other bytes match none.
+/// Decodes the escapes of URLs in `text`. The names of tubes are ASCII, so other bytes match no name.
 fn decode(text: &str) -> String {
     let mut decoded = String::new();
     let mut rest = text.as_bytes().iter();
@@ -102,6 +102,8 @@ fn decode(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::Timestamp;
+    use crate::queue::{PoisonLimits, Queue};
 
     #[test]
     fn a_query_is_read_and_nonsense_is_passed_over() {
@@ -119,5 +121,23 @@ mod tests {
         let query = Query::parse("filter=ai");
         assert!(query.wants("MAIL") && query.wants("mail") && !query.wants("milk"));
         assert_eq!(decode("a+b%2Bc"), "a b+c");
+    }
+
+    #[test]
+    fn jobs_of_every_state_count_and_decide_between_equal_tubes() {
+        let queue = Queue::new(PoisonLimits::default());
+        let tube = |jobs| TubeView { jobs, ..queue.tubes_from(0, Timestamp(1)).next().unwrap() };
+        let none = JobCounts::default();
+        for one in [
+            JobCounts { ready: 1, ..none },
+            JobCounts { reserved: 1, ..none },
+            JobCounts { delayed: 1, ..none },
+            JobCounts { buried: 1, ..none },
+        ] {
+            for query in ["", "sort=current-watching", "sort=current-watching&up=true"] {
+                let order = Query::parse(query).compare(&tube(one), &tube(none));
+                assert_eq!(order, Ordering::Less, "{query}: {one:?}");
+            }
+        }
     }
 }

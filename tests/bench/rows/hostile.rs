@@ -1,8 +1,8 @@
-//! What a normal client feels of hostile ones.
+//! The effect of hostile clients on a normal client.
 //!
-//! Owns: the hostile loads and their threads. These run on the generator's core, because the server has the other
-//! one to itself, at the lowest priority, so that the normal client's threads go first. What they take from it all
-//! the same is in the figures, which therefore are upper bounds.
+//! Owns: the hostile loads and their threads. These run on the generator's core, because the server has the other core
+//! to itself, and at the lowest priority, so that the normal client's threads go first. The figures include the time
+//! that they still take from the normal client, so the figures are upper bounds.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -120,7 +120,7 @@ const STRIKES: [(&str, usize, usize, Strike); 11] = [
     ("looks for the first of a million reservations", 1_000_000, 0, Hostile::looking),
 ];
 
-/// What a normal client feels while another one has much done at once.
+/// The latency of a normal client while another client has much done at once.
 pub fn long_commands(bench: &Bench) -> Vec<Row> {
     let mut rows = Vec::new();
     for (name, ours, peers, strike) in STRIKES {

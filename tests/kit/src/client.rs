@@ -13,38 +13,38 @@ use std::time::{Duration, Instant};
 
 use crate::{PATIENCE, printable};
 
-/// The most that one read takes.
+/// The most bytes that one read takes.
 const READ_SIZE: usize = 64 * 1024;
 
-/// How much of a conversation a failure shows: sends and receipts.
+/// How many sends and receipts of a conversation a failure shows.
 const SHOWN_EXCHANGES: usize = 12;
 
-/// Why a conversation went wrong.
+/// A failure of a conversation.
 #[derive(Debug)]
 pub struct Failure {
-    /// The step of a script at which it did.
+    /// The step of a script at which it failed.
     pub step: Option<String>,
-    /// What went wrong.
+    /// The problem.
     pub problem: String,
     /// The reply that was wrong, if it was a reply.
     pub reply: Option<Box<WrongReply>>,
-    /// What was said and heard before.
+    /// The last sends and receipts before it.
     pub conversation: Vec<String>,
 }
 
-/// A reply that was not the one required.
+/// A reply that differs from the required one.
 #[derive(Debug)]
 pub struct WrongReply {
-    /// What was sent last.
+    /// The bytes that were sent last.
     pub asked: String,
-    /// What was required.
+    /// The required reply.
     pub expected: String,
-    /// What came instead.
+    /// The reply that came.
     pub came: String,
 }
 
 impl Failure {
-    /// A failure of which there is no more to say.
+    /// A failure without further details.
     pub fn new(problem: impl Into<String>) -> Self {
         Self { step: None, problem: problem.into(), reply: None, conversation: Vec::new() }
     }
@@ -104,7 +104,7 @@ impl Stream {
 pub struct Client {
     stream: Stream,
     unread: Vec<u8>,
-    /// The last exchanges.
+    /// The last sends and receipts.
     transcript: VecDeque<String>,
     patience: Duration,
 }
@@ -142,7 +142,7 @@ impl Client {
         sent.map_err(|error| self.failure(&format!("sending: {error}")))
     }
 
-    /// Sends as much of `bytes`, again and again, as the socket takes without waiting; returns how much.
+    /// Sends `bytes` again and again until the socket takes no more without waiting. Returns how many bytes it took.
     pub fn send_until_full(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.stream.set_nonblocking(true)?;
         let mut sent = 0;
@@ -170,7 +170,7 @@ impl Client {
         Ok(std::thread::spawn(move || twin.write_all(&bytes)))
     }
 
-    /// Says that nothing more will be sent.
+    /// Closes the sending half.
     pub fn half_close(&mut self) -> Result<(), Failure> {
         self.record("> (half-close)".to_owned());
         let closed = match &self.stream {
@@ -280,20 +280,20 @@ impl Client {
         self.read_reply()
     }
 
-    /// Reads whatever comes until the server closes.
+    /// Reads until the server closes.
     pub fn read_to_end(&mut self) -> Result<Vec<u8>, Failure> {
         let start = Instant::now();
         loop {
             match self.fill(start) {
                 Ok(()) => {}
-                // A server that closes with our bytes unread resets the connection: closed all the same.
+                // A server that closes before it has read our bytes resets the connection. That counts as closed.
                 Err(error) if is_closed(&error) => return Ok(self.take(self.unread.len())),
                 Err(error) => return Err(self.wrong_reply("the close", &nothing_or(&error))),
             }
         }
     }
 
-    /// Reads until the server closes, and throws away what comes; returns how many bytes that was.
+    /// Reads until the server closes, and discards the bytes. Returns how many there were.
     pub fn discard_to_end(&mut self) -> Result<usize, Failure> {
         let mut bytes = 0;
         loop {
@@ -307,13 +307,13 @@ impl Client {
         }
     }
 
-    /// Requires that the server closes, with nothing more said.
+    /// Requires that the server closes without sending more.
     pub fn expect_closed(&mut self) -> Result<(), Failure> {
         let rest = self.read_to_end()?;
         if rest.is_empty() { Ok(()) } else { Err(self.wrong_reply("the close", &printable(&rest))) }
     }
 
-    /// `problem`, with what this connection said and heard.
+    /// A failure with this problem and the conversation.
     pub fn failure(&self, problem: &str) -> Failure {
         let mut conversation: Vec<String> = self.transcript.iter().cloned().collect();
         if !self.unread.is_empty() {
@@ -322,7 +322,7 @@ impl Client {
         Failure { conversation, ..Failure::new(problem) }
     }
 
-    /// The failure of a reply that is not the `expected` one.
+    /// A failure because the reply is not `expected`.
     pub fn wrong_reply(&self, expected: &str, came: &str) -> Failure {
         let sent = self.transcript.iter().rev().find_map(|line| line.strip_prefix("> "));
         let asked = sent.unwrap_or_default().to_owned();
@@ -331,7 +331,7 @@ impl Client {
         Failure { reply: Some(Box::new(reply)), ..self.failure(&problem) }
     }
 
-    /// The failure of bytes that are not the `expected` ones, from the first line on that is not.
+    /// A failure because the bytes are not `expected`; it begins with the first line that differs.
     fn wrong_bytes(&self, expected: &[u8], error: Option<&io::Error>) -> Failure {
         let same = expected.iter().zip(&self.unread).take_while(|(a, b)| a == b).count();
         let line = expected[..same].windows(2).rposition(|pair| pair == b"\r\n").map_or(0, |at| at + 2);
@@ -342,7 +342,7 @@ impl Client {
         self.wrong_reply(&printable(&expected[line..]), &came)
     }
 
-    /// Leaves the last exchange out of what is shown of the conversation: it is about to be repeated.
+    /// Removes the last exchange from the conversation that failures show, because it will be repeated.
     pub fn forget_last_exchange(&mut self) {
         self.transcript.truncate(self.transcript.len().saturating_sub(2));
     }
@@ -368,7 +368,7 @@ impl Client {
                 return Err(io::Error::new(io::ErrorKind::TimedOut, "no answer in time"));
             }
             match self.stream.read_within(&mut buffer, left) {
-                // A read with a time limit is not restarted when the machine was suspended meanwhile.
+                // The system does not restart a read with a time limit after the machine was suspended.
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 read => break read?,
             }
@@ -386,7 +386,7 @@ fn is_closed(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset)
 }
 
-/// What came where a read has failed.
+/// Describes a read that has failed.
 fn nothing_or(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => "nothing".to_owned(),
@@ -395,7 +395,7 @@ fn nothing_or(error: &io::Error) -> String {
     }
 }
 
-/// Bytes that follow a reply's line, with their CRLF.
+/// How many bytes follow the line of a reply, with their CRLF.
 fn body_length(line: &[u8]) -> usize {
     let text = String::from_utf8_lossy(line);
     let mut words = text.split_ascii_whitespace();

@@ -1,6 +1,8 @@
-//! The fuzzers' corpora, packed: one file per target, one input a line, escaped as in a Rust byte string.
+//! The packed corpora of the fuzzers: one file for each target, one input in each line, escaped as in a Rust byte
+//! string.
 //!
-//! libFuzzer wants a directory with a file per input; `make fuzz` unpacks, and packs what it has found.
+//! libFuzzer needs a directory with one file for each input: `make fuzz` unpacks the corpus, `make pack-corpus` packs
+//! it.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,7 +17,7 @@ pub fn read(path: &Path) -> io::Result<Vec<Vec<u8>>> {
         .collect()
 }
 
-/// Writes `inputs` to `path`, each once, in an order that does not depend on theirs.
+/// Writes `inputs` to `path`, each once, in an order that does not depend on the order of `inputs`.
 pub fn write(path: &Path, inputs: impl IntoIterator<Item = Vec<u8>>) -> io::Result<()> {
     let inputs: BTreeSet<Vec<u8>> = inputs.into_iter().collect();
     let mut file = io::BufWriter::new(fs::File::create(path)?);
@@ -41,7 +43,7 @@ pub fn pack(directory: &Path, packed: &Path) -> io::Result<()> {
     write(packed, inputs)
 }
 
-/// What `text` stands for, or `None` if it is not escaped as it should be.
+/// The bytes that the escaped `text` stands for; `None` if it is not escaped correctly.
 pub fn unescape(text: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     let mut rest = text.bytes();

@@ -1,7 +1,7 @@
 //! A disk in memory that crashes, fails and fills up on demand.
 //!
-//! What was not synced when it crashes may be there, or not, or torn, sector by sector; names made, changed
-//! and removed since the directory was last synced may be or not.
+//! After a crash, each sector that was not synced has its new content, its old content, or a mixture. Each change of a
+//! name since the directory was last synced may be lost.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -96,45 +96,45 @@ impl SimDisk {
         Self(Rc::new(RefCell::new(self.0.borrow().clone())), ByHand::default())
     }
 
-    /// Operations so far.
+    /// How many operations there were.
     pub fn operations(&self) -> u64 {
         self.0.borrow().operations
     }
 
-    /// From the operation after so many more on, every operation fails.
+    /// Lets `operations` more succeed; then every operation fails.
     pub fn crash_after(&self, operations: u64) {
         let mut state = self.0.borrow_mut();
         state.crash_at = Some(state.operations + operations);
     }
 
-    /// The operation after so many more fails, and no other.
+    /// Lets `operations` more succeed; then one operation fails.
     pub fn fail_after(&self, operations: u64) {
         let mut state = self.0.borrow_mut();
         state.fail_at = Some(state.operations + operations);
     }
 
-    /// Whether the crash asked for has come.
+    /// Whether the requested crash has happened.
     pub fn has_crashed(&self) -> bool {
         let state = self.0.borrow();
         state.crash_at.is_some_and(|at| state.operations >= at)
     }
 
-    /// All files together may have at most so many bytes.
+    /// Limits the length of all files together.
     pub fn set_room(&self, bytes: Option<u64>) {
         self.0.borrow_mut().room = bytes;
     }
 
-    /// Whether no file can be opened or made.
+    /// Sets whether files cannot be opened or made.
     pub fn lack_descriptors(&self, lacks: bool) {
         self.0.borrow_mut().lacks_descriptors = lacks;
     }
 
-    /// Length of all files.
+    /// The length of all files together.
     pub fn used(&self) -> u64 {
         self.0.borrow().used()
     }
 
-    /// The files of the log and what they hold.
+    /// The files of the binlog with their contents.
     pub fn files(&self) -> BTreeMap<u32, Vec<u8>> {
         let state = self.0.borrow();
         let file = |(name, &inode): (&FileName, &usize)| match name {
@@ -144,12 +144,12 @@ impl SimDisk {
         state.names.iter().filter_map(file).collect()
     }
 
-    /// The names that are there.
+    /// The names of all files.
     pub fn names(&self) -> Vec<FileName> {
         self.0.borrow().names.keys().copied().collect()
     }
 
-    /// A disk that holds these files of the log, all durable.
+    /// A disk with these files of the binlog, all durable.
     pub fn with_files(files: &BTreeMap<u32, Vec<u8>>) -> Self {
         let mut state = State::default();
         for (&index, bytes) in files {
@@ -161,11 +161,11 @@ impl SimDisk {
         Self(Rc::new(RefCell::new(state)), ByHand::default())
     }
 
-    /// The disk as it may be found after a loss of power now.
+    /// The disk as it may be after a loss of power at this moment.
     pub fn crashed_image(&self, random: &mut Random) -> Self {
         let mut state = self.0.borrow().clone();
         let sector = if random.once_in(2) { 512 } else { 4096 };
-        // From "nothing got there" to "all but little did".
+        // From "no change is on the disk" to "nearly all changes are".
         let odds = random.below(5);
         for inode in &mut state.inodes {
             inode.bytes = crashed_bytes(inode, sector, odds, random);

@@ -1,9 +1,9 @@
-//! What the tests share: a server process and clients for black-box tests; a model, fake sockets and a fake disk
-//! for those of the pure parts; random numbers that a seed repeats.
+//! The code that the tests share: a server process and clients for black-box tests; a model, fake sockets and a fake
+//! disk for tests of the pure parts; random numbers that a seed repeats.
 //!
-//! Owns: starting, stopping and identifying a server, and every deadline of a test's reads. Never knows what a
-//! reply should say, but for the model. Driven by the suites in `tests/`, the benchmark and the fuzz targets;
-//! the server itself never depends on it.
+//! Owns: starting, stopping and identifying a server, and the deadlines of the tests' reads. Only the model knows
+//! what a reply should be. Driven by the suites in `tests/`, the benchmark and the fuzz targets. The server does not
+//! depend on it.
 
 pub mod client;
 pub mod corpus;
@@ -23,7 +23,7 @@ pub mod tasks;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How long anything may take that has to happen: far more than a loaded machine needs.
+/// How long an awaited event may take: far more than a loaded machine needs.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Debian's C beanstalkd, the reference that anyone can install.
@@ -33,7 +33,7 @@ pub const DEBIAN_SERVER: &str = "/usr/bin/beanstalkd";
 ///
 /// # Panics
 ///
-/// Where there is none: Cargo builds the server before it runs any test of `tests/`.
+/// If there is none. Cargo builds the server before it runs any test of `tests/`.
 pub fn built_server() -> PathBuf {
     let test = std::env::current_exe().expect("a test knows its own file");
     let name = format!("beanstalkd{}", std::env::consts::EXE_SUFFIX);
@@ -50,7 +50,7 @@ pub fn server_under_test() -> PathBuf {
 ///
 /// # Panics
 ///
-/// Where `CI` is set, since a skipped comparison there would look like a passed one.
+/// If `CI` is set, because a skipped comparison would look like a passed one there.
 pub fn debian_server() -> Option<PathBuf> {
     let path = PathBuf::from(DEBIAN_SERVER);
     if path.exists() {
@@ -62,7 +62,7 @@ pub fn debian_server() -> Option<PathBuf> {
     None
 }
 
-/// Bytes as one printable line, for messages.
+/// The bytes as one printable line, for messages.
 pub fn printable(bytes: &[u8]) -> String {
     const SHOWN: usize = 2000;
     let shown = &bytes[..bytes.len().min(SHOWN)];

@@ -1,7 +1,7 @@
-//! In which order the server does things, as the typed values of its trace log tell it.
+//! The order in which the server works, from the typed values of its trace log.
 //!
-//! Which client is served first, and how much of its input, is the server's choice; the model does not
-//! foretell it. It is told here, and foretells what comes of it. The wording of the log plays no part.
+//! The server chooses which client it serves first, and how much of its input. The model cannot predict that: it learns
+//! the choice here, and predicts the replies. The wording of the log does not matter.
 
 use std::cell::RefCell;
 
@@ -24,17 +24,17 @@ thread_local! {
     static SEEN: RefCell<Vec<Seen>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Notes something that the log does not tell.
+/// Notes an action that the log does not show.
 pub fn note(seen: Seen) {
     SEEN.with_borrow_mut(|all| all.push(seen));
 }
 
-/// What was seen in this thread since the last call, in order.
+/// The actions in this thread since the last call, in order.
 pub fn take() -> Vec<Seen> {
     SEEN.take()
 }
 
-/// Makes the server tell.
+/// Starts the observation of the server.
 pub fn install() {
     if log::set_logger(&Observer).is_ok() {
         log::set_max_level(LevelFilter::Trace);

@@ -1,4 +1,4 @@
-//! Random operations on the queue, each also done by the model, everything compared after every one.
+//! Random operations on the queue. The model does each of them, too, and all state is compared after each.
 
 use std::fmt::Write;
 use std::rc::Rc;
@@ -16,16 +16,16 @@ use crate::random::Random;
 
 /// The names that operations choose from; "default" among them.
 const TUBES: [&str; 4] = ["default", "a", "b", "c"];
-/// Clients at one time.
+/// The most clients at a time.
 const MAX_CLIENTS: usize = 5;
-/// When each case begins.
+/// The time at which each case begins.
 const START: Timestamp = Timestamp(1_700_000_000_000_000_000);
 
-/// So small that whatever is done in slices often takes several, and clients often watch many tubes.
+/// This is so small that work in slices often takes several slices, and that clients often watch many tubes.
 const SHARES: Shares = Shares { given_back: 3, delivered: 2, looked_at: 2, narrow_tubes: 2 };
 
-/// One step. `client` and `job` are raw: they choose among those that are there when the step is done, so
-/// that a list stays meaningful whatever is deleted from it.
+/// One step. `client` and `job` are raw numbers: they choose among the clients and jobs that exist when the step is
+/// done. So a list of steps stays valid if steps are removed from it.
 #[derive(Clone, Copy, Debug)]
 pub enum Operation {
     Connect,
@@ -117,7 +117,7 @@ pub enum Operation {
     Pass {
         ns: u64,
     },
-    /// Time passes up to the next deadline, give or take a nanosecond.
+    /// Time passes up to the next deadline, or to a nanosecond before or after it.
     PassToDeadline {
         offset_ns: i64,
     },
@@ -172,7 +172,7 @@ pub fn operation(random: &mut Random) -> Operation {
     }
 }
 
-/// The queue, the model, and who is connected.
+/// The queue, the model, and the connected clients.
 pub struct Pair {
     queue: Queue,
     model: Model,
@@ -204,7 +204,7 @@ impl Pair {
         self.compare();
     }
 
-    /// Whatever the last operation has left for later turns is done.
+    /// Does all the work that the last operation has left for later turns.
     fn finish_slices(&mut self) {
         while self.queue.next_deadline().is_some_and(|at| at <= self.now) {
             self.queue.check_invariants();
@@ -559,7 +559,7 @@ fn job_of(raw: u64, model: &Model) -> JobId {
     JobId(raw % (model.next_id + 1))
 }
 
-/// The shortest list that can be had by deleting steps while `fails` still holds.
+/// The shortest list for which `fails` still holds and that removing steps can reach.
 pub fn shorten(mut operations: Vec<Operation>, fails: impl Fn(&[Operation]) -> bool) -> Vec<Operation> {
     let mut piece = operations.len().div_ceil(2).max(1);
     loop {
@@ -581,7 +581,7 @@ pub fn shorten(mut operations: Vec<Operation>, fails: impl Fn(&[Operation]) -> b
     }
 }
 
-/// One step a line.
+/// The steps, one in each line.
 pub fn listing(operations: &[Operation]) -> String {
     operations.iter().fold(String::new(), |mut text, operation| {
         writeln!(text, "  {operation:?}").expect("a string takes all text");

@@ -1,8 +1,8 @@
-//! The server and the client for tests in which every step must succeed: one that does not ends the test, with the
-//! conversation so far and the server's log.
+//! The server and the client for tests in which every step must succeed. A step that fails ends the test, and shows the
+//! conversation and the server's log.
 //!
-//! Owns: nothing but the panics; [`crate::server`] and [`crate::client`] do the work. `BEANSTALKD_UNDER_TEST` names
-//! another server to be tested, which is how these tests were seen to fail.
+//! Owns: the panics; [`crate::server`] and [`crate::client`] do the work. `BEANSTALKD_UNDER_TEST` names another
+//! server to test, which is how these tests were seen to fail.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -21,10 +21,10 @@ use crate::server::{self, Address, Transport};
 use crate::system::Process;
 use crate::{PATIENCE, server_under_test};
 
-/// The pause between two looks at something that has no event to wait for.
+/// The pause between two looks at a condition that causes no event.
 const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Whether `tool` can be run here; says so where it cannot, so that a skipped test is seen.
+/// Whether `tool` is installed. Prints a message if it is not, so that a skipped test is visible.
 pub fn has_tool(tool: &str) -> bool {
     let found = std::env::var_os("PATH")
         .is_some_and(|path| std::env::split_paths(&path).any(|directory| directory.join(tool).is_file()));
@@ -34,7 +34,7 @@ pub fn has_tool(tool: &str) -> bool {
     found
 }
 
-/// Whether the tests run as root; says so where they do not.
+/// Whether the tests run as root. Prints a message if they do not.
 pub fn is_root() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
@@ -71,7 +71,7 @@ impl Server {
         Self::launch(wrapper, Transport::Unix, flags).unwrap_or_else(|failure| panic!("{}", failure.error))
     }
 
-    /// The same, or how it ended where it could not start.
+    /// The same, or how the server ended if it could not start.
     pub fn try_start_in(wrapper: &[&str], flags: &[&str]) -> Result<Self, ExitStatus> {
         Self::launch(wrapper, Transport::Unix, flags)
             .map_err(|failure| failure.status.unwrap_or_else(|| panic!("{}", failure.error)))
@@ -129,9 +129,14 @@ impl Server {
         }
     }
 
-    /// What it has written to its standard error.
+    /// The text that it has written to its standard error.
     pub fn log(&self) -> String {
         self.0.stderr()
+    }
+
+    /// Leaves it `count` descriptors in all. More can be given later.
+    pub fn limit_descriptors(&self, count: usize) {
+        self.0.limit_descriptors(count as u64).unwrap();
     }
 
     /// Sends it a signal.
@@ -139,7 +144,7 @@ impl Server {
         self.0.signal(signal).unwrap();
     }
 
-    /// How it ends.
+    /// Waits for its end, and returns its status.
     pub fn end(&mut self) -> ExitStatus {
         self.0.wait().unwrap()
     }
@@ -166,7 +171,7 @@ pub fn spawn(wrapper: &[&str], arguments: &[OsString], flags: &[&str], directory
     server::spawn(&wrapper, &server_under_test(), &arguments, directory).unwrap()
 }
 
-/// How a process ends.
+/// Waits for the end of a process, and returns its status.
 pub fn wait_for(child: &mut Child) -> ExitStatus {
     server::wait(child).unwrap()
 }
@@ -207,17 +212,17 @@ impl Client {
         must(self.0.send(bytes.as_ref()));
     }
 
-    /// The same, where the server may have closed.
+    /// The same, if the server may have closed the connection.
     pub fn try_send(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         self.0.send(bytes)
     }
 
-    /// Sends as much of `bytes` again and again as the socket takes without waiting; returns how much.
+    /// Sends `bytes` again and again until the socket takes no more without waiting. Returns how many bytes it took.
     pub fn send_until_full(&mut self, bytes: &[u8]) -> usize {
         self.0.send_until_full(bytes).unwrap()
     }
 
-    /// Says that nothing more will be sent.
+    /// Closes the sending half.
     pub fn half_close(&mut self) {
         must(self.0.half_close());
     }
@@ -228,14 +233,14 @@ impl Client {
         self.try_line().expect("a line comes")
     }
 
-    /// The next line, or `None` where the server has closed.
+    /// The next line, or `None` if the server has closed the connection.
     #[track_caller]
     pub fn try_line(&mut self) -> Option<String> {
         must(self.0.read_line()).map(|line| String::from_utf8_lossy(&line).into_owned())
     }
 
-    /// Reads until the server closes, and throws away what comes: replies of hundreds of megabytes are searched for no
-    /// line ends. Returns how many bytes came.
+    /// Reads until the server closes, and discards the bytes without looking for line ends, because there may be
+    /// hundreds of megabytes. Returns how many bytes came.
     #[track_caller]
     pub fn read_to_end(&mut self) -> usize {
         must(self.0.discard_to_end())
@@ -257,7 +262,7 @@ impl Client {
         self.line()
     }
 
-    /// Puts a job; its id.
+    /// Puts a job, and returns its id.
     #[track_caller]
     pub fn put(&mut self, delay_s: u32, ttr_s: u32, body: &[u8]) -> u64 {
         let mut bytes = format!("put 0 {delay_s} {ttr_s} {}\r\n", body.len()).into_bytes();
@@ -268,7 +273,7 @@ impl Client {
         reply.strip_prefix("INSERTED ").and_then(|id| id.parse().ok()).unwrap_or_else(|| panic!("{reply}"))
     }
 
-    /// Reserves with `line`; the job's id.
+    /// Reserves a job with the command `line`, and returns its id.
     #[track_caller]
     pub fn reserve(&mut self, line: &str) -> u64 {
         let reply = self.ask(line);
@@ -294,7 +299,7 @@ impl Client {
         self.data("stats")[key].parse().unwrap()
     }
 
-    /// Requires that the server closes with nothing more to say.
+    /// Requires that the server closes without sending more.
     #[track_caller]
     pub fn expect_closed(&mut self) {
         must(self.0.expect_closed());

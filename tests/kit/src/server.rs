@@ -1,4 +1,4 @@
-//! A server process under test: its start, its address, its signals, its end.
+//! A server process under test: start, address, signals, end.
 //!
 //! Owns: the child, its directory, and the files that take its output. Ends only the child that it
 //! started. Driven by the tests, one server each or one shared by many.
@@ -18,10 +18,10 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// The pause between two looks at something that has no event to wait for.
+/// The pause between two looks at a condition that causes no event.
 pub const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
-/// How often a TCP server is started anew because its port was taken between choice and use.
+/// How often to start a TCP server if another program takes its port before the server binds it.
 const PORT_ATTEMPTS: usize = 5;
 
 /// Where a server listens.
@@ -52,10 +52,10 @@ impl Address {
     }
 }
 
-/// What a process left when it ended: status, standard output, standard error.
+/// The results of a process that has ended: status, standard output, standard error.
 #[derive(Debug)]
 pub struct Ended {
-    /// How it ended.
+    /// Its status.
     pub status: ExitStatus,
     /// Its standard output.
     pub stdout: String,
@@ -63,12 +63,12 @@ pub struct Ended {
     pub stderr: String,
 }
 
-/// Why there is no server.
+/// The reason why a server could not be started.
 #[derive(Debug)]
 pub struct StartError {
-    /// How it ended, if it did.
+    /// Its status, if it has ended.
     pub status: Option<ExitStatus>,
-    /// What went wrong, with what the server has said.
+    /// The problem, with the server's standard error.
     pub error: io::Error,
 }
 
@@ -94,8 +94,8 @@ pub struct Server {
     directory: tempfile::TempDir,
     child: Child,
     address: Address,
-    /// The connection that proved that the server accepts: the first one that a test asks for, so that a
-    /// server has seen no client but those of its test.
+    /// The connection that proved that the server accepts. The test gets it as its first connection, so that the server
+    /// has no other clients than those of the test.
     first: Cell<Option<Client>>,
 }
 
@@ -202,7 +202,7 @@ impl Server {
         Process(self.child.id())
     }
 
-    /// What the server has written to its standard error so far.
+    /// The text that the server has written to its standard error.
     pub fn stderr(&self) -> String {
         std::fs::read_to_string(self.directory.path().join("stderr")).unwrap_or_default()
     }
@@ -210,7 +210,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Errors mean that it has ended already.
+        // An error means that it has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -222,7 +222,7 @@ pub fn run_to_end(binary: &Path, arguments: &[OsString], directory: &Path) -> io
     run_until(binary, arguments, directory, || false)?.ok_or_else(too_long)
 }
 
-/// The same, but kills it as soon as `enough` holds or patience is over: then there is no end to tell of.
+/// The same, but kills the process when `enough` holds or `PATIENCE` is over, and then returns `None`.
 pub fn run_until(
     binary: &Path,
     arguments: &[OsString],
@@ -276,7 +276,7 @@ fn choose_address(transport: Transport, directory: &Path) -> io::Result<(Address
     match transport {
         Transport::Unix => {
             let path = directory.join("socket");
-            // The socket of an earlier run, so that connecting proves the new one.
+            // This removes the socket of an earlier run, so that a connection proves that the new server listens.
             let _ = std::fs::remove_file(&path);
             let mut listen = OsString::from("unix:");
             listen.push(&path);
@@ -290,8 +290,8 @@ fn choose_address(transport: Transport, directory: &Path) -> io::Result<(Address
     }
 }
 
-/// A loopback address with a port that the kernel picks, and that no other server of this process was
-/// given: one may not have bound it yet, and a test must not talk to another's server.
+/// A loopback address with a port that the kernel picks. No other server of this process gets the same port: a server
+/// may not have bound its port yet, and a test must not connect to the server of another test.
 pub fn free_address() -> io::Result<SocketAddr> {
     static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
     loop {

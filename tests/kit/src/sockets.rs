@@ -1,9 +1,8 @@
-//! Fake sockets: what arrives when, how much is taken, and when the poll has something to tell.
+//! Fake sockets: which bytes arrive when, how many a write takes, and when the poll returns an event.
 //!
-//! Owns: the bytes under way between a client and the server. Readiness is edge-triggered as honestly as
-//! the system's: an event comes when bytes arrive, when the client ends or breaks the connection, and when
-//! there is room again after a write that found none, if that was asked for; never merely because something
-//! is still there.
+//! Owns: the bytes on their way between a client and the server. Readiness is edge-triggered, like the system's: an
+//! event comes when bytes arrive, when the client closes or breaks the connection, and when there is room again after a
+//! write that found none. No event comes because bytes are still there.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -19,23 +18,23 @@ use crate::random::Random;
 /// Both directions of a connection.
 #[derive(Debug)]
 pub struct Pipe {
-    /// Arrived, not read by the server.
+    /// Bytes that have arrived and that the server has not read.
     inbound: VecDeque<u8>,
     /// Bytes that the server has read.
     pub read: u64,
-    /// Written by the server, not read by the client.
+    /// Bytes that the server has written and the client has not read.
     outbound: VecDeque<u8>,
-    /// The most that `outbound` takes.
+    /// The most bytes that `outbound` takes.
     capacity: usize,
     /// The client sends no more.
     pub ended: bool,
-    /// The server has been told so, by an event or by a read.
+    /// The server knows this, by an event or by a read.
     pub end_is_known: bool,
-    /// The client does not take anything any more.
+    /// The client reads no more.
     pub gone: bool,
     /// The connection is broken.
     pub broken: bool,
-    /// A write has found no room since the last event that told of some.
+    /// A write has found no room since the last event that reported room.
     blocked: bool,
     write_is_awaited: bool,
     event: Readiness,
@@ -66,7 +65,7 @@ impl Pipe {
         self.event.readable = true;
     }
 
-    /// The client sends no more; `gone`: nor does it read, which some kinds of sockets tell at once.
+    /// The client sends no more. If `gone`, it does not read either, which some kinds of sockets report at once.
     pub fn end(&mut self, gone: bool) {
         self.ended = true;
         self.gone |= gone;
@@ -87,12 +86,12 @@ impl Pipe {
         self.event = Readiness { readable: true, writable, read_closed: true, failed: true };
     }
 
-    /// From now on there is room for everything that comes.
+    /// From now on there is room for all writes.
     pub fn widen(&mut self) {
         self.capacity = usize::MAX;
     }
 
-    /// An event for nothing, as a poll may have one.
+    /// Returns an event without a cause, as a poll may.
     pub fn false_alarm(&mut self) {
         self.event.readable = true;
     }
@@ -119,7 +118,7 @@ impl Pipe {
         self.event != Readiness::default()
     }
 
-    /// The poll tells the server.
+    /// The poll's events for the server.
     pub fn take_event(&mut self) -> Readiness {
         self.end_is_known |= self.event.read_closed | self.event.failed;
         std::mem::take(&mut self.event)

@@ -1,6 +1,6 @@
-//! What the tests ask of the system beside processes and sockets: the one place for what is Linux alone.
+//! Facts about processes that the tests ask the system for. Everything that only Linux has is in this file.
 //!
-//! Elsewhere the suites compile, and what rests on this fails with "not on this system".
+//! On other systems the suites compile, and tests that need these facts fail with "not on this system".
 
 use std::time::{Duration, Instant};
 
@@ -52,7 +52,7 @@ mod linux {
 
     /// Leaves `child` `count` descriptors in all.
     pub fn limit_descriptors(child: &Child, count: u64) -> io::Result<()> {
-        // The hard limit stays, so that more can be given later.
+        // The hard limit stays, so that the process can get more later.
         let maximum = getrlimit(Resource::Nofile).maximum;
         let limit = Rlimit { current: Some(count), maximum };
         prlimit(Some(Pid::from_child(child)), Resource::Nofile, limit)?;
@@ -154,7 +154,7 @@ pub fn limit_descriptors(_child: &std::process::Child, _count: u64) -> std::io::
     Err(Error::new(ErrorKind::Unsupported, "no limits of another process on this system"))
 }
 
-/// True: there is no such option to be asked for.
+/// True, because there is no such option.
 #[cfg(not(target_os = "linux"))]
 pub fn has_user_timeout(_socket: &std::os::fd::OwnedFd) -> bool {
     true

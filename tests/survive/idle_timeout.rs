@@ -1,4 +1,4 @@
-//! `--idle-timeout`: who is closed, and who never.
+//! `--idle-timeout`: which connections the server closes, and which it never closes.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ fn silent_clients_are_closed_but_never_one_that_waits_or_holds_a_job() {
     let mut silent = server.connect();
     silent.expect_closed();
     half.expect_closed();
-    // One that is heard of now and then stays, as long as it likes.
+    // A connection that sends something now and then stays open.
     let mut lively = server.connect();
     for _ in 0..10 {
         std::thread::sleep(Duration::from_millis(300));
@@ -30,7 +30,7 @@ fn silent_clients_are_closed_but_never_one_that_waits_or_holds_a_job() {
     assert_eq!(waiter.line(), format!("RESERVED {job} 1"));
     waiter.body(1);
     assert_eq!(holder.ask(&format!("delete {id}")), "DELETED");
-    // With nothing left to hold it is silent like any other.
+    // When it holds no more jobs, it is idle like any other connection.
     holder.expect_closed();
 }
 

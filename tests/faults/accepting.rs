@@ -1,4 +1,4 @@
-//! Accepting connections: where descriptors run out, and what accepted sockets are like.
+//! Accepting connections: what happens if descriptors run out, and which options accepted sockets have.
 
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::{Child, Command};
 use std::time::Duration;
 
+use rustix::process::Signal;
 use socket2::SockRef;
 
 use beanstalkd::binlog::MOST_DESCRIPTORS;
@@ -15,7 +16,7 @@ use beanstalkd_testkit::panicking::{Client, Server, has_tool, wait_for, wait_unt
 use beanstalkd_testkit::server_under_test;
 use beanstalkd_testkit::system::{Process, has_user_timeout};
 
-/// A server that may open 20 descriptors, and 200 clients at its door.
+/// A server that may open 20 descriptors, and 200 clients that connect to it.
 fn crowd() -> (Server, Vec<Client>) {
     let server = Server::start_in(&["prlimit", "--nofile=20:20"], &[]);
     let crowd = (0..200).map(|_| server.connect()).collect();
@@ -42,7 +43,7 @@ fn accepting_goes_on_when_descriptors_are_free() {
         return;
     }
     let (server, crowd) = crowd();
-    // Each leaves only when it has been served, and makes room for one who waits.
+    // Each client leaves when it has been served, and makes room for a client that waits.
     for mut client in crowd {
         assert_eq!(client.ask("use x"), "USING x");
     }
@@ -57,10 +58,10 @@ fn the_last_descriptors_are_left_to_files() {
     let (server, mut crowd) = crowd();
     assert_eq!(crowd[0].ask("use x"), "USING x");
     wait_until("accepting is paused", || server.usage().descriptors() >= 20 - 2);
-    // As clients leave, others come in, and never one more.
+    // When a client leaves, one other is accepted.
     for mut client in crowd {
         assert_eq!(client.ask("use y"), "USING y");
-        // One more for a moment, while the server looks which number is free.
+        // The server opens one more for a moment to find out which number is free.
         assert!(server.usage().descriptors() <= 20 - 2 + 1);
     }
 }
@@ -77,12 +78,52 @@ fn the_binlog_finds_a_descriptor_at_the_limit() {
     assert_eq!(crowd[0].ask("use x"), "USING x");
     let kept_back = 2 + MOST_DESCRIPTORS;
     wait_until("accepting is paused", || server.usage().descriptors() >= 40 - kept_back);
-    // Many files' worth of jobs, each of which is acknowledged.
+    // The jobs fill many files, and each of them is acknowledged.
     for _ in 0..200 {
         crowd[0].put(0, 60, &[b'x'; 1_000]);
     }
     assert!(crowd[0].stat("binlog-current-index") > 10);
     assert!(server.usage().descriptors() <= 40);
+}
+
+/// The server has to make files and to remove files while it may open nothing. It waits, or refuses puts, and goes on
+/// when it may open files again.
+#[test]
+fn a_lack_of_descriptors_that_passes_costs_the_binlog_nothing() {
+    const PUT: &str = "put 0 0 60 1000\r\n";
+    const JOBS: usize = 100;
+    let directory = tempfile::tempdir().unwrap();
+    let flags = ["-b", directory.path().to_str().unwrap(), "-s", "8192", "-f0"];
+    let mut server = Server::start_in(&["env", "-u", "RUST_LOG"], &flags);
+    let mut client = server.connect();
+    let put = format!("{PUT}{}\r\n", "x".repeat(1000));
+    client.send(put.repeat(JOBS));
+    let jobs: Vec<String> = (0..JOBS)
+        .map(|_| client.line().strip_prefix("INSERTED ").expect("there is room").to_owned())
+        .collect();
+    let files = || std::fs::read_dir(directory.path()).unwrap().count();
+    let before = files();
+    server.limit_descriptors(1);
+    let deletes: String = jobs[..JOBS - 1].iter().map(|id| format!("delete {id}\r\n")).collect();
+    client.send(deletes + &put.repeat(20));
+    wait_until("a file cannot be opened", || server.log().lines().any(|line| line.contains(" warn ")));
+    server.limit_descriptors(1000);
+    assert!((1..JOBS).all(|_| client.line() == "DELETED"));
+    let inserted = (0..20).filter(|_| {
+        let reply = client.line();
+        assert!(reply.starts_with("INSERTED ") || reply == "OUT_OF_MEMORY", "{reply}");
+        reply != "OUT_OF_MEMORY"
+    });
+    let mut left = 1 + inserted.count();
+    wait_until("puts are accepted, and files are removed", || {
+        let accepted = client.ask(put.trim_end()).starts_with("INSERTED ");
+        left += usize::from(accepted);
+        accepted && files() < before
+    });
+    server.signal(Signal::TERM);
+    assert_eq!(server.end().code(), Some(0));
+    let server = Server::start(&flags);
+    assert_eq!(server.connect().stat("current-jobs-ready"), left as u64);
 }
 
 #[test]
@@ -98,7 +139,7 @@ fn the_soft_limit_of_descriptors_is_raised() {
 #[test]
 fn connections_beyond_the_bound_are_closed_at_once_and_counted() {
     let server = Server::start(&["--max-connections", "3"]);
-    // The connection that proved the server up may not have been missed yet.
+    // The server may not have noticed yet that the first connection, which proved that it is up, has closed.
     let mut first = server.connect();
     wait_until("one is connected", || first.stat("current-connections") == 1);
     let mut others = [server.connect(), server.connect()];
@@ -144,7 +185,7 @@ fn inherited_sockets_are_all_used_with_nodelay_and_keepalive() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("socket");
     let tcp = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
-    // They listen before the server starts, so nobody has to wait for that.
+    // They listen before the server starts, so clients can connect at once.
     let unix = UnixListener::bind(&path).unwrap();
     let mut tcp_clients = tcp.each_ref().map(|it| Client::to_port(it.local_addr().unwrap().port()).unwrap());
     let mut unix_client = Client::to_unix(&path).unwrap();
