@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
-use beanstalkd::binlog::{self, Binlog, Directory, SyncPolicy};
+use beanstalkd::binlog::{self, Binlog, DirectoryStorage, SyncPolicy};
 use beanstalkd::http::StartupHealth;
 use beanstalkd::log_setup::{self, Count};
 use beanstalkd::options::{Fsync, ListenAddress, Options, exit_code};
@@ -71,7 +71,7 @@ pub fn serve(options: &Options) -> Result<(), i32> {
     let health =
         metrics.map(|listener| StartupHealth::start(listener, move || clock.now(), "starting")).transpose();
     let health = health.map_err(|error| refuse(&error, exit_code::LISTEN))?;
-    let _lock = match lock_binlog(options, &mut signals, health.as_ref())? {
+    let lock = match lock_binlog(options, &mut signals, health.as_ref())? {
         Locked::Held(lock) => Some(lock),
         Locked::NoBinlog => None,
         Locked::Stopped => return Ok(()),
@@ -86,7 +86,7 @@ pub fn serve(options: &Options) -> Result<(), i32> {
         if let Some(health) = &health {
             health.say("reading the binlog");
         }
-        open_binlog(&mut executor, directory, options, clock)?;
+        open_binlog(&mut executor, directory, lock, options, clock)?;
     }
     let addresses = sockets.addresses();
     let listeners = std::mem::take(&mut sockets.listeners);
@@ -119,8 +119,8 @@ fn equip(
     options: &Options,
     health: Option<StartupHealth>,
 ) -> io::Result<EventLoop> {
-    if let Some(directory) = &options.binlog_dir {
-        event_loop.help_binlog(Directory::new(directory))?;
+    if options.binlog_dir.is_some() {
+        event_loop.start_binlog()?;
     }
     if let Some(health) = health {
         let host = match &options.metrics {
@@ -217,6 +217,7 @@ fn lock_binlog(
 fn open_binlog(
     executor: &mut Executor,
     directory: &Path,
+    lock: Option<DirectoryLock>,
     options: &Options,
     clock: Clock,
 ) -> Result<(), i32> {
@@ -226,25 +227,25 @@ fn open_binlog(
         Fsync::Within(time) => SyncPolicy::Every(u32::try_from(time.as_millis()).unwrap_or(u32::MAX)),
     };
     let config = binlog::Config {
-        segment_bytes: options.binlog_file_bytes,
+        file_bytes: options.binlog_file_bytes,
         sync,
         recover: options.recover,
         nonce_seed: os::process::random_u64(),
     };
     // If the disk does not report its free space, it is assumed to be large enough.
     let free = os::limits::disk_room(directory).unwrap_or(u64::MAX);
-    if free / 2 < config.segment_bytes {
+    if free / 2 < config.file_bytes {
         warn!(
             "-s {}: the disk of {} has only {free} bytes free, less than two files of that length: shorter files \
              will be made, and puts are answered OUT_OF_MEMORY while there is no room; a smaller -s suits it better",
-            config.segment_bytes,
+            config.file_bytes,
             directory.display(),
         );
     }
     let now = clock.now();
-    let disk = Box::new(Directory::new(directory));
+    let storage = Box::new(DirectoryStorage::new(directory, lock));
     let mut restore = |record, tube: &TubeName, body| executor.restore(&record, tube, body, now);
-    let (binlog, summary) = Binlog::open(disk, config, now, Clock::wall_offset_ns(now), &mut restore)
+    let (binlog, summary) = Binlog::open(storage, config, now, Clock::wall_offset_ns(now), &mut restore)
         .map_err(|error| refuse_binlog(directory, &error))?;
     for warning in &summary.warnings {
         warn!("{warning}");

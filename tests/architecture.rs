@@ -32,7 +32,8 @@ const PARTS: &[(&str, &[&str])] = &[
     ("os", &[]),
     ("queue", &["clock", "job", "tube_name", "id_map"]),
     ("protocol", &["number", "job", "tube_name"]),
-    ("binlog", &["clock", "json", "job", "tube_name", "id_map"]),
+    // Of `os`, only `directory/` uses something: the lock.
+    ("binlog", &["clock", "json", "job", "tube_name", "id_map", "os"]),
     ("poll_token", &["queue"]),
     ("session", &["job", "protocol"]),
     ("stats", &["clock", "job", "os", "queue", "protocol", "binlog"]),
@@ -88,13 +89,14 @@ const PURE: &[&str] = &[
     "rate_limited_log",
     "queue",
     "protocol",
+    "binlog",
     "session",
     "stats",
     "http",
 ];
 
-/// The files of pure parts that are the shell around them, and may do I/O.
-const SHELL: &[&str] = &["http/server.rs", "http/startup_health.rs"];
+/// The files and directories of pure parts that are the shell around them, and may do I/O.
+const SHELL: &[&str] = &["http/server.rs", "http/startup_health.rs", "binlog/directory"];
 
 /// Modules of the standard library and crates that reach the system: a pure part has no path into them.
 const IMPURE: &[&str] = &["mio", "socket2", "nix", "libc", "net", "fs", "env", "thread", "process"];
@@ -256,7 +258,7 @@ fn imports_point_down_the_table() {
 fn the_pure_parts_name_nothing_of_the_system() {
     let mut failures = Vec::new();
     let is_pure = |source: &Source| {
-        PURE.contains(&source.part().as_str()) && SHELL.iter().all(|shell| source.path != Path::new(shell))
+        PURE.contains(&source.part().as_str()) && SHELL.iter().all(|shell| !source.path.starts_with(shell))
     };
     for source in sources().into_iter().filter(is_pure) {
         walk(&source.tokens, 0, &mut |trees, _| {

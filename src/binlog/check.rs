@@ -1,6 +1,6 @@
 //! Looking at a log without changing it: `--check` and `--dump`.
 //!
-//! Owns: the report and the dump's lines. Reads through a [`Directory`] that cannot write.
+//! Owns: the report and the dump's lines. It reads a store in which nothing can be changed.
 
 use std::fmt::{self, Write as _};
 use std::io;
@@ -11,7 +11,7 @@ use base64::prelude::BASE64_STANDARD;
 
 use super::OpenError;
 use super::decision::FileEnd;
-use super::disk::Directory;
+use super::directory::DirectoryStorage;
 use super::format::WallOffset;
 use super::replay::{FileState, Kind, Refusal, Replay, Warning};
 use crate::clock::NS_PER_S;
@@ -83,10 +83,10 @@ impl fmt::Display for CheckReport {
 /// # Errors
 /// Where it cannot be read.
 pub fn check(directory: &Path) -> Result<CheckReport, OpenError> {
-    let replay = Replay::read(&mut Directory::read_only(directory), false)?;
+    let replay = Replay::read(&mut DirectoryStorage::read_only(directory), false)?;
     let verdict = replay.judge();
-    let segments = &replay.jobs.segments;
-    let files = replay.files.iter().map(|file| report(file, segments.jobs_in(file.index))).collect();
+    let jobs_in = |index| replay.jobs.files.jobs_in(index);
+    let files = replay.files.iter().map(|file| report(file, jobs_in(file.index))).collect();
     let jobs = replay.jobs.alive.len() as u64;
     Ok(CheckReport { files, jobs, refusals: verdict.refusals, warnings: verdict.warnings })
 }
@@ -120,7 +120,7 @@ fn report(file: &FileState, live: u64) -> FileReport {
 /// # Errors
 /// Where the log cannot be read; an error of `out` as [`io::Error`] within.
 pub fn dump(directory: &Path, out: &mut dyn io::Write) -> Result<io::Result<usize>, OpenError> {
-    let replay = Replay::read(&mut Directory::read_only(directory), true)?;
+    let replay = Replay::read(&mut DirectoryStorage::read_only(directory), true)?;
     let mut line = String::new();
     for (id, job) in replay.jobs.alive.iter() {
         line.clear();

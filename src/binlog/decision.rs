@@ -59,16 +59,16 @@ pub fn decide(situation: Situation) -> Decision {
     use Writer::{C, OursAnsweredFirst, OursSyncedFirst};
     let Situation { writer, end, below_durable, recover } = situation;
     match (writer, end, below_durable, recover) {
-        // Bytes that were on the medium are gone: damage, never a crash.
+        // Bytes that were on the medium are missing. A crash does not do that; it is damage.
         (OursSyncedFirst | OursAnsweredFirst, _, true, false) => Refuse,
         (OursSyncedFirst | OursAnsweredFirst, Clean, true, true) => Accept,
         (OursSyncedFirst | OursAnsweredFirst, Torn | DataBeyond, true, true) => ApplyAndCutTail,
         (_, Clean, _, _) => Accept,
-        // What was not yet synced may be torn by a crash. At -f 0 nobody was told of it.
+        // A crash can tear what was not synced. With -f 0, no client has had a reply to it.
         (OursSyncedFirst, Torn | DataBeyond, false, false) => CutTail,
         (OursSyncedFirst, Torn | DataBeyond, false, true) => ApplyAndCutTail,
         (OursAnsweredFirst, Torn | DataBeyond, false, _) => ApplyAndCutTail,
-        // C writes in order and says nothing of what it has synced: a tail may be torn, a middle not.
+        // C writes in order and does not say what it has synced: a crash can tear the tail, and nothing before it.
         (C, Torn, _, _) => CutTail,
         (C, DataBeyond, _, false) => Refuse,
         (C, DataBeyond, _, true) => ApplyAndCutTail,

@@ -1,8 +1,8 @@
 //! The bytes of a binlog file: version 7 as C beanstalkd writes it, version 5 as it still reads it.
 //!
 //! Owns: offsets, widths and the meaning of each field, and the seal (checksum and tag) that this server
-//! puts into the padding. Never touches a file and never decides what a bad record means.
-//! `doc/binlog.md` describes the same layout for people.
+//! puts into the padding. It sees one record at a time, and does not decide what a bad record means.
+//! `doc/binlog.md` describes the same layout in tables.
 
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::job::{Counters, JobId, JobRecord, JobState};
@@ -25,24 +25,30 @@ pub const TRAILER: &[u8; 2] = b"\r\n";
 /// The job id that makes a short record a marker: C ignores short records of jobs it does not know.
 pub const MARKER_ID: u64 = u64::MAX;
 /// The largest id that a job can have: a thousand million puts a second reach it in 292 years. A record with a
-/// larger one is damaged, and to go on from it would leave no ids.
+/// larger id is damaged; a server that went on from there would soon have no ids left.
 pub const MAX_JOB_ID: u64 = i64::MAX as u64;
 /// The largest body whose size, with the trailer, the format can hold.
 pub const MAX_BODY_BYTES: usize = i32::MAX as usize - TRAILER.len();
 
-/// Where the padding stands that holds the checksum.
+/// Offset of the padding that holds the checksum.
 const CHECKSUM: usize = 12;
-/// Where the padding stands that holds the lower 32 bits of the tag.
+/// Offset of the padding that holds the lower 32 bits of the tag.
 const TAG_LOW: usize = 36;
-/// Where the padding stands that holds the upper 24 bits of the tag.
+/// Offset of the padding that holds the upper 24 bits of the tag.
 const TAG_HIGH: usize = 77;
 
-/// Length of the place, nonce and offset, in the checksum.
+/// Length of what the checksum covers before the record: nonce and offset.
 const PLACE_BYTES: usize = 16;
-/// No sealed record is longer up to its body.
-const MAX_SEALED_HEAD_BYTES: usize = 4 + TubeName::MAX_BYTES + RECORD_BYTES;
+/// So many bytes of a record, with its position, are copied to compute the checksum: enough for every record up to its
+/// body, and for most records as a whole.
+const COPIED_BYTES: usize = 512;
+const _: () = assert!(COPIED_BYTES >= PLACE_BYTES + 4 + TubeName::MAX_BYTES + RECORD_BYTES);
 
-/// What the format calls a deleted job.
+/// Bytes that begin at a multiple of eight, which the checksum takes in eights.
+#[repr(align(8))]
+struct Aligned([u8; COPIED_BYTES]);
+
+/// The state of a deleted job.
 pub const STATE_DELETED: u8 = 0;
 /// The length of the body in a delete after which the job comes again in another tube: no delete of C's has it.
 const DEPARTURE: i32 = -1;
@@ -77,18 +83,18 @@ pub struct DiskRecord {
     pub state: u8,
 }
 
-/// The difference between the wall clock, which the disk holds, and the clock in memory, which never jumps.
+/// The difference between the wall clock, whose times are on disk, and the clock in memory, which never jumps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WallOffset(pub i64);
 
 impl WallOffset {
-    /// `at` as the disk holds it.
+    /// `at` on the wall clock, in nanoseconds since 1970.
     #[must_use]
     pub fn to_disk(self, at: Timestamp) -> i64 {
         i64::try_from(at.0).unwrap_or(i64::MAX).saturating_add(self.0)
     }
 
-    /// The instant that the disk calls `wall_ns`.
+    /// The instant at which the wall clock shows `wall_ns`.
     #[must_use]
     pub fn to_memory(self, wall_ns: i64) -> Timestamp {
         Timestamp(u64::try_from(wall_ns.saturating_sub(self.0)).unwrap_or(0))
@@ -139,8 +145,8 @@ impl DiskRecord {
         }
     }
 
-    /// The state in which the job lives on: a reserved job is ready again. `None` if the state says deleted
-    /// or nothing that the format knows.
+    /// The job's state after a restart: a reserved job is ready again. `None` if the job is deleted,
+    /// or if the format does not know the state.
     #[must_use]
     pub fn live_state(&self) -> Option<JobState> {
         match self.state {
@@ -223,7 +229,7 @@ impl DiskRecord {
     }
 }
 
-/// `ns` in whole seconds, within what a command can say.
+/// `ns` in whole seconds, within the range of a command's number.
 fn whole_seconds(ns: i64) -> u32 {
     let seconds = ns.max(0) / NS_PER_S as i64;
     u32::try_from(seconds).unwrap_or(u32::MAX)
@@ -241,7 +247,7 @@ pub(super) fn take<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     field
 }
 
-/// What ties a record to its place: the random nonce of its file.
+/// What ties a record to its position: the random nonce of its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seal {
     /// The file's nonce.
@@ -274,22 +280,25 @@ impl Seal {
         if !self.tag_matches(&stored_fixed, offset) {
             return false;
         }
-        // The place and the record up to its body, the padding zero: in one piece, because the first and
-        // the last bytes of each piece cost most.
-        let body_at = fixed_at + RECORD_BYTES;
-        let mut head = [0; PLACE_BYTES + MAX_SEALED_HEAD_BYTES];
-        let head = &mut head[..PLACE_BYTES + body_at];
-        head[..PLACE_BYTES].copy_from_slice(&self.place(offset));
-        head[PLACE_BYTES..].copy_from_slice(&record[..body_at]);
-        let fixed = &mut head[PLACE_BYTES + fixed_at..];
+        // The position and the record with its padding zero, in one aligned piece as far as they fit: the checksum of a
+        // piece costs most where the piece begins and ends amid eight bytes.
+        let mut copy = Aligned([0; COPIED_BYTES]);
+        let (copied, rest) = record.split_at(record.len().min(COPIED_BYTES - PLACE_BYTES));
+        let copy = &mut copy.0[..PLACE_BYTES + copied.len()];
+        copy[..PLACE_BYTES].copy_from_slice(&self.place(offset));
+        copy[PLACE_BYTES..].copy_from_slice(copied);
+        let fixed = &mut copy[PLACE_BYTES + fixed_at..PLACE_BYTES + fixed_at + RECORD_BYTES];
         put(fixed, CHECKSUM, [0; 4]);
         put(fixed, TAG_LOW, [0; 4]);
         put(fixed, TAG_HIGH, [0; 3]);
-        let stored = u32::from_le_bytes(take(&stored_fixed, CHECKSUM));
-        crc32c::crc32c_append(crc32c::crc32c(head), &record[body_at..]) == stored
+        let mut checksum = crc32c::crc32c(copy);
+        if !rest.is_empty() {
+            checksum = crc32c::crc32c_append(checksum, rest);
+        }
+        checksum == u32::from_le_bytes(take(&stored_fixed, CHECKSUM))
     }
 
-    /// What a record's checksum begins with.
+    /// What the checksum covers before the record.
     fn place(self, offset: u64) -> [u8; PLACE_BYTES] {
         let mut place = [0; PLACE_BYTES];
         put(&mut place, 0, self.nonce.to_le_bytes());
@@ -297,7 +306,7 @@ impl Seal {
         place
     }
 
-    /// 56 bits that differ from place to place and from file to file.
+    /// 56 bits that differ from offset to offset and from file to file.
     fn tag(self, offset: u64) -> u64 {
         mix(self.nonce ^ offset.wrapping_mul(0x9E37_79B9_7F4A_7C15)) >> 8
     }
@@ -352,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seal_breaks_with_every_bit_and_with_its_place() {
+    fn a_seal_breaks_with_every_bit_and_at_every_other_offset() {
         let seal = Seal { nonce: 0xFEED };
         let mut record = Vec::from(5_i32.to_le_bytes());
         record.extend_from_slice(b"tubes");
@@ -362,6 +371,19 @@ mod tests {
         assert!(seal.holds(&record, 9, 4096));
         assert!(!seal.holds(&record, 9, 4097));
         assert!(!Seal { nonce: 0xFEEC }.holds(&record, 9, 4096));
+        // A record that does not fit into one piece.
+        let mut long = record.clone();
+        long.resize(3 * COPIED_BYTES, 7);
+        long[9 + CHECKSUM..9 + CHECKSUM + 4].fill(0);
+        long[9 + TAG_LOW..9 + TAG_LOW + 4].fill(0);
+        long[9 + TAG_HIGH..9 + RECORD_BYTES].fill(0);
+        seal.apply(&mut long, 9, 4096);
+        for byte in [0, 9, COPIED_BYTES - PLACE_BYTES - 1, COPIED_BYTES - PLACE_BYTES, long.len() - 1] {
+            assert!(seal.holds(&long, 9, 4096));
+            long[byte] ^= 1;
+            assert!(!seal.holds(&long, 9, 4096), "byte {byte}");
+            long[byte] ^= 1;
+        }
         for bit in 0..record.len() * 8 {
             record[bit / 8] ^= 1 << (bit % 8);
             assert!(!seal.holds(&record, 9, 4096), "bit {bit}");

@@ -1,15 +1,15 @@
 //! The jobs as the replay finds them, record by record.
 //!
-//! Owns: the jobs that are alive so far, their tubes and bodies, where they stand, the order of burial. A valid full record
+//! Owns: the jobs that are alive so far, their tubes and bodies, which file each is in, the order of burial. A valid full record
 //! replaces an earlier one; an invalid one changes nothing. Driven by the replay, file by file.
 
 use std::collections::{BTreeSet, HashMap};
 use std::num::NonZeroU32;
 
 use super::OpenError;
+use super::files::Files;
 use super::format::{DiskRecord, TRAILER, WallOffset};
 use super::record::Layout;
-use super::segments::Segments;
 use crate::clock::Timestamp;
 use crate::id_map::IdMap;
 use crate::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
@@ -23,12 +23,12 @@ pub(super) struct ReplayedJob {
     created_at: i64,
     /// When its delay ends, on the same clock; for a buried job, when it was buried: only the order counts.
     deadline_at: i64,
-    /// One more than the place of its counters in [`Jobs::histories`], unless all are zero.
+    /// One more than the index of its counters in [`Jobs::histories`], unless all are zero.
     history: Option<NonZeroU32>,
     priority: Priority,
     delay_s: u32,
     ttr_s: u32,
-    /// Place of the tube's name in [`Jobs::tubes`].
+    /// Index of the tube's name in [`Jobs::tubes`].
     pub(super) tube: u32,
     state: JobState,
 }
@@ -42,7 +42,7 @@ impl ReplayedJob {
         (self.state == JobState::Buried).then_some(self.deadline_at)
     }
 
-    /// The job as it lives on: one that was reserved is ready again.
+    /// The job as it is restored: a job that was reserved is ready.
     pub(super) fn to_record(&self, id: JobId, histories: &Histories, wall: WallOffset) -> JobRecord {
         JobRecord {
             id,
@@ -60,8 +60,8 @@ impl ReplayedJob {
     }
 }
 
-/// The counters of the jobs that have any: those of most are zero. What is replaced stays until the replay
-/// is done, and is little beside the records that it stood in.
+/// The counters of the jobs that have any: those of most jobs are zero. Counters that were replaced stay until the replay
+/// is done; they need little memory beside their records.
 #[derive(Debug, Default)]
 pub(super) struct Histories(Vec<Counters>);
 
@@ -72,16 +72,21 @@ impl Histories {
     }
 
     /// Keeps the counters of a job, in place of those that it had under `before`.
-    fn keep(&mut self, before: Option<NonZeroU32>, counters: Counters) -> Option<NonZeroU32> {
+    fn keep(
+        &mut self,
+        before: Option<NonZeroU32>,
+        counters: Counters,
+    ) -> Result<Option<NonZeroU32>, OpenError> {
         if let Some(kept) = before.and_then(|number| self.0.get_mut(number.get() as usize - 1)) {
             *kept = counters;
-            return before;
+            return Ok(before);
         }
         if counters == Counters::default() {
-            return None;
+            return Ok(None);
         }
+        self.0.try_reserve(1)?;
         self.0.push(counters);
-        u32::try_from(self.0.len()).ok().and_then(NonZeroU32::new)
+        Ok(u32::try_from(self.0.len()).ok().and_then(NonZeroU32::new))
     }
 }
 
@@ -92,7 +97,7 @@ pub(super) struct Source {
     pub(super) file: u32,
     /// Whether a buried job's record holds the time of burial, as ours do.
     pub(super) tells_burial: bool,
-    /// Whether it stands beyond a place where the file is broken.
+    /// Whether it comes after a record that is broken.
     pub(super) beyond: bool,
 }
 
@@ -102,23 +107,23 @@ pub(super) struct Jobs {
     pub(super) alive: IdMap<ReplayedJob>,
     pub(super) histories: Histories,
     /// The files read so far, and which of them holds each job's full record.
-    pub(super) segments: Segments,
+    pub(super) files: Files,
     pub(super) tubes: Vec<TubeName>,
     tube_numbers: HashMap<TubeName, u32>,
     latest_tube: u32,
     latest_burial: i64,
-    /// Whether any job has ever been buried: most logs know of none.
+    /// Whether any job has ever been buried: most logs have no such job.
     pub(super) any_buried: bool,
     /// Larger than every id seen.
     pub(super) next_id: u64,
     /// Short records of jobs that are not there: deleted, or migrated out of files that are gone.
     pub(super) ignored: u64,
-    /// Jobs whose state rests on records beyond a broken place.
+    /// Jobs whose state depends on records after a broken one.
     pub(super) rescued: BTreeSet<JobId>,
 }
 
 impl Jobs {
-    /// Applies the record in `bytes`. Returns false, with nothing changed, if it cannot be true.
+    /// Applies the record in `bytes`. Returns false, with nothing changed, if the record is not plausible.
     pub(super) fn apply(&mut self, layout: &Layout, bytes: &[u8], source: Source) -> Result<bool, OpenError> {
         if !layout.is_plausible_but_name(bytes) {
             return Ok(false);
@@ -127,7 +132,7 @@ impl Jobs {
         let applied = if layout.is_full() {
             self.apply_full(id, layout, bytes, source)?
         } else {
-            self.apply_short(id, &layout.record, source)
+            self.apply_short(id, &layout.record, source)?
         };
         if applied {
             self.next_id = self.next_id.max(id.0.saturating_add(1));
@@ -147,9 +152,9 @@ impl Jobs {
     ) -> Result<bool, OpenError> {
         let record = &layout.record;
         let Some(state) = record.live_state() else { return Ok(false) };
-        let Some(tube) = self.tube_number(layout.name(bytes)) else { return Ok(false) };
+        let Some(tube) = self.tube_number(layout.name(bytes))? else { return Ok(false) };
         let end = layout.total - TRAILER.len();
-        let body = Body::copy_of(&bytes[layout.body_at..end]).map_err(|_| OpenError::OutOfMemory)?;
+        let body = Body::copy_of(&bytes[layout.body_at..end])?;
         let deadline_at = match state {
             JobState::Buried => {
                 let before = self.alive.get(id).and_then(ReplayedJob::buried_at);
@@ -161,7 +166,7 @@ impl Jobs {
             body,
             created_at: record.created_at,
             deadline_at,
-            history: self.histories.keep(None, record.counters),
+            history: self.histories.keep(None, record.counters)?,
             priority: Priority(record.priority),
             delay_s: record.delay_s(),
             ttr_s: record.ttr_s(),
@@ -169,28 +174,28 @@ impl Jobs {
             state,
         };
         self.alive.insert(id, job);
-        self.segments.place(id, source.file, layout.total as u64);
+        self.files.place(id, source.file, layout.total as u64);
         Ok(true)
     }
 
-    fn apply_short(&mut self, id: JobId, record: &DiskRecord, source: Source) -> bool {
+    fn apply_short(&mut self, id: JobId, record: &DiskRecord, source: Source) -> Result<bool, OpenError> {
         if record.is_departure() {
             // The full record behind it, if that was written, is what has happened.
-            return true;
+            return Ok(true);
         }
         let Some(state) = record.live_state() else {
             if self.alive.remove(id).is_none() {
                 self.ignored += 1;
             }
-            self.segments.remove(id);
-            return true;
+            self.files.remove(id);
+            return Ok(true);
         };
         let Some(job) = self.alive.get(id) else {
             self.ignored += 1;
-            return true;
+            return Ok(true);
         };
         if usize::try_from(record.body_size) != Ok(job.body.len() + TRAILER.len()) {
-            return false;
+            return Ok(false);
         }
         let deadline_at = match state {
             JobState::Buried => self.burial(record, None, false, source),
@@ -199,14 +204,14 @@ impl Jobs {
         if let Some(job) = self.alive.get_mut(id) {
             job.created_at = record.created_at;
             job.deadline_at = deadline_at;
-            job.history = self.histories.keep(job.history, record.counters);
+            job.history = self.histories.keep(job.history, record.counters)?;
             job.priority = Priority(record.priority);
             job.delay_s = record.delay_s();
             job.ttr_s = record.ttr_s();
             job.state = state;
         }
-        self.segments.update(id);
-        true
+        self.files.update(id);
+        Ok(true)
     }
 
     /// When the job of `record`, which is buried, was buried. C leaves the end of the reservation in the record,
@@ -226,22 +231,24 @@ impl Jobs {
         time
     }
 
-    /// The place of the name in [`Jobs::tubes`]; `None` if no tube can have it.
-    fn tube_number(&mut self, name: &[u8]) -> Option<u32> {
+    /// The index of the name in [`Jobs::tubes`]; `None` if no tube can have it.
+    fn tube_number(&mut self, name: &[u8]) -> Result<Option<u32>, OpenError> {
         if self.tubes.get(self.latest_tube as usize).is_some_and(|tube| tube.as_bytes() == name) {
-            return Some(self.latest_tube);
+            return Ok(Some(self.latest_tube));
         }
-        let name = TubeName::check(name)?;
+        let Some(name) = TubeName::check(name) else { return Ok(None) };
         self.latest_tube = match self.tube_numbers.get(name) {
             Some(&number) => number,
             None => {
-                let number = u32::try_from(self.tubes.len()).ok()?;
-                let tube = TubeName::parse(name.as_bytes())?;
+                let number = u32::try_from(self.tubes.len()).map_err(|_| OpenError::OutOfMemory)?;
+                let Some(tube) = TubeName::parse(name.as_bytes()) else { return Ok(None) };
+                self.tubes.try_reserve(1)?;
+                self.tube_numbers.try_reserve(1)?;
                 self.tubes.push(tube.clone());
                 self.tube_numbers.insert(tube, number);
                 number
             }
         };
-        Some(self.latest_tube)
+        Ok(Some(self.latest_tube))
     }
 }

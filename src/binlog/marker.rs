@@ -1,10 +1,10 @@
-//! Markers: what this server writes for itself where C beanstalkd never looks.
+//! Markers: records in which this server notes what it needs at the next start, and which C ignores.
 //!
-//! Owns: the layout of a marker, a sealed short record with the id that no job has. Driven by the writer,
-//! which says what is known at the time, and by the replay, which believes only markers whose seal holds.
+//! Owns: the layout of a marker, a sealed short record with an id that no job has. Driven by `writer/append.rs`,
+//! which says what is known at the time, and by the replay, which uses only markers whose seal is right.
 
-use super::SyncPolicy;
 use super::format::{MARKER_ID, RECORD_BYTES, SHORT_BYTES, Seal, VERSION, VERSION_BYTES, put, take};
+use super::{LogPosition, SyncPolicy};
 
 /// "BTK" and the version of the marker's own layout.
 const MAGIC: u32 = u32::from_le_bytes(*b"BTK\x01");
@@ -14,59 +14,50 @@ const FIXED_AT: usize = 4;
 /// Length of what every file of ours begins with: the version and the header marker.
 pub const HEAD_BYTES: u64 = VERSION_BYTES + SHORT_BYTES;
 
-/// A place in the log: a file's index and an offset in it. Ordered as the log is written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
-    /// Index of the file.
-    pub file: u32,
-    /// Offset in bytes.
-    pub offset: u64,
-}
-
-/// What a marker is there to say, beside what all of them say.
+/// What a marker says, beside what all markers say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MarkerKind {
-    /// Follows the version: the file is ours, and was made with so many bytes.
+    /// Follows the version: the file is this server's, and was made with so many bytes.
     Header(u64),
-    /// The file is in use; the one before it ended at this place.
-    Opened(Place),
-    /// Nothing new: written for its durable place.
+    /// The file is in use; the one before it ended at this position.
+    Opened(LogPosition),
+    /// Nothing else: the marker was written for its durable position.
     Durable,
     /// The server exited cleanly; nothing follows.
     Closed,
     /// The log goes on in the file with this index.
     Continued(u32),
-    /// Recovery ended a file at this place.
-    Cut(Place),
+    /// Recovery ended a file at this position.
+    Cut(LogPosition),
 }
 
 /// A marker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Marker {
-    /// What it is there for.
+    /// What it says beside the other fields.
     pub kind: MarkerKind,
-    /// Index of the file that it stands in.
+    /// Index of the file that it is in.
     pub file: u32,
     /// Every job id given so far is smaller than this.
     pub next_job_id: u64,
-    /// All bytes of the log before this place were on disk when the marker was written.
-    pub durable: Place,
+    /// All bytes of the log before this position were on the medium when the marker was written.
+    pub durable: LogPosition,
     /// No file with a smaller index was needed any more.
     pub oldest: u32,
-    /// When the writer answered its clients.
+    /// When the server that wrote the marker answered its clients.
     pub sync: SyncPolicy,
 }
 
 impl Marker {
-    /// The marker as it stands at `offset` of the file that `seal` belongs to.
+    /// The bytes of the marker at `offset` of the file that `seal` belongs to.
     #[must_use]
     pub fn encode(&self, seal: Seal, offset: u64) -> [u8; SHORT_BYTES as usize] {
         let (kind, other) = match self.kind {
-            MarkerKind::Header(bytes) => (1, Place { file: 0, offset: bytes }),
+            MarkerKind::Header(bytes) => (1, LogPosition { file: 0, offset: bytes }),
             MarkerKind::Opened(previous_end) => (2, previous_end),
-            MarkerKind::Durable => (3, Place::default()),
-            MarkerKind::Closed => (4, Place::default()),
-            MarkerKind::Continued(next) => (5, Place { file: next, offset: 0 }),
+            MarkerKind::Durable => (3, LogPosition::default()),
+            MarkerKind::Closed => (4, LogPosition::default()),
+            MarkerKind::Continued(next) => (5, LogPosition { file: next, offset: 0 }),
             MarkerKind::Cut(place) => (6, place),
         };
         let (policy, milliseconds) = match self.sync {
@@ -92,13 +83,13 @@ impl Marker {
         bytes
     }
 
-    /// Reads the fixed part of a marker whose seal holds; `None` for a kind that this version does not
-    /// know, which is to be passed over.
+    /// Reads the fixed part of a marker whose seal is right; `None` for a kind that this version does not
+    /// know and that is to be ignored.
     #[must_use]
     pub fn decode(fixed: &[u8; RECORD_BYTES]) -> Option<Self> {
         let u32_at = |at| u32::from_le_bytes(take(fixed, at));
         let u64_at = |at| u64::from_le_bytes(take(fixed, at));
-        let other = Place { file: u32_at(60), offset: u64_at(48) };
+        let other = LogPosition { file: u32_at(60), offset: u64_at(48) };
         let kind = match fixed[72] {
             1 => MarkerKind::Header(other.offset),
             2 => MarkerKind::Opened(other),
@@ -117,27 +108,27 @@ impl Marker {
             kind,
             file: u32_at(32),
             next_job_id: u64_at(24),
-            durable: Place { file: u32_at(56), offset: u64_at(40) },
+            durable: LogPosition { file: u32_at(56), offset: u64_at(40) },
             oldest: u32_at(64),
             sync,
         })
     }
 
-    /// The nonce of the file that a marker stands in.
+    /// The nonce of the file that a marker is in.
     #[must_use]
     pub fn nonce(fixed: &[u8; RECORD_BYTES]) -> u64 {
         u64::from_le_bytes(take(fixed, 16))
     }
 
-    /// Whether the bytes after the version look like the remains of a header marker: no record of C's
-    /// has this id or this number in its padding's place.
+    /// Whether the bytes after the version look like what is left of a damaged header marker. No record of C's
+    /// has this id, or this number instead of a priority.
     #[must_use]
     pub fn resembles_header(head: &[u8]) -> bool {
         let at = VERSION_BYTES as usize + FIXED_AT;
         let id = head.get(at..at + 8).is_some_and(|id| id == MARKER_ID.to_le_bytes());
         let magic = head.get(at + 8..at + 12).is_some_and(|magic| magic == MAGIC.to_le_bytes());
-        // Either could be lost to a flipped bit; C's own records have neither, but for a priority
-        // that happens to be the magic number, which alone is not believed.
+        // A flipped bit can have changed either of the two. In a record of C's, the priority may happen to be the
+        // magic number, so that this number alone is not enough.
         id || (magic && head.get(at..at + 8).is_some_and(|id| id.iter().filter(|&&b| b == 0xFF).count() >= 7))
     }
 }
@@ -156,21 +147,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_marker_reads_back_and_keeps_to_its_place() {
+    fn a_marker_reads_back_and_is_right_at_its_position_alone() {
         let seal = Seal { nonce: 7 };
         for kind in [
             MarkerKind::Header(1 << 34),
-            MarkerKind::Opened(Place { file: 3, offset: 4_000_000_000 }),
+            MarkerKind::Opened(LogPosition { file: 3, offset: 4_000_000_000 }),
             MarkerKind::Durable,
             MarkerKind::Closed,
             MarkerKind::Continued(5),
-            MarkerKind::Cut(Place { file: 2, offset: 88 }),
+            MarkerKind::Cut(LogPosition { file: 2, offset: 88 }),
         ] {
             let marker = Marker {
                 kind,
                 file: 4,
                 next_job_id: 1 << 40,
-                durable: Place { file: 3, offset: 1 << 33 },
+                durable: LogPosition { file: 3, offset: 1 << 33 },
                 oldest: 2,
                 sync: SyncPolicy::Every(50),
             };

@@ -1,46 +1,48 @@
 //! The binlog: every job, on disk, in files that C beanstalkd 1.12 and 1.13 can read and write too.
 //!
 //! Owns: the log's format, its files and the room in them, what is on the medium and what is not yet, the
-//! replay at start. Never calls a clock, a socket or a thread: slow work is handed out as [`DiskTask`]s and
-//! comes back as [`Completion`]s. Driven by the server: **check, reserve, mutate, append**, then one
+//! replay at start. Everything outside `directory` is pure: it calls no clock, no file system and no thread. It uses the
+//! store of its files through the trait [`Storage`], submits slow work as a [`Task`] and takes the outcome as a
+//! [`Completion`]; `directory` implements the trait. Driven by the server: **check, reserve, mutate, append**, then one
 //! [`Binlog::commit`] a turn. `doc/binlog.md` has the layout and the rules of recovery.
 
+use std::collections::TryReserveError;
 use std::fmt;
 use std::io;
 
-mod burials;
 mod check;
 mod decision;
-mod disk;
-mod durability;
+mod directory;
+mod files;
 mod format;
-mod helper;
+mod id_queue;
 mod jobs;
 mod marker;
 mod open;
 mod reader;
 mod record;
 mod replay;
-mod segments;
-mod space;
+mod storage;
 mod writer;
 
 pub use check::{CheckReport, FileReport, check, dump};
 pub use decision::{Decision, FileEnd, Situation, Writer, decide};
-pub use disk::{Completion, Directory, Disk, DiskTask, FileName, MOST_DESCRIPTORS};
-pub use helper::Helper;
-pub use marker::Place;
+pub use directory::{Directory, DirectoryStorage, Disk, FileName, MOST_DESCRIPTORS, OnDisk, Tasks};
 pub use replay::{DamagedFile, Refusal, ReplaySummary, Warning};
+pub use storage::{Completion, Listing, Storage, Task};
 pub use writer::{Binlog, Stats};
 
-/// When a reply may leave, and when the disk is told to keep what was written.
+/// The last index that a file may have: C counts files in an `int`.
+const MAX_INDEX: u32 = i32::MAX as u32 - 1;
+
+/// When a reply can be sent, and when the store is told to sync.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SyncPolicy {
-    /// Never told (`-F`).
+    /// The store is never told (`-F`).
     Never,
-    /// At most this many milliseconds after the first byte that is not yet kept (`-f MS`).
+    /// At most this many milliseconds after the first byte that no sync covers (`-f MS`).
     Every(u32),
-    /// After every commit; no reply leaves before (`-f 0`, `-D`).
+    /// After every commit; no reply is sent before (`-f 0`, `-D`).
     EachCommit,
 }
 
@@ -48,29 +50,39 @@ pub enum SyncPolicy {
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
     /// Length of a file, in bytes (`-s`); rounded up to blocks of 4096.
-    pub segment_bytes: u64,
+    pub file_bytes: u64,
     /// When to sync.
     pub sync: SyncPolicy,
-    /// Whether to go on past damage (`--recover`), keeping what is cut off.
+    /// Whether to start in spite of damage (`--recover`). What is cut off is kept.
     pub recover: bool,
-    /// Random, and new at each start: from it come the nonces of the files.
+    /// Random, and new at each start: the nonces of the files are computed from it.
     pub nonce_seed: u64,
 }
 
-/// A count of the records of this run, by which the server knows whether a reply may leave.
+/// The number of a record of this run, from 1; 0 before the first one. By it the server knows whether a reply can be
+/// sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Position(pub u64);
+pub struct SequenceNumber(pub u64);
 
-/// Why a record may not be written now. Nothing has changed.
+/// A position in the log: a file's index and an offset in it, in the order in which the log is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LogPosition {
+    /// Index of the file.
+    pub file: u32,
+    /// Offset in bytes.
+    pub offset: u64,
+}
+
+/// Why a record cannot be appended now. Nothing has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoRoom {
     /// The next file is being made: there may be room after the next completion.
     Pending,
-    /// The disk is full. It is tried again every second.
+    /// The disk is full. The log tries again every second.
     Full,
 }
 
-/// Why the log has ended. Nothing that was not durable before may be acknowledged any more.
+/// Why the log has ended. After this, nothing may be acknowledged that was not durable before.
 #[derive(Debug)]
 pub enum BinlogError {
     /// Bytes could not be written to file `file` at `offset`.
@@ -82,14 +94,14 @@ pub enum BinlogError {
         /// What the system said.
         error: io::Error,
     },
-    /// File `file` could not be synced: what the kernel held of it may be gone.
+    /// File `file` could not be synced: what the kernel held of it may be lost.
     Sync {
         /// Index of the file.
         file: u32,
         /// What the system said.
         error: io::Error,
     },
-    /// File `file` could not be made or opened, and not for lack of room or of what comes back by itself: the medium fails,
+    /// File `file` could not be made or opened, and neither room, descriptors nor memory was lacking: the medium fails,
     /// or the directory was removed, replaced or made read-only.
     Create {
         /// Index of the file.
@@ -98,13 +110,13 @@ pub enum BinlogError {
         error: io::Error,
     },
     /// File `file`, in which no job is left, could not be removed.
-    Unlink {
+    Remove {
         /// Index of the file.
         file: u32,
         /// What the system said.
         error: io::Error,
     },
-    /// A record was appended for which no room had been reserved: a mistake in the caller.
+    /// A record was appended for which no room had been reserved. This is a mistake in the caller.
     NotReserved,
     /// An earlier call failed.
     Stopped,
@@ -116,7 +128,7 @@ impl fmt::Display for BinlogError {
             Self::Write { file, offset, error } => write!(out, "binlog.{file}: write at {offset}: {error}"),
             Self::Sync { file, error } => write!(out, "binlog.{file}: sync: {error}"),
             Self::Create { file, error } => write!(out, "binlog.{file}: create: {error}"),
-            Self::Unlink { file, error } => write!(out, "binlog.{file}: unlink: {error}"),
+            Self::Remove { file, error } => write!(out, "binlog.{file}: unlink: {error}"),
             Self::NotReserved => out.write_str("binlog: a record without a reservation"),
             Self::Stopped => out.write_str("binlog: stopped after an earlier error"),
         }
@@ -139,12 +151,21 @@ pub enum OpenError {
     },
     /// A file of the log could not be made, cut or synced.
     Write {
-        /// The file.
-        name: FileName,
+        /// Index of the file.
+        file: u32,
         /// What the system said.
         error: io::Error,
     },
-    /// A body did not fit into memory.
+    /// What recovery was about to cut off file `file` could not be copied.
+    Keep {
+        /// Index of the file.
+        file: u32,
+        /// Where the cut was to be, in bytes.
+        offset: u64,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// The jobs did not fit into memory.
     OutOfMemory,
     /// No index is left for a new file: the format's last one is 2147483646.
     TooManyFiles,
@@ -154,12 +175,19 @@ pub enum OpenError {
     Failed(BinlogError),
 }
 
+impl From<TryReserveError> for OpenError {
+    fn from(_: TryReserveError) -> Self {
+        Self::OutOfMemory
+    }
+}
+
 impl fmt::Display for OpenError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::List(error) => write!(out, "binlog directory: {error}"),
             Self::Read { file, error } => write!(out, "binlog.{file}: read: {error}"),
-            Self::Write { name, error } => write!(out, "{}: {error}", name.text()),
+            Self::Write { file, error } => write!(out, "binlog.{file}: {error}"),
+            Self::Keep { file, offset, error } => write!(out, "lost.{file}.{offset}: {error}"),
             Self::OutOfMemory => out.write_str("out of memory while reading the binlog"),
             Self::TooManyFiles => out.write_str("no index is left for another binlog file"),
             Self::Refused(refusals) => {

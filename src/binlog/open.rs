@@ -3,18 +3,13 @@
 //! Owns: the order of the steps, which makes them safe to repeat after a crash at any point. Driven by the
 //! server, once.
 
-use std::io;
-
-use super::burials::Burials;
 use super::decision::FileEnd;
-use super::disk::{Disk, FileName};
 use super::format::{SHORT_BYTES, WallOffset};
 use super::jobs::{Jobs, ReplayedJob};
-use super::marker::Place;
-use super::reader::Reader;
-use super::replay::{DamagedFile, Kind, Replay, ReplaySummary, Verdict};
-use super::writer::{Beginning, Binlog, MAX_INDEX};
-use super::{Config, NoRoom, OpenError, SyncPolicy};
+use super::replay::{DamagedFile, FileState, Kind, Replay, ReplaySummary, Verdict};
+use super::storage::{Storage, Task};
+use super::writer::{Beginning, Binlog, Burials};
+use super::{Config, LogPosition, MAX_INDEX, NoRoom, OpenError, SyncPolicy};
 use crate::clock::Timestamp;
 use crate::job::{Body, JobId, JobRecord};
 use crate::tube_name::TubeName;
@@ -23,20 +18,18 @@ use crate::tube_name::TubeName;
 const BLOCK_BYTES: u64 = 4096;
 /// Zeros at the end of an old file are given back from this many bytes on.
 const TRIM_BYTES: u64 = 4096;
-/// Bytes copied at a time into a file of what was lost.
-const COPY_BYTES: usize = 256 * 1024;
 
 impl Binlog {
-    /// Reads the log in `disk`, repairs what a crash has torn, and begins a new file. `restore` is then
+    /// Reads the log in `storage`, repairs what a crash has torn, and begins a new file. `restore` is then
     /// called once for each job: those that are not buried by ascending id, then the buried in the order
     /// of their burial. A job that was reserved is ready. `wall_offset_ns` is the wall clock less the
     /// clock of `now`.
     ///
     /// # Errors
-    /// Where the log cannot be read, or holds damage that a crash does not explain; nothing has changed
-    /// on disk in that case. Where the new file cannot be made.
+    /// If the log cannot be read, or holds damage that a crash does not explain; nothing has changed
+    /// on disk in that case. If the new file cannot be made.
     pub fn open(
-        mut disk: Box<dyn Disk>,
+        mut storage: Box<dyn Storage>,
         config: Config,
         now: Timestamp,
         wall_offset_ns: i64,
@@ -44,45 +37,44 @@ impl Binlog {
     ) -> Result<(Self, ReplaySummary), OpenError> {
         let wall = WallOffset(wall_offset_ns);
         let config = Config {
-            segment_bytes: config.segment_bytes.max(1).next_multiple_of(BLOCK_BYTES),
+            file_bytes: config.file_bytes.max(1).next_multiple_of(BLOCK_BYTES),
             sync: if config.sync == SyncPolicy::Every(0) { SyncPolicy::EachCommit } else { config.sync },
             ..config
         };
-        let mut replay = Replay::read(&mut *disk, config.recover)?;
+        let mut replay = Replay::read(&mut *storage, config.recover)?;
         let verdict = replay.judge();
         if !verdict.refusals.is_empty() {
             return Err(OpenError::Refused(verdict.refusals));
         }
-        // 1. What is to be cut off is kept aside.
-        let tails = keep_tails(&mut *disk, &replay, &verdict)?;
-        keep_given_up(&mut *disk, &replay, &verdict)?;
-        // 2. A new file says where the old ones end, and repeats what rests on records about to be cut.
+        // 1. What is to be cut off is copied.
+        let tails = keep_tails(&mut *storage, &replay, &verdict)?;
+        keep_given_up(&mut *storage, &replay, &verdict)?;
+        // 2. A new file says where the old ones end, and repeats what depends on records that are about to be cut.
         let next_index = replay.files.last().map_or(1, |last| last.index + 1);
         if next_index > MAX_INDEX {
             return Err(OpenError::TooManyFiles);
         }
         let beginning = beginning(&mut replay, &verdict, next_index);
-        let name = FileName::Segment(next_index);
-        let mut log = Self::begin(disk, config, beginning, now, wall)
-            .map_err(|error| OpenError::Write { name, error })?;
+        let mut log = Self::begin(storage, config, beginning, wall)
+            .map_err(|error| OpenError::Write { file: next_index, error })?;
         log.tell_ends(&replay, &verdict)?;
-        log.repeat_rescued(&replay, wall)?;
+        log.repeat_rescued(&replay, wall, now)?;
         // 3. All of that is on the medium, and all that was read, before anything is cut.
         // Where nothing is to be cut, `-F` holds; where nothing was read, the new file, which was synced
         // when it was made, may wait for its first record.
         let syncs =
             !verdict.cuts.is_empty() || (config.sync != SyncPolicy::Never && !replay.files.is_empty());
-        log.flush(syncs).map_err(OpenError::Failed)?;
-        log.cut_tails(&replay, &verdict)?;
+        log.flush(syncs, now).map_err(OpenError::Failed)?;
+        log.cut_tails(&replay, &verdict, now)?;
         log.trim_files(&replay, config.sync);
         log.prepare_files();
         let summary = replay.summary(&verdict, tails);
-        hand_over(replay.jobs, wall, restore);
+        hand_over(replay.jobs, wall, restore)?;
         Ok((log, summary))
     }
 
-    /// Says where each file ends that is ours or is about to be cut, so that a shorter one is known for damage for ever after, and
-    /// which files the operator has agreed to miss. Of the newest file the new one says so anyway, which
+    /// Says where each file ends that is ours or is about to be cut, so that a file that is shorter at a later start is known
+    /// to be damaged, and which files the operator has agreed to miss. Of the newest file the new one says so anyway, which
     /// is enough unless the file has lost what was durable.
     fn tell_ends(&mut self, replay: &Replay, verdict: &Verdict) -> Result<(), OpenError> {
         let newest = replay.files.last().map_or(0, |last| last.index);
@@ -92,7 +84,7 @@ impl Binlog {
             }
             let cut = replay.told.cuts.get(&file.index);
             let told = cut.or(replay.told.ends.get(&file.index));
-            let end = Place { file: file.index, offset: file.end };
+            let end = LogPosition { file: file.index, offset: file.end };
             let is_told_anyway =
                 file.index == newest && cut.is_none() && file.end >= replay.durable_bytes(file);
             if told != Some(&end.offset) && !is_told_anyway {
@@ -100,13 +92,13 @@ impl Binlog {
             }
         }
         for &file in &verdict.given_up {
-            self.with_room(|log| log.append_cut(Place { file, offset: 0 }))?;
+            self.with_room(|log| log.append_cut(LogPosition { file, offset: 0 }))?;
         }
         Ok(())
     }
 
-    /// Writes the state of the jobs that rest on records beyond a broken place once more.
-    fn repeat_rescued(&mut self, replay: &Replay, wall: WallOffset) -> Result<(), OpenError> {
+    /// Writes the state of the jobs once more that depends on records after a broken one.
+    fn repeat_rescued(&mut self, replay: &Replay, wall: WallOffset, now: Timestamp) -> Result<(), OpenError> {
         for &id in &replay.jobs.rescued {
             let Some(found) = replay.jobs.alive.get(id) else {
                 self.with_room(|log| log.reserve_update())?;
@@ -116,7 +108,7 @@ impl Binlog {
             let tube = &replay.jobs.tubes[found.tube as usize];
             let body_len = found.body.len();
             self.with_room(|log| log.reserve_put(tube.as_bytes().len(), body_len))?;
-            self.append_put(&found.to_record(id, &replay.jobs.histories, wall), tube, &found.body);
+            self.append_put(&found.to_record(id, &replay.jobs.histories, wall), tube, &found.body, now);
         }
         self.outcome().map_err(OpenError::Failed)
     }
@@ -130,22 +122,22 @@ impl Binlog {
             match append(self) {
                 Ok(()) => return Ok(()),
                 Err(NoRoom::Full) => return Err(OpenError::TooManyFiles),
-                Err(NoRoom::Pending) => self.run_tasks().map_err(|error| {
-                    let name = FileName::Segment(self.stats().current_index + 1);
-                    OpenError::Write { name, error }
+                Err(NoRoom::Pending) => self.await_file().map_err(|error| {
+                    let file = self.stats().current_index + 1;
+                    OpenError::Write { file, error }
                 })?,
             }
         }
     }
 
-    fn cut_tails(&mut self, replay: &Replay, verdict: &Verdict) -> Result<(), OpenError> {
+    fn cut_tails(&mut self, replay: &Replay, verdict: &Verdict, now: Timestamp) -> Result<(), OpenError> {
         for &at in &verdict.cuts {
-            let file = &replay.files[at];
-            let name = FileName::Segment(file.index);
-            let cut = self.disk.truncate(name, file.end).and_then(|()| self.disk.sync(name));
-            cut.map_err(|error| OpenError::Write { name, error })?;
-            self.disk.release(name);
-            self.segments.shrink(file.index, file.end);
+            let FileState { index: file, end, .. } = replay.files[at];
+            let cut = self.run(Task::Shorten { file, bytes: end }, now);
+            cut.and_then(|()| self.run(Task::Sync(LogPosition { file, offset: end }), now))
+                .map_err(|error| OpenError::Write { file, error })?;
+            self.storage.release(file);
+            self.files.shrink(file, end);
         }
         Ok(())
     }
@@ -170,9 +162,9 @@ impl Binlog {
 
 /// The files and the jobs as the writer counts them.
 fn beginning(replay: &mut Replay, verdict: &Verdict, next_index: u32) -> Beginning {
-    let mut segments = std::mem::take(&mut replay.jobs.segments);
+    let mut files = std::mem::take(&mut replay.jobs.files);
     for &index in &verdict.given_up {
-        segments.forget_empty(index);
+        files.forget_empty(index);
     }
     let mut burials = Burials::default();
     if replay.jobs.any_buried {
@@ -182,10 +174,12 @@ fn beginning(replay: &mut Replay, verdict: &Verdict, next_index: u32) -> Beginni
             }
         }
     }
-    let end =
-        replay.files.last().map_or(Place::default(), |last| Place { file: last.index, offset: last.end });
+    let end = replay
+        .files
+        .last()
+        .map_or(LogPosition::default(), |last| LogPosition { file: last.index, offset: last.end });
     Beginning {
-        segments,
+        files,
         burials,
         next_job_id: replay.jobs.next_id,
         next_index,
@@ -194,74 +188,36 @@ fn beginning(replay: &mut Replay, verdict: &Verdict, next_index: u32) -> Beginni
     }
 }
 
-/// Copies each tail that is to be cut into a file of its own.
+/// Copies each tail that is to be cut.
 fn keep_tails(
-    disk: &mut dyn Disk,
+    storage: &mut dyn Storage,
     replay: &Replay,
     verdict: &Verdict,
 ) -> Result<Vec<DamagedFile>, OpenError> {
     let mut tails = Vec::new();
-    let mut reader = Reader::default();
     for &at in &verdict.cuts {
-        let file = &replay.files[at];
-        let name = FileName::Lost(file.index, file.end);
-        let bytes = copy_tail(disk, &mut reader, file.index, file.end, name)
-            .map_err(|error| OpenError::Write { name, error })?;
-        tails.push(DamagedFile {
-            file: file.index,
-            offset: file.end,
-            bytes,
-            records_applied: file.records_beyond,
-        });
-    }
-    if let Some(tail) = tails.last() {
-        let name = FileName::Lost(tail.file, tail.offset);
-        disk.sync_directory().map_err(|error| OpenError::Write { name, error })?;
+        let FileState { index: file, end: offset, records_beyond: records_applied, .. } = replay.files[at];
+        let bytes =
+            storage.keep_tail(file, offset).map_err(|error| OpenError::Keep { file, offset, error })?;
+        tails.push(DamagedFile { file, offset, bytes, records_applied });
     }
     Ok(tails)
 }
 
 /// Takes the files that cannot be read at all, but that the operator has agreed to miss, out of the log.
-fn keep_given_up(disk: &mut dyn Disk, replay: &Replay, verdict: &Verdict) -> Result<(), OpenError> {
-    for file in replay.files.iter().filter(|file| verdict.given_up.contains(&file.index)) {
-        let name = FileName::Lost(file.index, 0);
-        let kept = disk.rename(FileName::Segment(file.index), name).and_then(|()| disk.sync_directory());
-        kept.map_err(|error| OpenError::Write { name, error })?;
+fn keep_given_up(storage: &mut dyn Storage, replay: &Replay, verdict: &Verdict) -> Result<(), OpenError> {
+    for file in replay.files.iter().map(|file| file.index).filter(|index| verdict.given_up.contains(index)) {
+        storage.set_aside(file).map_err(|error| OpenError::Keep { file, offset: 0, error })?;
     }
     Ok(())
 }
 
-/// Copies file `index` from `from` on, up to its last byte that is not zero. Returns how many bytes.
-fn copy_tail(
-    disk: &mut dyn Disk,
-    reader: &mut Reader,
-    index: u32,
-    from: u64,
-    to: FileName,
-) -> io::Result<u64> {
-    let size = reader.open(disk, FileName::Segment(index))?;
-    disk.create(to)?;
-    let (mut offset, mut kept) = (from, 0);
-    while offset < size {
-        let bytes = reader.at(disk, offset, COPY_BYTES)?;
-        if bytes.is_empty() {
-            break;
-        }
-        let piece = bytes[..bytes.len().min(COPY_BYTES)].to_vec();
-        if let Some(last) = piece.iter().rposition(|&byte| byte != 0) {
-            disk.write_at(to, offset - from, &piece[..=last])?;
-            kept = offset - from + last as u64 + 1;
-        }
-        offset += piece.len() as u64;
-    }
-    disk.sync(to)?;
-    disk.release(to);
-    disk.release(FileName::Segment(index));
-    Ok(kept)
-}
-
 /// Gives the jobs to the server, in the order that makes its queues what they were.
-fn hand_over(jobs: Jobs, wall: WallOffset, restore: &mut dyn FnMut(JobRecord, &TubeName, Body)) {
+fn hand_over(
+    jobs: Jobs,
+    wall: WallOffset,
+    restore: &mut dyn FnMut(JobRecord, &TubeName, Body),
+) -> Result<(), OpenError> {
     let Jobs { alive, tubes, histories, .. } = jobs;
     let mut buried = Vec::new();
     let mut give = |id: JobId, job: ReplayedJob| {
@@ -269,10 +225,14 @@ fn hand_over(jobs: Jobs, wall: WallOffset, restore: &mut dyn FnMut(JobRecord, &T
     };
     for (id, job) in alive {
         match job.buried_at() {
-            Some(time) => buried.push((time, id, job)),
+            Some(time) => {
+                buried.try_reserve(1)?;
+                buried.push((time, id, job));
+            }
             None => give(id, job),
         }
     }
     buried.sort_unstable_by_key(|&(time, id, _)| (time, id));
     buried.into_iter().for_each(|(_, id, job)| give(id, job));
+    Ok(())
 }

@@ -1,12 +1,12 @@
 //! Reading a file of the log from its beginning to its end, a large piece at a time.
 //!
-//! Owns: one buffer, used again for every file. Knows no format. Driven by the replay.
+//! Owns: one buffer, used again for every file. It does not know the format. Driven by the replay.
 
 use std::io;
 
-use super::disk::{Disk, FileName};
+use super::storage::Storage;
 
-/// Bytes read at a time: large enough that the calls cost nothing, small enough to stay in the cache
+/// Bytes read at a time: so many that the calls cost little, and so few that they stay in the cache
 /// until they are parsed.
 const PIECE_BYTES: usize = 256 * 1024;
 
@@ -20,26 +20,26 @@ fn is_zero(bytes: &[u8]) -> bool {
 /// A window on a file.
 #[derive(Debug, Default)]
 pub(super) struct Reader {
-    name: Option<FileName>,
+    file: Option<u32>,
     size: u64,
     buffer: Vec<u8>,
-    /// The window is `buffer[start..end]`, and stands at `offset` in the file.
+    /// The window is `buffer[start..end]`, and begins at `offset` of the file.
     start: usize,
     end: usize,
     offset: u64,
 }
 
 impl Reader {
-    /// Opens `name`. Returns its length.
-    pub(super) fn open(&mut self, disk: &mut dyn Disk, name: FileName) -> io::Result<u64> {
-        self.size = disk.size(name)?;
-        self.name = Some(name);
+    /// Begins to read file `file`. Returns its length in bytes.
+    pub(super) fn open(&mut self, storage: &mut dyn Storage, file: u32) -> io::Result<u64> {
+        self.size = storage.size(file)?;
+        self.file = Some(file);
         (self.start, self.end, self.offset) = (0, 0, 0);
         Ok(self.size)
     }
 
     /// The bytes at `offset`: at least `least` of them, or all to the end of the file.
-    pub(super) fn at(&mut self, disk: &mut dyn Disk, offset: u64, least: usize) -> io::Result<&[u8]> {
+    pub(super) fn at(&mut self, storage: &mut dyn Storage, offset: u64, least: usize) -> io::Result<&[u8]> {
         let skipped = offset.checked_sub(self.offset).and_then(|skipped| usize::try_from(skipped).ok());
         match skipped {
             Some(skipped) if skipped <= self.end - self.start => self.start += skipped,
@@ -48,22 +48,26 @@ impl Reader {
         self.offset = offset;
         let rest = usize::try_from(self.size.saturating_sub(offset)).unwrap_or(usize::MAX);
         if self.end - self.start < least.min(rest) {
-            self.fill(disk, least.min(rest), rest)?;
+            self.fill(storage, least.min(rest), rest)?;
         }
         Ok(&self.buffer[self.start..self.end])
     }
 
-    fn fill(&mut self, disk: &mut dyn Disk, least: usize, rest: usize) -> io::Result<()> {
-        let Some(name) = self.name else { return Ok(()) };
+    fn fill(&mut self, storage: &mut dyn Storage, least: usize, rest: usize) -> io::Result<()> {
+        let Some(file) = self.file else { return Ok(()) };
         self.buffer.copy_within(self.start..self.end, 0);
         (self.start, self.end) = (0, self.end - self.start);
         let wanted = least.max(PIECE_BYTES).min(rest);
         if self.buffer.len() < wanted {
+            // A record is as long as its body, or as damage says.
+            self.buffer
+                .try_reserve_exact(wanted - self.buffer.len())
+                .map_err(|_| io::ErrorKind::OutOfMemory)?;
             self.buffer.resize(wanted, 0);
         }
         while self.end < wanted {
             let at = self.offset + self.end as u64;
-            match disk.read_at(name, at, &mut self.buffer[self.end..wanted]) {
+            match storage.read(file, at, &mut self.buffer[self.end..wanted]) {
                 Ok(0) => {
                     // The file is shorter than it said: what is there is all there is.
                     self.size = at;
@@ -78,9 +82,13 @@ impl Reader {
     }
 
     /// The first byte at or after `offset` that is not zero; `None` if there is none.
-    pub(super) fn first_nonzero(&mut self, disk: &mut dyn Disk, mut offset: u64) -> io::Result<Option<u64>> {
+    pub(super) fn first_nonzero(
+        &mut self,
+        storage: &mut dyn Storage,
+        mut offset: u64,
+    ) -> io::Result<Option<u64>> {
         loop {
-            let bytes = self.at(disk, offset, 1)?;
+            let bytes = self.at(storage, offset, 1)?;
             if bytes.is_empty() {
                 return Ok(None);
             }

@@ -1,6 +1,6 @@
-//! One record among the bytes of a file: where its parts stand, and whether they can be true.
+//! One record among the bytes of a file: where its parts are, and whether they are plausible.
 //!
-//! Owns: the bounds. Never believes a length that the file has no room for. Driven by the replay.
+//! Owns: the bounds. It takes no length that goes beyond the end of the file. Driven by the replay.
 
 use super::format::{
     DiskRecord, MARKER_ID, MAX_JOB_ID, RECORD_5_BYTES, RECORD_BYTES, STATE_DELETED, TRAILER, VERSION_5, take,
@@ -42,14 +42,14 @@ impl Version {
     }
 }
 
-/// Where the parts of a record stand, counted from its first byte.
+/// Where the parts of a record are, counted from its first byte.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Layout {
-    /// Where the name stands; the fixed part follows it.
+    /// Offset of the name; the fixed part follows it.
     pub(super) name_at: usize,
-    /// Where the fixed part stands.
+    /// Offset of the fixed part.
     pub(super) fixed_at: usize,
-    /// Where the body stands, or where a short record ends.
+    /// Offset of the body, or of the end of a short record.
     pub(super) body_at: usize,
     /// Length of the whole record.
     pub(super) total: usize,
@@ -59,7 +59,7 @@ pub(super) struct Layout {
 
 impl Layout {
     /// The layout of the record that `bytes` begin with, of which the file has `rest` bytes. `None` if
-    /// its head is cut short, or its lengths cannot be true.
+    /// its head is cut short, or its lengths go beyond the file.
     pub(super) fn read(version: Version, bytes: &[u8], rest: u64) -> Option<Self> {
         let name_at = version.length_bytes();
         let length = bytes.get(..name_at)?;

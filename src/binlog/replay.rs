@@ -1,19 +1,19 @@
 //! Reading the log at start: all files, oldest first, record by record.
 //!
-//! Owns: what was found in each file and what the markers told. Changes nothing on disk. Driven by `open`,
+//! Owns: what was found in each file and what the markers say. It changes nothing in the store. Driven by `open`,
 //! which acts on the findings, and by `check`, which reports them.
 
 use std::collections::BTreeMap;
 use std::io;
 
 use super::decision::{FileEnd, Writer};
-use super::disk::{Disk, FileName};
 use super::format::{MAX_JOB_ID, SHORT_BYTES, Seal, VERSION_BYTES, take};
 use super::jobs::{Jobs, Source};
-use super::marker::{HEAD_BYTES, Marker, MarkerKind, Place};
+use super::marker::{HEAD_BYTES, Marker, MarkerKind};
 use super::reader::Reader;
 use super::record::{Layout, MAX_HEAD_BYTES, Version};
-use super::{OpenError, SyncPolicy};
+use super::storage::Storage;
+use super::{LogPosition, MAX_INDEX, OpenError, SyncPolicy};
 
 mod findings;
 
@@ -35,11 +35,11 @@ pub(super) enum Kind {
     C,
     /// No record, and no room for one, or nothing but zeros: C was killed while it made the file.
     Blank,
-    /// Of this server's, but its header is damaged.
+    /// Written by this server, but its header is damaged.
     BrokenHeader,
-    /// Of this server's, but made as the file with another index.
+    /// Written by this server, but made as the file with another index.
     Misplaced(u32),
-    /// Of a version that nobody knows.
+    /// Of a version that this server does not know.
     UnknownVersion(i32),
 }
 
@@ -61,7 +61,7 @@ pub(super) struct FileState {
     /// The file that its last marker says the log goes on in.
     pub(super) continued: Option<u32>,
     /// Where the file before it ended, if it has been in use.
-    pub(super) opened: Option<Place>,
+    pub(super) opened: Option<LogPosition>,
 }
 
 impl FileState {
@@ -82,8 +82,8 @@ impl FileState {
 /// What the markers of all files told.
 #[derive(Debug, Default)]
 pub(super) struct Told {
-    /// The highest durable place.
-    pub(super) durable: Place,
+    /// The highest durable position.
+    pub(super) durable: LogPosition,
     /// The highest index below which no file was needed, and the file that says so.
     pub(super) oldest: Option<(u32, u32)>,
     /// Where files ended.
@@ -111,17 +111,17 @@ pub(super) struct Replay {
 
 impl Replay {
     /// Reads all files.
-    pub(super) fn read(disk: &mut dyn Disk, recover: bool) -> Result<Self, OpenError> {
+    pub(super) fn read(storage: &mut dyn Storage, recover: bool) -> Result<Self, OpenError> {
         let mut replay = Self { recover, ..Self::default() };
         replay.jobs.next_id = 1;
         let mut reader = Reader::default();
         let mut progress = PROGRESS_BYTES;
-        for index in replay.list(disk)? {
-            replay.read_file(disk, &mut reader, index).map_err(|error| match error {
+        for index in replay.list(storage)? {
+            replay.read_file(storage, &mut reader, index).map_err(|error| match error {
                 ReadError::Io(error) => OpenError::Read { file: index, error },
                 ReadError::Open(error) => error,
             })?;
-            disk.release(FileName::Segment(index));
+            storage.release(index);
             if replay.bytes >= progress {
                 progress = replay.bytes + PROGRESS_BYTES;
                 log::info!("binlog: read {} MiB, {} records", replay.bytes >> 20, replay.records);
@@ -132,27 +132,27 @@ impl Replay {
     }
 
     /// The indexes of all files, in order.
-    fn list(&mut self, disk: &mut dyn Disk) -> Result<Vec<u32>, OpenError> {
+    fn list(&mut self, storage: &mut dyn Storage) -> Result<Vec<u32>, OpenError> {
+        let listing = storage.list().map_err(OpenError::List)?;
+        self.strange_names = listing.strange_names;
         let mut indexes = Vec::new();
-        for name in disk.list().map_err(OpenError::List)? {
-            // As C writes them: decimal, no sign, no leading zeros.
-            match name.parse::<u64>() {
-                Ok(index) if index.to_string() == name => {
-                    let index = u32::try_from(index).ok().filter(|&index| index <= super::writer::MAX_INDEX);
-                    indexes.push(index.ok_or(OpenError::TooManyFiles)?);
-                }
-                _ if name.ends_with(".new") => {}
-                _ => self.strange_names.push(format!("binlog.{name}")),
-            }
+        for index in listing.indexes {
+            let index = u32::try_from(index).ok().filter(|&index| index <= MAX_INDEX);
+            indexes.push(index.ok_or(OpenError::TooManyFiles)?);
         }
         indexes.sort_unstable();
         Ok(indexes)
     }
 
-    fn read_file(&mut self, disk: &mut dyn Disk, reader: &mut Reader, index: u32) -> Result<(), ReadError> {
-        let bytes = reader.open(disk, FileName::Segment(index))?;
+    fn read_file(
+        &mut self,
+        storage: &mut dyn Storage,
+        reader: &mut Reader,
+        index: u32,
+    ) -> Result<(), ReadError> {
+        let bytes = reader.open(storage, index)?;
         self.bytes += bytes;
-        let (kind, version) = identify(disk, reader, index, self.recover)?;
+        let (kind, version) = identify(storage, reader, index, self.recover)?;
         let mut file = FileState {
             index,
             kind,
@@ -166,12 +166,12 @@ impl Replay {
             opened: None,
         };
         if matches!(kind, Kind::Ours { .. } | Kind::C | Kind::Blank) {
-            self.jobs.segments.push(index, bytes);
+            self.jobs.files.push(index, bytes);
         }
         if let (Some(version), Kind::Ours { .. } | Kind::C) = (version, kind) {
             file.end = VERSION_BYTES;
-            self.read_records(disk, reader, &mut file, version)?;
-            self.read_tail(disk, reader, &mut file, version)?;
+            self.read_records(storage, reader, &mut file, version)?;
+            self.read_tail(storage, reader, &mut file, version)?;
         }
         self.records += file.records + file.records_beyond;
         self.files.push(file);
@@ -181,31 +181,31 @@ impl Replay {
     /// The unbroken sequence of records from the beginning.
     fn read_records(
         &mut self,
-        disk: &mut dyn Disk,
+        storage: &mut dyn Storage,
         reader: &mut Reader,
         file: &mut FileState,
         version: Version,
     ) -> Result<(), ReadError> {
-        while let Some(bytes) = self.read_one(disk, reader, file, version, file.end, false)? {
+        while let Some(bytes) = self.read_one(storage, reader, file, version, file.end, false)? {
             file.end += bytes;
         }
         Ok(())
     }
 
-    /// Applies the record at `offset`. Returns its length, or `None` if there is no valid one.
+    /// Applies the record at `offset`. Returns its length, or `None` if there is no valid record.
     fn read_one(
         &mut self,
-        disk: &mut dyn Disk,
+        storage: &mut dyn Storage,
         reader: &mut Reader,
         file: &mut FileState,
         version: Version,
         offset: u64,
         beyond: bool,
     ) -> Result<Option<u64>, ReadError> {
-        let mut bytes = reader.at(disk, offset, MAX_HEAD_BYTES)?;
+        let mut bytes = reader.at(storage, offset, MAX_HEAD_BYTES)?;
         let Some(layout) = Layout::read(version, bytes, file.bytes - offset) else { return Ok(None) };
         if layout.total > bytes.len() {
-            bytes = reader.at(disk, offset, layout.total)?;
+            bytes = reader.at(storage, offset, layout.total)?;
         }
         let Some(bytes) = bytes.get(..layout.total) else { return Ok(None) };
         if let Kind::Ours { seal, .. } = file.kind {
@@ -236,7 +236,7 @@ impl Replay {
         Ok(Some(layout.total as u64))
     }
 
-    /// Whether records beyond a broken place count: not where nobody can have been told of them.
+    /// Whether records beyond a broken one count. They do not if no client can have had a reply to them.
     fn applies_beyond(&self, file: &FileState) -> bool {
         match file.writer() {
             Writer::OursAnsweredFirst => true,
@@ -247,33 +247,33 @@ impl Replay {
     /// What follows the unbroken sequence.
     fn read_tail(
         &mut self,
-        disk: &mut dyn Disk,
+        storage: &mut dyn Storage,
         reader: &mut Reader,
         file: &mut FileState,
         version: Version,
     ) -> Result<(), ReadError> {
-        if reader.first_nonzero(disk, file.end)?.is_none() {
+        if reader.first_nonzero(storage, file.end)?.is_none() {
             return Ok(());
         }
-        let bytes = reader.at(disk, file.end, MAX_HEAD_BYTES)?;
+        let bytes = reader.at(storage, file.end, MAX_HEAD_BYTES)?;
         let torn_bytes = torn_bytes(version, bytes, file.bytes - file.end);
         file.file_end = FileEnd::DataBeyond;
         if file.is_ours() {
-            self.scan_ours(disk, reader, file, version)?;
+            self.scan_ours(storage, reader, file, version)?;
         } else {
-            if reader.first_nonzero(disk, file.end + torn_bytes)?.is_none() {
+            if reader.first_nonzero(storage, file.end + torn_bytes)?.is_none() {
                 file.file_end = FileEnd::Torn;
             } else if self.recover {
-                self.scan_c(disk, reader, file, version, torn_bytes)?;
+                self.scan_c(storage, reader, file, version, torn_bytes)?;
             }
         }
         Ok(())
     }
 
-    /// Looks for whole records of ours beyond the broken place, by their tags.
+    /// Looks for whole records of this server beyond the broken one, by their tags.
     fn scan_ours(
         &mut self,
-        disk: &mut dyn Disk,
+        storage: &mut dyn Storage,
         reader: &mut Reader,
         file: &mut FileState,
         version: Version,
@@ -281,15 +281,15 @@ impl Replay {
         let Kind::Ours { seal, .. } = file.kind else { return Ok(()) };
         file.file_end = FileEnd::Torn;
         let mut offset = file.end;
-        while let Some(start) = reader.first_nonzero(disk, offset)? {
+        while let Some(start) = reader.first_nonzero(storage, offset)? {
             // A record may begin with up to three zeros more: those of its name's length.
             offset = start.saturating_sub(11).max(offset);
             while offset <= start {
-                let bytes = reader.at(disk, offset, MAX_HEAD_BYTES)?;
+                let bytes = reader.at(storage, offset, MAX_HEAD_BYTES)?;
                 let tagged = Layout::read(version, bytes, file.bytes - offset)
                     .is_some_and(|layout| seal.tag_matches(&take(bytes, layout.fixed_at), offset));
                 let whole =
-                    if tagged { self.read_one(disk, reader, file, version, offset, true)? } else { None };
+                    if tagged { self.read_one(storage, reader, file, version, offset, true)? } else { None };
                 if let Some(bytes) = whole {
                     file.file_end = FileEnd::DataBeyond;
                     offset += bytes;
@@ -301,11 +301,11 @@ impl Replay {
         Ok(())
     }
 
-    /// Looks for whole records of C's beyond the broken place: first where the broken one ends, then
+    /// Looks for whole records of C's beyond the broken one: first where the broken one ends, then
     /// wherever a full record can be.
     fn scan_c(
         &mut self,
-        disk: &mut dyn Disk,
+        storage: &mut dyn Storage,
         reader: &mut Reader,
         file: &mut FileState,
         version: Version,
@@ -314,11 +314,11 @@ impl Replay {
         let mut offset = file.end + torn_bytes.max(1);
         let mut in_sequence = torn_bytes > 0;
         while offset < file.bytes {
-            let bytes = reader.at(disk, offset, MAX_HEAD_BYTES)?;
+            let bytes = reader.at(storage, offset, MAX_HEAD_BYTES)?;
             let full =
                 Layout::read(version, bytes, file.bytes - offset).is_some_and(|layout| layout.is_full());
             let read = if full || in_sequence {
-                self.read_one(disk, reader, file, version, offset, true)?
+                self.read_one(storage, reader, file, version, offset, true)?
             } else {
                 None
             };
@@ -328,12 +328,12 @@ impl Replay {
         Ok(())
     }
 
-    /// Takes in what a marker says. What one says of other files does not count beyond a broken place: it
-    /// will be cut off, and is to be said again.
+    /// Takes note of what a marker says. Beyond a broken record, what it says of other files does not count: the marker
+    /// will be cut off, and the new file says it again.
     fn hear(&mut self, file: &mut FileState, marker: &Marker, beyond: bool) {
         let told = &mut self.told;
         told.next_id = match marker.kind {
-            // What was announced ahead and not given is free again.
+            // Ids that were announced ahead and not given can be given.
             MarkerKind::Closed => marker.next_job_id,
             _ => told.next_id.max(marker.next_job_id),
         }
@@ -370,7 +370,7 @@ impl From<io::Error> for ReadError {
     }
 }
 
-/// How many bytes at a broken place can be a record that C was writing: it writes the name's length, the
+/// How many bytes after the last valid record can be a record that C was writing: C writes the name's length, the
 /// name, the fixed part and the body one after another, over zeros.
 fn torn_bytes(version: Version, bytes: &[u8], rest: u64) -> u64 {
     if rest < MIN_RECORD_BYTES {
@@ -385,12 +385,12 @@ fn torn_bytes(version: Version, bytes: &[u8], rest: u64) -> u64 {
 
 /// What the file is, by its first bytes.
 fn identify(
-    disk: &mut dyn Disk,
+    storage: &mut dyn Storage,
     reader: &mut Reader,
     index: u32,
     recover: bool,
 ) -> Result<(Kind, Option<Version>), ReadError> {
-    let head = reader.at(disk, 0, HEAD_BYTES as usize)?;
+    let head = reader.at(storage, 0, HEAD_BYTES as usize)?;
     let head = head[..head.len().min(HEAD_BYTES as usize)].to_vec();
     let version = head.get(..4).map_or(0, |version| i32::from_le_bytes(take(version, 0)));
     let fixed_at = VERSION_BYTES as usize + 4;
@@ -409,30 +409,30 @@ fn identify(
         }
     }
     if Marker::resembles_header(&head) {
-        // The nonce stands in every marker, so one that is whole is enough to go on.
-        if recover && let Some((seal, sync)) = find_marker(disk, reader, index)? {
+        // Every marker has the nonce, so that one whole marker is enough to read the file.
+        if recover && let Some((seal, sync)) = find_marker(storage, reader, index)? {
             return Ok((Kind::Ours { seal, sync }, Some(Version::Seven)));
         }
         return Ok((Kind::BrokenHeader, None));
     }
     match Version::of(version) {
-        // A version without room for a record: what is left of a file, whoever made it.
+        // A version without room for a record: what is left of a file of C's or of this server's.
         Some(_) if head.len() < HEAD_BYTES as usize => Ok((Kind::Blank, None)),
         Some(version) => Ok((Kind::C, Some(version))),
-        None if version == 0 && reader.first_nonzero(disk, 0)?.is_none() => Ok((Kind::Blank, None)),
+        None if version == 0 && reader.first_nonzero(storage, 0)?.is_none() => Ok((Kind::Blank, None)),
         None => Ok((Kind::UnknownVersion(version), None)),
     }
 }
 
 /// The seal of a file whose header is damaged, from any marker that is whole.
 fn find_marker(
-    disk: &mut dyn Disk,
+    storage: &mut dyn Storage,
     reader: &mut Reader,
     index: u32,
 ) -> Result<Option<(Seal, SyncPolicy)>, ReadError> {
     let mut offset = VERSION_BYTES;
     loop {
-        let bytes = reader.at(disk, offset, SHORT_BYTES as usize)?;
+        let bytes = reader.at(storage, offset, SHORT_BYTES as usize)?;
         let Some(bytes) = bytes.get(..SHORT_BYTES as usize) else { return Ok(None) };
         let fixed = take(bytes, 4);
         let seal = Seal { nonce: Marker::nonce(&fixed) };

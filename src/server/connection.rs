@@ -11,7 +11,7 @@ use super::client_lists::{List, Listed};
 use super::execute::Executor;
 use super::held_replies::HeldReplies;
 use super::idle::IdleWatch;
-use crate::binlog::Position;
+use crate::binlog::SequenceNumber;
 use crate::clock::Timestamp;
 use crate::queue::{ClientId, WaitOutcome};
 use crate::session::{Session, Stop, Until};
@@ -334,8 +334,8 @@ impl<S: Stream> Connection<S> {
 
     /// The replies made since the last call rest on all that is logged by now.
     pub fn hold_replies(&mut self, executor: &Executor) {
-        if let Some(position) = executor.position() {
-            self.held.get_or_insert_default().hold(&self.session.output, position);
+        if let Some(record) = executor.last_logged() {
+            self.held.get_or_insert_default().hold(&self.session.output, record);
         }
     }
 
@@ -365,21 +365,19 @@ impl<S: Stream> Connection<S> {
     }
 
     /// How many bytes of the replies rest on the log up to `settled`.
-    fn sendable(&mut self, settled: Position) -> usize {
+    fn sendable(&mut self, settled: SequenceNumber) -> usize {
         let held = self.held.as_mut().map_or(usize::MAX, |held| held.sendable(settled));
         held.min(self.session.output.len())
     }
 
     /// Whether only the budget has kept it from sending more.
-    pub fn can_send(&mut self, settled: Position) -> bool {
+    pub fn can_send(&mut self, settled: SequenceNumber) -> bool {
         self.sending == Sending::Open && self.sendable(settled) > 0
     }
 
-    /// Sends as much as the socket takes, up to the budget, of the replies that rest on the log up to `settled`; returns
-    /// how many bytes that is.
-    pub fn send(&mut self, settled: Position, now: Timestamp) -> io::Result<usize> {
-        let budget = self.budget.limits().send_bytes;
-        let mut left = budget;
+    /// Sends as much as the socket takes, up to the budget, of the replies that rest on the log up to `settled`.
+    pub fn send(&mut self, settled: SequenceNumber, now: Timestamp) -> io::Result<()> {
+        let mut left = self.budget.limits().send_bytes;
         while self.sending == Sending::Open && left > 0 {
             let sendable = self.sendable(settled).min(left);
             if sendable == 0 {
@@ -408,6 +406,6 @@ impl<S: Stream> Connection<S> {
                 Err(error) => return Err(error),
             }
         }
-        Ok(budget - left)
+        Ok(())
     }
 }

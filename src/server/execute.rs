@@ -9,7 +9,7 @@ use log::{Level, log_enabled, trace};
 
 use super::detached_bodies::DetachedBodies;
 use super::list_jobs::Searches;
-use super::persistence::Journal;
+use super::persistence::Persistence;
 use super::tube_lists::TubeLists;
 use crate::binlog::NoRoom;
 use crate::clock::Timestamp;
@@ -33,7 +33,10 @@ pub struct Config {
 }
 
 /// Bytes of stats and lists that cost as much as a simple request to render and copy.
-const DATA_BYTES_PER_WORK: u64 = 64;
+const DATA_BYTES_PER_WORK: u64 = 128;
+
+/// Bytes of a reply that cost as much as a simple request to send.
+const SENT_BYTES_PER_WORK: usize = 512;
 
 /// Bytes of a body that cost as much as a simple request to free.
 const FREED_BYTES_PER_WORK: usize = 32 * 1024;
@@ -42,7 +45,7 @@ const FREED_BYTES_PER_WORK: usize = 32 * 1024;
 #[derive(Debug)]
 pub struct Executor {
     pub(super) queue: Queue,
-    pub(super) journal: Journal,
+    pub(super) persistence: Persistence,
     pub(super) config: Config,
     pub(super) identity: Identity,
     pub(super) commands: CommandCounts,
@@ -78,7 +81,7 @@ impl Executor {
     pub fn new(config: Config, identity: Identity) -> Self {
         Self {
             queue: Queue::new(config.poison),
-            journal: Journal::default(),
+            persistence: Persistence::default(),
             config,
             identity,
             commands: CommandCounts::default(),
@@ -136,13 +139,13 @@ impl Executor {
     pub(super) fn disconnect(&mut self, client: ClientId, now: Timestamp) {
         self.searches.end(client);
         self.queue.disconnect(client, now);
-        self.journal.log_changes(&mut self.queue);
+        self.persistence.log_changes(&mut self.queue, now);
     }
 
     pub(super) fn advance(&mut self, now: Timestamp) {
         self.queue.advance(now);
-        self.journal.log_changes(&mut self.queue);
-        self.journal.advance(now);
+        self.persistence.log_changes(&mut self.queue, now);
+        self.persistence.advance(now);
         if !self.detached_bodies.is_empty() {
             self.detached_bodies.tend();
         }
@@ -152,7 +155,7 @@ impl Executor {
     }
 
     pub(super) fn next_deadline(&self) -> Option<Timestamp> {
-        [self.queue.next_deadline(), self.journal.next_deadline()].into_iter().flatten().min()
+        [self.queue.next_deadline(), self.persistence.next_deadline()].into_iter().flatten().min()
     }
 
     pub(super) fn poll_delivery(&mut self) -> Option<Delivery> {
@@ -170,8 +173,8 @@ impl Executor {
     /// Makes the changes of this turn as durable as they have to be before their replies leave.
     #[inline]
     pub(super) fn commit(&mut self, now: Timestamp) {
-        if self.journal.is_kept() {
-            self.journal.commit(&self.queue, now);
+        if self.persistence.is_kept() {
+            self.persistence.commit(&self.queue, now);
         }
     }
 
@@ -213,7 +216,7 @@ impl Executor {
         now: Timestamp,
     ) -> Outcome {
         self.work += 1;
-        let start = output.bytes().len();
+        let (start, unsent) = (output.bytes().len(), output.len());
         let outcome = match request {
             Request::Command(command) => {
                 self.commands.add(command.verb());
@@ -241,7 +244,8 @@ impl Executor {
             Request::Refused(refusal) => self.reject_put(&refusal.into(), output),
         };
         trace_reply(client, output, start);
-        self.journal.log_changes(&mut self.queue);
+        self.work += ((output.len() - unsent) / SENT_BYTES_PER_WORK) as u64;
+        self.persistence.log_changes(&mut self.queue, now);
         outcome
     }
 
@@ -253,7 +257,7 @@ impl Executor {
         output: &mut Output,
         now: Timestamp,
     ) -> Outcome {
-        let start = output.bytes().len();
+        let (start, unsent) = (output.bytes().len(), output.len());
         let outcome = match command {
             StalledCommand::Put(id, header, body) => self.put(client, id, header, body, output, now),
             StalledCommand::Release(id, priority, delay_s) => {
@@ -265,7 +269,7 @@ impl Executor {
             }
             StalledCommand::KickJob(id) => self.kick_job(id, output, now),
             StalledCommand::BeginFlush(tube, is_buried) => self.flush(client, &tube, is_buried, output, now),
-            StalledCommand::Flush { flushed } => self.go_on_flushing(client, flushed, output),
+            StalledCommand::Flush { flushed } => self.go_on_flushing(client, flushed, output, now),
             StalledCommand::Move(id, tube) => self.move_job(client, id, &tube, output, now),
             StalledCommand::Reprioritize(id, priority) => self.reprioritize(id, priority, output, now),
             StalledCommand::LookForReserved => self.go_on_looking(client, output, now),
@@ -277,7 +281,8 @@ impl Executor {
             StalledCommand::Reserve { timeout_s } => self.reserve(client, timeout_s, output, now),
         };
         trace_reply(client, output, start);
-        self.journal.log_changes(&mut self.queue);
+        self.work += ((output.len() - unsent) / SENT_BYTES_PER_WORK) as u64;
+        self.persistence.log_changes(&mut self.queue, now);
         outcome
     }
 
@@ -375,7 +380,7 @@ impl Executor {
         if self.queue.reserve_put().is_err() {
             return self.reject_put(&Reply::OutOfMemory, output);
         }
-        match self.journal.room_for_put(id, self.queue.used_tube(client), &body) {
+        match self.persistence.room_for_put(id, self.queue.used_tube(client), &body) {
             Err(NoRoom::Full) => return self.reject_put(&Reply::OutOfMemory, output),
             Err(NoRoom::Pending) => {
                 return Outcome::stall(StalledCommand::Put(id, header, body), Until::BinlogRoom);
@@ -428,7 +433,7 @@ impl Executor {
         if !self.queue.holds(client, id) {
             return answer(output, &Reply::NotFound);
         }
-        match self.journal.room_for_update() {
+        match self.persistence.room_for_update() {
             Err(NoRoom::Full) if delay_s == 0 => {}
             Err(no_room) => {
                 return lacks_room(no_room, StalledCommand::Release(id, priority, delay_s), output);
@@ -446,7 +451,7 @@ impl Executor {
         if !self.queue.holds(client, id) {
             return answer(output, &Reply::NotFound);
         }
-        if let Err(no_room) = self.journal.room_for_update() {
+        if let Err(no_room) = self.persistence.room_for_update() {
             return lacks_room(no_room, StalledCommand::Bury(id, priority), output);
         }
         self.queue.bury(client, id, priority);

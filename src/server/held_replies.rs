@@ -1,12 +1,14 @@
-//! Replies that must not leave yet, because what they acknowledge is not settled in the binlog.
+//! Replies that must not be sent yet, because what they acknowledge is not settled in the binlog.
+//!
+//! Owns: for one connection, which of its unsent replies wait for which record.
 
 use std::collections::VecDeque;
 
-use crate::binlog::Position;
+use crate::binlog::SequenceNumber;
 use crate::protocol::Reply;
 use crate::session::Output;
 
-/// Where in a connection's stream of replies the settled ones end. Without a binlog nobody holds anything.
+/// Where the settled replies end among those of a connection. Without a binlog no reply is held.
 #[derive(Debug, Default)]
 pub struct HeldReplies {
     /// Ascending in every field.
@@ -18,30 +20,30 @@ pub struct HeldReplies {
     settled_replies: u64,
 }
 
-/// Replies made while the log stood at `position`.
+/// Replies that depend on the records up to `record`.
 #[derive(Debug)]
 struct Held {
-    position: Position,
+    record: SequenceNumber,
     end: u64,
     replies: u64,
 }
 
 impl HeldReplies {
-    /// All that `output` has taken in since the last call rests on the log up to `position`.
-    pub fn hold(&mut self, output: &Output, position: Position) {
+    /// All that was put into `output` since the last call depends on the records up to `record`.
+    pub fn hold(&mut self, output: &Output, record: SequenceNumber) {
         let end = self.sent + output.len() as u64;
         let replies = output.replies();
         match self.held.back_mut() {
-            Some(last) if last.position == position => (last.end, last.replies) = (end, replies),
+            Some(last) if last.record == record => (last.end, last.replies) = (end, replies),
             Some(last) if last.end == end => {}
             None if self.settled_bytes == end => {}
-            _ => self.held.push_back(Held { position, end, replies }),
+            _ => self.held.push_back(Held { record, end, replies }),
         }
     }
 
-    /// How many unsent bytes may leave now that the log is settled up to `settled`.
-    pub fn sendable(&mut self, settled: Position) -> usize {
-        while let Some(held) = self.held.front().filter(|held| held.position <= settled) {
+    /// How many unsent bytes can be sent now that the records up to `settled` are settled.
+    pub fn sendable(&mut self, settled: SequenceNumber) -> usize {
+        while let Some(held) = self.held.front().filter(|held| held.record <= settled) {
             (self.settled_bytes, self.settled_replies) = (held.end, held.replies);
             self.held.pop_front();
         }
@@ -79,20 +81,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn replies_leave_with_the_log_and_are_refused_one_for_one() {
+    fn replies_are_sent_with_the_log_and_refused_one_for_one() {
         let (mut holds, mut output) = (HeldReplies::default(), Output::default());
-        for position in [1, 1, 2] {
+        for record in [1, 1, 2] {
             output.write(&Reply::Deleted).unwrap();
-            holds.hold(&output, Position(position));
+            holds.hold(&output, SequenceNumber(record));
         }
-        assert_eq!(holds.sendable(Position(0)), 0);
-        assert_eq!(holds.sendable(Position(1)), 2 * b"DELETED\r\n".len());
+        assert_eq!(holds.sendable(SequenceNumber(0)), 0);
+        assert_eq!(holds.sendable(SequenceNumber(1)), 2 * b"DELETED\r\n".len());
         output.advance(4);
         holds.advance(4);
         holds.refuse(&mut output);
         let left: Vec<u8> = output.slices(usize::MAX).iter().flat_map(|slice| slice.to_vec()).collect();
         assert_eq!(left, b"TED\r\nDELETED\r\nINTERNAL_ERROR\r\n");
-        assert_eq!(holds.sendable(Position(0)), left.len());
+        assert_eq!(holds.sendable(SequenceNumber(0)), left.len());
         assert!(!holds.any());
     }
 }

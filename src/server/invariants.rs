@@ -38,6 +38,7 @@ impl<S: Stream> Server<S> {
         if size <= LARGEST_SWEPT_STATE {
             self.check_invariants();
             self.executor.queue().check_invariants();
+            self.executor.check_binlog();
         }
     }
 

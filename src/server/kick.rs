@@ -44,14 +44,14 @@ impl Executor {
             if self.work() >= end_of_slice {
                 return Outcome::stall(StalledCommand::Kick { state, bound, kicked }, Until::NextTurn);
             }
-            match self.journal.room_for_update() {
+            match self.persistence.room_for_update() {
                 Err(NoRoom::Full) if kicked > 0 => break,
                 Err(no_room) => {
                     return lacks_room(no_room, StalledCommand::Kick { state, bound, kicked }, output);
                 }
                 Ok(()) => self.queue.kick(id, now),
             }
-            self.journal.log_changes(&mut self.queue);
+            self.persistence.log_changes(&mut self.queue, now);
             self.work += 1;
             kicked += 1;
         }
@@ -62,7 +62,7 @@ impl Executor {
         if !self.queue.is_kickable(id) {
             return answer(output, &Reply::NotFound);
         }
-        if let Err(no_room) = self.journal.room_for_update() {
+        if let Err(no_room) = self.persistence.room_for_update() {
             return lacks_room(no_room, StalledCommand::KickJob(id), output);
         }
         self.queue.kick(id, now);

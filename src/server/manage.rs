@@ -54,7 +54,7 @@ impl Executor {
     ) -> Outcome {
         let flushed = if is_buried { Flushed::Buried } else { Flushed::All };
         match self.queue.begin_flush(client, tube, flushed, now) {
-            BeginFlush::Begun => self.go_on_flushing(client, 0, output),
+            BeginFlush::Begun => self.go_on_flushing(client, 0, output, now),
             BeginFlush::NoTube => answer(output, &Reply::Flushed(0)),
             BeginFlush::TooMany => {
                 Outcome::stall(StalledCommand::BeginFlush(tube.into(), is_buried), Until::NextTurn)
@@ -68,6 +68,7 @@ impl Executor {
         client: ClientId,
         mut flushed: u64,
         output: &mut Output,
+        now: Timestamp,
     ) -> Outcome {
         let (mut looks, end) = (LOOKS_PER_TURN, self.work() + WORK_PER_TURN);
         while self.work() < end {
@@ -78,7 +79,7 @@ impl Executor {
                 FlushStep::Job(id) => {
                     self.keep_for_delivery(id);
                     let body = self.queue.flush_job(id);
-                    self.journal.log_changes(&mut self.queue);
+                    self.persistence.log_changes(&mut self.queue, now);
                     if let Some(watch) = body.watch() {
                         self.detach_body(watch, body);
                     }
@@ -119,7 +120,7 @@ impl Executor {
             return answer(output, &Reply::NotFound);
         };
         if job.tube.as_str() != tube
-            && let Err(no_room) = self.journal.room_for_move(tube, job.body)
+            && let Err(no_room) = self.persistence.room_for_move(tube, job.body)
         {
             return lacks_room(no_room, StalledCommand::Move(id, tube.into()), output);
         }
@@ -137,7 +138,7 @@ impl Executor {
         if !self.queue.is_unreserved(id) {
             return answer(output, &Reply::NotFound);
         }
-        if let Err(no_room) = self.journal.room_for_update() {
+        if let Err(no_room) = self.persistence.room_for_update() {
             return lacks_room(no_room, StalledCommand::Reprioritize(id, priority), output);
         }
         self.queue.reprioritize(id, priority, now);

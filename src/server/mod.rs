@@ -33,9 +33,7 @@ use log::{debug, warn};
 pub use self::connection::{Readiness, Stream};
 pub use self::execute::{Config, Executor};
 
-use self::budget::{
-    CLOSING_WORK, GOING_ON_WORK, READ_BUFFER_BYTES, SHORT_REPLIES_BYTES, TURN_SENT_BYTES, TURN_WORK,
-};
+use self::budget::{GOING_ON_WORK, READ_BUFFER_BYTES, TURN_WORK};
 use self::buffers::BufferPool;
 use self::client_lists::{List, enlist};
 use self::connection::Connection;
@@ -318,22 +316,12 @@ impl<S: Stream> Server<S> {
         let mut unsent = std::mem::take(&mut self.unsent);
         // A worker that has waited for a job gets it before its producer gets the receipt.
         unsent.rotate_right(delivered);
-        let mut sent_bytes = 0;
-        let mut postponed = Vec::new();
         for id in unsent.drain(..) {
             let Some(connection) = find(&mut self.connections, id) else { continue };
-            if sent_bytes >= TURN_SENT_BYTES && connection.session.output.len() > SHORT_REPLIES_BYTES {
-                connection.count_bytes(&mut self.executor.buffer_bytes);
-                postponed.push(id);
-                continue;
-            }
             connection.listed.leave(List::Unsent);
-            match connection.send(settled, now) {
-                Ok(sent) if !connection.is_finished() => sent_bytes += sent,
-                _ => {
-                    self.close(id, now);
-                    continue;
-                }
+            if connection.send(settled, now).is_err() || connection.is_finished() {
+                self.close(id, now);
+                continue;
             }
             if connection.session.output.is_empty() {
                 self.buffers.reclaim(&mut connection.session.output);
@@ -352,13 +340,18 @@ impl<S: Stream> Server<S> {
                 enlist(&mut self.going_on, List::Turn, id, &mut connection.listed);
             }
         }
-        // Those that were sent a part stand behind those that were sent nothing.
-        unsent.append(&mut postponed);
         unsent.append(&mut self.unsent);
         self.unsent = unsent;
     }
 
-    /// Takes note of what was done for the binlog on another thread. Replies that waited for it leave in
+    /// Takes note of all that the store of the binlog has done beside the loop.
+    pub fn poll_binlog(&mut self, now: Timestamp) {
+        while let Some(completion) = self.executor.next_binlog_completion() {
+            self.binlog_completed(completion, now);
+        }
+    }
+
+    /// Takes note of what the store of the binlog has done. Replies that waited for it are sent in
     /// the next turn, and commands that waited for room are tried again.
     pub fn binlog_completed(&mut self, completion: Completion, now: Timestamp) {
         self.executor.binlog_completed(completion, now);
@@ -432,7 +425,6 @@ impl<S: Stream> Server<S> {
             }
             self.connections[id.index as usize] = None;
             self.executor.disconnect(id, now);
-            self.executor.work += CLOSING_WORK;
             debug!("close {}", id.index);
         }
     }

@@ -1,12 +1,13 @@
 //! The binlog's side of executing commands: check, **reserve**, mutate, **append**.
 //!
-//! Owns: how the queue's changes become records, and up to which record replies may leave. Without a
-//! binlog everything here does nothing, and every reply may leave at once.
+//! Owns: how the queue's changes become records, and up to which record replies can be sent. Without a
+//! binlog everything here does nothing, and every reply can be sent at once.
 
 use std::fmt;
+use std::io;
 
 use super::execute::Executor;
-use crate::binlog::{Binlog, BinlogError, Completion, DiskTask, NoRoom, Position, Stats, SyncPolicy};
+use crate::binlog::{Binlog, BinlogError, Completion, NoRoom, SequenceNumber, Stats, SyncPolicy, Task};
 use crate::clock::Timestamp;
 use crate::job::{Body, JobId, JobRecord};
 use crate::queue::{Change, Queue};
@@ -14,25 +15,25 @@ use crate::tube_name::TubeName;
 
 /// The log, and how far it has come.
 #[derive(Default)]
-pub struct Journal {
+pub struct Persistence {
     binlog: Option<Binlog>,
     /// Whether a reply waits until what was logged before it is on the medium, not only written.
     waits_for_medium: bool,
     /// The last record that the last good commit has written.
-    written: Position,
+    written: SequenceNumber,
     /// Why the log has ended; nothing that is not settled by then may be acknowledged.
     failure: Option<BinlogError>,
     /// Empty between commands; kept for its room.
     changes: Vec<Change>,
 }
 
-impl fmt::Debug for Journal {
+impl fmt::Debug for Persistence {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("Journal").field("written", &self.written).finish_non_exhaustive()
+        out.debug_struct("Persistence").field("written", &self.written).finish_non_exhaustive()
     }
 }
 
-impl Journal {
+impl Persistence {
     /// Whether there is a binlog.
     pub fn is_kept(&self) -> bool {
         self.binlog.is_some()
@@ -56,17 +57,17 @@ impl Journal {
         self.binlog.as_mut().map_or(Ok(()), Binlog::reserve_update)
     }
 
-    /// Logs what has changed in the queue. What must not be answered unlogged has reserved room before. Other
-    /// changes (a reservation, a time-out, a release without delay) are logged later where the next file is
-    /// being made, and with the job's next change where the disk is full.
+    /// Logs what has changed in the queue. The changes that must not be answered unlogged have reserved room before. Other
+    /// changes (a reservation, a time-out, a release without delay) are logged later if the next file is
+    /// being made, and with the job's next change if the disk is full.
     #[inline]
-    pub fn log_changes(&mut self, queue: &mut Queue) {
+    pub fn log_changes(&mut self, queue: &mut Queue, now: Timestamp) {
         if queue.has_changes() {
-            self.append_changes(queue);
+            self.append_changes(queue, now);
         }
     }
 
-    fn append_changes(&mut self, queue: &mut Queue) {
+    fn append_changes(&mut self, queue: &mut Queue, now: Timestamp) {
         let Some(binlog) = &mut self.binlog else { return };
         queue.swap_changes(&mut self.changes);
         for change in self.changes.drain(..) {
@@ -74,30 +75,30 @@ impl Journal {
                 Change::Deleted(id) => binlog.append_delete(id),
                 Change::Put(id) => {
                     if let Some(job) = queue.job(id) {
-                        binlog.append_put(&job.record, job.tube, job.body);
+                        binlog.append_put(&job.record, job.tube, job.body, now);
                     }
                 }
                 Change::Moved(id) => {
                     if let Some(job) = queue.job(id) {
-                        binlog.append_moved(&job.record, job.tube, job.body);
+                        binlog.append_moved(&job.record, job.tube, job.body, now);
                     }
                 }
                 Change::Updated(id) => {
                     let Some(job) = queue.job(id) else { continue };
                     match binlog.reserve_update() {
-                        Ok(()) => binlog.append_update(&job.record, job.body.len()),
-                        Err(no_room) => binlog.postpone_update(&job.record, no_room),
+                        Ok(()) => binlog.append_update(&job.record, job.body.len(), now),
+                        Err(no_room) => binlog.postpone_update(&job.record, no_room, now),
                     }
                 }
             }
         }
     }
 
-    /// Writes what was logged since the last commit, and before it, moves a turn's share of live jobs out
-    /// of the oldest file, and logs what was postponed.
+    /// Copies some live jobs out of the oldest file, logs what was postponed, and writes all that was logged since the
+    /// last commit.
     pub fn commit(&mut self, queue: &Queue, now: Timestamp) {
-        self.migrate(queue);
-        self.catch_up(queue);
+        self.migrate(queue, now);
+        self.catch_up(queue, now);
         let Some(binlog) = &mut self.binlog else { return };
         match binlog.commit(now) {
             Ok(()) => self.written = binlog.appended(),
@@ -105,23 +106,23 @@ impl Journal {
         }
     }
 
-    /// Moves a turn's share of live jobs out of the oldest file, as far as there is room.
-    fn migrate(&mut self, queue: &Queue) {
+    /// Copies live jobs out of the oldest file, as many as a turn may, and as far as there is room.
+    fn migrate(&mut self, queue: &Queue, now: Timestamp) {
         let Some(binlog) = &mut self.binlog else { return };
         while let Some(id) = binlog.next_migration()
             && let Some(job) = queue.job(id)
         {
-            binlog.append_migrated(&job.record, job.tube, job.body);
+            binlog.append_migrated(&job.record, job.tube, job.body, now);
         }
     }
 
     /// Logs the changes that were postponed, as far as there is room now.
-    fn catch_up(&mut self, queue: &Queue) {
+    fn catch_up(&mut self, queue: &Queue, now: Timestamp) {
         let Some(binlog) = &mut self.binlog else { return };
         while let Some(id) = binlog.next_postponed()
             && let Some(job) = queue.job(id)
         {
-            binlog.append_update(&job.record, job.body.len());
+            binlog.append_update(&job.record, job.body.len(), now);
         }
     }
 
@@ -129,8 +130,8 @@ impl Journal {
         self.failure.get_or_insert(error);
     }
 
-    /// Up to which position replies may leave.
-    pub fn settled(&self) -> Position {
+    /// Up to which record replies can be sent.
+    pub fn settled(&self) -> SequenceNumber {
         match &self.binlog {
             Some(binlog) if self.waits_for_medium => binlog.durable(),
             _ => self.written,
@@ -173,63 +174,83 @@ impl Executor {
     pub fn keep_binlog(&mut self, binlog: Binlog, sync: SyncPolicy, next_job_id: u64) {
         self.queue.skip_ids_below(next_job_id);
         self.queue.keep_changes();
-        self.journal.written = binlog.appended();
-        self.journal.binlog = Some(binlog);
-        self.journal.waits_for_medium = sync == SyncPolicy::EachCommit;
+        self.persistence.written = binlog.appended();
+        self.persistence.binlog = Some(binlog);
+        self.persistence.waits_for_medium = sync == SyncPolicy::EachCommit;
     }
 
-    /// The next thing to be done for the binlog on another thread, in order.
-    pub fn next_binlog_task(&mut self) -> Option<DiskTask> {
-        self.journal.binlog.as_mut().and_then(Binlog::next_task)
+    /// From now on, the store of the binlog works beside the loop, and calls `wake` when it has done something. Without
+    /// a binlog, nothing happens.
+    ///
+    /// # Errors
+    /// If the system has no thread for it.
+    pub fn start_binlog(&mut self, wake: Box<dyn Fn() + Send>) -> io::Result<()> {
+        self.persistence.binlog.as_mut().map_or(Ok(()), |binlog| binlog.start(wake))
     }
 
-    /// Takes note of what was done for the binlog.
+    /// What the store of the binlog has done, to be given to [`Executor::binlog_completed`].
+    pub(super) fn next_binlog_completion(&mut self) -> Option<Completion> {
+        self.persistence.binlog.as_mut().and_then(Binlog::next_completion)
+    }
+
+    /// Takes note of what the store of the binlog has done.
     pub(super) fn binlog_completed(&mut self, completion: Completion, now: Timestamp) {
-        let Some(binlog) = &mut self.journal.binlog else { return };
-        if matches!(completion.task, DiskTask::Sync { .. }) && completion.result.is_ok() {
+        let Some(binlog) = &mut self.persistence.binlog else { return };
+        if matches!(completion.task, Task::Sync(_)) && completion.result.is_ok() {
             self.timings.syncs.observe(completion.elapsed_us.saturating_mul(1000), 1);
         }
         if let Err(error) = binlog.on_completion(completion, now) {
-            self.journal.fail(error);
+            self.persistence.fail(error);
         }
-        // Before the commands that wait for room take all of it, and again none is left for what makes
-        // files go, nor for what has happened before them.
-        self.journal.migrate(&self.queue);
-        self.journal.catch_up(&self.queue);
+        // Copies and postponed changes come before the commands that wait for room: those could take all of it, and
+        // without copies no file would ever be removed.
+        self.persistence.migrate(&self.queue, now);
+        self.persistence.catch_up(&self.queue, now);
     }
 
     /// The binlog stores wall-clock times: the difference between the wall clock and that of `now`.
     pub fn set_wall_offset(&mut self, wall_offset_ns: i64) {
-        if let Some(binlog) = &mut self.journal.binlog {
+        if let Some(binlog) = &mut self.persistence.binlog {
             binlog.set_wall_offset(wall_offset_ns);
         }
     }
 
-    /// Which records a reply that is made now rests on; `None` without a binlog.
-    pub(super) fn position(&self) -> Option<Position> {
-        self.journal.binlog.as_ref().map(Binlog::appended)
+    /// The last record that a reply depends on that is made now; `None` without a binlog.
+    pub(super) fn last_logged(&self) -> Option<SequenceNumber> {
+        self.persistence.binlog.as_ref().map(Binlog::appended)
     }
 
-    /// Up to which position replies may leave.
-    pub(super) fn settled(&self) -> Position {
-        self.journal.settled()
+    /// Up to which record replies can be sent.
+    pub(super) fn settled(&self) -> SequenceNumber {
+        self.persistence.settled()
+    }
+
+    /// Asserts every invariant of the log, whose cost grows with the number of jobs.
+    pub(super) fn check_binlog(&self) {
+        let Persistence { binlog, written, .. } = &self.persistence;
+        let Some(binlog) = binlog else { return };
+        binlog.check_invariants();
+        if !self.has_failed() {
+            assert!(*written <= binlog.appended(), "no more is written than was logged");
+            assert!(binlog.durable() <= *written, "what is durable was written by a commit");
+        }
     }
 
     /// Whether the log has ended because the disk has failed.
     #[must_use]
     pub fn has_failed(&self) -> bool {
-        self.journal.failure.is_some()
+        self.persistence.failure.is_some()
     }
 
-    /// Ends the log at a clean exit. What was given to another thread must be done.
+    /// Ends the log at a clean exit.
     ///
     /// # Errors
     /// Where the disk has failed, now or before.
     pub fn close_binlog(&mut self, now: Timestamp) -> Result<(), BinlogError> {
-        if let Some(failure) = self.journal.failure.take() {
+        if let Some(failure) = self.persistence.failure.take() {
             return Err(failure);
         }
-        self.journal.catch_up(&self.queue);
-        self.journal.binlog.as_mut().map_or(Ok(()), |binlog| binlog.close(now))
+        self.persistence.catch_up(&self.queue, now);
+        self.persistence.binlog.as_mut().map_or(Ok(()), |binlog| binlog.close(now))
     }
 }

@@ -11,8 +11,8 @@ use crate::stats::{self, JOB, JobView, SERVER, ServerView, StatsSource, TUBE};
 
 impl StatsSource for Executor {
     fn server_view(&self, now: Timestamp) -> ServerView<'_> {
-        let binlog = self.journal.stats();
-        let state = if self.journal.is_kept() { binlog.state } else { "off" };
+        let binlog = self.persistence.stats();
+        let state = if self.persistence.is_kept() { binlog.state } else { "off" };
         ServerView {
             identity: &self.identity,
             queue: &self.queue,
@@ -46,6 +46,6 @@ impl Executor {
     /// The answer to `stats-job`, if there is such a job.
     pub(super) fn stats_job(&self, id: JobId, now: Timestamp) -> Option<Vec<u8>> {
         let job = self.queue.job(id)?;
-        Some(stats::yaml(JOB, &JobView { job, file: self.journal.file_of(id), now }))
+        Some(stats::yaml(JOB, &JobView { job, file: self.persistence.file_of(id), now }))
     }
 }

@@ -45,7 +45,8 @@ pub fn refuse_binlog(directory: &Path, error: &OpenError) -> i32 {
         ),
         OpenError::List(source)
         | OpenError::Read { error: source, .. }
-        | OpenError::Write { error: source, .. } => {
+        | OpenError::Write { error: source, .. }
+        | OpenError::Keep { error: source, .. } => {
             error!("-b {directory}: {error}{}", advice_on_path(source));
         }
         OpenError::TooManyFiles | OpenError::OutOfMemory | OpenError::Failed(_) => {
@@ -59,9 +60,11 @@ pub fn refuse_binlog(directory: &Path, error: &OpenError) -> i32 {
 pub fn binlog_exit_code(error: &OpenError) -> i32 {
     match error {
         OpenError::Refused(_) => exit_code::BINLOG_DAMAGED,
-        OpenError::List(_) | OpenError::Read { .. } | OpenError::Write { .. } | OpenError::TooManyFiles => {
-            exit_code::BINLOG_DIRECTORY
-        }
+        OpenError::List(_)
+        | OpenError::Read { .. }
+        | OpenError::Write { .. }
+        | OpenError::Keep { .. }
+        | OpenError::TooManyFiles => exit_code::BINLOG_DIRECTORY,
         OpenError::OutOfMemory | OpenError::Failed(_) => exit_code::FAILED,
     }
 }

@@ -13,6 +13,7 @@ use beanstalkd::protocol::{Reply, ReplyBuffer, parse};
 use beanstalkd::queue::{ClientId, NewJob, PoisonLimits, Queue, Reserve};
 use beanstalkd::session::{Output, Session};
 use beanstalkd::tube_name::TubeName;
+use beanstalkd_testkit::tasks::ByHand;
 use divan::Bencher;
 use divan::counter::{BytesCount, ItemsCount};
 
@@ -179,6 +180,7 @@ fn reserve_and_release(bencher: Bencher, jobs: usize) {
 struct Log {
     binlog: Binlog,
     disk: MemoryDisk,
+    tasks: ByHand,
     tube: TubeName,
     body: Body,
     next_id: u64,
@@ -187,14 +189,15 @@ struct Log {
 impl Log {
     fn new(body_bytes: usize) -> Self {
         let disk = MemoryDisk::default();
-        let (binlog, _) = open(&disk, |_, _, _| {});
+        let tasks = ByHand::default();
+        let (binlog, _) = open(&disk, &tasks, |_, _, _| {});
         let body = Body::copy_of(&vec![b'x'; body_bytes]).unwrap();
-        Self { binlog, disk, tube: TubeName::default_tube(), body, next_id: 1 }
+        Self { binlog, disk, tasks, tube: TubeName::default_tube(), body, next_id: 1 }
     }
 
     /// The helper thread's part, done at once.
     fn work(&mut self) {
-        while let Some(task) = self.binlog.next_task() {
+        while let Some(task) = self.tasks.next() {
             let completion = task.run(&mut self.disk);
             self.binlog.on_completion(completion, NOW).unwrap();
         }
@@ -215,14 +218,14 @@ impl Log {
             state: JobState::Ready,
         };
         self.next_id += 1;
-        self.binlog.append_put(&job, &self.tube, &self.body);
+        self.binlog.append_put(&job, &self.tube, &self.body, NOW);
         job
     }
 
     fn reserve(&mut self, job: &JobRecord) {
         let reserved = JobRecord { state: JobState::Reserved, deadline_at: NOW, ..*job };
         if self.binlog.reserve_update().is_ok() {
-            self.binlog.append_update(&reserved, self.body.len());
+            self.binlog.append_update(&reserved, self.body.len(), NOW);
         }
     }
 
@@ -232,14 +235,14 @@ impl Log {
     }
 }
 
-fn open(disk: &MemoryDisk, mut restore: impl FnMut(JobRecord, &TubeName, Body)) -> (Binlog, u64) {
-    let config = Config {
-        segment_bytes: 10 * 1024 * 1024,
-        sync: SyncPolicy::Every(50),
-        recover: false,
-        nonce_seed: 1,
-    };
-    let (binlog, summary) = Binlog::open(Box::new(disk.clone()), config, NOW, 0, &mut restore).unwrap();
+fn open(
+    disk: &MemoryDisk,
+    tasks: &ByHand,
+    mut restore: impl FnMut(JobRecord, &TubeName, Body),
+) -> (Binlog, u64) {
+    let config =
+        Config { file_bytes: 10 * 1024 * 1024, sync: SyncPolicy::Every(50), recover: false, nonce_seed: 1 };
+    let (binlog, summary) = Binlog::open(tasks.storage(disk.clone()), config, NOW, 0, &mut restore).unwrap();
     (binlog, summary.bytes)
 }
 
@@ -269,10 +272,12 @@ fn replay(bencher: Bencher) {
     log.commit();
     log.binlog.close(NOW).unwrap();
     let files = log.disk;
-    let bytes = open(&files.copy(), |_, _, _| {}).1;
+    let bytes = open(&files.copy(), &ByHand::default(), |_, _, _| {}).1;
     bencher.counter(BytesCount::new(bytes)).with_inputs(|| files.copy()).bench_local_values(|disk| {
         let mut queue = Queue::new(PoisonLimits::default());
-        let (binlog, _) = open(&disk, |record, tube, body| queue.restore(&record, tube.as_str(), body, NOW));
+        let (binlog, _) = open(&disk, &ByHand::default(), |record, tube, body| {
+            queue.restore(&record, tube.as_str(), body, NOW);
+        });
         (queue, binlog)
     });
 }

@@ -28,18 +28,18 @@ pub struct CServer {
 impl CServer {
     /// Starts `program` on the log in `directory` and waits for its first answer: it listens before it has
     /// read its log and made its next file.
-    pub fn start(program: &Path, directory: &Path, segment_bytes: u64) -> Self {
-        let mut server = Self::launch(program, directory, segment_bytes);
+    pub fn start(program: &Path, directory: &Path, file_bytes: u64) -> Self {
+        let mut server = Self::launch(program, directory, file_bytes);
         assert_eq!(server.send(b"list-tube-used\r\n"), "USING default");
         server
     }
 
     /// Starts `program` on the log in `directory`, of which it may have read nothing yet.
-    pub fn launch(program: &Path, directory: &Path, segment_bytes: u64) -> Self {
+    pub fn launch(program: &Path, directory: &Path, file_bytes: u64) -> Self {
         let socket = directory.join("socket");
         let _ = std::fs::remove_file(&socket);
         let mut child = Command::new(program)
-            .args(["-F", "-s", &segment_bytes.to_string(), "-b"])
+            .args(["-F", "-s", &file_bytes.to_string(), "-b"])
             .arg(directory)
             .arg("-l")
             .arg(format!("unix:{}", socket.display()))

@@ -20,12 +20,12 @@ fn lives(seed: u64) -> u64 {
         1 | 2 => SyncPolicy::Every(50),
         _ => SyncPolicy::EachCommit,
     };
-    let segment_bytes = 4096 << random.below(3);
+    let file_bytes = 4096 << random.below(3);
     let mut images = 0;
     let mut disk = SimDisk::default();
     let mut before: Option<World> = None;
     for _ in 0..4 {
-        let settings = config(sync, segment_bytes, random.next());
+        let settings = config(sync, file_bytes, random.next());
         // Up to three crashes while the server before this one's crash is mended.
         for _ in 0..random.below(4) {
             let attempt = disk.fork();

@@ -8,37 +8,37 @@ use beanstalkd::clock::Timestamp;
 use crate::world::{Restored, World, config, open};
 use beanstalkd_testkit::disk::{Random, SimDisk};
 
-type Segments = BTreeMap<u32, Vec<u8>>;
+type Files = BTreeMap<u32, Vec<u8>>;
 
 const NOW: Timestamp = Timestamp(2_000_000_000_000);
 
 /// A log and the jobs in it.
 struct Log {
-    segments: Segments,
+    files: Files,
     jobs: Restored,
 }
 
 impl Log {
-    fn new(segments: Segments) -> Self {
-        let (_, summary, jobs) = reopen(&segments).unwrap();
+    fn new(files: Files) -> Self {
+        let (_, summary, jobs) = reopen(&files).unwrap();
         assert!(!is_reported(&summary), "{summary:?}");
         assert!(jobs.len() > 3, "a log of {} jobs shows little", jobs.len());
-        Self { segments, jobs }
+        Self { files, jobs }
     }
 
     /// Of one file, ended by a clean exit.
     fn closed() -> Self {
         let mut world = lived(3, 8192, 8);
         world.log.close(world.now).unwrap();
-        Self::new(world.disk.segments())
+        Self::new(world.disk.files())
     }
 
     /// Of several files, all durable; the server was killed while it was idle.
     fn killed() -> Self {
         let mut world = lived(5, 4096, 17);
         fall_idle(&mut world);
-        let log = Self::new(world.disk.segments());
-        assert!(log.segments.len() >= 3);
+        let log = Self::new(world.disk.files());
+        assert!(log.files.len() >= 3);
         log
     }
 
@@ -54,20 +54,20 @@ impl Log {
                 open(&image.fork(), config(SyncPolicy::EachCommit, 4096, 8), NOW).is_ok_and(has_tail)
             })
             .expect("some losses of power tear a record");
-        let image = first.disk.segments();
+        let image = first.disk.files();
         let mut second = World::begin(torn, config(SyncPolicy::EachCommit, 4096, 8), Some(&first)).unwrap();
         second.max_body = 60;
         (0..8).for_each(|_| second.turn(&mut random).unwrap());
         second.help_all().unwrap();
         fall_idle(&mut second);
-        let log = Self::new(second.disk.segments());
-        assert!(log.segments.keys().any(|index| !image.contains_key(index)), "the second has written, too");
+        let log = Self::new(second.disk.files());
+        assert!(log.files.keys().any(|index| !image.contains_key(index)), "the second has written, too");
         log
     }
 }
 
-fn lived(seed: u64, segment_bytes: u64, turns: u64) -> World {
-    let settings = config(SyncPolicy::EachCommit, segment_bytes, seed);
+fn lived(seed: u64, file_bytes: u64, turns: u64) -> World {
+    let settings = config(SyncPolicy::EachCommit, file_bytes, seed);
     let mut world = World::begin(SimDisk::default(), settings, None).unwrap();
     world.max_body = 60;
     let mut random = Random::new(seed);
@@ -90,8 +90,8 @@ fn has_tail<T>((_, summary, _): (T, ReplaySummary, Restored)) -> bool {
     !summary.tails.is_empty()
 }
 
-fn reopen(segments: &Segments) -> Result<((), ReplaySummary, Restored), OpenError> {
-    let disk = SimDisk::with_segments(segments);
+fn reopen(files: &Files) -> Result<((), ReplaySummary, Restored), OpenError> {
+    let disk = SimDisk::with_files(files);
     let (_, summary, restored) = open(&disk, config(SyncPolicy::EachCommit, 4096, 99), NOW)?;
     Ok(((), summary, restored))
 }
@@ -109,7 +109,7 @@ enum Outcome {
 }
 
 /// Opens a damaged log. Fails if anything is lost in silence.
-fn outcome(log: &Log, damaged: &Segments, what: &str) -> Outcome {
+fn outcome(log: &Log, damaged: &Files, what: &str) -> Outcome {
     match reopen(damaged) {
         Err(OpenError::Refused(refusals)) => {
             assert!(!refusals.is_empty());
@@ -124,15 +124,15 @@ fn outcome(log: &Log, damaged: &Segments, what: &str) -> Outcome {
     }
 }
 
-fn changed(log: &Log, index: u32, change: impl FnOnce(&mut Vec<u8>)) -> Segments {
-    let mut segments = log.segments.clone();
-    change(segments.get_mut(&index).unwrap());
-    segments
+fn changed(log: &Log, index: u32, change: impl FnOnce(&mut Vec<u8>)) -> Files {
+    let mut files = log.files.clone();
+    change(files.get_mut(&index).unwrap());
+    files
 }
 
 /// All that was marked durable must be back or refused: a report is not enough.
 fn every_bit(log: &Log) {
-    for (&index, bytes) in &log.segments {
+    for (&index, bytes) in &log.files {
         for bit in 0..bytes.len() * 8 {
             let damaged = changed(log, index, |bytes| bytes[bit / 8] ^= 1 << (bit % 8));
             let what = format!("bit {bit} of binlog.{index}");
@@ -159,7 +159,7 @@ fn every_flipped_bit_of_a_log_with_a_cut_tail_is_refused_or_harmless() {
 #[test]
 fn truncation_at_every_byte_is_refused_or_reported() {
     for log in [Log::closed(), Log::killed(), Log::restarted()] {
-        for (&index, bytes) in &log.segments {
+        for (&index, bytes) in &log.files {
             for length in 0..bytes.len() {
                 let damaged = changed(&log, index, |bytes| bytes.truncate(length));
                 let what = format!("binlog.{index} cut at {length}");
@@ -172,7 +172,7 @@ fn truncation_at_every_byte_is_refused_or_reported() {
 #[test]
 fn zeroed_blocks_are_refused_or_reported() {
     for log in [Log::closed(), Log::killed(), Log::restarted()] {
-        for (&index, bytes) in &log.segments {
+        for (&index, bytes) in &log.files {
             for block in [512, 4096] {
                 for start in (0..bytes.len()).step_by(block) {
                     let end = (start + block).min(bytes.len());
@@ -187,23 +187,23 @@ fn zeroed_blocks_are_refused_or_reported() {
 #[test]
 fn files_swapped_duplicated_and_removed_are_refused() {
     let log = Log::killed();
-    let indexes: Vec<u32> = log.segments.keys().copied().collect();
+    let indexes: Vec<u32> = log.files.keys().copied().collect();
     // The last file was made ahead and never used: nothing is lost with it.
     let spare = *indexes.last().unwrap();
     for &a in &indexes {
         for &b in indexes.iter().filter(|&&b| b != a) {
-            let mut swapped = log.segments.clone();
-            swapped.insert(a, log.segments[&b].clone());
-            swapped.insert(b, log.segments[&a].clone());
+            let mut swapped = log.files.clone();
+            swapped.insert(a, log.files[&b].clone());
+            swapped.insert(b, log.files[&a].clone());
             assert_eq!(outcome(&log, &swapped, "swapped"), Outcome::Refused, "{a} and {b} swapped");
-            let mut copied = log.segments.clone();
-            copied.insert(b, log.segments[&a].clone());
+            let mut copied = log.files.clone();
+            copied.insert(b, log.files[&a].clone());
             assert_eq!(outcome(&log, &copied, "copied"), Outcome::Refused, "{a} copied over {b}");
         }
-        let mut copied = log.segments.clone();
-        copied.insert(spare + 1, log.segments[&a].clone());
+        let mut copied = log.files.clone();
+        copied.insert(spare + 1, log.files[&a].clone());
         assert_eq!(outcome(&log, &copied, "copied"), Outcome::Refused, "{a} copied to the end");
-        let mut removed = log.segments.clone();
+        let mut removed = log.files.clone();
         removed.remove(&a);
         let expected = if a == spare { Outcome::Whole } else { Outcome::Refused };
         assert_eq!(outcome(&log, &removed, "removed"), expected, "{a} removed");
@@ -216,7 +216,7 @@ fn random_bytes_in_any_number_of_places_never_panic() {
     let mut random = Random::new(11);
     for _ in 0..2000 {
         let log = &logs[random.below(2) as usize];
-        let mut damaged = log.segments.clone();
+        let mut damaged = log.files.clone();
         for bytes in damaged.values_mut() {
             for _ in 0..random.below(4) {
                 let at = random.below(bytes.len() as u64) as usize;
@@ -224,7 +224,7 @@ fn random_bytes_in_any_number_of_places_never_panic() {
                 bytes[at..at + length].fill_with(|| random.next() as u8);
             }
         }
-        let disk = SimDisk::with_segments(&damaged);
+        let disk = SimDisk::with_files(&damaged);
         let settings = config(SyncPolicy::EachCommit, 4096, 1);
         let plain = open(&disk.fork(), settings, NOW);
         assert!(plain.is_ok() || matches!(plain, Err(OpenError::Refused(_))));

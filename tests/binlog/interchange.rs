@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use beanstalkd::binlog::{Binlog, Directory, NoRoom, ReplaySummary, SyncPolicy, Warning, check};
+use beanstalkd::binlog::{
+    Binlog, Directory, DirectoryStorage, NoRoom, ReplaySummary, SyncPolicy, Warning, check,
+};
 use beanstalkd::clock::{NS_PER_S, Timestamp};
 use beanstalkd::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
 use beanstalkd::tube_name::TubeName;
@@ -12,12 +14,13 @@ use beanstalkd::tube_name::TubeName;
 use crate::c_server::{CServer, peer};
 use crate::world::{config, open};
 use beanstalkd_testkit::disk::{Random, SimDisk};
+use beanstalkd_testkit::tasks::ByHand;
 
 /// Histories tried where nothing else is asked for.
 const HISTORIES: u64 = 200;
 /// How often the two servers alternate in a history.
 const ALTERNATIONS: u64 = 5;
-const SEGMENT_BYTES: u64 = 8192;
+const FILE_BYTES: u64 = 8192;
 /// How often C is killed amid its work.
 const KILLS: u64 = 200;
 
@@ -187,7 +190,7 @@ impl History {
         assert!(buried.is_sorted(), "order of burial: {buried:?}");
     }
 
-    fn live_in_ours(&mut self, log: &mut Binlog, disk: &mut Directory, next_id: u64, random: &mut Random) {
+    fn live_in_ours(&mut self, log: &mut Binlog, helper: &mut Helper, next_id: u64, random: &mut Random) {
         let mut next_id = next_id;
         for _ in 0..random.below(60) {
             let id = self.pick(random);
@@ -196,33 +199,33 @@ impl History {
                     log.append_delete(JobId(id));
                     self.jobs.remove(&id);
                 }
-                (Some(id), 1) => self.change_in_ours(id, log, disk, random),
+                (Some(id), 1) => self.change_in_ours(id, log, helper, random),
                 _ => {
                     let (tube, body) = (random_tube(random), random_body(random));
                     let delay = if random.once_in(3) { 5000 } else { 0 };
                     let record = record(next_id, 3, delay);
                     next_id += 1;
-                    with_room(log, disk, |log| log.reserve_put(tube.len(), body.len()));
+                    with_room(log, helper, |log| log.reserve_put(tube.len(), body.len()));
                     let name = TubeName::parse(tube.as_bytes()).unwrap();
-                    log.append_put(&record, &name, &Body::copy_of(&body).unwrap());
+                    log.append_put(&record, &name, &Body::copy_of(&body).unwrap(), now());
                     self.add(record.id.0, tube, record, body);
                 }
             }
             while let Some(id) = log.next_migration() {
                 let job = &self.jobs[&id.0];
                 let name = TubeName::parse(job.tube.as_bytes()).unwrap();
-                log.append_migrated(&job.record, &name, &Body::copy_of(&job.body).unwrap());
+                log.append_migrated(&job.record, &name, &Body::copy_of(&job.body).unwrap(), now());
             }
             log.commit(now()).unwrap();
-            help(log, disk);
+            help(log, helper);
         }
     }
 
-    fn change_in_ours(&mut self, id: u64, log: &mut Binlog, disk: &mut Directory, random: &mut Random) {
+    fn change_in_ours(&mut self, id: u64, log: &mut Binlog, helper: &mut Helper, random: &mut Random) {
         if random.once_in(4) {
-            return self.move_in_ours(id, log, disk, random);
+            return self.move_in_ours(id, log, helper, random);
         }
-        with_room(log, disk, Binlog::reserve_update);
+        with_room(log, helper, Binlog::reserve_update);
         let record = &mut self.jobs.get_mut(&id).unwrap().record;
         record.priority = Priority(random.below(2000) as u32);
         record.counters.reserves += 1;
@@ -239,15 +242,15 @@ impl History {
             _ => self.bury(id),
         }
         let job = &self.jobs[&id];
-        log.append_update(&job.record, job.body.len());
+        log.append_update(&job.record, job.body.len(), now());
     }
 
-    fn move_in_ours(&mut self, id: u64, log: &mut Binlog, disk: &mut Directory, random: &mut Random) {
+    fn move_in_ours(&mut self, id: u64, log: &mut Binlog, helper: &mut Helper, random: &mut Random) {
         let tube = random_tube(random);
         let job = self.jobs.get_mut(&id).unwrap();
-        with_room(log, disk, |log| log.reserve_move(tube.len(), job.body.len()));
+        with_room(log, helper, |log| log.reserve_move(tube.len(), job.body.len()));
         let name = TubeName::parse(tube.as_bytes()).unwrap();
-        log.append_moved(&job.record, &name, &Body::copy_of(&job.body).unwrap());
+        log.append_moved(&job.record, &name, &Body::copy_of(&job.body).unwrap(), now());
         job.tube = tube;
     }
 }
@@ -257,31 +260,33 @@ impl History {
 fn c_finds_a_moved_job_in_its_new_tube_and_ours_finds_it_there_again() {
     let Some(program) = peer() else { return };
     let directory = tempfile::tempdir().unwrap();
-    let settings = config(SyncPolicy::EachCommit, SEGMENT_BYTES, 1);
+    let settings = config(SyncPolicy::EachCommit, FILE_BYTES, 1);
+    let mut helper = Helper { disk: Directory::new(directory.path()), tasks: ByHand::default() };
+    let tasks = helper.tasks.clone();
     let open = |found: &mut Vec<(JobId, Priority, JobState, String)>| {
-        let disk = Box::new(Directory::new(directory.path()));
-        Binlog::open(disk, settings, now(), 0, &mut |job, tube, _| {
+        let storage = tasks.storage(Directory::new(directory.path()));
+        Binlog::open(storage, settings, now(), 0, &mut |job, tube, _| {
             found.push((job.id, job.priority, job.state, tube.as_str().to_owned()));
         })
         .unwrap()
         .0
     };
-    let (mut log, mut disk) = (open(&mut Vec::new()), Directory::new(directory.path()));
+    let mut log = open(&mut Vec::new());
     let (from, to) = (TubeName::parse(b"from").unwrap(), TubeName::parse(b"to").unwrap());
     let body = Body::copy_of(b"body").unwrap();
     let mut job = record(1, 5, 0);
-    with_room(&mut log, &mut disk, |log| log.reserve_put(4, 4));
-    log.append_put(&job, &from, &body);
-    with_room(&mut log, &mut disk, |log| log.reserve_move(2, 4));
-    log.append_moved(&job, &to, &body);
+    with_room(&mut log, &mut helper, |log| log.reserve_put(4, 4));
+    log.append_put(&job, &from, &body, now());
+    with_room(&mut log, &mut helper, |log| log.reserve_move(2, 4));
+    log.append_moved(&job, &to, &body, now());
     // A new priority is an ordinary change.
     job.priority = Priority(9);
-    with_room(&mut log, &mut disk, Binlog::reserve_update);
-    log.append_update(&job, 4);
+    with_room(&mut log, &mut helper, Binlog::reserve_update);
+    log.append_update(&job, 4, now());
     log.commit(now()).unwrap();
     log.close(now()).unwrap();
     for _ in 0..2 {
-        let mut server = CServer::start(&program, directory.path(), SEGMENT_BYTES);
+        let mut server = CServer::start(&program, directory.path(), FILE_BYTES);
         let stats = server.stats_job(1).expect("C has the job");
         assert_eq!(
             (stats["tube"].as_str(), stats["pri"].as_str(), stats["state"].as_str()),
@@ -299,24 +304,24 @@ fn c_finds_a_moved_job_in_its_new_tube_and_ours_finds_it_there_again() {
 #[test]
 fn a_move_of_which_only_the_first_record_is_written_has_not_happened() {
     let disk = SimDisk::default();
-    let settings = config(SyncPolicy::EachCommit, SEGMENT_BYTES, 1);
+    let settings = config(SyncPolicy::EachCommit, FILE_BYTES, 1);
     let tube = |name: &[u8]| TubeName::parse(name).unwrap();
     let (mut log, _, _) = open(&disk, settings, Timestamp(1 << 60)).unwrap();
     let (job, body) = (record(1, 5, 0), Body::copy_of(b"body").unwrap());
-    log.append_put(&job, &tube(b"from"), &body);
+    log.append_put(&job, &tube(b"from"), &body, now());
     log.commit(Timestamp(1 << 60)).unwrap();
-    let (index, before) = disk.segments().pop_last().unwrap();
-    log.append_moved(&job, &tube(b"to"), &body);
+    let (index, before) = disk.files().pop_last().unwrap();
+    log.append_moved(&job, &tube(b"to"), &body, now());
     log.commit(Timestamp(1 << 60)).unwrap();
-    let (_, after) = disk.segments().pop_last().unwrap();
+    let (_, after) = disk.files().pop_last().unwrap();
     let used = |bytes: &[u8]| bytes.iter().rposition(|&byte| byte != 0).unwrap() + 1;
     let mut tubes = std::collections::BTreeSet::new();
     for end in used(&before)..=used(&after) {
         let mut torn = after.clone();
         torn[end..].fill(0);
-        let mut segments = disk.segments();
-        segments.insert(index, torn);
-        let image = SimDisk::with_segments(&segments);
+        let mut files = disk.files();
+        files.insert(index, torn);
+        let image = SimDisk::with_files(&files);
         let (_, _, restored) = open(&image, settings, Timestamp(1 << 60)).unwrap();
         assert_eq!(restored.len(), 1, "the job is there after {end} bytes");
         tubes.insert(restored[0].1.as_str().to_owned());
@@ -343,17 +348,22 @@ fn check_burials(job: &Job, found: u32) {
     assert!((least..=least + job.phantom_burials).contains(&found), "{found} burials of {job:?}");
 }
 
-/// Does what the helper thread would.
-fn help(log: &mut Binlog, disk: &mut Directory) {
-    while let Some(task) = log.next_task() {
-        log.on_completion(task.run(disk), now()).unwrap();
+/// Does the tasks of the store.
+struct Helper {
+    disk: Directory,
+    tasks: ByHand,
+}
+
+fn help(log: &mut Binlog, helper: &mut Helper) {
+    while let Some(task) = helper.tasks.next() {
+        log.on_completion(task.run(&mut helper.disk), now()).unwrap();
     }
 }
 
-fn with_room(log: &mut Binlog, disk: &mut Directory, reserve: impl Fn(&mut Binlog) -> Result<(), NoRoom>) {
+fn with_room(log: &mut Binlog, helper: &mut Helper, reserve: impl Fn(&mut Binlog) -> Result<(), NoRoom>) {
     while let Err(no_room) = reserve(log) {
         assert_eq!(no_room, NoRoom::Pending);
-        help(log, disk);
+        help(log, helper);
     }
 }
 
@@ -362,17 +372,17 @@ fn alternate(program: &Path, seed: u64) {
     let directory = tempfile::tempdir().unwrap();
     let mut history = History::default();
     for _ in 0..ALTERNATIONS {
-        let mut server = CServer::start(program, directory.path(), SEGMENT_BYTES);
+        let mut server = CServer::start(program, directory.path(), FILE_BYTES);
         history.check_in_c(&mut server);
         history.live_in_c(&mut server, &mut random);
         assert_eq!(server.kill(), "", "seed {seed}: C has complained");
 
         let mut restored = Vec::new();
-        let mut disk = Directory::new(directory.path());
+        let mut helper = Helper { disk: Directory::new(directory.path()), tasks: ByHand::default() };
         let sync = if random.once_in(4) { SyncPolicy::EachCommit } else { SyncPolicy::Never };
-        let settings = config(sync, SEGMENT_BYTES, random.next());
+        let settings = config(sync, FILE_BYTES, random.next());
         let (mut log, summary) = Binlog::open(
-            Box::new(Directory::new(directory.path())),
+            helper.tasks.storage(Directory::new(directory.path())),
             settings,
             now(),
             0,
@@ -383,11 +393,11 @@ fn alternate(program: &Path, seed: u64) {
         .unwrap();
         // C was killed between two commands, and it answers none before all is written.
         assert!(summary.tails.is_empty() && summary.warnings.is_empty(), "seed {seed}: {summary:?}");
-        help(&mut log, &mut disk);
+        help(&mut log, &mut helper);
         history.check_in_ours(restored);
         // C forgets the ids of deleted jobs; none is given twice that either log still knows of.
         let next_id = summary.next_job_id.max(history.ids.last().map_or(1, |id| id + 1));
-        history.live_in_ours(&mut log, &mut disk, next_id, &mut random);
+        history.live_in_ours(&mut log, &mut helper, next_id, &mut random);
         if random.once_in(2) {
             log.close(now()).unwrap();
         }
@@ -398,7 +408,7 @@ fn alternate(program: &Path, seed: u64) {
 /// Kills a C server amid a pipeline of puts and deletes, `answers` of which it has answered. Returns what it leaves
 /// for a replay to find, and the index of the newest file.
 fn kill_c(program: &Path, directory: &Path, commands: &[u8], answers: u64) -> (ReplaySummary, u32) {
-    let mut server = CServer::launch(program, directory, SEGMENT_BYTES);
+    let mut server = CServer::launch(program, directory, FILE_BYTES);
     server.say(commands);
     for _ in 0..answers {
         server.answer();
@@ -407,8 +417,8 @@ fn kill_c(program: &Path, directory: &Path, commands: &[u8], answers: u64) -> (R
     let names = directory.read_dir().unwrap().map(|entry| entry.unwrap().file_name());
     let indexes = names.filter_map(|name| name.to_str()?.strip_prefix("binlog.")?.parse().ok());
     let newest = indexes.max().unwrap_or(0);
-    let disk = Box::new(Directory::new(directory));
-    let settings = config(SyncPolicy::Never, SEGMENT_BYTES, 1);
+    let disk = Box::new(DirectoryStorage::new(directory, None));
+    let settings = config(SyncPolicy::Never, FILE_BYTES, 1);
     (Binlog::open(disk, settings, now(), 0, &mut |_, _, _| {}).unwrap().1, newest)
 }
 
@@ -466,7 +476,7 @@ fn a_job_that_c_has_buried_again_is_the_last_one_buried() {
     }
     server.kill();
     let mut buried = Vec::new();
-    let disk = Box::new(Directory::new(directory.path()));
+    let disk = Box::new(DirectoryStorage::new(directory.path(), None));
     let settings = config(SyncPolicy::EachCommit, 1 << 20, 1);
     Binlog::open(disk, settings, Timestamp(1 << 60), 0, &mut |record, _, _| buried.push(record.id.0))
         .unwrap();

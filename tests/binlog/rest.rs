@@ -21,9 +21,9 @@ fn turns_to_rest(shop: &mut Shop) -> Option<usize> {
 fn a_log_that_is_left_alone_comes_to_rest() {
     for seed in 0..300 {
         let mut random = Random::new(seed);
-        let segment_bytes = [4096, 8192, 16_384][seed as usize % 3];
+        let file_bytes = [4096, 8192, 16_384][seed as usize % 3];
         let disk = SimDisk::default();
-        let mut shop = Shop::open(&disk, SyncPolicy::Every(50), segment_bytes);
+        let mut shop = Shop::open(&disk, SyncPolicy::Every(50), file_bytes);
         let body_bytes = random.below(if seed % 2 == 0 { 10 } else { 2500 });
         shop.body = Body::copy_of(&vec![b'x'; body_bytes as usize]).unwrap();
         let jobs = 1 + random.below(400);
@@ -42,7 +42,7 @@ fn a_log_that_is_left_alone_comes_to_rest() {
         }
         assert!(
             turns_to_rest(&mut shop).is_some(),
-            "seed {seed}, -s {segment_bytes}, {jobs} jobs of {body_bytes} bytes, {deleted} of 5 deleted: {:?}",
+            "seed {seed}, -s {file_bytes}, {jobs} jobs of {body_bytes} bytes, {deleted} of 5 deleted: {:?}",
             shop.log.stats()
         );
     }

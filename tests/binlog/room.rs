@@ -3,7 +3,9 @@
 use std::collections::VecDeque;
 use std::io::ErrorKind;
 
-use beanstalkd::binlog::{Binlog, BinlogError, Completion, Disk, DiskTask, FileName, NoRoom, SyncPolicy};
+use beanstalkd::binlog::{
+    Binlog, BinlogError, Completion, Disk, FileName, LogPosition, NoRoom, SyncPolicy, Task,
+};
 use beanstalkd::clock::{NS_PER_S, Timestamp};
 use beanstalkd::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
 use beanstalkd::tube_name::TubeName;
@@ -36,8 +38,8 @@ pub struct Shop {
 }
 
 impl Shop {
-    pub fn open(disk: &SimDisk, sync: SyncPolicy, segment_bytes: u64) -> Self {
-        let (log, summary, _) = open(disk, config(sync, segment_bytes, 7), START).unwrap();
+    pub fn open(disk: &SimDisk, sync: SyncPolicy, file_bytes: u64) -> Self {
+        let (log, summary, _) = open(disk, config(sync, file_bytes, 7), START).unwrap();
         let body = Body::copy_of(&[b'x'; 100]).unwrap();
         Self { disk: disk.clone(), log, now: START, body, next_id: summary.next_job_id }
     }
@@ -45,14 +47,14 @@ impl Shop {
     pub fn put(&mut self) -> Result<(), NoRoom> {
         let tube = TubeName::default_tube();
         self.reserve(|log, body| log.reserve_put(7, body.len()))?;
-        self.log.append_put(&job(self.next_id), &tube, &self.body);
+        self.log.append_put(&job(self.next_id), &tube, &self.body, self.now);
         self.next_id += 1;
         Ok(())
     }
 
     pub fn update(&mut self, record: &JobRecord) -> Result<(), NoRoom> {
         self.reserve(|log, _| log.reserve_update())?;
-        self.log.append_update(record, self.body.len());
+        self.log.append_update(record, self.body.len(), self.now);
         Ok(())
     }
 
@@ -67,7 +69,7 @@ impl Shop {
     }
 
     pub fn help(&mut self) -> Result<(), BinlogError> {
-        while let Some(task) = self.log.next_task() {
+        while let Some(task) = self.disk.next_task() {
             let completion = task.run(&mut self.disk.clone());
             self.log.on_completion(completion, self.now)?;
         }
@@ -81,19 +83,20 @@ impl Shop {
 
     pub fn migrate(&mut self) {
         while let Some(id) = self.log.next_migration() {
-            self.log.append_migrated(&job(id.0), &TubeName::default_tube(), &self.body);
+            self.log.append_migrated(&job(id.0), &TubeName::default_tube(), &self.body, self.now);
         }
     }
 
     pub fn commit_alone(&mut self) {
         self.migrate();
         self.log.commit(self.now).unwrap();
+        self.log.check_invariants();
     }
 
     /// Makes the files that are asked for, or, if there are none, does the oldest of the other `tasks`.
-    fn help_late(&mut self, tasks: &mut VecDeque<DiskTask>) {
-        tasks.extend(std::iter::from_fn(|| self.log.next_task()));
-        let creation = tasks.iter().position(|task| matches!(task, DiskTask::Create { .. }));
+    fn help_late(&mut self, tasks: &mut VecDeque<Task>) {
+        tasks.extend(std::iter::from_fn(|| self.disk.next_task()));
+        let creation = tasks.iter().position(|task| matches!(task, Task::Make { .. }));
         let task =
             tasks.remove(creation.unwrap_or(0)).expect("room is said to come, but nothing is under way");
         let completion = task.run(&mut self.disk.clone());
@@ -193,7 +196,7 @@ fn changes_for_which_the_next_file_is_being_made_are_logged_in_their_last_state(
     };
     // The helper is slow, and the files made ahead are filled.
     while shop.log.reserve_update().is_ok() {
-        shop.log.append_update(&reserved(1), shop.body.len());
+        shop.log.append_update(&reserved(1), shop.body.len(), shop.now);
     }
     let buried = |id| JobRecord { state: JobState::Buried, ..reserved(id) };
     // The later ids first; one that is not buried any more, one buried twice, one deleted.
@@ -202,18 +205,18 @@ fn changes_for_which_the_next_file_is_being_made_are_logged_in_their_last_state(
     for record in &changes {
         let no_room = shop.log.reserve_update().unwrap_err();
         assert_eq!(no_room, NoRoom::Pending);
-        shop.log.postpone_update(record, no_room);
+        shop.log.postpone_update(record, no_room, shop.now);
     }
     shop.log.append_delete(JobId(5));
     assert_eq!(shop.log.next_postponed(), None, "there is no room yet");
     shop.log.commit(shop.now).unwrap();
     shop.help().unwrap();
     // A burial while others are still postponed comes after them.
-    shop.log.append_update(&buried(2), shop.body.len());
+    shop.log.append_update(&buried(2), shop.body.len(), shop.now);
     let mut logged = Vec::new();
     while let Some(id) = shop.log.next_postponed() {
         let last = changes.iter().rfind(|record| record.id == id).unwrap();
-        shop.log.append_update(last, shop.body.len());
+        shop.log.append_update(last, shop.body.len(), shop.now);
         logged.push(id.0);
     }
     assert_eq!(logged, [6, 7, 8, 9]);
@@ -231,9 +234,9 @@ fn changes_for_which_the_next_file_is_being_made_are_logged_in_their_last_state(
 
 #[test]
 fn an_endless_release_with_delay_keeps_to_three_times_the_live_bytes_and_two_files() {
-    const SEGMENT_BYTES: u64 = 16384;
+    const FILE_BYTES: u64 = 16384;
     let disk = SimDisk::default();
-    let mut shop = Shop::open(&disk, SyncPolicy::Every(50), SEGMENT_BYTES);
+    let mut shop = Shop::open(&disk, SyncPolicy::Every(50), FILE_BYTES);
     for _ in 0..50 {
         shop.put().unwrap();
     }
@@ -246,11 +249,11 @@ fn an_endless_release_with_delay_keeps_to_three_times_the_live_bytes_and_two_fil
         shop.log.on_deadline(shop.now).unwrap();
         shop.commit();
         let stats = shop.log.stats();
-        let bound = 3 * 50 * (4 + 7 + 80 + 102) + 2 * SEGMENT_BYTES;
+        let bound = 3 * 50 * (4 + 7 + 80 + 102) + 2 * FILE_BYTES;
         assert!(disk.used() <= bound, "round {round}: {} bytes, {stats:?}", disk.used());
     }
     assert!(shop.log.stats().records_migrated > 0);
-    assert_eq!(open(&disk, config(SyncPolicy::Every(50), SEGMENT_BYTES, 9), shop.now).unwrap().2.len(), 50);
+    assert_eq!(open(&disk, config(SyncPolicy::Every(50), FILE_BYTES, 9), shop.now).unwrap().2.len(), 50);
 }
 
 /// Clients whose pipelines never end fill each file as soon as it is there, and the disk makes files at once but
@@ -259,30 +262,27 @@ fn an_endless_release_with_delay_keeps_to_three_times_the_live_bytes_and_two_fil
 fn pipelines_of_releases_keep_to_the_bound_however_late_the_disk_syncs() {
     const JOBS: u64 = 50;
     const DEPTH: u64 = 500;
-    for (segment_bytes, bound_files) in [(4096, 0), (16_384, 0), (1 << 20, 4)] {
+    for (file_bytes, bound_files) in [(4096, 0), (16_384, 0), (1 << 20, 4)] {
         for sync in [SyncPolicy::EachCommit, SyncPolicy::Every(50), SyncPolicy::Never] {
             let disk = SimDisk::default();
-            let mut shop = Shop::open(&disk, sync, segment_bytes);
+            let mut shop = Shop::open(&disk, sync, file_bytes);
             for _ in 0..JOBS {
                 shop.put().unwrap();
             }
             let mut tasks = VecDeque::new();
             let live = JOBS * (4 + 7 + 80 + 102 + 2 * 84);
-            let bound = (3 * live + 2 * segment_bytes).max(bound_files * segment_bytes);
+            let bound = (3 * live + 2 * file_bytes).max(bound_files * file_bytes);
             for round in 0..200_000_u64 {
                 let record = JobRecord { state: JobState::Delayed, delay_s: 1, ..job(1 + round % JOBS) };
                 while let Err(no_room) = shop.log.reserve_update() {
-                    assert_eq!(no_room, NoRoom::Pending, "-s {segment_bytes} {sync:?}");
+                    assert_eq!(no_room, NoRoom::Pending, "-s {file_bytes} {sync:?}");
                     // The turn ends with a command that waits for room.
                     shop.commit_alone();
                     shop.help_late(&mut tasks);
                     let used = disk.used();
-                    assert!(
-                        used <= bound,
-                        "-s {segment_bytes} {sync:?} round {round}: {used} of {bound} bytes"
-                    );
+                    assert!(used <= bound, "-s {file_bytes} {sync:?} round {round}: {used} of {bound} bytes");
                 }
-                shop.log.append_update(&record, shop.body.len());
+                shop.log.append_update(&record, shop.body.len(), shop.now);
                 if round % DEPTH == 0 {
                     shop.now = shop.now + 1_000_000;
                     shop.commit_alone();
@@ -307,9 +307,9 @@ fn a_turn_is_one_write_and_one_sync_however_much_was_logged() {
         shop.log.commit(shop.now).unwrap();
         assert_eq!(disk.operations() - before, 1, "turn {turn}");
         assert!(shop.log.durable() < shop.log.appended(), "no reply leaves before the sync");
-        let task = shop.log.next_task().unwrap();
-        assert!(matches!(task, DiskTask::Sync { index: 1, .. }));
-        assert_eq!(shop.log.next_task(), None);
+        let task = shop.disk.next_task().unwrap();
+        assert!(matches!(task, Task::Sync(LogPosition { file: 1, .. })));
+        assert_eq!(shop.disk.next_task(), None);
         shop.log.on_completion(task.run(&mut disk.clone()), shop.now).unwrap();
         assert_eq!(shop.log.durable(), shop.log.appended());
     }
@@ -333,9 +333,9 @@ fn an_idle_log_is_synced_in_time_marked_once_and_then_left_alone() {
     }
     assert_eq!(shop.log.durable(), shop.log.appended());
     // Marked as durable to its end: a record that is lost now is known for damage.
-    let mut segments = disk.segments();
-    segments.get_mut(&1).unwrap()[300..340].fill(0);
-    let damaged = SimDisk::with_segments(&segments);
+    let mut files = disk.files();
+    files.get_mut(&1).unwrap()[300..340].fill(0);
+    let damaged = SimDisk::with_files(&files);
     assert!(open(&damaged, config(SyncPolicy::Every(50), 1 << 20, 2), START).is_err());
 }
 
@@ -367,8 +367,9 @@ fn after_a_failed_write_or_sync_nothing_becomes_durable_and_the_log_stops() {
         stopped += 1;
         assert!(!matches!(error, BinlogError::NotReserved | BinlogError::Stopped), "{error}");
         let durable = world.log.durable();
+        while world.disk.next_task().is_some() {}
         assert!(matches!(world.log.commit(world.now), Err(BinlogError::Stopped)));
-        assert_eq!((world.log.next_task(), world.log.durable()), (None, durable));
+        assert_eq!((world.disk.next_task(), world.log.durable()), (None, durable), "nothing new is begun");
         assert_eq!(world.log.stats().state, "failed");
         // What was durable before is there at the next start.
         World::begin(disk.crashed_image(&mut random), settings, Some(&world)).unwrap();
@@ -383,16 +384,16 @@ fn a_file_stays_as_it_is_until_no_job_is_left_in_it() {
     shop.put().unwrap();
     shop.commit();
     shop.log.close(shop.now).unwrap();
-    assert_eq!(disk.names(), [FileName::Segment(1)], "a clean exit leaves no file made ahead");
-    let before = disk.segments();
+    assert_eq!(disk.names(), [FileName::Log(1)], "a clean exit leaves no file made ahead");
+    let before = disk.files();
     let mut shop = Shop::open(&disk, SyncPolicy::EachCommit, 4096);
-    assert_eq!(disk.segments()[&1], before[&1], "a start changes no whole file");
+    assert_eq!(disk.files()[&1], before[&1], "a start changes no whole file");
     shop.log.append_delete(JobId(1));
     for _ in 0..3 {
         shop.commit();
     }
-    assert!(!disk.names().contains(&FileName::Segment(1)));
-    assert!(disk.clone().size(FileName::Segment(2)).is_ok());
+    assert!(!disk.names().contains(&FileName::Log(1)));
+    assert!(disk.clone().size(FileName::Log(2)).is_ok());
 }
 
 #[test]
@@ -432,10 +433,10 @@ fn no_id_is_given_twice_however_many_were_acknowledged_without_a_sync() {
 }
 
 /// Fills a disk with bodies of 10 kB, deletes them all, and fills it again.
-fn fill_twice(disk_bytes: u64, segment_bytes: u64) -> (u64, u64) {
+fn fill_twice(disk_bytes: u64, file_bytes: u64) -> (u64, u64) {
     let disk = SimDisk::default();
     disk.set_room(Some(disk_bytes));
-    let mut shop = Shop::open(&disk, SyncPolicy::Never, segment_bytes);
+    let mut shop = Shop::open(&disk, SyncPolicy::Never, file_bytes);
     shop.body = Body::copy_of(&[b'x'; 10_000]).unwrap();
     let first = shop.fill();
     for id in 1..=first {
@@ -485,12 +486,12 @@ fn a_file_that_cannot_be_removed_or_made_for_want_of_a_descriptor_is_tried_again
         shop.put().unwrap();
         shop.log.append_delete(JobId(shop.next_id - 1));
         shop.commit_alone();
-        while let Some(task) = shop.log.next_task() {
+        while let Some(task) = shop.disk.next_task() {
             // Each is refused once.
             let count = match task {
-                DiskTask::Unlink { .. } => &mut removals,
-                DiskTask::Create { .. } => &mut creations,
-                DiskTask::Sync { .. } | DiskTask::Truncate { .. } => {
+                Task::Remove { .. } => &mut removals,
+                Task::Make { .. } => &mut creations,
+                Task::Sync(_) | Task::Shorten { .. } => {
                     shop.log.on_completion(task.run(&mut disk.clone()), shop.now).unwrap();
                     continue;
                 }
@@ -508,7 +509,7 @@ fn a_file_that_cannot_be_removed_or_made_for_want_of_a_descriptor_is_tried_again
         shop.log.on_deadline(shop.now).unwrap_or_else(|error| panic!("round {round}: {error}"));
     }
     assert!(removals > 4 && creations > 4, "{removals}, {creations}");
-    assert!(disk.segments().len() <= 6, "what was refused is removed later: {:?}", disk.names());
+    assert!(disk.files().len() <= 6, "what was refused is removed later: {:?}", disk.names());
     assert_eq!(shop.log.stats().state, "ok");
 }
 
@@ -551,8 +552,8 @@ fn without_descriptors_commands_wait_deletes_are_logged_later_and_the_log_sleeps
 fn a_directory_in_which_nothing_can_be_made_any_more_ends_the_log() {
     for kind in [ErrorKind::NotFound, ErrorKind::ReadOnlyFilesystem, ErrorKind::PermissionDenied] {
         let mut shop = Shop::open(&SimDisk::default(), SyncPolicy::EachCommit, 4096);
-        let task = shop.log.next_task().expect("a file is made ahead");
-        assert!(matches!(task, DiskTask::Create { .. }));
+        let task = shop.disk.next_task().expect("a file is made ahead");
+        assert!(matches!(task, Task::Make { .. }));
         let completion = Completion { task, elapsed_us: 1, result: Err(kind.into()) };
         let ended = shop.log.on_completion(completion, shop.now);
         assert!(matches!(ended, Err(BinlogError::Create { .. })), "{kind:?}");
@@ -571,12 +572,12 @@ fn a_file_is_not_removed_before_the_sync_of_the_marker_that_announces_it() {
         shop.log.append_delete(JobId(id));
     }
     shop.commit_alone();
-    let tasks: Vec<DiskTask> = std::iter::from_fn(|| shop.log.next_task()).collect();
-    assert!(tasks.iter().any(|task| matches!(task, DiskTask::Sync { .. })), "{tasks:?}");
+    let tasks: Vec<Task> = std::iter::from_fn(|| shop.disk.next_task()).collect();
+    assert!(tasks.iter().any(|task| matches!(task, Task::Sync(_))), "{tasks:?}");
     // Were it handed out now, the helper would remove the file although that sync may fail.
-    assert!(!tasks.iter().any(|task| matches!(task, DiskTask::Unlink { .. })), "{tasks:?}");
+    assert!(!tasks.iter().any(|task| matches!(task, Task::Remove { .. })), "{tasks:?}");
     for task in tasks {
         shop.log.on_completion(task.run(&mut disk.clone()), shop.now).unwrap();
     }
-    assert!(matches!(shop.log.next_task(), Some(DiskTask::Unlink { index: 1 })));
+    assert!(matches!(shop.disk.next_task(), Some(Task::Remove { file: 1 })));
 }

@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use beanstalkd::binlog::{Config, DiskTask, FileName, OpenError, Refusal, ReplaySummary, SyncPolicy};
+use beanstalkd::binlog::{
+    Config, FileName, LogPosition, OpenError, Refusal, ReplaySummary, SyncPolicy, Task,
+};
 use beanstalkd::clock::Timestamp;
 use beanstalkd::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
 use beanstalkd::tube_name::TubeName;
@@ -16,7 +18,7 @@ const NOW: Timestamp = Timestamp(1_700_000_000_000_000_000);
 
 fn disk_of(files: &[&CFile]) -> SimDisk {
     let files: BTreeMap<u32, Vec<u8>> = (1..).zip(files.iter().map(|file| file.bytes.clone())).collect();
-    SimDisk::with_segments(&files)
+    SimDisk::with_files(&files)
 }
 
 fn replay(files: &[&CFile], recover: bool) -> Result<(ReplaySummary, Restored), OpenError> {
@@ -152,7 +154,7 @@ fn unknown_versions_and_indexes_beyond_the_format_are_refused() {
     let file = CFile::new(6).full(1, b"x", READY).zeros(512);
     assert_eq!(refusals(&[&file]), [Refusal::UnknownVersion { file: 1, version: 6 }]);
     let known = CFile::new(7).zeros(512).bytes;
-    let disk = SimDisk::with_segments(&BTreeMap::from([(2_147_483_647, known)]));
+    let disk = SimDisk::with_files(&BTreeMap::from([(2_147_483_647, known)]));
     let opened = open(&disk, config(SyncPolicy::EachCommit, 8192, 1), NOW);
     assert!(matches!(opened, Err(OpenError::TooManyFiles)));
 }
@@ -161,7 +163,7 @@ fn unknown_versions_and_indexes_beyond_the_format_are_refused() {
 fn a_gap_among_files_of_c_is_a_warning() {
     let file = CFile::new(7).full(1, b"x", READY).zeros(512);
     let other = CFile::new(7).full(2, b"y", READY).zeros(512);
-    let disk = SimDisk::with_segments(&BTreeMap::from([(1, file.bytes), (3, other.bytes)]));
+    let disk = SimDisk::with_files(&BTreeMap::from([(1, file.bytes), (3, other.bytes)]));
     let (_, summary, restored) = open(&disk, config(SyncPolicy::EachCommit, 8192, 1), NOW).unwrap();
     assert_eq!((ids(&restored), summary.warnings.len()), (vec![1, 2], 1));
 }
@@ -188,20 +190,20 @@ fn the_old_file_goes_only_when_the_copies_are_on_disk_and_the_file_before_it_is_
     let (mut unlinked, mut migrated_until) = (Vec::new(), None);
     for id in 1..=200 {
         while log.reserve_put(7, 200).is_err() {
-            let task = log.next_task().expect("room is under way");
+            let task = disk.next_task().expect("room is under way");
             log.on_completion(task.run(&mut disk.clone()), NOW).unwrap();
         }
-        log.append_put(&job(id, JobState::Ready), &tube, &body);
+        log.append_put(&job(id, JobState::Ready), &tube, &body, NOW);
         if id > 3 {
             log.append_delete(JobId(id));
         }
         while let Some(id) = log.next_migration() {
-            log.append_migrated(&job(id.0, JobState::Ready), &tube, &body);
+            log.append_migrated(&job(id.0, JobState::Ready), &tube, &body, NOW);
             migrated_until = Some(log.appended());
         }
         log.commit(NOW).unwrap();
-        while let Some(task) = log.next_task() {
-            if let DiskTask::Unlink { index } = task {
+        while let Some(task) = disk.next_task() {
+            if let Task::Remove { file: index } = task {
                 assert!(
                     migrated_until.is_none_or(|until| log.durable() >= until),
                     "unlinked before the sync"
@@ -224,13 +226,13 @@ fn a_filled_file_is_synced_before_the_next_one() {
     let mut synced = Vec::new();
     for id in 1..=60 {
         while log.reserve_put(7, 200).is_err() {
-            let task = log.next_task().expect("room is under way");
-            if let DiskTask::Sync { index, .. } = task {
+            let task = disk.next_task().expect("room is under way");
+            if let Task::Sync(LogPosition { file: index, .. }) = task {
                 synced.push(index);
             }
             log.on_completion(task.run(&mut disk.clone()), NOW).unwrap();
         }
-        log.append_put(&job(id, JobState::Ready), &tube, &body);
+        log.append_put(&job(id, JobState::Ready), &tube, &body, NOW);
         log.commit(NOW).unwrap();
     }
     assert!(synced.len() >= 3 && synced.is_sorted(), "{synced:?}");
@@ -248,12 +250,12 @@ fn release_without_delay_counters_and_the_order_of_burial_outlive_restarts_and_m
     let (mut log, _, _) = open(&disk, config(SyncPolicy::EachCommit, 4096, 1), NOW).unwrap();
     for id in 1..=10 {
         log.reserve_put(7, 50).unwrap();
-        log.append_put(&job(id, JobState::Ready), &tube, &body);
+        log.append_put(&job(id, JobState::Ready), &tube, &body, NOW);
     }
     for id in burial_order {
-        log.append_update(&changed(id, JobState::Buried), 50);
+        log.append_update(&changed(id, JobState::Buried), 50, NOW);
     }
-    log.append_update(&changed(3, JobState::Ready), 50);
+    log.append_update(&changed(3, JobState::Ready), 50, NOW);
     log.commit(NOW).unwrap();
     for seed in 2..5 {
         let (mut log, _, restored) = open(&disk, config(SyncPolicy::EachCommit, 4096, seed), NOW).unwrap();
@@ -266,10 +268,10 @@ fn release_without_delay_counters_and_the_order_of_burial_outlive_restarts_and_m
         // All of them are copied, in the order in which they were put.
         for record in jobs.values() {
             while log.reserve_put(7, 50).is_err() {
-                let task = log.next_task().expect("room is under way");
+                let task = disk.next_task().expect("room is under way");
                 log.on_completion(task.run(&mut disk.clone()), NOW).unwrap();
             }
-            log.append_migrated(record, &tube, &body);
+            log.append_migrated(record, &tube, &body, NOW);
         }
         log.commit(NOW).unwrap();
     }
@@ -281,7 +283,7 @@ fn ids_are_not_given_twice_even_if_all_jobs_and_their_files_are_gone() {
     let (tube, body) = (TubeName::default_tube(), Body::copy_of(b"").unwrap());
     let (mut log, _, _) = open(&disk, config(SyncPolicy::EachCommit, 4096, 1), NOW).unwrap();
     log.reserve_put(7, 0).unwrap();
-    log.append_put(&job(1234, JobState::Ready), &tube, &body);
+    log.append_put(&job(1234, JobState::Ready), &tube, &body, NOW);
     log.append_delete(JobId(1234));
     log.commit(NOW).unwrap();
     for seed in 2..6 {
@@ -289,12 +291,12 @@ fn ids_are_not_given_twice_even_if_all_jobs_and_their_files_are_gone() {
         assert_eq!(summary.next_job_id, 1235);
         for _ in 0..4 {
             log.commit(NOW).unwrap();
-            while let Some(task) = log.next_task() {
+            while let Some(task) = disk.next_task() {
                 log.on_completion(task.run(&mut disk.clone()), NOW).unwrap();
             }
         }
     }
-    assert!(!disk.names().contains(&FileName::Segment(1)));
+    assert!(!disk.names().contains(&FileName::Log(1)));
 }
 
 #[test]
@@ -303,11 +305,11 @@ fn files_of_every_size_are_made_whole_before_they_are_used() {
     let (mut log, _, _) = open(&disk, config(SyncPolicy::EachCommit, 4096, 1), NOW).unwrap();
     let (tube, body) = (TubeName::default_tube(), Body::copy_of(&[b'q'; 30_000]).unwrap());
     while log.reserve_put(7, 30_000).is_err() {
-        let task = log.next_task().expect("room is under way");
+        let task = disk.next_task().expect("room is under way");
         log.on_completion(task.run(&mut disk.clone()), NOW).unwrap();
     }
     let before = disk.used();
-    log.append_put(&job(1, JobState::Ready), &tube, &body);
+    log.append_put(&job(1, JobState::Ready), &tube, &body, NOW);
     log.commit(NOW).unwrap();
     assert_eq!(disk.used(), before, "no write makes a file longer");
 }

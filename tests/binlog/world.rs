@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use beanstalkd::binlog::{
-    Binlog, BinlogError, Config, DiskTask, NoRoom, OpenError, Position, ReplaySummary, SyncPolicy,
+    Binlog, BinlogError, Config, NoRoom, OpenError, ReplaySummary, SequenceNumber, SyncPolicy, Task,
 };
 use beanstalkd::clock::Timestamp;
 use beanstalkd::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
@@ -24,12 +24,12 @@ pub struct Job {
 /// One state in a job's life; `None` once it is deleted.
 #[derive(Clone, Debug)]
 struct Version {
-    logged: Position,
+    logged: SequenceNumber,
     job: Option<Job>,
 }
 
-pub fn config(sync: SyncPolicy, segment_bytes: u64, seed: u64) -> Config {
-    Config { segment_bytes, sync, recover: false, nonce_seed: seed }
+pub fn config(sync: SyncPolicy, file_bytes: u64, seed: u64) -> Config {
+    Config { file_bytes, sync, recover: false, nonce_seed: seed }
 }
 
 /// What a restart gives back: the jobs in the order of their restoration.
@@ -42,7 +42,7 @@ pub fn open(
     now: Timestamp,
 ) -> Result<(Binlog, ReplaySummary, Restored), OpenError> {
     let mut restored = Vec::new();
-    let (log, summary) = Binlog::open(Box::new(disk.clone()), config, now, 0, &mut |record, tube, body| {
+    let (log, summary) = Binlog::open(disk.storage(), config, now, 0, &mut |record, tube, body| {
         restored.push((record, tube.clone(), body.as_slice().to_vec()));
     })?;
     Ok((log, summary, restored))
@@ -62,12 +62,12 @@ pub struct World {
     pub now: Timestamp,
     /// All versions of each job since it was last known to be durable.
     versions: BTreeMap<u64, Vec<Version>>,
-    /// The helper thread's queue.
-    helper: VecDeque<DiskTask>,
+    /// Tasks that the store was given, oldest first.
+    helper: VecDeque<Task>,
     next_id: u64,
     burials: u64,
     /// The durable position that the server has seen: replies up to here may have left.
-    seen_durable: Position,
+    seen_durable: SequenceNumber,
     /// The highest id whose put may have been acknowledged.
     pub acknowledged_id: u64,
     /// Whether replies leave before the medium has what they acknowledge, but no id may be given twice.
@@ -90,7 +90,7 @@ impl World {
             helper: VecDeque::new(),
             next_id: summary.next_job_id,
             burials: 0,
-            seen_durable: Position::default(),
+            seen_durable: SequenceNumber::default(),
             acknowledged_id: before.map_or(0, |before| before.acknowledged_id),
             acknowledges_at_commit: matches!(config.sync, SyncPolicy::Every(_)),
             max_body: 300,
@@ -104,7 +104,7 @@ impl World {
         for (record, tube, body) in restored {
             world.burials += 1;
             let job = Job { record, tube, body, buried: world.burials };
-            let version = Version { logged: Position::default(), job: Some(job) };
+            let version = Version { logged: SequenceNumber::default(), job: Some(job) };
             world.versions.insert(record.id.0, vec![version]);
         }
         Ok(world)
@@ -173,6 +173,7 @@ impl World {
         }
         self.migrate();
         self.log.commit(self.now)?;
+        self.log.check_invariants();
         if self.acknowledges_at_commit {
             self.acknowledged_id = self.next_id - 1;
         }
@@ -189,14 +190,14 @@ impl World {
         while let Some(id) = self.log.next_migration() {
             let job = self.newest(id.0).expect("the log migrates living jobs alone");
             let body = Body::copy_of(&job.body).unwrap();
-            self.log.append_migrated(&job.record, &job.tube, &body);
+            self.log.append_migrated(&job.record, &job.tube, &body, self.now);
             // A copy has a place in the log of its own, but is no new state.
         }
     }
 
     /// Has the helper do up to `count` tasks.
     pub fn help(&mut self, count: u64) -> Result<(), BinlogError> {
-        while let Some(task) = self.log.next_task() {
+        while let Some(task) = self.disk.next_task() {
             self.helper.push_back(task);
         }
         for _ in 0..count {
@@ -204,7 +205,7 @@ impl World {
             let completion = task.run(&mut self.disk.clone());
             self.log.on_completion(completion, self.now)?;
             self.see_durable();
-            while let Some(task) = self.log.next_task() {
+            while let Some(task) = self.disk.next_task() {
                 self.helper.push_back(task);
             }
         }
@@ -299,7 +300,7 @@ impl World {
             state: JobState::Ready,
         };
         self.next_id += 1;
-        self.log.append_put(&record, &tube, &Body::copy_of(&body).unwrap());
+        self.log.append_put(&record, &tube, &Body::copy_of(&body).unwrap(), self.now);
         self.logged(record.id.0, Some(Job { record, tube, body, buried: 0 }));
         Ok(())
     }
@@ -317,7 +318,7 @@ impl World {
             return Ok(());
         }
         job.tube = tube;
-        self.log.append_moved(&job.record, &job.tube, &Body::copy_of(&job.body).unwrap());
+        self.log.append_moved(&job.record, &job.tube, &Body::copy_of(&job.body).unwrap(), self.now);
         self.logged(job.record.id.0, Some(job));
         Ok(())
     }
@@ -336,7 +337,7 @@ impl World {
         };
         self.burials += 1;
         job.buried = self.burials;
-        self.log.append_update(&job.record, job.body.len());
+        self.log.append_update(&job.record, job.body.len(), self.now);
         self.logged(job.record.id.0, Some(job));
         Ok(())
     }

@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hasher};
 
-use beanstalkd::binlog::{Binlog, Completion, Config, DiskTask, OpenError, SyncPolicy};
+use beanstalkd::binlog::{Binlog, Completion, Config, OpenError, SyncPolicy, Task};
 use beanstalkd::clock::Timestamp;
 use beanstalkd::queue::{ClientId, PoisonLimits};
 use beanstalkd::server::{Readiness, Server};
@@ -64,11 +64,11 @@ pub struct Lives {
     pub server: Server<FakeStream>,
     disk: SimDisk,
     sync: SyncPolicy,
-    segment_bytes: u64,
+    file_bytes: u64,
     pub clients: Vec<Client>,
     pub now: Timestamp,
     /// Given to the helper thread, each with the acknowledgements before the turn that gave it.
-    given: VecDeque<(DiskTask, u64)>,
+    given: VecDeque<(Task, u64)>,
     /// Done by it; the server has not heard of that.
     done: VecDeque<(Completion, u64)>,
     /// Acknowledgements whose records are on the medium.
@@ -105,7 +105,7 @@ impl Lives {
         let mut random = Random::new(seed);
         Self {
             sync: random.pick(&[EachCommit, EachCommit, EachCommit, Every(50), Never]),
-            segment_bytes: random.pick(&[4096, 4096, 8192, 32_768]),
+            file_bytes: random.pick(&[4096, 4096, 8192, 32_768]),
             random,
             disk_random: sim_disk::Random::new(seed),
             ledger: Ledger::default(),
@@ -123,13 +123,13 @@ impl Lives {
     }
 
     fn open(&mut self, disk: &SimDisk) -> Result<(Binlog, Vec<Restored>, u64), OpenError> {
-        let (segment_bytes, sync, nonce_seed) = (self.segment_bytes, self.sync, self.random.next());
-        let config = Config { segment_bytes, sync, recover: false, nonce_seed };
+        let (file_bytes, sync, nonce_seed) = (self.file_bytes, self.sync, self.random.next());
+        let config = Config { file_bytes, sync, recover: false, nonce_seed };
         let mut restored = Vec::new();
         let mut restore = |record, tube: &beanstalkd::tube_name::TubeName, body| {
             restored.push((record, tube.clone(), body))
         };
-        let (binlog, summary) = Binlog::open(Box::new(disk.clone()), config, self.now, 0, &mut restore)?;
+        let (binlog, summary) = Binlog::open(disk.storage(), config, self.now, 0, &mut restore)?;
         Ok((binlog, restored, summary.next_job_id))
     }
 
@@ -193,7 +193,7 @@ impl Lives {
         }
         for _ in 0..TURNS_TO_REST {
             self.disk.fail_after(1);
-            if matches!(self.given.front(), Some((DiskTask::Sync { .. }, _))) {
+            if matches!(self.given.front(), Some((Task::Sync(_), _))) {
                 self.help();
                 self.disk.fail_after(NEVER);
             }
@@ -215,7 +215,7 @@ impl Lives {
             End::Killed | End::DiskFailure | End::Exit => self.disk.fork(),
             End::PowerLoss | End::PowerLossWithin(_) => self.disk.crashed_image(&mut self.disk_random),
         };
-        for (index, bytes) in self.disk.segments() {
+        for (index, bytes) in self.disk.files() {
             self.hasher.write_u32(index);
             self.hasher.write(&bytes);
         }
@@ -310,7 +310,7 @@ impl Lives {
     /// The server hears of what was done first.
     fn hear(&mut self) {
         if let Some((completion, before)) = self.done.pop_front() {
-            if matches!(completion.task, DiskTask::Sync { .. }) && completion.result.is_ok() {
+            if matches!(completion.task, Task::Sync(_)) && completion.result.is_ok() {
                 self.durable = before;
             }
             self.server.binlog_completed(completion, self.now);
@@ -328,7 +328,7 @@ impl Lives {
             .collect();
         self.say(|| format!("turn {events:?}"));
         self.server.turn(events.into_iter(), self.now);
-        while let Some(task) = self.server.executor_mut().next_binlog_task() {
+        while let Some(task) = self.disk.next_task() {
             self.given.push_back((task, before));
         }
         for seen in observer::take() {

@@ -37,15 +37,15 @@ struct World {
 }
 
 impl World {
-    fn start(disk: SimDisk, sync: SyncPolicy, segment_bytes: u64) -> Self {
+    fn start(disk: SimDisk, sync: SyncPolicy, file_bytes: u64) -> Self {
         let mut executor = executor(PoisonLimits::default(), 100);
-        let config = Config { segment_bytes, sync, recover: false, nonce_seed: 1 };
+        let config = Config { file_bytes, sync, recover: false, nonce_seed: 1 };
         let mut restored = Vec::new();
         let mut restore = |record, tube: &beanstalkd::tube_name::TubeName, body| {
             restored.push((record, tube.clone(), body));
         };
         let (binlog, summary) =
-            Binlog::open(Box::new(disk.clone()), config, START, 0, &mut restore).expect("the log opens");
+            Binlog::open(disk.storage(), config, START, 0, &mut restore).expect("the log opens");
         for (record, tube, body) in restored {
             executor.restore(&record, &tube, body, START);
         }
@@ -76,7 +76,7 @@ impl World {
 
     /// The helper does one task, and the server hears of it. Returns whether there was one.
     fn help(&mut self) -> bool {
-        let Some(task) = self.server.executor_mut().next_binlog_task() else { return false };
+        let Some(task) = self.disk.next_task() else { return false };
         let completion = task.run(&mut self.disk);
         self.server.binlog_completed(completion, self.now);
         self.turn(&[]);

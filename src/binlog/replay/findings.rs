@@ -153,7 +153,7 @@ pub struct ReplaySummary {
 pub(in crate::binlog) struct Verdict {
     pub(in crate::binlog) refusals: Vec<Refusal>,
     pub(in crate::binlog) warnings: Vec<Warning>,
-    /// The files to be cut, by their place in the list.
+    /// The files to be cut, by their index in the list.
     pub(in crate::binlog) cuts: Vec<usize>,
     /// The files that the operator has agreed to miss, there or not.
     pub(in crate::binlog) given_up: BTreeSet<u32>,
@@ -193,7 +193,7 @@ impl Replay {
             || self.files.iter().any(|file| file.continued == Some(index))
     }
 
-    /// Whether C wrote the file at this place of the list.
+    /// Whether C wrote the file with this index in the list.
     fn c_wrote(&self, at: usize) -> bool {
         self.files.get(at).is_some_and(|file| {
             file.kind == Kind::C || (file.kind == Kind::Blank && file.bytes == VERSION_BYTES)

@@ -24,7 +24,7 @@ use self::memory::Memory;
 use self::socket::Socket;
 use super::notifier::Notifier;
 use super::{Executor, Readiness, Server};
-use crate::binlog::{BinlogError, Disk, Helper};
+use crate::binlog::BinlogError;
 use crate::clock::Timestamp;
 use crate::http::{HttpServer, State};
 use crate::os;
@@ -122,8 +122,8 @@ pub struct EventLoop {
     clock: Clock,
     spin: Duration,
     memory: Memory,
-    /// Works for the binlog, if there is one.
-    helper: Option<Helper>,
+    /// Whether there is a binlog, whose store works beside the loop.
+    has_binlog: bool,
     notifier: Option<Notifier>,
     metrics: Option<HttpServer>,
 }
@@ -160,23 +160,23 @@ impl EventLoop {
             memory,
             notifier: Notifier::from_environment(),
             metrics: None,
-            helper: None,
+            has_binlog: false,
         })
     }
 
-    /// Has the binlog's slow calls made on a thread of their own, on `disk`.
+    /// Has the store of the binlog do its slow work beside the loop.
     ///
     /// # Errors
-    /// Where the system gives no thread.
-    pub fn help_binlog(&mut self, disk: impl Disk + Send + 'static) -> io::Result<()> {
+    /// If the system has no thread for it.
+    pub fn start_binlog(&mut self) -> io::Result<()> {
         let waker = Waker::new(&self.registry, PollToken::BinlogHelper.into())?;
         let wake = move || {
             if let Err(error) = waker.wake() {
                 error!("cannot wake the loop: {error}");
             }
         };
-        self.helper = Some(Helper::start(disk, Box::new(wake))?);
-        Ok(())
+        self.has_binlog = true;
+        self.server.executor_mut().start_binlog(Box::new(wake))
     }
 
     /// Serves metrics on `listener`, too, which was asked for as `host`; at most `max_tubes` tubes have series of
@@ -212,11 +212,6 @@ impl EventLoop {
         // Who asks now whether the server is ready finds nobody.
         self.metrics = None;
         self.flush_replies(&mut events)?;
-        if let Some(helper) = self.helper.take() {
-            for completion in helper.finish() {
-                self.server.binlog_completed(completion, self.clock.now());
-            }
-        }
         Ok(self.server.executor_mut().close_binlog(self.clock.now())?)
     }
 
@@ -234,7 +229,7 @@ impl EventLoop {
                         metrics.notice(event);
                     }
                 }
-                // The server is told of its clients below; what the helper has done is looked for in each turn.
+                // The server is told of its clients below; what the binlog's store has done is polled in each turn.
                 Some(PollToken::Client(_) | PollToken::BinlogHelper) | None => {}
             }
         }
@@ -286,17 +281,13 @@ impl EventLoop {
         Ok(())
     }
 
-    /// A turn of the server, between hearing what was done for the binlog and saying what is to be done.
+    /// A turn of the server, after it has taken note of what the store of the binlog has done.
     fn turn_of_server(&mut self, events: impl Iterator<Item = (ClientId, Readiness)>, now: Timestamp) {
-        let Some(helper) = &self.helper else { return self.server.turn(events, now) };
-        while let Some(completion) = helper.try_next() {
-            self.server.binlog_completed(completion, now);
+        if self.has_binlog {
+            self.server.poll_binlog(now);
+            self.server.executor_mut().set_wall_offset(Clock::wall_offset_ns(now));
         }
-        self.server.executor_mut().set_wall_offset(Clock::wall_offset_ns(now));
         self.server.turn(events, now);
-        while let Some(task) = self.server.executor_mut().next_binlog_task() {
-            helper.submit(task);
-        }
     }
 
     /// Sleeps until something happens, or until the next turn is due.

@@ -8,9 +8,10 @@ use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::rc::Rc;
 
-use beanstalkd::binlog::{Disk, FileName};
+use beanstalkd::binlog::{Disk, FileName, Storage, Task};
 
 pub use crate::random::Random;
+use crate::tasks::ByHand;
 
 /// "Too many open files", on every Unix.
 pub const EMFILE: i32 = 24;
@@ -75,14 +76,24 @@ struct State {
     lacks_descriptors: bool,
 }
 
-/// A handle on the disk; all handles see the same disk.
+/// A handle on the disk and on the tasks of the store on it; all handles see the same.
 #[derive(Clone, Debug, Default)]
-pub struct SimDisk(Rc<RefCell<State>>);
+pub struct SimDisk(Rc<RefCell<State>>, ByHand);
 
 impl SimDisk {
+    /// The store of a log on this disk, whose tasks the test does with [`SimDisk::next_task`].
+    pub fn storage(&self) -> Box<dyn Storage> {
+        self.1.storage(self.clone())
+    }
+
+    /// Takes the task that the log submitted first.
+    pub fn next_task(&self) -> Option<Task> {
+        self.1.next()
+    }
+
     /// An independent copy.
     pub fn fork(&self) -> Self {
-        Self(Rc::new(RefCell::new(self.0.borrow().clone())))
+        Self(Rc::new(RefCell::new(self.0.borrow().clone())), ByHand::default())
     }
 
     /// How many operations there were.
@@ -124,13 +135,13 @@ impl SimDisk {
     }
 
     /// The files of the binlog with their contents.
-    pub fn segments(&self) -> BTreeMap<u32, Vec<u8>> {
+    pub fn files(&self) -> BTreeMap<u32, Vec<u8>> {
         let state = self.0.borrow();
-        let segment = |(name, &inode): (&FileName, &usize)| match name {
-            FileName::Segment(index) => Some((*index, state.inodes[inode].bytes.clone())),
+        let file = |(name, &inode): (&FileName, &usize)| match name {
+            FileName::Log(index) => Some((*index, state.inodes[inode].bytes.clone())),
             _ => None,
         };
-        state.names.iter().filter_map(segment).collect()
+        state.names.iter().filter_map(file).collect()
     }
 
     /// The names of all files.
@@ -139,15 +150,15 @@ impl SimDisk {
     }
 
     /// A disk with these files of the binlog, all durable.
-    pub fn with_segments(segments: &BTreeMap<u32, Vec<u8>>) -> Self {
+    pub fn with_files(files: &BTreeMap<u32, Vec<u8>>) -> Self {
         let mut state = State::default();
-        for (&index, bytes) in segments {
-            state.names.insert(FileName::Segment(index), state.inodes.len());
+        for (&index, bytes) in files {
+            state.names.insert(FileName::Log(index), state.inodes.len());
             let inode = Inode { bytes: bytes.clone(), durable: bytes.clone(), pending: Vec::new() };
             state.inodes.push(inode);
         }
         state.durable_names = state.names.clone();
-        Self(Rc::new(RefCell::new(state)))
+        Self(Rc::new(RefCell::new(state)), ByHand::default())
     }
 
     /// The disk as it may be after a loss of power at this moment.
@@ -171,7 +182,7 @@ impl SimDisk {
         state.names = names;
         state.pending_names.clear();
         (state.crash_at, state.fail_at) = (None, None);
-        Self(Rc::new(RefCell::new(state)))
+        Self(Rc::new(RefCell::new(state)), ByHand::default())
     }
 }
 

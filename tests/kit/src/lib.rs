@@ -18,6 +18,7 @@ pub mod server;
 pub mod sockets;
 pub mod subject;
 pub mod system;
+pub mod tasks;
 
 use std::path::PathBuf;
 use std::time::Duration;

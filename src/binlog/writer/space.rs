@@ -1,20 +1,20 @@
-//! Room: whether a record can be written and every live job still be deleted afterwards.
+//! Room: whether a record can be appended such that all live jobs can still be deleted afterwards.
 //!
-//! Owns: the file being written and the files made ahead of it, as lengths alone. Never touches a disk.
-//! Driven by the writer, which asks before anything changes, and again for the place when it appends.
+//! Owns: the lengths of the file to which records are appended and of the files made ahead of it. Driven by
+//! `append`, which asks before anything changes, and again when it appends, to learn which file the record goes to.
 
 use std::collections::VecDeque;
 
-use super::format::SHORT_BYTES;
-use super::marker::HEAD_BYTES;
+use crate::binlog::format::SHORT_BYTES;
+use crate::binlog::marker::HEAD_BYTES;
 
-/// At the end of each file: room for the marker that says where the log goes on, and zeros enough for a
-/// C server that reads up to them to find a whole record of zeros.
+/// Room that is kept at the end of each file: for the marker that says where the log goes on, and for zeros, of
+/// which C needs a whole record to see that the file ends.
 const TAIL_BYTES: u64 = 2 * SHORT_BYTES;
-/// Before a file's first record: its head, and the marker that says that it is in use.
+/// What precedes a file's first record: the head, and the marker that says that the file is in use.
 const FRONT_BYTES: u64 = HEAD_BYTES + SHORT_BYTES;
-/// Room that records leave free, in short records: a marker must precede the removal of a file, which on a
-/// full disk is what makes room.
+/// Room that records leave free, in short records: a marker must precede the removal of a file, and on a
+/// full disk that removal is what makes room.
 const SPARE_MARKERS: u64 = 1;
 /// The blocks in which file lengths are counted.
 pub const BLOCK_BYTES: u64 = 4096;
@@ -39,19 +39,19 @@ impl Spare {
 /// Where a record goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// Into the file being written.
+    /// Into the file to which records are appended.
     Current,
-    /// Into the spare that this many others stand before, which are passed over.
+    /// Into the spare that comes after this many others, which are passed over.
     Spare(usize),
 }
 
 /// The room there is.
 #[derive(Debug, Default)]
 pub struct Space {
-    /// Bytes that records may still take in the file being written.
+    /// Bytes that records may still take in the file to which they are appended.
     free: u64,
     spares: VecDeque<Spare>,
-    /// For so many of the spares, the first ones, the disk keeps a handle.
+    /// So many of the spares, the first ones, are ready to be appended to.
     open_count: usize,
     /// Short records that fit into the spares.
     spare_units: u64,
@@ -64,14 +64,14 @@ fn units(bytes: u64) -> u64 {
 }
 
 impl Space {
-    /// A file of `bytes` is now written, from `offset` on.
+    /// Records are now appended to a file of `bytes`, from `offset` on.
     pub fn use_file(&mut self, bytes: u64, offset: u64) {
         self.free = bytes.saturating_sub(TAIL_BYTES + offset);
     }
 
-    /// `bytes` of the file being written are taken.
+    /// A record or marker of `bytes` is appended.
     pub fn take(&mut self, bytes: u64) {
-        debug_assert!(bytes <= self.free, "a record was written without room for it");
+        debug_assert!(bytes <= self.free, "a record is appended where there is room for it");
         self.free = self.free.saturating_sub(bytes);
     }
 
@@ -100,15 +100,35 @@ impl Space {
         Some(spare)
     }
 
-    /// Index of the first spare for which the disk keeps no handle, if that is one of the first `count`.
+    /// Index of the first spare that is not ready to be appended to, if that is one of the first `count`.
     #[must_use]
     pub fn next_to_open(&self, count: usize) -> Option<u32> {
         self.spares.get(self.open_count).filter(|_| self.open_count < count).map(|spare| spare.index)
     }
 
-    /// The disk keeps a handle for that one now.
+    /// The spare that [`Space::next_to_open`] names is ready now.
     pub fn note_open(&mut self) {
         self.open_count += 1;
+    }
+
+    /// Index of the spare made last; `None` if there is none.
+    #[must_use]
+    pub fn newest_spare(&self) -> Option<u32> {
+        self.spares.back().map(|spare| spare.index)
+    }
+
+    /// Where records and markers may go in a file of `bytes` of which they have taken all but the room that is left.
+    #[must_use]
+    pub fn end_in(&self, bytes: u64) -> u64 {
+        bytes.saturating_sub(TAIL_BYTES + self.free)
+    }
+
+    /// Asserts what is true between two calls.
+    pub fn check_invariants(&self) {
+        assert_eq!(self.spare_units, self.spares.iter().map(|spare| units(spare.free())).sum::<u64>());
+        assert_eq!(self.spare_bytes, self.spares.iter().map(|spare| spare.bytes).sum::<u64>());
+        assert!(self.open_count <= self.spares.len(), "only files that are there are ready");
+        assert!(self.spares.iter().is_sorted_by(|a, b| a.index < b.index), "files are used in order");
     }
 
     /// Length of all spares.
@@ -146,29 +166,29 @@ impl Space {
         None
     }
 
-    /// Whether less than a file of `segment_bytes` would be left after `deletes` short records: time to
+    /// Whether less than a file of `file_bytes` would be left after `deletes` short records: time to
     /// make the next one.
     #[must_use]
-    pub fn is_low(&self, segment_bytes: u64, deletes: u64) -> bool {
-        units(self.free) + self.spare_units < deletes + SPARE_MARKERS + file_units(segment_bytes)
+    pub fn is_low(&self, file_bytes: u64, deletes: u64) -> bool {
+        units(self.free) + self.spare_units < deletes + SPARE_MARKERS + file_units(file_bytes)
     }
 }
 
-/// How many short records fit into a file of `segment_bytes`.
+/// How many short records fit into a file of `file_bytes`.
 #[must_use]
-pub fn file_units(segment_bytes: u64) -> u64 {
-    units(segment_bytes.saturating_sub(FRONT_BYTES + TAIL_BYTES))
+pub fn file_units(file_bytes: u64) -> u64 {
+    units(file_bytes.saturating_sub(FRONT_BYTES + TAIL_BYTES))
 }
 
-/// Length of the file to make, usually `segment_bytes`, so that a record of `bytes` fits with `deletes`
+/// Length of the file to make, usually `file_bytes`, so that a record of `bytes` fits with `deletes`
 /// short records after it.
 #[must_use]
-pub fn file_bytes(segment_bytes: u64, bytes: u64, deletes: u64) -> u64 {
-    if bytes + SHORT_BYTES <= segment_bytes.saturating_sub(FRONT_BYTES + TAIL_BYTES) {
-        return segment_bytes;
+pub fn length_of_next_file(file_bytes: u64, bytes: u64, deletes: u64) -> u64 {
+    if bytes + SHORT_BYTES <= file_bytes.saturating_sub(FRONT_BYTES + TAIL_BYTES) {
+        return file_bytes;
     }
     let own = bytes + FRONT_BYTES + TAIL_BYTES + (deletes + SPARE_MARKERS + 1) * SHORT_BYTES;
-    own.next_multiple_of(BLOCK_BYTES).max(segment_bytes)
+    own.next_multiple_of(BLOCK_BYTES).max(file_bytes)
 }
 
 #[cfg(test)]
@@ -199,12 +219,12 @@ mod tests {
         let mut space = Space::default();
         space.use_file(4096, FRONT_BYTES);
         space.add_spare(spare(4096));
-        let bytes = file_bytes(4096, 100_000, 300);
+        let bytes = length_of_next_file(4096, 100_000, 300);
         assert_eq!(space.find(100_000, 300), None);
         space.add_spare(spare(bytes));
         assert_eq!(space.find(100_000, 300), Some(Target::Spare(1)));
         assert_eq!(bytes % 4096, 0);
-        assert_eq!(file_bytes(4096, 1000, 1_000_000), 4096);
+        assert_eq!(length_of_next_file(4096, 1000, 1_000_000), 4096);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The order of burial.
 //!
-//! Owns: when each buried job was buried, such that no two times are the same. Never reads a clock. Driven by the
-//! replay, then by the writer.
+//! Owns: when each buried job was buried, such that no two times of this run are the same. Driven by the replay, then by
+//! `append`.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::job::JobId;
 
 /// The order in which jobs were buried, which the disk holds as the time of burial.
 #[derive(Debug, Default)]
-pub(super) struct Burials {
+pub(in crate::binlog) struct Burials {
     times: BTreeMap<JobId, i64>,
     latest: i64,
 }
@@ -23,18 +23,33 @@ impl Burials {
     }
 
     /// Notes a burial that the log already holds.
-    pub(super) fn restore(&mut self, id: JobId, time: i64) {
+    pub(in crate::binlog) fn restore(&mut self, id: JobId, time: i64) {
         self.latest = self.latest.max(time);
         self.times.insert(id, time);
     }
 
+    /// When the job was buried; `None` if it is not.
     pub(super) fn time(&self, id: JobId) -> Option<i64> {
         self.times.get(&id).copied()
     }
 
+    /// The job is not buried any more.
     pub(super) fn forget(&mut self, id: JobId) {
         if !self.times.is_empty() {
             self.times.remove(&id);
         }
+    }
+
+    /// The jobs that are buried.
+    pub(super) fn ids(&self) -> impl Iterator<Item = JobId> {
+        self.times.keys().copied()
+    }
+
+    /// Asserts what is true between two calls.
+    pub(super) fn check_invariants(&self) {
+        assert!(
+            self.times.values().all(|&time| time <= self.latest),
+            "the next burial comes after all others"
+        );
     }
 }

@@ -1,0 +1,252 @@
+//! A directory of the file system: the files of the log by name, and their open handles.
+//!
+//! Owns: the directory's path and handle, and the handles of files. It decides nothing: [`super::OnDisk`] says what is
+//! done to which file, and when.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
+
+use super::{AT_ONCE_BYTES, Disk, FileName};
+
+/// Handles that are kept open: those of the file that is written, of the one before it, and of the next ones.
+const OPEN_FILES: usize = 4;
+
+/// The most descriptors that a binlog and its helper need at a time. Each of the two has its files, one more while a
+/// file takes another's place, and the directory.
+pub const MOST_DESCRIPTORS: usize = 2 * (OPEN_FILES + 2);
+
+/// A real directory. Each holder opens its own handles; they see the same files.
+#[derive(Debug)]
+pub struct Directory {
+    path: PathBuf,
+    /// The directory itself, held open: it can then be synced when no descriptor is left, and another directory in
+    /// its place is noticed. `None` if it could not be opened.
+    handle: Option<File>,
+    /// Open files, the one used last at the end.
+    open: Vec<Handle>,
+    read_only: bool,
+}
+
+#[derive(Debug)]
+struct Handle {
+    name: FileName,
+    /// Shared with the syncs that are under way.
+    file: Arc<File>,
+    /// Whether it stays open until it is released.
+    is_kept: bool,
+}
+
+impl Directory {
+    /// The directory at `path`, to be read and written.
+    #[must_use]
+    pub fn new(path: &Path) -> Self {
+        let handle = File::open(path).ok();
+        Self { path: path.to_owned(), handle, open: Vec::with_capacity(OPEN_FILES), read_only: false }
+    }
+
+    /// The directory at `path`, in which nothing can be changed through this value.
+    #[must_use]
+    pub fn read_only(path: &Path) -> Self {
+        Self { read_only: true, ..Self::new(path) }
+    }
+
+    fn path_of(&self, name: FileName) -> PathBuf {
+        self.path.join(name.text())
+    }
+
+    fn forget(&mut self, name: FileName) {
+        self.open.retain(|handle| handle.name != name);
+    }
+
+    /// The handle of `name`, opened if it is not yet.
+    fn handle(&mut self, name: FileName) -> io::Result<&mut Handle> {
+        if let Some(at) = self.open.iter().position(|handle| handle.name == name) {
+            self.open[at..].rotate_left(1);
+        } else {
+            let path = self.path_of(name);
+            let writing = OpenOptions::new().read(true).write(!self.read_only).open(&path);
+            let file = match writing {
+                // C makes its files read-only, and a replay only reads.
+                Err(error) if error.kind() == ErrorKind::PermissionDenied => File::open(&path)?,
+                other => other?,
+            };
+            self.add(name, file);
+        }
+        let last = self.open.len() - 1;
+        Ok(&mut self.open[last])
+    }
+
+    fn file(&mut self, name: FileName) -> io::Result<&File> {
+        self.handle(name).map(|handle| &*handle.file)
+    }
+
+    /// The open handle of `name`; `None` if the file is not open.
+    pub(super) fn open_file(&self, name: FileName) -> Option<Arc<File>> {
+        let handle = self.open.iter().find(|handle| handle.name == name)?;
+        Some(Arc::clone(&handle.file))
+    }
+
+    /// Adds a handle, in place of the one that has not been used for longest if there are too many.
+    fn add(&mut self, name: FileName, file: File) {
+        if self.open.len() >= OPEN_FILES
+            && let Some(at) = self.open.iter().position(|handle| !handle.is_kept)
+        {
+            self.open.remove(at);
+        }
+        self.open.push(Handle { name, file: Arc::new(file), is_kept: false });
+    }
+
+    fn check_writable(&self) -> io::Result<()> {
+        if self.read_only { Err(ErrorKind::ReadOnlyFilesystem.into()) } else { Ok(()) }
+    }
+
+    /// Fails if the directory was removed, or if another one was put or mounted in its place: a file made under its
+    /// path would not be found beside the files of the log.
+    fn check_in_place(&self) -> io::Result<()> {
+        let Some(handle) = &self.handle else { return Ok(()) };
+        let (held, named) = (handle.metadata()?, fs::metadata(&self.path)?);
+        if (held.dev(), held.ino()) != (named.dev(), named.ino()) {
+            return Err(io::Error::new(
+                ErrorKind::NotFound,
+                "another directory has taken the place of the binlog's",
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Returns when all that was written to the file is on the medium.
+///
+/// # Errors
+/// If the kernel says so, or if the file was removed: its bytes are then on the medium, and nobody will find them.
+pub(super) fn sync(file: &File) -> io::Result<()> {
+    file.sync_data()?;
+    if file.metadata()?.nlink() == 0 {
+        return Err(io::Error::new(ErrorKind::NotFound, "somebody has removed the file"));
+    }
+    Ok(())
+}
+
+impl Disk for Directory {
+    fn list(&mut self) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(&self.path)? {
+            let name = entry?.file_name();
+            if let Some(rest) = name.to_str().and_then(|name| name.strip_prefix("binlog.")) {
+                names.push(rest.to_owned());
+            }
+        }
+        Ok(names)
+    }
+
+    fn size(&mut self, name: FileName) -> io::Result<u64> {
+        Ok(self.file(name)?.metadata()?.len())
+    }
+
+    fn read_at(&mut self, name: FileName, offset: u64, bytes: &mut [u8]) -> io::Result<usize> {
+        self.file(name)?.read_at(bytes, offset)
+    }
+
+    fn open(&mut self, name: FileName) -> io::Result<()> {
+        self.handle(name)?.is_kept = true;
+        Ok(())
+    }
+
+    fn create(&mut self, name: FileName) -> io::Result<()> {
+        self.check_writable()?;
+        self.check_in_place()?;
+        self.forget(name);
+        let path = self.path_of(name);
+        let file =
+            OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(path)?;
+        self.add(name, file);
+        Ok(())
+    }
+
+    fn write_at(&mut self, name: FileName, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.file(name)?.write_all_at(bytes, offset)
+    }
+
+    fn truncate(&mut self, name: FileName, bytes: u64) -> io::Result<()> {
+        self.check_writable()?;
+        let path = self.path_of(name);
+        match self.file(name)?.set_len(bytes) {
+            // The handle may be read-only, because C makes its files with mode 0400.
+            Err(error) if error.kind() == ErrorKind::InvalidInput => {
+                let mut permissions = fs::metadata(&path)?.permissions();
+                std::os::unix::fs::PermissionsExt::set_mode(&mut permissions, 0o600);
+                fs::set_permissions(&path, permissions)?;
+                self.forget(name);
+                self.file(name)?.set_len(bytes)
+            }
+            other => other,
+        }
+    }
+
+    fn sync(&mut self, name: FileName) -> io::Result<()> {
+        sync(self.file(name)?)
+    }
+
+    fn rename(&mut self, from: FileName, to: FileName) -> io::Result<()> {
+        self.check_writable()?;
+        fs::rename(self.path_of(from), self.path_of(to))?;
+        self.forget(to);
+        for handle in self.open.iter_mut().filter(|handle| handle.name == from) {
+            handle.name = to;
+        }
+        Ok(())
+    }
+
+    fn unlink(&mut self, name: FileName) -> io::Result<()> {
+        self.check_writable()?;
+        self.forget(name);
+        let path = self.path_of(name);
+        // The name is removed while the file is open, so that nobody sees a part of a file. Then the file is cut in
+        // small steps. A file of C's can only be read; it is freed at once.
+        let file = OpenOptions::new().write(true).open(&path);
+        fs::remove_file(&path)?;
+        if let Ok(file) = file {
+            let mut length = file.metadata().map_or(0, |metadata| metadata.len());
+            // What cannot be cut is freed at once when the file is closed.
+            while length > AT_ONCE_BYTES && file.set_len(length - AT_ONCE_BYTES).is_ok() {
+                length -= AT_ONCE_BYTES;
+                thread::yield_now();
+            }
+        }
+        Ok(())
+    }
+
+    fn release(&mut self, name: FileName) {
+        self.forget(name);
+    }
+
+    fn sync_directory(&mut self) -> io::Result<()> {
+        match &self.handle {
+            Some(handle) => handle.sync_all(),
+            None => File::open(&self.path)?.sync_all(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_for_reading_changes_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("binlog.1"), b"abc").unwrap();
+        let mut disk = Directory::read_only(directory.path());
+        let name = FileName::Log(1);
+        assert!(disk.write_at(name, 0, b"x").is_err());
+        assert!(disk.truncate(name, 0).is_err());
+        assert!(disk.unlink(name).is_err());
+        assert!(disk.create(FileName::Log(2)).is_err());
+        assert_eq!(disk.size(name).unwrap(), 3);
+        assert_eq!(disk.list().unwrap(), ["1"]);
+    }
+}

@@ -1,0 +1,150 @@
+//! What the log asks of the store in which its files are kept.
+//!
+//! Owns: the trait [`Storage`], the tasks of a store and what can come of them. The log uses a store through this
+//! trait alone, so that a directory, a disk in memory or a database can be the store.
+
+use std::io::{self, ErrorKind};
+
+use super::LogPosition;
+use super::marker::HEAD_BYTES;
+
+/// A store of the log's files. Each file has an index, a length that it is made with, and bytes that are zero until they
+/// are appended.
+///
+/// A store belongs to one log at a time: who makes it takes the ownership (a lock, for a directory), and the store
+/// releases it when it is dropped.
+///
+/// No method is called again after a failed append or sync, because the store may have dropped the data by then.
+pub trait Storage {
+    /// The files that are there.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    fn list(&mut self) -> io::Result<Listing>;
+
+    /// Length of file `file`, in bytes.
+    ///
+    /// # Errors
+    /// If there is no such file, or if it cannot be read.
+    fn size(&mut self, file: u32) -> io::Result<u64>;
+
+    /// Reads at most `bytes.len()` bytes at `offset` of file `file`. Returns how many; 0 at the end of the file.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    fn read(&mut self, file: u32, offset: u64, bytes: &mut [u8]) -> io::Result<usize>;
+
+    /// Makes ready what appending to file `file` and syncing it needs, so that neither can lack a resource that others
+    /// may take. The log calls this before it appends to the file for the first time.
+    ///
+    /// # Errors
+    /// If a resource is lacking ([`is_shortage`]), or if there is no such file.
+    fn prepare(&mut self, file: u32) -> io::Result<()>;
+
+    /// Writes all of `bytes` at a position that is the end of what was appended before. Returns without waiting for the
+    /// medium.
+    ///
+    /// # Errors
+    /// If the store cannot take all bytes. Which of them it holds is then unknown.
+    fn append(&mut self, at: LogPosition, bytes: &[u8]) -> io::Result<()>;
+
+    /// Gives back what reading or appending to file `file` has needed: the log does neither for now.
+    fn release(&mut self, file: u32);
+
+    /// Has the store do `task` after all tasks that were submitted before.
+    fn submit(&mut self, task: Task);
+
+    /// The outcome of the next task that is done; `None` if none is. The store may do several syncs of one file as one,
+    /// and then tells the outcome of the last of them alone.
+    fn poll(&mut self) -> Option<Completion>;
+
+    /// As [`Storage::poll`], but waits for a task that is under way; `None` if there is none.
+    fn wait(&mut self) -> Option<Completion>;
+
+    /// From now on, the store does its tasks beside the caller, and calls `wake` when an outcome can be polled. Before
+    /// this call, tasks are done by [`Storage::wait`] alone.
+    ///
+    /// # Errors
+    /// If the system has no thread for it.
+    fn start(&mut self, wake: Box<dyn Fn() + Send>) -> io::Result<()>;
+
+    /// Copies file `file` from `offset` on, up to its last byte that is not zero, to where no log is read from. Returns
+    /// how many bytes it copied; they are durable by then.
+    ///
+    /// # Errors
+    /// If the bytes cannot be read or written.
+    fn keep_tail(&mut self, file: u32, offset: u64) -> io::Result<u64>;
+
+    /// Takes file `file` out of the log and keeps its bytes. If there is no such file, this fails.
+    ///
+    /// # Errors
+    /// If the file cannot be taken out.
+    fn set_aside(&mut self, file: u32) -> io::Result<()>;
+}
+
+/// The files of a store.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Listing {
+    /// Their indexes, in any order.
+    pub indexes: Vec<u64>,
+    /// Names that look like those of the log's files and are not.
+    pub strange_names: Vec<String>,
+}
+
+/// What a store does for the log beside the loop, in the order in which it was submitted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Task {
+    /// Make all bytes of a file durable that were appended before this position. The log submits one of these for each
+    /// file that it has filled, so that what is durable is always the beginning of the log.
+    Sync(LogPosition),
+    /// Make file `file`. It is whole and durable before anybody can see it in the log.
+    Make {
+        /// Index of the file.
+        file: u32,
+        /// Its length in bytes; zeros after the head.
+        bytes: u64,
+        /// Its first bytes.
+        head: Box<[u8; HEAD_BYTES as usize]>,
+    },
+    /// Cut file `file`, to which nothing is appended any more, to `bytes`.
+    Shorten {
+        /// Index of the file.
+        file: u32,
+        /// Its new length in bytes.
+        bytes: u64,
+    },
+    /// Remove file `file`. Once this is done, the file stays removed.
+    Remove {
+        /// Index of the file.
+        file: u32,
+    },
+}
+
+/// The outcome of a task.
+#[derive(Debug)]
+pub struct Completion {
+    /// The task.
+    pub task: Task,
+    /// How long it took, in microseconds.
+    pub elapsed_us: u64,
+    /// Whether it was done.
+    pub result: io::Result<()>,
+}
+
+/// The numbers of two errors that have no name in the standard library; they are the same on every Unix.
+const ENFILE: i32 = 23;
+const EMFILE: i32 = 24;
+
+/// Whether the machine or the process lacked a resource that others may give back: descriptors or memory. The
+/// call has done nothing and may be made again.
+#[must_use]
+pub fn is_shortage(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock | ErrorKind::OutOfMemory)
+        || matches!(error.raw_os_error(), Some(ENFILE | EMFILE))
+}
+
+/// Whether the disk is full, or a quota or a limit of the file's size is reached.
+#[must_use]
+pub fn is_lack_of_room(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge)
+}

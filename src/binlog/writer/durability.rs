@@ -1,0 +1,294 @@
+//! What is on the medium and what is not yet.
+//!
+//! Owns: which syncs are due, asked for and done, and what the markers have said of that. It says when a sync is due; the
+//! store does it. Driven by the writes of the log, by commits, and by the outcomes of syncs.
+
+use std::collections::VecDeque;
+
+use crate::binlog::{LogPosition, SequenceNumber, SyncPolicy};
+use crate::clock::{NS_PER_S, Timestamp};
+
+/// Nanoseconds in a millisecond.
+const NS_PER_MS: u64 = 1_000_000;
+/// How long the log must have been idle until a marker says that its end is durable.
+const IDLE_MARK_NS: u64 = NS_PER_S;
+
+/// With `-f 0`, no more syncs than this are asked for before one is done, so that a disk that hangs does not have them
+/// pile up.
+const MOST_IN_FLIGHT: usize = 64;
+
+/// The log at some time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Mark {
+    /// Where it ended.
+    pub(super) end: LogPosition,
+    /// Its last record.
+    pub(super) sequence: SequenceNumber,
+    /// The job id that its markers announce: all ids given are smaller.
+    pub(super) ids: u64,
+}
+
+/// The state of syncing. Syncs are done in the order in which they are asked for, so that what is durable
+/// is always the beginning of the log.
+#[derive(Debug)]
+pub(super) struct Durability {
+    policy: SyncPolicy,
+    /// All that was written to the store.
+    written: Mark,
+    /// Asked for, oldest first.
+    in_flight: VecDeque<Mark>,
+    /// The end of what was asked for.
+    requested: LogPosition,
+    durable: Mark,
+    /// The end of the turn in which the first byte was written for which no sync has been asked.
+    unsynced_since: Option<Timestamp>,
+    /// Whether the next commit must ask for a sync, whatever the policy says of time.
+    is_urgent: bool,
+    /// What the newest marker says is durable.
+    marked: SequenceNumber,
+    /// When the end of an idle log is to be marked.
+    idle_mark_at: Option<Timestamp>,
+    syncs: u64,
+    sync_us: u64,
+}
+
+impl Durability {
+    /// Nothing was written. What lies before `end` is durable, and the markers in it announce that ids below `ids` may be
+    /// given.
+    pub(super) fn new(policy: SyncPolicy, end: LogPosition, ids: u64) -> Self {
+        Self {
+            policy,
+            written: Mark::default(),
+            in_flight: VecDeque::new(),
+            requested: end,
+            durable: Mark { end, sequence: SequenceNumber::default(), ids },
+            unsynced_since: None,
+            is_urgent: false,
+            marked: SequenceNumber::default(),
+            idle_mark_at: None,
+            syncs: 0,
+            sync_us: 0,
+        }
+    }
+
+    /// The store has taken the log up to `mark`.
+    pub(super) fn wrote(&mut self, mark: Mark) {
+        debug_assert!(
+            self.written.end < mark.end && self.written.sequence <= mark.sequence,
+            "a log only grows"
+        );
+        self.written = mark;
+    }
+
+    /// Notes when the turn was in which the log was written.
+    pub(super) fn end_turn(&mut self, now: Timestamp) {
+        if self.is_unsynced() {
+            self.unsynced_since.get_or_insert(now);
+        }
+    }
+
+    /// Whether something was written for which no sync has been asked.
+    fn is_unsynced(&self) -> bool {
+        self.requested < self.written.end
+    }
+
+    /// What is on the medium.
+    pub(super) fn durable(&self) -> Mark {
+        self.durable
+    }
+
+    /// Whether all that lies before `position` may be relied on: it is on the medium, or nobody asked for that.
+    pub(super) fn is_settled(&self, position: LogPosition) -> bool {
+        match self.policy {
+            SyncPolicy::Never => self.written.end >= position,
+            SyncPolicy::Every(_) | SyncPolicy::EachCommit => self.durable.end >= position,
+        }
+    }
+
+    /// When the next sync must be asked for; `None` if nothing is unsynced, or if `-f` is more than 0 and a sync is under
+    /// way. With `-f 0` each commit asks at once, and the store does together what was asked for during the sync before.
+    pub(super) fn deadline(&self) -> Option<Timestamp> {
+        match self.policy {
+            SyncPolicy::Never => None,
+            SyncPolicy::Every(milliseconds) => {
+                let since = self.unsynced_since.filter(|_| self.in_flight.is_empty())?;
+                Some(since + u64::from(milliseconds) * NS_PER_MS)
+            }
+            SyncPolicy::EachCommit => self.unsynced_since.filter(|_| self.in_flight.len() < MOST_IN_FLIGHT),
+        }
+    }
+
+    /// The next commit asks for a sync, however long `-f` may wait.
+    pub(super) fn hurry(&mut self) {
+        self.is_urgent = true;
+    }
+
+    /// Whether [`Durability::hurry`] was called since the last call of this.
+    pub(super) fn take_urgency(&mut self) -> bool {
+        std::mem::take(&mut self.is_urgent)
+    }
+
+    /// Asks for a sync of all that was written: up to where, or `None` if there is nothing to ask for.
+    pub(super) fn request(&mut self) -> Option<LogPosition> {
+        self.unsynced_since = None;
+        if self.policy == SyncPolicy::Never || !self.is_unsynced() {
+            return None;
+        }
+        self.requested = self.written.end;
+        self.in_flight.push_back(self.written);
+        Some(self.written.end)
+    }
+
+    /// The sync that was asked for up to `position` has taken `elapsed_us` microseconds. If
+    /// [`Durability::all_synced`] has overtaken it, it makes nothing more durable.
+    pub(super) fn completed(&mut self, position: LogPosition, elapsed_us: u64) {
+        self.syncs += 1;
+        self.sync_us += elapsed_us;
+        while let Some(&mark) = self.in_flight.front().filter(|mark| mark.end <= position) {
+            self.in_flight.pop_front();
+            self.durable = mark;
+        }
+    }
+
+    /// All that was written is on the medium, because the caller has waited for it.
+    pub(super) fn all_synced(&mut self) {
+        self.in_flight.clear();
+        self.unsynced_since = None;
+        self.requested = self.written.end;
+        self.durable = self.written;
+    }
+
+    // ---- what the markers say ----
+
+    /// A marker says what is durable now.
+    pub(super) fn note_marked(&mut self) {
+        self.marked = self.durable.sequence;
+    }
+
+    /// Whether a marker says so already.
+    pub(super) fn is_marked(&self) -> bool {
+        self.durable.sequence <= self.marked
+    }
+
+    /// When the end of an idle log is to be marked.
+    pub(super) fn idle_mark_at(&self) -> Option<Timestamp> {
+        self.idle_mark_at
+    }
+
+    /// A marker waits for the next record from `now` on; after a second it is written alone.
+    pub(super) fn await_record(&mut self, now: Timestamp) {
+        self.idle_mark_at = Some(now + IDLE_MARK_NS);
+    }
+
+    /// No marker waits for a record.
+    pub(super) fn cancel_idle_mark(&mut self) {
+        self.idle_mark_at = None;
+    }
+
+    /// Syncs done, and the time that they took in microseconds.
+    pub(super) fn sync_totals(&self) -> (u64, u64) {
+        (self.syncs, self.sync_us)
+    }
+
+    /// Asserts what is true between two calls, when the log ends at `end` once it is written.
+    pub(super) fn check_invariants(&self, end: LogPosition) {
+        let asked_for = [&self.durable].into_iter().chain(&self.in_flight);
+        assert!(asked_for.is_sorted_by(|a, b| a.end <= b.end && a.sequence <= b.sequence && a.ids <= b.ids));
+        if let Some(last) = self.in_flight.back() {
+            assert_eq!(last.end, self.requested, "the last sync asked for is the furthest");
+            assert!(self.policy != SyncPolicy::Never, "with -F nothing is synced");
+        }
+        assert!(self.written.end <= end, "no more is written than was appended");
+        assert!(self.marked <= self.durable.sequence, "no marker says more than is true");
+        // At the start, more may be durable than this run has written.
+        if self.written != Mark::default() {
+            assert!(self.requested <= self.written.end, "only what is written is synced");
+            assert!(self.durable.sequence <= self.written.sequence);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mark(offset: u64) -> Mark {
+        Mark { end: LogPosition { file: 1, offset }, sequence: SequenceNumber(offset / 10), ids: 0 }
+    }
+
+    /// The log has grown to `offset` in a turn at `now`.
+    fn grow(sync: &mut Durability, offset: u64, now: u64) {
+        sync.wrote(mark(offset));
+        sync.end_turn(Timestamp(now));
+    }
+
+    #[test]
+    fn the_deadline_counts_from_the_first_unsynced_byte() {
+        let mut sync = Durability::new(SyncPolicy::Every(50), LogPosition::default(), 0);
+        sync.end_turn(Timestamp(500));
+        assert_eq!(sync.deadline(), None, "nothing was written");
+        grow(&mut sync, 10, 1000);
+        grow(&mut sync, 20, 2000);
+        assert_eq!(sync.deadline(), Some(Timestamp(50_001_000)));
+        assert_eq!(sync.request(), Some(LogPosition { file: 1, offset: 20 }));
+        assert_eq!(sync.request(), None);
+        grow(&mut sync, 30, 3000);
+        assert_eq!(sync.deadline(), None, "one sync at a time");
+        sync.completed(mark(20).end, 7);
+        assert_eq!(sync.durable(), mark(20));
+        assert_eq!(sync.deadline(), Some(Timestamp(50_003_000)));
+        sync.check_invariants(mark(30).end);
+    }
+
+    #[test]
+    fn each_commit_asks_for_a_sync_and_one_outcome_may_stand_for_several() {
+        let mut sync = Durability::new(SyncPolicy::EachCommit, LogPosition::default(), 0);
+        for offset in [10, 20, 30] {
+            grow(&mut sync, offset, offset);
+            assert_eq!(sync.deadline(), Some(Timestamp(offset)));
+            assert_eq!(sync.request(), Some(mark(offset).end));
+        }
+        sync.completed(mark(20).end, 7);
+        assert_eq!(sync.durable(), mark(20));
+        sync.completed(mark(30).end, 7);
+        assert_eq!((sync.durable(), sync.sync_totals()), (mark(30), (2, 14)));
+    }
+
+    #[test]
+    fn syncs_do_not_pile_up_while_the_disk_hangs() {
+        let mut sync = Durability::new(SyncPolicy::EachCommit, LogPosition::default(), 0);
+        for offset in 1..=2 * MOST_IN_FLIGHT as u64 {
+            grow(&mut sync, offset, offset);
+            if sync.deadline().is_some() {
+                sync.request();
+            }
+        }
+        assert_eq!(sync.in_flight.len(), MOST_IN_FLIGHT);
+        sync.completed(mark(1).end, 7);
+        assert!(sync.deadline().is_some(), "the next one is asked for when one is done");
+        assert_eq!(sync.request(), Some(mark(2 * MOST_IN_FLIGHT as u64).end));
+    }
+
+    #[test]
+    fn a_sync_that_was_overtaken_makes_nothing_else_durable() {
+        let mut sync = Durability::new(SyncPolicy::EachCommit, LogPosition::default(), 0);
+        grow(&mut sync, 10, 1);
+        let overtaken = sync.request().expect("there is something to sync");
+        sync.all_synced();
+        grow(&mut sync, 20, 2);
+        assert_eq!(sync.request(), Some(mark(20).end));
+        sync.completed(overtaken, 7);
+        assert_eq!(sync.durable(), mark(10));
+        sync.completed(mark(20).end, 7);
+        assert_eq!(sync.durable(), mark(20));
+    }
+
+    #[test]
+    fn without_syncing_what_is_written_is_settled() {
+        let mut sync = Durability::new(SyncPolicy::Never, LogPosition::default(), 0);
+        grow(&mut sync, 10, 1000);
+        assert_eq!((sync.deadline(), sync.request()), (None, None));
+        assert!(sync.is_settled(LogPosition { file: 1, offset: 10 }));
+        assert!(!sync.is_settled(LogPosition { file: 1, offset: 11 }));
+    }
+}

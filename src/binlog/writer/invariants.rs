@@ -1,0 +1,50 @@
+//! What is true of the open log between two calls, as one sweep for debug builds and tests.
+
+use super::Binlog;
+
+impl Binlog {
+    /// Asserts every invariant, unless the log has ended. The cost grows with the number of jobs.
+    ///
+    /// # Panics
+    /// If an invariant does not hold.
+    pub fn check_invariants(&self) {
+        if !self.health.is_serving() {
+            return;
+        }
+        self.files.check_invariants();
+        self.ahead.check_invariants();
+        self.ids.check_invariants();
+        self.burials.check_invariants();
+        let end = self.appender.end();
+        self.durability.check_invariants(end);
+        self.compaction.check_invariants(&self.files, end.file);
+        let current = self.files.newest().expect("a file is being written");
+        assert_eq!(end.file, current.index, "records go to the newest file");
+        assert_eq!(
+            end.offset,
+            self.ahead.space.end_in(current.bytes),
+            "what is appended and what is left fill the file"
+        );
+        assert!(
+            self.appender.must_write()
+                || self.appender.is_empty()
+                || self.durability.idle_mark_at().is_some(),
+            "a marker that waits for a record is written alone at last"
+        );
+        self.check_unlogged();
+    }
+
+    /// A job whose delete or update is not logged is known for one of them alone.
+    fn check_unlogged(&self) {
+        for id in self.unlogged.deletes.iter() {
+            assert!(self.files.file_of(id).is_none(), "a deleted job has no record: {id:?}");
+            assert!(!self.unlogged.updates.contains(&id), "a deleted job has no other change: {id:?}");
+        }
+        for &id in &self.unlogged.updates {
+            assert!(self.files.file_of(id).is_some(), "a job that has changed was put: {id:?}");
+        }
+        for id in self.burials.ids() {
+            assert!(self.files.file_of(id).is_some(), "a buried job was put: {id:?}");
+        }
+    }
+}

@@ -1,0 +1,453 @@
+//! The open log: what is written, when, and in which order.
+//!
+//! Owns: the state of the log by subject. `append` has the bytes of the turn and the calls that log something;
+//! `files_ahead` makes the next files; `compaction` copies jobs out of old files and removes these; `durability` says what is
+//! synced and when the next sync is due; `ids` says which job ids are announced. [`Binlog`] puts them together: this file
+//! states the order of a commit and what the outcome of each task leads to. Never reads a clock: the server passes
+//! `now`. Never waits, except at the start and at the exit: slow work is submitted to the store as a [`Task`]. Driven by the
+//! server, once per turn and for each [`Completion`].
+
+use super::files::Files;
+use super::format::WallOffset;
+use super::marker::MarkerKind;
+use super::storage::{Completion, Storage, Task, is_lack_of_room};
+use super::{BinlogError, Config, LogPosition, SequenceNumber, SyncPolicy};
+use crate::clock::{NS_PER_S, Timestamp};
+use crate::job::JobId;
+
+use self::append::{Appender, Unlogged};
+use self::compaction::Compaction;
+use self::durability::Durability;
+use self::files_ahead::{FilesAhead, OPEN_AHEAD};
+use self::ids::Ids;
+
+mod append;
+mod burials;
+mod compaction;
+mod durability;
+mod files_ahead;
+mod ids;
+mod invariants;
+mod moves;
+mod space;
+
+pub(super) use self::burials::Burials;
+
+/// Length of the first file of a run if files are longer: the server answers no client before this file is
+/// made. By the time it is full, the store has made the next one.
+const FIRST_FILE_BYTES: u64 = 1024 * 1024;
+/// The least time between two warnings of files that can be neither made nor removed.
+const QUIET_NS: u64 = 60 * NS_PER_S;
+
+/// What the stats say about the binlog.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// `binlog-oldest-index`.
+    pub oldest_index: u32,
+    /// `binlog-current-index`.
+    pub current_index: u32,
+    /// `binlog-max-size`, in bytes.
+    pub max_bytes: u64,
+    /// `binlog-records-written`.
+    pub records_written: u64,
+    /// `binlog-records-migrated`.
+    pub records_migrated: u64,
+    /// Files of the log, those made ahead included.
+    pub files: u64,
+    /// Their length, in bytes.
+    pub bytes: u64,
+    /// Bytes that the newest state of all jobs takes, with the room for their deletes.
+    pub live_bytes: u64,
+    /// Syncs done.
+    pub syncs: u64,
+    /// Time that they took, in microseconds.
+    pub sync_us: u64,
+    /// "ok", "full" or "failed".
+    pub state: &'static str,
+}
+
+/// The open log.
+pub struct Binlog {
+    pub(super) storage: Box<dyn Storage>,
+    config: Config,
+    wall: WallOffset,
+    /// Which job is in which file.
+    pub(super) files: Files,
+    burials: Burials,
+    ids: Ids,
+    appender: Appender,
+    unlogged: Unlogged,
+    ahead: FilesAhead,
+    compaction: Compaction,
+    durability: Durability,
+    health: Health,
+    warnings: Warnings,
+}
+
+/// Whether the log can go on.
+#[derive(Debug)]
+enum Health {
+    Serving,
+    /// Nothing new is begun.
+    Closing,
+    /// It has failed, and the caller has not been told why.
+    Failed(BinlogError),
+    /// It has failed or was closed.
+    Stopped,
+}
+
+impl Health {
+    fn is_serving(&self) -> bool {
+        matches!(self, Self::Serving)
+    }
+
+    fn has_failed(&self) -> bool {
+        matches!(self, Self::Failed(_) | Self::Stopped)
+    }
+}
+
+/// Warnings of what could be said every second.
+#[derive(Debug, Default)]
+struct Warnings {
+    /// Until then nothing more is said.
+    quiet_until: Timestamp,
+}
+
+impl Warnings {
+    fn line(&mut self, now: Timestamp, text: impl FnOnce() -> String) {
+        if now >= self.quiet_until {
+            self.quiet_until = now + QUIET_NS;
+            log::warn!("{}", text());
+        }
+    }
+}
+
+/// What a log begins with, new or replayed.
+#[derive(Debug)]
+pub(super) struct Beginning {
+    pub(super) files: Files,
+    pub(super) burials: Burials,
+    pub(super) next_job_id: u64,
+    pub(super) next_index: u32,
+    /// Where the log ended.
+    pub(super) end: LogPosition,
+    /// Where the durable part of it ended.
+    pub(super) durable: LogPosition,
+}
+
+impl Binlog {
+    /// A log that goes on from `beginning` in a new file, which is made before this returns.
+    pub(super) fn begin(
+        storage: Box<dyn Storage>,
+        config: Config,
+        beginning: Beginning,
+        wall: WallOffset,
+    ) -> Result<Self, std::io::Error> {
+        let Beginning { files, burials, next_job_id, next_index, end, durable } = beginning;
+        let ids = Ids::new(config.sync, next_job_id);
+        // The header of the file that is made below announces these ids.
+        let announced = ids.announced_by(MarkerKind::Durable);
+        let mut log = Self {
+            storage,
+            config,
+            wall,
+            files,
+            burials,
+            ids,
+            appender: Appender::after(end),
+            unlogged: Unlogged::default(),
+            ahead: FilesAhead::new(&config, next_index),
+            compaction: Compaction::new(),
+            durability: Durability::new(config.sync, durable, announced),
+            health: Health::Serving,
+            warnings: Warnings::default(),
+        };
+        log.make_next_file();
+        let mut usual_bytes = config.file_bytes;
+        while let Err(error) = log.await_file() {
+            if !is_lack_of_room(&error) || !log.shorten_files() {
+                return Err(error);
+            }
+            usual_bytes = log.ahead.usual_bytes();
+            log.make_next_file();
+        }
+        log.ahead.set_usual_bytes(usual_bytes);
+        log.use_next_file();
+        Ok(log)
+    }
+
+    // ---- the turn ----
+
+    /// Writes all that was logged since the last commit, in one write (one more for each file that was
+    /// filled), and asks for the syncs that are due.
+    ///
+    /// # Errors
+    /// If the log has failed: nothing logged since the last sync may be acknowledged, and the process
+    /// must end.
+    pub fn commit(&mut self, now: Timestamp) -> Result<(), BinlogError> {
+        self.log_deletes();
+        let announced = self.announce_removal();
+        let logged = self.appender.end_turn();
+        if self.appender.must_write() {
+            self.write_buffer();
+            self.durability.cancel_idle_mark();
+        }
+        self.appender.trim();
+        if self.durability.take_urgency() || announced {
+            // Room is to come back soon, and a put that waits for an id is to go on, however long `-f` may wait.
+            self.request_sync();
+        }
+        self.sync_if_due(now);
+        self.remove_announced_files();
+        self.open_spares(OPEN_AHEAD);
+        self.prepare_files();
+        self.allot_copies(logged);
+        self.outcome()
+    }
+
+    /// The last record appended so far. With `-f 0`, a reply can be sent once [`Binlog::durable`] has reached what
+    /// this was when the reply was made.
+    #[must_use]
+    pub fn appended(&self) -> SequenceNumber {
+        SequenceNumber(self.appender.appended().0 + self.unlogged.deletes.len() as u64)
+    }
+
+    /// All records up to this one are on the medium.
+    #[must_use]
+    pub fn durable(&self) -> SequenceNumber {
+        self.durability.durable().sequence
+    }
+
+    /// When [`Binlog::on_deadline`] is to be called; `None` if nothing is due before something happens. If something is
+    /// to be done at once, this is the beginning of time.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Timestamp> {
+        let migration = self.can_migrate().then_some(Timestamp::default());
+        let retries = [self.ahead.retry_at(), self.compaction.retry_at()];
+        [self.durability.deadline(), self.durability.idle_mark_at(), migration]
+            .into_iter()
+            .chain(retries)
+            .flatten()
+            .min()
+    }
+
+    /// Does what is due: a sync, the marker of an idle log, another attempt to make or to remove a file.
+    ///
+    /// # Errors
+    /// As [`Binlog::commit`].
+    pub fn on_deadline(&mut self, now: Timestamp) -> Result<(), BinlogError> {
+        if self.ahead.retry_at().is_some_and(|at| at <= now) {
+            self.ahead.retry();
+        }
+        self.compaction.retry(now);
+        if self.durability.idle_mark_at().is_some_and(|at| at <= now) {
+            self.durability.cancel_idle_mark();
+            // The marker that waits for the next record is written alone, and synced like any record.
+            self.appender.require_write();
+        }
+        self.commit(now)
+    }
+
+    // ---- the store ----
+
+    /// From now on, the store works beside the caller, and calls `wake` when [`Binlog::next_completion`] has something.
+    ///
+    /// # Errors
+    /// If the system has no thread for it.
+    pub fn start(&mut self, wake: Box<dyn Fn() + Send>) -> std::io::Result<()> {
+        self.storage.start(wake)
+    }
+
+    /// The outcome of a task of the store, to be given to [`Binlog::on_completion`].
+    pub fn next_completion(&mut self) -> Option<Completion> {
+        self.storage.poll()
+    }
+
+    /// Takes note of what the store has done.
+    ///
+    /// # Errors
+    /// As [`Binlog::commit`].
+    pub fn on_completion(&mut self, completion: Completion, now: Timestamp) -> Result<(), BinlogError> {
+        self.note(completion, now);
+        self.outcome()
+    }
+
+    fn note(&mut self, completion: Completion, now: Timestamp) {
+        let Completion { task, elapsed_us, result } = completion;
+        match (task, result) {
+            (Task::Sync(position), Ok(())) => {
+                self.durability.completed(position, elapsed_us);
+                self.mark_durable();
+                if self.appender.is_empty() {
+                    self.durability.cancel_idle_mark();
+                } else {
+                    self.durability.await_record(now);
+                }
+                self.sync_if_due(now);
+                self.remove_announced_files();
+            }
+            (Task::Sync(position), Err(error)) => self.fail(BinlogError::Sync { file: position.file, error }),
+            (Task::Make { file, bytes, .. }, Ok(())) => {
+                self.file_was_made(file, bytes);
+                self.log_deletes();
+                self.prepare_files();
+            }
+            (Task::Make { file, .. }, Err(error)) => self.file_was_not_made(file, error, now),
+            (Task::Shorten { file, bytes }, Ok(())) => self.files.shrink(file, bytes),
+            // The zeros at the end of an old file only take space.
+            (Task::Shorten { .. }, Err(_)) => {}
+            (Task::Remove { file }, Ok(())) => self.file_was_removed(file),
+            (Task::Remove { file }, Err(error)) => self.file_was_not_removed(file, error, now),
+        }
+    }
+
+    /// Has the store do `task`.
+    fn submit(&mut self, task: Task) {
+        if self.health.is_serving() {
+            self.storage.submit(task);
+        }
+    }
+
+    fn sync_if_due(&mut self, now: Timestamp) {
+        self.durability.end_turn(now);
+        if self.durability.deadline().is_some_and(|at| at <= now) {
+            self.request_sync();
+        }
+    }
+
+    fn request_sync(&mut self) {
+        if self.health.is_serving()
+            && let Some(position) = self.durability.request()
+        {
+            self.submit(Task::Sync(position));
+        }
+    }
+
+    /// Gives the zeros at the end of an old file back.
+    pub(super) fn trim(&mut self, file: u32, bytes: u64) {
+        self.submit(Task::Shorten { file, bytes });
+    }
+
+    fn fail(&mut self, error: BinlogError) {
+        if !self.health.has_failed() {
+            self.health = Health::Failed(error);
+        }
+    }
+
+    /// Whether the log can go on; the first call after a failure says why it cannot.
+    pub(super) fn outcome(&mut self) -> Result<(), BinlogError> {
+        if !self.health.has_failed() {
+            return Ok(());
+        }
+        match std::mem::replace(&mut self.health, Health::Stopped) {
+            Health::Failed(error) => Err(error),
+            Health::Serving | Health::Closing | Health::Stopped => Err(BinlogError::Stopped),
+        }
+    }
+
+    // ---- the start and the exit ----
+
+    /// Waits until the store has made the file that it was asked for.
+    pub(super) fn await_file(&mut self) -> std::io::Result<()> {
+        while let Some(done) = self.storage.wait() {
+            done.result?;
+            if let Task::Make { file, bytes, .. } = done.task {
+                self.file_was_made(file, bytes);
+            }
+        }
+        Ok(())
+    }
+
+    /// Has the store do `task` after all others, and waits for it.
+    pub(super) fn run(&mut self, task: Task, now: Timestamp) -> std::io::Result<()> {
+        self.storage.submit(task.clone());
+        let mut result = Ok(());
+        while let Some(done) = self.storage.wait() {
+            if done.task == task {
+                result = done.result;
+            } else {
+                self.note(done, now);
+            }
+        }
+        result
+    }
+
+    /// Writes all that was logged, and waits until it is on the medium if `syncs`.
+    pub(super) fn flush(&mut self, syncs: bool, now: Timestamp) -> Result<(), BinlogError> {
+        self.write_buffer();
+        self.outcome()?;
+        if !syncs {
+            return Ok(());
+        }
+        // The files that were filled since the last sync come first, because what is durable is a beginning of the log.
+        let durable = self.durability.durable().end.file;
+        let filled = self.files.closed().filter(|file| file.index >= durable);
+        let filled = filled.map(|file| LogPosition { file: file.index, offset: file.bytes });
+        for end in filled.chain([self.appender.end()]).collect::<Vec<_>>() {
+            if let Err(error) = self.run(Task::Sync(end), now) {
+                self.fail(BinlogError::Sync { file: end.file, error });
+                return self.outcome();
+            }
+        }
+        self.durability.all_synced();
+        self.outcome()
+    }
+
+    /// Ends the log at a clean exit: all is written, synced and marked as such, and the files made ahead
+    /// are removed.
+    ///
+    /// # Errors
+    /// As [`Binlog::commit`].
+    pub fn close(&mut self, now: Timestamp) -> Result<(), BinlogError> {
+        self.outcome()?;
+        self.health = Health::Closing;
+        while let Some(done) = self.storage.wait() {
+            self.on_completion(done, now)?;
+        }
+        self.log_deletes();
+        let syncs = self.config.sync != SyncPolicy::Never;
+        self.flush(syncs, now)?;
+        if syncs && self.append_marker(MarkerKind::Closed).is_ok() {
+            self.flush(syncs, now)?;
+        }
+        // From the highest down, so that C finds no gap. A file that stays is empty, and does no harm.
+        while let Some(spare) = self.ahead.space.drop_newest_spare() {
+            if self.run(Task::Remove { file: spare.index }, now).is_err() {
+                break;
+            }
+        }
+        self.health = Health::Stopped;
+        Ok(())
+    }
+
+    // ---- stats ----
+
+    /// The figures for `stats`.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let (syncs, sync_us) = self.durability.sync_totals();
+        Stats {
+            oldest_index: self.files.oldest_index(),
+            current_index: self.appender.file(),
+            max_bytes: self.config.file_bytes,
+            records_written: self.appender.appended().0,
+            records_migrated: self.compaction.copied_records(),
+            files: (self.files.count() + self.ahead.space.spare_count()) as u64,
+            bytes: self.directory_bytes(),
+            live_bytes: self.files.live_bytes(),
+            syncs,
+            sync_us,
+            state: match (self.health.is_serving(), self.ahead.is_refused()) {
+                (false, _) => "failed",
+                (true, true) => "full",
+                (true, false) => "ok",
+            },
+        }
+    }
+
+    /// Index of the file that holds the job's record, for `file` in `stats-job`; 0 if there is none.
+    #[must_use]
+    pub fn file_of(&self, id: JobId) -> u32 {
+        self.files.file_of(id).unwrap_or(0)
+    }
+}

@@ -1,0 +1,47 @@
+//! The tasks of the binlog's store, done when a test says so.
+//!
+//! Owns: the tasks that were submitted and not taken. What becomes of a task, the test decides: it does the task, lets it
+//! fail, or loses it in a crash.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::io;
+use std::rc::Rc;
+
+use beanstalkd::binlog::{Completion, Disk, OnDisk, Storage, Task, Tasks};
+
+/// A list of tasks; clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct ByHand(Rc<RefCell<VecDeque<Task>>>);
+
+impl ByHand {
+    /// A store on `disk` that submits its tasks here. What an earlier store has left is dropped.
+    pub fn storage<D: Disk + 'static>(&self, disk: D) -> Box<dyn Storage> {
+        self.0.borrow_mut().clear();
+        Box::new(OnDisk::with_tasks(disk, self.clone()))
+    }
+
+    /// Takes the task that was submitted first.
+    pub fn next(&self) -> Option<Task> {
+        self.0.borrow_mut().pop_front()
+    }
+}
+
+impl<D: Disk> Tasks<D> for ByHand {
+    fn submit(&mut self, task: Task, _: &mut D) {
+        self.0.borrow_mut().push_back(task);
+    }
+
+    /// The test tells the log of each completion itself.
+    fn poll(&mut self) -> Option<Completion> {
+        None
+    }
+
+    fn wait(&mut self, disk: &mut D) -> Option<Completion> {
+        Some(self.next()?.run(disk))
+    }
+
+    fn start(&mut self, _: Box<dyn Fn() + Send>) -> io::Result<()> {
+        Ok(())
+    }
+}
