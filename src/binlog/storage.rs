@@ -38,7 +38,7 @@ pub trait Storage {
     /// may take. The log calls this before it appends to the file for the first time.
     ///
     /// # Errors
-    /// If a resource is lacking ([`is_shortage`]), or if there is no such file.
+    /// If a resource is lacking (descriptors or memory), or if there is no such file.
     fn prepare(&mut self, file: u32) -> io::Result<()>;
 
     /// Writes all of `bytes` at a position that is the end of what was appended before. Returns without waiting for the

@@ -94,7 +94,7 @@ impl ListWriter {
         Ok(())
     }
 
-    /// Adds whole lines of YAML, of at most [`PIECE_BYTES`].
+    /// Adds whole lines of YAML, 64 KiB at most.
     ///
     /// # Errors
     /// As `new`.

@@ -44,7 +44,7 @@ struct Chunk<T> {
     used: usize,
 }
 
-/// A store of records by [`Slot`].
+/// A store of records by their `Slot`.
 #[derive(Debug)]
 pub struct Arena<T> {
     chunks: Vec<Chunk<T>>,
