@@ -1,8 +1,7 @@
 //! A client: the tubes that it uses and watches, the jobs that it has reserved, and its wait.
-
-use super::jobs::Reservation;
+use super::keys::{Reservation, TubeKey};
 use super::ordered::OrderedQueue;
-use super::tube::{DEFAULT, TubeKey};
+use super::tube::DEFAULT;
 use super::wide::Wide;
 use crate::clock::{NS_PER_S, Timestamp};
 

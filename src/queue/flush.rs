@@ -9,9 +9,9 @@
 
 use std::collections::BTreeSet;
 
-use super::jobs::{BuriedKey, DueKey, Job, Place, ReadyKey, Reservation};
+use super::jobs::{Job, Place};
+use super::keys::{BuriedKey, DueKey, ReadyKey, Reservation, TubeKey};
 use super::ordered::{Key, OrderedQueue};
-use super::tube::TubeKey;
 use super::{ClientId, Queue};
 use crate::clock::Timestamp;
 use crate::job::{Body, JobId};

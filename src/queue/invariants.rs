@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 
 use super::deadlines::Owner;
-use super::jobs::{Place, ReadyKey, Reservation};
+use super::jobs::Place;
+use super::keys::{ReadyKey, Reservation};
 use super::{JobCounts, Queue, SAFETY_MARGIN_NS};
 use crate::clock::Timestamp;
 

@@ -3,94 +3,13 @@
 //! Owns: every job's record, body and history. Ten million jobs may wait, so a record has 56 bytes. What only some
 //! jobs have (counters, the client that reserved it) is in a second record, made when first needed.
 
-use std::cmp::Ordering;
 use std::collections::TryReserveError;
 
 use super::arena::{Arena, Slot};
-use super::tube::TubeKey;
+use super::keys::{Packed, TubeKey};
 use crate::clock::Timestamp;
 use crate::id_map::IdMap;
 use crate::job::{Body, Counters, JobId, JobState, Priority};
-
-/// A `u64` with the alignment of a `u32`, so that there is no padding beside a `u32`. It is ordered by its value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Packed([u32; 2]);
-
-impl From<u64> for Packed {
-    fn from(number: u64) -> Self {
-        Self([(number >> 32) as u32, number as u32])
-    }
-}
-
-impl From<Packed> for u64 {
-    fn from(Packed([high, low]): Packed) -> Self {
-        Self::from(high) << 32 | Self::from(low)
-    }
-}
-
-/// A ready job in its tube's order: by priority, then by age (protocol, "reserve").
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ReadyKey(Priority, Packed);
-
-impl ReadyKey {
-    /// The key of a job.
-    pub fn new(priority: Priority, id: JobId) -> Self {
-        Self(priority, id.0.into())
-    }
-
-    /// The job.
-    pub fn job(self) -> JobId {
-        JobId(self.1.into())
-    }
-
-    /// Its priority.
-    pub fn priority(self) -> Priority {
-        self.0
-    }
-}
-
-/// A delayed job in the order of its deadline.
-pub type DueKey = (Timestamp, JobId);
-
-/// A reserved job in the order of its deadline, with the instant at which it was reserved, which decides nothing.
-#[derive(Clone, Copy, Debug)]
-pub struct Reservation {
-    /// When it ends.
-    pub until: Timestamp,
-    pub id: JobId,
-    /// When it began; a `touch` leaves it as it is.
-    pub since: Timestamp,
-}
-
-impl Reservation {
-    /// Equal to the reservation of this job that ends then, whenever it began.
-    pub fn key(until: Timestamp, id: JobId) -> Self {
-        Self { until, id, since: Timestamp::default() }
-    }
-}
-
-impl PartialEq for Reservation {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-
-impl Eq for Reservation {}
-
-impl PartialOrd for Reservation {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Reservation {
-    fn cmp(&self, other: &Self) -> Ordering {
-        (self.until, self.id).cmp(&(other.until, other.id))
-    }
-}
-
-/// A buried job in the order of burial.
-pub type BuriedKey = (u64, JobId);
 
 /// Which collection has the job, with what is needed to remove it from there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 
 use super::deadlines::Owner;
-use super::jobs::{ReadyKey, Reservation};
+use super::keys::{ReadyKey, Reservation};
 use super::{ClientId, Queue};
 use crate::clock::Timestamp;
 

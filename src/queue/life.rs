@@ -6,8 +6,9 @@
 
 use std::collections::TryReserveError;
 
-use super::jobs::{Job, Link, Place, ReadyKey, Reservation};
-use super::tube::{Pause, TubeKey};
+use super::jobs::{Job, Link, Place};
+use super::keys::{ReadyKey, Reservation, TubeKey};
+use super::tube::Pause;
 use super::{Change, ClientId, Queue};
 use crate::clock::Timestamp;
 use crate::job::{Body, Counters, JobId, JobRecord, JobState, Priority};

@@ -22,6 +22,7 @@ mod deadlines;
 mod flush;
 mod invariants;
 mod jobs;
+mod keys;
 mod leave;
 mod life;
 mod listing;
@@ -52,7 +53,7 @@ pub use self::view::{JobView, TubeView};
 pub mod structures {
     pub use super::arena::Arena;
     pub use super::deadlines::{Deadlines, Owner};
-    pub use super::jobs::ReadyKey;
+    pub use super::keys::ReadyKey;
     pub use super::ordered::OrderedQueue;
 }
 
@@ -60,8 +61,9 @@ use self::client::Client;
 use self::deadlines::{Deadlines, Owner};
 use self::flush::Flushes;
 use self::jobs::Jobs;
+use self::keys::{TubeKey, WaitKey};
 use self::ordered::OrderedQueue;
-use self::tube::{DEFAULT, TubeKey, Tubes, WaitKey, reserve_in_slab};
+use self::tube::{DEFAULT, Tubes, reserve_in_slab};
 use crate::clock::Timestamp;
 use crate::job::JobId;
 

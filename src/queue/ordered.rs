@@ -9,9 +9,6 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 
-use super::jobs::{BuriedKey, DueKey, ReadyKey, Reservation};
-use super::tube::WaitKey;
-
 /// Keys in a full block: large enough that the list of blocks stays short, small enough that
 /// shifting half a block costs less than finding it.
 const BLOCK: usize = 256;
@@ -25,43 +22,6 @@ const LOOKED_THROUGH: usize = 512;
 pub trait Key: Copy + Ord {
     /// The number of what the key stands for: the smaller, the older. Not 0.
     fn id(self) -> u64;
-}
-
-impl Key for ReadyKey {
-    fn id(self) -> u64 {
-        self.job().0
-    }
-}
-
-impl Key for DueKey {
-    fn id(self) -> u64 {
-        self.1.0
-    }
-}
-
-impl Key for BuriedKey {
-    fn id(self) -> u64 {
-        self.1.0
-    }
-}
-
-impl Key for Reservation {
-    fn id(self) -> u64 {
-        self.id.0
-    }
-}
-
-impl Key for WaitKey {
-    fn id(self) -> u64 {
-        self.0
-    }
-}
-
-/// A client that subscribes to a tube.
-impl Key for u32 {
-    fn id(self) -> u64 {
-        self.into()
-    }
 }
 
 /// Unique keys in ascending order. An unused queue is one word wide and allocates nothing.

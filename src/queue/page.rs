@@ -10,8 +10,7 @@
 use std::collections::BTreeSet;
 
 use super::Queue;
-use super::jobs::{ReadyKey, Reservation};
-use super::tube::TubeKey;
+use super::keys::{ReadyKey, Reservation, TubeKey};
 use crate::clock::Timestamp;
 use crate::job::{JobId, JobState, Priority};
 use crate::tube_name::TubeName;

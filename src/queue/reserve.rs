@@ -5,8 +5,9 @@
 
 use super::client::Wait;
 use super::deadlines::Owner;
-use super::jobs::{Place, ReadyKey, Reservation};
-use super::tube::{Tube, TubeKey, WaitKey};
+use super::jobs::Place;
+use super::keys::{ReadyKey, Reservation, TubeKey, WaitKey};
+use super::tube::Tube;
 use super::wide::Search;
 use super::{Change, ClientId, Delivery, JobCounts, Queue, WaitOutcome};
 use crate::clock::Timestamp;

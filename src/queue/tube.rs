@@ -10,21 +10,15 @@ use std::hash::BuildHasher;
 use hashbrown::HashTable;
 use slab::Slab;
 
-use super::jobs::{BuriedKey, DueKey, ReadyKey};
+use super::keys::{BuriedKey, DueKey, ReadyKey, TubeKey, WaitKey};
 use super::listing::Listing;
 use super::ordered::OrderedQueue;
 use super::times::{self, Times};
 use crate::clock::Timestamp;
 use crate::tube_name::TubeName;
 
-/// A tube's place in the registry.
-pub type TubeKey = u32;
-
 /// The tube "default": the first that is made, and never removed.
 pub const DEFAULT: TubeKey = 0;
-
-/// The waiting clients in the order in which they began to wait: the number of the wait, and the client.
-pub type WaitKey = (u64, u32);
 
 /// What a tube takes beside its name and its jobs, in bytes: the record, its counters, the places in the registry
 /// and among the deadlines, and the queues that its jobs may leave behind.

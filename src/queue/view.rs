@@ -1,7 +1,8 @@
 //! Reading the state: what peeks and stats show, and what the binlog stores.
 
+use super::keys::{ReadyKey, TubeKey};
 use super::times::{Durations, TOTAL_BOUNDS};
-use super::tube::{Tube, TubeKey};
+use super::tube::Tube;
 use super::{ClientId, JobCounts, Queue, TubeCounters};
 use crate::clock::Timestamp;
 use crate::job::{Body, JobId, JobRecord};
@@ -104,7 +105,7 @@ impl Queue {
     /// The job that `peek-ready` shows: the job of the used tube that would be reserved next.
     #[must_use]
     pub fn first_ready(&self, client: ClientId) -> Option<JobId> {
-        self.used(client).ready.first().map(super::jobs::ReadyKey::job)
+        self.used(client).ready.first().map(ReadyKey::job)
     }
 
     /// The job that `peek-delayed` shows: the job of the used tube whose delay ends first.

@@ -10,9 +10,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Queue;
-use super::jobs::ReadyKey;
+use super::keys::{ReadyKey, TubeKey, WaitKey};
 use super::ordered::OrderedQueue;
-use super::tube::{TubeKey, WaitKey};
 
 /// Looks at tubes that cost as much as a simple command.
 const LOOKS_PER_WORK: u64 = 2;

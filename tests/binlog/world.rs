@@ -122,17 +122,15 @@ impl World {
             let durable = versions.iter().rposition(|version| version.logged <= self.seen_durable);
             // A job of which nothing was durable may be gone.
             let allowed = &versions[durable.unwrap_or(0)..];
-            // Where replies do not wait for the medium, what was written after a hole is applied: a hole in a move leaves
-            // a later change of the job in the tube before.
-            let is_tube = |job: &Job, tube: &TubeName| {
-                let any =
-                    || allowed.iter().filter_map(|version| version.job.as_ref()).any(|job| job.tube == *tube);
-                job.tube == *tube || sync != SyncPolicy::EachCommit && any()
+            // What was not durable may be lost in part: a move, but not a later change of the job, which then comes
+            // back changed in the tube before. A tube from before the last durable version would be a loss.
+            let is_tube = |tube: &TubeName| {
+                allowed.iter().filter_map(|version| version.job.as_ref()).any(|job| job.tube == *tube)
             };
             let matches = |version: &&Version| match (&version.job, back) {
                 (None, None) => true,
                 (Some(job), Some((record, tube, body))) => {
-                    job.record == *record && is_tube(job, tube) && job.body == *body
+                    job.record == *record && is_tube(tube) && job.body == *body
                 }
                 _ => false,
             };
