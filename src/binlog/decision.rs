@@ -3,7 +3,7 @@
 //! Owns: the decision, as a function of everything that it depends on. Driven by the replay.
 //! `doc/binlog.md` shows the same table, and a test compares the two.
 
-/// Who wrote a file.
+/// The program that wrote a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Writer {
     /// This server, which answered its clients only after syncing (`-f 0`).
@@ -28,7 +28,7 @@ pub enum FileEnd {
 /// All that the decision depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Situation {
-    /// Who wrote the file.
+    /// The program that wrote the file.
     pub writer: Writer,
     /// How it ends.
     pub end: FileEnd,

@@ -69,7 +69,7 @@ impl FileState {
         matches!(self.kind, Kind::Ours { .. })
     }
 
-    /// Who wrote it, as the table of decisions has it.
+    /// The program that wrote it, as in the table of decisions.
     pub(super) fn writer(&self) -> Writer {
         match self.kind {
             Kind::Ours { sync: SyncPolicy::EachCommit, .. } => Writer::OursSyncedFirst,

@@ -11,14 +11,14 @@ use nix::unistd::{Gid, Group, Uid, User, getgid, getuid, setgid, setuid};
 pub enum PrivilegeError {
     /// The database of users and groups cannot be read.
     LookUp {
-        /// Who was looked up.
+        /// The name that was looked up.
         name: String,
         /// The reason.
         source: io::Error,
     },
     /// There is no such user or group.
     NoSuchName {
-        /// Who was looked up.
+        /// The name that was looked up.
         name: String,
     },
     /// The system refused one of the steps.

@@ -56,7 +56,7 @@ pub struct Flushes(Vec<Flush>);
 
 #[derive(Debug)]
 struct Flush {
-    /// Who asked for it.
+    /// The client that asked for it.
     client: ClientId,
     /// `None` once the tube is gone: then it had no job left.
     tube: Option<TubeKey>,
@@ -192,7 +192,7 @@ impl Queue {
                     next.map(|(_, id)| id)
                 }
                 (None, Stage::Buried(after)) => {
-                    // Who is buried later comes behind.
+                    // Jobs that are buried later come after the others.
                     let next = next(&tube.buried, after).filter(|&(number, _)| number < flush.next_burial);
                     let behind = match flush.flushed {
                         Flushed::All => Stage::Reserved { client: 0, after: None },

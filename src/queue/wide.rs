@@ -187,7 +187,7 @@ impl Queue {
         let mut first =
             self.wide_waiting.iter().take(most).inspect(|_| looks += 1).find(|&(_, c)| watches(c));
         if first.is_none() && most < self.wide_waiting.len() {
-            // Who waits has looked at all of its tubes, and so subscribes to them.
+            // A client that waits has looked at all of its tubes, and so subscribes to them.
             first = subscribers.iter().inspect(|_| looks += 1).filter_map(wait_of).min();
         }
         self.work += looks / LOOKS_PER_WORK;

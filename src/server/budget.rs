@@ -3,22 +3,22 @@
 /// The buffer that all connections read into.
 pub const READ_BUFFER_BYTES: usize = 256 * 1024;
 
-/// What one turn may cost, in simple requests: a millisecond or so. A client that has an event in a turn that has cost
-/// as much already is served in the next one, unless those before it cost as much as that.
+/// What one turn may cost, in simple requests: about a millisecond. A client with an event in a turn that has already
+/// cost this much is served in one of the next turns.
 pub const TURN_WORK: u64 = 4096;
 
-/// What those may cost together that had more to do than the last turns allowed, so that the rest of the turn is left
-/// for clients that come anew.
+/// What the connections that go on without an event may cost together in a turn. The rest of the turn is for clients
+/// with new input.
 pub const GOING_ON_WORK: u64 = TURN_WORK / 2;
 
 /// What one connection may do in a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Budget {
-    /// That of a client that comes anew: what clients send at once and then wait for is done in one turn, with
-    /// one read and one write.
+    /// The budget of a client with new input. It suffices for what clients usually send before they wait for the
+    /// replies, so that a turn with one read and one write does all of it.
     Burst,
-    /// That of a client that had more to do than the last turn allowed: some 30 microseconds, so that
-    /// the others hardly feel it.
+    /// The budget of a client that had more to do than its last turn allowed: about 30 microseconds, so that it
+    /// hardly delays the others.
     Sustained,
 }
 
@@ -27,7 +27,8 @@ pub enum Budget {
 pub struct Limits {
     /// Bytes read, in one call.
     pub read_bytes: usize,
-    /// What the requests may cost together; a simple one costs 1, some 250 nanoseconds. The last may go beyond it.
+    /// What the requests may cost together. A simple request costs 1, which is about 250 nanoseconds. The last request
+    /// may exceed the budget.
     pub work: u64,
     /// Bytes sent.
     pub send_bytes: usize,

@@ -2,7 +2,7 @@
 
 use crate::session::Output;
 
-/// Buffers kept for the next turn: as many as connections are usually served in one.
+/// Buffers kept for the next turn: about as many as a turn usually needs.
 const KEPT: usize = 64;
 /// A new buffer's size: a few short replies.
 const NEW_BYTES: usize = 512;
@@ -21,7 +21,7 @@ impl BufferPool {
         }
     }
 
-    /// Takes the buffer of an `output` back that is all sent.
+    /// Takes back the buffer of an `output` that has been sent.
     pub fn reclaim(&mut self, output: &mut Output) {
         let buffer = output.take_buffer();
         if self.0.len() < KEPT && (1..=MAX_KEPT_BYTES).contains(&buffer.capacity()) {

@@ -1,48 +1,48 @@
-//! The server's lists of clients: a client stands in each of them at most once.
+//! The server's lists of clients. Each list contains a client at most once.
 //!
-//! A list holds ids. Each connection knows in which lists it stands, so that nobody has to search one.
+//! A list contains ids. Each connection knows which lists contain it, so no list has to be searched.
 
 use crate::queue::ClientId;
 
 /// A list of clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum List {
-    /// Those served in the next turn although no event will come.
+    /// Clients that are served in the next turn without an event.
     Turn = 1 << 0,
-    /// Those with replies that were not handed to the socket yet.
+    /// Clients with replies that may be written to the socket.
     Unsent = 1 << 1,
-    /// Those with replies that wait for the binlog.
+    /// Clients with replies that wait for the binlog.
     HeldReplies = 1 << 2,
-    /// Those with a command that waits for room in the binlog.
+    /// Clients with a command that waits for room in the binlog.
     BinlogRoom = 1 << 3,
-    /// Those that wait for the list of all tubes.
+    /// Clients that wait for the list of all tubes.
     AllTubes = 1 << 4,
 }
 
-/// The lists in which a connection stands.
+/// The lists that contain a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Listed(u8);
 
 impl Listed {
-    /// Whether it stands in `list`.
+    /// Whether `list` contains it.
     pub fn has(self, list: List) -> bool {
         self.0 & list as u8 != 0
     }
 
-    /// Enters it into `list`; tells whether it did not stand there.
+    /// Notes that `list` contains it; returns whether that is new.
     pub fn enter(&mut self, list: List) -> bool {
         let is_new = !self.has(list);
         self.0 |= list as u8;
         is_new
     }
 
-    /// It stands in `list` no longer.
+    /// Notes that `list` does not contain it any more.
     pub fn leave(&mut self, list: List) {
         self.0 &= !(list as u8);
     }
 }
 
-/// Appends the client to the `clients` of `list`, unless it stands there.
+/// Appends the client to the `clients` of `list`, unless they contain it.
 pub fn enlist(clients: &mut impl Extend<ClientId>, list: List, id: ClientId, listed: &mut Listed) {
     if listed.enter(list) {
         clients.extend([id]);

@@ -1,8 +1,8 @@
 //! A connection: the socket of a client with its session.
 //!
-//! Owns: what the poll has said of the socket, the two system calls, and what the client may do in a turn. Readiness
-//! is edge-triggered, so it is latched here: the input is ready until a read has shown that nothing more is there, the
-//! socket is full until the poll says that there is room again. Driven by the server.
+//! Owns: the readiness of the socket, the two system calls, and the budget of the client in a turn. Events are
+//! edge-triggered, so their readiness is latched here: the input is ready until a read finds nothing more, and the
+//! socket is full until the poll reports room again. Driven by the server.
 
 use std::io::{self, ErrorKind, IoSlice};
 
@@ -16,15 +16,15 @@ use crate::clock::Timestamp;
 use crate::queue::{ClientId, WaitOutcome};
 use crate::session::{Session, Stop, Until};
 
-/// What is read at a time while memory is short: what is read may have to be kept.
+/// Bytes read at a time while memory is short, because the server may have to keep what it has read.
 const TIGHT_READ_BYTES: usize = 4 * 1024;
 
 /// The socket of a connection; a fake one in simulations.
 pub trait Stream {
-    /// Reads into `buffer`; 0 is the end of what the client sends.
+    /// Reads into `buffer`; 0 means that the client will send no more.
     ///
     /// # Errors
-    /// `WouldBlock` where nothing is there; any other error ends the connection.
+    /// `WouldBlock` if there is nothing to read; any other error ends the connection.
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize>;
 
     /// Appends at most `max_bytes` to `body`, within its capacity.
@@ -36,7 +36,7 @@ pub trait Stream {
     /// Writes one piece.
     ///
     /// # Errors
-    /// `WouldBlock` where the socket is full; any other error ends the connection.
+    /// `WouldBlock` if the socket is full; any other error ends the connection.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize>;
 
     /// Writes several pieces.
@@ -45,11 +45,11 @@ pub trait Stream {
     /// As `write`.
     fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize>;
 
-    /// From now on the poll tells, or no longer tells, when the socket takes bytes again.
+    /// Sets whether the poll reports when the socket takes bytes again.
     fn await_writable(&mut self, awaited: bool);
 }
 
-/// What a poll says of a connection.
+/// What the poll has reported about a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Readiness {
     /// There is something to read.
@@ -58,20 +58,20 @@ pub struct Readiness {
     pub writable: bool,
     /// The client will send no more.
     pub read_closed: bool,
-    /// The connection is broken, or the client takes nothing more; what it sent may still be there.
+    /// The connection is broken, or the client takes nothing more. There may still be input from it.
     pub failed: bool,
 }
 
-/// What is to be expected of a read.
+/// What the next read can bring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Input {
-    /// Nothing, until the poll says otherwise.
+    /// Nothing, until the poll reports input.
     Quiet,
-    /// It may bring something.
+    /// Perhaps some bytes.
     Ready,
     /// The client will send no more. What it has sent may still have to be read.
     HalfClosed,
-    /// All that the client has sent is read.
+    /// Everything that the client has sent was read.
     Ended,
     /// A read has failed: the connection ends at once.
     Failed,
@@ -81,7 +81,7 @@ enum Input {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sending {
     Open,
-    /// It is full; the poll will tell when it is not.
+    /// It is full; the poll will report when it is not.
     Blocked,
 }
 
@@ -89,20 +89,20 @@ enum Sending {
 #[derive(Debug)]
 pub struct Connection<S> {
     stream: S,
-    /// Where in its stream the client is, and the replies on their way.
+    /// The decoder of what the client sends, and the replies that are not sent yet.
     pub session: Session,
     input: Input,
     sending: Sending,
     budget: Budget,
-    /// The server's lists in which it stands.
+    /// The server's lists that contain this connection.
     pub listed: Listed,
-    /// When it was last heard of, if there is an idle time-out.
+    /// When a byte last came or went, if there is an idle time-out.
     pub idle: Option<Box<IdleWatch>>,
-    /// Which replies may leave; only with a binlog.
+    /// Which replies may be sent; only with a binlog.
     held: Option<Box<HeldReplies>>,
-    /// Tells this client from the others that had its place.
+    /// The generation of its [`ClientId`]: earlier clients had the same index.
     generation: u32,
-    /// What this connection has in the sum of all buffers, in bytes; a body is 1 GiB at most.
+    /// How many bytes of this connection are in the sum over all buffers; a body has 1 GiB at most.
     counted_bytes: u32,
 }
 
@@ -133,14 +133,14 @@ impl<S: Stream> Connection<S> {
         ClientId { index: index as u32, generation: self.generation }
     }
 
-    /// Latches what the poll has said; tells whether the socket takes bytes again.
+    /// Latches what the poll has reported; returns whether the socket takes bytes again.
     pub fn notice(&mut self, readiness: Readiness) -> bool {
         let Readiness { readable, writable, read_closed, failed } = readiness;
         if !self.listed.has(List::Turn) {
             self.budget = if self.has_work() { Budget::Sustained } else { Budget::Burst };
         }
-        // What a client sent before its connection broke is executed all the same: then a read or
-        // a write fails, and ends it. On a unix socket every client that just closes has "failed".
+        // Commands that the client sent before its connection broke are still executed; then a read or a write
+        // fails, and the connection ends. On a unix socket each client that closes has "failed".
         self.input = match self.input {
             Input::Quiet | Input::Ready if read_closed || failed => Input::HalfClosed,
             Input::Quiet if readable => Input::Ready,
@@ -154,7 +154,7 @@ impl<S: Stream> Connection<S> {
         has_room
     }
 
-    /// Whether the last turn has left anything to be read, executed or sent.
+    /// Whether the last turn left something to read, execute or send.
     fn has_work(&self) -> bool {
         self.may_read() || self.session.has_pending() || !self.session.output.is_empty()
     }
@@ -163,7 +163,7 @@ impl<S: Stream> Connection<S> {
         matches!(self.input, Input::Ready | Input::HalfClosed)
     }
 
-    /// Whether it can be served although no event will come.
+    /// Whether it can be served without another event.
     pub fn is_runnable(&self) -> bool {
         match self.session.stalled_until() {
             Some(until) => until == Until::NextTurn,
@@ -171,28 +171,28 @@ impl<S: Stream> Connection<S> {
         }
     }
 
-    /// It has had more to do than its budget allowed.
+    /// Notes that it had more to do than its budget allowed.
     pub fn exhaust_budget(&mut self) {
         self.budget = Budget::Sustained;
     }
 
-    /// Whether it ends at once: its socket has failed, or there is no memory for it.
+    /// Whether it must end at once: its socket has failed, or there is no memory for it.
     pub fn has_failed(&self) -> bool {
         self.input == Input::Failed || self.session.is_aborted()
     }
 
-    /// Whether it is over: everything executed, everything sent.
+    /// Whether it is finished: nothing is left to execute or to send.
     pub fn is_finished(&self) -> bool {
         self.session.is_closing() && self.session.output.is_empty()
     }
 
-    /// Goes on with a command that is not finished; then reads once, and executes what has come, up to the budget.
+    /// Resumes a command that is not finished, then reads once and executes commands, up to the budget.
     pub fn serve(&mut self, executor: &mut Executor, buffer: &mut [u8], id: ClientId, now: Timestamp) {
         if let Some(stalled) = self.session.take_stalled() {
             let outcome = executor.resume(id, stalled.command, &mut self.session.output, now);
             self.session.apply(outcome);
         }
-        // What is here already goes first: it may be all that the client may do for now.
+        // Input that was read before comes first: it may use up the whole budget.
         if let Some(pending) = self.session.take_pending() {
             let mut rest = pending.bytes();
             let stop = self.execute(executor, &mut rest, id, now);
@@ -203,7 +203,7 @@ impl<S: Stream> Connection<S> {
             if self.may_read() && self.may_execute(executor, id) {
                 self.read(buffer, &mut filled, now);
                 if self.input == Input::Ended {
-                    // Whatever is left is no whole command, and never will be.
+                    // The rest of the input is no complete command, and will not become one.
                     self.session.close();
                 }
             }
@@ -213,7 +213,7 @@ impl<S: Stream> Connection<S> {
         }
     }
 
-    /// Executes what `input` holds, up to the budget, and takes it from there.
+    /// Executes the commands in `input`, up to the budget, and removes them from it.
     fn execute(&mut self, executor: &mut Executor, input: &mut &[u8], id: ClientId, now: Timestamp) -> Stop {
         let end_of_budget = executor.work() + self.budget.limits().work;
         let mut has_budget = true;
@@ -240,7 +240,7 @@ impl<S: Stream> Connection<S> {
         self.session.is_waiting() && self.input == Input::HalfClosed
     }
 
-    /// Ends the wait, unless its answer is under way; tells whether requests may be executed now.
+    /// Ends the wait, unless its answer is about to be delivered; returns whether requests may be executed now.
     #[cold]
     fn cancel_wait(&mut self, executor: &mut Executor, id: ClientId) -> bool {
         if let Some(outcome) = executor.cancel_wait(id, &mut self.session.output) {
@@ -249,7 +249,7 @@ impl<S: Stream> Connection<S> {
         !self.session.is_blocked()
     }
 
-    /// The wait has this answer. A session that has been closed meanwhile gets none.
+    /// Answers the wait, unless the session was closed in the meantime.
     pub fn answer_wait(&mut self, executor: &mut Executor, id: ClientId, answer: WaitOutcome) {
         debug_assert!(self.session.is_waiting() || self.session.is_closing(), "an answer is waited for");
         if self.session.is_waiting() {
@@ -258,12 +258,12 @@ impl<S: Stream> Connection<S> {
         }
     }
 
-    /// What it has in the sum of all buffers, in bytes.
+    /// How many of its bytes are in the sum over all buffers.
     pub fn counted_bytes(&self) -> usize {
         self.counted_bytes as usize
     }
 
-    /// Asserts what is true of a connection between two turns.
+    /// Asserts the invariants of a connection between two turns.
     ///
     /// # Panics
     /// Where it is not.
@@ -293,7 +293,7 @@ impl<S: Stream> Connection<S> {
         }
     }
 
-    /// Reads once, behind the `filled` bytes of `buffer` or straight into a large body.
+    /// Reads once: into `buffer` after its first `filled` bytes, or directly into a large body.
     fn read(&mut self, buffer: &mut [u8], filled: &mut usize, now: Timestamp) {
         let (result, room) = if let Some((body, missing)) = self.session.body_room() {
             let room = missing.min(Budget::Sustained.limits().read_bytes);
@@ -311,13 +311,13 @@ impl<S: Stream> Connection<S> {
         }
         self.input = match (result, self.input) {
             (Ok(0), _) => Input::Ended,
-            // A short read has emptied the socket: the next bytes make a new edge. After the end
-            // of the stream no edge follows, so that is read for.
+            // A short read has emptied the socket, and the next bytes cause a new event. The end of the stream
+            // causes no further event, so the server reads until it sees the end.
             (Ok(read), Input::Ready) if read < room => Input::Quiet,
             (Ok(_), input) => input,
             (Err(error), input) => match error.kind() {
                 ErrorKind::Interrupted => input,
-                // Nothing is there, and nothing will come.
+                // There is no input, and none will come.
                 ErrorKind::WouldBlock if input == Input::HalfClosed => Input::Ended,
                 ErrorKind::WouldBlock => Input::Quiet,
                 _ => Input::Failed,
@@ -325,14 +325,14 @@ impl<S: Stream> Connection<S> {
         };
     }
 
-    /// A byte has come or gone.
+    /// Notes that a byte has come or gone.
     fn note_activity(&mut self, now: Timestamp) {
         if let Some(idle) = &mut self.idle {
             idle.active_at = now;
         }
     }
 
-    /// The replies made since the last call rest on all that is logged by now.
+    /// Has the replies that were made since the last call wait for all that is logged by now.
     pub fn hold_replies(&mut self, executor: &Executor) {
         if let Some(record) = executor.last_logged() {
             self.held.get_or_insert_default().hold(&self.session.output, record);
@@ -344,7 +344,7 @@ impl<S: Stream> Connection<S> {
         self.held.as_ref().is_some_and(|held| held.any())
     }
 
-    /// The binlog has failed: what it does not hold is not acknowledged, and the connection ends.
+    /// The binlog has failed: changes that it does not contain are not acknowledged, and the connection ends.
     pub fn refuse_unsettled(&mut self) {
         if let Some(held) = &mut self.held {
             held.refuse(&mut self.session.output);
@@ -352,25 +352,25 @@ impl<S: Stream> Connection<S> {
         self.session.close();
     }
 
-    /// Brings `sum`, of what all connections hold, up to what this one holds now.
+    /// Updates this connection's part of `sum`, the bytes that all connections hold.
     pub fn count_bytes(&mut self, sum: &mut usize) {
         self.uncount_bytes(sum);
         self.counted_bytes = u32::try_from(self.session.held_bytes()).unwrap_or(u32::MAX);
         *sum += self.counted_bytes as usize;
     }
 
-    /// Takes what this connection holds out of `sum`.
+    /// Takes this connection's part out of `sum`.
     pub fn uncount_bytes(&mut self, sum: &mut usize) {
         *sum -= std::mem::take(&mut self.counted_bytes) as usize;
     }
 
-    /// How many bytes of the replies rest on the log up to `settled`.
+    /// How many bytes of the replies need no more of the log than what is `settled`.
     fn sendable(&mut self, settled: SequenceNumber) -> usize {
         let held = self.held.as_mut().map_or(usize::MAX, |held| held.sendable(settled));
         held.min(self.session.output.len())
     }
 
-    /// Whether only the budget has kept it from sending more.
+    /// Whether it could send more if its budget allowed it.
     pub fn can_send(&mut self, settled: SequenceNumber) -> bool {
         self.sending == Sending::Open && self.sendable(settled) > 0
     }

@@ -1,17 +1,17 @@
-//! Bodies whose jobs are gone, but which replies on their way still hold.
+//! Bodies whose jobs are gone, and which unsent replies still hold.
 //!
-//! Owns: how many bytes these are, but none of the bodies. A client that reads nothing keeps what it was
-//! sent alive, so that counts against the bound on memory as jobs do. Driven by `execute`.
+//! Owns: how many bytes these are, but none of the bodies. A client that does not read keeps such bodies alive, so they
+//! count against the bound on memory as jobs do. Driven by `execute`.
 
 use std::collections::VecDeque;
 use std::rc::Weak;
 
-/// How many are looked at in a turn at least,
+/// The least number of bodies that are looked at in a turn.
 const LOOKS_PER_TURN: usize = 16;
-/// and which part of them, so that each is, before long, however many there are.
+/// A turn looks at one body in so many, so that each of them has its turn soon, however many there are.
 const LOOKS_PER_TURN_PART: usize = 32;
 
-/// Every body that only replies hold.
+/// All bodies that only replies hold.
 #[derive(Debug, Default)]
 pub struct DetachedBodies {
     bodies: VecDeque<(Weak<Vec<u8>>, usize)>,
@@ -19,7 +19,7 @@ pub struct DetachedBodies {
 }
 
 impl DetachedBodies {
-    /// The job of a body of `bytes` is gone.
+    /// Adds a body of `bytes` whose job is gone, if a reply holds it.
     pub fn watch(&mut self, body: Weak<Vec<u8>>, bytes: usize) {
         if body.strong_count() > 0 {
             self.bytes += bytes;
@@ -33,12 +33,12 @@ impl DetachedBodies {
         self.bodies.is_empty() && self.bodies.capacity() <= LOOKS_PER_TURN
     }
 
-    /// What they take, in bytes; for some turns more than that.
+    /// Their size in bytes. Bodies that were freed in the last turns may still be counted.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Forgets those that no reply holds any more: a turn's share.
+    /// Looks at some of the bodies, and forgets those that no reply holds any more.
     pub fn tend(&mut self) {
         let looks = LOOKS_PER_TURN.max(self.bodies.len() / LOOKS_PER_TURN_PART);
         for _ in 0..looks.min(self.bodies.len()) {

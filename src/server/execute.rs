@@ -1,4 +1,4 @@
-//! What each command does. Here alone the queue meets the binlog.
+//! What each command does. Only this file and `persistence.rs` use the queue and the binlog together.
 //!
 //! Owns: the queue, the counters of commands, drain mode. One short function per verb that
 //! needs more than a line: check, reserve, mutate, append. Driven by [`Server`](super::Server).
@@ -28,7 +28,7 @@ pub struct Config {
     pub max_memory_bytes: Option<u64>,
     /// The size of a binlog file, in bytes, for the stats.
     pub binlog_file_bytes: u64,
-    /// When a job is given up.
+    /// When a job that fails again and again is buried.
     pub poison: PoisonLimits,
 }
 
@@ -54,24 +54,24 @@ pub struct Executor {
     pub(super) connections: u64,
     /// Lines that were no command.
     pub(super) malformed: u64,
-    /// Bodies that came whole and were not stored for a reason of the server's.
+    /// Puts that were complete and not stored, because memory or disk was short or the server drains.
     pub(super) rejected_puts: u64,
-    /// How long things have taken; kept up only while metrics are served.
+    /// Histograms of turns, commands and syncs; recorded only while metrics are served.
     pub(super) timings: Timings,
     /// Commands whose time is in `timings`.
     timed_commands: u64,
     /// Connections that were closed at once since the start.
     pub(super) refused_connections: u64,
-    /// What all connections hold that is not a job yet, or not sent yet.
+    /// Bytes that connections hold: bodies that are not complete, input that is not executed, replies that are not sent.
     pub(super) buffer_bytes: usize,
     pub(super) detached_bodies: DetachedBodies,
     pub(super) tube_lists: TubeLists,
     pub(super) searches: Searches,
     /// Jobs that were flushed in this turn and may have been given to a client that waited for one, and is not told yet.
     pub(super) flushed_bodies: Vec<(JobId, Body)>,
-    /// Tells whether the allocator lives on its last reserve.
+    /// Whether the allocator has begun to use its reserve.
     pub(super) is_memory_exhausted: fn() -> bool,
-    /// What all requests have cost so far beside their [`Queue::work`]; a simple one costs 1.
+    /// The cost of all requests so far, without [`Queue::work`]; a simple request costs 1.
     pub(super) work: u64,
 }
 
@@ -102,7 +102,7 @@ impl Executor {
         }
     }
 
-    /// The queue, to look at.
+    /// The queue, for queries.
     #[must_use]
     pub fn queue(&self) -> &Queue {
         &self.queue
@@ -113,7 +113,7 @@ impl Executor {
         self.draining = draining;
     }
 
-    /// A turn has taken so many nanoseconds; so has each of its commands.
+    /// Records that a turn, and so each of its commands, has taken `ns` nanoseconds.
     pub(super) fn observe_turn(&mut self, ns: u64) {
         let commands = self.commands.total();
         self.timings.turns.observe(ns, 1);
@@ -121,7 +121,7 @@ impl Executor {
         self.timed_commands = commands;
     }
 
-    /// What everything so far has cost, in simple requests: what others wait for.
+    /// The cost of everything so far, in simple requests. Other clients wait for it.
     pub(super) fn work(&self) -> u64 {
         self.work + self.queue.work()
     }
@@ -178,8 +178,8 @@ impl Executor {
         }
     }
 
-    /// Ends a client's wait because it will send no more (protocol, "reserve"); `None` where its answer has come
-    /// about in this very turn, and is only to be delivered.
+    /// Ends a client's wait because the client will send no more (protocol, "reserve"). Returns `None` if the answer
+    /// came about in this turn and is about to be delivered.
     pub(super) fn cancel_wait(&mut self, client: ClientId, output: &mut Output) -> Option<Outcome> {
         if !self.queue.stop_waiting(client) {
             return None;
@@ -225,7 +225,7 @@ impl Executor {
                 }
                 self.command(client, command, output, now)
             }
-            // Others may have taken the room while the body came.
+            // Other clients may have taken the memory while the body came.
             Request::Put(_, _, body) if self.lacks_memory_for(body.len() + output.held_bytes()) => {
                 self.reject_put(&Reply::OutOfMemory, output)
             }
@@ -364,7 +364,7 @@ impl Executor {
         Outcome::ReadBody(id, header)
     }
 
-    /// A `put` whose body has come whole.
+    /// A `put` whose body is complete.
     fn put(
         &mut self,
         client: ClientId,
@@ -392,7 +392,7 @@ impl Executor {
         answer(output, &Reply::Inserted(id))
     }
 
-    /// Answers a `put` whose body has come whole and is not stored for a reason of the server's.
+    /// Refuses a `put` whose body is complete, because memory or disk is short or the server drains.
     #[cold]
     fn reject_put(&mut self, reply: &Reply<'_>, output: &mut Output) -> Outcome {
         self.rejected_puts += 1;
@@ -420,7 +420,7 @@ impl Executor {
         answer(output, &body.map_or(Reply::InternalError, |body| Reply::Reserved(id, body)))
     }
 
-    /// A release without delay goes on where the disk is full: the job must not stay with its client.
+    /// A release without delay is done even if the disk is full, because the job must not stay with its client.
     fn release(
         &mut self,
         client: ClientId,
@@ -467,7 +467,7 @@ impl Executor {
         Reply::Deleted
     }
 
-    /// A large body is no job's any more; replies may still hold it.
+    /// The job of a large body is gone; replies may still hold the body.
     #[cold]
     pub(super) fn detach_body(&mut self, watch: Weak<Vec<u8>>, body: Body) {
         let bytes = body.len();
@@ -496,7 +496,7 @@ pub(super) fn answer(output: &mut Output, reply: &Reply<'_>) -> Outcome {
     }
 }
 
-/// What becomes of a command that the binlog has no room for, now or for good.
+/// The outcome of a command for which the binlog has no room, now or for good.
 pub(super) fn lacks_room(no_room: NoRoom, command: StalledCommand, output: &mut Output) -> Outcome {
     match no_room {
         NoRoom::Pending => Outcome::stall(command, Until::BinlogRoom),
@@ -516,7 +516,7 @@ fn trace_reply(client: ClientId, output: &mut Output, start: usize) {
     }
 }
 
-/// Logs the first line of a reply: what follows it may be anybody's secret, and long.
+/// Logs the first line of a reply. The body after it may be long, or secret.
 #[cold]
 fn trace_line(client: ClientId, reply: &[u8]) {
     let line = reply.split(|&byte| byte == b'\r').next();

@@ -1,8 +1,8 @@
 //! Idle time-outs: which connection to look at next, for `--idle-timeout`.
 //!
-//! Owns: for each connection an instant at which it is to be looked at, in order. A connection that is
-//! heard of pays nothing: only at its instant is it seen how long it has been idle, and a new one set. Never
-//! closes anything. Driven by the server.
+//! Owns: for each connection the instant at which the server looks at it next, in order. A byte that comes or goes does
+//! not change this instant; when it is reached, the server sees how long the connection has been idle, and sets the next
+//! one. Never closes anything. Driven by the server.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -23,12 +23,12 @@ pub struct IdleTimeouts {
 pub struct IdleWatch {
     /// When a byte last came or went.
     pub active_at: Timestamp,
-    /// When that is to be looked at.
+    /// When the server looks at that.
     look_at: Timestamp,
 }
 
 impl IdleTimeouts {
-    /// How long a connection may be idle.
+    /// Sets how long a connection may be idle.
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.timeout_ns = Some(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
     }
@@ -41,7 +41,7 @@ impl IdleTimeouts {
         Some(IdleWatch { active_at, look_at })
     }
 
-    /// Watches a connection no further.
+    /// Stops watching a connection.
     pub fn forget(&mut self, id: ClientId, watch: &IdleWatch) {
         self.looks.remove(&(watch.look_at, id.index, id.generation));
     }

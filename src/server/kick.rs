@@ -10,7 +10,7 @@ use crate::protocol::Reply;
 use crate::queue::ClientId;
 use crate::session::{Outcome, Output, StalledCommand, Until};
 
-/// What a `kick` may cost in a turn, where a job that it moves costs 1, and more if it goes to a waiting client.
+/// What a `kick` may cost in a turn. A job that it moves costs 1, and more if the job goes to a waiting client.
 const WORK_PER_TURN: u64 = 512;
 
 impl Executor {
@@ -27,7 +27,7 @@ impl Executor {
         self.kick_from(client, state, bound, 0, output, now)
     }
 
-    /// Goes on with a kick that has `kicked` so many. Where the disk is full it says what it did.
+    /// Goes on with a kick that has moved `kicked` jobs. If the disk becomes full, the reply counts the jobs moved so far.
     pub(super) fn kick_from(
         &mut self,
         client: ClientId,

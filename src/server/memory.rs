@@ -1,20 +1,19 @@
-//! What clients may still make grow.
+//! The bound on memory, and which commands are refused when it is reached.
 //!
-//! Owns: the sum of what is in use, and what is refused where that is all that was allowed. Whatever is new (jobs, tubes,
-//! lists) is refused at the bound. Working off what is there goes on: reserves, which make histories, have a
-//! margin of their own, and what only takes away is never refused. Driven by `execute`.
+//! Owns: the sum of the memory in use, and the rule for each command. Commands that add something (jobs, tubes, lists)
+//! are refused at the bound. Reserves, which make histories, have a margin beyond it, so that a full queue can be worked
+//! off. Commands that only remove something are never refused. Driven by `execute`.
 
 use super::execute::Executor;
 use crate::protocol::Command;
 use crate::queue::ClientId;
 
-/// Workers may take the memory beyond the bound by one part in so many: a queue that is full has to be
-/// worked off.
+/// Reserves may exceed the bound by one part in so many, so that a full queue can be worked off.
 const MARGIN_PART: u64 = 8;
 
 impl Executor {
-    /// From now on `is_exhausted` is asked before a command that needs memory for more than a moment; while
-    /// it says yes, such commands are answered OUT_OF_MEMORY.
+    /// Sets the function that says whether the allocator's memory is exhausted. While it returns true, commands that need
+    /// memory for more than a moment are answered OUT_OF_MEMORY.
     pub fn watch_memory(&mut self, is_exhausted: fn() -> bool) {
         self.is_memory_exhausted = is_exhausted;
     }
@@ -25,13 +24,13 @@ impl Executor {
         self.queue.bytes() + self.buffer_bytes + self.detached_bodies.bytes() + self.tube_lists.bytes()
     }
 
-    /// Whether `bytes`, for a client with what its session holds, are too many beside what is counted in
-    /// `buffer_bytes` for the others.
+    /// Whether there is no memory for `bytes`. They include what the client's own session holds, because `buffer_bytes`
+    /// counts only the other connections while a client is served.
     pub(super) fn lacks_memory_for(&self, bytes: usize) -> bool {
         (self.is_memory_exhausted)() || self.exceeds_bound(bytes, 0)
     }
 
-    /// Whether connections should make do with little: all that was allowed is in use.
+    /// Whether the bound is reached, so that connections should use little memory.
     pub(super) fn is_short_of_memory(&self) -> bool {
         (self.is_memory_exhausted)() || self.exceeds_bound(0, 0)
     }
@@ -41,8 +40,8 @@ impl Executor {
         !self.is_beyond_margin() && self.queue.reserve_client().is_ok()
     }
 
-    /// Whether a command would leave more behind than may be: tubes, watch lists, waits, histories of jobs. A
-    /// `put` does, too, but has a body to be skipped. `held_bytes` is what the client's session holds.
+    /// Whether the command must be refused because it would add tubes, watch lists, waits or histories. A `put` is not
+    /// refused here, because its body has to be skipped. `held_bytes` is what the client's session holds.
     pub(super) fn lacks_memory_to(
         &mut self,
         command: &Command<'_>,
@@ -53,7 +52,7 @@ impl Executor {
         use Command::{Reserve, ReserveJob, ReserveWithTimeout, Use, Watch};
         match *command {
             Use(name) | Watch(name) | Move { tube: name, .. } => {
-                // To join a tube that is there costs little, and workers have to.
+                // To use or watch an existing tube costs little, and workers must be able to do it.
                 (self.is_memory_exhausted)()
                     || self.exceeds_bound(held_bytes, 0) && !self.queue.is_tube(name)
                     || self.is_beyond_margin()

@@ -46,18 +46,18 @@ use crate::queue::ClientId;
 use crate::rate_limited_log::RateLimitedLog;
 use crate::session::{Refusal, Until};
 
-/// Connections, and what they are served from.
+/// All connections, and the executor that serves their commands.
 #[derive(Debug)]
 pub struct Server<S> {
     executor: Executor,
-    /// By the index of their [`ClientId`].
+    /// By the index of the [`ClientId`].
     connections: Vec<Option<Box<Connection<S>>>>,
     buffer: Box<[u8]>,
     buffers: BufferPool,
-    /// Those that can go on although no event will say so: what they sent is here already, or their command is not
+    /// Connections that can go on without an event: their input has been read already, or their command is not
     /// finished.
     going_on: VecDeque<ClientId>,
-    /// Those that had an event for which there was no time in its turn.
+    /// Connections that had an event in a turn that had no time left for it.
     postponed: VecDeque<ClientId>,
     unsent: Vec<ClientId>,
     with_held_replies: Vec<ClientId>,
@@ -107,7 +107,7 @@ impl<S: Stream> Server<S> {
         &self.executor
     }
 
-    /// What executes the commands, to be changed.
+    /// What executes the commands, for changes.
     pub fn executor_mut(&mut self) -> &mut Executor {
         &mut self.executor
     }
@@ -118,10 +118,10 @@ impl<S: Stream> Server<S> {
         self.executor.has_room_for_client() && self.connections.try_reserve(1).is_ok()
     }
 
-    /// Takes a new client in; `open` makes its stream, for which events will come under the id.
+    /// Adds a client. `open` makes its stream; the events of the stream must come with the id that `open` gets.
     ///
     /// # Errors
-    /// That of `open`; the client then never was.
+    /// The error of `open`. There is no new client then.
     pub fn accept<E>(
         &mut self,
         open: impl FnOnce(ClientId) -> Result<S, E>,
@@ -146,7 +146,7 @@ impl<S: Stream> Server<S> {
         }
     }
 
-    /// One turn: everything that has become due or arrived, in this order.
+    /// One turn: does what is due, and executes what has arrived, in this order.
     pub fn turn(&mut self, events: impl Iterator<Item = (ClientId, Readiness)>, now: Timestamp) {
         // What is due comes first, so that a command sees the queue as it is at `now`.
         let end_of_turn = self.executor.work() + TURN_WORK;
@@ -161,16 +161,16 @@ impl<S: Stream> Server<S> {
         self.serve_postponed(end_of_turn, now);
         self.serve_events(events, end_of_turn, now);
         loop {
-            // Deliveries stand behind all commands of the turn: whoever waited has its answer in one write.
+            // Deliveries come after all commands of the turn, so that a client that waited gets all its replies in one write.
             let delivered = if self.executor.has_deliveries() { self.deliver(now) } else { 0 };
-            // No reply leaves before what it acknowledges is in the log.
+            // A reply is sent only after the change that it acknowledges is in the log.
             self.executor.commit(now);
             if self.executor.has_failed() {
                 self.refuse_unsettled();
             }
-            // One write for each connection, whatever number of replies it carries.
+            // One write for each connection, however many replies it has.
             self.send(delivered, now);
-            // A client that turned out to be gone has left its jobs to others.
+            // A connection that has failed in `send` gave its jobs back, and waiting clients may have got them.
             if !self.executor.has_deliveries() {
                 break;
             }
@@ -180,7 +180,7 @@ impl<S: Stream> Server<S> {
         }
     }
 
-    /// When the next turn is to be, if no event comes before.
+    /// When the next turn is due if no event comes before.
     #[must_use]
     pub fn next_turn_at(&self) -> Option<Timestamp> {
         let is_due = !self.going_on.is_empty()
@@ -193,7 +193,7 @@ impl<S: Stream> Server<S> {
         [self.executor.next_deadline(), self.idle_timeouts.next_look_at()].into_iter().flatten().min()
     }
 
-    /// Whether any client is owed a reply that its socket has not taken, or that its command will come to.
+    /// Whether there are replies that no socket has taken, or commands that will be answered without further input.
     #[must_use]
     pub fn owes_replies(&self) -> bool {
         self.connections.iter().flatten().any(|connection| {
@@ -202,7 +202,7 @@ impl<S: Stream> Server<S> {
         })
     }
 
-    /// Serves the connections that can go on without an event, up to their part of the turn.
+    /// Serves the connections that can go on without an event, for their part of the turn.
     fn serve_those_going_on(&mut self, now: Timestamp) {
         let end = self.executor.work() + GOING_ON_WORK;
         for _ in 0..self.going_on.len() {
@@ -217,8 +217,8 @@ impl<S: Stream> Server<S> {
         }
     }
 
-    /// Serves the connections whose events earlier turns had no time for, in the order of their events. Those that go
-    /// on have left half of the turn for them, so that they wait for each other alone.
+    /// Serves the connections whose events earlier turns had no time for, in the order of the events. The connections
+    /// that go on without an event get at most half of the turn, so the postponed ones wait only for each other.
     fn serve_postponed(&mut self, end_of_turn: u64, now: Timestamp) {
         while self.executor.work() < end_of_turn {
             let Some(id) = self.postponed.pop_front() else { break };
@@ -229,7 +229,7 @@ impl<S: Stream> Server<S> {
         }
     }
 
-    /// Notices each event, and serves its connection if that has not had its share of the turn.
+    /// Notes each event, and serves its connection unless it was served in this turn or the turn has no time left.
     fn serve_events(
         &mut self,
         events: impl Iterator<Item = (ClientId, Readiness)>,
@@ -252,7 +252,7 @@ impl<S: Stream> Server<S> {
         }
     }
 
-    /// Reads from a connection and executes what has come, up to its budget.
+    /// Reads from a connection and executes the commands that have come, up to its budget.
     fn serve(&mut self, id: ClientId, now: Timestamp) {
         let Some(connection) = find(&mut self.connections, id) else { return };
         connection.uncount_bytes(&mut self.executor.buffer_bytes);
@@ -310,11 +310,11 @@ impl<S: Stream> Server<S> {
         self.unsent.len() - unsent_before
     }
 
-    /// Hands the replies of this turn to the sockets, those of the last `delivered` connections first.
+    /// Writes the replies of this turn to the sockets, first those of the last `delivered` connections in the list.
     fn send(&mut self, delivered: usize, now: Timestamp) {
         let settled = self.executor.settled();
         let mut unsent = std::mem::take(&mut self.unsent);
-        // A worker that has waited for a job gets it before its producer gets the receipt.
+        // A worker that waited gets its job before the producer gets the reply to its put.
         unsent.rotate_right(delivered);
         for id in unsent.drain(..) {
             let Some(connection) = find(&mut self.connections, id) else { continue };
@@ -335,7 +335,7 @@ impl<S: Stream> Server<S> {
                 enlist(&mut self.unsent, List::Unsent, id, &mut connection.listed);
             }
             if connection.is_runnable() && !connection.listed.has(List::Turn) {
-                // Only unsent replies have kept it from going on.
+                // Its unsent replies were the only reason why it could not go on.
                 connection.exhaust_budget();
                 enlist(&mut self.going_on, List::Turn, id, &mut connection.listed);
             }
@@ -369,7 +369,7 @@ impl<S: Stream> Server<S> {
         }
     }
 
-    /// A list of all tubes has ended: the clients that wait for one ask again.
+    /// A list of all tubes is complete, or was given up: the clients that wait for one are served again.
     fn wake_those_awaiting_tube_list(&mut self) {
         for id in self.awaiting_tube_list.drain(..) {
             if let Some(connection) = find(&mut self.connections, id) {
@@ -379,7 +379,7 @@ impl<S: Stream> Server<S> {
         }
     }
 
-    /// The binlog has failed: nothing that it does not hold is acknowledged, and every connection ends.
+    /// The binlog has failed: changes that it does not contain are not acknowledged, and every connection ends.
     fn refuse_unsettled(&mut self) {
         for (index, connection) in self.connections.iter_mut().enumerate() {
             if let Some(connection) = connection {
@@ -411,7 +411,7 @@ impl<S: Stream> Server<S> {
         }
     }
 
-    /// Ends a connection: its jobs become ready at once.
+    /// Closes a connection. Its jobs become ready.
     fn close(&mut self, id: ClientId, now: Timestamp) {
         if let Some(connection) = find(&mut self.connections, id) {
             if connection.session.is_aborted() {
@@ -440,7 +440,7 @@ fn find_by_token<S: Stream>(
     poll_token::is_for(id, client).then_some((client, connection))
 }
 
-/// The connection of the client, if it is still that client's.
+/// The connection of the client, if the client is still there.
 fn find<S: Stream>(
     connections: &mut [Option<Box<Connection<S>>>],
     id: ClientId,

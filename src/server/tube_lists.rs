@@ -1,8 +1,8 @@
 //! `list-tubes` and `list-tubes-watched`, however many tubes there are.
 //!
-//! Owns: the list of all tubes that is being made, and the last one as long as it can be of use. A short list is written
-//! at once. A long one is made a slice a turn, and all clients that ask for it meanwhile share it: sixty of them cost
-//! one list, in time and in memory. Driven by `execute`.
+//! Owns: the list of all tubes that is being made, and the last complete list as long as it can be used. A short list is
+//! written at once. A long list is made in slices, one in each turn, and all clients that ask for it in the meantime
+//! share it: sixty clients cost one list, in time and in memory. Driven by `execute`.
 
 use super::detached_bodies::DetachedBodies;
 use super::execute::{Executor, answer};
@@ -10,10 +10,10 @@ use crate::protocol::{List, ListWriter, Reply, SHORT_LIST_BYTES, list_bytes, wri
 use crate::queue::ClientId;
 use crate::session::{Outcome, Output, StalledCommand, Until};
 
-/// Tubes listed in a slice: some 30 microseconds.
+/// Tubes listed in a slice, which takes about 30 microseconds.
 const TUBES_PER_SLICE: usize = 256;
 
-/// A list that no reply holds is kept for so many turns: time for those who waited for it to be served.
+/// A list that no reply holds is kept for so many turns, so that the clients that waited for it can be served.
 const TURNS_KEPT: u8 = 3;
 
 /// The lists of all tubes.
@@ -23,7 +23,7 @@ pub struct TubeLists {
     finished: Option<Finished>,
     /// The version of the last list for which there was no memory.
     failed: Option<u64>,
-    /// A list has ended since the server asked last.
+    /// A list was completed or given up since the server last asked.
     has_news: bool,
 }
 
@@ -38,7 +38,7 @@ struct UnderWay {
 struct Finished {
     version: u64,
     list: List,
-    /// Turns since it was of use.
+    /// Turns since it was last used.
     turns_idle: u8,
 }
 
@@ -49,7 +49,7 @@ impl TubeLists {
         under_way + self.finished.as_ref().map_or(0, |finished| finished.list.byte_len())
     }
 
-    /// Whether there is a list, under way or finished, to be looked after in each turn.
+    /// Whether there is a list, under way or complete, that each turn has to look after.
     #[inline]
     pub fn are_in_use(&self) -> bool {
         self.under_way.is_some() || self.finished.is_some()
@@ -70,7 +70,7 @@ impl Executor {
             let list = write_list(self.queue.tube_names().map(|name| name.as_str()));
             return self.answer_data(Some(list), output);
         }
-        // That there was no memory for others says nothing about now.
+        // That there was no memory for an earlier list does not mean that there is none now.
         self.tube_lists.failed = None;
         self.await_list(self.queue.tubes_version(), output)
     }
@@ -145,7 +145,7 @@ impl Executor {
         }
     }
 
-    /// Whether there is a list that no reply holds, or that would be no answer any more.
+    /// Whether there is a list that no reply holds, or that is out of date.
     fn has_idle_list(&self) -> bool {
         let finished = self.tube_lists.finished.as_ref();
         finished.is_some_and(|finished| {
@@ -153,12 +153,12 @@ impl Executor {
         })
     }
 
-    /// Whether the lists need another turn, whatever happens.
+    /// Whether the lists need another turn even if no event comes.
     pub(super) fn has_work_on_lists(&self) -> bool {
         self.tube_lists.under_way.is_some() || self.has_idle_list()
     }
 
-    /// Whether those who wait for the list of all tubes may ask again.
+    /// Whether the clients that wait for the list of all tubes are to be served again.
     pub(super) fn take_list_news(&mut self) -> bool {
         std::mem::take(&mut self.tube_lists.has_news)
     }
@@ -203,7 +203,7 @@ impl Executor {
     }
 }
 
-/// Lets go of a list of which replies may hold pieces.
+/// Drops a list; replies may still hold pieces of it.
 pub(super) fn let_go(list: List, detached: &mut DetachedBodies) {
     let pieces: Vec<_> = list.watch().collect();
     drop(list);

@@ -1,4 +1,4 @@
-//! Who is served in which turn, over a stream that takes everything.
+//! Tests of which client is served in which turn, over a stream that takes everything.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;

@@ -69,7 +69,7 @@ pub enum Until {
     NextTurn,
     /// The next file of the binlog: there is no room before.
     BinlogRoom,
-    /// The list of all tubes, which is made for all who ask at the same time.
+    /// The list of all tubes, which is made once for all clients that ask at the same time.
     TubeList,
 }
 

@@ -44,7 +44,7 @@ pub struct ServerView<'a> {
     pub now: Timestamp,
 }
 
-/// Whoever has the figures of the server. A view costs something, so one is made only when it is looked at.
+/// What the figures of the server are read from. To make a view costs time, so one is made only when somebody asks.
 pub trait StatsSource {
     /// The server at `now`.
     fn server_view(&self, now: Timestamp) -> ServerView<'_>;

@@ -83,7 +83,7 @@ pub trait Disk {
     fn sync_directory(&mut self) -> io::Result<()>;
 }
 
-/// Who does the tasks of a store, and when.
+/// How the tasks of a store are done.
 pub trait Tasks<D> {
     /// Takes a task; `disk` is the one through which the log appends.
     fn submit(&mut self, task: Task, disk: &mut D);

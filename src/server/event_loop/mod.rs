@@ -209,7 +209,7 @@ impl EventLoop {
             notifier.stopping(self.clock.now());
         }
         self.listeners.close();
-        // Who asks now whether the server is ready finds nobody.
+        // From now on a health check finds no server.
         self.metrics = None;
         self.flush_replies(&mut events)?;
         Ok(self.server.executor_mut().close_binlog(self.clock.now())?)
@@ -239,14 +239,14 @@ impl EventLoop {
             let spent_ns = self.clock.now().since_ns(now);
             self.server.executor_mut().observe_turn(spent_ns);
         }
-        // Behind the clients, so that who has left has made room for who comes.
+        // After the clients were served, so that the descriptors of those that left can be used again.
         self.listeners.accept(&mut self.server, &self.registry, now);
         self.memory.tend(self.server.executor().memory_bytes(), now);
         self.tell(now);
         Ok(stop)
     }
 
-    /// Shows those who watch the server what it does.
+    /// Informs the metrics and the service manager.
     fn tell(&mut self, now: Timestamp) {
         if let Some(metrics) = &mut self.metrics {
             metrics.turn(State::Serving(self.server.executor()), now);

@@ -19,7 +19,7 @@ pub enum Accepted {
 }
 
 impl Accepted {
-    /// Who is at the other end, for the log.
+    /// The address of the client, for the log.
     pub fn peer(&self) -> String {
         match self {
             Self::Tcp(stream) => os::socket::peer(stream),
