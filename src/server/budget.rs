@@ -11,6 +11,15 @@ pub const TURN_WORK: u64 = 4096;
 /// with new input.
 pub const GOING_ON_WORK: u64 = TURN_WORK / 2;
 
+/// What one turn sends, in bytes: some 200 microseconds. Beyond it, connections with long replies wait for the next turn.
+pub const TURN_SENT_BYTES: usize = 256 * 1024;
+
+/// A connection that owes no more than this, in bytes, is sent it in its turn whatever others are sent.
+pub const SHORT_REPLIES_BYTES: usize = 16 * 1024;
+
+/// What the end of a connection costs, in simple requests: the system takes several microseconds to close a socket.
+pub const CLOSING_WORK: u64 = 32;
+
 /// What one connection may do in a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Budget {

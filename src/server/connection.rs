@@ -375,9 +375,11 @@ impl<S: Stream> Connection<S> {
         self.sending == Sending::Open && self.sendable(settled) > 0
     }
 
-    /// Sends as much as the socket takes, up to the budget, of the replies that rest on the log up to `settled`.
-    pub fn send(&mut self, settled: SequenceNumber, now: Timestamp) -> io::Result<()> {
-        let mut left = self.budget.limits().send_bytes;
+    /// Sends as much as the socket takes, up to the budget, of the replies that rest on the log up to `settled`; returns
+    /// how many bytes that is.
+    pub fn send(&mut self, settled: SequenceNumber, now: Timestamp) -> io::Result<usize> {
+        let budget = self.budget.limits().send_bytes;
+        let mut left = budget;
         while self.sending == Sending::Open && left > 0 {
             let sendable = self.sendable(settled).min(left);
             if sendable == 0 {
@@ -406,6 +408,6 @@ impl<S: Stream> Connection<S> {
                 Err(error) => return Err(error),
             }
         }
-        Ok(())
+        Ok(budget - left)
     }
 }

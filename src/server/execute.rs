@@ -33,10 +33,7 @@ pub struct Config {
 }
 
 /// Bytes of stats and lists that cost as much as a simple request to render and copy.
-const DATA_BYTES_PER_WORK: u64 = 128;
-
-/// Bytes of a reply that cost as much as a simple request to send.
-const SENT_BYTES_PER_WORK: usize = 512;
+const DATA_BYTES_PER_WORK: u64 = 64;
 
 /// Bytes of a body that cost as much as a simple request to free.
 const FREED_BYTES_PER_WORK: usize = 32 * 1024;
@@ -216,7 +213,7 @@ impl Executor {
         now: Timestamp,
     ) -> Outcome {
         self.work += 1;
-        let (start, unsent) = (output.bytes().len(), output.len());
+        let start = output.bytes().len();
         let outcome = match request {
             Request::Command(command) => {
                 self.commands.add(command.verb());
@@ -244,7 +241,6 @@ impl Executor {
             Request::Refused(refusal) => self.reject_put(&refusal.into(), output),
         };
         trace_reply(client, output, start);
-        self.work += ((output.len() - unsent) / SENT_BYTES_PER_WORK) as u64;
         self.persistence.log_changes(&mut self.queue, now);
         outcome
     }
@@ -257,7 +253,7 @@ impl Executor {
         output: &mut Output,
         now: Timestamp,
     ) -> Outcome {
-        let (start, unsent) = (output.bytes().len(), output.len());
+        let start = output.bytes().len();
         let outcome = match command {
             StalledCommand::Put(id, header, body) => self.put(client, id, header, body, output, now),
             StalledCommand::Release(id, priority, delay_s) => {
@@ -281,7 +277,6 @@ impl Executor {
             StalledCommand::Reserve { timeout_s } => self.reserve(client, timeout_s, output, now),
         };
         trace_reply(client, output, start);
-        self.work += ((output.len() - unsent) / SENT_BYTES_PER_WORK) as u64;
         self.persistence.log_changes(&mut self.queue, now);
         outcome
     }

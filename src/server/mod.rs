@@ -33,7 +33,9 @@ use log::{debug, warn};
 pub use self::connection::{Readiness, Stream};
 pub use self::execute::{Config, Executor};
 
-use self::budget::{GOING_ON_WORK, READ_BUFFER_BYTES, TURN_WORK};
+use self::budget::{
+    CLOSING_WORK, GOING_ON_WORK, READ_BUFFER_BYTES, SHORT_REPLIES_BYTES, TURN_SENT_BYTES, TURN_WORK,
+};
 use self::buffers::BufferPool;
 use self::client_lists::{List, enlist};
 use self::connection::Connection;
@@ -316,12 +318,22 @@ impl<S: Stream> Server<S> {
         let mut unsent = std::mem::take(&mut self.unsent);
         // A worker that waited gets its job before the producer gets the reply to its put.
         unsent.rotate_right(delivered);
+        let mut sent_bytes = 0;
+        let mut postponed = Vec::new();
         for id in unsent.drain(..) {
             let Some(connection) = find(&mut self.connections, id) else { continue };
-            connection.listed.leave(List::Unsent);
-            if connection.send(settled, now).is_err() || connection.is_finished() {
-                self.close(id, now);
+            if sent_bytes >= TURN_SENT_BYTES && connection.session.output.len() > SHORT_REPLIES_BYTES {
+                connection.count_bytes(&mut self.executor.buffer_bytes);
+                postponed.push(id);
                 continue;
+            }
+            connection.listed.leave(List::Unsent);
+            match connection.send(settled, now) {
+                Ok(sent) if !connection.is_finished() => sent_bytes += sent,
+                _ => {
+                    self.close(id, now);
+                    continue;
+                }
             }
             if connection.session.output.is_empty() {
                 self.buffers.reclaim(&mut connection.session.output);
@@ -340,6 +352,8 @@ impl<S: Stream> Server<S> {
                 enlist(&mut self.going_on, List::Turn, id, &mut connection.listed);
             }
         }
+        // Connections that sent a part of their replies come after those that sent nothing.
+        unsent.append(&mut postponed);
         unsent.append(&mut self.unsent);
         self.unsent = unsent;
     }
@@ -425,6 +439,7 @@ impl<S: Stream> Server<S> {
             }
             self.connections[id.index as usize] = None;
             self.executor.disconnect(id, now);
+            self.executor.work += CLOSING_WORK;
             debug!("close {}", id.index);
         }
     }
