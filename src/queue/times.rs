@@ -81,8 +81,8 @@ pub struct Durations {
     pub count: u64,
     /// Their mean, in nanoseconds; 0 without any, as all that follow.
     pub mean_ns: u64,
-    /// What half of them do not exceed. This and the next two are at most a quarter too high; below 2^-12 seconds they
-    /// are that, or the longest.
+    /// What half of them do not exceed. This and the next two are at most a quarter too high. Below 2^-12 seconds they
+    /// are that or the longest, and above 2^12 seconds the longest.
     pub p50_ns: u64,
     /// What 95 of 100 do not exceed.
     pub p95_ns: u64,
