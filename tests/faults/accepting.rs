@@ -61,8 +61,8 @@ fn the_last_descriptors_are_left_to_files() {
     // When a client leaves, one other is accepted.
     for mut client in crowd {
         assert_eq!(client.ask("use y"), "USING y");
-        // The server opens one more for a moment to find out which number is free.
-        assert!(server.usage().descriptors() <= 20 - 2 + 1);
+        // To find out which number is free, the server opens one more for a moment.
+        wait_until("a descriptor is left", || server.usage().descriptors() < 20);
     }
 }
 
