@@ -19,7 +19,7 @@
 //! - [`binlog`]: records, files, replay; reaches the disk through one small trait.
 //! - [`protocol`]: command lines to commands, replies to bytes. Pure.
 //! - [`queue`]: tubes, jobs, watch lists, reservations, every deadline. Pure.
-//! - [`poll_token`], [`id_map`], [`job`], [`tube_name`], [`clock`]: the words that all of them share.
+//! - [`poll_token`], [`id_map`], [`job`], [`tags`], [`tube_name`], [`clock`]: the words that all of them share.
 //! - [`os`]: signals, privileges, the service manager, locks, limits. `unsafe` stands here alone.
 //! - [`options`], [`log_setup`], [`rate_limited_log`], [`json`]: the command line and the log.
 //!
@@ -42,4 +42,5 @@ pub mod rate_limited_log;
 pub mod server;
 pub mod session;
 pub mod stats;
+pub mod tags;
 pub mod tube_name;

@@ -1,0 +1,235 @@
+//! The tags of a job: what a `put` asks for beyond C's protocol.
+//!
+//! Owns: the compact bytes in which the queue and the binlog keep the tags of a job, and the limits of their numbers.
+//! Never decides what a tag does. A job without tags has no value of this type.
+
+use std::collections::TryReserveError;
+
+use crate::tube_name::TubeName;
+
+/// The tags of a job, at least one, each at most once. Keys and names follow the rules of tube names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TagSet<'a> {
+    /// `idp:<key>[:<seconds>]`: the job is the only one with this key in its tube.
+    pub idempotency: Option<Idempotency<'a>>,
+    /// `con:<key>[:<n>]`: at most so many jobs with this key are reserved at once.
+    pub concurrency: Option<Concurrency<'a>>,
+    /// `grp:<name>`: the group that the job is a member of.
+    pub group: Option<&'a str>,
+    /// `aft:<name>`: the group that the job waits for.
+    pub after: Option<After<'a>>,
+    /// `exp:<seconds>`: the job is deleted if nobody has reserved it so long after the put; at least 1.
+    pub expires_after_s: Option<u32>,
+}
+
+/// The tag `idp`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Idempotency<'a> {
+    /// The key.
+    pub key: &'a str,
+    /// How long the key still counts after the job was deleted, in seconds.
+    pub cooldown_s: u32,
+}
+
+/// The tag `con`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Concurrency<'a> {
+    /// The key.
+    pub key: &'a str,
+    /// How many jobs with the key may be reserved while this one is; at least 1.
+    pub limit: u32,
+}
+
+/// The tag `aft`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct After<'a> {
+    /// The group that the job waits for.
+    pub group: &'a str,
+    /// Whether the group has been without members since the put. Such a job is never held again.
+    pub is_free: bool,
+}
+
+/// What a field of the bytes is. The number is its first byte; one byte with the length of a name and the name follow,
+/// then the number of the tag, if it has one, as four bytes, the least first.
+#[derive(Clone, Copy)]
+#[repr(u8)]
+enum Kind {
+    Idempotency = 1,
+    IdempotencyWithCooldown = 2,
+    Concurrency = 3,
+    ConcurrencyWithLimit = 4,
+    Group = 5,
+    After = 6,
+    AfterFree = 7,
+    /// Has no name.
+    Expiry = 8,
+}
+
+impl<'a> TagSet<'a> {
+    /// The most bytes that the tags of a job take.
+    pub const MAX_BYTES: usize = 4 * (2 + TubeName::MAX_BYTES) + 2 * 4 + 5;
+
+    /// Whether there is no tag.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Writes the tags behind what is in `out`.
+    ///
+    /// # Errors
+    /// If the allocator has no memory; `out` is as it was.
+    pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), TryReserveError> {
+        out.try_reserve(self.encoded_len())?;
+        if let Some(Idempotency { key, cooldown_s }) = self.idempotency {
+            match cooldown_s {
+                0 => push(out, Kind::Idempotency, key, None),
+                _ => push(out, Kind::IdempotencyWithCooldown, key, Some(cooldown_s)),
+            }
+        }
+        if let Some(Concurrency { key, limit }) = self.concurrency {
+            match limit {
+                1 => push(out, Kind::Concurrency, key, None),
+                _ => push(out, Kind::ConcurrencyWithLimit, key, Some(limit)),
+            }
+        }
+        if let Some(group) = self.group {
+            push(out, Kind::Group, group, None);
+        }
+        if let Some(After { group, is_free }) = self.after {
+            push(out, if is_free { Kind::AfterFree } else { Kind::After }, group, None);
+        }
+        if let Some(seconds) = self.expires_after_s {
+            out.push(Kind::Expiry as u8);
+            out.extend_from_slice(&seconds.to_le_bytes());
+        }
+        Ok(())
+    }
+
+    /// How many bytes `encode` writes.
+    #[must_use]
+    pub fn encoded_len(&self) -> usize {
+        let named = |name: Option<&str>, number: bool| {
+            name.map_or(0, |name| 2 + name.len() + if number { 4 } else { 0 })
+        };
+        named(self.idempotency.map(|tag| tag.key), self.idempotency.is_some_and(|tag| tag.cooldown_s != 0))
+            + named(self.concurrency.map(|tag| tag.key), self.concurrency.is_some_and(|tag| tag.limit != 1))
+            + named(self.group, false)
+            + named(self.after.map(|tag| tag.group), false)
+            + if self.expires_after_s.is_some() { 5 } else { 0 }
+    }
+
+    /// Reads bytes from `encode`, or from a disk; `None` if they cannot come from `encode`.
+    #[must_use]
+    pub fn decode(mut bytes: &'a [u8]) -> Option<Self> {
+        let whole = bytes;
+        let mut tags = Self::default();
+        while let Some((&kind, rest)) = bytes.split_first() {
+            bytes = rest;
+            match kind {
+                1 | 2 => {
+                    let key = take_name(&mut bytes)?;
+                    let cooldown_s = if kind == 2 { take_number(&mut bytes)? } else { 0 };
+                    tags.idempotency = Some(Idempotency { key, cooldown_s });
+                }
+                3 | 4 => {
+                    let key = take_name(&mut bytes)?;
+                    let limit = if kind == 4 { take_number(&mut bytes)? } else { 1 };
+                    tags.concurrency = Some(Concurrency { key, limit }).filter(|tag| tag.limit > 0);
+                }
+                5 => tags.group = Some(take_name(&mut bytes)?),
+                6 | 7 => tags.after = Some(After { group: take_name(&mut bytes)?, is_free: kind == 7 }),
+                8 => tags.expires_after_s = Some(take_number(&mut bytes)?).filter(|&seconds| seconds > 0),
+                _ => return None,
+            }
+        }
+        // A field that stands twice, or with a number that has a shorter form, would be shorter again.
+        (tags.encoded_len() == whole.len() && !whole.is_empty()).then_some(tags)
+    }
+}
+
+fn push(out: &mut Vec<u8>, kind: Kind, name: &str, number: Option<u32>) {
+    debug_assert!(TubeName::check(name.as_bytes()).is_some(), "a tag's name is a name");
+    out.extend_from_slice(&[kind as u8, name.len() as u8]);
+    out.extend_from_slice(name.as_bytes());
+    if let Some(number) = number {
+        out.extend_from_slice(&number.to_le_bytes());
+    }
+}
+
+fn take_name<'a>(bytes: &mut &'a [u8]) -> Option<&'a str> {
+    let (&len, rest) = bytes.split_first()?;
+    let (name, rest) = rest.split_at_checked(usize::from(len))?;
+    *bytes = rest;
+    TubeName::check(name)
+}
+
+fn take_number(bytes: &mut &[u8]) -> Option<u32> {
+    let (number, rest) = bytes.split_first_chunk()?;
+    *bytes = rest;
+    Some(u32::from_le_bytes(*number))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn encoded(tags: &TagSet<'_>) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        tags.encode(&mut bytes).unwrap();
+        assert_eq!(bytes.len(), tags.encoded_len());
+        bytes
+    }
+
+    fn all_tags(name: &str, number: u32) -> TagSet<'_> {
+        TagSet {
+            idempotency: Some(Idempotency { key: name, cooldown_s: number }),
+            concurrency: Some(Concurrency { key: name, limit: number }),
+            group: Some(name),
+            after: Some(After { group: name, is_free: number.is_multiple_of(2) }),
+            expires_after_s: Some(number),
+        }
+    }
+
+    #[test]
+    fn tags_read_back_as_they_were_written() {
+        let long = "k".repeat(TubeName::MAX_BYTES);
+        for tags in [
+            all_tags("a", 1),
+            all_tags(&long, u32::MAX),
+            TagSet { group: Some("g"), ..TagSet::default() },
+            TagSet { idempotency: Some(Idempotency { key: "k", cooldown_s: 0 }), ..TagSet::default() },
+        ] {
+            let bytes = encoded(&tags);
+            assert!(bytes.len() <= TagSet::MAX_BYTES);
+            assert_eq!(TagSet::decode(&bytes), Some(tags));
+        }
+        assert_eq!(encoded(&all_tags(&long, u32::MAX)).len(), TagSet::MAX_BYTES);
+    }
+
+    #[test]
+    fn bytes_that_encode_does_not_write_are_refused() {
+        assert_eq!(TagSet::decode(b""), None);
+        for bad in [
+            &b"\x00"[..],
+            b"\x09",
+            b"\x05",
+            b"\x05\x00",
+            b"\x05\x02a",
+            b"\x05\x01-",
+            b"\x05\x01a\x05\x01a",
+            b"\x02\x01a\x00\x00\x00\x00",
+            b"\x04\x01a\x01\x00\x00\x00",
+            b"\x04\x01a\x00\x00\x00\x00",
+            b"\x08\x00\x00\x00\x00",
+            b"\x08\x01\x00\x00",
+        ] {
+            assert_eq!(TagSet::decode(bad), None, "{bad:?}");
+        }
+        let bytes = encoded(&all_tags("name", 300));
+        for end in 1..bytes.len() {
+            let cut = TagSet::decode(&bytes[..end]);
+            assert!(cut.is_none_or(|tags| encoded(&tags) == bytes[..end]), "cut at {end}");
+        }
+    }
+}
