@@ -432,10 +432,10 @@ impl Queue {
         if choice.mode != ReserveMode::WeightedFair || known == 0 {
             return 0;
         }
-        let from = choice.next_refreshed;
-        choice.next_refreshed = (from + REFRESHED) % known;
-        (from..from + REFRESHED).for_each(|place| self.weigh(index, place % known, now));
-        REFRESHED
+        let (from, count) = (choice.next_refreshed, REFRESHED.min(self.shares.looked_at / 2));
+        choice.next_refreshed = (from + count) % known;
+        (from..from + count).for_each(|place| self.weigh(index, place % known, now));
+        count
     }
 
     /// Asserts the invariants of the fields.

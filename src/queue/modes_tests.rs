@@ -140,7 +140,9 @@ fn work_by_tube(run_ms: &[u64], weights: &[u16], mode: ReserveMode, seconds: u64
     let mut supply = Supply::new(11);
     let workers: Vec<_> = (0..WORKERS).map(|_| supply.worker(weights, mode)).collect();
     for tube in 0..run_ms.len() {
-        (0..=WORKERS).for_each(|_| drop(supply.put(tube, 0, START)));
+        for _ in 0..=WORKERS {
+            supply.put(tube, 0, START);
+        }
     }
     let end = START + seconds * NS_PER_S;
     let mut worked_ns = vec![0; run_ms.len()];
@@ -232,12 +234,12 @@ fn a_client_goes_from_mode_to_mode_and_changes_what_it_watches() {
     for _ in 0..20_000 {
         let tube = random(40) as usize;
         match random(9) {
-            0 => drop(supply.queue.ignore(worker, &format!("t{tube}"))),
-            1 => drop(supply.queue.watch(worker, &format!("t{tube}"))),
+            0 => _ = supply.queue.ignore(worker, &format!("t{tube}")),
+            1 => _ = supply.queue.watch(worker, &format!("t{tube}")),
             2 | 3 => {
-                drop(supply.queue.watch_with_weight(worker, &format!("t{tube}"), 1 + random(9999) as u16));
+                let _ = supply.queue.watch_with_weight(worker, &format!("t{tube}"), 1 + random(9999) as u16);
             }
-            4 | 5 => drop(supply.put(tube, random(3) as u32, START)),
+            4 | 5 => _ = supply.put(tube, random(3) as u32, START),
             6 if random(10) == 0 => {
                 let modes = [ReserveMode::Fifo, ReserveMode::Weighted, ReserveMode::WeightedFair];
                 supply.queue.set_reserve_mode(worker, modes[random(3) as usize]);

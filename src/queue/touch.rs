@@ -27,7 +27,7 @@ impl Queue {
                 Some((until, id)) => reserved.iter_after(Reservation::key(until, id)).next(),
                 None => reserved.first(),
             };
-            let Some(Reservation { until, id, .. }) = next else { return None };
+            let Reservation { until, id, .. } = next?;
             if *left == 0 {
                 return last;
             }
