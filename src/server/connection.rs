@@ -170,7 +170,7 @@ impl<S: Stream> Connection<S> {
             Some(until) => until == Until::NextTurn,
             None => {
                 (self.may_read() || self.session.has_pending())
-                    && (!self.session.is_blocked() || self.session.awaits_abort())
+                    && (!self.session.is_blocked() || self.awaits_abort())
             }
         }
     }
@@ -255,10 +255,16 @@ impl<S: Stream> Connection<S> {
         }
     }
 
-    /// Whether the client waits in a reserve that ends at its next byte, and no answer is about to be delivered. Whether
-    /// there is a byte, also from a client that will send no more, only a read can tell.
+    /// Whether the client waits in a reserve that ends at its next byte, and has read enough of its replies that the
+    /// byte may be taken in.
+    fn awaits_abort(&self) -> bool {
+        self.session.waiting() == Some(Waiting::Abortable) && !self.session.is_over_bound()
+    }
+
+    /// The same, where no answer is about to be delivered. Whether there is a byte, also from a client that will send no
+    /// more, only a read can tell.
     fn may_abort(&self, executor: &Executor, id: ClientId) -> bool {
-        self.session.awaits_abort() && executor.queue().is_waiting(id)
+        self.awaits_abort() && executor.queue().is_waiting(id)
     }
 
     /// Ends the wait, unless its answer is about to be delivered; returns whether requests may be executed now.

@@ -289,7 +289,7 @@ impl Session {
     /// Whether a reserve is unanswered.
     #[must_use]
     pub fn is_waiting(&self) -> bool {
-        matches!(self.phase, Phase::Waiting(_))
+        self.waiting().is_some()
     }
 
     /// Which reserve is unanswered, if one is.
@@ -299,12 +299,6 @@ impl Session {
             Phase::Waiting(waiting) => Some(waiting),
             _ => None,
         }
-    }
-
-    /// Whether a reserve is unanswered that ends at the client's next byte, which may be taken in now.
-    #[must_use]
-    pub fn awaits_abort(&self) -> bool {
-        matches!(self.phase, Phase::Waiting(Waiting::Abortable)) && !self.is_over_bound()
     }
 
     /// Whether the connection ends once its replies are sent.
