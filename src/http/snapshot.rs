@@ -35,6 +35,8 @@ pub struct Snapshot {
     tubes: Vec<TubeView>,
     /// How many tubes were not chosen.
     pub omitted: usize,
+    /// How many tubes the query asks for, wherever in the order they are.
+    pub matched: usize,
 }
 
 impl Snapshot {
@@ -46,7 +48,7 @@ impl Snapshot {
             Choice::Oldest(count) => HashSet::with_capacity(count.min(queue.tube_count()) + TUBES_PER_SLICE),
             Choice::First(..) => HashSet::new(),
         };
-        Self { choice, seen, position: 0, tubes: Vec::new(), omitted: 0 }
+        Self { choice, seen, position: 0, tubes: Vec::new(), omitted: 0, matched: 0 }
     }
 
     /// Looks at the next tubes. Returns whether the snapshot is complete.
@@ -56,7 +58,11 @@ impl Snapshot {
             self.position += 1;
             let is_wanted = match &self.choice {
                 Choice::Oldest(_) => self.seen.insert(tube.name.clone()),
-                Choice::First(_, query) => query.wants(tube.name.as_str()),
+                Choice::First(_, query) => {
+                    let is_wanted = query.wants(tube.name.as_str());
+                    self.matched += usize::from(is_wanted);
+                    is_wanted && query.is_ahead(&tube)
+                }
             };
             if is_wanted {
                 self.tubes.push(tube);
@@ -84,6 +90,15 @@ impl Snapshot {
     fn keep(&mut self, count: usize) {
         self.omitted += self.tubes.len().saturating_sub(count);
         self.tubes.truncate(count);
+    }
+
+    /// The query that chooses the tubes, if there is one.
+    #[must_use]
+    pub fn query(&self) -> Option<&Query> {
+        match &self.choice {
+            Choice::Oldest(_) => None,
+            Choice::First(_, query) => Some(query),
+        }
     }
 
     /// The copies.

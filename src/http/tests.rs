@@ -71,6 +71,7 @@ impl Figures {
             history: &self.history,
             max_tubes: self.max_tubes,
             address: Address::Tcp(Some("metrics.example")),
+            site: Site::Metrics,
         }
     }
 }
