@@ -89,27 +89,29 @@ pub fn answer(
     let decoded: Option<Vec<String>> = rest.split('/').map(url::decode_segment).collect();
     let decoded = decoded.ok_or_else(|| Problem::bad("the path has a broken escape"))?;
     let segments: Vec<&str> = decoded.iter().map(String::as_str).collect();
-    let reads = matches!(request.method, Method::Get | Method::Head);
-    match segments.as_slice() {
-        ["server"] | ["tubes" | "tasks"] | ["tubes" | "tasks", _] | ["tubes", _, "jobs", "count"]
-            if !reads =>
-        {
-            Err(Problem::method("Allow: GET, HEAD\r\n"))
+    let (reads, changes) = match segments.as_slice() {
+        ["jobs", "actions"]
+        | ["server", "actions"]
+        | ["jobs" | "tubes", _, "actions"]
+        | ["tasks", _, "stop"] => (false, true),
+        ["tubes", _, "jobs"] => (true, true),
+        _ => (true, false),
+    };
+    match request.method {
+        Method::Get | Method::Head if reads => {
+            read(&segments, request, access, tasks, sources).unwrap_or_else(|| Err(nothing()))
         }
-        ["jobs", "actions"] | ["server" | "jobs" | "tubes", .., "actions"] | ["tasks", _, "stop"]
-            if request.method != Method::Post =>
-        {
-            Err(Problem::method("Allow: POST\r\n"))
-        }
-        ["jobs", _] | ["jobs", _, "body"] if !reads => Err(Problem::method("Allow: GET, HEAD\r\n")),
-        segments if reads => {
-            read(segments, request, access, tasks, sources).unwrap_or_else(|| Err(nothing()))
-        }
-        ["tasks", id, "stop"] => task_id(id, tasks).map(Answer::Stop),
-        ["tubes", _, "jobs"] if request.method == Method::Other => {
-            Err(Problem::method("Allow: GET, HEAD, POST\r\n"))
-        }
-        segments => order(segments, request, body).unwrap_or_else(|| Err(nothing())).map(Answer::Order),
+        Method::Post if changes => match segments.as_slice() {
+            ["tasks", id, "stop"] => task_id(id, tasks).map(Answer::Stop),
+            segments => {
+                order(segments, request, body, sources).unwrap_or_else(|| Err(nothing())).map(Answer::Order)
+            }
+        },
+        _ => Err(Problem::method(match (reads, changes) {
+            (true, true) => "Allow: GET, HEAD, POST\r\n",
+            (true, false) => "Allow: GET, HEAD\r\n",
+            _ => "Allow: POST\r\n",
+        })),
     }
 }
 
@@ -154,11 +156,19 @@ fn read(
 }
 
 /// The order in a request that wants a change; `None` if there is nothing under this path.
-fn order(segments: &[&str], request: &Request, body: &[u8]) -> Option<Result<Order, Problem>> {
+fn order(
+    segments: &[&str],
+    request: &Request,
+    body: &[u8],
+    sources: &Sources<'_>,
+) -> Option<Result<Order, Problem>> {
+    let started_at = sources.server.identity.started_at;
     let fields = || if request.is_json { Fields::parse(body) } else { Err(Problem::not_json()) };
     Some(match segments {
         ["server", "actions"] => fields().and_then(orders::on_server),
-        ["tubes", tube, "actions"] => tube_name(tube).and_then(|tube| orders::on_tube(tube, fields()?)),
+        ["tubes", tube, "actions"] => {
+            tube_name(tube).and_then(|tube| orders::on_tube(tube, fields()?, started_at))
+        }
         ["tubes", tube, "jobs"] => tube_name(tube).and_then(|tube| orders::put(tube, fields()?)),
         ["jobs", "actions"] => fields().and_then(orders::on_jobs),
         ["jobs", id, "actions"] => job_id(id).and_then(|id| orders::on_job(id, fields()?)),
@@ -202,4 +212,25 @@ fn job<'a>(id: &str, sources: &Sources<'a>) -> Result<(JobId, queue::JobView<'a>
 fn task_id(text: &str, tasks: &Tasks) -> Result<TaskId, Problem> {
     let id = number(text).map(TaskId).ok_or_else(|| Problem::bad("that is no number of a task"))?;
     tasks.get(id).map(|task| task.id).ok_or_else(|| Problem::not_found("there is no such task"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_description_has_exactly_the_paths_that_there_are() {
+        let text = include_str!("../../../doc/openapi.yaml");
+        let (_, paths) = text.split_once("\npaths:\n").unwrap();
+        let (paths, _) = paths.split_once("\ncomponents:\n").unwrap();
+        let (mut path, mut described) = ("", Vec::new());
+        for line in paths.lines() {
+            match line.trim_end_matches(':') {
+                found if found.starts_with("  /") => path = found.trim(),
+                method @ ("    get" | "    post") => described.push((method.trim(), path)),
+                _ => {}
+            }
+        }
+        assert_eq!(described, ROUTES);
+    }
 }

@@ -9,7 +9,8 @@ use serde_json::{Map, Value};
 
 use super::jobs::{self, AS_OF};
 use super::problem::Problem;
-use crate::http::selection::{Filter, Walk};
+use crate::clock::Timestamp;
+use crate::http::selection::{AsOf, Filter, Walk};
 use crate::http::task::{Change, NewJob, Order, Selection};
 use crate::job::{Body, JobId, Priority};
 use crate::tube_name::TubeName;
@@ -166,8 +167,8 @@ pub fn on_jobs(mut fields: Fields) -> Result<Order, Problem> {
     Ok(Order::Change(change, Selection::Jobs(jobs)))
 }
 
-/// What happens to a tube, or to its jobs that were counted.
-pub fn on_tube(tube: TubeName, mut fields: Fields) -> Result<Order, Problem> {
+/// What happens to a tube, or to its jobs that were counted since the server was started.
+pub fn on_tube(tube: TubeName, mut fields: Fields, started_at: Timestamp) -> Result<Order, Problem> {
     let action = fields.action()?;
     let order = match action.as_str() {
         "pause" => Order::Pause(tube, fields.number("seconds")?.ok_or_else(|| missing("seconds"))?),
@@ -181,7 +182,12 @@ pub fn on_tube(tube: TubeName, mut fields: Fields) -> Result<Order, Problem> {
             let state = jobs::state(&state)?;
             let counted = fields.long("expected")?.ok_or_else(|| missing("expected"))?;
             let as_of = fields.text(AS_OF)?.ok_or_else(|| missing(AS_OF))?;
-            let filter = filter(&mut fields, jobs::as_of(&as_of)?)?;
+            let as_of = jobs::as_of(&as_of)?;
+            if as_of.at < started_at {
+                // Ids may have begun again, so the jobs would be others.
+                return Err(Problem::stale());
+            }
+            let filter = filter(&mut fields, as_of)?;
             let walk = Walk::new(tube, state, filter, None);
             Order::Change(change, Selection::Counted(Box::new(walk), counted))
         }
@@ -190,7 +196,7 @@ pub fn on_tube(tube: TubeName, mut fields: Fields) -> Result<Order, Problem> {
     Ok(order)
 }
 
-fn filter(fields: &mut Fields, as_of: crate::http::selection::AsOf) -> Result<Filter, Problem> {
+fn filter(fields: &mut Fields, as_of: AsOf) -> Result<Filter, Problem> {
     Ok(Filter {
         as_of,
         older_than_s: fields.long("older_than")?,

@@ -57,6 +57,12 @@ impl Problem {
         Self::new("415 Unsupported Media Type", "not-json", message)
     }
 
+    /// The jobs were counted before the server was started again.
+    pub fn stale() -> Self {
+        let message = "the server was started again since the jobs were counted; count them again";
+        Self::new("409 Conflict", "stale", message)
+    }
+
     /// Too many tasks are under way.
     pub fn busy() -> Self {
         let message = "too many tasks are under way; wait for one of them, or stop one";
