@@ -84,9 +84,10 @@ export function tube(main, changed, name, given) {
   const bar = make("div", { class: "card acting row" });
   const refresh = make("button", { hidden: true, onclick: again }, "Search again");
   replace(main, make("div", { class: "row" }, title, pills, acts), tabs, filter.box,
+    make("div", { class: "row paging" }, told, refresh, make("span", { class: "row end" }, before, after)),
     make("div", { class: "card scroll" }, make("table", { "aria-label": "Jobs" },
       make("thead", {}, make("tr", {}, make("th", { class: "check", scope: "col" }, all), COLUMNS.map(([text, where]) => make("th", { scope: "col", class: where }, text)))), body), empty),
-    make("div", { class: "row space" }, told, refresh, make("span", { class: "row end" }, before, after)), bar);
+    bar);
 
   function showHead() {
     const paused = figures.pause > 0;
