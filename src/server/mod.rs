@@ -243,7 +243,7 @@ impl<S: Stream> Server<S> {
     ) {
         for (id, readiness) in events {
             let Some((id, connection)) = find_by_token(&mut self.connections, id) else { continue };
-            if connection.notice(readiness) {
+            if connection.notice(id, readiness) {
                 enlist(&mut self.unsent, List::Unsent, id, &mut connection.listed);
             }
             if connection.listed.has(List::Turn) {
@@ -331,7 +331,7 @@ impl<S: Stream> Server<S> {
                 continue;
             }
             connection.listed.leave(List::Unsent);
-            match connection.send(settled, now) {
+            match connection.send(id, settled, now) {
                 Ok(sent) if !connection.is_finished() => sent_bytes += sent,
                 _ => {
                     self.close(id, now);
@@ -366,6 +366,12 @@ impl<S: Stream> Server<S> {
         while let Some(completion) = self.executor.next_binlog_completion() {
             self.binlog_completed(completion, now);
         }
+    }
+
+    /// Has the store of the binlog begin what the turn asks of it. This comes after the turn, so that no reply has to wait
+    /// until another thread is awake.
+    pub fn begin_binlog_tasks(&mut self) {
+        self.executor.begin_binlog_tasks();
     }
 
     /// Takes note of what the store of the binlog has done. Replies that waited for it are sent in
