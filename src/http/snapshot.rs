@@ -13,6 +13,9 @@ use crate::tube_name::TubeName;
 /// How many tubes a slice looks at.
 pub const TUBES_PER_SLICE: usize = 256;
 
+/// How many tubes a slice compares with a pattern.
+const MATCHED_PER_SLICE: usize = 32;
+
 /// Which tubes are chosen if there are too many.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Choice {
@@ -53,8 +56,10 @@ impl Snapshot {
 
     /// Looks at the next tubes. Returns whether the snapshot is complete.
     pub fn gather(&mut self, queue: &Queue, now: Timestamp) -> bool {
-        let end = self.position + TUBES_PER_SLICE;
-        for tube in queue.tubes_from(self.position, now).take(TUBES_PER_SLICE) {
+        let has_pattern = self.query().is_some_and(Query::has_pattern);
+        let share = if has_pattern { MATCHED_PER_SLICE } else { TUBES_PER_SLICE };
+        let end = self.position + share;
+        for tube in queue.tubes_from(self.position, now).take(share) {
             self.position += 1;
             let is_wanted = match &self.choice {
                 Choice::Oldest(_) => self.seen.insert(tube.name.clone()),
@@ -79,8 +84,15 @@ impl Snapshot {
             Choice::First(count, query) => {
                 let count = *count;
                 if self.tubes.len() > 2 * count || at_end {
-                    self.tubes.sort_by(|a, b| query.compare(a, b));
-                    self.keep(count);
+                    if self.tubes.len() > count {
+                        // To find the first tubes takes fewer steps than to sort all of them.
+                        self.tubes.select_nth_unstable_by(count, |a, b| query.compare(a, b));
+                    }
+                    self.omitted += self.tubes.len().saturating_sub(count);
+                    self.tubes.truncate(count);
+                }
+                if at_end {
+                    self.tubes.sort_unstable_by(|a, b| query.compare(a, b));
                 }
                 at_end
             }

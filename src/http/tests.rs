@@ -1,5 +1,8 @@
 //! Exchanges over bytes, with the figures of a queue without a server.
 
+mod admin;
+mod walks;
+
 use std::time::Duration;
 
 use super::*;

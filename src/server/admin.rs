@@ -7,6 +7,8 @@
 use std::collections::VecDeque;
 use std::vec;
 
+use log::{Level, log};
+
 use super::execute::Executor;
 use crate::binlog::{NoRoom, SequenceNumber};
 use crate::clock::Timestamp;
@@ -96,6 +98,9 @@ impl Control for Executor {
     fn order(&mut self, order: Order, now: Timestamp) -> Option<TaskId> {
         let orders = self.orders.as_mut()?;
         let id = orders.tasks.add(&order, now)?;
+        let level = if order.is_short() { Level::Debug } else { Level::Info };
+        let tube = orders.tasks.get(id).and_then(|task| task.tube.as_ref()).map_or("", TubeName::as_str);
+        log!(level, "administration: task {}: {} {tube}", id.0, order.action());
         let work = match order {
             Order::Change(change, Selection::Jobs(jobs)) => Work::Jobs(change, jobs.into_iter()),
             Order::Change(change, Selection::Counted(walk, left)) => {

@@ -5,6 +5,8 @@
 //! `event_loop` drives it with the real ones.
 
 mod admin;
+#[cfg(test)]
+mod admin_tests;
 mod budget;
 mod buffers;
 mod client_lists;

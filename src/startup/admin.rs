@@ -4,15 +4,19 @@
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use beanstalkd::http::access::{Access, Token};
 use beanstalkd::options::{Options, exit_code};
 use beanstalkd::os::listen::Listener;
 use beanstalkd::server::event_loop::EventLoop;
-use log::{error, info};
+use log::{error, info, warn};
 
 use super::Sockets;
+
+/// The bit of a file's permissions that lets all users read it.
+const READABLE_BY_ALL: u32 = 0o004;
 
 /// What the API needs until the loop runs.
 pub struct Admin {
@@ -56,8 +60,12 @@ impl Admin {
 /// The token in a file. Not more of the file is read than a token and the white space around it may take.
 fn read_token(path: &Path) -> Result<Token, i32> {
     let mut text = Vec::new();
-    let read =
-        File::open(path).and_then(|file| file.take(2 * Token::MAX_BYTES as u64).read_to_end(&mut text));
+    let read = File::open(path).and_then(|file| {
+        if file.metadata()?.permissions().mode() & READABLE_BY_ALL != 0 {
+            warn!("--admin-token-file {}: everybody on this machine can read it (chmod 600)", path.display());
+        }
+        file.take(2 * Token::MAX_BYTES as u64).read_to_end(&mut text)
+    });
     if let Err(error) = read {
         error!("--admin-token-file {}: {error}", path.display());
         return Err(exit_code::USAGE);

@@ -5,7 +5,10 @@ that it describes. That each path of the server is in it is a test of `src/http/
 import json
 import os
 import re
+import signal
+import subprocess
 import sys
+import tempfile
 
 import jsonschema
 import yaml
@@ -107,7 +110,7 @@ def reads(checked, server):
         page = ask(f"tubes?limit=1&sort=current-jobs-ready&cursor={page['next'].replace(';', '%3B')}")
         names += [tube["name"] for tube in page["tubes"]]
     assert names == ["mail", "default"], names
-    for query in ("limit=0", "limit=1001", "sort=host", "order=up", "cursor=x", "nonsense=1", "limit=1&limit=2", "search=%zz"):
+    for query in ("limit=0", "limit=501", "sort=host", "order=up", "cursor=x", "nonsense=1", "limit=1&limit=2", "search=%zz"):
         ask(f"tubes?{query}", 400)
     assert ask("tubes/a%2Fb%3Bc")["current-jobs-ready"] == 3
     ask("tubes/nothing", 404)
@@ -274,6 +277,55 @@ def short_of_memory(checked):
         checked.ask(server, "POST", f"jobs/{job}/actions", 507, {"action": "move", "to": "another"})
 
 
+def what_was_answered_survives(checked):
+    """A kill right after the answers loses nothing of them: with -f0 they wait for the disk."""
+    with tempfile.TemporaryDirectory() as directory:
+        options = ("-b", directory, "-f0")
+        server = kit.Server(*options)
+        jobs = [server.post("tubes/kept/jobs", {"body": str(number)})[1]["job"] for number in range(20)]
+        server.post(f"jobs/{jobs[0]}/actions", {"action": "delete"})
+        server.post(f"jobs/{jobs[1]}/actions", {"action": "priority", "priority": 77})
+        server.post(f"jobs/{jobs[2]}/actions", {"action": "move", "to": "moved"})
+        server.post(f"jobs/{jobs[3]}/actions", {"action": "delay", "delay": 5000})
+        counted = server.get("tubes/kept/jobs/count?state=ready")
+        assert counted["count"] == 17
+        order = {"action": "delay", "delay": 6000, "state": "ready", "expected": 17, "as_of": counted["as_of"]}
+        assert server.finish(server.post("tubes/kept/actions", order)[1])["done"] == 17
+        os.kill(server.pid, signal.SIGKILL)
+        os.waitpid(server.pid, 0)
+        with kit.server(*options) as server:
+            client = server.client()
+            assert client.stats(jobs[0]) == {}
+            assert client.stats(jobs[1])["pri"] == "77"
+            assert client.stats(jobs[2])["tube"] == "moved"
+            assert client.stats(jobs[3])["delay"] == "5000"
+            assert {client.stats(job)["state"] for job in jobs[4:]} == {"delayed"}
+            # The count was one of the server before.
+            checked.ask(server, "POST", "tubes/kept/actions", 409, {**order, "action": "delete"})
+
+
+def it_starts_only_where_it_is_safe():
+    """Without a token, only this machine can connect; a token is long."""
+    path, _ = kit.token_file()
+    with tempfile.NamedTemporaryFile("w", suffix=".token") as short:
+        short.write("0123456789abcdef")
+        short.flush()
+        for options, said in (
+            (["--admin", "0.0.0.0:0"], "--admin-token-file FILE"),
+            (["--admin", "[::]:0"], "--admin-token-file FILE"),
+            (["--admin", "127.0.0.1:0", "--admin-token-file", short.name], "fewer than 32"),
+            (["--admin", "127.0.0.1:0", "--admin-token-file", short.name + ".none"], "No such file"),
+            (["--admin-read-only"], "--admin ADDR"),
+        ):
+            command = [kit.SERVER, "-l", "127.0.0.1", "-p", "0", *options]
+            ended = subprocess.run(command, capture_output=True, text=True, timeout=kit.PATIENCE_S, env={"RUST_LOG": "error"})
+            assert ended.returncode == 5 and said in ended.stderr, (options, ended.returncode, ended.stderr)
+    for options in (["--admin", "0.0.0.0:0", "--admin-token-file", path], ["--admin", "[::1]:0"], ["--admin", "localhost:0"]):
+        pid, _ = kit.with_server.start(kit.SERVER, options)
+        assert kit.with_server.stop(pid), options
+    os.unlink(path)
+
+
 def main():
     checked = Checked()
     with kit.server() as server:
@@ -283,6 +335,8 @@ def main():
         crowd(checked, server)
     with_token(checked)
     short_of_memory(checked)
+    what_was_answered_survives(checked)
+    it_starts_only_where_it_is_safe()
     missing = list(checked.missing())
     assert not missing, "described, and never answered: " + ", ".join(missing)
     print(f"admin: {len(checked.seen)} kinds of answers of the API are as described")

@@ -9,6 +9,9 @@ use crate::queue::{JobCounts, TubeView};
 use crate::stats::{Read, TUBE, Value};
 use crate::tube_name::TubeName;
 
+/// The longest pattern, in bytes: to compare it with a long name takes some thousand steps at worst.
+const MAX_PATTERN_BYTES: usize = 64;
+
 /// Which tubes the page shows, and in which order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Query {
@@ -77,9 +80,20 @@ impl Query {
         self.ascending = true;
     }
 
-    /// Only tubes whose names contain the text, or match the pattern, are wanted. Upper and lower case are the same.
+    /// Only tubes whose names contain the text, or match the pattern, are wanted. Upper and lower case are the same. A
+    /// pattern of more than `MAX_PATTERN_BYTES` matches nothing.
     pub fn filter_by(&mut self, text: &str) {
         self.filter = text.to_ascii_lowercase();
+        if self.has_pattern() && self.filter.len() > MAX_PATTERN_BYTES {
+            // No name is so long that it has this text.
+            self.filter = "x".repeat(TubeName::MAX_BYTES + 1);
+        }
+    }
+
+    /// Whether names are compared with a pattern, which takes longer than to look for a text.
+    #[must_use]
+    pub fn has_pattern(&self) -> bool {
+        self.filter.contains(['*', '?'])
     }
 
     /// Only tubes behind this place are wanted.
@@ -93,7 +107,7 @@ impl Query {
         let name = || name.to_ascii_lowercase();
         match self.filter.as_str() {
             "" => true,
-            pattern if pattern.contains(['*', '?']) => matches(pattern.as_bytes(), name().as_bytes()),
+            pattern if self.has_pattern() => matches(pattern.as_bytes(), name().as_bytes()),
             text => name().contains(text),
         }
     }
@@ -101,19 +115,15 @@ impl Query {
     /// Whether the tube comes behind the place from which on tubes are wanted.
     #[must_use]
     pub fn is_ahead(&self, tube: &TubeView) -> bool {
-        self.after
-            .as_ref()
-            .is_none_or(|after| self.compare_ranks(&self.rank(tube), after) == Ordering::Greater)
+        self.after.as_ref().is_none_or(|Rank { value, jobs, name }| {
+            self.order(self.parts(tube), (*value, *jobs, name.as_str())) == Ordering::Greater
+        })
     }
 
     /// The place of a tube in the order.
     #[must_use]
     pub fn rank(&self, tube: &TubeView) -> Rank {
-        let (value, jobs) = match self.sort {
-            Sort::Jobs => (jobs(tube), jobs(tube)),
-            Sort::Name => (0, 0),
-            Sort::Figure(row) => (number(tube, row), jobs(tube)),
-        };
+        let (value, jobs, _) = self.parts(tube);
         Rank { value, jobs, name: tube.name.clone() }
     }
 
@@ -121,14 +131,24 @@ impl Query {
     /// smaller name.
     #[must_use]
     pub fn compare(&self, a: &TubeView, b: &TubeView) -> Ordering {
-        self.compare_ranks(&self.rank(a), &self.rank(b))
+        self.order(self.parts(a), self.parts(b))
     }
 
-    fn compare_ranks(&self, a: &Rank, b: &Rank) -> Ordering {
-        let names = a.name.cmp(&b.name);
-        let order = if self.sort == Sort::Name { names } else { a.value.cmp(&b.value) };
+    /// What decides the order.
+    fn parts<'t>(&self, tube: &'t TubeView) -> (u64, u64, &'t str) {
+        let name = tube.name.as_str();
+        match self.sort {
+            Sort::Jobs => (jobs(tube), 0, name),
+            Sort::Name => (0, 0, name),
+            Sort::Figure(row) => (number(tube, row), jobs(tube), name),
+        }
+    }
+
+    fn order(&self, a: (u64, u64, &str), b: (u64, u64, &str)) -> Ordering {
+        let names = a.2.cmp(b.2);
+        let order = if self.sort == Sort::Name { names } else { a.0.cmp(&b.0) };
         let order = if self.ascending { order } else { order.reverse() };
-        order.then(b.jobs.cmp(&a.jobs)).then(names)
+        order.then(b.1.cmp(&a.1)).then(names)
     }
 }
 
@@ -218,6 +238,8 @@ mod tests {
     #[test]
     fn patterns_match_whole_names() {
         let mut query = Query::default();
+        query.filter_by(&"*".repeat(MAX_PATTERN_BYTES + 1));
+        assert!(!query.wants("mail"), "a longer pattern would take long");
         for (pattern, name, is_match) in [
             ("*", "mail", true),
             ("m*l", "mail", true),
