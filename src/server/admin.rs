@@ -15,7 +15,7 @@ use crate::clock::Timestamp;
 use crate::http::selection::{Share, Step, Walk};
 use crate::http::task::{Change, Control, NewJob, Obstacle, Order, Progress, Selection, Task, TaskId, Tasks};
 use crate::job::{JobId, JobState};
-use crate::queue::{BeginFlush, ClientId, FlushStep, Flushed};
+use crate::queue::{self, BeginFlush, ClientId, FlushStep, Flushed};
 use crate::tube_name::TubeName;
 
 /// What all orders together may cost in a turn, in simple requests: some 150 microseconds.
@@ -49,6 +49,8 @@ struct Running {
 #[derive(Debug)]
 enum Work {
     Once(Order),
+    /// A put, and the id that the job has got, if the log had no room for it yet.
+    Put(NewJob, Option<JobId>),
     /// These jobs.
     Jobs(Change, vec::IntoIter<JobId>),
     /// The jobs that a walk finds, at most so many.
@@ -94,6 +96,16 @@ impl From<NoRoom> for Refusal {
     }
 }
 
+/// Where a slice has ended that has done all of an order, or could not.
+fn ended(outcome: Result<(), Refusal>) -> End {
+    match outcome {
+        Ok(()) => End::Over(Progress::Done),
+        Err(Refusal::Job(obstacle)) => End::Over(Progress::Failed(obstacle)),
+        Err(Refusal::NoRoomYet) => End::AwaitsRoom,
+        Err(Refusal::NoRoom | Refusal::Unchanged) => End::Over(Progress::Failed(Obstacle::NoRoom)),
+    }
+}
+
 impl Control for Executor {
     fn order(&mut self, order: Order, now: Timestamp) -> Option<TaskId> {
         let orders = self.orders.as_mut()?;
@@ -106,6 +118,7 @@ impl Control for Executor {
             Order::Change(change, Selection::Counted(walk, left)) => {
                 Work::Walk { change, walk, left, found: None }
             }
+            Order::Put(job) => Work::Put(job, None),
             order => Work::Once(order),
         };
         orders.running.push_back(Running { id, work, awaits_room: false });
@@ -215,12 +228,8 @@ impl Executor {
                 Ok(None) => End::Unfinished,
                 Err(obstacle) => End::Over(Progress::Failed(obstacle)),
             },
-            Work::Once(order) => match self.obey(order, task, now) {
-                Ok(()) => End::Over(Progress::Done),
-                Err(Refusal::Job(obstacle)) => End::Over(Progress::Failed(obstacle)),
-                Err(Refusal::NoRoomYet) => End::AwaitsRoom,
-                Err(Refusal::NoRoom | Refusal::Unchanged) => End::Over(Progress::Failed(Obstacle::NoRoom)),
-            },
+            Work::Once(order) => ended(self.obey(order, task, now)),
+            Work::Put(job, id) => ended(self.put_for_order(job, id, task, now)),
         }
     }
 
@@ -235,65 +244,67 @@ impl Executor {
     /// Does what an order wants that is done at once.
     fn obey(&mut self, order: &Order, task: &mut Task, now: Timestamp) -> Result<(), Refusal> {
         match order {
-            Order::Put(job) => task.job = Some(self.put_for_order(job, now)?),
             Order::Pause(tube, seconds) => {
                 if !self.queue.pause_tube(tube.as_str(), *seconds, now) {
                     return Err(Refusal::Job(Obstacle::NoTube));
                 }
             }
             Order::Drain(draining) => self.draining = *draining,
-            Order::Change(..) | Order::Flush { .. } => return Err(Refusal::Job(Obstacle::Failed)),
+            Order::Put(_) | Order::Change(..) | Order::Flush { .. } => {
+                return Err(Refusal::Job(Obstacle::Failed));
+            }
         }
         self.persistence.log_changes(&mut self.queue, now);
         task.done = 1;
         Ok(())
     }
 
-    /// Puts a job, as a client would that uses its tube.
-    fn put_for_order(&mut self, job: &NewJob, now: Timestamp) -> Result<JobId, Refusal> {
-        let NewJob { tube, body, priority, delay_s, ttr_s } = job;
-        if body.len() as u64 > self.config.max_job_bytes {
+    /// Puts a job, as a client would that uses its tube. `id` is what it got in an earlier turn.
+    fn put_for_order(
+        &mut self,
+        job: &NewJob,
+        id: &mut Option<JobId>,
+        task: &mut Task,
+        now: Timestamp,
+    ) -> Result<(), Refusal> {
+        if job.body.len() as u64 > self.config.max_job_bytes {
             return Err(Refusal::Job(Obstacle::TooBig));
         }
-        if self.draining {
-            self.rejected_puts += 1;
-            return Err(Refusal::Job(Obstacle::Draining));
+        let put = if self.draining {
+            Err(Refusal::Job(Obstacle::Draining))
+        } else if self.lacks_memory_for(job.body.len()) || !self.has_room_for_client() {
+            Err(Refusal::NoRoom)
+        } else {
+            let client = self.queue.connect();
+            let put = self.put_by(client, job, id, now);
+            self.disconnect(client, now);
+            put
+        };
+        match put {
+            Ok(id) => (task.job, task.done) = (Some(id), 1),
+            Err(Refusal::NoRoomYet) => {}
+            Err(_) => self.rejected_puts += 1,
         }
-        if self.lacks_memory_for(body.len())
-            || !self.has_room_for_client()
-            || self.queue.reserve_put().is_err()
-        {
-            self.rejected_puts += 1;
-            return Err(Refusal::NoRoom);
-        }
-        let client = self.queue.connect();
-        let put = self.put_of(
-            client,
-            tube,
-            body,
-            |id| crate::queue::NewJob { id, priority: *priority, delay_s: *delay_s, ttr_s: *ttr_s },
-            now,
-        );
-        self.disconnect(client, now);
-        if matches!(put, Err(Refusal::NoRoom)) {
-            self.rejected_puts += 1;
-        }
-        put
+        put.map(|_| ())
     }
 
-    fn put_of(
+    fn put_by(
         &mut self,
         client: ClientId,
-        tube: &TubeName,
-        body: &crate::job::Body,
-        new: impl FnOnce(JobId) -> crate::queue::NewJob,
+        job: &NewJob,
+        id: &mut Option<JobId>,
         now: Timestamp,
     ) -> Result<JobId, Refusal> {
-        self.queue.reserve_tube(client).map_err(|_| Refusal::NoRoom)?;
-        let id = self.queue.take_id();
+        if self.queue.reserve_tube(client).is_err() || self.queue.reserve_put().is_err() {
+            return Err(Refusal::NoRoom);
+        }
+        let NewJob { tube, body, priority, delay_s, ttr_s } = job;
+        let id = *id.get_or_insert_with(|| self.queue.take_id());
         self.persistence.room_for_put(id, tube, body)?;
         self.queue.use_tube(client, tube.as_str());
-        self.queue.put(client, new(id), body.clone(), now);
+        let new = queue::NewJob { id, priority: *priority, delay_s: *delay_s, ttr_s: *ttr_s };
+        self.queue.put(client, new, body.clone(), now);
+        self.persistence.log_changes(&mut self.queue, now);
         Ok(id)
     }
 
