@@ -24,6 +24,7 @@ mod stats_view;
 mod tube_lists;
 #[cfg(test)]
 mod turn_tests;
+mod workers;
 
 use std::collections::VecDeque;
 use std::time::Duration;
