@@ -6,7 +6,7 @@
 //! With a token, a request must have it: a page from elsewhere does not know it. Without one, the listener is on a
 //! loopback address or a unix socket (`startup` sees to that), and what has to be kept out are pages from elsewhere in
 //! a browser on the same machine. They cannot read, because of the host that they name (see [`super::host`]), and they
-//! cannot change anything, because they cannot send the header [`MARKER`](super::request::MARKER).
+//! cannot change anything, because they cannot send the header `X-Beanstalkd-Admin`.
 
 use std::fmt;
 

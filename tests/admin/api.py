@@ -175,7 +175,7 @@ def changes(checked, server):
     post(action, {"action": "delete"}, 200)
     assert client.ask(f"delete {job}") == "NOT_FOUND", "a client that held it finds it gone"
     post(action, {"action": "delete"}, 404)
-    jobs = [client.put("many", f"{number}") for number in range(10)]
+    jobs = [client.put("many", f"{number}", priority=5) for number in range(10)]
     task = server.finish(post("jobs/actions", {"action": "delete", "jobs": jobs[:3] + [99999]}, 202))
     assert (task["done"], task["skipped"], task["state"]) == (3, 1, "done"), task
     post("jobs/actions", {"action": "delete", "jobs": jobs[3:4]}, 200)
