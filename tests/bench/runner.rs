@@ -126,7 +126,8 @@ pub struct Contest {
 }
 
 impl Contest {
-    /// Connects `load` to `server` and runs cycles for a moment, so that the costs of the first cycles are not measured.
+    /// Connects `load` to `server` and runs cycles for a moment, so that the costs of the first cycles are not
+    /// measured.
     pub fn open(server: Server, load: Load) -> Result<Self, Failure> {
         Self::open_for(CYCLE, server, load)
     }

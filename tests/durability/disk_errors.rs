@@ -67,7 +67,7 @@ fn run(flags: &[&str], injection: &str) -> Run {
         Ok(traced) => traced,
         Err(error) => {
             let message = error.to_string();
-            assert!(message.contains("ended at its start"), "{message}");
+            assert!(message.contains("exited at its start"), "{message}");
             assert!(message.contains(" binlog."), "no reason given: {message}");
             return Run { outcomes: Vec::new(), failed_at_start: true };
         }

@@ -81,9 +81,9 @@ pub fn neighbours(bench: &Bench) -> Vec<Row> {
     rows
 }
 
-/// Measures on a server of its own. "Beside" means beside the hostile clients. Returns the p99 beside divided by the p99
-/// alone; p99 alone and beside, p50 alone and beside, and the worst latency beside, in µs; resident MiB beside; and the
-/// server's processor time beside, in percent of a core, which shows how much work the hostile clients caused.
+/// Measures on a server of its own. "Beside" means beside the hostile clients. Returns the p99 beside divided by the
+/// p99 alone; p99 alone and beside, p50 alone and beside, and the worst latency beside, in µs; resident MiB beside; and
+/// the server's processor time beside, in percent of a core, which shows how much work the hostile clients caused.
 fn round(bench: &Bench, contender: &Contender, begin: Begin) -> Result<[f64; 8], Failure> {
     if contender.role == Role::Floor {
         return Err(Failure::Meaningless);
@@ -348,7 +348,8 @@ impl Hostile {
         }));
     }
 
-    /// Fails if a hostile thread has ended, because the figures would then be those of a server without hostile clients.
+    /// Fails if a hostile thread has ended, because the figures would then be those of a server without hostile
+    /// clients.
     fn check(&self) -> Result<(), Failure> {
         if self.threads.iter().any(JoinHandle::is_finished) { Err(Failure::Closed) } else { Ok(()) }
     }

@@ -1,4 +1,4 @@
-//! The order in which the server works, from the typed values of its trace log.
+//! The order in which the server serves its clients, from the typed values of its trace log.
 //!
 //! The server chooses which client it serves first, and how much of its input. The model cannot predict that: it learns
 //! the choice here, and predicts the replies. The wording of the log does not matter.
@@ -9,7 +9,7 @@ use beanstalkd::queue::ClientId;
 use log::kv::{Error, Key, Value, VisitSource};
 use log::{LevelFilter, Log, Metadata, Record};
 
-/// Something that the server has done.
+/// An action of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seen {
     /// It executes a command of the client with this index.
