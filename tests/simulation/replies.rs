@@ -1,4 +1,4 @@
-//! What each request is answered, byte for byte, as the protocol and the model tell it.
+//! The expected reply to each request, byte for byte, from the protocol and the model.
 
 use std::fmt::Write;
 use std::rc::Rc;
@@ -12,13 +12,13 @@ use crate::script::Request;
 use beanstalkd_testkit::model::{Model, State};
 use beanstalkd_testkit::subject::{BINLOG_FILE_BYTES, PID, VERSION};
 
-/// In an expected reply: a number that only the server knows.
+/// Stands in an expected reply for a number that only the server knows.
 pub const ANY_NUMBER: u8 = 1;
 
-/// What a job takes beside its body, as the stats count it.
+/// The bytes that the stats count for a job in addition to its body.
 const RECORD_BYTES: usize = if usize::BITS == 64 { 80 } else { 72 };
 
-/// The whole server, but for its sockets.
+/// A model of the whole server without its sockets.
 #[derive(Clone, Debug)]
 pub struct Oracle {
     pub model: Model,
@@ -31,18 +31,18 @@ pub struct Oracle {
     rejected_puts: u64,
 }
 
-/// What comes of a request.
+/// The result of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Answer {
     Reply(Vec<u8>),
-    /// A reserve waits, or a body follows.
+    /// No reply yet: a reserve waits, or a body follows.
     None,
-    /// The line of a `put` was accepted: the id that it has taken, if any.
+    /// The line of a `put` was accepted, with the id that it has taken, if any.
     Body(Option<u64>),
     Close,
 }
 
-/// The accepted line of a `put` whose body has not come whole.
+/// The accepted line of a `put` whose body has not arrived completely.
 #[derive(Clone, Copy, Debug)]
 pub struct Accepted {
     pub id: Option<u64>,
@@ -79,15 +79,15 @@ impl Oracle {
         }
     }
 
-    /// The line that answers a reserve.
+    /// The reply to a reserve.
     fn job(&self, word: &str, id: u64) -> Answer {
-        let body = &self.model.job(id).expect("the job is there").body;
+        let body = &self.model.job(id).expect("the job exists").body;
         let mut bytes = format!("{word} {id} {}\r\n", body.len()).into_bytes();
         bytes.extend(&body[..]);
         reply(bytes)
     }
 
-    /// What a client that waited is told.
+    /// The reply to a client that waited.
     pub fn delivery(&self, outcome: WaitOutcome) -> Vec<u8> {
         let answer = match outcome {
             WaitOutcome::Reserved(id) => self.job("RESERVED", id.0),
@@ -98,7 +98,7 @@ impl Oracle {
         bytes
     }
 
-    /// A body has come whole.
+    /// Executes a `put` whose body has arrived completely.
     pub fn body(
         &mut self,
         client: u32,
@@ -124,7 +124,7 @@ impl Oracle {
         reply(format!("INSERTED {id}"))
     }
 
-    /// A line has come whole.
+    /// Executes a line that has arrived completely.
     pub fn line(&mut self, client: u32, request: &Request, now: Timestamp) -> Answer {
         self.count(request);
         let using = self.model.client(client).using;
@@ -461,7 +461,7 @@ impl Oracle {
     }
 }
 
-/// The commands that C does not have, in the order of `stats`.
+/// The management commands, in the order of `stats`.
 const MANAGING: [Verb; 8] = [
     Verb::FlushTube,
     Verb::FlushBuried,
