@@ -36,11 +36,11 @@ const PARTS: &[(&str, &[&str])] = &[
     // Of `os`, only `directory/` uses something: the lock.
     ("binlog", &["clock", "json", "job", "tags", "tube_name", "id_map", "os"]),
     ("poll_token", &["queue"]),
-    ("session", &["job", "protocol", "tags"]),
+    ("session", &["clock", "job", "protocol", "tags"]),
     ("stats", &["clock", "job", "os", "queue", "protocol", "binlog", "tags"]),
     (
         "http",
-        // Only its tests use `job`, `protocol` and `binlog`: they make a view of a server.
+        // Only its tests use `protocol` and `binlog`: they make a view of a server.
         &[
             "clock",
             "json",

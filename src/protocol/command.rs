@@ -4,12 +4,13 @@
 //! prefix is UNKNOWN_COMMAND; a wrong rest is BAD_FORMAT.
 
 use super::manage;
+use super::workers::{self, IdList, ModeWord};
 use crate::job::{JobId, JobState, Priority};
 use crate::number::{as_strtoul, leading_u32, leading_u64, skip_spaces, whole_u32, whole_u64};
 use crate::tube_name::{TubeName, is_name_byte};
 
-/// The longest time-out of `reserve-with-timeout`, in seconds: what C's `int` holds.
-const MAX_TIMEOUT_S: u32 = i32::MAX as u32;
+/// The longest time-out of a reserve, in seconds: what C's `int` holds.
+pub(super) const MAX_TIMEOUT_S: u32 = i32::MAX as u32;
 
 /// A parsed command line. Its names are valid and its numbers are in range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +25,7 @@ pub enum Command<'a> {
     Release { id: JobId, priority: Priority, delay_s: u32 },
     Bury { id: JobId, priority: Priority },
     Touch(JobId),
-    Watch(&'a str),
+    Watch { tube: &'a str, weight: u16 },
     Ignore(&'a str),
     Peek(JobId),
     PeekReady,
@@ -47,6 +48,11 @@ pub enum Command<'a> {
     Reprioritize { id: JobId, priority: Priority },
     Drain,
     Undrain,
+    ReserveBatch { most: u32, timeout_s: Option<u32> },
+    DeleteBatch(IdList<'a>),
+    TouchAll,
+    ReserveMode(ModeWord),
+    ReserveWithAbort { timeout_s: Option<u32> },
     Quit,
 }
 
@@ -111,6 +117,11 @@ pub enum Verb {
     Reprioritize,
     Drain,
     Undrain,
+    ReserveBatch,
+    DeleteBatch,
+    TouchAll,
+    ReserveMode,
+    ReserveWithAbort,
     Quit,
 }
 
@@ -154,6 +165,11 @@ impl Verb {
             Self::Reprioritize => "reprioritize",
             Self::Drain => "drain",
             Self::Undrain => "undrain",
+            Self::ReserveBatch => "reserve-batch",
+            Self::DeleteBatch => "delete-batch",
+            Self::TouchAll => "touch-all",
+            Self::ReserveMode => "reserve-mode",
+            Self::ReserveWithAbort => "reserve-with-abort",
             Self::Quit => "quit",
         }
     }
@@ -173,7 +189,7 @@ impl Command<'_> {
             Self::Release { .. } => Verb::Release,
             Self::Bury { .. } => Verb::Bury,
             Self::Touch(_) => Verb::Touch,
-            Self::Watch(_) => Verb::Watch,
+            Self::Watch { .. } => Verb::Watch,
             Self::Ignore(_) => Verb::Ignore,
             Self::Peek(_) => Verb::Peek,
             Self::PeekReady => Verb::PeekReady,
@@ -196,6 +212,11 @@ impl Command<'_> {
             Self::Reprioritize { .. } => Verb::Reprioritize,
             Self::Drain => Verb::Drain,
             Self::Undrain => Verb::Undrain,
+            Self::ReserveBatch { .. } => Verb::ReserveBatch,
+            Self::DeleteBatch(_) => Verb::DeleteBatch,
+            Self::TouchAll => Verb::TouchAll,
+            Self::ReserveMode(_) => Verb::ReserveMode,
+            Self::ReserveWithAbort { .. } => Verb::ReserveWithAbort,
             Self::Quit => Verb::Quit,
         }
     }
@@ -223,13 +244,16 @@ pub fn parse(line: &[u8]) -> Result<Command<'_>, ParseError> {
         Some(b'r') => parse_r(line),
         Some(b'd') => after(line, b"delete ")
             .map(|rest| id(rest).map(Command::Delete))
+            .or_else(|| after(line, workers::DELETE_BATCH).map(workers::delete_batch))
             .or_else(|| after(line, b"drain").map(|rest| alone(rest, Command::Drain))),
         Some(b'b') => after(line, b"bury ").map(bury),
-        Some(b't') => after(line, b"touch ").map(|rest| id(rest).map(Command::Touch)),
+        Some(b't') => after(line, b"touch ")
+            .map(|rest| id(rest).map(Command::Touch))
+            .or_else(|| after(line, b"touch-all").map(|rest| alone(rest, Command::TouchAll))),
         Some(b'u') => after(line, b"use ")
             .map(|rest| name(rest).map(Command::Use))
             .or_else(|| after(line, b"undrain").map(|rest| alone(rest, Command::Undrain))),
-        Some(b'w') => after(line, b"watch ").map(|rest| name(rest).map(Command::Watch)),
+        Some(b'w') => after(line, b"watch ").map(workers::watch),
         Some(b'i') => after(line, b"ignore ").map(|rest| name(rest).map(Command::Ignore)),
         Some(b'k') => parse_k(line),
         Some(b's') => parse_s(line),
@@ -260,7 +284,7 @@ fn parse_r(line: &[u8]) -> Parsed<'_> {
     after(line, b"reserve-with-timeout ")
         .map(reserve_with_timeout)
         .or_else(|| after(line, b"reserve-job ").map(|rest| id(rest).map(Command::ReserveJob)))
-        .or_else(|| after(line, b"reserve").map(|rest| alone(rest, Command::Reserve)))
+        .or_else(|| after(line, b"reserve").map(reserve))
         .or_else(|| after(line, b"release ").map(release))
         .or_else(|| after(line, b"reprioritize").map(manage::reprioritize))
 }
@@ -309,6 +333,11 @@ fn put(rest: &[u8]) -> Option<Command<'_>> {
     let (size, rest) = leading_u32(rest)?;
     let has_trailing_text = !rest.is_empty();
     Some(Command::Put(PutHeader { priority: Priority(priority), delay_s, ttr_s, size, has_trailing_text }))
+}
+
+/// `reserve` alone, or one of ours that begins so.
+fn reserve(rest: &[u8]) -> Option<Command<'_>> {
+    if rest.is_empty() { Some(Command::Reserve) } else { workers::reserve(rest) }
 }
 
 fn reserve_with_timeout(rest: &[u8]) -> Option<Command<'_>> {

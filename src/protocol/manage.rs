@@ -7,6 +7,7 @@
 use std::fmt::{self, Display};
 
 use super::command::{Command, Cursor, Parsed, after, name};
+use super::{MAX_LINE_BYTES, workers};
 use crate::job::{JobId, JobState, Priority};
 use crate::number::{leading_u32, leading_u64, whole_u32, whole_u64};
 
@@ -19,13 +20,19 @@ pub const MAX_LIMIT: u32 = 1000;
 /// cursor of 50 bytes find room, with some for leading zeros. Lines of C's commands end at 224 bytes.
 pub const MAX_LONG_LINE_BYTES: usize = 320;
 
-/// The commands whose lines may have [`MAX_LONG_LINE_BYTES`].
+/// The words of commands whose lines may have [`MAX_LONG_LINE_BYTES`].
 const LONG_LINES: [&[u8]; 2] = [b"list-jobs ", b"move "];
 
-/// Whether the line that begins so may be longer than those of C's commands.
+/// How long the line that begins so may be, in bytes with its CRLF.
 #[must_use]
-pub fn may_be_long(start: &[u8]) -> bool {
-    LONG_LINES.iter().any(|word| start.starts_with(word))
+pub fn longest_line(start: &[u8]) -> usize {
+    if LONG_LINES.iter().any(|word| start.starts_with(word)) {
+        MAX_LONG_LINE_BYTES
+    } else if workers::is_delete_batch(start) {
+        workers::MAX_DELETE_BATCH_LINE_BYTES
+    } else {
+        MAX_LINE_BYTES
+    }
 }
 
 pub(super) fn parse_f(line: &[u8]) -> Parsed<'_> {
@@ -59,12 +66,12 @@ pub(super) fn list_jobs(rest: &[u8]) -> Option<Command<'_>> {
 }
 
 /// What follows the one space behind a word.
-fn arguments(rest: &[u8]) -> Option<&[u8]> {
+pub(super) fn arguments(rest: &[u8]) -> Option<&[u8]> {
     rest.strip_prefix(b" ")
 }
 
 /// The text up to the first space, and what follows.
-fn word(text: &[u8]) -> (&[u8], &[u8]) {
+pub(super) fn word(text: &[u8]) -> (&[u8], &[u8]) {
     text.split_at(text.iter().position(|&byte| byte == b' ').unwrap_or(text.len()))
 }
 
@@ -194,7 +201,11 @@ mod tests {
         for line in
             [format!("list-jobs {tube} reserved 1000 {cursor}\r\n"), format!("move {} {tube}\r\n", u64::MAX)]
         {
-            assert!(line.len() <= MAX_LONG_LINE_BYTES && may_be_long(line.as_bytes()), "{}", line.len());
+            assert!(
+                line.len() <= MAX_LONG_LINE_BYTES && longest_line(line.as_bytes()) == MAX_LONG_LINE_BYTES,
+                "{}",
+                line.len()
+            );
         }
     }
 }

@@ -7,6 +7,7 @@ use std::rc::Weak;
 
 use log::{Level, log_enabled, trace};
 
+use super::admin::Orders;
 use super::detached_bodies::DetachedBodies;
 use super::list_jobs::Searches;
 use super::persistence::Persistence;
@@ -16,7 +17,7 @@ use crate::clock::Timestamp;
 use crate::job::{Body, JobId, Priority};
 use crate::protocol::{Command, ParseError, PutHeader, Reply, ReplyBuffer};
 use crate::queue::{ClientId, Delivery, NewJob, PoisonLimits, Queue, Released, Reserve, WaitOutcome};
-use crate::session::{Outcome, Output, Refusal, Request, StalledCommand, Until};
+use crate::session::{Outcome, Output, Refusal, Request, StalledCommand, Until, Waiting};
 use crate::stats::{CommandCounts, Identity, Timings};
 
 /// How commands are to be executed.
@@ -66,6 +67,8 @@ pub struct Executor {
     pub(super) searches: Searches,
     /// Jobs that were flushed in this turn and may have been given to a client that waited for one, and is not told yet.
     pub(super) flushed_bodies: Vec<(JobId, Body)>,
+    /// The orders of the API; `None` if there is no API.
+    pub(super) orders: Option<Box<Orders>>,
     /// Whether the allocator has begun to use its reserve.
     pub(super) is_memory_exhausted: fn() -> bool,
     /// The cost of all requests so far, without [`Queue::work`]; a simple request costs 1.
@@ -94,6 +97,7 @@ impl Executor {
             tube_lists: TubeLists::default(),
             searches: Searches::default(),
             flushed_bodies: Vec::new(),
+            orders: None,
             is_memory_exhausted: || false,
             work: 0,
         }
@@ -103,6 +107,11 @@ impl Executor {
     #[must_use]
     pub fn queue(&self) -> &Queue {
         &self.queue
+    }
+
+    /// Seeds the numbers by which clients in a weighted reserve mode get their tubes.
+    pub fn seed(&mut self, seed: u64) {
+        self.queue.seed(seed);
     }
 
     /// Starts or ends drain mode, in which no `put` is accepted.
@@ -175,14 +184,19 @@ impl Executor {
         }
     }
 
-    /// Ends a client's wait because the client will send no more (protocol, "reserve"). Returns `None` if the answer
-    /// came about in this turn and is about to be delivered.
-    pub(super) fn cancel_wait(&mut self, client: ClientId, output: &mut Output) -> Option<Outcome> {
+    /// Ends a client's wait with this reply. Returns `None` if the answer came about in this turn and is about to be
+    /// delivered.
+    pub(super) fn cancel_wait(
+        &mut self,
+        client: ClientId,
+        reply: &Reply<'_>,
+        output: &mut Output,
+    ) -> Option<Outcome> {
         if !self.queue.stop_waiting(client) {
             return None;
         }
         let start = output.bytes().len();
-        let outcome = answer(output, &Reply::TimedOut);
+        let outcome = answer(output, reply);
         trace_reply(client, output, start);
         Some(outcome)
     }
@@ -191,12 +205,16 @@ impl Executor {
     pub(super) fn answer_wait(
         &mut self,
         client: ClientId,
+        waiting: Waiting,
         wait: WaitOutcome,
         output: &mut Output,
     ) -> Outcome {
         let start = output.bytes().len();
         let outcome = match wait {
-            WaitOutcome::Reserved(id) => self.answer_reserved(id, output),
+            WaitOutcome::Reserved(id) => match waiting {
+                Waiting::Batch(most) => self.continue_batch(most, id),
+                Waiting::Plain | Waiting::Abortable => self.answer_reserved(id, output),
+            },
             WaitOutcome::TimedOut => answer(output, &Reply::TimedOut),
             WaitOutcome::DeadlineSoon => answer(output, &Reply::DeadlineSoon),
         };
@@ -274,7 +292,12 @@ impl Executor {
             StalledCommand::ListWatched { written, writer } => {
                 self.go_on_with_watched(client, written, writer, output)
             }
-            StalledCommand::Reserve { timeout_s } => self.reserve(client, timeout_s, output, now),
+            StalledCommand::Reserve { timeout_s, waiting } => {
+                self.reserve(client, timeout_s, waiting, output, now)
+            }
+            StalledCommand::ReserveBatch(batch) => self.reserve_batch(client, batch, output, now),
+            StalledCommand::DeleteBatch(batch) => self.delete_batch(client, batch, output, now),
+            StalledCommand::TouchAll { at, after } => self.touch_all(client, at, Some(after), output),
         };
         trace_reply(client, output, start);
         self.persistence.log_changes(&mut self.queue, now);
@@ -293,9 +316,9 @@ impl Executor {
         }
         let reply = match command {
             Command::Put(header) => return self.accept_put(client, header, output),
-            Command::Reserve => return self.reserve(client, None, output, now),
+            Command::Reserve => return self.reserve(client, None, Waiting::Plain, output, now),
             Command::ReserveWithTimeout { timeout_s } => {
-                return self.reserve(client, Some(timeout_s), output, now);
+                return self.reserve(client, Some(timeout_s), Waiting::Plain, output, now);
             }
             Command::Delete(id) => self.delete(client, id, now),
             Command::Release { id, priority, delay_s } => {
@@ -313,7 +336,9 @@ impl Executor {
                 self.queue.use_tube(client, tube);
                 Reply::Using(tube)
             }
-            Command::Watch(tube) => Reply::Watching(self.queue.watch(client, tube)),
+            Command::Watch { tube, weight } => {
+                Reply::Watching(self.queue.watch_with_weight(client, tube, weight))
+            }
             Command::Ignore(tube) => {
                 self.queue.ignore(client, tube).map_or(Reply::NotIgnored, Reply::Watching)
             }
@@ -339,6 +364,11 @@ impl Executor {
             | Command::Reprioritize { .. }
             | Command::Drain
             | Command::Undrain => return self.manage(client, command, output, now),
+            Command::ReserveBatch { .. }
+            | Command::DeleteBatch(_)
+            | Command::TouchAll
+            | Command::ReserveMode(_)
+            | Command::ReserveWithAbort { .. } => return self.work_command(client, command, output, now),
         };
         answer(output, &reply)
     }
@@ -394,10 +424,11 @@ impl Executor {
         answer(output, reply)
     }
 
-    fn reserve(
+    pub(super) fn reserve(
         &mut self,
         client: ClientId,
         timeout_s: Option<u32>,
+        waiting: Waiting,
         output: &mut Output,
         now: Timestamp,
     ) -> Outcome {
@@ -405,8 +436,10 @@ impl Executor {
             Reserve::Job(id) => self.answer_reserved(id, output),
             Reserve::DeadlineSoon => answer(output, &Reply::DeadlineSoon),
             Reserve::TimedOut => answer(output, &Reply::TimedOut),
-            Reserve::Waiting => Outcome::Wait,
-            Reserve::Unfinished => Outcome::stall(StalledCommand::Reserve { timeout_s }, Until::NextTurn),
+            Reserve::Waiting => Outcome::Wait(waiting),
+            Reserve::Unfinished => {
+                Outcome::stall(StalledCommand::Reserve { timeout_s, waiting }, Until::NextTurn)
+            }
         }
     }
 
@@ -454,7 +487,7 @@ impl Executor {
     }
 
     #[inline]
-    fn delete(&mut self, client: ClientId, id: JobId, now: Timestamp) -> Reply<'static> {
+    pub(super) fn delete(&mut self, client: ClientId, id: JobId, now: Timestamp) -> Reply<'static> {
         let Some(body) = self.queue.delete(client, id, now) else { return Reply::NotFound };
         if let Some(watch) = body.watch() {
             self.detach_body(watch, body);

@@ -260,9 +260,15 @@ pub const SERVER: &[Figure<Server>] = &[
     Row::command("cmd-reprioritize", |server| server.commands.of(Verb::Reprioritize)),
     Row::command("cmd-drain", |server| server.commands.of(Verb::Drain)),
     Row::command("cmd-undrain", |server| server.commands.of(Verb::Undrain)),
+    Row::command("cmd-reserve-batch", |server| server.commands.of(Verb::ReserveBatch)),
+    Row::command("cmd-delete-batch", |server| server.commands.of(Verb::DeleteBatch)),
+    Row::command("cmd-touch-all", |server| server.commands.of(Verb::TouchAll)),
+    Row::command("cmd-reserve-mode", |server| server.commands.of(Verb::ReserveMode)),
+    Row::command("cmd-reserve-with-abort", |server| server.commands.of(Verb::ReserveWithAbort)),
     // Clients look for it at the end; new rows come before it.
     Row::plain("extensions", Read::Text(|_| EXTENSIONS)),
 ];
 
 /// The commands that C does not have, by which a client learns what it may use.
-const EXTENSIONS: &str = "flush-tube flush-buried list-jobs peek-reserved move reprioritize drain undrain";
+const EXTENSIONS: &str = "flush-tube flush-buried list-jobs peek-reserved move reprioritize drain undrain \
+                          reserve-batch delete-batch touch-all reserve-mode reserve-with-abort";

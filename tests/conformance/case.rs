@@ -55,6 +55,8 @@ pub enum Needs {
     Extension,
     /// The management commands (`flush-tube`, `list-jobs`, …), which other servers may offer as well.
     Manage,
+    /// The commands for workers. A server that offers them can be judged by their cases.
+    Work,
 }
 
 type Run = Box<dyn Fn(&mut Bench) -> Result<(), Failure> + Send>;

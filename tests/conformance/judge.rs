@@ -83,6 +83,8 @@ pub struct Subject {
     pub marks: Vec<String>,
     /// Whether it offers the management commands.
     pub offers_manage: bool,
+    /// Whether it offers the commands for workers.
+    pub offers_work: bool,
 }
 
 impl Subject {
@@ -93,7 +95,9 @@ impl Subject {
         let version = said.lines().next().unwrap_or_default().trim().to_owned();
         let reach = Reach::Program(binary.into(), transport);
         let place = binary.display().to_string();
-        Ok(Self { reach, place, version, kind: Kind::Neutral, marks: marks.to_vec(), offers_manage: false })
+        let (offers_manage, offers_work) = (false, false);
+        let (kind, marks) = (Kind::Neutral, marks.to_vec());
+        Ok(Self { reach, place, version, kind, marks, offers_manage, offers_work })
     }
 
     /// A server that is running already. It must have no jobs.
@@ -114,6 +118,7 @@ impl Subject {
             kind: Kind::Neutral,
             marks: marks.to_vec(),
             offers_manage: false,
+            offers_work: false,
         })
     }
 
@@ -127,9 +132,12 @@ impl Subject {
         }
         match (self.kind, case.needs, mark) {
             (Kind::C112, Needs::Since113, _) => Some("needs version 1.13"),
-            (Kind::Ours, Needs::Manage, _) => None,
+            (Kind::Ours, Needs::Manage | Needs::Work, _) => None,
             (_, Needs::Manage, _) => (!self.offers_manage)
                 .then_some("needs the management commands (set OFFERS=manage if the server has them)"),
+            (_, Needs::Work, _) => {
+                (!self.offers_work).then_some("is not offered (OFFERS=work says that it is)")
+            }
             (Kind::Neutral, _, Mark::Ours)
             | (Kind::C112 | Kind::C113 | Kind::Neutral, Needs::Extension, _) => {
                 Some("is a decision of our server")

@@ -2,10 +2,12 @@
 //!
 //! `SIMULATION_SEEDS=n` sets the number of seeds. `SEED=n` runs one of them, and prints every step.
 
+mod batches;
 mod crashes;
 mod directed;
 mod durable_model;
 mod harness;
+mod orders;
 mod replies;
 mod script;
 mod waits;

@@ -19,29 +19,29 @@ use beanstalkd_testkit::subject::{START, executor};
 
 const SYNCS: [SyncPolicy; 2] = [SyncPolicy::EachCommit, SyncPolicy::Every(50)];
 
-struct Client {
-    id: ClientId,
-    pipe: Rc<RefCell<Pipe>>,
+pub struct Client {
+    pub id: ClientId,
+    pub pipe: Rc<RefCell<Pipe>>,
 }
 
 impl Client {
-    fn received(&self) -> String {
+    pub fn received(&self) -> String {
         String::from_utf8(self.pipe.borrow_mut().take_outbound(usize::MAX)).expect("replies are text here")
     }
 }
 
-struct Harness {
-    server: Server<FakeStream>,
-    disk: SimDisk,
-    now: Timestamp,
+pub struct Harness {
+    pub server: Server<FakeStream>,
+    pub disk: SimDisk,
+    pub now: Timestamp,
 }
 
 impl Harness {
-    fn start(disk: SimDisk, sync: SyncPolicy, file_bytes: u64) -> Self {
+    pub fn start(disk: SimDisk, sync: SyncPolicy, file_bytes: u64) -> Self {
         let mut executor = executor(PoisonLimits::default(), 100);
         let config = Config { file_bytes, sync, recover: false, nonce_seed: 1 };
         let mut restored = Vec::new();
-        let mut restore = |record, tube: &beanstalkd::tube_name::TubeName, body| {
+        let mut restore = |record, tube: &beanstalkd::tube_name::TubeName, body, _: &[u8]| {
             restored.push((record, tube.clone(), body));
         };
         let (binlog, summary) =
@@ -53,7 +53,7 @@ impl Harness {
         Self { server: Server::new(executor), disk, now: START }
     }
 
-    fn connect(&mut self) -> Client {
+    pub fn connect(&mut self) -> Client {
         let pipe = Pipe::new(1 << 20, Random::new(0));
         let open = |id| Ok::<_, Infallible>(FakeStream { id, pipe: Rc::clone(&pipe) });
         let Ok(id) = self.server.accept(open, self.now);
@@ -61,7 +61,7 @@ impl Harness {
     }
 
     /// Runs a turn with the events of these clients, and the turns that follow at once. No task of the helper is done.
-    fn turn(&mut self, clients: &[&Client]) {
+    pub fn turn(&mut self, clients: &[&Client]) {
         let events: Vec<(ClientId, Readiness)> =
             clients.iter().map(|client| (client.id, client.pipe.borrow_mut().take_event())).collect();
         self.server.turn(events.into_iter(), self.now);
@@ -75,7 +75,7 @@ impl Harness {
     }
 
     /// Does one task of the helper, and reports it to the server. Returns whether there was a task.
-    fn help(&mut self) -> bool {
+    pub fn help(&mut self) -> bool {
         let Some(task) = self.disk.next_task() else { return false };
         let completion = task.run(&mut self.disk);
         self.server.binlog_completed(completion, self.now);
@@ -98,7 +98,7 @@ impl Harness {
         answer
     }
 
-    fn say(&mut self, client: &Client, commands: &str) -> String {
+    pub fn say(&mut self, client: &Client, commands: &str) -> String {
         client.pipe.borrow_mut().arrive(commands.as_bytes());
         self.turn(&[client]);
         while self.help() {}
@@ -159,6 +159,11 @@ fn a_client_that_waits_is_answered_whatever_ends_its_wait_and_however_the_binlog
         case("the delay of the job ends", ["put 0 5 10 1\r\nx\r\n", ""], "reserve\r\n", &passes(5), job);
         case("TIMED_OUT", [PUT, "reserve\r\n"], "reserve-with-timeout 1\r\n", &passes(1), "TIMED_OUT\r\n");
         case("DEADLINE_SOON", [PUT, "reserve\r\n"], "reserve\r\n", &passes(9), "DEADLINE_SOON\r\n");
+        let jobs = format!("RESERVED_BATCH 1\r\n{job}");
+        case("a batch", ["", ""], "reserve-batch 5 100\r\n", &says(PUT), &jobs);
+        case("a batch of a job that is given back", [held, ""], "reserve-batch 5 100\r\n", &leaves, &jobs);
+        case("abortable", ["", ""], "reserve-with-abort\r\n", &says(PUT), job);
+        case("its end", ["", ""], "reserve-with-abort\r\n", &half_closes, "TIMED_OUT\r\n");
         case("half-close", [PUT, "reserve\r\n"], "reserve\r\n", &half_closes, "TIMED_OUT\r\n");
     }
 }
@@ -263,5 +268,29 @@ fn a_flush_that_is_answered_and_a_move_survive_a_loss_of_power() {
         let stats = next.say(&client, "stats-tube t\r\nstats-job 7\r\n");
         assert!(stats.starts_with("NOT_FOUND\r\n"), "seed {seed}: {stats}");
         assert!(stats.contains("tube: \"kept\"\n") && stats.contains("pri: 3\n"), "seed {seed}: {stats}");
+    }
+}
+
+#[test]
+fn a_batch_of_deletes_that_is_answered_survives_a_loss_of_power() {
+    const JOBS: u32 = 1_000;
+    let mut harness = Harness::start(SimDisk::default(), SyncPolicy::EachCommit, 65_536);
+    let client = harness.connect();
+    for _ in 0..JOBS {
+        harness.say(&client, "put 5 0 100 1\r\nx\r\n");
+    }
+    assert!(harness.say(&client, "reserve-batch 700\r\n").starts_with("RESERVED_BATCH 700\r\n"));
+    let ids: String = (2..=JOBS).map(|id| format!(" {id}")).collect();
+    client.pipe.borrow_mut().arrive(format!("delete-batch{ids}\r\n").as_bytes());
+    harness.turn(&[&client]);
+    assert_eq!(client.received(), "", "it waits for the disk");
+    while harness.help() {}
+    assert_eq!(client.received(), format!("DELETED_BATCH {} 0\r\n", JOBS - 1));
+    for seed in 0..20 {
+        let image = harness.disk.crashed_image(&mut Random::new(seed));
+        let mut next = Harness::start(image, SyncPolicy::EachCommit, 65_536);
+        let client = next.connect();
+        let stats = next.say(&client, "stats-tube default\r\n");
+        assert!(stats.contains("current-jobs-ready: 1\n"), "seed {seed}: {stats}");
     }
 }
