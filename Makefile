@@ -35,7 +35,7 @@ check:
 admin: server
 	sh tests/admin/run.sh
 
-# Calls each method of the client libraries from the registries.
+# Installs the client libraries from their registries, and calls each of their methods.
 clients: server
 	sh tests/clients/run.sh
 
@@ -56,11 +56,11 @@ ctl-generate:
 docs: server ctl-build
 	PATH="$(CURDIR)/target/debug:$$PATH" python3 tests/docs/run.py
 
-# The tests of hostile clients at full size: ten thousand clients, a hundred thousand connections that end at any byte.
+# The tests of hostile clients at full size: ten thousand clients, and a hundred thousand connections that end after any byte.
 survive:
 	SURVIVE_SENDERS=5000 SURVIVE_CLOSINGS=100000 $(CARGO) test --locked --release --test survive --test faults
 
-# All commands at once for MINUTES, by default 30, at RATE commands per second. Checks that no job is lost and no memory leaks.
+# Sends all commands for MINUTES, by default 30, at RATE commands per second. Checks that no job is lost and no memory leaks.
 soak:
 	SOAK_MINUTES=$(or $(MINUTES),30) $(if $(RATE),SOAK_RATE=$(RATE)) \
 		$(CARGO) test --locked --release --test soak -- --nocapture
@@ -73,7 +73,7 @@ deny:
 	@if $(CARGO) deny --version >/dev/null 2>&1; then \
 		$(CARGO) deny --locked --all-features check; \
 	else \
-		echo "deny: skipped, there is no cargo-deny"; \
+		echo "deny: skipped, cargo-deny is not installed"; \
 	fi
 
 install-check: server
@@ -83,7 +83,7 @@ install-check: server
 exchange: server
 	sh tests/exchange.sh
 
-# Whether the server compiles for other systems and processors; TARGETS='...' names others. Needs rustup.
+# Checks that the server compiles for other systems and processors; TARGETS='...' names others. Needs rustup.
 cross-check:
 	CARGO="$(CARGO)" sh tests/cross_check.sh
 
@@ -96,31 +96,31 @@ check-32bit:
 server:
 	$(CARGO) build --locked
 
-# SERVER=path of a server to start, or ADDRESS=host:port of one that runs (default: ours, then Debian's);
+# SERVER=path of a server to start, or ADDRESS=host:port of a running server (default: ours, then Debian's);
 # KIND, MARKS, JUNIT, TRANSPORT and CASES: see doc/conformance.md.
 conformance: server
 	SERVER=$(SERVER) ADDRESS=$(ADDRESS) KIND=$(KIND) MARKS=$(MARKS) JUNIT=$(JUNIT) TRANSPORT=$(TRANSPORT) \
 		$(CARGO) test --locked --test conformance -- $(CASES)
 
-# SEEDS=number of scripts, SEED=number to replay one, A=path and B=path of the servers (default: Debian's and ours).
+# Compares two servers. SEEDS=number of scripts, SEED=number to replay one, A=path and B=path of the servers (default: Debian's and ours).
 differential: server
 	DIFFERENTIAL_SEEDS=$(SEEDS) SEED=$(SEED) DIFFERENTIAL_A=$(A) DIFFERENTIAL_B=$(B) \
 		$(CARGO) test --locked --test differential
 
-# PEER=path of another server (default: Debian's), ROWS=word,word to measure a part, QUICK=1 for a rough run.
+# Benchmarks. PEER=path of another server (default: Debian's), ROWS=word,word to measure a part, QUICK=1 for a rough run.
 bench:
 	$(CARGO) bench --bench bench -- $(PEER:%=--peer %) $(ROWS:%=--rows '%') $(QUICK:%=--quick)
 
-# Micro-benchmarks of the pure parts; BENCH_LARGE=1 adds 10 million jobs.
+# Micro-benchmarks of the pure parts. BENCH_LARGE=1 adds 10 million jobs.
 micro:
 	$(CARGO) bench --bench micro --bench structures
 
-# SEEDS=number, by default a million; SEED=n replays one and prints every step.
+# Simulates the server. SEEDS=number, by default a million; SEED=n replays one and prints every step.
 simulation:
 	$(if $(SEED),SEED=$(SEED)) SIMULATION_SEEDS=$(or $(SEEDS),1000000) \
 		$(CARGO) test --locked --release --test simulation -- --nocapture
 
-# CASES=number, by default a million; SEED=n replays one.
+# Compares the queue with its model. CASES=number, by default a million; SEED=n replays one.
 model:
 	$(if $(SEED),SEED=$(SEED)) MODEL_CASES=$(or $(CASES),1000000) \
 		$(CARGO) test --locked --release --test model -- --nocapture
@@ -136,21 +136,21 @@ interchange:
 		histories_alternate
 
 # TARGET=command_line, byte_stream or operations, for SECONDS; needs cargo-fuzz, but no nightly compiler.
-# The inputs that it finds stay in target/corpus. `make pack-corpus` keeps those that reach more code.
+# New inputs stay in target/corpus. `make pack-corpus` adds those that reach more code to the committed corpus.
 CORPUS = target/corpus/$(TARGET)
 corpus_tool = $(CARGO) run --locked --quiet --package beanstalkd-testkit --bin corpus --
 fuzz:
 	$(corpus_tool) unpack fuzz/corpus/$(TARGET) $(CORPUS)
 	$(CARGO) fuzz run -s none $(TARGET) $(CORPUS) -- -dict=fuzz/protocol.dict -max_total_time=$(or $(SECONDS),60)
 
-# Packs TARGET's corpus: the fewest inputs that reach all the code that the inputs in target/corpus reach.
+# Packs TARGET's corpus: the fewest inputs that reach all the code that is reached from target/corpus.
 pack-corpus:
 	rm -rf $(CORPUS).kept && mkdir -p $(CORPUS).kept
 	$(corpus_tool) unpack fuzz/corpus/$(TARGET) $(CORPUS)
 	$(CARGO) fuzz run -s none $(TARGET) $(CORPUS).kept $(CORPUS) -- -merge=1
 	$(corpus_tool) pack $(CORPUS).kept fuzz/corpus/$(TARGET)
 
-# Run `make` first, so that root does not run cargo. The symbols stay in target. Settings of the administrator stay.
+# Run `make` first, so that root does not run cargo. The symbols stay in target. An existing /etc/default/beanstalkd stays.
 install:
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(UNITDIR) \
 		$(DESTDIR)/etc/default
@@ -164,7 +164,7 @@ install:
 	test -e $(DESTDIR)/etc/default/beanstalkd || \
 		install -m 644 packaging/default $(DESTDIR)/etc/default/beanstalkd
 
-# Installs beanstalkctl alone, for a machine from which servers are looked after.
+# Installs beanstalkctl alone, for the machine of an operator.
 install-ctl:
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man1 \
 		$(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/zsh/site-functions \
@@ -177,7 +177,7 @@ install-ctl:
 	install -m 644 packaging/completions/beanstalkctl.fish \
 		$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/beanstalkctl.fish
 
-# Leaves /etc/default/beanstalkd and the binlog.
+# Removes the installed files, except /etc/default/beanstalkd and the binlog.
 uninstall: uninstall-ctl
 	rm -f $(DESTDIR)$(PREFIX)/bin/beanstalkd $(DESTDIR)$(PREFIX)/share/man/man1/beanstalkd.1 \
 		$(DESTDIR)$(UNITDIR)/beanstalkd.service $(DESTDIR)$(UNITDIR)/beanstalkd@.service \

@@ -1,29 +1,30 @@
 //! beanstalkd: a work-queue server that takes the place of the one in C.
 //!
-//! One process, one thread that owns everything, one poll loop. Pure parts, with a thin shell around them:
+//! One process with one event loop, whose thread owns all state. The parts marked "Pure" do no I/O and read no clock:
 //!
 //! ```text
 //!             bytes            requests            state changes          records
-//!  socket ──▶ connection ──▶ protocol ──▶ server/execute ──▶ queue          │
+//!  socket ──▶ session ─────▶ protocol ──▶ server/execute ──▶ queue          │
 //!    ▲                                        │      └────────────────▶ binlog ──▶ disk
 //!    └───────────── replies ◀────── deliveries┘                     (one write per turn)
 //! ```
 //!
-//! From the top down, each part using only what stands below it; `queue`, `protocol` and `binlog` never
-//! use each other:
+//! From the top down. Each part uses only parts below it, and `queue`, `protocol` and `binlog` never use each
+//! other:
 //!
-//! - [`server`]: the turn, the connections, one short function a command. Here alone queue meets binlog.
-//! - [`http`]: what is seen from outside over HTTP: metrics, health, a page.
-//! - [`stats`]: one table for each thing that figures are told of: the server, a tube, a job. Pure.
-//! - [`session`]: the pure half of a connection: one client's stream of bytes, both ways. Pure.
-//! - [`binlog`]: records, files, replay; reaches the disk through one small trait.
-//! - [`protocol`]: command lines to commands, replies to bytes. Pure.
+//! - [`server`]: the turn, the connections, and one short function for each command. No other part uses both the queue
+//!   and the binlog.
+//! - [`http`]: metrics, health checks and the page, over HTTP.
+//! - [`stats`]: one table of figures each for the server, a tube and a job. Pure.
+//! - [`session`]: the state of one connection without its socket: the decoder of its input, and its output. Pure.
+//! - [`binlog`]: records, files and replay. It reaches the disk through one small trait.
+//! - [`protocol`]: parses command lines into commands, and writes replies as bytes. Pure.
 //! - [`queue`]: tubes, jobs, watch lists, reservations, every deadline. Pure.
-//! - [`poll_token`], [`id_map`], [`job`], [`tags`], [`tube_name`], [`clock`]: the words that all of them share.
-//! - [`os`]: signals, privileges, the service manager, locks, limits. `unsafe` stands here alone.
+//! - [`poll_token`], [`id_map`], [`job`], [`tags`], [`tube_name`], [`clock`]: types that all parts share.
+//! - [`os`]: signals, privileges, the service manager, locks, limits. Only this part has `unsafe` code.
 //! - [`options`], [`log_setup`], [`rate_limited_log`], [`json`]: the command line and the log.
 //!
-//! `doc/architecture.md` says why.
+//! `doc/architecture.md` gives the reasons.
 
 pub mod binlog;
 pub mod clock;

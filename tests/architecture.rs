@@ -156,11 +156,11 @@ fn sources() -> Vec<Source> {
             }
         }
     }
-    assert!(sources.len() > 20, "the sources are found");
+    assert!(sources.len() > 20, "expected more than 20 source files");
     sources
 }
 
-/// Calls `each` for every token of a file, with the depth of the brackets around it. A group comes before its tokens.
+/// Calls `each` for every token, with the depth of the brackets around it, and for a group before its tokens.
 fn walk(tokens: &TokenStream, depth: usize, each: &mut dyn FnMut(&[TokenTree], usize)) {
     let trees: Vec<TokenTree> = tokens.clone().into_iter().collect();
     for (index, tree) in trees.iter().enumerate() {
@@ -179,7 +179,7 @@ fn is_punct(tree: &TokenTree, punct: char) -> bool {
     matches!(tree, TokenTree::Punct(found) if found.as_char() == punct)
 }
 
-/// The token behind `root ::` at the start of `trees`.
+/// The token after `root ::` at the start of `trees`.
 fn behind_root<'a>(trees: &'a [TokenTree], root: &str) -> Option<&'a TokenTree> {
     match trees {
         [first, colon, second_colon, next, ..]
@@ -204,7 +204,7 @@ fn first_steps(group: &Group) -> Vec<String> {
     steps
 }
 
-/// The parts that `source` names behind `crate::`, with the lines.
+/// The parts that `source` names after `crate::`, with the lines.
 fn imports(source: &Source) -> Vec<(String, usize)> {
     let mut found = Vec::new();
     walk(&source.tokens, 0, &mut |trees, _| {
@@ -259,7 +259,7 @@ fn imports_point_down_the_table() {
 }
 
 #[test]
-fn the_pure_parts_name_nothing_of_the_system() {
+fn the_pure_parts_do_not_use_the_system() {
     let mut failures = Vec::new();
     let is_pure = |source: &Source| {
         PURE.contains(&source.part().as_str()) && SHELL.iter().all(|shell| !source.path.starts_with(shell))
@@ -278,7 +278,7 @@ fn the_pure_parts_name_nothing_of_the_system() {
 }
 
 #[test]
-fn only_os_calls_the_system_without_a_net() {
+fn only_os_has_unsafe_code_and_calls_the_system_directly() {
     let mut failures = Vec::new();
     for source in sources().iter().filter(|source| source.part() != "os") {
         walk(&source.tokens, 0, &mut |trees, _| {
@@ -293,7 +293,7 @@ fn only_os_calls_the_system_without_a_net() {
 }
 
 #[test]
-fn no_file_is_longer_than_it_may_be() {
+fn no_file_is_longer_than_the_limit() {
     let long = sources().into_iter().filter(|source| source.lines > MAX_FILE_LINES);
     report(long.map(|source| source.fail(source.lines, "the file is too long")).collect());
 }

@@ -1,6 +1,6 @@
-//! The fuzz targets without a fuzzer: every input of the committed corpora, then random changes of them.
+//! Runs the fuzz targets without a fuzzer, on every input of the committed corpora, and then on random changes of them.
 //!
-//! `FUZZ_ROUNDS=n` sets how many changed inputs each target gets, `SEED=n` which ones.
+//! `FUZZ_ROUNDS=n` sets the number of changed inputs for each target, and `SEED=n` the seed of the changes.
 
 use std::fs;
 use std::panic::{RefUnwindSafe, catch_unwind};
@@ -9,7 +9,7 @@ use std::path::Path;
 use beanstalkd_testkit::random::{Random, number_from_environment};
 use beanstalkd_testkit::{corpus, fuzz};
 
-/// Changes that an input is given at most.
+/// The most changes of an input.
 const MAX_CHANGES: u64 = 6;
 
 #[test]
@@ -33,7 +33,7 @@ fn replay_and_fuzz(target: &str, rounds: u64, check: impl Fn(&[u8]) + RefUnwindS
         assert!(result.is_ok(), "{target} fails on \"{}\"", input.escape_ascii());
     };
     let corpus = corpus::read(&fuzz_directory().join("corpus").join(target)).expect("the corpus can be read");
-    assert!(!corpus.is_empty(), "{target} has a corpus");
+    assert!(!corpus.is_empty(), "the corpus of {target} is not empty");
     for input in &corpus {
         check(input);
     }
@@ -69,10 +69,11 @@ fn change(random: &mut Random, input: &mut Vec<u8>, words: &[Vec<u8>], corpus: &
 
 /// The words of the dictionary, which is in libFuzzer's format.
 fn dictionary() -> Vec<Vec<u8>> {
-    let text = fs::read_to_string(fuzz_directory().join("protocol.dict")).expect("there is a dictionary");
+    let text =
+        fs::read_to_string(fuzz_directory().join("protocol.dict")).expect("the dictionary can be read");
     let quoted = text.lines().filter_map(|line| line.strip_prefix('"')?.strip_suffix('"'));
     let words: Option<Vec<_>> = quoted.map(corpus::unescape).collect();
-    words.expect("the words are escaped")
+    words.expect("the words of the dictionary are escaped correctly")
 }
 
 fn fuzz_directory() -> &'static Path {

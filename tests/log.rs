@@ -1,4 +1,4 @@
-//! What the log looks like to those who read it: people, the journal, and machines.
+//! The formats of the log: for people, for the journal, and for programs.
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
@@ -6,12 +6,12 @@ use std::path::Path;
 
 use beanstalkd_testkit::panicking::{Server, spawn, wait_for};
 
-/// What the server writes to its standard error before it ends with `code`. Says that the standard error is the
-/// journal, or that it is another file.
+/// The standard error of a server that exits with `code`. `journal` tells the server that its standard error is the
+/// journal, or another file.
 fn log_until_end(directory: &Path, arguments: &[&str], journal: bool, code: i32) -> String {
     let path = directory.join("stderr");
     let metadata = File::create(&path).unwrap().metadata().unwrap();
-    // A program that inherits the variable with another standard error must not take it for the journal.
+    // A program that inherits the variable, but has another standard error, must not write for the journal.
     let inode = metadata.ino() + u64::from(!journal);
     let stream = format!("JOURNAL_STREAM={}:{inode}", metadata.dev());
     let mut server = spawn(&["env", "-u", "RUST_LOG", &stream], &[], arguments, directory);
@@ -33,7 +33,7 @@ fn lines(log: &str) -> [&str; 3] {
 }
 
 #[test]
-fn people_get_times_and_levels() {
+fn the_text_format_has_times_and_levels() {
     let log = log_of(&[], false);
     for (line, level) in lines(&log).into_iter().zip(["info", "warn", "error"]) {
         let mut words = line.split(' ');
@@ -44,7 +44,7 @@ fn people_get_times_and_levels() {
 }
 
 #[test]
-fn the_journal_gets_priorities_alone() {
+fn the_journal_gets_priorities_without_times() {
     let log = log_of(&[], true);
     let [start, warning, failure] = lines(&log);
     assert!(start.starts_with("<6>beanstalkd "), "{log}");
@@ -53,7 +53,7 @@ fn the_journal_gets_priorities_alone() {
 }
 
 #[test]
-fn machines_get_an_object_a_line() {
+fn the_json_format_has_an_object_in_each_line() {
     let log = log_of(&["--log-format", "json"], false);
     assert!(log.lines().all(|line| line.starts_with("{\"time\":\"") && line.ends_with("\"}")), "{log}");
     for (line, level) in lines(&log).into_iter().zip(["info", "warn", "error"]) {

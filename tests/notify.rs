@@ -1,4 +1,4 @@
-//! The messages of the server to a service manager. The socket of the test takes the place of systemd's.
+//! The server's messages to a service manager. The test listens on a socket in place of systemd.
 
 use std::os::unix::net::UnixDatagram;
 use std::process::{Child, ExitStatus};
@@ -29,16 +29,16 @@ impl Service {
         Self { server, notifications, directory }
     }
 
-    fn heard(&self) -> String {
+    fn message(&self) -> String {
         let mut message = [0; 512];
-        let length = self.notifications.recv(&mut message).expect("the server speaks");
+        let length = self.notifications.recv(&mut message).expect("the server sends a message");
         String::from_utf8(message[..length].to_vec()).unwrap()
     }
 
     /// The next message that contains `part`.
-    fn heard_of(&self, part: &str) -> String {
+    fn message_with(&self, part: &str) -> String {
         loop {
-            let message = self.heard();
+            let message = self.message();
             if message.contains(part) {
                 return message;
             }
@@ -70,26 +70,26 @@ const EMPTY: &str = "serving: 0 ready, 0 reserved, 0 delayed, 0 buried; 1 tube, 
 #[test]
 fn ready_comes_once_the_server_listens_and_stopping_before_it_ends() {
     let mut service = Service::start(None);
-    assert_eq!(service.heard(), format!("READY=1\nSTATUS={EMPTY}\n"));
+    assert_eq!(service.message(), format!("READY=1\nSTATUS={EMPTY}\n"));
     drop(service.connect());
     service.signal(Signal::TERM);
-    assert_eq!(service.heard_of("STOPPING"), "STOPPING=1\n");
+    assert_eq!(service.message_with("STOPPING"), "STOPPING=1\n");
     assert_eq!(service.ended().code(), Some(0));
 }
 
 #[test]
-fn an_idle_server_gives_signs_of_life() {
+fn an_idle_server_sends_watchdog_messages() {
     let service = Service::start(Some(200_000));
-    assert!(service.heard().starts_with("READY=1\n"));
+    assert!(service.message().starts_with("READY=1\n"));
     for _ in 0..3 {
-        assert_eq!(service.heard(), format!("WATCHDOG=1\nSTATUS={EMPTY}\n"));
+        assert_eq!(service.message(), format!("WATCHDOG=1\nSTATUS={EMPTY}\n"));
     }
 }
 
 #[test]
-fn a_busy_server_gives_signs_of_life_with_what_it_does() {
+fn a_busy_server_sends_watchdog_messages_and_its_status() {
     let service = Service::start(Some(200_000));
-    assert!(service.heard().starts_with("READY=1\n"));
+    assert!(service.message().starts_with("READY=1\n"));
     let mut client = service.connect();
     client.put(100, 60, b"x");
     service.notifications.set_nonblocking(true).unwrap();
@@ -107,16 +107,16 @@ fn a_busy_server_gives_signs_of_life_with_what_it_does() {
 }
 
 #[test]
-fn the_status_tells_of_drain_mode_at_once() {
+fn the_status_shows_drain_mode_at_once() {
     let service = Service::start(None);
-    assert!(service.heard().starts_with("READY=1\n"));
+    assert!(service.message().starts_with("READY=1\n"));
     let mut client = service.connect();
     let mut put_until = |expected: &str| while !client.ask("put 0 0 60 1\r\nx").starts_with(expected) {};
-    // Without a watchdog the status is sent every ten seconds, which is long after the drain mode has ended.
+    // Without a watchdog the status is sent every ten seconds, which would be long after the end of drain mode.
     service.signal(Signal::USR1);
     put_until("DRAINING");
     service.signal(Signal::USR2);
     put_until("INSERTED");
-    assert!(service.heard().starts_with("STATUS=draining: "));
-    assert!(service.heard().starts_with("STATUS=serving: "));
+    assert!(service.message().starts_with("STATUS=draining: "));
+    assert!(service.message().starts_with("STATUS=serving: "));
 }

@@ -11,10 +11,10 @@ use beanstalkd::queue::{ClientId, NewJob, PoisonLimits, Queue, Reserve};
 
 const NOW: Timestamp = Timestamp(1_700_000_000_000_000_000);
 
-/// The system's allocator, which counts the bytes that are in use.
+/// The system's allocator, with a count of the bytes in use.
 struct Counting(AtomicUsize);
 
-// SAFETY: every call is passed on as it came.
+// SAFETY: every call is passed on unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         self.0.fetch_add(layout.size(), Ordering::Relaxed);
@@ -42,7 +42,8 @@ fn put(queue: &mut Queue, client: ClientId) {
     queue.put(client, new, Body::copy_of(b"x").unwrap(), NOW);
 }
 
-/// How many more bytes than an empty queue's are allocated, and how many more the queue counts, after `fill`.
+/// Compares the bytes that are allocated for a queue after `fill` with the bytes that it counts, both above those of an
+/// empty queue.
 fn measure(name: &str, fill: fn(&mut Queue)) {
     let before = in_use();
     let mut queue = Queue::new(PoisonLimits::default());
@@ -60,22 +61,25 @@ fn watch(queue: &mut Queue, client: ClientId, tubes: usize) {
 
 /// This is one test, because the memory in use is that of the whole process.
 #[test]
-fn what_is_counted_covers_what_is_allocated() {
+fn counted_bytes_cover_allocated_bytes() {
     measure("a client that watches 30,000 tubes", |queue| {
         let client = queue.connect();
         watch(queue, client, 30_000);
     });
-    measure("ten that watch the same 3,000, each with jobs, of whom one has looked", |queue| {
-        let producer = queue.connect();
-        let clients: Vec<ClientId> = (0..10).map(|_| queue.connect()).collect();
-        clients.iter().for_each(|&client| watch(queue, client, 3_000));
-        for tube in 0..3_000 {
-            queue.use_tube(producer, &format!("tube-{tube}"));
-            put(queue, producer);
-        }
-        while queue.reserve(clients[0], None, NOW) == Reserve::Unfinished {}
-    });
-    measure("ten that watch the same 3,000 and have looked at jobs in all", |queue| {
+    measure(
+        "ten clients that watch the same 3,000 tubes with jobs; one of them has tried to reserve",
+        |queue| {
+            let producer = queue.connect();
+            let clients: Vec<ClientId> = (0..10).map(|_| queue.connect()).collect();
+            clients.iter().for_each(|&client| watch(queue, client, 3_000));
+            for tube in 0..3_000 {
+                queue.use_tube(producer, &format!("tube-{tube}"));
+                put(queue, producer);
+            }
+            while queue.reserve(clients[0], None, NOW) == Reserve::Unfinished {}
+        },
+    );
+    measure("ten clients that watch the same 3,000 tubes, which have jobs already", |queue| {
         let producer = queue.connect();
         for tube in 0..3_000 {
             queue.use_tube(producer, &format!("tube-{tube}"));
@@ -86,21 +90,21 @@ fn what_is_counted_covers_what_is_allocated() {
             watch(queue, client, 3_000);
         }
     });
-    measure("2,000 that watch 16 tubes and wait", |queue| {
+    measure("2,000 clients that watch 16 tubes and wait", |queue| {
         for _ in 0..2_000 {
             let client = queue.connect();
             watch(queue, client, 15);
             assert_eq!(queue.reserve(client, Some(9), NOW), Reserve::Waiting);
         }
     });
-    measure("2,000 that watch 20 tubes and wait", |queue| {
+    measure("2,000 clients that watch 20 tubes and wait", |queue| {
         for _ in 0..2_000 {
             let client = queue.connect();
             watch(queue, client, 19);
             assert_eq!(queue.reserve(client, Some(9), NOW), Reserve::Waiting);
         }
     });
-    measure("one that holds 30,000 jobs", |queue| {
+    measure("a client that has reserved 30,000 jobs", |queue| {
         let client = queue.connect();
         for _ in 0..30_000 {
             put(queue, client);

@@ -2,7 +2,7 @@
 //!
 //! Owns: the command line and the order of the rows. The figures are the server's own cost (processor time, system
 //! calls, resident bytes), because elapsed time varies more; doc/performance.md says how each row is obtained. Exits
-//! with 0 if everything was measured, whatever the figures are.
+//! with 0 if every row was measured, whether or not it reached its target.
 
 mod client;
 mod failure;
@@ -61,7 +61,7 @@ struct Choice {
     peers: Vec<PathBuf>,
     /// The server under test, if not the one just built.
     ours: Option<PathBuf>,
-    /// Words of which a section's name has to contain one; empty for all sections.
+    /// A section is measured if its name contains one of these words; empty for all sections.
     words: Vec<String>,
     quick: bool,
 }
@@ -93,7 +93,7 @@ fn parse(flags: &getopts::Options) -> Result<Task, String> {
     }
 }
 
-/// Returns whether everything asked for was measured.
+/// Returns whether every requested row was measured.
 fn run(task: Task) -> io::Result<bool> {
     let choice = match task {
         Task::Floor(port, body_bytes) => return floor::serve(port, body_bytes).map(|()| true),
@@ -130,16 +130,16 @@ fn contenders(choice: &Choice) -> io::Result<Vec<Contender>> {
 fn report(rows: &[Row], bench: &Bench) {
     println!("{}", machine::describe());
     if bench.cores.are_one() {
-        println!("Server and generator share one core: latencies and throughput mean nothing.");
+        println!("The server and the load generator share one core: latencies and throughput mean nothing.");
     }
-    let (beside, table): (Vec<&Row>, Vec<&Row>) =
+    let (further, table): (Vec<&Row>, Vec<&Row>) =
         rows.iter().partition(|row| matches!(row.target, Target::None));
     if !table.is_empty() {
         println!();
         table::print(&table, &bench.contenders);
     }
-    if !beside.is_empty() {
-        println!("\nBeside the targets:\n");
-        table::print(&beside, &bench.contenders);
+    if !further.is_empty() {
+        println!("\nFurther rows, without a target:\n");
+        table::print(&further, &bench.contenders);
     }
 }

@@ -1,6 +1,6 @@
 //! A blocking client, for everything that a row does outside its measured part.
 //!
-//! Owns: one connection. Never used where its own speed would show in a figure.
+//! Owns: one connection. Rows never use it where its own speed would change a figure.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use crate::failure::Failure;
 
-/// How long a server may take to answer before the row is given up. A sync of a slow disk under load
-/// takes seconds; nothing healthy takes longer than this.
+/// How long a server may take to answer before the row counts as failed. A sync of a slow disk under load
+/// takes seconds, so this is longer than any reply of a working server.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// One connection that sends a command and waits for its reply.
@@ -56,7 +56,7 @@ impl Client {
         value.ok_or_else(|| Failure::Reply(format!("stats without {key}")))
     }
 
-    /// Asks for the stats until what `key` counts is enough.
+    /// Asks for the stats until `is_enough` holds for the number under `key`.
     pub fn await_stat(&mut self, key: &str, is_enough: impl Fn(usize) -> bool) -> Result<(), Failure> {
         let started = Instant::now();
         while !is_enough(self.stat(key)?) {
@@ -67,13 +67,13 @@ impl Client {
         Ok(())
     }
 
-    /// What `command` is answered behind its OK.
+    /// Sends `command`, and returns the data that follows the OK.
     pub fn data(&mut self, command: &str) -> Result<Vec<u8>, Failure> {
         self.send(format!("{command}\r\n").as_bytes())?;
         self.read_data()
     }
 
-    /// What stands behind the OK of the next reply.
+    /// Reads the next reply, and returns the data that follows its OK.
     pub fn read_data(&mut self) -> Result<Vec<u8>, Failure> {
         let line = self.line()?;
         let size =
@@ -85,7 +85,7 @@ impl Client {
         Ok(data)
     }
 
-    /// Uses and watches `tube` and nothing else.
+    /// Uses `tube`, and watches it alone.
     pub fn enter_tube(&mut self, tube: &str) -> Result<(), Failure> {
         self.send(format!("use {tube}\r\nwatch {tube}\r\nignore default\r\n").as_bytes())?;
         self.expect("USING ")?;
@@ -93,12 +93,12 @@ impl Client {
         self.expect("WATCHING 1")
     }
 
-    /// The connection, to write on while another thread reads.
+    /// A second handle on the connection, for writing while another thread reads.
     pub fn writer(&self) -> Result<TcpStream, Failure> {
         Ok(self.stream.get_ref().try_clone()?)
     }
 
-    /// The connection itself, when nothing more is expected on it.
+    /// The connection itself. Bytes that were read ahead are lost.
     pub fn into_stream(self) -> TcpStream {
         self.stream.into_inner()
     }
@@ -111,7 +111,7 @@ pub fn parse_reserved(line: &[u8]) -> Option<(u64, usize)> {
     Some((id.parse().ok()?, body_bytes.parse().ok()?))
 }
 
-/// The failure that `line` stands for.
+/// A failure because the server replied `line`, which the row does not expect.
 pub fn unexpected(line: &[u8]) -> Failure {
     Failure::Reply(String::from_utf8_lossy(line).trim_end().to_owned())
 }

@@ -1,25 +1,25 @@
-//! Why something could not be measured.
+//! The reasons for which a figure could not be measured.
 //!
-//! Owns: the causes. Never decides what follows from one: the runner prints it in the row it spoils.
+//! Owns: the reasons. Never decides what follows from one: the table prints it in place of the figure.
 
 use std::fmt;
 use std::io;
 use std::process::ExitStatus;
 
-/// A cause for which a figure is missing.
+/// The reason for which a figure is missing.
 #[derive(Clone, Debug)]
 pub enum Failure {
     /// The operating system refused something.
     Io(String),
-    /// The server ended by itself before its first reply.
+    /// The server exited before its first reply.
     Exited(ExitStatus),
-    /// The server answered nothing for [`crate::client::PATIENCE`].
+    /// The server did not answer for [`crate::client::PATIENCE`].
     Silent,
     /// The server closed a connection.
     Closed,
-    /// The server answered something other than the workload calls for.
+    /// The server's reply was not the one that the workload expects.
     Reply(String),
-    /// A tool that the row needs is missing, or said this instead of a figure.
+    /// A tool that the row needs is missing, or printed this message instead of a figure.
     Tool(String),
     /// The row was left out for this server, or for a quick run.
     Skipped(&'static str),
@@ -43,7 +43,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Io(text) => write!(out, "{text}"),
-            Self::Exited(status) => write!(out, "ended before its first reply ({status})"),
+            Self::Exited(status) => write!(out, "exited before its first reply ({status})"),
             Self::Silent => write!(out, "did not answer"),
             Self::Closed => write!(out, "closed the connection"),
             Self::Reply(line) => write!(out, "answered \"{}\"", line.escape_debug()),

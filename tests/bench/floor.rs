@@ -1,4 +1,4 @@
-//! The floor: the least that a server of this protocol can cost.
+//! The floor: a server that does the least work with which this protocol can be answered.
 //!
 //! Owns: one edge-triggered loop that frames `put`, `reserve` and `delete` and answers each with a plausible
 //! reply. Never keeps a job, so its cost is that of the kernel and of the framing. The benchmark runs it as a child
@@ -14,7 +14,7 @@ use slab::Slab;
 
 const LISTENER: Token = Token(usize::MAX);
 const EVENTS_PER_TURN: usize = 1024;
-/// One read takes whatever a connection sends at depth 256, and a good part of 16 bodies of 16 KiB.
+/// One read takes all that a connection sends at depth 256, and half of 16 bodies of 16 KiB.
 const BUFFER_BYTES: usize = 128 * 1024;
 /// Ids as wide as those of a server that has run for a while.
 const INSERTED: &[u8] = b"INSERTED 1000000\r\n";
@@ -30,7 +30,7 @@ pub fn serve(port: u16, body_bytes: usize) -> io::Result<()> {
     loop {
         match poll.poll(&mut events, None) {
             Ok(()) => {}
-            // A program that counts the system calls interrupts the present one.
+            // strace, which counts the system calls, interrupts the current one when it attaches.
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,
             Err(error) => return Err(error),
         }
@@ -68,14 +68,14 @@ fn accept_all(listener: &TcpListener, poll: &Poll, connections: &mut Slab<Connec
 struct Connection {
     stream: TcpStream,
     framing: Framing,
-    /// Replies that the kernel had no room for; while there are any, nothing more is read.
+    /// Replies that the kernel had no room for. While there are any, the floor does not read from this connection.
     unsent: Vec<u8>,
 }
 
-/// The state of the framing between two reads.
+/// How far the framing has come between two reads.
 #[derive(Default)]
 struct Framing {
-    /// The beginning of a command line whose end has not arrived.
+    /// The beginning of a command line, until its end arrives.
     line: Vec<u8>,
     /// Bytes of a body and its trailer still to come.
     body_left: usize,
@@ -134,7 +134,7 @@ impl Responder {
     }
 }
 
-/// Writes once and keeps what did not fit.
+/// Writes once, and keeps the bytes that the kernel did not take.
 fn send(connection: &mut Connection, replies: &[u8]) -> io::Result<()> {
     if replies.is_empty() {
         return Ok(());
@@ -175,7 +175,7 @@ fn answer(framing: &mut Framing, mut input: &[u8], reserved: &[u8], output: &mut
     }
 }
 
-/// Answers one line, and returns the number of bytes that follow it before the next.
+/// Answers one line, and returns the number of bytes between it and the next line.
 fn answer_line(line: &[u8], reserved: &[u8], output: &mut Vec<u8>) -> usize {
     match line[0] {
         b'p' => {

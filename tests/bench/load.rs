@@ -4,8 +4,8 @@
 //! order. Driven by the rows, which measure the cost of the server during the load.
 //!
 //! A batch is `depth` commands of one kind, because a `delete` can only be sent once the `reserve` before it
-//! has been answered. A connection works in a tube of its own, as independent users of one server do, so that what
-//! a server pays for the number of its tubes shows. It reserves only as many jobs as it has put before, so that no
+//! has been answered. Each connection works in a tube of its own, as independent users of one server do, so that the
+//! figures include what the number of tubes costs. It reserves only as many jobs as it has put before, so that no
 //! `reserve` ever waits.
 
 use std::io::{ErrorKind, Read, Write};
@@ -22,17 +22,17 @@ use crate::random::Random;
 
 const EVENTS_PER_TURN: usize = 1024;
 const BUFFER_BYTES: usize = 256 * 1024;
-/// Delays are spread over the second hour from now: none ends while it is measured.
+/// Delays of one to two hours, so that none ends during a measurement.
 const DELAY_S: std::ops::Range<u32> = 3600..7200;
 
-/// The variety of the puts of a load.
+/// Whether the puts of a load differ.
 #[derive(Clone, Copy)]
 pub enum Puts {
-    /// All puts are alike.
+    /// All puts have the same priority and no delay.
     Same,
-    /// Each with a priority of its own.
+    /// Each put has a random priority.
     RandomPriority,
-    /// Each with a delay of its own, of one to two hours.
+    /// Each put has a random delay of one to two hours.
     RandomDelay,
 }
 
@@ -54,14 +54,14 @@ pub struct Load {
     pub depth: usize,
     /// Length of each job's body.
     pub body_bytes: usize,
-    /// The variety of the jobs.
+    /// Whether the puts differ.
     pub puts: Puts,
     /// Where the connections work.
     pub tubes: Tubes,
 }
 
 impl Load {
-    /// The length of body that the rows use that are not about bodies.
+    /// The length of a body, in all rows except those about large bodies.
     pub const BODY_BYTES: usize = 64;
 
     /// A load of equal jobs, in a tube for each connection.
@@ -77,7 +77,7 @@ pub enum Kind {
     Put,
     /// `reserve`
     Reserve,
-    /// `delete`, of the jobs that the batch before it reserved.
+    /// `delete`, for the jobs that the previous batch reserved.
     Delete,
     /// One `reserve-batch` for as many jobs.
     ReserveBatch,
@@ -101,12 +101,12 @@ pub const DRAIN_IN_BATCHES: &[Kind] = &[Kind::ReserveBatch, Kind::DeleteBatch];
 /// The nearest equivalent of a cycle in Redis.
 pub const REDIS_CYCLE: &[Kind] = &[Kind::Push, Kind::Pop];
 
-/// When a run begins no more rounds. Rounds that have begun are finished.
+/// When a run stops to begin rounds. Connections finish the rounds that they have begun.
 #[derive(Clone, Copy)]
 pub enum Until {
     /// This long after its start.
     Elapsed(Duration),
-    /// After so many jobs, all connections together, rounded up to whole batches.
+    /// After this many jobs of all connections together, rounded up to whole batches.
     Jobs(usize),
 }
 
@@ -116,7 +116,7 @@ pub struct Outcome {
     pub commands: u64,
     /// From the first byte sent to the last reply.
     pub elapsed: Duration,
-    /// From sending a batch to the last of its replies, in nanoseconds, one a batch, in ascending order.
+    /// For each batch, the nanoseconds from sending it to its last reply, in ascending order.
     pub latencies_ns: Vec<u64>,
 }
 
@@ -126,7 +126,7 @@ impl Outcome {
         self.commands as f64 / self.elapsed.as_secs_f64()
     }
 
-    /// The latency in microseconds that a share of `quantile` of the batches did not exceed.
+    /// The given quantile (0 to 1) of the latencies, in microseconds.
     pub fn latency_us(&self, quantile: f64) -> f64 {
         let last = self.latencies_ns.len() - 1;
         self.latencies_ns[(last as f64 * quantile).round() as usize] as f64 / 1e3
@@ -167,7 +167,7 @@ impl Generator {
         })
     }
 
-    /// Has every connection send batches of `kinds` in turn, again and again.
+    /// Lets every connection send batches of `kinds` in turn, until the run is over.
     pub fn run(&mut self, kinds: &'static [Kind], until: Until) -> Result<Outcome, Failure> {
         let started = Instant::now();
         let mut progress = Progress::new(kinds, until, started);
@@ -204,7 +204,7 @@ struct Progress {
     kinds: &'static [Kind],
     until: Until,
     started: Instant,
-    /// No connection begins another round.
+    /// Whether connections no longer begin a round.
     over: bool,
     /// Connections that wait for replies.
     under_way: usize,
@@ -233,7 +233,7 @@ impl Progress {
         }
     }
 
-    /// Sends a connection's next batch, unless it stands between two rounds and the run is over.
+    /// Sends a connection's next batch, unless this would begin a round and the run is over.
     fn next_batch(&mut self, connection: &mut Connection, requests: &mut Requests) -> Result<(), Failure> {
         if connection.step == 0 {
             if let Until::Jobs(jobs) = self.until {
@@ -251,7 +251,7 @@ impl Progress {
         connection.send(requests)
     }
 
-    /// Reads what has arrived, and sends the next batch once all replies are there.
+    /// Reads what has arrived, and sends the next batch after the last reply to the current one.
     fn receive(
         &mut self,
         connection: &mut Connection,
@@ -280,7 +280,7 @@ impl Progress {
     }
 }
 
-/// The batches that need not be built anew for each connection.
+/// The batches that all connections share, and what the other batches are built from.
 struct Requests {
     load: Load,
     puts: Vec<u8>,
@@ -317,7 +317,7 @@ impl Requests {
         requests
     }
 
-    /// Fills `batch` with puts that differ.
+    /// Fills `batch` with puts as the load asks for them.
     fn build_puts(&mut self, batch: &mut Vec<u8>) {
         batch.clear();
         for _ in 0..self.load.depth {
@@ -347,18 +347,18 @@ impl Requests {
 
 struct Connection {
     stream: TcpStream,
-    /// Index of the kind that the next batch consists of.
+    /// Index of the kind of the next batch.
     step: usize,
-    /// The kind of the commands of the present batch.
+    /// The kind of the current batch.
     kind: Kind,
     replies_left: usize,
     sent_at: Instant,
     /// Bytes of the batch that the kernel has taken.
     sent: usize,
-    /// The batch itself where it is this connection's own: puts that differ, and deletes, which gather here
-    /// while the reserves are answered.
+    /// A batch that other connections cannot share: puts that differ, or deletes, each of which is appended when its
+    /// reserve is answered.
     own: Vec<u8>,
-    /// The beginning of a reply whose end has not arrived.
+    /// The beginning of a reply's line, until its end arrives.
     line: Vec<u8>,
     /// Bytes of a reserved body and its trailer still to come.
     body_left: usize,
@@ -396,7 +396,7 @@ impl Connection {
         }
     }
 
-    /// Sends as much of the present batch as the kernel takes.
+    /// Sends as much of the current batch as the kernel takes.
     fn send(&mut self, requests: &Requests) -> Result<(), Failure> {
         let batch = match (self.kind, requests.load.puts) {
             (Kind::Put, Puts::Same) => &requests.puts,
@@ -443,7 +443,7 @@ impl Connection {
     }
 
     fn take_line(&mut self, line: &[u8]) -> Result<(), Failure> {
-        let answers = match self.kind {
+        let fits = match self.kind {
             Kind::Put => line.starts_with(b"INSERTED "),
             Kind::Delete => line == b"DELETED\r\n",
             Kind::Push => line.starts_with(b":"),
@@ -487,10 +487,10 @@ impl Connection {
                 None => false,
             },
         };
-        if !answers || self.replies_left == 0 {
+        if !fits || self.replies_left == 0 {
             return Err(unexpected(line));
         }
-        // A reply with a body is there once its body is.
+        // A reply with a body counts when the body has arrived.
         self.replies_left -= usize::from(self.body_left == 0);
         Ok(())
     }

@@ -9,7 +9,6 @@ use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::Pid;
 
-/// What stands for the calling thread.
 const THIS_THREAD: Pid = Pid::from_raw(0);
 
 /// Which core runs the server under test and which the load generator.
@@ -20,7 +19,7 @@ pub struct Cores {
 }
 
 impl Cores {
-    /// The first two cores that this process may use, and the only one for both where there is no second.
+    /// The first two cores that this process may use. If it may use only one, server and generator share it.
     pub fn first_two() -> io::Result<Self> {
         let allowed = sched_getaffinity(THIS_THREAD)?;
         let mut cores = (0..CpuSet::count()).filter(|&core| allowed.is_set(core) == Ok(true));
@@ -28,7 +27,7 @@ impl Cores {
         Ok(Self { server, generator: cores.next().unwrap_or(server) })
     }
 
-    /// Whether server and generator have to share a core, which makes every latency meaningless.
+    /// Whether server and generator share a core, which makes every latency meaningless.
     pub fn are_one(self) -> bool {
         self.server == self.generator
     }
@@ -38,8 +37,8 @@ impl Cores {
         pin(self.generator)
     }
 
-    /// Runs `spawn` on the server's core. A child inherits the core before its first instruction, so that
-    /// none of its threads ever runs elsewhere.
+    /// Runs `spawn` on the server's core. The child inherits this core, so that none of its threads ever runs on
+    /// another.
     pub fn on_server_core<T>(self, spawn: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         pin(self.server)?;
         let child = spawn();

@@ -1,6 +1,6 @@
 //! A disk in memory, for measuring what the binlog itself costs.
 //!
-//! Owns: the files' bytes. Never fails and forgets nothing: crashes are for the tests. Driven by `micro`.
+//! Owns: the files' bytes. Never fails, and does not simulate crashes, as the tests' disk does. Driven by `micro`.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -9,12 +9,12 @@ use std::rc::Rc;
 
 use beanstalkd::binlog::{Disk, FileName};
 
-/// A directory of files. Clones share them, as handles do.
+/// A directory of files. Clones share the files.
 #[derive(Clone, Default)]
 pub struct MemoryDisk(Rc<RefCell<BTreeMap<FileName, Vec<u8>>>>);
 
 impl MemoryDisk {
-    /// A directory with copies of all files.
+    /// An independent directory with copies of all files.
     pub fn copy(&self) -> Self {
         Self(Rc::new(RefCell::new(self.0.borrow().clone())))
     }

@@ -1,6 +1,6 @@
-//! Micro-benchmarks of the pure parts, so that a regression shows where it is: `make micro`.
+//! Micro-benchmarks of the pure parts, which show in which part a regression is: `make micro`.
 //!
-//! Owns: how each part is exercised alone. `make bench` measures the cost of a whole command. With
+//! Owns: the work that each part does alone. `make bench` measures the cost of a whole command. With
 //! `BENCH_LARGE=1` the queue is also measured beside 10 million jobs, which takes about 2 GB.
 
 use std::env;
@@ -23,20 +23,20 @@ use crate::random::Random;
 mod memory_disk;
 mod random;
 
-// The allocator of the program: what an operation costs is not least what it allocates.
+// The server's allocator, because allocation is a large part of what an operation costs.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const NOW: Timestamp = Timestamp(1_700_000_000_000_000_000);
 const BODY: &[u8] = &[b'x'; 64];
-/// Operations timed together: one alone costs little more than reading the timer.
+/// Operations that are timed together, because one alone takes about as long as reading the timer.
 const OPERATIONS: u32 = 1000;
 
 fn main() {
     divan::main();
 }
 
-/// Numbers of jobs beside which an operation is measured.
+/// The numbers of other jobs in the queue while an operation is measured.
 fn backlogs() -> Vec<usize> {
     let mut sizes = vec![10, 10_000, 1_000_000];
     if env::var_os("BENCH_LARGE").is_some() {
@@ -141,7 +141,7 @@ fn cycle_in_order(bencher: Bencher, jobs: usize) {
     });
 }
 
-/// The same where each job has a priority of its own.
+/// Put, reserve and delete beside ready jobs of random priorities.
 #[divan::bench(args = backlogs(), sample_size = OPERATIONS)]
 fn cycle_random_priorities(bencher: Bencher, jobs: usize) {
     let mut filled = Filled::new(jobs, Filled::put_random_priority);
@@ -176,7 +176,7 @@ fn reserve_and_release(bencher: Bencher, jobs: usize) {
     });
 }
 
-/// A log on a disk that costs next to nothing, and the jobs that it is told of.
+/// A binlog on a disk in memory, and the jobs whose changes it records.
 struct Log {
     binlog: Binlog,
     disk: MemoryDisk,
@@ -195,7 +195,7 @@ impl Log {
         Self { binlog, disk, tasks, tube: TubeName::default_tube(), body, next_id: 1 }
     }
 
-    /// The helper thread's part, done at once.
+    /// Does the helper thread's tasks in this thread.
     fn work(&mut self) {
         while let Some(task) = self.tasks.next() {
             let completion = task.run(&mut self.disk);
@@ -246,7 +246,8 @@ fn open(
     (binlog, summary.bytes)
 }
 
-/// Put, reserve and delete as the log sees them, in turns of 32 jobs; the time is that of one job's three records.
+/// Put, reserve and delete as the binlog records them, with a commit after every 32 jobs. The time is that of one
+/// job's three records.
 #[divan::bench(args = [64, 16 * 1024], sample_size = 100)]
 fn log_32_cycles(bencher: Bencher, body_bytes: usize) {
     let mut log = Log::new(body_bytes);
@@ -262,7 +263,7 @@ fn log_32_cycles(bencher: Bencher, body_bytes: usize) {
     });
 }
 
-/// The start on a log of 100 000 jobs, each of which goes into a queue.
+/// The start on a binlog of 100,000 jobs, each of which goes into a queue.
 #[divan::bench(sample_count = 20)]
 fn replay(bencher: Bencher) {
     let mut log = Log::new(138);

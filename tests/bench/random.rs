@@ -1,4 +1,4 @@
-//! Random numbers, the same in every run, so that runs can be compared.
+//! Random numbers, the same in every run, so that runs are comparable.
 
 /// Marsaglia's xorshift.
 pub struct Random(u64);

@@ -1,6 +1,6 @@
-//! How contenders take turns.
+//! The order in which the contenders are measured.
 //!
-//! Owns: the rounds and their medians. Does not know what is measured; driven by the rows.
+//! Owns: the rounds and their medians. Does not know what is measured. Driven by the rows.
 
 use std::time::Duration;
 
@@ -15,16 +15,16 @@ pub type Figures<const N: usize> = Vec<Result<[f64; N], Failure>>;
 
 /// The contenders, the cores, and the length of the rounds.
 pub struct Bench {
-    /// The floor, the peers, ours.
+    /// The floor, the peers, and our server, in this order.
     pub contenders: Vec<Contender>,
-    /// Where server and generator run.
+    /// The cores of the server and of the generator.
     pub cores: Cores,
-    /// Fewer and shorter rounds, and nothing that takes gigabytes.
+    /// Whether rounds are fewer and shorter, and rows that take gigabytes are left out.
     pub quick: bool,
 }
 
 impl Bench {
-    /// How many rounds a median is taken of.
+    /// The number of rounds of which the median is taken.
     pub fn rounds(&self) -> usize {
         if self.quick { 3 } else { 5 }
     }
@@ -34,12 +34,12 @@ impl Bench {
         Until::Elapsed(Duration::from_millis(if self.quick { 200 } else { 600 }))
     }
 
-    /// How many jobs "a million" are.
+    /// The number of jobs in rows about a million jobs; a quick run takes fewer.
     pub fn million(&self) -> usize {
         if self.quick { 100_000 } else { 1_000_000 }
     }
 
-    /// Starts `contender` for a row of its own.
+    /// Starts `contender` on the server's core.
     pub fn start(&self, contender: &Contender, setup: Setup<'_>) -> Result<Server, Failure> {
         Server::start(contender, self.cores, setup)
     }
@@ -52,7 +52,7 @@ impl Bench {
         self.contenders.iter().map(measure).collect()
     }
 
-    /// The same without the floor, which keeps no state to be measured.
+    /// Like [`Bench::one_by_one`], but without the floor, which keeps no state to be measured.
     pub fn servers_one_by_one<const N: usize>(
         &self,
         measure: impl Fn(&Contender) -> Result<[f64; N], Failure>,
@@ -73,7 +73,7 @@ impl Bench {
         self.in_turns_among(&self.contenders, open, round)
     }
 
-    /// The same for contenders other than those of the table.
+    /// Like [`Bench::in_turns`], for the given contenders instead of those of the table.
     pub fn in_turns_among<T, const N: usize>(
         &self,
         contenders: &[Contender],
@@ -95,7 +95,7 @@ impl Bench {
     }
 }
 
-/// The figures at `index`, as a row's.
+/// Each contender's figure at `index`, for a row.
 pub fn column<const N: usize>(figures: &Figures<N>, index: usize) -> Vec<Figure> {
     figures
         .iter()
@@ -103,7 +103,7 @@ pub fn column<const N: usize>(figures: &Figures<N>, index: usize) -> Vec<Figure>
         .collect()
 }
 
-/// The first of two figures to the second, as a row's.
+/// Each contender's first figure divided by its second, for a row.
 pub fn ratios(figures: &Figures<2>) -> Vec<Figure> {
     figures.iter().map(|pair| pair.as_ref().map(|[one, other]| one / other).map_err(Clone::clone)).collect()
 }
@@ -126,19 +126,20 @@ pub struct Contest {
 }
 
 impl Contest {
-    /// Connects `load` to `server` and runs cycles for a moment, so that nothing is measured for the first time.
+    /// Connects `load` to `server` and runs cycles for a moment, so that the costs of the first cycles are not
+    /// measured.
     pub fn open(server: Server, load: Load) -> Result<Self, Failure> {
         Self::open_for(CYCLE, server, load)
     }
 
-    /// The same with a cycle of `kinds`.
+    /// Like [`Contest::open`], with a cycle of `kinds`.
     pub fn open_for(kinds: &'static [Kind], server: Server, load: Load) -> Result<Self, Failure> {
         let mut generator = Generator::connect(server.address, load)?;
         generator.run(kinds, Until::Elapsed(Duration::from_millis(100)))?;
         Ok(Self { server, generator, kinds })
     }
 
-    /// A round of cycles: microseconds of the server's processor time per command, and the rest.
+    /// Runs a round of cycles. Returns microseconds of the server's processor time per command, and the load's outcome.
     pub fn cycles(&mut self, until: Until) -> Result<(f64, Outcome), Failure> {
         let (cpu, outcome) = self.server.cpu_of(|| self.generator.run(self.kinds, until))?;
         Ok((per_command_us(cpu, outcome.commands), outcome))

@@ -22,15 +22,15 @@ use crate::failure::Failure;
 use crate::load::Load;
 use crate::machine::Cores;
 
-/// How long to wait until an idle server has come to rest, before its counters are read.
+/// How long to wait until the server sleeps, before its counters are read.
 const SETTLE: Duration = Duration::from_millis(2);
-/// Between two attempts to connect to a server that starts.
+/// The pause between two attempts to connect to a starting server.
 const RETRY: Duration = Duration::from_micros(100);
 
 /// The role of a program in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// The stateless responder.
+    /// The floor, which keeps no jobs.
     Floor,
     /// Another server.
     Peer,
@@ -40,10 +40,10 @@ pub enum Role {
     Redis,
 }
 
-/// A program that takes part.
+/// A program that is measured.
 #[derive(Clone)]
 pub struct Contender {
-    /// Its part.
+    /// Its role.
     pub role: Role,
     /// The column's heading.
     pub label: String,
@@ -70,16 +70,16 @@ impl Contender {
 pub struct Setup<'a> {
     /// Directory of the binlog and the milliseconds between syncs.
     pub binlog: Option<(&'a Path, u32)>,
-    /// Length of the bodies that the floor makes up.
+    /// Length of the bodies that the floor sends, in bytes.
     pub body_bytes: usize,
-    /// Microseconds that ours polls before it sleeps; 0 for the server that others are.
+    /// Microseconds that our server polls before it sleeps; 0 starts it without `--spin`.
     pub spin_us: u32,
-    /// The largest job; 0 for the usual limit.
+    /// The largest job in bytes; 0 for the default.
     pub max_job_bytes: usize,
 }
 
 impl Setup<'_> {
-    /// In memory alone, with bodies of the usual length.
+    /// Without a binlog, with bodies of the usual length.
     pub const PLAIN: Setup<'static> =
         Setup { binlog: None, body_bytes: Load::BODY_BYTES, spin_us: 0, max_job_bytes: 0 };
 }
@@ -87,9 +87,9 @@ impl Setup<'_> {
 /// A running server, killed when dropped.
 pub struct Server {
     child: Child,
-    /// Where it listens.
+    /// The address on which it listens.
     pub address: SocketAddr,
-    /// From before the program was started to its first reply.
+    /// The time from the start of the program to its first reply.
     pub first_reply: Duration,
 }
 
@@ -152,7 +152,7 @@ impl Server {
         Ok(Duration::from_nanos(used_ns))
     }
 
-    /// Processor time that all its threads use while `work` runs, and what that returns.
+    /// Processor time that all its threads use while `work` runs, and the result of `work`.
     pub fn cpu_of<T>(&self, work: impl FnOnce() -> Result<T, Failure>) -> Result<(Duration, T), Failure> {
         let before = self.cpu()?;
         let result = work()?;
@@ -160,7 +160,7 @@ impl Server {
         Ok((self.cpu()?.saturating_sub(before), result))
     }
 
-    /// Bytes resident, exactly: the counters in `status` and `statm` lag by some pages per core.
+    /// Resident bytes, from `smaps_rollup`, because the counters in `status` and `statm` lag by some pages per core.
     pub fn resident_bytes(&self) -> Result<f64, Failure> {
         thread::sleep(SETTLE);
         let rollup = fs::read_to_string(format!("/proc/{}/smaps_rollup", self.id()))?;
@@ -172,7 +172,7 @@ impl Server {
             .ok_or_else(|| Failure::Tool("smaps_rollup names no Rss".to_owned()))
     }
 
-    /// The most bytes that were ever resident.
+    /// The largest number of resident bytes since the start.
     pub fn peak_resident_bytes(&self) -> Result<f64, Failure> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.id()))?;
         let kibibytes = status
@@ -191,7 +191,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended by itself; either way nothing of it is left after the wait.
+        // An error means that it has exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -206,7 +206,7 @@ pub fn signal(child: &Child, signal: Signal) -> io::Result<()> {
 fn cpu_ns(schedstat: &Path) -> Result<u64, Failure> {
     let text = match fs::read_to_string(schedstat) {
         Ok(text) => text,
-        // A thread that ended between listing and reading.
+        // The thread ended after the directory was listed.
         Err(error) if !schedstat.exists() && error.kind() == io::ErrorKind::NotFound => return Ok(0),
         Err(error) => return Err(error.into()),
     };

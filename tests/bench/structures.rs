@@ -1,4 +1,4 @@
-//! The queue's own structures beside the usual ones: `make micro`.
+//! The queue's own data structures, compared with those of the standard library and of well-known crates: `make micro`.
 //!
 //! Owns: the work that each pair does, and the table. Each figure comes from a process of its own, so that no
 //! structure finds memory that another one has left. `make bench` measures what a command costs as a whole.
@@ -22,23 +22,23 @@ use crate::random::Random;
 
 mod random;
 
-// The allocator of the program: what a structure costs is not least what it allocates.
+// The server's allocator, because allocation is a large part of what a structure costs.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Entries that are there while the time of a round is taken.
+/// The number of entries while rounds are timed.
 const ENTRIES: u64 = 1 << 20;
-/// Rounds whose mean is taken: each adds an entry, uses one, and removes one.
+/// The number of rounds whose mean is taken. Each adds an entry, uses one, and removes one.
 const ROUNDS: u64 = 2 * ENTRIES;
-/// Entries up to which the structure grows while its longest insertion is looked for.
+/// The number of entries to which the structure then grows, while its longest insertion is measured.
 const GROWN: u64 = 1 << 22;
-/// Processes for each figure; the least counts, because other work of the machine only adds.
+/// Processes for each figure. The smallest result counts, because other programs can only make it larger.
 const RUNS: usize = 3;
 
 /// A record of the size of a job's.
 type Record = [u64; 7];
 
-/// What is measured: work, structure, and how.
+/// A measurement: the work, the structure, and the function that measures it.
 type Subject = (&'static str, &'static str, fn() -> Figures);
 
 const SUBJECTS: [Subject; 10] = [
@@ -55,7 +55,7 @@ const SUBJECTS: [Subject; 10] = [
 ];
 
 fn main() {
-    // `cargo bench` hands its own flags on.
+    // `cargo bench` passes flags of its own, which are ignored.
     let asked = env::args().skip(1).find_map(|arg| arg.parse::<usize>().ok());
     match asked {
         Some(number) => {
@@ -79,11 +79,11 @@ fn print_table() {
 }
 
 fn in_a_process_of_its_own(number: usize) -> [u64; 3] {
-    let program = env::current_exe().expect("a program knows where it is");
-    let output = Command::new(program).arg(number.to_string()).output().expect("it can be started again");
+    let program = env::current_exe().expect("the path of this program is known");
+    let output = Command::new(program).arg(number.to_string()).output().expect("this program can be started");
     let text = String::from_utf8(output.stdout).expect("figures are text");
     let figures: Vec<u64> = text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
-    figures.try_into().expect("there are three figures")
+    figures.try_into().expect("the output is three figures")
 }
 
 struct Figures {
@@ -92,8 +92,8 @@ struct Figures {
     longest: Duration,
 }
 
-/// Fills a structure, works with it, and lets it grow. `add` and `take` get the number of the entry that is to come
-/// or to go, `touch` that of one that is there; numbers begin at 1.
+/// Fills a structure, works with it, and lets it grow. `add` gets the number of the entry to add, `take` of the entry
+/// to remove, and `touch` of an entry in the structure. Numbers begin at 1.
 fn measure<S>(
     mut structure: S,
     mut add: impl FnMut(&mut S, u64, u32),
@@ -163,7 +163,7 @@ fn b_tree_set(priority: fn(u32) -> u32) -> Figures {
     )
 }
 
-/// The addresses of the records that are there, by their number; made whole before anything is measured.
+/// The addresses of the records by their number. Allocated in full before the measurement.
 struct Addresses<A>(Vec<A>);
 
 impl<A: Copy> Addresses<A> {
@@ -236,7 +236,7 @@ fn hash_map() -> Figures {
     )
 }
 
-/// The client of an entry: those that are added and taken in a round are others than those that move.
+/// The client of an entry. A round never moves the deadline of a client that it adds or removes.
 fn client(number: u64) -> u32 {
     (number % (2 * GROWN)) as u32
 }
@@ -255,7 +255,7 @@ fn deadlines() -> Figures {
     )
 }
 
-/// A set in order, with the deadline that each client has, so that it can be found.
+/// A `BTreeSet` of deadlines, and each client's deadline, by which its entry is found.
 fn deadlines_in_a_set() -> Figures {
     let set_to = |(set, known): &mut (BTreeSet<(u64, u32)>, Vec<u64>), number: u64, at: u64| {
         let client = client(number);

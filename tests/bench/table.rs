@@ -1,4 +1,4 @@
-//! The table: what each row is measured against, and how it is printed.
+//! The table: the target of each row, and how rows are printed.
 //!
 //! Owns: targets and layout. Never measures.
 
@@ -8,22 +8,22 @@ use crate::server::{Contender, Role};
 /// A figure, or the reason why there is none.
 pub type Figure = Result<f64, Failure>;
 
-/// What ours has to reach.
+/// The figure that our server has to reach.
 #[derive(Clone, Copy)]
 pub enum Target {
-    /// At most so many times the floor.
+    /// At most this many times the floor's figure.
     TimesFloor(f64),
-    /// At most so much of the first peer.
+    /// At most this share of the first peer's figure.
     OfPeer(f64),
-    /// At least so many times the first peer.
+    /// At least this many times the first peer's figure.
     TimesPeer(f64),
-    /// Less than this, the figure of a program that has no column.
+    /// Less than this figure, which is that of a program without a column.
     Below(f64),
     /// At most this, in the row's unit.
     AtMost(f64),
     /// At least this, in the row's unit.
     AtLeast(f64),
-    /// Nothing: the row is there to explain others.
+    /// No target: the row explains others.
     None,
 }
 
@@ -31,16 +31,16 @@ pub enum Target {
 pub struct Row {
     /// What was measured.
     pub name: String,
-    /// What the figures count.
+    /// The unit of the figures.
     pub unit: &'static str,
-    /// What ours has to reach.
+    /// The figure that our server has to reach.
     pub target: Target,
-    /// One a contender.
+    /// The figures, one for each contender.
     pub figures: Vec<Figure>,
 }
 
 impl Row {
-    /// A row named `name`, of figures that count `unit`.
+    /// A row of figures in `unit`.
     pub fn new(name: impl Into<String>, unit: &'static str, target: Target, figures: Vec<Figure>) -> Self {
         Self { name: name.into(), unit, target, figures }
     }
@@ -50,7 +50,7 @@ impl Row {
         self.figures[index].as_ref().ok().copied()
     }
 
-    /// Ours to what it is measured against: the floor where the target names it, else the first peer.
+    /// Our figure divided by the floor's if the target names the floor, else by the first peer's.
     fn ratio(&self, contenders: &[Contender]) -> Option<f64> {
         let against = match self.target {
             Target::TimesFloor(_) => self.of(contenders, Role::Floor)?,
@@ -85,7 +85,7 @@ impl Row {
         }
     }
 
-    /// A contender's figure, with how many times the floor it is where the target counts so.
+    /// A contender's figure. If the target names the floor, its multiple of the floor's figure follows.
     fn cell(&self, index: usize, contenders: &[Contender], notes: &mut Vec<String>) -> String {
         match &self.figures[index] {
             Ok(figure) => match (self.target, self.of(contenders, Role::Floor)) {
@@ -106,7 +106,7 @@ impl Row {
         }
     }
 
-    /// Whether a contender that the table cannot do without has failed in this row.
+    /// Whether the floor or our server has failed in this row. A peer may fail.
     pub fn is_unmeasured(&self, contenders: &[Contender]) -> bool {
         contenders.iter().zip(&self.figures).any(|(contender, figure)| {
             contender.role != Role::Peer
@@ -159,7 +159,7 @@ fn print_aligned(lines: &[Vec<String>]) {
     }
 }
 
-/// Three significant digits, or the whole number where that has more.
+/// Three significant digits, or all digits of a larger whole number.
 fn rounded(figure: f64) -> String {
     let decimals = match figure.abs() {
         size if size >= 100.0 => 0,

@@ -1,26 +1,26 @@
-//! A case: its name, what it needs of a server, and the conversation that it holds.
+//! A case: its name, its requirements to a server, and its conversation with the server.
 //!
-//! Owns: the notation of scripts and the bench on which a case runs (a server of its own, clients by
-//! name). Never decides whether a server is judged by a case: `judge` does.
+//! Owns: the notation of scripts, and the bench on which a case runs (a server of its own, and clients by
+//! name). Never decides whether a case applies to a server: `judge` does.
 //!
-//! A script has one step a line. `a`, `b`, … name clients, which connect when first named:
+//! A script has one step in each line. `a`, `b`, … name clients, which connect when they are first named:
 //!
 //! ```text
 //! a: put 0 0 60 1 | x -> INSERTED 1      send a line and a body, require this reply
-//! a: reserve ->                          send, require nothing yet
+//! a: reserve ->                          send a line, require no reply yet
 //! a: -> RESERVED 1 1 | x                 require these bytes next
-//! a: -> <closed>                         require that the server closes
-//! a: stats-job 1 => state: ready, pri: 0 require these pairs among a reply's (quotes are dropped)
-//! a: stats-job 1 => time-left: 40..99    the same, for a number that may lie between two
-//! until a: stats-job 1 => state: ready   the same, asked again until it holds
-//! waiting 2                              until two clients wait in a reserve
-//! a: <half-close>                        say that nothing more is sent
-//! a: <close>                             leave
+//! a: -> <closed>                         require that the server closes the connection
+//! a: stats-job 1 => state: ready, pri: 0 require these pairs in the reply (quotes are dropped)
+//! a: stats-job 1 => time-left: 40..99    the same, for a number within a range
+//! until a: stats-job 1 => state: ready   the same, sent again until it holds
+//! waiting 2                              wait until two clients wait in a reserve
+//! a: <half-close>                        close the sending half of the connection
+//! a: <close>                             close the connection
 //! ```
 //!
 //! ` | ` is a CRLF, and each side ends with one unless it ends with `\c`. Escapes: `\r \n \t \0 \s` (a
-//! space), `\p` (a vertical bar), `\\` and `\xHH`. When a script is over, each client half-closes and the
-//! server must close with nothing more said, except TIMED_OUT to a client that was left waiting.
+//! space), `\p` (a vertical bar), `\\` and `\xHH`. At the end of a script each client closes its sending half, and
+//! the server must close each connection without sending more, except TIMED_OUT to a client that still waits.
 
 use crate::mark::Mark;
 use crate::running::Origin;
@@ -34,26 +34,26 @@ use std::time::{Duration, Instant};
 /// How long a step with `until` or `waiting` may take.
 const UNTIL: Duration = Duration::from_secs(60);
 
-/// How long a reply of a server may take that runs already: its cases come one by one, and load nothing.
+/// How long a reply of a running server may take. It is short, because cases use such a server one after the other.
 const PATIENCE_WITH_RUNNING: Duration = Duration::from_secs(10);
 
-/// How long a server is watched that should have nothing to do.
-const IDLE_SPELL: Duration = Duration::from_secs(2);
+/// How long the processor time of an idle server is measured.
+const IDLE_TIME: Duration = Duration::from_secs(2);
 
-/// What a case needs of a server to be judged by it.
+/// What a server must offer for a case to apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Needs {
     /// The protocol alone.
     Protocol,
-    /// What version 1.13 changed.
+    /// A change that version 1.13 of C made.
     Since113,
     /// A binlog (`-b`).
     Persistence,
     /// SIGUSR1 puts the server into drain mode.
     Drain,
-    /// What our server adds to the protocol and to C's flags.
+    /// An addition of our server to the protocol or to C's flags.
     Extension,
-    /// The commands for whoever looks after a queue. A server that offers them can be judged by their cases.
+    /// The management commands (`flush-tube`, `list-jobs`, …), which other servers may offer as well.
     Manage,
     /// The commands for workers. A server that offers them can be judged by their cases.
     Work,
@@ -61,21 +61,22 @@ pub enum Needs {
 
 type Run = Box<dyn Fn(&mut Bench) -> Result<(), Failure> + Send>;
 
-/// One trial of the suite.
+/// One case of the suite.
 pub struct Case {
-    /// Unique within its topic.
+    /// The name, unique within the topic.
     pub name: String,
-    /// What it needs.
+    /// What the server must offer.
     pub needs: Needs,
-    /// What it rests on, once its topic has said so.
+    /// The reason for the required behaviour; the topic sets it if the case does not.
     pub mark: Option<Mark>,
-    /// A server that runs already can be judged by it.
+    /// Whether the case applies to a server that was running before the suite.
     pub anywhere: bool,
-    /// The listed deviation that it shows, if any.
+    /// The listed deviation that the case shows, if any.
     pub deviation: Option<&'static str>,
-    /// It waits for seconds of the server's clock, and so cannot hold on a machine that stalls for one.
+    /// Whether the case measures seconds of the server's clock, so that it may fail on a machine that stalls for a
+    /// second.
     pub timed: bool,
-    /// The server's flags, beside its address.
+    /// The server's flags, apart from its address.
     pub flags: Vec<String>,
     /// The conversation.
     pub run: Run,
@@ -111,7 +112,7 @@ impl Case {
         self
     }
 
-    /// Names the listed deviation that the case shows.
+    /// Sets the listed deviation that the case shows.
     pub fn deviation(mut self, name: &'static str) -> Self {
         self.deviation = Some(name);
         self
@@ -124,58 +125,58 @@ impl Case {
         self
     }
 
-    /// Says what the case rests on.
+    /// Sets the reason for the required behaviour.
     pub fn mark(mut self, mark: Mark) -> Self {
         self.mark = Some(mark);
         self
     }
 
-    /// Says that C alone is the reason for what the case requires.
+    /// Sets the reason: C does so, and the protocol document does not mention it.
     pub fn habit(self) -> Self {
         self.mark(Mark::Habit)
     }
 
-    /// Says that our server does so, and C does not.
+    /// Sets the reason: our server does so, and C does not.
     pub fn ours(self) -> Self {
         self.mark(Mark::Ours)
     }
 
-    /// Says that the case needs a server that has just started.
+    /// Requires a server that has just started.
     pub fn fresh(mut self) -> Self {
         self.anywhere = false;
         self
     }
 }
 
-/// The cases, of which those that do not say what they rest on rest on `mark`.
+/// Sets `mark` for those cases that have none.
 pub fn resting_on(mark: Mark, cases: Vec<Case>) -> Vec<Case> {
     cases.into_iter().map(|case| Case { mark: case.mark.or(Some(mark)), ..case }).collect()
 }
 
-/// A server and the clients that a case talks to it with.
+/// A server, and the clients of a case.
 pub struct Bench {
     host: Host,
     clients: BTreeMap<String, Client>,
-    /// Clients that were sent a line whose reply has not been required yet.
+    /// Clients that have sent a line whose reply the script has not required yet.
     owing: BTreeMap<String, bool>,
     patience: Option<Duration>,
 }
 
-/// Whose server it is.
+/// The owner of the server.
 enum Host {
-    /// This case's own.
+    /// The case has started it.
     Own(Box<Server>),
-    /// One that was running before, and that other cases use, too.
+    /// It was running before the suite, and other cases use it too.
     Running { address: Address, origin: Origin, first: Cell<Option<Client>> },
 }
 
 impl Bench {
-    /// A bench around a server of its own; `patience` shortens how long a reply may take.
+    /// A bench with a server of its own. `patience` is how long a reply may take, if not the usual time.
     pub fn new(server: Server, patience: Option<Duration>) -> Self {
         Self::around(Host::Own(Box::new(server)), patience)
     }
 
-    /// A bench around a server that runs already.
+    /// A bench with a server that was running before.
     pub fn at(address: Address) -> Result<Self, Failure> {
         let mut first = address.connect()?;
         let origin = Origin::prepare(&mut first)?;
@@ -191,23 +192,27 @@ impl Bench {
     ///
     /// # Panics
     ///
-    /// Where the server was running before: no such case is run on it.
+    /// If the server was running before. Cases that need the process do not apply to such a server.
     pub fn server(&self) -> &Server {
         match &self.host {
             Host::Own(server) => server,
-            Host::Running { .. } => unreachable!("a case that needs the process is not run here"),
+            Host::Running { .. } => {
+                unreachable!("cases that need the process do not apply to a running server")
+            }
         }
     }
 
-    /// The same, to restart it.
+    /// The case's own server, to restart it.
     pub fn server_mut(&mut self) -> &mut Server {
         match &mut self.host {
             Host::Own(server) => server,
-            Host::Running { .. } => unreachable!("a case that needs the process is not run here"),
+            Host::Running { .. } => {
+                unreachable!("cases that need the process do not apply to a running server")
+            }
         }
     }
 
-    /// What the server has written to its standard error, if the suite can know.
+    /// The text that the server has written to its standard error; empty if the suite has not started it.
     pub fn stderr(&self) -> String {
         match &self.host {
             Host::Own(server) => server.stderr(),
@@ -215,7 +220,7 @@ impl Bench {
         }
     }
 
-    /// A new connection that no script knows.
+    /// A new connection, without a name for scripts.
     pub fn connect(&self) -> Result<Client, Failure> {
         let mut client = match &self.host {
             Host::Own(server) => server.connect()?,
@@ -227,7 +232,7 @@ impl Bench {
         Ok(client)
     }
 
-    /// The client of that name, connected now if it was not yet.
+    /// The client of that name, which connects now if it has not yet.
     pub fn client(&mut self, name: &str) -> Result<&mut Client, Failure> {
         if !self.clients.contains_key(name) {
             let client = self.connect()?;
@@ -236,13 +241,13 @@ impl Bench {
         Ok(self.clients.get_mut(name).expect("inserted above"))
     }
 
-    /// Plays a script to its end, where nothing more may have been said.
+    /// Runs a script, and then requires that the server sends nothing more.
     pub fn play(&mut self, text: &str) -> Result<(), Failure> {
         self.steps(text)?;
         self.finish()
     }
 
-    /// Plays a script and leaves its clients as they are.
+    /// Runs a script, and leaves its clients connected.
     pub fn steps(&mut self, text: &str) -> Result<(), Failure> {
         for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
             self.step(line).map_err(|failure| Failure { step: Some(line.to_owned()), ..failure })?;
@@ -250,10 +255,10 @@ impl Bench {
         Ok(())
     }
 
-    /// Ends each client, and requires that the server had nothing more to say to it.
+    /// Closes each client's sending half, and requires that the server sends nothing more to it.
     pub fn finish(&mut self) -> Result<(), Failure> {
         for (name, mut client) in std::mem::take(&mut self.clients) {
-            // A server that closed first has nothing more to say either.
+            // An error means that the server has closed the connection already.
             let _ = client.half_close();
             let rest = client.read_to_end()?;
             let owed = self.owing.get(&name).copied().unwrap_or(false);
@@ -265,29 +270,30 @@ impl Bench {
         Ok(())
     }
 
-    /// Requires that the server has seen all that was sent before: it serves connections in the order
-    /// in which they became readable.
+    /// Waits until the server has read all that was sent before. It serves connections in the order in which they
+    /// became readable, so a reply on a new connection shows this.
     pub fn settle(&mut self) -> Result<(), Failure> {
         self.client("control")?.exchange(b"list-tube-used\r\n", b"USING default\r\n")
     }
 
-    /// Drops the clients of a server that ended.
+    /// Drops the clients of a server that has exited.
     pub fn forget_clients(&mut self) {
         self.clients.clear();
         self.owing.clear();
     }
 
-    /// Requires that the server hardly runs while nothing is asked of it.
+    /// Requires that the server uses hardly any processor time while it gets no commands.
     pub fn require_idle(&mut self) -> Result<(), Failure> {
         let before = self.processor_time()?;
-        std::thread::sleep(IDLE_SPELL);
+        std::thread::sleep(IDLE_TIME);
         let spent = self.processor_time()? - before;
-        // A spinning server spends all of the spell where it has a processor of its own, and a fair share of
-        // it on a machine that is loaded with this suite.
-        if spent < IDLE_SPELL.as_secs_f64() / 20.0 {
+        // A spinning server uses a whole processor, or its share of one while this suite loads the machine.
+        if spent < IDLE_TIME.as_secs_f64() / 20.0 {
             return Ok(());
         }
-        Err(Failure::new(format!("{spent} s of processor time in an idle spell of {IDLE_SPELL:?}")))
+        Err(Failure::new(format!(
+            "expected an idle server, but it used {spent} s of processor time in {IDLE_TIME:?}"
+        )))
     }
 
     fn processor_time(&mut self) -> Result<f64, Failure> {
@@ -304,7 +310,9 @@ impl Bench {
             Some(rest) => (true, rest),
             None => (false, line),
         };
-        let (name, rest) = line.split_once(": ").ok_or_else(|| Failure::new("no client named"))?;
+        let (name, rest) = line
+            .split_once(": ")
+            .ok_or_else(|| Failure::new("the step does not begin with a client's name"))?;
         if rest == "<half-close>" {
             return self.client(name)?.half_close();
         }
@@ -320,7 +328,7 @@ impl Bench {
             (None, Some(said)) => (Some(said), None),
             (None, None) => {
                 let (said, expected) =
-                    rest.split_once(" -> ").ok_or_else(|| Failure::new("neither sent nor expected"))?;
+                    rest.split_once(" -> ").ok_or_else(|| Failure::new("the step has no ` -> `"))?;
                 (Some(said), Some(expected))
             }
         };
@@ -336,7 +344,7 @@ impl Bench {
         }
     }
 
-    /// A side of a step with the ids of the server.
+    /// The text with the script's ids replaced by those of the server.
     fn to_server(&self, text: &str) -> String {
         match &self.host {
             Host::Own(_) => text.to_owned(),
@@ -344,7 +352,7 @@ impl Bench {
         }
     }
 
-    /// Requires these replies next.
+    /// Requires these replies as the next ones.
     fn require(&mut self, name: &str, expected: &str) -> Result<(), Failure> {
         self.client(name)?;
         let client = self.clients.get_mut(name).expect("connected above");
@@ -358,7 +366,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Requires these pairs among those of the reply to `question`: now, or, if it asks `again`, in the end.
+    /// Requires that the reply to `question` has these pairs. If `again`, repeats the question until it has.
     fn pairs(&mut self, name: &str, question: &str, pairs: &str, again: bool) -> Result<(), Failure> {
         let said = bytes_of(&self.to_server(question));
         let start = Instant::now();
@@ -368,10 +376,10 @@ impl Bench {
                 Host::Own(_) => dictionary(&reply),
                 Host::Running { origin, .. } => origin.since(question, dictionary(&reply)),
             };
-            let Some((pair, came)) = lacking(&found, pairs) else { return Ok(()) };
+            let Some((pair, actual)) = lacking(&found, pairs) else { return Ok(()) };
             if !again || start.elapsed() > self.patience.unwrap_or(UNTIL) {
-                let came = came.unwrap_or_else(|| printable(&reply));
-                return Err(self.client(name)?.wrong_reply(pair, &came));
+                let actual = actual.unwrap_or_else(|| printable(&reply));
+                return Err(self.client(name)?.wrong_reply(pair, &actual));
             }
             self.client(name)?.forget_last_exchange();
             std::thread::sleep(POLL_INTERVAL * 5);
@@ -379,7 +387,7 @@ impl Bench {
     }
 }
 
-/// The first of `pairs` that is not in the dictionary, and what is there instead.
+/// The first of `pairs` that `found` does not have, with the value that the key has instead.
 fn lacking<'a>(found: &[(String, String)], pairs: &'a str) -> Option<(&'a str, Option<String>)> {
     pairs.split(", ").find_map(|pair| {
         let (key, value) = pair.split_once(": ").expect("a pair is `key: value`");
@@ -408,7 +416,7 @@ pub fn dictionary(reply: &[u8]) -> Vec<(String, String)> {
     text.lines().filter_map(pair).collect()
 }
 
-/// A side of a step as bytes.
+/// The bytes of one side of a step.
 pub fn bytes_of(text: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut rest = text.as_bytes();
@@ -424,7 +432,7 @@ pub fn bytes_of(text: &str) -> Vec<u8> {
             bytes.push(first);
             continue;
         }
-        let (&escape, tail) = rest.split_first().expect("a backslash has something to escape");
+        let (&escape, tail) = rest.split_first().expect("a character follows the backslash");
         rest = tail;
         match escape {
             b'r' => bytes.push(b'\r'),
@@ -440,7 +448,7 @@ pub fn bytes_of(text: &str) -> Vec<u8> {
                 bytes.push(u8::from_str_radix(digits, 16).expect("two hexadecimal digits"));
                 rest = &rest[2..];
             }
-            other => panic!("no escape \\{}", char::from(other)),
+            other => panic!("unknown escape \\{}", char::from(other)),
         }
     }
     if ends_with_crlf {

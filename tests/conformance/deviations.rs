@@ -1,11 +1,11 @@
-//! Where the servers of the field deviate from this suite: one listed table.
+//! The table of known deviations of other servers from this suite.
 //!
-//! A case that names a deviation is still run on the servers listed for it, and its failure there is
-//! reported as "shown" rather than as a failure. Anything that is not in this table fails.
+//! A case that names a deviation still runs on the servers that the table lists for it. If it fails there, the report
+//! says "shown" instead of "failed". Every other failed case counts as a failure.
 
 use crate::judge::Kind::{self, C112, C113};
 
-/// Why a server is excused.
+/// The kind of a deviation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     /// Our server decided to behave otherwise (doc/compatibility.md says why).
@@ -14,15 +14,15 @@ pub enum Class {
     Fault,
 }
 
-/// One row.
+/// A known deviation.
 pub struct Deviation {
-    /// How cases refer to it.
+    /// The name by which cases refer to it.
     pub name: &'static str,
-    /// Difference or fault.
+    /// Whether it is a difference or a fault.
     pub class: Class,
     /// What the listed servers do.
     pub line: &'static str,
-    /// Who does it.
+    /// The servers that deviate.
     pub servers: &'static [Kind],
 }
 
@@ -36,39 +36,44 @@ const fn fault(name: &'static str, line: &'static str) -> Deviation {
     Deviation { name, class: Class::Fault, line, servers: C }
 }
 
-/// All of them.
 pub const DEVIATIONS: &[Deviation] = &[
     difference(
         "waiters-order",
         "waiting clients are served in an arbitrary order, not first come, first served",
     ),
-    difference("long-line", "a CR at the edge of the line buffer is lost, and the next command with it"),
-    difference("bare-cr", "a CR that no LF follows hides the end of its line and hangs the connection"),
+    difference("long-line", "a CR at the edge of the line buffer is lost, and the next command is lost too"),
+    difference("bare-cr", "a CR without an LF hides the end of its line, and the connection hangs"),
     difference("unfinished-job", "a job whose body is still coming can be seen, with state `invalid`"),
     difference("numeric-id", "the id of a server may consist of digits alone, which YAML reads as a number"),
     difference(
         "stopped-reserve",
-        "a reserve resumed after the process was stopped answers twice, or wrongly",
+        "after the process was stopped and continued, a waiting reserve gets two replies or a wrong one",
     ),
     difference(
         "returned-one-by-one",
-        "the jobs of a client that leaves serve waiting clients in the order reserved",
+        "the jobs of a disconnected client go to waiting clients in the order in which they were reserved",
     ),
     difference("binlog-size-0", "with `-s 0`, each job has a binlog file of its own"),
     fault("kick-wraps", "kick's bound is cut to 32 bits: `kick 4294967296` kicks nothing"),
-    fault("lost-expiries", "jobs stay reserved past their TTR for good, by chance of the timer"),
-    fault("binlog-gaps", "release without a delay, the order of burying and the next id are not logged"),
-    fault("largest-job", "after a restart, a job of the largest size and all that follow it are gone"),
+    fault(
+        "lost-expiries",
+        "some jobs stay reserved for good after their TTR, depending on the order of timers",
+    ),
+    fault("binlog-gaps", "the binlog lacks releases without a delay, the order of burials, and the next id"),
+    fault("largest-job", "after a restart, a job of the largest size and all jobs after it are gone"),
     fault(
         "freed-body",
-        "a body that is deleted, or times out, while it is being sent is read after it was freed",
+        "if a job is deleted, or times out, while its body is being sent, the body is read after it was freed",
     ),
-    fault("half-close-spin", "a half-closed client with unsent replies costs a whole processor"),
-    fault("emfile-spin", "without a descriptor for a new connection the server spins and fills its log"),
+    fault(
+        "half-close-spin",
+        "a half-closed client with unsent replies makes the server use a whole processor",
+    ),
+    fault("emfile-spin", "without a descriptor for a new connection, the server spins and fills its log"),
     fault(
         "early-drain-signal",
-        "SIGUSR1 right after start kills: the server listens before it handles signals",
+        "SIGUSR1 right after the start kills the server, because it listens before it handles signals",
     ),
-    fault("sigterm", "SIGTERM kills the process instead of ending it in order with status 0"),
-    fault("live-socket", "the unix socket of another, living server is unlinked and taken over"),
+    fault("sigterm", "SIGTERM kills the process, which should exit with status 0"),
+    fault("live-socket", "the server unlinks and takes over the unix socket of another running server"),
 ];

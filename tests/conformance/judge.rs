@@ -1,7 +1,7 @@
-//! Which server is under test, by which cases it is judged, and what came of each.
+//! The server under test, the choice of cases that apply to it, and the result of each case.
 //!
-//! Owns: the identity of the server and the rules from a case to "judged" or "skipped". Driven by `main`;
-//! what came of it is told by `report`.
+//! Owns: the identity of the server, and the rules by which a case is run or skipped. Driven by `main`; `report` prints
+//! the results.
 
 use crate::case::{Bench, Case, Needs};
 use crate::deviations::{DEVIATIONS, Deviation};
@@ -15,10 +15,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// How long a reply may take where the server is known to owe it for ever.
+/// How long a reply may take in a case with a deviation, because a listed server may never send it.
 const PATIENCE_WITH_DEVIATIONS: Duration = Duration::from_secs(4);
 
-/// How often a case is tried that a stalled machine can spoil. A server that is wrong is so each time.
+/// How often a case that measures time is tried, because a stalled machine can make it fail. A wrong server fails each
+/// time.
 const TIMED_ATTEMPTS: usize = 3;
 
 /// The kinds of servers that are judged differently.
@@ -30,12 +31,12 @@ pub enum Kind {
     C113,
     /// Ours.
     Ours,
-    /// Any other: no deviation is excused.
+    /// Any other server. No deviation is excused.
     Neutral,
 }
 
 impl Kind {
-    /// All of them, by the words that name them in `KIND`.
+    /// All kinds, with their names in `KIND`.
     pub const NAMES: [(&'static str, Self); 4] =
         [("c-1.12", Self::C112), ("c-1.13", Self::C113), ("ours", Self::Ours), ("neutral", Self::Neutral)];
 
@@ -49,7 +50,7 @@ impl Kind {
         Self::NAMES.iter().find(|(_, kind)| *kind == self).map_or("", |(name, _)| name)
     }
 
-    /// What C of this version is, by what its `-v` prints.
+    /// The kind of a C server, from the output of its `-v`.
     pub fn of_c(version: &str) -> Self {
         let numbers = version.split_ascii_whitespace().nth(1).unwrap_or_default();
         let mut numbers = numbers.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
@@ -64,30 +65,30 @@ impl Kind {
 pub enum Reach {
     /// Each case starts this program.
     Program(PathBuf, Transport),
-    /// It runs already.
+    /// It is running already.
     Running(Address),
 }
 
 /// The server under test.
 pub struct Subject {
-    /// How it is reached.
+    /// How the suite reaches it.
     pub reach: Reach,
-    /// Its program or its address.
+    /// The path of its program, or its address.
     pub place: String,
-    /// What it calls itself.
+    /// The version that it reports.
     pub version: String,
-    /// How it is judged.
+    /// Its kind, which decides which deviations are excused.
     pub kind: Kind,
-    /// The words of the marks by which it is judged.
+    /// The marks whose cases are run.
     pub marks: Vec<String>,
-    /// Whether it offers the commands for whoever looks after a queue.
+    /// Whether it offers the management commands.
     pub offers_manage: bool,
     /// Whether it offers the commands for workers.
     pub offers_work: bool,
 }
 
 impl Subject {
-    /// A program, which may say with `-v` who it is.
+    /// A program, whose `-v` may tell its kind.
     pub fn program(binary: &Path, transport: Transport, marks: &[String]) -> io::Result<Self> {
         let directory = tempfile::tempdir()?;
         let said = run_to_end(binary, &["-v".into()], directory.path())?.stdout;
@@ -99,13 +100,13 @@ impl Subject {
         Ok(Self { reach, place, version, kind, marks, offers_manage, offers_work })
     }
 
-    /// A server that runs already, which must hold no job.
+    /// A server that is running already. It must have no jobs.
     pub fn running(address: Address, place: &str, marks: &[String]) -> io::Result<Self> {
         let mut client = address.connect()?;
         let jobs = running::jobs(&mut client).map_err(|failure| io::Error::other(failure.to_string()))?;
         if jobs > 0 {
             return Err(io::Error::other(format!(
-                "holds {jobs} jobs, and the suite deletes all: give it an empty one"
+                "the server has {jobs} jobs, and the suite would delete them: use an empty server"
             )));
         }
         let version = "a running server".to_owned();
@@ -121,10 +122,10 @@ impl Subject {
         })
     }
 
-    /// Why the server is not judged by the case.
+    /// The reason why the case does not apply to the server, if it does not. It completes the sentence "the case …".
     fn skips(&self, case: &Case, mark: Mark) -> Option<&'static str> {
         if !self.marks.is_empty() && !self.marks.iter().any(|word| word == mark.word()) {
-            return Some("its mark was not asked for");
+            return Some("has a mark that MARKS does not name");
         }
         if matches!(self.reach, Reach::Running(_)) && !case.anywhere {
             return Some("needs a process that it starts itself");
@@ -132,31 +133,30 @@ impl Subject {
         match (self.kind, case.needs, mark) {
             (Kind::C112, Needs::Since113, _) => Some("needs version 1.13"),
             (Kind::Ours, Needs::Manage | Needs::Work, _) => None,
-            (_, Needs::Manage, _) => {
-                (!self.offers_manage).then_some("is not offered (OFFERS=manage says that it is)")
-            }
+            (_, Needs::Manage, _) => (!self.offers_manage)
+                .then_some("needs the management commands (set OFFERS=manage if the server has them)"),
             (_, Needs::Work, _) => {
                 (!self.offers_work).then_some("is not offered (OFFERS=work says that it is)")
             }
             (Kind::Neutral, _, Mark::Ours)
             | (Kind::C112 | Kind::C113 | Kind::Neutral, Needs::Extension, _) => {
-                Some("is what our server decided")
+                Some("is a decision of our server")
             }
             _ => None,
         }
     }
 }
 
-/// What came of a case.
+/// The result of a case.
 pub enum Verdict {
     Passed,
     Failed(Failure),
-    /// A listed deviation: whether it showed.
+    /// The case names a listed deviation. The flag tells whether it showed.
     Excused(&'static Deviation, bool),
     Skipped(&'static str),
 }
 
-/// A case and what came of it.
+/// A case and its result.
 pub struct Outcome {
     pub topic: &'static str,
     pub name: String,
@@ -165,10 +165,10 @@ pub struct Outcome {
     pub took: Duration,
 }
 
-/// What came of the cases, filled while they run on many threads.
+/// The results of the cases, which many threads add.
 pub type Record = Mutex<Vec<Outcome>>;
 
-/// The trial that judges `subject` by `case`; `wanted` tells whether it will be run.
+/// The trial of `case` on `subject`. `wanted` tells whether it will be run.
 pub fn trial(
     topic: &'static str,
     case: Case,
@@ -177,12 +177,12 @@ pub fn trial(
     wanted: impl Fn(&str) -> bool,
 ) -> Trial {
     let title = format!("{topic}::{}", case.name);
-    let mark = case.mark.unwrap_or_else(|| panic!("{title} does not say what it rests on"));
+    let mark = case.mark.unwrap_or_else(|| panic!("{title} has no mark, and neither has its topic"));
     let outcome = move |name, verdict, took| Outcome { topic, name, mark, verdict, took };
     if let Some(reason) = subject.skips(&case, mark) {
         if wanted(&title) {
             let skipped = outcome(case.name, Verdict::Skipped(reason), Duration::ZERO);
-            record.lock().expect("no holder panics").push(skipped);
+            record.lock().expect("no thread panics while it holds the lock").push(skipped);
         }
         return Trial::test(title, || Ok(())).with_ignored_flag(true);
     }
@@ -198,13 +198,13 @@ pub fn trial(
         };
         let failed = matches!(verdict, Verdict::Failed(_));
         let outcome = outcome(case.name.clone(), verdict, start.elapsed());
-        record.lock().expect("no holder panics").push(outcome);
-        // What was expected and what came is told at the end, by cause.
+        record.lock().expect("no thread panics while it holds the lock").push(outcome);
+        // `report` prints the details at the end, grouped by cause.
         if failed { Err(Failed::without_message()) } else { Ok(()) }
     })
 }
 
-/// The first result that is good, or the last.
+/// The first success, or the last failure.
 fn attempt(attempts: usize, run: impl Fn() -> Result<(), Failure>) -> Result<(), Failure> {
     (1..attempts).find_map(|_| run().ok()).map_or_else(run, Ok)
 }
@@ -229,5 +229,5 @@ fn listed(name: &'static str) -> &'static Deviation {
     DEVIATIONS
         .iter()
         .find(|deviation| deviation.name == name)
-        .unwrap_or_else(|| panic!("the deviation {name} is not in the table"))
+        .unwrap_or_else(|| panic!("the deviation {name} is not in the table in deviations.rs"))
 }

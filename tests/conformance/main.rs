@@ -1,17 +1,17 @@
 //! One conformance suite for every beanstalkd.
 //!
-//! Black-box tests over raw bytes against a server. The environment says which:
+//! Black-box tests over raw bytes. The environment names the server and the cases:
 //!
-//! - `SERVER=/path/to/beanstalkd`, which each case starts; without it ours and then Debian's. `TRANSPORT=tcp`
-//!   reaches it over loopback TCP instead of unix sockets.
-//! - `ADDRESS=host:port` or `ADDRESS=unix:/path`, a server that runs already.
-//! - `KIND=c-1.12`, `c-1.13`, `ours` or `neutral`: whose listed deviations are excused. A server that is named
-//!   is neutral unless this says otherwise.
+//! - `SERVER=/path/to/beanstalkd`: the program that each case starts; by default ours, and then Debian's if it is
+//!   installed. With `TRANSPORT=tcp` it listens on loopback TCP instead of unix sockets.
+//! - `ADDRESS=host:port` or `ADDRESS=unix:/path`: a server that is running already.
+//! - `KIND=c-1.12`, `c-1.13`, `ours` or `neutral`: the kind of server whose listed deviations are excused; by
+//!   default `neutral` if `SERVER` or `ADDRESS` is set.
 //! - `MARKS=promised,habit`: only the cases with these marks.
 //! - `OFFERS=manage,work`: a neutral server has the commands for whoever looks after a queue, and those for workers.
 //! - `JUNIT=file`: what came of each case, as JUnit XML.
 //!
-//! Each topic is a file that lists its cases; [`judge`] decides which of them apply to the server at hand.
+//! Each topic is a file that lists its cases. [`judge`] decides which of them apply to the server.
 
 mod case;
 mod deviations;
@@ -30,10 +30,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 
-/// Cases mostly wait for deadlines of seconds, so far more of them run at a time than there are cores.
+/// Cases that run at the same time: far more than there are cores, because most cases wait for deadlines of seconds.
 const THREADS: usize = 64;
 
-/// The exit code for a wrong setting, or a server that cannot be had.
+/// The exit code if a setting is wrong, or a server cannot be started or reached.
 const USAGE: u8 = 2;
 
 fn main() -> ExitCode {
@@ -69,32 +69,30 @@ fn setting(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// The servers to judge.
+/// The servers to test.
 fn subjects() -> Result<Vec<Subject>, String> {
     let marks: Vec<String> =
         setting("MARKS").iter().flat_map(|words| words.split(',')).map(str::to_owned).collect();
     if let Some(unknown) = marks.iter().find(|word| !["promised", "habit", "ours"].contains(&word.as_str())) {
-        return Err(format!("MARKS={unknown}: there are promised, habit and ours"));
+        return Err(format!("MARKS={unknown}: expected promised, habit or ours"));
     }
     let kind = match setting("KIND") {
         None => None,
         Some(name) => Some(Kind::named(&name).ok_or_else(|| {
             let names: Vec<&str> = Kind::NAMES.iter().map(|(name, _)| *name).collect();
-            format!("KIND={name}: there are {}", names.join(", "))
+            format!("KIND={name}: expected one of {}", names.join(", "))
         })?),
     };
     let transport = match setting("TRANSPORT").as_deref() {
         None | Some("unix") => Transport::Unix,
         Some("tcp") => Transport::Tcp,
-        Some(other) => return Err(format!("TRANSPORT={other}: there are unix and tcp")),
+        Some(other) => return Err(format!("TRANSPORT={other}: expected unix or tcp")),
     };
-    // Whose start has failed is in the error.
+    // The error names the server that could not be started.
     let program =
         |path: PathBuf| Subject::program(&path, transport, &marks).map_err(|error| error.to_string());
     match (setting("SERVER"), setting("ADDRESS")) {
-        (Some(_), Some(_)) => {
-            Err("SERVER starts a server and ADDRESS reaches one: give one of them".to_owned())
-        }
+        (Some(_), Some(_)) => Err("SERVER and ADDRESS are both set: set one of them".to_owned()),
         (Some(path), None) => {
             Ok(vec![Subject { kind: kind.unwrap_or(Kind::Neutral), ..program(path.into())? }])
         }
@@ -124,12 +122,12 @@ fn address(place: &str) -> std::io::Result<Address> {
     first.map(Address::Tcp).ok_or_else(|| std::io::Error::other("the name has no address"))
 }
 
-/// Runs all cases that apply to the server, and tells which hold; whether none has failed.
+/// Runs all cases that apply to the server. Returns whether none has failed, and all results.
 fn judge_server(subject: Subject) -> (bool, Vec<Outcome>) {
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(THREADS);
     if matches!(subject.reach, Reach::Running(_)) {
-        // Cases on a server that they share come one after another.
+        // Cases that share a server run one after another.
         arguments.test_threads = Some(1);
     }
     let subject = Arc::new(subject);

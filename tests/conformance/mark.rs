@@ -1,23 +1,23 @@
-//! What a case rests on: the protocol document of the field, a habit of C, or a decision of ours.
+//! The reason for a case: the protocol document, a habit of C, or a decision of our server.
 //!
-//! The document is `doc/protocol.txt` of C beanstalkd 1.13. The sections here are its headings, with the
-//! command or the paragraph that is meant.
+//! The protocol document is `doc/protocol.txt` of C beanstalkd 1.13. The sections here are its headings, followed by
+//! the command or the paragraph.
 
 use std::fmt;
 
-/// Why a server should do as a case requires.
+/// The reason why a server should behave as a case requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mark {
     /// The protocol document says so, in this section.
     Promised(&'static str),
-    /// The document is silent; C does so, and clients may rely on it.
+    /// The document does not mention it, but C does so, and clients may rely on it.
     Habit,
     /// Our server does so, and C does not.
     Ours,
 }
 
 impl Mark {
-    /// The word by which `MARKS` names it.
+    /// Its name in `MARKS`.
     pub fn word(self) -> &'static str {
         match self {
             Self::Promised(_) => "promised",

@@ -1,6 +1,6 @@
-//! What the suite tells when it is over: counts by mark, failures by cause, and a file for machines.
+//! The report at the end of the suite: counts by mark, failures by cause, and JUnit XML.
 //!
-//! Owns: the grouping of failures and the JUnit XML. Never judges. Driven by `main`.
+//! Owns: the grouping of failures, and the JUnit XML. Never decides whether a case has passed. Driven by `main`.
 
 use crate::deviations::DEVIATIONS;
 use crate::judge::{Outcome, Subject, Verdict};
@@ -8,11 +8,11 @@ use beanstalkd_testkit::client::Failure;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// The most of an expected or actual reply that names a cause.
+/// The most characters of an expected or actual reply in the name of a cause.
 const CAUSE_LENGTH: usize = 60;
 
-/// Prints which cases the server passed, failed and skipped, by mark; why it failed; and which deviations
-/// it showed.
+/// Prints the numbers of passed, failed and skipped cases by mark, the causes of failures, and the deviations that
+/// showed.
 pub fn print(subject: &Subject, outcomes: &[Outcome]) {
     println!("{} ({}), judged as {}", subject.version, subject.place, subject.kind.name());
     println!("  {:<10} {:>6} {:>6} {:>8} {:>7}", "mark", "passed", "failed", "excused", "skipped");
@@ -58,9 +58,7 @@ fn print_deviations(outcomes: &[Outcome]) {
     if shown.is_empty() {
         return;
     }
-    println!(
-        "Excused, since these deviations of the server are listed; in how many of their cases they showed:"
-    );
+    println!("Excused deviations of this server, each with the number of its cases in which it showed:");
     for deviation in DEVIATIONS {
         if let Some((times, cases)) = shown.get(deviation.name) {
             let class = format!("{:?}", deviation.class);
@@ -79,7 +77,7 @@ fn print_causes(outcomes: &[Outcome]) {
     let mut groups: Vec<_> = groups.into_iter().collect();
     groups.sort_by_key(|(_, group)| std::cmp::Reverse(group.len()));
     if !groups.is_empty() {
-        println!("Failed, by cause; of each cause the first case in full:");
+        println!("Failed cases, grouped by cause; the first case of each cause is shown in full:");
     }
     for (cause, mut group) in groups {
         group.sort_by_key(|(outcome, _)| (outcome.topic, &outcome.name));
@@ -89,10 +87,10 @@ fn print_causes(outcomes: &[Outcome]) {
             match &failure.reply {
                 _ if at == 0 => println!("           {}", failure.to_string().replace('\n', "\n       ")),
                 Some(reply) => println!(
-                    "           {}: expected {}, came {}",
+                    "           {}: expected {}, got {}",
                     short(&reply.asked),
                     short(&reply.expected),
-                    short(&reply.came)
+                    short(&reply.actual)
                 ),
                 None => println!("           {}", failure.problem),
             }
@@ -100,15 +98,15 @@ fn print_causes(outcomes: &[Outcome]) {
     }
 }
 
-/// What failures have in common: what was expected and what came, whatever the command and the numbers.
+/// The name of the group of a failure: the expected and the actual reply, without the command and the numbers.
 fn cause(failure: &Failure) -> String {
     match &failure.reply {
-        Some(reply) => format!("expected {}, came {}", shape(&reply.expected), shape(&reply.came)),
+        Some(reply) => format!("expected {}, got {}", shape(&reply.expected), shape(&reply.actual)),
         None => shape(&failure.problem),
     }
 }
 
-/// No more of a text than fits on a line beside others.
+/// The text, shortened so that it fits on a line with others.
 fn short(text: &str) -> String {
     let mut short: String = text.chars().take(CAUSE_LENGTH).collect();
     if short.len() < text.len() {
@@ -117,7 +115,7 @@ fn short(text: &str) -> String {
     short
 }
 
-/// The first line, with N for each number, and no more of it than names a cause.
+/// The first line, with N for each number, shortened to [`CAUSE_LENGTH`].
 fn shape(text: &str) -> String {
     let text = text.trim_matches('"');
     let line = text.split("\\r\\n").next().unwrap_or(text);
@@ -189,7 +187,7 @@ fn write_case(xml: &mut String, outcome: &Outcome) {
     xml.push_str("</testcase>\n");
 }
 
-/// Text as it may stand in an element and in an attribute; what XML cannot hold becomes a question mark.
+/// The text, escaped for XML elements and attributes. Characters that XML does not allow become question marks.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {

@@ -1,7 +1,7 @@
-//! A server that was running before the suite: how a script is held as if the server had just started.
+//! Runs scripts on a server that was running before the suite, as if it had just started.
 //!
-//! Owns: the ids that the server gives for those of a script, the counts at which a case began, and what
-//! is cleaned up before each case. Driven by `case`, for servers that are reached by `ADDRESS` alone.
+//! Owns: the map from the ids in a script to those of the server, the server's counts at the beginning of a case, and
+//! the clean-up before each case. Driven by `case`, only for a server that `ADDRESS` names.
 
 use crate::case::dictionary;
 use beanstalkd_testkit::client::{Client, Failure};
@@ -9,7 +9,7 @@ use beanstalkd_testkit::server::POLL_INTERVAL;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// How long the clients of the case before may take to be forgotten.
+/// How long the server may take to notice that the clients of the previous case have disconnected.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Commands whose first argument is the id of a job, and replies that begin with one.
@@ -26,20 +26,20 @@ const BEFORE_IDS: &[&str] = &[
     "FOUND",
 ];
 
-/// What a script takes for the state of a server that has just started.
+/// The state of the server at the beginning of a case.
 pub struct Origin {
-    /// From an id of the script to the server's.
+    /// The server's id for each id of the script.
     ids: BTreeMap<String, String>,
-    /// By question and key, what had been counted before the case.
+    /// By question and key, the server's counts before the case.
     counted: BTreeMap<(&'static str, String), u64>,
 }
 
-/// The questions whose counts are told from the beginning of the case.
+/// The questions whose counts are reported from the beginning of the case.
 const COUNTING: [&str; 2] = ["stats-tube default", "stats"];
 
 impl Origin {
-    /// Deletes what the case before has left, and notes what the server has counted. `client` may then serve as
-    /// the case's first: a client that has used and watched nothing.
+    /// Deletes the jobs that the previous case has left, and notes the server's counts. `client` uses and watches only
+    /// "default" afterwards, so it can be the case's first client.
     pub fn prepare(client: &mut Client) -> Result<Self, Failure> {
         wait_until_alone(client)?;
         delete_all(client)?;
@@ -52,7 +52,7 @@ impl Origin {
                 if counts {
                     counted.insert((question, key), before);
                 } else if key == "total-connections" {
-                    // This client counts as the first of the case.
+                    // This client is the first of the case, so it is not subtracted.
                     counted.insert((question, key), before.saturating_sub(1));
                 }
             }
@@ -78,14 +78,14 @@ impl Origin {
         line.split(" | ").map(piece).collect::<Vec<_>>().join(" | ")
     }
 
-    /// Requires an INSERTED from `client`, whose id is `id` in the script from now on.
+    /// Requires an INSERTED, and notes that its id is `id` in the script from now on.
     pub fn bind(&mut self, client: &mut Client, id: &str) -> Result<(), Failure> {
         let reply = client.read_reply()?;
         let text = String::from_utf8_lossy(&reply).into_owned();
         let given = text.strip_prefix("INSERTED ").and_then(|rest| rest.strip_suffix("\r\n"));
         match given.filter(|given| given.parse::<u64>().is_ok()) {
             Some(given) if self.ids.values().any(|other| other == given) => {
-                Err(client.wrong_reply("INSERTED with an id of its own", text.trim_end()))
+                Err(client.wrong_reply("INSERTED with a new id", text.trim_end()))
             }
             Some(given) => {
                 self.ids.insert(id.to_owned(), given.to_owned());
@@ -111,7 +111,8 @@ impl Origin {
     }
 }
 
-/// The number of jobs on the server, in whatever state: the suite does not delete jobs of others.
+/// The number of jobs of all states on the server. If there are any, the suite does not run, because it would delete
+/// them.
 pub fn jobs(client: &mut Client) -> Result<u64, Failure> {
     let pairs = dictionary(&client.ask(b"stats\r\n")?);
     let states = ["ready", "reserved", "delayed", "buried"].map(|state| format!("current-jobs-{state}"));
@@ -127,7 +128,7 @@ fn wait_until_alone(client: &mut Client) -> Result<(), Failure> {
             return Ok(());
         }
         if start.elapsed() > PATIENCE {
-            return Err(client.failure("the server has other clients than the suite"));
+            return Err(client.failure("the server has clients that do not belong to the suite"));
         }
         std::thread::sleep(POLL_INTERVAL);
     }

@@ -1,4 +1,4 @@
-//! Syncs and writes that fail, in the running program: nothing is acknowledged that is not on the medium.
+//! Syncs and writes that fail in the running program. The server must acknowledge only what is on the medium.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,15 +11,15 @@ use beanstalkd_testkit::client::Client;
 
 const CONNECTIONS: usize = 10;
 const DEPTH: usize = 64;
-/// The most pipelines that each connection sends, one after another: enough for every failure to be met.
+/// The most pipelines that each connection sends, one after another: enough to reach every injected failure.
 const ROUNDS: usize = 200;
-/// The calls that are failed: the first of the start, and those of the service.
+/// The numbers of the calls that fail: the first are calls of the start, and the others of the running server.
 const CALLS: std::ops::RangeInclusive<u32> = 1..=20;
 
-/// What came of one connection's pipelines.
+/// The replies to one connection's pipelines.
 #[derive(Default)]
 struct Outcome {
-    /// What stands in the body of each job that was acknowledged.
+    /// The body of each acknowledged job, by its id.
     inserted: BTreeMap<u64, String>,
     refused: usize,
     closed: bool,
@@ -43,7 +43,7 @@ fn put_pipelines(mut client: Client, number: usize) -> Outcome {
             };
             match id_of(&reply) {
                 Some(id) => {
-                    assert_eq!(outcome.refused, 0, "a success behind a failure");
+                    assert_eq!(outcome.refused, 0, "a put was acknowledged after a refused one");
                     outcome.inserted.insert(id, tag(at));
                 }
                 None => {
@@ -61,14 +61,14 @@ struct Run {
     failed_at_start: bool,
 }
 
-/// Ten connections at a server in which `injection` makes a call fail, and what must hold afterwards.
+/// Runs ten connections on a server in which `injection` makes a call fail, and checks the result.
 fn run(flags: &[&str], injection: &str) -> Run {
     let mut traced = match Traced::start(flags, injection) {
         Ok(traced) => traced,
         Err(error) => {
             let message = error.to_string();
-            assert!(message.contains("ended at its start"), "{message}");
-            assert!(message.contains(" binlog."), "no reason given: {message}");
+            assert!(message.contains("exited at its start"), "{message}");
+            assert!(message.contains(" binlog."), "expected a message that names a file: {message}");
             return Run { outcomes: Vec::new(), failed_at_start: true };
         }
     };
@@ -79,12 +79,12 @@ fn run(flags: &[&str], injection: &str) -> Run {
         .map(|(number, client)| std::thread::spawn(move || put_pipelines(client, number)))
         .collect();
     let outcomes: Vec<Outcome> = workers.into_iter().map(|worker| worker.join().unwrap()).collect();
-    // All connections have been closed: it is ending by itself. The signal would be obeyed with success.
+    // The server has closed all connections, so it is ending by itself. It would obey a signal, and exit with 0.
     let status = traced.server.stop(Signal::TERM).unwrap();
     let said = traced.server.stderr();
-    assert!(outcomes.iter().all(|outcome| outcome.closed), "no failure was met: {said}");
+    assert!(outcomes.iter().all(|outcome| outcome.closed), "the injected failure did not happen: {said}");
     assert!(status.code().is_some_and(|code| code != 0), "{status}: {said}");
-    assert!(said.contains(" binlog."), "no reason given: {said}");
+    assert!(said.contains(" binlog."), "expected a message that names a file: {said}");
     let failed_at_start = !said.contains("jobs in");
     assert!(
         failed_at_start || said.contains("ending, so that a restart begins from what the disk holds"),
@@ -99,7 +99,7 @@ fn run(flags: &[&str], injection: &str) -> Run {
     Run { outcomes, failed_at_start }
 }
 
-/// What was acknowledged is there after a restart without failures.
+/// Requires that all acknowledged jobs exist after a restart without failures.
 fn assert_all_there(traced: &Traced, inserted: &BTreeMap<u64, String>) {
     let server = start_program(ours(), traced.server.directory().to_str().unwrap(), &[]);
     let jobs = see_jobs(&mut server.connect().unwrap(), inserted.keys().copied()).unwrap();
@@ -114,10 +114,10 @@ fn summary(name: &str, runs: &[Run]) {
     let inserted: usize = outcomes().map(|outcome| outcome.inserted.len()).sum();
     let refused: usize = outcomes().map(|outcome| outcome.refused).sum();
     println!(
-        "{name}: {} runs, {at_start} ended at their start, {inserted} INSERTED, {refused} refused",
+        "{name}: {} runs, {at_start} exited at their start, {inserted} INSERTED, {refused} refused",
         runs.len()
     );
-    assert!(at_start < runs.len() && inserted > 0 && refused > 0, "no failure has met a client");
+    assert!(at_start < runs.len() && inserted > 0 && refused > 0, "no failure happened while clients worked");
 }
 
 #[test]
@@ -143,14 +143,14 @@ fn a_failed_write_acknowledges_nothing_and_ends_the_server() {
     }
 }
 
-/// Puts until the server closes, which must be soon, and its exit must say that it failed.
+/// Puts until the server closes the connection, which must be soon. Its exit code must not be 0.
 fn assert_ends(server: &mut beanstalkd_testkit::server::Server, mut client: Client) {
     let refused = (0..10_000).find_map(|_| match client.ask(&put(0, 0, 60, &[b'x'; 1000])) {
         Ok(reply) if id_of(&reply).is_some() => None,
         Ok(reply) => Some(String::from_utf8_lossy(&reply).into_owned()),
         Err(_) => Some("closed".to_owned()),
     });
-    let refused = refused.expect("it acknowledges what no restart will find");
+    let refused = refused.expect("the server refuses puts, because no restart would find their jobs");
     assert!(refused == "INTERNAL_ERROR\r\n" || refused == "closed", "{refused}");
     while client.read_reply().is_ok() {}
     let status = server.stop(Signal::TERM).unwrap();
@@ -177,16 +177,16 @@ fn a_directory_that_is_removed_or_replaced_ends_the_server() {
     }
 }
 
-/// Each body takes a file, and no more than these can be made ahead.
+/// Each body takes a file, and the server has descriptors for only a few files.
 #[test]
-fn a_server_without_descriptors_serves_on_and_goes_on_where_it_stopped() {
+fn a_server_without_descriptors_serves_other_commands_and_executes_the_puts_later() {
     const PUTS: usize = 12;
     const OPEN_FILES: u64 = 3;
     let directory = tempfile::tempdir().unwrap();
     let flags = ["-f", "0", "-s", "65536"];
     let mut server = start_program(ours(), directory.path().to_str().unwrap(), &flags);
     let (mut producer, mut other) = (server.connect().unwrap(), server.connect().unwrap());
-    // Both have been accepted.
+    // The server has accepted both connections.
     for client in [&mut producer, &mut other] {
         client.exchange(b"touch 1\r\n", b"NOT_FOUND\r\n").unwrap();
     }
@@ -201,7 +201,7 @@ fn a_server_without_descriptors_serves_on_and_goes_on_where_it_stopped() {
         assert!(sent.is_ok(), "{}", server.stderr());
         if !waits && !producer.has_reply_within(Duration::from_secs(2)).unwrap() {
             waits = true;
-            // Whoever needs no file is served meanwhile.
+            // Commands that need no file are answered meanwhile.
             for id in &ids {
                 other.exchange(format!("touch {id}\r\n").as_bytes(), b"NOT_FOUND\r\n").unwrap();
                 other.exchange(format!("delete {id}\r\n").as_bytes(), b"DELETED\r\n").unwrap();
@@ -212,10 +212,10 @@ fn a_server_without_descriptors_serves_on_and_goes_on_where_it_stopped() {
         let reply = producer.read_reply().unwrap();
         ids.push(id_of(&reply).unwrap_or_else(|| panic!("{}", String::from_utf8_lossy(&reply))));
     }
-    assert!(waits, "there was room for everything");
+    assert!(waits, "no put had to wait for a descriptor");
     assert_eq!(crate::jobs::job_count(&mut other), ids.len() as u64);
     assert!(server.stop(Signal::TERM).unwrap().success(), "{}", server.stderr());
     let server = start_program(ours(), directory.path().to_str().unwrap(), &flags);
     let seen = see_jobs(&mut server.connect().unwrap(), 1..=*ids.last().unwrap()).unwrap();
-    assert!(seen.keys().eq(&ids), "a job is lost or back");
+    assert!(seen.keys().eq(&ids), "the existing jobs are those that were acknowledged");
 }

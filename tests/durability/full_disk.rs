@@ -1,4 +1,4 @@
-//! A file system without room: what goes on, what is refused, and that no job suffers from it.
+//! A full file system: which commands go on, which are refused, and that no job is lost or damaged.
 //!
 //! Needs root, to mount a small file system in memory.
 
@@ -14,20 +14,20 @@ use beanstalkd_testkit::client::Client;
 use beanstalkd_testkit::random::Random;
 use beanstalkd_testkit::server::Server;
 
-/// Length of the file system.
+/// The size of the file system.
 const DISK_BYTES: u64 = 4 << 20;
-/// What other people's files take of it, until they are removed.
+/// The size of an unrelated file, which the test removes later.
 const BALLAST_BYTES: usize = 512 << 10;
-/// Releases, burials, kicks and deletes on the full disk.
+/// The number of releases, burials, kicks and deletes on the full disk.
 const COMMANDS: u64 = 10_000;
-/// How soon puts must go on when there is room again.
+/// The time within which puts must succeed again when there is room.
 const RECOVERY: Duration = Duration::from_secs(2);
 
 /// A mounted file system, unmounted when dropped.
 struct SmallDisk(tempfile::TempDir);
 
 impl SmallDisk {
-    /// `None`, after saying why, where nothing may be mounted.
+    /// `None`, with a message, if the test may not mount a file system.
     fn mount(bytes: u64) -> Option<Self> {
         let directory = tempfile::tempdir().unwrap();
         let size = format!("size={bytes}");
@@ -47,12 +47,12 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        // The server may still be ending.
+        // The server may not have exited yet.
         let _ = Command::new("umount").arg("-l").arg(self.0.path()).status();
     }
 }
 
-/// Puts until there is no room; the states of all jobs by id.
+/// Puts until there is no room, and adds the jobs to `states`.
 fn fill(client: &mut Client, length: usize, states: &mut BTreeMap<u64, &'static str>) {
     loop {
         let reply = client.ask(&put(0, 0, 3600, &vec![b'x'; length])).unwrap();
@@ -66,7 +66,7 @@ fn fill(client: &mut Client, length: usize, states: &mut BTreeMap<u64, &'static 
     }
 }
 
-/// Some jobs that can be kicked.
+/// Puts some jobs that can be kicked.
 fn prepare(client: &mut Client, states: &mut BTreeMap<u64, &'static str>) {
     for _ in 0..500 {
         let delayed = id_of(&client.ask(&put(0, 3600, 3600, b"delayed")).unwrap()).unwrap();
@@ -77,7 +77,7 @@ fn prepare(client: &mut Client, states: &mut BTreeMap<u64, &'static str>) {
     }
 }
 
-/// What a random command to job `id` is, what success is, and to which state it leads.
+/// A random command on job `id`, the reply to it if it succeeds, and the state to which it then leads.
 fn invent(random: &mut Random, id: u64, state: &str) -> (String, &'static str, &'static str) {
     match (random.below(8), state) {
         (0, _) => (format!("delete {id}"), "DELETED", "deleted"),
@@ -89,13 +89,13 @@ fn invent(random: &mut Random, id: u64, state: &str) -> (String, &'static str, &
     }
 }
 
-/// Ten thousand commands, of which none may fail that needs no room, and none may do half of its work.
-/// Returns how often each was answered how.
-fn press_on(client: &mut Client, states: &mut BTreeMap<u64, &'static str>) -> BTreeMap<String, u64> {
+/// Sends ten thousand commands. Those that need no room must succeed, and a refused one must change nothing. Returns
+/// the number of times that each command got each reply.
+fn run_commands(client: &mut Client, states: &mut BTreeMap<u64, &'static str>) -> BTreeMap<String, u64> {
     let mut random = Random::new(1);
     let mut replies = BTreeMap::new();
     for number in 0..COMMANDS {
-        // Now and then the oldest jobs go, which gives the disk some air; else what was freed is taken again.
+        // Now and then the oldest jobs are deleted, which frees some room. Otherwise puts take what was freed.
         let has_air = number / 500 % 4 == 3;
         let oldest = *states.first_key_value().unwrap().0;
         let (id, delete) = match has_air && random.once_in(2) {
@@ -116,7 +116,7 @@ fn press_on(client: &mut Client, states: &mut BTreeMap<u64, &'static str>) -> BT
             assert_eq!(word, "OUT_OF_MEMORY", "{command}");
             let may_be_refused =
                 verb == "bury" || verb == "kick-job" || verb == "release" && !command.ends_with(" 0");
-            assert!(may_be_refused, "{command} was refused");
+            assert!(may_be_refused, "expected {command} to succeed");
         }
         *replies.entry(format!("{verb} {word}")).or_default() += 1;
         if !has_air && random.once_in(3) {
@@ -126,11 +126,11 @@ fn press_on(client: &mut Client, states: &mut BTreeMap<u64, &'static str>) -> BT
     replies
 }
 
-/// Every job is there, in the state that follows from the replies, and in no other.
+/// Requires that every job exists, in the state that follows from the replies.
 fn assert_states(client: &mut Client, states: &BTreeMap<u64, &'static str>) {
     let highest = *states.last_key_value().unwrap().0;
     let seen = see_jobs(client, 1..=highest).unwrap();
-    assert!(seen.keys().eq(states.keys()), "a job is lost or back");
+    assert!(seen.keys().eq(states.keys()), "the existing jobs are those that were acknowledged");
     for (id, state) in states {
         assert_eq!(seen[id].state, *state, "job {id}");
     }
@@ -152,13 +152,16 @@ fn on_a_full_disk_deletes_go_on_and_nothing_is_lost() {
     fill(&mut client, 300, &mut states);
     fill(&mut client, 0, &mut states);
     let filled = states.len();
-    let replies = press_on(&mut client, &mut states);
+    let replies = run_commands(&mut client, &mut states);
     println!("{filled} jobs, then {replies:?}");
     let count = |reply: &str| replies.get(reply).copied().unwrap_or(0);
     assert!(count("delete DELETED") > 500 && count("reserve-job RESERVED") > 500, "{replies:?}");
     for (verb, success) in [("bury", "BURIED"), ("release", "RELEASED"), ("kick-job", "KICKED")] {
-        assert!(count(&format!("{verb} OUT_OF_MEMORY")) > 0, "never full for {verb}: {replies:?}");
-        assert!(count(&format!("{verb} {success}")) > 0, "always full for {verb}: {replies:?}");
+        assert!(
+            count(&format!("{verb} OUT_OF_MEMORY")) > 0,
+            "expected OUT_OF_MEMORY for some {verb}: {replies:?}"
+        );
+        assert!(count(&format!("{verb} {success}")) > 0, "expected {success} for some {verb}: {replies:?}");
     }
     fill(&mut client, 300, &mut states);
     assert_states(&mut client, &states);
@@ -169,7 +172,7 @@ fn on_a_full_disk_deletes_go_on_and_nothing_is_lost() {
         states.insert(id, "ready");
         false
     }) {
-        assert!(freed.elapsed() < RECOVERY, "no put within two seconds");
+        assert!(freed.elapsed() < RECOVERY, "expected a put to succeed within {RECOVERY:?}");
     }
     println!("a put {} ms after space was freed", freed.elapsed().as_millis());
     server.stop(Signal::KILL).unwrap();
@@ -177,11 +180,14 @@ fn on_a_full_disk_deletes_go_on_and_nothing_is_lost() {
     let mut client = server.connect().unwrap();
     let highest = *states.last_key_value().unwrap().0;
     let seen = see_jobs(&mut client, 1..=highest).unwrap();
-    assert!(seen.keys().eq(states.keys()), "a job is lost or back after a restart");
+    assert!(
+        seen.keys().eq(states.keys()),
+        "after a restart the existing jobs are those that were acknowledged"
+    );
 }
 
 #[test]
-fn on_a_full_disk_what_was_deleted_becomes_room_although_each_file_keeps_a_job() {
+fn on_a_full_disk_deletes_make_room_although_each_file_keeps_a_job() {
     let Some(disk) = SmallDisk::mount(DISK_BYTES) else { return };
     let server = start_program(ours(), disk.path().to_str().unwrap(), &["-f", "0", "-s", "65536"]);
     let mut client = server.connect().unwrap();
@@ -196,33 +202,36 @@ fn on_a_full_disk_what_was_deleted_becomes_room_although_each_file_keeps_a_job()
         if let Some(id) = id_of(&client.ask(&put(0, 0, 60, b"again")).unwrap()) {
             break id;
         }
-        assert!(deleted.elapsed() < RECOVERY, "no put within two seconds");
+        assert!(deleted.elapsed() < RECOVERY, "expected a put to succeed within {RECOVERY:?}");
     };
     let seen = see_jobs(&mut client, 1..=again).unwrap();
-    assert!(seen.keys().copied().eq(kept.into_iter().chain([again])), "a job is lost or back");
+    assert!(
+        seen.keys().copied().eq(kept.into_iter().chain([again])),
+        "the existing jobs are those that were acknowledged"
+    );
 }
 
-/// How many warnings name the directory.
+/// The number of warnings that name the directory.
 fn warnings_of(server: &Server, disk: &SmallDisk) -> usize {
     let path = disk.path().to_str().unwrap();
     server.stderr().lines().filter(|line| line.contains(" warn ") && line.contains(path)).count()
 }
 
 #[test]
-fn a_disk_of_less_than_two_files_takes_what_c_puts_on_it_and_takes_it_again_after_the_deletes() {
+fn a_disk_of_less_than_two_files_takes_as_many_jobs_as_with_c_also_after_deletes() {
     let Some(disk) = SmallDisk::mount(16 << 20) else { return };
     let server = start_program(ours(), disk.path().to_str().unwrap(), &[]);
     let mut client = server.connect().unwrap();
     let mut states = BTreeMap::new();
     fill(&mut client, 10_000, &mut states);
     println!("{} jobs", states.len());
-    assert_eq!(warnings_of(&server, &disk), 1, "it says so at the start: {}", server.stderr());
+    assert_eq!(warnings_of(&server, &disk), 1, "expected one warning at the start: {}", server.stderr());
     assert!(states.len() >= 1030, "C takes 1030, this {}", states.len());
     for id in states.keys() {
         client.exchange(format!("delete {id}\r\n").as_bytes(), b"DELETED\r\n").unwrap();
     }
     let deleted = Instant::now();
     while id_of(&client.ask(&put(0, 0, 60, &[b'x'; 10_000])).unwrap()).is_none() {
-        assert!(deleted.elapsed() < RECOVERY, "no put within two seconds");
+        assert!(deleted.elapsed() < RECOVERY, "expected a put to succeed within {RECOVERY:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! How the directory grows and shrinks under load, and that its bounds are never a client's concern.
+//! The size of the binlog's directory under load, and that clients never notice the limits of its files.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::jobs::{job_count, put, start, stat};
 use beanstalkd_testkit::random::Random;
 
-/// The files of the log, in order.
+/// The files of the binlog, in order.
 fn log_names(directory: &Path) -> BTreeSet<OsString> {
     let names = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name());
     names.filter(|name| name.to_string_lossy().starts_with("binlog.")).collect()
 }
 
-/// Length of all files of the log at one moment; `None` if some came or went meanwhile.
+/// The total length of all files of the binlog; `None` if a file was made or removed meanwhile.
 fn directory_bytes(directory: &Path) -> Option<u64> {
     let names = log_names(directory);
     let lengths = names.iter().map(|name| Some(directory.join(name).metadata().ok()?.len()));
@@ -23,8 +23,8 @@ fn directory_bytes(directory: &Path) -> Option<u64> {
     (log_names(directory) == names).then_some(bytes)
 }
 
-/// The greatest length that the directory has while `work` is done, looked at without a pause, and how often
-/// it was looked at.
+/// The largest total length of the files while `work` runs, and the number of measurements, which follow each other
+/// without a pause.
 fn largest_while(directory: &Path, work: impl FnOnce()) -> (u64, u64) {
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -37,7 +37,7 @@ fn largest_while(directory: &Path, work: impl FnOnce()) -> (u64, u64) {
             }
             (largest, looks)
         });
-        // However it ends, the other thread is to end, too.
+        // The other thread must end, even if `work` panics.
         let worked = std::panic::catch_unwind(AssertUnwindSafe(work));
         done.store(true, Ordering::Relaxed);
         let seen = watch.join().unwrap();
@@ -46,7 +46,7 @@ fn largest_while(directory: &Path, work: impl FnOnce()) -> (u64, u64) {
     })
 }
 
-/// While pipelines of 500 commands run, at each look, not only afterwards.
+/// The limit must hold in each measurement while pipelines of 500 commands run, and not only afterwards.
 #[test]
 fn endless_release_with_a_delay_leaves_the_directory_small() {
     const JOBS: u64 = 50;
@@ -71,7 +71,7 @@ fn endless_release_with_a_delay_leaves_the_directory_small() {
         }
     });
     let bound = 3 * stat(&mut client, "binlog-live-bytes") + 2 * FILE;
-    println!("{ROUNDS} rounds: at most {largest} bytes in {looks} looks, bound {bound}");
+    println!("{ROUNDS} rounds: at most {largest} bytes in {looks} measurements, limit {bound}");
     assert!(looks > 100, "{looks} looks");
     assert!(largest <= bound, "{largest} bytes, bound {bound}");
 }

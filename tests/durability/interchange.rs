@@ -1,6 +1,6 @@
-//! One directory served by C beanstalkd and by ours in turn: whatever one was told, the other one tells.
+//! C beanstalkd and our server serve one directory in turn. Each must have all jobs that the other one had.
 //!
-//! `HISTORIES` is how many random ones, `SEED` where they begin.
+//! `HISTORIES` sets the number of random histories, and `SEED` the first seed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -14,17 +14,17 @@ use beanstalkd_testkit::debian_server;
 use beanstalkd_testkit::random::{Random, number_from_environment};
 use beanstalkd_testkit::server::Server;
 
-/// Histories where nothing else is asked for.
+/// The number of histories, unless `HISTORIES` is set.
 const HISTORIES: u64 = 20;
-/// How often each server has the directory.
+/// The number of times that each server serves the directory.
 const ALTERNATIONS: usize = 5;
 /// The most commands of one server, in each tube.
 const STEPS: u64 = 80;
-/// Ours are filled all the time, or never.
+/// The file sizes of our server, from files that fill up often to files that never do.
 const OUR_FILE_BYTES: [&str; 3] = ["8192", "65536", "10485760"];
-/// In small files C, left to itself, loses its own changes: it cannot reserve room across more than two.
+/// A large size, because C loses changes in small files: it cannot reserve room across more than two files.
 const C_FILE_BYTES: &str = "1048576";
-/// Seconds by which what counts down may differ between two looks.
+/// Seconds by which an age or a time left may differ between two looks.
 const TOLERANCE_S: u64 = 3;
 
 struct History {
@@ -32,19 +32,19 @@ struct History {
     random: Random,
     tubes: Vec<Tube>,
     seen: BTreeMap<u64, SeenJob>,
-    /// Every id that was ever given: a restart may pass over many.
+    /// Every id that was ever given. A restart may skip many.
     ids: BTreeSet<u64>,
 }
 
 impl History {
     fn new(seed: u64) -> Self {
-        // C keeps the order of burials as that of the times when the reservations would have ended.
+        // C orders buried jobs by the times at which their reservations would have ended.
         let tubes = ["default", "mail;fast", &"t".repeat(200)].map(|name| Tube::new(name, 1)).to_vec();
         let (directory, random) = (tempfile::tempdir().unwrap(), Random::new(seed));
         Self { directory, random, tubes, seen: BTreeMap::new(), ids: BTreeSet::new() }
     }
 
-    /// Has `program` serve the directory: all must be as it was left, and is then changed.
+    /// Lets `program` serve the directory. All jobs must be as they were left. Then changes them.
     fn serve(&mut self, program: &Path, is_c: bool) -> usize {
         let size = if is_c { C_FILE_BYTES } else { self.random.pick(&OUR_FILE_BYTES) };
         let mut server = start_program(program, self.directory.path().to_str().unwrap(), &["-s", size]);
@@ -60,7 +60,7 @@ impl History {
         let mut watched = "default".to_owned();
         for tube in &mut self.tubes {
             let name = tube.name.clone();
-            // A client that watches this tube alone.
+            // This client watches this tube alone.
             client.ask(format!("use {name}\r\n").as_bytes()).unwrap();
             client.ask(format!("watch {name}\r\n").as_bytes()).unwrap();
             if watched != name {
@@ -79,7 +79,7 @@ impl History {
         count
     }
 
-    /// Holds all jobs against the model, and against what was seen of them last.
+    /// Compares all jobs with the model, and with their figures of the last look.
     fn compare(&mut self, client: &mut Client, is_c: bool) {
         let seen = see_jobs(client, self.ids.iter().copied()).unwrap();
         assert_eq!(job_count(client), seen.len() as u64);
@@ -101,19 +101,19 @@ impl History {
         self.seen = seen;
     }
 
-    /// Kills the server, or tells it to stop; C always just ends.
+    /// Kills the server, or sends it SIGTERM. C does the same in both cases.
     fn end(&mut self, server: &mut Server, is_c: bool) {
         let kill = self.random.once_in(2);
         let status = server.stop(if kill { Signal::KILL } else { Signal::TERM }).unwrap();
         if is_c {
-            assert_eq!(server.stderr(), "", "C has complained");
+            assert_eq!(server.stderr(), "", "C writes no error");
         } else {
             assert!(kill || status.success());
             assert!(!server.stderr().contains("warn"), "{}", server.stderr());
         }
     }
 
-    /// Kicks and reserves everything that is left: in the order of its burial, in the order of its priority.
+    /// Kicks and reserves all remaining jobs, and checks the order of burials and the order of priorities.
     fn drain(&mut self) {
         let server = start_program(ours(), self.directory.path().to_str().unwrap(), &[]);
         let mut client = server.connect().unwrap();

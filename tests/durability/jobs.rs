@@ -1,4 +1,4 @@
-//! What a server says of its jobs, and how the tests here start one.
+//! Starts the servers of these tests, and reads their jobs.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -25,13 +25,13 @@ pub fn start_program(program: &Path, directory: &str, flags: &[&str]) -> Server 
     try_to_start(program, directory, flags).unwrap()
 }
 
-/// The same for a program that may fail; the error holds what it has said.
+/// Like [`start_program`], for a program that may fail. The error contains its standard error.
 pub fn try_to_start(program: &Path, directory: &str, flags: &[&str]) -> io::Result<Server> {
     let flags: Vec<String> = ["-b", directory].iter().chain(flags).map(|&flag| flag.to_owned()).collect();
     Server::start(program, Transport::Unix, &flags)
 }
 
-/// A job as a client sees it.
+/// A job with the figures that a client can see.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeenJob {
     pub tube: String,
@@ -49,7 +49,7 @@ pub struct SeenJob {
     pub body: Vec<u8>,
 }
 
-/// The jobs among `ids` that there are.
+/// The existing jobs among `ids`.
 pub fn see_jobs(
     client: &mut Client,
     ids: impl IntoIterator<Item = u64>,
@@ -89,17 +89,17 @@ fn seen_job(stats: &BTreeMap<String, String>, body: Vec<u8>) -> SeenJob {
     }
 }
 
-/// The server's own figures.
+/// The pairs of the reply to `stats`.
 pub fn stats(client: &mut Client) -> Result<BTreeMap<String, String>, Failure> {
     Ok(yaml(&client.ask(b"stats\r\n")?))
 }
 
-/// One of the figures.
+/// One number of `stats`.
 pub fn stat(client: &mut Client, key: &str) -> u64 {
     stats(client).unwrap()[key].parse().unwrap()
 }
 
-/// How many jobs the server has, in whatever state.
+/// The number of jobs of all states on the server.
 pub fn job_count(client: &mut Client) -> u64 {
     let stats = stats(client).unwrap();
     let states = ["ready", "reserved", "delayed", "buried"];
@@ -114,7 +114,7 @@ fn yaml(reply: &[u8]) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// What follows a reply's line, without its CRLF.
+/// The body that follows a reply's line, without its CRLF.
 pub fn body(reply: &[u8]) -> &[u8] {
     let line = reply.iter().position(|&byte| byte == b'\n').map_or(reply.len(), |end| end + 1);
     let rest = &reply[line..];

@@ -1,7 +1,7 @@
-//! SIGKILL amid the work of several clients, again and again on one directory: what was acknowledged holds.
+//! SIGKILL during the work of several clients, many times on one directory. Acknowledged commands must hold.
 //!
-//! `KILLS` is how often, `SEED` where the random numbers begin, `PEER` another server to be tried, of which
-//! it is only counted what it loses.
+//! `KILLS` sets the number of kills, and `SEED` the random numbers. `PEER` names another server, for which the test
+//! only counts the lost jobs.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use beanstalkd_testkit::client::Client;
 use beanstalkd_testkit::random::{Random, number_from_environment};
 use beanstalkd_testkit::server::Server;
 
-/// Kills where nothing else is asked for.
+/// The number of kills, unless `KILLS` is set.
 const KILLS: u64 = 25;
 /// Clients, each with a tube of its own.
 const CLIENTS: u64 = 4;
@@ -23,10 +23,10 @@ const CLIENTS: u64 = 4;
 const DEPTH: u64 = 40;
 /// The most replies before the kill.
 const LIFE: u64 = 1500;
-/// Small files: they are filled, migrated and removed all the time.
+/// Small files, so that files are often filled and removed, and their jobs migrated.
 const FLAGS: &[&str] = &["-f", "0", "-s", "16384"];
 
-/// When the server is killed: the client that reads this many replies does it.
+/// Kills the server when all clients together have read a random number of replies.
 struct Fuse {
     replies: AtomicU64,
     target: u64,
@@ -44,7 +44,7 @@ impl Fuse {
     }
 }
 
-/// A client with what it knows: its tube as acknowledged, and the steps not answered.
+/// A client with a model of its tube as acknowledged, and the steps that were not answered.
 struct Worker {
     tube: Tube,
     unanswered: Vec<Step>,
@@ -52,7 +52,7 @@ struct Worker {
 }
 
 impl Worker {
-    /// Works until the server is gone.
+    /// Sends random steps until the server is killed.
     fn work(&mut self, mut client: Client, fuse: &Fuse, repertoire: Repertoire) {
         let name = self.tube.name.clone();
         let hello = format!("use {name}\r\nwatch {name}\r\nignore default\r\n");
@@ -63,7 +63,7 @@ impl Worker {
             let count = 1 + self.random.below(DEPTH);
             self.unanswered = self.tube.invent(&mut self.random, count, repertoire);
             let commands: Vec<u8> = self.unanswered.iter().flat_map(|step| self.tube.command(step)).collect();
-            // The socket is a deep one, and bodies stay well below what it holds together with the server.
+            // All bodies of a pipeline fit into the buffers of the socket and of the server.
             if client.send(&commands).is_err() {
                 return;
             }
@@ -81,13 +81,13 @@ impl Worker {
         }
     }
 
-    /// Finds how many of the unanswered steps were done: what is seen must be what comes of them.
+    /// Finds how many of the unanswered steps were executed, so that the model has the jobs that were seen.
     fn reconcile(&mut self, seen: &BTreeMap<u64, SeenJob>) -> Result<(), String> {
         let mut candidate = self.tube.clone();
         let mut problems = Vec::new();
         for done in 0..=self.unanswered.len() {
             let next = self.unanswered.get(done);
-            // A kick of many jobs may have been at its work.
+            // A kick of many jobs may have been executed in part.
             let most = if let Some(Step::Kick(bound)) = next { *bound } else { 0 };
             for kicked in 0..=most {
                 let mut restarted = candidate.clone();
@@ -99,18 +99,18 @@ impl Worker {
                     self.unanswered.clear();
                     return Ok(());
                 };
-                problems.push(format!("after {done} of the unanswered: {problem}"));
+                problems.push(format!("after {done} of the unanswered steps: {problem}"));
             }
             if let Some(step) = next {
                 candidate.apply(step);
             }
         }
-        // Consecutive ones mostly stumble over the same job.
+        // The problems of consecutive steps are mostly about the same job.
         problems.dedup_by(|a, b| a.split(": ").nth(1) == b.split(": ").nth(1));
         Err(format!("{}: {}", self.tube.name, problems.join("\n  ")))
     }
 
-    /// What a server without our promise has lost, and brought back, of what it acknowledged.
+    /// The numbers of acknowledged jobs that another server has lost, and of deleted jobs that are back.
     fn count_losses(&self, seen: &BTreeMap<u64, SeenJob>) -> (u64, u64) {
         let mut later = self.tube.clone();
         self.unanswered.iter().for_each(|step| drop(later.apply(step)));
@@ -136,7 +136,7 @@ struct KillLoop {
     server: Server,
     workers: Vec<Worker>,
     random: Random,
-    /// The first id that this life of the server gives.
+    /// The first id that this server gives.
     next_id: u64,
     acknowledged: u64,
 }
@@ -153,10 +153,10 @@ impl KillLoop {
         Self { server, workers, random: Random::new(seed), next_id: 1, acknowledged: 0 }
     }
 
-    /// One life of the server, ended amid work, and the start of the next one.
+    /// Runs the server, kills it during work, and starts the next one.
     fn live_and_die(&mut self, repertoire: Repertoire) {
         if self.random.once_in(6) {
-            // Amid its replay, or just behind it.
+            // During its replay, or just after it.
             self.server.restart(Signal::KILL).unwrap();
         }
         let mut control = self.server.connect().unwrap();
@@ -172,14 +172,14 @@ impl KillLoop {
         });
         assert!(
             fuse.blown.load(Ordering::Relaxed),
-            "the server has ended by itself: {}",
+            "the server has exited by itself: {}",
             self.server.stderr()
         );
         self.acknowledged += fuse.replies.load(Ordering::Relaxed);
         self.server.restart(Signal::KILL).unwrap();
     }
 
-    /// All jobs that there are or may be, after a restart.
+    /// All existing jobs after a restart, among all ids that may exist.
     fn look(&mut self) -> BTreeMap<u64, SeenJob> {
         let mut control = self.server.connect().unwrap();
         control.exchange(b"use probe\r\n", b"USING probe\r\n").unwrap();
@@ -188,7 +188,7 @@ impl KillLoop {
         let known = self.workers.iter().flat_map(|worker| worker.tube.jobs.values().filter_map(|job| job.id));
         let ids: Vec<u64> = known.filter(|&id| id < self.next_id).chain(self.next_id..next_id).collect();
         let seen = see_jobs(&mut control, ids).unwrap();
-        assert_eq!(job_count(&mut control), seen.len() as u64, "a job is back that was deleted long ago");
+        assert_eq!(job_count(&mut control), seen.len() as u64, "no job that was deleted long ago is back");
         self.next_id = next_id + 1;
         seen
     }
@@ -220,7 +220,7 @@ fn nothing_acknowledged_is_lost_damaged_or_undone_by_kills() {
 #[test]
 fn another_server_in_the_same_loop() {
     let Some(peer) = std::env::var_os("PEER").filter(|peer| !peer.is_empty()).map(PathBuf::from) else {
-        println!("skipped: PEER names no other server");
+        println!("skipped: PEER is not set; it names another server");
         return;
     };
     let kills = number_from_environment("KILLS").unwrap_or(KILLS);

@@ -1,5 +1,5 @@
-//! What the binlog promises, held against the program itself: killed, its disk failing or full, its
-//! files taken over by C and back.
+//! Tests the durability of the binlog with the real program: kills, failing and full disks, and files that C's server
+//! takes over and gives back.
 //!
 //! The numbers are small enough for a shared machine; `make kill-loop` and `make interchange` make them
 //! larger.

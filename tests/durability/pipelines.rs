@@ -1,4 +1,4 @@
-//! Deep pipelines of puts at `-f 0`: as many replies as commands, in order, each behind its sync.
+//! Deep pipelines of puts at `-f 0`: as many replies as commands, in order, each after its sync.
 
 use std::collections::BTreeMap;
 
@@ -49,9 +49,9 @@ fn each_reply_follows_its_sync() {
     assert_eq!(traced.check_replies_follow_syncs(&tags), 100);
 }
 
-/// More reservations in one turn than the files made ahead have room for.
+/// One turn makes more reservations than fit into the files that were made ahead.
 #[test]
-fn reservations_for_which_the_next_file_must_be_made_are_logged_before_what_follows() {
+fn reservations_that_wait_for_a_new_file_are_logged_before_later_changes() {
     const JOBS: u64 = 300;
     let mut server = start(&["-f", "0", "-s", "4096"]);
     let mut client = server.connect().unwrap();
@@ -69,7 +69,7 @@ fn reservations_for_which_the_next_file_must_be_made_are_logged_before_what_foll
     server.restart(Signal::KILL).unwrap();
     let jobs = see_jobs(&mut server.connect().unwrap(), 1..=JOBS).unwrap();
     let counted = jobs.values().filter(|job| job.reserves == 1).count();
-    assert_eq!(counted as u64, JOBS, "reservations that the log holds");
+    assert_eq!(counted as u64, JOBS, "the binlog has all reservations");
 }
 
 #[test]
@@ -78,14 +78,14 @@ fn what_was_answered_before_a_kill_is_there() {
     for read in [1, 777, 30_000] {
         let mut server = start(&["-f", "0", "-s", "65536"]);
         let mut client = server.connect().unwrap();
-        // It fails when the server is killed.
+        // The send fails when the server is killed.
         let sending = client.send_in_background(pipeline(COUNT)).unwrap();
         for id in 1..=read {
             client.expect(format!("INSERTED {id}\r\n").as_bytes()).unwrap();
         }
         server.restart(Signal::KILL).unwrap();
         let _ = sending.join().unwrap();
-        // Replies that were under way count as given.
+        // Replies that the client has not read yet count too.
         let rest = client.read_to_end().unwrap_or_default();
         let answered = read + rest.split(|&byte| byte == b'\n').count() as u64 - 1;
         let jobs = see_jobs(&mut server.connect().unwrap(), 1..=answered).unwrap();

@@ -1,18 +1,18 @@
-//! What one client does to a tube of its own, and what must come of it.
+//! Random steps of one client in a tube of its own, and their expected results.
 //!
-//! Owns: the model of that tube and random steps upon it. A tube that only one client uses follows from its
-//! commands alone, so a model tells every reply, and every state between two commands.
+//! Owns: the model of the tube, and the choice of steps. Only one client uses the tube, so its state follows from the
+//! commands alone, and the model knows every reply and every state between two commands.
 
 use std::collections::BTreeMap;
 
 use crate::jobs::{SeenJob, body, id_of, put};
 use beanstalkd_testkit::random::Random;
 
-/// More than any test lasts, in seconds: no deadline of a job comes.
+/// Longer than any test, in seconds, so that no deadline of a job passes.
 const LONG: u32 = 100_000;
-/// Distance of two delays, in seconds: more than any test lasts, so that they alone give the order.
+/// The difference of two delays, in seconds: longer than any test, so that delays alone define the order.
 const DELAY_STEP: u32 = 1000;
-/// From this many jobs on, more are deleted than put.
+/// With this many jobs or more, the client deletes more than it puts.
 const ENOUGH: usize = 60;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,17 +20,17 @@ pub enum State {
     Ready,
     Reserved,
     Delayed,
-    /// With its place in the order.
+    /// With its position in the order of burials.
     Buried(u64),
 }
 
 #[derive(Clone, Debug)]
 pub struct Job {
-    /// `None` until the reply to its put is there.
+    /// `None` until the reply to its put has arrived.
     pub id: Option<u64>,
     pub state: State,
-    /// What it was before it was reserved: a reservation for which the binlog has no room at the moment is
-    /// answered before it is logged.
+    /// Its state before it was reserved. If the binlog has no room for the reservation at the moment, the server
+    /// replies before it logs the reservation.
     before: Option<State>,
     priority: u32,
     delay: u32,
@@ -38,13 +38,13 @@ pub struct Job {
     reserves: u64,
     releases: u64,
     buries: u64,
-    /// Starts of C while it was buried: C counts each as a burial.
+    /// The number of starts of C while it was buried. C counts each as a burial.
     phantom_burials: u64,
     kicks: u64,
     body: Vec<u8>,
 }
 
-/// One command. Jobs are named by their keys, which ascend as their ids do.
+/// One command. Jobs are named by their keys, which have the same order as their ids.
 #[derive(Clone, Debug)]
 pub enum Step {
     Put { key: u64, priority: u32, delay: u32, ttr: u32, body: Vec<u8> },
@@ -61,19 +61,19 @@ pub enum Step {
 #[derive(Debug)]
 pub enum Expected {
     Line(String),
-    /// A new id for the job of this key.
+    /// INSERTED, with a new id for the job of this key.
     Inserted(u64),
-    /// The job of this key with its body.
+    /// RESERVED, with the job of this key and its body.
     Reserved(u64),
 }
 
-/// What a client may do: C does not log a release without delay, nor a reservation by itself, and does not
-/// keep the order of burials, which a kick of several would show.
+/// The steps that a client may choose. C does not log releases without a delay and reservations, and it does not keep
+/// the order of burials, which a kick of several jobs would show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Repertoire {
-    /// All steps, bodies up to more than a file.
+    /// All steps, with bodies that may be larger than a file.
     All,
-    /// What C itself keeps: a reserved job is released with a delay, or buried, at once.
+    /// The steps that C logs. A reserved job is released with a delay, or buried, at once.
     KeptByC,
 }
 
@@ -94,7 +94,7 @@ impl Tube {
         Self { name: name.to_owned(), ttrs, jobs: BTreeMap::new(), next_key: 0, burials: 0, delays: 0 }
     }
 
-    /// Random steps, to be sent at once: each names only jobs whose ids are known already.
+    /// Random steps that can be sent in one write: each names only jobs whose ids are known.
     pub fn invent(&self, random: &mut Random, count: u64, repertoire: Repertoire) -> Vec<Step> {
         let mut tube = self.clone();
         let mut steps = Vec::new();
@@ -186,7 +186,7 @@ impl Tube {
         text.into_bytes()
     }
 
-    /// Takes the step, and tells the reply.
+    /// Applies the step, and returns the expected reply.
     pub fn apply(&mut self, step: &Step) -> Expected {
         let line = |text: &str| Expected::Line(text.to_owned());
         match step {
@@ -272,7 +272,7 @@ impl Tube {
         job.kicks += 1;
     }
 
-    /// The buried jobs in the order of a kick.
+    /// The buried jobs in the order of burials.
     pub fn buried(&self) -> Vec<u64> {
         let place = |job: &Job| if let State::Buried(place) = job.state { Some(place) } else { None };
         let mut order: Vec<(u64, u64)> =
@@ -288,7 +288,7 @@ impl Tube {
         order.into_iter().map(|(_, key)| key).collect()
     }
 
-    /// Takes the step whose reply is `reply`.
+    /// Applies the step, and checks its reply.
     pub fn acknowledge(&mut self, step: &Step, reply: &[u8]) -> Result<(), String> {
         let expected = self.apply(step);
         let good = match &expected {
@@ -307,14 +307,14 @@ impl Tube {
         if good { Ok(()) } else { Err(format!("{expected:?} expected, found {:?}", said())) }
     }
 
-    /// Reserved jobs are ready after a restart.
+    /// Applies a restart: reserved jobs become ready.
     pub fn restart(&mut self) {
         for job in self.jobs.values_mut().filter(|job| job.state == State::Reserved) {
             job.state = State::Ready;
         }
     }
 
-    /// C has started: it counts the burials of buried jobs once more, and may or may not log that.
+    /// Applies a start of C: it counts the burial of each buried job once more, and may or may not log that.
     pub fn restart_in_c(&mut self) {
         for job in self.jobs.values_mut().filter(|job| matches!(job.state, State::Buried(_))) {
             job.phantom_burials += 1;
@@ -333,8 +333,8 @@ impl Tube {
         self.jobs[&key].body == body
     }
 
-    /// Takes over what is seen and may be so: the ids of puts that were never answered, and what is left
-    /// of reservations. Where the server `logs_burials` that it tells of, their numbers, too.
+    /// Takes over facts from the seen jobs that the model cannot know: the ids of unanswered puts, and whether
+    /// reservations were logged. If the server `logs_burials`, also the numbers of burials.
     pub fn adopt(&mut self, seen: &BTreeMap<u64, SeenJob>, logs_burials: bool) {
         for (&id, found) in seen.iter().filter(|(_, job)| job.tube == self.name) {
             let Some(job) = self.key_of(&found.body).and_then(|key| self.jobs.get_mut(&key)) else {
@@ -351,7 +351,7 @@ impl Tube {
         }
     }
 
-    /// The first thing in which what is seen differs from what must be.
+    /// The first difference between the seen jobs and the model.
     pub fn difference(&self, seen: &BTreeMap<u64, SeenJob>) -> Option<String> {
         let mut missing: BTreeMap<u64, &Job> = self.jobs.iter().map(|(&key, job)| (key, job)).collect();
         for (&id, found) in seen.iter().filter(|(_, job)| job.tube == self.name) {

@@ -1,4 +1,4 @@
-//! `--wait-for-lock`: a second server takes over when the first one ends, however it ends.
+//! `--wait-for-lock`: a second server takes over when the first one exits or is killed.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -14,14 +14,14 @@ use beanstalkd_testkit::server::POLL_INTERVAL;
 
 const JOBS: u64 = 2000;
 
-/// A standby that waits, killed when dropped, and what it says.
+/// A waiting standby and its standard error. Killed when dropped.
 struct Waiting {
     child: Child,
     said: BufReader<ChildStderr>,
 }
 
 impl Waiting {
-    /// Starts a standby for the binlog in `directory`, and returns once it has said that it waits.
+    /// Starts a standby for the binlog in `directory`, and returns when its log says that it waits.
     fn start(directory: &Path, socket: &Path) -> Self {
         let mut child = Command::new(ours())
             .args(["--wait-for-lock", "-f", "0", "-b"])
@@ -37,16 +37,19 @@ impl Waiting {
         waiting
     }
 
-    /// Returns once it has said `words`.
+    /// Reads its log until a line contains `words`.
     fn wait_for(&mut self, words: &str) {
         let mut line = String::new();
         while !line.contains(words) {
             line.clear();
-            assert!(self.said.read_line(&mut line).unwrap() > 0, "it has ended without saying: {words}");
+            assert!(
+                self.said.read_line(&mut line).unwrap() > 0,
+                "the standby has exited; expected it to log: {words}"
+            );
         }
     }
 
-    /// Tells it to stop, and returns its exit code.
+    /// Sends it SIGTERM, and returns its exit code.
     fn stop(mut self) -> Option<i32> {
         kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
         self.said.read_to_end(&mut Vec::new()).unwrap();
@@ -56,13 +59,13 @@ impl Waiting {
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        // Errors mean that it has ended already.
+        // An error means that it has exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// The answer of `/readyz`, or `None` while nobody listens.
+/// The reply of `/readyz`, or `None` while no server listens.
 fn readiness(metrics: &Path) -> Option<String> {
     let mut stream = UnixStream::connect(metrics).ok()?;
     stream.write_all(b"GET /readyz HTTP/1.0\r\n\r\n").ok()?;
@@ -79,7 +82,7 @@ fn a_standby_takes_over_from_a_killed_server_with_all_that_it_acknowledged() {
     let metrics = own.path().join("metrics");
     let flags = ["-f", "0", "--wait-for-lock", "--metrics", &format!("unix:{}", metrics.display())]
         .map(str::to_owned);
-    // It accepts nobody until it has taken over, so its start ends only then.
+    // It accepts no connections until it has taken over, so its start returns only then.
     let standby = std::thread::spawn(move || {
         let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
         let standby = start_program(ours(), &directory, &flags);

@@ -1,4 +1,4 @@
-//! What an operator meets: checks, dumps, refusals, repairs, locks.
+//! The tools for operators: checks, dumps, the refusal of damaged files, repair, and locks.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use crate::jobs::{body, id_of, job_count, ours, put, see_jobs, start, start_program};
 use beanstalkd_testkit::server::{Ended, Server, run_to_end};
 
-/// Exit code of a server that refuses a damaged log.
+/// Exit code of a server that refuses a damaged binlog.
 const DAMAGED: i32 = 65;
 /// Exit code of a server whose directory is locked.
 const LOCKED: i32 = 10;
@@ -22,14 +22,15 @@ fn run(arguments: &[&str]) -> Ended {
     run_to_end(ours(), &arguments, own.path()).unwrap()
 }
 
-/// Every file of the log with what it holds.
+/// Every file of the binlog with its content.
 fn contents(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
     let files = entries.filter(|path| path.is_file());
     files.map(|path| (path.clone(), std::fs::read(path).unwrap())).collect()
 }
 
-/// A log whose server was killed with ten jobs in it: ready, delayed, buried, of bytes and of text.
+/// A server that was killed, with ten jobs in its binlog: ready, delayed and buried ones, with bodies of bytes and
+/// text.
 fn killed_server() -> Server {
     let mut server = start(&["-f", "0", "-s", "4096"]);
     let mut client = server.connect().unwrap();
@@ -47,7 +48,7 @@ fn killed_server() -> Server {
     server
 }
 
-/// Changes a byte amid the record that holds `needle` in the oldest file of the log, and returns its path.
+/// Changes a byte in the record that contains `needle`, in the oldest file of the binlog. Returns the file's path.
 fn damage(directory: &Path, needle: &[u8]) -> PathBuf {
     let path = directory.join("binlog.1");
     let mut bytes = std::fs::read(&path).unwrap();
@@ -58,7 +59,7 @@ fn damage(directory: &Path, needle: &[u8]) -> PathBuf {
 }
 
 #[test]
-fn check_and_dump_look_without_touching() {
+fn check_and_dump_change_nothing() {
     let server = killed_server();
     let directory = server.directory().to_str().unwrap();
     let before = contents(server.directory());
@@ -69,17 +70,17 @@ fn check_and_dump_look_without_touching() {
     let dumped = run(&["--dump", directory]);
     assert_eq!(dumped.status.code(), Some(0), "{dumped:?}");
     assert_eq!(dumped.stdout.lines().count(), 10);
-    assert!(contents(server.directory()) == before, "looking has changed something");
+    assert!(contents(server.directory()) == before, "check and dump change no file");
 
     damage(server.directory(), b"say \"5\"");
     let before = contents(server.directory());
     let checked = run(&["--check", directory]);
     assert_eq!(checked.status.code(), Some(1), "{checked:?}");
     assert!(checked.stdout.contains("binlog.1") && checked.stdout.contains("error:"), "{}", checked.stdout);
-    assert!(contents(server.directory()) == before, "a check has changed something");
+    assert!(contents(server.directory()) == before, "a check of a damaged binlog changes no file");
 }
 
-/// A path that is wrong by a letter must not pass for a sound binlog.
+/// A mistyped path must not be reported as an undamaged binlog.
 #[test]
 fn a_directory_without_a_binlog_is_not_sound() {
     let directory = tempfile::tempdir().unwrap();
@@ -96,7 +97,7 @@ fn a_directory_without_a_binlog_is_not_sound() {
     }
 }
 
-/// Python reads each line, and tells what it found in a form that is easy to compare.
+/// Python parses each line, and prints it in a form that is easy to compare.
 #[test]
 fn each_line_of_a_dump_is_json() {
     const READER: &str = "import sys, json, base64
@@ -113,7 +114,7 @@ for line in sys.stdin:
         .args(["-c", READER])
         .stdin(Stdio::from(lines.reopen().unwrap()))
         .output()
-        .expect("python3, which `make check` needs anyway");
+        .expect("python3 can be started; `make check` needs it too");
     assert!(reader.status.success(), "{}", String::from_utf8_lossy(&reader.stderr));
     let hex = |id: u64| {
         let body = format!("say \"{id}\" \\ é\t\r\n\u{1}");
@@ -127,7 +128,7 @@ for line in sys.stdin:
 }
 
 #[test]
-fn a_damaged_log_is_refused_until_it_is_to_be_recovered() {
+fn a_damaged_binlog_is_refused_without_recover() {
     let server = killed_server();
     let directory = server.directory().to_str().unwrap();
     let path = damage(server.directory(), b"say \"5\"");
@@ -141,7 +142,7 @@ fn a_damaged_log_is_refused_until_it_is_to_be_recovered() {
         let next_steps = ["--check", "--recover", "backup"];
         let named = [name, "error"].into_iter().chain(next_steps);
         assert!(named.into_iter().all(|word| refused.stderr.contains(word)), "{}", refused.stderr);
-        assert!(contents(server.directory()) == before, "a refused start has changed something");
+        assert!(contents(server.directory()) == before, "a refused start changes no file");
     }
     let recovered = start_program(ours(), directory, &["-f", "0", "--recover"]);
     let mut client = recovered.connect().unwrap();
@@ -149,7 +150,7 @@ fn a_damaged_log_is_refused_until_it_is_to_be_recovered() {
     assert_eq!(
         jobs.keys().copied().collect::<Vec<_>>(),
         [1, 2, 3, 4, 6, 7, 8, 9, 10],
-        "all but the damaged one"
+        "all jobs except the damaged one come back"
     );
     assert_eq!(jobs[&1].state, "buried");
     assert!(recovered.stderr().contains("lost.1."), "{}", recovered.stderr());
@@ -159,10 +160,10 @@ fn a_damaged_log_is_refused_until_it_is_to_be_recovered() {
 }
 
 #[test]
-fn a_torn_tail_is_kept_aside_and_told_of() {
+fn a_torn_tail_is_kept_in_a_file_and_reported() {
     let killed = killed_server();
     let directory = killed.directory().to_str().unwrap();
-    // The last record of a log that no marker calls durable: what a loss of power leaves.
+    // A torn record at the end that no marker calls durable, as a loss of power leaves it.
     let path = killed.directory().join("binlog.1");
     let mut bytes = std::fs::read(&path).unwrap();
     let end = bytes.iter().rposition(|&byte| byte != 0).unwrap() + 1;
@@ -171,7 +172,7 @@ fn a_torn_tail_is_kept_aside_and_told_of() {
     let mut server = start_program(ours(), directory, &["-f", "0"]);
     assert_eq!(job_count(&mut server.connect().unwrap()), 10);
     let said = server.stderr();
-    // Names alone: the server is renaming the file that it makes ahead.
+    // Only the names are read, because the server is renaming the file that it makes ahead.
     let entries = std::fs::read_dir(killed.directory()).unwrap().map(|entry| entry.unwrap().path());
     let lost: Vec<PathBuf> = entries.filter(|path| path.to_string_lossy().contains("/lost.1.")).collect();
     assert_eq!(lost.len(), 1, "{said}");
@@ -194,7 +195,7 @@ fn a_second_server_on_the_directory_ends_with_10() {
 }
 
 #[test]
-fn a_job_larger_than_todays_bound_is_kept() {
+fn a_job_larger_than_the_current_limit_is_kept() {
     let server = start(&["-f", "0", "-z", "100000"]);
     let large = vec![b'x'; 100_000];
     let directory = server.directory().to_str().unwrap().to_owned();
@@ -219,7 +220,7 @@ fn ids_are_never_given_twice_however_the_server_ends() {
         let mut client = server.connect().unwrap();
         for _ in 0..round * 7 {
             let id = id_of(&client.ask(&put(0, 0, 60, b"x")).unwrap()).unwrap();
-            assert!(id > highest, "{id} was given before");
+            assert!(id > highest, "expected a new id, but {id} was given before");
             highest = id;
             client.exchange(format!("delete {id}\r\n").as_bytes(), b"DELETED\r\n").unwrap();
         }

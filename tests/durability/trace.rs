@@ -1,7 +1,7 @@
 //! A server under strace: its system calls in their order, and failures injected into them.
 //!
-//! Owns: the command line of strace, and the reading of what it writes. The server itself is the child: strace
-//! stands beside it, so that signals and exit codes are the server's own.
+//! Owns: the command line of strace, and the parser of its output. The server itself is the child process, and strace
+//! is attached to it, so that signals and exit codes are the server's own.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -12,28 +12,28 @@ use std::path::PathBuf;
 use crate::jobs::{ours, try_to_start};
 use beanstalkd_testkit::server::Server;
 
-/// Whether there is strace, after saying that a test is skipped without it.
+/// Whether strace is installed. Prints a message if it is not, so that the skipped test is visible.
 ///
 /// # Panics
 ///
-/// Where `CI` is set: there it has to be.
+/// If strace is not installed and `CI` is set.
 pub fn has_strace() -> bool {
     let found = std::process::Command::new("strace").arg("-V").output().is_ok();
-    assert!(found || std::env::var_os("CI").is_none(), "there is no strace, and CI needs it");
+    assert!(found || std::env::var_os("CI").is_none(), "strace is not installed, but CI requires it");
     if !found {
-        println!("skipped: there is no strace");
+        println!("skipped: strace is not installed");
     }
     found
 }
 
-/// A server that is traced.
+/// A server under strace.
 pub struct Traced {
     pub server: Server,
     log: PathBuf,
     _directory: tempfile::TempDir,
 }
 
-/// What a process did, as far as durability is concerned.
+/// A system call that matters for durability.
 #[derive(Debug, PartialEq, Eq)]
 enum Event {
     Write { file: String, tags: Vec<String> },
@@ -44,7 +44,7 @@ enum Event {
 
 impl Traced {
     /// Starts our server under strace, with `injection` as strace's `-e inject=` if it is not empty. The error
-    /// holds what a server has said that ended at its start.
+    /// has the standard error of a server that exited at its start.
     pub fn start(flags: &[&str], injection: &str) -> io::Result<Self> {
         let directory = tempfile::tempdir().unwrap();
         let log = directory.path().join("trace");
@@ -62,10 +62,10 @@ impl Traced {
         Ok(Self { server, log, _directory: directory })
     }
 
-    /// Holds every `INSERTED` that left the server, which has ended, against the syncs before it. `tags` tells what the
-    /// body of each id begins with: words that stand nowhere else. Returns how many were checked.
+    /// Checks that every `INSERTED` that the server sent follows the sync of its job. The server must have exited.
+    /// `tags` has a unique text for each id, with which the job's body begins. Returns the number of checked replies.
     pub fn check_replies_follow_syncs(&self, tags: &BTreeMap<u64, String>) -> usize {
-        // strace writes each line before it lets the call return to the server: of a server that has ended, all.
+        // strace writes each line before the call returns to the server, so the trace of an exited server is complete.
         let text = String::from_utf8_lossy(&std::fs::read(&self.log).unwrap()).into_owned();
         let (mut written, mut syncing) = (BTreeMap::<String, BTreeSet<String>>::new(), BTreeMap::new());
         let mut durable = BTreeSet::new();
@@ -84,7 +84,7 @@ impl Traced {
                 }
                 Event::Reply { ids } => {
                     for id in ids {
-                        // Replies that no client has read are not in the table.
+                        // Replies that no client has read are not in `tags`.
                         if let Some(tag) = tags.get(&id) {
                             assert!(durable.contains(tag), "INSERTED {id} left before {tag} was synced");
                             checked += 1;
@@ -97,7 +97,7 @@ impl Traced {
     }
 }
 
-/// What a line of strace tells: `PID call(FD<PATH>, ...) = RESULT`, or the two halves of it.
+/// Parses a line of strace: `PID call(FD<PATH>, ...) = RESULT`, or one half of such a line.
 fn parse(line: &str) -> Vec<Event> {
     let Some((thread, call)) = line.split_once(char::is_whitespace) else { return Vec::new() };
     let (thread, call) = (thread.to_owned(), call.trim_start());
@@ -113,7 +113,7 @@ fn parse(line: &str) -> Vec<Event> {
         return if call.contains("<unfinished") { vec![begins] } else { vec![begins, ends()] };
     }
     if call.starts_with("pwrite64") {
-        // A write that has not returned yet when a sync begins is not followed by a reply before the next sync.
+        // If a write returns after a sync began, its reply comes only after the next sync.
         let failed = call.contains("(INJECTED)");
         let tags =
             call.split("tag-").skip(1).map(|rest| rest.split(';').next().unwrap_or_default().to_owned());
@@ -127,7 +127,7 @@ fn parse(line: &str) -> Vec<Event> {
 }
 
 #[test]
-fn a_trace_is_read_as_it_is_written() {
+fn the_parser_understands_the_lines_of_strace() {
     let write = "7 pwrite64(5<d/binlog.1>, \"\\7default tag-a;x tag-b;\\r\\n\", 9, 88) = 9";
     let tags = vec!["a".to_owned(), "b".to_owned()];
     assert_eq!(parse(write), [Event::Write { file: "d/binlog.1".into(), tags }]);

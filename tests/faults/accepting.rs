@@ -1,4 +1,4 @@
-//! Accepting connections: what happens if descriptors run out, and which options accepted sockets have.
+//! Accepting connections: the lack of descriptors, and the options of accepted sockets.
 
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
@@ -31,7 +31,7 @@ fn emfile_does_not_spin() {
     let (server, _crowd) = crowd();
     wait_until("descriptors run short", || server.usage().descriptors() >= 15);
     let share = server.usage().cpu_share_during(Duration::from_secs(5));
-    assert!(share < 0.05, "{share} of a processor");
+    assert!(share < 0.05, "expected an idle server, but it used {share} of a processor");
     let log = server.log();
     assert!(log.lines().any(|line| line.contains(" warn ")), "{log}");
     assert!(log.lines().count() < 10, "{log}");
@@ -57,7 +57,7 @@ fn the_last_descriptors_are_left_to_files() {
     }
     let (server, mut crowd) = crowd();
     assert_eq!(crowd[0].ask("use x"), "USING x");
-    wait_until("accepting is paused", || server.usage().descriptors() >= 20 - 2);
+    wait_until("the server pauses accepting", || server.usage().descriptors() >= 20 - 2);
     // When a client leaves, one other is accepted.
     for mut client in crowd {
         assert_eq!(client.ask("use y"), "USING y");
@@ -77,7 +77,7 @@ fn the_binlog_finds_a_descriptor_at_the_limit() {
     let mut crowd: Vec<_> = (0..200).map(|_| server.connect()).collect();
     assert_eq!(crowd[0].ask("use x"), "USING x");
     let kept_back = 2 + MOST_DESCRIPTORS;
-    wait_until("accepting is paused", || server.usage().descriptors() >= 40 - kept_back);
+    wait_until("the server pauses accepting", || server.usage().descriptors() >= 40 - kept_back);
     // The jobs fill many files, and each of them is acknowledged.
     for _ in 0..200 {
         crowd[0].put(0, 60, &[b'x'; 1_000]);
@@ -89,7 +89,7 @@ fn the_binlog_finds_a_descriptor_at_the_limit() {
 /// The server has to make files and to remove files while it may open nothing. It waits, or refuses puts, and goes on
 /// when it may open files again.
 #[test]
-fn a_lack_of_descriptors_that_passes_costs_the_binlog_nothing() {
+fn the_binlog_goes_on_after_a_lack_of_descriptors() {
     const PUT: &str = "put 0 0 60 1000\r\n";
     const JOBS: usize = 100;
     let directory = tempfile::tempdir().unwrap();
@@ -137,11 +137,11 @@ fn the_soft_limit_of_descriptors_is_raised() {
 }
 
 #[test]
-fn connections_beyond_the_bound_are_closed_at_once_and_counted() {
+fn connections_beyond_the_limit_are_closed_at_once_and_counted() {
     let server = Server::start(&["--max-connections", "3"]);
     // The server may not have noticed yet that the first connection, which proved that it is up, has closed.
     let mut first = server.connect();
-    wait_until("one is connected", || first.stat("current-connections") == 1);
+    wait_until("one client is connected", || first.stat("current-connections") == 1);
     let mut others = [server.connect(), server.connect()];
     assert!(others.iter_mut().all(|client| client.ask("use x") == "USING x"));
     for _ in 0..5 {
@@ -150,7 +150,7 @@ fn connections_beyond_the_bound_are_closed_at_once_and_counted() {
     assert_eq!(first.stat("connections-refused"), 5);
     assert_eq!(first.stat("current-connections"), 3);
     drop(others);
-    wait_until("they are gone", || first.stat("current-connections") == 1);
+    wait_until("the other clients are gone", || first.stat("current-connections") == 1);
     assert_eq!(server.connect().ask("use x"), "USING x");
 }
 

@@ -1,4 +1,4 @@
-//! Clients whose connections harm C.
+//! Connections that make the C server misbehave.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ fn a_job_deleted_while_it_is_sent_arrives_whole() {
     let id = client.put(0, 60, &body);
     client.send(format!("peek {id}\r\n"));
     // The replies are more than a socket takes.
-    wait_until("it is peeked", || other.stat("cmd-peek") == 1);
+    wait_until("the job is peeked", || other.stat("cmd-peek") == 1);
     assert_eq!(other.ask(&format!("delete {id}")), "DELETED");
     // These jobs would get the memory of the freed one.
     for _ in 0..3 {
@@ -50,7 +50,7 @@ fn a_half_closed_connection_with_unsent_output_does_not_spin() {
     let mut other = server.connect();
     wait_until("the peeks begin", || other.stat("cmd-peek") > 0);
     let share = server.usage().cpu_share_during(Duration::from_secs(2));
-    assert!(share < 0.05, "{share} of a processor");
+    assert!(share < 0.05, "expected an idle server, but it used {share} of a processor");
     // The client gets all replies, and then the end of the connection.
     for _ in 0..200 {
         assert_eq!(client.line(), format!("FOUND {id} 60000"));
@@ -65,22 +65,22 @@ fn what_was_sent_before_closing_is_executed() {
         let mut other = server.connect();
         for count in 1..=100 {
             server.connect().send("put 0 0 60 5\r\nhello\r\n");
-            wait_until("the job is there", || other.stat("current-jobs-ready") == count);
+            wait_until("the jobs are ready", || other.stat("current-jobs-ready") == count);
         }
-        wait_until("all have gone", || other.stat("current-connections") == 1);
+        wait_until("all other clients are gone", || other.stat("current-connections") == 1);
     }
 }
 
 #[test]
-fn who_closes_without_reading_what_is_on_its_way_is_gone_at_once() {
+fn a_client_that_closes_with_unread_replies_is_gone_at_once() {
     for server in [Server::start(&["-z", "10000000"]), Server::start_tcp(&["-z", "10000000"])] {
         let mut client = server.connect();
         let id = client.put(0, 60, &vec![b'x'; 8 << 20]);
         let mut other = server.connect();
         client.send("reserve\r\n");
-        wait_until("it is reserved", || other.stat("current-jobs-reserved") == 1);
+        wait_until("the job is reserved", || other.stat("current-jobs-reserved") == 1);
         drop(client);
-        wait_until("it has gone", || other.stat("current-connections") == 1);
+        wait_until("the client is gone", || other.stat("current-connections") == 1);
         assert_eq!(other.data(&format!("stats-job {id}"))["state"], "ready");
     }
 }
@@ -117,7 +117,7 @@ fn memory_is_returned_after_a_burst() {
     // The server gives memory back by itself. What it keeps for the next burst, and the jobs that stay, are less than
     // half.
     let half = before + (full - before) / 2;
-    wait_until("the memory is given back", || server.usage().memory() < half);
+    wait_until("the server gives the memory back", || server.usage().memory() < half);
 }
 
 /// Processor time for puts, reserves and deletes beside `tubes` other tubes.
@@ -144,7 +144,7 @@ fn cost_beside(tubes: usize) -> Duration {
 #[test]
 fn cost_per_command_does_not_grow_with_tubes() {
     let (few, many) = (cost_beside(10), cost_beside(20_000));
-    // This is processor time and not elapsed time. A factor of two is noise; C needs a hundred times as much.
+    // Processor time varies by a factor of two. C needs a hundred times as much beside the tubes.
     assert!(many < 4 * few, "{few:?} beside ten tubes, {many:?} beside twenty thousand");
 }
 
@@ -160,8 +160,10 @@ fn announced_bodies_take_no_memory_until_they_arrive() {
         client.send("put 0 0 60 1073741824\r\n");
         client.send([b'x'; 1024]);
     }
-    wait_until("all have announced", || other.stat("cmd-put") == CLIENTS as u64);
-    wait_until("all of it has come", || other.stat("buffer-bytes") >= (CLIENTS * 1024) as u64);
+    wait_until("all clients have announced a body", || other.stat("cmd-put") == CLIENTS as u64);
+    wait_until("the sent parts of all bodies have arrived", || {
+        other.stat("buffer-bytes") >= (CLIENTS * 1024) as u64
+    });
     let growth = server.usage().memory().saturating_sub(before);
     assert!(growth < 10 << 20, "{growth} bytes");
 }
@@ -182,7 +184,7 @@ fn clients_that_never_read_take_little_memory_and_harm_nobody() {
     for _ in 0..200 {
         assert_eq!(other.ask("peek-delayed"), "NOT_FOUND");
     }
-    wait_until("nobody can be served any further", || {
+    wait_until("the server can serve none of these clients any further", || {
         let (executed, time) = (other.stat("cmd-peek"), Duration::from_millis(200));
         std::thread::sleep(time);
         other.stat("cmd-peek") == executed
@@ -190,6 +192,6 @@ fn clients_that_never_read_take_little_memory_and_harm_nobody() {
     let growth = server.usage().memory().saturating_sub(before);
     assert!(growth < 100 << 20, "{growth} bytes");
     let share = server.usage().cpu_share_during(Duration::from_secs(1));
-    assert!(share < 0.05, "{share} of a processor");
+    assert!(share < 0.05, "expected an idle server, but it used {share} of a processor");
     assert!(other.stat("cmd-peek") >= CLIENTS as u64);
 }

@@ -1,4 +1,4 @@
-//! Start and end of the server: signals, privileges, the file of the socket.
+//! Start and end of the server: signals, privileges, and the file of the unix socket.
 
 use std::ffi::OsString;
 use std::fs;
@@ -29,7 +29,7 @@ fn sigusr1_right_after_start_does_not_kill() {
             client.is_some()
         });
         let mut client = client.unwrap();
-        wait_until("it drains", || client.data("stats")["draining"] == "true");
+        wait_until("the server is in drain mode", || client.data("stats")["draining"] == "true");
         child.kill().unwrap();
         wait_for(&mut child);
     }
@@ -43,8 +43,8 @@ fn listen_at(path: &Path) -> Vec<OsString> {
 
 const LARGE: usize = 8 << 20;
 
-/// A server that owes a client more than its socket takes at once: a job of `LARGE` bytes.
-fn server_with_debt() -> (Server, Client, u64) {
+/// A server with a reply to a client that is larger than the socket takes at once: a job of `LARGE` bytes.
+fn server_with_unsent_reply() -> (Server, Client, u64) {
     let server = Server::start(&["-z", "10000000"]);
     let mut client = server.connect();
     let id = client.put(0, 60, &vec![b'x'; LARGE]);
@@ -57,7 +57,7 @@ fn server_with_debt() -> (Server, Client, u64) {
 #[test]
 fn sigterm_flushes_and_exits_0() {
     for signal in [Signal::TERM, Signal::INT] {
-        let (mut server, mut client, id) = server_with_debt();
+        let (mut server, mut client, id) = server_with_unsent_reply();
         let mut idle = server.connect();
         assert_eq!(idle.ask("use x"), "USING x");
         server.signal(signal);
@@ -71,22 +71,22 @@ fn sigterm_flushes_and_exits_0() {
 
 #[test]
 fn a_second_signal_ends_at_once() {
-    let (mut server, _client, _) = server_with_debt();
+    let (mut server, _client, _) = server_with_unsent_reply();
     server.signal(Signal::TERM);
     // When the server accepts no more connections, it is handling the first signal.
-    wait_until("it stops", || Client::to_unix(&server.socket_path()).is_err());
+    wait_until("the server stops accepting connections", || Client::to_unix(&server.socket_path()).is_err());
     server.signal(Signal::TERM);
     assert_eq!(server.end().code(), Some(128 + 15));
 }
 
 #[test]
-fn sigterm_ends_process_1_too() {
+fn sigterm_ends_a_server_that_is_process_1() {
     if !has_tool("unshare") || !is_root() {
         return;
     }
     let mut server = Server::start_in(&["unshare", "--pid", "--fork", "--mount-proc"], &[]);
     assert_eq!(server.connect().stat("pid"), 1);
-    let [child] = server.usage().children()[..] else { panic!("one child") };
+    let [child] = server.usage().children()[..] else { panic!("expected one child") };
     kill_process(Pid::from_raw(child.0.cast_signed()).unwrap(), Signal::TERM).unwrap();
     assert_eq!(server.end().code(), Some(0));
 }

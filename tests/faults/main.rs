@@ -1,7 +1,7 @@
-//! Faults of C beanstalkd that real users hit: each has a test here, against the real program.
+//! Tests for faults of C beanstalkd that its users have reported, with the real program.
 //!
-//! `BEANSTALKD_UNDER_TEST=/path/to/beanstalkd cargo test --test faults` runs the same against another
-//! server, which is how the tests were seen to fail.
+//! `BEANSTALKD_UNDER_TEST=/path/to/beanstalkd cargo test --test faults` tests another server. With C's server, these
+//! tests fail.
 
 mod accepting;
 mod connections;

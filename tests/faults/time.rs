@@ -1,4 +1,4 @@
-//! Deadlines that C loses, moves or gets wrong.
+//! Deadlines that the C server loses, moves or computes wrongly.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -27,7 +27,7 @@ fn expiries_are_never_lost_on_an_idle_connection() {
 }
 
 #[test]
-fn a_reserve_across_a_stop_of_the_process_is_answered_once_and_truly() {
+fn a_reserve_during_a_stop_of_the_process_gets_one_correct_reply() {
     let server = Server::start(&[]);
     let mut holder = server.connect();
     let id = holder.put(0, 2, b"x");
@@ -49,7 +49,7 @@ fn a_reserve_across_a_stop_of_the_process_is_answered_once_and_truly() {
         holder.body(1);
         assert_eq!(state, "reserved");
     }
-    // Only the answer to this command comes, so there was no second answer before.
+    // Only the reply to this command comes, so there was no second reply to the reserve.
     assert_eq!(holder.ask("list-tube-used"), "USING default");
 }
 

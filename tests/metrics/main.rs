@@ -1,4 +1,4 @@
-//! Metrics, health and the page of a server that runs, over HTTP; each test has a server of its own.
+//! Metrics, health checks and the page of a running server, over HTTP. Each test has a server of its own.
 
 mod prometheus;
 
@@ -36,7 +36,7 @@ impl Server {
         connect(self.metrics)
     }
 
-    /// The status and the body that answer an HTTP/1.0 request for `path`.
+    /// The status and the body of the reply to an HTTP/1.0 request for `path`.
     fn get(&self, path: &str) -> (String, String) {
         get(self.connect(), path)
     }
@@ -48,7 +48,7 @@ fn connect(metrics: SocketAddr) -> TcpStream {
     stream
 }
 
-/// The status and the body; in HTTP/1.0 the body ends with the connection.
+/// The status and the body. In HTTP/1.0 the body ends with the connection.
 fn get(mut stream: impl Read + Write, path: &str) -> (String, String) {
     write!(stream, "GET {path} HTTP/1.0\r\n\r\n").unwrap();
     let mut response = String::new();
@@ -58,7 +58,7 @@ fn get(mut stream: impl Read + Write, path: &str) -> (String, String) {
     (status.to_owned(), body.to_owned())
 }
 
-/// A server on which every kind of thing has happened.
+/// A server on which each counter has counted something.
 fn eventful_server(options: &[&str]) -> Server {
     let server = Server::start(options);
     let mut client = server.client();
@@ -104,7 +104,7 @@ fn every_key_of_stats_has_a_series_with_its_value() {
         ("rejected-puts", "beanstalkd_rejected_puts_total"),
     ] {
         assert_eq!(samples[series].to_string(), stats[key], "{key}");
-        assert_ne!(stats[key], "0", "{key} is told apart from others");
+        assert_ne!(stats[key], "0", "{key} is not 0, so that the test can tell it from other keys");
     }
     let info = samples.keys().find(|series| series.starts_with("beanstalkd_info{")).unwrap();
     for key in ["version", "hostname", "os", "platform", "id"] {
@@ -119,13 +119,13 @@ fn every_number_of_stats_tube_has_a_series_with_its_value() {
     let stats = client.data("stats-tube default");
     let families = prometheus::parse(&server.get("/metrics").1);
     let of_tubes = families.iter().filter(|family| family.name.starts_with("beanstalkd_tube_"));
-    // The time that is left of the pause goes on between the two.
+    // The time left of the pause decreases between the two requests.
     let of_tubes = of_tubes.filter(|family| family.kind != "histogram");
     let still = of_tubes.filter(|family| family.name != "beanstalkd_tube_pause_time_left_seconds");
     let mut values: Vec<u64> = still
         .map(|family| match family.samples.as_slice() {
             [(series, value)] if series.ends_with("{tube=\"default\"}") => *value as u64,
-            other => panic!("one tube, one sample: {other:?}"),
+            other => panic!("expected one sample for the one tube: {other:?}"),
         })
         .collect();
     // Waiting and running times are histograms, and no series has an id.
@@ -142,7 +142,7 @@ fn waiting_and_running_times_are_histograms_of_the_tubes_that_have_any() {
     let server = eventful_server(&["--metrics-tubes", "100000"]);
     let mut client = server.client();
     let stats = client.data("stats-tube default");
-    // So many that the histograms take several slices.
+    // So many tubes that the histograms take several slices.
     for number in 0..3000 {
         assert_eq!(client.ask(&format!("use tube-{number}")), format!("USING tube-{number}"));
         let id = client.put(0, 60, b"x");
@@ -163,7 +163,7 @@ fn waiting_and_running_times_are_histograms_of_the_tubes_that_have_any() {
         let of_tubes = samples
             .keys()
             .filter(|series| series.starts_with(&format!("beanstalkd_tube_{kind}_seconds_count")));
-        assert_eq!(of_tubes.count(), 1501, "a tube of which nothing was reserved has none");
+        assert_eq!(of_tubes.count(), 1501, "a tube without reservations has no histogram");
     }
 }
 
@@ -180,7 +180,7 @@ fn promtool_accepts_the_metrics() {
 }
 
 #[test]
-fn promtool_accepts_the_alert_rules_and_what_is_expected_of_them() {
+fn promtool_accepts_the_alert_rules_and_their_tests() {
     if !has_tool("promtool") {
         return;
     }
@@ -203,7 +203,7 @@ fn commands_and_turns_are_counted_by_their_time() {
         let sample = families.iter().flat_map(|family| &family.samples).find(|sample| sample.0 == name);
         sample.unwrap_or_else(|| panic!("no {name}")).1
     };
-    // One more was asked when the server started.
+    // The start of the server sent one more.
     assert_eq!(count("beanstalkd_command_seconds_count"), 11.0);
     assert!(count("beanstalkd_command_seconds_sum") > 0.0);
     assert!(count("beanstalkd_turn_seconds_count") >= 10.0);
@@ -222,7 +222,7 @@ fn a_binlog_shows_its_state_and_the_time_of_its_syncs() {
     let families = prometheus::parse(&text);
     let samples: BTreeMap<_, _> = families.iter().flat_map(|family| &family.samples).cloned().collect();
     assert_eq!(samples["beanstalkd_binlog_state{state=\"ok\"}"], 1.0);
-    // Each put was acknowledged once it was synced.
+    // Each put was acknowledged after its sync.
     assert!(samples["beanstalkd_binlog_sync_seconds_count"] >= 3.0);
     assert_eq!(samples["beanstalkd_binlog_sync_seconds_count"], samples["beanstalkd_binlog_syncs_total"]);
     assert!(samples["beanstalkd_binlog_bytes"] > 0.0);
@@ -253,7 +253,7 @@ fn twenty_thousand_tubes_are_scraped_while_clients_are_served() {
             assert!(client.line().starts_with("WATCHING "));
         }
     }
-    // One that asks and does not read keeps nobody else from anything.
+    // A client that asks for metrics and does not read them must not stop the others.
     let mut lazy = server.connect();
     lazy.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
     let scrape = std::thread::scope(|scope| {
@@ -273,19 +273,19 @@ fn twenty_thousand_tubes_are_scraped_while_clients_are_served() {
 }
 
 #[test]
-fn a_crowd_at_the_metrics_turns_out_the_stillest() {
+fn too_many_http_connections_close_the_one_that_has_been_idle_longest() {
     let server = Server::start(&[]);
     let mut crowd: Vec<TcpStream> = Vec::new();
     for _ in 0..40 {
         let mut stream = server.connect();
         stream.write_all(b"GET /healthz HTTP/1.1\r\n\r\n").unwrap();
         let mut reply = [0; 12];
-        stream.read_exact(&mut reply).expect("a newcomer is served");
+        stream.read_exact(&mut reply).expect("a new connection is served");
         assert_eq!(&reply, b"HTTP/1.1 200");
         crowd.push(stream);
     }
     let mut rest = Vec::new();
-    crowd[0].read_to_end(&mut rest).expect("the first of them was closed");
+    crowd[0].read_to_end(&mut rest).expect("the oldest connection was closed");
 }
 
 #[test]
@@ -296,7 +296,7 @@ fn metrics_are_served_on_a_unix_socket() {
     assert_eq!(get(stream, "/healthz"), ("200 OK".to_owned(), "ok\n".to_owned()));
 }
 
-/// The page's script runs, so its policy lets it, and it understands the figures.
+/// The page's script runs, so the content policy permits it, and it reads the figures.
 #[test]
 fn a_browser_shows_the_tubes() {
     let names = ["chromium", "chromium-browser", "google-chrome"];

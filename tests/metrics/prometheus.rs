@@ -1,4 +1,4 @@
-//! A strict reader of Prometheus's text format (version 0.0.4): what the format leaves open, it refuses.
+//! A strict parser of Prometheus's text format (version 0.0.4). It refuses everything that the format does not define.
 
 use std::collections::HashSet;
 
@@ -10,9 +10,12 @@ pub struct Family {
     pub samples: Vec<(String, f64)>,
 }
 
-/// The families of a whole scrape. Panics where anything is not as it should be.
+/// The families of a scrape.
+///
+/// # Panics
+/// If the text is not valid.
 pub fn parse(text: &str) -> Vec<Family> {
-    assert!(text.ends_with('\n'), "the last line has an end");
+    assert!(text.ends_with('\n'), "the last line ends with a line end");
     let mut families: Vec<Family> = Vec::new();
     let mut names = HashSet::new();
     let mut series = HashSet::new();
@@ -20,8 +23,8 @@ pub fn parse(text: &str) -> Vec<Family> {
     while let Some(line) = lines.next() {
         if let Some(rest) = line.strip_prefix("# HELP ") {
             let (name, help) = rest.split_once(' ').expect("a help text");
-            assert!(help.ends_with('.'), "{name} has a meaning: {help}");
-            assert!(is_name(name) && names.insert(name.to_owned()), "{name} stands once");
+            assert!(help.ends_with('.'), "the help text of {name} is a sentence: {help}");
+            assert!(is_name(name) && names.insert(name.to_owned()), "{name} is valid and appears once");
             let kind =
                 lines.next().and_then(|line| line.strip_prefix(&format!("# TYPE {name} "))).expect(name);
             assert!(["counter", "gauge", "histogram"].contains(&kind), "{kind}");
@@ -39,7 +42,7 @@ pub fn parse(text: &str) -> Vec<Family> {
             if family.kind == "histogram" { &["_bucket", "_sum", "_count"] } else { &[""] };
         let suffix = name.strip_prefix(&family.name).unwrap_or_else(|| panic!("{name} in {}", family.name));
         assert!(suffixes.contains(&suffix), "{name}");
-        assert!(series.insert(left.to_owned()), "{left} stands once");
+        assert!(series.insert(left.to_owned()), "{left} appears once");
         family.samples.push((left.to_owned(), value.parse().expect("a number")));
     }
     families.iter().filter(|family| family.kind == "histogram").for_each(check_histogram);
@@ -69,18 +72,18 @@ fn check_labels(mut labels: &str) {
     }
 }
 
-/// The samples of each tube, or all, are a histogram, and stand together.
+/// Requires that the samples of each tube, or all samples, are a histogram, and follow each other.
 fn check_histogram(family: &Family) {
     let tube =
         |series: &str| series.split("tube=\"").nth(1).map(|rest| rest.split('"').next().map(str::to_owned));
     let mut tubes = HashSet::new();
     for samples in family.samples.chunk_by(|(a, _), (b, _)| tube(a) == tube(b)) {
-        assert!(tubes.insert(tube(&samples[0].0)), "{} stands together", samples[0].0);
+        assert!(tubes.insert(tube(&samples[0].0)), "the samples of {} follow each other", samples[0].0);
         check_buckets(samples);
     }
 }
 
-/// The buckets ascend and are cumulated, and the last one has everything.
+/// Requires that the buckets ascend, that their counts are cumulative, and that the last one counts everything.
 fn check_buckets(samples: &[(String, f64)]) {
     let (buckets, rest): (Vec<_>, Vec<_>) = samples.iter().partition(|(series, _)| series.contains("le=\""));
     let bounds = buckets.iter().map(|(series, count)| {

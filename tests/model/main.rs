@@ -1,7 +1,7 @@
-//! The queue against a naive model of it.
+//! Compares the queue with a naive model of it.
 //!
-//! `MODEL_CASES=n` sets the number of cases, `SEED=n` runs one of them. A case that fails is printed as the
-//! shortest list of operations that still does.
+//! `MODEL_CASES=n` sets the number of cases, and `SEED=n` runs one of them. If a case fails, the test shortens its list
+//! of operations for as long as the shorter list still fails, and prints the result.
 
 use std::cell::RefCell;
 use std::panic::{self, AssertUnwindSafe};
@@ -9,12 +9,12 @@ use std::panic::{self, AssertUnwindSafe};
 use beanstalkd_testkit::operations::{Operation, case, listing, run, shorten};
 use beanstalkd_testkit::random::number_from_environment;
 
-/// Cases where the environment asks for no other number.
+/// The number of cases, unless `MODEL_CASES` is set.
 const CASES: u64 = 50_000;
 
 thread_local! {
-    /// What the last panic said, and where.
-    static COMPLAINT: RefCell<String> = const { RefCell::new(String::new()) };
+    /// The message and the place of the last panic.
+    static PANIC_MESSAGE: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
 #[test]
@@ -24,7 +24,7 @@ fn the_queue_does_what_the_model_does() {
         None => 0..number_from_environment("MODEL_CASES").unwrap_or(CASES),
     };
     let hook = panic::take_hook();
-    panic::set_hook(Box::new(|info| COMPLAINT.set(info.to_string())));
+    panic::set_hook(Box::new(|info| PANIC_MESSAGE.set(info.to_string())));
     let failure = seeds.into_iter().find_map(|seed| {
         let (limits, operations) = case(seed);
         let fails = |operations: &[Operation]| {
@@ -33,7 +33,7 @@ fn the_queue_does_what_the_model_does() {
         fails(&operations).then(|| {
             let shortest = shorten(operations, fails);
             fails(&shortest);
-            format!("SEED={seed} {limits:?}\n{}{}", listing(&shortest), COMPLAINT.take())
+            format!("SEED={seed} {limits:?}\n{}{}", listing(&shortest), PANIC_MESSAGE.take())
         })
     });
     panic::set_hook(hook);

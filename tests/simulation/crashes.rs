@@ -1,9 +1,9 @@
-//! The whole server with a binlog, ended at any moment: killed, without power, in the middle of a write, in
-//! order. What it has acknowledged is there when it starts again.
+//! The whole server with a binlog, which ends at any moment: by a kill, by a loss of power, in the middle of a write,
+//! or in order. When it starts again, it must have everything that it has acknowledged.
 //!
-//! Owns: a server on a disk in memory, how it ends, and the helper thread's work, done and told at moments of
-//! the seed's choice. What its clients ask for stands in `workload`, what they know of it in `ledger`. The
-//! protocol in all its variety is `harness`'s part.
+//! Owns: a server on a disk in memory, the ways in which it ends, and the helper thread's tasks, which are done and
+//! reported at random moments. `workload` has the commands of the clients, and `durable_model` what must come back.
+//! `harness` tests the whole protocol.
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hasher};
@@ -13,7 +13,7 @@ use beanstalkd::clock::Timestamp;
 use beanstalkd::queue::{ClientId, PoisonLimits};
 use beanstalkd::server::{Readiness, Server};
 
-use crate::ledger::{Ledger, Restored, Step};
+use crate::durable_model::{DurableModel, Restored, Step};
 use crate::workload::{Client, Expected, SHARED_TUBE};
 use beanstalkd_testkit::disk::{self as sim_disk, SimDisk};
 use beanstalkd_testkit::observer::{self, Seen};
@@ -21,57 +21,57 @@ use beanstalkd_testkit::random::Random;
 use beanstalkd_testkit::sockets::FakeStream;
 use beanstalkd_testkit::subject::{START, executor};
 
-/// Servers on the same disk, one after another.
+/// The number of servers that run on the same disk, one after another.
 const LIVES: u64 = 4;
-/// Turns after which a server that is left alone must have come to rest.
+/// The number of turns in which a server without new input must become idle.
 const TURNS_TO_REST: usize = 1000;
-/// No body that is put is longer.
+/// The longest body.
 const MAX_JOB_BYTES: u32 = 65_535;
-/// A number of operations that no disk does.
+/// More operations than any run does.
 const NEVER: u64 = 1 << 60;
-/// What is due within this time is waited for at rest.
+/// When the server becomes idle, the test waits for deadlines within this time.
 const REST_NS: u64 = 10_000_000_000;
 
-/// What the seeds have come to.
+/// The result of a seed, to be compared with that of a second run.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// Of all that the clients received, and all that the disks held.
+    /// A digest of all bytes that the clients received, and of all files.
     pub digest: u64,
-    /// Turns at whose end a command waited for room in the binlog.
+    /// The number of turns at whose end a command waited for room in the binlog.
     pub stalls: u64,
 }
 
-/// How a life ends.
+/// How a server ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// The process is gone; the kernel has all that was written.
+    /// The process is killed. Everything that it has written is in the files.
     Killed,
-    /// The machine is gone with what was not synced.
+    /// The machine loses power. Writes that were not synced may be lost.
     PowerLoss,
-    /// The same, in the middle of what the server does to the disk.
+    /// The machine loses power in the middle of the server's disk operations.
     PowerLossWithin(u64),
-    /// The disk has failed, and the process has ended of itself.
+    /// A disk operation fails, and the process ends itself.
     DiskFailure,
-    /// The process has ended as it should.
+    /// The process ends in order.
     Exit,
 }
 
-/// The lives of a server on one disk.
+/// Several servers on one disk, one after another.
 pub struct Lives {
     pub random: Random,
     disk_random: sim_disk::Random,
-    pub ledger: Ledger,
+    pub durable_model: DurableModel,
     pub server: Server<FakeStream>,
     disk: SimDisk,
     sync: SyncPolicy,
     file_bytes: u64,
     pub clients: Vec<Client>,
     pub now: Timestamp,
-    /// Given to the helper thread, each with the acknowledgements before the turn that gave it.
+    /// Tasks of the helper thread, each with the number of acknowledgements before the turn that submitted it.
     given: VecDeque<(Task, u64)>,
-    /// Done by it; the server has not heard of that.
+    /// Tasks that are done, but not yet reported to the server.
     done: VecDeque<(Completion, u64)>,
-    /// Acknowledgements whose records are on the medium.
+    /// The number of acknowledgements whose records are on the medium.
     durable: u64,
     hasher: DefaultHasher,
     stalls: u64,
@@ -81,14 +81,14 @@ pub struct Lives {
 /// Runs a few servers on one disk.
 ///
 /// # Panics
-/// Where what comes back after an end is not what was acknowledged.
+/// If the jobs after a restart are not those that were acknowledged.
 pub fn run(seed: u64, trace: bool) -> Outcome {
     let mut lives = Lives::new(seed, trace);
     let mut promised = Some(0);
     for _ in 0..LIVES {
         lives.start(promised);
         let end = lives.live();
-        // Losses of power while the next server mends what this one has left.
+        // Losses of power while the next server replays the binlog.
         let losses = lives.random.below(3);
         promised = lives.promise(end, losses > 0);
         lives.end(end);
@@ -108,7 +108,7 @@ impl Lives {
             file_bytes: random.pick(&[4096, 4096, 8192, 32_768]),
             random,
             disk_random: sim_disk::Random::new(seed),
-            ledger: Ledger::default(),
+            durable_model: DurableModel::default(),
             server: Server::new(executor(PoisonLimits::default(), MAX_JOB_BYTES)),
             disk: SimDisk::default(),
             clients: Vec::new(),
@@ -133,12 +133,12 @@ impl Lives {
         Ok((binlog, restored, summary.next_job_id))
     }
 
-    /// A new server on the disk. What is `promised` must be there.
+    /// Starts a new server on the disk. The first `promised` acknowledgements must hold.
     fn start(&mut self, promised: Option<u64>) {
         let (binlog, restored, next_id) = self
             .open(&self.disk.clone())
             .unwrap_or_else(|error| panic!("{:?}: the server does not start: {error}", self.sync));
-        self.ledger.restart(&restored, next_id, promised);
+        self.durable_model.restart(&restored, next_id, promised);
         let mut executor = executor(PoisonLimits::default(), MAX_JOB_BYTES);
         for (record, tube, body) in restored {
             executor.restore(&record, &tube, body, self.now);
@@ -149,7 +149,7 @@ impl Lives {
         self.given.clear();
         self.done.clear();
         self.durable = 1;
-        // The sockets of the life before were dropped with it.
+        // The sockets of the previous server were dropped with it.
         observer::take();
     }
 
@@ -201,14 +201,14 @@ impl Lives {
             self.turn();
             self.disk.fail_after(NEVER);
             if self.server.executor().has_failed() {
-                assert!(self.clients.iter().all(|client| client.is_closed), "everybody is told");
+                assert!(self.clients.iter().all(|client| client.is_closed), "every client is closed");
                 return;
             }
             self.step();
         }
     }
 
-    /// What the end leaves of the disk.
+    /// Ends the server, and leaves the disk as this end leaves it.
     fn end(&mut self, end: End) {
         self.say(|| format!("{end:?}"));
         self.disk = match end {
@@ -221,7 +221,7 @@ impl Lives {
         }
     }
 
-    /// A server that starts does not get far.
+    /// Starts a server that loses power during its start.
     fn lose_power_at_start(&mut self) {
         let attempt = self.disk.fork();
         attempt.crash_after(1 + self.random.below(40));
@@ -233,12 +233,12 @@ impl Lives {
         self.disk = attempt.crashed_image(&mut self.disk_random);
     }
 
-    /// How many acknowledgements must hold after such an end, and perhaps a loss of power after it.
+    /// How many acknowledgements must hold after such an end, which a loss of power may follow.
     fn promise(&self, end: End, power_is_lost: bool) -> Option<u64> {
         let is_kept = matches!(end, End::Killed | End::DiskFailure | End::Exit) && !power_is_lost;
         match self.sync {
-            _ if is_kept => Some(self.ledger.acknowledgements),
-            SyncPolicy::EachCommit => Some(self.ledger.acknowledgements),
+            _ if is_kept => Some(self.durable_model.acknowledgements),
+            SyncPolicy::EachCommit => Some(self.durable_model.acknowledgements),
             SyncPolicy::Every(_) => Some(self.durable),
             SyncPolicy::Never => None,
         }
@@ -250,7 +250,7 @@ impl Lives {
         }
     }
 
-    /// One thing that happens outside the server, or a turn of it.
+    /// Does one random event outside the server, or a turn of the server.
     fn step(&mut self) {
         let client = self.random.below(self.clients.len() as u64) as usize;
         match self.random.below(32) {
@@ -274,13 +274,14 @@ impl Lives {
         }
     }
 
-    /// The client ends: it still reads, or breaks off, and then nobody knows what was executed.
+    /// Ends a client, either with a half-close, after which it still reads, or with a broken connection, after which
+    /// the test does not know which commands were executed.
     fn leave(&mut self, client: usize) {
         if self.clients[client].pipe.borrow().ended {
             return;
         }
-        // Others must know what has become of a shared job.
-        let is_shared = |&(job, _): &Step| self.ledger.jobs[job].tube == SHARED_TUBE;
+        // The test must know the state of a shared job, because other clients use it.
+        let is_shared = |&(job, _): &Step| self.durable_model.jobs[job].tube == SHARED_TUBE;
         let concerns_others =
             |asked: &Expected| matches!(asked, Expected::Reply(_, steps) if steps.iter().any(is_shared));
         let breaks = self.random.once_in(2) && !self.clients[client].expected.iter().any(concerns_others);
@@ -296,7 +297,7 @@ impl Lives {
         }
     }
 
-    /// The helper thread does what it was given first.
+    /// Does the helper thread's oldest task.
     fn help(&mut self) {
         if let Some((task, before)) = self.given.pop_front() {
             self.say(|| {
@@ -307,7 +308,7 @@ impl Lives {
         }
     }
 
-    /// The server hears of what was done first.
+    /// Reports the oldest completed task to the server.
     fn hear(&mut self) {
         if let Some((completion, before)) = self.done.pop_front() {
             if matches!(completion.task, Task::Sync(_)) && completion.result.is_ok() {
@@ -319,7 +320,7 @@ impl Lives {
 
     fn turn(&mut self) {
         self.now = self.now + self.random.below(20_000_000);
-        let before = self.ledger.acknowledgements;
+        let before = self.durable_model.acknowledgements;
         let events: Vec<(ClientId, Readiness)> = self
             .clients
             .iter()
@@ -344,7 +345,7 @@ impl Lives {
         }
     }
 
-    /// The client reads its replies, which must be the expected ones, and takes note of what they say.
+    /// Reads a client's replies, which must be the expected ones, and notes what they acknowledge.
     fn receive(&mut self, at: usize) {
         let bytes = self.clients[at].pipe.borrow_mut().take_outbound(usize::MAX);
         self.hasher.write_usize(at);
@@ -354,8 +355,8 @@ impl Lives {
         while let Some(length) = self.next_reply(at) {
             let reply: Vec<u8> = self.clients[at].received.drain(..length).collect();
             self.say(|| format!("{at} receives {}", reply[..length.min(60)].escape_ascii()));
-            let expected = self.clients[at].expected.pop_front().expect("no reply comes unasked");
-            // Of what is refused so, nobody knows whether it has happened.
+            let expected = self.clients[at].expected.pop_front().expect("each reply belongs to a command");
+            // After this reply the test does not know whether the command was executed.
             if !(has_failed && reply == b"INTERNAL_ERROR\r\n") {
                 self.take_note(at, &reply, expected);
             }
@@ -363,9 +364,9 @@ impl Lives {
         let client = &self.clients[at];
         let pipe = client.pipe.borrow();
         if client.is_closed && !pipe.broken && !has_failed {
-            assert!(pipe.ended && client.expected.is_empty(), "client {at} is closed early");
+            assert!(pipe.ended && client.expected.is_empty(), "client {at} is closed before its last reply");
         }
-        // Where replies need not wait for the disk, only room is waited for.
+        // With this policy, replies wait for room only, and not for the disk.
         let waits_for_room = self.sync != SyncPolicy::EachCommit
             && !self.server.owes_replies()
             && !pipe.has_event()
@@ -376,7 +377,7 @@ impl Lives {
         self.stalls += u64::from(waits_for_room && !client.is_closed);
     }
 
-    /// The length of the first reply, if it has come whole.
+    /// The length of the first reply, if all of it has arrived.
     fn next_reply(&self, at: usize) -> Option<usize> {
         let received = &self.clients[at].received;
         let line = received.windows(2).position(|pair| pair == b"\r\n")?;
@@ -397,12 +398,12 @@ impl Lives {
         match expected {
             Expected::Reply(bytes, steps) => {
                 assert_eq!(reply.escape_ascii().to_string(), bytes.escape_ascii().to_string(), "client {at}");
-                self.ledger.acknowledge(&steps);
+                self.durable_model.acknowledge(&steps);
             }
             Expected::Inserted(step) => {
                 assert_eq!(word, Some("INSERTED"), "client {at}");
-                self.ledger.learn_id(step.0, number.expect("an id"));
-                self.ledger.acknowledge(&[step]);
+                self.durable_model.learn_id(step.0, number.expect("an id"));
+                self.durable_model.acknowledge(&[step]);
             }
             Expected::SharedJob if word == Some("TIMED_OUT") => {
                 assert!(self.clients[at].pipe.borrow().end_is_known, "client {at} still waits");
@@ -410,10 +411,10 @@ impl Lives {
             Expected::SharedJob => {
                 assert_eq!(word, Some("RESERVED"), "client {at}");
                 let body = &reply[line.len() + 2..reply.len() - 2];
-                let job = self.ledger.reserved(number.expect("an id"), body);
-                // What an ended client reads late, others may have by now.
+                let job = self.durable_model.reserved(number.expect("an id"), body);
+                // A client that has ended may read this reply late, when another client has the job.
                 if !self.clients[at].pipe.borrow().ended {
-                    let holder = self.ledger.jobs[job].holder.replace(at);
+                    let holder = self.durable_model.jobs[job].holder.replace(at);
                     let is_held = holder.is_some_and(|holder| !self.clients[holder].pipe.borrow().ended);
                     assert!(!is_held, "job {number:?} is given to {at}, but {holder:?} has it");
                 }
@@ -421,8 +422,8 @@ impl Lives {
         }
     }
 
-    /// All arrives, all is done and told, and short times pass: then every client has its answers, and all
-    /// that was acknowledged is on the medium.
+    /// Lets all input arrive, does and reports all tasks, and advances the clock a little. Then every client must have
+    /// its replies, and everything that was acknowledged must be on the medium.
     fn come_to_rest(&mut self) {
         self.say(|| "comes to rest".to_owned());
         for client in &self.clients {
@@ -452,17 +453,17 @@ impl Lives {
                 _ => return self.check_rest(),
             }
         }
-        panic!("the server does not come to rest");
+        panic!("the server has not become idle after {TURNS_TO_REST} turns");
     }
 
     fn check_rest(&mut self) {
         self.server.executor().queue().check_invariants();
         for (at, client) in self.clients.iter().enumerate().filter(|(_, client)| !client.is_closed) {
-            assert!(!client.pipe.borrow().ended, "client {at} has ended, but is not closed");
+            assert!(!client.pipe.borrow().ended, "client {at} has ended, but the server has not closed it");
             let answered = matches!(client.expected.front(), None | Some(Expected::SharedJob));
-            assert!(answered, "client {at} is owed {:?}", client.expected.front());
+            assert!(answered, "client {at} waits for {:?}", client.expected.front());
         }
-        // Even where replies do not wait for the medium, it has everything by now.
-        self.durable = self.ledger.acknowledgements;
+        // By now the medium must have everything, even with a policy by which replies do not wait for it.
+        self.durable = self.durable_model.acknowledgements;
     }
 }

@@ -1,4 +1,4 @@
-//! Cases that the seeds have found, each in its shortest form.
+//! Single cases, many of which a seed has found, each in its shortest form.
 
 use std::cell::RefCell;
 use std::convert::Infallible;
@@ -29,7 +29,7 @@ fn connect_with_room(server: &mut Server<FakeStream>, room: usize) -> Client {
     Client { id, pipe }
 }
 
-/// One turn with whatever has happened to these clients, in this order; then what is left to do.
+/// Runs a turn with the events of these clients, in this order, and then the turns for work that is left.
 fn turn(server: &mut Server<FakeStream>, clients: &[&Client]) {
     let events: Vec<(ClientId, Readiness)> =
         clients.iter().map(|client| (client.id, client.pipe.borrow_mut().take_event())).collect();
@@ -84,7 +84,7 @@ fn an_event_of_a_connection_that_is_gone_is_not_one_of_the_next_in_its_place() {
 }
 
 #[test]
-fn who_sends_without_end_gets_a_share_of_each_turn_and_others_are_answered_in_it() {
+fn a_client_that_sends_without_end_gets_a_share_of_each_turn_and_others_are_answered_in_it() {
     const GREED: usize = 10_000;
     let mut server = Server::new(executor(PoisonLimits::default(), 10));
     let (greedy, modest) = (connect(&mut server), connect(&mut server));
@@ -92,7 +92,7 @@ fn who_sends_without_end_gets_a_share_of_each_turn_and_others_are_answered_in_it
     let event = greedy.pipe.borrow_mut().take_event();
     server.turn([(greedy.id, event)].into_iter(), START);
     let mut answers = received(&greedy).lines().count();
-    assert!(answers < GREED, "one turn has executed all of it");
+    assert!(answers < GREED, "{answers} of {GREED} commands were executed in one turn");
     for _ in 0..10 {
         modest.pipe.borrow_mut().arrive(b"peek-buried\r\n");
         let event = modest.pipe.borrow_mut().take_event();
@@ -125,14 +125,17 @@ fn a_kick_of_many_jobs_is_done_in_slices_between_which_others_are_answered() {
         let kicks = server.executor().queue().counters().kicks;
         assert!((1..=512).contains(&(kicks - kicked)), "{} jobs in a turn", kicks - kicked);
         kicked = kicks;
-        assert!(kicked == JOBS || server.next_turn_at() == Some(Timestamp(0)), "it goes on without an event");
+        assert!(
+            kicked == JOBS || server.next_turn_at() == Some(Timestamp(0)),
+            "the next turn comes without an event"
+        );
     }
     turn(&mut server, &[]);
     assert_eq!(received(&greedy), "KICKED 4999\r\nKICKED 1\r\n");
     assert_eq!(server.client_count(), 1);
 }
 
-/// Puts so many jobs into the tube "t" and has the worker reserve every fourth, before its turn is over.
+/// Puts this many jobs into the tube "t", and lets the worker reserve every fourth of them.
 fn fill(server: &mut Server<FakeStream>, producer: &Client, worker: &Client, jobs: usize) {
     producer.pipe.borrow_mut().arrive(b"use t\r\n");
     producer.pipe.borrow_mut().arrive(&b"put 0 0 100 0\r\n\r\n".repeat(jobs / 2));
@@ -166,7 +169,7 @@ fn a_flush_of_many_jobs_is_done_in_slices_between_which_others_are_answered() {
     }
     assert!(put > 10, "{put} turns");
     turn(&mut server, &[]);
-    // The second of them finds what was put before it, in earlier turns.
+    // The second flush finds the jobs that were put between the two.
     assert_eq!(received(&greedy), format!("FLUSHED {JOBS}\r\nFLUSHED {}\r\n", put - 1));
     worker.pipe.borrow_mut().arrive(b"touch 1\r\n");
     turn(&mut server, &[&worker]);
@@ -213,7 +216,7 @@ fn a_page_of_a_thousand_jobs_is_written_in_slices_and_a_search_for_reserved_ones
         assert!(page.starts_with(if is_first { "FOUND 1 0\r\n\r\nOK " } else { "OK " }), "{}", &page[..30]);
         assert!(page.contains(&format!("next: \"{state}-")), "more follow");
     }
-    // Who leaves amid a search or a page leaves nothing behind.
+    // A client that disconnects in the middle of a search or a page leaves nothing behind.
     greedy.pipe.borrow_mut().arrive(b"peek-buried\r\nlist-jobs t reserved 1000\r\n");
     greedy.pipe.borrow_mut().end(true);
     turn(&mut server, &[&greedy]);
@@ -222,7 +225,7 @@ fn a_page_of_a_thousand_jobs_is_written_in_slices_and_a_search_for_reserved_ones
 }
 
 #[test]
-fn who_leaves_many_jobs_and_tubes_gives_them_back_in_slices() {
+fn the_jobs_and_tubes_of_a_disconnected_client_are_released_in_slices() {
     const JOBS: u64 = 5_000;
     const PER_TURN: u64 = 512;
     let mut server = Server::new(executor(PoisonLimits::default(), 10));
@@ -247,7 +250,10 @@ fn who_leaves_many_jobs_and_tubes_gives_them_back_in_slices() {
         assert_eq!(answer == "DELETED\r\n" || left <= JOBS, is_given_back, "{answer}");
         let still = queue.counts().reserved + queue.tube_count() as u64;
         assert!(left - still <= 2 * PER_TURN + 1, "{} in a turn", left - still);
-        assert!(still == 1 || server.next_turn_at() == Some(Timestamp(0)), "it goes on without an event");
+        assert!(
+            still == 1 || server.next_turn_at() == Some(Timestamp(0)),
+            "the next turn comes without an event"
+        );
         assert_eq!(queue.client_count(), 1, "the client itself is gone at once");
         left = still;
     }
@@ -255,7 +261,7 @@ fn who_leaves_many_jobs_and_tubes_gives_them_back_in_slices() {
 }
 
 #[test]
-fn a_turn_ends_when_it_has_cost_its_share_however_many_clients_have_something_to_do() {
+fn a_turn_ends_at_its_budget_however_many_clients_have_sent_commands() {
     const CLIENTS: usize = 60;
     let mut server = Server::new(executor(PoisonLimits::default(), 10));
     let clients: Vec<Client> = (0..CLIENTS).map(|_| connect(&mut server)).collect();
@@ -289,7 +295,7 @@ fn a_kick_under_way_ends_with_its_client() {
 }
 
 #[test]
-fn a_large_reply_leaves_in_pieces_between_which_others_are_answered() {
+fn a_large_reply_is_sent_in_pieces_between_which_others_are_answered() {
     const BODY_BYTES: usize = 900_000;
     let mut server = Server::new(executor(PoisonLimits::default(), BODY_BYTES as u32));
     let (greedy, modest) = (connect(&mut server), connect(&mut server));
@@ -301,7 +307,7 @@ fn a_large_reply_leaves_in_pieces_between_which_others_are_answered() {
     let event = greedy.pipe.borrow_mut().take_event();
     server.turn([(greedy.id, event)].into_iter(), START);
     let mut bytes = received(&greedy).len();
-    assert!(bytes < BODY_BYTES, "one turn has sent all of it");
+    assert!(bytes < BODY_BYTES, "{bytes} of {BODY_BYTES} bytes were sent in one turn");
     while bytes < BODY_BYTES {
         modest.pipe.borrow_mut().arrive(b"peek-buried\r\n");
         let event = modest.pipe.borrow_mut().take_event();
@@ -314,7 +320,7 @@ fn a_large_reply_leaves_in_pieces_between_which_others_are_answered() {
     assert_eq!(bytes, format!("FOUND 1 {BODY_BYTES}\r\n\r\n").len() + BODY_BYTES);
 }
 
-/// Has the client watch so many tubes; what it is shown for them then.
+/// Lets the client watch this many tubes. Returns the data that `list-tubes-watched` must reply then.
 fn watch_many(server: &mut Server<FakeStream>, client: &Client, tubes: usize) -> String {
     let names: Vec<String> = (0..tubes).map(|number| format!("{number}-{}", "x".repeat(90))).collect();
     let commands: String = names.iter().map(|name| format!("watch {name}\r\n")).collect();
@@ -328,7 +334,7 @@ fn watch_many(server: &mut Server<FakeStream>, client: &Client, tubes: usize) ->
 }
 
 #[test]
-fn a_long_list_of_tubes_is_made_in_slices_and_held_once_for_all_who_ask() {
+fn a_long_list_of_tubes_is_made_in_slices_and_held_once_for_all_clients() {
     let mut server = Server::new(executor(PoisonLimits::default(), 10));
     let (maker, modest) = (connect(&mut server), connect(&mut server));
     let list = watch_many(&mut server, &maker, 5_000);
@@ -339,21 +345,21 @@ fn a_long_list_of_tubes_is_made_in_slices_and_held_once_for_all_who_ask() {
     let events: Vec<_> =
         clients.iter().map(|client| (client.id, client.pipe.borrow_mut().take_event())).collect();
     server.turn(events.into_iter(), START);
-    // A tube that is made now is in the list of those who ask from now on.
+    // A new tube is in the lists of clients that ask after it was made.
     maker.pipe.borrow_mut().arrive(b"watch late\r\n");
     late.pipe.borrow_mut().arrive(b"list-tubes\r\n");
     let events = [&maker, &late].map(|client| (client.id, client.pipe.borrow_mut().take_event()));
     server.turn(events.into_iter(), START);
     let mut turns = 0;
     while !clients[0].pipe.borrow().has_outbound() {
-        assert_eq!(server.next_turn_at(), Some(Timestamp(0)), "it goes on without an event");
+        assert_eq!(server.next_turn_at(), Some(Timestamp(0)), "the next turn comes without an event");
         modest.pipe.borrow_mut().arrive(b"peek-buried\r\n");
         let event = modest.pipe.borrow_mut().take_event();
         server.turn([(modest.id, event)].into_iter(), START);
         assert_eq!(received(&modest), "NOT_FOUND\r\n");
         turns += 1;
     }
-    assert!(turns > 10, "all of it in {turns} turns");
+    assert!(turns > 10, "expected more than 10 turns, but there were {turns}");
     turn(&mut server, &[]);
     let growth = server.executor().memory_bytes() - before;
     assert!(growth < 3 * list.len(), "{growth} bytes for twenty lists of {}", list.len());
@@ -369,7 +375,7 @@ fn a_long_list_of_tubes_is_made_in_slices_and_held_once_for_all_who_ask() {
         server.turn(std::iter::empty(), START);
     }
     let left = server.executor().memory_bytes() - before;
-    assert!(left < 64 << 10, "{left} bytes are left of lists that all are sent");
+    assert!(left < 64 << 10, "{left} bytes are left of lists that were sent");
 }
 
 #[test]
@@ -387,13 +393,13 @@ fn a_long_list_of_watched_tubes_is_made_in_slices_between_which_others_are_answe
         bytes += &received(&watcher);
         turns += 1;
     }
-    assert!(turns > 10, "all of it in {turns} turns");
+    assert!(turns > 10, "expected more than 10 turns, but there were {turns}");
     turn(&mut server, &[]);
     bytes += &received(&watcher);
     assert_eq!(bytes, format!("OK {}\r\n{list}\r\nUSING default\r\n", list.len()));
 }
 
-/// A delivery is a system call for each client: however a thousand of them come about, a turn makes few.
+/// Each delivery costs a system call, so a turn makes few of them, whatever causes a thousand.
 #[test]
 fn jobs_go_to_a_thousand_waiting_clients_in_slices() {
     const WORKERS: usize = 1_000;

@@ -1,7 +1,6 @@
-//! The server, its clients, the sockets between them and the clock, all moved by one seed.
+//! The server, its clients, the sockets between them, and the clock, all driven by one seed.
 //!
-//! Owns: the order in which things happen to the server from outside, and the comparison of what it does
-//! with what the oracle says.
+//! Owns: the order of events outside the server, and the comparison of its replies with those of the oracle.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -21,31 +20,31 @@ use beanstalkd_testkit::random::Random;
 use beanstalkd_testkit::sockets::{FakeStream, Pipe};
 use beanstalkd_testkit::subject::{START, executor};
 
-/// Clients at one time.
+/// The most clients at a time.
 const MAX_CLIENTS: usize = 6;
-/// Turns after which a server that is left alone must have come to rest.
+/// The number of turns in which a server without new input must become idle.
 const TURNS_TO_REST: usize = 1000;
-/// A client as it sees itself.
+/// A client, with what it has sent and what it expects.
 struct Client {
     id: ClientId,
     pipe: Rc<RefCell<Pipe>>,
-    /// Sent, but not arrived yet.
+    /// Bytes that were sent and have not arrived yet.
     under_way: VecDeque<u8>,
-    /// All bytes sent so far.
+    /// The number of bytes sent so far.
     sent: usize,
-    /// What was sent and not executed yet, with the number of bytes sent up to its end.
+    /// Requests that were not executed yet, each with the number of bytes sent up to its end.
     requests: VecDeque<(Request, usize)>,
     /// The `put` whose body comes next.
     accepted: Option<Accepted>,
-    /// The replies that it has yet to read.
+    /// The replies that it has not read yet.
     expected: VecDeque<u8>,
-    /// Replies among them that the server has not been seen to give.
+    /// How many of these replies the observer has not seen yet.
     owed: u32,
     /// Whether it reserves by chance.
     draws: bool,
     /// It waits in a `reserve-with-abort` that ended with this byte of what it has sent.
     abortable_from: Option<u64>,
-    /// It has sent `quit`, and the server has executed that.
+    /// Whether the server has executed its `quit`.
     has_quit: bool,
 }
 
@@ -59,10 +58,10 @@ pub struct Harness {
     trace: bool,
 }
 
-/// Runs the whole life of a server; returns a digest of every byte that its clients received.
+/// Runs a server from start to end. Returns a digest of every byte that its clients received.
 ///
 /// # Panics
-/// Where the server does anything but what the oracle says.
+/// If the server does anything other than what the oracle expects.
 pub fn run(seed: u64, trace: bool) -> u64 {
     observer::take();
     let mut harness = Harness::new(seed, trace);
@@ -98,7 +97,7 @@ impl Harness {
         }
     }
 
-    /// One thing that happens outside the server, or a turn of it.
+    /// Does one random event outside the server, or a turn of the server.
     fn step(&mut self) {
         if self.clients.is_empty() {
             return self.connect();
@@ -153,7 +152,7 @@ impl Harness {
         });
     }
 
-    /// The client writes some requests; they are under way then.
+    /// Sends some requests of a client. They have not arrived yet.
     fn send(&mut self, client: usize) {
         let known = Knowledge {
             next_id: self.oracle.model.next_id,
@@ -178,7 +177,7 @@ impl Harness {
         }
     }
 
-    /// Some of what is under way arrives.
+    /// Lets some of the sent bytes arrive.
     fn arrive(&mut self, client: usize) {
         let client = &mut self.clients[client];
         let all = client.under_way.len();
@@ -190,7 +189,7 @@ impl Harness {
         }
     }
 
-    /// The client reads some of its replies, which must be the expected ones.
+    /// Reads some of a client's replies, which must be the expected ones.
     fn read(&mut self, client: usize) {
         let most = self.random.pick(&[1, 5, 100, 10_000, usize::MAX]);
         self.take_replies(client, most);
@@ -216,7 +215,7 @@ impl Harness {
         }
     }
 
-    /// The client sends no more, perhaps in the middle of something; sometimes it does not read either.
+    /// Closes a client's sending half, perhaps in the middle of a request. Sometimes the client does not read either.
     fn end(&mut self, client: usize) {
         let gone = self.random.once_in(3);
         let cut = self.random.once_in(2);
@@ -262,7 +261,7 @@ impl Harness {
         }
     }
 
-    /// A turn of the server; one of `leave_one_in` events comes a turn later.
+    /// Runs a turn of the server. One in `leave_one_in` events is delivered a turn later.
     fn turn(&mut self, leave_one_in: u64) {
         let mut events: Vec<(ClientId, Readiness)> = Vec::new();
         for client in &self.clients {
@@ -277,7 +276,7 @@ impl Harness {
         }
         self.say(|| format!("turn {events:?}"));
         self.oracle.model.advance(self.now);
-        self.foretell_deliveries();
+        self.expect_deliveries();
         self.server.turn(events.into_iter(), self.now);
         let all = observer::take();
         for (place, &seen) in all.iter().enumerate() {
@@ -290,14 +289,14 @@ impl Harness {
             self.follow(seen, number);
         }
         for client in &self.clients {
-            assert_eq!(client.owed, 0, "client {} is owed an answer at the end of the turn", client.id.index);
+            assert_eq!(client.owed, 0, "client {} waits for a reply at the end of the turn", client.id.index);
         }
         if self.random.once_in(8) {
             self.server.executor().queue().check_invariants();
         }
     }
 
-    fn foretell_deliveries(&mut self) {
+    fn expect_deliveries(&mut self) {
         for (index, outcome) in std::mem::take(&mut self.oracle.model.deliveries) {
             self.client(index).abortable_from = None;
             if let Some(bytes) = self.oracle.delivery(index, outcome) {
@@ -311,7 +310,7 @@ impl Harness {
         client.unwrap_or_else(|| panic!("client {index} is not there"))
     }
 
-    /// Does in the oracle what the server was seen to do.
+    /// Repeats an observed action of the server in the oracle.
     fn follow(&mut self, seen: Seen, number: u64) {
         if self.trace {
             eprintln!("{:>16} {seen:?}", "");
@@ -341,24 +340,32 @@ impl Harness {
             }
             Seen::Closed(id) => self.see_closed(id),
         }
-        self.foretell_deliveries();
+        self.expect_deliveries();
     }
 
-    /// The server executes the client's next request, `logged` as a command or only by its reply.
+    /// Executes the client's next request in the oracle. `logged` tells whether the trace shows it as a command, or
+    /// only its reply.
     fn execute(&mut self, index: u32, logged: bool, number: u64) {
         let now = self.now;
         let waits = self.oracle.model.client(index).wait.is_some();
-        assert!(!waits, "client {index} waits, and yet a request of it is executed");
+        assert!(!waits, "a request of client {index} is executed, although the client waits");
         let client = self.client(index);
-        assert!(!client.has_quit, "client {index} has quit, and yet a request of it is executed");
-        assert_eq!(client.owed, 0, "client {index} is owed an answer before its next request");
-        let (request, end) = client.requests.pop_front().expect("the server executes what was sent");
-        assert!(end as u64 <= client.pipe.borrow().read, "the server executes what it has read");
+        assert!(!client.has_quit, "a request of client {index} is executed after its quit");
+        assert_eq!(
+            client.owed, 0,
+            "a request of client {index} is executed before the reply to the previous one"
+        );
+        let (request, end) =
+            client.requests.pop_front().expect("the server executes only requests that were sent");
+        assert!(
+            end as u64 <= client.pipe.borrow().read,
+            "the server executes only requests that it has read"
+        );
         let accepted = client.accepted.take();
         let unread = client.expected.len();
         let is_command =
             !matches!(request, Request::Body { .. } | Request::BadFormat | Request::UnknownCommand);
-        assert_eq!(logged, is_command, "{request:?} is taken for something else");
+        assert_eq!(logged, is_command, "{request:?} is parsed as something else");
         let answer = match (&request, accepted) {
             (Request::Body { bytes, ended_well }, Some(accepted)) => {
                 self.oracle.body(index, accepted, Rc::clone(bytes), *ended_well, now)
@@ -382,7 +389,8 @@ impl Harness {
     }
 
     fn see_closed(&mut self, id: ClientId) {
-        let place = self.clients.iter().position(|client| client.id == id).expect("who is closed was there");
+        let place =
+            self.clients.iter().position(|client| client.id == id).expect("a closed client was connected");
         let waits = self.oracle.model.client(id.index).wait.is_some();
         let client = &self.clients[place];
         let (lost, ended, left) = {
@@ -393,7 +401,11 @@ impl Harness {
             let done = ended && left == 0 && !waits && client.requests.is_empty();
             assert!(client.has_quit || done, "client {} is closed without a reason", id.index);
             self.take_replies(place, usize::MAX);
-            assert!(self.clients[place].expected.is_empty(), "client {} is closed early", id.index);
+            assert!(
+                self.clients[place].expected.is_empty(),
+                "client {} is closed before its last reply",
+                id.index
+            );
         }
         self.digest.write_u64(u64::MAX);
         self.clients.remove(place);
@@ -401,7 +413,7 @@ impl Harness {
         self.oracle.model.disconnect(id.index, usize::MAX, self.now);
     }
 
-    /// Everything under way arrives, everything is read: then nothing may be left to be done.
+    /// Lets all bytes arrive, and reads all replies. Then the server must have nothing left to do.
     fn come_to_rest(&mut self) {
         self.say(|| "comes to rest".to_owned());
         for client in &self.clients {
@@ -421,30 +433,33 @@ impl Harness {
             }
             self.turn(1);
         }
-        panic!("the server does not come to rest");
+        panic!("the server has not become idle after {TURNS_TO_REST} turns");
     }
 
     fn check_rest(&mut self) {
         self.server.executor().queue().check_invariants();
-        assert!(!self.server.owes_replies(), "no reply is kept back while there is room");
+        assert!(!self.server.owes_replies(), "no reply is held back while there is room");
         assert_eq!(self.server.next_turn_at(), self.oracle.model.next_deadline(), "the next turn");
         for client in &self.clients {
             let index = client.id.index;
             let pipe = client.pipe.borrow();
             assert!(
                 !pipe.ended && !pipe.broken && !client.has_quit,
-                "client {index} is over, but not closed"
+                "client {index} has ended, but the server has not closed it"
             );
-            assert!(client.expected.is_empty(), "client {index} is owed a reply");
+            assert!(client.expected.is_empty(), "client {index} still waits for a reply");
             let waits = self.oracle.model.client(index).wait.is_some();
-            assert!(waits || pipe.unread_by_server() == 0, "client {index} has sent what was not read");
+            assert!(
+                waits || pipe.unread_by_server() == 0,
+                "the server has not read all bytes of client {index}"
+            );
             assert!(waits || client.requests.is_empty(), "client {index} has unanswered requests");
             let is_over = client.abortable_from.is_some_and(|from| client.sent as u64 > from);
             assert!(!(waits && is_over), "client {index} has sent more, and still waits");
         }
     }
 
-    /// Each client ends in its way; then all time-outs pass.
+    /// Ends each client in a random way, and then lets all deadlines pass.
     fn end_everything(&mut self) {
         for _ in 0..3 {
             if let Some(at) = self.oracle.model.next_deadline() {
@@ -461,7 +476,7 @@ impl Harness {
         }
         self.come_to_rest();
         let queue = self.server.executor().queue();
-        assert!(self.clients.is_empty(), "everybody is gone");
+        assert!(self.clients.is_empty(), "every client is gone");
         assert_eq!((queue.client_count(), queue.counts().reserved, queue.waiting_count()), (0, 0, 0));
         assert_eq!(queue.counts(), self.oracle.model.counts(None));
         assert_eq!(queue.tube_count(), self.oracle.model.listed.len());
@@ -469,7 +484,7 @@ impl Harness {
 }
 
 impl Client {
-    /// The oracle says that this reply comes next.
+    /// Notes the next reply that the oracle expects.
     fn expect(&mut self, bytes: Vec<u8>) {
         self.expected.extend(bytes);
         self.owed += 1;
@@ -488,7 +503,7 @@ impl Client {
         self.expected.extend(reply.bytes());
     }
 
-    /// The byte at `place` of what it receives is not the expected one.
+    /// Panics because the received byte at `place` is not the expected one.
     fn complain(&self, bytes: &[u8], place: usize) -> ! {
         let expected: Vec<u8> = self.expected.iter().copied().take(100).collect();
         let end = bytes.len().min(place + 100);
@@ -501,7 +516,7 @@ impl Client {
         );
     }
 
-    /// The connection ends before what is under way.
+    /// Forgets the requests whose bytes will not arrive, because the connection has ended.
     fn forget_what_will_not_arrive(&mut self) {
         let arrived = self.sent - self.under_way.len();
         self.under_way.clear();

@@ -1,12 +1,12 @@
 //! The whole server over fake sockets and a virtual clock, driven from a seed.
 //!
-//! `SIMULATION_SEEDS=n` sets the number of seeds, `SEED=n` runs one of them and tells every step.
+//! `SIMULATION_SEEDS=n` sets the number of seeds. `SEED=n` runs one of them, and prints every step.
 
 mod batches;
 mod crashes;
 mod directed;
+mod durable_model;
 mod harness;
-mod ledger;
 mod orders;
 mod replies;
 mod script;
@@ -20,11 +20,11 @@ use std::{panic, thread};
 use beanstalkd_testkit::observer;
 use beanstalkd_testkit::random::number_from_environment;
 
-/// Seeds where the environment asks for no other number.
+/// The number of seeds, unless `SIMULATION_SEEDS` is set.
 const SEEDS: u64 = 20_000;
-/// A seed of the simulation with crashes is several lives long: so many fewer of them are run.
+/// The simulation with crashes runs one in so many seeds, because each runs several servers.
 const CRASH_SHARE: u64 = 4;
-/// Every so many seeds one is run twice.
+/// One in so many seeds is run twice.
 const REPEATED: u64 = 16;
 
 /// Runs one seed, or one in `share` of all, some of them twice, on as many threads as there are cores.
@@ -41,7 +41,7 @@ fn run_seeds<T: Debug + PartialEq + Send>(share: u64, run: fn(u64, bool) -> T) -
     let checked = |seed| {
         let outcome = of(seed);
         if seed % REPEATED == 0 {
-            assert_eq!(of(seed), outcome, "SEED={seed} is not the same when run again");
+            assert_eq!(of(seed), outcome, "SEED={seed} has another result when it is run again");
         }
         outcome
     };
@@ -57,7 +57,7 @@ fn run_seeds<T: Debug + PartialEq + Send>(share: u64, run: fn(u64, bool) -> T) -
 }
 
 #[test]
-fn every_reply_is_the_one_foretold_and_none_is_missing() {
+fn every_reply_is_the_expected_one_and_none_is_missing() {
     run_seeds(1, harness::run);
 }
 

@@ -10,22 +10,22 @@ use beanstalkd::tube_name::TubeName;
 use beanstalkd_testkit::disk::SimDisk;
 use beanstalkd_testkit::random::Random;
 
-use super::waits::{Client, World};
+use super::waits::{Client, Harness};
 
 const FILE_BYTES: u64 = 65_536;
 
-fn world(sync: SyncPolicy) -> World {
-    let mut world = World::start(SimDisk::default(), sync, FILE_BYTES);
-    world.server.executor_mut().obey_orders();
-    world
+fn harness(sync: SyncPolicy) -> Harness {
+    let mut harness = Harness::start(SimDisk::default(), sync, FILE_BYTES);
+    harness.server.executor_mut().obey_orders();
+    harness
 }
 
-fn order(world: &mut World, order: Order) -> Option<TaskId> {
-    world.server.executor_mut().order(order, world.now)
+fn order(harness: &mut Harness, order: Order) -> Option<TaskId> {
+    harness.server.executor_mut().order(order, harness.now)
 }
 
-fn task(world: &World, id: TaskId) -> Task {
-    world.server.executor().tasks().get(id).expect("it was a moment ago").clone()
+fn task(harness: &Harness, id: TaskId) -> Task {
+    harness.server.executor().tasks().get(id).expect("it was a moment ago").clone()
 }
 
 fn put(tube: &str, bytes: usize) -> Order {
@@ -40,64 +40,64 @@ fn put(tube: &str, bytes: usize) -> Order {
 
 #[test]
 fn a_task_is_over_when_the_disk_has_what_it_changed() {
-    let mut world = world(SyncPolicy::EachCommit);
-    while world.help() {}
-    let id = order(&mut world, put("default", 1)).unwrap();
-    world.turn(&[]);
-    assert_eq!(world.server.executor().queue().job_count(), 1, "the job is there");
-    assert!(!task(&world, id).is_over(), "and not on the disk");
-    while world.help() {}
-    assert_eq!(task(&world, id).progress, Progress::Done);
-    assert_eq!(task(&world, id).job, Some(JobId(1)));
+    let mut harness = harness(SyncPolicy::EachCommit);
+    while harness.help() {}
+    let id = order(&mut harness, put("default", 1)).unwrap();
+    harness.turn(&[]);
+    assert_eq!(harness.server.executor().queue().job_count(), 1, "the job is there");
+    assert!(!task(&harness, id).is_over(), "and not on the disk");
+    while harness.help() {}
+    assert_eq!(task(&harness, id).progress, Progress::Done);
+    assert_eq!(task(&harness, id).job, Some(JobId(1)));
 }
 
 #[test]
 fn a_worker_that_waits_gets_what_an_order_puts_or_kicks() {
-    let mut world = world(SyncPolicy::Every(50));
-    let worker = world.connect();
-    world.say(&worker, "watch w\r\nreserve\r\n");
-    order(&mut world, put("w", 4)).unwrap();
-    world.turn(&[]);
-    while world.help() {}
+    let mut harness = harness(SyncPolicy::Every(50));
+    let worker = harness.connect();
+    harness.say(&worker, "watch w\r\nreserve\r\n");
+    order(&mut harness, put("w", 4)).unwrap();
+    harness.turn(&[]);
+    while harness.help() {}
     assert_eq!(worker.received(), "RESERVED 1 4\r\nxxxx\r\n");
-    world.say(&worker, "bury 1 0\r\nreserve\r\n");
-    order(&mut world, Order::Change(Change::Kick, Selection::Jobs(vec![JobId(1)]))).unwrap();
-    world.turn(&[]);
-    while world.help() {}
+    harness.say(&worker, "bury 1 0\r\nreserve\r\n");
+    order(&mut harness, Order::Change(Change::Kick, Selection::Jobs(vec![JobId(1)]))).unwrap();
+    harness.turn(&[]);
+    while harness.help() {}
     assert_eq!(worker.received(), "RESERVED 1 4\r\nxxxx\r\n");
-    order(&mut world, Order::Change(Change::Delete, Selection::Jobs(vec![JobId(1)]))).unwrap();
-    world.turn(&[]);
-    assert_eq!(world.say(&worker, "delete 1\r\n"), "NOT_FOUND\r\n");
+    order(&mut harness, Order::Change(Change::Delete, Selection::Jobs(vec![JobId(1)]))).unwrap();
+    harness.turn(&[]);
+    assert_eq!(harness.say(&worker, "delete 1\r\n"), "NOT_FOUND\r\n");
 }
 
 #[test]
 fn a_full_disk_ends_an_order_and_what_was_done_stays() {
-    let mut world = world(SyncPolicy::EachCommit);
-    while world.help() {}
-    world.disk.set_room(Some(world.disk.used()));
+    let mut harness = harness(SyncPolicy::EachCommit);
+    while harness.help() {}
+    harness.disk.set_room(Some(harness.disk.used()));
     let mut last = Progress::Done;
     for _ in 0..2000 {
-        let id = order(&mut world, put("default", 100)).expect("the one before is over");
+        let id = order(&mut harness, put("default", 100)).expect("the one before is over");
         // The log tries several times to make a file.
         for _ in 0..20 {
-            world.turn(&[]);
-            while world.help() {}
-            if task(&world, id).is_over() {
+            harness.turn(&[]);
+            while harness.help() {}
+            if task(&harness, id).is_over() {
                 break;
             }
-            world.now = world.now.plus_seconds(1);
+            harness.now = harness.now.plus_seconds(1);
         }
-        last = task(&world, id).progress;
+        last = task(&harness, id).progress;
         if last != Progress::Done {
             break;
         }
     }
     assert_eq!(last, Progress::Failed(Obstacle::NoRoom));
-    assert!(world.server.executor().queue().job_count() > 0);
+    assert!(harness.server.executor().queue().job_count() > 0);
 }
 
 /// An order at random, about the few jobs and tubes that there are.
-fn any_order(world: &World, random: &mut Random) -> Order {
+fn any_order(harness: &Harness, random: &mut Random) -> Order {
     let tube = TubeName::parse([b"default", b"another"][random.below(2) as usize]).unwrap();
     let number = random.below(4) as u32;
     let change = match random.below(5) {
@@ -107,7 +107,7 @@ fn any_order(world: &World, random: &mut Random) -> Order {
         3 => Change::Priority(Priority(number)),
         _ => Change::Delay(number),
     };
-    let queue = world.server.executor().queue();
+    let queue = harness.server.executor().queue();
     match random.below(8) {
         0 => put(tube.as_str(), random.below(110) as usize),
         1 => Order::Pause(tube, number),
@@ -121,7 +121,7 @@ fn any_order(world: &World, random: &mut Random) -> Order {
         _ => {
             let states = [JobState::Ready, JobState::Reserved, JobState::Delayed, JobState::Buried];
             let state = states[random.below(4) as usize];
-            let filter = Filter::all(AsOf { next_id: queue.next_id(), at: world.now });
+            let filter = Filter::all(AsOf { next_id: queue.next_id(), at: harness.now });
             let walk = Walk::new(tube, state, filter, None);
             Order::Change(change, Selection::Counted(Box::new(walk), random.below(30)))
         }
@@ -148,8 +148,8 @@ fn any_command(random: &mut Random) -> String {
 fn run(seed: u64) {
     let mut random = Random::new(seed);
     let sync = [SyncPolicy::EachCommit, SyncPolicy::Every(50), SyncPolicy::Never][random.below(3) as usize];
-    let mut world = world(sync);
-    let clients: Vec<Client> = (0..3).map(|_| world.connect()).collect();
+    let mut harness = harness(sync);
+    let clients: Vec<Client> = (0..3).map(|_| harness.connect()).collect();
     let mut tasks = Vec::new();
     for _ in 0..120 {
         for client in &clients {
@@ -158,25 +158,25 @@ fn run(seed: u64) {
             }
         }
         if random.below(3) == 0 {
-            let wanted = any_order(&world, &mut random);
-            tasks.extend(order(&mut world, wanted));
+            let wanted = any_order(&harness, &mut random);
+            tasks.extend(order(&mut harness, wanted));
         }
         if let (0, Some(&id)) = (random.below(9), tasks.last()) {
-            world.server.executor_mut().stop(id);
+            harness.server.executor_mut().stop(id);
         }
-        world.turn(&clients.iter().collect::<Vec<_>>());
+        harness.turn(&clients.iter().collect::<Vec<_>>());
         if random.below(3) > 0 {
-            while world.help() {}
+            while harness.help() {}
         }
-        world.now = world.now + random.below(900_000_000);
+        harness.now = harness.now + random.below(900_000_000);
         clients.iter().for_each(|client| drop(client.received()));
     }
     for _ in 0..5 {
-        world.turn(&[]);
-        while world.help() {}
-        world.now = world.now.plus_seconds(1);
+        harness.turn(&[]);
+        while harness.help() {}
+        harness.now = harness.now.plus_seconds(1);
     }
-    let (executor, last) = (world.server.executor(), tasks.len());
+    let (executor, last) = (harness.server.executor(), tasks.len());
     for id in tasks.into_iter().skip(last.saturating_sub(10)) {
         assert!(executor.tasks().get(id).is_some_and(Task::is_over), "{id:?} comes to an end");
     }

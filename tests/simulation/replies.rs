@@ -1,4 +1,4 @@
-//! What each request is answered, byte for byte, as the protocol and the model tell it.
+//! The expected reply to each request, byte for byte, from the protocol and the model.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -13,16 +13,16 @@ use crate::script::Request;
 use beanstalkd_testkit::model::{Model, State};
 use beanstalkd_testkit::subject::{BINLOG_FILE_BYTES, PID, VERSION};
 
-/// In an expected reply: a number that only the server knows.
+/// Stands in an expected reply for a number that only the server knows.
 pub const ANY_NUMBER: u8 = 1;
 
-/// What a job takes beside its body, as the stats count it.
+/// The bytes that the stats count for a job in addition to its body.
 const RECORD_BYTES: usize = if usize::BITS == 64 { 80 } else { 72 };
 
 /// As long as no more is unread, a batch is not cut short.
 const LEAST_ROOM_BYTES: usize = 64 * 1024;
 
-/// The whole server, but for its sockets.
+/// A model of the whole server without its sockets.
 #[derive(Clone, Debug)]
 pub struct Oracle {
     pub model: Model,
@@ -45,18 +45,18 @@ pub struct Batch {
     pub first: Option<u64>,
 }
 
-/// What comes of a request.
+/// The result of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Answer {
     Reply(Vec<u8>),
-    /// A reserve waits, or a body follows.
+    /// No reply yet: a reserve waits, or a body follows.
     None,
-    /// The line of a `put` was accepted: the id that it has taken, if any.
+    /// The line of a `put` was accepted, with the id that it has taken, if any.
     Body(Option<u64>),
     Close,
 }
 
-/// The accepted line of a `put` whose body has not come whole.
+/// The accepted line of a `put` whose body has not arrived completely.
 #[derive(Clone, Copy, Debug)]
 pub struct Accepted {
     pub id: Option<u64>,
@@ -94,9 +94,9 @@ impl Oracle {
         }
     }
 
-    /// The line that answers a reserve.
+    /// The reply to a reserve.
     fn job(&self, word: &str, id: u64) -> Answer {
-        let body = &self.model.job(id).expect("the job is there").body;
+        let body = &self.model.job(id).expect("the job exists").body;
         let mut bytes = format!("{word} {id} {}\r\n", body.len()).into_bytes();
         bytes.extend(&body[..]);
         reply(bytes)
@@ -118,8 +118,8 @@ impl Oracle {
         Some(bytes)
     }
 
-    /// A batch reserves what it has not got yet, and is answered: with `count` jobs, as the server says. What it may not
-    /// get for want of room in the output, only the server knows; `unread` bytes at most are there already.
+    /// A batch reserves what it has not got yet, and is answered: with `count` jobs, as the server says. What it may
+    /// not get for want of room in the output, only the server knows; `unread` bytes at most are there already.
     pub fn answer_batch(&mut self, client: u32, count: u64, unread: usize, now: Timestamp) -> Answer {
         let batch = self.batches.remove(&client).expect("a batch is not answered");
         let mut jobs: Vec<u64> = batch.first.into_iter().collect();
@@ -151,7 +151,7 @@ impl Oracle {
         Answer::Reply(reply)
     }
 
-    /// A body has come whole.
+    /// Executes a `put` whose body has arrived completely.
     pub fn body(
         &mut self,
         client: u32,
@@ -177,7 +177,8 @@ impl Oracle {
         reply(format!("INSERTED {id}"))
     }
 
-    /// A line has come whole. `number` is the first of the server's reply, for what only the server can know.
+    /// Executes a line that has arrived completely. `number` is the first of the server's reply, for what only the
+    /// server can know.
     pub fn line(
         &mut self,
         client: u32,
@@ -556,7 +557,7 @@ impl Oracle {
     }
 }
 
-/// The commands that C does not have, in the order of `stats`.
+/// The management commands, in the order of `stats`.
 const EXTENSIONS: [Verb; 13] = [
     Verb::FlushTube,
     Verb::FlushBuried,

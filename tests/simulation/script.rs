@@ -1,11 +1,11 @@
-//! What clients send: random requests, each as bytes and as what it means.
+//! Random requests of clients, each as bytes and as a value.
 
 use std::rc::Rc;
 
 use beanstalkd::job::JobState;
 use beanstalkd_testkit::random::Random;
 
-/// A request by its meaning; a `put` is two of them, its line and its body.
+/// A request. A `put` is two requests, its line and its body.
 #[derive(Clone, Debug)]
 pub enum Request {
     Put { priority: u32, delay_s: u32, ttr_s: u32, size: u32, trailing: bool },
@@ -59,7 +59,7 @@ const PRIORITIES: [u32; 7] = [0, 1, 5, 1023, 1024, 1025, u32::MAX];
 const DELAYS_S: [u32; 7] = [0, 0, 0, 1, 2, 5, u32::MAX];
 const TTRS_S: [u32; 7] = [0, 1, 1, 2, 3, 10, 100];
 
-/// Lines that are no commands.
+/// Lines that get BAD_FORMAT.
 const BAD_FORMAT: [&[u8]; 48] = [
     b"stats ",
     b"statsfoo",
@@ -113,21 +113,21 @@ const BAD_FORMAT: [&[u8]; 48] = [
 const UNKNOWN: [&[u8]; 10] =
     [b"", b" stats", b"STATS", b"put", b"delete", b"peek", b"list-tube", b"\rstats", b"hello", b"\xff\xfe"];
 
-/// What a client may know when it makes up a request.
+/// The facts that a random request may use.
 #[derive(Clone, Copy, Debug)]
 pub struct Knowledge {
-    /// Ids below this one have been given.
+    /// The server has given all ids below this one.
     pub next_id: u64,
     pub max_job_bytes: u32,
-    /// Whether this client reserves by chance. If so, it reserves one job at a time: of a batch, the oracle could not know
-    /// which jobs it has got.
+    /// Whether this client reserves by chance. If so, it reserves one job at a time: of a batch, the oracle could not
+    /// know which jobs it has got.
     pub draws: bool,
 }
 
 /// The longest line, with its CRLF.
 const MAX_LINE_BYTES: usize = 224;
 
-/// Appends a request to `bytes`; returns what it means, each part with the length of `bytes` at its end.
+/// Appends a random request to `bytes`. Returns it as values, each with the length of `bytes` at its end.
 pub fn request(random: &mut Random, known: Knowledge, bytes: &mut Vec<u8>) -> Vec<(Request, usize)> {
     match random.below(40) {
         0..=9 => put(random, known, bytes),
@@ -160,7 +160,7 @@ fn malformed(random: &mut Random) -> (Request, Vec<u8>) {
             let fill = random.pick(b"x\r");
             let mut line = vec![fill; length];
             line[0] = b'x';
-            // A CR before the CRLF would be taken for a part of it no more than any other byte.
+            // A CR before the CRLF is a byte like any other.
             let fits = length + 2 <= MAX_LINE_BYTES;
             (if fits { Request::UnknownCommand } else { Request::BadFormat }, line)
         }
@@ -263,7 +263,7 @@ fn command(random: &mut Random, known: Knowledge) -> Request {
     }
 }
 
-/// One of the ways to write a command.
+/// One of the possible spellings of a command.
 fn text(random: &mut Random, request: &Request) -> Vec<u8> {
     let mut gap = |text: &str| if random.once_in(16) { format!("  00{text}") } else { text.to_owned() };
     let text = match request {

@@ -1,7 +1,7 @@
-//! A server with a binlog and the replies that wait for it: each must leave, and none before its records are on
-//! the medium.
+//! A server with a binlog, and the replies that wait for its syncs. The server must send each reply, and none before
+//! its records are on the medium.
 //!
-//! Owns: the server on a disk in memory, whose helper works only when it is told to.
+//! Owns: the server on a disk in memory. The test decides when the tasks of the helper thread are done.
 
 use std::cell::RefCell;
 use std::convert::Infallible;
@@ -30,13 +30,13 @@ impl Client {
     }
 }
 
-pub struct World {
+pub struct Harness {
     pub server: Server<FakeStream>,
     pub disk: SimDisk,
     pub now: Timestamp,
 }
 
-impl World {
+impl Harness {
     pub fn start(disk: SimDisk, sync: SyncPolicy, file_bytes: u64) -> Self {
         let mut executor = executor(PoisonLimits::default(), 100);
         let config = Config { file_bytes, sync, recover: false, nonce_seed: 1 };
@@ -45,7 +45,7 @@ impl World {
             restored.push((record, tube.clone(), body));
         };
         let (binlog, summary) =
-            Binlog::open(disk.storage(), config, START, 0, &mut restore).expect("the log opens");
+            Binlog::open(disk.storage(), config, START, 0, &mut restore).expect("the binlog can be opened");
         for (record, tube, body) in restored {
             executor.restore(&record, &tube, body, START);
         }
@@ -60,7 +60,7 @@ impl World {
         Client { id, pipe }
     }
 
-    /// A turn with what has happened to these clients, and those that follow at once. The helper does nothing.
+    /// Runs a turn with the events of these clients, and the turns that follow at once. No task of the helper is done.
     pub fn turn(&mut self, clients: &[&Client]) {
         let events: Vec<(ClientId, Readiness)> =
             clients.iter().map(|client| (client.id, client.pipe.borrow_mut().take_event())).collect();
@@ -71,10 +71,10 @@ impl World {
             }
             self.server.turn(std::iter::empty(), self.now);
         }
-        panic!("the server does not come to rest: {:?}", self.server.executor().queue().counts());
+        panic!("the server has not become idle: {:?}", self.server.executor().queue().counts());
     }
 
-    /// The helper does one task, and the server hears of it. Returns whether there was one.
+    /// Does one task of the helper, and reports it to the server. Returns whether there was a task.
     pub fn help(&mut self) -> bool {
         let Some(task) = self.disk.next_task() else { return false };
         let completion = task.run(&mut self.disk);
@@ -83,7 +83,7 @@ impl World {
         true
     }
 
-    /// As `say`, where the answer may have to wait until the log tries again to make or remove a file.
+    /// Like `say`, if the reply may have to wait until the binlog tries again to make or remove a file.
     fn ask(&mut self, client: &Client, command: &str) -> String {
         let mut answer = self.say(client, command);
         for _ in 0..20 {
@@ -106,21 +106,21 @@ impl World {
     }
 }
 
-/// What a worker that waits is answered when `happen` has happened. `prepare` comes before its wait.
+/// The reply that a waiting worker gets after `happen`. `prepare` is done before it waits.
 fn answer_after(
     sync: SyncPolicy,
     prepare: [&str; 2],
     wait: &str,
-    happen: impl Fn(&mut World, &Client, &Client),
+    happen: impl Fn(&mut Harness, &Client, &Client),
 ) -> String {
-    let mut world = World::start(SimDisk::default(), sync, 65_536);
-    let (other, worker) = (world.connect(), world.connect());
-    world.say(&other, prepare[0]);
-    world.say(&worker, prepare[1]);
-    assert_eq!(world.say(&worker, wait), "", "{sync:?}: it waits");
-    happen(&mut world, &other, &worker);
-    world.turn(&[&other, &worker]);
-    while world.help() {}
+    let mut harness = Harness::start(SimDisk::default(), sync, 65_536);
+    let (other, worker) = (harness.connect(), harness.connect());
+    harness.say(&other, prepare[0]);
+    harness.say(&worker, prepare[1]);
+    assert_eq!(harness.say(&worker, wait), "", "{sync:?}: the worker waits");
+    happen(&mut harness, &other, &worker);
+    harness.turn(&[&other, &worker]);
+    while harness.help() {}
     worker.received()
 }
 
@@ -128,17 +128,17 @@ fn answer_after(
 fn a_client_that_waits_is_answered_whatever_ends_its_wait_and_however_the_binlog_syncs() {
     const PUT: &str = "put 0 0 10 1\r\nx\r\n";
     let says = |command: &'static str| {
-        move |_: &mut World, other: &Client, _: &Client| {
+        move |_: &mut Harness, other: &Client, _: &Client| {
             other.pipe.borrow_mut().arrive(command.as_bytes());
         }
     };
     let passes = |seconds| {
-        move |world: &mut World, _: &Client, _: &Client| {
-            world.now = world.now.plus_seconds(seconds);
+        move |harness: &mut Harness, _: &Client, _: &Client| {
+            harness.now = harness.now.plus_seconds(seconds);
         }
     };
-    let leaves = |_: &mut World, other: &Client, _: &Client| other.pipe.borrow_mut().end(false);
-    let half_closes = |_: &mut World, _: &Client, worker: &Client| worker.pipe.borrow_mut().end(false);
+    let leaves = |_: &mut Harness, other: &Client, _: &Client| other.pipe.borrow_mut().end(false);
+    let half_closes = |_: &mut Harness, _: &Client, worker: &Client| worker.pipe.borrow_mut().end(false);
     let job = "RESERVED 1 1\r\nx\r\n";
     let held = "put 0 0 10 1\r\nx\r\nreserve\r\n";
     let buried = "put 0 0 10 1\r\nx\r\nreserve\r\nbury 1 0\r\n";
@@ -146,7 +146,7 @@ fn a_client_that_waits_is_answered_whatever_ends_its_wait_and_however_the_binlog
         let case = |name: &str,
                     prepare: [&str; 2],
                     wait: &str,
-                    happen: &dyn Fn(&mut World, &Client, &Client),
+                    happen: &dyn Fn(&mut Harness, &Client, &Client),
                     expected: &str| {
             assert_eq!(answer_after(sync, prepare, wait, happen), expected, "{name}, {sync:?}");
         };
@@ -154,9 +154,9 @@ fn a_client_that_waits_is_answered_whatever_ends_its_wait_and_however_the_binlog
         case("release", [held, ""], "reserve\r\n", &says("release 1 0 0\r\n"), job);
         case("kick", [buried, ""], "reserve\r\n", &says("kick 1\r\n"), job);
         case("kick-job", [buried, ""], "reserve\r\n", &says("kick-job 1\r\n"), job);
-        case("its holder leaves", [held, ""], "reserve\r\n", &leaves, job);
-        case("its holder's time is over", [held, ""], "reserve\r\n", &passes(10), job);
-        case("its delay is over", ["put 0 5 10 1\r\nx\r\n", ""], "reserve\r\n", &passes(5), job);
+        case("the holder of the job disconnects", [held, ""], "reserve\r\n", &leaves, job);
+        case("the TTR of the job ends", [held, ""], "reserve\r\n", &passes(10), job);
+        case("the delay of the job ends", ["put 0 5 10 1\r\nx\r\n", ""], "reserve\r\n", &passes(5), job);
         case("TIMED_OUT", [PUT, "reserve\r\n"], "reserve-with-timeout 1\r\n", &passes(1), "TIMED_OUT\r\n");
         case("DEADLINE_SOON", [PUT, "reserve\r\n"], "reserve\r\n", &passes(9), "DEADLINE_SOON\r\n");
         let jobs = format!("RESERVED_BATCH 1\r\n{job}");
@@ -168,31 +168,31 @@ fn a_client_that_waits_is_answered_whatever_ends_its_wait_and_however_the_binlog
     }
 }
 
-/// The jobs need several files, so that the kick has to wait for room.
+/// The jobs take several files, so that the kick has to wait for room.
 #[test]
 fn a_kick_that_is_answered_survives_a_loss_of_power_with_every_job() {
     const JOBS: u32 = 120;
-    let mut world = World::start(SimDisk::default(), SyncPolicy::EachCommit, 4096);
-    let client = world.connect();
+    let mut harness = Harness::start(SimDisk::default(), SyncPolicy::EachCommit, 4096);
+    let client = harness.connect();
     for id in 1..=JOBS {
         let bury = format!("put 0 0 100 1\r\nx\r\nreserve-job {id}\r\nbury {id} 0\r\n");
-        assert!(world.say(&client, &bury).ends_with("BURIED\r\n"));
+        assert!(harness.say(&client, &bury).ends_with("BURIED\r\n"));
     }
     client.pipe.borrow_mut().arrive(b"kick 1000\r\n");
-    world.turn(&[&client]);
+    harness.turn(&[&client]);
     let mut waited = 0;
     let reply = loop {
         match client.received() {
             reply if !reply.is_empty() => break reply,
-            _ => assert!(world.help(), "the kick is not answered"),
+            _ => assert!(harness.help(), "the kick gets a reply, or there is a task to do"),
         }
         waited += 1;
     };
     assert_eq!(reply, format!("KICKED {JOBS}\r\n"));
-    assert!(waited > 1, "there was room for all at once");
+    assert!(waited > 1, "the kick had to wait for room");
     for seed in 0..20 {
-        let image = world.disk.crashed_image(&mut Random::new(seed));
-        let mut next = World::start(image, SyncPolicy::EachCommit, 4096);
+        let image = harness.disk.crashed_image(&mut Random::new(seed));
+        let mut next = Harness::start(image, SyncPolicy::EachCommit, 4096);
         let client = next.connect();
         let stats = next.say(&client, "stats-tube default\r\n");
         assert!(stats.contains("current-jobs-buried: 0\n"), "seed {seed}: {stats}");
@@ -202,50 +202,50 @@ fn a_kick_that_is_answered_survives_a_loss_of_power_with_every_job() {
 
 #[test]
 fn a_job_that_reaches_a_waiting_client_is_on_the_medium_before_the_reply_leaves() {
-    let mut world = World::start(SimDisk::default(), SyncPolicy::EachCommit, 65_536);
-    let (producer, worker) = (world.connect(), world.connect());
-    world.say(&worker, "reserve\r\n");
+    let mut harness = Harness::start(SimDisk::default(), SyncPolicy::EachCommit, 65_536);
+    let (producer, worker) = (harness.connect(), harness.connect());
+    harness.say(&worker, "reserve\r\n");
     producer.pipe.borrow_mut().arrive(b"put 0 0 10 1\r\nx\r\n");
-    world.turn(&[&producer]);
+    harness.turn(&[&producer]);
     assert_eq!((worker.received(), producer.received()), (String::new(), String::new()));
-    while world.help() {}
+    while harness.help() {}
     assert_eq!(worker.received(), "RESERVED 1 1\r\nx\r\n");
     assert_eq!(producer.received(), "INSERTED 1\r\n");
 }
 
-/// The disk is full: what would have to be logged is refused, and nothing has changed; a flush makes room.
+/// On a full disk the server refuses commands that need a record, and they change nothing. A flush makes room.
 #[test]
 fn a_full_disk_refuses_moves_and_new_priorities_and_changes_nothing_and_a_flush_goes_on() {
-    let mut world = World::start(SimDisk::default(), SyncPolicy::EachCommit, 4096);
-    let client = world.connect();
-    world.say(&client, "use t\r\n");
-    world.disk.set_room(Some(world.disk.used()));
+    let mut harness = Harness::start(SimDisk::default(), SyncPolicy::EachCommit, 4096);
+    let client = harness.connect();
+    harness.say(&client, "use t\r\n");
+    harness.disk.set_room(Some(harness.disk.used()));
     let mut puts = 0;
-    while world
+    while harness
         .ask(&client, "put 5 0 100 40\r\n0123456789012345678901234567890123456789\r\n")
         .starts_with("INSERTED")
     {
         puts += 1;
-        assert!(puts < 10_000, "the disk has room");
+        assert!(puts < 10_000, "the disk becomes full");
     }
-    // What little room is left for short records is used up.
+    // Fills the remaining room with short records.
     let mut changes = 0;
-    while world.ask(&client, "reprioritize 1 6\r\n") == "REPRIORITIZED\r\n" {
+    while harness.ask(&client, "reprioritize 1 6\r\n") == "REPRIORITIZED\r\n" {
         changes += 1;
-        assert!(changes < 10_000, "the disk has room");
+        assert!(changes < 10_000, "the disk becomes full");
     }
-    assert_eq!(world.ask(&client, "reprioritize 1 7\r\n"), "OUT_OF_MEMORY\r\n");
-    assert_eq!(world.ask(&client, "move 1 u\r\n"), "OUT_OF_MEMORY\r\n");
-    let job = world.say(&client, "stats-job 1\r\nstats-tube u\r\n");
+    assert_eq!(harness.ask(&client, "reprioritize 1 7\r\n"), "OUT_OF_MEMORY\r\n");
+    assert_eq!(harness.ask(&client, "move 1 u\r\n"), "OUT_OF_MEMORY\r\n");
+    let job = harness.say(&client, "stats-job 1\r\nstats-tube u\r\n");
     assert!(
         job.contains("tube: \"t\"\n") && !job.contains("pri: 7\n") && job.ends_with("NOT_FOUND\r\n"),
         "{job}"
     );
-    assert_eq!(world.ask(&client, "move 1 t\r\n"), "MOVED\r\n", "it is there already");
-    assert_eq!(world.ask(&client, "flush-tube t\r\n"), format!("FLUSHED {puts}\r\n"));
-    let image = world.disk.crashed_image(&mut Random::new(1));
+    assert_eq!(harness.ask(&client, "move 1 t\r\n"), "MOVED\r\n", "the job is in this tube already");
+    assert_eq!(harness.ask(&client, "flush-tube t\r\n"), format!("FLUSHED {puts}\r\n"));
+    let image = harness.disk.crashed_image(&mut Random::new(1));
     image.set_room(None);
-    let mut next = World::start(image, SyncPolicy::EachCommit, 4096);
+    let mut next = Harness::start(image, SyncPolicy::EachCommit, 4096);
     let client = next.connect();
     assert!(next.say(&client, "stats\r\n").contains("current-jobs-ready: 0\n"));
 }
@@ -253,17 +253,17 @@ fn a_full_disk_refuses_moves_and_new_priorities_and_changes_nothing_and_a_flush_
 #[test]
 fn a_flush_that_is_answered_and_a_move_survive_a_loss_of_power() {
     const JOBS: u32 = 1_200;
-    let mut world = World::start(SimDisk::default(), SyncPolicy::EachCommit, 65_536);
-    let client = world.connect();
-    world.say(&client, "use t\r\n");
+    let mut harness = Harness::start(SimDisk::default(), SyncPolicy::EachCommit, 65_536);
+    let client = harness.connect();
+    harness.say(&client, "use t\r\n");
     for _ in 0..JOBS {
-        world.say(&client, "put 5 0 100 1\r\nx\r\n");
+        harness.say(&client, "put 5 0 100 1\r\nx\r\n");
     }
-    assert_eq!(world.say(&client, "move 7 kept\r\nreprioritize 7 3\r\n"), "MOVED\r\nREPRIORITIZED\r\n");
-    assert_eq!(world.say(&client, "flush-tube t\r\n"), format!("FLUSHED {}\r\n", JOBS - 1));
+    assert_eq!(harness.say(&client, "move 7 kept\r\nreprioritize 7 3\r\n"), "MOVED\r\nREPRIORITIZED\r\n");
+    assert_eq!(harness.say(&client, "flush-tube t\r\n"), format!("FLUSHED {}\r\n", JOBS - 1));
     for seed in 0..20 {
-        let image = world.disk.crashed_image(&mut Random::new(seed));
-        let mut next = World::start(image, SyncPolicy::EachCommit, 65_536);
+        let image = harness.disk.crashed_image(&mut Random::new(seed));
+        let mut next = Harness::start(image, SyncPolicy::EachCommit, 65_536);
         let client = next.connect();
         let stats = next.say(&client, "stats-tube t\r\nstats-job 7\r\n");
         assert!(stats.starts_with("NOT_FOUND\r\n"), "seed {seed}: {stats}");
@@ -274,21 +274,21 @@ fn a_flush_that_is_answered_and_a_move_survive_a_loss_of_power() {
 #[test]
 fn a_batch_of_deletes_that_is_answered_survives_a_loss_of_power() {
     const JOBS: u32 = 1_000;
-    let mut world = World::start(SimDisk::default(), SyncPolicy::EachCommit, 65_536);
-    let client = world.connect();
+    let mut harness = Harness::start(SimDisk::default(), SyncPolicy::EachCommit, 65_536);
+    let client = harness.connect();
     for _ in 0..JOBS {
-        world.say(&client, "put 5 0 100 1\r\nx\r\n");
+        harness.say(&client, "put 5 0 100 1\r\nx\r\n");
     }
-    assert!(world.say(&client, "reserve-batch 700\r\n").starts_with("RESERVED_BATCH 700\r\n"));
+    assert!(harness.say(&client, "reserve-batch 700\r\n").starts_with("RESERVED_BATCH 700\r\n"));
     let ids: String = (2..=JOBS).map(|id| format!(" {id}")).collect();
     client.pipe.borrow_mut().arrive(format!("delete-batch{ids}\r\n").as_bytes());
-    world.turn(&[&client]);
+    harness.turn(&[&client]);
     assert_eq!(client.received(), "", "it waits for the disk");
-    while world.help() {}
+    while harness.help() {}
     assert_eq!(client.received(), format!("DELETED_BATCH {} 0\r\n", JOBS - 1));
     for seed in 0..20 {
-        let image = world.disk.crashed_image(&mut Random::new(seed));
-        let mut next = World::start(image, SyncPolicy::EachCommit, 65_536);
+        let image = harness.disk.crashed_image(&mut Random::new(seed));
+        let mut next = Harness::start(image, SyncPolicy::EachCommit, 65_536);
         let client = next.connect();
         let stats = next.say(&client, "stats-tube default\r\n");
         assert!(stats.contains("current-jobs-ready: 1\n"), "seed {seed}: {stats}");

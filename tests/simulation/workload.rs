@@ -1,8 +1,7 @@
-//! What the clients of a server that will be ended ask for.
+//! The commands of the clients of a server that will crash.
 //!
-//! Owns: the choice of the next command, and what it is answered. Each client has a tube of its own, whose jobs
-//! no other touches, so that it knows the answers without a model; the jobs of one more tube go to whoever
-//! reserves first. Driven by `crashes`.
+//! Owns: the choice of the next command, and the expected reply. Each client has a tube of its own, whose jobs
+//! no other client touches, so that each reply is known. All clients share one more tube. Driven by `crashes`.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -13,19 +12,19 @@ use beanstalkd::job::JobState;
 use beanstalkd::queue::ClientId;
 
 use crate::crashes::Lives;
-use crate::ledger::{Facts, Job, Step};
+use crate::durable_model::{Facts, Job, Step};
 use beanstalkd_testkit::random::Random;
 use beanstalkd_testkit::sockets::{FakeStream, Pipe};
 
-/// The tube whose jobs go to whoever reserves first.
+/// The tube from which all clients reserve.
 pub const SHARED_TUBE: &str = "shared";
-/// Delays and times to run, in seconds, are longer than all lives together.
+/// Delays and times to run, in seconds, are longer than all servers run together.
 const LONG_S: u32 = 1_000_000;
 
-/// What a client is answered next.
+/// The next reply that a client expects.
 #[derive(Debug)]
 pub enum Expected {
-    /// These bytes; they acknowledge these steps.
+    /// These bytes, which acknowledge these steps.
     Reply(Vec<u8>, Vec<Step>),
     Inserted(Step),
     /// Any job of the shared tube.
@@ -35,9 +34,9 @@ pub enum Expected {
 pub struct Client {
     pub id: ClientId,
     pub pipe: Rc<RefCell<Pipe>>,
-    /// Sent, but not arrived yet.
+    /// Bytes that were sent and have not arrived yet.
     pub under_way: VecDeque<u8>,
-    /// Not taken note of yet.
+    /// Bytes that were received and not compared yet.
     pub received: Vec<u8>,
     pub expected: VecDeque<Expected>,
     pub is_closed: bool,
@@ -69,7 +68,7 @@ impl Lives {
         format!("of-{client}")
     }
 
-    /// The client sends a command, on a job of its own or for one of the shared tube.
+    /// Sends a random command of a client, on a job in its own tube or in the shared tube.
     pub fn request(&mut self, client: usize) {
         if self.clients[client].pipe.borrow().ended {
             return;
@@ -103,8 +102,8 @@ impl Lives {
         if is_shared {
             self.use_tube(client, SHARED_TUBE);
         }
-        let step = self.ledger.put(tube.to_owned(), facts, filler);
-        let body = self.ledger.jobs[step.0].body.clone();
+        let step = self.durable_model.put(tube.to_owned(), facts, filler);
+        let body = self.durable_model.jobs[step.0].body.clone();
         let mut bytes = format!("put {priority} {delay_s} {LONG_S} {}\r\n", body.len()).into_bytes();
         bytes.extend(body);
         bytes.extend(b"\r\n");
@@ -114,10 +113,10 @@ impl Lives {
         }
     }
 
-    /// A command on one job that nobody else may touch now.
+    /// Sends a command on one job that no other client may touch now.
     fn change(&mut self, client: usize) {
         let own = self.own_tube(client);
-        let jobs = self.ledger.jobs.iter().enumerate();
+        let jobs = self.durable_model.jobs.iter().enumerate();
         let free: Vec<(usize, u64, Facts)> = jobs
             .filter(|(_, job)| !job.is_busy && (job.holder == Some(client) || job.tube == own))
             .filter_map(|(at, job)| Some((at, job.id?, job.newest()?.clone())))
@@ -126,7 +125,7 @@ impl Lives {
             return self.put(client);
         }
         let (job, id, mut facts) = free[self.random.below(free.len() as u64) as usize].clone();
-        let holds = self.ledger.jobs[job].holder == Some(client);
+        let holds = self.durable_model.jobs[job].holder == Some(client);
         let priority = self.random.below(3) as u32;
         let (command, reply, next) = match self.random.below(7) {
             0 => (format!("delete {id}\r\n"), "DELETED\r\n", None),
@@ -157,27 +156,27 @@ impl Lives {
             }
             _ => return self.reserve_job(client, job, id, facts),
         };
-        let step = self.ledger.change(job, next);
-        self.ledger.jobs[job].holder = None;
+        let step = self.durable_model.change(job, next);
+        self.durable_model.jobs[job].holder = None;
         self.ask(client, &command, Expected::Reply(reply.into(), vec![step]));
     }
 
-    /// That a job is reserved need not be in the log; the next change of it is.
+    /// Reserves a job by its id. The binlog need not have a record of this, but of the next change of the job.
     fn reserve_job(&mut self, client: usize, job: usize, id: u64, facts: Facts) {
-        let body = &self.ledger.jobs[job].body;
+        let body = &self.durable_model.jobs[job].body;
         let mut reply = format!("RESERVED {id} {}\r\n", body.len()).into_bytes();
         reply.extend(body);
         reply.extend(b"\r\n");
-        self.ledger.change(job, Some(Facts { state: JobState::Ready, ..facts }));
-        self.ledger.jobs[job].is_busy = false;
-        self.ledger.jobs[job].holder = Some(client);
+        self.durable_model.change(job, Some(Facts { state: JobState::Ready, ..facts }));
+        self.durable_model.jobs[job].is_busy = false;
+        self.durable_model.jobs[job].holder = Some(client);
         self.ask_reply(client, &format!("reserve-job {id}\r\n"), reply);
     }
 
-    /// Kicks some of the buried jobs in the client's own tube, or all of the delayed.
+    /// Kicks some of the buried jobs in the client's own tube, or all delayed jobs.
     fn kick(&mut self, client: usize) {
         let own = self.own_tube(client);
-        let jobs = || self.ledger.jobs.iter().enumerate().filter(|(_, job)| job.tube == own);
+        let jobs = || self.durable_model.jobs.iter().enumerate().filter(|(_, job)| job.tube == own);
         if jobs().any(|(_, job)| job.is_busy) {
             return;
         }
@@ -194,10 +193,10 @@ impl Lives {
         kicked.truncate(bound as usize);
         let mut steps = Vec::new();
         for &(_, job) in &kicked {
-            let mut facts = self.ledger.jobs[job].newest().expect("it is there").clone();
+            let mut facts = self.durable_model.jobs[job].newest().expect("the job exists").clone();
             facts.state = JobState::Ready;
             facts.kicks += 1;
-            steps.push(self.ledger.change(job, Some(facts)));
+            steps.push(self.durable_model.change(job, Some(facts)));
         }
         let reply = format!("KICKED {}\r\n", kicked.len()).into();
         self.ask(client, &format!("kick {bound}\r\n"), Expected::Reply(reply, steps));
@@ -206,16 +205,17 @@ impl Lives {
     /// Deletes all jobs in the client's own tube.
     fn flush(&mut self, client: usize) {
         let own = self.own_tube(client);
-        let jobs: Vec<usize> =
-            (0..self.ledger.jobs.len()).filter(|&at| self.ledger.jobs[at].tube == own).collect();
-        if jobs.iter().any(|&at| self.ledger.jobs[at].is_busy) {
+        let jobs: Vec<usize> = (0..self.durable_model.jobs.len())
+            .filter(|&at| self.durable_model.jobs[at].tube == own)
+            .collect();
+        if jobs.iter().any(|&at| self.durable_model.jobs[at].is_busy) {
             return;
         }
         let mut steps = Vec::new();
         for at in jobs {
-            if self.ledger.jobs[at].newest().is_some() {
-                steps.push(self.ledger.change(at, None));
-                self.ledger.jobs[at].holder = None;
+            if self.durable_model.jobs[at].newest().is_some() {
+                steps.push(self.durable_model.change(at, None));
+                self.durable_model.jobs[at].holder = None;
             }
         }
         let reply = format!("FLUSHED {}\r\n", steps.len()).into();
@@ -232,7 +232,7 @@ impl Lives {
         self.clients[client].expected.push_back(expected);
     }
 
-    /// Asks for something that leaves nothing in the log.
+    /// Sends a command that needs no record in the binlog.
     fn ask_reply(&mut self, client: usize, command: &str, reply: Vec<u8>) {
         self.ask(client, command, Expected::Reply(reply, vec![]));
     }

@@ -16,7 +16,7 @@ const WAIT: Duration = Duration::from_millis(700);
 const CROWD: usize = 30;
 /// How many puts, and then deletes, are in one write.
 const PIPELINE: usize = 50;
-/// The length of a body that takes several reads and a large part of a file.
+/// The length of a body that takes several reads, and much room in a file.
 const LARGE_BODY: usize = 300_000;
 /// How many peeks a slow reader sends at once. The replies are more than the sockets and the server's output hold.
 const SLOW_PEEKS: usize = 200;
@@ -29,7 +29,7 @@ pub fn run_sessions_for_life(harness: &Harness, seed: u64) {
     repeat(harness, || run_session(harness, &mut random));
 }
 
-/// A client that asks for much and reads it slowly, or leaves before it has read all.
+/// Repeats a client that asks for many replies, and reads them slowly or disconnects before it has read them all.
 pub fn read_slowly_for_life(harness: &Harness, seed: u64) {
     let mut random = Random::new(seed);
     repeat(harness, || read_slowly(harness, &mut random));
@@ -108,7 +108,7 @@ fn put_in_part(mut session: Session) -> Result<(), Failure> {
 /// Sends a put and does not wait for the reply.
 fn put_and_go(mut session: Session) -> Result<(), Failure> {
     let key = session.harness.model.begin_put();
-    // The job is more urgent than all others, so that another client finds it.
+    // The job is the most urgent one, so that another client reserves it.
     session.client.send(&put_command(0, 0, 60, &body(key, 100)))
 }
 
@@ -180,7 +180,7 @@ fn read_slowly(harness: &Harness, random: &mut Random) -> Result<(), Failure> {
     session.client.send(format!("peek {id}\r\n").repeat(SLOW_PEEKS).as_bytes())?;
     let patience = if session.random.once_in(2) { SLOW_PEEKS } else { SLOW_PEEKS / 2 };
     for _ in 0..patience {
-        // Replies that were sent before the end are in the socket, and reading them could take long.
+        // At the end of the run it stops, because it could take long to read the replies in the socket.
         if harness.is_stopping() || harness.is_dying() {
             break;
         }

@@ -7,8 +7,8 @@ use std::time::Duration;
 use crate::model::Model;
 use beanstalkd_testkit::server::Address;
 
-/// How many violations are printed in full.
-const TOLD: usize = 1_000;
+/// The most violations that are printed.
+const MAX_PRINTED: usize = 1_000;
 
 /// The violations so far.
 #[derive(Default)]
@@ -17,26 +17,26 @@ pub struct Violations(Mutex<Vec<String>>);
 impl Violations {
     /// Adds a violation, and prints it.
     pub fn add(&self, violation: String) {
-        let mut all = self.0.lock().expect("no holder panics");
-        if all.len() < TOLD {
+        let mut all = self.0.lock().expect("no thread panics while it holds the lock");
+        if all.len() < MAX_PRINTED {
             println!("VIOLATION: {violation}");
         }
         all.push(violation);
     }
 
     pub fn count(&self) -> usize {
-        self.0.lock().expect("no holder panics").len()
+        self.0.lock().expect("no thread panics while it holds the lock").len()
     }
 }
 
-/// One run of the server, as its clients see it.
+/// One run of the server, with the state that its clients share.
 pub struct Harness<'a> {
     pub address: Address,
     pub model: &'a Model,
     pub violations: &'a Violations,
     /// The pause of a client between two commands, which limits the rate.
     pub pause: Duration,
-    /// Whether clients are to end.
+    /// Whether clients must stop.
     pub stopping: AtomicBool,
     /// Whether the server is about to end while clients work. From then on broken connections are no violation.
     pub dying: AtomicBool,

@@ -1,5 +1,5 @@
-//! A long run with all commands at once, from connections that open and close, over restarts and kills. Nothing that
-//! was acknowledged may be lost, damaged or undone, and memory and descriptors may not leak.
+//! A long run with all commands, from connections that open and close, over restarts and kills. No acknowledged command
+//! may be lost or undone, no job may be damaged, and memory and descriptors must not leak.
 //!
 //! `SOAK_MINUTES` is the time (by default some seconds, so that the soak itself is tested), `SOAK_RATE` the number of
 //! commands per second, `SEED` the seed of the random numbers. The restarts are in the first third of the time. In the
@@ -34,19 +34,19 @@ const RATE: u64 = 1_000;
 const CLIENTS: u32 = 10;
 /// The time between two restarts.
 const LIFE: Duration = Duration::from_secs(15);
-/// The least number of restarts, however short the time is.
+/// The number of restarts in a short run.
 const MIN_RESTARTS: u32 = 3;
 /// How long drain mode lasts before SIGTERM.
 const DRAIN: Duration = Duration::from_millis(500);
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(10);
 /// The part of the long run in which memory may still grow.
 const WARM_UP_SHARE: u32 = 6;
-/// The slope of the memory is judged only in a run of at least this length, because in a shorter one it means little.
+/// The growth of the memory is judged only in runs of at least this length. In shorter runs the noise is too large.
 const JUDGED: Duration = Duration::from_secs(15 * 60);
 const MAX_MIB_PER_HOUR: f64 = 1.0;
-/// How many descriptors more or fewer the binlog may hold than before: it may be making one file and removing another.
+/// By how much the number of descriptors may differ: the binlog may be making one file and removing another.
 const BINLOG_DESCRIPTORS: u64 = 2;
-/// The server syncs each change before it acknowledges it, and has small files and bodies up to a megabyte.
+/// The server syncs each change before it acknowledges it, has small files, and takes bodies of up to a megabyte.
 const FLAGS: &[&str] = &["-b", "{dir}", "-f", "0", "-s", "1048576", "-z", "1048576"];
 /// How many peeks are sent at once when all jobs are checked.
 const DEPTH: usize = 50;
@@ -139,7 +139,7 @@ impl Soak {
     fn wait_until_alone(&self, control: &mut Client) {
         let start = Instant::now();
         while stat(control, "current-connections").unwrap() > 1 {
-            assert!(start.elapsed() < Duration::from_secs(30), "connections are left over");
+            assert!(start.elapsed() < Duration::from_secs(30), "expected no connections of other clients");
             std::thread::sleep(POLL_INTERVAL);
         }
     }
@@ -157,7 +157,7 @@ impl Soak {
         self.next_id = next_id + 1;
         let jobs = job_count(&mut control).unwrap();
         if jobs != found.len() as u64 {
-            self.violations.add(format!("the server counts {jobs} jobs, {} are known", found.len()));
+            self.violations.add(format!("the server counts {jobs} jobs, expected {}", found.len()));
         }
         self.model.settle(&found).into_iter().for_each(|problem| self.violations.add(problem));
     }
@@ -188,14 +188,14 @@ impl Soak {
         for id in self.model.ids() {
             let reply = control.ask(format!("delete {id}\r\n").as_bytes()).unwrap();
             if reply != b"DELETED\r\n" {
-                self.violations.add(format!("job {id} is there and can't be deleted"));
+                self.violations.add(format!("job {id} exists, but cannot be deleted"));
             }
         }
         let pid = stat(&mut control, "pid").unwrap();
         let sample = Sample::take(Duration::ZERO, pid, self.server.directory(), &mut control).unwrap();
         println!("emptied: {sample}");
         if (sample.jobs, sample.tubes, sample.connections) != (0, 1, 1) {
-            self.violations.add("something is left when all jobs are deleted".to_owned());
+            self.violations.add("the server still counts jobs after all jobs were deleted".to_owned());
         }
     }
 
@@ -210,21 +210,24 @@ impl Soak {
             .collect();
         let own = samples.iter().map(|it| it.descriptors.saturating_sub(it.connections));
         println!(
-            "descriptors beyond connections: {} at first, {} at last, {} to {} under load",
+            "descriptors besides connections: {} at the beginning, {} at the end, {} to {} under load",
             first.descriptors - first.connections,
             last.descriptors - last.connections,
             own.clone().min().unwrap(),
             own.max().unwrap()
         );
         if first.descriptors.abs_diff(last.descriptors) > BINLOG_DESCRIPTORS {
-            self.violations.add(format!("{} descriptors were {}", last.descriptors, first.descriptors));
+            self.violations.add(format!(
+                "{} descriptors at the end, expected {} as at the beginning",
+                last.descriptors, first.descriptors
+            ));
         }
         let largest = samples.iter().map(|it| it.binlog_bytes).max().unwrap();
         println!("binlog: at most {:.2} MiB", largest as f64 / f64::from(1 << 20));
         let share = last.processor_time.as_secs_f64() / length.as_secs_f64();
-        println!("processor: {:.1} % of a core in the long life", share * 100.0);
+        println!("processor: {:.1} % of a core in the long run", share * 100.0);
         if warm.len() < 3 {
-            println!("memory: too few samples for a slope");
+            println!("memory: too few samples to compute its growth");
             return;
         }
         let (slope, error) = memory_slope(&warm);
@@ -253,7 +256,7 @@ fn nothing_is_lost_and_nothing_leaks() {
         let end = if restart % 3 == 0 { End::Terminate } else { End::Kill };
         soak.live(time / 3 / restarts, end);
         if restart % 4 == 0 {
-            // Amid its replay, or just behind it.
+            // During its replay, or just after it.
             soak.server.restart(signal_of(end)).unwrap();
             soak.server.restart(Signal::KILL).unwrap();
         } else {
@@ -269,7 +272,7 @@ fn nothing_is_lost_and_nothing_leaks() {
     soak.check();
     soak.empty();
     println!(
-        "{restarts} restarts amid the work, {} replies, {} connections, {} jobs, {} violations",
+        "{restarts} restarts during the work, {} replies, {} connections, {} jobs, {} violations",
         soak.replies,
         soak.connections,
         soak.model.total(),

@@ -8,16 +8,16 @@ use std::sync::{Mutex, MutexGuard};
 
 use beanstalkd_testkit::random::Random;
 
-/// The place of an entry that is not in the list of existing jobs.
+/// The `place` of an entry that is not in the list of existing jobs.
 const NOWHERE: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
-    /// The put was sent and not answered: the job may exist or not.
+    /// The put was sent and not answered. The job may exist or not.
     Unknown,
     /// The put was acknowledged, or a client has seen the job.
     Kept,
-    /// The job was deleted, refused or never sent whole: it must not exist.
+    /// The job was deleted, refused, or sent only in part. It must not exist.
     Gone,
 }
 
@@ -28,7 +28,7 @@ struct Entry {
     fate: Fate,
     /// How many deletes are sent and not answered. During a delete the job may exist or not.
     deletes: u32,
-    /// Its place in the list of existing jobs.
+    /// Its index in the list of existing jobs.
     place: u32,
 }
 
@@ -44,45 +44,45 @@ pub struct Model(Mutex<Book>);
 
 impl Model {
     fn book(&self) -> MutexGuard<'_, Book> {
-        self.0.lock().expect("no holder panics")
+        self.0.lock().expect("no thread panics while it holds the lock")
     }
 
-    /// A key for a new job, whose put will be sent next.
+    /// Makes a key for a new job, whose put will be sent next.
     pub fn begin_put(&self) -> u64 {
         let mut book = self.book();
         book.entries.push(Entry { id: 0, fate: Fate::Unknown, deletes: 0, place: NOWHERE });
         book.entries.len() as u64 - 1
     }
 
-    /// The put was answered INSERTED. Another client may have deleted the job by now.
+    /// Notes that the put was answered INSERTED. Another client may have deleted the job since.
     pub fn inserted(&self, key: u64, id: u64) {
         self.book().keep(key, id);
     }
 
-    /// The put was refused, or will not be sent whole.
+    /// Notes that the put was refused, or will be sent only in part.
     pub fn refused(&self, key: u64) {
         self.book().lose(key);
     }
 
-    /// A client was shown the job. Returns false if it was deleted before.
+    /// Notes that a reply had the job. Returns false if the job was deleted before.
     pub fn saw(&self, key: u64, id: u64) -> bool {
         let mut book = self.book();
         key < book.entries.len() as u64 && book.keep(key, id)
     }
 
-    /// A delete will be sent next.
+    /// Notes that a delete will be sent next.
     pub fn begin_delete(&self, key: u64) {
         self.book().entries[key as usize].deletes += 1;
     }
 
-    /// The delete was answered DELETED. Returns false if the job was deleted before.
+    /// Notes that the delete was answered DELETED. Returns false if the job was deleted before.
     pub fn deleted(&self, key: u64) -> bool {
         let mut book = self.book();
         book.entries[key as usize].deletes -= 1;
         book.lose(key)
     }
 
-    /// The delete was answered NOT_FOUND.
+    /// Notes that the delete was answered NOT_FOUND.
     pub fn not_deleted(&self, key: u64) {
         self.book().entries[key as usize].deletes -= 1;
     }
@@ -93,7 +93,7 @@ impl Model {
         entry.fate == Fate::Kept && entry.deletes == 0
     }
 
-    /// Key and id of a job that must exist.
+    /// Key and id of a random job that must exist.
     pub fn pick(&self, random: &mut Random) -> Option<(u64, u64)> {
         let book = self.book();
         let count = book.kept.len() as u64;
@@ -102,12 +102,12 @@ impl Model {
         (entry.deletes == 0).then_some((key.into(), entry.id))
     }
 
-    /// How many jobs must exist.
+    /// The number of jobs that must exist.
     pub fn kept(&self) -> usize {
         self.book().kept.len()
     }
 
-    /// How many jobs there were so far.
+    /// The number of jobs so far.
     pub fn total(&self) -> usize {
         self.book().entries.len()
     }
@@ -120,8 +120,8 @@ impl Model {
         ids
     }
 
-    /// Compares all states with the jobs that were found, ids by key, while no command is unanswered. Unknown states
-    /// are known after that. Returns the violations.
+    /// Compares the model with the jobs that were found (ids by key), while no command is unanswered. After that no
+    /// state is unknown. Returns the violations.
     pub fn settle(&self, found: &BTreeMap<u64, u64>) -> Vec<String> {
         let mut problems = Vec::new();
         let mut book = self.book();
@@ -178,7 +178,7 @@ impl Book {
     }
 }
 
-/// The body of the job `key`, of `length` bytes or the few more that its heading takes.
+/// The body of the job `key`: `length` bytes, or more if its heading is longer.
 pub fn body(key: u64, length: usize) -> Vec<u8> {
     let mut body = format!("{key}:{length}:").into_bytes();
     let mut random = Random::new(key);
@@ -190,7 +190,7 @@ pub fn body(key: u64, length: usize) -> Vec<u8> {
     body
 }
 
-/// The key that an intact body names; `None` if the body is damaged.
+/// The key in an intact body; `None` if the body is damaged.
 pub fn key_of(found: &[u8]) -> Option<u64> {
     let mut words = found.splitn(3, |&byte| byte == b':');
     let mut number = || std::str::from_utf8(words.next()?).ok()?.parse().ok();

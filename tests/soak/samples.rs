@@ -1,4 +1,4 @@
-//! The resources of the server at a moment, and how they change over time.
+//! Samples of the server's resources, and their change over time.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,10 +9,9 @@ use std::time::Duration;
 
 use beanstalkd_testkit::client::{Client, Failure};
 
-/// Bytes in a mebibyte.
 const MIB: f64 = (1 << 20) as f64;
 
-/// The figures of the server at a moment.
+/// The server's resources at one time.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample {
     /// Time since this run of the server began.
@@ -27,7 +26,8 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// Asks the server over `control` and the kernel about the process `pid`, whose binlog is in `directory`.
+    /// Takes a sample: asks the server over `control`, and reads what the kernel tells of the process `pid`. The binlog
+    /// is in `directory`.
     pub fn take(at: Duration, pid: u64, directory: &Path, control: &mut Client) -> Result<Self, Failure> {
         let stats = stats(control)?;
         Ok(Self {
@@ -61,7 +61,7 @@ impl fmt::Display for Sample {
     }
 }
 
-/// The server's own figures.
+/// The pairs of the reply to `stats`.
 fn stats(client: &mut Client) -> Result<BTreeMap<String, String>, Failure> {
     let reply = client.ask(b"stats\r\n")?;
     let text = String::from_utf8_lossy(&reply);
@@ -69,7 +69,7 @@ fn stats(client: &mut Client) -> Result<BTreeMap<String, String>, Failure> {
     Ok(pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).collect())
 }
 
-/// One of these figures; 0 if it is not a number.
+/// One number of `stats`; 0 if it is not a number.
 fn number(stats: &BTreeMap<String, String>, key: &str) -> u64 {
     stats.get(key).and_then(|text| text.parse().ok()).unwrap_or(0)
 }
@@ -79,12 +79,12 @@ fn jobs(stats: &BTreeMap<String, String>) -> u64 {
     states.iter().map(|state| number(stats, &format!("current-jobs-{state}"))).sum()
 }
 
-/// One of the server's figures; 0 if it is not a number.
+/// One number of `stats`; 0 if it is not a number.
 pub fn stat(client: &mut Client, key: &str) -> Result<u64, Failure> {
     Ok(number(&stats(client)?, key))
 }
 
-/// How many jobs the server counts, in all states.
+/// The number of jobs of all states that the server counts.
 pub fn job_count(client: &mut Client) -> Result<u64, Failure> {
     Ok(jobs(&stats(client)?))
 }
@@ -101,14 +101,14 @@ fn binlog_bytes(directory: &Path) -> io::Result<u64> {
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
         if entry.file_name().to_string_lossy().starts_with("binlog.") {
-            // It may be removed meanwhile.
+            // The server may have removed the file meanwhile.
             bytes += entry.metadata().map_or(0, |metadata| metadata.len());
         }
     }
     Ok(bytes)
 }
 
-/// Of all its threads.
+/// The processor time of all threads.
 fn processor_time(pid: u64) -> io::Result<Duration> {
     let mut time = Duration::ZERO;
     for task in fs::read_dir(format!("/proc/{pid}/task"))? {

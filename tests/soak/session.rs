@@ -1,7 +1,7 @@
 //! One connection and its commands. Each reply is compared with the model.
 //!
 //! Owns: the commands, and the replies that each may get. All clients share the jobs, so most commands may get one of
-//! several replies. No reply may show a job that is damaged, lost, or back after its delete.
+//! several replies. No reply may show that a job is damaged, lost, or back after its delete.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,7 +12,8 @@ use beanstalkd_testkit::random::Random;
 
 /// Tubes that are always in use.
 const TUBES: u64 = 20;
-/// How many names there are for tubes that are made and removed: many more than jobs in them.
+/// The number of names for tubes that are made and removed. It is much larger than the number of jobs in them, so that
+/// such a tube rarely has a second job.
 const FLEETING_TUBES: u64 = 5_000;
 /// With this many jobs or more, a client deletes one instead of putting one.
 const POPULATION: usize = 2_000;
@@ -59,7 +60,7 @@ impl<'a> Session<'a> {
         Ok(reply)
     }
 
-    /// Gives random commands, with pauses, until the run of the server ends.
+    /// Sends `count` random commands with pauses, or fewer if the run of the server ends.
     pub fn commands(&mut self, count: u64) -> Result<(), Failure> {
         for _ in 0..count {
             if self.harness.is_stopping() {
@@ -251,7 +252,7 @@ impl<'a> Session<'a> {
     pub fn judge_found(&mut self, key: u64, reply: &[u8]) {
         self.harness.replies.fetch_add(1, Ordering::Relaxed);
         if key_of(body_of(reply)) != Some(key) {
-            self.report(format!("peeked in a row: {}", first_line(reply)));
+            self.report(format!("unexpected reply in a row of peeks: {}", first_line(reply)));
         }
     }
 
@@ -272,7 +273,7 @@ impl<'a> Session<'a> {
         Ok(None)
     }
 
-    /// Gives a command for a job that it has reserved, or lets the job time out.
+    /// Sends a command on a job that it has reserved, or lets the job time out.
     fn finish_one(&mut self) -> Result<(), Failure> {
         let index = self.random.below(self.held.len() as u64) as usize;
         let (key, id) = self.held[index];

@@ -1,4 +1,4 @@
-//! Connections that end at any byte of any command, in either half, by FIN or RST.
+//! Connections that end after any byte of any command, by a close, a half-close or a reset.
 
 use std::time::Duration;
 
@@ -41,10 +41,14 @@ fn leave(client: Client, ending: Ending) {
     }
 }
 
-/// Deletes every job in the tube "default" and waits until nobody else is connected.
+/// Waits until no other client is connected, and deletes every job in the tube "default".
 fn clean_up(client: &mut Client) {
-    wait_until("all others have gone", || client.stat("current-connections") == 1);
-    assert_eq!(client.stat("current-jobs-reserved"), 0, "what a client held is ready at once");
+    wait_until("all other clients are gone", || client.stat("current-connections") == 1);
+    assert_eq!(
+        client.stat("current-jobs-reserved"),
+        0,
+        "the jobs of a disconnected client are ready at once"
+    );
     loop {
         client.ask("kick 1000");
         let reply = client.ask("reserve-with-timeout 0");
@@ -86,14 +90,14 @@ fn closing_at_any_byte_leaves_nothing_behind() {
     }
     assert_eq!(server.usage().descriptors(), descriptors);
     let growth = server.usage().memory().saturating_sub(memory);
-    assert!(growth < 4 << 20, "{growth} bytes after {connections} connections");
+    assert!(growth < 4 << 20, "the memory has grown by {growth} bytes after {connections} connections");
     assert_eq!(keeper.stat("current-tubes"), 1);
     assert_eq!(keeper.stat("job-bytes"), 0);
-    assert!(keeper.stat("buffer-bytes") < 64 << 10, "what the keeper itself holds");
+    assert!(keeper.stat("buffer-bytes") < 64 << 10, "only the keeper's own buffers are left");
 }
 
 #[test]
-fn jobs_of_whoever_leaves_are_ready_at_once() {
+fn jobs_of_a_disconnected_client_are_ready_at_once() {
     let server = Server::start_tcp(&[]);
     let mut next = server.connect();
     let id = next.put(0, 4_000_000_000, b"x");
@@ -109,15 +113,15 @@ fn jobs_of_whoever_leaves_are_ready_at_once() {
 }
 
 #[test]
-fn who_leaves_while_waiting_gets_no_job() {
+fn a_client_that_disconnects_while_it_waits_gets_no_job() {
     let server = Server::start_tcp(&[]);
     let mut other = server.connect();
     for ending in [Ending::Close, Ending::Reset] {
         let mut waiter = server.connect();
         waiter.send("reserve\r\n");
-        wait_until("it waits", || other.stat("current-waiting") == 1);
+        wait_until("the client waits", || other.stat("current-waiting") == 1);
         leave(waiter, ending);
-        wait_until("it has gone", || other.stat("current-connections") == 1);
+        wait_until("the client is gone", || other.stat("current-connections") == 1);
         let id = other.put(0, 60, b"x");
         assert_eq!(other.data(&format!("stats-job {id}"))["state"], "ready", "{ending:?}");
         assert_eq!(other.ask(&format!("delete {id}")), "DELETED");

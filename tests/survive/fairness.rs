@@ -3,14 +3,15 @@
 
 use beanstalkd_testkit::panicking::{Client, Server, wait_until};
 
-/// The most commands that are executed for one connection in a turn. A connection that goes on gets an eighth of that.
+/// The most commands that are executed for one connection in a turn. A connection that sends without a pause gets an
+/// eighth of that.
 const COMMANDS_PER_TURN: u64 = 1024;
-/// How many turns may pass on a busy machine until a modest client has its answer and has asked again.
+/// How many turns may pass on a busy machine until a modest client has its reply and has sent its next command.
 const TURNS_PER_ANSWER: u64 = 32;
 const ANSWERS: u64 = 100;
 
-/// Gets `ANSWERS` answers. Returns how many commands of the greedy clients were executed in that time, counted by `key`
-/// of the stats.
+/// Gets `ANSWERS` replies. Returns how many commands of the greedy client were executed in that time, by the count
+/// `key` of the stats.
 fn greed_beside(modest: &mut Client, key: &str) -> u64 {
     let before = modest.stat(key);
     for _ in 0..ANSWERS {
@@ -19,7 +20,7 @@ fn greed_beside(modest: &mut Client, key: &str) -> u64 {
     modest.stat(key) - before
 }
 
-/// A client that sends `bytes` again and again and reads every answer, until it is dropped.
+/// A client that sends `bytes` again and again and reads every reply, until it is dropped.
 struct Greedy {
     stop: std::sync::Arc<std::sync::atomic::AtomicBool>,
     threads: Vec<std::thread::JoinHandle<()>>,
@@ -62,9 +63,12 @@ fn pipelining_without_end_starves_nobody() {
     let mut modest = server.connect();
     modest.put(0, 60, b"x");
     let _greedy = Greedy::start(&server, b"peek 1\r\n".repeat(8_192));
-    wait_until("the greedy one is served", || modest.stat("cmd-peek") > 10_000);
+    wait_until("the server serves the greedy client", || modest.stat("cmd-peek") > 10_000);
     let executed = greed_beside(&mut modest, "cmd-peek");
-    assert!(executed < TURNS_PER_ANSWER * ANSWERS * COMMANDS_PER_TURN, "{executed} commands for {ANSWERS}");
+    assert!(
+        executed < TURNS_PER_ANSWER * ANSWERS * COMMANDS_PER_TURN,
+        "{executed} commands of the greedy client for {ANSWERS} replies"
+    );
 }
 
 #[test]
@@ -73,10 +77,13 @@ fn peeking_large_jobs_starves_nobody() {
     let mut modest = server.connect();
     modest.put(0, 60, &vec![b'x'; 1 << 20]);
     let _greedy = Greedy::start(&server, b"peek 1\r\n".repeat(8_192));
-    wait_until("the greedy one is served", || modest.stat("cmd-peek") > 10);
+    wait_until("the server serves the greedy client", || modest.stat("cmd-peek") > 10);
     // Two of these replies are more than the bound of unsent output.
     let executed = greed_beside(&mut modest, "cmd-peek");
-    assert!(executed < 4 * 2 * ANSWERS, "{executed} large replies for {ANSWERS}");
+    assert!(
+        executed < 4 * 2 * ANSWERS,
+        "{executed} large replies for {ANSWERS} replies to the modest client"
+    );
 }
 
 #[test]
@@ -88,8 +95,8 @@ fn sending_large_bodies_starves_nobody() {
     body.resize(body.len() + BODY, b'x');
     body.extend_from_slice(b"\r\ndelete 1\r\n");
     let _greedy = Greedy::start(&server, body);
-    wait_until("the greedy one is served", || modest.stat("cmd-put") > 0);
+    wait_until("the server serves the greedy client", || modest.stat("cmd-put") > 0);
     // The server reads 32 KiB in a turn, so in some hundreds of turns it does not read one whole body.
     let executed = greed_beside(&mut modest, "cmd-put");
-    assert!(executed <= 2, "{executed} large bodies for {ANSWERS}");
+    assert!(executed <= 2, "{executed} large bodies for {ANSWERS} replies to the modest client");
 }

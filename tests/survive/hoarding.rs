@@ -1,4 +1,4 @@
-//! How much memory one client can make the server hold: long replies, many tubes and long watch lists, whether the
+//! How much memory one client can make the server use with long replies, many tubes and long watch lists, whether the
 //! client reads or not.
 
 use std::os::unix::process::ExitStatusExt;
@@ -12,7 +12,7 @@ const MIB: usize = 1 << 20;
 /// The memory of the allocator and the system, in addition to what the server counts.
 const SLACK: usize = 24 * MIB;
 
-/// Puts a job into each of `count` tubes whose names have `name_bytes` bytes; returns how many were not refused.
+/// Puts a job into each of `count` tubes whose names have `name_bytes` bytes. Returns how many puts were accepted.
 fn make_tubes(client: &mut Client, count: usize, name_bytes: usize) -> usize {
     let mut made = 0;
     for first in (0..count).step_by(500) {
@@ -28,7 +28,7 @@ fn make_tubes(client: &mut Client, count: usize, name_bytes: usize) -> usize {
     made
 }
 
-/// Reads a reply with data; its length.
+/// Reads a reply with data, and returns the length of the data.
 fn read_data(client: &mut Client) -> usize {
     let line = client.line();
     let size = line.strip_prefix("OK ").unwrap_or_else(|| panic!("{line}")).parse().unwrap();
@@ -73,7 +73,7 @@ fn sixty_clients_that_do_not_read_share_one_list() {
 }
 
 #[test]
-fn tubes_and_watch_lists_end_at_the_bound_and_workers_still_work() {
+fn new_tubes_are_refused_at_the_memory_limit_and_workers_still_work() {
     const BOUND: usize = 8 * MIB;
     let server = Server::start(&["--max-memory", "8m"]);
     let mut worker = server.connect();
@@ -85,11 +85,11 @@ fn tubes_and_watch_lists_end_at_the_bound_and_workers_still_work() {
         assert!(reply.starts_with("WATCHING") || reply == "OUT_OF_MEMORY", "{reply}");
         reply == "OUT_OF_MEMORY"
     });
-    let watched = refused.expect("there is a bound");
+    let watched = refused.expect("the server refuses a watch at the limit");
     assert!(watched > BOUND / 1_000, "{watched} tubes");
     let growth = server.usage().peak_memory() - before;
     assert!(growth < BOUND + SLACK / 2, "{growth} bytes");
-    // Nothing new is made.
+    // The server makes no new tubes.
     assert_eq!(watcher.ask("use another"), "OUT_OF_MEMORY");
     assert_eq!(watcher.ask("list-tubes"), "OUT_OF_MEMORY");
     assert_eq!(watcher.ask("list-tubes-watched"), "OUT_OF_MEMORY");
@@ -110,7 +110,7 @@ fn tubes_and_watch_lists_end_at_the_bound_and_workers_still_work() {
 }
 
 #[test]
-fn long_replies_at_the_end_of_the_address_space_are_never_the_end_of_the_server() {
+fn the_server_survives_long_replies_when_its_address_space_is_full() {
     if !has_tool("prlimit") {
         return;
     }
@@ -168,5 +168,5 @@ fn long_replies_at_the_end_of_the_address_space_are_never_the_end_of_the_server(
         let status = server.end();
         assert_eq!((status.code(), status.signal()), (Some(0), None), "{}", server.log());
     }
-    assert!(started >= 2, "only {started} sizes were enough to start with");
+    assert!(started >= 2, "the server has started with only {started} of the limits");
 }

@@ -35,11 +35,11 @@ fn silent_clients_are_closed_but_never_one_that_waits_or_holds_a_job() {
 }
 
 #[test]
-fn without_the_option_silence_is_no_reason() {
+fn without_the_option_idle_connections_stay_open() {
     let server = Server::start(&[]);
     let mut silent = server.connect();
     let mut other = server.connect();
-    wait_until("both are there", || other.stat("current-connections") == 2);
+    wait_until("both clients are connected", || other.stat("current-connections") == 2);
     std::thread::sleep(Duration::from_millis(1_500));
     assert_eq!(silent.ask("use x"), "USING x");
 }

@@ -1,4 +1,4 @@
-//! Memory: the bound of `--max-memory`, and a system that has no more.
+//! Memory: the limit of `--max-memory`, and a system without free memory.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -16,7 +16,7 @@ fn put_line(size: usize) -> Vec<u8> {
     bytes
 }
 
-/// Puts jobs of `size` bytes until one is refused; returns how many were not.
+/// Puts jobs of `size` bytes until one is refused. Returns how many were accepted.
 fn fill(client: &mut Client, size: usize) -> usize {
     let put = put_line(size);
     for count in 0.. {
@@ -27,11 +27,11 @@ fn fill(client: &mut Client, size: usize) -> usize {
         }
         assert!(reply.starts_with("INSERTED"), "{reply}");
     }
-    unreachable!("memory ends")
+    unreachable!("the memory limit is reached before")
 }
 
 #[test]
-fn at_the_bound_puts_are_refused_and_nothing_else_changes() {
+fn at_the_memory_limit_puts_are_refused_and_all_other_commands_work() {
     let server = Server::start(&["--max-memory", "16m"]);
     let mut client = server.connect();
     let count = fill(&mut client, 60_000);
@@ -50,7 +50,7 @@ fn at_the_bound_puts_are_refused_and_nothing_else_changes() {
 }
 
 #[test]
-fn bodies_on_their_way_count_against_the_bound() {
+fn bodies_that_have_arrived_in_part_count_towards_the_memory_limit() {
     let server = Server::start(&["--max-memory", "64m", "-z", "60000000"]);
     let mut senders: Vec<_> = (0..4).map(|_| server.connect()).collect();
     let before = server.usage().memory();
@@ -73,14 +73,14 @@ fn bodies_on_their_way_count_against_the_bound() {
     assert!(replies.iter().any(|reply| reply == "OUT_OF_MEMORY"), "{replies:?}");
     assert!(replies.iter().filter(|reply| reply.starts_with("INSERTED")).count() <= 1, "{replies:?}");
     let growth = server.usage().peak_memory() - before;
-    assert!(growth < 96 * MIB, "{growth} bytes for a moment");
+    assert!(growth < 96 * MIB, "the memory has grown by {growth} bytes");
     let mut other = server.connect();
-    wait_until("what was given up is free again", || other.stat("buffer-bytes") < 1 << 20);
+    wait_until("the buffers of the refused bodies are free", || other.stat("buffer-bytes") < 1 << 20);
     other.put(0, 60, &vec![b'y'; MIB]);
 }
 
 #[test]
-fn what_was_sent_but_not_read_counts_against_the_bound() {
+fn unsent_replies_count_towards_the_memory_limit() {
     let server = Server::start(&["--max-memory", "16m"]);
     let mut other = server.connect();
     let mut readers = Vec::new();
@@ -98,9 +98,9 @@ fn what_was_sent_but_not_read_counts_against_the_bound() {
         jobs.iter().for_each(|id| assert_eq!(other.ask(&format!("delete {id}")), "DELETED"));
         readers.push(reader);
     }
-    assert!(refused, "{} clients that do not read, and no end", readers.len());
+    assert!(refused, "expected OUT_OF_MEMORY with {} clients that do not read", readers.len());
     drop(readers);
-    wait_until("it is all free again", || try_put(&mut other, 60_000).is_some());
+    wait_until("the memory is free again", || try_put(&mut other, 60_000).is_some());
 }
 
 fn try_put(client: &mut Client, size: usize) -> Option<u64> {
@@ -122,7 +122,7 @@ fn given_back(trace: &Path, loop_thread: u32) -> (usize, usize) {
 
 /// The system needs a millisecond for some twenty megabytes. The loop would serve no client during that time.
 #[test]
-fn the_memory_of_a_large_body_is_given_back_by_a_thread_of_its_own() {
+fn a_separate_thread_gives_the_memory_of_a_large_body_back() {
     const BODY: usize = 200 * MIB;
     if !has_tool("strace") {
         return;
@@ -131,7 +131,7 @@ fn the_memory_of_a_large_body_is_given_back_by_a_thread_of_its_own() {
     let trace = directory.path().join("trace");
     // With -D strace keeps the server's process id as it was.
     let tracing = ["strace", "-D", "-f", "-qq", "-e", "trace=madvise", "-o", trace.to_str().unwrap()];
-    let server = Server::try_start_in(&tracing, &["-z", "1073741824"]).expect("it starts");
+    let server = Server::try_start_in(&tracing, &["-z", "1073741824"]).expect("the server starts");
     let mut client = server.connect();
     let loop_thread = server.pid();
     let id = client.put(0, 60, &vec![b'x'; BODY]);
@@ -139,7 +139,11 @@ fn the_memory_of_a_large_body_is_given_back_by_a_thread_of_its_own() {
     assert_eq!(client.ask(&format!("delete {id}")), "DELETED");
     wait_until("a body is given back", || {
         let (by_loop, by_others) = given_back(&trace, loop_thread);
-        assert!(by_loop - at_start < 16 * MIB, "the loop itself gave {} bytes back", by_loop - at_start);
+        assert!(
+            by_loop - at_start < 16 * MIB,
+            "the event loop itself gave {} bytes back",
+            by_loop - at_start
+        );
         by_others > BODY / 10 * 9
     });
 }
@@ -182,7 +186,7 @@ fn exhaust(server: &Server) {
 }
 
 #[test]
-fn the_end_of_the_address_space_is_never_the_end_of_the_server() {
+fn the_server_survives_when_its_address_space_is_full() {
     if !has_tool("prlimit") {
         return;
     }
@@ -199,7 +203,7 @@ fn the_end_of_the_address_space_is_never_the_end_of_the_server() {
         let mut server = match Server::try_start_in(&["prlimit", &limit], flags) {
             Ok(server) => server,
             Err(status) => {
-                assert_eq!(status.signal(), None, "where it cannot start it says so: {status}");
+                assert_eq!(status.signal(), None, "a server that cannot start exits with a code: {status}");
                 continue;
             }
         };
@@ -207,14 +211,14 @@ fn the_end_of_the_address_space_is_never_the_end_of_the_server() {
         exhaust(&server);
         recover(&mut server);
     }
-    assert!(started >= 15, "only {started} sizes were enough to start with");
+    assert!(started >= 15, "the server has started with only {started} of the limits");
 }
 
-/// A control group with a limit of memory, of either version; removed when dropped.
+/// A control group (version 1 or 2) with a memory limit; removed when dropped.
 struct MemoryGroup(std::path::PathBuf);
 
 impl MemoryGroup {
-    /// `None` if no group can be made: without the right, or without the controller.
+    /// `None` if no group can be made, for lack of permission or of the memory controller.
     fn new(limit: usize) -> Option<Self> {
         let name = format!("beanstalkd-test-{}-{limit}", std::process::id());
         for (mount, file) in
@@ -227,7 +231,7 @@ impl MemoryGroup {
                 return Some(group);
             }
         }
-        eprintln!("skipped: no control group for memory can be made here");
+        eprintln!("skipped: a control group with a memory limit cannot be made here");
         None
     }
 }
@@ -239,7 +243,7 @@ impl Drop for MemoryGroup {
 }
 
 #[test]
-fn the_limit_of_the_control_group_is_never_the_end_of_the_server() {
+fn the_server_survives_at_the_memory_limit_of_the_control_group() {
     for step in 0..20 {
         let size = (24 + step * 8 + step * step) * MIB;
         let Some(group) = MemoryGroup::new(size) else { return };
@@ -293,7 +297,7 @@ fn slow_senders_and_idle_clients_take_little_memory() {
         senders.iter_mut().for_each(|sender| sender.send("x"));
         assert_eq!(other.ask("peek-ready"), "NOT_FOUND");
     }
-    wait_until("all have sent", || other.stat("cmd-put") == clients as u64);
+    wait_until("all slow senders have sent their command", || other.stat("cmd-put") == clients as u64);
     // The part for these clients of the 64 MiB that 5,000 of each kind may take.
     let growth = server.usage().memory() - before;
     assert!(growth < 64 * MIB * clients / 5_000 + 8 * MIB, "{growth} bytes");

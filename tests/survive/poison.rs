@@ -12,10 +12,10 @@ fn a_job_that_timed_out_too_often_is_buried_and_counted() {
     let mut client = server.connect();
     let id = client.put(0, 1, b"x");
     assert_eq!(client.reserve("reserve"), id);
-    wait_until("it is ready again", || state(&mut client, id) == "ready");
+    wait_until("the job is ready again", || state(&mut client, id) == "ready");
     assert_eq!(client.stat("job-poisoned"), 0);
     assert_eq!(client.reserve("reserve"), id);
-    wait_until("it is buried", || state(&mut client, id) == "buried");
+    wait_until("the job is buried", || state(&mut client, id) == "buried");
     assert_eq!(client.stat("job-poisoned"), 1);
     assert_eq!(client.data("stats-tube default")["job-poisoned"], "1");
     // An operator who has repaired the cause may kick the job.

@@ -1,4 +1,4 @@
-//! What a backlog costs: memory per job, processor time to put and to drain, and whether it is given back.
+//! What a backlog costs: memory per job, processor time to put and to drain, and the memory that is kept afterwards.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -9,19 +9,18 @@ use crate::runner::{Bench, column, median, per_command_us};
 use crate::server::{Contender, Role, Server, Setup};
 use crate::table::{Row, Target};
 
-/// One connection that always has this many commands under way, so that the cost is the backlog's and not the
-/// connection's.
+/// Commands that the one connection sends before it waits: many, so that the cost of reads and writes does not count.
 const DEPTH: usize = 256;
 /// How long a server may take to give memory back.
 const GIVE_BACK_WITHIN: Duration = Duration::from_secs(5);
-/// Between two looks at how much it has given back.
+/// The pause between two measurements of what it still holds.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 const SMALL_BACKLOG: usize = 10_000;
 const LARGE_BACKLOG: usize = 10_000_000;
-/// What ten million jobs of the usual length take in any server.
+/// More than ten million jobs of the usual length take in any measured server.
 const MEMORY_BYTES: usize = 3_000_000_000;
-/// Puts over which the mean cost at a backlog is taken.
+/// The number of puts whose mean cost is taken.
 const STRETCH: usize = 200_000;
 
 /// A server with one connection that fills it.
@@ -53,7 +52,7 @@ impl Backlog {
         Ok(self.server.resident_bytes()? - self.resident_at_start)
     }
 
-    /// The part of `peak` that is still resident after the time allowed, or as soon as it is below a tenth.
+    /// The percentage of `peak` that is still resident after the allowed time, or as soon as it is below a tenth.
     fn kept_percent(&self, peak: f64) -> Result<f64, Failure> {
         let drained = Instant::now();
         loop {
@@ -99,7 +98,7 @@ pub fn ready(bench: &Bench) -> Vec<Row> {
     ]
 }
 
-/// Ready jobs with a priority each.
+/// Ready jobs with random priorities.
 pub fn random_priorities(bench: &Bench) -> Vec<Row> {
     let name = format!("{} ready jobs, random priorities", bench.million());
     let figures =
@@ -115,7 +114,7 @@ pub fn random_priorities(bench: &Bench) -> Vec<Row> {
     ]
 }
 
-/// Delayed jobs with a delay each.
+/// Delayed jobs with random delays.
 pub fn delayed(bench: &Bench) -> Vec<Row> {
     let jobs = bench.million();
     let name = format!("{jobs} delayed jobs of {} B", Load::BODY_BYTES);
@@ -135,7 +134,7 @@ pub fn delayed(bench: &Bench) -> Vec<Row> {
     ]
 }
 
-/// Whether a put costs more, and whether any put costs much more, as the backlog grows.
+/// Whether puts become more expensive as the backlog grows, and how long the slowest takes.
 pub fn ten_million(bench: &Bench) -> Vec<Row> {
     let figures = bench.servers_one_by_one(|contender| {
         if bench.quick {
@@ -170,14 +169,14 @@ pub fn ten_million(bench: &Bench) -> Vec<Row> {
     ]
 }
 
-/// Touches as much memory as the row is going to need, and frees it: on a virtual machine the first use ever of a page
-/// costs its host far more than the page costs the server, and that is not what is measured.
+/// Touches as much memory as the row will need, and frees it. On a virtual machine the host takes much longer for the
+/// first use of a page than the server does, and the row must not include that time.
 fn have_memory_backed() {
     std::hint::black_box(vec![1_u8; MEMORY_BYTES]);
 }
 
-/// The longest that a batch took, which no single put in it can have exceeded. The smaller of wall and processor time
-/// is counted: the one includes what other programs took from the server, the other lags where it did not sleep.
+/// The longest time of a batch, which is an upper bound for each put in it. The smaller of wall time and processor time
+/// counts: the wall time includes other programs, and the processor time lags while the server does not sleep.
 fn worst_batch_ms(backlog: &mut Backlog, jobs: usize) -> Result<f64, Failure> {
     let mut worst = Duration::ZERO;
     let mut cpu_before = backlog.server.cpu()?;

@@ -1,4 +1,4 @@
-//! What durability costs: with a sync every 50 ms, and with one before each reply.
+//! The cost of the binlog, with a sync every 50 ms, and with a sync before each reply.
 
 use std::fs;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use crate::runner::{Bench, Contest, column, ratios};
 use crate::server::{Contender, Role, Setup};
 use crate::table::{Row, Target};
 
-/// Milliseconds between syncs: the default of every server of this kind.
+/// Milliseconds between syncs: the default of this server and of the C server.
 const USUAL_SYNC_MS: u32 = 50;
 
-/// A directory on the disk that the project is built on, because the usual place for temporary files may be
+/// A directory on the disk that the project is built on, because the directory for temporary files may be in
 /// memory, where a sync costs nothing.
 pub fn directory() -> Result<TempDir, Failure> {
     Ok(TempDir::new_in(env!("CARGO_TARGET_TMPDIR"))?)
@@ -37,14 +37,14 @@ fn open(
     Ok((contest, directory))
 }
 
-/// Fails unless the directory holds a file with something in it: a server that ignores `-b` is fast.
+/// Fails unless the directory has a file that is not empty: a server that ignores `-b` must not get a figure.
 fn check_written(directory: &TempDir) -> Result<(), Failure> {
     for file in fs::read_dir(directory.path())? {
         if file?.metadata()?.len() > 0 {
             return Ok(());
         }
     }
-    Err(Failure::Tool("it has written no binlog".to_owned()))
+    Err(Failure::Tool("the server has written no binlog".to_owned()))
 }
 
 /// Processor time per command.
@@ -56,7 +56,7 @@ pub fn cost(bench: &Bench) -> Vec<Row> {
     vec![Row::new("binlog, -f 50, 32 x 32: CPU per command", "µs", Target::AtMost(1.0), column(&figures, 0))]
 }
 
-/// Whether the slowest replies wait for the disk.
+/// The slowest replies with a binlog, which show whether replies wait for the disk.
 pub fn tail_latency(bench: &Bench) -> Vec<Row> {
     let load = Load::new(32, 1);
     let figures = bench.in_turns(
@@ -82,7 +82,7 @@ pub fn tail_latency(bench: &Bench) -> Vec<Row> {
     ]
 }
 
-/// Commands per second where each reply follows a sync, to the first peer.
+/// Commands per second if each reply is sent after a sync.
 pub fn synced_rate(bench: &Bench, name: &str, load: Load, times_peer: f64) -> Vec<Row> {
     // A slow disk syncs a hundred times a second, and a peer may sync for every command.
     let round = Until::Elapsed(Duration::from_millis(if bench.quick { 500 } else { 1000 }));

@@ -1,4 +1,4 @@
-//! What waiting clients cost, and how soon a job reaches one.
+//! What waiting clients cost, and how long a job takes to reach one.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -15,9 +15,9 @@ use crate::server::{Role, Server, Setup};
 use crate::table::{Row, Target};
 
 const WAITING: usize = 10_000;
-/// How many of them a measurement wakes.
+/// The number of waiting clients that a measurement wakes.
 const WOKEN: usize = 2_000;
-/// Puts sent together, so that waking the server itself, which costs more, is not what is measured.
+/// The number of puts sent together, because the wake-up of the server costs more than a put.
 const PUTS_TOGETHER: usize = 8;
 
 const RIVALS: usize = 16;
@@ -27,7 +27,7 @@ fn put() -> Vec<u8> {
     format!("put 1024 0 120 {}\r\n{}\r\n", Load::BODY_BYTES, "x".repeat(Load::BODY_BYTES)).into_bytes()
 }
 
-/// Bytes per waiting connection, and the cost of a put that wakes one.
+/// Bytes per waiting connection, and the cost of a put that wakes one waiting client.
 pub fn waiting(bench: &Bench) -> Vec<Row> {
     let figures = bench.servers_one_by_one(|contender| {
         let server = bench.start(contender, Setup::PLAIN)?;
@@ -66,7 +66,7 @@ pub fn waiting(bench: &Bench) -> Vec<Row> {
     ]
 }
 
-/// Microseconds of the server's processor time for each put, sent `together` at once, that wakes a client.
+/// Microseconds of the server's processor time for each put that wakes a client, with `together` puts in a write.
 fn wake(server: &Server, control: &mut Client, together: usize) -> Result<f64, Failure> {
     let puts = put().repeat(together);
     let (cpu, ()) = server.cpu_of(|| {
@@ -81,8 +81,8 @@ fn wake(server: &Server, control: &mut Client, together: usize) -> Result<f64, F
     Ok(per_command_us(cpu, WOKEN as u64))
 }
 
-/// From sending a put to the job's arrival at the first of 16 waiting clients, and whether that is always the one
-/// that has waited longest. The generator polls without sleeping, so that its own waking does not count.
+/// The time from sending a put to the job's arrival at one of 16 waiting clients, and how often that is the client
+/// that has waited longest. The generator polls without sleeping, so that its own wake-up does not count.
 pub fn delivery(bench: &Bench) -> Vec<Row> {
     let figures = bench.in_turns(
         |contender| match contender.role {
@@ -106,7 +106,7 @@ pub fn delivery(bench: &Bench) -> Vec<Row> {
     ]
 }
 
-/// Clients that wait for the same jobs, and the one that puts them.
+/// Clients that wait for the same jobs, and the client that puts them.
 struct Rivals {
     poll: Poll,
     events: Events,
@@ -164,7 +164,7 @@ impl Rivals {
         }
     }
 
-    /// Takes the reply, deletes the job, and goes to the end of the line.
+    /// Reads the reply, deletes the job, and waits again, behind the other clients.
     fn wait_again(&mut self, receiver: usize) -> Result<(), Failure> {
         let line =
             self.read_until(receiver, |reply| reply.iter().filter(|&&byte| byte == b'\n').count() == 2)?;

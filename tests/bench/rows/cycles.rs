@@ -1,4 +1,4 @@
-//! What a command costs in put, reserve, delete cycles.
+//! What a command costs in cycles of put, reserve and delete.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -13,7 +13,7 @@ use crate::runner::{Bench, Contest, column};
 use crate::server::{Contender, Role, Setup, signal};
 use crate::table::{Row, Target};
 
-/// Processor time per command, to the floor; beside it throughput and latencies.
+/// Processor time per command, throughput and latencies.
 pub fn cost(bench: &Bench, name: &str, load: Load, target: Target) -> Vec<Row> {
     let setup = Setup { body_bytes: load.body_bytes, ..Setup::PLAIN };
     let figures = bench.in_turns(
@@ -33,11 +33,11 @@ pub fn cost(bench: &Bench, name: &str, load: Load, target: Target) -> Vec<Row> {
     ]
 }
 
-/// What a command costs beside one of Redis, for scale; no row where Redis is not installed.
+/// The cost of a command compared with one of Redis. There is no row if Redis is not installed.
 pub fn beside_redis(bench: &Bench) -> Vec<Row> {
     let redis = Contender { role: Role::Redis, label: "Redis".to_owned(), program: "redis-server".into() };
     if Command::new(&redis.program).arg("--version").stdout(Stdio::null()).status().is_err() {
-        eprintln!("bench: left out, redis-server is not installed");
+        eprintln!("bench: the row beside Redis is left out, because redis-server is not installed");
         return Vec::new();
     }
     let mut all = bench.contenders.clone();
@@ -61,8 +61,8 @@ pub fn beside_redis(bench: &Bench) -> Vec<Row> {
     }
 }
 
-/// System calls per command, counted by strace in a round of its own: counting makes each of them slow, which
-/// is why nothing else is measured meanwhile, and why every connection is ready at each turn.
+/// System calls per command, counted by strace. This has a round of its own, because strace slows down each call. The
+/// server is then so slow that every connection is ready in each turn.
 pub fn system_calls(bench: &Bench) -> Vec<Row> {
     let figures = bench.one_by_one(|contender| {
         let mut contest = Contest::open(bench.start(contender, Setup::PLAIN)?, Load::new(8, 1))?;
@@ -73,7 +73,7 @@ pub fn system_calls(bench: &Bench) -> Vec<Row> {
     vec![Row::new("8 x 1: system calls per command", "calls", Target::AtMost(2.2), column(&figures, 0))]
 }
 
-/// A strace that counts the calls of a process.
+/// A running strace that counts the system calls of a process.
 struct Counter {
     strace: Child,
     summary: tempfile::NamedTempFile,
@@ -90,12 +90,12 @@ impl Counter {
             .stderr(Stdio::piped())
             .spawn()
             .map_err(|_| Failure::Tool("strace is not installed".to_owned()))?;
-        let mut said = String::new();
+        let mut message = String::new();
         if let Some(messages) = strace.stderr.take() {
-            BufReader::new(messages).read_line(&mut said)?;
+            BufReader::new(messages).read_line(&mut message)?;
         }
         let counter = Self { strace, summary };
-        if said.contains("attached") { Ok(counter) } else { Err(Failure::Tool(said.trim().to_owned())) }
+        if message.contains("attached") { Ok(counter) } else { Err(Failure::Tool(message.trim().to_owned())) }
     }
 
     fn detach(mut self) -> Result<u64, Failure> {
@@ -117,7 +117,7 @@ impl Counter {
 
 impl Drop for Counter {
     fn drop(&mut self) {
-        // Already gone where it was detached.
+        // An error means that it has exited already.
         let _ = self.strace.kill();
         let _ = self.strace.wait();
     }

@@ -1,8 +1,8 @@
 //! The effect of hostile clients on a normal client.
 //!
-//! Owns: the hostile loads and their threads. These run on the generator's core, because the server has the other core
-//! to itself, and at the lowest priority, so that the normal client's threads go first. The figures include the time
-//! that they still take from the normal client, so the figures are upper bounds.
+//! Owns: the hostile loads and their threads. The threads run on the generator's core, because the server needs the
+//! other core for itself, and at the lowest priority, so that the normal client's threads go first. The figures are
+//! upper bounds, because they include the processor time that the hostile threads still take from the normal client.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -19,18 +19,18 @@ use crate::runner::{Bench, column};
 use crate::server::{Contender, Role, Setup};
 use crate::table::{Row, Target};
 
-/// The normal client: a cycle at a time on each of so many connections.
+/// The normal client's connections, each of which does one cycle after the other.
 const NORMAL_CONNECTIONS: usize = 4;
-/// Each of the two stretches of a round: long enough for a thousand cycles of a client that is badly off.
+/// The length of each half of a round: long enough for a thousand cycles even of a slowed client.
 const STRETCH: Duration = Duration::from_secs(2);
-/// What hostile clients do before anything is measured.
+/// How long hostile clients work before the measurement begins.
 const WARM_UP: Duration = Duration::from_millis(300);
 
 const SLOW: usize = 5_000;
 const IDLE: usize = 5_000;
-/// What each slow sender announces, so that a server that trusts announcements would need 300 MB.
+/// The body size that each slow sender announces. A server that allocates announced sizes would need 300 MB.
 const SLOW_BODY_BYTES: usize = 60_000;
-/// Slow senders that have their turn together, and the pause after it: each sends one byte a second.
+/// The number of slow senders that send a byte together, and the pause after them. Each sends one byte a second.
 const SLOW_AT_ONCE: usize = 50;
 const SLOW_PAUSE: Duration = Duration::from_millis(10);
 
@@ -40,9 +40,9 @@ const CHUNK_BYTES: usize = 1 << 20;
 /// Commands in one write of a client that pipelines without end.
 const PIPELINED: usize = 8_192;
 
-/// Clients that ask for a list together.
+/// The number of clients that ask for a list at the same time.
 const LISTS: usize = 60;
-/// Commands sent before their answers are read.
+/// Commands sent before their replies are read.
 const BATCH: usize = 500;
 
 const LOWEST_PRIORITY: i32 = 19;
@@ -50,12 +50,13 @@ const LOWEST_PRIORITY: i32 = 19;
 /// How to begin a hostile load.
 type Begin = fn(SocketAddr) -> Result<Hostile, Failure>;
 
-/// The four kinds of hostile clients and what they may cost others: times the p99 of the same client alone.
+/// Each kind of hostile client: its name, the target (at most this many times the p99 of the normal client alone), and
+/// how it begins.
 const KINDS: [(&str, f64, Begin); 4] = [
-    ("5,000 slow senders and 5,000 idle", 2.0, Hostile::slow),
-    ("one that pipelines without end", 3.0, Hostile::pipelining),
-    ("one that sends bodies of 1 GiB", 3.0, Hostile::large_bodies),
-    ("one that peeks jobs of 1 MiB without end", 3.0, Hostile::peeking),
+    ("5,000 slow senders and 5,000 idle clients", 2.0, Hostile::slow),
+    ("a client that pipelines without end", 3.0, Hostile::pipelining),
+    ("a client that sends bodies of 1 GiB", 3.0, Hostile::large_bodies),
+    ("a client that peeks jobs of 1 MiB without end", 3.0, Hostile::peeking),
 ];
 
 /// The p99 of a normal client alone and beside each kind of hostile clients, in turns.
@@ -80,8 +81,9 @@ pub fn neighbours(bench: &Bench) -> Vec<Row> {
     rows
 }
 
-/// On a server of its own: p99 beside to p99 alone; p99 alone and beside, p50 alone and beside, worst beside, in µs;
-/// resident MiB beside, and the server's processor time in percent of a core, which tells how hostile that was.
+/// Measures on a server of its own. "Beside" means beside the hostile clients. Returns the p99 beside divided by the
+/// p99 alone; p99 alone and beside, p50 alone and beside, and the worst latency beside, in µs; resident MiB beside; and
+/// the server's processor time beside, in percent of a core, which shows how much work the hostile clients caused.
 fn round(bench: &Bench, contender: &Contender, begin: Begin) -> Result<[f64; 8], Failure> {
     if contender.role == Role::Floor {
         return Err(Failure::Meaningless);
@@ -101,26 +103,26 @@ fn round(bench: &Bench, contender: &Contender, begin: Begin) -> Result<[f64; 8],
     Ok([p99 / p99_alone, p99_alone, p99, p50_alone, p50, beside.latency_us(1.0), resident_mib, busy_percent])
 }
 
-/// How to make ready for a command, or a batch of them, that is much work, of this size, and give it a moment later.
+/// Prepares a command, or a batch of commands, that is much work of the given size, and sends it a moment later.
 type Strike = fn(SocketAddr, usize) -> Result<Hostile, Failure>;
 
-/// What each is, its size for us and for C, whose time for ours would be forever, and how to do it. C has no command for
-/// those whose size for it is 0.
+/// Each long command: its name, its size for our server, its size for peers, and how it is sent. C gets a smaller size
+/// where it would take too long, and 0 where it has no such command.
 const STRIKES: [(&str, usize, usize, Strike); 11] = [
-    ("reserves by one that watches 20,000 tubes", 20_000, 2_000, Hostile::reserving),
-    ("reserves by one that watches 300,000 tubes", 300_000, 2_000, Hostile::reserving),
+    ("reserves by a client that watches 20,000 tubes", 20_000, 2_000, Hostile::reserving),
+    ("reserves by a client that watches 300,000 tubes", 300_000, 2_000, Hostile::reserving),
     ("the end of a pause in which 5,000 clients wait for 5,000 jobs", 5_000, 5_000, Hostile::ending_pause),
-    ("one that leaves a million reservations", 1_000_000, 100_000, Hostile::leaving),
+    ("the disconnect of a client with a million reservations", 1_000_000, 100_000, Hostile::leaving),
     ("a kick of a million jobs", 1_000_000, 1_000_000, Hostile::kicking),
     ("1,500 deletes of 1 MB", 1_500, 1_500, Hostile::deleting),
     ("60 lists of 20,000 tubes", 20_000, 2_000, Hostile::listing),
     ("80,000 stats", 80_000, 80_000, Hostile::asking),
     ("a flush of a million jobs", 1_000_000, 0, Hostile::flushing),
     ("pages of a million jobs", 1_000_000, 0, Hostile::paging),
-    ("looks for the first of a million reservations", 1_000_000, 0, Hostile::looking),
+    ("peeks at the oldest of a million reservations", 1_000_000, 0, Hostile::looking),
 ];
 
-/// The latency of a normal client while another client has much done at once.
+/// The latency of a normal client while the server executes a long command of another client.
 pub fn long_commands(bench: &Bench) -> Vec<Row> {
     let mut rows = Vec::new();
     for (name, ours, peers, strike) in STRIKES {
@@ -151,10 +153,10 @@ pub fn long_commands(bench: &Bench) -> Vec<Row> {
     rows
 }
 
-/// Clients at work until they are dropped.
+/// Hostile clients, which work until this is dropped.
 struct Hostile {
     over: Arc<AtomicBool>,
-    /// Shut down in the end, so that no thread stays in a read or a write.
+    /// Shut down on drop, so that no thread stays in a read or a write.
     streams: Vec<TcpStream>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -202,7 +204,7 @@ impl Hostile {
         Self::greedy(address, PEEKED_BYTES)
     }
 
-    /// One connection that peeks a job of `body_bytes`, and reads the answers as fast as it can.
+    /// One connection that peeks a job of `body_bytes`, and reads the replies as fast as it can.
     fn greedy(address: SocketAddr, body_bytes: usize) -> Result<Self, Failure> {
         let mut client = Client::connect(address)?;
         client.send(&put(body_bytes))?;
@@ -230,14 +232,14 @@ impl Hostile {
         Ok(hostile)
     }
 
-    /// Gives `commands` on this connection a moment later, and throws the answers away.
+    /// Sends `commands` on this connection a moment later, and discards the replies.
     fn strike(&mut self, client: Client, commands: Vec<u8>) -> Result<(), Failure> {
         let mut writer = client.into_stream();
         let mut reader = writer.try_clone()?;
         self.streams.push(writer.try_clone()?);
         self.spawn(move |_| {
             thread::sleep(WARM_UP);
-            // An error is the end of the measurement.
+            // An error means that the measurement is over.
             let _ = writer.write_all(&commands);
         });
         self.spawn(move |_| {
@@ -247,7 +249,7 @@ impl Hostile {
         Ok(())
     }
 
-    /// One connection that gives these commands.
+    /// One connection that sends these commands.
     fn one(client: Client, commands: Vec<u8>) -> Result<Self, Failure> {
         let mut hostile = Self::new();
         hostile.strike(client, commands)?;
@@ -340,13 +342,14 @@ impl Hostile {
     fn spawn(&mut self, work: impl FnOnce(&AtomicBool) + Send + 'static) {
         let over = self.over.clone();
         self.threads.push(thread::spawn(move || {
-            // To lower one's own priority is never refused. In Linux it is this thread's alone.
+            // A thread may always lower its own priority. In Linux this does not affect the other threads.
             let _ = rustix::process::nice(LOWEST_PRIORITY);
             work(&over);
         }));
     }
 
-    /// Fails where a thread has given up, so that the others were not measured beside anything.
+    /// Fails if a hostile thread has ended, because the figures would then be those of a server without hostile
+    /// clients.
     fn check(&self) -> Result<(), Failure> {
         if self.threads.iter().any(JoinHandle::is_finished) { Err(Failure::Closed) } else { Ok(()) }
     }
@@ -356,17 +359,17 @@ impl Drop for Hostile {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Relaxed);
         for stream in &self.streams {
-            // One that the server has closed is shut down already.
+            // An error means that the server has closed it already.
             let _ = stream.shutdown(Shutdown::Both);
         }
         for thread in self.threads.drain(..) {
-            // A panic of it has been printed, and `check` has seen its end.
+            // If it panicked, the message was printed, and `check` has noticed that it ended.
             let _ = thread.join();
         }
     }
 }
 
-/// Returns whether to go on: the end may come amid a body.
+/// Returns whether to go on. The measurement may end while a body is being sent.
 fn put_and_delete(client: &mut Client, over: &AtomicBool) -> Result<bool, Failure> {
     let chunk = vec![b'x'; CHUNK_BYTES];
     client.send(format!("put 1024 0 120 {MAX_JOB_BYTES}\r\n").as_bytes())?;
@@ -385,7 +388,7 @@ fn put_and_delete(client: &mut Client, over: &AtomicBool) -> Result<bool, Failur
     Ok(true)
 }
 
-/// A client that watches so many tubes, and uses the first of them.
+/// A client that watches this many tubes, and uses the first of them.
 fn watcher(address: SocketAddr, tubes: usize) -> Result<Client, Failure> {
     let mut client = Client::connect(address)?;
     in_batches(&mut client, tubes, 1, |tube| format!("watch hostile-{tube}\r\n"))?;
@@ -393,7 +396,7 @@ fn watcher(address: SocketAddr, tubes: usize) -> Result<Client, Failure> {
     Ok(client)
 }
 
-/// Gives `count` commands, each of which is answered in `lines` lines.
+/// Sends `count` commands, each of which is answered in `lines` lines.
 fn in_batches(
     client: &mut Client,
     count: usize,

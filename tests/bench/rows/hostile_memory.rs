@@ -1,7 +1,7 @@
-//! What one client can make a server hold, beside its jobs.
+//! How much memory one client can make a server use, beside its jobs.
 //!
-//! Owns: the cases. The figure is the largest resident set since the server started, above what is resident once the
-//! tubes are there, because a moment's peak is what ends a server in its control group.
+//! Owns: the cases. The figure is the largest resident set since the server started, less the resident set when the
+//! tubes exist. The largest counts, because a short peak is enough for the kernel to end a server in its control group.
 
 use std::net::SocketAddr;
 
@@ -12,14 +12,14 @@ use crate::server::{Role, Server, Setup};
 use crate::table::{Row, Target};
 
 const MIB: f64 = 1024.0 * 1024.0;
-/// What one client may take beside its jobs.
+/// The memory that one client may take beside its jobs, in MiB.
 const TARGET: Target = Target::AtMost(8.0);
 /// Tubes made before their replies are read.
 const TUBES_AT_ONCE: usize = 100;
-/// Clients that ask for a list and do not read it.
+/// The number of clients that ask for a list and do not read it.
 const SILENT: usize = 60;
 
-/// A case: its name, how many tubes with names of how many bytes are there before, and what is done then.
+/// A case: its name, the number of tubes that exist before, the bytes of their names, and what the clients do.
 type Case = (&'static str, usize, usize, fn(SocketAddr) -> Result<(), Failure>);
 
 const CASES: [Case; 3] = [
@@ -28,7 +28,7 @@ const CASES: [Case; 3] = [
     ("100,000 tubes, 60 clients with a list-tubes each that they do not read", 100_000, 20, stay_silent),
 ];
 
-/// How much the resident set grows at most, in each case.
+/// The largest growth of the resident set in each case.
 pub fn growth(bench: &Bench) -> Vec<Row> {
     CASES
         .into_iter()
@@ -73,7 +73,7 @@ fn pipeline(address: SocketAddr, command: &str, count: usize) -> Result<(), Fail
     let mut client = Client::connect(address)?;
     let mut writer = client.writer()?;
     let commands = format!("{command}\r\n").repeat(count);
-    // A server that stops reading until its replies are read must not stop the client.
+    // In a thread of its own, because a server may stop reading until its replies are read.
     let sender = std::thread::spawn(move || std::io::Write::write_all(&mut writer, commands.as_bytes()));
     for _ in 0..count {
         client.read_data()?;
@@ -92,6 +92,6 @@ fn stay_silent(address: SocketAddr) -> Result<(), Failure> {
         silent.push(client);
     }
     control.await_stat("cmd-list-tubes", |count| count >= SILENT)?;
-    // The first bytes of a reply are in the socket once it is made.
+    // The server puts the first bytes of a reply into the socket as soon as it has made the reply.
     silent.iter_mut().try_for_each(|client| client.expect("OK "))
 }

@@ -1,6 +1,6 @@
 //! The rows of the table.
 //!
-//! Owns: which sections there are, in the order in which they are measured and printed.
+//! Owns: the list of sections, in the order in which they are measured and printed.
 
 mod backlog;
 mod batches;
@@ -18,19 +18,19 @@ use crate::load::Load;
 use crate::runner::Bench;
 use crate::table::{Row, Target};
 
-/// Rows that come out of one measurement.
+/// The rows that one measurement yields.
 pub struct Section {
-    /// What `--rows` is matched against.
+    /// The name, which `--rows` selects by its words.
     pub name: &'static str,
-    /// Measures all of it.
+    /// Measures all its rows.
     pub measure: fn(&Bench) -> Vec<Row>,
 }
 
 const LARGE_BODY_BYTES: usize = 16 * 1024;
-/// After so many connections the server is given time to accept them, so that its backlog never overflows.
+/// After this many connections the generator waits until the server has accepted them, so that the listener's backlog
+/// never overflows.
 const CONNECTIONS_AT_ONCE: usize = 100;
 
-/// All sections.
 pub const SECTIONS: &[Section] = &[
     Section {
         name: "32x1",

@@ -1,4 +1,5 @@
-//! Far more of everything than one server usually has, once each: what it takes, and that it still answers at once.
+//! Far more jobs, tubes and connections than a server usually has: what they cost, and how fast the server still
+//! answers. Each is measured once.
 
 use std::net::TcpStream;
 use std::thread;
@@ -17,13 +18,13 @@ const JOBS: usize = 10_000_000;
 const TUBES: usize = 100_000;
 const CONNECTIONS: usize = 15_000;
 const WATCHED: usize = 1_000;
-/// Commands sent one by one, for a latency.
+/// The number of commands sent one by one, to measure a latency.
 const ASKED: usize = 1_000;
-/// Commands sent before their replies are read, for a cost.
+/// The number of commands sent before their replies are read, to measure processor time.
 const DEPTH: usize = 100;
 const BATCHES: usize = 200;
 
-/// Measures each server once, but not in a quick run.
+/// Measures each server once. A quick run skips this.
 fn once<const N: usize>(bench: &Bench, measure: impl Fn(&Server) -> Result<[f64; N], Failure>) -> Figures<N> {
     bench.servers_one_by_one(|contender| match bench.quick {
         true => Err(Failure::Skipped("not in a quick run")),
@@ -31,14 +32,14 @@ fn once<const N: usize>(bench: &Bench, measure: impl Fn(&Server) -> Result<[f64;
     })
 }
 
-/// The same without peers, whose costs grow with the number of jobs and tubes.
+/// Like [`once`], but without peers, whose costs grow with the number of jobs and tubes.
 fn ours_once<const N: usize>(
     bench: &Bench,
     measure: impl Fn(&Server) -> Result<[f64; N], Failure>,
 ) -> Figures<N> {
     bench.servers_one_by_one(|contender| match contender.role {
         _ if bench.quick => Err(Failure::Skipped("not in a quick run")),
-        Role::Peer => Err(Failure::Skipped("takes more than three minutes there")),
+        Role::Peer => Err(Failure::Skipped("takes more than three minutes on this server")),
         _ => measure(&bench.start(contender, Setup::PLAIN)?),
     })
 }
@@ -127,7 +128,7 @@ fn median_ms(client: &mut Client, command: &str, count: usize) -> Result<f64, Fa
     Ok(median((0..count).map(round_trip).collect::<Result<Vec<f64>, Failure>>()?))
 }
 
-/// Fifteen thousand connections that have said something once.
+/// Fifteen thousand idle connections.
 pub fn connections(bench: &Bench) -> Vec<Row> {
     let figures = once(bench, |server| {
         let mut control = Client::connect(server.address)?;
@@ -159,7 +160,7 @@ pub fn connections(bench: &Bench) -> Vec<Row> {
     rows(names, &figures)
 }
 
-/// What the server takes of its core over five seconds in which nobody asks it anything.
+/// The server's processor time over five seconds without requests, in percent of a core.
 pub fn idle_percent(server: &Server) -> Result<f64, Failure> {
     let time = Duration::from_secs(5);
     let (cpu, ()) = server.cpu_of(|| {
@@ -169,7 +170,7 @@ pub fn idle_percent(server: &Server) -> Result<f64, Failure> {
     Ok(cpu.as_secs_f64() / time.as_secs_f64() * 100.0)
 }
 
-/// One connection that watches a thousand tubes, beside one that watches one.
+/// One connection that watches a thousand tubes, and one that watches a single tube.
 pub fn watched(bench: &Bench) -> Vec<Row> {
     let figures = once(bench, |server| {
         let mut single = Client::connect(server.address)?;
@@ -197,7 +198,7 @@ pub fn watched(bench: &Bench) -> Vec<Row> {
     rows(names, &figures)
 }
 
-/// Microseconds of processor time for each `command`, answered with `reply`.
+/// Microseconds of processor time for each `command`, whose reply is `reply`.
 fn cost_us(server: &Server, client: &mut Client, command: &str, reply: &str) -> Result<f64, Failure> {
     let commands = format!("{command}\r\n").repeat(DEPTH);
     let (cpu, ()) = server.cpu_of(|| {
@@ -212,7 +213,8 @@ fn cost_us(server: &Server, client: &mut Client, command: &str, reply: &str) -> 
     Ok(per_command_us(cpu, (BATCHES * DEPTH) as u64))
 }
 
-/// Puts one job into the used tube, reserves and releases it, again and again, and deletes it.
+/// Puts one job into the used tube, reserves and releases it many times, and deletes it. Returns microseconds of
+/// processor time per command.
 fn reserve_and_release_us(server: &Server, client: &mut Client) -> Result<f64, Failure> {
     client.send(b"put 0 0 1000 1\r\nx\r\n")?;
     let line = client.line()?;

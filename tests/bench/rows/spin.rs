@@ -1,4 +1,4 @@
-//! What `--spin` gives to a single connection, and what it takes.
+//! How much faster `--spin` makes a single connection, and what it costs in processor time.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -13,17 +13,17 @@ use crate::server::{Contender, Role, Server, Setup};
 use crate::table::{Row, Target};
 
 const SPIN_US: u32 = 50;
-/// Round trips of a round, one behind the other.
+/// The number of round trips in a round, one after the other.
 const ROUND_TRIPS: usize = 20_000;
-/// Commands of a client that is not in a hurry, and the pause between two of them.
+/// The number of commands of a client that pauses between commands, and the pause.
 const PACED: usize = 200;
 const PACE: Duration = Duration::from_millis(5);
 
-/// The answer of an empty tube: the shortest way through a server.
+/// A command on an empty tube, because it is the least work for a server.
 const REQUEST: &[u8] = b"peek-ready\r\n";
 const REPLY: &[u8] = b"NOT_FOUND\r\n";
 
-/// Servers with one connection, depth 1, without and with `--spin`.
+/// One connection with one command at a time, without and with `--spin`.
 pub fn round_trips(bench: &Bench) -> Vec<Row> {
     let plain = contest(bench, 0);
     let spinning = contest(bench, SPIN_US);
@@ -55,7 +55,7 @@ fn contest(bench: &Bench, spin_us: u32) -> Figures<5> {
     )
 }
 
-/// A server and its only client, which polls without sleeping, so that its own waking does not count.
+/// A server and its only client, which polls without sleeping, so that its own wake-up does not count.
 struct Single {
     server: Server,
     stream: TcpStream,

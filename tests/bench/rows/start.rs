@@ -1,4 +1,4 @@
-//! How long a server takes to its first reply.
+//! The time from a server's start to its first reply.
 
 use crate::client::Client;
 use crate::failure::Failure;
@@ -8,15 +8,15 @@ use crate::runner::{Bench, column, median};
 use crate::server::{Contender, Setup};
 use crate::table::{Row, Target};
 
-/// With the tube's name, the record and the line end this makes 231 bytes a job in the format of the binlog.
+/// With the tube's name, the record and the line end, a job with this body takes 231 bytes in the binlog.
 const BODY_BYTES: usize = 138;
 const RECORD_BYTES: usize = 4 + "default".len() + 80 + BODY_BYTES + 2;
-/// Starts of which the median is taken.
+/// The number of starts of which the median is taken.
 const STARTS: usize = 3;
 const EMPTY_STARTS: usize = 11;
 
 /// Bytes of binlog read per second, from the start of the program to its first reply. The files are in the page
-/// cache: they have just been written.
+/// cache, because the same row has just written them.
 pub fn on_binlog(bench: &Bench) -> Vec<Row> {
     let figures = bench.servers_one_by_one(|contender| replay(bench, contender));
     let name = format!(
@@ -52,7 +52,7 @@ fn replay(bench: &Bench, contender: &Contender) -> Result<[f64; 2], Failure> {
     Ok([(bench.million() * RECORD_BYTES) as f64 / 1e6 / seconds, seconds * 1e3])
 }
 
-/// An empty server.
+/// The start of a server without a binlog.
 pub fn empty(bench: &Bench) -> Vec<Row> {
     let figures = bench.one_by_one(|contender| {
         let starts: Result<Vec<f64>, Failure> = (0..EMPTY_STARTS)

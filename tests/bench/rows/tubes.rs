@@ -1,4 +1,4 @@
-//! What tubes cost that nobody works on.
+//! The cost of many tubes in which no client works.
 
 use crate::client::Client;
 use crate::failure::Failure;
@@ -11,7 +11,7 @@ const TUBES: usize = 20_000;
 /// Tubes made before their replies are read.
 const TUBES_AT_ONCE: usize = 100;
 
-/// Bytes per tube with a job in it, and what these do to a command in another tube.
+/// Resident bytes per tube with one job, and how much these tubes slow down a command in another tube.
 pub fn many(bench: &Bench) -> Vec<Row> {
     let load = Load::new(32, 32);
     let bytes_each = bench.servers_one_by_one(|contender| {
@@ -48,7 +48,7 @@ pub fn many(bench: &Bench) -> Vec<Row> {
     ]
 }
 
-/// Makes `tubes` of them, and returns the bytes that each takes with its job.
+/// Makes this many tubes with a job each, and returns the resident bytes per tube, with its job.
 pub fn fill(server: &Server, tubes: usize) -> Result<f64, Failure> {
     let mut client = Client::connect(server.address)?;
     let body = "x".repeat(Load::BODY_BYTES);

@@ -1,4 +1,4 @@
-//! The time to run: expiry, touch, and DEADLINE_SOON.
+//! The TTR (time to run): expiry, touch, and DEADLINE_SOON.
 
 use crate::case::{Case, code, resting_on, script};
 use crate::mark;
@@ -10,7 +10,7 @@ pub fn cases() -> Vec<Case> {
     cases
 }
 
-/// What happens when a TTR ends.
+/// The end of a TTR.
 fn expiries() -> Vec<Case> {
     vec![
         script(
@@ -175,7 +175,7 @@ fn soon() -> Vec<Case> {
         ),
         script(
             "not_to_another_client",
-            // Ready in a tube that the other does not watch: whenever it expires, it is not for the other.
+            // When the job expires, it is ready in a tube that the other client does not watch.
             "a: use t | watch t -> USING t | WATCHING 2
              a: put 0 0 1 1 | x -> INSERTED 1
              a: reserve | reserve-with-timeout 0 -> RESERVED 1 1 | x | DEADLINE_SOON
@@ -263,7 +263,7 @@ fn touches() -> Vec<Case> {
              until a: stats-job 1 => time-left: 0
              a: reserve-with-timeout 0 | touch 1 | reserve-with-timeout 0 -> DEADLINE_SOON | TOUCHED | TIMED_OUT",
         ),
-        // Without a wait, so that what C forgets by chance is no excuse here.
+        // Without a wait, because C sometimes loses a time-out during a wait, which the case would have to excuse.
         script(
             "after_a_touch_the_margin_is_that_of_the_job_that_now_ends_first",
             "a: put 0 0 3 1 | x -> INSERTED 1

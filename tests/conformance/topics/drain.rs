@@ -1,10 +1,10 @@
-//! Drain mode: SIGUSR1 refuses new jobs and nothing else.
+//! Drain mode: after SIGUSR1 the server refuses new jobs, and executes all other commands.
 
 use crate::case::{Bench, Case, Needs, code};
 use beanstalkd_testkit::client::Failure;
 use rustix::process::Signal;
 
-/// What goes before, and what holds in drain mode.
+/// For each case: its name, the steps before drain mode, and the steps in drain mode.
 const CASES: &[(&str, &str, &str)] = &[
     (
         "refuses_a_put",
@@ -23,7 +23,7 @@ const CASES: &[(&str, &str, &str)] = &[
     ("checks_the_header_first", "", "a: put 0 0 60 x -> BAD_FORMAT"),
     ("checks_the_size_first", "", "a: put 0 0 60 21 | 123456789012345678901 -> JOB_TOO_BIG"),
     (
-        "leaves_all_other_commands",
+        "executes_all_other_commands",
         "a: put 0 0 60 1 | x -> INSERTED 1",
         "a: reserve-with-timeout 0 -> RESERVED 1 1 | x
          a: touch 1 -> TOUCHED
@@ -39,25 +39,25 @@ const CASES: &[(&str, &str, &str)] = &[
     ),
     ("is_shown_in_stats", "a: stats => draining: false", "a: stats => draining: true"),
     (
-        "makes_a_producer_of_who_is_refused",
+        "makes_a_producer_of_a_refused_client",
         "",
         "a: put 0 0 60 1 | x -> DRAINING
          a: stats => current-producers: 1",
     ),
     ("reaches_a_put_whose_body_is_on_its_way", r"a: put 0 0 60 5 | hel\c ->", "a: lo -> DRAINING"),
     (
-        "of_a_server_with_a_waiting_client",
+        "leaves_a_waiting_client_waiting",
         "a: reserve ->\nwaiting 1",
         "waiting 1\nb: put 0 0 60 1 | x -> DRAINING",
     ),
 ];
 
-/// Those of which the protocol document says nothing.
+/// The cases about which the protocol document says nothing.
 const HABITS: &[&str] = &[
     "checks_the_trailer_first",
     "checks_the_header_first",
     "checks_the_size_first",
-    "makes_a_producer_of_who_is_refused",
+    "makes_a_producer_of_a_refused_client",
     "reaches_a_put_whose_body_is_on_its_way",
 ];
 
@@ -75,7 +75,7 @@ pub fn cases() -> Vec<Case> {
         })
         .collect();
     cases.extend([
-        code("of_a_draining_server_is_drain", |bench| {
+        code("goes_on_after_a_second_sigusr1", |bench| {
             drain(bench)?;
             drain(bench)?;
             bench.play("a: put 0 0 60 1 | x -> DRAINING")
@@ -96,8 +96,8 @@ pub fn cases() -> Vec<Case> {
         })
         .ours()
         .needs(Needs::Extension),
-        code("of_a_server_that_just_started", |bench| {
-            // As soon as it accepts, and thus before any command was answered.
+        code("begins_right_after_the_start", |bench| {
+            // The signal comes as soon as the server accepts connections, before it has answered a command.
             for _ in 0..20 {
                 bench.server_mut().restart(Signal::KILL)?;
                 bench.server().signal(Signal::USR1)?;

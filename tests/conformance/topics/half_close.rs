@@ -1,4 +1,4 @@
-//! A client that says it will send no more still gets all its replies.
+//! A client that closes its sending half still gets all its replies.
 
 use crate::case::{Case, code, script};
 use crate::mark;
@@ -19,7 +19,7 @@ pub fn cases() -> Vec<Case> {
             client.half_close()?;
             let reply = client.read_reply()?;
             if !reply.starts_with(b"OK ") || !reply.ends_with(b"\n\r\n") {
-                return Err(client.failure("no stats"));
+                return Err(client.failure("expected the reply to stats"));
             }
             client.expect_closed()
         }),
@@ -129,7 +129,7 @@ pub fn cases() -> Vec<Case> {
             let body = "b".repeat(60_000);
             let client = bench.client("a")?;
             client.exchange(format!("put 0 0 60 60000\r\n{body}\r\n").as_bytes(), b"INSERTED 1\r\n")?;
-            // More than the socket's buffers hold, and nobody reads.
+            // More than the socket's buffers hold, and the client does not read.
             client.send("peek 1\r\n".repeat(100).as_bytes())?;
             client.half_close()?;
             bench.require_idle()

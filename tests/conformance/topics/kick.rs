@@ -1,4 +1,4 @@
-//! kick and kick-job: which jobs, in which order, and how many.
+//! kick and kick-job: which jobs they kick, in which order, and how many.
 
 use crate::case::{Case, script};
 use crate::mark;

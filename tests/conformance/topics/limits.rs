@@ -1,4 +1,4 @@
-//! The largest job: -z and what lies at its edge.
+//! The largest job: `-z`, and bodies at its limit and above.
 
 use crate::case::{Case, code, script};
 use crate::mark;
@@ -115,7 +115,7 @@ pub fn cases() -> Vec<Case> {
     );
     cases.push(
         code("a_body_being_sent_is_not_changed_by_its_deletion", |bench| {
-            // More than the socket's buffers hold, so that it is on its way while the job goes.
+            // More than the socket's buffers hold, so that the server is still sending it when the job is deleted.
             let size = 8_000_000;
             let body = "o".repeat(size);
             let client = bench.client("a")?;
@@ -136,7 +136,7 @@ pub fn cases() -> Vec<Case> {
         code("without_a_descriptor_left_the_server_idles_and_serves_on", |bench| {
             bench.steps("a: put 0 0 60 1 | x -> INSERTED 1\ncontrol: list-tube-used -> USING default")?;
             bench.server().limit_descriptors(20)?;
-            // The kernel accepts them, whether the server can or not.
+            // The kernel completes these connections, even if the server cannot accept them.
             let more: Result<Vec<_>, _> = (0..40).map(|_| bench.connect()).collect();
             bench.require_idle()?;
             bench.steps("a: peek 1 -> FOUND 1 1 | x")?;

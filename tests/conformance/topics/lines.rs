@@ -1,4 +1,4 @@
-//! Command lines: their ends, their lengths, bytes that do not belong, and how they may be split.
+//! Command lines: their ends, their lengths, invalid bytes, and how they are split into reads.
 
 use crate::case::{Bench, Case, code, script};
 use crate::mark::{self, Mark};
@@ -163,7 +163,7 @@ fn exchange_and_finish(bench: &mut Bench, said: &[u8], expected: &str) -> Result
     bench.finish()
 }
 
-/// Conversations without ids, so that they can be held again and again on one server.
+/// Conversations without ids, so that one server can repeat them.
 const CONVERSATIONS: [(&str, &str, &str); 6] = [
     (
         "a_put_with_a_body_and_what_follows",
@@ -197,7 +197,7 @@ const CONVERSATIONS: [(&str, &str, &str); 6] = [
     ),
 ];
 
-/// Those whose replies the protocol document tells.
+/// The conversations whose replies the protocol document defines.
 const PROMISED: &[&str] = &["a_put_with_a_body_and_what_follows", "watching", "a_body_of_crlfs"];
 
 fn splits() -> Vec<Case> {
@@ -222,7 +222,7 @@ fn splits() -> Vec<Case> {
 }
 
 fn converse(bench: &mut Bench, chunks: &[&[u8]], expected: &str, next_id: &mut u64) -> Result<(), Failure> {
-    // The id is taken with the header, also by a put that then lacks its CRLF.
+    // The header takes the id, even if the body then lacks its CRLF.
     *next_id += 1;
     let expected = expected.replace('#', &next_id.to_string());
     let mut client = bench.connect()?;

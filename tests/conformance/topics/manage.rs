@@ -1,8 +1,9 @@
-//! The commands for whoever looks after a queue, which C does not have: flushes, lists of jobs, moves, drain mode.
+//! The management commands, which C does not have: flushes, lists of jobs, moves, drain mode.
 
 use crate::case::{Case, Needs, script};
 
-/// In the tube `t`: three ready jobs, of which 3 is the most urgent, one delayed, one buried, one that `w` has reserved.
+/// In the tube `t`: three ready jobs, of which 3 is the most urgent, one delayed, one buried, one that `w` has
+/// reserved.
 const MIXED: &str = "a: use t -> USING t
     w: watch t -> WATCHING 2
     a: put 0 0 60 1 | x -> INSERTED 1
@@ -15,7 +16,7 @@ const MIXED: &str = "a: use t -> USING t
     a: put 7 0 60 1 | x -> INSERTED 5
     a: put 0 600 60 1 | x -> INSERTED 6";
 
-/// Lines that are no commands.
+/// Lines that get BAD_FORMAT.
 const MALFORMED: [&str; 20] = [
     "flush-tube",
     "flush-tube\\s",
@@ -127,7 +128,7 @@ fn flushes() -> Vec<Case> {
     ]
 }
 
-/// A page, as `list-jobs` shows the jobs of [`MIXED`].
+/// A script step that requires `data` as the reply to `command`, after [`MIXED`].
 fn page(command: &str, data: &str) -> String {
     let data = format!("---\n{data}");
     let bytes = data.replace("\\s", " ").len();

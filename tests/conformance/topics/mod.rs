@@ -1,4 +1,4 @@
-//! The topics of the suite, a file each.
+//! The topics of the suite, with a file for each.
 
 use crate::case::{Case, resting_on};
 use crate::mark::{self, Mark};
@@ -27,7 +27,7 @@ mod tubes;
 mod waits;
 mod work;
 
-/// All cases by topic, and what those rest on that say nothing of it themselves.
+/// All cases by topic. Here stands the mark of cases that do not set their own.
 pub fn all() -> Vec<(&'static str, Vec<Case>)> {
     vec![
         ("deadlines", resting_on(mark::PUT, timed(deadlines::cases()))),

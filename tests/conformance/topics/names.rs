@@ -8,8 +8,7 @@ const LEGAL: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz01234
 /// The longest name.
 const LONGEST: usize = 200;
 
-/// A command that takes a name, and its reply to a legal one of a tube that does not exist, in which `#` is
-/// the name.
+/// Each command that takes a name, and its reply to the legal name of a tube that does not exist. `#` is the name.
 const COMMANDS: [(&str, &str, &str); 5] = [
     ("use", "use #", "USING #"),
     ("watch", "watch #", "WATCHING 2"),
@@ -27,7 +26,7 @@ pub fn cases() -> Vec<Case> {
             alone.chain(within).try_for_each(|name| judge(bench, command, reply, &name))
         }));
         cases.push(code(format!("{verb}_refuses_each_illegal_byte"), move |bench| {
-            // A CR and an LF are the business of lines; a NUL has a rule of its own and the same reply.
+            // The cases in `lines` are about CR and LF. A NUL has a rule of its own, with the same reply.
             let illegal = (0..=255u8).filter(|byte| !LEGAL.contains(byte) && !b"\r\n".contains(byte));
             for byte in illegal {
                 // A space ends the name of pause-tube, as it should.
@@ -65,7 +64,7 @@ fn judge(bench: &mut Bench, command: &str, reply: &str, name: &[u8]) -> Result<(
         let name = if text.contains('#') { name } else { b"" };
         [before.as_bytes(), name, after.as_bytes(), b"\r\n"].concat()
     };
-    // A client of its own, so that what it uses and watches is what each client starts with.
+    // A new client, because the replies depend on what it uses and watches.
     bench.connect()?.exchange(&filled(command), &filled(reply))
 }
 

@@ -3,7 +3,7 @@
 use crate::case::{Case, Needs, script};
 use crate::mark::{self, Mark};
 
-/// What a place in a command takes.
+/// The range of a number in a command.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Takes {
     /// Up to 2^32 - 1.
@@ -12,18 +12,18 @@ enum Takes {
     U64,
 }
 
-/// Where a number may stand, as a command with `#` in its place. Each runs after job 1 was put and, unless
-/// the command wants it ready, reserved by the same client.
+/// A number of a command, which is written with `#` in its place. Each command runs after job 1 was put. The same
+/// client has also reserved the job, unless the command needs a ready one.
 struct Place {
     name: &'static str,
     command: &'static str,
     setup: &'static str,
     takes: Takes,
-    /// The number is the line's end, where nothing may follow it.
+    /// Whether the number ends the line, so that nothing may follow it.
     last: bool,
-    /// The reply to a number that is fine, where it is the job's own.
+    /// The reply to a valid number that is the id of the job.
     reply_to_1: &'static str,
-    /// The reply to every other fine number.
+    /// The reply to every other valid number.
     reply: &'static str,
 }
 
@@ -65,14 +65,14 @@ const PLACES: &[Place] = &[
     place("pause_tube_delay", "pause-tube default #", NONE, Takes::U32, true, same("PAUSED")),
 ];
 
-/// A number as it is written, with a name for the trial, and its value where it is one.
+/// A spelling of a number, with a name for the case, and its value if it is valid.
 struct Written {
     name: &'static str,
     text: &'static str,
     value: Option<u128>,
-    /// Fine only where something else follows on the line.
+    /// Whether it is valid only if something else follows on the line.
     not_last: bool,
-    /// It is fine only because C reads numbers loosely.
+    /// Whether it is valid only because C accepts more than the protocol document says.
     loose: bool,
 }
 
@@ -146,12 +146,12 @@ fn number_in_place(place: &Place, number: &Written) -> Case {
     let reply = match (fine, number.value) {
         (true, Some(1)) => place.reply_to_1.to_owned(),
         (true, _) => place.reply.to_owned(),
-        // A refused put does not take its body, which is then a command: an empty one here.
+        // A refused put does not take its body. The server executes it as a command, here an empty one.
         (false, _) if place.command.starts_with("put") => "BAD_FORMAT | UNKNOWN_COMMAND".to_owned(),
         (false, _) => "BAD_FORMAT".to_owned(),
     };
-    // The document tells the range of 32 bits and no other, nothing of zeros and spaces, and not what becomes of
-    // the body of a put that is refused.
+    // The document gives the range of numbers of 32 bits and of no others. It does not mention zeros and spaces, nor
+    // what happens to the body of a refused put.
     let told = match number.value {
         Some(value) => value <= limit && !number.loose || place.takes == Takes::U32,
         None => true,
@@ -161,7 +161,7 @@ fn number_in_place(place: &Place, number: &Written) -> Case {
         format!("{}_{}", place.name, number.name),
         format!("{}\na: {command} -> {reply}", place.setup),
     );
-    // An id that is spelled so is that of the first job.
+    // Each of these spellings is the id of the first job.
     let case = if number.loose && place.takes == Takes::U64 { case.fresh() } else { case };
     if silent { case.habit() } else { case }
 }
@@ -223,7 +223,7 @@ fn timeouts() -> Vec<Case> {
     cases
 }
 
-/// `kick` takes what strtoul takes; a bound that is more than fits saturates.
+/// `kick` accepts the same spellings as C's strtoul. A bound that does not fit is cut to the largest number.
 fn kick_bounds() -> Vec<Case> {
     let bounds = [
         ("0", "KICKED 0"),
@@ -275,7 +275,7 @@ fn kick_bounds() -> Vec<Case> {
         .collect()
 }
 
-/// The size of a put: too large is swallowed, malformed is not.
+/// The size of a put. The body of a put that is too large is skipped; that of a malformed put is not.
 fn sizes() -> Vec<Case> {
     let refused = [
         "-1",

@@ -1,4 +1,4 @@
-//! Which ready job comes first: priority, then id, across tubes; and what counts as urgent.
+//! The order of ready jobs (by priority, then by id, across tubes), and which jobs count as urgent.
 
 use crate::case::{Case, script};
 use crate::mark;

@@ -1,4 +1,4 @@
-//! The peek commands: which job each shows.
+//! The peek commands, and which job each shows.
 
 use crate::case::{Case, script};
 

@@ -1,17 +1,17 @@
-//! Many commands in few writes: every reply comes, in order, and nothing waits for anything.
+//! Many commands in few writes. The server sends every reply, in order.
 
 use crate::case::{Bench, Case, code, script};
 use crate::mark;
 use beanstalkd_testkit::client::Failure;
 use std::fmt::Write as _;
 
-/// How many commands make a large write.
+/// The number of commands in a large write.
 const MANY: usize = 10_000;
 
 pub fn cases() -> Vec<Case> {
     let mut cases = vec![
         script(
-            "a_life_in_one_write",
+            "all_commands_on_a_job_in_one_write",
             r"a: put 0 0 60 1 | x | reserve | bury 1 0 | kick 1 | peek-ready | delete 1 | list-tube-used -> INSERTED 1 | RESERVED 1 1 | x | BURIED | KICKED 1 | FOUND 1 1 | x | DELETED | USING default",
         ).fresh(),
         script(
@@ -47,7 +47,7 @@ pub fn cases() -> Vec<Case> {
             "a: put 0 0 60 1 | x | reserve | put 0 0 60 1 | y | reserve -> INSERTED 1 | RESERVED 1 1 | x | INSERTED 2 | RESERVED 2 1 | y",
         ),
         script(
-            "several_reserves_behind_one_another",
+            "several_reserves_in_a_row",
             "a: reserve | reserve | reserve-with-timeout 0 ->
              waiting 1
              b: put 0 0 60 1 | x -> INSERTED 1
@@ -65,7 +65,7 @@ pub fn cases() -> Vec<Case> {
              b: stats => cmd-use: 0",
         ).mark(mark::QUIT),
         script(
-            "errors_in_the_middle_stop_nothing",
+            "commands_after_errors_are_executed",
             "a: delete x | delete 1 | foo | list-tube-used | put x | use t -> BAD_FORMAT | NOT_FOUND | UNKNOWN_COMMAND | USING default | BAD_FORMAT | USING t",
         ).habit(),
     ];
@@ -116,7 +116,7 @@ pub fn cases() -> Vec<Case> {
             client.expect(found.as_bytes())?;
         }
         bench.steps("a: <close>")?;
-        // The rest of the write may fail, as its reader has left.
+        // The rest of the write may fail, because the server has closed the connection.
         let _ = sender.join();
         bench.play("b: delete 1 -> DELETED")
     }));
@@ -127,7 +127,7 @@ fn bulk(bench: &mut Bench, said: String, expected: String) -> Result<(), Failure
     let client = bench.client("a")?;
     let sender = client.send_in_background(said.into_bytes())?;
     let mut rest = expected.as_bytes();
-    // By pieces, so that the client need not hold it all.
+    // In pieces, so that the client does not hold all replies in memory.
     while !rest.is_empty() {
         let (head, tail) = rest.split_at(rest.len().min(65_536));
         client.expect(head)?;

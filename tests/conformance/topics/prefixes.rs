@@ -1,9 +1,9 @@
-//! Commands are told by their prefix: what may follow each, and what a wrong word is.
+//! The server recognizes a command by its prefix: what may follow each prefix, and the replies to wrong words.
 
 use crate::case::{Case, Needs, script};
 use crate::mark::{self, Mark};
 
-/// Lines that a fresh client sends, and the reply.
+/// Lines that a new client sends, and their replies.
 const LINES: &[(&str, &str)] = &[
     ("reserveX", "BAD_FORMAT"),
     (r"reserve\s", "BAD_FORMAT"),
@@ -102,7 +102,7 @@ const LINES: &[(&str, &str)] = &[
     ("version", "UNKNOWN_COMMAND"),
 ];
 
-/// Known commands with too few arguments or too many, which is BAD_FORMAT by the protocol document.
+/// Known commands with too few or too many arguments, which get BAD_FORMAT by the protocol document.
 const ARGUMENTS: &[&str] = &[
     "reserve 1",
     "reserve-with-timeout",
@@ -124,7 +124,8 @@ const ARGUMENTS: &[&str] = &[
     "pause-tube default",
 ];
 
-/// Words that no command begins with, nor is the beginning of: unknown by the protocol document.
+/// Words that are not the beginning of a command, and that no command is the beginning of: the protocol document
+/// requires UNKNOWN_COMMAND.
 const WORDS: &[&str] = &["shutdown", "version", "QUIT"];
 
 pub fn cases() -> Vec<Case> {
@@ -132,7 +133,7 @@ pub fn cases() -> Vec<Case> {
     let mut cases: Vec<Case> = LINES
         .iter()
         .map(|(line, reply)| {
-            // The counts show that nothing ran but what the reply says.
+            // The counts show that the server executed only what the reply says.
             let text = format!("a: {line} -> {reply}\na: stats => current-waiting: 0, current-tubes: 1");
             let case = script(format!("[{}]", named(line)), text);
             match *reply {

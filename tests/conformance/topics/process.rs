@@ -1,4 +1,4 @@
-//! The process: flags, exit codes, what it prints, and its sockets.
+//! The process: flags, exit codes, output, and sockets.
 
 use crate::case::{Bench, Case, Needs, code};
 use beanstalkd_testkit::client::Failure;
@@ -7,7 +7,8 @@ use rustix::process::Signal;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixListener;
 
-/// Command lines that end the process at once, its exit code, and what its standard error must hold.
+/// Command lines with which the process exits at once: a name, the arguments, the exit code, and a text that its output
+/// must contain.
 const ENDS: &[(&str, &[&str], i32, &str)] = &[
     ("help", &["-h"], 0, "-z"),
     ("an_unknown_flag", &["-x"], 5, "-x"),
@@ -150,13 +151,13 @@ fn sockets() -> Vec<Case> {
             drop(listener);
             match ended {
                 Some(ended) if ended.status.code() == Some(111) => Ok(()),
-                other => Err(Failure::new(format!("not refused with 111: {other:?}"))),
+                other => Err(Failure::new(format!("expected exit code 111: {other:?}"))),
             }
         })
         .ours()
         .deviation("live-socket"),
         code("a_second_server_on_the_same_binlog_exits_with_10", |bench| {
-            // A server may accept before it has its lock, but not answer.
+            // A server may accept connections before it has its lock, but it must not answer.
             bench.settle()?;
             let binlog = bench.server().directory().to_string_lossy().into_owned();
             let ended = run(bench, &["-l", "unix:{dir}/own", "-b", &binlog])?;

@@ -1,4 +1,4 @@
-//! put: bodies, their trailer, and what the header fixes.
+//! put: bodies, their trailer, and the effects of the header.
 
 use crate::case::{Case, code, script};
 use crate::mark;

@@ -1,4 +1,4 @@
-//! reserve and its variants: who gets what, who waits, and what the owner may do.
+//! reserve and its variants: which client gets which job, which clients wait, and what the owner of a job may do.
 
 use crate::case::{Case, Needs, code, script};
 use crate::mark;

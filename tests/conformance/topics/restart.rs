@@ -1,4 +1,4 @@
-//! Restarts with -b: what comes back, and as what.
+//! Restarts with `-b`: which jobs come back, and in which state.
 
 use crate::case::{Case, Needs, code};
 use beanstalkd_testkit::client::Failure;
@@ -6,7 +6,7 @@ use rustix::process::Signal;
 
 const BINLOG: &[&str] = &["-b", "{dir}", "-f0"];
 
-/// What is done, and what must hold after a restart.
+/// For each case: its name, the steps before a restart, and the steps after it.
 const LIVES: &[(&str, &str, &str)] = &[
     (
         "a_ready_job_comes_back",
@@ -100,7 +100,7 @@ const LIVES: &[(&str, &str, &str)] = &[
           a: peek 2 -> FOUND 2 0 | \r\n\c",
     ),
     (
-        "ids_go_on_after_the_highest_that_lives",
+        "ids_continue_after_the_highest_that_exists",
         "a: put 0 0 60 1 | x -> INSERTED 1
          a: put 0 0 60 1 | x -> INSERTED 2",
         "a: put 0 0 60 1 | x -> INSERTED 3",
@@ -123,7 +123,7 @@ const LIVES: &[(&str, &str, &str)] = &[
     ),
 ];
 
-/// The same, for what C's binlog lacks.
+/// Like [`LIVES`], for facts that C's binlog does not keep.
 const LIVES_OF_OURS: &[(&str, &str, &str)] = &[
     (
         "ids_are_never_given_twice",
@@ -205,7 +205,7 @@ pub fn cases() -> Vec<Case> {
         .flags(BINLOG),
     );
     cases.push(
-        code("a_job_of_the_largest_size_takes_no_other_with_it", |bench| {
+        code("a_job_of_the_largest_size_and_those_after_it_come_back", |bench| {
             let body = "y".repeat(65_535);
             let put = format!("put 0 0 60 65535\r\n{body}\r\n");
             bench.client("a")?.exchange(put.as_bytes(), b"INSERTED 1\r\n")?;
@@ -244,7 +244,7 @@ fn life(name: &str, before: &'static str, after: &'static str, signal: Signal) -
         bench.steps(before)?;
         bench.settle()?;
         bench.server_mut().restart(signal)?;
-        // The clients of the first life are gone.
+        // The clients were connected to the first process.
         bench.forget_clients();
         bench.play(after)
     })

@@ -1,9 +1,10 @@
-//! Every command that names or picks a job, in every state of that job, by its owner or another client.
+//! Every command on a job, in every state of the job, from its owner and from another client.
 
 use crate::case::{Case, script};
 use crate::mark::{self, Mark};
 
-/// How the job is brought into its state, by client `b` unless `a`, who then acts, is its owner.
+/// The steps that bring the job into each state. Client `a` sends the command under test; client `b` does the steps,
+/// unless `a` is to own the job.
 const STATES: [(&str, &str); 7] = [
     ("ready", "b: put 5 0 600 1 | x -> INSERTED 1"),
     ("delayed", "b: put 5 600 600 1 | x -> INSERTED 1"),
@@ -38,7 +39,7 @@ const OWN: usize = 3;
 const OTHER: usize = 4;
 const DELETED: usize = 5;
 
-/// A command, its reply in the states listed, the state that it leads to (`None`: unchanged), and its
+/// A command, its reply in the listed states, the state that it leads to (`None`: unchanged), and its
 /// reply in all other states.
 struct Row {
     command: &'static str,
@@ -118,7 +119,7 @@ pub fn cases() -> Vec<Case> {
     cases
 }
 
-/// What must hold once the job is in `state`: its own state, and each count of the tube and the server.
+/// The requirements when the job is in `state`: the job's own state, and each count of the tube and of the server.
 fn aftermath(state: usize) -> String {
     let counted = |which: &[usize]| usize::from(which.contains(&state));
     let counts = format!(

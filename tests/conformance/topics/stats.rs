@@ -1,4 +1,4 @@
-//! The three stats commands: their keys in C's order, their form, and what each command counts.
+//! The three stats commands: their keys in C's order, their form, and the counts of commands.
 
 use crate::case::{Bench, Case, Needs, code, dictionary, script};
 use crate::mark::{self, Mark};
@@ -126,7 +126,7 @@ buries: 0
 kicks: 0
 "#;
 
-/// Values that are not numbers.
+/// The keys whose values are not numbers.
 const WORDS: &[&str] = &["version", "draining", "id", "hostname", "os", "platform", "name", "tube", "state"];
 
 pub fn cases() -> Vec<Case> {
@@ -172,11 +172,11 @@ pub fn cases() -> Vec<Case> {
             for key in ["version", "hostname", "os", "platform", "name", "tube"] {
                 let quoted = text.lines().any(|line| line.starts_with(&format!("{key}: \"")) && line.ends_with('"'));
                 if !quoted {
-                    return Err(client.failure(&format!("{key} is not in quotes")));
+                    return Err(client.failure(&format!("expected {key} in quotes")));
                 }
             }
             if text.contains("state: \"") || text.contains("id: \"") {
-                return Err(client.failure("id or state is in quotes"));
+                return Err(client.failure("expected id and state without quotes"));
             }
             Ok(())
         }).habit()
@@ -200,7 +200,7 @@ pub fn cases() -> Vec<Case> {
                 let id = value(&client.ask(b"stats\r\n")?, "id");
                 let not_hexadecimal = id.len() != 16 || !id.bytes().all(|byte| byte.is_ascii_hexdigit());
                 if not_hexadecimal || id.parse::<f64>().is_ok() || !id.bytes().any(|byte| b"abcdf".contains(&byte)) {
-                    return Err(client.failure("not sixteen hexadecimal digits with a letter that no number has"));
+                    return Err(client.failure("expected an id of sixteen hexadecimal digits that is not a number"));
                 }
                 bench.finish()?;
                 bench.server_mut().restart(Signal::KILL)?;
@@ -257,7 +257,7 @@ fn value(reply: &[u8], key: &str) -> String {
     dictionary(reply).into_iter().find_map(|(k, v)| (k == key).then_some(v)).unwrap_or_default()
 }
 
-/// The dictionary begins with exactly these bytes: what a server adds comes after them.
+/// Requires that the dictionary begins with exactly these bytes. Keys that a server adds come after them.
 fn begins(bench: &mut Bench, question: &str, expected: &str) -> Result<(), Failure> {
     let client = bench.client("a")?;
     let reply = client.ask(format!("{question}\r\n").as_bytes())?;
@@ -266,7 +266,7 @@ fn begins(bench: &mut Bench, question: &str, expected: &str) -> Result<(), Failu
     if body.starts_with(expected) {
         Ok(())
     } else {
-        Err(client.failure(&format!("does not begin with {expected:?}")))
+        Err(client.failure(&format!("expected a reply that begins with {expected:?}")))
     }
 }
 
@@ -277,14 +277,14 @@ fn has_keys(bench: &mut Bench, question: &[u8], keys: &[&str], in_order: bool) -
     if let Some(lacking) = keys.iter().find(|&&key| !found.iter().any(|found| found == key)) {
         return Err(client.wrong_reply(&format!("the key {lacking}"), &format!("{found:?}")));
     }
-    // Whatever a server adds comes after the last key of C.
+    // Keys that a server adds come after C's last one.
     if in_order && found[..keys.len()] != *keys {
         return Err(client.wrong_reply("the keys in the order of C", &format!("{found:?}")));
     }
     Ok(())
 }
 
-/// `---` first, `: ` once in each line, plain ASCII, no empty line, numbers plain and not negative.
+/// Requires `---` first, one `: ` in each line, plain ASCII, no empty line, and plain numbers that are not negative.
 fn has_form(bench: &mut Bench, question: &[u8]) -> Result<(), Failure> {
     let client = bench.client("a")?;
     let reply = client.ask(question)?;
@@ -294,17 +294,17 @@ fn has_form(bench: &mut Bench, question: &[u8]) -> Result<(), Failure> {
     }
     let text = String::from_utf8_lossy(&reply).into_owned();
     let (line, body) = text.split_once("\r\n").unwrap_or_default();
-    let Some(body) = body.strip_suffix("\n\r\n") else { return problem("no LF and CRLF at the end") };
+    let Some(body) = body.strip_suffix("\n\r\n") else { return problem("expected LF and CRLF at the end") };
     if line != format!("OK {}", body.len() + 1) {
-        return problem("not the announced length");
+        return problem("expected the announced length");
     }
-    let Some(pairs) = body.strip_prefix("---\n") else { return problem("no --- first") };
+    let Some(pairs) = body.strip_prefix("---\n") else { return problem("expected --- first") };
     for line in pairs.split('\n') {
-        let Some((key, value)) = line.split_once(": ") else { return problem("a line without `: `") };
+        let Some((key, value)) = line.split_once(": ") else { return problem("expected `: ` in each line") };
         let plain =
             value.bytes().all(|byte| byte.is_ascii_digit() || (key.starts_with("rusage") && byte == b'.'));
         if !WORDS.contains(&key) && STATS.contains(&key) && !plain {
-            return problem(&format!("{key} is no plain number"));
+            return problem(&format!("expected a plain number for {key}"));
         }
     }
     Ok(())
@@ -323,13 +323,13 @@ fn fresh_values(bench: &mut Bench) -> Result<(), Failure> {
             _ => "0",
         };
         if value(&reply, key) != expected {
-            return Err(client.failure(&format!("{key} is not {expected}")));
+            return Err(client.failure(&format!("expected {key}: {expected}")));
         }
     }
     Ok(())
 }
 
-/// Each command raises its own count by one, and no other; refused ones raise none.
+/// Each command raises its own count by one, and no other. Refused commands raise no count.
 fn counters() -> Vec<Case> {
     let commands = [
         ("cmd-put", "put 0 0 60 1 | x"),
@@ -379,7 +379,7 @@ fn counters() -> Vec<Case> {
                     let more = u64::from(*counted == key || *counted == "cmd-stats");
                     let number = |reply: &[u8]| value(reply, counted).parse::<u64>().unwrap_or(u64::MAX);
                     if number(&after) != number(&before) + more {
-                        return Err(client.failure(&format!("{counted} did not rise by {more}")));
+                        return Err(client.failure(&format!("expected {counted} to rise by {more}")));
                     }
                 }
                 Ok(())

@@ -1,4 +1,4 @@
-//! Delays, pauses and time-outs: what happens when they end.
+//! Delays, pauses and time-outs, and their ends.
 
 use crate::case::{Case, code, dictionary, script};
 use crate::mark;
@@ -196,7 +196,7 @@ pub fn cases() -> Vec<Case> {
         ),
     ];
     cases.push(code("ten_delayed_jobs_of_the_same_second_come_by_priority", |bench| {
-        // Behind a pause that ends later, so that all are ready when the first is given.
+        // The pause ends after the delays, so that all jobs are ready when the first is reserved.
         for id in 1..=10 {
             let put = format!("put {} 1 60 1\r\nx\r\n", 10 - id);
             bench.client("a")?.exchange(put.as_bytes(), format!("INSERTED {id}\r\n").as_bytes())?;
@@ -223,7 +223,7 @@ pub fn cases() -> Vec<Case> {
                 replies.extend(client.ask(b"stats-tube default\r\n")?);
                 let pairs = dictionary(&replies);
                 if pairs.iter().any(|(_, value)| value.starts_with('-') || value.len() > 18) {
-                    return Err(client.failure("a negative time"));
+                    return Err(client.failure("expected no negative time"));
                 }
                 if pairs.contains(&("age".to_owned(), "2".to_owned())) {
                     return Ok(());
@@ -235,7 +235,8 @@ pub fn cases() -> Vec<Case> {
     );
     cases.push(
         code("a_reserve_resumed_after_a_stop_is_answered_once", |bench| {
-            // Its own job's margin, its TTR and the other's delay all end while the process is stopped.
+            // The margin and the TTR of the client's own job, and the delay of the other job, all end while the process
+            // is stopped.
             bench.steps(
                 "a: put 0 0 2 1 | x -> INSERTED 1
                  a: reserve -> RESERVED 1 1 | x
@@ -252,9 +253,9 @@ pub fn cases() -> Vec<Case> {
             let client = bench.client("a")?;
             let reply = client.read_reply()?;
             if reply != b"RESERVED 2 1\r\ny\r\n" && reply != b"DEADLINE_SOON\r\n" {
-                return Err(client.failure("neither the job nor DEADLINE_SOON"));
+                return Err(client.failure("expected the job or DEADLINE_SOON"));
             }
-            // The job is reserved exactly if its client was told so.
+            // The job must be reserved if the client got it, and ready if not.
             let state = if reply.starts_with(b"RES") { "reserved" } else { "ready" };
             bench.play(&format!(
                 "a: list-tube-used -> USING default

@@ -1,4 +1,4 @@
-//! use, watch, ignore, the lists, and how long a tube lives.
+//! use, watch, ignore, the lists of tubes, and how long a tube exists.
 
 use crate::case::{Case, code, script};
 use crate::mark;
@@ -231,7 +231,7 @@ pub fn cases() -> Vec<Case> {
             let expected: String = (1..=1000).map(|number| format!("- tube-{number}\n")).collect();
             let text = format!("---\n- default\n{expected}");
             if list != format!("OK {}\r\n{text}\r\n", text.len()).into_bytes() {
-                return Err(client.failure("not the list of all tubes in order"));
+                return Err(client.failure("expected the list of all tubes in order"));
             }
             for number in (1..=1000).rev() {
                 let reply = format!("WATCHING {number}\r\n");

@@ -1,11 +1,11 @@
-//! A reserve that waits on a server with a binlog: whatever ends the wait, the reply leaves.
+//! A reserve that waits on a server with a binlog. Whatever ends the wait, the server must send the reply.
 //!
-//! Such a reply is made by another client's command or by the time, and a server that keeps replies back
-//! until the binlog is on the disk must let it go as well.
+//! Another client's command or a deadline causes such a reply. A server that holds replies back until the binlog is on
+//! the disk must send these replies too.
 
 use crate::case::{Case, Needs, script};
 
-/// What ends the wait of client `b`.
+/// The events that end the wait of client `b`.
 const ENDS: &[(&str, &str)] = &[
     (
         "a_put_of_another",
@@ -79,7 +79,7 @@ const ENDS: &[(&str, &str)] = &[
     ),
 ];
 
-/// The same, where C at times forgets that the time of a job is over.
+/// Like [`ENDS`], for deadlines that C sometimes loses.
 const ENDS_BY_DEADLINE: &[(&str, &str)] = &[
     (
         "the_end_of_a_ttr",
@@ -99,7 +99,7 @@ pub fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for (synced, flags) in [("at_once", ["-b", "{dir}", "-f", "0"]), ("later", ["-b", "{dir}", "-f", "50"])] {
         let case = |(name, steps): &(&str, &str)| {
-            // What comes behind the wait is answered as well.
+            // The command after the wait is answered too.
             let text = format!("{steps}\nc: list-tube-used -> USING default");
             script(format!("{name}_ends_a_wait_synced_{synced}"), text)
                 .needs(Needs::Persistence)

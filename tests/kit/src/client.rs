@@ -1,7 +1,7 @@
 //! A client of raw bytes, each of whose reads has a deadline.
 //!
-//! Owns: one connection, the bytes that were read ahead, and a transcript for messages. It frames
-//! replies (a line, then the body that the line announces) and understands nothing else.
+//! Owns: one connection, the bytes that were read ahead, and a transcript for messages. It splits the input into
+//! replies (a line, then the body that the line announces), and does not interpret them.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use crate::{PATIENCE, printable};
 
-/// The most bytes that one read takes.
+/// The most bytes of one read.
 const READ_SIZE: usize = 64 * 1024;
 
 /// How many sends and receipts of a conversation a failure shows.
@@ -39,8 +39,8 @@ pub struct WrongReply {
     pub asked: String,
     /// The required reply.
     pub expected: String,
-    /// The reply that came.
-    pub came: String,
+    /// The actual reply.
+    pub actual: String,
 }
 
 impl Failure {
@@ -127,7 +127,7 @@ impl Client {
         Self { stream, unread: Vec::new(), transcript: VecDeque::new(), patience: PATIENCE }
     }
 
-    /// How long each reply may take from now on.
+    /// Sets how long each reply may take from now on.
     pub fn set_patience(&mut self, patience: Duration) {
         self.patience = patience;
     }
@@ -201,7 +201,7 @@ impl Client {
         self.expect(expected)
     }
 
-    /// Reads one reply: its line, and its body where the line announces one, both with their CRLF.
+    /// Reads one reply: its line, and its body if the line announces one, both with their CRLF.
     pub fn read_reply(&mut self) -> Result<Vec<u8>, Failure> {
         let start = Instant::now();
         let line = loop {
@@ -217,7 +217,7 @@ impl Client {
         Ok(self.take(total))
     }
 
-    /// Reads a line, which comes without its CRLF, or `None` where the server has closed.
+    /// Reads a line, and returns it without its CRLF, or `None` if the server has closed the connection.
     pub fn read_line(&mut self) -> Result<Option<Vec<u8>>, Failure> {
         let start = Instant::now();
         let end = loop {
@@ -260,7 +260,7 @@ impl Client {
         }
     }
 
-    /// Whether bytes of a reply are there, or come within `time`.
+    /// Whether bytes of a reply have arrived, or arrive within `time`.
     pub fn has_reply_within(&mut self, time: Duration) -> Result<bool, Failure> {
         if self.unread.is_empty() {
             let patience = std::mem::replace(&mut self.patience, time);
@@ -280,7 +280,7 @@ impl Client {
         self.read_reply()
     }
 
-    /// Reads until the server closes.
+    /// Reads until the server closes the connection.
     pub fn read_to_end(&mut self) -> Result<Vec<u8>, Failure> {
         let start = Instant::now();
         loop {
@@ -307,13 +307,13 @@ impl Client {
         }
     }
 
-    /// Requires that the server closes without sending more.
+    /// Requires that the server closes the connection without sending more.
     pub fn expect_closed(&mut self) -> Result<(), Failure> {
         let rest = self.read_to_end()?;
         if rest.is_empty() { Ok(()) } else { Err(self.wrong_reply("the close", &printable(&rest))) }
     }
 
-    /// A failure with this problem and the conversation.
+    /// A failure with this problem and the last exchanges.
     pub fn failure(&self, problem: &str) -> Failure {
         let mut conversation: Vec<String> = self.transcript.iter().cloned().collect();
         if !self.unread.is_empty() {
@@ -323,11 +323,11 @@ impl Client {
     }
 
     /// A failure because the reply is not `expected`.
-    pub fn wrong_reply(&self, expected: &str, came: &str) -> Failure {
+    pub fn wrong_reply(&self, expected: &str, actual: &str) -> Failure {
         let sent = self.transcript.iter().rev().find_map(|line| line.strip_prefix("> "));
         let asked = sent.unwrap_or_default().to_owned();
-        let reply = WrongReply { asked, expected: expected.to_owned(), came: came.to_owned() };
-        let problem = format!("expected {expected}, came {came}");
+        let reply = WrongReply { asked, expected: expected.to_owned(), actual: actual.to_owned() };
+        let problem = format!("expected {expected}, got {actual}");
         Failure { reply: Some(Box::new(reply)), ..self.failure(&problem) }
     }
 
@@ -335,11 +335,11 @@ impl Client {
     fn wrong_bytes(&self, expected: &[u8], error: Option<&io::Error>) -> Failure {
         let same = expected.iter().zip(&self.unread).take_while(|(a, b)| a == b).count();
         let line = expected[..same].windows(2).rposition(|pair| pair == b"\r\n").map_or(0, |at| at + 2);
-        let came = match error {
+        let actual = match error {
             Some(error) if self.unread[line..].is_empty() => nothing_or(error),
             _ => printable(&self.unread[line..]),
         };
-        self.wrong_reply(&printable(&expected[line..]), &came)
+        self.wrong_reply(&printable(&expected[line..]), &actual)
     }
 
     /// Removes the last exchange from the conversation that failures show, because it will be repeated.
@@ -365,7 +365,7 @@ impl Client {
         let count = loop {
             let left = self.patience.saturating_sub(start.elapsed());
             if left.is_zero() {
-                return Err(io::Error::new(io::ErrorKind::TimedOut, "no answer in time"));
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "no reply in time"));
             }
             match self.stream.read_within(&mut buffer, left) {
                 // The system does not restart a read with a time limit after the machine was suspended.

@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_escaped_is_refused() {
+    fn text_that_is_not_escaped_is_refused() {
         assert!(["\\q", "\\x1", "\\"].iter().all(|text| unescape(text).is_none()));
     }
 }

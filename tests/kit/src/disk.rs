@@ -76,17 +76,17 @@ struct State {
     lacks_descriptors: bool,
 }
 
-/// A handle on the disk and on the tasks of the store on it; all handles see the same.
+/// A handle on the disk and on the tasks of its store. Clones share both.
 #[derive(Clone, Debug, Default)]
 pub struct SimDisk(Rc<RefCell<State>>, ByHand);
 
 impl SimDisk {
-    /// The store of a log on this disk, whose tasks the test does with [`SimDisk::next_task`].
+    /// The binlog's store on this disk. The test executes its tasks, which it gets from [`SimDisk::next_task`].
     pub fn storage(&self) -> Box<dyn Storage> {
         self.1.storage(self.clone())
     }
 
-    /// Takes the task that the log submitted first.
+    /// Takes the oldest of the tasks that the binlog has submitted.
     pub fn next_task(&self) -> Option<Task> {
         self.1.next()
     }
@@ -96,18 +96,18 @@ impl SimDisk {
         Self(Rc::new(RefCell::new(self.0.borrow().clone())), ByHand::default())
     }
 
-    /// How many operations there were.
+    /// The number of operations so far.
     pub fn operations(&self) -> u64 {
         self.0.borrow().operations
     }
 
-    /// Lets `operations` more succeed; then every operation fails.
+    /// Lets the next `operations` operations succeed, and every later one fail.
     pub fn crash_after(&self, operations: u64) {
         let mut state = self.0.borrow_mut();
         state.crash_at = Some(state.operations + operations);
     }
 
-    /// Lets `operations` more succeed; then one operation fails.
+    /// Lets the next `operations` operations succeed, and then one fail.
     pub fn fail_after(&self, operations: u64) {
         let mut state = self.0.borrow_mut();
         state.fail_at = Some(state.operations + operations);
@@ -119,17 +119,17 @@ impl SimDisk {
         state.crash_at.is_some_and(|at| state.operations >= at)
     }
 
-    /// Limits the length of all files together.
+    /// Limits the total length of all files, in bytes.
     pub fn set_room(&self, bytes: Option<u64>) {
         self.0.borrow_mut().room = bytes;
     }
 
-    /// Sets whether files cannot be opened or made.
+    /// Sets whether opening or making a file fails for lack of descriptors.
     pub fn lack_descriptors(&self, lacks: bool) {
         self.0.borrow_mut().lacks_descriptors = lacks;
     }
 
-    /// The length of all files together.
+    /// The total length of all files, in bytes.
     pub fn used(&self) -> u64 {
         self.0.borrow().used()
     }
@@ -186,8 +186,8 @@ impl SimDisk {
     }
 }
 
-/// What a sector holds after the crash is what it held after some number of changes, or a mixture of two
-/// such.
+/// The file's content after a crash. Each sector has its content after some number of the changes, or a mixture of
+/// two such contents.
 fn crashed_bytes(inode: &Inode, sector: usize, odds: u64, random: &mut Random) -> Vec<u8> {
     if inode.pending.is_empty() {
         return inode.durable.clone();

@@ -1,8 +1,8 @@
 //! The code that the tests share: a server process and clients for black-box tests; a model, fake sockets and a fake
 //! disk for tests of the pure parts; random numbers that a seed repeats.
 //!
-//! Owns: starting, stopping and identifying a server, and the deadlines of the tests' reads. Only the model knows
-//! what a reply should be. Driven by the suites in `tests/`, the benchmark and the fuzz targets. The server does not
+//! Owns: starting, stopping and identifying a server, and the deadlines of the tests' reads. The model alone defines
+//! which reply is right. Driven by the suites in `tests/`, the benchmark and the fuzz targets. The server does not
 //! depend on it.
 
 pub mod client;
@@ -26,16 +26,16 @@ use std::time::Duration;
 /// How long an awaited event may take: far more than a loaded machine needs.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Debian's C beanstalkd, the reference that anyone can install.
+/// Debian's C beanstalkd, with which tests compare if it is installed.
 pub const DEBIAN_SERVER: &str = "/usr/bin/beanstalkd";
 
 /// The server that Cargo has built beside the test that runs.
 ///
 /// # Panics
 ///
-/// If there is none. Cargo builds the server before it runs any test of `tests/`.
+/// If there is no such program. Cargo builds the server before it runs the tests in `tests/`.
 pub fn built_server() -> PathBuf {
-    let test = std::env::current_exe().expect("a test knows its own file");
+    let test = std::env::current_exe().expect("the path of the test program is known");
     let name = format!("beanstalkd{}", std::env::consts::EXE_SUFFIX);
     let found = test.ancestors().skip(1).map(|directory| directory.join(&name)).find(|path| path.is_file());
     found.unwrap_or_else(|| panic!("no server was built beside {}", test.display()))
@@ -57,7 +57,7 @@ pub fn debian_server() -> Option<PathBuf> {
         return Some(path);
     }
     let complaint = format!("{DEBIAN_SERVER} is not installed (apt-get install beanstalkd)");
-    assert!(std::env::var_os("CI").is_none(), "{complaint}, and CI needs it");
+    assert!(std::env::var_os("CI").is_none(), "{complaint}, but CI requires it");
     eprintln!("skipped: {complaint}");
     None
 }

@@ -1,8 +1,8 @@
-//! The work queue once more, as the protocol tells it, in the plainest code there is.
+//! A naive implementation of the work queue, written from the protocol document.
 //!
-//! Owns: what every operation of the queue must come to. Lists are searched from end to end and counts
-//! are counted afresh, so that nothing here can be out of step with anything else. It shares types with
-//! the queue under test, never its code. Driven by the model test and by the simulation.
+//! Owns: the required result of every operation of the queue. It searches whole lists and counts jobs each time, so
+//! that it has no index or count that could be wrong. It shares types with the queue under test, never code. Driven by
+//! the model test and by the simulation.
 
 mod manage;
 
@@ -16,7 +16,7 @@ use beanstalkd::queue::{
 
 pub use manage::Times;
 
-/// A place in `Model::tubes`.
+/// An index into `Model::tubes`.
 pub type TubePlace = usize;
 
 #[derive(Clone, Debug)]
@@ -30,9 +30,9 @@ pub struct Job {
     pub created_at: Timestamp,
     pub counters: Counters,
     pub state: State,
-    /// When it became ready at last.
+    /// When it last became ready.
     pub ready_since: Timestamp,
-    /// When it was reserved at last.
+    /// When it was last reserved.
     pub reserved_since: Timestamp,
 }
 
@@ -47,13 +47,13 @@ pub enum State {
 #[derive(Clone, Debug)]
 pub struct Tube {
     pub name: String,
-    /// The end and the length of the present pause.
+    /// The end and the length in seconds of the current pause.
     pub pause: Option<(Timestamp, u32)>,
     pub pauses: u64,
     pub counters: TubeCounters,
-    /// How long each job was ready that was reserved: when it was reserved, and nanoseconds.
+    /// For each reservation of a ready job: when it was reserved, and for how many nanoseconds it had been ready.
     pub waits: Vec<(Timestamp, u64)>,
-    /// How long clients had each job that they deleted: when they did, and nanoseconds.
+    /// For each job that its holder deleted: when it was deleted, and for how many nanoseconds it had been reserved.
     pub runs: Vec<(Timestamp, u64)>,
 }
 
@@ -75,7 +75,7 @@ pub struct Wait {
     pub until: Option<Timestamp>,
 }
 
-/// Whose deadline it is. What is due at the same instant is done in this order.
+/// The owner of a deadline. Of deadlines at the same instant, those of tubes come first.
 #[derive(Clone, Copy, Debug)]
 enum Owner {
     Tube(TubePlace),
@@ -85,7 +85,7 @@ enum Owner {
 #[derive(Clone, Debug)]
 pub struct Model {
     pub jobs: Vec<Job>,
-    /// A tube keeps its place; a free place is taken by the next new tube, the last freed first.
+    /// A tube keeps its index. A new tube takes the index that was freed last.
     pub tubes: Vec<Option<Tube>>,
     free: Vec<TubePlace>,
     /// The order of `list-tubes`.
@@ -96,14 +96,14 @@ pub struct Model {
     next_burial: u64,
     pub counters: TubeCounters,
     limits: PoisonLimits,
-    /// Answers to clients that waited, since they were taken out.
+    /// Replies to clients that waited, since the test last took them.
     pub deliveries: Vec<(u32, WaitOutcome)>,
     pub changes: Vec<Change>,
 }
 
 pub const DEFAULT: TubePlace = 0;
 
-/// Tests let time stand still from here on, lest it overflow: the longest delay takes 136 years.
+/// Tests do not advance the clock beyond this time, because the longest delay (136 years) would overflow it.
 pub const NO_JUMPS_FROM: Timestamp = Timestamp(9_000_000_000_000_000_000);
 
 fn after_s(now: Timestamp, seconds: u32) -> Timestamp {
@@ -130,26 +130,26 @@ impl Model {
         model
     }
 
-    // What there is.
+    // Lookups.
 
     pub fn find(&self, name: &str) -> Option<TubePlace> {
         self.listed.iter().copied().find(|&place| self.tube(place).name == name)
     }
 
     pub fn tube(&self, place: TubePlace) -> &Tube {
-        self.tubes[place].as_ref().expect("the tube is there")
+        self.tubes[place].as_ref().expect("the tube exists")
     }
 
     fn tube_mut(&mut self, place: TubePlace) -> &mut Tube {
-        self.tubes[place].as_mut().expect("the tube is there")
+        self.tubes[place].as_mut().expect("the tube exists")
     }
 
     pub fn client(&self, index: u32) -> &Client {
-        self.clients.iter().find(|client| client.index == index).expect("the client is there")
+        self.clients.iter().find(|client| client.index == index).expect("the client is connected")
     }
 
     fn client_mut(&mut self, index: u32) -> &mut Client {
-        self.clients.iter_mut().find(|client| client.index == index).expect("the client is there")
+        self.clients.iter_mut().find(|client| client.index == index).expect("the client is connected")
     }
 
     pub fn job(&self, id: u64) -> Option<&Job> {
@@ -157,7 +157,7 @@ impl Model {
     }
 
     fn job_mut(&mut self, id: u64) -> &mut Job {
-        self.jobs.iter_mut().find(|job| job.id == id).expect("the job is there")
+        self.jobs.iter_mut().find(|job| job.id == id).expect("the job exists")
     }
 
     pub fn holds(&self, client: u32, id: u64) -> bool {
@@ -185,7 +185,7 @@ impl Model {
         self.clients.iter().filter(|client| holds(client)).count() as u64
     }
 
-    /// The ready job of the tube that goes first: the smallest priority, then the smallest id.
+    /// The ready job of the tube that is reserved first: the smallest priority, then the smallest id.
     pub fn first_ready(&self, tube: TubePlace) -> Option<u64> {
         let ready = self.jobs.iter().filter(|job| job.tube == tube && job.state == State::Ready);
         ready.min_by_key(|job| (job.priority, job.id)).map(|job| job.id)
@@ -207,7 +207,7 @@ impl Model {
         buried.min().map(|(_, id)| id)
     }
 
-    /// The first reservation of the client to end.
+    /// The reservation of the client that ends first.
     fn first_reserved(&self, client: u32) -> Option<(Timestamp, u64)> {
         let reserved = self.jobs.iter().filter_map(|job| match job.state {
             State::Reserved { until, by } if by == client => Some((until, job.id)),
@@ -216,7 +216,7 @@ impl Model {
         reserved.min()
     }
 
-    /// The client's first reservations to end, at most so many.
+    /// The client's reservations that end first, at most `most` of them.
     fn held(&self, client: u32, most: usize) -> Vec<(Timestamp, u64)> {
         let reserved = self.jobs.iter().filter_map(|job| match job.state {
             State::Reserved { until, by } if by == client => Some((until, job.id)),
@@ -228,7 +228,7 @@ impl Model {
         held
     }
 
-    /// When the last second of the client's first reservation begins.
+    /// When the last second of the client's reservation that ends first begins.
     fn margin_at(&self, client: u32) -> Option<Timestamp> {
         self.first_reserved(client).map(|(until, _)| Timestamp(until.0 - NS_PER_S))
     }
@@ -247,7 +247,8 @@ impl Model {
         });
     }
 
-    /// Gives back as many jobs at a time as `share` says, those whose reservation ends first, by priority.
+    /// Releases the client's jobs in slices of `share` jobs. The reservations that end first are in the first slice,
+    /// and within a slice the jobs go by priority.
     pub fn disconnect(&mut self, index: u32, share: usize, now: Timestamp) {
         self.client_mut(index).wait = None;
         loop {
@@ -260,7 +261,7 @@ impl Model {
                 self.make_ready(id, now);
             }
         }
-        // The order in which C lets go of tubes shows in `list-tubes`.
+        // C's order, which shows in `list-tubes`.
         while !self.client(index).watching.is_empty() {
             let tube = self.client_mut(index).watching.swap_remove(0);
             self.remove_if_idle(tube);
@@ -286,7 +287,7 @@ impl Model {
         place
     }
 
-    /// Tubes that nobody uses or watches and that have no jobs vanish.
+    /// Removes the tube if it has no jobs and no client uses or watches it.
     fn remove_if_idle(&mut self, place: TubePlace) {
         let held = place == DEFAULT
             || self.tubes[place].is_none()
@@ -394,8 +395,8 @@ impl Model {
         self.changes.push(Change::Deleted(JobId(id)));
     }
 
-    /// Whether the client's next reserve may get this job: the most urgent one, or, where its tubes are chosen by chance,
-    /// the most urgent one of any tube.
+    /// Whether the client's next reserve may get this job: the most urgent one, or, where its tubes are chosen by
+    /// chance, the most urgent one of any tube.
     fn may_get(&self, client: u32, job: &Job) -> bool {
         let client = self.client(client);
         let goes_before = |other: &Job| {
@@ -516,7 +517,8 @@ impl Model {
         self.client_mut(client).is_weighted = is_weighted;
     }
 
-    /// Buried jobs, the first buried first; only where there are none, delayed ones, the first due first.
+    /// Kicks buried jobs in the order of their burials, or, if there are none, delayed jobs in the order of their
+    /// deadlines.
     pub fn kick(&mut self, client: u32, bound: u64, now: Timestamp) -> u64 {
         let tube = self.client(client).using;
         let any_buried = self.first_buried(tube).is_some();
@@ -545,13 +547,13 @@ impl Model {
         true
     }
 
-    // Time.
+    // Deadlines.
 
     pub fn next_deadline(&self) -> Option<Timestamp> {
         self.earliest().map(|(at, _)| at)
     }
 
-    /// Does whatever is due, the earliest first.
+    /// Handles all deadlines that have passed, the earliest first.
     pub fn advance(&mut self, now: Timestamp) {
         while let Some((at, owner)) = self.earliest()
             && at <= now
@@ -580,11 +582,11 @@ impl Model {
             };
             due.extend(at.map(|at| (at, Owner::Client(index))));
         }
-        // The first of several least ones.
+        // `min_by_key` returns the first of several equal deadlines.
         due.into_iter().min_by_key(|&(at, _)| at)
     }
 
-    /// A delay that ends together with a pause ends before it.
+    /// Handles the tube's first deadline. A delay that ends at the same instant as a pause ends before it.
     fn tube_is_due(&mut self, place: TubePlace, now: Timestamp) {
         let pause = self.tube(place).pause.map(|(until, _)| until);
         if let Some((until, id)) = self.first_delayed(place)
@@ -626,9 +628,9 @@ impl Model {
         }
     }
 
-    // What these are made of.
+    // Helpers of the operations above.
 
-    /// Who has waited longest for a job of this tube.
+    /// The client that has waited longest for a job of this tube.
     fn first_waiting(&self, tube: TubePlace) -> Option<u32> {
         let waiting = self.clients.iter().filter(|client| client.watching.contains(&tube));
         let waiting = waiting.filter_map(|client| Some((client.wait?.number, client.index)));
@@ -687,7 +689,7 @@ impl Model {
         *counter(&mut self.tube_mut(tube).counters) += 1;
     }
 
-    /// Changes of one job that follow each other are one.
+    /// Records a change for the binlog. An update of the job that was recorded last is not recorded again.
     fn note(&mut self, change: Change) {
         let last = self.changes.last().copied();
         let is_known =

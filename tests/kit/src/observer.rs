@@ -1,8 +1,8 @@
-//! The order in which the server works, from the typed values of its trace log.
+//! The order in which the server serves its clients, from the typed values of its trace log.
 //!
 //! The server chooses which client it serves first, and how much of its input. The model cannot predict that: it learns
-//! the choice here, and predicts the replies. Of a reply it learns the first number: which of several jobs a client got by
-//! chance, or how many of them. The rest of the wording does not matter.
+//! the choice here, and predicts the replies. Of a reply it learns the first number: which of several jobs a client got
+//! by chance, or how many of them. The rest of the wording does not matter.
 
 use std::cell::RefCell;
 
@@ -10,7 +10,7 @@ use beanstalkd::queue::ClientId;
 use log::kv::{Error, Key, Value, VisitSource};
 use log::{LevelFilter, Log, Metadata, Record};
 
-/// Something that the server has done.
+/// An action of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seen {
     /// It executes a command of the client with this index.

@@ -1,4 +1,4 @@
-//! Random operations on the queue. The model does each of them, too, and all state is compared after each.
+//! Random operations on the queue and on its model. The whole state of both is compared after each operation.
 
 use std::fmt::Write;
 use std::rc::Rc;
@@ -14,18 +14,18 @@ use beanstalkd::tube_name::TubeName;
 use crate::model::{Model, NO_JUMPS_FROM, State, Times, TubePlace};
 use crate::random::Random;
 
-/// The names that operations choose from; "default" among them.
+/// The tubes that operations choose from.
 const TUBES: [&str; 4] = ["default", "a", "b", "c"];
 /// The most clients at a time.
 const MAX_CLIENTS: usize = 5;
 /// The time at which each case begins.
 const START: Timestamp = Timestamp(1_700_000_000_000_000_000);
 
-/// This is so small that work in slices often takes several slices, and that clients often watch many tubes.
+/// Small limits, so that long work often takes several slices, and that clients often watch "many" tubes.
 const SHARES: Shares = Shares { given_back: 3, delivered: 2, looked_at: 2, narrow_tubes: 2 };
 
-/// One step. `client` and `job` are raw numbers: they choose among the clients and jobs that exist when the step is
-/// done. So a list of steps stays valid if steps are removed from it.
+/// One step. `client` and `job` are raw numbers that choose among the clients and jobs that exist at that time, so
+/// that a list of steps stays valid if steps are removed from it.
 #[derive(Clone, Copy, Debug)]
 pub enum Operation {
     Connect,
@@ -120,16 +120,16 @@ pub enum Operation {
     TouchAll {
         client: u64,
     },
-    /// All pages of the tube's jobs in each state.
+    /// Lists all pages of the tube's jobs in each state.
     List {
         tube: &'static str,
         limit: usize,
     },
-    /// Time passes.
+    /// Advances the clock.
     Pass {
         ns: u64,
     },
-    /// Time passes up to the next deadline, or to a nanosecond before or after it.
+    /// Advances the clock to the next deadline, or to a nanosecond before or after it.
     PassToDeadline {
         offset_ns: i64,
     },
@@ -198,10 +198,10 @@ pub struct Pair {
     now: Timestamp,
 }
 
-/// Does all operations on both.
+/// Applies all operations to the queue and to the model.
 ///
 /// # Panics
-/// Where the two differ, or where an invariant of the queue does not hold.
+/// If the two differ, or if an invariant of the queue does not hold.
 pub fn run(limits: PoisonLimits, operations: &[Operation]) {
     let mut pair = Pair::new(limits);
     for &operation in operations {
@@ -222,7 +222,7 @@ impl Pair {
         self.compare();
     }
 
-    /// Does all the work that the last operation has left for later turns.
+    /// Does all work that the last operation has left for later turns.
     fn finish_slices(&mut self) {
         while self.queue.next_deadline().is_some_and(|at| at <= self.now) {
             self.queue.check_invariants();
@@ -230,7 +230,7 @@ impl Pair {
         }
     }
 
-    /// The client that a raw number stands for, if it may give a command.
+    /// The client that a raw number chooses, if it may send a command.
     fn speaker(&self, raw: u64) -> Option<ClientId> {
         let id = *self.clients.get(raw as usize % self.clients.len().max(1))?;
         self.model.client(id.index).wait.is_none().then_some(id)
@@ -312,7 +312,7 @@ impl Pair {
         }
     }
 
-    /// An operation that a connected client asks for that does not wait.
+    /// Applies the command of a connected client that does not wait.
     fn command(&mut self, id: ClientId, operation: Operation) {
         use Operation as O;
         let (index, now) = (id.index, self.now);
@@ -347,9 +347,9 @@ impl Pair {
                 queue.mark_producer(id);
                 let job = queue.take_id();
                 assert_eq!(job.0, model.take_id(index));
-                queue.reserve_put().expect("there is memory");
+                queue.reserve_put().expect("memory can be allocated");
                 let new = NewJob { id: job, priority: Priority(priority), delay_s, ttr_s };
-                queue.put(id, new, Body::copy_of(&body).expect("there is memory"), now);
+                queue.put(id, new, Body::copy_of(&body).expect("memory can be allocated"), now);
                 model.put(index, new, body, now);
             }
             O::RefusedPut { .. } => {
@@ -419,9 +419,9 @@ impl Pair {
         }
     }
 
-    /// Goes from page to page.
+    /// Lists the tube's jobs page by page, and compares them with the model's.
     fn list(&self, tube: &str, limit: usize) {
-        let name = TubeName::parse(tube.as_bytes()).expect("a name");
+        let name = TubeName::parse(tube.as_bytes()).expect("the name is valid");
         for state in [JobState::Ready, JobState::Reserved, JobState::Delayed, JobState::Buried] {
             let (mut found, mut after) = (Vec::new(), None);
             loop {
@@ -443,7 +443,7 @@ impl Pair {
                     break;
                 }
             }
-            let place = self.model.find(tube).expect("both have the tube");
+            let place = self.model.find(tube).expect("the tube exists in the model, as it does in the queue");
             let expected = self.model.in_order(place, state).into_iter().map(|(_, id)| JobId(id));
             assert!(found.iter().copied().eq(expected), "{state:?} by {limit}: {found:?}");
         }
@@ -456,7 +456,7 @@ impl Pair {
         self.now = to;
         self.queue.advance(to);
         self.model.advance(to);
-        assert!(self.queue.next_deadline().is_none_or(|at| at > to), "all that is due is done");
+        assert!(self.queue.next_deadline().is_none_or(|at| at > to), "no passed deadline is left");
     }
 
     fn compare(&mut self) {
@@ -464,14 +464,18 @@ impl Pair {
         let mut deliveries = Vec::new();
         assert_eq!(self.queue.has_deliveries(), !self.model.deliveries.is_empty());
         while let Some(delivery) = self.queue.poll_delivery() {
-            assert!(self.queue.is_connected(delivery.client), "answers go to clients that are there");
+            assert!(self.queue.is_connected(delivery.client), "a delivery goes to a connected client");
             deliveries.push((delivery.client.index, delivery.outcome));
         }
-        assert_eq!(deliveries, std::mem::take(&mut self.model.deliveries), "the answers to those who waited");
+        assert_eq!(
+            deliveries,
+            std::mem::take(&mut self.model.deliveries),
+            "the replies to clients that waited"
+        );
         assert_eq!(self.queue.has_changes(), !self.model.changes.is_empty());
         let mut changes: Vec<Change> = Vec::new();
         self.queue.swap_changes(&mut changes);
-        assert_eq!(changes, std::mem::take(&mut self.model.changes), "the journal");
+        assert_eq!(changes, std::mem::take(&mut self.model.changes), "the changes for the binlog");
         assert_eq!(self.queue.next_deadline(), self.model.next_deadline(), "the next deadline");
         self.compare_totals();
         self.compare_jobs();
@@ -492,7 +496,7 @@ impl Pair {
     fn compare_jobs(&self) {
         assert_eq!(self.queue.job_count(), self.model.jobs.len());
         for expected in &self.model.jobs {
-            let found = self.queue.job(JobId(expected.id)).expect("a job that must be there");
+            let found = self.queue.job(JobId(expected.id)).expect("the queue has the job, as the model has");
             let record = found.record;
             let (state, deadline_at) = match expected.state {
                 State::Ready => (JobState::Ready, Timestamp::default()),
@@ -577,7 +581,7 @@ fn compare_times(found: &Durations, expected: Times) {
     }
 }
 
-/// Flushes the tube, with as few looks at a time as there can be.
+/// Flushes the tube in the smallest possible slices.
 fn flush(queue: &mut Queue, client: ClientId, tube: &str, only_buried: bool, now: Timestamp) -> u64 {
     let flushed = if only_buried { Flushed::Buried } else { Flushed::All };
     if queue.begin_flush(client, tube, flushed, now) == BeginFlush::NoTube {
@@ -599,12 +603,12 @@ fn flush(queue: &mut Queue, client: ClientId, tube: &str, only_buried: bool, now
     }
 }
 
-/// The job that a raw number stands for; it need not be there.
+/// The job id that a raw number chooses; such a job need not exist.
 fn job_of(raw: u64, model: &Model) -> JobId {
     JobId(raw % (model.next_id + 1))
 }
 
-/// The shortest list for which `fails` still holds and that removing steps can reach.
+/// Removes steps for as long as `fails` still holds without them.
 pub fn shorten(mut operations: Vec<Operation>, fails: impl Fn(&[Operation]) -> bool) -> Vec<Operation> {
     let mut piece = operations.len().div_ceil(2).max(1);
     loop {

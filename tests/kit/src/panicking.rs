@@ -2,7 +2,7 @@
 //! conversation and the server's log.
 //!
 //! Owns: the panics; [`crate::server`] and [`crate::client`] do the work. `BEANSTALKD_UNDER_TEST` names another
-//! server to test, which is how these tests were seen to fail.
+//! server, for example C's, which shows that the tests can fail.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -24,12 +24,12 @@ use crate::{PATIENCE, server_under_test};
 /// The pause between two looks at a condition that causes no event.
 const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Whether `tool` is installed. Prints a message if it is not, so that a skipped test is visible.
+/// Whether `tool` is installed. Prints a message if it is not, so that the skipped test is visible.
 pub fn has_tool(tool: &str) -> bool {
     let found = std::env::var_os("PATH")
         .is_some_and(|path| std::env::split_paths(&path).any(|directory| directory.join(tool).is_file()));
     if !found {
-        eprintln!("skipped: there is no {tool}");
+        eprintln!("skipped: {tool} is not installed");
     }
     found
 }
@@ -48,11 +48,11 @@ pub fn scale(name: &str, otherwise: usize) -> usize {
     std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(otherwise)
 }
 
-/// Waits until `holds`, and panics with `what` if that takes too long.
+/// Waits until `holds` returns true, and panics with `what` if that takes too long.
 pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
     while !holds() {
-        assert!(start.elapsed() < PATIENCE, "this does not come about: {what}");
+        assert!(start.elapsed() < PATIENCE, "waited {PATIENCE:?} in vain until {what}");
         std::thread::sleep(LOOK_INTERVAL);
     }
 }
@@ -66,12 +66,12 @@ impl Server {
         Self::start_in(&[], flags)
     }
 
-    /// The same, started by the command line `wrapper`.
+    /// Like [`Server::start`], but `wrapper` is a command line that starts the server.
     pub fn start_in(wrapper: &[&str], flags: &[&str]) -> Self {
         Self::launch(wrapper, Transport::Unix, flags).unwrap_or_else(|failure| panic!("{}", failure.error))
     }
 
-    /// The same, or how the server ended if it could not start.
+    /// Like [`Server::start_in`], but returns the exit status of a server that could not start.
     pub fn try_start_in(wrapper: &[&str], flags: &[&str]) -> Result<Self, ExitStatus> {
         Self::launch(wrapper, Transport::Unix, flags)
             .map_err(|failure| failure.status.unwrap_or_else(|| panic!("{}", failure.error)))
@@ -117,24 +117,24 @@ impl Server {
     pub fn socket_path(&self) -> PathBuf {
         match self.0.address() {
             Address::Unix(path) => path,
-            Address::Tcp(_) => panic!("it listens on a port"),
+            Address::Tcp(_) => panic!("the server listens on a port, not on a unix socket"),
         }
     }
 
-    /// Its port.
+    /// The port on which it listens.
     pub fn port(&self) -> u16 {
         match self.0.address() {
             Address::Tcp(address) => address.port(),
-            Address::Unix(_) => panic!("it listens on a unix socket"),
+            Address::Unix(_) => panic!("the server listens on a unix socket, not on a port"),
         }
     }
 
-    /// The text that it has written to its standard error.
+    /// The text that the server has written to its standard error.
     pub fn log(&self) -> String {
         self.0.stderr()
     }
 
-    /// Leaves it `count` descriptors in all. More can be given later.
+    /// Limits the server to `count` descriptors in all. The limit can be raised later.
     pub fn limit_descriptors(&self, count: usize) {
         self.0.limit_descriptors(count as u64).unwrap();
     }
@@ -144,12 +144,12 @@ impl Server {
         self.0.signal(signal).unwrap();
     }
 
-    /// Waits for its end, and returns its status.
+    /// Waits until the server exits, and returns its status.
     pub fn end(&mut self) -> ExitStatus {
         self.0.wait().unwrap()
     }
 
-    /// What the system knows of the process.
+    /// The process, for its memory, processor time and descriptors.
     pub fn usage(&self) -> Process {
         self.0.process()
     }
@@ -171,12 +171,12 @@ pub fn spawn(wrapper: &[&str], arguments: &[OsString], flags: &[&str], directory
     server::spawn(&wrapper, &server_under_test(), &arguments, directory).unwrap()
 }
 
-/// Waits for the end of a process, and returns its status.
+/// Waits until the process exits, and returns its status.
 pub fn wait_for(child: &mut Child) -> ExitStatus {
     server::wait(child).unwrap()
 }
 
-/// A connection. Each read ends in a panic if nothing comes.
+/// A connection. A read panics if nothing arrives in time.
 pub struct Client(client::Client);
 
 /// The value, or a panic that shows the conversation.
@@ -203,7 +203,7 @@ impl Client {
 
     /// The port of this end.
     pub fn local_port(&self) -> u16 {
-        self.0.local_port().expect("unix sockets have no ports")
+        self.0.local_port().expect("the connection is over TCP, which has ports")
     }
 
     /// Sends all of `bytes`.
@@ -212,7 +212,7 @@ impl Client {
         must(self.0.send(bytes.as_ref()));
     }
 
-    /// The same, if the server may have closed the connection.
+    /// Sends all of `bytes`, unless the server has closed the connection.
     pub fn try_send(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         self.0.send(bytes)
     }
@@ -230,7 +230,7 @@ impl Client {
     /// The next line, without its CRLF.
     #[track_caller]
     pub fn line(&mut self) -> String {
-        self.try_line().expect("a line comes")
+        self.try_line().expect("the server sends a line, and does not close the connection")
     }
 
     /// The next line, or `None` if the server has closed the connection.
@@ -246,7 +246,7 @@ impl Client {
         must(self.0.discard_to_end())
     }
 
-    /// The next `size` bytes and the CRLF behind them.
+    /// Reads `size` bytes and the CRLF that follows them, and returns the bytes.
     #[track_caller]
     pub fn body(&mut self, size: usize) -> Vec<u8> {
         let mut body = must(self.0.read_bytes(size + 2));
@@ -283,7 +283,7 @@ impl Client {
         words[1].parse().unwrap()
     }
 
-    /// The data that answers `line`, by key.
+    /// Sends `line`, and returns the pairs in the reply's data by key.
     #[track_caller]
     pub fn data(&mut self, line: &str) -> HashMap<String, String> {
         let reply = self.ask(line);

@@ -37,5 +37,5 @@ impl Random {
 /// The number in the environment variable `name`, if it is set.
 pub fn number_from_environment(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
-    Some(text.parse().unwrap_or_else(|_| panic!("{name}={text} is no number")))
+    Some(text.parse().unwrap_or_else(|_| panic!("{name}={text}: expected a number")))
 }

@@ -1,7 +1,7 @@
-//! A server process under test: start, address, signals, end.
+//! A server process under test: start, address, signals, exit.
 //!
 //! Owns: the child, its directory, and the files that take its output. Ends only the child that it
-//! started. Driven by the tests, one server each or one shared by many.
+//! started. Driven by the tests, each of which has its own server or shares one.
 
 use crate::PATIENCE;
 use crate::client::Client;
@@ -24,7 +24,7 @@ pub const POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// How often to start a TCP server if another program takes its port before the server binds it.
 const PORT_ATTEMPTS: usize = 5;
 
-/// Where a server listens.
+/// The kind of address on which a server listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
     /// A socket in the server's own directory.
@@ -52,7 +52,7 @@ impl Address {
     }
 }
 
-/// The results of a process that has ended: status, standard output, standard error.
+/// The results of a process that has exited.
 #[derive(Debug)]
 pub struct Ended {
     /// Its status.
@@ -86,7 +86,7 @@ impl From<StartError> for io::Error {
 
 /// A running server, killed when dropped.
 pub struct Server {
-    /// The command line that the server's own is appended to, if another program starts it.
+    /// The command line that starts the server; empty if nothing does. The server's own command line is appended to it.
     wrapper: Vec<OsString>,
     binary: PathBuf,
     flags: Vec<String>,
@@ -106,7 +106,7 @@ impl Server {
         Ok(Self::start_wrapped(&[], binary, transport, flags)?)
     }
 
-    /// The same, started by the command line `wrapper`, which the server's own is appended to.
+    /// Like [`Server::start`], but with the command line `wrapper`, to which the server's own is appended.
     pub fn start_wrapped(
         wrapper: &[OsString],
         binary: &Path,
@@ -125,8 +125,8 @@ impl Server {
         &self.binary
     }
 
-    /// Starts a second server of the same program, which listens on the unix socket `path` as its
-    /// `flags` say, and returns once it accepts there.
+    /// Starts a second server of the same program, whose `flags` make it listen on the unix socket `path`, and returns
+    /// once it accepts connections there.
     pub fn start_another(&self, flags: &[&str], path: &Path) -> io::Result<Self> {
         let directory = tempfile::tempdir()?;
         let arguments: Vec<OsString> = flags.iter().map(OsString::from).collect();
@@ -161,12 +161,12 @@ impl Server {
         }
     }
 
-    /// Where it listens, for threads that connect by themselves.
+    /// The address on which it listens, for threads that connect themselves.
     pub fn address(&self) -> Address {
         self.address.clone()
     }
 
-    /// Leaves the server `count` descriptors in all, whatever it has raised its limit to. More can be given later.
+    /// Limits the server to `count` descriptors in all. The limit can be raised later.
     pub fn limit_descriptors(&self, count: u64) -> io::Result<()> {
         system::limit_descriptors(&self.child, count)
     }
@@ -176,7 +176,7 @@ impl Server {
         Ok(kill_process(Pid::from_child(&self.child), signal)?)
     }
 
-    /// Sends `signal`, waits for the end, and starts the same server again in the same directory.
+    /// Sends `signal`, waits until the server exits, and starts it again in the same directory.
     pub fn restart(&mut self, signal: Signal) -> io::Result<()> {
         self.stop(signal)?;
         let (child, address, first) =
@@ -186,18 +186,18 @@ impl Server {
         Ok(())
     }
 
-    /// Sends `signal` and waits for the end.
+    /// Sends `signal`, and waits until the server exits.
     pub fn stop(&mut self, signal: Signal) -> io::Result<ExitStatus> {
         self.signal(signal)?;
         self.wait()
     }
 
-    /// Waits for the end.
+    /// Waits until the server exits.
     pub fn wait(&mut self) -> io::Result<ExitStatus> {
         wait(&mut self.child)
     }
 
-    /// What the system knows of the process.
+    /// The process, for its memory, processor time and descriptors.
     pub fn process(&self) -> Process {
         Process(self.child.id())
     }
@@ -210,19 +210,20 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // An error means that it has ended already.
+        // An error means that it has exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Runs `binary` with `arguments` in `directory` to its end, for flags that make it exit.
+/// Runs `binary` with `arguments` in `directory` until it exits.
 pub fn run_to_end(binary: &Path, arguments: &[OsString], directory: &Path) -> io::Result<Ended> {
-    let too_long = || io::Error::new(io::ErrorKind::TimedOut, "the server does not end");
+    let too_long = || io::Error::new(io::ErrorKind::TimedOut, "the server has not exited in time");
     run_until(binary, arguments, directory, || false)?.ok_or_else(too_long)
 }
 
-/// The same, but kills the process when `enough` holds or `PATIENCE` is over, and then returns `None`.
+/// Like [`run_to_end`], but kills the process when `enough` returns true or `PATIENCE` is over, and then returns
+/// `None`.
 pub fn run_until(
     binary: &Path,
     arguments: &[OsString],
@@ -290,19 +291,19 @@ fn choose_address(transport: Transport, directory: &Path) -> io::Result<(Address
     }
 }
 
-/// A loopback address with a port that the kernel picks. No other server of this process gets the same port: a server
-/// may not have bound its port yet, and a test must not connect to the server of another test.
+/// A loopback address with a port that the kernel picks. Each port is returned once: its server may not have bound it
+/// yet, and a test must not connect to the server of another test.
 pub fn free_address() -> io::Result<SocketAddr> {
     static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
     loop {
         let address = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?;
-        if GIVEN.lock().expect("no holder panics").insert(address.port()) {
+        if GIVEN.lock().expect("no thread panics while it holds the lock").insert(address.port()) {
             return Ok(address);
         }
     }
 }
 
-/// Starts `binary` by way of `wrapper`, with its output in files of `directory`.
+/// Starts `binary`, with `wrapper` before its command line, and with its output in files of `directory`.
 pub fn spawn(
     wrapper: &[OsString],
     binary: &Path,
@@ -311,7 +312,7 @@ pub fn spawn(
 ) -> io::Result<Child> {
     let file = |name: &str| std::fs::File::create(directory.join(name));
     let mut line = wrapper.iter().map(OsString::as_os_str).chain([binary.as_os_str()]);
-    Command::new(line.next().expect("the binary at least"))
+    Command::new(line.next().expect("the command line names the binary"))
         .args(line)
         .args(arguments)
         .current_dir(directory)
@@ -331,7 +332,7 @@ fn wait_until_accepting(
     loop {
         if let Some(status) = child.try_wait()? {
             let said = std::fs::read_to_string(directory.join("stderr")).unwrap_or_default();
-            let error = io::Error::other(format!("the server ended at its start: {status}: {said}"));
+            let error = io::Error::other(format!("the server exited at its start: {status}: {said}"));
             return Err(StartError { status: Some(status), error });
         }
         match address.connect() {
@@ -342,7 +343,7 @@ fn wait_until_accepting(
     }
 }
 
-/// Waits until `child` has ended.
+/// Waits until `child` has exited.
 pub fn wait(child: &mut Child) -> io::Result<ExitStatus> {
     let start = Instant::now();
     loop {
@@ -350,7 +351,7 @@ pub fn wait(child: &mut Child) -> io::Result<ExitStatus> {
             return Ok(status);
         }
         if start.elapsed() > PATIENCE {
-            return Err(io::Error::new(io::ErrorKind::TimedOut, "the server does not end"));
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "the server has not exited in time"));
         }
         std::thread::sleep(POLL_INTERVAL);
     }

@@ -26,11 +26,11 @@ pub struct Pipe {
     outbound: VecDeque<u8>,
     /// The most bytes that `outbound` takes.
     capacity: usize,
-    /// The client sends no more.
+    /// The client sends no more bytes.
     pub ended: bool,
-    /// The server knows this, by an event or by a read.
+    /// An event or a read has told the server this.
     pub end_is_known: bool,
-    /// The client reads no more.
+    /// The client reads no more bytes.
     pub gone: bool,
     /// The connection is broken.
     pub broken: bool,
@@ -59,13 +59,14 @@ impl Pipe {
         }))
     }
 
-    /// Bytes arrive at the server.
+    /// Lets `bytes` arrive at the server.
     pub fn arrive(&mut self, bytes: &[u8]) {
         self.inbound.extend(bytes);
         self.event.readable = true;
     }
 
-    /// The client sends no more. If `gone`, it does not read either, which some kinds of sockets report at once.
+    /// Closes the client's sending half. If `gone`, the client does not read either, which some kinds of sockets report
+    /// at once.
     pub fn end(&mut self, gone: bool) {
         self.ended = true;
         self.gone |= gone;
@@ -75,7 +76,7 @@ impl Pipe {
         self.event.writable |= gone && self.write_is_awaited;
     }
 
-    /// The connection breaks; what has arrived is sometimes lost.
+    /// Breaks the connection. Bytes that have arrived and that the server has not read are sometimes lost.
     pub fn break_off(&mut self) {
         self.broken = true;
         self.ended = true;
@@ -86,17 +87,17 @@ impl Pipe {
         self.event = Readiness { readable: true, writable, read_closed: true, failed: true };
     }
 
-    /// From now on there is room for all writes.
+    /// Makes room for all writes from now on.
     pub fn widen(&mut self) {
         self.capacity = usize::MAX;
     }
 
-    /// Returns an event without a cause, as a poll may.
+    /// Causes an event without a reason, as a poll may return one.
     pub fn false_alarm(&mut self) {
         self.event.readable = true;
     }
 
-    /// The client reads at most `count` bytes.
+    /// Reads at most `count` bytes, as the client.
     pub fn take_outbound(&mut self, count: usize) -> Vec<u8> {
         let count = count.min(self.outbound.len());
         if count > 0 && self.blocked && self.write_is_awaited {
@@ -138,7 +139,7 @@ impl Pipe {
         Ok(())
     }
 
-    /// How much of `len` bytes a write takes.
+    /// How many of `len` bytes a write takes.
     fn accepted(&mut self, len: usize) -> io::Result<usize> {
         if self.broken || self.gone {
             return Err(ErrorKind::BrokenPipe.into());
@@ -179,7 +180,7 @@ impl Stream for FakeStream {
         let pipe = &mut *self.pipe.borrow_mut();
         pipe.before_read()?;
         let room = max_bytes.min(body.capacity() - body.len());
-        assert!(room > 0, "a read into no room would look like the end");
+        assert!(room > 0, "there is room, because a read of 0 bytes would look like the end");
         let count = room.min(pipe.inbound.len());
         body.extend(pipe.inbound.drain(..count));
         pipe.read += count as u64;

@@ -1,4 +1,4 @@
-//! The executor that is simulated, and what it is told of the system.
+//! The executor under simulation, and the facts of the system that it is given.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use beanstalkd::queue::PoisonLimits;
 use beanstalkd::server::{Config, Executor};
 use beanstalkd::stats::Identity;
 
-/// When the server starts.
+/// The time at which the server starts.
 pub const START: Timestamp = Timestamp(1_700_000_000_123_456_789);
 
 pub const VERSION: &str = "2.0";

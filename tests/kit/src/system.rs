@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 pub struct Process(pub u32);
 
 impl Process {
-    /// The part of a processor that it uses while `time` passes.
+    /// The share of a processor that it uses during `time`; 1 is a whole processor.
     pub fn cpu_share_during(self, time: Duration) -> f64 {
         let (start, before) = (Instant::now(), self.cpu_time());
         std::thread::sleep(time);
@@ -50,16 +50,16 @@ mod linux {
 
     use super::Process;
 
-    /// Leaves `child` `count` descriptors in all.
+    /// Limits `child` to `count` descriptors in all.
     pub fn limit_descriptors(child: &Child, count: u64) -> io::Result<()> {
-        // The hard limit stays, so that the process can get more later.
+        // The hard limit stays, so that the limit can be raised later.
         let maximum = getrlimit(Resource::Nofile).maximum;
         let limit = Rlimit { current: Some(count), maximum };
         prlimit(Some(Pid::from_child(child)), Resource::Nofile, limit)?;
         Ok(())
     }
 
-    /// Whether `socket` gives up sent data that nobody acknowledges.
+    /// Whether `socket` closes its connection if sent data is not acknowledged in time (`TCP_USER_TIMEOUT`).
     pub fn has_user_timeout(socket: &OwnedFd) -> bool {
         SockRef::from(socket).tcp_user_timeout().unwrap().is_some()
     }
@@ -69,7 +69,7 @@ mod linux {
         pub fn cpu_time(self) -> Duration {
             let threads = fs::read_dir(format!("/proc/{}/task", self.0)).unwrap();
             let nanoseconds = threads.map(|thread| {
-                // A thread may end between the list and the look at it.
+                // The thread may have ended after the directory was listed.
                 let schedstat = fs::read_to_string(thread.unwrap().path().join("schedstat"));
                 schedstat.map_or(0, |text| text.split(' ').next().unwrap().parse::<u64>().unwrap())
             });
@@ -147,14 +147,14 @@ mod elsewhere {
     }
 }
 
-/// Leaves `child` as many descriptors as it has.
+/// Fails, because this system cannot limit the descriptors of another process.
 #[cfg(not(target_os = "linux"))]
 pub fn limit_descriptors(_child: &std::process::Child, _count: u64) -> std::io::Result<()> {
     use std::io::{Error, ErrorKind};
     Err(Error::new(ErrorKind::Unsupported, "no limits of another process on this system"))
 }
 
-/// True, because there is no such option.
+/// True, because this system has no such option.
 #[cfg(not(target_os = "linux"))]
 pub fn has_user_timeout(_socket: &std::os::fd::OwnedFd) -> bool {
     true

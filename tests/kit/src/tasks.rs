@@ -1,7 +1,7 @@
-//! The tasks of the binlog's store, done when a test says so.
+//! The tasks of the binlog's store, which the test executes instead of the helper thread.
 //!
-//! Owns: the tasks that were submitted and not taken. What becomes of a task, the test decides: it does the task, lets it
-//! fail, or loses it in a crash.
+//! Owns: the submitted tasks that the test has not taken yet. The test executes a task, lets it fail, or loses it in a
+//! crash.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -10,18 +10,18 @@ use std::rc::Rc;
 
 use beanstalkd::binlog::{Completion, Disk, OnDisk, Storage, Task, Tasks};
 
-/// A list of tasks; clones share it.
+/// A list of tasks. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct ByHand(Rc<RefCell<VecDeque<Task>>>);
 
 impl ByHand {
-    /// A store on `disk` that submits its tasks here. What an earlier store has left is dropped.
+    /// A store on `disk` that submits its tasks here. The tasks of an earlier store are dropped.
     pub fn storage<D: Disk + 'static>(&self, disk: D) -> Box<dyn Storage> {
         self.0.borrow_mut().clear();
         Box::new(OnDisk::with_tasks(disk, self.clone()))
     }
 
-    /// Takes the task that was submitted first.
+    /// Takes the oldest task.
     pub fn next(&self) -> Option<Task> {
         self.0.borrow_mut().pop_front()
     }
@@ -32,7 +32,7 @@ impl<D: Disk> Tasks<D> for ByHand {
         self.0.borrow_mut().push_back(task);
     }
 
-    /// The test tells the log of each completion itself.
+    /// Always empty, because the test reports each completion to the binlog.
     fn poll(&mut self) -> Option<Completion> {
         None
     }

@@ -1,4 +1,5 @@
-//! `corpus unpack FILE DIRECTORY` and `corpus pack DIRECTORY FILE`: between the packed corpora and libFuzzer's files.
+//! `corpus unpack FILE DIRECTORY` and `corpus pack DIRECTORY FILE`: converts between the packed corpora and libFuzzer's
+//! directories of files.
 
 use std::path::Path;
 use std::process::ExitCode;

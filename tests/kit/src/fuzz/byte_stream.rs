@@ -1,4 +1,4 @@
-//! Any bytes as what a client sends: the replies must not depend on how the bytes are split.
+//! Arbitrary bytes from a client. The replies must not depend on how the bytes are split into reads.
 
 use std::convert::Infallible;
 use std::rc::Rc;
@@ -14,7 +14,7 @@ use crate::subject::{START, executor};
 /// The largest body that the server takes, in bytes.
 const MAX_JOB_BYTES: u32 = 1000;
 
-/// The first byte of `input` says how the others are split.
+/// Checks one input. Its first byte says how the other bytes are split.
 pub fn check(input: &[u8]) {
     let Some((&plan, stream)) = input.split_first() else { return };
     let whole = replies(stream, &mut [stream].into_iter());
@@ -30,7 +30,7 @@ pub fn check(input: &[u8]) {
     assert_eq!(whole.escape_ascii().to_string(), split.escape_ascii().to_string());
 }
 
-/// All that a server sends to a client that sends these pieces, and then no more.
+/// All bytes that the server sends to a client that sends these pieces and then closes its sending half.
 fn replies(stream: &[u8], pieces: &mut dyn Iterator<Item = &[u8]>) -> Vec<u8> {
     let mut server = Server::new(executor(PoisonLimits::default(), MAX_JOB_BYTES));
     let pipe = Pipe::new(usize::MAX, Random::new(stream.len() as u64));
@@ -50,7 +50,7 @@ fn replies(stream: &[u8], pieces: &mut dyn Iterator<Item = &[u8]>) -> Vec<u8> {
     }
     pipe.borrow_mut().end(false);
     turn(&mut server);
-    assert_eq!(server.executor().queue().client_count(), 0, "whoever sends no more is let go");
+    assert_eq!(server.executor().queue().client_count(), 0, "the client is gone after its half-close");
     observer::take();
     pipe.borrow_mut().take_outbound(usize::MAX)
 }

@@ -1,12 +1,12 @@
-//! Any bytes as a command line.
+//! Arbitrary bytes as a command line.
 
 use beanstalkd::protocol::{Command, CursorText, ParseError, PutHeader, parse};
 
-/// Parses `line`; what was understood must be understood again from its plainest form.
+/// Parses `line`. A parsed command, written in its plainest form, must parse to the same command.
 pub fn check(line: &[u8]) {
     let parsed = parse(line);
     if line.contains(&0) {
-        assert_eq!(parsed, Err(ParseError::BadFormat), "no line holds a NUL");
+        assert_eq!(parsed, Err(ParseError::BadFormat), "a line with a NUL is refused");
     }
     if let Ok(command) = parsed {
         let plain = plain(&command);

@@ -1,4 +1,4 @@
-//! The bodies of the fuzz targets: what each input is taken for, and what must hold of it.
+//! The bodies of the fuzz targets. Each interprets the input, and checks a property that must hold for every input.
 
 mod byte_stream;
 mod command_line;

@@ -1,4 +1,4 @@
-//! Any bytes as operations on the queue, which must do what its model does.
+//! Arbitrary bytes as operations on the queue. The queue must do the same as its model.
 
 use beanstalkd::queue::PoisonLimits;
 

@@ -1,4 +1,4 @@
-//! The commands for whoever looks after a queue, and what the stats say of waiting and running times.
+//! The management commands, and the waiting and running times in the stats.
 
 use beanstalkd::clock::{NS_PER_S, Timestamp};
 use beanstalkd::job::{JobId, JobState};
@@ -6,33 +6,33 @@ use beanstalkd::queue::Change;
 
 use super::{Job, Model, State, TubePlace};
 
-/// The last minutes are the present two of the clock and the two before.
+/// "Recent" times are those of the current two minutes of the clock and of the two minutes before.
 const WINDOW_NS: u64 = 120 * NS_PER_S;
 
-/// What is said of durations.
+/// A summary of durations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Times {
     pub count: u64,
     pub mean_ns: u64,
     pub max_ns: u64,
-    /// The least possible of p50, p95 and p99; what is told may be a quarter more.
+    /// The smallest possible p50, p95 and p99. The server's figures may be a quarter larger.
     pub percentiles_ns: [u64; 3],
-    /// All since the tube was made.
+    /// The number of durations since the tube was made.
     pub total: u64,
 }
 
 impl Model {
-    /// Deletes the jobs of the tube, or the buried ones; returns how many.
+    /// Deletes the jobs of the tube, or only its buried jobs. Returns the number of deleted jobs.
     pub fn flush(&mut self, name: &str, only_buried: bool) -> u64 {
         let Some(tube) = self.find(name) else { return 0 };
-        // The order shows in the journal.
+        // The order shows in the list of changes.
         let mut jobs: Vec<(u8, u64, u64)> = Vec::new();
         for job in self.jobs.iter().filter(|job| job.tube == tube) {
             let (state, place) = match job.state {
                 State::Ready => (0, u64::from(job.priority)),
                 State::Delayed { until } => (1, until.0),
                 State::Buried { number } => (2, number),
-                // By client, then by deadline.
+                // By client, and then by deadline.
                 State::Reserved { until, by } => (3 + by as u8, until.0),
             };
             if state == 2 || !only_buried {
@@ -89,7 +89,7 @@ impl Model {
         jobs
     }
 
-    /// The job of the tube that was reserved first.
+    /// The job of the tube that has been reserved longest.
     pub fn first_reserved_of(&self, tube: TubePlace) -> Option<u64> {
         let is_reserved = |job: &&Job| job.tube == tube && matches!(job.state, State::Reserved { .. });
         let reserved = self.jobs.iter().filter(is_reserved);
@@ -102,12 +102,12 @@ impl Model {
         self.job(ids.min()?)
     }
 
-    /// How long the tube's jobs have waited.
+    /// The waiting times of the tube's jobs.
     pub fn waits(&self, tube: TubePlace, now: Timestamp) -> Times {
         times(&self.tube(tube).waits, now)
     }
 
-    /// How long the tube's jobs have run.
+    /// The running times of the tube's jobs.
     pub fn runs(&self, tube: TubePlace, now: Timestamp) -> Times {
         times(&self.tube(tube).runs, now)
     }

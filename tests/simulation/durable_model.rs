@@ -1,12 +1,12 @@
-//! What the clients of a server with a binlog know of their jobs, and so what must come back after its end.
+//! A model of the jobs of a server with a binlog, which knows what must come back after a restart.
 //!
-//! Owns: each job's life in versions, and which of them were acknowledged. Never speaks to a server: driven
-//! by `crashes`, which tells it what was asked for and what was answered.
+//! Owns: the versions of each job, and which of them were acknowledged. Never talks to a server. Driven by `crashes`,
+//! which reports the commands and the replies.
 
 use beanstalkd::job::{Body, JobRecord, JobState};
 use beanstalkd::tube_name::TubeName;
 
-/// A job between two commands, as far as it must come back. A reserved one comes back ready.
+/// The facts of a job that must survive a restart. A reserved job comes back ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
     pub state: JobState,
@@ -17,31 +17,31 @@ pub struct Facts {
     pub kicks: u32,
 }
 
-/// One state in a job's life; no facts once it is deleted.
+/// One version of a job. A deleted job has no facts.
 #[derive(Clone, Debug)]
 struct Version {
     facts: Option<Facts>,
-    /// How many acknowledgements came before this one's, if that has come.
+    /// The number of earlier acknowledgements, if this version was acknowledged.
     acknowledged: Option<u64>,
 }
 
 #[derive(Debug)]
 pub struct Job {
-    /// Known once the put is acknowledged, or the job has come back.
+    /// Known when the put is acknowledged, or the job has come back.
     pub id: Option<u64>,
     pub tube: String,
     pub body: Vec<u8>,
-    /// A command on it is under way.
+    /// Whether a command on it is not yet answered.
     pub is_busy: bool,
-    /// The client that has it reserved.
+    /// The client that has reserved it.
     pub holder: Option<usize>,
-    /// Orders the burials in a tube.
+    /// Its position in the order of burials.
     pub buried: u64,
     versions: Vec<Version>,
 }
 
 impl Job {
-    /// As it is once all commands so far are executed.
+    /// The facts when all commands so far are executed.
     pub fn newest(&self) -> Option<&Facts> {
         self.versions.last().and_then(|version| version.facts.as_ref())
     }
@@ -50,21 +50,21 @@ impl Job {
 /// A job and a version of it, which a reply acknowledges.
 pub type Step = (usize, usize);
 
-/// A job as the binlog gives it back.
+/// A job as the binlog restores it.
 pub type Restored = (JobRecord, TubeName, Body);
 
 #[derive(Debug, Default)]
-pub struct Ledger {
+pub struct DurableModel {
     pub jobs: Vec<Job>,
-    /// Acknowledgements of this life of the server so far; those of the lives before count as one.
+    /// The number of acknowledgements of this server. Those of all earlier servers count as one.
     pub acknowledgements: u64,
     burials: u64,
-    /// The first id that this life of the server may give.
+    /// The first id that this server may give.
     first_id: u64,
 }
 
-impl Ledger {
-    /// A job that is being put. Its body begins with its place here.
+impl DurableModel {
+    /// Adds a job that is being put. Its body begins with its index here.
     pub fn put(&mut self, tube: String, facts: Facts, filler: usize) -> Step {
         let mut body = format!("{}:", self.jobs.len()).into_bytes();
         body.extend((0..filler).map(|at| (at % 251) as u8));
@@ -80,7 +80,7 @@ impl Ledger {
         (self.jobs.len() - 1, 0)
     }
 
-    /// A command is sent that makes this of a job.
+    /// Notes a command that gives a job these facts.
     pub fn change(&mut self, job: usize, facts: Option<Facts>) -> Step {
         self.burials += 1;
         let burials = self.burials;
@@ -93,7 +93,7 @@ impl Ledger {
         (job, known.versions.len() - 1)
     }
 
-    /// A reply has left that says that these have happened.
+    /// Notes a reply that acknowledges these steps.
     pub fn acknowledge(&mut self, steps: &[Step]) {
         for &(job, version) in steps {
             self.jobs[job].is_busy = false;
@@ -102,7 +102,7 @@ impl Ledger {
         self.acknowledgements += 1;
     }
 
-    /// A reply has left that carries this id.
+    /// Notes a reply with the id of a job.
     pub fn learn_id(&mut self, job: usize, id: u64) {
         if self.jobs[job].id != Some(id) {
             let is_new = id >= self.first_id && self.jobs.iter().all(|job| job.id != Some(id));
@@ -111,7 +111,7 @@ impl Ledger {
         }
     }
 
-    /// A client has got this job from the ready queue: all that had happened to it is told by that.
+    /// Notes that a client has got this job from the ready queue, which acknowledges all earlier changes of it.
     pub fn reserved(&mut self, id: u64, body: &[u8]) -> usize {
         let job = token(body);
         assert!(self.jobs[job].body == body, "the body of job {id}");
@@ -124,26 +124,23 @@ impl Ledger {
         job
     }
 
-    /// The server has been started anew. `promised`: the acknowledgements that must hold; `None` where
-    /// nothing is promised but that no job comes from nowhere.
+    /// Compares the restored jobs with the model. The first `promised` acknowledgements must hold. With `None`, any may
+    /// be lost, but no job may be restored that was never put.
     pub fn restart(&mut self, restored: &[Restored], next_id: u64, promised: Option<u64>) {
         let mut found: Vec<Option<&Restored>> = vec![None; self.jobs.len()];
         for job in restored {
             let (record, tube, body) = job;
             let known = &self.jobs[token(body.as_slice())];
-            assert!(
-                known.body == body.as_slice() && known.tube == tube.as_str(),
-                "{record:?} comes from nowhere"
-            );
+            assert!(known.body == body.as_slice() && known.tube == tube.as_str(), "{record:?} was never put");
             let before = found[token(body.as_slice())].replace(job);
-            assert!(before.is_none(), "{record:?} comes back twice");
+            assert!(before.is_none(), "{record:?} is restored twice");
         }
         for (job, found) in self.jobs.iter_mut().zip(found) {
             let facts = found.map(|(record, ..)| facts_of(record));
             if let Some(promised) = promised {
                 job.check(facts.as_ref(), promised);
             }
-            // The id of a job that was acknowledged is not given again, though the job was lost: its client may
+            // The id of an acknowledged job is not given again, even if the job was lost, because its client may
             // still delete it.
             job.id = found.map(|(record, ..)| record.id.0).or(job.id.filter(|_| promised.is_some()));
             assert!(job.id.is_none_or(|id| id < next_id), "the id {next_id} is given twice");
@@ -152,7 +149,7 @@ impl Ledger {
         }
         self.first_id = next_id;
         self.acknowledgements = 1;
-        // The order of their burial is the order in which they come back.
+        // Buried jobs are restored in the order of their burials.
         for (_, _, body) in restored.iter().filter(|(record, ..)| record.state == JobState::Buried) {
             self.burials += 1;
             self.jobs[token(body.as_slice())].buried = self.burials;
@@ -161,7 +158,7 @@ impl Ledger {
 }
 
 impl Job {
-    /// What comes back of it is not older than what was promised.
+    /// Checks that the restored version is not older than the promised one.
     fn check(&self, facts: Option<&Facts>, promised: u64) {
         let is_promised = |version: &Version| version.acknowledged.is_some_and(|before| before < promised);
         let first = self.versions.iter().rposition(is_promised);
@@ -189,7 +186,7 @@ fn facts_of(record: &JobRecord) -> Facts {
     }
 }
 
-/// The place in the ledger of the job with this body.
+/// The index of the job with this body.
 fn token(body: &[u8]) -> usize {
     let digits = body.split(|&byte| byte == b':').next().unwrap_or_default();
     std::str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok()).expect("a body that was put")
