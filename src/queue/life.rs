@@ -116,6 +116,7 @@ impl Queue {
     }
 
     /// The command `delete`. Returns the job's body if the job exists and no other client has reserved it.
+    #[inline(always)]
     pub fn delete(&mut self, client: ClientId, id: JobId, now: Timestamp) -> Option<Body> {
         let job = self.jobs.get(id)?;
         let is_reserved = job.place.state() == JobState::Reserved;

@@ -38,6 +38,7 @@ pub(super) const WORK_PER_DELIVERY: u64 = 32;
 impl Queue {
     /// The reserves: the most urgent job of the watched tubes, or, in another mode, that of the tube that is chosen.
     /// `timeout_s` of `None` waits for ever.
+    #[inline(always)]
     pub fn reserve(&mut self, client: ClientId, timeout_s: Option<u32>, now: Timestamp) -> Reserve {
         self.mark_worker(client);
         let record = self.client(client);

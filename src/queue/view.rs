@@ -102,6 +102,13 @@ impl Queue {
         self.jobs.get(id).map(|job| &job.body)
     }
 
+    /// The body of the job with this id if the client has reserved it.
+    #[must_use]
+    pub fn held_body(&self, client: ClientId, id: JobId) -> Option<&Body> {
+        let job = self.jobs.get(id)?;
+        (self.jobs.history(job).holder == Some(client.index)).then_some(&job.body)
+    }
+
     /// The job that `peek-ready` shows: the job of the used tube that would be reserved next.
     #[must_use]
     pub fn first_ready(&self, client: ClientId) -> Option<JobId> {

@@ -84,11 +84,6 @@ impl Executor {
         self.exceeds_bound(0, MARGIN_PART)
     }
 
-    /// Whether a reserve could not have `bytes` more for its reply.
-    pub(super) fn lacks_margin_for(&self, bytes: usize) -> bool {
-        (self.is_memory_exhausted)() || self.exceeds_bound(bytes, MARGIN_PART)
-    }
-
     /// Whether what is in use and `more` bytes exceed the bound, with a margin of one part in `margin_part` if
     /// that is not 0.
     fn exceeds_bound(&self, more: usize, margin_part: u64) -> bool {

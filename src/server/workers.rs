@@ -57,7 +57,8 @@ impl Executor {
         now: Timestamp,
     ) -> Outcome {
         let end = self.work() + WORK_PER_TURN;
-        while self.has_room_in(&batch, output) {
+        let is_tight = self.is_short_of_memory();
+        while has_room_in(&batch, output, is_tight) {
             if self.work() >= end {
                 return Outcome::stall(StalledCommand::ReserveBatch(batch), Until::NextTurn);
             }
@@ -85,15 +86,6 @@ impl Executor {
         self.answer_batch(client, &batch.ids, output)
     }
 
-    /// Whether the batch may have another job. The first may have any size, as in a `reserve`.
-    fn has_room_in(&self, batch: &Batch, output: &Output) -> bool {
-        let is_tight = self.is_short_of_memory();
-        batch.ids.is_empty()
-            || batch.ids.len() < batch.most as usize
-                && !output.would_exceed(is_tight, batch.own_bytes, batch.all_bytes)
-                && !self.lacks_margin_for(batch.own_bytes + output.held_bytes())
-    }
-
     fn add_to(&self, batch: &mut Batch, id: JobId) {
         if let Some(body) = self.queue.body(id) {
             let head = reserved_len(id, body);
@@ -116,8 +108,7 @@ impl Executor {
         if jobs.try_reserve_exact(ids.len()).is_err() {
             return Outcome::Abort;
         }
-        let held = ids.iter().filter(|&&id| self.queue.holds(client, id));
-        jobs.extend(held.filter_map(|&id| Some((id, self.queue.body(id)?))));
+        jobs.extend(ids.iter().filter_map(|&id| Some((id, self.queue.held_body(client, id)?))));
         let outcome = answer(output, &Reply::ReservedBatch(&jobs));
         self.work += jobs.len() as u64 / REPLIES_PER_WORK;
         outcome
@@ -179,4 +170,11 @@ impl Executor {
             None => answer(output, &Reply::TouchedAll(self.queue.reservation_count(client) as u64)),
         }
     }
+}
+
+/// Whether the batch may have another job. The first may have any size, as in a `reserve`.
+fn has_room_in(batch: &Batch, output: &Output, is_tight: bool) -> bool {
+    batch.ids.is_empty()
+        || batch.ids.len() < batch.most as usize
+            && !output.would_exceed(is_tight, batch.own_bytes, batch.all_bytes)
 }

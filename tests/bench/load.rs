@@ -79,6 +79,10 @@ pub enum Kind {
     Reserve,
     /// `delete`, of the jobs that the batch before it reserved.
     Delete,
+    /// One `reserve-batch` for as many jobs.
+    ReserveBatch,
+    /// One `delete-batch` of the jobs that the batch before it reserved.
+    DeleteBatch,
     /// Redis' `LPUSH`.
     Push,
     /// Redis' `RPOP`.
@@ -91,6 +95,8 @@ pub const CYCLE: &[Kind] = &[Kind::Put, Kind::Reserve, Kind::Delete];
 pub const FILL: &[Kind] = &[Kind::Put];
 /// Reserve, delete.
 pub const DRAIN: &[Kind] = &[Kind::Reserve, Kind::Delete];
+/// The same with a command for all jobs of a batch.
+pub const DRAIN_IN_BATCHES: &[Kind] = &[Kind::ReserveBatch, Kind::DeleteBatch];
 
 /// The nearest equivalent of a cycle in Redis.
 pub const REDIS_CYCLE: &[Kind] = &[Kind::Push, Kind::Pop];
@@ -279,6 +285,7 @@ struct Requests {
     load: Load,
     puts: Vec<u8>,
     reserves: Vec<u8>,
+    reserve_batch: Vec<u8>,
     pushes: Vec<u8>,
     pops: Vec<u8>,
     body: Vec<u8>,
@@ -293,6 +300,7 @@ impl Requests {
             load,
             puts: Vec::new(),
             reserves: b"reserve\r\n".repeat(load.depth),
+            reserve_batch: format!("reserve-batch {}\r\n", load.depth).into_bytes(),
             pushes: Vec::new(),
             pops: b"*2\r\n$4\r\nRPOP\r\n$4\r\nlist\r\n".repeat(load.depth),
             body,
@@ -378,6 +386,11 @@ impl Connection {
         self.sent_at = Instant::now();
         match (kind, requests.load.puts) {
             (Kind::Put, Puts::Same) | (Kind::Delete | Kind::Push | Kind::Pop, _) => {}
+            (Kind::DeleteBatch, _) => self.own.extend_from_slice(b"\r\n"),
+            (Kind::ReserveBatch, _) => {
+                self.own.clear();
+                self.own.extend_from_slice(b"delete-batch");
+            }
             (Kind::Put, _) => requests.build_puts(&mut self.own),
             (Kind::Reserve, _) => self.own.clear(),
         }
@@ -387,7 +400,8 @@ impl Connection {
     fn send(&mut self, requests: &Requests) -> Result<(), Failure> {
         let batch = match (self.kind, requests.load.puts) {
             (Kind::Put, Puts::Same) => &requests.puts,
-            (Kind::Put, _) | (Kind::Delete, _) => &self.own,
+            (Kind::Put | Kind::Delete | Kind::DeleteBatch, _) => &self.own,
+            (Kind::ReserveBatch, _) => &requests.reserve_batch,
             (Kind::Reserve, _) => &requests.reserves,
             (Kind::Push, _) => &requests.pushes,
             (Kind::Pop, _) => &requests.pops,
@@ -433,6 +447,28 @@ impl Connection {
             Kind::Put => line.starts_with(b"INSERTED "),
             Kind::Delete => line == b"DELETED\r\n",
             Kind::Push => line.starts_with(b":"),
+            Kind::ReserveBatch if line.starts_with(b"RESERVED_BATCH ") => {
+                return if number_in(line, 1) == Some(self.replies_left) {
+                    Ok(())
+                } else {
+                    Err(unexpected(line))
+                };
+            }
+            Kind::ReserveBatch => match parse_reserved(line) {
+                Some((id, body_bytes)) => {
+                    self.own.push(b' ');
+                    self.own.extend_from_slice(itoa::Buffer::new().format(id).as_bytes());
+                    self.body_left = body_bytes + 2;
+                    true
+                }
+                None => false,
+            },
+            Kind::DeleteBatch => {
+                let all =
+                    number_in(line, 1) == Some(self.replies_left) && line.starts_with(b"DELETED_BATCH ");
+                self.replies_left = 1;
+                all
+            }
             Kind::Reserve => match parse_reserved(line) {
                 Some((id, body_bytes)) => {
                     self.own.extend_from_slice(b"delete ");
@@ -463,4 +499,9 @@ impl Connection {
 /// The body's length in the first line of Redis' reply to `RPOP`.
 fn parse_bulk(line: &[u8]) -> Option<usize> {
     std::str::from_utf8(line.strip_prefix(b"$")?.strip_suffix(b"\r\n")?).ok()?.parse().ok()
+}
+
+/// The number at this place among the words of a line.
+fn number_in(line: &[u8], place: usize) -> Option<usize> {
+    std::str::from_utf8(line).ok()?.split_ascii_whitespace().nth(place)?.parse().ok()
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use beanstalkd::binlog::{OpenError, ReplaySummary, SyncPolicy};
 use beanstalkd::clock::Timestamp;
 
+use crate::tagged_world::{TaggedWorld, cooldowns_of};
 use crate::world::{Restored, World, config, open};
 use beanstalkd_testkit::disk::{Random, SimDisk};
 
@@ -31,6 +32,18 @@ impl Log {
         let mut world = lived(3, 8192, 8);
         world.log.close(world.now).unwrap();
         Self::new(world.disk.files())
+    }
+
+    /// Of several files with tags and cooldowns, all durable.
+    fn tagged() -> Self {
+        let mut world = begun(5, 4096);
+        world.tagged = Some(TaggedWorld::default());
+        live(&mut world, 5, 40);
+        fall_idle(&mut world);
+        assert!(world.log.cooldowns().count() > 0);
+        let log = Self::new(world.disk.files());
+        assert!(log.jobs.iter().filter(|(_, _, _, tags)| !tags.is_empty()).count() > 3);
+        log
     }
 
     /// Of several files, all durable; the server was killed while it was idle.
@@ -67,15 +80,24 @@ impl Log {
 }
 
 fn lived(seed: u64, file_bytes: u64, turns: u64) -> World {
+    let mut world = begun(seed, file_bytes);
+    live(&mut world, seed, turns);
+    world
+}
+
+fn begun(seed: u64, file_bytes: u64) -> World {
     let settings = config(SyncPolicy::EachCommit, file_bytes, seed);
     let mut world = World::begin(SimDisk::default(), settings, None).unwrap();
     world.max_body = 60;
+    world
+}
+
+fn live(world: &mut World, seed: u64, turns: u64) {
     let mut random = Random::new(seed);
     for _ in 0..turns {
         world.turn(&mut random).unwrap();
     }
     world.help_all().unwrap();
-    world
 }
 
 fn fall_idle(world: &mut World) {
@@ -212,10 +234,10 @@ fn files_swapped_duplicated_and_removed_are_refused() {
 
 #[test]
 fn random_bytes_in_any_number_of_places_never_panic() {
-    let logs = [Log::closed(), Log::killed(), Log::restarted()];
+    let logs = [Log::closed(), Log::killed(), Log::restarted(), Log::tagged()];
     let mut random = Random::new(11);
     for _ in 0..2000 {
-        let log = &logs[random.below(2) as usize];
+        let log = &logs[random.below(4) as usize];
         let mut damaged = log.files.clone();
         for bytes in damaged.values_mut() {
             for _ in 0..random.below(4) {
@@ -230,9 +252,11 @@ fn random_bytes_in_any_number_of_places_never_panic() {
         assert!(plain.is_ok() || matches!(plain, Err(OpenError::Refused(_))));
         // The operator can always go on, and what was decided then holds at the next start.
         let recover = beanstalkd::binlog::Config { recover: true, ..settings };
-        let (_, first, jobs) = open(&disk, recover, NOW).unwrap();
-        let (_, second, again) =
+        let (log, first, jobs) = open(&disk, recover, NOW).unwrap();
+        let cooldowns = cooldowns_of(&log);
+        let (log, second, again) =
             open(&disk, settings, NOW).unwrap_or_else(|error| panic!("{error} after {first:?}"));
         assert_eq!(jobs, again, "{second:?} after {first:?}");
+        assert_eq!(cooldowns, cooldowns_of(&log), "{second:?} after {first:?}");
     }
 }

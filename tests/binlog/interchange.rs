@@ -5,14 +5,17 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use beanstalkd::binlog::{
-    Binlog, Directory, DirectoryStorage, NoRoom, ReplaySummary, SyncPolicy, Warning, check,
+    Aftermath, Binlog, Cooldown, Directory, DirectoryStorage, NoRoom, ReplaySummary, SyncPolicy, Warning,
+    check,
 };
 use beanstalkd::clock::{NS_PER_S, Timestamp};
 use beanstalkd::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
+use beanstalkd::tags::{After, Idempotency, TagSet};
 use beanstalkd::tube_name::TubeName;
 
 use crate::c_server::{CServer, peer};
-use crate::world::{config, open};
+use crate::tagged_world::{Cooldowns, as_free, cooldowns_of, encoded};
+use crate::world::{Restored, config, open};
 use beanstalkd_testkit::disk::{Random, SimDisk};
 use beanstalkd_testkit::tasks::ByHand;
 
@@ -29,6 +32,8 @@ struct Job {
     record: JobRecord,
     tube: String,
     body: Vec<u8>,
+    /// Empty if it has none, or has lost them in C.
+    tags: Vec<u8>,
     /// Starts of C while the job was buried: each counts a burial that never was.
     phantom_burials: u32,
     buried: u64,
@@ -40,6 +45,11 @@ struct History {
     /// Every id that was ever given: a restart may pass over many.
     ids: BTreeSet<u64>,
     burials: u64,
+    /// The cooldowns that deletes have started. C may lose them.
+    cooldowns: Cooldowns,
+    /// How many tags have come back from C's directory, and how many have not.
+    kept_tags: u64,
+    lost_tags: u64,
 }
 
 fn now() -> Timestamp {
@@ -56,6 +66,21 @@ fn random_body(random: &mut Random) -> Vec<u8> {
     (0..length).map(|_| random.next() as u8).collect()
 }
 
+fn random_tags(random: &mut Random) -> Vec<u8> {
+    let mut tags = TagSet::default();
+    let key = "k".repeat(1 + random.below(200) as usize);
+    if random.once_in(3) {
+        tags.idempotency = Some(Idempotency { key: &key, cooldown_s: 5000 });
+    }
+    if random.once_in(3) {
+        tags.group = Some("g");
+    }
+    if random.once_in(3) {
+        tags.after = Some(After { group: "g", is_free: false });
+    }
+    if tags.is_empty() { Vec::new() } else { encoded(&tags) }
+}
+
 fn random_tube(random: &mut Random) -> String {
     match random.below(3) {
         0 => "default".to_owned(),
@@ -70,11 +95,11 @@ impl History {
         (count > 0).then(|| *self.jobs.keys().nth(random.below(count) as usize).unwrap())
     }
 
-    fn add(&mut self, id: u64, tube: String, record: JobRecord, body: Vec<u8>) {
+    fn add(&mut self, id: u64, tube: String, record: JobRecord, body: Vec<u8>, tags: Vec<u8>) {
         // C forgets, over a restart, the ids of jobs that are gone.
         assert!(!self.jobs.contains_key(&id), "id {id} is in use");
         self.ids.insert(id);
-        self.jobs.insert(id, Job { record, tube, body, phantom_burials: 0, buried: 0 });
+        self.jobs.insert(id, Job { record, tube, body, tags, phantom_burials: 0, buried: 0 });
     }
 
     fn bury(&mut self, id: u64) {
@@ -100,7 +125,7 @@ impl History {
                     let delay = if random.once_in(3) { 5000 } else { 0 };
                     let id = server.put(&tube, 7, delay, 60, &body);
                     let record = record(id, 7, delay);
-                    self.add(id, tube, record, body);
+                    self.add(id, tube, record, body, Vec::new());
                 }
             }
         }
@@ -168,12 +193,16 @@ impl History {
     }
 
     /// Compares what the binlog gives back.
-    fn check_in_ours(&mut self, restored: Vec<(JobRecord, TubeName, Vec<u8>)>) {
+    fn check_in_ours(&mut self, restored: Restored) {
         let mut buried = Vec::new();
         assert_eq!(restored.len(), self.jobs.len());
-        for (found, tube, body) in restored {
+        for (found, tube, body, tags) in restored {
             let job = self.jobs.get_mut(&found.id.0).unwrap_or_else(|| panic!("{found:?} was deleted"));
             check_burials(job, found.counters.buries);
+            assert!(tags.is_empty() || as_free(&tags) == as_free(&job.tags), "tags of {found:?}");
+            self.kept_tags += u64::from(!tags.is_empty());
+            self.lost_tags += u64::from(tags.is_empty() && !job.tags.is_empty());
+            job.tags = tags;
             let record = &job.record;
             assert!(close_to(found.created_at.0 / NS_PER_S, record.created_at.0 / NS_PER_S));
             assert!(close_to(found.deadline_at.0 / NS_PER_S, record.deadline_at.0 / NS_PER_S));
@@ -196,8 +225,7 @@ impl History {
             let id = self.pick(random);
             match (id, random.below(4)) {
                 (Some(id), 0) => {
-                    log.append_delete(JobId(id));
-                    self.jobs.remove(&id);
+                    self.delete_in_ours(id, log);
                 }
                 (Some(id), 1) => self.change_in_ours(id, log, helper, random),
                 _ => {
@@ -205,19 +233,37 @@ impl History {
                     let delay = if random.once_in(3) { 5000 } else { 0 };
                     let record = record(next_id, 3, delay);
                     next_id += 1;
-                    with_room(log, helper, |log| log.reserve_put(tube.len(), body.len(), &[]));
+                    let tags = random_tags(random);
+                    with_room(log, helper, |log| log.reserve_put(tube.len(), body.len(), &tags));
                     let name = TubeName::parse(tube.as_bytes()).unwrap();
-                    log.append_put(&record, &name, &Body::copy_of(&body).unwrap(), &[], now());
-                    self.add(record.id.0, tube, record, body);
+                    log.append_put(&record, &name, &Body::copy_of(&body).unwrap(), &tags, now());
+                    self.add(record.id.0, tube, record, body, tags);
                 }
             }
             while let Some(id) = log.next_migration() {
                 let job = &self.jobs[&id.0];
                 let name = TubeName::parse(job.tube.as_bytes()).unwrap();
-                log.append_migrated(&job.record, &name, &Body::copy_of(&job.body).unwrap(), &[], now());
+                let body = Body::copy_of(&job.body).unwrap();
+                log.append_migrated(&job.record, &name, &body, &job.tags, now());
             }
             log.commit(now()).unwrap();
             help(log, helper);
+        }
+    }
+
+    fn delete_in_ours(&mut self, id: u64, log: &mut Binlog) {
+        let job = self.jobs.remove(&id).unwrap();
+        let tags = TagSet::decode(&job.tags).unwrap_or_default();
+        let until = now().plus_seconds(5000);
+        let cooldown = tags.idempotency.map(|tag| Cooldown { tube: &job.tube, key: tag.key, until });
+        let is_member = |job: &Job| TagSet::decode(&job.tags).is_some_and(|tags| tags.group == Some("g"));
+        let freed_group = tags.group.filter(|_| !self.jobs.values().any(is_member));
+        log.append_delete_with(JobId(id), &Aftermath { cooldown, freed_group });
+        if let Some(Cooldown { tube, key, until }) = cooldown {
+            self.cooldowns.insert(id, (tube.to_owned(), key.to_owned(), until));
+        }
+        if freed_group.is_some() {
+            self.jobs.values_mut().for_each(|job| job.tags = as_free(&job.tags));
         }
     }
 
@@ -248,9 +294,9 @@ impl History {
     fn move_in_ours(&mut self, id: u64, log: &mut Binlog, helper: &mut Helper, random: &mut Random) {
         let tube = random_tube(random);
         let job = self.jobs.get_mut(&id).unwrap();
-        with_room(log, helper, |log| log.reserve_move(tube.len(), job.body.len(), &[]));
+        with_room(log, helper, |log| log.reserve_move(tube.len(), job.body.len(), &job.tags));
         let name = TubeName::parse(tube.as_bytes()).unwrap();
-        log.append_moved(&job.record, &name, &Body::copy_of(&job.body).unwrap(), &[], now());
+        log.append_moved(&job.record, &name, &Body::copy_of(&job.body).unwrap(), &job.tags, now());
         job.tube = tube;
     }
 }
@@ -367,7 +413,8 @@ fn with_room(log: &mut Binlog, helper: &mut Helper, reserve: impl Fn(&mut Binlog
     }
 }
 
-fn alternate(program: &Path, seed: u64) {
+/// Returns how many tags C's turns have left, and how many they have taken.
+fn alternate(program: &Path, seed: u64) -> [u64; 2] {
     let mut random = Random::new(seed);
     let directory = tempfile::tempdir().unwrap();
     let mut history = History::default();
@@ -386,8 +433,8 @@ fn alternate(program: &Path, seed: u64) {
             settings,
             now(),
             0,
-            &mut |job, tube, body, _| {
-                restored.push((job, tube.clone(), body.as_slice().to_vec()));
+            &mut |job, tube, body, tags| {
+                restored.push((job, tube.clone(), body.as_slice().to_vec(), tags.to_vec()));
             },
         )
         .unwrap();
@@ -395,6 +442,9 @@ fn alternate(program: &Path, seed: u64) {
         assert!(summary.tails.is_empty() && summary.warnings.is_empty(), "seed {seed}: {summary:?}");
         help(&mut log, &mut helper);
         history.check_in_ours(restored);
+        for (id, found) in cooldowns_of(&log) {
+            assert_eq!(Some(&found), history.cooldowns.get(&id), "seed {seed}");
+        }
         // C forgets the ids of deleted jobs; none is given twice that either log still knows of.
         let next_id = summary.next_job_id.max(history.ids.last().map_or(1, |id| id + 1));
         history.live_in_ours(&mut log, &mut helper, next_id, &mut random);
@@ -403,6 +453,7 @@ fn alternate(program: &Path, seed: u64) {
         }
         assert!(check(directory.path()).unwrap().is_sound(), "seed {seed}");
     }
+    [history.kept_tags, history.lost_tags]
 }
 
 /// Kills a C server amid a pipeline of puts and deletes, `answers` of which it has answered. Returns what it leaves
@@ -456,10 +507,13 @@ fn c_and_ours_alternate_on_one_directory() {
     let Some(program) = peer() else { return };
     let count =
         std::env::var("BINLOG_HISTORIES").ok().and_then(|count| count.parse().ok()).unwrap_or(HISTORIES);
+    let mut tags = [0, 0];
     for seed in 1..=count {
         let outcome = std::panic::catch_unwind(|| alternate(&program, seed));
-        outcome.unwrap_or_else(|_| panic!("seed {seed}"));
+        let [kept, lost] = outcome.unwrap_or_else(|_| panic!("seed {seed}"));
+        tags = [tags[0] + kept, tags[1] + lost];
     }
+    assert!(tags.iter().all(|&number| number > count), "C keeps the tags of some jobs: {tags:?}");
 }
 
 #[test]

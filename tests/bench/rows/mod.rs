@@ -3,6 +3,7 @@
 //! Owns: which sections there are, in the order in which they are measured and printed.
 
 mod backlog;
+mod batches;
 mod binlog;
 mod connections;
 mod cycles;
@@ -56,6 +57,7 @@ pub const SECTIONS: &[Section] = &[
         },
     },
     Section { name: "redis", measure: cycles::beside_redis },
+    Section { name: "batches", measure: batches::cost },
     Section { name: "backlog", measure: backlog::ready },
     Section { name: "backlog random", measure: backlog::random_priorities },
     Section { name: "backlog delayed", measure: backlog::delayed },

@@ -1,0 +1,44 @@
+//! What a job costs that is reserved and deleted in a batch, beside the plain commands.
+
+use crate::failure::Failure;
+use crate::load::{CYCLE, DRAIN_IN_BATCHES, FILL, Generator, Load, Until};
+use crate::runner::{Bench, column};
+use crate::server::{Role, Setup};
+use crate::table::{Row, Target};
+
+/// Jobs of a batch, and commands that a connection of the plain cycle sends before it waits.
+const DEPTH: usize = 100;
+const CONNECTIONS: usize = 32;
+
+/// Processor time per job: `reserve-batch` and `delete-batch`, to put, reserve and delete. Other servers have no batches.
+pub fn cost(bench: &Bench) -> Vec<Row> {
+    let jobs = bench.million() / 4;
+    let figures = bench.in_turns(
+        |contender| {
+            if contender.role != Role::Ours {
+                return Err(Failure::Meaningless);
+            }
+            let server = bench.start(contender, Setup::PLAIN)?;
+            let mut generator = Generator::connect(server.address, Load::new(CONNECTIONS, DEPTH))?;
+            generator.run(CYCLE, Until::Jobs(jobs / 10))?;
+            Ok((server, generator))
+        },
+        |(server, generator)| {
+            let (plain, _) = server.cpu_of(|| generator.run(CYCLE, Until::Jobs(jobs)))?;
+            generator.run(FILL, Until::Jobs(jobs))?;
+            let (batched, _) = server.cpu_of(|| generator.run(DRAIN_IN_BATCHES, Until::Jobs(jobs)))?;
+            let [plain_us, batched_us] = [plain, batched].map(|cpu| cpu.as_secs_f64() * 1e6 / jobs as f64);
+            Ok([batched_us / plain_us, batched_us])
+        },
+    );
+    let name = "reserve-batch 100 and delete-batch 100: CPU per job";
+    vec![
+        Row::new(
+            format!("{name}, to put, reserve and delete, 32 x 100"),
+            "ratio",
+            Target::AtMost(0.333),
+            column(&figures, 0),
+        ),
+        Row::new(name, "µs", Target::None, column(&figures, 1)),
+    ]
+}
