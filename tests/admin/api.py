@@ -207,9 +207,9 @@ def changes(checked, server):
     post("tubes/new/jobs", {"body": ""}, 409)
     post("server/actions", {"action": "undrain"}, 200)
     post("server/actions", {"action": "stop"}, 400)
-    post("server/actions", b"x" * 300_000, 413)
+    post("server/actions", ("Content-Length", "300000"), 413)
     checked.ask(server, "POST", "server/actions", 415, b"{}", TEXT_HEADERS)
-    checked.ask(server, "POST", "server/actions", 411, iter([b"{}"]))
+    checked.ask(server, "POST", "server/actions", 411, ("Transfer-Encoding", "chunked"))
 
 
 def crowd(checked, server):

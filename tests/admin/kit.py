@@ -108,7 +108,14 @@ class Server:
         given = {"X-Beanstalkd-Admin": "1", "Content-Type": "application/json"} if headers is None else headers
         data = json.dumps(body).encode() if isinstance(body, dict) else body
         with contextlib.closing(connection):
-            connection.request(method, path, body=data, headers=given)
+            if isinstance(body, tuple):
+                # Only a head that announces a body: the server answers it, and closes, before the body comes.
+                connection.putrequest(method, path)
+                for header in (*given.items(), body):
+                    connection.putheader(*header)
+                connection.endheaders()
+            else:
+                connection.request(method, path, body=data, headers=given)
             response = connection.getresponse()
             return response.status, response.headers, response.read()
 
