@@ -16,6 +16,8 @@ pub enum Owner {
     Tube(u32),
     /// A client: a reservation that ends, a safety margin that begins, a wait that is over.
     Client(u32),
+    /// The tags of all jobs: a job that expires, or a cooldown that ends.
+    Tags,
 }
 
 /// The position of an owner without a deadline.
@@ -29,6 +31,7 @@ pub struct Deadlines {
     heap: Vec<(Timestamp, Owner)>,
     tubes: Vec<u32>,
     clients: Vec<u32>,
+    tags: Vec<u32>,
 }
 
 impl Deadlines {
@@ -82,6 +85,7 @@ impl Deadlines {
         let (positions, key) = match owner {
             Owner::Tube(key) => (&mut self.tubes, key as usize),
             Owner::Client(key) => (&mut self.clients, key as usize),
+            Owner::Tags => (&mut self.tags, 0),
         };
         if positions.len() <= key {
             positions.resize(key + 1, ABSENT);

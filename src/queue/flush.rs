@@ -87,7 +87,7 @@ enum Stage {
 impl Flush {
     /// Whether the job was there when the flush came.
     fn takes(&self, id: JobId, job: &Job) -> bool {
-        let is_meant = match (self.flushed, job.place) {
+        let is_meant = match (self.flushed, job.place()) {
             (Flushed::All, _) => true,
             (Flushed::Buried, Place::Buried(number)) => u64::from(number) < self.next_burial,
             (Flushed::Buried, _) => false,
@@ -422,7 +422,7 @@ mod tests {
             loop {
                 match busy.queue.next_to_flush(flusher, &mut 1) {
                     FlushStep::Job(id) => {
-                        let place = busy.queue.jobs.get(id).unwrap().place;
+                        let place = busy.queue.jobs.get(id).unwrap().place();
                         assert!(there.contains(&id), "seed {seed}: {id:?}");
                         assert!(matches!(place, Place::Buried(number) if u64::from(number) < next_burial));
                         busy.queue.flush_job(id);

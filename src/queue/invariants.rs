@@ -47,17 +47,17 @@ impl Queue {
             let urgent = tube.ready.iter().filter(|key| {
                 let job = self.jobs.get(key.job()).expect("a ready job is there");
                 assert_eq!(*key, ReadyKey::new(job.priority, key.job()));
-                assert!(matches!(job.place, Place::Ready(_)));
+                assert!(matches!(job.place(), Place::Ready(_)));
                 job.priority.is_urgent()
             });
             assert_eq!(urgent.count() as u32, tube.urgent, "the urgent count is that of the ready jobs");
             for (until, id) in tube.delayed.iter() {
                 let job = self.jobs.get(id).expect("a delayed job is there");
-                assert_eq!(job.place, Place::Delayed(until.0.into()));
+                assert_eq!(job.place(), Place::Delayed(until.0.into()));
             }
             for (number, id) in tube.buried.iter() {
                 let job = self.jobs.get(id).expect("a buried job is there");
-                assert_eq!(job.place, Place::Buried(number.into()));
+                assert_eq!(job.place(), Place::Buried(number.into()));
             }
             for (number, client) in tube.waiting.iter() {
                 let client = &self.clients[client as usize];
@@ -78,7 +78,7 @@ impl Queue {
             let job = self.jobs.get(id).expect("an indexed job is there");
             let tube = self.tubes.get(job.tube);
             let history = self.jobs.history(job);
-            assert_eq!(history.holder.is_some(), matches!(job.place, Place::Reserved(_)));
+            assert_eq!(history.holder.is_some(), matches!(job.place(), Place::Reserved(_)));
             assert!(job.ttr_s >= 1, "a time to run is at least a second");
             assert!(id.0 < self.next_id, "ids are given in ascending order");
             assert!(tube.counters().deletes <= self.counters.deletes);
@@ -99,7 +99,7 @@ impl Queue {
             waiting += u64::from(client.wait.is_some());
             for Reservation { until, id, .. } in client.reserved.iter() {
                 let job = self.jobs.get(id).expect("a reserved job is there");
-                assert_eq!(job.place, Place::Reserved(until.0.into()));
+                assert_eq!(job.place(), Place::Reserved(until.0.into()));
                 assert_eq!(self.jobs.history(job).holder, Some(index as u32));
                 reserved += 1;
             }

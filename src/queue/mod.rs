@@ -30,6 +30,7 @@ mod ordered;
 mod page;
 mod relocate;
 mod reserve;
+mod tagged;
 mod times;
 mod tube;
 mod view;
@@ -44,6 +45,7 @@ pub use self::flush::{BeginFlush, FlushStep, Flushed};
 pub use self::life::{NewJob, Released};
 pub use self::page::{Page, PageOrder, Search};
 pub use self::reserve::Reserve;
+pub use self::tagged::{Aftermath, Duplicate, GroupView};
 pub use self::times::{Durations, TOTAL_BOUNDS, Totals};
 pub use self::tube::TubeCounters;
 pub use self::view::{JobView, TubeView};
@@ -63,6 +65,7 @@ use self::flush::Flushes;
 use self::jobs::Jobs;
 use self::keys::{TubeKey, WaitKey};
 use self::ordered::OrderedQueue;
+use self::tagged::Tagged;
 use self::tube::{DEFAULT, Tubes, reserve_in_slab};
 use crate::clock::Timestamp;
 use crate::job::JobId;
@@ -98,6 +101,10 @@ pub enum Change {
     Moved(JobId),
     /// The job is gone.
     Deleted(JobId),
+    /// The same, of a job whose tags make more of it: [`Queue::next_aftermath`] says what.
+    DeletedWith(JobId),
+    /// The cooldown that the job's delete began is over, or forgotten.
+    CooldownOver(JobId),
 }
 
 /// How often a job may fail before it is buried instead of becoming ready again; `None` means any number of times.
@@ -158,6 +165,7 @@ pub struct Queue {
     subscribers: Vec<OrderedQueue<u32>>,
     /// The wide clients that wait in a reserve, in the order in which they began to wait.
     wide_waiting: OrderedQueue<WaitKey>,
+    tagged: Box<Tagged>,
 }
 
 /// How much of a long operation is done at once.
@@ -209,6 +217,7 @@ impl Queue {
             flushes: Flushes::default(),
             subscribers: Vec::new(),
             wide_waiting: OrderedQueue::default(),
+            tagged: Box::default(),
         }
     }
 
@@ -255,7 +264,7 @@ impl Queue {
     /// The earliest instant at which `advance` has something to do.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Timestamp> {
-        if !self.leaving.is_empty() {
+        if !self.leaving.is_empty() || self.tagged.has_freed() {
             return Some(Timestamp::default());
         }
         self.deadlines.first().map(|(at, _)| at)
