@@ -10,6 +10,7 @@ use std::collections::TryReserveError;
 use std::fmt;
 use std::io;
 
+mod attachment;
 mod check;
 mod decision;
 mod directory;
@@ -25,9 +26,11 @@ mod replay;
 mod storage;
 mod writer;
 
+pub use attachment::{Aftermath, Cooldown};
 pub use check::{CheckReport, FileReport, check, dump};
 pub use decision::{Decision, FileEnd, Situation, Writer, decide};
 pub use directory::{Directory, DirectoryStorage, Disk, FileName, MOST_DESCRIPTORS, OnDisk, Tasks};
+pub use open::Restore;
 pub use replay::{DamagedFile, Refusal, ReplaySummary, Warning};
 pub use storage::{Completion, Listing, Storage, Task};
 pub use writer::{Binlog, Stats};

@@ -19,6 +19,10 @@ const BLOCK_BYTES: u64 = 4096;
 /// Zeros at the end of an old file are given back from this many bytes on.
 const TRIM_BYTES: u64 = 4096;
 
+/// Takes a job that was replayed: its record, its tube, its body, and its tags as [`TagSet`](crate::tags::TagSet) encodes
+/// them, empty if it has none.
+pub type Restore<'a> = dyn FnMut(JobRecord, &TubeName, Body, &[u8]) + 'a;
+
 impl Binlog {
     /// Reads the log in `storage`, repairs what a crash has torn, and begins a new file. `restore` is then
     /// called once for each job: those that are not buried by ascending id, then the buried in the order
@@ -33,7 +37,7 @@ impl Binlog {
         config: Config,
         now: Timestamp,
         wall_offset_ns: i64,
-        restore: &mut dyn FnMut(JobRecord, &TubeName, Body),
+        restore: &mut Restore<'_>,
     ) -> Result<(Self, ReplaySummary), OpenError> {
         let wall = WallOffset(wall_offset_ns);
         let config = Config {
@@ -107,8 +111,8 @@ impl Binlog {
             };
             let tube = &replay.jobs.tubes[found.tube as usize];
             let body_len = found.body.len();
-            self.with_room(|log| log.reserve_put(tube.as_bytes().len(), body_len))?;
-            self.append_put(&found.to_record(id, &replay.jobs.histories, wall), tube, &found.body, now);
+            self.with_room(|log| log.reserve_put(tube.as_bytes().len(), body_len, &[]))?;
+            self.append_put(&found.to_record(id, &replay.jobs.histories, wall), tube, &found.body, &[], now);
         }
         self.outcome().map_err(OpenError::Failed)
     }
@@ -213,15 +217,11 @@ fn keep_given_up(storage: &mut dyn Storage, replay: &Replay, verdict: &Verdict) 
 }
 
 /// Gives the jobs to the server, in the order that makes its queues what they were.
-fn hand_over(
-    jobs: Jobs,
-    wall: WallOffset,
-    restore: &mut dyn FnMut(JobRecord, &TubeName, Body),
-) -> Result<(), OpenError> {
+fn hand_over(jobs: Jobs, wall: WallOffset, restore: &mut Restore<'_>) -> Result<(), OpenError> {
     let Jobs { alive, tubes, histories, .. } = jobs;
     let mut buried = Vec::new();
     let mut give = |id: JobId, job: ReplayedJob| {
-        restore(job.to_record(id, &histories, wall), &tubes[job.tube as usize], job.body);
+        restore(job.to_record(id, &histories, wall), &tubes[job.tube as usize], job.body, &[]);
     };
     for (id, job) in alive {
         match job.buried_at() {

@@ -43,13 +43,13 @@ impl Persistence {
     pub fn room_for_put(&mut self, id: JobId, tube: &TubeName, body: &Body) -> Result<(), NoRoom> {
         let Some(binlog) = &mut self.binlog else { return Ok(()) };
         binlog.reserve_id(id)?;
-        binlog.reserve_put(tube.as_bytes().len(), body.len())
+        binlog.reserve_put(tube.as_bytes().len(), body.len(), &[])
     }
 
     /// Whether a job with this body can be moved to a tube with this name. Nothing has changed either way.
     pub fn room_for_move(&mut self, tube: &str, body: &Body) -> Result<(), NoRoom> {
         let Some(binlog) = &mut self.binlog else { return Ok(()) };
-        binlog.reserve_move(tube.len(), body.len())
+        binlog.reserve_move(tube.len(), body.len(), &[])
     }
 
     /// Whether a change of a job's state fits. Nothing has changed either way.
@@ -75,12 +75,12 @@ impl Persistence {
                 Change::Deleted(id) => binlog.append_delete(id),
                 Change::Put(id) => {
                     if let Some(job) = queue.job(id) {
-                        binlog.append_put(&job.record, job.tube, job.body, now);
+                        binlog.append_put(&job.record, job.tube, job.body, &[], now);
                     }
                 }
                 Change::Moved(id) => {
                     if let Some(job) = queue.job(id) {
-                        binlog.append_moved(&job.record, job.tube, job.body, now);
+                        binlog.append_moved(&job.record, job.tube, job.body, &[], now);
                     }
                 }
                 Change::Updated(id) => {
@@ -112,7 +112,7 @@ impl Persistence {
         while let Some(id) = binlog.next_migration()
             && let Some(job) = queue.job(id)
         {
-            binlog.append_migrated(&job.record, job.tube, job.body, now);
+            binlog.append_migrated(&job.record, job.tube, job.body, &[], now);
         }
     }
 

@@ -190,7 +190,7 @@ impl Log {
     fn new(body_bytes: usize) -> Self {
         let disk = MemoryDisk::default();
         let tasks = ByHand::default();
-        let (binlog, _) = open(&disk, &tasks, |_, _, _| {});
+        let (binlog, _) = open(&disk, &tasks, |_, _, _, _| {});
         let body = Body::copy_of(&vec![b'x'; body_bytes]).unwrap();
         Self { binlog, disk, tasks, tube: TubeName::default_tube(), body, next_id: 1 }
     }
@@ -204,7 +204,7 @@ impl Log {
     }
 
     fn put(&mut self) -> JobRecord {
-        while self.binlog.reserve_put(self.tube.as_bytes().len(), self.body.len()).is_err() {
+        while self.binlog.reserve_put(self.tube.as_bytes().len(), self.body.len(), &[]).is_err() {
             self.work();
         }
         let job = JobRecord {
@@ -218,7 +218,7 @@ impl Log {
             state: JobState::Ready,
         };
         self.next_id += 1;
-        self.binlog.append_put(&job, &self.tube, &self.body, NOW);
+        self.binlog.append_put(&job, &self.tube, &self.body, &[], NOW);
         job
     }
 
@@ -238,7 +238,7 @@ impl Log {
 fn open(
     disk: &MemoryDisk,
     tasks: &ByHand,
-    mut restore: impl FnMut(JobRecord, &TubeName, Body),
+    mut restore: impl FnMut(JobRecord, &TubeName, Body, &[u8]),
 ) -> (Binlog, u64) {
     let config =
         Config { file_bytes: 10 * 1024 * 1024, sync: SyncPolicy::Every(50), recover: false, nonce_seed: 1 };
@@ -272,10 +272,10 @@ fn replay(bencher: Bencher) {
     log.commit();
     log.binlog.close(NOW).unwrap();
     let files = log.disk;
-    let bytes = open(&files.copy(), &ByHand::default(), |_, _, _| {}).1;
+    let bytes = open(&files.copy(), &ByHand::default(), |_, _, _, _| {}).1;
     bencher.counter(BytesCount::new(bytes)).with_inputs(|| files.copy()).bench_local_values(|disk| {
         let mut queue = Queue::new(PoisonLimits::default());
-        let (binlog, _) = open(&disk, &ByHand::default(), |record, tube, body| {
+        let (binlog, _) = open(&disk, &ByHand::default(), |record, tube, body, _| {
             queue.restore(&record, tube.as_str(), body, NOW);
         });
         (queue, binlog)

@@ -205,16 +205,16 @@ impl History {
                     let delay = if random.once_in(3) { 5000 } else { 0 };
                     let record = record(next_id, 3, delay);
                     next_id += 1;
-                    with_room(log, helper, |log| log.reserve_put(tube.len(), body.len()));
+                    with_room(log, helper, |log| log.reserve_put(tube.len(), body.len(), &[]));
                     let name = TubeName::parse(tube.as_bytes()).unwrap();
-                    log.append_put(&record, &name, &Body::copy_of(&body).unwrap(), now());
+                    log.append_put(&record, &name, &Body::copy_of(&body).unwrap(), &[], now());
                     self.add(record.id.0, tube, record, body);
                 }
             }
             while let Some(id) = log.next_migration() {
                 let job = &self.jobs[&id.0];
                 let name = TubeName::parse(job.tube.as_bytes()).unwrap();
-                log.append_migrated(&job.record, &name, &Body::copy_of(&job.body).unwrap(), now());
+                log.append_migrated(&job.record, &name, &Body::copy_of(&job.body).unwrap(), &[], now());
             }
             log.commit(now()).unwrap();
             help(log, helper);
@@ -248,9 +248,9 @@ impl History {
     fn move_in_ours(&mut self, id: u64, log: &mut Binlog, helper: &mut Helper, random: &mut Random) {
         let tube = random_tube(random);
         let job = self.jobs.get_mut(&id).unwrap();
-        with_room(log, helper, |log| log.reserve_move(tube.len(), job.body.len()));
+        with_room(log, helper, |log| log.reserve_move(tube.len(), job.body.len(), &[]));
         let name = TubeName::parse(tube.as_bytes()).unwrap();
-        log.append_moved(&job.record, &name, &Body::copy_of(&job.body).unwrap(), now());
+        log.append_moved(&job.record, &name, &Body::copy_of(&job.body).unwrap(), &[], now());
         job.tube = tube;
     }
 }
@@ -265,7 +265,7 @@ fn c_finds_a_moved_job_in_its_new_tube_and_ours_finds_it_there_again() {
     let tasks = helper.tasks.clone();
     let open = |found: &mut Vec<(JobId, Priority, JobState, String)>| {
         let storage = tasks.storage(Directory::new(directory.path()));
-        Binlog::open(storage, settings, now(), 0, &mut |job, tube, _| {
+        Binlog::open(storage, settings, now(), 0, &mut |job, tube, _, _| {
             found.push((job.id, job.priority, job.state, tube.as_str().to_owned()));
         })
         .unwrap()
@@ -275,10 +275,10 @@ fn c_finds_a_moved_job_in_its_new_tube_and_ours_finds_it_there_again() {
     let (from, to) = (TubeName::parse(b"from").unwrap(), TubeName::parse(b"to").unwrap());
     let body = Body::copy_of(b"body").unwrap();
     let mut job = record(1, 5, 0);
-    with_room(&mut log, &mut helper, |log| log.reserve_put(4, 4));
-    log.append_put(&job, &from, &body, now());
-    with_room(&mut log, &mut helper, |log| log.reserve_move(2, 4));
-    log.append_moved(&job, &to, &body, now());
+    with_room(&mut log, &mut helper, |log| log.reserve_put(4, 4, &[]));
+    log.append_put(&job, &from, &body, &[], now());
+    with_room(&mut log, &mut helper, |log| log.reserve_move(2, 4, &[]));
+    log.append_moved(&job, &to, &body, &[], now());
     // A new priority is an ordinary change.
     job.priority = Priority(9);
     with_room(&mut log, &mut helper, Binlog::reserve_update);
@@ -308,10 +308,10 @@ fn a_move_of_which_only_the_first_record_is_written_has_not_happened() {
     let tube = |name: &[u8]| TubeName::parse(name).unwrap();
     let (mut log, _, _) = open(&disk, settings, Timestamp(1 << 60)).unwrap();
     let (job, body) = (record(1, 5, 0), Body::copy_of(b"body").unwrap());
-    log.append_put(&job, &tube(b"from"), &body, now());
+    log.append_put(&job, &tube(b"from"), &body, &[], now());
     log.commit(Timestamp(1 << 60)).unwrap();
     let (index, before) = disk.files().pop_last().unwrap();
-    log.append_moved(&job, &tube(b"to"), &body, now());
+    log.append_moved(&job, &tube(b"to"), &body, &[], now());
     log.commit(Timestamp(1 << 60)).unwrap();
     let (_, after) = disk.files().pop_last().unwrap();
     let used = |bytes: &[u8]| bytes.iter().rposition(|&byte| byte != 0).unwrap() + 1;
@@ -386,7 +386,7 @@ fn alternate(program: &Path, seed: u64) {
             settings,
             now(),
             0,
-            &mut |job, tube, body| {
+            &mut |job, tube, body, _| {
                 restored.push((job, tube.clone(), body.as_slice().to_vec()));
             },
         )
@@ -419,7 +419,7 @@ fn kill_c(program: &Path, directory: &Path, commands: &[u8], answers: u64) -> (R
     let newest = indexes.max().unwrap_or(0);
     let disk = Box::new(DirectoryStorage::new(directory, None));
     let settings = config(SyncPolicy::Never, FILE_BYTES, 1);
-    (Binlog::open(disk, settings, now(), 0, &mut |_, _, _| {}).unwrap().1, newest)
+    (Binlog::open(disk, settings, now(), 0, &mut |_, _, _, _| {}).unwrap().1, newest)
 }
 
 /// C does one thing at a time: it makes a file, as zeros that then get a version, or it writes a record, in up to
@@ -478,7 +478,7 @@ fn a_job_that_c_has_buried_again_is_the_last_one_buried() {
     let mut buried = Vec::new();
     let disk = Box::new(DirectoryStorage::new(directory.path(), None));
     let settings = config(SyncPolicy::EachCommit, 1 << 20, 1);
-    Binlog::open(disk, settings, Timestamp(1 << 60), 0, &mut |record, _, _| buried.push(record.id.0))
+    Binlog::open(disk, settings, Timestamp(1 << 60), 0, &mut |record, _, _, _| buried.push(record.id.0))
         .unwrap();
     assert_eq!(buried, [3, 2, 1], "in the order of the records");
 }

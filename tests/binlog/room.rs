@@ -46,8 +46,8 @@ impl Shop {
 
     pub fn put(&mut self) -> Result<(), NoRoom> {
         let tube = TubeName::default_tube();
-        self.reserve(|log, body| log.reserve_put(7, body.len()))?;
-        self.log.append_put(&job(self.next_id), &tube, &self.body, self.now);
+        self.reserve(|log, body| log.reserve_put(7, body.len(), &[]))?;
+        self.log.append_put(&job(self.next_id), &tube, &self.body, &[], self.now);
         self.next_id += 1;
         Ok(())
     }
@@ -83,7 +83,7 @@ impl Shop {
 
     pub fn migrate(&mut self) {
         while let Some(id) = self.log.next_migration() {
-            self.log.append_migrated(&job(id.0), &TubeName::default_tube(), &self.body, self.now);
+            self.log.append_migrated(&job(id.0), &TubeName::default_tube(), &self.body, &[], self.now);
         }
     }
 
@@ -528,7 +528,7 @@ fn without_descriptors_commands_wait_deletes_are_logged_later_and_the_log_sleeps
         shop.commit();
     }
     assert!(shop.log.durable() < shop.log.appended(), "not every file can be written");
-    assert_eq!(shop.log.reserve_put(7, 100), Err(NoRoom::Pending), "the room will come");
+    assert_eq!(shop.log.reserve_put(7, 100, &[]), Err(NoRoom::Pending), "the room will come");
     for _ in 0..10 {
         let retry = shop.log.next_deadline().expect("it tries again by itself");
         assert!(retry > shop.now, "at once, and again and again");

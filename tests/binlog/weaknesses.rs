@@ -189,16 +189,16 @@ fn the_old_file_goes_only_when_the_copies_are_on_disk_and_the_file_before_it_is_
     let (tube, body) = (TubeName::default_tube(), Body::copy_of(&[b'z'; 200]).unwrap());
     let (mut unlinked, mut migrated_until) = (Vec::new(), None);
     for id in 1..=200 {
-        while log.reserve_put(7, 200).is_err() {
+        while log.reserve_put(7, 200, &[]).is_err() {
             let task = disk.next_task().expect("room is under way");
             log.on_completion(task.run(&mut disk.clone()), NOW).unwrap();
         }
-        log.append_put(&job(id, JobState::Ready), &tube, &body, NOW);
+        log.append_put(&job(id, JobState::Ready), &tube, &body, &[], NOW);
         if id > 3 {
             log.append_delete(JobId(id));
         }
         while let Some(id) = log.next_migration() {
-            log.append_migrated(&job(id.0, JobState::Ready), &tube, &body, NOW);
+            log.append_migrated(&job(id.0, JobState::Ready), &tube, &body, &[], NOW);
             migrated_until = Some(log.appended());
         }
         log.commit(NOW).unwrap();
@@ -225,14 +225,14 @@ fn a_filled_file_is_synced_before_the_next_one() {
     let (tube, body) = (TubeName::default_tube(), Body::copy_of(&[b'z'; 200]).unwrap());
     let mut synced = Vec::new();
     for id in 1..=60 {
-        while log.reserve_put(7, 200).is_err() {
+        while log.reserve_put(7, 200, &[]).is_err() {
             let task = disk.next_task().expect("room is under way");
             if let Task::Sync(LogPosition { file: index, .. }) = task {
                 synced.push(index);
             }
             log.on_completion(task.run(&mut disk.clone()), NOW).unwrap();
         }
-        log.append_put(&job(id, JobState::Ready), &tube, &body, NOW);
+        log.append_put(&job(id, JobState::Ready), &tube, &body, &[], NOW);
         log.commit(NOW).unwrap();
     }
     assert!(synced.len() >= 3 && synced.is_sorted(), "{synced:?}");
@@ -249,8 +249,8 @@ fn release_without_delay_counters_and_the_order_of_burial_outlive_restarts_and_m
     let burial_order = [7, 2, 9, 1];
     let (mut log, _, _) = open(&disk, config(SyncPolicy::EachCommit, 4096, 1), NOW).unwrap();
     for id in 1..=10 {
-        log.reserve_put(7, 50).unwrap();
-        log.append_put(&job(id, JobState::Ready), &tube, &body, NOW);
+        log.reserve_put(7, 50, &[]).unwrap();
+        log.append_put(&job(id, JobState::Ready), &tube, &body, &[], NOW);
     }
     for id in burial_order {
         log.append_update(&changed(id, JobState::Buried), 50, NOW);
@@ -267,11 +267,11 @@ fn release_without_delay_counters_and_the_order_of_burial_outlive_restarts_and_m
         assert_eq!(jobs[&9], changed(9, JobState::Buried));
         // All of them are copied, in the order in which they were put.
         for record in jobs.values() {
-            while log.reserve_put(7, 50).is_err() {
+            while log.reserve_put(7, 50, &[]).is_err() {
                 let task = disk.next_task().expect("room is under way");
                 log.on_completion(task.run(&mut disk.clone()), NOW).unwrap();
             }
-            log.append_migrated(record, &tube, &body, NOW);
+            log.append_migrated(record, &tube, &body, &[], NOW);
         }
         log.commit(NOW).unwrap();
     }
@@ -282,8 +282,8 @@ fn ids_are_not_given_twice_even_if_all_jobs_and_their_files_are_gone() {
     let disk = SimDisk::default();
     let (tube, body) = (TubeName::default_tube(), Body::copy_of(b"").unwrap());
     let (mut log, _, _) = open(&disk, config(SyncPolicy::EachCommit, 4096, 1), NOW).unwrap();
-    log.reserve_put(7, 0).unwrap();
-    log.append_put(&job(1234, JobState::Ready), &tube, &body, NOW);
+    log.reserve_put(7, 0, &[]).unwrap();
+    log.append_put(&job(1234, JobState::Ready), &tube, &body, &[], NOW);
     log.append_delete(JobId(1234));
     log.commit(NOW).unwrap();
     for seed in 2..6 {
@@ -304,12 +304,12 @@ fn files_of_every_size_are_made_whole_before_they_are_used() {
     let disk = SimDisk::default();
     let (mut log, _, _) = open(&disk, config(SyncPolicy::EachCommit, 4096, 1), NOW).unwrap();
     let (tube, body) = (TubeName::default_tube(), Body::copy_of(&[b'q'; 30_000]).unwrap());
-    while log.reserve_put(7, 30_000).is_err() {
+    while log.reserve_put(7, 30_000, &[]).is_err() {
         let task = disk.next_task().expect("room is under way");
         log.on_completion(task.run(&mut disk.clone()), NOW).unwrap();
     }
     let before = disk.used();
-    log.append_put(&job(1, JobState::Ready), &tube, &body, NOW);
+    log.append_put(&job(1, JobState::Ready), &tube, &body, &[], NOW);
     log.commit(NOW).unwrap();
     assert_eq!(disk.used(), before, "no write makes a file longer");
 }

@@ -42,7 +42,7 @@ pub fn open(
     now: Timestamp,
 ) -> Result<(Binlog, ReplaySummary, Restored), OpenError> {
     let mut restored = Vec::new();
-    let (log, summary) = Binlog::open(disk.storage(), config, now, 0, &mut |record, tube, body| {
+    let (log, summary) = Binlog::open(disk.storage(), config, now, 0, &mut |record, tube, body, _| {
         restored.push((record, tube.clone(), body.as_slice().to_vec()));
     })?;
     Ok((log, summary, restored))
@@ -188,7 +188,7 @@ impl World {
         while let Some(id) = self.log.next_migration() {
             let job = self.newest(id.0).expect("the log migrates living jobs alone");
             let body = Body::copy_of(&job.body).unwrap();
-            self.log.append_migrated(&job.record, &job.tube, &body, self.now);
+            self.log.append_migrated(&job.record, &job.tube, &body, &[], self.now);
             // A copy has a place in the log of its own, but is no new state.
         }
     }
@@ -283,7 +283,7 @@ impl World {
         let body: Vec<u8> = (0..length).map(|_| random.next() as u8).collect();
         let tube = TubeName::parse(if random.once_in(2) { b"default" } else { b"another/tube" }).unwrap();
         self.log.reserve_id(JobId(self.next_id)).expect("fewer are put than are announced");
-        let room = self.reserve(|log| log.reserve_put(tube.as_bytes().len(), length as usize))?;
+        let room = self.reserve(|log| log.reserve_put(tube.as_bytes().len(), length as usize, &[]))?;
         if room.is_err() {
             return Ok(());
         }
@@ -298,7 +298,7 @@ impl World {
             state: JobState::Ready,
         };
         self.next_id += 1;
-        self.log.append_put(&record, &tube, &Body::copy_of(&body).unwrap(), self.now);
+        self.log.append_put(&record, &tube, &Body::copy_of(&body).unwrap(), &[], self.now);
         self.logged(record.id.0, Some(Job { record, tube, body, buried: 0 }));
         Ok(())
     }
@@ -312,11 +312,11 @@ impl World {
     pub fn relocate(&mut self, mut job: Job, random: &mut Random) -> Result<(), BinlogError> {
         let tube = TubeName::parse(if random.once_in(2) { b"moved" } else { b"moved/again" }).unwrap();
         let lengths = (tube.as_bytes().len(), job.body.len());
-        if self.reserve(|log| log.reserve_move(lengths.0, lengths.1))?.is_err() {
+        if self.reserve(|log| log.reserve_move(lengths.0, lengths.1, &[]))?.is_err() {
             return Ok(());
         }
         job.tube = tube;
-        self.log.append_moved(&job.record, &job.tube, &Body::copy_of(&job.body).unwrap(), self.now);
+        self.log.append_moved(&job.record, &job.tube, &Body::copy_of(&job.body).unwrap(), &[], self.now);
         self.logged(job.record.id.0, Some(job));
         Ok(())
     }

@@ -126,7 +126,7 @@ impl Lives {
         let (file_bytes, sync, nonce_seed) = (self.file_bytes, self.sync, self.random.next());
         let config = Config { file_bytes, sync, recover: false, nonce_seed };
         let mut restored = Vec::new();
-        let mut restore = |record, tube: &beanstalkd::tube_name::TubeName, body| {
+        let mut restore = |record, tube: &beanstalkd::tube_name::TubeName, body, _: &[u8]| {
             restored.push((record, tube.clone(), body))
         };
         let (binlog, summary) = Binlog::open(disk.storage(), config, self.now, 0, &mut restore)?;

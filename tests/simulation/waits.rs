@@ -41,7 +41,7 @@ impl World {
         let mut executor = executor(PoisonLimits::default(), 100);
         let config = Config { file_bytes, sync, recover: false, nonce_seed: 1 };
         let mut restored = Vec::new();
-        let mut restore = |record, tube: &beanstalkd::tube_name::TubeName, body| {
+        let mut restore = |record, tube: &beanstalkd::tube_name::TubeName, body, _: &[u8]| {
             restored.push((record, tube.clone(), body));
         };
         let (binlog, summary) =

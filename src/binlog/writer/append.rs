@@ -212,7 +212,7 @@ impl Binlog {
     ///
     /// # Errors
     /// If it does not fit; nothing has changed.
-    pub fn reserve_put(&mut self, tube_len: usize, body_len: usize) -> Result<(), NoRoom> {
+    pub fn reserve_put(&mut self, tube_len: usize, body_len: usize, _tags: &[u8]) -> Result<(), NoRoom> {
         if body_len > MAX_BODY_BYTES {
             return Err(NoRoom::Full);
         }
@@ -253,7 +253,14 @@ impl Binlog {
     // ---- records ----
 
     /// Logs a job that was put. The room must have been reserved.
-    pub fn append_put(&mut self, job: &JobRecord, tube: &TubeName, body: &Body, now: Timestamp) {
+    pub fn append_put(
+        &mut self,
+        job: &JobRecord,
+        tube: &TubeName,
+        body: &Body,
+        _tags: &[u8],
+        now: Timestamp,
+    ) {
         self.ids.give(job.id);
         self.append_full(job, tube, body, self.files.job_count() + 1, now);
     }

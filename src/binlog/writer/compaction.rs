@@ -152,7 +152,14 @@ impl Binlog {
     }
 
     /// Logs a job that stands in the oldest file once more, in its present state.
-    pub fn append_migrated(&mut self, job: &JobRecord, tube: &TubeName, body: &Body, now: Timestamp) {
+    pub fn append_migrated(
+        &mut self,
+        job: &JobRecord,
+        tube: &TubeName,
+        body: &Body,
+        _tags: &[u8],
+        now: Timestamp,
+    ) {
         let bytes = full_record_bytes(tube.as_bytes().len(), body.len());
         self.append_full(job, tube, body, self.files.job_count(), now);
         self.appender.uncount(bytes);

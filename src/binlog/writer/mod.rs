@@ -21,6 +21,7 @@ use self::durability::Durability;
 use self::files_ahead::{FilesAhead, OPEN_AHEAD};
 use self::ids::Ids;
 
+mod aftermath;
 mod append;
 mod burials;
 mod compaction;

@@ -14,7 +14,7 @@ impl Binlog {
     ///
     /// # Errors
     /// If they do not fit; nothing has changed.
-    pub fn reserve_move(&mut self, tube_len: usize, body_len: usize) -> Result<(), NoRoom> {
+    pub fn reserve_move(&mut self, tube_len: usize, body_len: usize, _tags: &[u8]) -> Result<(), NoRoom> {
         if body_len > MAX_BODY_BYTES {
             return Err(NoRoom::Full);
         }
@@ -28,7 +28,14 @@ impl Binlog {
     /// Logs a job that is in another tube now. The room must have been reserved. C keeps a job that it knows in its
     /// tube, whatever a further full record says, so that a delete precedes that record. A replay of this server ignores
     /// this delete, so that a write that ends between the two records loses nothing.
-    pub fn append_moved(&mut self, job: &JobRecord, tube: &TubeName, body: &Body, now: Timestamp) {
+    pub fn append_moved(
+        &mut self,
+        job: &JobRecord,
+        tube: &TubeName,
+        body: &Body,
+        _tags: &[u8],
+        now: Timestamp,
+    ) {
         self.compaction.note_freed(self.files.record_bytes(job.id).unwrap_or(0));
         match self.ahead.space.find(SHORT_BYTES, self.files.job_count()) {
             Some(target) => self.append_short(&DiskRecord::departure(job.id), target),
