@@ -224,6 +224,17 @@ impl<'a> BodyRef<'a> {
         self.len() == 0
     }
 
+    /// The same body, of its own.
+    ///
+    /// # Errors
+    /// If the allocator has no memory.
+    pub fn to_owned(&self) -> Result<Body, TryReserveError> {
+        match self {
+            Self::Whole(body) => Ok((*body).clone()),
+            Self::Part(bytes) => Body::copy_of(bytes),
+        }
+    }
+
     /// How many bytes of the body are copied into a reply: all or none.
     #[must_use]
     pub fn copied_len(&self) -> usize {

@@ -3,7 +3,7 @@
 //! Like C beanstalkd, the parser recognises a command by its prefix and then checks the rest. A line without a known
 //! prefix is UNKNOWN_COMMAND; a wrong rest is BAD_FORMAT.
 
-use super::manage;
+use super::{manage, put_tags};
 use crate::job::{JobId, JobState, Priority};
 use crate::number::{as_strtoul, leading_u32, leading_u64, skip_spaces, whole_u32, whole_u64};
 use crate::tube_name::{TubeName, is_name_byte};
@@ -16,6 +16,8 @@ const MAX_TIMEOUT_S: u32 = i32::MAX as u32;
 #[allow(missing_docs, reason = "the protocol's own words; doc/protocol.md explains them")]
 pub enum Command<'a> {
     Put(PutHeader),
+    /// A `put` with this text behind its size, which is not judged yet: the size comes first.
+    PutWith(PutHeader, &'a [u8]),
     Use(&'a str),
     Reserve,
     ReserveWithTimeout { timeout_s: u32 },
@@ -35,6 +37,7 @@ pub enum Command<'a> {
     Stats,
     StatsJob(JobId),
     StatsTube(&'a str),
+    StatsGroup(&'a str),
     ListTubes,
     ListTubeUsed,
     ListTubesWatched,
@@ -71,8 +74,8 @@ pub struct PutHeader {
     pub ttr_s: u32,
     /// Length of the body in bytes, without its CRLF.
     pub size: u32,
-    /// Whether text follows the size. This is BAD_FORMAT, but only if the size is not too big.
-    pub has_trailing_text: bool,
+    /// Whether tags follow the size.
+    pub has_tags: bool,
 }
 
 /// A command without its arguments, for counting.
@@ -99,6 +102,7 @@ pub enum Verb {
     Stats,
     StatsJob,
     StatsTube,
+    StatsGroup,
     ListTubes,
     ListTubeUsed,
     ListTubesWatched,
@@ -142,6 +146,7 @@ impl Verb {
             Self::Stats => "stats",
             Self::StatsJob => "stats-job",
             Self::StatsTube => "stats-tube",
+            Self::StatsGroup => "stats-group",
             Self::ListTubes => "list-tubes",
             Self::ListTubeUsed => "list-tube-used",
             Self::ListTubesWatched => "list-tubes-watched",
@@ -164,7 +169,7 @@ impl Command<'_> {
     #[must_use]
     pub fn verb(&self) -> Verb {
         match self {
-            Self::Put(_) => Verb::Put,
+            Self::Put(_) | Self::PutWith(..) => Verb::Put,
             Self::Use(_) => Verb::Use,
             Self::Reserve => Verb::Reserve,
             Self::ReserveWithTimeout { .. } => Verb::ReserveWithTimeout,
@@ -184,6 +189,7 @@ impl Command<'_> {
             Self::Stats => Verb::Stats,
             Self::StatsJob(_) => Verb::StatsJob,
             Self::StatsTube(_) => Verb::StatsTube,
+            Self::StatsGroup(_) => Verb::StatsGroup,
             Self::ListTubes => Verb::ListTubes,
             Self::ListTubeUsed => Verb::ListTubeUsed,
             Self::ListTubesWatched => Verb::ListTubesWatched,
@@ -215,7 +221,7 @@ pub enum ParseError {
 /// # Errors
 /// The reply that C beanstalkd 1.13 would send.
 pub fn parse(line: &[u8]) -> Result<Command<'_>, ParseError> {
-    if memchr::memchr(0, line).is_some() {
+    if memchr::memchr(0, line).is_some() && !put_tags::has_tag(line) {
         return Err(ParseError::BadFormat);
     }
     let parsed = match line.first() {
@@ -275,6 +281,7 @@ fn parse_s(line: &[u8]) -> Parsed<'_> {
     after(line, b"stats-job ")
         .map(|rest| id(rest).map(Command::StatsJob))
         .or_else(|| after(line, b"stats-tube ").map(|rest| name(rest).map(Command::StatsTube)))
+        .or_else(|| after(line, b"stats-group ").map(|rest| name(rest).map(Command::StatsGroup)))
         .or_else(|| after(line, b"stats").map(|rest| alone(rest, Command::Stats)))
 }
 
@@ -303,12 +310,18 @@ pub(super) fn name(rest: &[u8]) -> Option<&str> {
 }
 
 fn put(rest: &[u8]) -> Option<Command<'_>> {
+    let (header, rest) = put_numbers(rest)?;
+    Some(if rest.is_empty() { Command::Put(header) } else { Command::PutWith(header, rest) })
+}
+
+/// The numbers of a `put`, and what follows the last.
+#[inline]
+pub(super) fn put_numbers(rest: &[u8]) -> Option<(PutHeader, &[u8])> {
     let (priority, rest) = leading_u32(rest)?;
     let (delay_s, rest) = leading_u32(rest)?;
     let (ttr_s, rest) = leading_u32(rest)?;
     let (size, rest) = leading_u32(rest)?;
-    let has_trailing_text = !rest.is_empty();
-    Some(Command::Put(PutHeader { priority: Priority(priority), delay_s, ttr_s, size, has_trailing_text }))
+    Some((PutHeader { priority: Priority(priority), delay_s, ttr_s, size, has_tags: false }, rest))
 }
 
 fn reserve_with_timeout(rest: &[u8]) -> Option<Command<'_>> {
@@ -446,10 +459,4 @@ mod tests {
         bad(&["kick 18446744073709551616", "kick ", "kick x", "kick - 1", "kick +-1"]);
     }
 
-    #[test]
-    fn trailing_text_of_a_put_is_left_to_the_size_check() {
-        let Ok(Command::Put(header)) = parse(b"put 1 2 3 4x") else { panic!("a put") };
-        assert_eq!((header.priority, header.delay_s, header.ttr_s, header.size), (Priority(1), 2, 3, 4));
-        assert!(header.has_trailing_text);
-    }
 }

@@ -6,7 +6,9 @@
 
 use std::fmt::{self, Display};
 
+use super::MAX_LINE_BYTES;
 use super::command::{Command, Cursor, Parsed, after, name};
+use super::put_tags::{MAX_PUT_LINE_BYTES, has_tag};
 use crate::job::{JobId, JobState, Priority};
 use crate::number::{leading_u32, leading_u64, whole_u32, whole_u64};
 
@@ -17,15 +19,21 @@ pub const MAX_LIMIT: u32 = 1000;
 
 /// The longest line of `list-jobs` or `move`, in bytes with its CRLF: a tube's name of 200 bytes, a limit and a
 /// cursor of 50 bytes find room, with some for leading zeros. Lines of C's commands end at 224 bytes.
-pub const MAX_LONG_LINE_BYTES: usize = 320;
+const MAX_LONG_LINE_BYTES: usize = 320;
 
-/// The commands whose lines may have [`MAX_LONG_LINE_BYTES`].
+/// The words of commands whose lines may have [`MAX_LONG_LINE_BYTES`].
 const LONG_LINES: [&[u8]; 2] = [b"list-jobs ", b"move "];
 
-/// Whether the line that begins so may be longer than those of C's commands.
+/// How long the line that begins so may be, in bytes with its CRLF.
 #[must_use]
-pub fn may_be_long(start: &[u8]) -> bool {
-    LONG_LINES.iter().any(|word| start.starts_with(word))
+pub fn longest_line(start: &[u8]) -> usize {
+    if LONG_LINES.iter().any(|word| start.starts_with(word)) {
+        MAX_LONG_LINE_BYTES
+    } else if has_tag(start) {
+        MAX_PUT_LINE_BYTES
+    } else {
+        MAX_LINE_BYTES
+    }
 }
 
 pub(super) fn parse_f(line: &[u8]) -> Parsed<'_> {
@@ -194,7 +202,8 @@ mod tests {
         for line in
             [format!("list-jobs {tube} reserved 1000 {cursor}\r\n"), format!("move {} {tube}\r\n", u64::MAX)]
         {
-            assert!(line.len() <= MAX_LONG_LINE_BYTES && may_be_long(line.as_bytes()), "{}", line.len());
+            assert_eq!(longest_line(line.as_bytes()), MAX_LONG_LINE_BYTES);
+            assert!(line.len() <= MAX_LONG_LINE_BYTES, "{}", line.len());
         }
     }
 }

@@ -6,12 +6,14 @@
 mod command;
 mod list;
 mod manage;
+mod put_tags;
 mod reply;
 mod yaml;
 
 pub use self::command::{Command, Cursor, ParseError, PutHeader, Verb, parse};
 pub use self::list::{List, ListWriter, SHORT_LIST_BYTES, list_bytes};
-pub use self::manage::{CursorText, MAX_LIMIT, MAX_LONG_LINE_BYTES, may_be_long};
+pub use self::manage::{CursorText, MAX_LIMIT, longest_line};
+pub use self::put_tags::{MAX_PUT_LINE_BYTES, TagError, parse_tags, tagged_put};
 pub use self::reply::{Reply, ReplyBuffer};
 pub use self::yaml::{Dictionary, write_list};
 

@@ -4,7 +4,7 @@ use std::collections::TryReserveError;
 
 use super::CRLF;
 use super::list::List;
-use crate::job::{Body, JobId};
+use crate::job::{Body, BodyRef, JobId, Priority};
 
 /// The longest reply of words and numbers alone.
 const SHORT_BYTES: usize = 64;
@@ -32,8 +32,10 @@ pub trait ReplyBuffer {
 #[allow(missing_docs, reason = "the protocol's own words; doc/protocol.md explains them")]
 pub enum Reply<'a> {
     Inserted(JobId),
+    /// The answer to a `put` that doubles this job, with the job's state, and its new priority if that is more urgent.
+    Duplicate(JobId, &'static str, Option<Priority>),
     Using(&'a str),
-    Reserved(JobId, &'a Body),
+    Reserved(JobId, BodyRef<'a>),
     DeadlineSoon,
     TimedOut,
     Deleted,
@@ -42,7 +44,7 @@ pub enum Reply<'a> {
     Touched,
     Watching(usize),
     NotIgnored,
-    Found(JobId, &'a Body),
+    Found(JobId, BodyRef<'a>),
     /// The answer to `kick`: how many jobs it moved.
     Kicked(u64),
     /// The answer to `kick-job`.
@@ -61,6 +63,8 @@ pub enum Reply<'a> {
     /// How many jobs a flush has deleted.
     Flushed(u64),
     Moved,
+    /// The answer to `move` where this job of the other tube has the same key.
+    Exists(JobId),
     Reprioritized,
     BadFormat,
     UnknownCommand,
@@ -77,6 +81,11 @@ impl Reply<'_> {
         output.reserve(SHORT_BYTES)?;
         let last: &[u8] = match *self {
             Self::Inserted(id) => return numbered(output, b"INSERTED ", id.0),
+            Self::Duplicate(id, state, priority) => {
+                duplicate(output.bytes(), id, state, priority);
+                b""
+            }
+            Self::Exists(id) => return numbered(output, b"EXISTS ", id.0),
             Self::Using(tube) => {
                 output.reserve(SHORT_BYTES + tube.len())?;
                 let bytes = output.bytes();
@@ -122,6 +131,18 @@ impl Reply<'_> {
     }
 }
 
+fn duplicate(bytes: &mut Vec<u8>, id: JobId, state: &str, priority: Option<Priority>) {
+    bytes.extend_from_slice(b"INSERTED ");
+    bytes.extend_from_slice(itoa::Buffer::new().format(id.0).as_bytes());
+    bytes.push(b' ');
+    bytes.extend_from_slice(state.as_bytes());
+    if let Some(Priority(priority)) = priority {
+        bytes.push(b' ');
+        bytes.extend_from_slice(itoa::Buffer::new().format(priority).as_bytes());
+    }
+    bytes.extend_from_slice(CRLF);
+}
+
 /// A reply whose last word is a number.
 fn numbered(output: &mut impl ReplyBuffer, word: &[u8], number: u64) -> Result<(), TryReserveError> {
     let bytes = output.bytes();
@@ -131,7 +152,12 @@ fn numbered(output: &mut impl ReplyBuffer, word: &[u8], number: u64) -> Result<(
     Ok(())
 }
 
-fn job(output: &mut impl ReplyBuffer, word: &[u8], id: JobId, body: &Body) -> Result<(), TryReserveError> {
+fn job(
+    output: &mut impl ReplyBuffer,
+    word: &[u8],
+    id: JobId,
+    body: BodyRef<'_>,
+) -> Result<(), TryReserveError> {
     output.reserve(SHORT_BYTES + body.copied_len())?;
     let bytes = output.bytes();
     bytes.extend_from_slice(word);
@@ -139,7 +165,10 @@ fn job(output: &mut impl ReplyBuffer, word: &[u8], id: JobId, body: &Body) -> Re
     bytes.push(b' ');
     bytes.extend_from_slice(itoa::Buffer::new().format(body.len()).as_bytes());
     bytes.extend_from_slice(CRLF);
-    output.push_body(body)?;
+    match body {
+        BodyRef::Whole(body) => output.push_body(body)?,
+        BodyRef::Part(part) => output.bytes().extend_from_slice(part),
+    }
     output.bytes().extend_from_slice(CRLF);
     Ok(())
 }

@@ -134,6 +134,7 @@ impl Deadlines {
         let (positions, key) = match owner {
             Owner::Tube(key) => (&self.tubes, key),
             Owner::Client(key) => (&self.clients, key),
+            Owner::Tags => (&self.tags, 0),
         };
         let position = *positions.get(key as usize).filter(|&&position| position != ABSENT)?;
         let (at, found) = self.heap[position as usize];

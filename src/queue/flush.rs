@@ -1,7 +1,8 @@
 //! Flushes: deletes the jobs that a tube had when the command came, a few at a time.
 //!
-//! Owns: which jobs these are, and how far each flush has come. A flush walks through the ready jobs, the delayed, the
-//! buried, and last the reservations of all clients, once each. A job that goes from one state to another meanwhile
+//! Owns: which jobs these are, and how far each flush has come. A flush walks through the held jobs, which no other delete
+//! is to free before, the ready ones, the delayed, the
+//! buried, and the reservations of all clients, once each; parked jobs come with the ready ones. Last, it forgets the keys that deleted jobs have left in the tube. A job that goes from one state to another meanwhile
 //! may get behind the walk, so it is noted, and deleted wherever it is. Jobs that come later stay: their ids are
 //! larger, they were put later, or they were moved here from another tube. While no flush is under way, nothing of
 //! this costs anything but a look at an empty list when a job changes its state. Driven by the server, which deletes
@@ -12,6 +13,7 @@ use std::collections::BTreeSet;
 use super::jobs::{Job, Place};
 use super::keys::{BuriedKey, DueKey, ReadyKey, Reservation, TubeKey};
 use super::ordered::{Key, OrderedQueue};
+use super::tagged::Ending;
 use super::{ClientId, Queue};
 use crate::clock::Timestamp;
 use crate::job::{Body, JobId};
@@ -44,6 +46,8 @@ pub enum BeginFlush {
 pub enum FlushStep {
     /// This job is to be deleted.
     Job(JobId),
+    /// The key of this job, which was deleted before, is to be forgotten.
+    Cooldown(JobId),
     /// It has looked at as many jobs as it may.
     Unfinished,
     /// No job is left.
@@ -78,9 +82,12 @@ struct Flush {
 #[derive(Clone, Copy, Debug)]
 enum Stage {
     Ready(Option<ReadyKey>),
+    Parked(Option<ReadyKey>),
     Delayed(Option<DueKey>),
+    Held(Option<DueKey>),
     Buried(Option<BuriedKey>),
     Reserved { client: usize, after: Option<Reservation> },
+    Cooldowns,
     Over,
 }
 
@@ -159,7 +166,7 @@ impl Queue {
             at: now,
             next_id: self.next_id,
             next_burial: self.next_burial,
-            stage: if flushed == Flushed::All { Stage::Ready(None) } else { Stage::Buried(None) },
+            stage: if flushed == Flushed::All { Stage::Held(None) } else { Stage::Buried(None) },
             moved: BTreeSet::new(),
             came: BTreeSet::new(),
         });
@@ -183,12 +190,22 @@ impl Queue {
                 (Some(id), _) => Some(id),
                 (None, Stage::Ready(after)) => {
                     let next = next(&tube.ready, after);
-                    flush.stage = next.map_or(Stage::Delayed(None), |key| Stage::Ready(Some(key)));
+                    flush.stage = next.map_or(Stage::Parked(None), |key| Stage::Ready(Some(key)));
+                    next.map(ReadyKey::job)
+                }
+                (None, Stage::Parked(after)) => {
+                    let next = tube.tagged().and_then(|tagged| next(&tagged.parked, after));
+                    flush.stage = next.map_or(Stage::Delayed(None), |key| Stage::Parked(Some(key)));
                     next.map(ReadyKey::job)
                 }
                 (None, Stage::Delayed(after)) => {
                     let next = next(&tube.delayed, after);
                     flush.stage = next.map_or(Stage::Buried(None), |key| Stage::Delayed(Some(key)));
+                    next.map(|(_, id)| id)
+                }
+                (None, Stage::Held(after)) => {
+                    let next = tube.tagged().and_then(|tagged| next(&tagged.held, after));
+                    flush.stage = next.map_or(Stage::Ready(None), |key| Stage::Held(Some(key)));
                     next.map(|(_, id)| id)
                 }
                 (None, Stage::Buried(after)) => {
@@ -205,7 +222,16 @@ impl Queue {
                 (None, Stage::Reserved { client, .. })
                     if tube.reserved == 0 || client >= clients.capacity() =>
                 {
-                    flush.stage = Stage::Over;
+                    flush.stage = Stage::Cooldowns;
+                    None
+                }
+                (None, Stage::Cooldowns) => {
+                    // Later ones have larger ids, but for those of jobs whose ids were taken long before.
+                    let first = tube.tagged().and_then(|tagged| tagged.cooldowns.first());
+                    match first.filter(|id| id.0 < flush.next_id) {
+                        Some(id) => return FlushStep::Cooldown(id),
+                        None => flush.stage = Stage::Over,
+                    }
                     None
                 }
                 (None, Stage::Reserved { client, after }) => {
@@ -228,10 +254,17 @@ impl Queue {
     }
 
     /// Deletes a job that `next_to_flush` has found, whoever has reserved it, and returns its body.
-    pub fn flush_job(&mut self, id: JobId) -> Body {
-        let tube = self.jobs.held(id).tube;
+    pub fn flush_job(&mut self, id: JobId, now: Timestamp) -> Body {
+        let job = self.jobs.held(id);
+        let (tube, marks) = (job.tube, job.marks);
         self.unlink(id);
-        let body = self.remove(id, tube);
+        let body = if marks == 0 {
+            self.remove(id, tube)
+        } else {
+            let body = self.remove_tagged(id, tube, Ending::Flushed, now);
+            self.settle(now);
+            body
+        };
         self.remove_tube_if_idle(tube);
         body
     }
@@ -327,8 +360,8 @@ mod tests {
                     let delay_s = self.random(3) as u32;
                     self.queue.release(client, id, Priority(1), delay_s, now);
                 }
-                9 if holds => self.queue.bury(client, id, Priority(2)),
-                10 if self.queue.reserve_job(client, id, now) => self.queue.bury(client, id, Priority(2)),
+                9 if holds => self.queue.bury(client, id, Priority(2), now),
+                10 if self.queue.reserve_job(client, id, now) => self.queue.bury(client, id, Priority(2), now),
                 11 if self.queue.is_kickable(id) => self.queue.kick(id, now),
                 12 if self.queue.is_movable(client, id) => {
                     let tube = if self.random(3) == 0 { "other" } else { "t" };
@@ -385,10 +418,10 @@ mod tests {
                 match busy.queue.next_to_flush(flusher, &mut 1) {
                     FlushStep::Job(id) => {
                         assert!(there.contains(&id) && !busy.came.contains(&id), "seed {seed}: {id:?}");
-                        busy.queue.flush_job(id);
+                        busy.queue.flush_job(id, busy.now);
                         flushed += 1;
                     }
-                    FlushStep::Unfinished => {}
+                    FlushStep::Unfinished | FlushStep::Cooldown(_) => {}
                     FlushStep::Done => break,
                 }
                 for _ in 0..busy.random(3) {
@@ -425,10 +458,10 @@ mod tests {
                         let place = busy.queue.jobs.get(id).unwrap().place();
                         assert!(there.contains(&id), "seed {seed}: {id:?}");
                         assert!(matches!(place, Place::Buried(number) if u64::from(number) < next_burial));
-                        busy.queue.flush_job(id);
+                        busy.queue.flush_job(id, busy.now);
                         flushed += 1;
                     }
-                    FlushStep::Unfinished => {}
+                    FlushStep::Unfinished | FlushStep::Cooldown(_) => {}
                     FlushStep::Done => break,
                 }
                 busy.change();

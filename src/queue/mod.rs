@@ -45,7 +45,7 @@ pub use self::flush::{BeginFlush, FlushStep, Flushed};
 pub use self::life::{NewJob, Released};
 pub use self::page::{Page, PageOrder, Search};
 pub use self::reserve::Reserve;
-pub use self::tagged::{Aftermath, Duplicate, GroupView};
+pub use self::tagged::{Duplicate, GroupView};
 pub use self::times::{Durations, TOTAL_BOUNDS, Totals};
 pub use self::tube::TubeCounters;
 pub use self::view::{JobView, TubeView};
@@ -101,7 +101,7 @@ pub enum Change {
     Moved(JobId),
     /// The job is gone.
     Deleted(JobId),
-    /// The same, of a job whose tags make more of it: [`Queue::next_aftermath`] says what.
+    /// The same, of a job whose tags make more of it: [`Queue::cooldown`] and [`Queue::next_freed_group`] say what.
     DeletedWith(JobId),
     /// The cooldown that the job's delete began is over, or forgotten.
     CooldownOver(JobId),

@@ -1,7 +1,8 @@
 //! Pages: the jobs of a tube in one state, some at a time, in the order of that state.
 //!
 //! Owns: what a page has, and where it ends. The place of a job in the order is a number and its id: the priority of a
-//! ready job, the deadline of a delayed or reserved one, the number of a burial. A job that keeps its place while a
+//! ready job, parked or not, the deadline of a delayed or reserved one, the number of a burial. Held jobs come behind the
+//! delayed ones, by the end of their delay. A job that keeps its place while a
 //! client goes from page to page is on exactly one of them, whatever others do.
 //!
 //! A tube has no index of its reserved jobs: every reserve and delete would pay for it. A search goes through the
@@ -14,6 +15,9 @@ use super::keys::{ReadyKey, Reservation, TubeKey};
 use crate::clock::Timestamp;
 use crate::job::{JobId, JobState, Priority};
 use crate::tube_name::TubeName;
+
+/// A bit of the position of a delayed job that is held: these come behind the others. Deadlines stay below it.
+const HELD: u64 = 1 << 63;
 
 /// A job's place in the order of its state.
 pub type Place = (u64, JobId);
@@ -115,20 +119,21 @@ impl Queue {
                 let after = after.map(|(priority, id)| {
                     ReadyKey::new(Priority(u32::try_from(priority).unwrap_or(u32::MAX)), id)
                 });
-                let place = |key: ReadyKey| (u64::from(key.priority().0), key.job());
-                match after {
-                    Some(after) => collect(tube.ready.iter_after(after).map(place), limit),
-                    None => collect(tube.ready.iter().map(place), limit),
-                }
+                let after = after.unwrap_or(ReadyKey::new(Priority(0), JobId(0)));
+                let parked = tube.tagged().map(|tagged| tagged.parked.iter_after(after));
+                let ready = merged(tube.ready.iter_after(after), parked.into_iter().flatten());
+                collect(ready.map(|key| (u64::from(key.priority().0), key.job())), limit)
             }
             JobState::Delayed => {
-                let place = |(until, id): (Timestamp, JobId)| (until.0, id);
-                match after {
-                    Some((until, id)) => {
-                        collect(tube.delayed.iter_after((Timestamp(until), id)).map(place), limit)
-                    }
-                    None => collect(tube.delayed.iter().map(place), limit),
-                }
+                let (position, id) = after.unwrap_or((0, JobId(0)));
+                let is_held = position & HELD != 0;
+                let after = (Timestamp(position & !HELD), id);
+                let delayed = (!is_held).then(|| tube.delayed.iter_after(after));
+                let from = if is_held { after } else { (Timestamp::default(), JobId(0)) };
+                let held = tube.tagged().map(|tagged| tagged.held.iter_after(from));
+                let delayed = delayed.into_iter().flatten().map(|(until, id)| (until.0, id));
+                let held = held.into_iter().flatten().map(|(until, id)| (until.0 | HELD, id));
+                collect(delayed.chain(held), limit)
             }
             JobState::Buried => match after {
                 Some(after) => collect(tube.buried.iter_after(after), limit),
@@ -191,8 +196,18 @@ impl Queue {
     pub fn is_in(&self, id: JobId, tube: &str, state: JobState) -> bool {
         self.jobs
             .get(id)
-            .is_some_and(|job| job.place.state() == state && self.tubes.get(job.tube).name.as_str() == tube)
+            .is_some_and(|job| job.place().state() == state && self.tubes.get(job.tube).name.as_str() == tube)
     }
+}
+
+/// The keys of both, each in order, in order.
+fn merged<K: Ord + Copy>(a: impl Iterator<Item = K>, b: impl Iterator<Item = K>) -> impl Iterator<Item = K> {
+    let (mut a, mut b) = (a.peekable(), b.peekable());
+    std::iter::from_fn(move || match (a.peek(), b.peek()) {
+        (Some(first), Some(second)) if second < first => b.next(),
+        (Some(_), _) => a.next(),
+        (None, _) => b.next(),
+    })
 }
 
 /// The first places, and whether there are more.
@@ -255,7 +270,7 @@ mod tests {
                     Some(id)
                 }
                 4 if self.queue.holds(client, id) => {
-                    self.queue.bury(client, id, Priority(1));
+                    self.queue.bury(client, id, Priority(1), now);
                     Some(id)
                 }
                 5 if self.queue.is_kickable(id) => {

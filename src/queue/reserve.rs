@@ -95,12 +95,13 @@ impl Queue {
         if !self.leaving.is_empty() {
             self.go_on_leaving(now);
         }
-        if self.tagged.has_freed() {
-            self.go_on_freeing(now);
-        }
         let end = self.work + DUE_PER_ADVANCE;
         while self.work < end {
             self.work += 1;
+            if self.tagged.has_freed() {
+                self.go_on_freeing(now);
+                continue;
+            }
             match self.deadlines.first() {
                 Some((at, Owner::Tube(tube))) if at <= now => self.tube_is_due(tube, now),
                 Some((at, Owner::Client(client))) if at <= now => self.client_is_due(client, now),

@@ -156,7 +156,8 @@ impl Executor {
                 continue;
             };
             line.clear();
-            write_line(&JobView { job, file: 0, now }, &mut line);
+            let expires_in_s = self.queue.expires_in_s(id, now);
+            write_line(&JobView { job, file: 0, expires_in_s, now }, &mut line);
             if page.writer.push_lines(&line).is_err() {
                 return answer(output, &Reply::OutOfMemory);
             }

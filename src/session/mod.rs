@@ -29,7 +29,7 @@ pub use self::output::Output;
 
 use crate::job::{Body, JobId};
 use crate::protocol::{
-    CRLF, Command, MAX_LINE_BYTES, MAX_LONG_LINE_BYTES, ParseError, PutHeader, may_be_long, parse,
+    CRLF, Command, MAX_LINE_BYTES, ParseError, PutHeader, longest_line, parse, tagged_put,
 };
 
 /// Once so many bytes of a body have come, and from this many missing ones on, it is read straight into its
@@ -52,6 +52,9 @@ const MAX_UNSENT_BYTES: usize = 1024 * 1024;
 /// The two while memory is short.
 const TIGHT_UNSENT_OWN_BYTES: usize = 1024;
 const TIGHT_UNSENT_BYTES: usize = 64 * 1024;
+
+/// Stands for the tags of a `put` on a line that is too long.
+const TOO_LONG: &[u8] = b" idp:";
 
 /// What the server does next for the client.
 #[derive(Debug)]
@@ -83,6 +86,8 @@ enum Phase {
     },
     /// A line that is too long, up to its end.
     SkipLine,
+    /// The same of a `put` with tags, whose body is to be skipped, too.
+    SkipPutLine(PutHeader),
     /// A reserve is not answered yet; what follows it stays unparsed.
     Waiting,
     /// A command is not finished; what follows it stays unparsed.
@@ -159,10 +164,14 @@ impl Session {
                 *input = &input[skipped as usize..];
                 (left_before == skipped).then(|| self.finish(Request::Refused(refusal)))
             }
-            Phase::SkipLine => match find_crlf(input) {
+            Phase::SkipLine | Phase::SkipPutLine(_) => match find_crlf(input) {
                 Some(end) => {
                     *input = &input[end + CRLF.len()..];
-                    Some(self.finish(Request::Malformed(ParseError::BadFormat)))
+                    let request = match self.phase {
+                        Phase::SkipPutLine(header) => Request::Command(Command::PutWith(header, TOO_LONG)),
+                        _ => Request::Malformed(ParseError::BadFormat),
+                    };
+                    Some(self.finish(request))
                 }
                 None => {
                     let may_begin_crlf = usize::from(input.last() == Some(&b'\r'));
@@ -191,11 +200,12 @@ impl Session {
                 Some(parse(&bytes[..end]).map_or_else(Request::Malformed, Request::Command))
             }
             None if bytes.len() < most => None,
-            None if most == MAX_LINE_BYTES && may_be_long(bytes) => {
-                self.next_line(input, MAX_LONG_LINE_BYTES)
-            }
+            None if longest_line(bytes) > most => self.next_line(input, longest_line(bytes)),
             None => {
-                self.phase = Phase::SkipLine;
+                self.phase = match tagged_put(bytes) {
+                    Some(header) => Phase::SkipPutLine(header),
+                    None => Phase::SkipLine,
+                };
                 self.next_request(input)
             }
         }
@@ -435,8 +445,11 @@ impl Session {
                 assert!(body.len() < body_with_crlf(*header), "a whole body is a request");
                 assert!(!matches!(unread, Some(Unread::Partial(_))), "a body takes all of the input");
             }
-            (Phase::WantCommand | Phase::SkipLine, Some(Unread::Partial(bytes))) => {
-                let most = if may_be_long(bytes) { MAX_LONG_LINE_BYTES } else { MAX_LINE_BYTES };
+            (
+                Phase::WantCommand | Phase::SkipLine | Phase::SkipPutLine(_),
+                Some(Unread::Partial(bytes)),
+            ) => {
+                let most = longest_line(bytes);
                 assert!((1..most).contains(&bytes.len()), "a longer line is skipped");
             }
             (phase, Some(Unread::Partial(_))) => panic!("{phase:?} has the beginning of a line"),

@@ -260,9 +260,14 @@ pub const SERVER: &[Figure<Server>] = &[
     Row::command("cmd-reprioritize", |server| server.commands.of(Verb::Reprioritize)),
     Row::command("cmd-drain", |server| server.commands.of(Verb::Drain)),
     Row::command("cmd-undrain", |server| server.commands.of(Verb::Undrain)),
+    Row::command("cmd-stats-group", |server| server.commands.of(Verb::StatsGroup)),
+    Row::counter("job-expirations", "Jobs that expired before anybody reserved them.", |server| {
+        server.queue.counters().expirations
+    }),
     // Clients look for it at the end; new rows come before it.
     Row::plain("extensions", Read::Text(|_| EXTENSIONS)),
 ];
 
-/// The commands that C does not have, by which a client learns what it may use.
-const EXTENSIONS: &str = "flush-tube flush-buried list-jobs peek-reserved move reprioritize drain undrain";
+/// The commands and tags that C does not have, by which a client learns what it may use.
+const EXTENSIONS: &str = "flush-tube flush-buried list-jobs peek-reserved move reprioritize drain undrain \
+    stats-group idp con grp aft exp";

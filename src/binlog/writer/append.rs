@@ -17,7 +17,7 @@ use crate::binlog::id_queue::IdQueue;
 use crate::binlog::marker::{HEAD_BYTES, Marker, MarkerKind};
 use crate::binlog::{BinlogError, LogPosition, NoRoom, SequenceNumber, SyncPolicy};
 use crate::clock::Timestamp;
-use crate::job::{Body, JobId, JobRecord, JobState};
+use crate::job::{BodyRef, JobId, JobRecord, JobState};
 use crate::tube_name::TubeName;
 
 /// When the bytes of a turn are more than this, they are written before the turn ends, so that the buffer
@@ -110,7 +110,7 @@ impl Appender {
     }
 
     /// Appends a record; a short one has no name and no body. Returns whether the buffer is full.
-    fn push_record(&mut self, record: &DiskRecord, tube: &[u8], body: Option<&Body>) -> bool {
+    fn push_record(&mut self, record: &DiskRecord, tube: &[u8], body: Option<BodyRef<'_>>) -> bool {
         let start = self.buffer.len();
         let offset = self.end().offset;
         self.buffer.extend_from_slice(&(tube.len() as i32).to_le_bytes());
@@ -253,16 +253,16 @@ impl Binlog {
     // ---- records ----
 
     /// Logs a job that was put. The room must have been reserved.
-    pub fn append_put(
+    pub fn append_put<'a>(
         &mut self,
         job: &JobRecord,
         tube: &TubeName,
-        body: &Body,
+        body: impl Into<BodyRef<'a>>,
         _tags: &[u8],
         now: Timestamp,
     ) {
         self.ids.give(job.id);
-        self.append_full(job, tube, body, self.files.job_count() + 1, now);
+        self.append_full(job, tube, body.into(), self.files.job_count() + 1, now);
     }
 
     /// Logs a job's new state. The room must have been reserved. `body_len` is the length of its body in bytes.
@@ -356,7 +356,7 @@ impl Binlog {
         &mut self,
         job: &JobRecord,
         tube: &TubeName,
-        body: &Body,
+        body: BodyRef<'_>,
         deletes: u64,
         now: Timestamp,
     ) {
@@ -388,7 +388,7 @@ impl Binlog {
         }
     }
 
-    fn append_record(&mut self, record: &DiskRecord, tube: &[u8], body: Option<&Body>, bytes: u64) {
+    fn append_record(&mut self, record: &DiskRecord, tube: &[u8], body: Option<BodyRef<'_>>, bytes: u64) {
         self.ahead.space.take(bytes);
         if self.appender.push_record(record, tube, body) {
             self.write_buffer();

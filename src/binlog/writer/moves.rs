@@ -6,7 +6,7 @@ use super::Binlog;
 use crate::binlog::format::{DiskRecord, MAX_BODY_BYTES, SHORT_BYTES, full_record_bytes};
 use crate::binlog::{BinlogError, NoRoom};
 use crate::clock::Timestamp;
-use crate::job::{Body, JobRecord};
+use crate::job::{BodyRef, JobRecord};
 use crate::tube_name::TubeName;
 
 impl Binlog {
@@ -28,11 +28,11 @@ impl Binlog {
     /// Logs a job that is in another tube now. The room must have been reserved. C keeps a job that it knows in its
     /// tube, whatever a further full record says, so that a delete precedes that record. A replay of this server ignores
     /// this delete, so that a write that ends between the two records loses nothing.
-    pub fn append_moved(
+    pub fn append_moved<'a>(
         &mut self,
         job: &JobRecord,
         tube: &TubeName,
-        body: &Body,
+        body: impl Into<BodyRef<'a>>,
         _tags: &[u8],
         now: Timestamp,
     ) {
@@ -41,6 +41,6 @@ impl Binlog {
             Some(target) => self.append_short(&DiskRecord::departure(job.id), target),
             None => self.fail(BinlogError::NotReserved),
         }
-        self.append_full(job, tube, body, self.files.job_count(), now);
+        self.append_full(job, tube, body.into(), self.files.job_count(), now);
     }
 }

@@ -24,20 +24,20 @@ impl Queue {
     }
 
     /// The job expires then, unless it is reserved or deleted before.
-    pub(super) fn begin_expiry(&mut self, id: JobId, at: Timestamp) {
+    pub(in crate::queue) fn begin_expiry(&mut self, id: JobId, at: Timestamp) {
         self.tagged.expiries.insert((at, id));
         self.reschedule_tags();
     }
 
     /// The job does not expire any more.
-    pub(super) fn end_expiry(&mut self, id: JobId, at: Timestamp) {
+    pub(in crate::queue) fn end_expiry(&mut self, id: JobId, at: Timestamp) {
         if self.tagged.expiries.remove((at, id)).is_some() {
             self.reschedule_tags();
         }
     }
 
     /// Deletes a job whose time is over.
-    pub(super) fn expire(&mut self, id: JobId, now: Timestamp) {
+    pub(in crate::queue) fn expire(&mut self, id: JobId, now: Timestamp) {
         let tube = self.jobs.held(id).tube;
         self.unlink(id);
         let body = self.remove_tagged(id, tube, Ending::Expired, now);
@@ -48,13 +48,20 @@ impl Queue {
         self.remove_tube_if_idle(tube);
     }
 
+    /// Whether `take_expired_bodies` would return any.
+    #[inline]
+    #[must_use]
+    pub fn has_expired_bodies(&self) -> bool {
+        !self.tagged.expired_bodies.is_empty()
+    }
+
     /// The large bodies of jobs that have expired since the last call: replies may still hold them.
     pub fn take_expired_bodies(&mut self) -> Vec<Body> {
         std::mem::take(&mut self.tagged.expired_bodies)
     }
 
     /// Asserts the invariants of the fields.
-    pub(super) fn check_expiries(&self) {
+    pub(in crate::queue) fn check_expiries(&self) {
         let expiring = self.jobs.ids().filter_map(|id| Some((self.expires_at(id)?, id)));
         let mut expiring: Vec<_> = expiring.collect();
         expiring.sort_unstable();

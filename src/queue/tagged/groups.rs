@@ -115,17 +115,17 @@ impl Queue {
         after.is_some_and(|after| self.tagged.groups.holds(after.group, id))
     }
 
-    pub(super) fn join_group(&mut self, name: &str) {
+    pub(in crate::queue) fn join_group(&mut self, name: &str) {
         self.tagged.groups.get_or_make(name).members += 1;
     }
 
     /// Whether a job that is put now waits for its group. Its own membership counts.
-    pub(super) fn must_wait(&self, tags: &TagSet<'_>) -> bool {
+    pub(in crate::queue) fn must_wait(&self, tags: &TagSet<'_>) -> bool {
         tags.after.is_some_and(|after| !after.is_free && self.tagged.groups.has_members(after.group))
     }
 
     /// The job waits for the group; once it is free, until then.
-    pub(super) fn hold(&mut self, id: JobId, name: &str, until: Timestamp) {
+    pub(in crate::queue) fn hold(&mut self, id: JobId, name: &str, until: Timestamp) {
         self.tagged.groups.get_or_make(name).waiting.insert(id);
         self.show_as_held(id, until);
     }
@@ -141,7 +141,7 @@ impl Queue {
     }
 
     /// Takes a job out of its tube's held jobs; returns whether its group holds it still.
-    pub(super) fn take_out_of_held(&mut self, id: JobId, until: Timestamp) -> bool {
+    pub(in crate::queue) fn take_out_of_held(&mut self, id: JobId, until: Timestamp) -> bool {
         let job = self.jobs.held(id);
         job.marks &= !marks::HELD;
         let found = self.tubes.get_mut(job.tube).tagged_mut().held.remove((until, id));
@@ -159,7 +159,7 @@ impl Queue {
     }
 
     /// The job is where it was, in whatever tube it is now, though it was taken out of the held jobs.
-    pub(super) fn hold_again(&mut self, id: JobId, until: Timestamp, is_held: bool, now: Timestamp) {
+    pub(in crate::queue) fn hold_again(&mut self, id: JobId, until: Timestamp, is_held: bool, now: Timestamp) {
         if is_held {
             let tags = self.take_tags(id);
             if let Some(after) = TagSet::decode(&tags).and_then(|tags| tags.after) {
@@ -182,7 +182,7 @@ impl Queue {
     }
 
     /// A member was buried, or is no more.
-    pub(super) fn count_buried_member(&mut self, id: JobId, is_buried: bool) {
+    pub(in crate::queue) fn count_buried_member(&mut self, id: JobId, is_buried: bool) {
         let tags = self.take_tags(id);
         if let Some(name) = TagSet::decode(&tags).and_then(|tags| tags.group) {
             self.tagged.groups.change(name, |group| {
@@ -238,7 +238,7 @@ impl Queue {
     }
 
     /// Asserts the invariants of the fields.
-    pub(super) fn check_groups(&self) {
+    pub(in crate::queue) fn check_groups(&self) {
         let groups = &self.tagged.groups;
         let (mut members, mut buried, mut held) = (BTreeMap::new(), BTreeMap::new(), 0);
         for id in self.jobs.ids() {

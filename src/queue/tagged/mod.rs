@@ -52,8 +52,8 @@ pub struct Tagged {
     hasher: RandomState,
     /// Jobs that have tags.
     jobs: usize,
-    /// What the deletes of jobs with tags have caused, in the order of the changes.
-    aftermaths: VecDeque<Aftermath>,
+    /// The groups that the ends of jobs have freed, in the order of the changes [`Change::DeletedWith`].
+    freed_groups: VecDeque<Option<Box<str>>>,
     expired_bodies: Vec<Body>,
     /// Room for a copy of a job's tags.
     scratch: Vec<u8>,
@@ -101,15 +101,6 @@ impl TubeTagged {
     pub fn is_empty(&self) -> bool {
         self.parked.is_empty() && self.held.is_empty() && self.cooldowns.len() == 0
     }
-}
-
-/// What the end of a job has caused that the log writes together with the delete.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Aftermath {
-    /// The end of the cooldown that has begun.
-    pub cooldown_until: Option<Timestamp>,
-    /// The group that has lost its last member, and held jobs.
-    pub freed_group: Option<Box<str>>,
 }
 
 /// How a job ends.
@@ -363,7 +354,7 @@ impl Queue {
         let job = self.jobs.remove(id).expect("what a queue held is there");
         self.tagged.jobs -= 1;
         self.tagged.storage.remove(id);
-        let mut aftermath = Aftermath::default();
+        let (mut has_cooldown, mut freed_group) = (false, None);
         if let Some(seconds) = set.expires_after_s {
             self.end_expiry(id, job.created_at.plus_seconds(seconds));
         }
@@ -371,7 +362,7 @@ impl Queue {
             if ending == Ending::Deleted && tag.cooldown_s > 0 {
                 let until = now.plus_seconds(tag.cooldown_s);
                 self.begin_cooldown(id, tube, tag.key, until);
-                aftermath.cooldown_until = Some(until);
+                has_cooldown = true;
             } else {
                 self.free_key(id, tube, tag.key);
             }
@@ -379,27 +370,27 @@ impl Queue {
         if let Some(group) = set.group
             && self.tagged.groups.leave(group)
         {
-            aftermath.freed_group = Some(group.into());
+            freed_group = Some(group.into());
         }
         match ending {
             Ending::Deleted | Ending::Flushed => self.count(tube, |counters| &mut counters.deletes),
             Ending::Expired => self.count(tube, |counters| &mut counters.expirations),
         }
-        if aftermath == Aftermath::default() {
+        if !has_cooldown && freed_group.is_none() {
             self.note(Change::Deleted(id));
         } else {
             self.note(Change::DeletedWith(id));
             if self.keeps_changes {
-                self.tagged.aftermaths.push_back(aftermath);
+                self.tagged.freed_groups.push_back(freed_group);
             }
         }
         self.give_back_tags(tags);
         job.body
     }
 
-    /// What the delete of the next [`Change::DeletedWith`] has caused.
-    pub fn next_aftermath(&mut self) -> Aftermath {
-        self.tagged.aftermaths.pop_front().unwrap_or_default()
+    /// The group that the next [`Change::DeletedWith`] has freed, because it was the end of its last member.
+    pub fn next_freed_group(&mut self) -> Option<Box<str>> {
+        self.tagged.freed_groups.pop_front().flatten()
     }
 
     /// A command has changed whether other jobs may be reserved: they go to clients that wait.
@@ -447,7 +438,7 @@ impl Queue {
         }).count());
         assert_eq!(aside, self.tagged.storage.len());
         assert_eq!(self.deadlines.of(Owner::Tags), self.tagged.next_due(), "the heap knows the deadline");
-        assert!(self.keeps_changes || self.tagged.aftermaths.is_empty());
+        assert!(self.keeps_changes || self.tagged.freed_groups.is_empty());
         self.check_unique();
         self.check_places();
         self.check_groups();

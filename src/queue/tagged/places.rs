@@ -80,7 +80,7 @@ impl Places {
 
 impl Queue {
     /// Whether a ready or delayed job with this tag may be reserved now.
-    pub(super) fn has_free_place(&self, tag: Concurrency<'_>) -> bool {
+    pub(in crate::queue) fn has_free_place(&self, tag: Concurrency<'_>) -> bool {
         self.tagged.places.taken(tag.key) < tag.limit
     }
 
@@ -100,7 +100,7 @@ impl Queue {
     }
 
     /// A job with this tag is in no collection, and is ready in its tube from now on: it may go to a client that waits.
-    pub(super) fn enter_line(&mut self, id: JobId, tag: Concurrency<'_>, now: Timestamp) {
+    pub(in crate::queue) fn enter_line(&mut self, id: JobId, tag: Concurrency<'_>, now: Timestamp) {
         let key = self.ready_key(id);
         let tube = self.jobs.held(id).tube;
         let line = Line::new(tube, tag);
@@ -127,7 +127,7 @@ impl Queue {
     }
 
     /// A job with this tag that was ready is in no collection any more, and leaves those that are alike.
-    pub(super) fn leave_line(&mut self, id: JobId, tag: Concurrency<'_>) {
+    pub(in crate::queue) fn leave_line(&mut self, id: JobId, tag: Concurrency<'_>) {
         let job = self.jobs.held(id);
         let line = Line::new(job.tube, tag);
         let (is_first, was_parked) = (job.has(marks::FIRST), job.has(marks::PARKED));
@@ -169,7 +169,7 @@ impl Queue {
     }
 
     /// A job with this tag was reserved. `was_first`: it stood in the ready queue.
-    pub(super) fn take_place(&mut self, id: JobId, tag: Concurrency<'_>) {
+    pub(in crate::queue) fn take_place(&mut self, id: JobId, tag: Concurrency<'_>) {
         let job = self.jobs.held(id);
         let line = Line::new(job.tube, tag);
         let was_first = job.has(marks::FIRST);
@@ -201,7 +201,7 @@ impl Queue {
     }
 
     /// A job with this tag is reserved no more.
-    pub(super) fn free_place(&mut self, tag: Concurrency<'_>) {
+    pub(in crate::queue) fn free_place(&mut self, tag: Concurrency<'_>) {
         let places = &mut self.tagged.places;
         let taken = places.taken.get_mut(tag.key).expect("a reserved job has a place");
         let before = *taken;
@@ -299,7 +299,7 @@ impl Queue {
     }
 
     /// Takes a parked job out of its tube; the caller takes it out of its line.
-    pub(super) fn take_out_of_parked(&mut self, id: JobId, key: ReadyKey, tube: TubeKey) {
+    pub(in crate::queue) fn take_out_of_parked(&mut self, id: JobId, key: ReadyKey, tube: TubeKey) {
         let found = self.tubes.get_mut(tube).tagged_mut().parked.remove(key);
         assert!(found.is_some(), "a parked job stands among its tube's parked jobs");
         self.count_unready(tube, key.priority());
@@ -307,7 +307,7 @@ impl Queue {
     }
 
     /// Asserts the invariants of the fields.
-    pub(super) fn check_places(&self) {
+    pub(in crate::queue) fn check_places(&self) {
         let places = &self.tagged.places;
         let mut taken: BTreeMap<&str, u32> = BTreeMap::new();
         let (mut ready, mut firsts) = (0, 0);

@@ -13,6 +13,7 @@ use crate::queue::keys::{DueKey, TubeKey};
 use crate::queue::ordered::OrderedQueue;
 use crate::queue::{Change, ClientId, Queue};
 use crate::tags::{Idempotency, TagSet};
+use crate::tube_name::TubeName;
 
 /// What a cooldown takes beside its key, in bytes.
 const COOLDOWN_BYTES: usize = 192;
@@ -58,9 +59,6 @@ impl Unique {
         self.due.first().map(|(until, _)| until)
     }
 
-    pub fn cooldown_count(&self) -> usize {
-        self.cooldowns.len()
-    }
 }
 
 impl Queue {
@@ -121,20 +119,20 @@ impl Queue {
     }
 
     /// The job has come into its tube.
-    pub(super) fn claim_key(&mut self, id: JobId, tube: TubeKey, key: &str) {
+    pub(in crate::queue) fn claim_key(&mut self, id: JobId, tube: TubeKey, key: &str) {
         let hash = Unique::hash(&self.tagged.hasher, tube, key);
         self.tagged.unique.index.insert(Hashed::new(hash, id));
     }
 
     /// The job is gone from its tube.
-    pub(super) fn free_key(&mut self, id: JobId, tube: TubeKey, key: &str) {
+    pub(in crate::queue) fn free_key(&mut self, id: JobId, tube: TubeKey, key: &str) {
         let hash = Unique::hash(&self.tagged.hasher, tube, key);
         let found = self.tagged.unique.index.remove(Hashed::new(hash, id));
         assert!(found.is_some(), "a key in use is indexed");
     }
 
     /// The key of a job that is gone counts until then. The index has it, or is to have it.
-    pub(super) fn begin_cooldown(&mut self, id: JobId, tube: TubeKey, key: &str, until: Timestamp) {
+    pub(in crate::queue) fn begin_cooldown(&mut self, id: JobId, tube: TubeKey, key: &str, until: Timestamp) {
         let unique = &mut self.tagged.unique;
         unique.key_bytes += key.len();
         unique.cooldowns.insert(id, Cooldown { tube, key: key.into(), until });
@@ -151,6 +149,13 @@ impl Queue {
         self.skip_ids_below(id.0.saturating_add(1));
     }
 
+    /// The tube, the key and the end of the cooldown that the job's delete began, if it runs.
+    #[must_use]
+    pub fn cooldown(&self, id: JobId) -> Option<(&TubeName, &str, Timestamp)> {
+        let Cooldown { tube, key, until } = self.tagged.unique.cooldowns.get(&id)?;
+        Some((&self.tubes.get(*tube).name, key, *until))
+    }
+
     /// The key of a deleted job counts no longer.
     pub fn end_cooldown(&mut self, id: JobId) {
         let unique = &mut self.tagged.unique;
@@ -165,12 +170,12 @@ impl Queue {
     }
 
     /// The first cooldown is over.
-    pub(super) fn first_cooldown(&self) -> Option<DueKey> {
+    pub(in crate::queue) fn first_cooldown(&self) -> Option<DueKey> {
         self.tagged.unique.due.first()
     }
 
     /// Asserts the invariants of the fields.
-    pub(super) fn check_unique(&self) {
+    pub(in crate::queue) fn check_unique(&self) {
         let unique = &self.tagged.unique;
         assert_eq!(unique.due.len(), unique.cooldowns.len(), "each cooldown ends");
         let mut keys: Vec<(TubeKey, String)> = Vec::new();

@@ -1,12 +1,28 @@
 //! Any bytes as a command line.
 
-use beanstalkd::protocol::{Command, CursorText, ParseError, PutHeader, parse};
+use beanstalkd::protocol::{Command, CursorText, ParseError, PutHeader, parse, parse_tags};
+use beanstalkd::tags::TagSet;
 
 /// Parses `line`; what was understood must be understood again from its plainest form.
 pub fn check(line: &[u8]) {
     let parsed = parse(line);
     if line.contains(&0) {
-        assert_eq!(parsed, Err(ParseError::BadFormat), "no line holds a NUL");
+        // The body of a put with tags is skipped, whatever is wrong with them.
+        let is_refused = match parsed {
+            Ok(Command::PutWith(_, text)) => parse_tags(text).is_err(),
+            parsed => parsed == Err(ParseError::BadFormat),
+        };
+        assert!(is_refused, "no line holds a NUL");
+    }
+    if let Ok(Command::PutWith(header, text)) = parsed {
+        let plainest = [plain(&Command::Put(header)).as_bytes(), text].concat();
+        assert_eq!(parse(&plainest), parsed);
+        if let Ok(tags) = parse_tags(text) {
+            let mut bytes = Vec::new();
+            tags.encode(&mut bytes).expect("there is memory");
+            assert_eq!(TagSet::decode(&bytes), Some(tags));
+        }
+        return;
     }
     if let Ok(command) = parsed {
         assert_eq!(parse(plain(&command).as_bytes()), Ok(command));
@@ -17,13 +33,15 @@ pub fn check(line: &[u8]) {
 fn plain(command: &Command<'_>) -> String {
     let word = command.verb().as_str();
     match *command {
-        Command::Put(PutHeader { priority, delay_s, ttr_s, size, has_trailing_text }) => {
-            let trailing = if has_trailing_text { " x" } else { "" };
-            format!("{word} {} {delay_s} {ttr_s} {size}{trailing}", priority.0)
+        Command::Put(PutHeader { priority, delay_s, ttr_s, size, .. })
+        | Command::PutWith(PutHeader { priority, delay_s, ttr_s, size, .. }, _) => {
+            format!("{word} {} {delay_s} {ttr_s} {size}", priority.0)
         }
-        Command::Use(tube) | Command::Watch(tube) | Command::Ignore(tube) | Command::StatsTube(tube) => {
-            format!("{word} {tube}")
-        }
+        Command::Use(tube)
+        | Command::Watch(tube)
+        | Command::Ignore(tube)
+        | Command::StatsTube(tube)
+        | Command::StatsGroup(tube) => format!("{word} {tube}"),
         Command::ReserveJob(id)
         | Command::Delete(id)
         | Command::Touch(id)

@@ -4,7 +4,7 @@ use beanstalkd::clock::{NS_PER_S, Timestamp};
 use beanstalkd::job::{JobId, JobState};
 use beanstalkd::queue::Change;
 
-use super::{Job, Model, State, TubePlace};
+use super::{Ending, Job, Model, State, TubePlace};
 
 /// The last minutes are the present two of the clock and the two before.
 const WINDOW_NS: u64 = 120 * NS_PER_S;
@@ -23,25 +23,34 @@ pub struct Times {
 
 impl Model {
     /// Deletes the jobs of the tube, or the buried ones; returns how many.
-    pub fn flush(&mut self, name: &str, only_buried: bool) -> u64 {
+    pub fn flush(&mut self, name: &str, only_buried: bool, now: Timestamp) -> u64 {
         let Some(tube) = self.find(name) else { return 0 };
         // The order shows in the journal.
         let mut jobs: Vec<(u8, u64, u64)> = Vec::new();
         for job in self.jobs.iter().filter(|job| job.tube == tube) {
             let (state, place) = match job.state {
-                State::Ready => (0, u64::from(job.priority)),
-                State::Delayed { until } => (1, until.0),
-                State::Buried { number } => (2, number),
+                State::Delayed { until } if job.held => (0, until.0),
+                State::Ready => (1, u64::from(job.priority)),
+                State::Delayed { until } => (2, until.0),
+                State::Buried { number } => (3, number),
                 // By client, then by deadline.
-                State::Reserved { until, by } => (3 + by as u8, until.0),
+                State::Reserved { until, by } => (4 + by as u8, until.0),
             };
-            if state == 2 || !only_buried {
+            if state == 3 || !only_buried {
                 jobs.push((state, place, job.id));
             }
         }
         jobs.sort_unstable();
-        jobs.iter().for_each(|&(_, _, id)| self.remove(id));
-        self.remove_if_idle(tube);
+        jobs.iter().for_each(|&(_, _, id)| self.end(id, Ending::Flushed, now));
+        if !only_buried {
+            let mut keys: Vec<u64> =
+                self.cooldowns.iter().filter(|cooldown| cooldown.tube == tube).map(|cooldown| cooldown.id).collect();
+            keys.sort_unstable();
+            keys.into_iter().for_each(|id| self.end_cooldown(id));
+        }
+        if self.find(name).is_some() {
+            self.remove_if_idle(tube);
+        }
         jobs.len() as u64
     }
 
@@ -59,6 +68,8 @@ impl Model {
         self.note(Change::Moved(JobId(id)));
         if state == State::Ready {
             let since = self.job_mut(id).ready_since;
+            // Where it was, it is not any more.
+            self.job_mut(id).state = State::Delayed { until: now };
             self.make_ready_since(id, since, now);
         }
         self.remove_if_idle(from);
@@ -78,6 +89,7 @@ impl Model {
     pub fn in_order(&self, tube: TubePlace, state: JobState) -> Vec<(u64, u64)> {
         let position = |job: &Job| match (job.state, state) {
             (State::Ready, JobState::Ready) => Some(u64::from(job.priority)),
+            (State::Delayed { until }, JobState::Delayed) if job.held => Some(until.0 | 1 << 63),
             (State::Delayed { until }, JobState::Delayed) => Some(until.0),
             (State::Buried { number }, JobState::Buried) => Some(number),
             (State::Reserved { until, .. }, JobState::Reserved) => Some(until.0),
