@@ -58,6 +58,10 @@ pub trait Storage {
     /// and then tells the outcome of the last of them alone.
     fn poll(&mut self) -> Option<Completion>;
 
+    /// Begins what was submitted, at the latest now. The caller calls this when it has sent its replies: to wake another
+    /// thread takes time, and on a machine with one processor that thread may run at once.
+    fn begin(&mut self) {}
+
     /// As [`Storage::poll`], but waits for a task that is under way; `None` if there is none.
     fn wait(&mut self) -> Option<Completion>;
 

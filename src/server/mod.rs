@@ -366,6 +366,12 @@ impl<S: Stream> Server<S> {
         }
     }
 
+    /// Has the store of the binlog begin what the turn asks of it. This comes after the turn, so that no reply has to wait
+    /// until another thread is awake.
+    pub fn begin_binlog_tasks(&mut self) {
+        self.executor.begin_binlog_tasks();
+    }
+
     /// Takes note of what the store of the binlog has done. Replies that waited for it are sent in
     /// the next turn, and commands that waited for room are tried again.
     pub fn binlog_completed(&mut self, completion: Completion, now: Timestamp) {

@@ -241,6 +241,13 @@ impl Executor {
         self.persistence.binlog.as_mut().and_then(Binlog::next_completion)
     }
 
+    /// Has the store of the binlog begin what this turn asks of it.
+    pub(super) fn begin_binlog_tasks(&mut self) {
+        if let Some(binlog) = &mut self.persistence.binlog {
+            binlog.begin_tasks();
+        }
+    }
+
     /// Takes note of what the store of the binlog has done.
     pub(super) fn binlog_completed(&mut self, completion: Completion, now: Timestamp) {
         let Some(binlog) = &mut self.persistence.binlog else { return };

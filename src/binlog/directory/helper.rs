@@ -41,10 +41,11 @@ enum State {
 /// A running thread. Dropping this waits for the tasks that the thread was given.
 #[derive(Debug)]
 struct Running {
+    /// Not given to the thread yet.
+    submitted: Vec<Assignment>,
     /// `None` once no more tasks can come.
     given: Option<Sender<Assignment>>,
-    /// Outcomes, each with the number of tasks that were done as one.
-    done: Receiver<(Completion, usize)>,
+    done: Receiver<Completion>,
     /// Tasks whose outcomes were not received.
     under_way: usize,
     thread: Option<JoinHandle<()>>,
@@ -67,7 +68,7 @@ impl Tasks<Directory> for Helper {
         let assignment = Assignment { task, file };
         match &mut self.0 {
             State::Idle { given, .. } => given.push_back(assignment),
-            State::Running(running) => running.give(assignment),
+            State::Running(running) => running.submitted.push(assignment),
             State::Failed => {}
         }
     }
@@ -75,20 +76,27 @@ impl Tasks<Directory> for Helper {
     fn poll(&mut self) -> Option<Completion> {
         match &mut self.0 {
             State::Running(running) => {
-                let (completion, count) = running.done.try_recv().ok()?;
-                running.under_way -= count;
+                let completion = running.done.try_recv().ok()?;
+                running.under_way -= 1;
                 Some(completion)
             }
             State::Idle { .. } | State::Failed => None,
         }
     }
 
+    fn begin(&mut self) {
+        if let State::Running(running) = &mut self.0 {
+            running.begin();
+        }
+    }
+
     fn wait(&mut self, _: &mut Directory) -> Option<Completion> {
+        self.begin();
         match &mut self.0 {
             State::Idle { disk, given } => Some(given.pop_front()?.run(disk)),
             State::Running(running) if running.under_way > 0 => {
-                let (completion, count) = running.done.recv().ok()?;
-                running.under_way -= count;
+                let completion = running.done.recv().ok()?;
+                running.under_way -= 1;
                 Some(completion)
             }
             State::Running(_) | State::Failed => None,
@@ -98,7 +106,8 @@ impl Tasks<Directory> for Helper {
     fn start(&mut self, wake: Box<dyn Fn() + Send>) -> io::Result<()> {
         if let State::Idle { disk, given } = std::mem::replace(&mut self.0, State::Failed) {
             let mut running = Running::start(disk, wake)?;
-            given.into_iter().for_each(|assignment| running.give(assignment));
+            running.submitted.extend(given);
+            running.begin();
             self.0 = State::Running(running);
         }
         Ok(())
@@ -111,12 +120,13 @@ impl Running {
         let (outgoing, done) = channel();
         let work = move || work(&incoming, &outgoing, disk, &*wake);
         let thread = Builder::new().name("binlog".to_owned()).spawn(work)?;
-        Ok(Self { given: Some(given), done, under_way: 0, thread: Some(thread) })
+        Ok(Self { submitted: Vec::new(), given: Some(given), done, under_way: 0, thread: Some(thread) })
     }
 
-    fn give(&mut self, assignment: Assignment) {
-        self.under_way += 1;
-        if let Some(given) = &self.given {
+    fn begin(&mut self) {
+        let Some(given) = &self.given else { return };
+        for assignment in self.submitted.drain(..) {
+            self.under_way += 1;
             // The thread receives until this end is closed.
             let _ = given.send(assignment);
         }
@@ -125,6 +135,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
+        self.begin();
         self.given = None;
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -146,44 +157,13 @@ impl Assignment {
 }
 
 /// What the thread does until no more tasks can come.
-fn work(
-    incoming: &Receiver<Assignment>,
-    outgoing: &Sender<(Completion, usize)>,
-    mut disk: Directory,
-    wake: &dyn Fn(),
-) {
-    let mut given = VecDeque::new();
-    while let Ok(first) = incoming.recv() {
-        given.push_back(first);
-        loop {
-            // What was given while the last task was done may go together with what is next.
-            given.extend(incoming.try_iter());
-            let Some((assignment, count)) = take_next(&mut given) else { break };
-            if outgoing.send((assignment.run(&mut disk), count)).is_err() {
-                return;
-            }
-            wake();
+fn work(given: &Receiver<Assignment>, done: &Sender<Completion>, mut disk: Directory, wake: &dyn Fn()) {
+    while let Ok(assignment) = given.recv() {
+        if done.send(assignment.run(&mut disk)).is_err() {
+            return;
         }
+        wake();
     }
-}
-
-/// Takes the next assignment. Of several syncs of one file, one after another, it takes the last: that sync covers what
-/// the others would, and each of them would cost as much. Returns how many assignments this does.
-fn take_next(given: &mut VecDeque<Assignment>) -> Option<(Assignment, usize)> {
-    let mut next = given.pop_front()?;
-    let mut count = 1;
-    while let Task::Sync(first) = next.task
-        && given.front().is_some_and(|after| is_sync_of(&after.task, first.file))
-        && let Some(after) = given.pop_front()
-    {
-        next = after;
-        count += 1;
-    }
-    Some((next, count))
-}
-
-fn is_sync_of(task: &Task, file: u32) -> bool {
-    matches!(task, Task::Sync(position) if position.file == file)
 }
 
 #[cfg(test)]
@@ -197,27 +177,6 @@ mod tests {
 
     fn sync_to(file: u32, offset: u64) -> Task {
         Task::Sync(LogPosition { file, offset })
-    }
-
-    #[test]
-    fn syncs_of_one_file_are_done_as_one_and_nothing_is_done_out_of_order() {
-        let tasks = [
-            sync_to(1, 10),
-            sync_to(1, 20),
-            sync_to(2, 5),
-            Task::Remove { file: 1 },
-            sync_to(2, 6),
-            sync_to(2, 7),
-            sync_to(2, 8),
-        ];
-        let mut given: VecDeque<_> = tasks.into_iter().map(|task| Assignment { task, file: None }).collect();
-        let mut taken = Vec::new();
-        while let Some((assignment, count)) = take_next(&mut given) {
-            taken.push((assignment.task, count));
-        }
-        let expected =
-            [(sync_to(1, 20), 2), (sync_to(2, 5), 1), (Task::Remove { file: 1 }, 1), (sync_to(2, 8), 3)];
-        assert_eq!(taken, expected);
     }
 
     #[test]

@@ -89,6 +89,8 @@ pub trait Tasks<D> {
     fn submit(&mut self, task: Task, disk: &mut D);
     /// See [`Storage::poll`].
     fn poll(&mut self) -> Option<Completion>;
+    /// See [`Storage::begin`].
+    fn begin(&mut self) {}
     /// See [`Storage::wait`].
     fn wait(&mut self, disk: &mut D) -> Option<Completion>;
     /// See [`Storage::start`].
@@ -198,6 +200,10 @@ impl<D: Disk, T: Tasks<D>> Storage for OnDisk<D, T> {
 
     fn poll(&mut self) -> Option<Completion> {
         self.tasks.poll()
+    }
+
+    fn begin(&mut self) {
+        self.tasks.begin();
     }
 
     fn wait(&mut self) -> Option<Completion> {

@@ -13,10 +13,6 @@ const NS_PER_MS: u64 = 1_000_000;
 /// How long the log must have been idle until a marker says that its end is durable.
 const IDLE_MARK_NS: u64 = NS_PER_S;
 
-/// With `-f 0`, no more syncs than this are asked for before one is done, so that a disk that hangs does not have them
-/// pile up.
-const MOST_IN_FLIGHT: usize = 64;
-
 /// The log at some time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Mark {
@@ -105,16 +101,14 @@ impl Durability {
         }
     }
 
-    /// When the next sync must be asked for; `None` if nothing is unsynced, or if `-f` is more than 0 and a sync is under
-    /// way. With `-f 0` each commit asks at once, and the store does together what was asked for during the sync before.
+    /// When the next sync must be asked for; `None` if nothing is unsynced, or if a sync is under way: the next one then
+    /// covers all that was written during it.
     pub(super) fn deadline(&self) -> Option<Timestamp> {
+        let since = self.unsynced_since.filter(|_| self.in_flight.is_empty())?;
         match self.policy {
             SyncPolicy::Never => None,
-            SyncPolicy::Every(milliseconds) => {
-                let since = self.unsynced_since.filter(|_| self.in_flight.is_empty())?;
-                Some(since + u64::from(milliseconds) * NS_PER_MS)
-            }
-            SyncPolicy::EachCommit => self.unsynced_since.filter(|_| self.in_flight.len() < MOST_IN_FLIGHT),
+            SyncPolicy::Every(milliseconds) => Some(since + u64::from(milliseconds) * NS_PER_MS),
+            SyncPolicy::EachCommit => Some(since),
         }
     }
 
@@ -241,32 +235,20 @@ mod tests {
     }
 
     #[test]
-    fn each_commit_asks_for_a_sync_and_one_outcome_may_stand_for_several() {
+    fn a_commit_asks_for_a_sync_unless_one_is_under_way() {
         let mut sync = Durability::new(SyncPolicy::EachCommit, LogPosition::default(), 0);
-        for offset in [10, 20, 30] {
+        grow(&mut sync, 10, 10);
+        assert_eq!(sync.deadline(), Some(Timestamp(10)));
+        assert_eq!(sync.request(), Some(mark(10).end));
+        for offset in [20, 30] {
             grow(&mut sync, offset, offset);
-            assert_eq!(sync.deadline(), Some(Timestamp(offset)));
-            assert_eq!(sync.request(), Some(mark(offset).end));
+            assert_eq!(sync.deadline(), None, "the disk does one sync at a time");
         }
-        sync.completed(mark(20).end, 7);
-        assert_eq!(sync.durable(), mark(20));
+        sync.completed(mark(10).end, 7);
+        assert_eq!((sync.durable(), sync.deadline()), (mark(10), Some(Timestamp(20))));
+        assert_eq!(sync.request(), Some(mark(30).end));
         sync.completed(mark(30).end, 7);
         assert_eq!((sync.durable(), sync.sync_totals()), (mark(30), (2, 14)));
-    }
-
-    #[test]
-    fn syncs_do_not_pile_up_while_the_disk_hangs() {
-        let mut sync = Durability::new(SyncPolicy::EachCommit, LogPosition::default(), 0);
-        for offset in 1..=2 * MOST_IN_FLIGHT as u64 {
-            grow(&mut sync, offset, offset);
-            if sync.deadline().is_some() {
-                sync.request();
-            }
-        }
-        assert_eq!(sync.in_flight.len(), MOST_IN_FLIGHT);
-        sync.completed(mark(1).end, 7);
-        assert!(sync.deadline().is_some(), "the next one is asked for when one is done");
-        assert_eq!(sync.request(), Some(mark(2 * MOST_IN_FLIGHT as u64).end));
     }
 
     #[test]

@@ -264,6 +264,11 @@ impl Binlog {
         self.storage.poll()
     }
 
+    /// Has the store begin what it was asked for since the last call.
+    pub fn begin_tasks(&mut self) {
+        self.storage.begin();
+    }
+
     /// Takes note of what the store has done.
     ///
     /// # Errors

@@ -288,6 +288,9 @@ impl EventLoop {
             self.server.executor_mut().set_wall_offset(Clock::wall_offset_ns(now));
         }
         self.server.turn(events, now);
+        if self.has_binlog {
+            self.server.begin_binlog_tasks();
+        }
     }
 
     /// Sleeps until something happens, or until the next turn is due.

@@ -89,8 +89,8 @@ pub fn synced_rate(bench: &Bench, name: &str, load: Load, times_peer: f64) -> Ve
     let figures = bench.in_turns(
         |contender| open(bench, contender, 0, load),
         |(contest, _)| {
-            let outcome = contest.cycles(round)?.1;
-            Ok([outcome.rate(), outcome.latency_us(0.5)])
+            let (cpu_us, outcome) = contest.cycles(round)?;
+            Ok([outcome.rate(), outcome.latency_us(0.5), cpu_us])
         },
     );
     vec![
@@ -101,5 +101,6 @@ pub fn synced_rate(bench: &Bench, name: &str, load: Load, times_peer: f64) -> Ve
             column(&figures, 0),
         ),
         Row::new(format!("binlog, -f 0, {name}: p50 of a batch"), "µs", Target::None, column(&figures, 1)),
+        Row::new(format!("binlog, -f 0, {name}: CPU per command"), "µs", Target::None, column(&figures, 2)),
     ]
 }
