@@ -56,6 +56,8 @@ pub enum Command<'a> {
 /// Where a page of `list-jobs` has ended: the place of its last job in the order of the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cursor {
+    /// Whether it is behind a delayed job that is held.
+    pub is_held: bool,
     /// What decides the order: a ready job's priority, the deadline of a delayed or reserved job in nanoseconds since
     /// 1970, a buried job's number in the order of burial.
     pub position: u64,

@@ -21,6 +21,9 @@ pub const MAX_LIMIT: u32 = 1000;
 /// cursor of 50 bytes find room, with some for leading zeros. Lines of C's commands end at 224 bytes.
 const MAX_LONG_LINE_BYTES: usize = 320;
 
+/// What stands for the state in the cursor behind a held job.
+const HELD: &str = "held";
+
 /// The words of commands whose lines may have [`MAX_LONG_LINE_BYTES`].
 const LONG_LINES: [&[u8]; 2] = [b"list-jobs ", b"move "];
 
@@ -76,14 +79,16 @@ fn word(text: &[u8]) -> (&[u8], &[u8]) {
     text.split_at(text.iter().position(|&byte| byte == b' ').unwrap_or(text.len()))
 }
 
-/// A cursor in its text, `<state>-<position>-<id>`, of a list of this state.
+/// A cursor in its text, `<state>-<position>-<id>`, of a list of this state. For a held job `held` stands for the state.
 fn cursor(text: &[u8], state: JobState) -> Option<Cursor> {
-    let text = text.strip_prefix(state.as_str().as_bytes())?.strip_prefix(b"-")?;
+    let is_held = state == JobState::Delayed && text.starts_with(HELD.as_bytes());
+    let word = if is_held { HELD } else { state.as_str() };
+    let text = text.strip_prefix(word.as_bytes())?.strip_prefix(b"-")?;
     let hyphen = text.iter().position(|&byte| byte == b'-')?;
     let number = |digits: &[u8]| whole_u64(digits).filter(|_| digits[0] != b' ');
     let (position, id) = (number(&text[..hyphen])?, number(&text[hyphen + 1..])?);
     let is_possible = state != JobState::Ready || u32::try_from(position).is_ok();
-    is_possible.then_some(Cursor { position, id: JobId(id) })
+    is_possible.then_some(Cursor { is_held, position, id: JobId(id) })
 }
 
 /// A cursor as it is written, in the data of `list-jobs` and in its command.
@@ -92,8 +97,9 @@ pub struct CursorText(pub JobState, pub Cursor);
 
 impl Display for CursorText {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(state, Cursor { position, id }) = self;
-        write!(out, "{}-{position}-{}", state.as_str(), id.0)
+        let Self(state, Cursor { is_held, position, id }) = self;
+        let word = if *is_held { HELD } else { state.as_str() };
+        write!(out, "{word}-{position}-{}", id.0)
     }
 }
 
@@ -108,10 +114,13 @@ mod tests {
         assert_eq!(parse(b"list-jobs a buried"), Ok(page(100, None)));
         assert_eq!(parse(b"list-jobs a buried 1"), Ok(page(1, None)));
         assert_eq!(parse(b"list-jobs a buried  01000"), Ok(page(1000, None)));
-        let cursor = Cursor { position: u64::MAX, id: JobId(7) };
+        let cursor = Cursor { is_held: false, position: u64::MAX, id: JobId(7) };
         let line = format!("list-jobs a buried 5 {}", CursorText(JobState::Buried, cursor));
         assert_eq!(line, "list-jobs a buried 5 buried-18446744073709551615-7");
         assert_eq!(parse(line.as_bytes()), Ok(page(5, Some(cursor))));
+        let after = Some(Cursor { is_held: true, position: 1, id: JobId(2) });
+        let held = Command::ListJobs { tube: "a", state: JobState::Delayed, limit: 5, after };
+        assert_eq!(parse(b"list-jobs a delayed 5 held-1-2"), Ok(held));
     }
 
     #[test]
@@ -134,6 +143,7 @@ mod tests {
             " a ready 1 ",
             " a ready 1 0",
             " a ready 1 delayed-1-1",
+            " a ready 1 held-1-1",
             " a ready 1 ready-1",
             " a ready 1 ready-1-",
             " a ready 1 ready--1",
@@ -198,7 +208,7 @@ mod tests {
     #[test]
     fn every_name_and_cursor_finds_room_in_a_line() {
         let tube = "t".repeat(200);
-        let cursor = CursorText(JobState::Reserved, Cursor { position: u64::MAX, id: JobId(u64::MAX) });
+        let cursor = CursorText(JobState::Reserved, Cursor { is_held: false, position: u64::MAX, id: JobId(u64::MAX) });
         for line in
             [format!("list-jobs {tube} reserved 1000 {cursor}\r\n"), format!("move {} {tube}\r\n", u64::MAX)]
         {

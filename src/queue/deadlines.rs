@@ -157,16 +157,21 @@ mod tests {
         for _ in 0..20_000 {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let key = (seed >> 33) as u32 % 50;
-            let owner = if seed >> 40 & 1 == 0 { Owner::Tube(key) } else { Owner::Client(key) };
+            let owner = match seed >> 40 & 1 {
+                _ if key == 49 => Owner::Tags,
+                0 => Owner::Tube(key),
+                _ => Owner::Client(key),
+            };
             let at = (seed >> 50 & 3 != 0).then_some(Timestamp(seed >> 44 & 0xff));
             deadlines.set(owner, at);
-            model.remove(&(seed >> 40 & 1, key));
-            model.extend(at.map(|at| ((seed >> 40 & 1, key), at)));
-            let first = model.iter().map(|(&(kind, key), &at)| (at, kind, key)).min();
             let kind = |owner| match owner {
                 Owner::Tube(key) => (0, key),
                 Owner::Client(key) => (1, key),
+                Owner::Tags => (2, 0),
             };
+            model.remove(&kind(owner));
+            model.extend(at.map(|at| (kind(owner), at)));
+            let first = model.iter().map(|(&(kind, key), &at)| (at, kind, key)).min();
             assert_eq!(deadlines.first().map(|(at, owner)| (at, kind(owner).0, kind(owner).1)), first);
             assert_eq!((deadlines.of(owner), deadlines.heap.len()), (at, model.len()));
         }

@@ -16,11 +16,8 @@ use crate::clock::Timestamp;
 use crate::job::{JobId, JobState, Priority};
 use crate::tube_name::TubeName;
 
-/// A bit of the position of a delayed job that is held: these come behind the others. Deadlines stay below it.
-const HELD: u64 = 1 << 63;
-
-/// A job's place in the order of its state.
-pub type Place = (u64, JobId);
+/// A job's place in the order of its state: whether it is held, and so comes behind the others, its number, and its id.
+pub type Place = (bool, u64, JobId);
 
 /// The jobs of a page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -82,7 +79,7 @@ impl Search {
     #[must_use]
     pub fn into_page(self) -> Page {
         let next = self.first.last().copied().filter(|_| self.has_more);
-        Page { jobs: self.first.into_iter().map(|(_, id)| id).collect(), next }
+        Page { jobs: self.first.into_iter().map(|(_, _, id)| id).collect(), next }
     }
 
     /// Takes a job of the tube into account; returns whether later ones of the same client matter.
@@ -105,7 +102,7 @@ impl Search {
     fn is_beyond(&self, until: Timestamp, id: JobId) -> bool {
         self.order == PageOrder::Deadline
             && self.has_more
-            && self.first.last().is_some_and(|&last| last < (until.0, id))
+            && self.first.last().is_some_and(|&last| last < (false, until.0, id))
     }
 }
 
@@ -116,29 +113,30 @@ impl Queue {
         let tube = self.tubes.get(self.tubes.find(tube)?);
         Some(match state {
             JobState::Ready => {
-                let after = after.map(|(priority, id)| {
+                let after = after.map(|(_, priority, id)| {
                     ReadyKey::new(Priority(u32::try_from(priority).unwrap_or(u32::MAX)), id)
                 });
                 let after = after.unwrap_or(ReadyKey::new(Priority(0), JobId(0)));
+                let place = |key: ReadyKey| (false, u64::from(key.priority().0), key.job());
                 let parked = tube.tagged().map(|tagged| tagged.parked.iter_after(after));
                 let ready = merged(tube.ready.iter_after(after), parked.into_iter().flatten());
-                collect(ready.map(|key| (u64::from(key.priority().0), key.job())), limit)
+                collect(ready.map(place), limit)
             }
             JobState::Delayed => {
-                let (position, id) = after.unwrap_or((0, JobId(0)));
-                let is_held = position & HELD != 0;
-                let after = (Timestamp(position & !HELD), id);
+                let (is_held, until, id) = after.unwrap_or((false, 0, JobId(0)));
+                let after = (Timestamp(until), id);
                 let delayed = (!is_held).then(|| tube.delayed.iter_after(after));
                 let from = if is_held { after } else { (Timestamp::default(), JobId(0)) };
                 let held = tube.tagged().map(|tagged| tagged.held.iter_after(from));
-                let delayed = delayed.into_iter().flatten().map(|(until, id)| (until.0, id));
-                let held = held.into_iter().flatten().map(|(until, id)| (until.0 | HELD, id));
+                let delayed = delayed.into_iter().flatten().map(|(until, id)| (false, until.0, id));
+                let held = held.into_iter().flatten().map(|(until, id)| (true, until.0, id));
                 collect(delayed.chain(held), limit)
             }
-            JobState::Buried => match after {
-                Some(after) => collect(tube.buried.iter_after(after), limit),
-                None => collect(tube.buried.iter(), limit),
-            },
+            JobState::Buried => {
+                let (_, number, id) = after.unwrap_or((false, 0, JobId(0)));
+                let place = |(number, id)| (false, number, id);
+                collect(tube.buried.iter_after((number, id)).map(place), limit)
+            }
             JobState::Reserved => Page::default(),
         })
     }
@@ -167,7 +165,7 @@ impl Queue {
     fn search_client(&self, search: &mut Search, tube: TubeKey, looks: &mut usize) -> bool {
         let Some(client) = self.clients.get(search.client) else { return true };
         let start = search.looked_at.or(match (search.order, search.after) {
-            (PageOrder::Deadline, Some((until, id))) => Some(Reservation::key(Timestamp(until), id)),
+            (PageOrder::Deadline, Some((_, until, id))) => Some(Reservation::key(Timestamp(until), id)),
             _ => None,
         });
         let start = start.unwrap_or(Reservation::key(Timestamp::default(), JobId(0)));
@@ -184,7 +182,7 @@ impl Queue {
             let Reservation { until, id, since } = reservation;
             let is_here = self.jobs.get(id).is_some_and(|job| job.tube == tube);
             let at = if search.order == PageOrder::Deadline { until } else { since };
-            if is_here && !search.consider((at.0, id)) {
+            if is_here && !search.consider((false, at.0, id)) {
                 return true;
             }
         }
@@ -215,7 +213,7 @@ fn collect(mut places: impl Iterator<Item = Place>, limit: usize) -> Page {
     let mut page = Page { jobs: Vec::with_capacity(limit), next: None };
     let mut last = None;
     for place in places.by_ref().take(limit) {
-        page.jobs.push(place.1);
+        page.jobs.push(place.2);
         last = Some(place);
     }
     page.next = last.filter(|_| places.next().is_some());

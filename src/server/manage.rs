@@ -28,7 +28,7 @@ impl Executor {
             Command::Move { id, tube } => self.move_job(client, id, tube, output, now),
             Command::Reprioritize { id, priority } => self.reprioritize(id, priority, output, now),
             Command::ListJobs { tube, state, limit, after } => {
-                let after = after.map(|cursor| (cursor.position, cursor.id));
+                let after = after.map(|cursor| (cursor.is_held, cursor.position, cursor.id));
                 self.list_jobs(client, (tube, state), limit as usize, after, output, now)
             }
             Command::PeekReserved => self.peek_reserved(client, output, now),

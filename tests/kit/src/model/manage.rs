@@ -54,6 +54,10 @@ impl Model {
         jobs.len() as u64
     }
 
+    pub fn is_movable(&self, client: u32, id: u64) -> bool {
+        self.job(id).is_some_and(|job| !matches!(job.state, State::Reserved { by, .. } if by != client))
+    }
+
     pub fn move_job(&mut self, client: u32, id: u64, name: &str, now: Timestamp) -> bool {
         let Some(job) = self.job(id) else { return false };
         if matches!(job.state, State::Reserved { by, .. } if by != client) {
@@ -89,16 +93,15 @@ impl Model {
     pub fn in_order(&self, tube: TubePlace, state: JobState) -> Vec<(u64, u64)> {
         let position = |job: &Job| match (job.state, state) {
             (State::Ready, JobState::Ready) => Some(u64::from(job.priority)),
-            (State::Delayed { until }, JobState::Delayed) if job.held => Some(until.0 | 1 << 63),
             (State::Delayed { until }, JobState::Delayed) => Some(until.0),
             (State::Buried { number }, JobState::Buried) => Some(number),
             (State::Reserved { until, .. }, JobState::Reserved) => Some(until.0),
             _ => None,
         };
         let jobs = self.jobs.iter().filter(|job| job.tube == tube);
-        let mut jobs: Vec<_> = jobs.filter_map(|job| Some((position(job)?, job.id))).collect();
+        let mut jobs: Vec<_> = jobs.filter_map(|job| Some((job.held, position(job)?, job.id))).collect();
         jobs.sort_unstable();
-        jobs
+        jobs.into_iter().map(|(_, position, id)| (position, id)).collect()
     }
 
     /// The job of the tube that was reserved first.
