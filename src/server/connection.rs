@@ -45,8 +45,8 @@ pub trait Stream {
     /// As `write`.
     fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize>;
 
-    /// Sets whether the poll reports when the socket takes bytes again.
-    fn await_writable(&mut self, awaited: bool);
+    /// Sets whether the poll reports to `client` when the socket takes bytes again.
+    fn await_writable(&mut self, client: ClientId, awaited: bool);
 }
 
 /// What the poll has reported about a connection.
@@ -133,8 +133,8 @@ impl<S: Stream> Connection<S> {
         ClientId { index: index as u32, generation: self.generation }
     }
 
-    /// Latches what the poll has reported; returns whether the socket takes bytes again.
-    pub fn notice(&mut self, readiness: Readiness) -> bool {
+    /// Latches what the poll has reported to this client; returns whether the socket takes bytes again.
+    pub fn notice(&mut self, id: ClientId, readiness: Readiness) -> bool {
         let Readiness { readable, writable, read_closed, failed } = readiness;
         if !self.listed.has(List::Turn) {
             self.budget = if self.has_work() { Budget::Sustained } else { Budget::Burst };
@@ -149,7 +149,7 @@ impl<S: Stream> Connection<S> {
         let has_room = self.sending == Sending::Blocked && (writable || failed);
         if has_room {
             self.sending = Sending::Open;
-            self.stream.await_writable(false);
+            self.stream.await_writable(id, false);
         }
         has_room
     }
@@ -377,7 +377,7 @@ impl<S: Stream> Connection<S> {
 
     /// Sends as much as the socket takes, up to the budget, of the replies that rest on the log up to `settled`; returns
     /// how many bytes that is.
-    pub fn send(&mut self, settled: SequenceNumber, now: Timestamp) -> io::Result<usize> {
+    pub fn send(&mut self, id: ClientId, settled: SequenceNumber, now: Timestamp) -> io::Result<usize> {
         let budget = self.budget.limits().send_bytes;
         let mut left = budget;
         while self.sending == Sending::Open && left > 0 {
@@ -402,7 +402,7 @@ impl<S: Stream> Connection<S> {
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     self.sending = Sending::Blocked;
-                    self.stream.await_writable(true);
+                    self.stream.await_writable(id, true);
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),

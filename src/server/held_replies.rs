@@ -11,13 +11,13 @@ use crate::session::Output;
 /// Where the settled replies end among those of a connection. Without a binlog no reply is held.
 #[derive(Debug, Default)]
 pub struct HeldReplies {
-    /// Ascending in every field.
+    /// Ascending in every field, replies modulo 2^32.
     held: VecDeque<Held>,
     /// Bytes handed to the socket so far.
     sent: u64,
-    /// The end of the last settled replies, in bytes and in replies since the connection began.
+    /// The end of the last settled replies, in bytes and in replies since the connection began; replies modulo 2^32.
     settled_bytes: u64,
-    settled_replies: u64,
+    settled_replies: u32,
 }
 
 /// Replies that depend on the records up to `record`.
@@ -25,7 +25,7 @@ pub struct HeldReplies {
 struct Held {
     record: SequenceNumber,
     end: u64,
-    replies: u64,
+    replies: u32,
 }
 
 impl HeldReplies {
@@ -62,7 +62,7 @@ impl HeldReplies {
 
     /// The log has failed: each reply that is not settled becomes INTERNAL_ERROR.
     pub fn refuse(&mut self, output: &mut Output) {
-        let refused = output.replies() - self.settled_replies;
+        let refused = output.replies().wrapping_sub(self.settled_replies);
         output.truncate((self.settled_bytes - self.sent) as usize);
         for _ in 0..refused {
             if output.write(&Reply::InternalError).is_err() {

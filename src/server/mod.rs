@@ -241,7 +241,7 @@ impl<S: Stream> Server<S> {
     ) {
         for (id, readiness) in events {
             let Some((id, connection)) = find_by_token(&mut self.connections, id) else { continue };
-            if connection.notice(readiness) {
+            if connection.notice(id, readiness) {
                 enlist(&mut self.unsent, List::Unsent, id, &mut connection.listed);
             }
             if connection.listed.has(List::Turn) {
@@ -329,7 +329,7 @@ impl<S: Stream> Server<S> {
                 continue;
             }
             connection.listed.leave(List::Unsent);
-            match connection.send(settled, now) {
+            match connection.send(id, settled, now) {
                 Ok(sent) if !connection.is_finished() => sent_bytes += sent,
                 _ => {
                     self.close(id, now);

@@ -51,7 +51,7 @@ impl Stream for FakeStream {
         slices.iter().try_fold(0, |written, slice| Ok(written + self.write(slice)?))
     }
 
-    fn await_writable(&mut self, _: bool) {}
+    fn await_writable(&mut self, _: ClientId, _: bool) {}
 }
 
 struct Client {

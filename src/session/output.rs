@@ -25,12 +25,15 @@ const KEPT_CAPACITY_BYTES: usize = 16 * 1024;
 pub struct Output {
     bytes: Vec<u8>,
     /// How many of `bytes` are sent.
-    sent: usize,
+    sent: u32,
+    /// Replies taken in since the connection began, modulo 2^32: only differences count.
+    replies: u32,
     /// Bodies that stand between the bytes; most connections have none, at most times.
     shared: Option<Box<SharedBodies>>,
-    /// Replies taken in since the connection began.
-    replies: u64,
 }
+
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<Output>() == 40, "every connection has an output");
 
 #[derive(Debug, Default)]
 struct SharedBodies {
@@ -81,7 +84,12 @@ impl Output {
     /// Unsent bytes that this output alone holds: all but shared bodies.
     #[must_use]
     pub fn own_len(&self) -> usize {
-        self.bytes.len() - self.sent
+        self.bytes.len() - self.sent()
+    }
+
+    /// How many of its own bytes are sent and still there.
+    fn sent(&self) -> usize {
+        self.sent as usize
     }
 
     /// Memory that this output alone holds, in bytes.
@@ -91,9 +99,9 @@ impl Output {
         self.bytes.capacity() + places * size_of::<SharedBody>()
     }
 
-    /// Replies taken in since the connection began.
+    /// Replies taken in since the connection began, modulo 2^32.
     #[must_use]
-    pub fn replies(&self) -> u64 {
+    pub fn replies(&self) -> u32 {
         self.replies
     }
 
@@ -103,13 +111,13 @@ impl Output {
     /// Where the allocator has no room. Nothing more may be sent then: a part of the reply may stand there.
     #[inline]
     pub fn write(&mut self, reply: &Reply<'_>) -> Result<(), TryReserveError> {
-        self.replies += 1;
+        self.replies = self.replies.wrapping_add(1);
         reply.write(self)
     }
 
     /// Keeps the first `len` unsent bytes, which end with a reply, and forgets the rest.
     pub fn truncate(&mut self, len: usize) {
-        let (mut left, mut from) = (len, self.sent);
+        let (mut left, mut from) = (len, self.sent());
         if let Some(shared) = &mut self.shared {
             let mut kept = 0;
             for body in &shared.queue {
@@ -167,7 +175,7 @@ impl Output {
     /// The unsent bytes where they are in one piece, as they are without shared bodies.
     #[must_use]
     pub fn as_slice(&self) -> Option<&[u8]> {
-        self.shared.is_none().then(|| &self.bytes[self.sent..])
+        self.shared.is_none().then(|| &self.bytes[self.sent()..])
     }
 
     /// The first pieces of what is unsent, not more than `limit` bytes together.
@@ -178,7 +186,7 @@ impl Output {
         });
         let mut slices = Vec::with_capacity(MAX_SLICES);
         let mut left = limit;
-        let mut from = self.sent;
+        let mut from = self.sent();
         for (at, body) in bodies.chain([(self.bytes.len(), &[][..])]) {
             for piece in [&self.bytes[from..at], body] {
                 let piece = &piece[..piece.len().min(left)];
@@ -201,10 +209,10 @@ impl Output {
     /// # Panics
     /// Where it is not.
     pub fn check_invariants(&self) {
-        assert!(self.sent <= self.bytes.len(), "no more is sent than there is");
+        assert!(self.sent() <= self.bytes.len(), "no more is sent than there is");
         let Some(shared) = &self.shared else { return };
         assert!(!shared.queue.is_empty(), "without shared bodies there is no place for them");
-        let mut from = self.sent;
+        let mut from = self.sent();
         for body in &shared.queue {
             let at = shared.index_of(body);
             assert!((from..=self.bytes.len()).contains(&at), "shared bodies stand in order");
@@ -215,16 +223,20 @@ impl Output {
     }
 
     /// The socket has taken `count` bytes.
+    ///
+    /// # Panics
+    /// If there are not so many.
     pub fn advance(&mut self, mut count: usize) {
+        let mut sent = self.sent();
         while let Some(shared) = &mut self.shared
             && count > 0
         {
             let at = shared.index_of(&shared.queue[0]);
             let front = &mut shared.queue[0];
-            let step = count.min(at - self.sent);
-            self.sent += step;
+            let step = count.min(at - sent);
+            sent += step;
             count -= step;
-            if self.sent == at {
+            if sent == at {
                 let step = count.min(front.body.len() - front.sent);
                 front.sent += step;
                 shared.len -= step;
@@ -237,12 +249,14 @@ impl Output {
                 self.shared = None;
             }
         }
-        self.sent += count;
-        assert!(self.sent <= self.bytes.len(), "no more is sent than there is");
+        sent += count;
+        assert!(sent <= self.bytes.len(), "no more is sent than there is");
+        // What is sent is given back before it is this much.
+        self.sent = u32::try_from(sent).expect("an output is bounded far below 4 GiB");
         if self.is_empty() {
             self.bytes.clear();
             self.sent = 0;
-        } else if self.sent >= MIN_GIVEN_BACK_BYTES && self.sent > self.own_len() {
+        } else if sent >= MIN_GIVEN_BACK_BYTES && sent > self.own_len() {
             self.give_back();
         }
     }
@@ -250,9 +264,9 @@ impl Output {
     /// Moves the unsent bytes over the sent ones, and gives back what a burst has left.
     fn give_back(&mut self) {
         if let Some(shared) = &mut self.shared {
-            shared.given_back += self.sent as u64;
+            shared.given_back += u64::from(self.sent);
         }
-        self.bytes.drain(..self.sent);
+        self.bytes.drain(..self.sent as usize);
         self.sent = 0;
         if self.bytes.capacity() > KEPT_CAPACITY_BYTES.max(4 * self.bytes.len()) {
             self.bytes.shrink_to(KEPT_CAPACITY_BYTES.max(2 * self.bytes.len()));

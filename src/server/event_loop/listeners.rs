@@ -173,7 +173,7 @@ impl Listeners {
         let number = accepted.number();
         // Naming the other end costs a system call.
         let peer = log::log_enabled!(log::Level::Debug).then(|| accepted.peer());
-        match server.accept(|id| accepted.watch(Rc::clone(registry), PollToken::Client(id).into()), now) {
+        match server.accept(|id| accepted.watch(Rc::clone(registry), id), now) {
             Ok(id) => debug!("accept {} from {}", id.index, peer.unwrap_or_default()),
             Err(error) => self.pause(&error.to_string(), server.client_count(), now),
         }

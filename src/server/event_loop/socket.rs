@@ -7,10 +7,14 @@ use std::rc::Rc;
 use log::{debug, error};
 use mio::event::Source;
 use mio::net::{TcpStream, UnixStream};
-use mio::{Interest, Registry, Token};
+use mio::{Interest, Registry};
 
 use crate::os;
+use crate::poll_token::PollToken;
+use crate::queue::ClientId;
 use crate::server::Stream;
+#[cfg(all(target_pointer_width = "64", not(debug_assertions)))]
+use crate::server::connection::Connection;
 
 /// An accepted socket that no poll watches yet.
 pub enum Accepted {
@@ -46,13 +50,13 @@ impl Accepted {
         }
     }
 
-    /// Has the poll of `registry` watch it, under `token`.
+    /// Has the poll of `registry` watch it for `client`.
     ///
     /// # Errors
     /// Where the system does not take the socket into its poll.
-    pub fn watch(mut self, registry: Rc<Registry>, token: Token) -> io::Result<Socket> {
-        registry.register(self.source(), token, Interest::READABLE)?;
-        Ok(Socket { kind: self, registry, token })
+    pub fn watch(mut self, registry: Rc<Registry>, client: ClientId) -> io::Result<Socket> {
+        registry.register(self.source(), PollToken::Client(client).into(), Interest::READABLE)?;
+        Ok(Socket { kind: self, registry })
     }
 
     fn source(&mut self) -> &mut dyn Source {
@@ -67,8 +71,11 @@ impl Accepted {
 pub struct Socket {
     kind: Accepted,
     registry: Rc<Registry>,
-    token: Token,
 }
+
+// In a debug build, mio's sockets are larger.
+#[cfg(all(target_pointer_width = "64", not(debug_assertions)))]
+const _: () = assert!(size_of::<Connection<Socket>>() <= 160, "a connection is a block of 160 bytes");
 
 impl Stream for Socket {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
@@ -99,9 +106,11 @@ impl Stream for Socket {
         }
     }
 
-    fn await_writable(&mut self, awaited: bool) {
+    fn await_writable(&mut self, client: ClientId, awaited: bool) {
         let interest = if awaited { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE };
-        if let Err(error) = self.registry.reregister(self.kind.source(), self.token, interest) {
+        if let Err(error) =
+            self.registry.reregister(self.kind.source(), PollToken::Client(client).into(), interest)
+        {
             error!("cannot watch a connection: {error}");
         }
     }

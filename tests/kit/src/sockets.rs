@@ -205,7 +205,7 @@ impl Stream for FakeStream {
         Ok(count)
     }
 
-    fn await_writable(&mut self, awaited: bool) {
+    fn await_writable(&mut self, _: ClientId, awaited: bool) {
         self.pipe.borrow_mut().write_is_awaited = awaited;
     }
 }
