@@ -81,6 +81,7 @@ pub fn serve(options: &Options) -> Result<(), i32> {
     }
     os::memory::give_back_only_when_told();
     let mut executor = Executor::new(config(options, max_memory_bytes), identity(clock)?);
+    executor.seed(os::process::random_u64());
     executor.watch_memory(os::memory::is_exhausted);
     if let Some(directory) = &options.binlog_dir {
         if let Some(health) = &health {

@@ -36,7 +36,7 @@ const PARTS: &[(&str, &[&str])] = &[
     // Of `os`, only `directory/` uses something: the lock.
     ("binlog", &["clock", "json", "job", "tags", "tube_name", "id_map", "os"]),
     ("poll_token", &["queue"]),
-    ("session", &["job", "protocol", "tags"]),
+    ("session", &["clock", "job", "protocol", "tags"]),
     ("stats", &["clock", "job", "os", "queue", "protocol", "binlog", "tags"]),
     (
         "http",

@@ -3,13 +3,14 @@
 //! Like C beanstalkd, the parser recognises a command by its prefix and then checks the rest. A line without a known
 //! prefix is UNKNOWN_COMMAND; a wrong rest is BAD_FORMAT.
 
+use super::workers::{self, IdList, ModeWord};
 use super::{manage, put_tags};
 use crate::job::{JobId, JobState, Priority};
 use crate::number::{as_strtoul, leading_u32, leading_u64, skip_spaces, whole_u32, whole_u64};
 use crate::tube_name::{TubeName, is_name_byte};
 
-/// The longest time-out of `reserve-with-timeout`, in seconds: what C's `int` holds.
-const MAX_TIMEOUT_S: u32 = i32::MAX as u32;
+/// The longest time-out of a reserve, in seconds: what C's `int` holds.
+pub(super) const MAX_TIMEOUT_S: u32 = i32::MAX as u32;
 
 /// A parsed command line. Its names are valid and its numbers are in range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +27,7 @@ pub enum Command<'a> {
     Release { id: JobId, priority: Priority, delay_s: u32 },
     Bury { id: JobId, priority: Priority },
     Touch(JobId),
-    Watch(&'a str),
+    Watch { tube: &'a str, weight: u16 },
     Ignore(&'a str),
     Peek(JobId),
     PeekReady,
@@ -50,6 +51,11 @@ pub enum Command<'a> {
     Reprioritize { id: JobId, priority: Priority },
     Drain,
     Undrain,
+    ReserveBatch { most: u32, timeout_s: Option<u32> },
+    DeleteBatch(IdList<'a>),
+    TouchAll,
+    ReserveMode(ModeWord),
+    ReserveWithAbort { timeout_s: Option<u32> },
     Quit,
 }
 
@@ -117,6 +123,11 @@ pub enum Verb {
     Reprioritize,
     Drain,
     Undrain,
+    ReserveBatch,
+    DeleteBatch,
+    TouchAll,
+    ReserveMode,
+    ReserveWithAbort,
     Quit,
 }
 
@@ -161,6 +172,11 @@ impl Verb {
             Self::Reprioritize => "reprioritize",
             Self::Drain => "drain",
             Self::Undrain => "undrain",
+            Self::ReserveBatch => "reserve-batch",
+            Self::DeleteBatch => "delete-batch",
+            Self::TouchAll => "touch-all",
+            Self::ReserveMode => "reserve-mode",
+            Self::ReserveWithAbort => "reserve-with-abort",
             Self::Quit => "quit",
         }
     }
@@ -180,7 +196,7 @@ impl Command<'_> {
             Self::Release { .. } => Verb::Release,
             Self::Bury { .. } => Verb::Bury,
             Self::Touch(_) => Verb::Touch,
-            Self::Watch(_) => Verb::Watch,
+            Self::Watch { .. } => Verb::Watch,
             Self::Ignore(_) => Verb::Ignore,
             Self::Peek(_) => Verb::Peek,
             Self::PeekReady => Verb::PeekReady,
@@ -204,6 +220,11 @@ impl Command<'_> {
             Self::Reprioritize { .. } => Verb::Reprioritize,
             Self::Drain => Verb::Drain,
             Self::Undrain => Verb::Undrain,
+            Self::ReserveBatch { .. } => Verb::ReserveBatch,
+            Self::DeleteBatch(_) => Verb::DeleteBatch,
+            Self::TouchAll => Verb::TouchAll,
+            Self::ReserveMode(_) => Verb::ReserveMode,
+            Self::ReserveWithAbort { .. } => Verb::ReserveWithAbort,
             Self::Quit => Verb::Quit,
         }
     }
@@ -231,13 +252,16 @@ pub fn parse(line: &[u8]) -> Result<Command<'_>, ParseError> {
         Some(b'r') => parse_r(line),
         Some(b'd') => after(line, b"delete ")
             .map(|rest| id(rest).map(Command::Delete))
+            .or_else(|| after(line, workers::DELETE_BATCH).map(workers::delete_batch))
             .or_else(|| after(line, b"drain").map(|rest| alone(rest, Command::Drain))),
         Some(b'b') => after(line, b"bury ").map(bury),
-        Some(b't') => after(line, b"touch ").map(|rest| id(rest).map(Command::Touch)),
+        Some(b't') => after(line, b"touch ")
+            .map(|rest| id(rest).map(Command::Touch))
+            .or_else(|| after(line, b"touch-all").map(|rest| alone(rest, Command::TouchAll))),
         Some(b'u') => after(line, b"use ")
             .map(|rest| name(rest).map(Command::Use))
             .or_else(|| after(line, b"undrain").map(|rest| alone(rest, Command::Undrain))),
-        Some(b'w') => after(line, b"watch ").map(|rest| name(rest).map(Command::Watch)),
+        Some(b'w') => after(line, b"watch ").map(workers::watch),
         Some(b'i') => after(line, b"ignore ").map(|rest| name(rest).map(Command::Ignore)),
         Some(b'k') => parse_k(line),
         Some(b's') => parse_s(line),
@@ -268,7 +292,7 @@ fn parse_r(line: &[u8]) -> Parsed<'_> {
     after(line, b"reserve-with-timeout ")
         .map(reserve_with_timeout)
         .or_else(|| after(line, b"reserve-job ").map(|rest| id(rest).map(Command::ReserveJob)))
-        .or_else(|| after(line, b"reserve").map(|rest| alone(rest, Command::Reserve)))
+        .or_else(|| after(line, b"reserve").map(reserve))
         .or_else(|| after(line, b"release ").map(release))
         .or_else(|| after(line, b"reprioritize").map(manage::reprioritize))
 }
@@ -324,6 +348,11 @@ pub(super) fn put_numbers(rest: &[u8]) -> Option<(PutHeader, &[u8])> {
     let (ttr_s, rest) = leading_u32(rest)?;
     let (size, rest) = leading_u32(rest)?;
     Some((PutHeader { priority: Priority(priority), delay_s, ttr_s, size, has_tags: false }, rest))
+}
+
+/// `reserve` alone, or one of ours that begins so.
+fn reserve(rest: &[u8]) -> Option<Command<'_>> {
+    if rest.is_empty() { Some(Command::Reserve) } else { workers::reserve(rest) }
 }
 
 fn reserve_with_timeout(rest: &[u8]) -> Option<Command<'_>> {

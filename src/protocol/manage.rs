@@ -6,9 +6,9 @@
 
 use std::fmt::{self, Display};
 
-use super::MAX_LINE_BYTES;
 use super::command::{Command, Cursor, Parsed, after, name};
 use super::put_tags::{MAX_PUT_LINE_BYTES, has_tag};
+use super::{MAX_LINE_BYTES, workers};
 use crate::job::{JobId, JobState, Priority};
 use crate::number::{leading_u32, leading_u64, whole_u32, whole_u64};
 
@@ -34,6 +34,8 @@ pub fn longest_line(start: &[u8]) -> usize {
         MAX_LONG_LINE_BYTES
     } else if has_tag(start) {
         MAX_PUT_LINE_BYTES
+    } else if workers::is_delete_batch(start) {
+        workers::MAX_DELETE_BATCH_LINE_BYTES
     } else {
         MAX_LINE_BYTES
     }
@@ -70,12 +72,12 @@ pub(super) fn list_jobs(rest: &[u8]) -> Option<Command<'_>> {
 }
 
 /// What follows the one space behind a word.
-fn arguments(rest: &[u8]) -> Option<&[u8]> {
+pub(super) fn arguments(rest: &[u8]) -> Option<&[u8]> {
     rest.strip_prefix(b" ")
 }
 
 /// The text up to the first space, and what follows.
-fn word(text: &[u8]) -> (&[u8], &[u8]) {
+pub(super) fn word(text: &[u8]) -> (&[u8], &[u8]) {
     text.split_at(text.iter().position(|&byte| byte == b' ').unwrap_or(text.len()))
 }
 

@@ -9,6 +9,9 @@ use crate::job::{Body, BodyRef, JobId, Priority};
 /// The longest reply of words and numbers alone.
 const SHORT_BYTES: usize = 64;
 
+/// What stands before a job that is reserved.
+const RESERVED: &[u8] = b"RESERVED ";
+
 /// What replies are written into: bytes, with large bodies between them.
 pub trait ReplyBuffer {
     /// Makes sure that `count` bytes can be appended without another allocation.
@@ -66,6 +69,13 @@ pub enum Reply<'a> {
     /// The answer to `move` where this job of the other tube has the same key.
     Exists(JobId),
     Reprioritized,
+    /// Each job as in [`Reply::Reserved`], behind their number.
+    ReservedBatch(&'a [(JobId, BodyRef<'a>)]),
+    /// How many jobs were deleted, and for how many ids there was none.
+    DeletedBatch(u64, u64),
+    /// How many jobs the client holds.
+    TouchedAll(u64),
+    Aborted,
     BadFormat,
     UnknownCommand,
     ExpectedCrlf,
@@ -95,8 +105,16 @@ impl Reply<'_> {
             }
             Self::Watching(count) => return numbered(output, b"WATCHING ", count as u64),
             Self::Flushed(count) => return numbered(output, b"FLUSHED ", count),
+            Self::ReservedBatch(jobs) => return batch(output, jobs),
+            Self::TouchedAll(count) => return numbered(output, b"TOUCHED_ALL ", count),
+            Self::DeletedBatch(deleted, missing) => {
+                let bytes = output.bytes();
+                bytes.extend_from_slice(b"DELETED_BATCH ");
+                bytes.extend_from_slice(itoa::Buffer::new().format(deleted).as_bytes());
+                return numbered(output, b" ", missing);
+            }
             Self::Kicked(count) => return numbered(output, b"KICKED ", count),
-            Self::Reserved(id, body) => return job(output, b"RESERVED ", id, body),
+            Self::Reserved(id, body) => return job(output, RESERVED, id, body),
             Self::Found(id, body) => return job(output, b"FOUND ", id, body),
             Self::Data(data) => {
                 output.reserve(SHORT_BYTES + data.len())?;
@@ -121,6 +139,7 @@ impl Reply<'_> {
             Self::NotDraining => b"NOT_DRAINING\r\n",
             Self::Moved => b"MOVED\r\n",
             Self::Reprioritized => b"REPRIORITIZED\r\n",
+            Self::Aborted => b"ABORTED\r\n",
             Self::BadFormat => b"BAD_FORMAT\r\n",
             Self::UnknownCommand => b"UNKNOWN_COMMAND\r\n",
             Self::ExpectedCrlf => b"EXPECTED_CRLF\r\n",
@@ -171,6 +190,20 @@ fn job(
     }
     output.bytes().extend_from_slice(CRLF);
     Ok(())
+}
+
+/// How long [`Reply::Reserved`] is without the body, in bytes.
+#[must_use]
+pub fn reserved_len(id: JobId, body: BodyRef<'_>) -> usize {
+    let digits = |number: u64| number.checked_ilog10().unwrap_or(0) as usize + 1;
+    RESERVED.len() + digits(id.0) + 1 + digits(body.len() as u64) + 2 * CRLF.len()
+}
+
+fn batch(output: &mut impl ReplyBuffer, jobs: &[(JobId, BodyRef<'_>)]) -> Result<(), TryReserveError> {
+    let own: usize = jobs.iter().map(|&(id, body)| reserved_len(id, body) + body.copied_len()).sum();
+    output.reserve(SHORT_BYTES + own)?;
+    numbered(output, b"RESERVED_BATCH ", jobs.len() as u64)?;
+    jobs.iter().try_for_each(|&(id, body)| job(output, RESERVED, id, body))
 }
 
 fn write_list(output: &mut impl ReplyBuffer, list: &List) -> Result<(), TryReserveError> {

@@ -1,5 +1,8 @@
 //! A client: the tubes that it uses and watches, the jobs that it has reserved, and its wait.
+use std::num::NonZeroU64;
+
 use super::keys::{Reservation, TubeKey};
+use super::modes::Choice;
 use super::ordered::OrderedQueue;
 use super::tube::DEFAULT;
 use super::wide::Wide;
@@ -22,7 +25,7 @@ pub struct ClientId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wait {
     /// Its number among all waits: the client with the smallest number is served first.
-    pub number: u64,
+    pub number: NonZeroU64,
     /// When it ends without a job; `NEVER` if the client set no time-out.
     pub until: Timestamp,
 }
@@ -38,6 +41,10 @@ pub struct Client {
     pub wait: Option<Wait>,
     /// If the client watches many tubes: what it knows of them.
     pub wide: Option<Box<Wide>>,
+    /// Its reserve mode and the weights of its tubes, if any of them is not the usual.
+    pub choice: Option<Box<Choice>>,
+    /// Whether it is not wide, and in the usual mode: its reserves look at each of its tubes.
+    pub is_plain: bool,
     /// Whether the client is gone but has not given back everything. Such a client has no deadline.
     pub leaving: bool,
     /// Whether it has ever put a job.
@@ -58,6 +65,8 @@ impl Client {
             reserved: OrderedQueue::default(),
             wait: None,
             wide: None,
+            choice: None,
+            is_plain: true,
             leaving: false,
             producer: false,
             worker: false,

@@ -24,6 +24,7 @@ impl Queue {
         self.check_jobs();
         self.check_clients();
         self.check_wide();
+        self.check_choices();
         self.check_flushes();
         self.check_tagged();
     }
@@ -65,7 +66,7 @@ impl Queue {
             }
             for (number, client) in tube.waiting.iter() {
                 let client = &self.clients[client as usize];
-                assert_eq!(client.wait.map(|wait| wait.number), Some(number));
+                assert_eq!(client.wait.map(|wait| wait.number.get()), Some(number));
                 assert!(client.watching.contains(&key));
             }
             counts.urgent += u64::from(tube.urgent);

@@ -18,7 +18,9 @@ impl Queue {
         assert!(self.is_connected(id), "a client leaves once");
         self.end_wait(id.index);
         self.flushes.end(id);
+        self.drop_choice(id.index);
         let client = self.client_mut(id);
+        client.note_kind();
         client.leaving = true;
         let (producer, worker) = (client.producer, client.worker);
         self.producers -= u64::from(producer);

@@ -26,23 +26,29 @@ mod keys;
 mod leave;
 mod life;
 mod listing;
+mod modes;
+#[cfg(test)]
+mod modes_tests;
 mod ordered;
 mod page;
 mod relocate;
 mod reserve;
 mod tagged;
 mod times;
+mod touch;
 mod tube;
 mod view;
 mod wide;
 
 use std::collections::{TryReserveError, VecDeque};
+use std::num::NonZeroU64;
 
 use slab::Slab;
 
 pub use self::client::{ClientId, SAFETY_MARGIN_NS};
 pub use self::flush::{BeginFlush, FlushStep, Flushed};
 pub use self::life::{NewJob, Released};
+pub use self::modes::ReserveMode;
 pub use self::page::{Page, PageOrder, Search};
 pub use self::reserve::Reserve;
 pub use self::tagged::{Duplicate, GroupView};
@@ -64,6 +70,7 @@ use self::deadlines::{Deadlines, Owner};
 use self::flush::Flushes;
 use self::jobs::Jobs;
 use self::keys::{TubeKey, WaitKey};
+use self::modes::{Generator, USUAL_WEIGHT};
 use self::ordered::OrderedQueue;
 use self::tagged::Tagged;
 use self::tube::{DEFAULT, Tubes, reserve_in_slab};
@@ -140,7 +147,7 @@ pub struct Queue {
     deadlines: Deadlines,
     next_id: u64,
     next_generation: u32,
-    next_wait: u64,
+    next_wait: NonZeroU64,
     next_burial: u64,
     counts: JobCounts,
     counters: TubeCounters,
@@ -149,6 +156,10 @@ pub struct Queue {
     workers: u64,
     /// Entries in all clients' watch lists.
     watched: usize,
+    /// Those of clients that have a reserve mode or weights.
+    weighed: usize,
+    /// Decides what clients in a weighted mode get.
+    random: Generator,
     limits: PoisonLimits,
     deliveries: VecDeque<Delivery>,
     /// Always empty unless `keeps_changes`.
@@ -199,7 +210,7 @@ impl Queue {
             deadlines: Deadlines::default(),
             next_id: 1,
             next_generation: 0,
-            next_wait: 0,
+            next_wait: NonZeroU64::MIN,
             next_burial: 0,
             counts: JobCounts::default(),
             counters: TubeCounters::default(),
@@ -207,6 +218,8 @@ impl Queue {
             producers: 0,
             workers: 0,
             watched: 0,
+            weighed: 0,
+            random: Generator::default(),
             limits,
             deliveries: VecDeque::new(),
             changes: Vec::new(),
@@ -317,17 +330,25 @@ impl Queue {
         self.remove_tube_if_idle(before);
     }
 
-    /// The command `watch`; returns how many tubes the client watches now.
+    /// The command `watch` without a weight; returns how many tubes the client watches now.
     pub fn watch(&mut self, id: ClientId, name: &str) -> usize {
+        self.watch_with_weight(id, name, USUAL_WEIGHT)
+    }
+
+    /// The command `watch` with a weight, which is not 0; returns how many tubes the client watches now.
+    pub fn watch_with_weight(&mut self, id: ClientId, name: &str, weight: u16) -> usize {
         let tube = self.tubes.find_or_make(name);
         let client = self.client_mut(id);
-        if client.place_of(tube).is_none() {
-            let place = client.watching.len();
+        let known = client.place_of(tube);
+        let place = known.unwrap_or(client.watching.len());
+        if known.is_none() {
             client.watching.push(tube);
+            self.weighed += usize::from(client.choice.is_some());
             self.tubes.get_mut(tube).watching += 1;
             self.watched += 1;
             self.index_watched(id.index, tube, place);
         }
+        self.set_weight(id, place, weight);
         self.client(id).watching.len()
     }
 

@@ -37,15 +37,15 @@ const DUE_PER_ADVANCE: u64 = 1024;
 pub(super) const WORK_PER_DELIVERY: u64 = 32;
 
 impl Queue {
-    /// The commands `reserve` and `reserve-with-timeout`: the most urgent job of the watched tubes.
+    /// The reserves: the most urgent job of the watched tubes, or, in another mode, that of the tube that is chosen.
     /// `timeout_s` of `None` waits for ever.
     pub fn reserve(&mut self, client: ClientId, timeout_s: Option<u32>, now: Timestamp) -> Reserve {
         self.mark_worker(client);
         let record = self.client(client);
-        let tube = if record.wide.is_none() {
+        let tube = if record.is_plain {
             self.most_urgent_of(&record.watching)
         } else {
-            match self.search(client.index) {
+            match self.search(client.index, now) {
                 Search::Found(tube) => Some(tube),
                 Search::Nothing => None,
                 Search::Unfinished => return Reserve::Unfinished,
@@ -80,6 +80,12 @@ impl Queue {
         self.unlink(id);
         self.assign(client.index, id, now);
         true
+    }
+
+    /// Whether the client waits in a reserve.
+    #[must_use]
+    pub fn is_waiting(&self, client: ClientId) -> bool {
+        self.client(client).wait.is_some()
     }
 
     /// Ends the client's wait without a delivery; returns whether it waited.
@@ -221,9 +227,10 @@ impl Queue {
 
     fn begin_wait(&mut self, index: u32, until: Timestamp) {
         let number = self.next_wait;
-        self.next_wait += 1;
+        self.next_wait = number.saturating_add(1);
         let client = &mut self.clients[index as usize];
         client.wait = Some(Wait { number, until });
+        let number = number.get();
         if client.wide.is_some() {
             self.wide_waiting.insert((number, index));
         } else {
@@ -239,12 +246,13 @@ impl Queue {
     pub(super) fn end_wait(&mut self, index: u32) {
         let client = &mut self.clients[index as usize];
         let Some(wait) = client.wait.take() else { return };
+        let number = wait.number.get();
         if client.wide.is_some() {
-            let found = self.wide_waiting.remove((wait.number, index));
+            let found = self.wide_waiting.remove((number, index));
             assert!(found.is_some(), "who waits stands among those who wait");
         } else {
             for &tube in &client.watching {
-                let found = self.tubes.get_mut(tube).waiting.remove((wait.number, index));
+                let found = self.tubes.get_mut(tube).waiting.remove((number, index));
                 assert!(found.is_some(), "who waits stands in every watched tube");
             }
         }

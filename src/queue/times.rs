@@ -147,10 +147,25 @@ impl Times {
 
     /// Waiting and running times.
     pub fn durations(&self, now: Timestamp) -> (Durations, Durations) {
-        // Which windows count: the record may not have been touched for a while.
-        let (present, before) =
-            if now < self.ends_at { (true, true) } else { (now < self.ends_at + WINDOW_NS, false) };
+        let (present, before) = self.counting(now);
         (self.wait.durations(present, before), self.run.durations(present, before))
+    }
+
+    /// The mean running time, as in `durations`, in nanoseconds; `None` without any.
+    pub fn mean_run_ns(&self, now: Timestamp) -> Option<u64> {
+        let (present, before) = self.counting(now);
+        let windows = [(&self.run.present, present), (&self.run.before, before)];
+        let (mut sum_ns, mut count) = (0u64, 0);
+        for (window, _) in windows.into_iter().filter(|(_, counts)| *counts) {
+            sum_ns = sum_ns.saturating_add(window.sum_ns);
+            count += window.counts.iter().map(|&count| u64::from(count)).sum::<u64>();
+        }
+        sum_ns.checked_div(count)
+    }
+
+    /// Which windows count: the record may not have been touched for a while.
+    fn counting(&self, now: Timestamp) -> (bool, bool) {
+        if now < self.ends_at { (true, true) } else { (now < self.ends_at + WINDOW_NS, false) }
     }
 }
 
@@ -294,6 +309,7 @@ mod tests {
         assert_eq!((times.durations(next).0.count, times.durations(next).0.max_ns), (101, 3 * NS_PER_S));
         for (later, count) in [(2, 1), (3, 0), (100, 0)] {
             let (wait, run) = times.durations(NOW + later * WINDOW_NS);
+            assert_eq!(times.mean_run_ns(NOW + later * WINDOW_NS).unwrap_or(0), run.mean_ns);
             assert_eq!((wait.count, run.count), (count, 0), "{later} windows later");
             assert_eq!((wait.totals.iter().sum::<u64>(), wait.total_sum_ns), (101, 53_500_000_000));
         }

@@ -139,6 +139,11 @@ impl Tube {
         self.events.get_or_insert_default().pauses += 1;
     }
 
+    /// The job that a reserve would take.
+    pub fn open_head(&self) -> Option<ReadyKey> {
+        self.ready.first().filter(|_| self.pause.is_none())
+    }
+
     /// When something becomes due here: the end of the pause or of the first delay.
     pub fn deadline(&self) -> Option<Timestamp> {
         let delay = self.delayed.first().map(|key| key.0);

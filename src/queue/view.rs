@@ -219,6 +219,7 @@ impl Queue {
     pub fn bytes(&self) -> usize {
         const PER_CLIENT: usize = 512;
         const PER_WATCHED_TUBE: usize = 128;
+        const PER_WEIGHED_TUBE: usize = 24;
         const PER_RESERVATION: usize = 36;
         self.jobs.bytes()
             + self.tagged.bytes()
@@ -227,6 +228,7 @@ impl Queue {
             + self.tubes.bytes()
             + self.clients.len() * PER_CLIENT
             + self.watched * PER_WATCHED_TUBE
+            + self.weighed * PER_WEIGHED_TUBE
     }
 
     /// How many tubes there are.
@@ -263,6 +265,12 @@ impl Queue {
     #[must_use]
     pub fn has_reservations(&self, client: ClientId) -> bool {
         !self.client(client).reserved.is_empty()
+    }
+
+    /// How many jobs the client has reserved.
+    #[must_use]
+    pub fn reservation_count(&self, client: ClientId) -> usize {
+        self.client(client).reserved.len()
     }
 
     fn used(&self, client: ClientId) -> &Tube {

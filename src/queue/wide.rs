@@ -56,6 +56,16 @@ impl Wide {
         self.tubes.get(&tube).map(|known| known.place as usize)
     }
 
+    /// Whether a job of the tube is known of.
+    pub fn has_head(&self, tube: TubeKey) -> bool {
+        self.tubes.get(&tube).is_some_and(|known| known.head.is_some())
+    }
+
+    /// A tube that is to be looked at again.
+    pub fn next_told(&mut self) -> Option<TubeKey> {
+        self.told.pop_first()
+    }
+
     /// The list has `tube` at `place`.
     fn set_place(&mut self, tube: TubeKey, place: usize) {
         let known = self.tubes.entry(tube).or_insert(Known { place: 0, head: None });
@@ -63,7 +73,7 @@ impl Wide {
     }
 
     /// The tube has this first job now.
-    fn set_head(&mut self, tube: TubeKey, head: Option<ReadyKey>) {
+    pub fn set_head(&mut self, tube: TubeKey, head: Option<ReadyKey>) {
         let known = self.tubes.get_mut(&tube).expect("a client looks at tubes that it watches");
         let before = std::mem::replace(&mut known.head, head);
         if before != head {
@@ -86,6 +96,7 @@ impl Queue {
             for (place, &tube) in record.watching.iter().enumerate() {
                 wide.set_place(tube, place);
             }
+            record.note_kind();
             for place in 0..=place {
                 self.look(client, self.clients[client as usize].watching[place]);
             }
@@ -95,6 +106,7 @@ impl Queue {
     /// Takes the tube at `place` out of the client's list; the last one takes its place, as in C.
     pub(super) fn unwatch(&mut self, client: u32, place: usize) {
         let record = &mut self.clients[client as usize];
+        let watched = record.watching.len();
         let tube = record.watching.swap_remove(place);
         self.watched -= 1;
         if let Some(wide) = &mut record.wide {
@@ -113,13 +125,14 @@ impl Queue {
                 }
             }
         }
+        self.forget_weight(client, place, watched);
         self.tubes.get_mut(tube).watching -= 1;
         self.remove_tube_if_idle(tube);
     }
 
     /// The wide client learns of the tube's first job, and will be told of a more urgent one.
-    fn look(&mut self, client: u32, tube: TubeKey) {
-        let head = self.open_head(tube);
+    pub(super) fn look(&mut self, client: u32, tube: TubeKey) {
+        let head = self.tubes.get(tube).open_head();
         if let Some(wide) = &mut self.clients[client as usize].wide {
             wide.set_head(tube, head);
         }
@@ -128,12 +141,6 @@ impl Queue {
             self.subscribers.resize_with(index + 1, OrderedQueue::default);
         }
         self.subscribers[index].insert(client);
-    }
-
-    /// The job that a reserve would take from the tube.
-    fn open_head(&self, tube: TubeKey) -> Option<ReadyKey> {
-        let tube = self.tubes.get(tube);
-        tube.ready.first().filter(|_| tube.pause.is_none())
     }
 
     /// The tube has a more urgent first job than before, or any that can be reserved again: whoever subscribes
@@ -150,7 +157,7 @@ impl Queue {
     }
 
     /// The tube of the wide client that has the most urgent job.
-    pub(super) fn search(&mut self, client: u32) -> Search {
+    pub(super) fn search_wide(&mut self, client: u32) -> Search {
         let mut looks = 0;
         let found = loop {
             let wide = self.clients[client as usize].wide.as_mut().expect("only wide clients search");
@@ -158,12 +165,12 @@ impl Queue {
                 break Search::Unfinished;
             }
             looks += 1;
-            if let Some(tube) = wide.told.pop_first() {
+            if let Some(tube) = wide.next_told() {
                 self.look(client, tube);
                 continue;
             }
             let Some(&(head, tube)) = wide.heads.first() else { break Search::Nothing };
-            let now = self.open_head(tube);
+            let now = self.tubes.get(tube).open_head();
             if now == Some(head) {
                 break Search::Found(tube);
             }
@@ -180,7 +187,7 @@ impl Queue {
         let subscribers = self.subscribers.get(tube as usize)?;
         let mut looks = 0;
         let most = subscribers.len();
-        let wait_of = |client: u32| Some((self.clients[client as usize].wait?.number, client));
+        let wait_of = |client: u32| Some((self.clients[client as usize].wait?.number.get(), client));
         let watches =
             |client: u32| self.clients[client as usize].wide.as_ref().is_some_and(|w| w.watches(tube));
         // Workers of one kind all watch the tube, so that the first to wait is the one.
@@ -212,7 +219,7 @@ impl Queue {
                 assert!(client.leaving || client.watching.len() <= self.shares.narrow_tubes);
                 continue;
             };
-            let is_waiting = client.wait.map(|wait| (wait.number, index));
+            let is_waiting = client.wait.map(|wait| (wait.number.get(), index));
             assert_eq!(self.wide_waiting.iter().find(|&(_, waiting)| waiting == index), is_waiting);
             assert_eq!(wide.tubes.len(), client.watching.len(), "each watched tube is indexed");
             assert_eq!(wide.heads.len(), wide.tubes.values().filter(|known| known.head.is_some()).count());
@@ -228,7 +235,7 @@ impl Queue {
                     .is_some_and(|set| set.iter().any(|other| other == index));
                 assert_ne!(subscribes, wide.told.contains(&tube), "a tube is looked at, or told of");
                 subscriptions += usize::from(subscribes);
-                if let (true, Some(head)) = (subscribes, self.open_head(tube)) {
+                if let (true, Some(head)) = (subscribes, self.tubes.get(tube).open_head()) {
                     assert!(known.head.is_some_and(|known| known <= head), "what is known is not too bad");
                     assert!(is_waiting.is_none(), "nobody waits for what is there");
                 }

@@ -13,8 +13,9 @@ use super::held_replies::HeldReplies;
 use super::idle::IdleWatch;
 use crate::binlog::SequenceNumber;
 use crate::clock::Timestamp;
+use crate::protocol::Reply;
 use crate::queue::{ClientId, WaitOutcome};
-use crate::session::{Session, Stop, Until};
+use crate::session::{Session, Stop, Until, Waiting};
 
 /// Bytes read at a time while memory is short, because the server may have to keep what it has read.
 const TIGHT_READ_BYTES: usize = 4 * 1024;
@@ -167,7 +168,10 @@ impl<S: Stream> Connection<S> {
     pub fn is_runnable(&self) -> bool {
         match self.session.stalled_until() {
             Some(until) => until == Until::NextTurn,
-            None => (self.may_read() || self.session.has_pending()) && !self.session.is_blocked(),
+            None => {
+                (self.may_read() || self.session.has_pending())
+                    && (!self.session.is_blocked() || self.awaits_abort())
+            }
         }
     }
 
@@ -200,9 +204,12 @@ impl<S: Stream> Connection<S> {
             self.session.put_back(pending, left, stop);
         } else {
             let mut filled = self.session.restore(buffer);
-            if self.may_read() && self.may_execute(executor, id) {
+            if self.may_read() && (self.may_abort(executor, id) || self.may_execute(executor, id, false)) {
                 self.read(buffer, &mut filled, now);
                 if self.input == Input::Ended {
+                    if self.session.is_waiting() {
+                        self.cancel_wait(executor, id, &Reply::TimedOut);
+                    }
                     // The rest of the input is no complete command, and will not become one.
                     self.session.close();
                 }
@@ -218,32 +225,51 @@ impl<S: Stream> Connection<S> {
         let end_of_budget = executor.work() + self.budget.limits().work;
         let mut has_budget = true;
         while has_budget
-            && self.may_execute(executor, id)
+            && self.may_execute(executor, id, !input.is_empty())
             && let Some(request) = self.session.next_request(input)
         {
             let outcome = executor.execute(id, request, &mut self.session.output, now);
             self.session.apply(outcome);
             has_budget = executor.work() < end_of_budget;
         }
-        if !self.may_execute(executor, id) || !has_budget { Stop::CutShort } else { Stop::WantsInput }
+        let may_execute = self.may_execute(executor, id, !input.is_empty());
+        if !may_execute || !has_budget { Stop::CutShort } else { Stop::WantsInput }
     }
 
-    /// Whether the next request may be executed. The one place where a wait ends because its client will send no more
-    /// (protocol, "reserve").
+    /// Whether the next request may be executed, of which there may be bytes already (`has_input`).
     #[inline]
-    fn may_execute(&mut self, executor: &mut Executor, id: ClientId) -> bool {
-        !self.session.is_blocked() || (self.has_vain_wait() && self.cancel_wait(executor, id))
+    fn may_execute(&mut self, executor: &mut Executor, id: ClientId, has_input: bool) -> bool {
+        !self.session.is_blocked() || self.ends_wait(executor, id, has_input)
     }
 
-    /// Whether the client waits in a reserve although it will send no more.
-    fn has_vain_wait(&self) -> bool {
-        self.session.is_waiting() && self.input == Input::HalfClosed
+    /// The one place where a wait ends because its client will send no more (protocol, "reserve"), or because it has sent
+    /// something (protocol, "reserve-with-abort"). Returns whether requests may be executed now.
+    #[cold]
+    fn ends_wait(&mut self, executor: &mut Executor, id: ClientId, has_input: bool) -> bool {
+        match self.session.waiting() {
+            Some(Waiting::Abortable) if has_input => self.cancel_wait(executor, id, &Reply::Aborted),
+            Some(Waiting::Plain | Waiting::Batch(_)) if self.input == Input::HalfClosed => {
+                self.cancel_wait(executor, id, &Reply::TimedOut)
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether the client waits in a reserve that ends at its next byte, and has read enough of its replies that the
+    /// byte may be taken in.
+    fn awaits_abort(&self) -> bool {
+        self.session.waiting() == Some(Waiting::Abortable) && !self.session.is_over_bound()
+    }
+
+    /// The same, where no answer is about to be delivered. Whether there is a byte, also from a client that will send no
+    /// more, only a read can tell.
+    fn may_abort(&self, executor: &Executor, id: ClientId) -> bool {
+        self.awaits_abort() && executor.queue().is_waiting(id)
     }
 
     /// Ends the wait, unless its answer is about to be delivered; returns whether requests may be executed now.
-    #[cold]
-    fn cancel_wait(&mut self, executor: &mut Executor, id: ClientId) -> bool {
-        if let Some(outcome) = executor.cancel_wait(id, &mut self.session.output) {
+    fn cancel_wait(&mut self, executor: &mut Executor, id: ClientId, reply: &Reply<'_>) -> bool {
+        if let Some(outcome) = executor.cancel_wait(id, reply, &mut self.session.output) {
             self.session.apply(outcome);
         }
         !self.session.is_blocked()
@@ -252,8 +278,8 @@ impl<S: Stream> Connection<S> {
     /// Answers the wait, unless the session was closed in the meantime.
     pub fn answer_wait(&mut self, executor: &mut Executor, id: ClientId, answer: WaitOutcome) {
         debug_assert!(self.session.is_waiting() || self.session.is_closing(), "an answer is waited for");
-        if self.session.is_waiting() {
-            let outcome = executor.answer_wait(id, answer, &mut self.session.output);
+        if let Some(waiting) = self.session.waiting() {
+            let outcome = executor.answer_wait(id, waiting, answer, &mut self.session.output);
             self.session.apply(outcome);
         }
     }

@@ -17,7 +17,7 @@ use crate::clock::Timestamp;
 use crate::job::{Body, BodyRef, JobId, Priority};
 use crate::protocol::{Command, ParseError, PutHeader, Reply, ReplyBuffer};
 use crate::queue::{ClientId, Delivery, NewJob, PoisonLimits, Queue, Released, Reserve, WaitOutcome};
-use crate::session::{Outcome, Output, Refusal, Request, StalledCommand, Until};
+use crate::session::{Outcome, Output, Refusal, Request, StalledCommand, Until, Waiting};
 use crate::stats::{CommandCounts, Identity, Timings};
 
 /// How commands are to be executed.
@@ -108,6 +108,11 @@ impl Executor {
         &self.queue
     }
 
+    /// Seeds the numbers by which clients in a weighted reserve mode get their tubes.
+    pub fn seed(&mut self, seed: u64) {
+        self.queue.seed(seed);
+    }
+
     /// Starts or ends drain mode, in which no `put` is accepted.
     pub fn set_draining(&mut self, draining: bool) {
         self.draining = draining;
@@ -182,14 +187,19 @@ impl Executor {
         }
     }
 
-    /// Ends a client's wait because the client will send no more (protocol, "reserve"). Returns `None` if the answer
-    /// came about in this turn and is about to be delivered.
-    pub(super) fn cancel_wait(&mut self, client: ClientId, output: &mut Output) -> Option<Outcome> {
+    /// Ends a client's wait with this reply. Returns `None` if the answer came about in this turn and is about to be
+    /// delivered.
+    pub(super) fn cancel_wait(
+        &mut self,
+        client: ClientId,
+        reply: &Reply<'_>,
+        output: &mut Output,
+    ) -> Option<Outcome> {
         if !self.queue.stop_waiting(client) {
             return None;
         }
         let start = output.bytes().len();
-        let outcome = answer(output, &Reply::TimedOut);
+        let outcome = answer(output, reply);
         trace_reply(client, output, start);
         Some(outcome)
     }
@@ -198,12 +208,16 @@ impl Executor {
     pub(super) fn answer_wait(
         &mut self,
         client: ClientId,
+        waiting: Waiting,
         wait: WaitOutcome,
         output: &mut Output,
     ) -> Outcome {
         let start = output.bytes().len();
         let outcome = match wait {
-            WaitOutcome::Reserved(id) => self.answer_reserved(id, output),
+            WaitOutcome::Reserved(id) => match waiting {
+                Waiting::Batch(most) => self.continue_batch(most, id),
+                Waiting::Plain | Waiting::Abortable => self.answer_reserved(id, output),
+            },
             WaitOutcome::TimedOut => answer(output, &Reply::TimedOut),
             WaitOutcome::DeadlineSoon => answer(output, &Reply::DeadlineSoon),
         };
@@ -285,7 +299,12 @@ impl Executor {
             StalledCommand::ListWatched { written, writer } => {
                 self.go_on_with_watched(client, written, writer, output)
             }
-            StalledCommand::Reserve { timeout_s } => self.reserve(client, timeout_s, output, now),
+            StalledCommand::Reserve { timeout_s, waiting } => {
+                self.reserve(client, timeout_s, waiting, output, now)
+            }
+            StalledCommand::ReserveBatch(batch) => self.reserve_batch(client, batch, output, now),
+            StalledCommand::DeleteBatch(batch) => self.delete_batch(client, batch, output, now),
+            StalledCommand::TouchAll { at, after } => self.touch_all(client, at, Some(after), output),
         };
         trace_reply(client, output, start);
         self.persistence.log_changes(&mut self.queue, now);
@@ -307,9 +326,9 @@ impl Executor {
             Command::PutWith(header, text) => {
                 return self.accept_tagged_put(client, header, text, output);
             }
-            Command::Reserve => return self.reserve(client, None, output, now),
+            Command::Reserve => return self.reserve(client, None, Waiting::Plain, output, now),
             Command::ReserveWithTimeout { timeout_s } => {
-                return self.reserve(client, Some(timeout_s), output, now);
+                return self.reserve(client, Some(timeout_s), Waiting::Plain, output, now);
             }
             Command::Delete(id) => self.delete(client, id, now),
             Command::Release { id, priority, delay_s } => {
@@ -327,7 +346,9 @@ impl Executor {
                 self.queue.use_tube(client, tube);
                 Reply::Using(tube)
             }
-            Command::Watch(tube) => Reply::Watching(self.queue.watch(client, tube)),
+            Command::Watch { tube, weight } => {
+                Reply::Watching(self.queue.watch_with_weight(client, tube, weight))
+            }
             Command::Ignore(tube) => {
                 self.queue.ignore(client, tube).map_or(Reply::NotIgnored, Reply::Watching)
             }
@@ -356,6 +377,11 @@ impl Executor {
             | Command::Reprioritize { .. }
             | Command::Drain
             | Command::Undrain => return self.manage(client, command, output, now),
+            Command::ReserveBatch { .. }
+            | Command::DeleteBatch(_)
+            | Command::TouchAll
+            | Command::ReserveMode(_)
+            | Command::ReserveWithAbort { .. } => return self.work_command(client, command, output, now),
         };
         answer(output, &reply)
     }
@@ -411,10 +437,11 @@ impl Executor {
         answer(output, reply)
     }
 
-    fn reserve(
+    pub(super) fn reserve(
         &mut self,
         client: ClientId,
         timeout_s: Option<u32>,
+        waiting: Waiting,
         output: &mut Output,
         now: Timestamp,
     ) -> Outcome {
@@ -422,8 +449,10 @@ impl Executor {
             Reserve::Job(id) => self.answer_reserved(id, output),
             Reserve::DeadlineSoon => answer(output, &Reply::DeadlineSoon),
             Reserve::TimedOut => answer(output, &Reply::TimedOut),
-            Reserve::Waiting => Outcome::Wait,
-            Reserve::Unfinished => Outcome::stall(StalledCommand::Reserve { timeout_s }, Until::NextTurn),
+            Reserve::Waiting => Outcome::Wait(waiting),
+            Reserve::Unfinished => {
+                Outcome::stall(StalledCommand::Reserve { timeout_s, waiting }, Until::NextTurn)
+            }
         }
     }
 
@@ -478,7 +507,7 @@ impl Executor {
     }
 
     #[inline]
-    fn delete(&mut self, client: ClientId, id: JobId, now: Timestamp) -> Reply<'static> {
+    pub(super) fn delete(&mut self, client: ClientId, id: JobId, now: Timestamp) -> Reply<'static> {
         let Some(body) = self.queue.delete(client, id, now) else { return Reply::NotFound };
         if let Some(watch) = body.watch() {
             self.detach_body(watch, body);

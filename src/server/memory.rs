@@ -51,30 +51,44 @@ impl Executor {
         held_bytes: usize,
     ) -> bool {
         use Command::{Kick, KickJob, ListJobs, Move, PauseTube, PeekReserved, Reprioritize};
-        use Command::{Reserve, ReserveJob, ReserveWithTimeout, Use, Watch};
+        use Command::{Reserve, ReserveBatch, ReserveJob, ReserveMode, ReserveWithAbort, ReserveWithTimeout};
+        use Command::{Use, Watch};
         match *command {
-            Use(name) | Watch(name) | Move { tube: name, .. } => {
+            Use(name) | Watch { tube: name, .. } | Move { tube: name, .. } => {
                 // To use or watch an existing tube costs little, and workers must be able to do it.
                 (self.is_memory_exhausted)()
                     || self.exceeds_bound(held_bytes, 0) && !self.queue.is_tube(name)
                     || self.is_beyond_margin()
                     || self.queue.reserve_tube(client).is_err()
+                    || matches!(*command, Watch { weight, .. } if self.queue.reserve_weight(client, weight).is_err())
             }
             Reserve
             | ReserveWithTimeout { .. }
             | ReserveJob(_)
+            | ReserveBatch { .. }
+            | ReserveWithAbort { .. }
             | Kick { .. }
             | KickJob(_)
             | ListJobs { .. }
             | PeekReserved
             | Reprioritize { .. }
             | PauseTube { .. } => (self.is_memory_exhausted)() || self.is_beyond_margin(),
+            ReserveMode(_) => {
+                (self.is_memory_exhausted)()
+                    || self.is_beyond_margin()
+                    || self.queue.reserve_mode(client).is_err()
+            }
             _ => false,
         }
     }
 
     fn is_beyond_margin(&self) -> bool {
         self.exceeds_bound(0, MARGIN_PART)
+    }
+
+    /// Whether a reserve could not have `bytes` more for its reply.
+    pub(super) fn lacks_margin_for(&self, bytes: usize) -> bool {
+        (self.is_memory_exhausted)() || self.exceeds_bound(bytes, MARGIN_PART)
     }
 
     /// Whether what is in use and `more` bytes exceed the bound, with a margin of one part in `margin_part` if

@@ -25,6 +25,7 @@ mod tagged_put;
 mod tube_lists;
 #[cfg(test)]
 mod turn_tests;
+mod workers;
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -24,7 +24,9 @@ use std::collections::TryReserveError;
 
 use memchr::memchr;
 
-pub use self::outcome::{JobPage, Outcome, Refusal, Stalled, StalledCommand, Until};
+pub use self::outcome::{
+    Batch, DeleteBatch, JobPage, Outcome, Refusal, Stalled, StalledCommand, Until, Waiting,
+};
 pub use self::output::Output;
 
 use crate::job::{Body, JobId};
@@ -44,14 +46,6 @@ const FIRST_ALLOCATION_BYTES: usize = 1024;
 const ALLOCATE_REST_FROM_BYTES: usize = 1024 * 1024;
 /// The same as a share of the body: one part in so many.
 const ALLOCATE_REST_FROM_PART: usize = 4;
-
-/// A connection that owes this many bytes is served no further until the client reads: its own copies.
-const MAX_UNSENT_OWN_BYTES: usize = 64 * 1024;
-/// The same with the bodies that it keeps alive.
-const MAX_UNSENT_BYTES: usize = 1024 * 1024;
-/// The two while memory is short.
-const TIGHT_UNSENT_OWN_BYTES: usize = 1024;
-const TIGHT_UNSENT_BYTES: usize = 64 * 1024;
 
 /// Stands for the tags of a `put` on a line that is too long.
 const TOO_LONG: &[u8] = b" idp:";
@@ -89,7 +83,7 @@ enum Phase {
     /// The same of a `put` with tags, whose body is to be skipped, too.
     SkipPutLine(PutHeader),
     /// A reserve is not answered yet; what follows it stays unparsed.
-    Waiting,
+    Waiting(Waiting),
     /// A command is not finished; what follows it stays unparsed.
     Stalled(Box<Stalled>),
     /// Nothing more is executed; the connection ends once its replies are sent.
@@ -179,7 +173,7 @@ impl Session {
                     None
                 }
             },
-            Phase::Waiting | Phase::Stalled(_) | Phase::Closing | Phase::Aborted => None,
+            Phase::Waiting(_) | Phase::Stalled(_) | Phase::Closing | Phase::Aborted => None,
         }
     }
 
@@ -200,14 +194,16 @@ impl Session {
                 Some(parse(&bytes[..end]).map_or_else(Request::Malformed, Request::Command))
             }
             None if bytes.len() < most => None,
-            None if longest_line(bytes) > most => self.next_line(input, longest_line(bytes)),
-            None => {
-                self.phase = match tagged_put(bytes) {
-                    Some(header) => Phase::SkipPutLine(header),
-                    None => Phase::SkipLine,
-                };
-                self.next_request(input)
-            }
+            None => match longest_line(bytes) {
+                longest if longest > most => self.next_line(input, longest),
+                _ => {
+                    self.phase = match tagged_put(bytes) {
+                        Some(header) => Phase::SkipPutLine(header),
+                        None => Phase::SkipLine,
+                    };
+                    self.next_request(input)
+                }
+            },
         }
     }
 
@@ -257,7 +253,7 @@ impl Session {
     #[inline]
     pub fn apply(&mut self, outcome: Outcome) {
         debug_assert!(
-            matches!(self.phase, Phase::WantCommand | Phase::Waiting),
+            matches!(self.phase, Phase::WantCommand | Phase::Waiting(_)),
             "what has an outcome was executed: {:?}",
             self.phase
         );
@@ -271,7 +267,7 @@ impl Session {
                 // The size is any 32-bit number here: on 32-bit machines the sum needs more bits than a usize has.
                 Phase::SkipBody { left: u64::from(header.size) + CRLF.len() as u64, refusal }
             }
-            Outcome::Wait => Phase::Waiting,
+            Outcome::Wait(waiting) => Phase::Waiting(waiting),
             Outcome::Stall(stalled) => Phase::Stalled(stalled),
             Outcome::Close => Phase::Closing,
             Outcome::Abort => Phase::Aborted,
@@ -307,7 +303,16 @@ impl Session {
     /// Whether a reserve is unanswered.
     #[must_use]
     pub fn is_waiting(&self) -> bool {
-        matches!(self.phase, Phase::Waiting)
+        self.waiting().is_some()
+    }
+
+    /// Which reserve is unanswered, if one is.
+    #[must_use]
+    pub fn waiting(&self) -> Option<Waiting> {
+        match self.phase {
+            Phase::Waiting(waiting) => Some(waiting),
+            _ => None,
+        }
     }
 
     /// Whether the connection ends once its replies are sent.
@@ -330,7 +335,7 @@ impl Session {
     /// Whether no request of this client may be executed now.
     #[must_use]
     pub fn is_blocked(&self) -> bool {
-        matches!(self.phase, Phase::Waiting | Phase::Stalled(_) | Phase::Closing | Phase::Aborted)
+        matches!(self.phase, Phase::Waiting(_) | Phase::Stalled(_) | Phase::Closing | Phase::Aborted)
             || self.is_over_bound()
     }
 
@@ -351,12 +356,7 @@ impl Session {
     /// Whether the client owes the server some reading, and is not served until it has caught up.
     #[must_use]
     pub fn is_over_bound(&self) -> bool {
-        let (own, all) = if self.is_tight {
-            (TIGHT_UNSENT_OWN_BYTES, TIGHT_UNSENT_BYTES)
-        } else {
-            (MAX_UNSENT_OWN_BYTES, MAX_UNSENT_BYTES)
-        };
-        self.output.own_len() > own || self.output.len() > all
+        self.output.would_exceed(self.is_tight, 0, 0)
     }
 
     /// Where the socket may be read straight into a body, and how many bytes are missing there; `None`
@@ -449,8 +449,7 @@ impl Session {
                 Phase::WantCommand | Phase::SkipLine | Phase::SkipPutLine(_),
                 Some(Unread::Partial(bytes)),
             ) => {
-                let most = longest_line(bytes);
-                assert!((1..most).contains(&bytes.len()), "a longer line is skipped");
+                assert!((1..longest_line(bytes)).contains(&bytes.len()), "a longer line is skipped");
             }
             (phase, Some(Unread::Partial(_))) => panic!("{phase:?} has the beginning of a line"),
             _ => {}
@@ -604,7 +603,7 @@ mod tests {
         let mut session = Session::default();
         let mut input = &b"reserve\r\nstats\r\n"[..];
         assert!(matches!(session.next_request(&mut input), Some(Request::Command(Command::Reserve))));
-        session.apply(Outcome::Wait);
+        session.apply(Outcome::Wait(Waiting::Plain));
         assert!(session.next_request(&mut input).is_none());
         assert_eq!(input, b"stats\r\n");
         session.apply(Outcome::Done);

@@ -2,6 +2,7 @@
 
 use std::vec;
 
+use crate::clock::Timestamp;
 use crate::job::{Body, JobId, JobState, Priority};
 use crate::protocol::{ListWriter, PutHeader, Reply};
 
@@ -16,7 +17,7 @@ pub enum Outcome {
     /// A `put` is refused: its body comes next, is thrown away, and then answered.
     SkipBody(PutHeader, Refusal),
     /// A reserve found no job. A delivery answers it later.
-    Wait,
+    Wait(Waiting),
     /// The command is not finished. The client's later commands wait.
     Stall(Box<Stalled>),
     /// The client has asked for the end.
@@ -30,6 +31,17 @@ impl Outcome {
     pub fn stall(command: StalledCommand, until: Until) -> Self {
         Self::Stall(Box::new(Stalled { command, until }))
     }
+}
+
+/// Which reserve waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waiting {
+    /// `reserve` or `reserve-with-timeout`.
+    Plain,
+    /// `reserve-with-abort`: it ends at the client's next byte.
+    Abortable,
+    /// `reserve-batch` for so many jobs, of which it waits for the first.
+    Batch(u32),
 }
 
 /// Why a body is not stored.
@@ -115,7 +127,50 @@ pub enum StalledCommand {
     /// A reserve that has not looked at all of its tubes.
     Reserve {
         timeout_s: Option<u32>,
+        waiting: Waiting,
     },
+    /// A batch of which some jobs are reserved.
+    ReserveBatch(Box<Batch>),
+    DeleteBatch(Box<DeleteBatch>),
+    /// A `touch-all` that came at `at` and has touched all reservations up to `after` in the order of their ends.
+    TouchAll {
+        at: Timestamp,
+        after: (Timestamp, JobId),
+    },
+}
+
+/// A `reserve-batch` that is being executed.
+#[derive(Debug)]
+pub struct Batch {
+    /// How many jobs the client wants at most.
+    pub most: u32,
+    /// How long it waits for the first; `None`: not at all.
+    pub timeout_s: Option<u32>,
+    /// The jobs that are reserved for it so far.
+    pub ids: Vec<JobId>,
+    /// What their replies copy, in bytes.
+    pub own_bytes: usize,
+    /// How long their replies are, in bytes.
+    pub all_bytes: usize,
+}
+
+impl Batch {
+    /// One without jobs.
+    #[must_use]
+    pub fn new(most: u32, timeout_s: Option<u32>) -> Self {
+        Self { most, timeout_s, ids: Vec::new(), own_bytes: 0, all_bytes: 0 }
+    }
+}
+
+/// A `delete-batch` that is being executed.
+#[derive(Debug)]
+pub struct DeleteBatch {
+    /// The jobs that are left.
+    pub ids: vec::IntoIter<JobId>,
+    /// How many were deleted.
+    pub deleted: u64,
+    /// How many ids were of no job that the client may delete.
+    pub missing: u64,
 }
 
 /// A page of `list-jobs` that is being written.
@@ -139,6 +194,8 @@ impl Stalled {
             StalledCommand::Put(_, _, body) => body.len(),
             StalledCommand::ListWatched { writer, .. } => writer.held_bytes(),
             StalledCommand::ListJobs(page) => page.writer.held_bytes(),
+            StalledCommand::ReserveBatch(batch) => batch.ids.capacity() * size_of::<JobId>(),
+            StalledCommand::DeleteBatch(batch) => batch.ids.len() * size_of::<JobId>(),
             _ => 0,
         }
     }

@@ -20,6 +20,14 @@ const MIN_GIVEN_BACK_BYTES: usize = 4 * 1024;
 /// A buffer of up to this many bytes is kept, however few of them are in use.
 const KEPT_CAPACITY_BYTES: usize = 16 * 1024;
 
+/// A connection that owes this many bytes is served no further until the client reads: its own copies.
+const MAX_UNSENT_OWN_BYTES: usize = 64 * 1024;
+/// The same with the bodies that it keeps alive.
+const MAX_UNSENT_BYTES: usize = 1024 * 1024;
+/// The two while memory is short.
+const TIGHT_UNSENT_OWN_BYTES: usize = 1024;
+const TIGHT_UNSENT_BYTES: usize = 64 * 1024;
+
 /// What is still to be sent on a connection, in order.
 #[derive(Debug, Default)]
 pub struct Output {
@@ -73,6 +81,19 @@ impl Output {
     #[must_use]
     pub fn len(&self) -> usize {
         self.own_len() + self.shared.as_ref().map_or(0, |shared| shared.len)
+    }
+
+    /// Whether the unsent bytes are too many to serve the client any further if so many more come to them, of which `own`
+    /// are the output's own. While memory is short (`is_tight`), the bounds are lower.
+    #[must_use]
+    #[inline]
+    pub fn would_exceed(&self, is_tight: bool, own: usize, all: usize) -> bool {
+        let (most_own, most) = if is_tight {
+            (TIGHT_UNSENT_OWN_BYTES, TIGHT_UNSENT_BYTES)
+        } else {
+            (MAX_UNSENT_OWN_BYTES, MAX_UNSENT_BYTES)
+        };
+        self.own_len() + own > most_own || self.len() + all > most
     }
 
     /// Whether everything is sent.

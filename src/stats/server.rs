@@ -260,6 +260,11 @@ pub const SERVER: &[Figure<Server>] = &[
     Row::command("cmd-reprioritize", |server| server.commands.of(Verb::Reprioritize)),
     Row::command("cmd-drain", |server| server.commands.of(Verb::Drain)),
     Row::command("cmd-undrain", |server| server.commands.of(Verb::Undrain)),
+    Row::command("cmd-reserve-batch", |server| server.commands.of(Verb::ReserveBatch)),
+    Row::command("cmd-delete-batch", |server| server.commands.of(Verb::DeleteBatch)),
+    Row::command("cmd-touch-all", |server| server.commands.of(Verb::TouchAll)),
+    Row::command("cmd-reserve-mode", |server| server.commands.of(Verb::ReserveMode)),
+    Row::command("cmd-reserve-with-abort", |server| server.commands.of(Verb::ReserveWithAbort)),
     Row::command("cmd-stats-group", |server| server.commands.of(Verb::StatsGroup)),
     Row::counter("job-expirations", "Jobs that expired before anybody reserved them.", |server| {
         server.queue.counters().expirations
@@ -270,4 +275,5 @@ pub const SERVER: &[Figure<Server>] = &[
 
 /// The commands and tags that C does not have, by which a client learns what it may use.
 const EXTENSIONS: &str = "flush-tube flush-buried list-jobs peek-reserved move reprioritize drain undrain \
-    stats-group idp con grp aft exp";
+                          reserve-batch delete-batch touch-all reserve-mode reserve-with-abort stats-group \
+                          idp con grp aft exp";

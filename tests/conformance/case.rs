@@ -55,6 +55,8 @@ pub enum Needs {
     Extension,
     /// The commands for whoever looks after a queue. A server that offers them can be judged by their cases.
     Manage,
+    /// The commands for workers. A server that offers them can be judged by their cases.
+    Work,
 }
 
 type Run = Box<dyn Fn(&mut Bench) -> Result<(), Failure> + Send>;

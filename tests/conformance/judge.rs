@@ -82,6 +82,8 @@ pub struct Subject {
     pub marks: Vec<String>,
     /// Whether it offers the commands for whoever looks after a queue.
     pub offers_manage: bool,
+    /// Whether it offers the commands for workers.
+    pub offers_work: bool,
 }
 
 impl Subject {
@@ -92,7 +94,9 @@ impl Subject {
         let version = said.lines().next().unwrap_or_default().trim().to_owned();
         let reach = Reach::Program(binary.into(), transport);
         let place = binary.display().to_string();
-        Ok(Self { reach, place, version, kind: Kind::Neutral, marks: marks.to_vec(), offers_manage: false })
+        let (offers_manage, offers_work) = (false, false);
+        let (kind, marks) = (Kind::Neutral, marks.to_vec());
+        Ok(Self { reach, place, version, kind, marks, offers_manage, offers_work })
     }
 
     /// A server that runs already, which must hold no job.
@@ -113,6 +117,7 @@ impl Subject {
             kind: Kind::Neutral,
             marks: marks.to_vec(),
             offers_manage: false,
+            offers_work: false,
         })
     }
 
@@ -126,9 +131,12 @@ impl Subject {
         }
         match (self.kind, case.needs, mark) {
             (Kind::C112, Needs::Since113, _) => Some("needs version 1.13"),
-            (Kind::Ours, Needs::Manage, _) => None,
+            (Kind::Ours, Needs::Manage | Needs::Work, _) => None,
             (_, Needs::Manage, _) => {
                 (!self.offers_manage).then_some("is not offered (OFFERS=manage says that it is)")
+            }
+            (_, Needs::Work, _) => {
+                (!self.offers_work).then_some("is not offered (OFFERS=work says that it is)")
             }
             (Kind::Neutral, _, Mark::Ours)
             | (Kind::C112 | Kind::C113 | Kind::Neutral, Needs::Extension, _) => {

@@ -8,7 +8,7 @@
 //! - `KIND=c-1.12`, `c-1.13`, `ours` or `neutral`: whose listed deviations are excused. A server that is named
 //!   is neutral unless this says otherwise.
 //! - `MARKS=promised,habit`: only the cases with these marks.
-//! - `OFFERS=manage`: a neutral server has the commands for whoever looks after a queue.
+//! - `OFFERS=manage,work`: a neutral server has the commands for whoever looks after a queue, and those for workers.
 //! - `JUNIT=file`: what came of each case, as JUnit XML.
 //!
 //! Each topic is a file that lists its cases; [`judge`] decides which of them apply to the server at hand.
@@ -44,11 +44,13 @@ fn main() -> ExitCode {
             return ExitCode::from(USAGE);
         }
     };
-    let offers_manage = setting("OFFERS").is_some_and(|words| words.split(',').any(|word| word == "manage"));
+    let offered = setting("OFFERS").unwrap_or_default();
+    let offers = |group: &str| offered.split(',').any(|word| word == group);
+    let (offers_manage, offers_work) = (offers("manage"), offers("work"));
     let mut all_pass = true;
     let mut told = Vec::new();
     for subject in subjects {
-        let subject = Subject { offers_manage, ..subject };
+        let subject = Subject { offers_manage, offers_work, ..subject };
         let name = format!("{} ({})", subject.version, subject.place);
         let (passes, outcomes) = judge_server(subject);
         all_pass &= passes;

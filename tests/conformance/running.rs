@@ -64,6 +64,10 @@ impl Origin {
     pub fn to_server(&self, line: &str) -> String {
         let piece = |piece: &str| {
             let words: Vec<&str> = piece.splitn(3, ' ').collect();
+            if words[0] == "delete-batch" {
+                let ids = piece.split(' ').map(|word| self.ids.get(word).map_or(word, String::as_str));
+                return ids.collect::<Vec<_>>().join(" ");
+            }
             match (words.first(), words.get(1).and_then(|id| self.ids.get(*id))) {
                 (Some(word), Some(id)) if BEFORE_IDS.contains(word) => {
                     [&[*word, id.as_str()], &words[2..]].concat().join(" ")

@@ -42,6 +42,10 @@ struct Client {
     expected: VecDeque<u8>,
     /// Replies among them that the server has not been seen to give.
     owed: u32,
+    /// Whether it reserves by chance.
+    draws: bool,
+    /// It waits in a `reserve-with-abort` that ended with this byte of what it has sent.
+    abortable_from: Option<u64>,
     /// It has sent `quit`, and the server has executed that.
     has_quit: bool,
 }
@@ -144,14 +148,19 @@ impl Harness {
             accepted: None,
             expected: VecDeque::new(),
             owed: 0,
+            draws: self.random.once_in(3),
+            abortable_from: None,
             has_quit: false,
         });
     }
 
     /// The client writes some requests; they are under way then.
     fn send(&mut self, client: usize) {
-        let known =
-            Knowledge { next_id: self.oracle.model.next_id, max_job_bytes: self.oracle.max_job_bytes };
+        let known = Knowledge {
+            next_id: self.oracle.model.next_id,
+            max_job_bytes: self.oracle.max_job_bytes,
+            draws: self.clients[client].draws,
+        };
         let count = if self.random.once_in(100) { 300 } else { 1 + self.random.below(5) };
         let client = &mut self.clients[client];
         if client.pipe.borrow().ended {
@@ -271,8 +280,15 @@ impl Harness {
         self.oracle.model.advance(self.now);
         self.foretell_deliveries();
         self.server.turn(events.into_iter(), self.now);
-        for seen in observer::take() {
-            self.follow(seen);
+        let all = observer::take();
+        for (place, &seen) in all.iter().enumerate() {
+            // A command that is answered at once is followed by its reply.
+            let number = match (seen, all.get(place + 1)) {
+                (Seen::Command(index), Some(&Seen::Reply(of, number))) if of == index => number,
+                (Seen::Reply(_, number), _) => number,
+                _ => 0,
+            };
+            self.follow(seen, number);
         }
         for client in &self.clients {
             assert_eq!(client.owed, 0, "client {} is owed an answer at the end of the turn", client.id.index);
@@ -284,8 +300,10 @@ impl Harness {
 
     fn foretell_deliveries(&mut self) {
         for (index, outcome) in std::mem::take(&mut self.oracle.model.deliveries) {
-            let bytes = self.oracle.delivery(outcome);
-            self.client(index).expect(bytes);
+            self.client(index).abortable_from = None;
+            if let Some(bytes) = self.oracle.delivery(index, outcome) {
+                self.client(index).expect(bytes);
+            }
         }
     }
 
@@ -295,23 +313,31 @@ impl Harness {
     }
 
     /// Does in the oracle what the server was seen to do.
-    fn follow(&mut self, seen: Seen) {
+    fn follow(&mut self, seen: Seen, number: u64) {
         if self.trace {
             eprintln!("{:>16} {seen:?}", "");
         }
         match seen {
-            Seen::Command(index) => self.execute(index, true),
-            Seen::Reply(index) => {
+            Seen::Command(index) => self.execute(index, true, number),
+            Seen::Reply(index, _) => {
                 let waits = self.oracle.model.client(index).wait.is_some();
+                let is_batch = self.oracle.batches.contains_key(&index);
+                let now = self.now;
                 let client = self.client(index);
                 if client.owed > 0 {
                     client.owed -= 1;
                 } else if waits {
-                    assert!(client.pipe.borrow().end_is_known, "client {index} is answered, but still waits");
-                    client.expected.extend(b"TIMED_OUT\r\n");
+                    client.expect_end_of_wait();
                     self.oracle.model.stop_waiting(index);
+                    self.oracle.batches.remove(&index);
+                } else if is_batch {
+                    let unread = client.expected.len();
+                    let Answer::Reply(bytes) = self.oracle.answer_batch(index, number, unread, now) else {
+                        unreachable!("a batch is answered by a reply")
+                    };
+                    self.client(index).expected.extend(bytes);
                 } else {
-                    self.execute(index, false);
+                    self.execute(index, false, number);
                 }
             }
             Seen::Closed(id) => self.see_closed(id),
@@ -320,7 +346,7 @@ impl Harness {
     }
 
     /// The server executes the client's next request, `logged` as a command or only by its reply.
-    fn execute(&mut self, index: u32, logged: bool) {
+    fn execute(&mut self, index: u32, logged: bool, number: u64) {
         let now = self.now;
         let waits = self.oracle.model.client(index).wait.is_some();
         assert!(!waits, "client {index} waits, and yet a request of it is executed");
@@ -330,6 +356,7 @@ impl Harness {
         let (request, end) = client.requests.pop_front().expect("the server executes what was sent");
         assert!(end as u64 <= client.pipe.borrow().read, "the server executes what it has read");
         let accepted = client.accepted.take();
+        let unread = client.expected.len();
         let is_command =
             !matches!(request, Request::Body { .. } | Request::BadFormat | Request::UnknownCommand);
         assert_eq!(logged, is_command, "{request:?} is taken for something else");
@@ -337,7 +364,7 @@ impl Harness {
             (Request::Body { bytes, ended_well }, Some(accepted)) => {
                 self.oracle.body(index, accepted, Rc::clone(bytes), *ended_well, now)
             }
-            _ => self.oracle.line(index, &request, now),
+            _ => self.oracle.line(index, &request, number, unread, now),
         };
         let client = self.client(index);
         match (answer, request) {
@@ -345,6 +372,7 @@ impl Harness {
                 client.expect(bytes);
                 client.owed -= u32::from(!logged);
             }
+            (Answer::None, Request::ReserveWithAbort { .. }) => client.abortable_from = Some(end as u64),
             (Answer::None, _) => {}
             (Answer::Close, _) => client.has_quit = true,
             (Answer::Body(id), Request::Put { priority, delay_s, ttr_s, tags, .. }) => {
@@ -371,6 +399,7 @@ impl Harness {
         }
         self.digest.write_u64(u64::MAX);
         self.clients.remove(place);
+        self.oracle.batches.remove(&id.index);
         self.oracle.model.disconnect(id.index, usize::MAX, self.now);
     }
 
@@ -412,6 +441,8 @@ impl Harness {
             let waits = self.oracle.model.client(index).wait.is_some();
             assert!(waits || pipe.unread_by_server() == 0, "client {index} has sent what was not read");
             assert!(waits || client.requests.is_empty(), "client {index} has unanswered requests");
+            let is_over = client.abortable_from.is_some_and(|from| client.sent as u64 > from);
+            assert!(!(waits && is_over), "client {index} has sent more, and still waits");
         }
     }
 
@@ -444,6 +475,19 @@ impl Client {
     fn expect(&mut self, bytes: Vec<u8>) {
         self.expected.extend(bytes);
         self.owed += 1;
+    }
+
+    /// It is answered although nothing in the queue has ended its wait.
+    fn expect_end_of_wait(&mut self) {
+        let pipe = self.pipe.borrow();
+        let reply = match self.abortable_from.take() {
+            Some(from) if pipe.read > from => "ABORTED\r\n",
+            _ => {
+                assert!(pipe.end_is_known, "client {} is answered, but still waits", self.id.index);
+                "TIMED_OUT\r\n"
+            }
+        };
+        self.expected.extend(reply.bytes());
     }
 
     /// The byte at `place` of what it receives is not the expected one.

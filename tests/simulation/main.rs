@@ -2,6 +2,7 @@
 //!
 //! `SIMULATION_SEEDS=n` sets the number of seeds, `SEED=n` runs one of them and tells every step.
 
+mod batches;
 mod crashes;
 mod directed;
 mod harness;

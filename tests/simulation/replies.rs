@@ -1,5 +1,6 @@
 //! What each request is answered, byte for byte, as the protocol and the model tell it.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::rc::Rc;
 
@@ -19,6 +20,9 @@ pub const ANY_NUMBER: u8 = 1;
 /// What a job takes beside its body, as the stats count it.
 const RECORD_BYTES: usize = if usize::BITS == 64 { 80 } else { 72 };
 
+/// As long as no more is unread, a batch is not cut short.
+const LEAST_ROOM_BYTES: usize = 64 * 1024;
+
 /// The whole server, but for its sockets.
 #[derive(Clone, Debug)]
 pub struct Oracle {
@@ -27,9 +31,19 @@ pub struct Oracle {
     pub draining: bool,
     pub started_at: Timestamp,
     pub connections: u64,
+    /// By client: the `reserve-batch` that is not answered, with the jobs that it has got.
+    pub batches: BTreeMap<u32, Batch>,
     commands: [u64; Verb::COUNT],
     malformed: u64,
     rejected_puts: u64,
+}
+
+/// A `reserve-batch` that is not answered.
+#[derive(Clone, Debug, Default)]
+pub struct Batch {
+    pub most: u32,
+    /// The job that has ended its wait.
+    pub first: Option<u64>,
 }
 
 /// What comes of a request.
@@ -75,6 +89,7 @@ impl Oracle {
             draining: false,
             started_at,
             connections: 0,
+            batches: BTreeMap::new(),
             commands: [0; Verb::COUNT],
             malformed: 0,
             rejected_puts: 0,
@@ -89,15 +104,53 @@ impl Oracle {
         reply(bytes)
     }
 
-    /// What a client that waited is told.
-    pub fn delivery(&self, outcome: WaitOutcome) -> Vec<u8> {
+    /// What a client that waited is told; nothing yet if it has got the first job of a batch.
+    pub fn delivery(&mut self, client: u32, outcome: WaitOutcome) -> Option<Vec<u8>> {
+        if let (Some(batch), WaitOutcome::Reserved(id)) = (self.batches.get_mut(&client), outcome) {
+            batch.first = Some(id.0);
+            return None;
+        }
+        self.batches.remove(&client);
         let answer = match outcome {
             WaitOutcome::Reserved(id) => self.job("RESERVED", id.0),
             WaitOutcome::TimedOut => reply("TIMED_OUT"),
             WaitOutcome::DeadlineSoon => reply("DEADLINE_SOON"),
         };
         let Answer::Reply(bytes) = answer else { unreachable!("a delivery is a reply") };
-        bytes
+        Some(bytes)
+    }
+
+    /// A batch reserves what it has not got yet, and is answered: with `count` jobs, as the server says. What it may not
+    /// get for want of room in the output, only the server knows; `unread` bytes at most are there already.
+    pub fn answer_batch(&mut self, client: u32, count: u64, unread: usize, now: Timestamp) -> Answer {
+        let batch = self.batches.remove(&client).expect("a batch is not answered");
+        let mut jobs: Vec<u64> = batch.first.into_iter().collect();
+        let is_held =
+            |jobs: &[u64], model: &Model| jobs.iter().filter(|&&id| model.holds(client, id)).count() as u64;
+        while is_held(&jobs, &self.model) < count {
+            match self.model.reserve(client, Some(0), None, now) {
+                Reserve::Job(id) => jobs.push(id.0),
+                other => panic!("{count} jobs for client {client}, but {other:?} after {}", jobs.len()),
+            }
+        }
+        assert!(jobs.len() <= batch.most as usize, "client {client} wanted {} jobs", batch.most);
+        // Those that it has lost meanwhile count, too.
+        let is_full = jobs.len() == batch.most as usize;
+        jobs.retain(|&id| self.model.holds(client, id));
+        let mut reply = format!("RESERVED_BATCH {count}\r\n").into_bytes();
+        for &id in &jobs {
+            let Answer::Reply(job) = self.job("RESERVED", id) else { unreachable!("a job is a reply") };
+            reply.extend(job);
+        }
+        let has_room = unread + reply.len() <= LEAST_ROOM_BYTES;
+        if has_room && !is_full {
+            let more = self.model.clone().reserve(client, Some(0), None, now);
+            assert!(
+                !matches!(more, Reserve::Job(_)),
+                "client {client} gets {count} jobs, and there are more"
+            );
+        }
+        Answer::Reply(reply)
     }
 
     /// A body has come whole.
@@ -148,8 +201,15 @@ impl Oracle {
         reply(format!("INSERTED {id}"))
     }
 
-    /// A line has come whole.
-    pub fn line(&mut self, client: u32, request: &Request, now: Timestamp) -> Answer {
+    /// A line has come whole. `number` is the first of the server's reply, for what only the server can know.
+    pub fn line(
+        &mut self,
+        client: u32,
+        request: &Request,
+        number: u64,
+        unread: usize,
+        now: Timestamp,
+    ) -> Answer {
         self.count(request);
         let using = self.model.client(client).using;
         let model = &mut self.model;
@@ -170,13 +230,38 @@ impl Oracle {
                 Some(count) => reply(format!("WATCHING {count}")),
                 None => reply("NOT_IGNORED"),
             },
-            Request::Reserve { timeout_s } => match model.reserve(client, timeout_s, now) {
-                Reserve::Job(id) => self.job("RESERVED", id.0),
-                Reserve::DeadlineSoon => reply("DEADLINE_SOON"),
-                Reserve::TimedOut => reply("TIMED_OUT"),
-                Reserve::Waiting => Answer::None,
-                Reserve::Unfinished => unreachable!("the model looks at all tubes at once"),
-            },
+            Request::Reserve { timeout_s } | Request::ReserveWithAbort { timeout_s } => {
+                match model.reserve(client, timeout_s, Some(number), now) {
+                    Reserve::Job(id) => self.job("RESERVED", id.0),
+                    Reserve::DeadlineSoon => reply("DEADLINE_SOON"),
+                    Reserve::TimedOut => reply("TIMED_OUT"),
+                    Reserve::Waiting => Answer::None,
+                    Reserve::Unfinished => unreachable!("the model looks at all tubes at once"),
+                }
+            }
+            Request::ReserveBatch { most, timeout_s } => {
+                self.batches.insert(client, Batch { most, first: None });
+                match (model.reserve(client, timeout_s.or(Some(0)), None, now), timeout_s) {
+                    (Reserve::Job(id), _) => {
+                        self.batches.insert(client, Batch { most, first: Some(id.0) });
+                        self.answer_batch(client, number, unread, now)
+                    }
+                    (Reserve::Waiting, _) => Answer::None,
+                    (_, None) => self.answer_batch(client, 0, unread, now),
+                    (Reserve::DeadlineSoon, _) => self.no_batch(client, "DEADLINE_SOON"),
+                    (_, _) => self.no_batch(client, "TIMED_OUT"),
+                }
+            }
+            Request::DeleteBatch(ref ids) => {
+                let deleted = ids.iter().filter(|&&id| model.delete(client, id, now)).count();
+                reply(format!("DELETED_BATCH {deleted} {}", ids.len() - deleted))
+            }
+            Request::TouchAll => reply(format!("TOUCHED_ALL {}", model.touch_all(client, now))),
+            Request::ReserveMode(mode) => {
+                model.set_weighted(client, mode.starts_with("weighted"));
+                reply(format!("USING {mode}"))
+            }
+            Request::WatchWithWeight { tube, .. } => reply(format!("WATCHING {}", model.watch(client, tube))),
             Request::ReserveJob(id) => {
                 if model.reserve_job(client, id, now) {
                     self.job("RESERVED", id)
@@ -241,6 +326,11 @@ impl Oracle {
         }
     }
 
+    fn no_batch(&mut self, client: u32, text: &str) -> Answer {
+        self.batches.remove(&client);
+        reply(text)
+    }
+
     fn peek(&self, id: Option<u64>) -> Answer {
         id.map_or_else(|| reply("NOT_FOUND"), |id| self.job("FOUND", id))
     }
@@ -253,7 +343,7 @@ impl Oracle {
         let verb = match request {
             Request::Put { .. } => Verb::Put,
             Request::Use(_) => Verb::Use,
-            Request::Watch(_) => Verb::Watch,
+            Request::Watch(_) | Request::WatchWithWeight { .. } => Verb::Watch,
             Request::Ignore(_) => Verb::Ignore,
             Request::Reserve { timeout_s: None } => Verb::Reserve,
             Request::Reserve { timeout_s: Some(_) } => Verb::ReserveWithTimeout,
@@ -284,6 +374,11 @@ impl Oracle {
             Request::Reprioritize { .. } => Verb::Reprioritize,
             Request::Drain => Verb::Drain,
             Request::Undrain => Verb::Undrain,
+            Request::ReserveBatch { .. } => Verb::ReserveBatch,
+            Request::DeleteBatch(_) => Verb::DeleteBatch,
+            Request::TouchAll => Verb::TouchAll,
+            Request::ReserveMode(_) => Verb::ReserveMode,
+            Request::ReserveWithAbort { .. } => Verb::ReserveWithAbort,
             Request::Quit => Verb::Quit,
             Request::BadFormat | Request::UnknownCommand => {
                 self.malformed += 1;
@@ -351,12 +446,12 @@ impl Oracle {
         add("cmd-quit", &self.commands[Verb::Quit as usize]);
         add("malformed-commands", &self.malformed);
         add("rejected-puts", &self.rejected_puts);
-        for verb in MANAGING {
+        for verb in EXTENSIONS {
             add(&format!("cmd-{}", verb.as_str()), &self.commands[verb as usize]);
         }
         add("cmd-stats-group", &self.commands[Verb::StatsGroup as usize]);
         add("job-expirations", &model.counters.expirations);
-        let words: Vec<&str> = MANAGING.iter().map(|verb| verb.as_str()).collect();
+        let words: Vec<&str> = EXTENSIONS.iter().map(|verb| verb.as_str()).collect();
         add("extensions", &format!("\"{} stats-group idp con grp aft exp\"", words.join(" ")));
         text
     }
@@ -545,7 +640,7 @@ fn job_bytes(job: &Job) -> usize {
 }
 
 /// The commands that C does not have, in the order of `stats`.
-const MANAGING: [Verb; 8] = [
+const EXTENSIONS: [Verb; 13] = [
     Verb::FlushTube,
     Verb::FlushBuried,
     Verb::ListJobs,
@@ -554,6 +649,11 @@ const MANAGING: [Verb; 8] = [
     Verb::Reprioritize,
     Verb::Drain,
     Verb::Undrain,
+    Verb::ReserveBatch,
+    Verb::DeleteBatch,
+    Verb::TouchAll,
+    Verb::ReserveMode,
+    Verb::ReserveWithAbort,
 ];
 
 /// The commands that `stats` counts, in its order.

@@ -42,6 +42,12 @@ pub enum Request {
     Reprioritize { id: u64, priority: u32 },
     Drain,
     Undrain,
+    WatchWithWeight { tube: &'static str, weight: u32 },
+    ReserveBatch { most: u32, timeout_s: Option<u32> },
+    ReserveWithAbort { timeout_s: Option<u32> },
+    DeleteBatch(Vec<u64>),
+    TouchAll,
+    ReserveMode(&'static str),
     Quit,
     BadFormat,
     UnknownCommand,
@@ -67,7 +73,7 @@ const DELAYS_S: [u32; 7] = [0, 0, 0, 1, 2, 5, u32::MAX];
 const TTRS_S: [u32; 7] = [0, 1, 1, 2, 3, 10, 100];
 
 /// Lines that are no commands.
-const BAD_FORMAT: [&[u8]; 39] = [
+const BAD_FORMAT: [&[u8]; 51] = [
     b"stats ",
     b"statsfoo",
     b"stats-foo",
@@ -107,6 +113,18 @@ const BAD_FORMAT: [&[u8]; 39] = [
     b"reprioritize 1 -1",
     b"drain 1",
     b"undrained",
+    b"reserve-batch",
+    b"reserve-batch 0",
+    b"reserve-batch 1001",
+    b"reserve-batch 1 x",
+    b"reserve-with-abort x",
+    b"reserve-mode",
+    b"reserve-mode fair",
+    b"delete-batch",
+    b"delete-batch 1 x",
+    b"touch-all 1",
+    b"watch a 0",
+    b"watch a 10000",
 ];
 const UNKNOWN: [&[u8]; 10] =
     [b"", b" stats", b"STATS", b"put", b"delete", b"peek", b"list-tube", b"\rstats", b"hello", b"\xff\xfe"];
@@ -117,6 +135,9 @@ pub struct Knowledge {
     /// Ids below this one have been given.
     pub next_id: u64,
     pub max_job_bytes: u32,
+    /// Whether this client reserves by chance. If so, it reserves one job at a time: of a batch, the oracle could not know
+    /// which jobs it has got.
+    pub draws: bool,
 }
 
 /// The longest line, with its CRLF.
@@ -274,7 +295,23 @@ fn command(random: &mut Random, known: Knowledge) -> Request {
     let tube = random.pick(&TUBES);
     let priority = random.pick(&PRIORITIES);
     let delay_s = random.pick(&DELAYS_S);
-    match random.below(52) {
+    match random.below(66) {
+        52..=54 => Request::WatchWithWeight { tube, weight: random.pick(&[1, 2, 9999]) },
+        55..=58 if known.draws => Request::Reserve { timeout_s: Some(0) },
+        55..=58 => Request::ReserveBatch {
+            most: random.pick(&[1, 2, 3, 100, 1000]),
+            timeout_s: random.pick(&[None, None, Some(0), Some(1), Some(20)]),
+        },
+        59..=61 => Request::ReserveWithAbort { timeout_s: random.pick(&[None, None, Some(0), Some(2)]) },
+        62 => {
+            let count = random.pick(&[1, 2, 10, 60, 300]);
+            Request::DeleteBatch((0..count).map(|_| 1 + random.below(known.next_id)).collect())
+        }
+        63 => Request::TouchAll,
+        64 | 65 if !known.draws => Request::ReserveMode(random.pick(&["fifo", "default"])),
+        64 | 65 => {
+            Request::ReserveMode(random.pick(&["fifo", "default", "weighted", "weighted", "weighted-fair"]))
+        }
         40 if random.once_in(2) => Request::FlushTube(tube),
         40 => Request::FlushBuried(tube),
         41..=43 => Request::Move { id, tube },
@@ -365,6 +402,20 @@ fn text(random: &mut Random, request: &Request) -> Vec<u8> {
         Request::Reprioritize { id, priority } => {
             format!("reprioritize {} {}", gap(&id.to_string()), gap(&priority.to_string()))
         }
+        Request::WatchWithWeight { tube, weight } => format!("watch {tube} {}", gap(&weight.to_string())),
+        Request::ReserveBatch { most, timeout_s } => {
+            let timeout = timeout_s.map(|timeout| format!(" {timeout}")).unwrap_or_default();
+            format!("reserve-batch {}{timeout}", gap(&most.to_string()))
+        }
+        Request::ReserveWithAbort { timeout_s } => {
+            let timeout = timeout_s.map(|timeout| format!(" {timeout}")).unwrap_or_default();
+            format!("reserve-with-abort{timeout}")
+        }
+        Request::DeleteBatch(ids) => {
+            ids.iter().fold("delete-batch".to_owned(), |line, id| format!("{line} {}", gap(&id.to_string())))
+        }
+        Request::TouchAll => "touch-all".to_owned(),
+        Request::ReserveMode(mode) => format!("reserve-mode {mode}"),
         Request::Drain => "drain".to_owned(),
         Request::Undrain => "undrain".to_owned(),
         Request::Quit => "quit".to_owned(),

@@ -159,6 +159,11 @@ fn a_client_that_waits_is_answered_whatever_ends_its_wait_and_however_the_binlog
         case("its delay is over", ["put 0 5 10 1\r\nx\r\n", ""], "reserve\r\n", &passes(5), job);
         case("TIMED_OUT", [PUT, "reserve\r\n"], "reserve-with-timeout 1\r\n", &passes(1), "TIMED_OUT\r\n");
         case("DEADLINE_SOON", [PUT, "reserve\r\n"], "reserve\r\n", &passes(9), "DEADLINE_SOON\r\n");
+        let jobs = format!("RESERVED_BATCH 1\r\n{job}");
+        case("a batch", ["", ""], "reserve-batch 5 100\r\n", &says(PUT), &jobs);
+        case("a batch of a job that is given back", [held, ""], "reserve-batch 5 100\r\n", &leaves, &jobs);
+        case("abortable", ["", ""], "reserve-with-abort\r\n", &says(PUT), job);
+        case("its end", ["", ""], "reserve-with-abort\r\n", &half_closes, "TIMED_OUT\r\n");
         case("half-close", [PUT, "reserve\r\n"], "reserve\r\n", &half_closes, "TIMED_OUT\r\n");
     }
 }
@@ -263,5 +268,29 @@ fn a_flush_that_is_answered_and_a_move_survive_a_loss_of_power() {
         let stats = next.say(&client, "stats-tube t\r\nstats-job 7\r\n");
         assert!(stats.starts_with("NOT_FOUND\r\n"), "seed {seed}: {stats}");
         assert!(stats.contains("tube: \"kept\"\n") && stats.contains("pri: 3\n"), "seed {seed}: {stats}");
+    }
+}
+
+#[test]
+fn a_batch_of_deletes_that_is_answered_survives_a_loss_of_power() {
+    const JOBS: u32 = 1_000;
+    let mut world = World::start(SimDisk::default(), SyncPolicy::EachCommit, 65_536);
+    let client = world.connect();
+    for _ in 0..JOBS {
+        world.say(&client, "put 5 0 100 1\r\nx\r\n");
+    }
+    assert!(world.say(&client, "reserve-batch 700\r\n").starts_with("RESERVED_BATCH 700\r\n"));
+    let ids: String = (2..=JOBS).map(|id| format!(" {id}")).collect();
+    client.pipe.borrow_mut().arrive(format!("delete-batch{ids}\r\n").as_bytes());
+    world.turn(&[&client]);
+    assert_eq!(client.received(), "", "it waits for the disk");
+    while world.help() {}
+    assert_eq!(client.received(), format!("DELETED_BATCH {} 0\r\n", JOBS - 1));
+    for seed in 0..20 {
+        let image = world.disk.crashed_image(&mut Random::new(seed));
+        let mut next = World::start(image, SyncPolicy::EachCommit, 65_536);
+        let client = next.connect();
+        let stats = next.say(&client, "stats-tube default\r\n");
+        assert!(stats.contains("current-jobs-ready: 1\n"), "seed {seed}: {stats}");
     }
 }

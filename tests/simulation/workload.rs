@@ -129,7 +129,8 @@ impl Lives {
         let holds = self.ledger.jobs[job].holder == Some(client);
         let priority = self.random.below(3) as u32;
         let (command, reply, next) = match self.random.below(7) {
-            0 | 1 => (format!("delete {id}\r\n"), "DELETED\r\n", None),
+            0 => (format!("delete {id}\r\n"), "DELETED\r\n", None),
+            1 => (format!("delete-batch {id} 0\r\n"), "DELETED_BATCH 1 1\r\n", None),
             6 if !holds => {
                 facts.priority = priority;
                 (format!("reprioritize {id} {priority}\r\n"), "REPRIORITIZED\r\n", Some(facts))

@@ -25,6 +25,7 @@ mod stats;
 mod timers;
 mod tubes;
 mod waits;
+mod work;
 
 /// All cases by topic, and what those rest on that say nothing of it themselves.
 pub fn all() -> Vec<(&'static str, Vec<Case>)> {
@@ -51,6 +52,7 @@ pub fn all() -> Vec<(&'static str, Vec<Case>)> {
         ("timers", resting_on(mark::PUT, timed(timers::cases()))),
         ("tubes", resting_on(mark::TUBES, tubes::cases())),
         ("waits", resting_on(mark::RESERVE, timed(waits::cases()))),
+        ("work", timed(work::cases())),
     ]
 }
 

@@ -73,6 +73,8 @@ pub struct Client {
     pub wait: Option<Wait>,
     pub producer: bool,
     pub worker: bool,
+    /// Whether its tubes are chosen by chance.
+    pub is_weighted: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -267,6 +269,7 @@ impl Model {
             wait: None,
             producer: false,
             worker: false,
+            is_weighted: false,
         });
     }
 
@@ -437,17 +440,41 @@ impl Model {
         true
     }
 
-    pub fn reserve(&mut self, client: u32, timeout_s: Option<u32>, now: Timestamp) -> Reserve {
-        self.client_mut(client).worker = true;
-        let watching = self.client(client).watching.clone();
-        let open = |job: &&Job| {
-            job.state == State::Ready
-                && watching.contains(&job.tube)
-                && self.tube(job.tube).pause.is_none()
-                && self.may_be_reserved(job)
+    /// Whether the client's next reserve may get this job: the most urgent one, or, where its tubes are chosen by chance,
+    /// the most urgent one of any tube.
+    fn may_get(&self, client: u32, job: &Job) -> bool {
+        let client = self.client(client);
+        let goes_before = |other: &Job| {
+            other.state == State::Ready
+                && self.may_be_reserved(other)
+                && (other.priority, other.id) < (job.priority, job.id)
+                && (other.tube == job.tube || !client.is_weighted && self.is_open(client, other.tube))
         };
-        let best = self.jobs.iter().filter(open).min_by_key(|job| (job.priority, job.id));
-        if let Some(id) = best.map(|job| job.id) {
+        job.state == State::Ready
+            && self.may_be_reserved(job)
+            && self.is_open(client, job.tube)
+            && !self.jobs.iter().any(goes_before)
+    }
+
+    fn is_open(&self, client: &Client, tube: TubePlace) -> bool {
+        client.watching.contains(&tube) && self.tube(tube).pause.is_none()
+    }
+
+    /// Any of the reserves. Where its outcome is by chance, `drawn` is the job that the client has got: any that it may
+    /// get will do.
+    pub fn reserve(
+        &mut self,
+        client: u32,
+        timeout_s: Option<u32>,
+        drawn: Option<u64>,
+        now: Timestamp,
+    ) -> Reserve {
+        self.client_mut(client).worker = true;
+        let may_get = |job: &&Job| self.may_get(client, job);
+        let is_drawn = |job: &&Job| drawn == Some(job.id);
+        let mut candidates = self.jobs.iter().filter(may_get);
+        let found = candidates.clone().find(is_drawn).or_else(|| candidates.next());
+        if let Some(id) = found.map(|job| job.id) {
             self.assign(client, id, now);
             return Reserve::Job(JobId(id));
         }
@@ -530,6 +557,17 @@ impl Model {
         let job = self.job_mut(id);
         job.state = State::Reserved { until: after_s(now, job.ttr_s), by: client };
         true
+    }
+
+    /// All that the client has reserved; returns how many that are.
+    pub fn touch_all(&mut self, client: u32, now: Timestamp) -> u64 {
+        let held = self.held(client, usize::MAX);
+        held.iter().for_each(|&(_, id)| assert!(self.touch(client, id, now)));
+        held.len() as u64
+    }
+
+    pub fn set_weighted(&mut self, client: u32, is_weighted: bool) {
+        self.client_mut(client).is_weighted = is_weighted;
     }
 
     /// Buried jobs, the first buried first; only where there are none, delayed ones, the first due first.

@@ -1,7 +1,8 @@
 //! The order in which the server works, from the typed values of its trace log.
 //!
 //! The server chooses which client it serves first, and how much of its input. The model cannot predict that: it learns
-//! the choice here, and predicts the replies. The wording of the log does not matter.
+//! the choice here, and predicts the replies. Of a reply it learns the first number: which of several jobs a client got by
+//! chance, or how many of them. The rest of the wording does not matter.
 
 use std::cell::RefCell;
 
@@ -14,8 +15,8 @@ use log::{LevelFilter, Log, Metadata, Record};
 pub enum Seen {
     /// It executes a command of the client with this index.
     Command(u32),
-    /// It replies to that client.
-    Reply(u32),
+    /// It replies to that client, with this number behind the first word, or 0.
+    Reply(u32, u64),
     /// It has dropped the client's socket.
     Closed(ClientId),
 }
@@ -49,22 +50,33 @@ impl Log for Observer {
     }
 
     fn log(&self, record: &Record<'_>) {
-        record.key_values().visit(&mut Observer).expect("every value can be visited");
+        let number = || {
+            let text = record.args().to_string();
+            let reply = text.split_once(" reply ").map_or("", |(_, reply)| reply);
+            reply.split(' ').nth(1).and_then(|word| word.parse().ok()).unwrap_or(0)
+        };
+        let mut values = Values { number: &number };
+        record.key_values().visit(&mut values).expect("every value can be visited");
     }
 
     fn flush(&self) {}
 }
 
 /// The values of interest are the client's index under `command_of` or `reply_to`.
-impl<'kvs> VisitSource<'kvs> for Observer {
+struct Values<'a> {
+    number: &'a dyn Fn() -> u64,
+}
+
+impl<'kvs> VisitSource<'kvs> for Values<'_> {
     fn visit_pair(&mut self, key: Key<'kvs>, value: Value<'kvs>) -> Result<(), Error> {
-        let seen = match key.as_str() {
-            "command_of" => Seen::Command,
-            "reply_to" => Seen::Reply,
+        let is_reply = match key.as_str() {
+            "command_of" => false,
+            "reply_to" => true,
             _ => return Ok(()),
         };
         let index = value.to_u64().and_then(|index| u32::try_from(index).ok());
-        note(seen(index.expect("a client's index is a number of 32 bits")));
+        let index = index.expect("a client's index is a number of 32 bits");
+        note(if is_reply { Seen::Reply(index, (self.number)()) } else { Seen::Command(index) });
         Ok(())
     }
 }

@@ -6,8 +6,8 @@ use std::rc::Rc;
 use beanstalkd::clock::{NS_PER_S, Timestamp};
 use beanstalkd::job::{Body, JobId, JobState, Priority};
 use beanstalkd::queue::{
-    BeginFlush, Change, ClientId, Duplicate, Durations, FlushStep, Flushed, NewJob, PageOrder, PoisonLimits, Queue,
-    Reserve, Search, Shares, TubeView,
+    BeginFlush, Change, ClientId, Duplicate, Durations, FlushStep, Flushed, NewJob, PageOrder, PoisonLimits,
+    Queue, Reserve, ReserveMode, Search, Shares, TubeView,
 };
 use beanstalkd::tags::{After, Concurrency, Idempotency, TagSet};
 use beanstalkd::tube_name::TubeName;
@@ -110,6 +110,18 @@ pub enum Operation {
         job: u64,
         priority: u32,
     },
+    WatchWithWeight {
+        client: u64,
+        tube: &'static str,
+        weight: u16,
+    },
+    SetMode {
+        client: u64,
+        mode: ReserveMode,
+    },
+    TouchAll {
+        client: u64,
+    },
     /// All pages of the tube's jobs in each state.
     List {
         tube: &'static str,
@@ -144,7 +156,13 @@ pub fn operation(random: &mut Random) -> Operation {
     let priority = random.pick(&[0, 1, 7, 1023, 1024, 1025, u32::MAX]);
     let delay_s = random.pick(&[0, 0, 0, 1, 2, 3, 10, 4_000_000_000]);
     let ttr_s = random.pick(&[0, 1, 1, 2, 3, 5, 60]);
-    match random.below(47) {
+    match random.below(52) {
+        47 | 48 => Operation::WatchWithWeight { client, tube, weight: random.pick(&[1, 2, 9999]) },
+        49 | 50 => Operation::SetMode {
+            client,
+            mode: random.pick(&[ReserveMode::Fifo, ReserveMode::Weighted, ReserveMode::WeightedFair]),
+        },
+        51 => Operation::TouchAll { client },
         40 => Operation::Flush { client, tube, only_buried: random.once_in(2) },
         41..=43 => Operation::Move { client, job, tube },
         44 | 45 => Operation::Reprioritize { job, priority },
@@ -302,6 +320,9 @@ impl Pair {
             | O::Release { client, .. }
             | O::Bury { client, .. }
             | O::Touch { client, .. }
+            | O::WatchWithWeight { client, .. }
+            | O::SetMode { client, .. }
+            | O::TouchAll { client }
             | O::Flush { client, .. }
             | O::Move { client, .. }
             | O::Kick { client, .. } => {
@@ -323,6 +344,24 @@ impl Pair {
                 model.use_tube(index, tube);
             }
             O::Watch { tube, .. } => assert_eq!(queue.watch(id, tube), model.watch(index, tube)),
+            O::WatchWithWeight { tube, weight, .. } => {
+                assert_eq!(queue.watch_with_weight(id, tube, weight), model.watch(index, tube));
+            }
+            O::SetMode { mode, .. } => {
+                queue.set_reserve_mode(id, mode);
+                model.set_weighted(index, mode != ReserveMode::Fifo);
+            }
+            O::TouchAll { .. } => {
+                let mut after = None;
+                loop {
+                    after = queue.touch_after(id, after, &mut 1, now);
+                    if after.is_none() {
+                        break;
+                    }
+                    queue.check_invariants();
+                }
+                assert_eq!(queue.reservation_count(id) as u64, model.touch_all(index, now));
+            }
             O::Ignore { tube, .. } => assert_eq!(queue.ignore(id, tube), model.ignore(index, tube)),
             O::Put { priority, delay_s, ttr_s, tags, .. } => {
                 let body: Rc<[u8]> = priority.to_string().into_bytes().into();
@@ -358,7 +397,8 @@ impl Pair {
                         found => break found,
                     }
                 };
-                assert_eq!(found, model.reserve(index, timeout_s, now));
+                let drawn = if let Reserve::Job(id) = found { Some(id.0) } else { None };
+                assert_eq!(found, model.reserve(index, timeout_s, drawn, now));
             }
             O::ReserveJob { job, .. } => {
                 let job = job_of(job, model);

@@ -25,7 +25,15 @@ pub fn check(line: &[u8]) {
         return;
     }
     if let Ok(command) = parsed {
-        assert_eq!(parse(plain(&command).as_bytes()), Ok(command));
+        let plain = plain(&command);
+        let again = parse(plain.as_bytes());
+        match (command, again) {
+            // They are kept as they were written.
+            (Command::DeleteBatch(ids), Ok(Command::DeleteBatch(again))) => {
+                assert!(ids.iter().eq(again.iter()), "{plain}");
+            }
+            (command, again) => assert_eq!(again, Ok(command)),
+        }
     }
 }
 
@@ -38,7 +46,6 @@ fn plain(command: &Command<'_>) -> String {
             format!("{word} {} {delay_s} {ttr_s} {size}", priority.0)
         }
         Command::Use(tube)
-        | Command::Watch(tube)
         | Command::Ignore(tube)
         | Command::StatsTube(tube)
         | Command::StatsGroup(tube) => format!("{word} {tube}"),
@@ -60,7 +67,16 @@ fn plain(command: &Command<'_>) -> String {
         }
         Command::Move { id, tube } => format!("{word} {} {tube}", id.0),
         Command::Reprioritize { id, priority } => format!("{word} {} {}", id.0, priority.0),
+        Command::Watch { tube, weight } => format!("{word} {tube} {weight}"),
+        Command::ReserveBatch { most, timeout_s } => format!("{word} {most}{}", optional(timeout_s)),
+        Command::ReserveWithAbort { timeout_s } => format!("{word}{}", optional(timeout_s)),
+        Command::DeleteBatch(ids) => {
+            assert_eq!(ids.iter().count(), ids.count());
+            ids.iter().fold(word.to_owned(), |line, id| format!("{line} {}", id.0))
+        }
+        Command::ReserveMode(mode) => format!("{word} {}", mode.as_str()),
         Command::Reserve
+        | Command::TouchAll
         | Command::PeekReserved
         | Command::Drain
         | Command::Undrain
@@ -73,4 +89,9 @@ fn plain(command: &Command<'_>) -> String {
         | Command::ListTubesWatched
         | Command::Quit => word.to_owned(),
     }
+}
+
+/// A number behind a space, if there is one.
+fn optional(number: Option<u32>) -> String {
+    number.map(|number| format!(" {number}")).unwrap_or_default()
 }

@@ -1,0 +1,258 @@
+//! Tests of the reserve modes: who gets how much, what it costs, and that a seed replays it.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use super::{ClientId, NewJob, PoisonLimits, Queue, Reserve, ReserveMode};
+use crate::clock::{NS_PER_S, Timestamp};
+use crate::job::{Body, JobId, Priority};
+
+const START: Timestamp = Timestamp(1_700_000_000 * NS_PER_S);
+const NS_PER_MS: u64 = 1_000_000;
+
+/// A queue with tubes that never run out of jobs, and one client that puts them.
+struct Supply {
+    queue: Queue,
+    producer: ClientId,
+}
+
+impl Supply {
+    fn new(seed: u64) -> Self {
+        let mut queue = Queue::new(PoisonLimits::default());
+        queue.seed(seed);
+        let producer = queue.connect();
+        Self { queue, producer }
+    }
+
+    fn put(&mut self, tube: usize, priority: u32, now: Timestamp) -> JobId {
+        self.queue.use_tube(self.producer, &format!("t{tube}"));
+        let id = self.queue.take_id();
+        let new = NewJob { id, priority: Priority(priority), delay_s: 0, ttr_s: 1000 };
+        self.queue.put(self.producer, new, Body::copy_of(b"x").expect("there is memory"), now);
+        id
+    }
+
+    /// A client that watches these tubes, and only these, in this mode.
+    fn worker(&mut self, weights: &[u16], mode: ReserveMode) -> ClientId {
+        let worker = self.queue.connect();
+        for (tube, &weight) in weights.iter().enumerate() {
+            self.queue.watch_with_weight(worker, &format!("t{tube}"), weight);
+        }
+        assert!(self.queue.ignore(worker, "default").is_some());
+        self.queue.set_reserve_mode(worker, mode);
+        worker
+    }
+
+    fn reserve(&mut self, worker: ClientId, now: Timestamp) -> Option<JobId> {
+        loop {
+            match self.queue.reserve(worker, Some(0), now) {
+                Reserve::Job(id) => return Some(id),
+                Reserve::Unfinished => {}
+                Reserve::TimedOut => return None,
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    fn tube_of(&self, id: JobId) -> usize {
+        let name = self.queue.job(id).expect("it is there").tube.as_str();
+        name[1..].parse().expect("tubes have numbers")
+    }
+}
+
+/// How many of `draws` jobs come from each tube if each has jobs all the time.
+fn jobs_by_tube(weights: &[u16], draws: usize, seed: u64) -> Vec<usize> {
+    let mut supply = Supply::new(seed);
+    let worker = supply.worker(weights, ReserveMode::Weighted);
+    for tube in 0..weights.len() {
+        supply.put(tube, 0, START);
+    }
+    let mut counts = vec![0; weights.len()];
+    for _ in 0..draws {
+        let id = supply.reserve(worker, START).expect("each tube has a job");
+        let tube = supply.tube_of(id);
+        counts[tube] += 1;
+        supply.queue.delete(worker, id, START);
+        supply.put(tube, 0, START);
+    }
+    supply.queue.check_invariants();
+    counts
+}
+
+fn assert_in_proportion(found: &[f64], weights: &[u16], tolerance: f64) {
+    let (all, sum) = (found.iter().sum::<f64>(), weights.iter().map(|&w| f64::from(w)).sum::<f64>());
+    for (tube, (&found, &weight)) in found.iter().zip(weights).enumerate() {
+        let share = (found / all) / (f64::from(weight) / sum);
+        assert!((share - 1.0).abs() < tolerance, "t{tube} of weight {weight} has {share} of its share");
+    }
+}
+
+#[test]
+fn a_weighted_client_gets_jobs_in_proportion_to_the_weights() {
+    let few = [1, 2, 6, 1, 30];
+    let many: Vec<u16> = (0..40).map(|tube| 1 + tube % 7).collect();
+    for weights in [&few[..], &many] {
+        let counts = jobs_by_tube(weights, 80_000, 7);
+        let counts: Vec<f64> = counts.into_iter().map(|count| count as f64).collect();
+        assert_in_proportion(&counts, weights, 0.1);
+    }
+}
+
+#[test]
+fn a_seed_replays_a_run_and_another_one_does_not() {
+    let many = [3; 40];
+    for weights in [&[1, 1, 1][..], &many] {
+        let run = |seed| jobs_by_tube(weights, 500, seed);
+        assert_eq!(run(1), run(1));
+        assert_ne!(run(1), run(2));
+    }
+}
+
+#[test]
+fn of_the_tube_that_is_drawn_the_most_urgent_job_is_taken_and_a_paused_or_empty_one_is_not_drawn() {
+    let many = [5; 30];
+    for weights in [&[9999, 1, 1][..], &many] {
+        let mut supply = Supply::new(3);
+        let worker = supply.worker(weights, ReserveMode::Weighted);
+        for tube in 0..3 {
+            for priority in [8, 3, 5] {
+                supply.put(tube, priority, START);
+            }
+        }
+        assert!(supply.queue.pause_tube("t0", 10, START));
+        let mut priorities = [Vec::new(), Vec::new(), Vec::new()];
+        while let Some(id) = supply.reserve(worker, START) {
+            let priority = supply.queue.job(id).expect("it is there").record.priority.0;
+            priorities[supply.tube_of(id)].push(priority);
+            supply.queue.check_invariants();
+        }
+        assert_eq!(priorities, [vec![], vec![3, 5, 8], vec![3, 5, 8]]);
+        supply.queue.advance(START + 10 * NS_PER_S);
+        let later = START + 10 * NS_PER_S;
+        assert_eq!((0..4).filter_map(|_| supply.reserve(worker, later)).count(), 3, "the pause is over");
+    }
+}
+
+/// Serves each tube's jobs, whose times to run are given in milliseconds, with some workers for a while; returns the
+/// seconds of work that went to each tube.
+fn work_by_tube(run_ms: &[u64], weights: &[u16], mode: ReserveMode, seconds: u64) -> Vec<f64> {
+    const WORKERS: usize = 4;
+    let mut supply = Supply::new(11);
+    let workers: Vec<_> = (0..WORKERS).map(|_| supply.worker(weights, mode)).collect();
+    for tube in 0..run_ms.len() {
+        for _ in 0..=WORKERS {
+            supply.put(tube, 0, START);
+        }
+    }
+    let end = START + seconds * NS_PER_S;
+    let mut worked_ns = vec![0; run_ms.len()];
+    let mut seed = 1u64;
+    // Who is done when, with which job.
+    let mut busy: BinaryHeap<Reverse<(Timestamp, usize, Option<JobId>)>> =
+        (0..WORKERS).map(|worker| Reverse((START, worker, None))).collect();
+    while let Some(Reverse((now, worker, done))) = busy.pop()
+        && now < end
+    {
+        if let Some(id) = done {
+            let tube = supply.tube_of(id);
+            assert!(supply.queue.delete(workers[worker], id, now).is_some());
+            supply.put(tube, 0, now);
+        }
+        let id = supply.reserve(workers[worker], now).expect("each tube has a job");
+        let tube = supply.tube_of(id);
+        // Half to one and a half of the usual.
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let run_ns = run_ms[tube] * NS_PER_MS / 2 + (seed >> 33) % (run_ms[tube] * NS_PER_MS);
+        worked_ns[tube] += run_ns;
+        busy.push(Reverse((now + run_ns, worker, Some(id))));
+    }
+    supply.queue.check_invariants();
+    worked_ns.into_iter().map(|ns| ns as f64 / NS_PER_S as f64).collect()
+}
+
+#[test]
+fn a_fair_client_shares_its_time_by_weight_however_long_the_jobs_of_a_tube_take() {
+    const RUN_MS: [u64; 6] = [1, 100, 5, 20, 2, 50];
+    const WEIGHTS: [u16; 6] = [1, 3, 1, 3, 2, 2];
+    let worked = work_by_tube(&RUN_MS, &WEIGHTS, ReserveMode::WeightedFair, 300);
+    assert_in_proportion(&worked, &WEIGHTS, 0.05);
+    let unfair = work_by_tube(&RUN_MS, &WEIGHTS, ReserveMode::Weighted, 60);
+    assert!(unfair[1] > 50.0 * unfair[0], "without it, the long jobs have the time: {unfair:?}");
+}
+
+#[test]
+fn a_fair_client_of_many_tubes_shares_its_time_as_well() {
+    let run_ms: Vec<u64> = (0..20).map(|tube| [1, 2, 10, 30, 100][tube % 5]).collect();
+    let weights: Vec<u16> = (0..20).map(|tube| [1, 2, 1, 2, 3][tube % 5]).collect();
+    let worked = work_by_tube(&run_ms, &weights, ReserveMode::WeightedFair, 400);
+    // Tubes of a kind together: each alone has too few jobs for a sharp figure.
+    let kinds: Vec<f64> = (0..5).map(|kind| worked.iter().skip(kind).step_by(5).sum()).collect();
+    assert_in_proportion(&kinds, &weights[..5], 0.05);
+    assert_in_proportion(&worked, &weights, 0.15);
+}
+
+#[test]
+fn a_weighted_reserve_over_many_tubes_looks_at_few_of_them() {
+    const TUBES: usize = 20_000;
+    for mode in [ReserveMode::Weighted, ReserveMode::WeightedFair] {
+        let mut supply = Supply::new(5);
+        let worker = supply.worker(&[2; TUBES], mode);
+        for tube in 0..TUBES {
+            supply.put(tube, 0, START);
+        }
+        let mut calls = 0;
+        let first = loop {
+            let before = supply.queue.work();
+            let found = supply.queue.reserve(worker, None, START);
+            assert!(supply.queue.work() - before <= 512, "a call looks at a share of them");
+            calls += 1;
+            if let Reserve::Job(id) = found {
+                break id;
+            }
+        };
+        assert!(calls > 10 && supply.queue.delete(worker, first, START).is_some());
+        let start = supply.queue.work();
+        for _ in 0..1_000 {
+            let id = supply.reserve(worker, START).expect("there are jobs");
+            assert!(supply.queue.delete(worker, id, START).is_some());
+        }
+        let work = supply.queue.work() - start;
+        assert!(work < 4_000, "1,000 reserves have cost {work}");
+        supply.queue.check_invariants();
+    }
+}
+
+#[test]
+fn a_client_goes_from_mode_to_mode_and_changes_what_it_watches() {
+    let mut supply = Supply::new(9);
+    let worker = supply.worker(&[4; 30], ReserveMode::Weighted);
+    let mut seed = 77u64;
+    let mut random = |below: u64| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) % below
+    };
+    for _ in 0..20_000 {
+        let tube = random(40) as usize;
+        match random(9) {
+            0 => _ = supply.queue.ignore(worker, &format!("t{tube}")),
+            1 => _ = supply.queue.watch(worker, &format!("t{tube}")),
+            2 | 3 => {
+                let _ = supply.queue.watch_with_weight(worker, &format!("t{tube}"), 1 + random(9999) as u16);
+            }
+            4 | 5 => _ = supply.put(tube, random(3) as u32, START),
+            6 if random(10) == 0 => {
+                let modes = [ReserveMode::Fifo, ReserveMode::Weighted, ReserveMode::WeightedFair];
+                supply.queue.set_reserve_mode(worker, modes[random(3) as usize]);
+            }
+            _ => {
+                if let Some(id) = supply.reserve(worker, START) {
+                    supply.queue.delete(worker, id, START);
+                }
+            }
+        }
+        supply.queue.check_invariants();
+    }
+    supply.queue.set_reserve_mode(worker, ReserveMode::Fifo);
+    supply.queue.disconnect(worker, START);
+    supply.queue.check_invariants();
+}

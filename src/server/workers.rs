@@ -1,0 +1,182 @@
+//! The commands for workers that C does not have: batches, `touch-all`, `reserve-mode`.
+//!
+//! Owns: how many jobs a batch reserves, deletes or touches in a turn. A `reserve-batch` first reserves its jobs, in as
+//! many turns as that takes, and then answers in one piece, because the reply begins with their number. Driven by
+//! `execute`.
+
+use super::execute::{Executor, answer};
+use crate::clock::Timestamp;
+use crate::job::{BodyRef, JobId};
+use crate::protocol::{Command, IdList, ModeWord, Reply, reserved_len};
+use crate::queue::{ClientId, Reserve, ReserveMode};
+use crate::session::{Batch, DeleteBatch, Outcome, Output, StalledCommand, Until, Waiting};
+
+/// What a batch may cost in a turn, in simple requests: some 100 microseconds.
+const WORK_PER_TURN: u64 = 400;
+/// Reservations that a `touch-all` touches in a turn.
+const TOUCHES_PER_TURN: usize = 400;
+/// Jobs whose replies cost as much to write as a simple request.
+const REPLIES_PER_WORK: u64 = 4;
+
+impl Executor {
+    pub(super) fn work_command(
+        &mut self,
+        client: ClientId,
+        command: Command<'_>,
+        output: &mut Output,
+        now: Timestamp,
+    ) -> Outcome {
+        match command {
+            Command::ReserveWithAbort { timeout_s } => {
+                self.reserve(client, timeout_s, Waiting::Abortable, output, now)
+            }
+            Command::ReserveBatch { most, timeout_s } => {
+                self.reserve_batch(client, Box::new(Batch::new(most, timeout_s)), output, now)
+            }
+            Command::DeleteBatch(ids) => self.begin_delete_batch(client, ids, output, now),
+            Command::TouchAll => self.touch_all(client, now, None, output),
+            Command::ReserveMode(word) => {
+                let mode = match word {
+                    ModeWord::Fifo | ModeWord::Default => ReserveMode::Fifo,
+                    ModeWord::Weighted => ReserveMode::Weighted,
+                    ModeWord::WeightedFair => ReserveMode::WeightedFair,
+                };
+                self.queue.set_reserve_mode(client, mode);
+                answer(output, &Reply::Using(word.as_str()))
+            }
+            _ => answer(output, &Reply::InternalError),
+        }
+    }
+
+    /// Reserves a turn's share of a batch, and answers if that was all, or all that the output has room for.
+    pub(super) fn reserve_batch(
+        &mut self,
+        client: ClientId,
+        mut batch: Box<Batch>,
+        output: &mut Output,
+        now: Timestamp,
+    ) -> Outcome {
+        let end = self.work() + WORK_PER_TURN;
+        while self.has_room_in(&batch, output) {
+            if self.work() >= end {
+                return Outcome::stall(StalledCommand::ReserveBatch(batch), Until::NextTurn);
+            }
+            let is_first = batch.ids.is_empty();
+            if batch.ids.try_reserve(1).is_err() {
+                if is_first {
+                    return answer(output, &Reply::OutOfMemory);
+                }
+                break;
+            }
+            let timeout_s = batch.timeout_s.filter(|_| is_first);
+            match self.queue.reserve(client, Some(timeout_s.unwrap_or(0)), now) {
+                Reserve::Job(id) => self.add_to(&mut batch, id),
+                Reserve::Unfinished => {
+                    return Outcome::stall(StalledCommand::ReserveBatch(batch), Until::NextTurn);
+                }
+                Reserve::Waiting => return Outcome::Wait(Waiting::Batch(batch.most)),
+                Reserve::DeadlineSoon if timeout_s.is_some() => return answer(output, &Reply::DeadlineSoon),
+                Reserve::TimedOut if timeout_s.is_some() => return answer(output, &Reply::TimedOut),
+                Reserve::DeadlineSoon | Reserve::TimedOut => break,
+            }
+            self.persistence.log_changes(&mut self.queue, now);
+            self.work += 1;
+        }
+        self.answer_batch(client, &batch.ids, output)
+    }
+
+    /// Whether the batch may have another job. The first may have any size, as in a `reserve`.
+    fn has_room_in(&self, batch: &Batch, output: &Output) -> bool {
+        let is_tight = self.is_short_of_memory();
+        batch.ids.is_empty()
+            || batch.ids.len() < batch.most as usize
+                && !output.would_exceed(is_tight, batch.own_bytes, batch.all_bytes)
+                && !self.lacks_margin_for(batch.own_bytes + output.held_bytes())
+    }
+
+    fn add_to(&self, batch: &mut Batch, id: JobId) {
+        if let Some(body) = self.queue.body(id) {
+            let head = reserved_len(id, body);
+            batch.own_bytes += head + body.copied_len();
+            batch.all_bytes += head + body.len();
+        }
+        batch.ids.push(id);
+    }
+
+    /// A batch that has waited for its first job has got it. The rest follows in the next turn, which has time for it.
+    pub(super) fn continue_batch(&mut self, most: u32, id: JobId) -> Outcome {
+        let mut batch = Box::new(Batch::new(most, None));
+        self.add_to(&mut batch, id);
+        Outcome::stall(StalledCommand::ReserveBatch(batch), Until::NextTurn)
+    }
+
+    /// The jobs that the client has lost while the others were reserved, to a flush or to their time to run, are left out.
+    fn answer_batch(&mut self, client: ClientId, ids: &[JobId], output: &mut Output) -> Outcome {
+        let mut jobs: Vec<(JobId, BodyRef<'_>)> = Vec::new();
+        if jobs.try_reserve_exact(ids.len()).is_err() {
+            return Outcome::Abort;
+        }
+        let held = ids.iter().filter(|&&id| self.queue.holds(client, id));
+        jobs.extend(held.filter_map(|&id| Some((id, self.queue.body(id)?))));
+        let outcome = answer(output, &Reply::ReservedBatch(&jobs));
+        self.work += jobs.len() as u64 / REPLIES_PER_WORK;
+        outcome
+    }
+
+    fn begin_delete_batch(
+        &mut self,
+        client: ClientId,
+        list: IdList<'_>,
+        output: &mut Output,
+        now: Timestamp,
+    ) -> Outcome {
+        let mut ids = Vec::new();
+        if ids.try_reserve_exact(list.count()).is_err() {
+            return answer(output, &Reply::OutOfMemory);
+        }
+        ids.extend(list.iter());
+        let batch = Box::new(DeleteBatch { ids: ids.into_iter(), deleted: 0, missing: 0 });
+        self.delete_batch(client, batch, output, now)
+    }
+
+    /// Deletes a turn's share of a batch, and answers if that was the rest. A delete needs no room in the binlog.
+    pub(super) fn delete_batch(
+        &mut self,
+        client: ClientId,
+        mut batch: Box<DeleteBatch>,
+        output: &mut Output,
+        now: Timestamp,
+    ) -> Outcome {
+        let end = self.work() + WORK_PER_TURN;
+        while self.work() < end {
+            let Some(id) = batch.ids.next() else {
+                return answer(output, &Reply::DeletedBatch(batch.deleted, batch.missing));
+            };
+            match self.delete(client, id, now) {
+                Reply::Deleted => batch.deleted += 1,
+                _ => batch.missing += 1,
+            }
+            self.persistence.log_changes(&mut self.queue, now);
+            self.work += 1;
+        }
+        Outcome::stall(StalledCommand::DeleteBatch(batch), Until::NextTurn)
+    }
+
+    /// Touches a turn's share of what the client has reserved, behind `after` in the order of the ends, and answers if
+    /// that was the rest. The times to run start again at `at`, the instant of the command.
+    pub(super) fn touch_all(
+        &mut self,
+        client: ClientId,
+        at: Timestamp,
+        after: Option<(Timestamp, JobId)>,
+        output: &mut Output,
+    ) -> Outcome {
+        let mut left = TOUCHES_PER_TURN;
+        let last = self.queue.touch_after(client, after, &mut left, at);
+        self.work += (TOUCHES_PER_TURN - left) as u64;
+        match last {
+            Some(after) => Outcome::stall(StalledCommand::TouchAll { at, after }, Until::NextTurn),
+            None => answer(output, &Reply::TouchedAll(self.queue.reservation_count(client) as u64)),
+        }
+    }
+}
