@@ -232,7 +232,8 @@ mod tests {
             let free = TagSet { after: Some(After { group: "g", is_free: true }), ..tags };
             assert_eq!(TagSet::decode(&bytes), Some(free));
         }
-        let mut others = encoded(&TagSet { group: Some("\u{36}"), expires_after_s: Some(6), ..TagSet::default() });
+        let mut others =
+            encoded(&TagSet { group: Some("\u{36}"), expires_after_s: Some(6), ..TagSet::default() });
         let before = others.clone();
         TagSet::set_free(&mut others);
         assert_eq!(others, before);

@@ -21,19 +21,33 @@ pub enum Command<'a> {
     PutWith(PutHeader, &'a [u8]),
     Use(&'a str),
     Reserve,
-    ReserveWithTimeout { timeout_s: u32 },
+    ReserveWithTimeout {
+        timeout_s: u32,
+    },
     ReserveJob(JobId),
     Delete(JobId),
-    Release { id: JobId, priority: Priority, delay_s: u32 },
-    Bury { id: JobId, priority: Priority },
+    Release {
+        id: JobId,
+        priority: Priority,
+        delay_s: u32,
+    },
+    Bury {
+        id: JobId,
+        priority: Priority,
+    },
     Touch(JobId),
-    Watch { tube: &'a str, weight: u16 },
+    Watch {
+        tube: &'a str,
+        weight: u16,
+    },
     Ignore(&'a str),
     Peek(JobId),
     PeekReady,
     PeekDelayed,
     PeekBuried,
-    Kick { bound: u64 },
+    Kick {
+        bound: u64,
+    },
     KickJob(JobId),
     Stats,
     StatsJob(JobId),
@@ -42,20 +56,39 @@ pub enum Command<'a> {
     ListTubes,
     ListTubeUsed,
     ListTubesWatched,
-    PauseTube { tube: &'a str, delay_s: u32 },
+    PauseTube {
+        tube: &'a str,
+        delay_s: u32,
+    },
     FlushTube(&'a str),
     FlushBuried(&'a str),
-    ListJobs { tube: &'a str, state: JobState, limit: u32, after: Option<Cursor> },
+    ListJobs {
+        tube: &'a str,
+        state: JobState,
+        limit: u32,
+        after: Option<Cursor>,
+    },
     PeekReserved,
-    Move { id: JobId, tube: &'a str },
-    Reprioritize { id: JobId, priority: Priority },
+    Move {
+        id: JobId,
+        tube: &'a str,
+    },
+    Reprioritize {
+        id: JobId,
+        priority: Priority,
+    },
     Drain,
     Undrain,
-    ReserveBatch { most: u32, timeout_s: Option<u32> },
+    ReserveBatch {
+        most: u32,
+        timeout_s: Option<u32>,
+    },
     DeleteBatch(IdList<'a>),
     TouchAll,
     ReserveMode(ModeWord),
-    ReserveWithAbort { timeout_s: Option<u32> },
+    ReserveWithAbort {
+        timeout_s: Option<u32>,
+    },
     Quit,
 }
 
@@ -489,5 +522,4 @@ mod tests {
         }
         bad(&["kick 18446744073709551616", "kick ", "kick x", "kick - 1", "kick +-1"]);
     }
-
 }

@@ -210,7 +210,10 @@ mod tests {
     #[test]
     fn every_name_and_cursor_finds_room_in_a_line() {
         let tube = "t".repeat(200);
-        let cursor = CursorText(JobState::Reserved, Cursor { is_held: false, position: u64::MAX, id: JobId(u64::MAX) });
+        let cursor = CursorText(
+            JobState::Reserved,
+            Cursor { is_held: false, position: u64::MAX, id: JobId(u64::MAX) },
+        );
         for line in
             [format!("list-jobs {tube} reserved 1000 {cursor}\r\n"), format!("move {} {tube}\r\n", u64::MAX)]
         {

@@ -172,7 +172,8 @@ mod tests {
 
     #[test]
     fn what_is_no_tag_is_for_c_to_refuse() {
-        for text in [" ", "x", " x", " idp", " IDP:k", " idp:k x", " x idp:-", "idp:k", " idp :k", "\tidp:k"] {
+        for text in [" ", "x", " x", " idp", " IDP:k", " idp:k x", " x idp:-", "idp:k", " idp :k", "\tidp:k"]
+        {
             assert_eq!(parse_tags(text.as_bytes()), Err(TagError::UnknownWord), "{text:?}");
         }
     }

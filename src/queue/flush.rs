@@ -361,7 +361,9 @@ mod tests {
                     self.queue.release(client, id, Priority(1), delay_s, now);
                 }
                 9 if holds => self.queue.bury(client, id, Priority(2), now),
-                10 if self.queue.reserve_job(client, id, now) => self.queue.bury(client, id, Priority(2), now),
+                10 if self.queue.reserve_job(client, id, now) => {
+                    self.queue.bury(client, id, Priority(2), now)
+                }
                 11 if self.queue.is_kickable(id) => self.queue.kick(id, now),
                 12 if self.queue.is_movable(client, id) => {
                     let tube = if self.random(3) == 0 { "other" } else { "t" };

@@ -54,7 +54,11 @@ impl Queue {
                 job.priority.is_urgent()
             });
             let (parked, held) = self.check_tagged_in(tube);
-            assert_eq!(urgent.count() as u32 + parked.urgent as u32, tube.urgent, "the urgent count is that of the ready jobs");
+            assert_eq!(
+                urgent.count() as u32 + parked.urgent as u32,
+                tube.urgent,
+                "the urgent count is that of the ready jobs"
+            );
             for (until, id) in tube.delayed.iter() {
                 let job = self.jobs.get(id).expect("a delayed job is there");
                 assert_eq!(job.place(), Place::Delayed(until.0.into()));

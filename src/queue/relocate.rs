@@ -10,7 +10,9 @@ impl Queue {
     /// Whether the client may move this job: it is there, and nobody else has reserved it.
     #[must_use]
     pub fn is_movable(&self, client: ClientId, id: JobId) -> bool {
-        self.jobs.get(id).is_some_and(|job| job.place().state() != JobState::Reserved || self.holds(client, id))
+        self.jobs
+            .get(id)
+            .is_some_and(|job| job.place().state() != JobState::Reserved || self.holds(client, id))
     }
 
     /// The command `move`, of a job that may be moved: it is in the tube of this valid name from now on, which is created

@@ -23,7 +23,9 @@ impl Executor {
     pub fn memory_bytes(&self) -> usize {
         self.queue.bytes()
             + self.pending_tags.bytes()
-            + self.buffer_bytes + self.detached_bodies.bytes() + self.tube_lists.bytes()
+            + self.buffer_bytes
+            + self.detached_bodies.bytes()
+            + self.tube_lists.bytes()
     }
 
     /// Whether there is no memory for `bytes`. They include what the client's own session holds, because `buffer_bytes`

@@ -7,7 +7,9 @@ use std::fmt;
 use std::io;
 
 use super::execute::Executor;
-use crate::binlog::{Aftermath, Binlog, BinlogError, Completion, Cooldown, NoRoom, SequenceNumber, Stats, SyncPolicy, Task};
+use crate::binlog::{
+    Aftermath, Binlog, BinlogError, Completion, Cooldown, NoRoom, SequenceNumber, Stats, SyncPolicy, Task,
+};
 use crate::clock::Timestamp;
 use crate::job::{Body, JobId, JobRecord};
 use crate::queue::{Change, Queue};
@@ -198,14 +200,7 @@ impl Executor {
     ///
     /// # Panics
     /// If the allocator has no memory.
-    pub fn restore(
-        &mut self,
-        record: &JobRecord,
-        tube: &TubeName,
-        body: Body,
-        tags: &[u8],
-        now: Timestamp,
-    ) {
+    pub fn restore(&mut self, record: &JobRecord, tube: &TubeName, body: Body, tags: &[u8], now: Timestamp) {
         if tags.is_empty() {
             self.queue.restore(record, tube.as_str(), body, now);
         } else {

@@ -445,10 +445,7 @@ impl Session {
                 assert!(body.len() < body_with_crlf(*header), "a whole body is a request");
                 assert!(!matches!(unread, Some(Unread::Partial(_))), "a body takes all of the input");
             }
-            (
-                Phase::WantCommand | Phase::SkipLine | Phase::SkipPutLine(_),
-                Some(Unread::Partial(bytes)),
-            ) => {
+            (Phase::WantCommand | Phase::SkipLine | Phase::SkipPutLine(_), Some(Unread::Partial(bytes))) => {
                 assert!((1..longest_line(bytes)).contains(&bytes.len()), "a longer line is skipped");
             }
             (phase, Some(Unread::Partial(_))) => panic!("{phase:?} has the beginning of a line"),

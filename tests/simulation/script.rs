@@ -197,9 +197,7 @@ fn put(random: &mut Random, known: Knowledge, bytes: &mut Vec<u8>) -> Vec<(Reque
     };
     let tags = tags(random);
     let (priority, delay_s, ttr_s) = (random.pick(&PRIORITIES), random.pick(&DELAYS_S), random.pick(&TTRS_S));
-    bytes.extend(
-        format!("put {priority} {delay_s} {ttr_s} {size}{}\r\n", tags_text(random, tags)).bytes(),
-    );
+    bytes.extend(format!("put {priority} {delay_s} {ttr_s} {size}{}\r\n", tags_text(random, tags)).bytes());
     let mut parts = vec![(Request::Put { priority, delay_s, ttr_s, size, tags }, bytes.len())];
     if !matches!(tags, Tags::Unknown(_)) || size > known.max_job_bytes {
         let start = bytes.len();

@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::clock::Timestamp;
 use crate::job::JobId;
+use crate::queue::Queue;
 use crate::queue::jobs::{Place, marks};
 use crate::queue::ordered::OrderedQueue;
-use crate::queue::Queue;
 use crate::tags::TagSet;
 
 /// What a group takes beside its name and its jobs, in bytes.
@@ -101,11 +101,7 @@ impl Queue {
     #[must_use]
     pub fn group(&self, name: &str) -> Option<GroupView> {
         let group = self.tagged.groups.by_name.get(name)?;
-        Some(GroupView {
-            pending: group.members,
-            buried: group.buried,
-            waiting: group.waiting.len() as u64,
-        })
+        Some(GroupView { pending: group.members, buried: group.buried, waiting: group.waiting.len() as u64 })
     }
 
     /// Whether the job is held by its group.
@@ -148,7 +144,8 @@ impl Queue {
         assert!(found.is_some(), "a held job stands among its tube's held jobs");
         self.counts.delayed -= 1;
         let tags = self.take_tags(id);
-        let after = TagSet::decode(&tags).and_then(|tags| tags.after).expect("what is held waits for a group");
+        let after =
+            TagSet::decode(&tags).and_then(|tags| tags.after).expect("what is held waits for a group");
         let groups = &mut self.tagged.groups;
         let is_held = groups.holds(after.group, id);
         if is_held {
@@ -159,7 +156,13 @@ impl Queue {
     }
 
     /// The job is where it was, in whatever tube it is now, though it was taken out of the held jobs.
-    pub(in crate::queue) fn hold_again(&mut self, id: JobId, until: Timestamp, is_held: bool, now: Timestamp) {
+    pub(in crate::queue) fn hold_again(
+        &mut self,
+        id: JobId,
+        until: Timestamp,
+        is_held: bool,
+        now: Timestamp,
+    ) {
         if is_held {
             let tags = self.take_tags(id);
             if let Some(after) = TagSet::decode(&tags).and_then(|tags| tags.after) {
@@ -249,8 +252,13 @@ impl Queue {
                 *buried.entry(group).or_insert(0) += u64::from(matches!(job.place(), Place::Buried(_)));
             }
             let is_held = self.is_held(id);
-            assert!(!is_held || tags.after.is_some_and(|after| !after.is_free && groups.has_members(after.group)));
-            assert!(job.has(marks::HELD) || tags.after.is_none_or(|after| after.is_free), "what is free is free");
+            assert!(
+                !is_held || tags.after.is_some_and(|after| !after.is_free && groups.has_members(after.group))
+            );
+            assert!(
+                job.has(marks::HELD) || tags.after.is_none_or(|after| after.is_free),
+                "what is free is free"
+            );
             assert!(is_held || !job.has(marks::HELD) || groups.has_freed(), "what is free goes soon");
             held += usize::from(is_held);
         }

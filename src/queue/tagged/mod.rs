@@ -15,6 +15,8 @@ mod groups;
 mod index;
 mod places;
 pub mod storage;
+#[cfg(test)]
+mod tests;
 mod unique;
 
 use std::collections::{TryReserveError, VecDeque};
@@ -431,11 +433,16 @@ impl Queue {
     pub(super) fn check_tagged(&self) {
         let with_tags = self.jobs.ids().filter(|&id| self.jobs.get(id).is_some_and(|job| job.marks != 0));
         let mut aside = 0;
-        assert_eq!(self.tagged.jobs, with_tags.inspect(|&id| {
-            let job = self.jobs.get(id).expect("an indexed job is there");
-            aside += usize::from(!job.has(marks::BEHIND_BODY));
-            assert!(job.has(marks::TAGGED) && self.tags_of_any(id).is_some(), "tags can be read");
-        }).count());
+        assert_eq!(
+            self.tagged.jobs,
+            with_tags
+                .inspect(|&id| {
+                    let job = self.jobs.get(id).expect("an indexed job is there");
+                    aside += usize::from(!job.has(marks::BEHIND_BODY));
+                    assert!(job.has(marks::TAGGED) && self.tags_of_any(id).is_some(), "tags can be read");
+                })
+                .count()
+        );
         assert_eq!(aside, self.tagged.storage.len());
         assert_eq!(self.deadlines.of(Owner::Tags), self.tagged.next_due(), "the heap knows the deadline");
         assert!(self.keeps_changes || self.tagged.freed_groups.is_empty());

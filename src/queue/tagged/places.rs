@@ -334,7 +334,10 @@ impl Queue {
             }
         }
         assert_eq!((places.first.len(), places.behind.len()), (firsts, ready - firsts));
-        assert!(places.taken.iter().map(|(key, &count)| (&**key, count)).eq(taken), "each reserved job has a place");
+        assert!(
+            places.taken.iter().map(|(key, &count)| (&**key, count)).eq(taken),
+            "each reserved job has a place"
+        );
         assert_eq!(places.taken.keys().map(|key| key.len()).sum::<usize>(), places.key_bytes);
         assert!(!places.has_freed(), "free places are offered before a command ends");
     }
@@ -344,6 +347,8 @@ impl Queue {
         let Some(job) = self.jobs.get(id) else { return false };
         job.place().state() != JobState::Reserved
             && !job.has(marks::HELD)
-            && self.tags_of_any(id).is_none_or(|tags| tags.concurrency.is_none_or(|tag| self.has_free_place(tag)))
+            && self
+                .tags_of_any(id)
+                .is_none_or(|tags| tags.concurrency.is_none_or(|tag| self.has_free_place(tag)))
     }
 }

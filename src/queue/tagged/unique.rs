@@ -58,7 +58,6 @@ impl Unique {
     pub fn next_due(&self) -> Option<Timestamp> {
         self.due.first().map(|(until, _)| until)
     }
-
 }
 
 impl Queue {

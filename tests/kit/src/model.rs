@@ -218,10 +218,11 @@ impl Model {
     }
 
     pub fn first_delayed(&self, tube: TubePlace) -> Option<(Timestamp, u64)> {
-        let delayed = self.jobs.iter().filter(|job| job.tube == tube && !job.held).filter_map(|job| match job.state {
-            State::Delayed { until } => Some((until, job.id)),
-            _ => None,
-        });
+        let delayed =
+            self.jobs.iter().filter(|job| job.tube == tube && !job.held).filter_map(|job| match job.state {
+                State::Delayed { until } => Some((until, job.id)),
+                _ => None,
+            });
         delayed.min()
     }
 

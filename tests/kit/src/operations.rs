@@ -533,7 +533,8 @@ impl Pair {
             assert_eq!(group, (members + waiting > 0).then_some((members, buried, waiting)), "group {name}");
         }
         for cooldown in &self.model.cooldowns {
-            let found = self.queue.cooldown(JobId(cooldown.id)).map(|(tube, key, until)| (tube.as_str(), key, until));
+            let found =
+                self.queue.cooldown(JobId(cooldown.id)).map(|(tube, key, until)| (tube.as_str(), key, until));
             let tube = self.model.tube(cooldown.tube).name.as_str();
             assert_eq!(found, Some((tube, cooldown.key, cooldown.until)));
         }

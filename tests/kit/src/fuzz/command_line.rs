@@ -45,10 +45,9 @@ fn plain(command: &Command<'_>) -> String {
         | Command::PutWith(PutHeader { priority, delay_s, ttr_s, size, .. }, _) => {
             format!("{word} {} {delay_s} {ttr_s} {size}", priority.0)
         }
-        Command::Use(tube)
-        | Command::Ignore(tube)
-        | Command::StatsTube(tube)
-        | Command::StatsGroup(tube) => format!("{word} {tube}"),
+        Command::Use(tube) | Command::Ignore(tube) | Command::StatsTube(tube) | Command::StatsGroup(tube) => {
+            format!("{word} {tube}")
+        }
         Command::ReserveJob(id)
         | Command::Delete(id)
         | Command::Touch(id)

@@ -43,8 +43,12 @@ impl Model {
         jobs.sort_unstable();
         jobs.iter().for_each(|&(_, _, id)| self.end(id, Ending::Flushed, now));
         if !only_buried {
-            let mut keys: Vec<u64> =
-                self.cooldowns.iter().filter(|cooldown| cooldown.tube == tube).map(|cooldown| cooldown.id).collect();
+            let mut keys: Vec<u64> = self
+                .cooldowns
+                .iter()
+                .filter(|cooldown| cooldown.tube == tube)
+                .map(|cooldown| cooldown.id)
+                .collect();
             keys.sort_unstable();
             keys.into_iter().for_each(|id| self.end_cooldown(id));
         }

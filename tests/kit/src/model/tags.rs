@@ -57,8 +57,10 @@ impl Model {
             }
             return Some(Double::Of(id, state, is_upgrade.then_some(priority)));
         }
-        let cooling =
-            self.cooldowns.iter().find(|cooldown| cooldown.tube == tube && cooldown.key == key && cooldown.until > now);
+        let cooling = self
+            .cooldowns
+            .iter()
+            .find(|cooldown| cooldown.tube == tube && cooldown.key == key && cooldown.until > now);
         cooling.map(|cooldown| Double::OfDeleted(cooldown.id))
     }
 
@@ -71,7 +73,8 @@ impl Model {
 
     fn reserved_with(&self, key: &str) -> u32 {
         let has_key = |job: &&Job| job.tags.concurrency.is_some_and(|tag| tag.key == key);
-        self.jobs.iter().filter(has_key).filter(|job| matches!(job.state, State::Reserved { .. })).count() as u32
+        self.jobs.iter().filter(has_key).filter(|job| matches!(job.state, State::Reserved { .. })).count()
+            as u32
     }
 
     /// Whether the tags of a job that is not reserved allow that it is.
@@ -145,7 +148,8 @@ impl Model {
             until: after_s(now, tag.cooldown_s),
         }));
         let empty = tags.group.filter(|group| self.members(group).next().is_none());
-        let freed: Vec<u64> = empty.iter().flat_map(|group| self.waiting_for(group)).map(|job| job.id).collect();
+        let freed: Vec<u64> =
+            empty.iter().flat_map(|group| self.waiting_for(group)).map(|job| job.id).collect();
         match ending {
             Ending::Deleted | Ending::Flushed => self.count(tube, |counters| &mut counters.deletes),
             Ending::Expired => self.count(tube, |counters| &mut counters.expirations),
