@@ -55,6 +55,28 @@ fn measure(name: &str, fill: fn(&mut Queue)) {
     assert!(counted < 8 * allocated, "{name}: {allocated} bytes allocated, {counted} counted");
 }
 
+type Tags = for<'a> fn(&'a str) -> TagSet<'a>;
+
+fn idp(key: &str) -> TagSet<'_> {
+    TagSet { idempotency: Some(Idempotency { key, cooldown_s: 0 }), ..TagSet::default() }
+}
+
+fn con(key: &str) -> TagSet<'_> {
+    TagSet { concurrency: Some(Concurrency { key, limit: 1 }), ..TagSet::default() }
+}
+
+fn grp(name: &str) -> TagSet<'_> {
+    TagSet { group: Some(name), ..TagSet::default() }
+}
+
+fn aft(name: &str) -> TagSet<'_> {
+    TagSet { after: Some(After { group: name, is_free: false }), ..TagSet::default() }
+}
+
+fn exp(_: &str) -> TagSet<'_> {
+    TagSet { expires_after_s: Some(1_000_000_000), ..TagSet::default() }
+}
+
 /// The most that a job with one tag of 16 bytes may take beside its body, in bytes.
 const MOST_WITH_A_TAG: usize = 110;
 
@@ -63,18 +85,6 @@ const MOST_WITH_A_TAG: usize = 110;
 fn tagged_jobs() {
     const JOBS: usize = 100_000;
     const BODY: &[u8] = b"0123456789";
-    let idp = |key| TagSet {
-        idempotency: Some(Idempotency { key, cooldown_s: 0 }),
-        ..TagSet::default()
-    };
-    let con = |key| TagSet { concurrency: Some(Concurrency { key, limit: 1 }), ..TagSet::default() };
-    let grp = |name| TagSet { group: Some(name), ..TagSet::default() };
-    let aft = |name| TagSet {
-        after: Some(After { group: name, is_free: false }),
-        ..TagSet::default()
-    };
-    let exp = |_| TagSet { expires_after_s: Some(1_000_000_000), ..TagSet::default() };
-    type Tags = for<'a> fn(&'a str) -> TagSet<'a>;
     let kinds: [(&str, usize, Option<Tags>); 10] = [
         ("no tag", 1, None),
         ("idp", 1, Some(idp)),
@@ -95,7 +105,8 @@ fn tagged_jobs() {
         for job in 0..JOBS + if is_aft { JOBS / alike } else { 0 } {
             let is_member = is_aft && job < JOBS / alike;
             let name = format!("{:012}", if is_member { job } else { job / alike });
-            let name = if is_aft && !is_member { format!("{:012}", (job - JOBS / alike) / alike) } else { name };
+            let name =
+                if is_aft && !is_member { format!("{:012}", (job - JOBS / alike) / alike) } else { name };
             let id = queue.take_id();
             let new = NewJob { id, priority: Priority(0), delay_s: 0, ttr_s: 1_000 };
             let body = Body::copy_of(BODY).unwrap();
@@ -109,7 +120,10 @@ fn tagged_jobs() {
         }
         let (allocated, counted) = (in_use() - before, queue.bytes() - empty);
         let each = allocated / queue.job_count() - BODY.len();
-        println!("{kind}: {each} bytes for a job beside its body, {} counted", counted / queue.job_count() - BODY.len());
+        println!(
+            "{kind}: {each} bytes for a job beside its body, {} counted",
+            counted / queue.job_count() - BODY.len()
+        );
         assert!(allocated <= counted + 64 * 1024, "{kind}: {allocated} bytes allocated, {counted} counted");
         assert!(each <= MOST_WITH_A_TAG, "{kind}: {each} bytes for a job");
     }

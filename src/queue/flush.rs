@@ -14,6 +14,7 @@ use super::jobs::{Job, Place};
 use super::keys::{BuriedKey, DueKey, ReadyKey, Reservation, TubeKey};
 use super::ordered::{Key, OrderedQueue};
 use super::tagged::Ending;
+use super::tube::Tube;
 use super::{ClientId, Queue};
 use crate::clock::Timestamp;
 use crate::job::{Body, JobId};
@@ -107,6 +108,46 @@ impl Flush {
     }
 }
 
+impl Flush {
+    /// Goes on by a job among those that the tube has in a queue; returns it.
+    fn step(&mut self, tube: &Tube) -> Option<JobId> {
+        let tagged = tube.tagged();
+        match self.stage {
+            Stage::Held(after) => {
+                let next = tagged.and_then(|tagged| next(&tagged.held, after));
+                self.stage = next.map_or(Stage::Ready(None), |key| Stage::Held(Some(key)));
+                next.map(|(_, id)| id)
+            }
+            Stage::Ready(after) => {
+                let next = next(&tube.ready, after);
+                self.stage = next.map_or(Stage::Parked(None), |key| Stage::Ready(Some(key)));
+                next.map(ReadyKey::job)
+            }
+            Stage::Parked(after) => {
+                let next = tagged.and_then(|tagged| next(&tagged.parked, after));
+                self.stage = next.map_or(Stage::Delayed(None), |key| Stage::Parked(Some(key)));
+                next.map(ReadyKey::job)
+            }
+            Stage::Delayed(after) => {
+                let next = next(&tube.delayed, after);
+                self.stage = next.map_or(Stage::Buried(None), |key| Stage::Delayed(Some(key)));
+                next.map(|(_, id)| id)
+            }
+            Stage::Buried(after) => {
+                // Jobs that are buried later come after the others.
+                let next = next(&tube.buried, after).filter(|&(number, _)| number < self.next_burial);
+                let behind = match self.flushed {
+                    Flushed::All => Stage::Reserved { client: 0, after: None },
+                    Flushed::Buried => Stage::Over,
+                };
+                self.stage = next.map_or(behind, |key| Stage::Buried(Some(key)));
+                next.map(|(_, id)| id)
+            }
+            Stage::Reserved { .. } | Stage::Cooldowns | Stage::Over => None,
+        }
+    }
+}
+
 impl Flushes {
     /// The job, which is in this tube, is about to be in another state. To be called for all but reservations.
     #[inline]
@@ -185,64 +226,32 @@ impl Queue {
                 return FlushStep::Unfinished;
             }
             *looks -= 1;
-            let tube = tubes.get(key);
-            let found = match (flush.moved.pop_first(), flush.stage) {
-                (Some(id), _) => Some(id),
-                (None, Stage::Ready(after)) => {
-                    let next = next(&tube.ready, after);
-                    flush.stage = next.map_or(Stage::Parked(None), |key| Stage::Ready(Some(key)));
-                    next.map(ReadyKey::job)
-                }
-                (None, Stage::Parked(after)) => {
-                    let next = tube.tagged().and_then(|tagged| next(&tagged.parked, after));
-                    flush.stage = next.map_or(Stage::Delayed(None), |key| Stage::Parked(Some(key)));
-                    next.map(ReadyKey::job)
-                }
-                (None, Stage::Delayed(after)) => {
-                    let next = next(&tube.delayed, after);
-                    flush.stage = next.map_or(Stage::Buried(None), |key| Stage::Delayed(Some(key)));
-                    next.map(|(_, id)| id)
-                }
-                (None, Stage::Held(after)) => {
-                    let next = tube.tagged().and_then(|tagged| next(&tagged.held, after));
-                    flush.stage = next.map_or(Stage::Ready(None), |key| Stage::Held(Some(key)));
-                    next.map(|(_, id)| id)
-                }
-                (None, Stage::Buried(after)) => {
-                    // Jobs that are buried later come after the others.
-                    let next = next(&tube.buried, after).filter(|&(number, _)| number < flush.next_burial);
-                    let behind = match flush.flushed {
-                        Flushed::All => Stage::Reserved { client: 0, after: None },
-                        Flushed::Buried => Stage::Over,
-                    };
-                    flush.stage = next.map_or(behind, |key| Stage::Buried(Some(key)));
-                    next.map(|(_, id)| id)
-                }
-                // Whatever is reserved from now on has been noted.
-                (None, Stage::Reserved { client, .. })
-                    if tube.reserved == 0 || client >= clients.capacity() =>
-                {
-                    flush.stage = Stage::Cooldowns;
-                    None
-                }
-                (None, Stage::Cooldowns) => {
-                    // Later ones have larger ids, but for those of jobs whose ids were taken long before.
-                    let first = tube.tagged().and_then(|tagged| tagged.cooldowns.first());
-                    match first.filter(|id| id.0 < flush.next_id) {
-                        Some(id) => return FlushStep::Cooldown(id),
-                        None => flush.stage = Stage::Over,
+            let found = match flush.moved.pop_first() {
+                Some(id) => Some(id),
+                None => match flush.stage {
+                    Stage::Reserved { client, after } => {
+                        let has_more = tubes.get(key).reserved > 0 && client < clients.capacity();
+                        let next = clients.get(client).and_then(|client| next(&client.reserved, after));
+                        flush.stage = match next {
+                            // Whatever is reserved from now on has been noted.
+                            _ if !has_more => Stage::Cooldowns,
+                            Some(_) => Stage::Reserved { client, after: next },
+                            None => Stage::Reserved { client: client + 1, after: None },
+                        };
+                        next.filter(|_| has_more).map(|reservation| reservation.id)
                     }
-                    None
-                }
-                (None, Stage::Reserved { client, after }) => {
-                    let next = clients.get(client).and_then(|client| next(&client.reserved, after));
-                    flush.stage = match next {
-                        Some(_) => Stage::Reserved { client, after: next },
-                        None => Stage::Reserved { client: client + 1, after: None },
-                    };
-                    next.map(|reservation| reservation.id)
-                }
-                (None, Stage::Over) => return FlushStep::Done,
+                    Stage::Cooldowns => {
+                        // Later ones have larger ids, but for those of jobs whose ids were taken long before.
+                        let first = tubes.get(key).tagged().and_then(|tagged| tagged.cooldowns.first());
+                        match first.filter(|id| id.0 < flush.next_id) {
+                            Some(id) => return FlushStep::Cooldown(id),
+                            None => flush.stage = Stage::Over,
+                        }
+                        None
+                    }
+                    Stage::Over => return FlushStep::Done,
+                    _ => flush.step(tubes.get(key)),
+                },
             };
             if let Some(id) = found
                 && jobs.get(id).is_some_and(|job| flush.takes(id, job))

@@ -323,9 +323,7 @@ impl Executor {
         }
         let reply = match command {
             Command::Put(header) => return self.accept_put(client, header, output),
-            Command::PutWith(header, text) => {
-                return self.accept_tagged_put(client, header, text, output);
-            }
+            Command::PutWith(header, text) => return self.put_with(client, header, text, output),
             Command::Reserve => return self.reserve(client, None, Waiting::Plain, output, now),
             Command::ReserveWithTimeout { timeout_s } => {
                 return self.reserve(client, Some(timeout_s), Waiting::Plain, output, now);
@@ -362,9 +360,7 @@ impl Executor {
             Command::Stats => return self.answer_data(Some(self.stats(now)), output),
             Command::StatsJob(id) => return self.answer_data(self.stats_job(id, now), output),
             Command::StatsTube(tube) => return self.answer_data(self.stats_tube(tube, now), output),
-            Command::StatsGroup(name) => {
-                return self.answer_data(self.stats_group(name), output);
-            }
+            Command::StatsGroup(name) => return self.answer_data(self.stats_group(name), output),
             Command::ListTubes => return self.list_tubes(output),
             Command::ListTubesWatched => return self.list_watched(client, output),
             Command::ListTubeUsed => Reply::Using(self.queue.used_tube(client).as_str()),

@@ -54,7 +54,7 @@ impl PendingTags {
 impl Executor {
     /// The line of a `put` with text behind its size. The size is judged before the text, as in C.
     #[cold]
-    pub(super) fn accept_tagged_put(
+    pub(super) fn put_with(
         &mut self,
         client: ClientId,
         header: PutHeader,

@@ -84,6 +84,8 @@ pub struct Subject {
     pub offers_manage: bool,
     /// Whether it offers the commands for workers.
     pub offers_work: bool,
+    /// Whether it offers the tags of `put`.
+    pub offers_tags: bool,
 }
 
 impl Subject {
@@ -94,9 +96,9 @@ impl Subject {
         let version = said.lines().next().unwrap_or_default().trim().to_owned();
         let reach = Reach::Program(binary.into(), transport);
         let place = binary.display().to_string();
-        let (offers_manage, offers_work) = (false, false);
+        let (offers_manage, offers_work, offers_tags) = (false, false, false);
         let (kind, marks) = (Kind::Neutral, marks.to_vec());
-        Ok(Self { reach, place, version, kind, marks, offers_manage, offers_work })
+        Ok(Self { reach, place, version, kind, marks, offers_manage, offers_work, offers_tags })
     }
 
     /// A server that runs already, which must hold no job.
@@ -118,6 +120,7 @@ impl Subject {
             marks: marks.to_vec(),
             offers_manage: false,
             offers_work: false,
+            offers_tags: false,
         })
     }
 
@@ -131,12 +134,15 @@ impl Subject {
         }
         match (self.kind, case.needs, mark) {
             (Kind::C112, Needs::Since113, _) => Some("needs version 1.13"),
-            (Kind::Ours, Needs::Manage | Needs::Work, _) => None,
+            (Kind::Ours, Needs::Manage | Needs::Work | Needs::Tags, _) => None,
             (_, Needs::Manage, _) => {
                 (!self.offers_manage).then_some("is not offered (OFFERS=manage says that it is)")
             }
             (_, Needs::Work, _) => {
                 (!self.offers_work).then_some("is not offered (OFFERS=work says that it is)")
+            }
+            (_, Needs::Tags, _) => {
+                (!self.offers_tags).then_some("is not offered (OFFERS=tags says that it is)")
             }
             (Kind::Neutral, _, Mark::Ours)
             | (Kind::C112 | Kind::C113 | Kind::Neutral, Needs::Extension, _) => {

@@ -80,7 +80,7 @@ fn a_free_place_costs_a_step_for_each_tube_and_goes_to_the_most_urgent_job() {
             queue.watch(worker, &format!("t{tube}"));
         }
     }
-    let mut reserve = |queue: &mut Queue, worker| match queue.reserve(worker, None, NOW) {
+    let reserve = |queue: &mut Queue, worker| match queue.reserve(worker, None, NOW) {
         Reserve::Job(id) => Some(queue.job(id).unwrap().record.priority.0),
         other => {
             assert_eq!(other, Reserve::Waiting);
@@ -199,7 +199,7 @@ fn a_restart_gives_back_keys_cooldowns_holds_and_expiries() {
         counters: crate::job::Counters { reserves, ..crate::job::Counters::default() },
         state,
     };
-    let mut restore = |queue: &mut Queue, record: JobRecord, tags: TagSet<'_>| {
+    let restore = |queue: &mut Queue, record: JobRecord, tags: TagSet<'_>| {
         let mut bytes = Vec::new();
         tags.encode(&mut bytes).unwrap();
         queue.restore_tagged(&record, "default", Body::copy_of(b"x").unwrap(), &bytes, NOW).unwrap();
