@@ -4,7 +4,29 @@
 //! Owns: the layout of the markers that hold these, and of what they hold. Driven by the writer, which appends them in
 //! one piece with their record, and by the replay, which uses them only if the record follows.
 
+use super::format::{MARKER_ID, MAX_JOB_ID, RECORD_BYTES, SHORT_BYTES, Seal, WallOffset, put, take};
+use super::marker::{FIXED_AT, MAGIC};
 use crate::clock::Timestamp;
+use crate::job::JobId;
+use crate::tags::TagSet;
+use crate::tube_name::TubeName;
+
+/// Bytes that one marker holds: behind the job's id and behind the tag of the seal.
+const PART_BYTES: usize = FIRST_BYTES + SECOND_BYTES;
+const FIRST_AT: usize = 24;
+const FIRST_BYTES: usize = 12;
+const SECOND_AT: usize = 40;
+const SECOND_BYTES: usize = 32;
+
+/// A cooldown with the longest names: its end, the tube's name with its length, the key.
+const MAX_COOLDOWN_BYTES: usize = 8 + 1 + 2 * TubeName::MAX_BYTES;
+/// No attachment is longer.
+const MAX_BYTES: usize = TagSet::MAX_BYTES;
+const _: () = assert!(MAX_COOLDOWN_BYTES <= MAX_BYTES && MAX_BYTES.div_ceil(PART_BYTES) <= u8::MAX as usize);
+
+/// The most short records that a delete needs: for a cooldown, for a group that it frees, and for itself.
+pub(super) const MAX_DELETE_UNITS: u64 =
+    (MAX_COOLDOWN_BYTES.div_ceil(PART_BYTES) + TubeName::MAX_BYTES.div_ceil(PART_BYTES) + 1) as u64;
 
 /// The cooldown of an idempotency key: the key still counts, though its job was deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,4 +46,250 @@ pub struct Aftermath<'a> {
     pub cooldown: Option<Cooldown<'a>>,
     /// The group of which the job was the last member: the jobs that wait for it are free.
     pub freed_group: Option<&'a str>,
+}
+
+/// What an attachment is. The numbers go on from those of [`MarkerKind`](super::marker::MarkerKind).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// The tags of the job whose full record follows.
+    Tags = 7,
+    /// The cooldown that the delete starts that follows.
+    DeleteCooldown = 8,
+    /// The group that the delete frees that follows.
+    DeleteFrees = 9,
+    /// A cooldown that was copied: it needs no record.
+    Cooldown = 10,
+    /// A group that was found without members: it needs no record.
+    Frees = 11,
+    /// The cooldown of the job counts no more: it needs no record.
+    Forgets = 12,
+}
+
+impl Kind {
+    fn of(number: u8) -> Option<Self> {
+        Some(match number {
+            7 => Self::Tags,
+            8 => Self::DeleteCooldown,
+            9 => Self::DeleteFrees,
+            10 => Self::Cooldown,
+            11 => Self::Frees,
+            12 => Self::Forgets,
+            _ => return None,
+        })
+    }
+
+    /// Whether it counts as soon as all its parts are there.
+    pub(super) fn stands_alone(self) -> bool {
+        matches!(self, Self::Cooldown | Self::Frees | Self::Forgets)
+    }
+}
+
+/// How many markers hold `len` bytes; an attachment without bytes has one.
+pub(super) fn parts(len: usize) -> u64 {
+    len.div_ceil(PART_BYTES).max(1) as u64
+}
+
+/// Length of the markers of tags of `len` bytes; none for no tags.
+pub(super) fn tag_record_bytes(len: usize) -> u64 {
+    if len == 0 { 0 } else { parts(len) * SHORT_BYTES }
+}
+
+/// One marker of an attachment.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Part {
+    pub(super) kind: Kind,
+    /// The job that it belongs to; 0 if it belongs to none.
+    pub(super) job: JobId,
+    /// Counts the parts of an attachment from 0.
+    pub(super) number: u8,
+    /// Length of the attachment in bytes, all parts together.
+    pub(super) total: u16,
+    bytes: [u8; PART_BYTES],
+}
+
+impl Part {
+    /// The markers that hold `bytes`, of which there are at most [`MAX_BYTES`].
+    pub(super) fn all(kind: Kind, job: JobId, bytes: &[u8]) -> impl Iterator<Item = Self> {
+        debug_assert!(bytes.len() <= MAX_BYTES, "an attachment has a bound");
+        (0..parts(bytes.len())).map(move |number| {
+            let rest = &bytes[number as usize * PART_BYTES..];
+            let mut part =
+                Self { kind, job, number: number as u8, total: bytes.len() as u16, bytes: [0; PART_BYTES] };
+            let len = rest.len().min(PART_BYTES);
+            part.bytes[..len].copy_from_slice(&rest[..len]);
+            part
+        })
+    }
+
+    /// The bytes of the marker at `offset` of the file that `seal` belongs to.
+    pub(super) fn encode(&self, seal: Seal, offset: u64) -> [u8; SHORT_BYTES as usize] {
+        let mut bytes = [0; SHORT_BYTES as usize];
+        let fixed = &mut bytes[FIXED_AT..];
+        put(fixed, 0, MARKER_ID.to_le_bytes());
+        put(fixed, 8, MAGIC.to_le_bytes());
+        put(fixed, 16, self.job.0.to_le_bytes());
+        put(fixed, FIRST_AT, take::<FIRST_BYTES>(&self.bytes, 0));
+        put(fixed, SECOND_AT, take::<SECOND_BYTES>(&self.bytes, FIRST_BYTES));
+        put(fixed, 72, [self.kind as u8, self.number]);
+        put(fixed, 74, self.total.to_le_bytes());
+        seal.apply(&mut bytes, FIXED_AT, offset);
+        bytes
+    }
+
+    /// Reads the fixed part of a marker whose seal is right; `None` if it is no part of an attachment.
+    pub(super) fn decode(fixed: &[u8; RECORD_BYTES]) -> Option<Self> {
+        let mut bytes = [0; PART_BYTES];
+        put(&mut bytes, 0, take::<FIRST_BYTES>(fixed, FIRST_AT));
+        put(&mut bytes, FIRST_BYTES, take::<SECOND_BYTES>(fixed, SECOND_AT));
+        let part = Self {
+            kind: Kind::of(fixed[72])?,
+            job: JobId(u64::from_le_bytes(take(fixed, 16))),
+            number: fixed[73],
+            total: u16::from_le_bytes(take(fixed, 74)),
+            bytes,
+        };
+        let is_within =
+            usize::from(part.total) <= MAX_BYTES && u64::from(part.number) < parts(part.total.into());
+        (is_within && part.job.0 <= MAX_JOB_ID && fixed[8..12] == MAGIC.to_le_bytes()).then_some(part)
+    }
+
+    /// What this part holds of the attachment.
+    pub(super) fn payload(&self) -> &[u8] {
+        let rest = usize::from(self.total).saturating_sub(usize::from(self.number) * PART_BYTES);
+        &self.bytes[..rest.min(PART_BYTES)]
+    }
+
+    /// Whether it comes next after `before` in the same attachment.
+    pub(super) fn follows(&self, before: &Self) -> bool {
+        (self.kind, self.job, self.total) == (before.kind, before.job, before.total)
+            && u32::from(self.number) == u32::from(before.number) + 1
+    }
+
+    /// Whether it is the last part of its attachment.
+    pub(super) fn is_last(&self) -> bool {
+        u64::from(self.number) + 1 == parts(self.total.into())
+    }
+}
+
+impl Cooldown<'_> {
+    /// The bytes that the log keeps: the end on the wall clock, the length of the tube's name, the name, the key.
+    pub(super) fn encode(&self, wall: WallOffset) -> Box<[u8]> {
+        let mut bytes = Vec::with_capacity(cooldown_bytes(self.tube.len(), self.key.len()));
+        bytes.extend_from_slice(&wall.to_disk(self.until).to_le_bytes());
+        bytes.push(self.tube.len() as u8);
+        bytes.extend_from_slice(self.tube.as_bytes());
+        bytes.extend_from_slice(self.key.as_bytes());
+        bytes.into_boxed_slice()
+    }
+}
+
+/// Length of what [`Cooldown::encode`] makes.
+fn cooldown_bytes(tube_len: usize, key_len: usize) -> usize {
+    8 + 1 + tube_len + key_len
+}
+
+/// A cooldown as it stands in the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct LoggedCooldown<'a> {
+    pub(super) tube: &'a str,
+    pub(super) key: &'a str,
+    /// When it ends, in wall-clock nanoseconds since 1970.
+    pub(super) until: i64,
+}
+
+impl<'a> LoggedCooldown<'a> {
+    /// Reads bytes from [`Cooldown::encode`], or from a disk; `None` if they cannot come from there.
+    pub(super) fn decode(bytes: &'a [u8]) -> Option<Self> {
+        let (until, rest) = bytes.split_first_chunk()?;
+        let (&tube_len, rest) = rest.split_first()?;
+        let (tube, key) = rest.split_at_checked(tube_len.into())?;
+        Some(Self {
+            tube: TubeName::check(tube)?,
+            key: TubeName::check(key)?,
+            until: i64::from_le_bytes(*until),
+        })
+    }
+}
+
+/// How many short records the delete of a job with these tags may need beside its own, and the cooldown after it to be
+/// forgotten.
+pub(super) fn units_of_aftermath(tube_len: usize, tags: &[u8]) -> u8 {
+    let Some(tags) = TagSet::decode(tags) else { return 0 };
+    let cooldown = tags.idempotency.filter(|tag| tag.cooldown_s > 0);
+    let cooldown = cooldown.map_or(0, |tag| parts(cooldown_bytes(tube_len, tag.key.len())) + 1);
+    let group = tags.group.map_or(0, |group| parts(group.len()));
+    (cooldown + group) as u8
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_parts_of_an_attachment_read_back_at_every_length() {
+        let seal = Seal { nonce: 7 };
+        for len in 0..=MAX_BYTES {
+            let bytes: Vec<u8> = (0..len).map(|at| at as u8 | 1).collect();
+            let mut back = Vec::new();
+            let all: Vec<Part> = Part::all(Kind::Tags, JobId(1 << 40), &bytes).collect();
+            assert_eq!(all.len() as u64, parts(len));
+            for (at, part) in all.iter().enumerate() {
+                let encoded = part.encode(seal, 84);
+                assert!(seal.holds(&encoded, FIXED_AT, 84));
+                let read = Part::decode(&take(&encoded, FIXED_AT)).unwrap();
+                assert_eq!((read.kind, read.job, usize::from(read.number)), (Kind::Tags, JobId(1 << 40), at));
+                assert_eq!(read.is_last(), at + 1 == all.len());
+                back.extend_from_slice(read.payload());
+            }
+            assert_eq!(back, bytes);
+        }
+    }
+
+    #[test]
+    fn parts_beyond_the_bounds_are_refused() {
+        let part = Part::all(Kind::Tags, JobId(1), &[1; 50]).last().unwrap();
+        let fixed = |part: Part| take(&part.encode(Seal { nonce: 1 }, 0), FIXED_AT);
+        assert!(Part::decode(&fixed(part)).is_some());
+        assert!(Part::decode(&fixed(Part { number: 2, ..part })).is_none());
+        assert!(Part::decode(&fixed(Part { total: 44, ..part })).is_none());
+        assert!(Part::decode(&fixed(Part { total: MAX_BYTES as u16 + 1, ..part })).is_none());
+        let mut unknown: [u8; RECORD_BYTES] = fixed(part);
+        unknown[72] = 13;
+        assert!(Part::decode(&unknown).is_none());
+    }
+
+    #[test]
+    fn a_cooldown_reads_back_and_nothing_else_is_one() {
+        let long = "k".repeat(TubeName::MAX_BYTES);
+        for (tube, key) in [("t", "k"), (long.as_str(), long.as_str())] {
+            let cooldown = Cooldown { tube, key, until: Timestamp(5) };
+            let bytes = cooldown.encode(WallOffset(100));
+            assert_eq!(LoggedCooldown::decode(&bytes), Some(LoggedCooldown { tube, key, until: 105 }));
+            assert!(bytes.len() <= MAX_COOLDOWN_BYTES);
+        }
+        let bytes = Cooldown { tube: "tube", key: "k", until: Timestamp(5) }.encode(WallOffset(0));
+        for end in 0..bytes.len() {
+            assert_eq!(LoggedCooldown::decode(&bytes[..end]), None);
+        }
+    }
+
+    #[test]
+    fn a_delete_needs_as_much_room_as_its_tags_may_ask_for() {
+        let long = "k".repeat(TubeName::MAX_BYTES);
+        let units = |tube_len, tags: TagSet<'_>| {
+            let mut bytes = Vec::new();
+            tags.encode(&mut bytes).unwrap();
+            units_of_aftermath(tube_len, &bytes)
+        };
+        let idempotency = |key, cooldown_s| Some(crate::tags::Idempotency { key, cooldown_s });
+        let none = TagSet::default();
+        assert_eq!(units(7, TagSet { idempotency: idempotency("k", 0), ..none }), 0);
+        assert_eq!(units(7, TagSet { idempotency: idempotency("k", 1), ..none }), 2);
+        assert_eq!(units(7, TagSet { group: Some("g"), ..none }), 1);
+        assert_eq!(
+            u64::from(units(200, TagSet { idempotency: idempotency(&long, 1), group: Some(&long), ..none })),
+            MAX_DELETE_UNITS
+        );
+        assert_eq!(units_of_aftermath(7, b""), 0);
+    }
 }

@@ -2,6 +2,7 @@
 //!
 //! Owns: the report and the dump's lines. It reads a store in which nothing can be changed.
 
+use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 use std::io;
 use std::path::Path;
@@ -10,13 +11,16 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 
 use super::OpenError;
+use super::attachment::LoggedCooldown;
 use super::decision::FileEnd;
 use super::directory::DirectoryStorage;
 use super::format::WallOffset;
+use super::jobs::Jobs;
 use super::replay::{FileState, Kind, Refusal, Replay, Warning};
 use crate::clock::NS_PER_S;
-use crate::job::JobRecord;
+use crate::job::{JobId, JobRecord};
 use crate::json;
+use crate::tags::{After, Concurrency, Idempotency, TagSet};
 
 /// What one file holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +35,10 @@ pub struct FileReport {
     pub records: u64,
     /// Jobs that are alive and whose full record stands in it.
     pub live: u64,
+    /// How many of them have tags.
+    pub tagged: u64,
+    /// Cooldowns that stand in it and were not forgotten, those that have ended since included.
+    pub cooldowns: u64,
     /// Where it is broken, in bytes.
     pub broken_at: Option<u64>,
 }
@@ -59,8 +67,14 @@ impl CheckReport {
 impl fmt::Display for CheckReport {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         for file in &self.files {
-            let FileReport { index, writer, bytes, records, live, broken_at } = file;
+            let FileReport { index, writer, bytes, records, live, tagged, cooldowns, broken_at } = file;
             write!(out, "binlog.{index}: {writer}, bytes: {bytes}, records: {records}, live jobs: {live}, ")?;
+            if *tagged > 0 {
+                write!(out, "with tags: {tagged}, ")?;
+            }
+            if *cooldowns > 0 {
+                write!(out, "cooldowns: {cooldowns}, ")?;
+            }
             match broken_at {
                 Some(offset) => writeln!(out, "damaged at {offset}")?,
                 None => writeln!(out, "0 damaged")?,
@@ -85,13 +99,33 @@ impl fmt::Display for CheckReport {
 pub fn check(directory: &Path) -> Result<CheckReport, OpenError> {
     let replay = Replay::read(&mut DirectoryStorage::read_only(directory), false)?;
     let verdict = replay.judge();
-    let jobs_in = |index| replay.jobs.files.jobs_in(index);
-    let files = replay.files.iter().map(|file| report(file, jobs_in(file.index))).collect();
+    let alive = Alive::count(&replay);
+    let files = replay.files.iter().map(|file| report(file, &alive, &replay)).collect();
     let jobs = replay.jobs.alive.len() as u64;
     Ok(CheckReport { files, jobs, refusals: verdict.refusals, warnings: verdict.warnings })
 }
 
-fn report(file: &FileState, live: u64) -> FileReport {
+/// What is alive in each file, beside the jobs.
+struct Alive {
+    tagged: BTreeMap<u32, u64>,
+    cooldowns: BTreeMap<u32, u64>,
+}
+
+impl Alive {
+    fn count(replay: &Replay) -> Self {
+        let Jobs { files, tagged: found, .. } = &replay.jobs;
+        let mut tagged = BTreeMap::new();
+        for (id, _) in found.tags.iter() {
+            *tagged.entry(files.file_of(id).unwrap_or(0)).or_default() += 1;
+        }
+        Self { tagged, cooldowns: files.cooldowns_by_file() }
+    }
+}
+
+fn report(file: &FileState, alive: &Alive, replay: &Replay) -> FileReport {
+    let in_file = |counts: &BTreeMap<u32, u64>| counts.get(&file.index).copied().unwrap_or(0);
+    let (tagged, cooldowns) = (in_file(&alive.tagged), in_file(&alive.cooldowns));
+    let live = replay.jobs.files.live_in(file.index) - cooldowns;
     let (writer, readable) = match file.kind {
         Kind::Ours { .. } => ("written by this server", true),
         Kind::C => ("written by C", true),
@@ -109,18 +143,24 @@ fn report(file: &FileState, live: u64) -> FileReport {
         bytes: file.bytes,
         records: file.records + file.records_beyond,
         live,
+        tagged,
+        cooldowns,
         broken_at,
     }
 }
 
 /// Writes each job that is alive in the log in `directory` to `out`, as one JSON object a line, by
-/// ascending id, and returns how many files the log has. The directory stays as it is. What is damaged is passed
-/// over, as far as it can be.
+/// ascending id, then each cooldown, and returns how many files the log has. The directory stays as it is. What is
+/// damaged is passed over, as far as it can be.
 ///
 /// # Errors
 /// Where the log cannot be read; an error of `out` as [`io::Error`] within.
 pub fn dump(directory: &Path, out: &mut dyn io::Write) -> Result<io::Result<usize>, OpenError> {
-    let replay = Replay::read(&mut DirectoryStorage::read_only(directory), true)?;
+    let mut replay = Replay::read(&mut DirectoryStorage::read_only(directory), true)?;
+    let tagged = &mut replay.jobs.tagged;
+    for group in tagged.groups_without_members() {
+        tagged.free_group(group.as_bytes())?;
+    }
     let mut line = String::new();
     for (id, job) in replay.jobs.alive.iter() {
         line.clear();
@@ -129,8 +169,16 @@ pub fn dump(directory: &Path, out: &mut dyn io::Write) -> Result<io::Result<usiz
             &mut line,
             &job.to_record(id, &replay.jobs.histories, WallOffset::default()),
             tube,
+            replay.jobs.tagged.of(id),
             job.body.as_slice(),
         );
+        if let Err(error) = out.write_all(line.as_bytes()) {
+            return Ok(Err(error));
+        }
+    }
+    for (id, cooldown) in replay.jobs.tagged.cooldowns.iter() {
+        line.clear();
+        write_cooldown(&mut line, id, &cooldown);
         if let Err(error) = out.write_all(line.as_bytes()) {
             return Ok(Err(error));
         }
@@ -139,7 +187,7 @@ pub fn dump(directory: &Path, out: &mut dyn io::Write) -> Result<io::Result<usiz
 }
 
 /// One job as a line of JSON. Times are seconds since 1970, with what is less than a second cut off.
-fn write_job(line: &mut String, job: &JobRecord, tube: &str, body: &[u8]) {
+fn write_job(line: &mut String, job: &JobRecord, tube: &str, tags: &[u8], body: &[u8]) {
     let counters = job.counters;
     // Writing to a string does not fail. A tube's name holds nothing that JSON escapes.
     let _ = write!(
@@ -159,6 +207,9 @@ fn write_job(line: &mut String, job: &JobRecord, tube: &str, body: &[u8]) {
         counters.buries,
         counters.kicks,
     );
+    if let Some(tags) = TagSet::decode(tags) {
+        write_tags(line, job, &tags);
+    }
     match std::str::from_utf8(body) {
         Ok(text) => {
             let _ = write!(line, "\"encoding\":\"utf-8\",\"body\":{}", json::Text(text));
@@ -170,6 +221,45 @@ fn write_job(line: &mut String, job: &JobRecord, tube: &str, body: &[u8]) {
         }
     }
     line.push_str("}\n");
+}
+
+/// The tags of a job, by the keys of `stats-job`, and all together in the words of `put`. In place of `expires-in`, which
+/// changes with time, `expires` says when, as long as nobody has reserved the job. A key's name holds nothing that JSON
+/// escapes.
+fn write_tags(line: &mut String, job: &JobRecord, tags: &TagSet<'_>) {
+    let mut words = String::new();
+    if let Some(Idempotency { key, cooldown_s }) = tags.idempotency {
+        let _ = write!(line, "\"idempotency-key\":\"{key}\",\"idempotency-ttl\":{cooldown_s},");
+        let _ = write!(words, ",\"idp:{key}:{cooldown_s}\"");
+    }
+    if let Some(Concurrency { key, limit }) = tags.concurrency {
+        let _ = write!(line, "\"concurrency-key\":\"{key}\",\"concurrency-limit\":{limit},");
+        let _ = write!(words, ",\"con:{key}:{limit}\"");
+    }
+    if let Some(group) = tags.group {
+        let _ = write!(line, "\"group\":\"{group}\",");
+        let _ = write!(words, ",\"grp:{group}\"");
+    }
+    if let Some(After { group, is_free }) = tags.after {
+        let _ = write!(line, "\"after-group\":\"{group}\",\"held\":{},", !is_free);
+        let _ = write!(words, ",\"aft:{group}\"");
+    }
+    if let Some(seconds) = tags.expires_after_s {
+        if job.counters.reserves == 0 {
+            let expires_s = job.created_at.plus_seconds(seconds).0 / NS_PER_S;
+            let _ = write!(line, "\"expires\":{expires_s},");
+        }
+        let _ = write!(words, ",\"exp:{seconds}\"");
+    }
+    let _ = write!(line, "\"tags\":[{}],", words.trim_start_matches(','));
+}
+
+/// One cooldown as a line of JSON: `job` is the job whose delete started it.
+fn write_cooldown(line: &mut String, id: JobId, cooldown: &LoggedCooldown<'_>) {
+    let LoggedCooldown { tube, key, until } = *cooldown;
+    let until_s = u64::try_from(until).unwrap_or(0) / NS_PER_S;
+    let _ =
+        writeln!(line, "{{\"cooldown\":\"{key}\",\"tube\":\"{tube}\",\"job\":{},\"until\":{until_s}}}", id.0);
 }
 
 #[cfg(test)]
@@ -191,7 +281,7 @@ mod tests {
             state: JobState::Ready,
         };
         let mut line = String::new();
-        write_job(&mut line, &record, "a/b", "say \"\\é\u{1}\r\n".as_bytes());
+        write_job(&mut line, &record, "a/b", &[], "say \"\\é\u{1}\r\n".as_bytes());
         assert_eq!(
             line,
             "{\"id\":7,\"tube\":\"a/b\",\"state\":\"ready\",\"pri\":0,\"delay\":0,\"ttr\":60,\"created\":5,\
@@ -199,7 +289,44 @@ mod tests {
              \"encoding\":\"utf-8\",\"body\":\"say \\\"\\\\é\\u0001\\r\\n\"}\n"
         );
         line.clear();
-        write_job(&mut line, &record, "a/b", b"\xff\xfe");
+        write_job(&mut line, &record, "a/b", &[], b"\xff\xfe");
         assert!(line.ends_with("\"encoding\":\"base64\",\"body\":\"//4=\"}\n"), "{line}");
+    }
+
+    #[test]
+    fn tags_are_written_by_the_keys_of_stats_job_and_in_the_words_of_put() {
+        let record = JobRecord {
+            id: JobId(7),
+            priority: Priority(0),
+            delay_s: 0,
+            ttr_s: 60,
+            created_at: Timestamp(5_999_999_999),
+            deadline_at: Timestamp(0),
+            counters: Counters::default(),
+            state: JobState::Ready,
+        };
+        let tags = TagSet {
+            idempotency: Some(Idempotency { key: "i", cooldown_s: 30 }),
+            concurrency: Some(Concurrency { key: "c", limit: 2 }),
+            group: Some("g"),
+            after: Some(After { group: "a", is_free: false }),
+            expires_after_s: Some(100),
+        };
+        let mut bytes = Vec::new();
+        tags.encode(&mut bytes).unwrap();
+        let mut line = String::new();
+        write_job(&mut line, &record, "t", &bytes, b"");
+        assert!(
+            line.ends_with(
+                "\"kicks\":0,\"idempotency-key\":\"i\",\"idempotency-ttl\":30,\"concurrency-key\":\"c\",\
+                 \"concurrency-limit\":2,\"group\":\"g\",\"after-group\":\"a\",\"held\":true,\"expires\":105,\
+                 \"tags\":[\"idp:i:30\",\"con:c:2\",\"grp:g\",\"aft:a\",\"exp:100\"],\
+                 \"encoding\":\"utf-8\",\"body\":\"\"}\n"
+            ),
+            "{line}"
+        );
+        line.clear();
+        write_cooldown(&mut line, JobId(7), &LoggedCooldown { tube: "t", key: "i", until: 1_999_999_999 });
+        assert_eq!(line, "{\"cooldown\":\"i\",\"tube\":\"t\",\"job\":7,\"until\":1}\n");
     }
 }

@@ -1,27 +1,54 @@
 //! Which job is in which file, and what each file holds.
 //!
-//! Owns: the files of the log to which records were appended, in order; for each job the file of its full record;
-//! the count of live bytes. It knows indexes and lengths, and no bytes. Driven by the replay, then by the open log.
+//! Owns: the files of the log to which records were appended, in order; for each job the file of its full record, for
+//! each cooldown the file of its markers; the count of live bytes. It knows indexes and lengths, and no bytes. Driven by
+//! the replay, then by the open log.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::num::NonZeroU32;
 
-use super::format::SHORT_BYTES;
+use super::format::{MAX_JOB_ID, SHORT_BYTES};
 use super::id_queue::IdQueue;
 use crate::id_map::IdMap;
 use crate::job::JobId;
 
 /// Set in [`Location::file`] if the job's newest state is in a short record.
 const UPDATED: u32 = 1 << 31;
+/// Set in the id of a job that stands for its cooldown. No job has such an id.
+const COOLDOWN: u64 = 1 << 63;
+const _: () = assert!(MAX_JOB_ID < COOLDOWN);
 /// So many ids of jobs that are in the file no more are passed over at a time, which takes some microseconds.
 const PASSED_AT_ONCE: usize = 1024;
 
-/// Where a job's full record is: 8 bytes a job.
+/// What stands in a file and is alive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Item {
+    /// A job, with its full record and its tags.
+    Job(JobId),
+    /// The cooldown that the delete of this job started.
+    Cooldown(JobId),
+}
+
+impl Item {
+    /// How it stands in a list of ids.
+    fn id(self) -> JobId {
+        match self {
+            Self::Job(id) => id,
+            Self::Cooldown(id) => JobId(id.0 | COOLDOWN),
+        }
+    }
+
+    fn of(id: JobId) -> Self {
+        if id.0 & COOLDOWN == 0 { Self::Job(id) } else { Self::Cooldown(JobId(id.0 & !COOLDOWN)) }
+    }
+}
+
+/// Where a job's full record is, or a cooldown: 8 bytes a job.
 #[derive(Clone, Copy, Debug)]
 struct Location {
     /// The file's index plus one, and [`UPDATED`].
     file: NonZeroU32,
-    /// Length of the full record.
+    /// Length of the full record and its tags, or of the cooldown.
     bytes: u32,
 }
 
@@ -33,7 +60,8 @@ impl Location {
         (self.file.get() & !UPDATED) - 1
     }
 
-    /// What the job keeps of the log: its record, the newest state, and room for the delete.
+    /// What the job keeps of the log: its record, the newest state, and room for the delete. What a cooldown keeps: its
+    /// markers, and room for the one that forgets it.
     fn live_bytes(self) -> u64 {
         let update = if self.file.get() & UPDATED == 0 { 0 } else { SHORT_BYTES };
         u64::from(self.bytes) + update + SHORT_BYTES
@@ -47,10 +75,10 @@ pub struct LogFile {
     pub index: u32,
     /// Its length in bytes.
     pub bytes: u64,
-    /// Jobs whose full record is in it.
-    pub jobs: u64,
-    /// The jobs whose full records were appended to it, in this order. A job that leaves the file stays here until it is
-    /// passed over: to take it out of the middle would cost more than the 8 bytes.
+    /// Jobs whose full record is in it, and cooldowns that stand in it.
+    pub live: u64,
+    /// The jobs whose full records were appended to it and the cooldowns, in this order. One that leaves the file stays
+    /// here until it is passed over: to take it out of the middle would cost more than the 8 bytes.
     order: IdQueue,
 }
 
@@ -59,10 +87,11 @@ pub struct LogFile {
 pub struct Files {
     files: VecDeque<LogFile>,
     locations: IdMap<Location>,
+    cooldowns: IdMap<Location>,
     /// The largest id ever placed.
     newest: u64,
     live_bytes: u64,
-    /// Sum of the lengths of all jobs' full records.
+    /// Sum of the lengths of all jobs' full records and tags, and of all cooldowns.
     full_bytes: u64,
     /// Sum of the lengths of all files but the last.
     closed_bytes: u64,
@@ -73,7 +102,7 @@ impl Files {
     pub fn push(&mut self, index: u32, bytes: u64) {
         debug_assert!(self.files.back().is_none_or(|last| last.index < index));
         self.closed_bytes += self.files.back().map_or(0, |last| last.bytes);
-        self.files.push_back(LogFile { index, bytes, jobs: 0, order: IdQueue::default() });
+        self.files.push_back(LogFile { index, bytes, live: 0, order: IdQueue::default() });
     }
 
     /// The oldest file, if it is closed.
@@ -82,18 +111,18 @@ impl Files {
         if self.files.len() > 1 { self.files.front() } else { None }
     }
 
-    /// Removes the oldest file, in which no job is left.
+    /// Removes the oldest file, in which nothing is alive.
     pub fn pop_oldest(&mut self) {
         if let Some(oldest) = self.files.pop_front() {
-            debug_assert_eq!(oldest.jobs, 0);
+            debug_assert_eq!(oldest.live, 0);
             self.closed_bytes -= oldest.bytes;
         }
     }
 
-    /// Forgets file `index`, if it is there and no job is in it.
+    /// Forgets file `index`, if it is there and nothing in it is alive.
     pub fn forget_empty(&mut self, index: u32) {
         if let Some(at) = self.position(index)
-            && self.files[at].jobs == 0
+            && self.files[at].live == 0
         {
             let last = self.files.len() - 1;
             match self.files.remove(at) {
@@ -103,10 +132,26 @@ impl Files {
         }
     }
 
-    /// How many jobs' full records are in file `index`.
+    /// How many jobs and cooldowns stand in file `index`.
     #[must_use]
-    pub fn jobs_in(&self, index: u32) -> u64 {
-        self.position(index).map_or(0, |at| self.files[at].jobs)
+    pub fn live_in(&self, index: u32) -> u64 {
+        self.position(index).map_or(0, |at| self.files[at].live)
+    }
+
+    /// How many cooldowns stand in the log.
+    #[must_use]
+    pub fn cooldown_count(&self) -> usize {
+        self.cooldowns.len()
+    }
+
+    /// How many cooldowns stand in each file that has any. This looks at all of them.
+    #[must_use]
+    pub fn cooldowns_by_file(&self) -> BTreeMap<u32, u64> {
+        let mut counts = BTreeMap::new();
+        for (_, location) in self.cooldowns.iter() {
+            *counts.entry(location.index()).or_default() += 1;
+        }
+        counts
     }
 
     /// The file to which records are appended; `None` if there is no file.
@@ -154,13 +199,13 @@ impl Files {
         self.closed_bytes
     }
 
-    /// Bytes that the newest state of all jobs takes, with the room for their deletes.
+    /// Bytes that the newest state of all jobs takes and all cooldowns, with the room for their deletes.
     #[must_use]
     pub fn live_bytes(&self) -> u64 {
         self.live_bytes
     }
 
-    /// Bytes that the log would have if it had each job once.
+    /// Bytes that the log would have if it had each job and each cooldown once.
     #[must_use]
     pub fn full_bytes(&self) -> u64 {
         self.full_bytes
@@ -178,65 +223,84 @@ impl Files {
         self.locations.get(id).map(|location| location.index())
     }
 
-    /// Length of the job's full record.
+    /// Length of what is alive of it: the job's full record and tags, or the cooldown.
     #[must_use]
-    pub fn record_bytes(&self, id: JobId) -> Option<u64> {
-        self.locations.get(id).map(|location| u64::from(location.bytes))
+    pub fn record_bytes(&self, item: Item) -> Option<u64> {
+        location(&self.locations, &self.cooldowns, item).map(|location| u64::from(location.bytes))
     }
 
-    /// The oldest files, in which no job is left: they only wait for their removal.
+    /// The oldest files, in which nothing is alive: they only wait for their removal.
     pub fn emptied(&self) -> impl Iterator<Item = &LogFile> {
-        self.closed().take_while(|file| file.jobs == 0)
+        self.closed().take_while(|file| file.live == 0)
     }
 
-    /// Whether a closed file has a job.
+    /// Whether something in a closed file is alive.
     #[must_use]
-    pub fn has_jobs_in_closed(&self) -> bool {
-        self.closed().any(|file| file.jobs > 0)
+    pub fn has_live_in_closed(&self) -> bool {
+        self.closed().any(|file| file.live > 0)
     }
 
-    /// The job to be copied first: the first one in the oldest file with a job, if that file is closed. `None` also if
-    /// [`Files::find_first`] has not found it yet.
+    /// What is to be copied first: the first one in the oldest file with something alive, if that file is closed. `None`
+    /// also if [`Files::find_first`] has not found it yet.
     #[must_use]
-    pub fn first_to_migrate(&self) -> Option<JobId> {
-        let file = self.closed().find(|file| file.jobs > 0)?;
-        file.order.first().filter(|&id| self.file_of(id) == Some(file.index))
+    pub fn first_to_migrate(&self) -> Option<Item> {
+        let file = self.closed().find(|file| file.live > 0)?;
+        let item = Item::of(file.order.first()?);
+        location(&self.locations, &self.cooldowns, item).filter(|location| location.index() == file.index)?;
+        Some(item)
     }
 
-    /// Passes over the jobs that are not in the oldest file any more. Returns what [`Files::first_to_migrate`] says then;
+    /// Passes over what is not in the oldest file any more. Returns what [`Files::first_to_migrate`] says then;
     /// `None` if there is more to pass over than is done at once.
-    pub fn find_first(&mut self) -> Option<JobId> {
+    pub fn find_first(&mut self) -> Option<Item> {
         let closed = self.files.len().saturating_sub(1);
-        let file = self.files.iter_mut().take(closed).find(|file| file.jobs > 0)?;
+        let file = self.files.iter_mut().take(closed).find(|file| file.live > 0)?;
         for _ in 0..PASSED_AT_ONCE {
-            let id = file.order.first()?;
-            if self.locations.get(id).is_some_and(|location| location.index() == file.index) {
-                return Some(id);
+            let item = Item::of(file.order.first()?);
+            if location(&self.locations, &self.cooldowns, item)
+                .is_some_and(|location| location.index() == file.index)
+            {
+                return Some(item);
             }
             file.order.pop();
         }
         None
     }
 
-    /// Notes that the job's full record, `bytes` long, is in file `index` now.
+    /// Notes that the job's full record is in file `index` now. With its tags it is `bytes` long.
     pub fn place(&mut self, id: JobId, index: u32, bytes: u64) {
         // Jobs usually come in the order of their ids, and a newer one than all cannot be there.
         if id.0 <= self.newest {
             self.remove(id);
         }
         self.newest = self.newest.max(id.0);
-        let Some(at) = self.position(index) else { return };
+        if let Some(location) = self.add(Item::Job(id), index, bytes) {
+            self.locations.insert(id, location);
+        }
+    }
+
+    /// Notes that the cooldown that the delete of job `id` started is in file `index` now, `bytes` long.
+    pub fn place_cooldown(&mut self, id: JobId, index: u32, bytes: u64) {
+        self.remove_cooldown(id);
+        if let Some(location) = self.add(Item::Cooldown(id), index, bytes) {
+            self.cooldowns.insert(id, location);
+        }
+    }
+
+    /// Counts `item` among those in file `index`, if this file is known.
+    fn add(&mut self, item: Item, index: u32, bytes: u64) -> Option<Location> {
+        let at = self.position(index)?;
         let file = &mut self.files[at];
         let location = Location {
             file: NonZeroU32::MIN.saturating_add(index),
-            // A body size is an i32 and a name has 200 bytes, so the sum is less than 2^32.
+            // A body size is an i32, a name has 200 bytes and tags have a bound, so the sum is less than 2^32.
             bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
         };
-        file.jobs += 1;
-        file.order.push(id);
+        file.live += 1;
+        file.order.push(item.id());
         self.live_bytes += location.live_bytes();
         self.full_bytes += u64::from(location.bytes);
-        self.locations.insert(id, location);
+        Some(location)
     }
 
     /// Notes that the job's newest state is in a short record.
@@ -252,16 +316,28 @@ impl Files {
     /// Forgets the job. Returns whether it was there.
     pub fn remove(&mut self, id: JobId) -> bool {
         let Some(location) = self.locations.remove(id) else { return false };
+        self.subtract(location);
+        true
+    }
+
+    /// Forgets the cooldown that the delete of job `id` started.
+    pub fn remove_cooldown(&mut self, id: JobId) {
+        if let Some(location) = self.cooldowns.remove(id) {
+            self.subtract(location);
+        }
+    }
+
+    /// What was at `location` is not alive there any more.
+    fn subtract(&mut self, location: Location) {
         self.live_bytes -= location.live_bytes();
         self.full_bytes -= u64::from(location.bytes);
         if let Some(at) = self.position(location.index()) {
             let file = &mut self.files[at];
-            file.jobs -= 1;
-            if file.jobs == 0 {
+            file.live -= 1;
+            if file.live == 0 {
                 file.order = IdQueue::default();
             }
         }
-        true
     }
 
     /// Asserts every invariant; the cost grows with the number of jobs.
@@ -269,21 +345,23 @@ impl Files {
     /// # Panics
     /// If an invariant does not hold.
     pub fn check_invariants(&self) {
-        let (mut jobs, mut live_bytes, mut full_bytes) = (0, 0, 0);
+        let (mut live, mut live_bytes, mut full_bytes) = (0, 0, 0);
         for file in &self.files {
             let ids: BTreeSet<JobId> = file.order.iter().collect();
             let mut count = 0;
-            for location in ids.into_iter().filter_map(|id| self.locations.get(id)) {
+            let items = ids.into_iter().map(Item::of);
+            for location in items.filter_map(|item| location(&self.locations, &self.cooldowns, item)) {
                 if location.index() == file.index {
                     live_bytes += location.live_bytes();
                     full_bytes += u64::from(location.bytes);
                     count += 1;
                 }
             }
-            assert_eq!(count, file.jobs, "a file's list has all its jobs");
-            jobs += count;
+            assert_eq!(count, file.live, "a file's list has all that is alive in it");
+            live += count;
         }
-        assert_eq!(jobs, self.job_count(), "each job is in exactly one list");
+        let expected = self.job_count() + self.cooldowns.len() as u64;
+        assert_eq!(live, expected, "each job and each cooldown is in exactly one list");
         assert_eq!(
             (live_bytes, full_bytes),
             (self.live_bytes, self.full_bytes),
@@ -300,6 +378,18 @@ impl Files {
             return Some(last);
         }
         self.files.binary_search_by_key(&index, |file| file.index).ok()
+    }
+}
+
+/// Where `item` is.
+fn location<'a>(
+    jobs: &'a IdMap<Location>,
+    cooldowns: &'a IdMap<Location>,
+    item: Item,
+) -> Option<&'a Location> {
+    match item {
+        Item::Job(id) => jobs.get(id),
+        Item::Cooldown(id) => cooldowns.get(id),
     }
 }
 
@@ -324,11 +414,11 @@ mod tests {
         for expected in [1, 3, 4, 5] {
             let id = files.find_first().unwrap();
             assert_eq!(files.first_to_migrate(), Some(id));
-            assert_eq!(id, JobId(expected));
-            files.place(id, 4, 100);
-            assert_eq!(files.file_of(id), Some(4));
+            assert_eq!(id, Item::Job(JobId(expected)));
+            files.place(JobId(expected), 4, 100);
+            assert_eq!(files.file_of(JobId(expected)), Some(4));
         }
-        assert_eq!((files.find_first(), files.has_jobs_in_closed()), (None, false));
+        assert_eq!((files.find_first(), files.has_live_in_closed()), (None, false));
         files.check_invariants();
         assert_eq!(files.live_bytes(), 4 * 184);
         files.pop_oldest();
@@ -352,9 +442,35 @@ mod tests {
             assert!(files.remove(JobId(id)));
         }
         files.check_invariants();
-        let looks = (1..10).find(|_| files.find_first() == Some(JobId(JOBS)));
+        let looks = (1..10).find(|_| files.find_first() == Some(Item::Job(JobId(JOBS))));
         assert_eq!(looks, Some(4), "the last job is found, and not at once");
-        assert_eq!(files.first_to_migrate(), Some(JobId(JOBS)));
+        assert_eq!(files.first_to_migrate(), Some(Item::Job(JobId(JOBS))));
         files.check_invariants();
+    }
+
+    #[test]
+    fn a_cooldown_keeps_its_file_like_a_job_and_beside_a_job_of_the_same_id() {
+        let mut files = Files::default();
+        files.push(1, 4096);
+        files.place(JobId(7), 1, 100);
+        files.place_cooldown(JobId(7), 1, 84);
+        files.place_cooldown(JobId(3), 1, 84);
+        files.place(JobId(8), 1, 100);
+        files.push(2, 4096);
+        files.check_invariants();
+        assert_eq!((files.live_bytes(), files.full_bytes(), files.job_count()), (2 * 184 + 2 * 168, 368, 2));
+        assert_eq!((files.live_in(1), files.cooldowns_by_file()), (4, BTreeMap::from([(1, 2)])));
+        assert!(files.remove(JobId(7)));
+        assert_eq!(files.find_first(), Some(Item::Cooldown(JobId(7))));
+        files.place_cooldown(JobId(7), 2, 84);
+        assert_eq!(files.find_first(), Some(Item::Cooldown(JobId(3))));
+        files.remove_cooldown(JobId(3));
+        files.remove_cooldown(JobId(3));
+        assert_eq!(files.find_first(), Some(Item::Job(JobId(8))));
+        assert!(files.remove(JobId(8)));
+        files.check_invariants();
+        assert!(!files.has_live_in_closed());
+        assert_eq!((files.live_in(2), files.live_bytes()), (1, 168));
+        assert_eq!(files.cooldowns_by_file(), BTreeMap::from([(2, 1)]));
     }
 }

@@ -52,6 +52,11 @@ struct Aligned([u8; COPIED_BYTES]);
 pub const STATE_DELETED: u8 = 0;
 /// The length of the body in a delete after which the job comes again in another tube: no delete of C's has it.
 const DEPARTURE: i32 = -1;
+/// The length of the body in a delete that attachments precede: no delete of C's has it.
+const WITH_AFTERMATH: i32 = -2;
+/// So much more than whole seconds is the time to run in a full record that tags precede. C runs the job for a nanosecond
+/// longer; it has no field that it ignores and that could say this.
+const TAGGED_NS: i64 = 1;
 
 /// Bytes that a full record takes.
 #[must_use]
@@ -119,6 +124,31 @@ impl DiskRecord {
     #[must_use]
     pub fn is_departure(&self) -> bool {
         self.state == STATE_DELETED && self.body_size == DEPARTURE
+    }
+
+    /// The short record that deletes job `id`, behind the cooldown that it starts or the group that it frees.
+    #[must_use]
+    pub fn deletion_with_aftermath(id: JobId) -> Self {
+        Self { body_size: WITH_AFTERMATH, ..Self::deletion(id) }
+    }
+
+    /// Whether it is such a record.
+    #[must_use]
+    pub fn has_aftermath(&self) -> bool {
+        self.state == STATE_DELETED && self.body_size == WITH_AFTERMATH
+    }
+
+    /// The same full record, behind the tags of its job.
+    #[must_use]
+    pub fn with_tags(self) -> Self {
+        Self { ttr_ns: self.ttr_ns + TAGGED_NS, ..self }
+    }
+
+    /// Whether tags precede the full record, if this server wrote it.
+    #[must_use]
+    pub fn has_tags(&self) -> bool {
+        // Whole seconds are even numbers of nanoseconds.
+        self.ttr_ns & TAGGED_NS != 0
     }
 
     /// What is stored of `job`, whose body has `body_len` bytes.

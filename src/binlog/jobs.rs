@@ -1,15 +1,18 @@
 //! The jobs as the replay finds them, record by record.
 //!
-//! Owns: the jobs that are alive so far, their tubes and bodies, which file each is in, the order of burial. A valid full record
-//! replaces an earlier one; an invalid one changes nothing. Driven by the replay, file by file.
+//! Owns: the jobs that are alive so far, their tubes and bodies, which file each is in, the order of burial. A valid full
+//! record replaces an earlier one; an invalid one changes nothing. What tags lead to is `tagged`'s part. Driven by the
+//! replay, file by file.
 
 use std::collections::{BTreeSet, HashMap};
 use std::num::NonZeroU32;
 
-use super::OpenError;
+use super::attachment::{Kind, Part, parts, tag_record_bytes};
 use super::files::Files;
-use super::format::{DiskRecord, TRAILER, WallOffset};
+use super::format::{DiskRecord, SHORT_BYTES, TRAILER, WallOffset};
 use super::record::Layout;
+use super::tagged::{Attachment, FoundAftermath, FoundTags, Pending, Tagged};
+use super::{LogPosition, OpenError};
 use crate::clock::Timestamp;
 use crate::id_map::IdMap;
 use crate::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
@@ -95,10 +98,29 @@ impl Histories {
 pub(super) struct Source {
     /// Index of the file.
     pub(super) file: u32,
-    /// Whether a buried job's record holds the time of burial, as ours do.
-    pub(super) tells_burial: bool,
+    /// Where it begins in the file, in bytes.
+    pub(super) offset: u64,
+    /// Whether this server wrote it: attachments may precede it, and a buried job's record holds the time of burial.
+    pub(super) is_ours: bool,
     /// Whether it comes after a record that is broken.
     pub(super) beyond: bool,
+    /// Whether it counts without its attachments, if they are lost.
+    pub(super) recovers: bool,
+}
+
+impl Source {
+    fn position(self) -> LogPosition {
+        LogPosition { file: self.file, offset: self.offset }
+    }
+}
+
+/// A record that counts although its attachments are lost.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LostAttachments {
+    pub(super) at: LogPosition,
+    pub(super) id: JobId,
+    /// Whether it is a delete; otherwise it is a full record.
+    pub(super) is_delete: bool,
 }
 
 /// All jobs so far.
@@ -120,6 +142,11 @@ pub(super) struct Jobs {
     pub(super) ignored: u64,
     /// Jobs whose state depends on records after a broken one.
     pub(super) rescued: BTreeSet<JobId>,
+    /// The same for cooldowns, by the job whose delete started each.
+    pub(super) rescued_cooldowns: BTreeSet<JobId>,
+    pub(super) tagged: Tagged,
+    pending: Pending,
+    pub(super) lost: Vec<LostAttachments>,
 }
 
 impl Jobs {
@@ -153,6 +180,7 @@ impl Jobs {
         let record = &layout.record;
         let Some(state) = record.live_state() else { return Ok(false) };
         let Some(tube) = self.tube_number(layout.name(bytes))? else { return Ok(false) };
+        let Some(tags) = self.tags_of(id, record, source)? else { return Ok(false) };
         let end = layout.total - TRAILER.len();
         let body = Body::copy_of(&bytes[layout.body_at..end])?;
         let deadline_at = match state {
@@ -174,8 +202,91 @@ impl Jobs {
             state,
         };
         self.alive.insert(id, job);
-        self.files.place(id, source.file, layout.total as u64);
+        let tags_len = self.tagged.set(id, tags)?;
+        self.files.place(id, source.file, layout.total as u64 + tag_record_bytes(tags_len));
         Ok(true)
+    }
+
+    /// The tags of the full record at `source`; `None` if it does not count because they are lost.
+    fn tags_of(
+        &mut self,
+        id: JobId,
+        record: &DiskRecord,
+        source: Source,
+    ) -> Result<Option<FoundTags>, OpenError> {
+        if !source.is_ours || !record.has_tags() {
+            return Ok(Some(FoundTags::None));
+        }
+        let attachments = self.pending.take(id, source.position());
+        let tags = self.tagged.find(id, attachments);
+        if let FoundTags::Lost = tags {
+            if !source.recovers {
+                return Ok(None);
+            }
+            self.note_lost(id, source, false)?;
+        }
+        Ok(Some(tags))
+    }
+
+    fn note_lost(&mut self, id: JobId, source: Source, is_delete: bool) -> Result<(), OpenError> {
+        self.lost.try_reserve(1)?;
+        self.lost.push(LostAttachments { at: source.position(), id, is_delete });
+        Ok(())
+    }
+
+    /// Takes note of a part of an attachment.
+    pub(super) fn attach(&mut self, part: &Part, source: Source) -> Result<(), OpenError> {
+        let Some(Attachment { kind, job, bytes }) = self.pending.add(part, source.position())? else {
+            return Ok(());
+        };
+        match kind {
+            Kind::Cooldown => self.start_cooldown(job, bytes, source),
+            Kind::Frees => self.free_group(&bytes, source)?,
+            Kind::Forgets => {
+                self.tagged.cooldowns.remove(job);
+                self.files.remove_cooldown(job);
+                if source.beyond {
+                    self.rescued_cooldowns.insert(job);
+                }
+            }
+            Kind::Tags | Kind::DeleteCooldown | Kind::DeleteFrees => {}
+        }
+        Ok(())
+    }
+
+    fn start_cooldown(&mut self, id: JobId, bytes: Box<[u8]>, source: Source) {
+        let record_bytes = parts(bytes.len()) * SHORT_BYTES;
+        if self.tagged.cooldowns.insert(id, bytes) {
+            self.files.place_cooldown(id, source.file, record_bytes);
+            self.next_id = self.next_id.max(id.0.saturating_add(1));
+            if source.beyond {
+                self.rescued_cooldowns.insert(id);
+            }
+        }
+    }
+
+    fn free_group(&mut self, group: &[u8], source: Source) -> Result<(), OpenError> {
+        let freed = self.tagged.free_group(group)?;
+        if source.beyond {
+            self.rescued.extend(freed);
+        }
+        Ok(())
+    }
+
+    /// Drops the cooldowns that have ended when the wall clock shows `wall_ns`.
+    pub(super) fn end_cooldowns(&mut self, wall_ns: i64) -> Result<(), OpenError> {
+        let mut ended = Vec::new();
+        for (id, cooldown) in self.tagged.cooldowns.iter() {
+            if cooldown.until <= wall_ns {
+                ended.try_reserve(1)?;
+                ended.push(id);
+            }
+        }
+        for id in ended {
+            self.tagged.cooldowns.remove(id);
+            self.files.remove_cooldown(id);
+        }
+        Ok(())
     }
 
     fn apply_short(&mut self, id: JobId, record: &DiskRecord, source: Source) -> Result<bool, OpenError> {
@@ -183,13 +294,7 @@ impl Jobs {
             // The full record behind it, if that was written, is what has happened.
             return Ok(true);
         }
-        let Some(state) = record.live_state() else {
-            if self.alive.remove(id).is_none() {
-                self.ignored += 1;
-            }
-            self.files.remove(id);
-            return Ok(true);
-        };
+        let Some(state) = record.live_state() else { return self.apply_delete(id, record, source) };
         let Some(job) = self.alive.get(id) else {
             self.ignored += 1;
             return Ok(true);
@@ -214,12 +319,35 @@ impl Jobs {
         Ok(true)
     }
 
+    fn apply_delete(&mut self, id: JobId, record: &DiskRecord, source: Source) -> Result<bool, OpenError> {
+        let mut aftermath = FoundAftermath::default();
+        if source.is_ours && record.has_aftermath() {
+            match FoundAftermath::of(self.pending.take(id, source.position())) {
+                Some(found) => aftermath = found,
+                None if source.recovers => self.note_lost(id, source, true)?,
+                None => return Ok(false),
+            }
+        }
+        if self.alive.remove(id).is_none() {
+            self.ignored += 1;
+        }
+        self.files.remove(id);
+        self.tagged.forget(id);
+        if let Some(bytes) = aftermath.cooldown {
+            self.start_cooldown(id, bytes, source);
+        }
+        if let Some(group) = aftermath.freed_group {
+            self.free_group(&group, source)?;
+        }
+        Ok(true)
+    }
+
     /// When the job of `record`, which is buried, was buried. C leaves the end of the reservation in the record,
     /// which comes close. A short record of C's is written at the burial, so that it comes after all others,
     /// even of a job that was buried before: C does not log that it was reserved in between. A full one is a
     /// copy, and leaves a job that was buried `before` in its place.
     fn burial(&mut self, record: &DiskRecord, before: Option<i64>, is_full: bool, source: Source) -> i64 {
-        let time = if source.tells_burial {
+        let time = if source.is_ours {
             record.deadline_at
         } else if is_full {
             before.unwrap_or(record.deadline_at)

@@ -7,9 +7,9 @@ use super::format::{MARKER_ID, RECORD_BYTES, SHORT_BYTES, Seal, VERSION, VERSION
 use super::{LogPosition, SyncPolicy};
 
 /// "BTK" and the version of the marker's own layout.
-const MAGIC: u32 = u32::from_le_bytes(*b"BTK\x01");
+pub(super) const MAGIC: u32 = u32::from_le_bytes(*b"BTK\x01");
 /// Where the fixed part stands in a short record.
-const FIXED_AT: usize = 4;
+pub(super) const FIXED_AT: usize = 4;
 
 /// Length of what every file of ours begins with: the version and the header marker.
 pub const HEAD_BYTES: u64 = VERSION_BYTES + SHORT_BYTES;

@@ -12,6 +12,7 @@ use std::io;
 
 mod attachment;
 mod check;
+mod cooldowns;
 mod decision;
 mod directory;
 mod files;
@@ -24,6 +25,7 @@ mod reader;
 mod record;
 mod replay;
 mod storage;
+mod tagged;
 mod writer;
 
 pub use attachment::{Aftermath, Cooldown};

@@ -3,12 +3,15 @@
 //! Owns: the order of the steps, which makes them safe to repeat after a crash at any point. Driven by the
 //! server, once.
 
+use std::collections::BTreeSet;
+
+use super::attachment::units_of_aftermath;
 use super::decision::FileEnd;
 use super::format::{SHORT_BYTES, WallOffset};
 use super::jobs::{Jobs, ReplayedJob};
 use super::replay::{DamagedFile, FileState, Kind, Replay, ReplaySummary, Verdict};
 use super::storage::{Storage, Task};
-use super::writer::{Beginning, Binlog, Burials};
+use super::writer::{Beginning, BeginningOfTags, Binlog, Burials, Promises};
 use super::{Config, LogPosition, MAX_INDEX, NoRoom, OpenError, SyncPolicy};
 use crate::clock::Timestamp;
 use crate::job::{Body, JobId, JobRecord};
@@ -58,11 +61,17 @@ impl Binlog {
         if next_index > MAX_INDEX {
             return Err(OpenError::TooManyFiles);
         }
+        replay.jobs.end_cooldowns(wall.to_disk(now))?;
+        let freed_groups = replay.jobs.tagged.groups_without_members();
+        for group in &freed_groups {
+            replay.jobs.tagged.free_group(group.as_bytes())?;
+        }
         let beginning = beginning(&mut replay, &verdict, next_index);
         let mut log = Self::begin(storage, config, beginning, wall)
             .map_err(|error| OpenError::Write { file: next_index, error })?;
         log.tell_ends(&replay, &verdict)?;
         log.repeat_rescued(&replay, wall, now)?;
+        log.tell_freed(&freed_groups)?;
         // 3. All of that is on the medium, and all that was read, before anything is cut.
         // Where nothing is to be cut, `-F` holds; where nothing was read, the new file, which was synced
         // when it was made, may wait for its first record.
@@ -110,11 +119,30 @@ impl Binlog {
                 continue;
             };
             let tube = &replay.jobs.tubes[found.tube as usize];
-            let body_len = found.body.len();
-            self.with_room(|log| log.reserve_put(tube.as_bytes().len(), body_len, &[]))?;
-            self.append_put(&found.to_record(id, &replay.jobs.histories, wall), tube, &found.body, &[], now);
+            let (body_len, tags) = (found.body.len(), replay.jobs.tagged.of(id));
+            self.with_room(|log| log.reserve_put(tube.as_bytes().len(), body_len, tags))?;
+            self.append_put(&found.to_record(id, &replay.jobs.histories, wall), tube, &found.body, tags, now);
+        }
+        for &id in &replay.jobs.rescued_cooldowns {
+            if self.cooldowns.get(id).is_some() {
+                self.with_room(|log| log.repeat_cooldown(id))?;
+            } else {
+                self.with_room(|log| log.reserve_update())?;
+                self.append_forgetting(id);
+            }
         }
         self.outcome().map_err(OpenError::Failed)
+    }
+
+    /// Says which groups jobs wait for no more. On a full disk it does not: the next start finds out again.
+    fn tell_freed(&mut self, groups: &BTreeSet<Box<str>>) -> Result<(), OpenError> {
+        for group in groups {
+            match self.with_room(|log| log.append_freed_group(group)) {
+                Err(OpenError::TooManyFiles) => break,
+                result => result?,
+            }
+        }
+        Ok(())
     }
 
     /// Makes files until `append` finds room.
@@ -185,11 +213,23 @@ fn beginning(replay: &mut Replay, verdict: &Verdict, next_index: u32) -> Beginni
     Beginning {
         files,
         burials,
+        tags: beginning_of_tags(&mut replay.jobs),
         next_job_id: replay.jobs.next_id,
         next_index,
         end,
         durable: replay.told.durable,
     }
+}
+
+fn beginning_of_tags(jobs: &mut Jobs) -> BeginningOfTags {
+    let mut promises = Promises::default();
+    for (id, tags) in jobs.tagged.tags.iter() {
+        if let Some(job) = jobs.alive.get(id) {
+            let tube_len = jobs.tubes[job.tube as usize].as_bytes().len();
+            promises.set(id, units_of_aftermath(tube_len, tags));
+        }
+    }
+    BeginningOfTags { promises, cooldowns: std::mem::take(&mut jobs.tagged.cooldowns) }
 }
 
 /// Copies each tail that is to be cut.
@@ -218,10 +258,10 @@ fn keep_given_up(storage: &mut dyn Storage, replay: &Replay, verdict: &Verdict) 
 
 /// Gives the jobs to the server, in the order that makes its queues what they were.
 fn hand_over(jobs: Jobs, wall: WallOffset, restore: &mut Restore<'_>) -> Result<(), OpenError> {
-    let Jobs { alive, tubes, histories, .. } = jobs;
+    let Jobs { alive, tubes, histories, tagged, .. } = jobs;
     let mut buried = Vec::new();
     let mut give = |id: JobId, job: ReplayedJob| {
-        restore(job.to_record(id, &histories, wall), &tubes[job.tube as usize], job.body, &[]);
+        restore(job.to_record(id, &histories, wall), &tubes[job.tube as usize], job.body, tagged.of(id));
     };
     for (id, job) in alive {
         match job.buried_at() {

@@ -6,8 +6,9 @@
 use std::collections::BTreeMap;
 use std::io;
 
+use super::attachment::Part;
 use super::decision::{FileEnd, Writer};
-use super::format::{MAX_JOB_ID, SHORT_BYTES, Seal, VERSION_BYTES, take};
+use super::format::{MAX_JOB_ID, RECORD_BYTES, SHORT_BYTES, Seal, VERSION_BYTES, take};
 use super::jobs::{Jobs, Source};
 use super::marker::{HEAD_BYTES, Marker, MarkerKind};
 use super::reader::Reader;
@@ -213,15 +214,14 @@ impl Replay {
                 return Ok(None);
             }
             if layout.is_marker() {
-                if let Some(marker) = Marker::decode(&take(bytes, layout.fixed_at)) {
-                    self.hear(file, &marker, beyond);
-                }
+                let fixed = take(bytes, layout.fixed_at);
+                self.read_marker(file, &fixed, offset, beyond)?;
                 return Ok(Some(SHORT_BYTES));
             }
         } else if layout.is_marker() {
             return Ok(Some(layout.total as u64));
         }
-        let source = Source { file: file.index, tells_burial: file.is_ours(), beyond };
+        let source = self.source(file, offset, beyond);
         if beyond && !self.applies_beyond(file) {
             return Ok(layout.is_plausible(bytes).then_some(layout.total as u64));
         }
@@ -234,6 +234,30 @@ impl Replay {
             file.records += 1;
         }
         Ok(Some(layout.total as u64))
+    }
+
+    fn source(&self, file: &FileState, offset: u64, beyond: bool) -> Source {
+        let recovers = beyond && self.recover;
+        Source { file: file.index, offset, is_ours: file.is_ours(), beyond, recovers }
+    }
+
+    /// What a marker says counts at once; a part of an attachment waits for the others and for its record.
+    fn read_marker(
+        &mut self,
+        file: &mut FileState,
+        fixed: &[u8; RECORD_BYTES],
+        offset: u64,
+        beyond: bool,
+    ) -> Result<(), ReadError> {
+        if let Some(marker) = Marker::decode(fixed) {
+            self.hear(file, &marker, beyond);
+        } else if let Some(part) = Part::decode(fixed)
+            && (!beyond || self.applies_beyond(file))
+        {
+            let source = self.source(file, offset, beyond);
+            self.jobs.attach(&part, source).map_err(ReadError::Open)?;
+        }
+        Ok(())
     }
 
     /// Whether records beyond a broken one count. They do not if no client can have had a reply to them.

@@ -2,6 +2,7 @@
 
 use beanstalkd::binlog::{OpenError, SyncPolicy};
 
+use crate::tagged_world::TaggedWorld;
 use crate::world::{World, config};
 use beanstalkd_testkit::disk::{Random, SimDisk};
 
@@ -43,6 +44,9 @@ fn lives(seed: u64) -> u64 {
             Err(error) => panic!("seed {seed}: {sync:?} {error}"),
         };
         world.relocates = true;
+        if before.is_none() && random.below(4) > 0 {
+            world.tagged = Some(TaggedWorld::default());
+        }
         disk.crash_after(1 + random.below(250));
         world.live(150, &mut random);
         disk = disk.crashed_image(&mut random);

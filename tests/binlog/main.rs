@@ -8,5 +8,7 @@ mod document;
 mod interchange;
 mod rest;
 mod room;
+mod tagged_world;
+mod tags;
 mod weaknesses;
 mod world;

@@ -350,7 +350,7 @@ fn a_job_larger_than_a_file_gets_a_file_of_its_own_size() {
     shop.put().unwrap();
     shop.commit();
     let (_, _, restored) = open(&disk, config(SyncPolicy::EachCommit, 4096, 2), START).unwrap();
-    let lengths: Vec<usize> = restored.iter().map(|(_, _, body)| body.len()).collect();
+    let lengths: Vec<usize> = restored.iter().map(|(_, _, body, _)| body.len()).collect();
     assert_eq!(lengths, [100, 50_000, 0]);
 }
 

@@ -9,6 +9,7 @@ use beanstalkd::clock::Timestamp;
 use beanstalkd::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
 use beanstalkd::tube_name::TubeName;
 
+use crate::tagged_world::{TaggedWorld, cooldowns_of};
 use beanstalkd_testkit::disk::{Random, SimDisk};
 
 /// A job at some time.
@@ -17,15 +18,17 @@ pub struct Job {
     pub record: JobRecord,
     pub tube: TubeName,
     pub body: Vec<u8>,
+    /// As `TagSet` encodes them; empty for none.
+    pub tags: Vec<u8>,
     /// Counts burials, so that their order is known.
     pub buried: u64,
 }
 
 /// One state in a job's life; `None` once it is deleted.
 #[derive(Clone, Debug)]
-struct Version {
-    logged: SequenceNumber,
-    job: Option<Job>,
+pub struct Version {
+    pub logged: SequenceNumber,
+    pub job: Option<Job>,
 }
 
 pub fn config(sync: SyncPolicy, file_bytes: u64, seed: u64) -> Config {
@@ -33,7 +36,7 @@ pub fn config(sync: SyncPolicy, file_bytes: u64, seed: u64) -> Config {
 }
 
 /// What a restart gives back: the jobs in the order of their restoration.
-pub type Restored = Vec<(JobRecord, TubeName, Vec<u8>)>;
+pub type Restored = Vec<(JobRecord, TubeName, Vec<u8>, Vec<u8>)>;
 
 /// Opens the log on `disk`.
 pub fn open(
@@ -42,8 +45,8 @@ pub fn open(
     now: Timestamp,
 ) -> Result<(Binlog, ReplaySummary, Restored), OpenError> {
     let mut restored = Vec::new();
-    let (log, summary) = Binlog::open(disk.storage(), config, now, 0, &mut |record, tube, body, _| {
-        restored.push((record, tube.clone(), body.as_slice().to_vec()));
+    let (log, summary) = Binlog::open(disk.storage(), config, now, 0, &mut |record, tube, body, tags| {
+        restored.push((record, tube.clone(), body.as_slice().to_vec(), tags.to_vec()));
     })?;
     Ok((log, summary, restored))
 }
@@ -61,13 +64,13 @@ pub struct World {
     pub log: Binlog,
     pub now: Timestamp,
     /// All versions of each job since it was last known to be durable.
-    versions: BTreeMap<u64, Vec<Version>>,
+    pub versions: BTreeMap<u64, Vec<Version>>,
     /// Tasks that the store was given, oldest first.
     helper: VecDeque<Task>,
     next_id: u64,
     burials: u64,
     /// The durable position that the server has seen: replies up to here may have left.
-    seen_durable: SequenceNumber,
+    pub seen_durable: SequenceNumber,
     /// The highest id whose put may have been acknowledged.
     pub acknowledged_id: u64,
     /// Whether replies leave before the medium has what they acknowledge, but no id may be given twice.
@@ -75,6 +78,8 @@ pub struct World {
     pub max_body: u64,
     /// Whether jobs go to other tubes, too.
     pub relocates: bool,
+    /// What the tags lead to; `None` if no job has tags.
+    pub tagged: Option<TaggedWorld>,
 }
 
 impl World {
@@ -95,15 +100,20 @@ impl World {
             acknowledges_at_commit: matches!(config.sync, SyncPolicy::Every(_)),
             max_body: 300,
             relocates: before.is_some_and(|before| before.relocates),
+            tagged: before.and_then(|before| before.tagged.as_ref()).map(|_| TaggedWorld::default()),
         };
         assert!(summary.next_job_id > world.acknowledged_id, "an id would be given twice");
         // Without syncing, nothing is promised but that the server starts.
         if let Some(before) = before.filter(|_| config.sync != SyncPolicy::Never) {
             before.check(&restored, config.sync);
+            before.check_tags(&restored, &cooldowns_of(&world.log), config.sync);
         }
-        for (record, tube, body) in restored {
+        if let Some(tagged) = &mut world.tagged {
+            tagged.restart(cooldowns_of(&world.log));
+        }
+        for (record, tube, body, tags) in restored {
             world.burials += 1;
-            let job = Job { record, tube, body, buried: world.burials };
+            let job = Job { record, tube, body, tags, buried: world.burials };
             let version = Version { logged: SequenceNumber::default(), job: Some(job) };
             world.versions.insert(record.id.0, vec![version]);
         }
@@ -113,7 +123,7 @@ impl World {
     /// Whether what came back is what a crash may leave.
     fn check(&self, restored: &Restored, sync: SyncPolicy) {
         let mut found = BTreeMap::new();
-        for (record, tube, body) in restored {
+        for (record, tube, body, _) in restored {
             assert!(found.insert(record.id.0, (record, tube, body)).is_none(), "restored twice");
         }
         let mut order = Vec::new();
@@ -166,6 +176,7 @@ impl World {
     /// Does what a server does in a turn.
     pub fn turn(&mut self, random: &mut Random) -> Result<(), BinlogError> {
         self.now = self.now + random.below(20_000_000);
+        self.note_file();
         for _ in 0..random.below(6) {
             self.command(random)?;
         }
@@ -188,7 +199,7 @@ impl World {
         while let Some(id) = self.log.next_migration() {
             let job = self.newest(id.0).expect("the log migrates living jobs alone");
             let body = Body::copy_of(&job.body).unwrap();
-            self.log.append_migrated(&job.record, &job.tube, &body, &[], self.now);
+            self.log.append_migrated(&job.record, &job.tube, &body, &job.tags, self.now);
             // A copy has a place in the log of its own, but is no new state.
         }
     }
@@ -229,11 +240,11 @@ impl World {
         }
     }
 
-    fn newest(&self, id: u64) -> Option<Job> {
+    pub fn newest(&self, id: u64) -> Option<Job> {
         self.versions.get(&id)?.last()?.job.clone()
     }
 
-    fn logged(&mut self, id: u64, job: Option<Job>) {
+    pub fn logged(&mut self, id: u64, job: Option<Job>) {
         let logged = self.log.appended();
         self.versions.entry(id).or_default().push(Version { logged, job });
     }
@@ -258,6 +269,9 @@ impl World {
     }
 
     fn command(&mut self, random: &mut Random) -> Result<(), BinlogError> {
+        if self.tagged.is_some() && random.once_in(8) {
+            self.forget_some_cooldown(random);
+        }
         let count = self.versions.len() as u64;
         if count == 0 || random.below(10) < 4 {
             return self.put(random);
@@ -283,7 +297,8 @@ impl World {
         let body: Vec<u8> = (0..length).map(|_| random.next() as u8).collect();
         let tube = TubeName::parse(if random.once_in(2) { b"default" } else { b"another/tube" }).unwrap();
         self.log.reserve_id(JobId(self.next_id)).expect("fewer are put than are announced");
-        let room = self.reserve(|log| log.reserve_put(tube.as_bytes().len(), length as usize, &[]))?;
+        let tags = self.random_tags(random);
+        let room = self.reserve(|log| log.reserve_put(tube.as_bytes().len(), length as usize, &tags))?;
         if room.is_err() {
             return Ok(());
         }
@@ -298,25 +313,36 @@ impl World {
             state: JobState::Ready,
         };
         self.next_id += 1;
-        self.log.append_put(&record, &tube, &Body::copy_of(&body).unwrap(), &[], self.now);
-        self.logged(record.id.0, Some(Job { record, tube, body, buried: 0 }));
+        self.log.append_put(&record, &tube, &Body::copy_of(&body).unwrap(), &tags, self.now);
+        self.logged(record.id.0, Some(Job { record, tube, body, tags, buried: 0 }));
         Ok(())
     }
 
     pub fn delete(&mut self, id: u64) {
-        self.log.append_delete(JobId(id));
-        self.logged(id, None);
+        match self.newest(id) {
+            Some(job) if !job.tags.is_empty() => self.delete_tagged(&job),
+            _ => {
+                self.log.append_delete(JobId(id));
+                self.logged(id, None);
+            }
+        }
     }
 
     /// The job goes to another tube.
     pub fn relocate(&mut self, mut job: Job, random: &mut Random) -> Result<(), BinlogError> {
         let tube = TubeName::parse(if random.once_in(2) { b"moved" } else { b"moved/again" }).unwrap();
         let lengths = (tube.as_bytes().len(), job.body.len());
-        if self.reserve(|log| log.reserve_move(lengths.0, lengths.1, &[]))?.is_err() {
+        if self.reserve(|log| log.reserve_move(lengths.0, lengths.1, &job.tags))?.is_err() {
             return Ok(());
         }
         job.tube = tube;
-        self.log.append_moved(&job.record, &job.tube, &Body::copy_of(&job.body).unwrap(), &[], self.now);
+        self.log.append_moved(
+            &job.record,
+            &job.tube,
+            &Body::copy_of(&job.body).unwrap(),
+            &job.tags,
+            self.now,
+        );
         self.logged(job.record.id.0, Some(job));
         Ok(())
     }

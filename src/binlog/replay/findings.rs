@@ -99,6 +99,25 @@ pub enum Warning {
     },
     /// A name that begins as a file of the log does, but is none.
     StrangeName(String),
+    /// Job `job` comes back without its tags, which were damaged before its record at `offset` of file `file`.
+    TagsLost {
+        /// Index of the file.
+        file: u32,
+        /// Where the record stands, in bytes.
+        offset: u64,
+        /// Id of the job.
+        job: u64,
+    },
+    /// The delete of job `job` at `offset` of file `file` counts, but what it led to was damaged: the cooldown of its
+    /// idempotency key, or that its group was without members.
+    AftermathLost {
+        /// Index of the file.
+        file: u32,
+        /// Where the delete stands, in bytes.
+        offset: u64,
+        /// Id of the job.
+        job: u64,
+    },
 }
 
 impl fmt::Display for Warning {
@@ -108,6 +127,16 @@ impl fmt::Display for Warning {
             Self::Blank { file } => write!(out, "binlog.{file}: empty, passed over"),
             Self::Gap { file } => {
                 write!(out, "binlog.{file}: there is none, though there are files before it")
+            }
+            Self::TagsLost { file, offset, job } => {
+                write!(out, "binlog.{file}: the tags of job {job} are lost, its record is at {offset}")
+            }
+            Self::AftermathLost { file, offset, job } => {
+                write!(
+                    out,
+                    "binlog.{file}: the delete of job {job} at {offset} has lost the cooldown or the end of the \
+                     group that it led to"
+                )
             }
             Self::StrangeName(name) => write!(out, "{name}: not a file of the binlog, passed over"),
         }
@@ -183,6 +212,14 @@ impl Replay {
         }
         self.judge_sequence(&mut verdict);
         verdict.warnings.extend(self.strange_names.iter().cloned().map(Warning::StrangeName));
+        verdict.warnings.extend(self.jobs.lost.iter().map(|lost| {
+            let (LogPosition { file, offset }, job) = (lost.at, lost.id.0);
+            if lost.is_delete {
+                Warning::AftermathLost { file, offset, job }
+            } else {
+                Warning::TagsLost { file, offset, job }
+            }
+        }));
         verdict
     }
 

@@ -7,9 +7,11 @@
 use std::collections::{BTreeSet, TryReserveError};
 
 use super::Binlog;
+use super::aftermath::UnloggedAftermaths;
 use super::durability::Mark;
 use super::files_ahead::Creation;
 use super::space::Target;
+use crate::binlog::attachment::{Kind, Part, tag_record_bytes};
 use crate::binlog::format::{
     DiskRecord, MAX_BODY_BYTES, SHORT_BYTES, Seal, TRAILER, WallOffset, full_record_bytes,
 };
@@ -109,6 +111,23 @@ impl Appender {
         }
     }
 
+    /// Appends an attachment. What follows at once makes it count: its record, or [`Appender::count_record`].
+    pub(super) fn push_attachment(&mut self, kind: Kind, job: JobId, bytes: &[u8]) {
+        let start = self.buffer.len();
+        for part in Part::all(kind, job, bytes) {
+            let offset = self.end().offset;
+            self.buffer.extend_from_slice(&part.encode(self.seal, offset));
+        }
+        self.turn_bytes += (self.buffer.len() - start) as u64;
+    }
+
+    /// An attachment is a record of its own. Returns whether the buffer is full.
+    pub(super) fn count_record(&mut self) -> bool {
+        self.appended.0 += 1;
+        self.must_write = true;
+        self.buffer.len() > BUFFER_KEEP_BYTES
+    }
+
     /// Appends a record; a short one has no name and no body. Returns whether the buffer is full.
     fn push_record(&mut self, record: &DiskRecord, tube: &[u8], body: Option<BodyRef<'_>>) -> bool {
         let start = self.buffer.len();
@@ -183,6 +202,8 @@ pub(super) struct Unlogged {
     /// Jobs that are deleted, in the order of their deletion. They are logged before anything else. Only a restart on
     /// a full disk, or a lack of descriptors, leaves no room for a delete.
     pub(super) deletes: IdQueue,
+    /// What some of them lead to.
+    pub(super) aftermaths: UnloggedAftermaths,
     /// Jobs whose newest state is to be logged as soon as the next file is there.
     pub(super) updates: BTreeSet<JobId>,
 }
@@ -208,18 +229,20 @@ impl Binlog {
         if id.0 < durable { Ok(()) } else { Err(NoRoom::Pending) }
     }
 
-    /// Whether a put fits, and the delete of the job after it. The answer holds until the next append.
+    /// Whether a put fits, and the delete of the job after it with all that this may lead to. `tags` are those of
+    /// [`Binlog::append_put`]. The answer holds until the next append.
     ///
     /// # Errors
     /// If it does not fit; nothing has changed.
-    pub fn reserve_put(&mut self, tube_len: usize, body_len: usize, _tags: &[u8]) -> Result<(), NoRoom> {
+    pub fn reserve_put(&mut self, tube_len: usize, body_len: usize, tags: &[u8]) -> Result<(), NoRoom> {
         if body_len > MAX_BODY_BYTES {
             return Err(NoRoom::Full);
         }
-        let bytes = full_record_bytes(tube_len, body_len);
+        let bytes = tag_record_bytes(tags.len()) + full_record_bytes(tube_len, body_len);
         // In memory, too: the bytes of the turn hold the body once more.
         self.appender.reserve(bytes).map_err(|_| NoRoom::Full)?;
-        self.reserve(bytes, self.files.job_count() + 1)
+        let promised = if tags.is_empty() { 0 } else { self.promise_for(tube_len, tags) };
+        self.reserve(bytes, self.live_units() + promised + 1)
     }
 
     /// Whether a change of a job's state fits. The answer holds until the next append.
@@ -227,7 +250,7 @@ impl Binlog {
     /// # Errors
     /// If it does not fit; nothing has changed.
     pub fn reserve_update(&mut self) -> Result<(), NoRoom> {
-        self.reserve(SHORT_BYTES, self.files.job_count())
+        self.reserve(SHORT_BYTES, self.live_units())
     }
 
     pub(super) fn reserve(&mut self, bytes: u64, deletes: u64) -> Result<(), NoRoom> {
@@ -252,17 +275,19 @@ impl Binlog {
 
     // ---- records ----
 
-    /// Logs a job that was put. The room must have been reserved.
+    /// Logs a job that was put. The room must have been reserved. `tags` are empty, or as
+    /// [`TagSet::encode`](crate::tags::TagSet::encode) makes them.
     pub fn append_put<'a>(
         &mut self,
         job: &JobRecord,
         tube: &TubeName,
         body: impl Into<BodyRef<'a>>,
-        _tags: &[u8],
+        tags: &[u8],
         now: Timestamp,
     ) {
         self.ids.give(job.id);
-        self.append_full(job, tube, body.into(), self.files.job_count() + 1, now);
+        let promised = if tags.is_empty() { 0 } else { self.promise_for(tube.as_bytes().len(), tags) };
+        self.append_full(job, tube, body.into(), tags, self.live_units() + promised + 1, now);
     }
 
     /// Logs a job's new state. The room must have been reserved. `body_len` is the length of its body in bytes.
@@ -277,7 +302,7 @@ impl Binlog {
         if let Some(time) = self.burials.time(job.id) {
             record.deadline_at = time;
         }
-        match self.ahead.space.find(SHORT_BYTES, self.files.job_count()) {
+        match self.ahead.space.find(SHORT_BYTES, self.live_units()) {
             Some(target) => self.append_short(&record, target),
             None => self.fail(BinlogError::NotReserved),
         }
@@ -318,6 +343,7 @@ impl Binlog {
             return;
         }
         self.compaction.note_freed(full_bytes - self.files.full_bytes());
+        self.release_promise(id);
         self.append_deletion(id);
     }
 
@@ -331,36 +357,40 @@ impl Binlog {
     /// Logs the deletes that are not logged yet, as far as there is room.
     pub(super) fn log_deletes(&mut self) {
         while let Some(id) = self.unlogged.deletes.first() {
-            let deletes = self.needed_deletes() - 1;
+            let units = self.unlogged.aftermaths.delete_units(id);
+            let (bytes, deletes) = (units * SHORT_BYTES, self.needed_deletes() - units);
             // There can be less room than that only after a restart with too few files for all the deletes. The
             // deletes then take what room there is, in their order.
             let space = &self.ahead.space;
-            let target =
-                space.find_exactly(SHORT_BYTES, deletes).or_else(|| space.find_exactly(SHORT_BYTES, 0));
+            let target = space.find_exactly(bytes, deletes).or_else(|| space.find_exactly(bytes, 0));
             let Some(target) = target else { return };
             if !self.open_up_to(target) {
                 return;
             }
             self.unlogged.deletes.pop();
-            self.append_short(&DiskRecord::deletion(id), target);
+            self.append_unlogged(id, target);
         }
     }
 
-    /// How many deletes must find room: one for each job that is alive, and those that are not logged yet.
+    /// For how many short records there must be room: the deletes of all jobs that are alive and those that are not logged
+    /// yet, each with what it leads to.
     pub(super) fn needed_deletes(&self) -> u64 {
-        self.files.job_count() + self.unlogged.deletes.len() as u64
+        self.live_units() + self.unlogged.deletes.len() as u64 + self.unlogged.aftermaths.units()
     }
 
-    /// Logs the whole of a job such that `deletes` deletes find room after it.
+    /// Logs the whole of a job such that `deletes` short records find room after it.
     pub(super) fn append_full(
         &mut self,
         job: &JobRecord,
         tube: &TubeName,
         body: BodyRef<'_>,
+        tags: &[u8],
         deletes: u64,
         now: Timestamp,
     ) {
-        let bytes = full_record_bytes(tube.as_bytes().len(), body.len());
+        let tube = tube.as_bytes();
+        let record_bytes = full_record_bytes(tube.len(), body.len());
+        let bytes = tag_record_bytes(tags.len()) + record_bytes;
         let Some(target) = self.ahead.space.find(bytes, deletes) else {
             return self.fail(BinlogError::NotReserved);
         };
@@ -370,25 +400,38 @@ impl Binlog {
             let time = self.burials.time(job.id);
             record.deadline_at = time.unwrap_or_else(|| self.burials.bury(job.id, self.wall.to_disk(now)));
         }
-        self.append_record(&record, tube.as_bytes(), Some(body), bytes);
+        if !tags.is_empty() {
+            record = record.with_tags();
+            self.push_attachment(Kind::Tags, job.id, tags);
+        }
+        self.append_record(&record, tube, Some(body), record_bytes);
         self.files.place(job.id, self.appender.file(), bytes);
+        self.keep_promise(job.id, tube.len(), tags);
         self.unlogged.updates.remove(&job.id);
     }
 
     pub(super) fn append_short(&mut self, record: &DiskRecord, target: Target) {
         self.enter(target);
-        self.make_memory();
+        self.make_memory(SHORT_BYTES);
         self.append_record(record, &[], None, SHORT_BYTES);
     }
 
-    /// Makes sure that a short record finds memory, which must not fail: if the buffer cannot grow, it is written.
-    fn make_memory(&mut self) {
-        if self.appender.reserve(SHORT_BYTES).is_err() {
+    /// Makes sure that `bytes` of short records find memory, which must not fail: if the buffer cannot grow, it is
+    /// written. They fit into an empty one.
+    pub(super) fn make_memory(&mut self, bytes: u64) {
+        debug_assert!(bytes + 2 * SHORT_BYTES <= LEAST_BUFFER_BYTES as u64, "an empty buffer has room");
+        if self.appender.reserve(bytes).is_err() {
             self.write_buffer();
         }
     }
 
-    fn append_record(&mut self, record: &DiskRecord, tube: &[u8], body: Option<BodyRef<'_>>, bytes: u64) {
+    pub(super) fn append_record(
+        &mut self,
+        record: &DiskRecord,
+        tube: &[u8],
+        body: Option<BodyRef<'_>>,
+        bytes: u64,
+    ) {
         self.ahead.space.take(bytes);
         if self.appender.push_record(record, tube, body) {
             self.write_buffer();
@@ -442,7 +485,7 @@ impl Binlog {
 
     fn append_marker_at(&mut self, kind: MarkerKind, target: Target) {
         self.enter(target);
-        self.make_memory();
+        self.make_memory(SHORT_BYTES);
         self.ahead.space.take(SHORT_BYTES);
         self.push_marker(kind);
         self.appender.require_write();

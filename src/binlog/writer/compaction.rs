@@ -7,7 +7,8 @@ use std::io;
 
 use super::files_ahead::Creation;
 use super::{Binlog, Timestamp};
-use crate::binlog::files::Files;
+use crate::binlog::attachment::tag_record_bytes;
+use crate::binlog::files::{Files, Item};
 use crate::binlog::format::full_record_bytes;
 use crate::binlog::marker::MarkerKind;
 use crate::binlog::storage::{Task, is_lack_of_room, is_shortage};
@@ -125,8 +126,8 @@ impl Compaction {
         assert!(stage != Stage::Announcing, "a removal is announced within one call");
         let doomed = files.closed().filter(|file| file.index < below);
         assert!(
-            doomed.into_iter().all(|file| file.jobs == 0),
-            "no job is left in a file that is to be removed"
+            doomed.into_iter().all(|file| file.live == 0),
+            "nothing is alive in a file that is to be removed"
         );
         assert!(
             stage != Stage::UnderWay || self.removal_retry_at.is_none(),
@@ -139,30 +140,41 @@ impl Binlog {
     // ---- copies ----
 
     /// The next job whose record is to be copied out of the oldest file, if this turn has to copy one. The caller
-    /// appends it with [`Binlog::append_migrated`] and asks again.
+    /// appends it with [`Binlog::append_migrated`] and asks again. Cooldowns that stand before it are copied.
     pub fn next_migration(&mut self) -> Option<JobId> {
-        if self.compaction.turn_bytes == 0 || !self.can_migrate() {
-            return None;
+        loop {
+            if self.compaction.turn_bytes == 0 || !self.can_migrate() {
+                return None;
+            }
+            let item = self.files.find_first()?;
+            match item {
+                Item::Job(id) => {
+                    let bytes = self.files.record_bytes(item)?;
+                    let target = self.ahead.space.find(bytes, self.live_units())?;
+                    // The copy can wait for a descriptor, and for memory.
+                    return (self.open_up_to(target) && self.has_memory_for(bytes)).then_some(id);
+                }
+                Item::Cooldown(id) => {
+                    let bytes = self.copy_cooldown(id)?;
+                    self.appender.uncount(bytes);
+                    self.compaction.note_copied(bytes);
+                }
+            }
         }
-        let id = self.files.find_first()?;
-        let bytes = self.files.record_bytes(id)?;
-        let target = self.ahead.space.find(bytes, self.files.job_count())?;
-        // The copy can wait for a descriptor, and for memory.
-        (self.open_up_to(target) && self.has_memory_for(bytes)).then_some(id)
     }
 
-    /// Logs a job that stands in the oldest file once more, in its present state.
+    /// Logs a job that stands in the oldest file once more, in its present state and with its present tags.
     pub fn append_migrated<'a>(
         &mut self,
         job: &JobRecord,
         tube: &TubeName,
         body: impl Into<BodyRef<'a>>,
-        _tags: &[u8],
+        tags: &[u8],
         now: Timestamp,
     ) {
         let body = body.into();
-        let bytes = full_record_bytes(tube.as_bytes().len(), body.len());
-        self.append_full(job, tube, body, self.files.job_count(), now);
+        let bytes = tag_record_bytes(tags.len()) + full_record_bytes(tube.as_bytes().len(), body.len());
+        self.append_full(job, tube, body, tags, self.live_units(), now);
         self.appender.uncount(bytes);
         self.compaction.note_copied(bytes);
     }
@@ -186,7 +198,7 @@ impl Binlog {
         (self.files.closed_bytes() - emptied > CLOSED_TO_LIVE * live
             || self.directory_bytes() - emptied > bound)
             && self.compaction.credit > 0
-            && self.files.has_jobs_in_closed()
+            && self.files.has_live_in_closed()
     }
 
     /// Whether a job is to be copied and there is room for it.
@@ -198,9 +210,9 @@ impl Binlog {
         {
             return false;
         }
-        let bytes = self.files.first_to_migrate().and_then(|id| self.files.record_bytes(id));
-        // The next turn goes on looking for the first job if it has not been found.
-        bytes.is_none_or(|bytes| self.ahead.space.find(bytes, self.files.job_count()).is_some())
+        let bytes = self.files.first_to_migrate().and_then(|item| self.files.record_bytes(item));
+        // The next turn goes on looking for the first one if it has not been found.
+        bytes.is_none_or(|bytes| self.ahead.space.find(bytes, self.live_units()).is_some())
     }
 
     /// On a full disk, as much room as the longest closed file has is kept for copies, in short records. Without
@@ -209,7 +221,7 @@ impl Binlog {
         if !self.ahead.is_disk_full() {
             return 0;
         }
-        let closed = self.files.closed().filter(|file| file.jobs > 0);
+        let closed = self.files.closed().filter(|file| file.live > 0);
         let longest = closed.map(|file| file.bytes).max().unwrap_or(0);
         file_units(longest.min(self.config.file_bytes))
     }
@@ -224,18 +236,18 @@ impl Binlog {
     /// Whether the next file has to wait for the removal of another, which is under way.
     pub(super) fn awaits_removal(&self) -> bool {
         let file = self.config.file_bytes;
-        let bound = (DIRECTORY_TO_LIVE * self.files.live_bytes() + DIRECTORY_FILES * file)
-            .max(UNHINDERED_FILES * file);
+        let bound =
+            (DIRECTORY_TO_LIVE * self.live_bytes() + DIRECTORY_FILES * file).max(UNHINDERED_FILES * file);
         self.compaction.removal.is_some() && self.directory_bytes() + self.next_file_bytes() > bound
     }
 
     /// Announces the removal of the oldest files, in which no job is left. Returns whether there were any.
     pub(super) fn announce_removal(&mut self) -> bool {
-        let empty = self.files.oldest_closed().is_some_and(|oldest| oldest.jobs == 0);
+        let empty = self.files.oldest_closed().is_some_and(|oldest| oldest.live == 0);
         if !empty || self.compaction.removal.is_some() || !self.health.is_serving() {
             return false;
         }
-        let kept = self.files.closed().find(|file| file.jobs > 0);
+        let kept = self.files.closed().find(|file| file.live > 0);
         let below = kept.map_or(self.appender.file(), |file| file.index);
         // The marker is to say that those files are not needed, so the removal is noted before it.
         self.compaction.removal = Some(Removal { below, stage: Stage::Announcing });

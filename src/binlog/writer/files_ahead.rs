@@ -106,7 +106,7 @@ impl FilesAhead {
 
     /// Length of the next file, if `deletes` deletes may have to find room after the record that is wanted.
     pub(super) fn next_bytes(&self, deletes: u64) -> u64 {
-        length_of_next_file(self.usual_bytes, self.wanted_bytes, deletes)
+        length_of_next_file(self.usual_bytes, self.wanted_bytes, deletes + self.space.waste_units())
     }
 
     /// The first file has been made: the next ones have `bytes`.

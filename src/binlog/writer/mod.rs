@@ -7,6 +7,7 @@
 //! `now`. Never waits, except at the start and at the exit: slow work is submitted to the store as a [`Task`]. Driven by the
 //! server, once per turn and for each [`Completion`].
 
+use super::cooldowns::Cooldowns;
 use super::files::Files;
 use super::format::WallOffset;
 use super::marker::MarkerKind;
@@ -32,6 +33,7 @@ mod invariants;
 mod moves;
 mod space;
 
+pub(super) use self::aftermath::{BeginningOfTags, Promises};
 pub(super) use self::burials::Burials;
 
 /// Length of the first file of a run if files are longer: the server answers no client before this file is
@@ -75,6 +77,9 @@ pub struct Binlog {
     /// Which job is in which file.
     pub(super) files: Files,
     burials: Burials,
+    /// Room that is kept for what deletes may lead to.
+    promises: Promises,
+    pub(super) cooldowns: Cooldowns,
     ids: Ids,
     appender: Appender,
     unlogged: Unlogged,
@@ -128,6 +133,7 @@ impl Warnings {
 pub(super) struct Beginning {
     pub(super) files: Files,
     pub(super) burials: Burials,
+    pub(super) tags: BeginningOfTags,
     pub(super) next_job_id: u64,
     pub(super) next_index: u32,
     /// Where the log ended.
@@ -144,7 +150,7 @@ impl Binlog {
         beginning: Beginning,
         wall: WallOffset,
     ) -> Result<Self, std::io::Error> {
-        let Beginning { files, burials, next_job_id, next_index, end, durable } = beginning;
+        let Beginning { files, burials, tags, next_job_id, next_index, end, durable } = beginning;
         let ids = Ids::new(config.sync, next_job_id);
         // The header of the file that is made below announces these ids.
         let announced = ids.announced_by(MarkerKind::Durable);
@@ -154,6 +160,8 @@ impl Binlog {
             wall,
             files,
             burials,
+            promises: tags.promises,
+            cooldowns: tags.cooldowns,
             ids,
             appender: Appender::after(end),
             unlogged: Unlogged::default(),
@@ -163,6 +171,7 @@ impl Binlog {
             health: Health::Serving,
             warnings: Warnings::default(),
         };
+        log.allow_promised_deletes();
         log.make_next_file();
         let mut usual_bytes = config.file_bytes;
         while let Err(error) = log.await_file() {
@@ -440,7 +449,7 @@ impl Binlog {
             records_migrated: self.compaction.copied_records(),
             files: (self.files.count() + self.ahead.space.spare_count()) as u64,
             bytes: self.directory_bytes(),
-            live_bytes: self.files.live_bytes(),
+            live_bytes: self.live_bytes(),
             syncs,
             sync_us,
             state: match (self.health.is_serving(), self.ahead.is_refused()) {

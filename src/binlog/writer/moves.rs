@@ -3,6 +3,8 @@
 //! Owns: the two records of a move, and their room. Driven by the server.
 
 use super::Binlog;
+use crate::binlog::attachment::tag_record_bytes;
+use crate::binlog::files::Item;
 use crate::binlog::format::{DiskRecord, MAX_BODY_BYTES, SHORT_BYTES, full_record_bytes};
 use crate::binlog::{BinlogError, NoRoom};
 use crate::clock::Timestamp;
@@ -14,15 +16,17 @@ impl Binlog {
     ///
     /// # Errors
     /// If they do not fit; nothing has changed.
-    pub fn reserve_move(&mut self, tube_len: usize, body_len: usize, _tags: &[u8]) -> Result<(), NoRoom> {
+    pub fn reserve_move(&mut self, tube_len: usize, body_len: usize, tags: &[u8]) -> Result<(), NoRoom> {
         if body_len > MAX_BODY_BYTES {
             return Err(NoRoom::Full);
         }
-        let bytes = SHORT_BYTES + full_record_bytes(tube_len, body_len);
+        let bytes = SHORT_BYTES + tag_record_bytes(tags.len()) + full_record_bytes(tube_len, body_len);
         if !self.has_memory_for(bytes) {
             return Err(NoRoom::Full);
         }
-        self.reserve(bytes, self.files.job_count())
+        // The name of the tube stands in the cooldown, so that the delete may need more than before.
+        let promised = if tags.is_empty() { 0 } else { self.promise_for(tube_len, tags) };
+        self.reserve(bytes, self.live_units() + promised)
     }
 
     /// Logs a job that is in another tube now. The room must have been reserved. C keeps a job that it knows in its
@@ -33,14 +37,16 @@ impl Binlog {
         job: &JobRecord,
         tube: &TubeName,
         body: impl Into<BodyRef<'a>>,
-        _tags: &[u8],
+        tags: &[u8],
         now: Timestamp,
     ) {
-        self.compaction.note_freed(self.files.record_bytes(job.id).unwrap_or(0));
-        match self.ahead.space.find(SHORT_BYTES, self.files.job_count()) {
+        self.compaction.note_freed(self.files.record_bytes(Item::Job(job.id)).unwrap_or(0));
+        match self.ahead.space.find(SHORT_BYTES, self.live_units()) {
             Some(target) => self.append_short(&DiskRecord::departure(job.id), target),
             None => self.fail(BinlogError::NotReserved),
         }
-        self.append_full(job, tube, body.into(), self.files.job_count(), now);
+        self.promises.set(job.id, 0);
+        let promised = if tags.is_empty() { 0 } else { self.promise_for(tube.as_bytes().len(), tags) };
+        self.append_full(job, tube, body.into(), tags, self.live_units() + promised, now);
     }
 }

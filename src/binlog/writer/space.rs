@@ -53,9 +53,12 @@ pub struct Space {
     spares: VecDeque<Spare>,
     /// So many of the spares, the first ones, are ready to be appended to.
     open_count: usize,
-    /// Short records that fit into the spares.
+    /// Short records that fit into the spares, whatever the deletes are.
     spare_units: u64,
     spare_bytes: u64,
+    /// So many short records at the end of each file do not count, because a delete of several short records goes to one
+    /// file and may leave so many unused. 0 while each delete is one short record.
+    waste_units: u64,
 }
 
 /// How many short records fit into `bytes`.
@@ -75,9 +78,20 @@ impl Space {
         self.free = self.free.saturating_sub(bytes);
     }
 
+    /// From now on, a delete may have as many as `units` short records.
+    pub fn allow_deletes_of(&mut self, units: u64) {
+        self.waste_units = self.waste_units.max(units - 1);
+        self.spare_units = self.spares.iter().map(|spare| self.usable_units(spare.free())).sum();
+    }
+
+    /// How many short records fit into `bytes` of one file, whatever the deletes are.
+    fn usable_units(&self, bytes: u64) -> u64 {
+        units(bytes).saturating_sub(self.waste_units)
+    }
+
     /// A file was made.
     pub fn add_spare(&mut self, spare: Spare) {
-        self.spare_units += units(spare.free());
+        self.spare_units += self.usable_units(spare.free());
         self.spare_bytes += spare.bytes;
         self.spares.push_back(spare);
     }
@@ -86,7 +100,7 @@ impl Space {
     pub fn next_spare(&mut self) -> Option<Spare> {
         let spare = self.spares.pop_front()?;
         self.open_count = self.open_count.saturating_sub(1);
-        self.spare_units -= units(spare.free());
+        self.spare_units -= self.usable_units(spare.free());
         self.spare_bytes -= spare.bytes;
         Some(spare)
     }
@@ -95,7 +109,7 @@ impl Space {
     pub fn drop_newest_spare(&mut self) -> Option<Spare> {
         let spare = self.spares.pop_back()?;
         self.open_count = self.open_count.min(self.spares.len());
-        self.spare_units -= units(spare.free());
+        self.spare_units -= self.usable_units(spare.free());
         self.spare_bytes -= spare.bytes;
         Some(spare)
     }
@@ -125,7 +139,10 @@ impl Space {
 
     /// Asserts what is true between two calls.
     pub fn check_invariants(&self) {
-        assert_eq!(self.spare_units, self.spares.iter().map(|spare| units(spare.free())).sum::<u64>());
+        assert_eq!(
+            self.spare_units,
+            self.spares.iter().map(|spare| self.usable_units(spare.free())).sum::<u64>()
+        );
         assert_eq!(self.spare_bytes, self.spares.iter().map(|spare| spare.bytes).sum::<u64>());
         assert!(self.open_count <= self.spares.len(), "only files that are there are ready");
         assert!(self.spares.iter().is_sorted_by(|a, b| a.index < b.index), "files are used in order");
@@ -153,24 +170,31 @@ impl Space {
     /// As [`Space::find`], without regard to that marker.
     #[must_use]
     pub fn find_exactly(&self, bytes: u64, deletes: u64) -> Option<Target> {
-        if bytes <= self.free && units(self.free - bytes) + self.spare_units >= deletes {
+        if bytes <= self.free && self.usable_units(self.free - bytes) + self.spare_units >= deletes {
             return Some(Target::Current);
         }
         let mut after = self.spare_units;
         for (at, spare) in self.spares.iter().enumerate() {
-            after -= units(spare.free());
-            if bytes <= spare.free() && units(spare.free() - bytes) + after >= deletes {
+            after -= self.usable_units(spare.free());
+            if bytes <= spare.free() && self.usable_units(spare.free() - bytes) + after >= deletes {
                 return Some(Target::Spare(at));
             }
         }
         None
     }
 
+    /// So many short records at the end of each file do not count.
+    #[must_use]
+    pub fn waste_units(&self) -> u64 {
+        self.waste_units
+    }
+
     /// Whether less than a file of `file_bytes` would be left after `deletes` short records: time to
     /// make the next one.
     #[must_use]
     pub fn is_low(&self, file_bytes: u64, deletes: u64) -> bool {
-        units(self.free) + self.spare_units < deletes + SPARE_MARKERS + file_units(file_bytes)
+        let file_units = file_units(file_bytes).saturating_sub(self.waste_units);
+        self.usable_units(self.free) + self.spare_units < deletes + SPARE_MARKERS + file_units
     }
 }
 
@@ -235,5 +259,37 @@ mod tests {
         space.add_spare(spare(8192));
         assert!(!space.is_low(8192, 40));
         assert!(space.is_low(8192, 100));
+    }
+
+    #[test]
+    fn deletes_of_several_short_records_find_room_in_any_order() {
+        const MOST: u64 = 16;
+        for first in 0..60 {
+            for size in 1..=MOST {
+                let mut space = Space::default();
+                space.allow_deletes_of(MOST);
+                space.use_file(FRONT_BYTES + TAIL_BYTES + first * SHORT_BYTES, FRONT_BYTES);
+                space.add_spare(spare(4096));
+                space.add_spare(Spare { index: 2, ..spare(4096) });
+                space.check_invariants();
+                // As many as fit, however the ends of the files fall.
+                let mut needed =
+                    (0..).take_while(|&units| space.find_exactly(0, units).is_some()).last().unwrap();
+                while needed > 0 {
+                    let units = size.min(needed);
+                    needed -= units;
+                    let target = space.find_exactly(units * SHORT_BYTES, needed);
+                    let target =
+                        target.unwrap_or_else(|| panic!("{first}: no room for {units} before {needed}"));
+                    if let Target::Spare(passed) = target {
+                        for _ in 0..=passed {
+                            let next = space.next_spare().unwrap();
+                            space.use_file(next.bytes, FRONT_BYTES);
+                        }
+                    }
+                    space.take(units * SHORT_BYTES);
+                }
+            }
+        }
     }
 }

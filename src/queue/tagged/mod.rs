@@ -249,6 +249,9 @@ impl Queue {
             return Ok(());
         };
         let packed = Packed::new(body, tags)?;
+        if let Some(tag) = set.idempotency {
+            self.note_double(tube, tag.key, now);
+        }
         let job = self.restored(record, tube, packed.body, now);
         self.insert_tagged(record.id, job, packed.aside, tags);
         self.restore_history(record);

@@ -216,6 +216,7 @@ fn a_restart_gives_back_keys_cooldowns_holds_and_expiries() {
     restore(&mut queue, record(3, JobState::Delayed, NOW, 0), aft("gone"));
     restore(&mut queue, record(4, JobState::Ready, NOW, 0), expiring);
     restore(&mut queue, record(5, JobState::Reserved, NOW, 1), expiring);
+    restore(&mut queue, record(7, JobState::Ready, NOW, 0), unique);
     queue.restore_cooldown(JobId(6), "quiet", "old", NOW.plus_seconds(5));
     queue.finish_restore();
     queue.advance(NOW);
@@ -228,6 +229,6 @@ fn a_restart_gives_back_keys_cooldowns_holds_and_expiries() {
     queue.advance(NOW.plus_seconds(2));
     assert!(queue.job(JobId(4)).is_none() && queue.job(JobId(5)).is_some(), "what was reserved stays");
     assert_eq!(queue.counters().expirations, 1);
-    assert_eq!(queue.take_id(), JobId(7));
+    assert_eq!(queue.take_id(), JobId(8));
     queue.check_invariants();
 }

@@ -1,0 +1,235 @@
+//! Tags, cooldowns and freed groups as the replay finds them.
+//!
+//! Owns: the attachments that wait for their record; the tags of the jobs that have any; which jobs wait for which group;
+//! the cooldowns. It knows neither jobs nor files. Driven by the table of jobs, record by record.
+
+use std::collections::{BTreeSet, HashMap, HashSet, TryReserveError};
+
+use super::LogPosition;
+use super::attachment::{Kind, LoggedCooldown, Part};
+use super::cooldowns::Cooldowns;
+use super::format::SHORT_BYTES;
+use crate::id_map::IdMap;
+use crate::job::JobId;
+use crate::tags::{After, TagSet};
+use crate::tube_name::TubeName;
+
+/// An attachment that is whole.
+#[derive(Debug)]
+pub(super) struct Attachment {
+    pub(super) kind: Kind,
+    pub(super) job: JobId,
+    pub(super) bytes: Box<[u8]>,
+}
+
+/// An attachment of which more parts may come.
+#[derive(Debug)]
+struct Incomplete {
+    /// The part that was read last.
+    last: Part,
+    bytes: Vec<u8>,
+}
+
+/// Attachments that stand one behind another, and wait for the record that they belong to.
+#[derive(Debug, Default)]
+pub(super) struct Pending {
+    attachments: Vec<Incomplete>,
+    /// Where the next part or the record must begin.
+    end: LogPosition,
+}
+
+impl Pending {
+    /// Adds the part at `at`. Returns the attachment if it stands alone and is whole now.
+    pub(super) fn add(
+        &mut self,
+        part: &Part,
+        at: LogPosition,
+    ) -> Result<Option<Attachment>, TryReserveError> {
+        if self.end != at {
+            self.attachments.clear();
+        }
+        self.end = LogPosition { offset: at.offset + SHORT_BYTES, ..at };
+        if part.number == 0 {
+            let is_behind_whole =
+                self.attachments.iter().all(|before| before.last.is_last() && before.last.job == part.job);
+            // No record has more than two.
+            if !is_behind_whole || self.attachments.len() >= 2 {
+                self.attachments.clear();
+            }
+            self.attachments.try_reserve(1)?;
+            self.attachments.push(Incomplete { last: *part, bytes: Vec::new() });
+        }
+        let Some(incomplete) = self.attachments.last_mut() else { return Ok(None) };
+        if part.number > 0 && !part.follows(&incomplete.last) {
+            self.attachments.clear();
+            return Ok(None);
+        }
+        incomplete.last = *part;
+        incomplete.bytes.try_reserve(part.payload().len())?;
+        incomplete.bytes.extend_from_slice(part.payload());
+        if !part.kind.stands_alone() || !part.is_last() {
+            return Ok(None);
+        }
+        let whole = self.attachments.pop();
+        self.attachments.clear();
+        Ok(whole.map(Incomplete::into_attachment))
+    }
+
+    /// Takes all attachments of the record of `job` that begins at `at`; none if one of them is not whole.
+    pub(super) fn take(&mut self, job: JobId, at: LogPosition) -> Vec<Attachment> {
+        if self.attachments.is_empty() {
+            return Vec::new();
+        }
+        let pending = std::mem::take(&mut self.attachments);
+        let is_whole = |one: &Incomplete| one.last.is_last() && one.last.job == job;
+        if self.end != at || !pending.iter().all(is_whole) {
+            return Vec::new();
+        }
+        pending.into_iter().map(Incomplete::into_attachment).collect()
+    }
+}
+
+impl Incomplete {
+    fn into_attachment(self) -> Attachment {
+        Attachment { kind: self.last.kind, job: self.last.job, bytes: self.bytes.into_boxed_slice() }
+    }
+}
+
+/// The tags of a full record.
+#[derive(Debug)]
+pub(super) enum FoundTags {
+    /// The job has none.
+    None,
+    /// They stand before the record.
+    Here(Box<[u8]>),
+    /// They are damaged here, and stand before an earlier record of the job.
+    Earlier,
+    /// They are lost.
+    Lost,
+}
+
+/// What the tags of all jobs so far have led to.
+#[derive(Debug, Default)]
+pub(super) struct Tagged {
+    /// The tags of the jobs that have any.
+    pub(super) tags: IdMap<Box<[u8]>>,
+    pub(super) cooldowns: Cooldowns,
+    /// For each group the jobs that were read with a wait for it; some may not be there any more, or not wait.
+    waiting: HashMap<Box<str>, Vec<JobId>>,
+}
+
+/// What precedes a delete, if it can be understood.
+#[derive(Debug, Default)]
+pub(super) struct FoundAftermath {
+    pub(super) cooldown: Option<Box<[u8]>>,
+    pub(super) freed_group: Option<Box<[u8]>>,
+}
+
+impl FoundAftermath {
+    /// From the attachments before a delete. `None` if there are none, or others.
+    pub(super) fn of(attachments: Vec<Attachment>) -> Option<Self> {
+        let mut found = Self::default();
+        for Attachment { kind, bytes, .. } in attachments {
+            match kind {
+                Kind::DeleteCooldown if LoggedCooldown::decode(&bytes).is_some() => {
+                    found.cooldown = Some(bytes);
+                }
+                Kind::DeleteFrees if TubeName::check(&bytes).is_some() => found.freed_group = Some(bytes),
+                _ => return None,
+            }
+        }
+        (found.cooldown.is_some() || found.freed_group.is_some()).then_some(found)
+    }
+}
+
+impl Tagged {
+    /// The tags of job `id`, empty if it has none.
+    pub(super) fn of(&self, id: JobId) -> &[u8] {
+        self.tags.get(id).map_or(&[], |tags| tags)
+    }
+
+    /// The tags of a full record that says that there are some, with the attachments that precede it.
+    pub(super) fn find(&self, id: JobId, mut attachments: Vec<Attachment>) -> FoundTags {
+        match attachments.pop() {
+            Some(Attachment { kind: Kind::Tags, bytes, .. })
+                if attachments.is_empty() && TagSet::decode(&bytes).is_some() =>
+            {
+                FoundTags::Here(bytes)
+            }
+            _ if self.tags.get(id).is_some() => FoundTags::Earlier,
+            _ => FoundTags::Lost,
+        }
+    }
+
+    /// The newest full record of job `id` has these tags. Returns their length.
+    pub(super) fn set(&mut self, id: JobId, found: FoundTags) -> Result<usize, TryReserveError> {
+        match found {
+            FoundTags::None | FoundTags::Lost => {
+                self.forget(id);
+                Ok(0)
+            }
+            FoundTags::Earlier => Ok(self.of(id).len()),
+            FoundTags::Here(bytes) => {
+                let after = TagSet::decode(&bytes).and_then(|tags| tags.after);
+                if let Some(After { group, is_free: false }) = after {
+                    if !self.waiting.contains_key(group) {
+                        self.waiting.try_reserve(1)?;
+                        self.waiting.insert(group.into(), Vec::new());
+                    }
+                    if let Some(waiting) = self.waiting.get_mut(group) {
+                        waiting.try_reserve(1)?;
+                        waiting.push(id);
+                    }
+                }
+                let len = bytes.len();
+                self.tags.insert(id, bytes);
+                Ok(len)
+            }
+        }
+    }
+
+    /// Job `id` has no tags, or is gone.
+    pub(super) fn forget(&mut self, id: JobId) {
+        if !self.tags.is_empty() {
+            self.tags.remove(id);
+        }
+    }
+
+    /// Frees the jobs so far that wait for `group`. Returns which.
+    pub(super) fn free_group(&mut self, group: &[u8]) -> Result<Vec<JobId>, TryReserveError> {
+        let Some(group) = TubeName::check(group) else { return Ok(Vec::new()) };
+        let mut waiting = self.waiting.remove(group).unwrap_or_default();
+        let mut freed = Vec::new();
+        for id in waiting.drain(..) {
+            if let Some(tags) = self.tags.get_mut(id)
+                && let Some(free) = free(tags, group)?
+            {
+                *tags = free;
+                freed.try_reserve(1)?;
+                freed.push(id);
+            }
+        }
+        Ok(freed)
+    }
+
+    /// The groups without members that jobs wait for. A delete and what it frees are one change, so that such a group is
+    /// left only by damage, by a loss of power without `-f 0`, or by C.
+    pub(super) fn groups_without_members(&self) -> BTreeSet<Box<str>> {
+        let tags = || self.tags.iter().filter_map(|(_, bytes)| TagSet::decode(bytes));
+        let members: HashSet<&str> = tags().filter_map(|tags| tags.group).collect();
+        let waited_for = tags().filter_map(|tags| tags.after).filter(|after| !after.is_free);
+        waited_for.map(|after| after.group).filter(|group| !members.contains(group)).map(Box::from).collect()
+    }
+}
+
+/// The tags of a job that waits for `group`, once it is free; `None` if it does not wait for this group.
+fn free(tags: &[u8], group: &str) -> Result<Option<Box<[u8]>>, TryReserveError> {
+    let Some(mut tags) = TagSet::decode(tags) else { return Ok(None) };
+    match &mut tags.after {
+        Some(after) if after.group == group && !after.is_free => after.is_free = true,
+        _ => return Ok(None),
+    }
+    let mut bytes = Vec::new();
+    tags.encode(&mut bytes)?;
+    Ok(Some(bytes.into_boxed_slice()))
+}
