@@ -55,6 +55,7 @@ pub const SECTIONS: &[Section] = &[
             cycles::cost(bench, "16 KiB bodies, 8 x 16", load, Target::TimesFloor(1.3))
         },
     },
+    Section { name: "32x32 tags", measure: cycles::tagged },
     Section { name: "redis", measure: cycles::beside_redis },
     Section { name: "backlog", measure: backlog::ready },
     Section { name: "backlog random", measure: backlog::random_priorities },
