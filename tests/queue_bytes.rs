@@ -93,7 +93,7 @@ fn tagged_jobs() {
         ("con, the same", JOBS, Some(con)),
         ("grp, one for ten", 10, Some(grp)),
         ("grp, the same", JOBS, Some(grp)),
-        ("aft, one for ten", 10, Some(aft)),
+        ("aft, one for a hundred", 100, Some(aft)),
         ("aft, the same", JOBS, Some(aft)),
         ("exp", 1, Some(exp)),
     ];
