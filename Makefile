@@ -14,7 +14,7 @@ SYSTEMD ?= $(shell systemctl --version 2>/dev/null | sed -n '1s/systemd \([0-9]*
 unit_for_systemd = sed $(if $(filter-out 0,$(shell expr 0$(SYSTEMD) '<' 254)),-e '/^RestartSteps=/d' -e '/^RestartMaxDelaySec=/d')
 UNITS = beanstalkd.service beanstalkd@.service beanstalkd.socket
 
-.PHONY: all check server ctl ctl-build ctl-generate clients docs units install-check exchange conformance differential model simulation \
+.PHONY: all check server admin ctl ctl-build ctl-generate clients docs units install-check exchange conformance differential model simulation \
 	cross-check check-32bit kill-loop interchange soak fuzz pack-corpus deny survive bench micro install install-ctl uninstall uninstall-ctl deb package-check clean
 
 all:
@@ -29,7 +29,11 @@ check:
 	$(CARGO) build --locked
 	$(CARGO) test --locked
 	$(CARGO) test --locked -p beanstalkd-testkit
-	$(MAKE) ctl clients units install-check exchange docs
+	$(MAKE) ctl admin clients units install-check exchange docs
+
+# Holds the API of --admin against its description, and uses its page in a browser. ADMIN_JOBS=number for a larger tube.
+admin: server
+	sh tests/admin/run.sh
 
 # Calls each method of the client libraries from the registries.
 clients: server

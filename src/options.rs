@@ -174,6 +174,12 @@ pub struct Options {
     pub metrics: Option<ListenAddress>,
     /// How many tubes have series of their own in the metrics; 0 for none.
     pub metrics_tubes: usize,
+    /// Where to serve the page and the API for administration; `None` for nowhere.
+    pub admin: Option<ListenAddress>,
+    /// The file with the token that the API asks for.
+    pub admin_token_file: Option<PathBuf>,
+    /// Whether the API refuses changes.
+    pub admin_read_only: bool,
     /// How the log is written.
     pub log_format: LogFormat,
     /// How many times `-V` was given.
@@ -206,6 +212,9 @@ impl Default for Options {
             max_releases: None,
             metrics: None,
             metrics_tubes: DEFAULT_METRICS_TUBES,
+            admin: None,
+            admin_token_file: None,
+            admin_read_only: false,
             log_format: LogFormat::Text,
             verbosity: 0,
             spin: Duration::ZERO,
@@ -310,6 +319,15 @@ impl Options {
                 self.metrics_tubes = argument.number()?;
                 needs = Some(Needs::Metrics);
             }
+            "--admin" => self.admin = Some(argument.address_with_port()?),
+            "--admin-token-file" => {
+                self.admin_token_file = Some(argument.file()?);
+                needs = Some(Needs::Admin);
+            }
+            "--admin-read-only" => {
+                self.admin_read_only = true;
+                needs = Some(Needs::Admin);
+            }
             "--log-format" => self.log_format = argument.log_format()?,
             "--spin" => self.spin = Duration::from_micros(argument.number::<u32>()?.into()),
             _ => return Err(UsageError::UnknownFlag(flag.to_owned())),
@@ -356,13 +374,15 @@ impl Options {
     /// Warns of flags that do nothing on this command line. Refuses such a flag if C does not know it, because no
     /// existing command line can rely on it.
     fn judge(&mut self, dependent: Vec<Dependent>) -> Result<(), UsageError> {
-        let addresses = self.listen.iter().chain(&self.further_listen).chain(&self.metrics);
+        let addresses =
+            self.listen.iter().chain(&self.further_listen).chain(&self.metrics).chain(&self.admin);
         let has_unix_socket = addresses.into_iter().any(|address| matches!(address, ListenAddress::Unix(_)));
         for Dependent { flag, needs } in dependent {
             let (is_met, other) = match needs {
                 Needs::Binlog { .. } => (self.binlog_dir.is_some(), "-b DIR"),
                 Needs::UnixSocket => (has_unix_socket, "an address unix:PATH"),
                 Needs::Metrics => (self.metrics.is_some(), "--metrics ADDR"),
+                Needs::Admin => (self.admin.is_some(), "--admin ADDR"),
             };
             if is_met {
                 continue;
@@ -416,6 +436,8 @@ enum Needs {
     UnixSocket,
     /// `--metrics`.
     Metrics,
+    /// `--admin`.
+    Admin,
 }
 
 /// `value` as a limit; `None` if it is 0.

@@ -23,8 +23,8 @@ pub enum PollToken {
     Signals,
     /// The thread that works for the binlog.
     BinlogHelper,
-    /// The socket that listens for HTTP.
-    HttpListener,
+    /// A socket that listens for HTTP, by the number of its site.
+    HttpListener(u32),
     /// A connection of HTTP, by its number.
     HttpConnection(u32),
 }
@@ -66,7 +66,7 @@ impl PollToken {
             SIGNALS => Self::Signals,
             BINLOG_HELPER => Self::BinlogHelper,
             LISTENER => Self::Listener(number),
-            HTTP_LISTENER => Self::HttpListener,
+            HTTP_LISTENER => Self::HttpListener(number),
             HTTP_CONNECTION => Self::HttpConnection(number),
             FIRST_KIND.. => return None,
             index => Self::Client(ClientId { index, generation: number }),
@@ -84,7 +84,7 @@ impl From<PollToken> for Token {
             PollToken::Listener(number) => (LISTENER, number),
             PollToken::Signals => (SIGNALS, 0),
             PollToken::BinlogHelper => (BINLOG_HELPER, 0),
-            PollToken::HttpListener => (HTTP_LISTENER, 0),
+            PollToken::HttpListener(number) => (HTTP_LISTENER, number),
             PollToken::HttpConnection(number) => (HTTP_CONNECTION, number),
         };
         assert_eq!(number & LAST_NUMBER, number, "there are not so many sockets");
@@ -107,7 +107,7 @@ mod tests {
             PollToken::Listener(LAST_NUMBER),
             PollToken::Signals,
             PollToken::BinlogHelper,
-            PollToken::HttpListener,
+            PollToken::HttpListener(1),
             PollToken::HttpConnection(3),
         ];
         for token in tokens {

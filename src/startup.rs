@@ -27,6 +27,7 @@ use log::{error, info, warn};
 
 use crate::{ALLOCATOR, VERSION};
 
+mod admin;
 pub mod refusal;
 
 use self::refusal::{refuse, refuse_binlog, refuse_listener, refuse_lock, refuse_privileges};
@@ -60,8 +61,10 @@ pub fn serve(options: &Options) -> Result<(), i32> {
     let metrics = sockets.listen_for_metrics(options)?;
     // The address of a standby is still in use by its predecessor. Otherwise the server listens here, so that clients
     // may connect while the binlog is read, and because ports below 1024 need the rights that `-u` drops.
+    let mut admin = admin::Admin::new(options)?;
     if !options.wait_for_lock {
         sockets.listen_for_clients(options)?;
+        admin.listen(options, &mut sockets)?;
     }
     if let Some(user) = &options.user {
         os::privileges::become_user(user)
@@ -78,6 +81,7 @@ pub fn serve(options: &Options) -> Result<(), i32> {
     };
     if options.wait_for_lock {
         sockets.listen_for_clients(options)?;
+        admin.listen(options, &mut sockets)?;
     }
     os::memory::give_back_only_when_told();
     let mut executor = Executor::new(config(options, max_memory_bytes), identity(clock)?);
@@ -92,7 +96,7 @@ pub fn serve(options: &Options) -> Result<(), i32> {
     let addresses = sockets.addresses();
     let listeners = std::mem::take(&mut sockets.listeners);
     let event_loop = EventLoop::new(executor, listeners, signals, clock, settings(options, open_files));
-    let event_loop = event_loop.and_then(|event_loop| equip(event_loop, options, health));
+    let event_loop = event_loop.and_then(|event_loop| equip(event_loop, options, health, admin));
     let event_loop = event_loop.map_err(|error| refuse(&error, exit_code::LISTEN))?;
     // The log says so only here, because before this the lock, the binlog or the system may still end the server.
     for address in addresses {
@@ -114,23 +118,29 @@ fn settings(options: &Options, open_files: u64) -> Settings {
     }
 }
 
-/// Gives the loop what it needs besides clients: a thread for the binlog, and the listener for metrics.
+/// Gives the loop what it needs besides clients: a thread for the binlog, and the listeners for HTTP.
 fn equip(
     mut event_loop: EventLoop,
     options: &Options,
     health: Option<StartupHealth>,
+    admin: admin::Admin,
 ) -> io::Result<EventLoop> {
     if options.binlog_dir.is_some() {
         event_loop.start_binlog()?;
     }
     if let Some(health) = health {
-        let host = match &options.metrics {
-            Some(ListenAddress::Tcp { host, .. }) => host.clone(),
-            Some(ListenAddress::Unix(_)) | None => None,
-        };
-        event_loop.serve_metrics(health.finish()?, host, options.metrics_tubes)?;
+        event_loop.serve_metrics(health.finish()?, host(&options.metrics), options.metrics_tubes)?;
     }
+    admin.serve(&mut event_loop, host(&options.admin))?;
     Ok(event_loop)
+}
+
+/// The host that an address names.
+fn host(address: &Option<ListenAddress>) -> Option<String> {
+    match address {
+        Some(ListenAddress::Tcp { host, .. }) => host.clone(),
+        Some(ListenAddress::Unix(_)) | None => None,
+    }
 }
 
 /// The part of the control group's memory that is for jobs and buffers. The rest is for memory that the server does not

@@ -40,7 +40,7 @@ const PARTS: &[(&str, &[&str])] = &[
     ("stats", &["clock", "job", "os", "queue", "protocol", "binlog", "tags"]),
     (
         "http",
-        // Only its tests use `job`, `protocol` and `binlog`: they make a view of a server.
+        // Only its tests use `protocol` and `binlog`: they make a view of a server.
         &[
             "clock",
             "json",

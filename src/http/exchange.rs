@@ -1,12 +1,20 @@
 //! The requests and responses of one HTTP connection, over bytes.
 //!
 //! Owns: the part of a request that has arrived, the part of the response that is rendered, and whether another request
-//! may follow. It answers the requests of a connection one after the other. `httparse` parses them.
+//! may follow. It answers the requests of a connection one after the other. `httparse` parses them. An order for the
+//! server is handed out, and answered when the server says what has become of it.
 
+use super::api::write::task as task_json;
+use super::api::{self, Answer, JobCount, JobList, Problem, TubeList};
+use super::app;
 use super::page::{self, Json, Query};
 use super::prometheus::{self, TextFormat};
 use super::rendering::Rendering;
-use super::{Phase, Sources, host, put};
+use super::request::{BodyLength, Method, Request};
+use super::task::{Order, Progress, TaskId, Tasks};
+use super::{Phase, SLICE_BYTES, Site, Sources, put};
+use crate::clock::Timestamp;
+use crate::job;
 
 /// The longest request line with headers, in bytes; browsers behind proxies send two or three thousand.
 const MAX_HEAD_BYTES: usize = 8 * 1024;
@@ -14,26 +22,54 @@ const MAX_HEAD_BYTES: usize = 8 * 1024;
 /// The most headers; browsers send about twenty.
 const MAX_HEADERS: usize = 64;
 
+/// The media type of what the API answers.
+const JSON: &str = "application/json";
+
 /// The requests of one HTTP client, and the responses to them.
 #[derive(Debug, Default)]
 pub struct Exchange {
     input: Vec<u8>,
-    output: String,
+    output: Vec<u8>,
     /// How many bytes of `output` are sent.
     sent: usize,
-    /// The rest of the response, if it is not all rendered.
-    rest: Option<Rest>,
+    stage: Stage,
     /// Whether no further request is answered.
     closing: bool,
     /// Whether the client has closed its side.
     ended: bool,
 }
 
+/// Where in a request or a response the exchange is.
+#[derive(Debug, Default)]
+enum Stage {
+    /// Before the end of the head of a request.
+    #[default]
+    Head,
+    /// Before the end of the body of this request, which has so many bytes.
+    Body(Box<Request>, usize),
+    /// The server is to be told this.
+    Order(Box<Command>),
+    /// The server does this task; the response says what has become of it.
+    Await(TaskId),
+    /// The rest of the response is to be rendered.
+    Rest(Box<Rest>),
+}
+
+/// What the server is told.
+#[derive(Debug)]
+pub enum Command {
+    /// To carry out an order.
+    Order(Order),
+    /// To stop a task.
+    Stop(TaskId),
+}
+
 /// A response that is rendered in slices.
 #[derive(Debug)]
 struct Rest {
     body: Body,
-    /// Whether the response is sent in chunks, the last of which marks its end. If not, it ends with the connection.
+    /// Whether the response is sent in chunks, the last of which marks its end. If not, it ends with the connection, or
+    /// its length was told.
     chunked: bool,
 }
 
@@ -41,27 +77,11 @@ struct Rest {
 enum Body {
     Metrics(Rendering<TextFormat>),
     PageFigures(Rendering<Json>),
-}
-
-/// The parts of a request that the responses depend on.
-struct Request {
-    method: Method,
-    path: String,
-    /// The text behind the `?` of the target; empty if there is none.
-    query: String,
-    /// The hosts that the target and the headers name; usually there is one.
-    hosts: Vec<String>,
-    /// Whether this is HTTP/1.1, in which responses may be sent in chunks.
-    is_1_1: bool,
-    /// Whether the client may send another request on this connection.
-    keep_alive: bool,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Method {
-    Get,
-    Head,
-    Other,
+    Tubes(Rendering<TubeList>),
+    Jobs(JobList),
+    Count(JobCount),
+    /// The body of a job, of which so many bytes are rendered.
+    Bytes(job::Body, usize),
 }
 
 /// A response that is rendered at once.
@@ -87,13 +107,21 @@ impl Exchange {
     /// How many more bytes it takes; 0 if the request that has arrived must be answered first.
     #[must_use]
     pub fn room(&self) -> usize {
-        if self.closing { 0 } else { MAX_HEAD_BYTES.saturating_sub(self.input.len()) }
+        let most = match &self.stage {
+            Stage::Body(_, length) => *length,
+            _ => MAX_HEAD_BYTES,
+        };
+        if self.closing && !matches!(self.stage, Stage::Body(..)) {
+            0
+        } else {
+            most.saturating_sub(self.input.len())
+        }
     }
 
     /// The bytes that are rendered and not sent.
     #[must_use]
     pub fn output(&self) -> &[u8] {
-        &self.output.as_bytes()[self.sent..]
+        &self.output[self.sent..]
     }
 
     /// The socket has taken `count` bytes of the output.
@@ -102,6 +130,7 @@ impl Exchange {
         assert!(self.sent <= self.output.len(), "no more is sent than there is");
         if self.sent == self.output.len() {
             self.output.clear();
+            self.output.shrink_to(2 * SLICE_BYTES);
             self.sent = 0;
         }
     }
@@ -109,20 +138,25 @@ impl Exchange {
     /// Whether the exchange is over: no request follows, and all responses are sent.
     #[must_use]
     pub fn is_finished(&self) -> bool {
-        self.closing && self.rest.is_none() && self.output.is_empty()
+        self.closing && matches!(self.stage, Stage::Head) && self.output.is_empty()
     }
 
     /// Whether all that has arrived is answered, and the answers are sent.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.input.is_empty() && self.output.is_empty() && self.rest.is_none()
+        self.input.is_empty() && self.output.is_empty() && matches!(self.stage, Stage::Head)
     }
 
     /// Whether `turn` may have something to do: the previous slice is sent, and there is more to render.
     #[must_use]
     pub fn has_work(&self) -> bool {
-        let may_begin = !self.closing && (self.ended || !self.input.is_empty());
-        self.output.is_empty() && (self.rest.is_some() || may_begin)
+        self.output.is_empty()
+            && match &self.stage {
+                Stage::Head => !self.closing && (self.ended || !self.input.is_empty()),
+                Stage::Body(_, length) => self.ended || self.input.len() >= *length,
+                Stage::Rest(_) => true,
+                Stage::Order(_) | Stage::Await(_) => false,
+            }
     }
 
     /// Does a slice of work if the previous slice is sent. Returns whether it did any work.
@@ -130,34 +164,104 @@ impl Exchange {
         if !self.has_work() {
             return false;
         }
-        // Such a response was begun when the server was serving, and a server that serves never returns to its start.
-        if let (Phase::Serving(sources), Some(rest)) = (phase, self.rest.take()) {
-            self.render(rest, sources);
-            return true;
+        match (phase, std::mem::take(&mut self.stage)) {
+            // Such a response was begun when the server was serving, and a server that serves never returns to its start.
+            (Phase::Serving(sources), Stage::Rest(rest)) => {
+                self.render(rest, sources);
+                true
+            }
+            (phase, Stage::Body(request, length)) => {
+                if self.input.len() < length {
+                    // The client has left in the middle of its request.
+                    self.closing = true;
+                    return false;
+                }
+                let body: Vec<u8> = self.input.drain(..length).collect();
+                self.answer(&request, &body, phase);
+                true
+            }
+            (phase, _) => self.begin(phase),
         }
-        self.begin(phase)
+    }
+
+    /// What the server is to be told, if there is something. `accept`, `await_task` or `refuse_order` must follow.
+    pub fn take_command(&mut self) -> Option<Command> {
+        match std::mem::take(&mut self.stage) {
+            Stage::Order(command) => Some(*command),
+            stage => {
+                self.stage = stage;
+                None
+            }
+        }
+    }
+
+    /// The server does what it was told; the answer comes when it is done.
+    pub fn await_task(&mut self, id: TaskId) {
+        self.stage = Stage::Await(id);
+    }
+
+    /// The server will do what it was told: the answer names the task.
+    pub fn accept(&mut self, id: TaskId, tasks: &Tasks, now: Timestamp) {
+        match tasks.get(id) {
+            Some(task) => self.respond_json("202 Accepted", &task_json(task, now)),
+            None => self.respond_problem(Method::Post, &Problem::not_found("there is no such task")),
+        }
+    }
+
+    /// The server does not do what it was told.
+    pub fn refuse_order(&mut self) {
+        self.respond_problem(Method::Post, &Problem::busy());
+    }
+
+    /// Answers a request that waits for a task, if the task is over.
+    pub fn look_at(&mut self, tasks: &Tasks, now: Timestamp) {
+        let Stage::Await(id) = self.stage else { return };
+        let task = tasks.get(id);
+        if task.is_some_and(|task| !task.is_over()) {
+            return;
+        }
+        self.stage = Stage::Head;
+        let Some(task) = task else {
+            return self.respond_problem(Method::Post, &Problem::not_found("there is no such task"));
+        };
+        match (task.progress, task.obstacle) {
+            (Progress::Failed(obstacle), _) | (_, Some(obstacle)) => {
+                self.respond_problem(Method::Post, &obstacle.into());
+            }
+            _ if task.job.is_some() => self.respond_json("201 Created", &task_json(task, now)),
+            _ => self.respond_json("200 OK", &task_json(task, now)),
+        }
     }
 
     /// Renders a slice of a response.
-    fn render(&mut self, mut rest: Rest, sources: &Sources<'_>) {
+    fn render(&mut self, mut rest: Box<Rest>, sources: &Sources<'_>) {
         let mut slice = String::new();
         let is_last = match &mut rest.body {
             Body::Metrics(metrics) => metrics.render(sources, &mut slice),
             Body::PageFigures(figures) => figures.render(sources, &mut slice),
+            Body::Tubes(tubes) => tubes.render(sources, &mut slice),
+            Body::Jobs(jobs) => jobs.render(sources, &mut slice),
+            Body::Count(count) => count.render(sources, &mut slice),
+            Body::Bytes(body, done) => {
+                let end = body.len().min(*done + SLICE_BYTES);
+                self.output.extend_from_slice(&body.as_slice()[*done..end]);
+                *done = end;
+                end == body.len()
+            }
         };
         if rest.chunked {
             // An empty chunk would mark the end of the response.
             if !slice.is_empty() {
-                put(&mut self.output, format_args!("{:x}\r\n{slice}\r\n", slice.len()));
+                self.output.extend_from_slice(format!("{:x}\r\n{slice}\r\n", slice.len()).as_bytes());
             }
             if is_last {
-                self.output.push_str("0\r\n\r\n");
+                self.output.extend_from_slice(b"0\r\n\r\n");
             }
         } else {
-            self.output = slice;
+            self.output.extend_from_slice(slice.as_bytes());
         }
         if !is_last {
-            self.rest = Some(rest);
+            self.stage = Stage::Rest(rest);
         }
     }
 
@@ -185,8 +289,38 @@ impl Exchange {
             }
         };
         self.closing = !request.keep_alive;
-        self.answer(&request, phase);
+        match (phase, request.body) {
+            (_, BodyLength::Contradictory) => self.refuse("400 Bad Request"),
+            (phase, BodyLength::Bytes(0)) => self.answer(&request, &[], phase),
+            (Phase::Serving(sources), length) if sources.is_of_api(&request) => {
+                self.read_body(request, length, sources);
+            }
+            (phase, _) => {
+                // The bytes that follow may be the body of this request, which nothing here takes.
+                self.closing = true;
+                self.answer(&request, &[], phase);
+            }
+        }
         true
+    }
+
+    /// Reads the body of a request for the API, if the request is allowed to have one.
+    fn read_body(&mut self, request: Request, length: BodyLength, sources: &Sources<'_>) {
+        let problem = match (sources.judge(&request), length) {
+            (Err(problem), _) => problem,
+            (Ok(()), BodyLength::Bytes(length)) if length <= api::MAX_BODY_BYTES => {
+                let length = usize::try_from(length).unwrap_or(usize::MAX);
+                if request.expects_continue && self.input.len() < length {
+                    self.output.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
+                }
+                self.stage = Stage::Body(Box::new(request), length);
+                return;
+            }
+            (Ok(()), BodyLength::Bytes(_)) => Problem::too_large(api::MAX_BODY_BYTES),
+            (Ok(()), _) => Problem::length_required(),
+        };
+        self.closing = true;
+        self.respond_problem(request.method, &problem);
     }
 
     fn refuse(&mut self, status: &'static str) {
@@ -194,12 +328,26 @@ impl Exchange {
         self.respond(Method::Get, &plain(status, "", ""));
     }
 
-    fn answer(&mut self, request: &Request, phase: Phase<'_>) {
-        if request.method == Method::Other {
+    fn answer(&mut self, request: &Request, body: &[u8], phase: Phase<'_>) {
+        if let Phase::Serving(sources) = phase
+            && sources.is_of_api(request)
+        {
+            return self.answer_api(request, body, sources);
+        }
+        if !matches!(request.method, Method::Get | Method::Head) {
             // The bytes that follow may be the body of this request.
             self.closing = true;
             self.respond(Method::Get, &plain("405 Method Not Allowed", "Allow: GET, HEAD\r\n", ""));
             return;
+        }
+        if let Phase::Serving(Sources { site: Site::Admin { .. }, .. }) = phase {
+            let response = match app::file(&request.path) {
+                Some((content_type, body)) => {
+                    Response { status: "200 OK", content_type, headers: app::HEADERS, body }
+                }
+                None => plain("404 Not Found", "", "not found\n"),
+            };
+            return self.respond(request.method, &response);
         }
         let response = match (request.path.as_str(), phase) {
             ("/healthz", _) => plain("200 OK", "", "ok\n"),
@@ -235,12 +383,48 @@ impl Exchange {
         self.respond(request.method, &response);
     }
 
+    fn answer_api(&mut self, request: &Request, body: &[u8], sources: &Sources<'_>) {
+        let Site::Admin { access, tasks } = sources.site else { return };
+        let answer = sources.judge(request).and_then(|()| api::answer(request, body, access, tasks, sources));
+        match answer {
+            Err(problem) => self.respond_problem(request.method, &problem),
+            Ok(Answer::Json(body)) => self.respond(request.method, &json("200 OK", "", &body)),
+            Ok(Answer::Tubes(tubes)) => self.stream(request, JSON, Body::Tubes(tubes)),
+            Ok(Answer::Jobs(jobs)) => self.stream(request, JSON, Body::Jobs(jobs)),
+            Ok(Answer::Count(count)) => self.stream(request, JSON, Body::Count(count)),
+            Ok(Answer::Body(id, body)) => {
+                let length = body.len();
+                let headers = format!(
+                    "Content-Length: {length}\r\nContent-Disposition: attachment; filename=\"job-{}\"\r\n\
+                     Content-Security-Policy: sandbox; default-src 'none'\r\n{API_HEADERS}",
+                    id.0
+                );
+                self.head("200 OK", "application/octet-stream", &headers);
+                if request.method == Method::Get && length > 0 {
+                    let rest = Rest { body: Body::Bytes(body, 0), chunked: false };
+                    self.stage = Stage::Rest(Box::new(rest));
+                }
+            }
+            Ok(Answer::Order(order)) => self.stage = Stage::Order(Box::new(Command::Order(order))),
+            Ok(Answer::Stop(id)) => self.stage = Stage::Order(Box::new(Command::Stop(id))),
+        }
+    }
+
+    fn respond_problem(&mut self, method: Method, problem: &Problem) {
+        self.respond(method, &json(problem.status, problem.headers, &problem.json()));
+    }
+
+    fn respond_json(&mut self, status: &'static str, body: &str) {
+        self.respond(Method::Post, &json(status, "", body));
+    }
+
     fn respond(&mut self, method: Method, response: &Response<'_>) {
         let Response { status, content_type, headers, body } = response;
-        let framing = format_args!("Content-Length: {}\r\n{headers}", body.len()).to_string();
+        let api = if *content_type == JSON { API_HEADERS } else { "" };
+        let framing = format!("Content-Length: {}\r\n{headers}{api}", body.len());
         self.head(status, content_type, &framing);
         if method != Method::Head {
-            self.output.push_str(body);
+            self.output.extend_from_slice(body.as_bytes());
         }
     }
 
@@ -248,67 +432,34 @@ impl Exchange {
     fn stream(&mut self, request: &Request, content_type: &str, body: Body) {
         let chunked = request.is_1_1;
         self.closing |= !chunked;
-        self.head("200 OK", content_type, if chunked { "Transfer-Encoding: chunked\r\n" } else { "" });
+        let framing = if chunked { "Transfer-Encoding: chunked\r\n" } else { "" };
+        self.head("200 OK", content_type, &format!("{framing}{API_HEADERS}"));
         if request.method == Method::Get {
-            self.rest = Some(Rest { body, chunked });
+            self.stage = Stage::Rest(Box::new(Rest { body, chunked }));
         }
     }
 
     fn head(&mut self, status: &str, content_type: &str, headers: &str) {
         let connection = if self.closing { "close" } else { "keep-alive" };
+        let mut head = String::new();
         put(
-            &mut self.output,
+            &mut head,
             format_args!(
                 "HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\n{headers}Connection: {connection}\r\n\
                  Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n\r\n"
             ),
         );
+        self.output.extend_from_slice(head.as_bytes());
     }
 }
 
-impl Request {
-    fn of(parsed: &httparse::Request<'_, '_>) -> Self {
-        let mut headers = parsed.headers.iter();
-        let mut names = parsed.headers.iter().map(|header| header.name);
-        let has_body = names.any(|name| {
-            name.eq_ignore_ascii_case("content-length") || name.eq_ignore_ascii_case("transfer-encoding")
-        });
-        let closes = headers.any(|header| {
-            header.name.eq_ignore_ascii_case("connection")
-                && header
-                    .value
-                    .split(|&byte| byte == b',')
-                    .any(|part| part.trim_ascii().eq_ignore_ascii_case(b"close"))
-        });
-        let is_1_1 = parsed.version == Some(1);
-        let target = parsed.path.unwrap_or_default();
-        let (host, target) =
-            host::split_absolute(target).map_or((None, target), |(host, path)| (Some(host), path));
-        let (path, query) = target.split_once('?').unwrap_or((target, ""));
-        let named = parsed.headers.iter().filter(|header| header.name.eq_ignore_ascii_case("host"));
-        let named = named.map(|header| String::from_utf8_lossy(header.value).into_owned());
-        Self {
-            method: match parsed.method {
-                Some("GET") => Method::Get,
-                Some("HEAD") => Method::Head,
-                _ => Method::Other,
-            },
-            path: path.to_owned(),
-            query: query.to_owned(),
-            hosts: host.map(str::to_owned).into_iter().chain(named).collect(),
-            is_1_1,
-            // Nothing here takes a body, so the next request could not be told from one.
-            keep_alive: is_1_1 && !closes && !has_body,
-        }
-    }
-
-    /// Whether every host that is named is this server, so that no page elsewhere can have asked. What names none
-    /// is no browser.
-    fn names(&self, sources: &Sources<'_>) -> bool {
-        self.hosts.iter().all(|host| host::is_address_or_local(host) || sources.has_name(host::name_of(host)))
-    }
-}
+/// No page of another origin may embed what the API answers.
+const API_HEADERS: &str = "Cross-Origin-Resource-Policy: same-origin\r\n";
 
 fn plain<'a>(status: &'static str, headers: &'static str, body: &'a str) -> Response<'a> {
     Response { status, content_type: "text/plain; charset=utf-8", headers, body }
+}
+
+fn json<'a>(status: &'static str, headers: &'static str, body: &'a str) -> Response<'a> {
+    Response { status, content_type: JSON, headers, body }
 }

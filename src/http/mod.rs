@@ -1,9 +1,12 @@
 //! HTTP: metrics for Prometheus, health checks for supervisors, and a page for people.
 //!
-//! Owns: everything that speaks HTTP. `exchange` has the requests and responses of one connection over bytes,
-//! `prometheus` has the metrics, `page` has the page with its figures, and `rendering` has what these two share. These
+//! Owns: everything that speaks HTTP, at two sites: `--metrics` and `--admin`. `exchange` has the requests and responses
+//! of one connection over bytes, `request` the head of a request, `prometheus` the metrics, `page` the page beside them
+//! with its figures, and `rendering` what these two share. At the other site, `access` says who may ask, `api` has the
+//! paths, `selection` the jobs that a request means, `task` the words for orders, and `app` the page. These
 //! parts are pure. `server` has the sockets, and the event loop drives it. `startup_health` has a thread that answers
-//! before the loop runs. HTTP never changes the queue: it reads the same views as the stats commands of the protocol.
+//! before the loop runs. HTTP never changes the queue: it reads the same views as the stats commands of the protocol,
+//! and hands orders to the server, which carries them out in its turns with the calls that it makes for a client.
 //!
 //! # How a scrape is bounded
 //!
@@ -19,22 +22,32 @@
 //! known when it begins. No tube appears twice, even if it is removed and made again during the scrape. A tube that
 //! moves to the place of a removed tube in the list may be missing from one scrape.
 
+pub mod access;
+mod api;
+mod app;
 mod exchange;
 pub mod host;
 mod page;
 mod prometheus;
 mod rendering;
+mod request;
+pub mod selection;
 mod server;
 pub mod snapshot;
 mod startup_health;
+pub mod task;
 
 use std::fmt::{self, Write};
 
 pub use self::exchange::Exchange;
 pub use self::page::History;
-pub use self::server::{HttpServer, State};
+pub use self::server::{HttpServer, Role, State};
 pub use self::startup_health::StartupHealth;
 
+use self::access::Access;
+use self::api::Problem;
+use self::request::Request;
+use self::task::Tasks;
 use crate::os::Usage;
 use crate::stats::ServerView;
 
@@ -55,6 +68,22 @@ pub struct Sources<'a> {
     pub max_tubes: usize,
     /// The address on which HTTP is served.
     pub address: Address<'a>,
+    /// What is served there.
+    pub site: Site<'a>,
+}
+
+/// What is served on a listener.
+#[derive(Clone, Copy, Debug)]
+pub enum Site<'a> {
+    /// Metrics, health and a page that only shows.
+    Metrics,
+    /// The API and its page.
+    Admin {
+        /// Who may use it.
+        access: &'a Access,
+        /// What the server is doing for it.
+        tasks: &'a Tasks,
+    },
 }
 
 /// Where HTTP is served.
@@ -67,6 +96,19 @@ pub enum Address<'a> {
 }
 
 impl Sources<'_> {
+    /// Whether the request is one for the API.
+    fn is_of_api(&self, request: &Request) -> bool {
+        matches!(self.site, Site::Admin { .. }) && request.path.starts_with("/api/")
+    }
+
+    /// Whether the request may have what it asks of the API.
+    fn judge(&self, request: &Request) -> Result<(), Problem> {
+        match self.site {
+            Site::Metrics => Ok(()),
+            Site::Admin { access, .. } => access.judge(request, self).map_err(Problem::from),
+        }
+    }
+
     /// Whether `name`, without a port, is a name of this server: the name of its machine, or the host that the command
     /// line names.
     fn has_name(&self, name: &str) -> bool {

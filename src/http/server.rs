@@ -1,6 +1,6 @@
-//! The sockets over which metrics, health and the page are served.
+//! The sockets of a site: over which metrics, health and the page are served, or the API.
 //!
-//! Owns: the HTTP listener, its few connections, and the samples of the last minutes. HTTP connections are not
+//! Owns: the listener, its few connections, and the samples of the last minutes. HTTP connections are not
 //! clients of the queue. The event loop calls `turn` after the work of the protocol; [`crate::http`] says how little a
 //! turn does.
 
@@ -11,7 +11,10 @@ use mio::event::{Event, Source};
 use mio::net::{TcpListener, UnixListener};
 use mio::{Interest, Registry};
 
-use super::{Address, Exchange, History, Phase, Sources};
+use super::access::Access;
+use super::exchange::Command;
+use super::task::Control;
+use super::{Address, Exchange, History, Phase, Site, Sources};
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::os;
 use crate::os::listen::Listener;
@@ -51,18 +54,49 @@ pub struct HttpServer {
     busy: bool,
     registry: Registry,
     history: History,
-    max_tubes: usize,
+    role: Role,
     /// The host that the command line names.
     host: Option<String>,
 }
 
+/// What is served.
+#[derive(Debug)]
+pub enum Role {
+    /// Metrics, health and a page; at most so many tubes have series of their own.
+    Metrics(usize),
+    /// The API and its page.
+    Admin(Access),
+}
+
+impl Role {
+    /// Tells the poll tokens of the two sites apart.
+    fn number(&self) -> u32 {
+        match self {
+            Self::Metrics(_) => 0,
+            Self::Admin(_) => 1,
+        }
+    }
+}
+
 /// What the server is doing, like [`Phase`], but before its figures are read.
-#[derive(Clone, Copy)]
 pub enum State<'a> {
     /// It does not serve yet; the text is the reason.
     Starting(&'a str),
     /// It serves, and has these figures.
     Serving(&'a dyn StatsSource),
+    /// It serves, and does what it is told.
+    Obeying(&'a mut dyn Control),
+}
+
+impl State<'_> {
+    /// What the figures are read from, if there are any yet.
+    fn source(&self) -> Option<&dyn StatsSource> {
+        match self {
+            Self::Starting(_) => None,
+            Self::Serving(source) => Some(*source),
+            Self::Obeying(control) => Some(&**control),
+        }
+    }
 }
 
 enum PolledListener {
@@ -105,15 +139,14 @@ trait Socket: Read + Write + Source {}
 impl<S: Read + Write + Source> Socket for S {}
 
 impl HttpServer {
-    /// Serves on `listener`; `host` is its host on the command line. At most `max_tubes` tubes have series of their
-    /// own.
+    /// Serves on `listener`; `host` is its host on the command line.
     ///
     /// # Errors
     /// If the socket cannot be added to the poll.
     pub fn new(
         listener: Listener,
         host: Option<String>,
-        max_tubes: usize,
+        role: Role,
         registry: &Registry,
     ) -> io::Result<Self> {
         let registry = registry.try_clone()?;
@@ -121,7 +154,8 @@ impl HttpServer {
             Listener::Tcp(listener) => PolledListener::Tcp(TcpListener::from_std(listener)),
             Listener::Unix(listener) => PolledListener::Unix(UnixListener::from_std(listener)),
         };
-        registry.register(listener.source(), PollToken::HttpListener.into(), Interest::READABLE)?;
+        let token = PollToken::HttpListener(role.number());
+        registry.register(listener.source(), token.into(), Interest::READABLE)?;
         Ok(Self {
             listener,
             accept_at: Some(Timestamp::default()),
@@ -131,7 +165,7 @@ impl HttpServer {
             busy: false,
             registry,
             history: History::default(),
-            max_tubes,
+            role,
             host,
         })
     }
@@ -140,14 +174,22 @@ impl HttpServer {
     /// for an earlier connection in the slot.
     pub fn notice(&mut self, event: &Event) {
         match PollToken::decode(event.token()) {
-            Some(PollToken::HttpListener) => self.accept_at = Some(Timestamp::default()),
-            Some(PollToken::HttpConnection(slot)) => {
-                if let Some(Some(connection)) = self.connections.get_mut(slot as usize) {
+            Some(PollToken::HttpListener(site)) if site == self.role.number() => {
+                self.accept_at = Some(Timestamp::default());
+            }
+            Some(PollToken::HttpConnection(number)) => {
+                let slot = (number as usize).checked_sub(self.first_number());
+                if let Some(Some(connection)) = slot.and_then(|slot| self.connections.get_mut(slot)) {
                     connection.link.notice(event);
                 }
             }
             _ => {}
         }
+    }
+
+    /// The number of the first connection in poll tokens.
+    fn first_number(&self) -> usize {
+        self.role.number() as usize * MAX_CONNECTIONS
     }
 
     /// When the next turn is due if no event comes before.
@@ -178,8 +220,8 @@ impl HttpServer {
     }
 
     /// A turn: accepts, reads, does one slice of work, writes, and closes connections that are over.
-    pub fn turn(&mut self, state: State<'_>, now: Timestamp) {
-        if let State::Serving(source) = state
+    pub fn turn(&mut self, mut state: State<'_>, now: Timestamp) {
+        if let Some(source) = state.source()
             && now >= self.history.next_at()
         {
             self.history.take_sample(&source.server_view(now));
@@ -187,9 +229,12 @@ impl HttpServer {
         self.accept(now);
         for connection in self.connections.iter_mut().flatten() {
             connection.read(now);
+            if let State::Obeying(control) = &state {
+                connection.exchange.look_at(control.tasks(), now);
+            }
             connection.write(now);
         }
-        self.busy = self.work(state, now);
+        self.busy = self.work(&mut state, now);
         for slot in &mut self.connections {
             let Some(connection) = slot else { continue };
             connection.busy_since =
@@ -203,7 +248,7 @@ impl HttpServer {
     }
 
     /// Does a slice of work for the next connection that has work. Returns whether there was one.
-    fn work(&mut self, state: State<'_>, now: Timestamp) -> bool {
+    fn work(&mut self, state: &mut State<'_>, now: Timestamp) -> bool {
         for step in 0..MAX_CONNECTIONS {
             let slot = (self.next + step) % MAX_CONNECTIONS;
             let has_work = |connection: &mut Connection| connection.exchange.has_work();
@@ -211,7 +256,13 @@ impl HttpServer {
             let worked = match state {
                 State::Starting(reason) => connection.exchange.turn(Phase::Starting(reason)),
                 State::Serving(source) => {
-                    connection.exchange.turn(Phase::Serving(&self.sources(source, now)))
+                    connection.exchange.turn(Phase::Serving(&self.sources(*source, Site::Metrics, now)))
+                }
+                State::Obeying(control) => {
+                    let worked =
+                        connection.exchange.turn(Phase::Serving(&self.admin_sources(&**control, now)));
+                    obey(&mut connection.exchange, &mut **control, now);
+                    worked
                 }
             };
             if worked {
@@ -226,12 +277,24 @@ impl HttpServer {
         false
     }
 
-    fn sources<'a>(&'a self, source: &'a dyn StatsSource, now: Timestamp) -> Sources<'a> {
+    fn admin_sources<'a>(&'a self, control: &'a dyn Control, now: Timestamp) -> Sources<'a> {
+        let site = match &self.role {
+            Role::Metrics(_) => Site::Metrics,
+            Role::Admin(access) => Site::Admin { access, tasks: control.tasks() },
+        };
+        self.sources(control, site, now)
+    }
+
+    fn sources<'a>(&'a self, source: &'a dyn StatsSource, site: Site<'a>, now: Timestamp) -> Sources<'a> {
         Sources {
+            site,
             server: source.server_view(now),
             usage: os::process::usage,
             history: &self.history,
-            max_tubes: self.max_tubes,
+            max_tubes: match self.role {
+                Role::Metrics(max_tubes) => max_tubes,
+                Role::Admin(_) => 0,
+            },
             address: match self.listener {
                 PolledListener::Tcp(_) => Address::Tcp(self.host.as_deref()),
                 PolledListener::Unix(_) => Address::Unix,
@@ -260,7 +323,9 @@ impl HttpServer {
                 Err(error) => {
                     self.accept_at = Some(now + ACCEPT_PAUSE_NS);
                     self.warnings.line(now, |withheld| {
-                        warn!("no metrics for a connection, nor for {withheld} since the last such line: {error}");
+                        warn!(
+                            "no HTTP for a connection, nor for {withheld} since the last such line: {error}"
+                        );
                     });
                 }
             }
@@ -287,7 +352,8 @@ impl HttpServer {
 
     fn add(&mut self, mut socket: Box<dyn Socket>, slot: usize, now: Timestamp) {
         let interest = Interest::READABLE | Interest::WRITABLE;
-        match self.registry.register(&mut *socket, PollToken::HttpConnection(slot as u32).into(), interest) {
+        let token = PollToken::HttpConnection((self.first_number() + slot) as u32);
+        match self.registry.register(&mut *socket, token.into(), interest) {
             Ok(()) => {
                 let exchange = Exchange::default();
                 self.connections[slot] = Some(Connection {
@@ -298,7 +364,26 @@ impl HttpServer {
                     busy_since: None,
                 });
             }
-            Err(error) => debug!("cannot watch a connection for metrics: {error}"),
+            Err(error) => debug!("cannot watch a connection for HTTP: {error}"),
+        }
+    }
+}
+
+/// Tells the server what the exchange wants of it, if it wants something.
+fn obey(exchange: &mut Exchange, control: &mut dyn Control, now: Timestamp) {
+    match exchange.take_command() {
+        None => {}
+        Some(Command::Order(order)) => {
+            let is_short = order.is_short();
+            match control.order(order, now) {
+                None => exchange.refuse_order(),
+                Some(id) if is_short => exchange.await_task(id),
+                Some(id) => exchange.accept(id, control.tasks(), now),
+            }
+        }
+        Some(Command::Stop(id)) => {
+            control.stop(id);
+            exchange.accept(id, control.tasks(), now);
         }
     }
 }
@@ -393,7 +478,7 @@ mod tests {
     fn serve_at(path: &std::path::Path, poll: &Poll) -> HttpServer {
         let listener = std::os::unix::net::UnixListener::bind(path).unwrap();
         listener.set_nonblocking(true).unwrap();
-        HttpServer::new(Listener::Unix(listener), None, 0, poll.registry()).unwrap()
+        HttpServer::new(Listener::Unix(listener), None, Role::Metrics(0), poll.registry()).unwrap()
     }
 
     /// A turn at `now` that accepts new connections and reads from all connections.

@@ -13,6 +13,9 @@ use crate::tube_name::TubeName;
 /// How many tubes a slice looks at.
 pub const TUBES_PER_SLICE: usize = 256;
 
+/// How many tubes a slice compares with a pattern.
+const MATCHED_PER_SLICE: usize = 32;
+
 /// Which tubes are chosen if there are too many.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Choice {
@@ -35,6 +38,8 @@ pub struct Snapshot {
     tubes: Vec<TubeView>,
     /// How many tubes were not chosen.
     pub omitted: usize,
+    /// How many tubes the query asks for, wherever in the order they are.
+    pub matched: usize,
 }
 
 impl Snapshot {
@@ -46,17 +51,23 @@ impl Snapshot {
             Choice::Oldest(count) => HashSet::with_capacity(count.min(queue.tube_count()) + TUBES_PER_SLICE),
             Choice::First(..) => HashSet::new(),
         };
-        Self { choice, seen, position: 0, tubes: Vec::new(), omitted: 0 }
+        Self { choice, seen, position: 0, tubes: Vec::new(), omitted: 0, matched: 0 }
     }
 
     /// Looks at the next tubes. Returns whether the snapshot is complete.
     pub fn gather(&mut self, queue: &Queue, now: Timestamp) -> bool {
-        let end = self.position + TUBES_PER_SLICE;
-        for tube in queue.tubes_from(self.position, now).take(TUBES_PER_SLICE) {
+        let has_pattern = self.query().is_some_and(Query::has_pattern);
+        let share = if has_pattern { MATCHED_PER_SLICE } else { TUBES_PER_SLICE };
+        let end = self.position + share;
+        for tube in queue.tubes_from(self.position, now).take(share) {
             self.position += 1;
             let is_wanted = match &self.choice {
                 Choice::Oldest(_) => self.seen.insert(tube.name.clone()),
-                Choice::First(_, query) => query.wants(tube.name.as_str()),
+                Choice::First(_, query) => {
+                    let is_wanted = query.wants(tube.name.as_str());
+                    self.matched += usize::from(is_wanted);
+                    is_wanted && query.is_ahead(&tube)
+                }
             };
             if is_wanted {
                 self.tubes.push(tube);
@@ -73,8 +84,15 @@ impl Snapshot {
             Choice::First(count, query) => {
                 let count = *count;
                 if self.tubes.len() > 2 * count || at_end {
-                    self.tubes.sort_by(|a, b| query.compare(a, b));
-                    self.keep(count);
+                    if self.tubes.len() > count {
+                        // To find the first tubes takes fewer steps than to sort all of them.
+                        self.tubes.select_nth_unstable_by(count, |a, b| query.compare(a, b));
+                    }
+                    self.omitted += self.tubes.len().saturating_sub(count);
+                    self.tubes.truncate(count);
+                }
+                if at_end {
+                    self.tubes.sort_unstable_by(|a, b| query.compare(a, b));
                 }
                 at_end
             }
@@ -84,6 +102,15 @@ impl Snapshot {
     fn keep(&mut self, count: usize) {
         self.omitted += self.tubes.len().saturating_sub(count);
         self.tubes.truncate(count);
+    }
+
+    /// The query that chooses the tubes, if there is one.
+    #[must_use]
+    pub fn query(&self) -> Option<&Query> {
+        match &self.choice {
+            Choice::Oldest(_) => None,
+            Choice::First(_, query) => Some(query),
+        }
     }
 
     /// The copies.

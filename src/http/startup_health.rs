@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use mio::{Events, Poll, Token, Waker};
 
-use super::{HttpServer, State};
+use super::{HttpServer, Role, State};
 use crate::clock::Timestamp;
 use crate::os::listen::Listener;
 
@@ -80,7 +80,7 @@ fn serve(
     clock: &dyn Fn() -> Timestamp,
     shared: &Reason,
 ) -> io::Result<Listener> {
-    let mut server = HttpServer::new(listener, None, 0, poll.registry())?;
+    let mut server = HttpServer::new(listener, None, Role::Metrics(0), poll.registry())?;
     let mut events = Events::with_capacity(EVENTS);
     loop {
         let Some(reason) = shared.lock().unwrap_or_else(PoisonError::into_inner).clone() else {

@@ -1,5 +1,8 @@
 //! Exchanges over bytes, with the figures of a queue without a server.
 
+mod admin;
+mod walks;
+
 use std::time::Duration;
 
 use super::*;
@@ -71,6 +74,7 @@ impl Figures {
             history: &self.history,
             max_tubes: self.max_tubes,
             address: Address::Tcp(Some("metrics.example")),
+            site: Site::Metrics,
         }
     }
 }

@@ -75,6 +75,14 @@ impl Argument {
         Ok(PathBuf::from(&self.value))
     }
 
+    /// The path of a file, of any bytes.
+    pub fn file(&self) -> Result<PathBuf, UsageError> {
+        if self.value.is_empty() {
+            return Err(self.refused("a file"));
+        }
+        Ok(PathBuf::from(&self.value))
+    }
+
     /// Text, which must be UTF-8.
     pub fn text(&self) -> Result<String, UsageError> {
         self.read("UTF-8", |text| Some(text.to_owned()))

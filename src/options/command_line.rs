@@ -28,6 +28,7 @@ pub const FLAGS: &[(&str, &str)] = &[
     ("V", "verbose"),
     ("", "recover"),
     ("", "wait-for-lock"),
+    ("", "admin-read-only"),
 ];
 
 /// The flags with an argument, in the same way.
@@ -40,6 +41,8 @@ pub const FLAGS_WITH_ARGUMENT: &[(&str, &str)] = &[
     ("s", "binlog-file-size"),
     ("u", "user"),
     ("z", "max-job-size"),
+    ("", "admin"),
+    ("", "admin-token-file"),
     ("", "check"),
     ("", "dump"),
     ("", "idle-timeout"),

@@ -89,6 +89,10 @@ fn short_long_and_combined_forms_mean_the_same() {
             options.socket_owner = Some(SocketOwner { user: "jo".into(), group: Some("www".into()) });
         }),
         (&[&["--metrics-tubes", "0"]], |options| options.metrics_tubes = 0),
+        (&[&["--admin-token-file", "token"]], |options| {
+            options.admin_token_file = Some(PathBuf::from("token"));
+        }),
+        (&[&["--admin-read-only"]], |options| options.admin_read_only = true),
         (&[&["--log-format", "json"]], |options| options.log_format = LogFormat::Json),
         (&[&["--log-format", "json", "--log-format", "text"]], |_| {}),
         (&[&["--spin", "50"]], |options| options.spin = Duration::from_micros(50)),
@@ -104,7 +108,22 @@ fn short_long_and_combined_forms_mean_the_same() {
 
 /// What `line` means behind the flags that others need: a binlog, a unix socket, metrics.
 fn everything_that_flags_need(line: &[&str]) -> Options {
-    serve(&[&["-b", "binlog", "--listen", "unix:socket", "--metrics", "unix:metrics"], line].concat())
+    serve(
+        &[
+            &[
+                "-b",
+                "binlog",
+                "--listen",
+                "unix:socket",
+                "--metrics",
+                "unix:metrics",
+                "--admin",
+                "unix:admin",
+            ],
+            line,
+        ]
+        .concat(),
+    )
 }
 
 #[test]
@@ -144,6 +163,7 @@ fn addresses_come_from_l_and_p_and_besides_from_listen() {
     assert_eq!(serve(&["--metrics", "127.0.0.1:9"]).metrics, Some(tcp("127.0.0.1", "9")));
     assert_eq!(serve(&["--metrics", ":9"]).metrics, Some(every("9")));
     assert_eq!(serve(&["--metrics", "unix:m"]).metrics, Some(unix("m")));
+    assert_eq!(serve(&["--admin", "[::1]:9"]).admin, Some(tcp("::1", "9")));
 }
 
 /// As in C, the argument is the text behind the letter, or the next word if there is none.
@@ -297,6 +317,8 @@ fn flags_that_do_nothing_are_refused_where_c_does_not_know_them() {
         (&["--socket-mode", "660"], "an address unix:PATH", &["--listen", "unix:s"]),
         (&["--socket-owner", "jo"], "an address unix:PATH", &["--metrics", "unix:s"]),
         (&["--metrics-tubes", "0"], "--metrics ADDR", &["--metrics", ":9"]),
+        (&["--admin-read-only"], "--admin ADDR", &["--admin", ":9"]),
+        (&["--admin-token-file", "f"], "--admin ADDR", &["--admin", ":9"]),
     ];
     for (line, other, with) in table {
         assert_eq!(refused(line), format!("{} does nothing without {other}", line[0]));
@@ -430,6 +452,8 @@ fn a_refused_argument_is_named_with_its_flag_and_what_was_expected() {
         (&["--metrics", ":65536"], "--metrics", ":65536", "address"),
         (&["-l", "unix:"], "-l", "unix:", "path"),
         (&["--metrics", "unix:"], "--metrics", "unix:", "path"),
+        (&["--admin", "localhost"], "--admin", "localhost", "port"),
+        (&["--admin-token-file", ""], "--admin-token-file", "", "file"),
         (&["--listen", "[::1"], "--listen", "[::1", "address"),
         (&["--listen", "[::1]7"], "--listen", "[::1]7", "address"),
         (&["--listen", "a:99999"], "--listen", "a:99999", "address"),

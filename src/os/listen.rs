@@ -56,6 +56,19 @@ impl Listener {
     }
 }
 
+impl Listener {
+    /// Whether only processes of this machine can connect.
+    #[must_use]
+    pub fn is_local(&self) -> bool {
+        match self {
+            Self::Tcp(listener) => {
+                listener.local_addr().is_ok_and(|address| address.ip().to_canonical().is_loopback())
+            }
+            Self::Unix(_) => true,
+        }
+    }
+}
+
 /// Listens on a TCP port: on the first address of `host` that can be bound, as C does; on every address
 /// of the machine if `host` is `None`. `port` is a number or the name of a service.
 ///

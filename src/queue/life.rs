@@ -44,6 +44,12 @@ impl Queue {
         id
     }
 
+    /// The id that the next job gets.
+    #[must_use]
+    pub fn next_id(&self) -> JobId {
+        JobId(self.next_id)
+    }
+
     /// Makes sure that ids below `next` are not assigned again.
     pub fn skip_ids_below(&mut self, next: u64) {
         self.next_id = self.next_id.max(next);

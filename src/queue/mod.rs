@@ -49,7 +49,7 @@ pub use self::client::{ClientId, SAFETY_MARGIN_NS};
 pub use self::flush::{BeginFlush, FlushStep, Flushed};
 pub use self::life::{NewJob, Released};
 pub use self::modes::ReserveMode;
-pub use self::page::{Page, PageOrder, Search};
+pub use self::page::{Page, PageOrder, Place, Search};
 pub use self::reserve::Reserve;
 pub use self::tagged::{Duplicate, GroupView};
 pub use self::times::{Durations, TOTAL_BOUNDS, Totals};

@@ -11,6 +11,7 @@
 use std::collections::BTreeSet;
 
 use super::Queue;
+use super::jobs::Place as JobPlace;
 use super::keys::{ReadyKey, Reservation, TubeKey};
 use crate::clock::Timestamp;
 use crate::job::{JobId, JobState, Priority};
@@ -187,6 +188,17 @@ impl Queue {
             }
         }
         true
+    }
+
+    /// Where the job stands in the order of its state.
+    #[must_use]
+    pub fn place(&self, id: JobId) -> Option<Place> {
+        let job = self.jobs.get(id)?;
+        Some(match job.place {
+            JobPlace::Ready(_) => (job.priority.0.into(), id),
+            JobPlace::Delayed(until) | JobPlace::Reserved(until) => (until.into(), id),
+            JobPlace::Buried(number) => (number.into(), id),
+        })
     }
 
     /// Whether the job is in the tube of this name, in this state.

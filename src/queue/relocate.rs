@@ -61,6 +61,27 @@ impl Queue {
         self.remove_tube_if_idle(from);
     }
 
+    /// Whether the delay of the job can be changed: it is ready or delayed.
+    #[must_use]
+    pub fn is_delayable(&self, id: JobId) -> bool {
+        let state = self.jobs.get(id).map(|job| job.place.state());
+        matches!(state, Some(JobState::Ready | JobState::Delayed))
+    }
+
+    /// A job that is ready or delayed gets a delay of `delay_s` seconds, which ends at `until`. Without a delay, it is
+    /// ready.
+    pub fn set_delay(&mut self, id: JobId, delay_s: u32, until: Timestamp, now: Timestamp) {
+        assert!(self.is_delayable(id), "only ready and delayed jobs get another delay");
+        self.unlink(id);
+        self.jobs.held(id).delay_s = delay_s;
+        self.note(Change::Updated(id));
+        if delay_s == 0 {
+            self.make_ready(id, now);
+        } else {
+            self.delay(id, until);
+        }
+    }
+
     /// Whether the job is there and nobody has reserved it.
     #[must_use]
     pub fn is_unreserved(&self, id: JobId) -> bool {

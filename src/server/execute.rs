@@ -7,6 +7,7 @@ use std::rc::Weak;
 
 use log::{Level, log_enabled, trace};
 
+use super::admin::Orders;
 use super::detached_bodies::DetachedBodies;
 use super::list_jobs::Searches;
 use super::persistence::Persistence;
@@ -68,6 +69,8 @@ pub struct Executor {
     pub(super) pending_tags: PendingTags,
     /// Jobs that were flushed in this turn and may have been given to a client that waited for one, and is not told yet.
     pub(super) flushed_bodies: Vec<(JobId, Body)>,
+    /// The orders of the API; `None` if there is no API.
+    pub(super) orders: Option<Box<Orders>>,
     /// Whether the allocator has begun to use its reserve.
     pub(super) is_memory_exhausted: fn() -> bool,
     /// The cost of all requests so far, without [`Queue::work`]; a simple request costs 1.
@@ -97,6 +100,7 @@ impl Executor {
             searches: Searches::default(),
             pending_tags: PendingTags::default(),
             flushed_bodies: Vec::new(),
+            orders: None,
             is_memory_exhausted: || false,
             work: 0,
         }

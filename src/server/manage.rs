@@ -101,7 +101,7 @@ impl Executor {
     }
 
     /// Keeps the body of a job that is about to be flushed where a client may have to be told that it has reserved it.
-    fn keep_for_delivery(&mut self, id: JobId) {
+    pub(super) fn keep_for_delivery(&mut self, id: JobId) {
         if self.queue.has_deliveries() && !self.queue.is_unreserved(id) {
             self.flushed_bodies
                 .extend(self.queue.body(id).and_then(|body| Some((id, body.to_owned().ok()?))));

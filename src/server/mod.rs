@@ -4,6 +4,9 @@
 //! that order. Generic over the kind of stream, so that a simulation drives it with neither sockets nor a clock;
 //! `event_loop` drives it with the real ones.
 
+mod admin;
+#[cfg(test)]
+mod admin_tests;
 mod budget;
 mod buffers;
 mod client_lists;
@@ -102,7 +105,7 @@ impl<S: Stream> Server<S> {
     /// How many clients are connected.
     #[must_use]
     pub fn client_count(&self) -> usize {
-        self.executor.queue().client_count()
+        self.executor.queue().client_count() - self.executor.clients_of_orders()
     }
 
     /// What executes the commands.
@@ -161,6 +164,7 @@ impl<S: Stream> Server<S> {
         if self.idle_timeouts.next_look_at().is_some_and(|at| at <= now) {
             self.close_idle(now);
         }
+        self.executor.carry_out_orders(now);
         self.serve_those_going_on(now);
         self.serve_postponed(end_of_turn, now);
         self.serve_events(events, end_of_turn, now);
@@ -190,7 +194,8 @@ impl<S: Stream> Server<S> {
         let is_due = !self.going_on.is_empty()
             || !self.postponed.is_empty()
             || !self.unsent.is_empty()
-            || self.executor.has_work_on_lists();
+            || self.executor.has_work_on_lists()
+            || self.executor.has_orders();
         if is_due {
             return Some(Timestamp::default());
         }

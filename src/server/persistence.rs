@@ -256,6 +256,7 @@ impl Executor {
         // without copies no file would ever be removed.
         self.persistence.migrate(&self.queue, now);
         self.persistence.catch_up(&self.queue, now);
+        self.wake_orders();
     }
 
     /// The binlog stores wall-clock times: the difference between the wall clock and that of `now`.

@@ -359,7 +359,7 @@ mod tests {
             (seed >> 33) as usize % below
         };
         for round in 0..12 {
-            let (mut output, mut model) = (Output::default(), VecDeque::new());
+            let (mut output, mut model) = (Output::default(), VecDeque::<u8>::new());
             let longest = [20, 300, 5_000, 2 * SHARED_FROM_BYTES][round % 4];
             for step in 0..600u32 {
                 let backlog = [2_000, 20_000, 80_000][round % 3];

@@ -186,7 +186,7 @@ def here(text, ports, directory):
     """The text with the test's ports and directory in it."""
     for shown, port in ports.items():
         text = re.sub(rf"\b{shown}\b", str(port), text)
-    text = text.replace("127.0.0.1:11400", "127.0.0.1:0")
+    text = re.sub(r"127\.0\.0\.1:(11400|11380)", "127.0.0.1:0", text)
     text = text.replace("/etc/default/", os.path.join(directory, "root/etc/default/"))
     text = text.replace("/path/to/another", SERVER)
     text = re.sub(r"\b(SEEDS|CASES)=\d+", rf"\g<1>={SEEDS}", text)

@@ -7,6 +7,7 @@ mod crashes;
 mod directed;
 mod harness;
 mod ledger;
+mod orders;
 mod replies;
 mod script;
 mod waits;

@@ -19,25 +19,25 @@ use beanstalkd_testkit::subject::{START, executor};
 
 const SYNCS: [SyncPolicy; 2] = [SyncPolicy::EachCommit, SyncPolicy::Every(50)];
 
-struct Client {
-    id: ClientId,
-    pipe: Rc<RefCell<Pipe>>,
+pub struct Client {
+    pub id: ClientId,
+    pub pipe: Rc<RefCell<Pipe>>,
 }
 
 impl Client {
-    fn received(&self) -> String {
+    pub fn received(&self) -> String {
         String::from_utf8(self.pipe.borrow_mut().take_outbound(usize::MAX)).expect("replies are text here")
     }
 }
 
-struct World {
-    server: Server<FakeStream>,
-    disk: SimDisk,
-    now: Timestamp,
+pub struct World {
+    pub server: Server<FakeStream>,
+    pub disk: SimDisk,
+    pub now: Timestamp,
 }
 
 impl World {
-    fn start(disk: SimDisk, sync: SyncPolicy, file_bytes: u64) -> Self {
+    pub fn start(disk: SimDisk, sync: SyncPolicy, file_bytes: u64) -> Self {
         let mut executor = executor(PoisonLimits::default(), 100);
         let config = Config { file_bytes, sync, recover: false, nonce_seed: 1 };
         let mut restored = Vec::new();
@@ -53,7 +53,7 @@ impl World {
         Self { server: Server::new(executor), disk, now: START }
     }
 
-    fn connect(&mut self) -> Client {
+    pub fn connect(&mut self) -> Client {
         let pipe = Pipe::new(1 << 20, Random::new(0));
         let open = |id| Ok::<_, Infallible>(FakeStream { id, pipe: Rc::clone(&pipe) });
         let Ok(id) = self.server.accept(open, self.now);
@@ -61,7 +61,7 @@ impl World {
     }
 
     /// A turn with what has happened to these clients, and those that follow at once. The helper does nothing.
-    fn turn(&mut self, clients: &[&Client]) {
+    pub fn turn(&mut self, clients: &[&Client]) {
         let events: Vec<(ClientId, Readiness)> =
             clients.iter().map(|client| (client.id, client.pipe.borrow_mut().take_event())).collect();
         self.server.turn(events.into_iter(), self.now);
@@ -75,7 +75,7 @@ impl World {
     }
 
     /// The helper does one task, and the server hears of it. Returns whether there was one.
-    fn help(&mut self) -> bool {
+    pub fn help(&mut self) -> bool {
         let Some(task) = self.disk.next_task() else { return false };
         let completion = task.run(&mut self.disk);
         self.server.binlog_completed(completion, self.now);
@@ -98,7 +98,7 @@ impl World {
         answer
     }
 
-    fn say(&mut self, client: &Client, commands: &str) -> String {
+    pub fn say(&mut self, client: &Client, commands: &str) -> String {
         client.pipe.borrow_mut().arrive(commands.as_bytes());
         self.turn(&[client]);
         while self.help() {}

@@ -4,11 +4,11 @@
 
 use super::history::SERIES;
 use super::query::Query;
+use crate::http::api::write::write_object;
 use crate::http::rendering::{Form, Rendering};
 use crate::http::snapshot::{Choice, Snapshot};
 use crate::http::{SLICE_BYTES, Sources, put};
-use crate::json;
-use crate::stats::{Figure, SERVER, Subject, TUBE, Value};
+use crate::stats::{SERVER, TUBE};
 
 /// The media type.
 pub const CONTENT_TYPE: &str = "application/json";
@@ -51,7 +51,7 @@ impl Form for Json {
 }
 
 /// Writes how long ago each sample was taken, then the values of each series.
-fn write_history(sources: &Sources<'_>, out: &mut String) {
+pub fn write_history(sources: &Sources<'_>, out: &mut String) {
     let now = sources.server.now;
     let ages = sources.history.samples().map(|(at, _)| now.since_ns(*at) / 1_000_000);
     write_list(out, "ages_ms", ages);
@@ -67,16 +67,4 @@ fn write_list(out: &mut String, key: &str, numbers: impl Iterator<Item = u64>) {
         put(out, format_args!("{}{number}", if place == 0 { "" } else { "," }));
     }
     out.push(']');
-}
-
-/// Writes all figures of a table.
-fn write_object<S: Subject>(table: &[Figure<S>], view: &S::View<'_>, out: &mut String) {
-    for (row, figure) in table.iter().enumerate() {
-        put(out, format_args!("{}\"{}\":", if row == 0 { '{' } else { ',' }, figure.key));
-        match figure.value(view) {
-            Value::Word(text) | Value::Text(text) => put(out, format_args!("{}", json::Text(text))),
-            number => put(out, format_args!("{number}")),
-        }
-    }
-    out.push('}');
 }

@@ -4,9 +4,9 @@ mod data;
 mod history;
 mod query;
 
-pub use self::data::{CONTENT_TYPE as FIGURES_CONTENT_TYPE, Json, figures};
+pub use self::data::{CONTENT_TYPE as FIGURES_CONTENT_TYPE, Json, figures, write_history};
 pub use self::history::History;
-pub use self::query::Query;
+pub use self::query::{Query, Rank};
 
 /// The page: one file, which needs no other.
 pub const HTML: &str = include_str!("page.html");

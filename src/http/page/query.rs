@@ -1,12 +1,16 @@
 //! The query of the page: in which order it shows the tubes, and which text their names contain.
 //!
-//! Owns: how the query of `page.json` is read, and which tubes come first. Driven by the snapshot, which keeps the
+//! Owns: how the query of `page.json` is read, which tubes are meant, and which come first. Driven by the snapshot, which keeps the
 //! first tubes.
 
 use std::cmp::Ordering;
 
 use crate::queue::{JobCounts, TubeView};
-use crate::stats::{TUBE, Value};
+use crate::stats::{Read, TUBE, Value};
+use crate::tube_name::TubeName;
+
+/// The longest pattern, in bytes: to compare it with a long name takes some thousand steps at worst.
+const MAX_PATTERN_BYTES: usize = 64;
 
 /// Which tubes the page shows, and in which order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -14,8 +18,21 @@ pub struct Query {
     sort: Sort,
     /// Whether the smallest comes first.
     ascending: bool,
-    /// The text that the names contain, in lower case.
+    /// The text that the names contain, in lower case, or a pattern for all of the name if it has a `*` or `?`.
     filter: String,
+    /// Only tubes behind this place are wanted.
+    after: Option<Rank>,
+}
+
+/// The place of a tube in the order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rank {
+    /// What the tubes are sorted by, if that is a number.
+    pub value: u64,
+    /// The number of jobs, if the tubes are not sorted by name.
+    pub jobs: u64,
+    /// The name.
+    pub name: TubeName,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,35 +53,102 @@ impl Query {
         let mut query = Self::default();
         for (key, value) in text.split('&').filter_map(|pair| pair.split_once('=')) {
             match key {
-                "sort" if value == "name" => query.sort = Sort::Name,
                 "sort" => {
-                    let row = TUBE.iter().position(|figure| figure.key == value);
-                    query.sort = row.map_or(Sort::Jobs, Sort::Figure);
+                    query.sort_by(value);
                 }
                 "up" => query.ascending = value == "true",
-                "filter" => query.filter = decode(value).to_ascii_lowercase(),
+                "filter" => query.filter_by(&decode(value)),
                 _ => {}
             }
         }
         query
     }
 
+    /// Sorts by `name`, by `jobs`, or by a figure of a tube that is a number. Returns whether the key is one of them.
+    pub fn sort_by(&mut self, key: &str) -> bool {
+        let is_number = |read: &Read<_>| !matches!(read, Read::Text(_) | Read::Word(_));
+        let row = TUBE.iter().position(|figure| figure.key == key && is_number(&figure.read));
+        self.sort = match key {
+            "name" => Sort::Name,
+            _ => row.map_or(Sort::Jobs, Sort::Figure),
+        };
+        row.is_some() || matches!(key, "name" | "jobs")
+    }
+
+    /// The smallest comes first.
+    pub fn ascend(&mut self) {
+        self.ascending = true;
+    }
+
+    /// Only tubes whose names contain the text, or match the pattern, are wanted. Upper and lower case are the same. A
+    /// pattern of more than `MAX_PATTERN_BYTES` matches nothing.
+    pub fn filter_by(&mut self, text: &str) {
+        self.filter = text.to_ascii_lowercase();
+        if self.has_pattern() && self.filter.len() > MAX_PATTERN_BYTES {
+            // No name is so long that it has this text.
+            self.filter = "x".repeat(TubeName::MAX_BYTES + 1);
+        }
+    }
+
+    /// Whether names are compared with a pattern, which takes longer than to look for a text.
+    #[must_use]
+    pub fn has_pattern(&self) -> bool {
+        self.filter.contains(['*', '?'])
+    }
+
+    /// Only tubes behind this place are wanted.
+    pub fn start_after(&mut self, rank: Rank) {
+        self.after = Some(rank);
+    }
+
     /// Whether a tube called `name` is asked for.
     #[must_use]
     pub fn wants(&self, name: &str) -> bool {
-        self.filter.is_empty() || name.to_ascii_lowercase().contains(&self.filter)
+        let name = || name.to_ascii_lowercase();
+        match self.filter.as_str() {
+            "" => true,
+            pattern if self.has_pattern() => matches(pattern.as_bytes(), name().as_bytes()),
+            text => name().contains(text),
+        }
     }
 
-    /// The order of two tubes. If they are equal, the one with more jobs comes first.
+    /// Whether the tube comes behind the place from which on tubes are wanted.
+    #[must_use]
+    pub fn is_ahead(&self, tube: &TubeView) -> bool {
+        self.after.as_ref().is_none_or(|Rank { value, jobs, name }| {
+            self.order(self.parts(tube), (*value, *jobs, name.as_str())) == Ordering::Greater
+        })
+    }
+
+    /// The place of a tube in the order.
+    #[must_use]
+    pub fn rank(&self, tube: &TubeView) -> Rank {
+        let (value, jobs, _) = self.parts(tube);
+        Rank { value, jobs, name: tube.name.clone() }
+    }
+
+    /// The order of two tubes. If they are equal, the one with more jobs comes first, and then the one with the
+    /// smaller name.
     #[must_use]
     pub fn compare(&self, a: &TubeView, b: &TubeView) -> Ordering {
-        let order = match self.sort {
-            Sort::Jobs => jobs(a).cmp(&jobs(b)),
-            Sort::Name => a.name.as_str().cmp(b.name.as_str()),
-            Sort::Figure(row) => number(a, row).cmp(&number(b, row)),
-        };
+        self.order(self.parts(a), self.parts(b))
+    }
+
+    /// What decides the order.
+    fn parts<'t>(&self, tube: &'t TubeView) -> (u64, u64, &'t str) {
+        let name = tube.name.as_str();
+        match self.sort {
+            Sort::Jobs => (jobs(tube), 0, name),
+            Sort::Name => (0, 0, name),
+            Sort::Figure(row) => (number(tube, row), jobs(tube), name),
+        }
+    }
+
+    fn order(&self, a: (u64, u64, &str), b: (u64, u64, &str)) -> Ordering {
+        let names = a.2.cmp(b.2);
+        let order = if self.sort == Sort::Name { names } else { a.0.cmp(&b.0) };
         let order = if self.ascending { order } else { order.reverse() };
-        order.then_with(|| jobs(b).cmp(&jobs(a)))
+        order.then(b.1.cmp(&a.1)).then(names)
     }
 }
 
@@ -80,6 +164,31 @@ fn number(tube: &TubeView, row: usize) -> u64 {
         Value::Number(number) => number,
         _ => 0,
     }
+}
+
+/// Whether all of `name` matches the pattern, in which `*` stands for any bytes and `?` for one. It takes at most as
+/// many steps as the product of the two lengths.
+fn matches(pattern: &[u8], name: &[u8]) -> bool {
+    let (mut at, mut position) = (0, 0);
+    let mut retry = None;
+    while position < name.len() {
+        match pattern.get(at) {
+            Some(b'*') => {
+                at += 1;
+                retry = Some((at, position));
+            }
+            Some(&byte) if byte == b'?' || byte == name[position] => {
+                at += 1;
+                position += 1;
+            }
+            _ => {
+                let Some((behind_star, from)) = retry else { return false };
+                (at, position) = (behind_star, from + 1);
+                retry = Some((behind_star, from + 1));
+            }
+        }
+    }
+    pattern[at..].iter().all(|&byte| byte == b'*')
 }
 
 /// Decodes the escapes of URLs in `text`. The names of tubes are ASCII, so other bytes match no name.
@@ -109,7 +218,10 @@ mod tests {
     fn a_query_is_read_and_nonsense_is_passed_over() {
         let buried = TUBE.iter().position(|figure| figure.key == "current-jobs-buried").unwrap();
         let query = Query::parse("sort=current-jobs-buried&up=true&filter=Mail%2FA%2");
-        assert_eq!(query, Query { sort: Sort::Figure(buried), ascending: true, filter: "mail/a%2".into() });
+        assert_eq!(
+            query,
+            Query { sort: Sort::Figure(buried), ascending: true, filter: "mail/a%2".into(), after: None }
+        );
         assert_eq!(Query::parse("sort=name&up=1").sort, Sort::Name);
         for nothing in ["", "sort", "sort=nonsense", "&=&", "up=false"] {
             assert_eq!(Query::parse(nothing), Query::default(), "{nothing}");
@@ -121,6 +233,28 @@ mod tests {
         let query = Query::parse("filter=ai");
         assert!(query.wants("MAIL") && query.wants("mail") && !query.wants("milk"));
         assert_eq!(decode("a+b%2Bc"), "a b+c");
+    }
+
+    #[test]
+    fn patterns_match_whole_names() {
+        let mut query = Query::default();
+        query.filter_by(&"*".repeat(MAX_PATTERN_BYTES + 1));
+        assert!(!query.wants("mail"), "a longer pattern would take long");
+        for (pattern, name, is_match) in [
+            ("*", "mail", true),
+            ("m*l", "mail", true),
+            ("M?IL", "mail", true),
+            ("mail*", "mail", true),
+            ("*a*l*", "mail", true),
+            ("a*", "mail", false),
+            ("m?l", "mail", false),
+            ("*aab", "aaaab", true),
+            ("*x", "mail", false),
+            ("?", "", false),
+        ] {
+            query.filter_by(pattern);
+            assert_eq!(query.wants(name), is_match, "{pattern} {name}");
+        }
     }
 
     #[test]

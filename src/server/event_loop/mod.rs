@@ -26,7 +26,8 @@ use super::notifier::Notifier;
 use super::{Executor, Readiness, Server};
 use crate::binlog::BinlogError;
 use crate::clock::Timestamp;
-use crate::http::{HttpServer, State};
+use crate::http::access::Access;
+use crate::http::{HttpServer, Role, State};
 use crate::os;
 use crate::os::listen::Listener;
 use crate::os::signals::{Signal, Signals};
@@ -126,6 +127,7 @@ pub struct EventLoop {
     has_binlog: bool,
     notifier: Option<Notifier>,
     metrics: Option<HttpServer>,
+    admin: Option<HttpServer>,
 }
 
 impl EventLoop {
@@ -160,6 +162,7 @@ impl EventLoop {
             memory,
             notifier: Notifier::from_environment(),
             metrics: None,
+            admin: None,
             has_binlog: false,
         })
     }
@@ -190,7 +193,22 @@ impl EventLoop {
         host: Option<String>,
         max_tubes: usize,
     ) -> io::Result<()> {
-        self.metrics = Some(HttpServer::new(listener, host, max_tubes, &self.registry)?);
+        self.metrics = Some(HttpServer::new(listener, host, Role::Metrics(max_tubes), &self.registry)?);
+        Ok(())
+    }
+
+    /// Serves the API and its page on `listener`, which was asked for as `host`.
+    ///
+    /// # Errors
+    /// Where the system does not take the socket into its poll.
+    pub fn serve_admin(
+        &mut self,
+        listener: Listener,
+        host: Option<String>,
+        access: Access,
+    ) -> io::Result<()> {
+        self.server.executor_mut().obey_orders();
+        self.admin = Some(HttpServer::new(listener, host, Role::Admin(access), &self.registry)?);
         Ok(())
     }
 
@@ -211,6 +229,7 @@ impl EventLoop {
         self.listeners.close();
         // From now on a health check finds no server.
         self.metrics = None;
+        self.admin = None;
         self.flush_replies(&mut events)?;
         Ok(self.server.executor_mut().close_binlog(self.clock.now())?)
     }
@@ -224,9 +243,9 @@ impl EventLoop {
             match PollToken::decode(event.token()) {
                 Some(PollToken::Signals) => stop |= self.obey_signals(),
                 Some(PollToken::Listener(number)) => self.listeners.notice(number),
-                Some(PollToken::HttpListener | PollToken::HttpConnection(_)) => {
-                    if let Some(metrics) = &mut self.metrics {
-                        metrics.notice(event);
+                Some(PollToken::HttpListener(_) | PollToken::HttpConnection(_)) => {
+                    for site in self.metrics.iter_mut().chain(&mut self.admin) {
+                        site.notice(event);
                     }
                 }
                 // The server is told of its clients below; what the binlog's store has done is polled in each turn.
@@ -246,10 +265,13 @@ impl EventLoop {
         Ok(stop)
     }
 
-    /// Informs the metrics and the service manager.
+    /// Gives the sites of HTTP their turns, and informs the service manager.
     fn tell(&mut self, now: Timestamp) {
         if let Some(metrics) = &mut self.metrics {
             metrics.turn(State::Serving(self.server.executor()), now);
+        }
+        if let Some(admin) = &mut self.admin {
+            admin.turn(State::Obeying(self.server.executor_mut()), now);
         }
         if let Some(notifier) = &mut self.notifier {
             notifier.turn(self.server.executor(), now);
@@ -260,8 +282,10 @@ impl EventLoop {
     fn next_turn_at(&self) -> Option<Timestamp> {
         let notifier = self.notifier.as_ref().map(Notifier::next_at);
         let metrics = self.metrics.as_ref().map(HttpServer::next_turn_at);
+        let admin = self.admin.as_ref().map(HttpServer::next_turn_at);
         let memory = self.memory.next_turn_at();
-        let turns = [self.server.next_turn_at(), self.listeners.next_turn_at(), memory, notifier, metrics];
+        let turns =
+            [self.server.next_turn_at(), self.listeners.next_turn_at(), memory, notifier, metrics, admin];
         turns.into_iter().flatten().min()
     }
 

@@ -1,0 +1,152 @@
+//! Who may use the API.
+//!
+//! Owns: the token, and the decision whether a request may read or change anything. Never knows what a request asks
+//! for beyond that. Driven by an exchange, before the body of the request is read.
+//!
+//! With a token, a request must have it: a page from elsewhere does not know it. Without one, the listener is on a
+//! loopback address or a unix socket (`startup` sees to that), and what has to be kept out are pages from elsewhere in
+//! a browser on the same machine. They cannot read, because of the host that they name (see [`super::host`]), and they
+//! cannot change anything, because they cannot send the header [`MARKER`](super::request::MARKER).
+
+use std::fmt;
+
+use constant_time_eq::constant_time_eq;
+
+use super::Sources;
+use super::request::{Method, Request};
+
+/// What every request for the API must have.
+#[derive(Debug, Default)]
+pub struct Access {
+    /// The token that every request has to show; `None` if none is asked for.
+    pub token: Option<Token>,
+    /// Whether changes are refused.
+    pub is_read_only: bool,
+}
+
+/// A secret that opens the API.
+pub struct Token(Box<[u8]>);
+
+/// Why a text is no token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TokenError {
+    /// It has fewer characters than [`Token::MIN_BYTES`].
+    TooShort,
+    /// It has more than [`Token::MAX_BYTES`].
+    TooLong,
+    /// It has a character that is no visible one of ASCII, which a header could not carry.
+    BadCharacter,
+}
+
+/// Why a request is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Denied {
+    /// It names a host that is not this server.
+    Misdirected,
+    /// It has no token, or a wrong one.
+    Unauthorized,
+    /// A page from elsewhere has made it.
+    FromElsewhere,
+    /// It wants a change, and lacks the header that pages from elsewhere cannot send.
+    Unmarked,
+    /// It wants a change, and the server allows none.
+    ReadOnly,
+}
+
+impl Token {
+    /// The shortest token, in bytes: 32 characters, even if only of hexadecimal digits, cannot be guessed.
+    pub const MIN_BYTES: usize = 32;
+    /// The longest one: a head of a request has to have room for it.
+    pub const MAX_BYTES: usize = 1024;
+
+    /// The token in the text of a file, without the white space around it.
+    ///
+    /// # Errors
+    /// If the text is no token.
+    pub fn parse(text: &[u8]) -> Result<Self, TokenError> {
+        let token = text.trim_ascii();
+        match token.len() {
+            ..Self::MIN_BYTES => Err(TokenError::TooShort),
+            length if length > Self::MAX_BYTES => Err(TokenError::TooLong),
+            _ if !token.iter().all(u8::is_ascii_graphic) => Err(TokenError::BadCharacter),
+            _ => Ok(Self(token.into())),
+        }
+    }
+
+    /// Whether `given` is the token. The time it takes tells nothing of the token but its length.
+    fn is(&self, given: &[u8]) -> bool {
+        constant_time_eq(&self.0, given)
+    }
+}
+
+/// Says nothing of the secret.
+impl fmt::Debug for Token {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("Token")
+    }
+}
+
+impl fmt::Display for TokenError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooShort => write!(
+                out,
+                "the token has fewer than {} characters; `openssl rand -hex 32` makes one",
+                Token::MIN_BYTES
+            ),
+            Self::TooLong => write!(out, "the token has more than {} characters", Token::MAX_BYTES),
+            Self::BadCharacter => {
+                out.write_str("the token has other characters than the visible ones of ASCII")
+            }
+        }
+    }
+}
+
+impl std::error::Error for TokenError {}
+
+impl Access {
+    /// Judges a request.
+    ///
+    /// # Errors
+    /// Why it is refused.
+    pub fn judge(&self, request: &Request, sources: &Sources<'_>) -> Result<(), Denied> {
+        let is_change = !matches!(request.method, Method::Get | Method::Head);
+        match &self.token {
+            Some(token) if !request.bearer.as_ref().is_some_and(|given| token.is(given)) => {
+                return Err(Denied::Unauthorized);
+            }
+            Some(_) => {}
+            None if !request.names(sources) => return Err(Denied::Misdirected),
+            None if request.is_from_elsewhere() => return Err(Denied::FromElsewhere),
+            None if is_change && !request.is_marked => return Err(Denied::Unmarked),
+            None => {}
+        }
+        if is_change && self.is_read_only { Err(Denied::ReadOnly) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_long_enough_and_fits_a_header() {
+        let long = "x".repeat(Token::MAX_BYTES + 1);
+        for (text, error) in [
+            ("", TokenError::TooShort),
+            ("0123456789abcdef0123456789abcde\n", TokenError::TooShort),
+            ("0123456789abcdef 0123456789abcdef", TokenError::BadCharacter),
+            ("0123456789abcdef0123456789abcdeü", TokenError::BadCharacter),
+            (long.as_str(), TokenError::TooLong),
+        ] {
+            assert_eq!(Token::parse(text.as_bytes()).unwrap_err(), error, "{text}");
+        }
+        let token = Token::parse(b" 0123456789abcdef0123456789abcdef\r\n").unwrap();
+        assert!(token.is(b"0123456789abcdef0123456789abcdef"));
+        for other in [b"".as_slice(), b"0123456789abcdef0123456789abcdeg", b"0123456789abcdef0123456789abcde"]
+        {
+            assert!(!token.is(other));
+        }
+        assert_eq!(format!("{token:?}"), "Token");
+    }
+}

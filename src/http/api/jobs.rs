@@ -1,0 +1,190 @@
+//! Lists and counts of a tube's jobs, rendered in slices.
+//!
+//! Owns: the parameters of both, the text of cursors, and how much of a scan one request may ask for.
+
+use super::orders::tube_name;
+use super::problem::Problem;
+use super::url::Parameters;
+use super::write::write_job;
+use crate::clock::Timestamp;
+use crate::http::selection::{AsOf, Filter, MAX_CONTAINED_BYTES, Share, Step, Walk};
+use crate::http::{SLICE_BYTES, Sources, put};
+use crate::job::{JobId, JobState};
+use crate::queue::Place;
+use crate::stats::JobView;
+
+/// Jobs in a page unless the request says otherwise.
+const DEFAULT_LIMIT: usize = 50;
+/// The most jobs in a page.
+const MAX_LIMIT: usize = 1000;
+/// Jobs that a list looks at before it says how far it has come: a second or so. Whoever wants more asks for the
+/// next page, and may stop in between.
+const MAX_LOOKS: u64 = 500_000;
+
+/// The key of the instant at which jobs were counted.
+pub const AS_OF: &str = "as_of";
+
+/// A page of jobs, as far as it is rendered.
+#[derive(Debug)]
+pub struct JobList {
+    walk: Walk,
+    limit: usize,
+    found: usize,
+    has_begun: bool,
+}
+
+/// How many jobs a filter takes, as far as they are counted.
+#[derive(Debug)]
+pub struct JobCount {
+    walk: Walk,
+    found: u64,
+}
+
+/// The state of this name.
+pub fn state(name: &str) -> Result<JobState, Problem> {
+    let states = [JobState::Ready, JobState::Reserved, JobState::Delayed, JobState::Buried];
+    states
+        .into_iter()
+        .find(|state| state.as_str() == name)
+        .ok_or_else(|| Problem::bad("state: expected ready, reserved, delayed or buried"))
+}
+
+/// The text that bodies have to contain.
+pub fn contained(text: Option<String>) -> Result<Option<Box<str>>, Problem> {
+    match text {
+        Some(text) if text.len() > MAX_CONTAINED_BYTES => {
+            Err(Problem::bad(format!("contains: expected at most {MAX_CONTAINED_BYTES} bytes")))
+        }
+        text => Ok(text.filter(|text| !text.is_empty()).map(String::into_boxed_str)),
+    }
+}
+
+/// Two numbers with a hyphen between them.
+fn pair(text: &str) -> Option<(u64, u64)> {
+    let (first, second) = text.split_once('-')?;
+    let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    if !is_number(first) || !is_number(second) {
+        return None;
+    }
+    Some((first.parse().ok()?, second.parse().ok()?))
+}
+
+/// The instant that a count has named.
+pub fn as_of(text: &str) -> Result<AsOf, Problem> {
+    let (id, at) = pair(text).ok_or_else(|| Problem::bad("as_of: expected the one of a count"))?;
+    Ok(AsOf { next_id: JobId(id), at: Timestamp(at) })
+}
+
+fn number<T: std::str::FromStr>(parameters: &mut Parameters, key: &str) -> Result<Option<T>, Problem> {
+    parameters
+        .take(key)
+        .map(|text| text.parse().map_err(|_| ()))
+        .transpose()
+        .map_err(|()| Problem::bad(format!("{key}: expected a whole number")))
+}
+
+fn filter(parameters: &mut Parameters, as_of: AsOf) -> Result<Filter, Problem> {
+    Ok(Filter {
+        as_of,
+        older_than_s: number(parameters, "older_than")?,
+        younger_than_s: number(parameters, "younger_than")?,
+        min_priority: number(parameters, "min_priority")?,
+        max_priority: number(parameters, "max_priority")?,
+        contains: contained(parameters.take("contains"))?,
+    })
+}
+
+/// A walk through the jobs that the query names, in the tube of this name.
+fn walk(
+    tube: &str,
+    parameters: &mut Parameters,
+    after: Option<Place>,
+    sources: &Sources<'_>,
+) -> Result<Walk, Problem> {
+    let queue = sources.server.queue;
+    let name = tube_name(tube)?;
+    if !queue.is_tube(name.as_str()) {
+        return Err(Problem::not_found("there is no such tube"));
+    }
+    let state = state(&parameters.take("state").ok_or_else(|| Problem::bad("state is missing"))?)?;
+    let as_of = AsOf { next_id: queue.next_id(), at: sources.server.now };
+    let filter = filter(parameters, as_of)?;
+    match parameters.left() {
+        Some(left) => {
+            let short: String = left.chars().take(40).collect();
+            Err(Problem::bad(format!("{short:?}: there is no such parameter here, or it is given twice")))
+        }
+        None => Ok(Walk::new(name, state, filter, after)),
+    }
+}
+
+impl JobList {
+    /// The page that the query asks for; nothing is rendered yet.
+    pub fn new(tube: &str, mut parameters: Parameters, sources: &Sources<'_>) -> Result<Self, Problem> {
+        let limit = number(&mut parameters, "limit")?.unwrap_or(DEFAULT_LIMIT);
+        if !(1..=MAX_LIMIT).contains(&limit) {
+            return Err(Problem::bad(format!("limit: expected 1 to {MAX_LIMIT}")));
+        }
+        let after = match parameters.take("cursor").as_deref().map(pair) {
+            None => None,
+            Some(Some((position, id))) => Some((position, JobId(id))),
+            Some(None) => return Err(Problem::bad("cursor: expected the one of another page")),
+        };
+        let walk = walk(tube, &mut parameters, after, sources)?;
+        Ok(Self { walk, limit, found: 0, has_begun: false })
+    }
+
+    /// Renders a slice; returns whether it is the last one.
+    pub fn render(&mut self, sources: &Sources<'_>, out: &mut String) -> bool {
+        if !self.has_begun {
+            self.has_begun = true;
+            out.push_str("{\"jobs\":[");
+        }
+        let (queue, now) = (sources.server.queue, sources.server.now);
+        let mut share = Share::TURN;
+        while self.found < self.limit && self.walk.looked_at() < MAX_LOOKS {
+            if out.len() >= SLICE_BYTES {
+                return false;
+            }
+            match self.walk.next(queue, &mut share) {
+                Step::Unfinished => return false,
+                Step::Done => break,
+                Step::Job(id) => {
+                    let Some(job) = queue.job(id) else { continue };
+                    out.push_str(if self.found == 0 { "" } else { "," });
+                    self.found += 1;
+                    write_job(&JobView { job, file: 0, now }, out);
+                }
+            }
+        }
+        let looked_at = self.walk.looked_at();
+        put(out, format_args!("],\"looked_at\":{looked_at},\"next\":"));
+        match self.walk.last().filter(|_| self.walk.may_find_more()) {
+            Some((position, id)) => put(out, format_args!("\"{position}-{}\"}}\n", id.0)),
+            None => out.push_str("null}\n"),
+        }
+        true
+    }
+}
+
+impl JobCount {
+    /// The count that the query asks for; nothing is counted yet.
+    pub fn new(tube: &str, mut parameters: Parameters, sources: &Sources<'_>) -> Result<Self, Problem> {
+        Ok(Self { walk: walk(tube, &mut parameters, None, sources)?, found: 0 })
+    }
+
+    /// Counts a share; returns whether that is all, and the answer is in `out`.
+    pub fn render(&mut self, sources: &Sources<'_>, out: &mut String) -> bool {
+        let mut share = Share::TURN;
+        loop {
+            match self.walk.next(sources.server.queue, &mut share) {
+                Step::Unfinished => return false,
+                Step::Job(_) => self.found += 1,
+                Step::Done => break,
+            }
+        }
+        let AsOf { next_id, at } = self.walk.filter().as_of;
+        put(out, format_args!("{{\"count\":{},\"as_of\":\"{}-{}\"}}\n", self.found, next_id.0, at.0));
+        true
+    }
+}

@@ -1,0 +1,236 @@
+//! The API under `/api/v1/`: what there is to ask for, and what an order looks like.
+//!
+//! Owns: the paths. An answer is ready at once, or rendered in slices, or it is an order for the server. Never changes
+//! anything itself. `doc/openapi.yaml` describes it, and a test holds the description against [`ROUTES`].
+
+mod jobs;
+mod orders;
+mod problem;
+mod tubes;
+mod url;
+pub mod write;
+
+pub use self::jobs::{JobCount, JobList};
+pub use self::problem::Problem;
+pub use self::tubes::TubeList;
+
+use self::orders::{Fields, tube_name};
+use self::url::Parameters;
+use self::write::{job_with_body, write_object, write_task};
+use super::access::Access;
+use super::page::write_history;
+use super::rendering::Rendering;
+use super::request::{Method, Request};
+use super::task::{Order, TaskId, Tasks};
+use super::{Sources, put};
+use crate::job::{self, JobId};
+use crate::queue;
+use crate::stats::{JobView, SERVER, TUBE};
+
+/// The path under which everything of the API is.
+pub const ROOT: &str = "/api/v1/";
+
+/// The longest body of a request, in bytes: enough for a body of a job of 65,535 bytes in any encoding, or the numbers
+/// of ten thousand jobs, and little enough to be parsed in some hundred microseconds.
+pub const MAX_BODY_BYTES: u64 = 256 * 1024;
+
+/// Every method and path.
+#[cfg(test)]
+pub const ROUTES: &[(&str, &str)] = &[
+    ("get", "/api/v1/server"),
+    ("post", "/api/v1/server/actions"),
+    ("get", "/api/v1/tubes"),
+    ("get", "/api/v1/tubes/{tube}"),
+    ("post", "/api/v1/tubes/{tube}/actions"),
+    ("get", "/api/v1/tubes/{tube}/jobs"),
+    ("post", "/api/v1/tubes/{tube}/jobs"),
+    ("get", "/api/v1/tubes/{tube}/jobs/count"),
+    ("post", "/api/v1/jobs/actions"),
+    ("get", "/api/v1/jobs/{job}"),
+    ("get", "/api/v1/jobs/{job}/body"),
+    ("post", "/api/v1/jobs/{job}/actions"),
+    ("get", "/api/v1/tasks"),
+    ("get", "/api/v1/tasks/{task}"),
+    ("post", "/api/v1/tasks/{task}/stop"),
+];
+
+/// The answer to a request.
+#[derive(Debug)]
+pub enum Answer {
+    /// This JSON.
+    Json(String),
+    /// A list of tubes, in slices.
+    Tubes(Rendering<TubeList>),
+    /// A list of jobs, in slices.
+    Jobs(JobList),
+    /// A count of jobs, in slices.
+    Count(JobCount),
+    /// The bytes of a job's body.
+    Body(JobId, job::Body),
+    /// The server has something to do.
+    Order(Order),
+    /// A task is to be stopped.
+    Stop(TaskId),
+}
+
+/// Answers a request that may read, or change, what it wants. `body` is empty if it has none.
+///
+/// # Errors
+/// Why there is no answer.
+pub fn answer(
+    request: &Request,
+    body: &[u8],
+    access: &Access,
+    tasks: &Tasks,
+    sources: &Sources<'_>,
+) -> Result<Answer, Problem> {
+    let nothing = || Problem::not_found("there is nothing here; doc/openapi.yaml has all paths");
+    let rest = request.path.strip_prefix(ROOT).ok_or_else(nothing)?;
+    let decoded: Option<Vec<String>> = rest.split('/').map(url::decode_segment).collect();
+    let decoded = decoded.ok_or_else(|| Problem::bad("the path has a broken escape"))?;
+    let segments: Vec<&str> = decoded.iter().map(String::as_str).collect();
+    let (reads, changes) = match segments.as_slice() {
+        ["jobs", "actions"]
+        | ["server", "actions"]
+        | ["jobs" | "tubes", _, "actions"]
+        | ["tasks", _, "stop"] => (false, true),
+        ["tubes", _, "jobs"] => (true, true),
+        _ => (true, false),
+    };
+    match request.method {
+        Method::Get | Method::Head if reads => {
+            read(&segments, request, access, tasks, sources).unwrap_or_else(|| Err(nothing()))
+        }
+        Method::Post if changes => match segments.as_slice() {
+            ["tasks", id, "stop"] => task_id(id, tasks).map(Answer::Stop),
+            segments => {
+                order(segments, request, body, sources).unwrap_or_else(|| Err(nothing())).map(Answer::Order)
+            }
+        },
+        _ => Err(Problem::method(match (reads, changes) {
+            (true, true) => "Allow: GET, HEAD, POST\r\n",
+            (true, false) => "Allow: GET, HEAD\r\n",
+            _ => "Allow: POST\r\n",
+        })),
+    }
+}
+
+/// An answer that only reads; `None` if there is nothing under this path.
+fn read(
+    segments: &[&str],
+    request: &Request,
+    access: &Access,
+    tasks: &Tasks,
+    sources: &Sources<'_>,
+) -> Option<Result<Answer, Problem>> {
+    let parameters = match Parameters::parse(&request.query) {
+        Ok(parameters) => parameters,
+        Err(part) => return Some(Err(Problem::bad(format!("{part:?}: the query has a broken escape")))),
+    };
+    let now = sources.server.now;
+    Some(match segments {
+        ["server"] => Ok(Answer::Json(server(access, sources))),
+        ["tubes"] => tubes::list(parameters, sources).map(Answer::Tubes),
+        ["tubes", tube] => tube_figures(tube, sources).map(Answer::Json),
+        ["tubes", tube, "jobs"] => JobList::new(tube, parameters, sources).map(Answer::Jobs),
+        ["tubes", tube, "jobs", "count"] => JobCount::new(tube, parameters, sources).map(Answer::Count),
+        ["jobs", id] => {
+            job(id, sources).map(|(_, job)| Answer::Json(job_with_body(&JobView { job, file: 0, now })))
+        }
+        ["jobs", id, "body"] => job(id, sources).map(|(id, job)| Answer::Body(id, job.body.clone())),
+        ["tasks"] => {
+            let mut out = String::from("{\"tasks\":[");
+            for (place, task) in tasks.newest_first().enumerate() {
+                out.push_str(if place == 0 { "" } else { "," });
+                write_task(task, now, &mut out);
+            }
+            out.push_str("]}\n");
+            Ok(Answer::Json(out))
+        }
+        ["tasks", id] => task_id(id, tasks).and_then(|id| {
+            let task = tasks.get(id).ok_or_else(|| Problem::not_found("there is no such task"))?;
+            Ok(Answer::Json(write::task(task, now)))
+        }),
+        _ => return None,
+    })
+}
+
+/// The order in a request that wants a change; `None` if there is nothing under this path.
+fn order(
+    segments: &[&str],
+    request: &Request,
+    body: &[u8],
+    sources: &Sources<'_>,
+) -> Option<Result<Order, Problem>> {
+    let started_at = sources.server.identity.started_at;
+    let fields = || if request.is_json { Fields::parse(body) } else { Err(Problem::not_json()) };
+    Some(match segments {
+        ["server", "actions"] => fields().and_then(orders::on_server),
+        ["tubes", tube, "actions"] => {
+            tube_name(tube).and_then(|tube| orders::on_tube(tube, fields()?, started_at))
+        }
+        ["tubes", tube, "jobs"] => tube_name(tube).and_then(|tube| orders::put(tube, fields()?)),
+        ["jobs", "actions"] => fields().and_then(orders::on_jobs),
+        ["jobs", id, "actions"] => job_id(id).and_then(|id| orders::on_job(id, fields()?)),
+        _ => return None,
+    })
+}
+
+fn server(access: &Access, sources: &Sources<'_>) -> String {
+    let mut out = String::from("{\"stats\":");
+    write_object(SERVER, &sources.server, &mut out);
+    put(&mut out, format_args!(",\"read_only\":{},\"history\":{{", access.is_read_only));
+    write_history(sources, &mut out);
+    out.push_str("}}\n");
+    out
+}
+
+fn tube_figures(name: &str, sources: &Sources<'_>) -> Result<String, Problem> {
+    let name = tube_name(name)?;
+    let tube = sources.server.queue.tube(name.as_str(), sources.server.now);
+    let tube = tube.ok_or_else(|| Problem::not_found("there is no such tube"))?;
+    let mut out = String::new();
+    write_object(TUBE, &tube, &mut out);
+    out.push('\n');
+    Ok(out)
+}
+
+fn number(text: &str) -> Option<u64> {
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
+}
+
+fn job_id(text: &str) -> Result<JobId, Problem> {
+    number(text).map(JobId).ok_or_else(|| Problem::bad("that is no number of a job"))
+}
+
+fn job<'a>(id: &str, sources: &Sources<'a>) -> Result<(JobId, queue::JobView<'a>), Problem> {
+    let id = job_id(id)?;
+    let job = sources.server.queue.job(id).ok_or_else(|| Problem::not_found("there is no such job"))?;
+    Ok((id, job))
+}
+
+fn task_id(text: &str, tasks: &Tasks) -> Result<TaskId, Problem> {
+    let id = number(text).map(TaskId).ok_or_else(|| Problem::bad("that is no number of a task"))?;
+    tasks.get(id).map(|task| task.id).ok_or_else(|| Problem::not_found("there is no such task"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_description_has_exactly_the_paths_that_there_are() {
+        let text = include_str!("../../../doc/openapi.yaml");
+        let (_, paths) = text.split_once("\npaths:\n").unwrap();
+        let (paths, _) = paths.split_once("\ncomponents:\n").unwrap();
+        let (mut path, mut described) = ("", Vec::new());
+        for line in paths.lines() {
+            match line.trim_end_matches(':') {
+                found if found.starts_with("  /") => path = found.trim(),
+                method @ ("    get" | "    post") => described.push((method.trim(), path)),
+                _ => {}
+            }
+        }
+        assert_eq!(described, ROUTES);
+    }
+}

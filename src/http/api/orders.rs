@@ -1,0 +1,220 @@
+//! The bodies of requests that change something.
+//!
+//! Owns: how JSON becomes an order. Every key is known and has its type; everything else is a mistake that the answer
+//! names.
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use serde_json::{Map, Value};
+
+use super::jobs::{self, AS_OF};
+use super::problem::Problem;
+use crate::clock::Timestamp;
+use crate::http::selection::{AsOf, Filter, Walk};
+use crate::http::task::{Change, NewJob, Order, Selection};
+use crate::job::{Body, JobId, Priority};
+use crate::tube_name::TubeName;
+
+/// The most jobs that a request names: as many as fit its body with room to spare.
+const MAX_JOBS: usize = 10_000;
+
+/// The time to run of a job that is put without one, in seconds; that of `beanstalkctl put`.
+const DEFAULT_TTR_S: u32 = 60;
+
+/// The keys of an object that are not read yet.
+pub struct Fields(Map<String, Value>);
+
+impl Fields {
+    /// The object in a body.
+    pub fn parse(body: &[u8]) -> Result<Self, Problem> {
+        match serde_json::from_slice(body) {
+            Ok(Value::Object(fields)) => Ok(Self(fields)),
+            Ok(_) => Err(Problem::bad("the body has to be an object")),
+            Err(error) => Err(Problem::bad(format!("the body is no JSON: {error}"))),
+        }
+    }
+
+    fn take<T>(
+        &mut self,
+        key: &str,
+        expected: &str,
+        read: impl FnOnce(Value) -> Option<T>,
+    ) -> Result<Option<T>, Problem> {
+        match self.0.remove(key) {
+            None | Some(Value::Null) => Ok(None),
+            Some(value) => {
+                read(value).map(Some).ok_or_else(|| Problem::bad(format!("{key}: expected {expected}")))
+            }
+        }
+    }
+
+    /// A text.
+    pub fn text(&mut self, key: &str) -> Result<Option<String>, Problem> {
+        self.take(key, "a text", |value| match value {
+            Value::String(text) => Some(text),
+            _ => None,
+        })
+    }
+
+    /// A whole number of 32 bits.
+    pub fn number(&mut self, key: &str) -> Result<Option<u32>, Problem> {
+        self.take(key, "a whole number up to 4294967295", |value| u32::try_from(value.as_u64()?).ok())
+    }
+
+    /// A whole number of 64 bits.
+    pub fn long(&mut self, key: &str) -> Result<Option<u64>, Problem> {
+        self.take(key, "a whole number", |value| value.as_u64())
+    }
+
+    fn tube(&mut self, key: &str) -> Result<TubeName, Problem> {
+        let name = self.text(key)?.ok_or_else(|| missing(key))?;
+        tube_name(&name)
+    }
+
+    fn jobs(&mut self) -> Result<Vec<JobId>, Problem> {
+        let expected = format!("1 to {MAX_JOBS} numbers of jobs");
+        let jobs = self.take("jobs", &expected, |value| match value {
+            Value::Array(jobs) if (1..=MAX_JOBS).contains(&jobs.len()) => {
+                jobs.into_iter().map(|id| id.as_u64().map(JobId)).collect()
+            }
+            _ => None,
+        })?;
+        jobs.ok_or_else(|| missing("jobs"))
+    }
+
+    /// All keys must have been read.
+    fn end(self) -> Result<(), Problem> {
+        match self.0.keys().next() {
+            Some(key) => {
+                let short: String = key.chars().take(40).collect();
+                Err(Problem::bad(format!("{short:?}: there is no such key here")))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn action(&mut self) -> Result<String, Problem> {
+        self.text("action")?.ok_or_else(|| missing("action"))
+    }
+}
+
+fn missing(key: &str) -> Problem {
+    Problem::bad(format!("{key} is missing"))
+}
+
+/// A valid name of a tube.
+pub fn tube_name(name: &str) -> Result<TubeName, Problem> {
+    TubeName::parse(name.as_bytes()).ok_or_else(|| {
+        let rule = "1 to 200 of A-Z a-z 0-9 - + / ; . $ _ ( ), not beginning with a hyphen";
+        Problem::bad(format!("that is no name of a tube: {rule}"))
+    })
+}
+
+/// A change of jobs; `None` if the action is none of them.
+fn change(action: &str, fields: &mut Fields) -> Result<Option<Change>, Problem> {
+    Ok(Some(match action {
+        "kick" => Change::Kick,
+        "delete" => Change::Delete,
+        "move" => Change::Move(fields.tube("to")?),
+        "priority" => {
+            Change::Priority(Priority(fields.number("priority")?.ok_or_else(|| missing("priority"))?))
+        }
+        "delay" => Change::Delay(fields.number("delay")?.ok_or_else(|| missing("delay"))?),
+        _ => return Ok(None),
+    }))
+}
+
+fn unknown(action: &str, known: &str) -> Problem {
+    let short: String = action.chars().take(40).collect();
+    Problem::bad(format!("action {short:?}: expected one of {known}"))
+}
+
+const CHANGES: &str = "kick, delete, move, priority, delay";
+
+/// A job to be put into the tube.
+pub fn put(tube: TubeName, mut fields: Fields) -> Result<Order, Problem> {
+    let body = fields.text("body")?.ok_or_else(|| missing("body"))?;
+    let body = match fields.text("encoding")?.as_deref() {
+        None | Some("text") => body.into_bytes(),
+        Some("base64") => BASE64_STANDARD.decode(body).map_err(|_| Problem::bad("body: expected base64"))?,
+        Some(_) => return Err(Problem::bad("encoding: expected text or base64")),
+    };
+    let job = NewJob {
+        tube,
+        body: Body::from(body),
+        priority: Priority(fields.number("priority")?.unwrap_or(0)),
+        delay_s: fields.number("delay")?.unwrap_or(0),
+        ttr_s: fields.number("ttr")?.unwrap_or(DEFAULT_TTR_S),
+    };
+    fields.end()?;
+    Ok(Order::Put(job))
+}
+
+/// What happens to one job.
+pub fn on_job(id: JobId, mut fields: Fields) -> Result<Order, Problem> {
+    let action = fields.action()?;
+    let change = change(&action, &mut fields)?.ok_or_else(|| unknown(&action, CHANGES))?;
+    fields.end()?;
+    Ok(Order::Change(change, Selection::Jobs(vec![id])))
+}
+
+/// What happens to the jobs that the body names.
+pub fn on_jobs(mut fields: Fields) -> Result<Order, Problem> {
+    let action = fields.action()?;
+    let change = change(&action, &mut fields)?.ok_or_else(|| unknown(&action, CHANGES))?;
+    let jobs = fields.jobs()?;
+    fields.end()?;
+    Ok(Order::Change(change, Selection::Jobs(jobs)))
+}
+
+/// What happens to a tube, or to its jobs that were counted since the server was started.
+pub fn on_tube(tube: TubeName, mut fields: Fields, started_at: Timestamp) -> Result<Order, Problem> {
+    let action = fields.action()?;
+    let order = match action.as_str() {
+        "pause" => Order::Pause(tube, fields.number("seconds")?.ok_or_else(|| missing("seconds"))?),
+        "resume" => Order::Pause(tube, 0),
+        "flush" => Order::Flush { tube, is_buried: false },
+        "flush-buried" => Order::Flush { tube, is_buried: true },
+        _ => {
+            let known = "pause, resume, flush, flush-buried, kick, delete, move, priority, delay";
+            let change = change(&action, &mut fields)?.ok_or_else(|| unknown(&action, known))?;
+            let state = fields.text("state")?.ok_or_else(|| missing("state"))?;
+            let state = jobs::state(&state)?;
+            let counted = fields.long("expected")?.ok_or_else(|| missing("expected"))?;
+            let as_of = fields.text(AS_OF)?.ok_or_else(|| missing(AS_OF))?;
+            let as_of = jobs::as_of(&as_of)?;
+            if as_of.at < started_at {
+                // Ids may have begun again, so the jobs would be others.
+                return Err(Problem::stale());
+            }
+            let filter = filter(&mut fields, as_of)?;
+            let walk = Walk::new(tube, state, filter, None);
+            Order::Change(change, Selection::Counted(Box::new(walk), counted))
+        }
+    };
+    fields.end()?;
+    Ok(order)
+}
+
+fn filter(fields: &mut Fields, as_of: AsOf) -> Result<Filter, Problem> {
+    Ok(Filter {
+        as_of,
+        older_than_s: fields.long("older_than")?,
+        younger_than_s: fields.long("younger_than")?,
+        min_priority: fields.number("min_priority")?,
+        max_priority: fields.number("max_priority")?,
+        contains: jobs::contained(fields.text("contains")?)?,
+    })
+}
+
+/// What happens to the server.
+pub fn on_server(mut fields: Fields) -> Result<Order, Problem> {
+    let action = fields.action()?;
+    let order = match action.as_str() {
+        "drain" => Order::Drain(true),
+        "undrain" => Order::Drain(false),
+        _ => return Err(unknown(&action, "drain, undrain")),
+    };
+    fields.end()?;
+    Ok(order)
+}

@@ -1,0 +1,135 @@
+//! Answers to requests that cannot be fulfilled.
+//!
+//! Owns: the status, the word and the sentence of each.
+
+use crate::http::access::Denied;
+use crate::http::task::Obstacle;
+use crate::json;
+
+/// Why a request is not fulfilled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The status of the response.
+    pub status: &'static str,
+    /// A word for programs.
+    pub code: &'static str,
+    /// A sentence for people.
+    pub message: String,
+    /// Further headers, each with its line end.
+    pub headers: &'static str,
+}
+
+impl Problem {
+    fn new(status: &'static str, code: &'static str, message: impl Into<String>) -> Self {
+        Self { status, code, message: message.into(), headers: "" }
+    }
+
+    /// The request makes no sense.
+    pub fn bad(message: impl Into<String>) -> Self {
+        Self::new("400 Bad Request", "bad-request", message)
+    }
+
+    /// There is nothing under this path.
+    pub fn not_found(message: impl Into<String>) -> Self {
+        Self::new("404 Not Found", "not-found", message)
+    }
+
+    /// The path takes other methods.
+    pub fn method(allow: &'static str) -> Self {
+        let message = "this path takes another method";
+        Self { headers: allow, ..Self::new("405 Method Not Allowed", "method-not-allowed", message) }
+    }
+
+    /// The request has a body whose length is not known beforehand.
+    pub fn length_required() -> Self {
+        Self::new("411 Length Required", "length-required", "a request needs the header Content-Length")
+    }
+
+    /// The body is too long.
+    pub fn too_large(most: u64) -> Self {
+        let message = format!("the body of a request has at most {most} bytes");
+        Self::new("413 Content Too Large", "too-large", message)
+    }
+
+    /// The body is not JSON.
+    pub fn not_json() -> Self {
+        let message = "the body has to be JSON, with the header Content-Type: application/json";
+        Self::new("415 Unsupported Media Type", "not-json", message)
+    }
+
+    /// The jobs were counted before the server was started again.
+    pub fn stale() -> Self {
+        let message = "the server was started again since the jobs were counted; count them again";
+        Self::new("409 Conflict", "stale", message)
+    }
+
+    /// Too many tasks are under way.
+    pub fn busy() -> Self {
+        let message = "too many tasks are under way; wait for one of them, or stop one";
+        Self::new("429 Too Many Requests", "busy", message)
+    }
+
+    /// The body of the problem.
+    pub fn json(&self) -> String {
+        format!("{{\"error\":\"{}\",\"message\":{}}}\n", self.code, json::Text(&self.message))
+    }
+}
+
+impl From<Denied> for Problem {
+    fn from(denied: Denied) -> Self {
+        let (status, code, message) = match denied {
+            Denied::Misdirected => (
+                "421 Misdirected Request",
+                "misdirected",
+                "this name is not known here: use an address, or start the server with --admin NAME:PORT",
+            ),
+            Denied::Unauthorized => {
+                ("401 Unauthorized", "unauthorized", "this needs the header Authorization: Bearer TOKEN")
+            }
+            Denied::FromElsewhere => {
+                ("403 Forbidden", "foreign-origin", "a page of another origin may not use this")
+            }
+            Denied::Unmarked => {
+                ("403 Forbidden", "unmarked", "a change needs the header X-Beanstalkd-Admin: 1")
+            }
+            Denied::ReadOnly => {
+                ("403 Forbidden", "read-only", "the server was started with --admin-read-only")
+            }
+        };
+        let headers = if denied == Denied::Unauthorized {
+            "WWW-Authenticate: Bearer realm=\"beanstalkd\"\r\n"
+        } else {
+            ""
+        };
+        Self { headers, ..Self::new(status, code, message) }
+    }
+}
+
+impl From<Obstacle> for Problem {
+    fn from(obstacle: Obstacle) -> Self {
+        let (status, code) = match obstacle {
+            Obstacle::NoJob | Obstacle::NoTube => ("404 Not Found", "not-found"),
+            Obstacle::Reserved => ("409 Conflict", "reserved"),
+            Obstacle::WrongState => ("409 Conflict", "wrong-state"),
+            Obstacle::TooBig => ("413 Content Too Large", "too-large"),
+            Obstacle::Draining => ("409 Conflict", "draining"),
+            Obstacle::NoRoom => ("507 Insufficient Storage", "no-room"),
+            Obstacle::Failed => ("500 Internal Server Error", "failed"),
+        };
+        Self::new(status, code, sentence(obstacle))
+    }
+}
+
+/// The obstacle in a sentence.
+pub fn sentence(obstacle: Obstacle) -> &'static str {
+    match obstacle {
+        Obstacle::NoJob => "there is no such job",
+        Obstacle::NoTube => "there is no such tube",
+        Obstacle::Reserved => "a client has reserved the job",
+        Obstacle::WrongState => "the job is in a state in which this cannot be done",
+        Obstacle::TooBig => "the body is longer than the server's largest job (-z)",
+        Obstacle::Draining => "the server is draining: it takes no jobs",
+        Obstacle::NoRoom => "memory or disk is short",
+        Obstacle::Failed => "the server could not do it",
+    }
+}

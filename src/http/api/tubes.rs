@@ -1,0 +1,89 @@
+//! The list of tubes.
+//!
+//! Owns: its JSON, and the text of its cursors.
+
+use super::problem::Problem;
+use super::url::Parameters;
+use super::write::write_object;
+use crate::http::page::{Query, Rank};
+use crate::http::rendering::{Form, Rendering};
+use crate::http::snapshot::{Choice, Snapshot};
+use crate::http::{SLICE_BYTES, Sources, put};
+use crate::stats::TUBE;
+use crate::tube_name::TubeName;
+
+/// Tubes in a page unless the request says otherwise.
+const DEFAULT_LIMIT: usize = 100;
+/// The most tubes in a page: as many as are sorted in some hundred microseconds.
+const MAX_LIMIT: usize = 500;
+
+/// The form of the list.
+#[derive(Debug)]
+pub struct TubeList;
+
+/// The page that the query asks for; nothing is rendered yet.
+pub fn list(mut parameters: Parameters, sources: &Sources<'_>) -> Result<Rendering<TubeList>, Problem> {
+    let limit = match parameters.take("limit").map(|text| text.parse()) {
+        None => DEFAULT_LIMIT,
+        Some(Ok(limit)) if (1..=MAX_LIMIT).contains(&limit) => limit,
+        Some(_) => return Err(Problem::bad(format!("limit: expected 1 to {MAX_LIMIT}"))),
+    };
+    let mut query = Query::default();
+    if let Some(key) = parameters.take("sort")
+        && !query.sort_by(&key)
+    {
+        return Err(Problem::bad("sort: expected name, jobs, or a key of stats-tube that is a number"));
+    }
+    match parameters.take("order").as_deref() {
+        None | Some("descending") => {}
+        Some("ascending") => query.ascend(),
+        Some(_) => return Err(Problem::bad("order: expected ascending or descending")),
+    }
+    query.filter_by(&parameters.take("search").unwrap_or_default());
+    if let Some(cursor) = parameters.take("cursor") {
+        query.start_after(
+            rank(&cursor).ok_or_else(|| Problem::bad("cursor: expected the one of another page"))?,
+        );
+    }
+    if let Some(left) = parameters.left() {
+        let short: String = left.chars().take(40).collect();
+        return Err(Problem::bad(format!(
+            "{short:?}: there is no such parameter here, or it is given twice"
+        )));
+    }
+    Ok(Rendering::new(Choice::First(limit, query), sources))
+}
+
+/// The place that a cursor names: two numbers and a name.
+fn rank(cursor: &str) -> Option<Rank> {
+    let mut parts = cursor.splitn(3, '~');
+    let (value, jobs) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+    Some(Rank { value, jobs, name: TubeName::parse(parts.next()?.as_bytes())? })
+}
+
+impl Form for TubeList {
+    type Place = usize;
+
+    fn write_server(sources: &Sources<'_>, snapshot: &Snapshot, out: &mut String) {
+        let all = sources.server.queue.tube_count();
+        put(out, format_args!("{{\"total\":{all},\"matched\":{},\"tubes\":[", snapshot.matched));
+    }
+
+    fn write_tubes(snapshot: &Snapshot, first: usize, out: &mut String) -> Option<usize> {
+        for (place, tube) in snapshot.tubes().iter().enumerate().skip(first) {
+            out.push_str(if place == 0 { "" } else { "," });
+            write_object(TUBE, tube, out);
+            if out.len() >= SLICE_BYTES {
+                return Some(place + 1);
+            }
+        }
+        match (snapshot.query(), snapshot.tubes().last()) {
+            (Some(query), Some(last)) if snapshot.omitted > 0 => {
+                let Rank { value, jobs, name } = query.rank(last);
+                put(out, format_args!("],\"next\":\"{value}~{jobs}~{name}\"}}\n"));
+            }
+            _ => out.push_str("],\"next\":null}\n"),
+        }
+        None
+    }
+}

@@ -1,0 +1,117 @@
+// The API: requests, the token, and the tasks that take longer.
+import { make, at } from "./widgets.js";
+
+const ANSWER_MS = 60000, LOOK_MS = 250;
+const KEY = "beanstalkd-token";
+let asking = null;
+
+export class Refused extends Error {
+  constructor(status, code, message) {
+    super(message);
+    this.status = status;
+    this.code = code;
+  }
+}
+
+function headers(more) {
+  const token = sessionStorage.getItem(KEY);
+  return { ...more, ...(token ? { Authorization: `Bearer ${token}` } : {}) };
+}
+
+/* One question for the token at a time, however many requests wait for it. */
+function askForToken() {
+  asking ??= new Promise((resume) => {
+    const box = make("dialog", { "aria-labelledby": "token-title" });
+    const field = make("input", { type: "password", autocomplete: "off", required: true, minLength: 32, "aria-label": "Token" });
+    const form = make("form", {
+      onsubmit: (event) => {
+        event.preventDefault();
+        sessionStorage.setItem(KEY, field.value.trim());
+        box.close();
+        box.remove();
+        asking = null;
+        resume();
+      },
+    }, make("h2", { id: "token-title" }, "Token"),
+    make("p", { class: "faint" }, "This server asks for the token of --admin-token-file. It is kept until this tab is closed."),
+    make("div", { class: "field" }, field),
+    make("div", { class: "row" }, make("button", { class: "main", type: "submit" }, "Open")));
+    box.addEventListener("cancel", (event) => event.preventDefault());
+    box.append(form);
+    document.body.append(box);
+    box.showModal();
+  });
+  return asking;
+}
+
+async function answer(path, options) {
+  for (;;) {
+    const response = await fetch(`/api/v1/${path}`, { ...options, headers: headers(options.headers), signal: AbortSignal.any([AbortSignal.timeout(ANSWER_MS), ...(options.signal ? [options.signal] : [])]) });
+    if (response.ok) return response;
+    const problem = await response.json().catch(() => ({ error: "failed", message: response.statusText }));
+    if (response.status !== 401) throw new Refused(response.status, problem.error, problem.message);
+    sessionStorage.removeItem(KEY);
+    await askForToken();
+  }
+}
+
+export async function get(path, parameters = {}, signal) {
+  const given = Object.entries(parameters).filter(([, value]) => value !== undefined && value !== null && value !== "");
+  const query = new URLSearchParams(given).toString();
+  return (await answer(query ? `${path}?${query}` : path, { signal })).json();
+}
+
+export const blob = async (path) => (await answer(path, {})).blob();
+
+export async function post(path, body) {
+  const response = await answer(path, {
+    method: "POST",
+    headers: { "X-Beanstalkd-Admin": "1", ...(body ? { "Content-Type": "application/json" } : {}) },
+    body: body ? JSON.stringify(body) : undefined,
+  });
+  return response.json();
+}
+
+export function notice(text, kind = "") {
+  const box = make("div", { class: `notice ${kind}`, role: kind === "bad" ? "alert" : null }, make("div", { class: "row" }, make("span", {}, text)));
+  at("notices").append(box);
+  if (kind !== "running") setTimeout(() => box.remove(), kind === "bad" ? 12000 : 6000);
+  return box;
+}
+
+const number = new Intl.NumberFormat("en");
+const DONE = { kick: "kicked", delete: "deleted", move: "moved", priority: "given another priority", delay: "given another delay", flush: "deleted", "flush-buried": "deleted", put: "put" };
+
+function told(task) {
+  const did = DONE[task.action];
+  if (!did) return "Done.";
+  const parts = [`${number.format(task.done)} ${task.done === 1 ? "job" : "jobs"} ${did}.`];
+  if (task.skipped) parts.push(`${number.format(task.skipped)} left as they are: ${task.message}.`);
+  else if (task.state === "failed") parts.push(`Then it failed: ${task.message}.`);
+  if (task.state === "stopped") parts.push("Stopped.");
+  return parts.join(" ");
+}
+
+/** Watches a task until it is over, and says what was done. */
+export async function watch(task, seen) {
+  let box = null, bar = null, text = null;
+  while (task.state === "running" || task.state === "stopping") {
+    if (!box) {
+      box = notice("", "running");
+      text = box.querySelector("span");
+      bar = make("progress", { "aria-label": "Progress" });
+      if (task.expected) bar.max = task.expected;
+      const stop = make("button", { onclick: () => { stop.disabled = true; post(`tasks/${task.id}/stop`).catch((error) => notice(error.message, "bad")); } }, "Stop");
+      box.firstChild.append(stop);
+      box.append(bar);
+    }
+    text.textContent = `${number.format(task.done)} ${task.expected ? `of ${number.format(task.expected)} ` : ""}jobs ${DONE[task.action] ?? "done"}…`;
+    if (task.expected) bar.value = task.done + task.skipped;
+    await new Promise((resume) => setTimeout(resume, LOOK_MS));
+    task = await get(`tasks/${task.id}`);
+    seen?.();
+  }
+  box?.remove();
+  notice(told(task), task.state === "failed" || (task.done === 0 && task.skipped) ? "bad" : "");
+  return task;
+}

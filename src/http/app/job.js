@@ -1,0 +1,118 @@
+// A job: its body, its history, and what can be done to it.
+import { bytes, definitions, duration, make, replace, tubeLink, whole } from "./widgets.js";
+import { blob, get, notice } from "./api.js";
+import { changeButtons, changeJob } from "./actions.js";
+
+const HEX_ROW = 16;
+
+function bytesOf(body) {
+  if (body.encoding === "text") return new TextEncoder().encode(body.data);
+  return Uint8Array.from(atob(body.data), (char) => char.charCodeAt(0));
+}
+
+/** The bytes in rows: where a row begins, its bytes, and its visible characters. */
+function hex(data) {
+  const rows = [];
+  for (let start = 0; start < data.length; start += HEX_ROW) {
+    const row = [...data.slice(start, start + HEX_ROW)];
+    const digits = row.map((byte) => byte.toString(16).padStart(2, "0")).join(" ").padEnd(HEX_ROW * 3 - 1);
+    const text = row.map((byte) => byte > 31 && byte < 127 ? String.fromCharCode(byte) : "·").join("");
+    rows.push(`${start.toString(16).padStart(6, "0")}  ${digits}  ${text}`);
+  }
+  return rows.join("\n");
+}
+
+/** JSON with new lines and indents; every number and text stays as it was written. */
+function formatted(text) {
+  JSON.parse(text);
+  const tokens = text.match(/"(?:[^"\\]|\\.)*"|[{}[\],:]|[^\s{}[\],:"]+/g) ?? [];
+  let depth = 0, out = "";
+  const line = () => `\n${"  ".repeat(depth)}`;
+  tokens.forEach((token, i) => {
+    if (token === "{" || token === "[") {
+      depth++;
+      out += token + (tokens[i + 1] === "}" || tokens[i + 1] === "]" ? "" : line());
+    } else if (token === "}" || token === "]") {
+      depth--;
+      out += (tokens[i - 1] === "{" || tokens[i - 1] === "[" ? "" : line()) + token;
+    } else {
+      out += token === "," ? token + line() : token === ":" ? ": " : token;
+    }
+  });
+  return out;
+}
+
+function forms(body) {
+  const all = [];
+  if (body.encoding === "text") {
+    all.push(["Text", "text", body.data]);
+    if (!body.truncated) {
+      try {
+        const json = formatted(body.data);
+        if (/^\s*[[{]/.test(body.data)) all.unshift(["JSON", "json", json]);
+      } catch {
+        /* It is no JSON, so there is no such form. */
+      }
+    }
+  }
+  all.push(["Hex", "hex", hex(bytesOf(body))]);
+  return all;
+}
+
+async function save(id) {
+  try {
+    const link = make("a", { href: URL.createObjectURL(await blob(`jobs/${id}/body`)), download: `job-${id}` });
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+  } catch (error) {
+    notice(error.message, "bad");
+  }
+}
+
+export function job(main, changed, given) {
+  const id = given;
+  let form = null, body = null, drawnBody = null;
+  const head = make("div", { class: "row" }), history = make("section", { "aria-label": "History" }), content = make("section", { "aria-label": "Body" });
+  replace(main, head, make("h2", {}, "Body"), content, make("h2", {}, "History"), history);
+
+  function showBody() {
+    const all = forms(body);
+    form = all.some(([, kind]) => kind === form) ? form : all[0][1];
+    const [, kind, text] = all.find(([, each]) => each === form);
+    replace(content,
+      make("div", { class: "tabs", role: "tablist", "aria-label": "Form" }, all.map(([title, each]) => make("button", {
+        role: "tab", "aria-selected": String(each === form), "data-key": `form-${each}`, onclick: () => { form = each; showBody(); },
+      }, title)), make("button", { class: "plain", "data-key": "save", onclick: () => save(id) }, "Download")),
+      make("pre", { class: `card ${kind}`, tabIndex: 0, "aria-label": "Body" }, text || "(empty)"),
+      body.truncated ? make("p", { class: "faint" }, "This is the beginning; the download has all of it.") : null);
+  }
+
+  async function look(server) {
+    let answer;
+    try {
+      answer = await get(`jobs/${encodeURIComponent(id)}`);
+    } catch (error) {
+      if (error.status !== 404 && error.status !== 400) throw error;
+      replace(main, make("h1", {}, `Job ${id}`), make("p", { class: "empty" }, "There is no such job: it was deleted, or never put."));
+      return;
+    }
+    const { job: figures } = answer;
+    replace(head, make("h1", {}, `Job ${figures.id}`), make("span", { class: `pill ${figures.state}` }, figures.state),
+      make("span", {}, "in ", make("a", { href: tubeLink(figures.tube, figures.state), "data-key": "tube" }, figures.tube)),
+      server.read_only ? null : make("span", { class: "row end" }, changeButtons(figures.state, (action) => changeJob(action, id, changed))));
+    const left = { delayed: "ready in", reserved: "reserved for another" }[figures.state];
+    replace(history, definitions([
+      ["priority", whole.format(figures.pri)], ["age", duration(figures.age)], ...(left ? [[left, duration(figures["time-left"])]] : []),
+      ["delay", duration(figures.delay)], ["time to run", duration(figures.ttr)], ["body", bytes(figures.bytes)],
+      ...(figures.tags?.length ? [["tags", [].concat(figures.tags).join(", ")]] : []),
+      ["reserved", whole.format(figures.reserves)], ["timed out", whole.format(figures.timeouts)], ["released", whole.format(figures.releases)],
+      ["buried", whole.format(figures.buries)], ["kicked", whole.format(figures.kicks)]]));
+    /* A body never changes. */
+    if (drawnBody !== figures.id) {
+      drawnBody = figures.id;
+      body = answer.body;
+      showBody();
+    }
+  }
+  return { look, title: `Job ${id}` };
+}

@@ -1,0 +1,93 @@
+// The page: which view is shown, when it looks again, and what the header says.
+import { at, make, replace } from "./widgets.js";
+import { get, notice } from "./api.js";
+import { drain, put } from "./actions.js";
+import { overview } from "./overview.js";
+import { tube } from "./tube.js";
+import { job } from "./job.js";
+
+const REFRESH_MS = 2000;
+let view = null, looking = null, again = false, timer = null;
+
+function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
+
+function open() {
+  const [, kind, ...rest] = location.hash.slice(1).split("/").map(decoded);
+  const main = make("main", { id: "main", tabIndex: -1 });
+  at("main").replaceWith(main);
+  view = kind === "tube" && rest[0] ? tube(main, changed, rest[0], rest[1])
+    : kind === "job" && rest[0] ? job(main, changed, rest[0])
+      : overview(main, changed);
+  main.focus({ preventScroll: true });
+  scrollTo(0, 0);
+  changed();
+}
+
+function showHead(server) {
+  const { stats } = server;
+  const isDraining = stats.draining === true || stats.draining === "true";
+  const trouble = [isDraining && "draining", ["full", "failed"].includes(stats["binlog-state"]) && `binlog ${stats["binlog-state"]}`, server.read_only && "read-only"].filter(Boolean).join(", ");
+  at("state").textContent = trouble || "serving";
+  at("state").className = trouble ? "bad" : "";
+  at("host").textContent = stats.hostname;
+  replace(at("nav"), server.read_only ? [] : [
+    view.hasPut ? null : make("button", { "data-key": "server-put", onclick: () => put(null, changed) }, "Put a job…"),
+    make("button", { "data-key": "drain", onclick: () => drain(isDraining, changed) }, isDraining ? "End drain mode" : "Drain…")]);
+  document.title = `${view.title} – beanstalkd on ${stats.hostname}`;
+}
+
+async function look() {
+  const shown = view;
+  try {
+    const server = await get("server");
+    if (shown !== view) return;
+    showHead(server);
+    await shown.look(server);
+    document.body.classList.remove("stale");
+  } catch (error) {
+    if (shown !== view) return;
+    const silent = error instanceof TypeError || error instanceof DOMException;
+    if (silent) {
+      at("state").textContent = "no answer";
+      at("state").className = "bad";
+      document.body.classList.add("stale");
+    } else {
+      notice(error.message, "bad");
+    }
+  }
+}
+
+/* Looks at once, or again if a look is under way, and then every two seconds. */
+async function changed() {
+  if (looking) {
+    again = true;
+    return;
+  }
+  clearTimeout(timer);
+  looking = look();
+  await looking;
+  looking = null;
+  timer = setTimeout(() => { if (!document.hidden) changed(); }, again ? 0 : REFRESH_MS);
+  again = false;
+}
+
+addEventListener("hashchange", open);
+document.addEventListener("visibilitychange", () => { if (!document.hidden) changed(); });
+addEventListener("keydown", (event) => {
+  const isTyping = event.target.matches?.("input, textarea, select");
+  if (event.key === "/" && !isTyping && view.search) {
+    event.preventDefault();
+    view.beforeSearch?.();
+    view.search.focus();
+  } else if (event.key === "Escape" && !at("dialog").open) {
+    if (isTyping) event.target.blur();
+    else if (location.hash.length > 2) history.back();
+  }
+});
+open();

@@ -1,0 +1,76 @@
+//! The page for whoever looks after a queue: plain files, which the browser takes as they are.
+//!
+//! Owns: the files, and the policy under which a browser shows them. What the page shows and does goes through the API.
+
+/// The policy lets the page use its own files and the API, and nothing else. No script or style stands inside a file,
+/// and no text can become one, so a text that comes from a job stays a text.
+pub const HEADERS: &str = "Content-Security-Policy: default-src 'none'; connect-src 'self'; img-src data:; \
+                           style-src 'self'; script-src 'self'; base-uri 'none'; form-action 'none'; \
+                           frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'\r\n\
+                           Referrer-Policy: no-referrer\r\nCross-Origin-Opener-Policy: same-origin\r\n\
+                           Cross-Origin-Resource-Policy: same-origin\r\n";
+
+/// A path, its media type and its content.
+type File = (&'static str, &'static str, &'static str);
+
+const SCRIPT: &str = "text/javascript; charset=utf-8";
+
+const FILES: &[File] = &[
+    ("/", "text/html; charset=utf-8", include_str!("index.html")),
+    ("/style.css", "text/css; charset=utf-8", include_str!("style.css")),
+    ("/main.js", SCRIPT, include_str!("main.js")),
+    ("/api.js", SCRIPT, include_str!("api.js")),
+    ("/actions.js", SCRIPT, include_str!("actions.js")),
+    ("/job.js", SCRIPT, include_str!("job.js")),
+    ("/overview.js", SCRIPT, include_str!("overview.js")),
+    ("/tube.js", SCRIPT, include_str!("tube.js")),
+    ("/widgets.js", SCRIPT, include_str!("widgets.js")),
+];
+
+/// The media type and the content of the file under this path, if there is one.
+#[must_use]
+pub fn file(path: &str) -> Option<(&'static str, &'static str)> {
+    FILES.iter().find(|(found, ..)| *found == path).map(|&(_, media_type, content)| (media_type, content))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_files_obey_the_policy() {
+        for (path, _, content) in FILES {
+            let local = content.replace("http://www.w3.org/2000/svg", "");
+            for banned in [
+                "http:",
+                "https:",
+                "@import",
+                "url(",
+                " style=",
+                " onclick=",
+                "innerHTML",
+                "outerHTML",
+                "insertAdjacentHTML",
+                "document.write",
+                "eval(",
+                "new Function",
+                "<script>",
+                "<style>",
+            ] {
+                assert!(!local.contains(banned), "{path}: {banned}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_file_that_is_named_is_there() {
+        for (path, _, content) in FILES {
+            for part in
+                content.split(['"', '\'']).filter(|part| part.ends_with(".js") || part.ends_with(".css"))
+            {
+                let name = format!("/{}", part.trim_start_matches("./"));
+                assert!(file(&name).is_some(), "{path} names {part}");
+            }
+        }
+    }
+}

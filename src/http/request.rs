@@ -1,0 +1,159 @@
+//! The head of a request, and the few things in it that an answer depends on.
+//!
+//! Owns: which headers are read, and how the length of a body is told. `httparse` parses the bytes.
+
+use super::{Sources, host};
+
+/// The header that a page from elsewhere cannot send without asking this server first, which never allows it.
+pub const MARKER: &str = "x-beanstalkd-admin";
+
+/// The parts of a request that the responses depend on.
+#[derive(Debug)]
+pub struct Request {
+    /// What is asked for.
+    pub method: Method,
+    /// The path of the target.
+    pub path: String,
+    /// The text behind the `?` of the target; empty if there is none.
+    pub query: String,
+    /// The hosts that the target and the headers name; usually there is one.
+    pub hosts: Vec<String>,
+    /// Whether this is HTTP/1.1, in which responses may be sent in chunks.
+    pub is_1_1: bool,
+    /// Whether the client may send another request on this connection.
+    pub keep_alive: bool,
+    /// The body behind the head.
+    pub body: BodyLength,
+    /// Whether the client waits for `100 Continue` before it sends the body.
+    pub expects_continue: bool,
+    /// Whether the body is said to be JSON.
+    pub is_json: bool,
+    /// Whether the request has the header [`MARKER`].
+    pub is_marked: bool,
+    /// The credentials behind `Bearer`, if there is exactly one header `Authorization`.
+    pub bearer: Option<Vec<u8>>,
+    /// The origins that the request names.
+    pub origins: Vec<String>,
+    /// What the browser says of where the request comes from (`Sec-Fetch-Site`).
+    pub fetch_sites: Vec<String>,
+}
+
+/// The methods that mean something here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    /// Reads.
+    Get,
+    /// Reads, without the body of the answer.
+    Head,
+    /// Changes something.
+    Post,
+    /// None of them.
+    Other,
+}
+
+/// How long the body of a request is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BodyLength {
+    /// So many bytes; 0 if there is no body.
+    Bytes(u64),
+    /// Its length is not told beforehand.
+    Unknown,
+    /// The headers contradict each other, or are no numbers. Two readers could disagree where the next request begins.
+    Contradictory,
+}
+
+impl Request {
+    /// The request in a head that is complete.
+    pub fn of(parsed: &httparse::Request<'_, '_>) -> Self {
+        let headers = Headers(parsed.headers);
+        let is_1_1 = parsed.version == Some(1);
+        let target = parsed.path.unwrap_or_default();
+        let (host, target) =
+            host::split_absolute(target).map_or((None, target), |(host, path)| (Some(host), path));
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        let closes = headers.all("connection").any(|value| {
+            value.split(|&byte| byte == b',').any(|part| part.trim_ascii().eq_ignore_ascii_case(b"close"))
+        });
+        Self {
+            method: match parsed.method {
+                Some("GET") => Method::Get,
+                Some("HEAD") => Method::Head,
+                Some("POST") => Method::Post,
+                _ => Method::Other,
+            },
+            path: path.to_owned(),
+            query: query.to_owned(),
+            hosts: host.map(str::to_owned).into_iter().chain(headers.texts("host")).collect(),
+            is_1_1,
+            keep_alive: is_1_1 && !closes,
+            body: headers.body_length(),
+            expects_continue: is_1_1 && headers.all("expect").next().is_some(),
+            is_json: headers.is_json(),
+            is_marked: headers.all(MARKER).next().is_some(),
+            bearer: headers.bearer(),
+            origins: headers.texts("origin").collect(),
+            fetch_sites: headers.texts("sec-fetch-site").collect(),
+        }
+    }
+
+    /// Whether every host that is named is this server, so that no page elsewhere can have asked. What names none
+    /// is no browser.
+    pub fn names(&self, sources: &Sources<'_>) -> bool {
+        self.hosts.iter().all(|host| host::is_address_or_local(host) || sources.has_name(host::name_of(host)))
+    }
+
+    /// Whether a browser would say of this request that a page of another origin has made it.
+    pub fn is_from_elsewhere(&self) -> bool {
+        let is_own = |origin: &String| {
+            origin
+                .split_once("://")
+                .is_some_and(|(_, host)| self.hosts.iter().any(|own| own.eq_ignore_ascii_case(host)))
+        };
+        !self.origins.iter().all(is_own)
+            || !self.fetch_sites.iter().all(|site| site == "same-origin" || site == "none")
+    }
+}
+
+/// The headers of a request.
+struct Headers<'a>(&'a [httparse::Header<'a>]);
+
+impl<'a> Headers<'a> {
+    /// The values of all headers with this name, which is in lower case.
+    fn all(&self, name: &'static str) -> impl Iterator<Item = &'a [u8]> {
+        let Self(headers) = *self;
+        headers.iter().filter(move |header| header.name.eq_ignore_ascii_case(name)).map(|header| header.value)
+    }
+
+    fn texts(&self, name: &'static str) -> impl Iterator<Item = String> {
+        self.all(name).map(|value| String::from_utf8_lossy(value.trim_ascii()).into_owned())
+    }
+
+    fn body_length(&self) -> BodyLength {
+        let mut lengths = self.all("content-length");
+        let (first, second) = (lengths.next(), lengths.next());
+        let is_chunked = self.all("transfer-encoding").next().is_some();
+        match (first, second, is_chunked) {
+            (None, _, true) => BodyLength::Unknown,
+            (None, _, false) => BodyLength::Bytes(0),
+            (Some(digits), None, false) if digits.iter().all(u8::is_ascii_digit) => {
+                let length = std::str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok());
+                length.map_or(BodyLength::Contradictory, BodyLength::Bytes)
+            }
+            _ => BodyLength::Contradictory,
+        }
+    }
+
+    fn is_json(&self) -> bool {
+        self.all("content-type").next().is_some_and(|value| {
+            let media_type = value.split(|&byte| byte == b';').next().unwrap_or_default();
+            media_type.trim_ascii().eq_ignore_ascii_case(b"application/json")
+        })
+    }
+
+    fn bearer(&self) -> Option<Vec<u8>> {
+        let mut all = self.all("authorization");
+        let (value, None) = (all.next()?, all.next()) else { return None };
+        let (scheme, token) = value.split_at_checked(7)?;
+        scheme.eq_ignore_ascii_case(b"bearer ").then(|| token.trim_ascii().to_vec())
+    }
+}

@@ -1,0 +1,242 @@
+//! The jobs that a request means: those of a tube in one state that pass a filter.
+//!
+//! Owns: what a filter says of a job, and how far a walk through a state has come. A walk looks at a bounded number of
+//! jobs and of bytes of their bodies at a time, so a state of a million jobs, or a body of a gigabyte, takes many calls
+//! and none of them long. Driven by the answers of the API, which only read, and by the server's tasks.
+//!
+//! A walk goes through the order of the state. Whoever changes a job that it has found must not bring that job before
+//! a place to which the walk comes later, or must know it again.
+
+use std::vec;
+
+use memchr::memmem;
+
+use crate::clock::{NS_PER_S, Timestamp};
+use crate::job::{JobId, JobState};
+use crate::queue::{JobView, Page, PageOrder, Place, Queue, Search};
+use crate::tube_name::TubeName;
+
+/// Jobs that are taken from the order of a state at once.
+const PAGE: usize = 128;
+/// The same of reserved jobs: each page looks at the reservations of all clients.
+const RESERVED_PAGE: usize = 1024;
+/// Clients and reservations that a look at a job's worth of time suffices for.
+const LOOKS_PER_JOB: usize = 4;
+/// The longest text that a filter looks for, in bytes.
+pub const MAX_CONTAINED_BYTES: usize = 256;
+
+/// What a walk may still do in this call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// Jobs to look at.
+    pub jobs: usize,
+    /// Bytes of bodies to search.
+    pub bytes: usize,
+}
+
+impl Share {
+    /// The share of a turn: some 100 microseconds.
+    pub const TURN: Self = Self { jobs: 256, bytes: 128 * 1024 };
+
+    fn is_used_up(self) -> bool {
+        self.jobs == 0 || self.bytes == 0
+    }
+}
+
+/// The instant at which jobs were counted. A job that has come later does not count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AsOf {
+    /// The first id that no job had.
+    pub next_id: JobId,
+    /// The time.
+    pub at: Timestamp,
+}
+
+/// Which jobs of a state are meant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Filter {
+    /// Only jobs that were there then; ages are counted from then.
+    pub as_of: AsOf,
+    /// Only jobs that were put at least so many seconds before.
+    pub older_than_s: Option<u64>,
+    /// Only jobs that were put less than so many seconds before.
+    pub younger_than_s: Option<u64>,
+    /// Only jobs with this priority number or a larger one.
+    pub min_priority: Option<u32>,
+    /// Only jobs with this priority number or a smaller one.
+    pub max_priority: Option<u32>,
+    /// Only jobs whose body has these bytes somewhere; not empty.
+    pub contains: Option<Box<str>>,
+}
+
+impl Filter {
+    /// All jobs that were there then.
+    #[must_use]
+    pub fn all(as_of: AsOf) -> Self {
+        let (older_than_s, younger_than_s, contains) = (None, None, None);
+        Self { as_of, older_than_s, younger_than_s, min_priority: None, max_priority: None, contains }
+    }
+
+    /// Whether the job passes all but the search of its body.
+    fn takes(&self, job: &JobView<'_>) -> bool {
+        let record = &job.record;
+        let age_ns = self.as_of.at.since_ns(record.created_at);
+        record.id < self.as_of.next_id
+            && self.older_than_s.is_none_or(|age_s| age_ns >= age_s.saturating_mul(NS_PER_S))
+            && self.younger_than_s.is_none_or(|age_s| age_ns < age_s.saturating_mul(NS_PER_S))
+            && self.min_priority.is_none_or(|least| record.priority.0 >= least)
+            && self.max_priority.is_none_or(|most| record.priority.0 <= most)
+    }
+}
+
+/// What a walk has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// This job is meant.
+    Job(JobId),
+    /// The share is used up.
+    Unfinished,
+    /// There are no more.
+    Done,
+}
+
+/// A walk through a state of a tube.
+#[derive(Debug)]
+pub struct Walk {
+    tube: TubeName,
+    state: JobState,
+    filter: Filter,
+    /// The jobs of the last page that are not looked at.
+    page: vec::IntoIter<JobId>,
+    /// Where the next page begins.
+    after: Option<Place>,
+    /// A page of reserved jobs that is being looked for.
+    search: Option<Search>,
+    is_last_page: bool,
+    /// The job whose body is being searched, and how many bytes of it were.
+    searched: Option<(JobId, usize)>,
+    /// The place of the last job that was looked at.
+    last: Option<Place>,
+    /// How many jobs it has looked at.
+    looked_at: u64,
+}
+
+impl Walk {
+    /// A walk through the jobs that stand behind the place `after`.
+    #[must_use]
+    pub fn new(tube: TubeName, state: JobState, filter: Filter, after: Option<Place>) -> Self {
+        Self {
+            tube,
+            state,
+            filter,
+            page: Vec::new().into_iter(),
+            after,
+            search: None,
+            is_last_page: false,
+            searched: None,
+            last: after,
+            looked_at: 0,
+        }
+    }
+
+    /// The tube.
+    #[must_use]
+    pub fn tube(&self) -> &TubeName {
+        &self.tube
+    }
+
+    /// The filter.
+    #[must_use]
+    pub fn filter(&self) -> &Filter {
+        &self.filter
+    }
+
+    /// The place of the last job that it has looked at.
+    #[must_use]
+    pub fn last(&self) -> Option<Place> {
+        self.last
+    }
+
+    /// How many jobs it has looked at.
+    #[must_use]
+    pub fn looked_at(&self) -> u64 {
+        self.looked_at
+    }
+
+    /// Whether it may find more.
+    #[must_use]
+    pub fn may_find_more(&self) -> bool {
+        self.page.len() > 0 || !self.is_last_page
+    }
+
+    /// Goes on to the next job that is meant.
+    pub fn next(&mut self, queue: &Queue, share: &mut Share) -> Step {
+        loop {
+            if share.is_used_up() {
+                return Step::Unfinished;
+            }
+            let Some(&id) = self.page.as_slice().first() else {
+                if self.is_last_page {
+                    return Step::Done;
+                }
+                self.turn_page(queue, share);
+                continue;
+            };
+            let Some(is_meant) = self.look_at(id, queue, share) else { return Step::Unfinished };
+            self.page.next();
+            self.looked_at += 1;
+            share.jobs = share.jobs.saturating_sub(1);
+            if is_meant {
+                return Step::Job(id);
+            }
+        }
+    }
+
+    /// Looks at a job of the page. Returns whether it is meant, or `None` if its body is not searched to the end.
+    fn look_at(&mut self, id: JobId, queue: &Queue, share: &mut Share) -> Option<bool> {
+        let job = queue
+            .job(id)
+            .filter(|job| job.record.state == self.state && job.tube.as_str() == self.tube.as_str());
+        let Some(job) = job else { return Some(false) };
+        self.last = queue.place(id).or(self.last);
+        if !self.filter.takes(&job) {
+            return Some(false);
+        }
+        let Some(text) = &self.filter.contains else { return Some(true) };
+        let start = self.searched.filter(|&(searched, _)| searched == id).map_or(0, |(_, bytes)| bytes);
+        let rest = &job.body.as_slice()[start..];
+        // What is cut off here may begin with the end of what is looked at.
+        let end = rest.len().min(share.bytes + text.len());
+        let is_found = memmem::find(&rest[..end], text.as_bytes()).is_some();
+        share.bytes -= end.min(share.bytes);
+        self.searched = None;
+        if is_found || end == rest.len() {
+            return Some(is_found);
+        }
+        self.searched = Some((id, start + end - (text.len() - 1)));
+        None
+    }
+
+    fn turn_page(&mut self, queue: &Queue, share: &mut Share) {
+        let page = if self.state == JobState::Reserved {
+            let new = || Search::new(self.tube.clone(), PageOrder::Deadline, self.after, RESERVED_PAGE);
+            let mut search = self.search.take().unwrap_or_else(new);
+            let before = search.looks();
+            let is_over = queue.search_reserved(&mut search, share.jobs * LOOKS_PER_JOB);
+            let looks = usize::try_from(search.looks() - before).unwrap_or(usize::MAX);
+            share.jobs = share.jobs.saturating_sub(looks.div_ceil(LOOKS_PER_JOB));
+            if !is_over {
+                self.search = Some(search);
+                share.jobs = 0;
+                return;
+            }
+            search.into_page()
+        } else {
+            queue.page(self.tube.as_str(), self.state, self.after, PAGE).unwrap_or_default()
+        };
+        let Page { jobs, next } = page;
+        self.page = jobs.into_iter();
+        self.is_last_page = next.is_none();
+        self.after = next;
+    }
+}

@@ -1,0 +1,303 @@
+//! Orders: what the API asks the server to do. Tasks: how far each order has come.
+//!
+//! Owns: the words for orders and their outcomes, and the table of tasks. Never carries out an order: the server does,
+//! in slices, with the calls that it makes for a client. Driven by an exchange, which reads the table, and by the
+//! server, which writes it.
+
+use std::collections::VecDeque;
+
+use super::selection::Walk;
+use crate::clock::Timestamp;
+use crate::job::{Body, JobId, Priority};
+use crate::stats::StatsSource;
+use crate::tube_name::TubeName;
+
+/// Tasks under way at a time: more than people start, and each of them gets its turns soon.
+pub const MAX_RUNNING: usize = 16;
+
+/// How many tasks that are over can still be asked for.
+const MAX_ENDED: usize = 64;
+
+/// What is to be done.
+#[derive(Debug)]
+pub enum Order {
+    /// Put a job.
+    Put(NewJob),
+    /// Change some jobs.
+    Change(Change, Selection),
+    /// Pause the tube for so many seconds; 0 ends its pause.
+    Pause(TubeName, u32),
+    /// Delete all jobs of the tube, or all buried ones.
+    Flush {
+        /// The tube.
+        tube: TubeName,
+        /// Only buried jobs.
+        is_buried: bool,
+    },
+    /// Begin or end drain mode.
+    Drain(bool),
+}
+
+/// A job to be put.
+#[derive(Debug)]
+pub struct NewJob {
+    /// Its tube, which is made if there is none.
+    pub tube: TubeName,
+    /// Its body.
+    pub body: Body,
+    /// Its priority.
+    pub priority: Priority,
+    /// Seconds until it becomes ready.
+    pub delay_s: u32,
+    /// Its time to run, in seconds.
+    pub ttr_s: u32,
+}
+
+/// What happens to each job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// A buried or delayed job becomes ready.
+    Kick,
+    /// It is deleted, whoever has reserved it.
+    Delete,
+    /// It goes to this tube.
+    Move(TubeName),
+    /// It gets this priority.
+    Priority(Priority),
+    /// A ready or delayed job gets a delay of so many seconds from now.
+    Delay(u32),
+}
+
+/// Which jobs are changed.
+#[derive(Debug)]
+pub enum Selection {
+    /// These.
+    Jobs(Vec<JobId>),
+    /// Those that a walk finds, at most as many as were counted.
+    Counted(Box<Walk>, u64),
+}
+
+/// Why a job, or all of an order, is left as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Obstacle {
+    /// There is no such job.
+    NoJob,
+    /// There is no such tube.
+    NoTube,
+    /// A client has reserved the job.
+    Reserved,
+    /// The job is in a state in which this cannot be done.
+    WrongState,
+    /// The body is longer than the server takes.
+    TooBig,
+    /// The server takes no jobs now.
+    Draining,
+    /// Memory or disk is short.
+    NoRoom,
+    /// The server ends, or something in it has gone wrong.
+    Failed,
+}
+
+/// How a task stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// It is being done.
+    Running,
+    /// It is done.
+    Done,
+    /// It was stopped; what was done stays.
+    Stopped,
+    /// It could not go on; what was done stays.
+    Failed(Obstacle),
+}
+
+/// The number of a task, from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TaskId(pub u64);
+
+/// How far an order has come.
+#[derive(Clone, Debug)]
+pub struct Task {
+    /// Its number.
+    pub id: TaskId,
+    /// What is done, in the words of the API.
+    pub action: &'static str,
+    /// The tube, where the order names one.
+    pub tube: Option<TubeName>,
+    /// How many jobs there are to do, where that is known.
+    pub expected: Option<u64>,
+    /// How many jobs were changed.
+    pub done: u64,
+    /// How many jobs were left as they are.
+    pub skipped: u64,
+    /// Why the last of these was.
+    pub obstacle: Option<Obstacle>,
+    /// The job that was put.
+    pub job: Option<JobId>,
+    /// How it stands.
+    pub progress: Progress,
+    /// When it began.
+    pub begun_at: Timestamp,
+    /// Whether somebody wants it to stop.
+    pub is_to_stop: bool,
+}
+
+impl Order {
+    /// The word of the API.
+    #[must_use]
+    pub fn action(&self) -> &'static str {
+        match self {
+            Self::Put(_) => "put",
+            Self::Change(Change::Kick, _) => "kick",
+            Self::Change(Change::Delete, _) => "delete",
+            Self::Change(Change::Move(_), _) => "move",
+            Self::Change(Change::Priority(_), _) => "priority",
+            Self::Change(Change::Delay(_), _) => "delay",
+            Self::Pause(_, 0) => "resume",
+            Self::Pause(..) => "pause",
+            Self::Flush { is_buried: false, .. } => "flush",
+            Self::Flush { is_buried: true, .. } => "flush-buried",
+            Self::Drain(true) => "drain",
+            Self::Drain(false) => "undrain",
+        }
+    }
+
+    /// Whether it is about a single thing, so that the request is answered when it is done.
+    #[must_use]
+    pub fn is_short(&self) -> bool {
+        match self {
+            Self::Put(_) | Self::Pause(..) | Self::Drain(_) => true,
+            Self::Change(_, Selection::Jobs(jobs)) => jobs.len() == 1,
+            Self::Change(_, Selection::Counted(..)) | Self::Flush { .. } => false,
+        }
+    }
+
+    fn tube(&self) -> Option<&TubeName> {
+        match self {
+            Self::Put(NewJob { tube, .. }) | Self::Pause(tube, _) | Self::Flush { tube, .. } => Some(tube),
+            Self::Change(_, Selection::Counted(walk, _)) => Some(walk.tube()),
+            Self::Change(_, Selection::Jobs(_)) | Self::Drain(_) => None,
+        }
+    }
+
+    fn expected(&self) -> Option<u64> {
+        match self {
+            Self::Change(_, Selection::Counted(_, counted)) => Some(*counted),
+            Self::Change(_, Selection::Jobs(jobs)) => Some(jobs.len() as u64),
+            Self::Put(_) | Self::Pause(..) | Self::Flush { .. } | Self::Drain(_) => None,
+        }
+    }
+}
+
+impl Task {
+    /// Whether it will not change any more.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.progress != Progress::Running
+    }
+
+    /// Counts what has become of a job.
+    pub fn count(&mut self, outcome: Result<(), Obstacle>) {
+        match outcome {
+            Ok(()) => self.done += 1,
+            Err(obstacle) => {
+                self.skipped += 1;
+                self.obstacle = Some(obstacle);
+            }
+        }
+    }
+}
+
+/// The tasks that are under way, and the last ones that are over.
+#[derive(Debug, Default)]
+pub struct Tasks {
+    last_id: u64,
+    /// In the order of their numbers.
+    tasks: VecDeque<Task>,
+}
+
+impl Tasks {
+    /// No tasks.
+    #[must_use]
+    pub const fn none() -> Self {
+        Self { last_id: 0, tasks: VecDeque::new() }
+    }
+
+    /// Adds the task of an order; `None` if too many are under way.
+    pub fn add(&mut self, order: &Order, now: Timestamp) -> Option<TaskId> {
+        let running = self.tasks.iter().filter(|task| !task.is_over()).count();
+        if running == MAX_RUNNING {
+            return None;
+        }
+        if self.tasks.len() - running >= MAX_ENDED
+            && let Some(first) = self.tasks.iter().position(Task::is_over)
+        {
+            self.tasks.remove(first);
+        }
+        self.last_id += 1;
+        let id = TaskId(self.last_id);
+        self.tasks.push_back(Task {
+            id,
+            action: order.action(),
+            tube: order.tube().cloned(),
+            expected: order.expected(),
+            done: 0,
+            skipped: 0,
+            obstacle: None,
+            job: None,
+            progress: Progress::Running,
+            begun_at: now,
+            is_to_stop: false,
+        });
+        Some(id)
+    }
+
+    /// The task with this number, if it is under way or was one of the last.
+    #[must_use]
+    pub fn get(&self, id: TaskId) -> Option<&Task> {
+        self.tasks.iter().find(|task| task.id == id)
+    }
+
+    /// The same, for changes.
+    pub fn get_mut(&mut self, id: TaskId) -> Option<&mut Task> {
+        self.tasks.iter_mut().find(|task| task.id == id)
+    }
+
+    /// All tasks, the newest first.
+    pub fn newest_first(&self) -> impl Iterator<Item = &Task> {
+        self.tasks.iter().rev()
+    }
+}
+
+/// What the API needs of the server: the figures, and somebody who carries out orders.
+pub trait Control: StatsSource {
+    /// Begins to carry out an order. `None` if too many orders are being carried out; then nothing has changed.
+    fn order(&mut self, order: Order, now: Timestamp) -> Option<TaskId>;
+
+    /// Ends a task before its time, if it is still under way.
+    fn stop(&mut self, id: TaskId);
+
+    /// The tasks.
+    fn tasks(&self) -> &Tasks;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bounded_number_of_tasks_is_under_way_and_kept() {
+        let mut tasks = Tasks::default();
+        let now = Timestamp(1);
+        for _ in 0..MAX_RUNNING {
+            tasks.add(&Order::Drain(true), now).unwrap();
+        }
+        assert_eq!(tasks.add(&Order::Drain(true), now), None);
+        for number in 1..1000 {
+            tasks.get_mut(TaskId(number)).unwrap().progress = Progress::Done;
+            assert_eq!(tasks.add(&Order::Drain(false), now), Some(TaskId(number + MAX_RUNNING as u64)));
+        }
+        assert!(tasks.tasks.len() <= MAX_RUNNING + MAX_ENDED);
+        assert!(tasks.get(TaskId(1)).is_none() && tasks.get(TaskId(999)).is_some());
+    }
+}

@@ -1,0 +1,152 @@
+//! Requests for the API, over bytes.
+
+use super::*;
+use crate::http::access::Token;
+use crate::http::exchange::Command;
+use crate::http::task::Order;
+
+const MARK: &str = "X-Beanstalkd-Admin: 1\r\nContent-Type: application/json\r\n";
+
+/// Sends the requests, in pieces of so many bytes; returns what was answered, and the orders.
+fn talk(access: &Access, requests: &[u8], piece: usize) -> (String, Vec<Order>, Exchange) {
+    let (figures, tasks) = (Figures::default(), Tasks::default());
+    let sources = Sources { site: Site::Admin { access, tasks: &tasks }, ..figures.sources() };
+    let (mut exchange, mut sent, mut orders) = (Exchange::default(), Vec::new(), Vec::new());
+    let mut rest = requests;
+    loop {
+        let count = exchange.room().min(piece).min(rest.len());
+        exchange.feed(&rest[..count]);
+        rest = &rest[count..];
+        if rest.is_empty() {
+            exchange.end();
+        }
+        let mut worked = count > 0;
+        while exchange.turn(Phase::Serving(&sources)) || !exchange.output().is_empty() {
+            sent.extend_from_slice(exchange.output());
+            exchange.advance(exchange.output().len());
+            worked = true;
+        }
+        if let Some(Command::Order(order)) = exchange.take_command() {
+            orders.push(order);
+            exchange.refuse_order();
+            sent.extend_from_slice(exchange.output());
+            exchange.advance(exchange.output().len());
+            worked = true;
+        }
+        if !worked {
+            return (String::from_utf8_lossy(&sent).into_owned(), orders, exchange);
+        }
+    }
+}
+
+fn statuses(text: &str) -> Vec<&str> {
+    text.split("HTTP/1.1 ").skip(1).map(|response| &response[..3]).collect()
+}
+
+fn post(path: &str, headers: &str, body: &str) -> String {
+    format!("POST {path} HTTP/1.1\r\n{headers}Content-Length: {}\r\n\r\n{body}", body.len())
+}
+
+#[test]
+fn bodies_may_come_in_pieces_and_requests_behind_them() {
+    let drain = post("/api/v1/server/actions", MARK, "{\"action\":\"drain\"}");
+    let put = post("/api/v1/tubes/t/jobs", MARK, "{\"body\":\"x\"}");
+    let requests = format!("{drain}{put}GET /api/v1/tasks HTTP/1.1\r\n\r\n{drain}");
+    for piece in [1, 2, 7, 50, 10_000] {
+        let (text, orders, exchange) = talk(&Access::default(), requests.as_bytes(), piece);
+        assert_eq!(statuses(&text), ["429", "429", "200", "429"], "{piece}: {text}");
+        assert!(matches!(orders[..], [Order::Drain(true), Order::Put(_), Order::Drain(true)]));
+        assert!(exchange.is_finished());
+    }
+}
+
+#[test]
+fn a_body_is_bounded_and_its_length_is_told_once() {
+    let path = "POST /api/v1/server/actions HTTP/1.1\r\nX-Beanstalkd-Admin: 1\r\n";
+    for (request, expected) in [
+        (format!("{path}Content-Length: 262145\r\n\r\n"), "413"),
+        (format!("{path}Content-Length: 99999999999999999999\r\n\r\n"), "400"),
+        (format!("{path}Content-Length: -1\r\n\r\n"), "400"),
+        (format!("{path}Content-Length: +1\r\n\r\nx"), "400"),
+        (format!("{path}Content-Length: 1\r\nContent-Length: 2\r\n\r\nxx"), "400"),
+        (format!("{path}Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\nx"), "400"),
+        (format!("{path}Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n"), "411"),
+        (format!("{path}Content-Length: 2\r\n\r\n{{}}"), "415"),
+        ("POST /api/v1/server/actions HTTP/1.1\r\nContent-Length: 262144\r\n\r\n".to_owned(), "403"),
+    ] {
+        let request = format!("{request}GET /api/v1/server HTTP/1.1\r\n\r\n");
+        let (text, orders, _) = talk(&Access::default(), request.as_bytes(), 10_000);
+        assert_eq!(statuses(&text)[0], expected, "{request}: {text}");
+        let goes_on = expected == "415";
+        assert_eq!(
+            statuses(&text).len(),
+            1 + usize::from(goes_on),
+            "nothing behind a body that was not read"
+        );
+        assert!(orders.is_empty());
+    }
+    // A client that leaves in the middle of its body is answered nothing.
+    let half = format!("{path}Content-Length: 100\r\n\r\n{{");
+    let (text, _, exchange) = talk(&Access::default(), half.as_bytes(), 10_000);
+    assert_eq!(text, "");
+    assert!(exchange.is_finished());
+}
+
+#[test]
+fn a_client_that_waits_for_leave_to_send_its_body_gets_it_only_if_it_may() {
+    let access = Access { is_read_only: true, ..Access::default() };
+    let head = "POST /api/v1/server/actions HTTP/1.1\r\nContent-Length: 18\r\nExpect: 100-continue\r\n";
+    let request = format!("{head}{MARK}\r\n{{\"action\":\"drain\"}}");
+    for (access, expected) in [(Access::default(), vec!["100", "429"]), (access, vec!["403"])] {
+        let (text, ..) = talk(&access, request.as_bytes(), head.len() + MARK.len() + 2);
+        assert_eq!(statuses(&text), expected);
+    }
+}
+
+#[test]
+fn only_this_servers_own_pages_and_programs_may_change_anything() {
+    let token = || Token::parse(b"0123456789abcdef0123456789abcdef").ok();
+    let open = || Access::default();
+    let closed = || Access { token: token(), is_read_only: false };
+    let watched = || Access { token: token(), is_read_only: true };
+    let bearer = "Authorization: bearer 0123456789abcdef0123456789abcdef\r\n";
+    for (access, headers, expected) in [
+        (open(), "", "403"),
+        (open(), "X-Beanstalkd-Admin: 1\r\n", "429"),
+        (open(), "X-Beanstalkd-Admin: 1\r\nHost: 127.0.0.1:1\r\nOrigin: http://127.0.0.1:1\r\n", "429"),
+        (open(), "X-Beanstalkd-Admin: 1\r\nHost: 127.0.0.1:1\r\nOrigin: http://127.0.0.1:2\r\n", "403"),
+        (open(), "X-Beanstalkd-Admin: 1\r\nHost: 127.0.0.1:1\r\nOrigin: null\r\n", "403"),
+        (open(), "X-Beanstalkd-Admin: 1\r\nOrigin: http://127.0.0.1:1\r\n", "403"),
+        (open(), "X-Beanstalkd-Admin: 1\r\nSec-Fetch-Site: same-site\r\n", "403"),
+        (open(), "X-Beanstalkd-Admin: 1\r\nHost: evil.example\r\nOrigin: http://evil.example\r\n", "421"),
+        (open(), "X-Beanstalkd-Admin: 1\r\nHost: localhost\r\nHost: evil.example\r\n", "421"),
+        (closed(), "X-Beanstalkd-Admin: 1\r\n", "401"),
+        (closed(), "Authorization: Bearer x\r\n", "401"),
+        (closed(), "Authorization: Bearer\r\n", "401"),
+        (closed(), bearer, "429"),
+        (closed(), &format!("{bearer}{bearer}"), "401"),
+        (watched(), bearer, "403"),
+        (watched(), "", "401"),
+    ] {
+        let headers = format!("{headers}Content-Type: application/json\r\n");
+        let request = post("/api/v1/server/actions", &headers, "{\"action\":\"drain\"}");
+        let (text, orders, _) = talk(&access, request.as_bytes(), 10_000);
+        assert_eq!(statuses(&text), [expected], "{headers}");
+        assert_eq!(orders.len(), usize::from(expected == "429"), "{headers}");
+    }
+}
+
+#[test]
+fn the_pages_files_and_nothing_of_the_metrics_are_at_this_site() {
+    for (path, expected) in
+        [("/", "200"), ("/main.js", "200"), ("/style.css", "200"), ("/metrics", "404"), ("/page.json", "404")]
+    {
+        let (text, ..) = talk(&Access::default(), format!("GET {path} HTTP/1.1\r\n\r\n").as_bytes(), 10_000);
+        assert_eq!(statuses(&text), [expected], "{path}");
+        assert_eq!(text.contains("script-src 'self'"), expected == "200");
+    }
+    let figures = Figures::default();
+    assert_eq!(status(&answer(&figures, "GET /api/v1/server HTTP/1.1\r\n\r\n")), "404 Not Found");
+    let change = post("/api/v1/server/actions", MARK, "{\"action\":\"drain\"}");
+    assert_eq!(status(&answer(&figures, &change)), "405 Method Not Allowed");
+}

@@ -1,0 +1,117 @@
+//! Walks through the jobs of a state: what they find, and how much they do at a time.
+
+use super::*;
+use crate::clock::NS_PER_S;
+use crate::http::selection::{AsOf, Filter, Share, Step, Walk};
+use crate::job::{Body, JobId, JobState, Priority};
+use crate::queue::{ClientId, NewJob, Reserve};
+use crate::tube_name::TubeName;
+
+const NOW: Timestamp = Timestamp(1_700_000_000 * NS_PER_S);
+
+struct Tube {
+    queue: Queue,
+    client: ClientId,
+}
+
+impl Tube {
+    fn new() -> Self {
+        let mut queue = Queue::new(PoisonLimits::default());
+        let client = queue.connect();
+        Self { queue, client }
+    }
+
+    fn put(&mut self, priority: u32, delay_s: u32, body: &[u8], at: Timestamp) -> JobId {
+        let id = self.queue.take_id();
+        let new = NewJob { id, priority: Priority(priority), delay_s, ttr_s: 100 };
+        self.queue.put(self.client, new, Body::copy_of(body).unwrap(), at);
+        id
+    }
+
+    fn all(&self) -> Filter {
+        Filter::all(AsOf { next_id: self.queue.next_id(), at: NOW })
+    }
+
+    /// What a walk finds, and in how many calls. Each does at most its share.
+    fn find(&self, state: JobState, filter: Filter, share: Share) -> (Vec<JobId>, usize) {
+        let (mut found, mut calls) = (Vec::new(), 0);
+        let mut walk = Walk::new(TubeName::default_tube(), state, filter, None);
+        loop {
+            calls += 1;
+            let (mut left, before) = (share, walk.looked_at());
+            loop {
+                match walk.next(&self.queue, &mut left) {
+                    Step::Job(id) => found.push(id),
+                    Step::Unfinished => break,
+                    Step::Done => return (found, calls),
+                }
+            }
+            assert!(walk.looked_at() - before <= share.jobs as u64, "no more jobs than its share");
+        }
+    }
+}
+
+#[test]
+fn every_state_is_walked_in_shares() {
+    let mut tube = Tube::new();
+    for number in 0..3000 {
+        tube.put(number % 7, (number % 3) * 50, b"x", NOW);
+    }
+    for _ in 0..500 {
+        let Reserve::Job(id) = tube.queue.reserve(tube.client, Some(0), NOW) else {
+            panic!("a job is ready")
+        };
+        if id.0 % 2 == 0 {
+            tube.queue.bury(tube.client, id, Priority(1));
+        }
+    }
+    let counts = tube.queue.counts();
+    for (state, count) in [
+        (JobState::Ready, counts.ready),
+        (JobState::Reserved, counts.reserved),
+        (JobState::Delayed, counts.delayed),
+        (JobState::Buried, counts.buried),
+    ] {
+        let (mut found, calls) = tube.find(state, tube.all(), Share { jobs: 16, bytes: 1000 });
+        assert_eq!(found.len() as u64, count, "{state:?}");
+        assert!(calls as u64 > count / 16, "{state:?}: {calls} calls");
+        found.sort_unstable();
+        found.dedup();
+        assert_eq!(found.len() as u64, count, "{state:?}: each once");
+    }
+}
+
+#[test]
+fn a_filter_takes_what_it_says() {
+    let mut tube = Tube::new();
+    let old = tube.put(1, 0, b"apple pie", Timestamp(NOW.0 - 100 * NS_PER_S));
+    let young = tube.put(2, 0, b"apple", Timestamp(NOW.0 - 10 * NS_PER_S));
+    let all = tube.all();
+    let late = tube.put(3, 0, b"apple", NOW);
+    let find = |filter| tube.find(JobState::Ready, filter, Share::TURN).0;
+    assert_eq!(find(all.clone()), [old, young]);
+    assert_eq!(find(tube.all()), [old, young, late]);
+    assert_eq!(find(Filter { older_than_s: Some(100), ..all.clone() }), [old]);
+    assert_eq!(find(Filter { younger_than_s: Some(100), ..all.clone() }), [young]);
+    assert_eq!(find(Filter { older_than_s: Some(u64::MAX), ..all.clone() }), []);
+    assert_eq!(find(Filter { min_priority: Some(2), ..all.clone() }), [young]);
+    assert_eq!(find(Filter { max_priority: Some(1), ..all.clone() }), [old]);
+    assert_eq!(find(Filter { contains: Some("pie".into()), ..all.clone() }), [old]);
+    assert_eq!(find(Filter { contains: Some("apple pies".into()), ..all }), []);
+}
+
+#[test]
+fn a_text_is_found_wherever_a_share_ends() {
+    let share = Share { jobs: 10, bytes: 8 };
+    for start in 0..40 {
+        let mut tube = Tube::new();
+        let mut body = vec![b'n'; 50];
+        body[start..start + 6].copy_from_slice(b"needle");
+        let with = tube.put(0, 0, &body, NOW);
+        tube.put(0, 0, &[b'n'; 50], NOW);
+        let filter = Filter { contains: Some("needle".into()), ..tube.all() };
+        let (found, calls) = tube.find(JobState::Ready, filter, share);
+        assert_eq!(found, [with], "at {start}");
+        assert!(calls >= 5, "a share looks at some bytes only");
+    }
+}

@@ -1,0 +1,230 @@
+//! Orders of the API, carried out by an executor without connections.
+
+use super::{Config, Executor};
+use crate::clock::{NS_PER_S, Timestamp};
+use crate::http::selection::{AsOf, Filter, Walk};
+use crate::http::task::{Change, Control, Obstacle, Order, Progress, Selection, Task, TaskId};
+use crate::job::{Body, JobId, JobState, Priority};
+use crate::os::process::cpu_time;
+use crate::queue::{ClientId, NewJob, PoisonLimits};
+use crate::stats::Identity;
+use crate::tube_name::TubeName;
+
+const NOW: Timestamp = Timestamp(1_700_000_000 * NS_PER_S);
+
+/// What a slice may cost beyond its bound: the last job, with a large body to free.
+const SLACK: u64 = 64;
+
+struct World {
+    executor: Executor,
+    client: ClientId,
+    now: Timestamp,
+    /// The most that a slice has cost.
+    longest: u64,
+}
+
+impl World {
+    fn new() -> Self {
+        let config = Config {
+            max_job_bytes: 65_535,
+            max_memory_bytes: None,
+            binlog_file_bytes: 0,
+            poison: PoisonLimits::default(),
+        };
+        let identity = Identity {
+            version: String::new(),
+            instance: String::new(),
+            pid: 0,
+            hostname: String::new(),
+            os: String::new(),
+            platform: String::new(),
+            started_at: NOW,
+            cpu_time,
+        };
+        let mut executor = Executor::new(config, identity);
+        executor.obey_orders();
+        let client = executor.connect();
+        executor.queue.use_tube(client, "t");
+        executor.queue.watch(client, "t");
+        Self { executor, client, now: NOW, longest: 0 }
+    }
+
+    fn put(&mut self, priority: u32, delay_s: u32, body: &str) -> JobId {
+        let id = self.executor.queue.take_id();
+        let new = NewJob { id, priority: Priority(priority), delay_s, ttr_s: 60 };
+        self.executor.queue.put(self.client, new, Body::copy_of(body.as_bytes()).unwrap(), self.now);
+        id
+    }
+
+    fn state(&self, id: JobId) -> Option<JobState> {
+        self.executor.queue.job(id).map(|job| job.record.state)
+    }
+
+    fn counted(&self, change: Change, state: JobState, contains: Option<&str>, expected: u64) -> Order {
+        let as_of = AsOf { next_id: self.executor.queue.next_id(), at: self.now };
+        let filter = Filter { contains: contains.map(Into::into), ..Filter::all(as_of) };
+        let walk = Walk::new(TubeName::parse(b"t").unwrap(), state, filter, None);
+        Order::Change(change, Selection::Counted(Box::new(walk), expected))
+    }
+
+    fn slice(&mut self) {
+        let before = self.executor.work();
+        self.now = self.now + 1_000_000;
+        self.executor.carry_out_orders(self.now);
+        self.longest = self.longest.max(self.executor.work() - before);
+        self.executor.queue.check_invariants();
+    }
+
+    fn task(&self, id: TaskId) -> Task {
+        self.executor.tasks().get(id).unwrap().clone()
+    }
+
+    /// Carries the order out, and returns its task when it is over.
+    fn obey(&mut self, order: Order) -> Task {
+        let id = self.executor.order(order, self.now).unwrap();
+        while self.executor.has_orders() {
+            self.slice();
+        }
+        assert!(self.task(id).is_over());
+        assert!(self.longest <= 512 + SLACK, "a slice has cost {}", self.longest);
+        self.task(id)
+    }
+}
+
+#[test]
+fn a_job_that_a_client_holds_is_deleted_and_the_client_finds_it_gone() {
+    let mut world = World::new();
+    let id = world.put(0, 0, "x");
+    world.executor.queue.reserve(world.client, Some(0), NOW);
+    assert_eq!(world.state(id), Some(JobState::Reserved));
+    let kept = world.obey(Order::Change(Change::Priority(Priority(1)), Selection::Jobs(vec![id])));
+    assert_eq!((kept.done, kept.obstacle), (0, Some(Obstacle::Reserved)));
+    let task = world.obey(Order::Change(Change::Delete, Selection::Jobs(vec![id])));
+    assert_eq!((task.done, task.progress), (1, Progress::Done));
+    assert!(!world.executor.queue.holds(world.client, id) && world.state(id).is_none());
+    let task = world.obey(Order::Change(Change::Delete, Selection::Jobs(vec![id])));
+    assert_eq!((task.done, task.skipped, task.obstacle), (0, 1, Some(Obstacle::NoJob)));
+}
+
+#[test]
+fn many_jobs_are_changed_in_slices_and_each_of_them_once() {
+    for change in [
+        Change::Priority(Priority(500)),
+        Change::Delay(7),
+        Change::Move(TubeName::parse(b"other").unwrap()),
+        Change::Delete,
+    ] {
+        let mut world = World::new();
+        let ids: Vec<JobId> = (0..1500).map(|number| world.put(number, 0, "body")).collect();
+        let order = world.counted(change.clone(), JobState::Ready, None, 1500);
+        let late = world.put(0, 0, "body");
+        let task = world.obey(order);
+        // The job that has the priority already is not changed.
+        let changed = if matches!(change, Change::Priority(_)) { 1499 } else { 1500 };
+        assert_eq!((task.done, task.skipped, task.progress), (changed, 0, Progress::Done), "{change:?}");
+        let late = world.executor.queue.job(late).expect("what came later is left");
+        assert_eq!((late.record.priority, late.record.state), (Priority(0), JobState::Ready));
+        for id in ids {
+            let Some(job) = world.executor.queue.job(id) else {
+                assert_eq!(change, Change::Delete);
+                continue;
+            };
+            match &change {
+                Change::Priority(priority) => assert_eq!(job.record.priority, *priority),
+                Change::Delay(_) => assert_eq!(job.record.deadline_at, NOW + 7 * NS_PER_S),
+                Change::Move(tube) => assert_eq!(job.tube, tube),
+                _ => panic!("a deleted job is there"),
+            }
+        }
+    }
+}
+
+#[test]
+fn delayed_jobs_get_another_delay_although_that_changes_their_order() {
+    let mut world = World::new();
+    let ids: Vec<JobId> = (1..=600).map(|delay| world.put(0, delay * 10, "x")).collect();
+    let order = world.counted(Change::Delay(3001), JobState::Delayed, None, 600);
+    assert_eq!(world.obey(order).done, 600);
+    for id in &ids {
+        assert_eq!(world.executor.queue.job(*id).unwrap().record.deadline_at, NOW + 3001 * NS_PER_S);
+    }
+    let order = world.counted(Change::Delay(0), JobState::Delayed, None, 600);
+    assert_eq!(world.obey(order).done, 600);
+    assert!(ids.iter().all(|id| world.state(*id) == Some(JobState::Ready)));
+}
+
+#[test]
+fn no_more_jobs_are_changed_than_were_counted() {
+    let mut world = World::new();
+    for number in 0..100 {
+        world.put(0, 0, if number % 10 == 0 { "a needle" } else { "straw" });
+    }
+    let order = world.counted(Change::Delete, JobState::Ready, Some("needle"), 4);
+    assert_eq!(world.obey(order).done, 4);
+    let order = world.counted(Change::Delete, JobState::Ready, Some("needle"), 100);
+    assert_eq!(world.obey(order).done, 6);
+    assert_eq!(world.executor.queue.job_count(), 90);
+}
+
+#[test]
+fn a_search_of_large_bodies_takes_many_slices() {
+    let mut world = World::new();
+    let body = "x".repeat(10 << 20) + "needle";
+    for _ in 0..3 {
+        world.put(0, 0, &body);
+    }
+    let order = world.counted(Change::Priority(Priority(9)), JobState::Ready, Some("needle"), 3);
+    let started = world.now;
+    assert_eq!(world.obey(order).done, 3);
+    assert!(world.now.since_ns(started) / 1_000_000 > 3 * 80, "a slice looks at 128 KiB");
+}
+
+#[test]
+fn a_flush_has_a_client_until_it_ends_or_is_stopped() {
+    for stop in [false, true] {
+        let mut world = World::new();
+        for _ in 0..3000 {
+            world.put(0, 0, "x");
+        }
+        let flush = Order::Flush { tube: TubeName::parse(b"t").unwrap(), is_buried: false };
+        let id = world.executor.order(flush, world.now).unwrap();
+        world.slice();
+        world.slice();
+        assert_eq!(world.executor.clients_of_orders(), 1);
+        if stop {
+            world.executor.stop(id);
+        }
+        while world.executor.has_orders() {
+            world.slice();
+        }
+        let (task, left) = (world.task(id), world.executor.queue.job_count() as u64);
+        assert_eq!(task.done + left, 3000);
+        assert_eq!(task.progress, if stop { Progress::Stopped } else { Progress::Done });
+        assert_eq!(left > 0, stop);
+        assert_eq!((world.executor.clients_of_orders(), world.executor.queue.client_count()), (0, 1));
+    }
+}
+
+#[test]
+fn an_order_about_nothing_fails_and_changes_nothing() {
+    let mut world = World::new();
+    let nothing = TubeName::parse(b"nothing").unwrap();
+    for order in [Order::Pause(nothing.clone(), 1), Order::Flush { tube: nothing.clone(), is_buried: true }] {
+        assert_eq!(world.obey(order).progress, Progress::Failed(Obstacle::NoTube));
+    }
+    let new = |bytes: usize| crate::http::task::NewJob {
+        tube: nothing.clone(),
+        body: Body::from(vec![0; bytes]),
+        priority: Priority(1),
+        delay_s: 0,
+        ttr_s: 0,
+    };
+    assert_eq!(world.obey(Order::Put(new(70_000))).progress, Progress::Failed(Obstacle::TooBig));
+    world.obey(Order::Drain(true));
+    assert_eq!(world.obey(Order::Put(new(1))).progress, Progress::Failed(Obstacle::Draining));
+    assert!(!world.executor.queue.is_tube("nothing"));
+    world.obey(Order::Drain(false));
+    let task = world.obey(Order::Put(new(1)));
+    assert_eq!(world.executor.queue.job(task.job.unwrap()).unwrap().tube, &nothing);
+    assert_eq!(world.executor.queue.client_count(), 1);
+}

@@ -1,0 +1,77 @@
+//! The start of the API: its token, and where it may listen.
+//!
+//! Owns: the rule that without a token only this machine can connect. Driven by `startup`.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use beanstalkd::http::access::{Access, Token};
+use beanstalkd::options::{Options, exit_code};
+use beanstalkd::os::listen::Listener;
+use beanstalkd::server::event_loop::EventLoop;
+use log::{error, info, warn};
+
+use super::Sockets;
+
+/// The bit of a file's permissions that lets all users read it.
+const READABLE_BY_ALL: u32 = 0o004;
+
+/// What the API needs until the loop runs.
+pub struct Admin {
+    access: Access,
+    listener: Option<Listener>,
+}
+
+impl Admin {
+    /// Reads the token, which perhaps only root can.
+    pub fn new(options: &Options) -> Result<Self, i32> {
+        let token = options.admin_token_file.as_deref().map(read_token).transpose()?;
+        Ok(Self { access: Access { token, is_read_only: options.admin_read_only }, listener: None })
+    }
+
+    /// Listens, if the command line says so.
+    pub fn listen(&mut self, options: &Options, sockets: &mut Sockets) -> Result<(), i32> {
+        let Some(address) = &options.admin else { return Ok(()) };
+        let listener = sockets.listen_on(&format!("--admin {address}"), address)?;
+        if self.access.token.is_none() && !listener.is_local() {
+            error!(
+                "--admin {address}: other machines can connect to {}, and whoever can might delete every job: give a \
+                 token with --admin-token-file FILE, or a loopback address such as 127.0.0.1, or unix:PATH",
+                listener.address()
+            );
+            return Err(exit_code::USAGE);
+        }
+        info!("serving administration on {}", listener.address());
+        self.listener = Some(listener);
+        Ok(())
+    }
+
+    /// Serves in the loop, if there is a listener.
+    pub fn serve(self, event_loop: &mut EventLoop, host: Option<String>) -> io::Result<()> {
+        match self.listener {
+            Some(listener) => event_loop.serve_admin(listener, host, self.access),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The token in a file. Not more of the file is read than a token and the white space around it may take.
+fn read_token(path: &Path) -> Result<Token, i32> {
+    let mut text = Vec::new();
+    let read = File::open(path).and_then(|file| {
+        if file.metadata()?.permissions().mode() & READABLE_BY_ALL != 0 {
+            warn!("--admin-token-file {}: everybody on this machine can read it (chmod 600)", path.display());
+        }
+        file.take(2 * Token::MAX_BYTES as u64).read_to_end(&mut text)
+    });
+    if let Err(error) = read {
+        error!("--admin-token-file {}: {error}", path.display());
+        return Err(exit_code::USAGE);
+    }
+    Token::parse(&text).map_err(|error| {
+        error!("--admin-token-file {}: {error}", path.display());
+        exit_code::USAGE
+    })
+}

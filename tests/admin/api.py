@@ -1,0 +1,346 @@
+#!/usr/bin/env python3
+"""Holds doc/openapi.yaml against a server: each path, method and status in it is asked for, and each answer has the form
+that it describes. That each path of the server is in it is a test of `src/http/api/mod.rs`."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+
+import jsonschema
+import yaml
+
+import kit
+
+with open(os.path.join(kit.ROOT, "doc/openapi.yaml"), encoding="utf-8") as file:
+    DESCRIPTION = yaml.safe_load(file)
+JSON = "application/json"
+TEXT_HEADERS = {"X-Beanstalkd-Admin": "1", "Content-Type": "text/plain"}
+MANY_JOBS = 50_000
+
+
+def resolved(part):
+    while "$ref" in part:
+        name = part["$ref"]
+        part = DESCRIPTION
+        for step in name.removeprefix("#/").split("/"):
+            part = part[step]
+    return part
+
+
+def check(schema, value):
+    """Fails where the value has another form."""
+    whole = {**schema, "components": DESCRIPTION["components"]}
+    jsonschema.Draft202012Validator(whole).validate(value)
+
+
+def operation_of(method, path):
+    """The description of what answers a request, with the path in it."""
+    bare = path.split("?")[0]
+    fits = lambda described: re.fullmatch(re.sub(r"\\{\w+\\}", "[^/]+", re.escape(described)), bare)
+    # A path without a variable part is meant before one that has it.
+    described = min(filter(fits, DESCRIPTION["paths"]), key=lambda found: found.count("{"))
+    return described, DESCRIPTION["paths"][described].get(method.lower())
+
+
+class Checked:
+    """Asks a server, and notes what was answered."""
+
+    def __init__(self):
+        self.seen = set()
+
+    def ask(self, server, method, path, status, body=None, headers=None):
+        """The answer, which has this status and the form that is described."""
+        path = f"/api/v1/{path}"
+        actual, answered, data = server.ask(method, path, body, headers)
+        assert actual == status, f"{method} {path} {body}: {actual} {data[:300]}"
+        described, operation = operation_of(method, path)
+        if operation is None:
+            assert actual == 405, f"{method} {path} is not described"
+            operation = next(iter(DESCRIPTION["paths"][described].values()))
+            assert answered["Allow"], "a refused method names the others"
+            self.seen.add((described, None, 405))
+        else:
+            self.seen.add((described, method.lower(), status))
+        if isinstance(body, dict) and status < 300:
+            check(operation["requestBody"]["content"][JSON]["schema"], body)
+        self.check_headers(answered)
+        response = resolved(operation["responses"][str(status)]) if str(status) in operation["responses"] else None
+        assert response or status == 405, f"{method} {path}: {status} is not described"
+        content = response["content"] if response else {JSON: {}}
+        assert answered["Content-Type"] in content, (path, answered["Content-Type"])
+        schema = content[answered["Content-Type"]].get("schema")
+        if schema:
+            check(schema, json.loads(data))
+        return json.loads(data) if answered["Content-Type"] == JSON else data
+
+    @staticmethod
+    def check_headers(headers):
+        assert headers["Cache-Control"] == "no-store"
+        assert headers["X-Content-Type-Options"] == "nosniff"
+        assert headers["Cross-Origin-Resource-Policy"] == "same-origin"
+
+    def missing(self):
+        """What is described and was not answered."""
+        for path, operations in DESCRIPTION["paths"].items():
+            for method, operation in operations.items():
+                for status in map(int, operation["responses"]):
+                    asked = (path, None if status == 405 else method, status)
+                    if asked not in self.seen:
+                        yield f"{method} {path} {status}"
+
+
+def reads(checked, server):
+    client = server.client()
+    first = client.put("mail", '{"a": "needle"}', priority=3)
+    binary = client.put("mail", b"\xff\xfe\x00", delay=1000)
+    ask = lambda path, status=200: checked.ask(server, "GET", path, status)
+    for _ in range(3):
+        client.put("a/b;c", "x" * 40_000)
+    ask("server")
+    assert {tube["name"] for tube in ask("tubes")["tubes"]} == {"default", "mail", "a/b;c"}
+    assert ask("tubes?search=MA*&sort=name&order=ascending")["matched"] == 1
+    page = ask("tubes?limit=1&sort=current-jobs-ready")
+    assert [tube["name"] for tube in page["tubes"]] == ["a/b;c"]
+    names = []
+    while page["next"]:
+        page = ask(f"tubes?limit=1&sort=current-jobs-ready&cursor={page['next'].replace(';', '%3B')}")
+        names += [tube["name"] for tube in page["tubes"]]
+    assert names == ["mail", "default"], names
+    for query in ("limit=0", "limit=501", "sort=host", "order=up", "cursor=x", "nonsense=1", "limit=1&limit=2", "search=%zz"):
+        ask(f"tubes?{query}", 400)
+    assert ask("tubes/a%2Fb%3Bc")["current-jobs-ready"] == 3
+    ask("tubes/nothing", 404)
+    ask("tubes/-bad", 400)
+    assert [job["id"] for job in ask("tubes/mail/jobs?state=ready")["jobs"]] == [first]
+    assert [job["id"] for job in ask("tubes/mail/jobs?state=delayed")["jobs"]] == [binary]
+    for query, found in (
+        ("contains=needle", 1), ("contains=nothing", 0), ("older_than=1000", 0), ("younger_than=1000", 1),
+        ("min_priority=3&max_priority=3", 1), ("min_priority=4", 0), ("max_priority=2", 0),
+    ):
+        assert len(ask(f"tubes/mail/jobs?state=ready&{query}")["jobs"]) == found, query
+        assert ask(f"tubes/mail/jobs/count?state=ready&{query}")["count"] == found, query
+    page = ask("tubes/a%2Fb%3Bc/jobs?state=ready&limit=2")
+    rest = ask(f"tubes/a%2Fb%3Bc/jobs?state=ready&limit=2&cursor={page['next']}")
+    assert len(page["jobs"]) == 2 and len(rest["jobs"]) == 1 and rest["next"] is None
+    for query in ("", "state=x", "state=ready&cursor=1", "state=ready&older_than=-1", "state=ready&contains=" + "x" * 257):
+        ask(f"tubes/mail/jobs?{query}", 400)
+    ask("tubes/mail/jobs/count", 400)
+    ask("tubes/nothing/jobs?state=ready", 404)
+    ask("tubes/nothing/jobs/count?state=ready", 404)
+    assert ask(f"jobs/{first}")["body"] == {"encoding": "text", "data": '{"a": "needle"}', "truncated": False}
+    assert ask(f"jobs/{binary}")["body"]["data"] == "//4A"
+    assert ask(f"jobs/{binary + 1}")["body"]["truncated"]
+    assert ask(f"jobs/{binary}/body") == b"\xff\xfe\x00"
+    assert ask(f"jobs/{binary + 1}/body") == b"x" * 40_000
+    ask("jobs/x", 400)
+    ask("jobs/99999", 404)
+    ask("jobs/99999/body", 404)
+    ask("tasks")
+    ask("tasks/1", 404)
+    ask("tasks/x", 400)
+    for path in ("tubes/mail", "jobs/1", "jobs/1/body", "tasks", "tasks/1", "tubes/mail/jobs/count"):
+        checked.ask(server, "POST", path, 405, {})
+    for path in ("tubes/mail/actions", "jobs/1/actions", "jobs/actions", "tasks/1/stop"):
+        ask(path, 405)
+    checked.ask(server, "DELETE", "tubes/mail/jobs", 405)
+
+
+def changes(checked, server):
+    client = server.client()
+    post = lambda path, body, status: checked.ask(server, "POST", path, status, body)
+    for body in ({"body": "hello"}, {"body": "aGVsbG8=", "encoding": "base64", "priority": 5, "delay": 0, "ttr": 9}):
+        job = post("tubes/new/jobs", body, 201)["job"]
+        assert checked.ask(server, "GET", f"jobs/{job}", 200)["body"]["data"] == "hello"
+    assert client.stats(job)["pri"] == "5" and client.stats(job)["ttr"] == "9"
+    for body in ({}, {"body": 1}, {"body": "?", "encoding": "base64"}, {"body": "", "encoding": "x"}, {"body": "", "x": 1},
+                 {"body": "", "priority": -1}, {"body": "", "priority": 1 << 32}, b"[]", b"{", b"[" * 100_000):
+        post("tubes/new/jobs", body, 400)
+    post("tubes/new/jobs", {"body": "x" * 70_000}, 413)
+    action = f"jobs/{job}/actions"
+    post(action, {"action": "kick"}, 409)
+    post(action, {"action": "delay", "delay": 100}, 200)
+    assert client.stats(job)["state"] == "delayed" and client.stats(job)["delay"] == "100"
+    post(action, {"action": "kick"}, 200)
+    post(action, {"action": "priority", "priority": 77}, 200)
+    post(action, {"action": "move", "to": "other"}, 200)
+    assert (client.stats(job)["pri"], client.stats(job)["tube"]) == ("77", "other")
+    for body in ({"action": "explode"}, {"action": "move"}, {"action": "move", "to": "-"}, {"action": "kick", "jobs": [1]}):
+        post(action, body, 400)
+    assert client.reserve("other") == job
+    post(action, {"action": "priority", "priority": 1}, 409)
+    post(action, {"action": "delete"}, 200)
+    assert client.ask(f"delete {job}") == "NOT_FOUND", "a client that held it finds it gone"
+    post(action, {"action": "delete"}, 404)
+    jobs = [client.put("many", f"{number}") for number in range(10)]
+    task = server.finish(post("jobs/actions", {"action": "delete", "jobs": jobs[:3] + [99999]}, 202))
+    assert (task["done"], task["skipped"], task["state"]) == (3, 1, "done"), task
+    post("jobs/actions", {"action": "delete", "jobs": jobs[3:4]}, 200)
+    post("jobs/actions", {"action": "delete", "jobs": jobs[:1]}, 404)
+    post("jobs/actions", {"action": "kick", "jobs": jobs[4:5]}, 409)
+    post("jobs/actions", {"action": "kick", "jobs": []}, 400)
+    tube = "tubes/many/actions"
+    counted = checked.ask(server, "GET", "tubes/many/jobs/count?state=ready&contains=7", 200)
+    late = client.put("many", "7")
+    chosen = {"state": "ready", "contains": "7", "expected": counted["count"], "as_of": counted["as_of"]}
+    task = server.finish(post(tube, {"action": "delay", "delay": 500, **chosen}, 202))
+    assert (task["done"], task["expected"]) == (1, 1), task
+    assert client.stats(late)["state"] == "ready", "what comes after the count is left alone"
+    checked.ask(server, "GET", f"tasks/{task['id']}", 200)
+    checked.ask(server, "POST", f"tasks/{task['id']}/stop", 202)
+    checked.ask(server, "POST", "tasks/99999/stop", 404)
+    post(tube, {"action": "delete", **chosen, "as_of": "5-5"}, 409)
+    post(tube, {"action": "delete", "state": "ready"}, 400)
+    post(tube, {"action": "pause", "seconds": 60}, 200)
+    assert client.stats_tube("many")["pause"] == "60"
+    post(tube, {"action": "resume"}, 200)
+    assert client.stats_tube("many")["pause"] == "0"
+    post("tubes/nothing/actions", {"action": "resume"}, 404)
+    client.bury("many", 2)
+    assert server.finish(post(tube, {"action": "flush-buried"}, 202))["done"] == 2
+    assert server.finish(post(tube, {"action": "flush"}, 202))["done"] > 0
+    assert client.stats_tube("many")["current-jobs-ready"] == "0"
+    post("server/actions", {"action": "drain"}, 200)
+    post("tubes/new/jobs", {"body": ""}, 409)
+    post("server/actions", {"action": "undrain"}, 200)
+    post("server/actions", {"action": "stop"}, 400)
+    post("server/actions", b"x" * 300_000, 413)
+    checked.ask(server, "POST", "server/actions", 415, b"{}", TEXT_HEADERS)
+    checked.ask(server, "POST", "server/actions", 411, iter([b"{}"]))
+
+
+def crowd(checked, server):
+    """More tasks than may be under way, each with much to do."""
+    client = server.client()
+    client.put_many("crowd", MANY_JOBS)
+    chosen = {"state": "ready", "contains": "nothing", "expected": 5, "as_of": server.get("tubes/crowd/jobs/count?state=ready")["as_of"]}
+    tasks = []
+    for _ in range(17):
+        status, task = server.post("tubes/crowd/actions", {"action": "kick", **chosen})
+        tasks += [task] if status == 202 else []
+    checked.ask(server, "POST", "tubes/crowd/actions", 429, {"action": "kick", **chosen})
+    for task in tasks:
+        server.post(f"tasks/{task['id']}/stop")
+    states = {server.finish(task)["state"] for task in tasks}
+    assert states <= {"stopped", "done"} and "stopped" in states, states
+
+
+def refusals(checked, server):
+    plain = {"Content-Type": JSON}
+    marked = {"X-Beanstalkd-Admin": "1", **plain}
+    own = f"127.0.0.1:{server.admin}"
+    drain = {"action": "drain"}
+    checked.ask(server, "POST", "server/actions", 403, drain, plain)
+    for header in ({"Origin": "http://evil.example"}, {"Origin": "null"}, {"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "same-site"}):
+        checked.ask(server, "POST", "server/actions", 403, drain, {**marked, **header})
+        checked.ask(server, "GET", "server", 403, headers=header)
+    checked.ask(server, "GET", "server", 421, headers={"Host": "evil.example"})
+    assert server.get("server")["stats"]["draining"] in (False, "false")
+    checked.ask(server, "POST", "server/actions", 200, {"action": "undrain"}, {**marked, "Origin": f"http://{own}", "Sec-Fetch-Site": "same-origin"})
+    for path in ("/api/v1/", "/api/v1/nothing", "/api/", "/api/v1/tubes/x/y", "/api/v1/%zz"):
+        assert server.ask("GET", path)[0] in (400, 404), path
+    assert server.ask("GET", "/metrics")[0] == 404
+    assert server.ask("POST", "/")[0] == 405
+
+
+def with_token(checked):
+    path, token = kit.token_file()
+    with kit.server("--admin-token-file", path) as server:
+        bearer = {"Authorization": f"Bearer {token}", "Content-Type": JSON}
+        for wrong in ({}, {"Authorization": f"Bearer {token[:-1]}"}, {"Authorization": f"Basic {token}"}, {"X-Beanstalkd-Admin": "1"}):
+            checked.ask(server, "GET", "server", 401, headers=wrong)
+            checked.ask(server, "POST", "server/actions", 401, {"action": "drain"}, {"Content-Type": JSON, **wrong})
+        checked.ask(server, "GET", "server", 200, headers={"Host": "queue.example", **bearer})
+        checked.ask(server, "POST", "server/actions", 200, {"action": "undrain"}, bearer)
+        assert server.ask("GET", "/", headers={})[0] == 200, "the page has nothing secret"
+    os.unlink(path)
+    with kit.server("--admin-read-only") as server:
+        checked.ask(server, "GET", "server", 200)
+        checked.ask(server, "POST", "server/actions", 403, {"action": "drain"})
+
+
+def short_of_memory(checked):
+    with kit.server("--max-memory", "64k") as server:
+        job = None
+        while True:
+            status, answer = server.post("tubes/full/jobs", {"body": "x" * 100})
+            if status != 201:
+                break
+            job = answer["job"]
+        checked.ask(server, "POST", "tubes/full/jobs", 507, {"body": "x" * 100})
+        _crowd = [server.client() for _ in range(4)]
+        for client in _crowd:
+            client.ask("list-tube-used")
+        checked.ask(server, "POST", f"jobs/{job}/actions", 507, {"action": "move", "to": "another"})
+
+
+def what_was_answered_survives(checked):
+    """A kill right after the answers loses nothing of them: with -f0 they wait for the disk."""
+    with tempfile.TemporaryDirectory() as directory:
+        options = ("-b", directory, "-f0")
+        server = kit.Server(*options)
+        jobs = [server.post("tubes/kept/jobs", {"body": str(number)})[1]["job"] for number in range(20)]
+        server.post(f"jobs/{jobs[0]}/actions", {"action": "delete"})
+        server.post(f"jobs/{jobs[1]}/actions", {"action": "priority", "priority": 77})
+        server.post(f"jobs/{jobs[2]}/actions", {"action": "move", "to": "moved"})
+        server.post(f"jobs/{jobs[3]}/actions", {"action": "delay", "delay": 5000})
+        counted = server.get("tubes/kept/jobs/count?state=ready")
+        assert counted["count"] == 17
+        order = {"action": "delay", "delay": 6000, "state": "ready", "expected": 17, "as_of": counted["as_of"]}
+        assert server.finish(server.post("tubes/kept/actions", order)[1])["done"] == 17
+        os.kill(server.pid, signal.SIGKILL)
+        os.waitpid(server.pid, 0)
+        with kit.server(*options) as server:
+            client = server.client()
+            assert client.stats(jobs[0]) == {}
+            assert client.stats(jobs[1])["pri"] == "77"
+            assert client.stats(jobs[2])["tube"] == "moved"
+            assert client.stats(jobs[3])["delay"] == "5000"
+            assert {client.stats(job)["state"] for job in jobs[4:]} == {"delayed"}
+            # The count was one of the server before.
+            checked.ask(server, "POST", "tubes/kept/actions", 409, {**order, "action": "delete"})
+
+
+def it_starts_only_where_it_is_safe():
+    """Without a token, only this machine can connect; a token is long."""
+    path, _ = kit.token_file()
+    with tempfile.NamedTemporaryFile("w", suffix=".token") as short:
+        short.write("0123456789abcdef")
+        short.flush()
+        for options, said in (
+            (["--admin", "0.0.0.0:0"], "--admin-token-file FILE"),
+            (["--admin", "[::]:0"], "--admin-token-file FILE"),
+            (["--admin", "127.0.0.1:0", "--admin-token-file", short.name], "fewer than 32"),
+            (["--admin", "127.0.0.1:0", "--admin-token-file", short.name + ".none"], "No such file"),
+            (["--admin-read-only"], "--admin ADDR"),
+        ):
+            command = [kit.SERVER, "-l", "127.0.0.1", "-p", "0", *options]
+            ended = subprocess.run(command, capture_output=True, text=True, timeout=kit.PATIENCE_S, env={"RUST_LOG": "error"})
+            assert ended.returncode == 5 and said in ended.stderr, (options, ended.returncode, ended.stderr)
+    for options in (["--admin", "0.0.0.0:0", "--admin-token-file", path], ["--admin", "[::1]:0"], ["--admin", "localhost:0"]):
+        pid, _ = kit.with_server.start(kit.SERVER, options)
+        assert kit.with_server.stop(pid), options
+    os.unlink(path)
+
+
+def main():
+    checked = Checked()
+    with kit.server() as server:
+        reads(checked, server)
+        changes(checked, server)
+        refusals(checked, server)
+        crowd(checked, server)
+    with_token(checked)
+    short_of_memory(checked)
+    what_was_answered_survives(checked)
+    it_starts_only_where_it_is_safe()
+    missing = list(checked.missing())
+    assert not missing, "described, and never answered: " + ", ".join(missing)
+    print(f"admin: {len(checked.seen)} kinds of answers of the API are as described")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

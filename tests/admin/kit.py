@@ -1,0 +1,150 @@
+"""A server with a page and an API, for the tests beside this file: a client of its protocol, and a client of its API."""
+
+import contextlib
+import http.client
+import json
+import os
+import re
+import socket
+import sys
+import tempfile
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.join(ROOT, "tests"))
+import with_server  # noqa: E402
+
+SERVER = os.environ.get("BEANSTALKD", os.path.join(ROOT, "target/debug/beanstalkd"))
+PATIENCE_S = 60
+
+
+def free_port():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return taken.getsockname()[1]
+
+
+class Client:
+    """Speaks the protocol."""
+
+    def __init__(self, port):
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S)
+        self.replies = self.socket.makefile("rb")
+
+    def ask(self, line):
+        """The first line of the reply."""
+        self.socket.sendall(line.encode() + b"\r\n")
+        return self.replies.readline().decode().strip()
+
+    def put(self, tube, body, priority=0, delay=0, ttr=600):
+        """The id of the new job."""
+        data = body if isinstance(body, bytes) else body.encode()
+        self.ask(f"use {tube}")
+        self.socket.sendall(b"put %d %d %d %d\r\n%s\r\n" % (priority, delay, ttr, len(data), data))
+        return int(self.replies.readline().split()[1])
+
+    def put_many(self, tube, count, body="x"):
+        """Puts as fast as the server takes them."""
+        self.ask(f"use {tube}")
+        line = f"put 0 0 600 {len(body)}\r\n{body}\r\n".encode()
+        for start in range(0, count, 1000):
+            number = min(1000, count - start)
+            self.socket.sendall(line * number)
+            for _ in range(number):
+                assert self.replies.readline().startswith(b"INSERTED")
+
+    def reserve(self, tube):
+        """The id of a job of the tube."""
+        self.ask(f"watch {tube}")
+        self.ask("ignore default")
+        words = self.ask("reserve-with-timeout 0").split()
+        assert words[0] == "RESERVED", words
+        self.replies.read(int(words[2]) + 2)
+        return int(words[1])
+
+    def bury(self, tube, count=1):
+        """Buries some jobs of the tube."""
+        for _ in range(count):
+            job = self.reserve(tube)
+            assert self.ask(f"bury {job} 7") == "BURIED"
+
+    def stats(self, job):
+        """The stats of a job as a dictionary; empty if there is none."""
+        words = self.ask(f"stats-job {job}").split()
+        if words[0] != "OK":
+            return {}
+        text = self.replies.read(int(words[1]) + 2).decode()
+        return dict(re.findall(r"^(\S+): \"?(.*?)\"?$", text, re.M))
+
+    def stats_tube(self, tube):
+        """The stats of a tube as a dictionary; empty if there is none."""
+        words = self.ask(f"stats-tube {tube}").split()
+        if words[0] != "OK":
+            return {}
+        text = self.replies.read(int(words[1]) + 2).decode()
+        return dict(re.findall(r"^(\S+): \"?(.*?)\"?$", text, re.M))
+
+
+class Server:
+    """A server with --admin on a free port."""
+
+    def __init__(self, *options):
+        self.admin = free_port()
+        self.pid, self.port = with_server.start(SERVER, ["--admin", f"127.0.0.1:{self.admin}", *options])
+
+    def client(self):
+        return Client(self.port)
+
+    def stop(self):
+        assert with_server.stop(self.pid), "the server stops cleanly"
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.admin}/"
+
+    def ask(self, method, path, body=None, headers=None):
+        """The status, the headers and the bytes that answer a request."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.admin, timeout=PATIENCE_S)
+        given = {"X-Beanstalkd-Admin": "1", "Content-Type": "application/json"} if headers is None else headers
+        data = json.dumps(body).encode() if isinstance(body, dict) else body
+        with contextlib.closing(connection):
+            connection.request(method, path, body=data, headers=given)
+            response = connection.getresponse()
+            return response.status, response.headers, response.read()
+
+    def get(self, path):
+        """The JSON under a path of the API."""
+        status, _, data = self.ask("GET", f"/api/v1/{path}")
+        assert status == 200, (path, status, data)
+        return json.loads(data)
+
+    def post(self, path, body=None):
+        """The status and the JSON that answer a change."""
+        status, _, data = self.ask("POST", f"/api/v1/{path}", body)
+        return status, json.loads(data)
+
+    def finish(self, task):
+        """The task when it is over."""
+        give_up_at = time.monotonic() + PATIENCE_S
+        while task["state"] in ("running", "stopping"):
+            assert time.monotonic() < give_up_at, task
+            task = self.get(f"tasks/{task['id']}")
+        return task
+
+
+@contextlib.contextmanager
+def server(*options):
+    """A server until the block ends."""
+    started = Server(*options)
+    try:
+        yield started
+    finally:
+        started.stop()
+
+
+def token_file():
+    """A file with a token, and the token."""
+    token = "0123456789abcdef" * 4
+    with tempfile.NamedTemporaryFile("w", suffix=".token", delete=False, encoding="utf-8") as file:
+        file.write(token + "\n")
+    return file.name, token

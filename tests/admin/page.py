@@ -1,0 +1,395 @@
+#!/usr/bin/env python3
+"""Uses the page in headless Chromium: what a person would do, by mouse and by keyboard, and what the server says then.
+
+SCREENSHOTS=directory keeps a picture of each view: wide and on a phone, light and dark."""
+
+import contextlib
+import json
+import os
+import sys
+
+from selenium import webdriver
+from selenium.common.exceptions import NoSuchElementException, StaleElementReferenceException
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.ui import WebDriverWait
+
+import kit
+
+WIDE, PHONE = (1280, 900), (390, 844)
+HOSTILE = "<img src=x onerror=document.title='hit'><script>document.title='hit'</script>"
+MANY_TUBES = 20_000
+MANY_JOBS = int(os.environ.get("ADMIN_JOBS", "100000"))
+
+
+class Page:
+    """A browser that shows the page of a server."""
+
+    def __init__(self, server, size=WIDE, scheme="light"):
+        options = webdriver.ChromeOptions()
+        options.binary_location = os.environ.get("CHROMIUM", "/usr/bin/chromium")
+        for argument in (
+            "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
+            "--disable-background-networking", "--disable-component-update", "--disable-sync", "--force-prefers-reduced-motion",
+            "--window-size={},{}".format(*size),
+        ):
+            options.add_argument(argument)
+        if size == PHONE:
+            metrics = {"width": size[0], "height": size[1], "pixelRatio": 2.0, "touch": True}
+            options.add_experimental_option("mobileEmulation", {"deviceMetrics": metrics})
+        options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+        self.driver = webdriver.Chrome(options=options, service=webdriver.ChromeService("/usr/bin/chromedriver"))
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+        self.server = server
+
+    def close(self):
+        complaints = [entry["message"] for entry in self.driver.get_log("browser") if "status of 4" not in entry["message"]]
+        title = self.driver.title
+        self.driver.quit()
+        assert not complaints, f"the browser complains: {complaints}"
+        assert title != "hit", "a body became a script"
+
+    def open(self, path=""):
+        self.driver.get(self.server.url + path)
+
+    def wait(self, what, holds):
+        """Waits until `holds` returns something true, and returns it."""
+        ignored = (NoSuchElementException, StaleElementReferenceException)
+        return WebDriverWait(self.driver, kit.PATIENCE_S, 0.05, ignored).until(lambda _: holds(), what)
+
+    def all(self, selector):
+        return self.driver.find_elements(By.CSS_SELECTOR, selector)
+
+    def texts(self, selector):
+        """The texts of all elements at one instant: the page may replace them between two questions."""
+        script = "return [...document.querySelectorAll(arguments[0])].map((found) => found.innerText.trim())"
+        return self.driver.execute_script(script, selector)
+
+    def shows(self, selector, text):
+        """Waits until one of the elements has this text somewhere."""
+        self.wait(f"{selector} shows {text}", lambda: any(text in found for found in self.texts(selector)))
+
+    def lacks(self, selector, text):
+        """Waits until none of the elements has this text."""
+        self.wait(f"{selector} lacks {text}", lambda: not any(text in found for found in self.texts(selector)))
+
+    def click(self, selector, text=""):
+        """Clicks the first element that begins with this text."""
+        def clicked():
+            for found in self.all(selector):
+                if found.text.strip().startswith(text) and found.is_displayed() and found.is_enabled():
+                    found.click()
+                    return True
+            return False
+        self.wait(f"click {selector} {text}", clicked)
+
+    def fill(self, selector, text):
+        field = self.wait(f"field {selector}", lambda: next((each for each in self.all(selector) if each.is_displayed()), None))
+        field.send_keys(Keys.CONTROL, "a")
+        field.send_keys(text or Keys.DELETE)
+
+    def press(self, *keys):
+        webdriver.ActionChains(self.driver).send_keys(*keys).perform()
+
+    def answer(self, title, label, **fields):
+        """Answers the question in the dialog."""
+        self.shows("dialog[open] h2", title)
+        for name, text in fields.items():
+            self.fill(f"dialog [name={name}]", text)
+        self.click("dialog[open] button", label)
+        self.wait("the dialog closes", lambda: not self.all("dialog[open]"))
+
+    def rows(self):
+        """The numbers of the jobs, or the names of the tubes, that are listed."""
+        return self.texts("tbody a")
+
+    def picture(self, name):
+        if "SCREENSHOTS" in os.environ:
+            self.driver.save_screenshot(os.path.join(os.environ["SCREENSHOTS"], f"{name}.png"))
+
+
+@contextlib.contextmanager
+def page(server, **how):
+    opened = Page(server, **how)
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+def tubes_are_listed_and_found(server, browser):
+    client = server.client()
+    client.put("calm", "x")
+    for _ in range(3):
+        client.put("mail", "x")
+    client.bury("mail", 1)
+    browser.open()
+    browser.shows("#state", "serving")
+    browser.wait("the tube with buried jobs is first", lambda: browser.rows()[:1] == ["mail"])
+    browser.shows("td.alarm", "1")
+    browser.click("th button", "Ready")
+    browser.click("th button", "Tube")
+    browser.wait("by name", lambda: browser.rows() == ["calm", "default", "mail"])
+    browser.press("/")
+    browser.press("AL")
+    browser.wait("the search finds", lambda: browser.rows() == ["calm"])
+    browser.fill("#search", "nothing-like-it")
+    browser.shows(".empty", "No tube")
+    browser.fill("#search", "ma*")
+    browser.wait("the pattern matches", lambda: browser.rows() == ["mail"])
+    assert browser.all("svg.spark path.line"), "a small graph"
+
+
+def jobs_are_put_filtered_and_read(server, browser):
+    client = server.client()
+    browser.open()
+    browser.click("nav button", "Put")
+    browser.answer("Put a job", "Put", tube="read", body='{"deep": [1, {"big": 12345678901234567890}]}', priority="9")
+    browser.shows(".notice", "put into")
+    other = client.put("read", HOSTILE, priority=5)
+    binary = client.put("read", b"\x00\xffdata", priority=50)
+    browser.open("#/tube/read")
+    browser.wait("three jobs", lambda: len(browser.rows()) == 3)
+    browser.fill("#search", "onerror")
+    browser.wait("the filter finds the body", lambda: browser.rows() == [str(other)])
+    browser.fill("#search", "")
+    browser.fill("input[aria-label='From priority']", "10")
+    browser.wait("by priority", lambda: browser.rows() == [str(binary)])
+    browser.click("button", "Clear")
+    browser.fill("input[aria-label='Older than: number']", "5")
+    browser.shows(".empty", "No job matches")
+    browser.click("button", "Clear")
+    browser.wait("all again", lambda: len(browser.rows()) == 3)
+    browser.click("tbody a", str(other))
+    browser.shows("pre", HOSTILE)
+    assert not browser.all("main img, main script"), "a body stays a text"
+    browser.press(Keys.ESCAPE)
+    browser.wait("back at the tube", lambda: len(browser.rows()) == 3)
+    browser.open(f"#/job/{binary}")
+    browser.shows("pre.hex", "00 ff 64 61 74 61")
+    job = next(job for job in server.get("tubes/read/jobs?state=ready")["jobs"] if job["pri"] == 9)
+    browser.open(f"#/job/{job['id']}")
+    browser.shows("pre.json", '"big": 12345678901234567890')
+    browser.click("[role=tab]", "Text")
+    browser.shows("pre.text", '{"deep"')
+    browser.shows("dl", "timed out")
+    browser.picture("job")
+
+
+def one_job_is_changed(server, browser):
+    client = server.client()
+    job = client.put("one", "x")
+    browser.open(f"#/job/{job}")
+    browser.click("main button", "Delay")
+    browser.answer(f"Change the delay of job {job}?", "Change", delay="500")
+    browser.shows("h1 + .pill", "delayed")
+    browser.click("main button", "Kick")
+    browser.answer(f"Kick job {job}?", "Kick")
+    browser.shows("h1 + .pill", "ready")
+    browser.click("main button", "Priority")
+    browser.answer("Change the priority", "Change", priority="42")
+    browser.wait("the server knows", lambda: client.stats(job)["pri"] == "42")
+    browser.click("main button", "Move")
+    browser.answer("Move job", "Move", to="elsewhere")
+    browser.shows("main", "in elsewhere")
+    browser.click("main button", "Move")
+    browser.answer("Move job", "Move", to="-bad-")
+    browser.shows(".notice.bad", "no name of a tube")
+    assert client.reserve("elsewhere") == job
+    browser.shows("h1 + .pill", "reserved")
+    browser.click("main button", "Delete")
+    browser.answer(f"Delete job {job}?", "Delete")
+    browser.shows(".empty", "no such job")
+    assert client.ask(f"release {job} 0 0") == "NOT_FOUND", "also for the client that held it"
+
+
+def selections_and_matches_are_changed(server, browser):
+    client = server.client()
+    wanted = [client.put("some", f"apple {number}") for number in range(60)]
+    client.put_many("some", 60, "pear")
+    browser.open("#/tube/some/ready")
+    browser.wait("a page", lambda: len(browser.rows()) == 50)
+    for job in wanted[:2]:
+        browser.click(f"[aria-label='Select job {job}']")
+    browser.shows(".acting", "2 selected")
+    browser.click(".acting button", "Delete")
+    browser.picture("question")
+    browser.answer("Delete 2 jobs?", "Delete")
+    browser.wait("they are gone", lambda: not {str(job) for job in wanted[:2]} & set(browser.rows()))
+    browser.shows(".tabs", "118")
+    browser.click("[aria-label='Select all jobs of this page']")
+    browser.shows(".acting", "50 selected")
+    browser.click("[aria-label='Select all jobs of this page']")
+    browser.shows(".acting", "0 selected")
+    browser.fill("#search", "apple")
+    browser.wait("the filter", lambda: len(browser.rows()) == 50 and client.stats(browser.rows()[0])["tube"] == "some")
+    browser.click(".acting button", "All that match")
+    browser.click(".acting button", "Move")
+    browser.answer("Move 58 ready jobs?", "Move", to="apples")
+    browser.shows(".empty", "No job matches")
+    assert (client.stats_tube("apples")["current-jobs-ready"], client.stats_tube("some")["current-jobs-ready"]) == ("58", "60")
+    client.bury("apples", 5)
+    browser.open("#/tube/apples")
+    browser.shows("[aria-current=page]", "buried")
+    browser.click(".acting button", "All that match")
+    browser.click(".acting button", "Kick")
+    browser.answer("Kick 5 buried jobs?", "Kick")
+    browser.shows(".empty", "No buried jobs")
+    assert client.stats_tube("apples")["current-jobs-ready"] == "58"
+
+
+def tubes_and_the_server_are_changed(server, browser):
+    client = server.client()
+    client.put("paused", "x")
+    browser.open("#/tube/paused")
+    browser.click("main button", "Pause")
+    browser.answer("Pause", "Pause", seconds="600")
+    browser.shows(".pill", "paused for")
+    browser.click("main button", "Resume")
+    browser.wait("it goes on", lambda: client.stats_tube("paused")["pause"] == "0")
+    browser.click("main button", "Flush")
+    browser.answer("Delete all 1 job of", "Delete")
+    browser.wait("it is empty", lambda: client.stats_tube("paused").get("current-jobs-ready", "0") == "0")
+    browser.open()
+    browser.click("nav button", "Drain")
+    browser.answer("Drain the server?", "Drain")
+    browser.shows("#state", "draining")
+    assert client.ask("put 0 0 1 1\r\nx") == "DRAINING"
+    browser.click("nav button", "End drain")
+    browser.answer("End drain mode?", "End")
+    browser.shows("#state", "serving")
+
+
+def everything_goes_by_keyboard(server, browser):
+    client = server.client()
+    job = client.put("keys", "typed")
+    browser.open("#/tube/keys/ready")
+    browser.wait("the job", lambda: browser.rows() == [str(job)])
+    focused = lambda: browser.driver.execute_script("return document.activeElement.innerText || document.activeElement.getAttribute('aria-label') || ''")
+    def tab_to(text):
+        for _ in range(60):
+            browser.press(Keys.TAB)
+            if focused().strip().startswith(text):
+                return
+        raise AssertionError(f"{text} cannot be reached by the keyboard")
+    tab_to(f"Select job {job}")
+    browser.press(Keys.SPACE)
+    browser.shows(".acting", "1 selected")
+    tab_to("Delete")
+    browser.press(Keys.ENTER)
+    browser.shows("dialog[open] h2", f"Delete job {job}?")
+    browser.press(Keys.ESCAPE)
+    browser.wait("Escape closes the question", lambda: not browser.all("dialog[open]"))
+    assert client.stats(job), "and changes nothing"
+    tab_to("Delete")
+    browser.press(Keys.ENTER)
+    browser.shows("dialog[open] h2", f"Delete job {job}?")
+    browser.press(Keys.ENTER)
+    browser.wait("Enter deletes it", lambda: not client.stats(job))
+
+
+def many_tubes_and_many_jobs(server, browser):
+    client = server.client()
+    for first in range(0, MANY_TUBES, 1000):
+        client.socket.sendall("".join(f"watch tube-{number}\r\n" for number in range(first, first + 1000)).encode())
+        for _ in range(1000):
+            client.replies.readline()
+    client.put_many("million", MANY_JOBS, "straw")
+    needle = client.put("million", "needle")
+    client.put("tube-19999", "x")
+    client.bury("tube-19999", 1)
+    browser.open()
+    browser.wait("the one with a buried job is first", lambda: browser.rows()[:1] == ["tube-19999"])
+    browser.shows("h2", "Tubes (20,0")
+    assert len(browser.rows()) == 100
+    browser.click("button", "Next")
+    browser.shows("main", "101 to 200")
+    browser.fill("#search", "1999?")
+    browser.fill("#search", "tube-1999?")
+    browser.wait("ten of them", lambda: len(browser.rows()) == 10)
+    browser.open("#/tube/million/ready")
+    browser.wait("a page", lambda: len(browser.rows()) == 50)
+    first = browser.rows()[0]
+    browser.click("button", "Next")
+    browser.wait("the next page", lambda: len(browser.rows()) == 50 and browser.rows()[0] != first)
+    browser.fill("#search", "needle")
+    browser.wait("the needle", lambda: browser.rows() == [str(needle)])
+    browser.fill("#search", "straw")
+    browser.wait("the straw", lambda: len(browser.rows()) == 50)
+    browser.click(".acting button", "All that match")
+    browser.click(".acting button", "Delete")
+    browser.answer(f"Delete {MANY_JOBS:,} ready jobs?", "Delete")
+    assert client.ask("use million") == "USING million"
+    browser.wait("only the needle is left", lambda: client.stats_tube("million")["current-jobs-ready"] == "1")
+    browser.shows(".notice", f"{MANY_JOBS:,} jobs deleted")
+
+
+def a_token_is_asked_for(browser_of):
+    path, token = kit.token_file()
+    with kit.server("--admin-token-file", path) as server, browser_of(server) as browser:
+        browser.open()
+        browser.shows("dialog[open] h2", "Token")
+        browser.fill("dialog input", "x" * 40)
+        browser.click("dialog button", "Open")
+        browser.shows("dialog[open] h2", "Token")
+        browser.fill("dialog input", token)
+        browser.click("dialog button", "Open")
+        browser.shows("#state", "serving")
+        browser.click("nav button", "Put")
+        browser.answer("Put a job", "Put", tube="secret", body="x")
+        browser.wait("it is put", lambda: server.client().stats_tube("secret").get("current-jobs-ready") == "1")
+    os.unlink(path)
+    with kit.server("--admin-read-only") as server, browser_of(server) as browser:
+        server.client().put("mail", "x")
+        browser.open("#/tube/mail/ready")
+        browser.shows("#state", "read-only")
+        browser.wait("the job", lambda: len(browser.rows()) == 1)
+        assert not any(button.is_displayed() for button in browser.all("nav button, .acting button, main .end button")), "nothing to press"
+
+
+def pictures():
+    """Each view, wide and on a phone, light and dark; nothing is wider than the screen."""
+    with kit.server() as server:
+        client = server.client()
+        for number in range(40):
+            client.put("mail", json.dumps({"to": f"user{number}@example.org", "list": [1, 2, {"a": []}]}), number % 5)
+        client.put("images/resize", b"\x00\x01\xffbin" * 40, delay=1000)
+        client.bury("mail", 6)
+        for size in (WIDE, PHONE):
+            for scheme in ("light", "dark"):
+                with page(server, size=size, scheme=scheme) as browser:
+                    name = f"{'wide' if size == WIDE else 'phone'}-{scheme}"
+                    for view, path, shown in (("overview", "", "mail"), ("tube", "#/tube/mail/ready", "7"), ("job", "#/job/8", "Job 8")):
+                        browser.open(path)
+                        browser.shows("main", shown)
+                        browser.wait("it is drawn", lambda: browser.all("td, pre"))
+                        width = browser.driver.execute_script("return document.documentElement.scrollWidth - innerWidth")
+                        assert width <= 0, f"{name} {view} is {width} pixels wider than the screen"
+                        browser.picture(f"{name}-{view}")
+
+
+def main():
+    steps = (
+        tubes_are_listed_and_found, jobs_are_put_filtered_and_read, one_job_is_changed, selections_and_matches_are_changed,
+        tubes_and_the_server_are_changed, everything_goes_by_keyboard, many_tubes_and_many_jobs,
+    )
+    chosen = sys.argv[1:]
+    for step in steps:
+        if chosen and step.__name__ not in chosen:
+            continue
+        with kit.server() as server, page(server) as browser:
+            try:
+                step(server, browser)
+            except BaseException:
+                browser.picture("failed")
+                print(f"admin: {step.__name__} failed; the page has:\n{browser.texts('body')[0][:2000]}", file=sys.stderr)
+                raise
+    if not chosen:
+        a_token_is_asked_for(page)
+        pictures()
+    print(f"admin: {len(chosen or steps)} things were done on the page in a browser")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

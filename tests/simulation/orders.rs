@@ -1,0 +1,189 @@
+//! Orders of the API beside clients: when a task is over, and that nothing that clients rely on breaks. In debug builds
+//! each turn ends with a sweep over all invariants of server, queue and log.
+
+use beanstalkd::binlog::SyncPolicy;
+use beanstalkd::http::selection::{AsOf, Filter, Walk};
+use beanstalkd::http::task::{Change, Control, NewJob, Obstacle, Order, Progress, Selection, Task, TaskId};
+use beanstalkd::job::{Body, JobId, JobState, Priority};
+use beanstalkd::tube_name::TubeName;
+
+use beanstalkd_testkit::disk::SimDisk;
+use beanstalkd_testkit::random::Random;
+
+use super::waits::{Client, World};
+
+const FILE_BYTES: u64 = 65_536;
+
+fn world(sync: SyncPolicy) -> World {
+    let mut world = World::start(SimDisk::default(), sync, FILE_BYTES);
+    world.server.executor_mut().obey_orders();
+    world
+}
+
+fn order(world: &mut World, order: Order) -> Option<TaskId> {
+    world.server.executor_mut().order(order, world.now)
+}
+
+fn task(world: &World, id: TaskId) -> Task {
+    world.server.executor().tasks().get(id).expect("it was a moment ago").clone()
+}
+
+fn put(tube: &str, bytes: usize) -> Order {
+    Order::Put(NewJob {
+        tube: TubeName::parse(tube.as_bytes()).unwrap(),
+        body: Body::from(vec![b'x'; bytes]),
+        priority: Priority(3),
+        delay_s: 0,
+        ttr_s: 10,
+    })
+}
+
+#[test]
+fn a_task_is_over_when_the_disk_has_what_it_changed() {
+    let mut world = world(SyncPolicy::EachCommit);
+    while world.help() {}
+    let id = order(&mut world, put("default", 1)).unwrap();
+    world.turn(&[]);
+    assert_eq!(world.server.executor().queue().job_count(), 1, "the job is there");
+    assert!(!task(&world, id).is_over(), "and not on the disk");
+    while world.help() {}
+    assert_eq!(task(&world, id).progress, Progress::Done);
+    assert_eq!(task(&world, id).job, Some(JobId(1)));
+}
+
+#[test]
+fn a_worker_that_waits_gets_what_an_order_puts_or_kicks() {
+    let mut world = world(SyncPolicy::Every(50));
+    let worker = world.connect();
+    world.say(&worker, "watch w\r\nreserve\r\n");
+    order(&mut world, put("w", 4)).unwrap();
+    world.turn(&[]);
+    while world.help() {}
+    assert_eq!(worker.received(), "RESERVED 1 4\r\nxxxx\r\n");
+    world.say(&worker, "bury 1 0\r\nreserve\r\n");
+    order(&mut world, Order::Change(Change::Kick, Selection::Jobs(vec![JobId(1)]))).unwrap();
+    world.turn(&[]);
+    while world.help() {}
+    assert_eq!(worker.received(), "RESERVED 1 4\r\nxxxx\r\n");
+    order(&mut world, Order::Change(Change::Delete, Selection::Jobs(vec![JobId(1)]))).unwrap();
+    world.turn(&[]);
+    assert_eq!(world.say(&worker, "delete 1\r\n"), "NOT_FOUND\r\n");
+}
+
+#[test]
+fn a_full_disk_ends_an_order_and_what_was_done_stays() {
+    let mut world = world(SyncPolicy::EachCommit);
+    while world.help() {}
+    world.disk.set_room(Some(world.disk.used()));
+    let mut last = Progress::Done;
+    for _ in 0..2000 {
+        let id = order(&mut world, put("default", 100)).expect("the one before is over");
+        // The log tries several times to make a file.
+        for _ in 0..20 {
+            world.turn(&[]);
+            while world.help() {}
+            if task(&world, id).is_over() {
+                break;
+            }
+            world.now = world.now.plus_seconds(1);
+        }
+        last = task(&world, id).progress;
+        if last != Progress::Done {
+            break;
+        }
+    }
+    assert_eq!(last, Progress::Failed(Obstacle::NoRoom));
+    assert!(world.server.executor().queue().job_count() > 0);
+}
+
+/// An order at random, about the few jobs and tubes that there are.
+fn any_order(world: &World, random: &mut Random) -> Order {
+    let tube = TubeName::parse([b"default", b"another"][random.below(2) as usize]).unwrap();
+    let number = random.below(4) as u32;
+    let change = match random.below(5) {
+        0 => Change::Kick,
+        1 => Change::Delete,
+        2 => Change::Move(TubeName::parse([b"default", b"another"][random.below(2) as usize]).unwrap()),
+        3 => Change::Priority(Priority(number)),
+        _ => Change::Delay(number),
+    };
+    let queue = world.server.executor().queue();
+    match random.below(8) {
+        0 => put(tube.as_str(), random.below(110) as usize),
+        1 => Order::Pause(tube, number),
+        2 => Order::Flush { tube, is_buried: random.below(2) == 0 },
+        3 => Order::Drain(random.below(2) == 0),
+        4 | 5 => {
+            let newest = queue.next_id().0;
+            let jobs = (0..=random.below(20)).map(|_| JobId(random.below(newest) + 1)).collect();
+            Order::Change(change, Selection::Jobs(jobs))
+        }
+        _ => {
+            let states = [JobState::Ready, JobState::Reserved, JobState::Delayed, JobState::Buried];
+            let state = states[random.below(4) as usize];
+            let filter = Filter::all(AsOf { next_id: queue.next_id(), at: world.now });
+            let walk = Walk::new(tube, state, filter, None);
+            Order::Change(change, Selection::Counted(Box::new(walk), random.below(30)))
+        }
+    }
+}
+
+fn any_command(random: &mut Random) -> String {
+    let id = random.below(60) + 1;
+    match random.below(12) {
+        0..=3 => format!("put {} {} 2 1\r\nx\r\n", random.below(3), random.below(3)),
+        4 => "reserve-with-timeout 1\r\n".to_owned(),
+        5 => format!("reserve-job {id}\r\n"),
+        6 => format!("bury {id} 1\r\n"),
+        7 => format!("release {id} 0 {}\r\n", random.below(3)),
+        8 => format!("delete {id}\r\n"),
+        9 => "kick 3\r\n".to_owned(),
+        10 => {
+            ["use another\r\n", "use default\r\n", "watch another\r\n"][random.below(3) as usize].to_owned()
+        }
+        _ => "flush-tube default\r\n".to_owned(),
+    }
+}
+
+fn run(seed: u64) {
+    let mut random = Random::new(seed);
+    let sync = [SyncPolicy::EachCommit, SyncPolicy::Every(50), SyncPolicy::Never][random.below(3) as usize];
+    let mut world = world(sync);
+    let clients: Vec<Client> = (0..3).map(|_| world.connect()).collect();
+    let mut tasks = Vec::new();
+    for _ in 0..120 {
+        for client in &clients {
+            if random.below(2) == 0 {
+                client.pipe.borrow_mut().arrive(any_command(&mut random).as_bytes());
+            }
+        }
+        if random.below(3) == 0 {
+            let wanted = any_order(&world, &mut random);
+            tasks.extend(order(&mut world, wanted));
+        }
+        if let (0, Some(&id)) = (random.below(9), tasks.last()) {
+            world.server.executor_mut().stop(id);
+        }
+        world.turn(&clients.iter().collect::<Vec<_>>());
+        if random.below(3) > 0 {
+            while world.help() {}
+        }
+        world.now = world.now + random.below(900_000_000);
+        clients.iter().for_each(|client| drop(client.received()));
+    }
+    for _ in 0..5 {
+        world.turn(&[]);
+        while world.help() {}
+        world.now = world.now.plus_seconds(1);
+    }
+    let (executor, last) = (world.server.executor(), tasks.len());
+    for id in tasks.into_iter().skip(last.saturating_sub(10)) {
+        assert!(executor.tasks().get(id).is_some_and(Task::is_over), "{id:?} comes to an end");
+    }
+    assert_eq!(executor.queue().client_count(), clients.len(), "orders leave no client behind");
+}
+
+#[test]
+fn orders_and_clients_do_not_harm_each_other() {
+    let _ = super::run_seeds(16, |seed, _| run(seed));
+}
