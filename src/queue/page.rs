@@ -12,6 +12,7 @@ use std::collections::BTreeSet;
 
 use super::Queue;
 use super::jobs::Place as JobPlace;
+use super::jobs::marks::HELD;
 use super::keys::{ReadyKey, Reservation, TubeKey};
 use crate::clock::Timestamp;
 use crate::job::{JobId, JobState, Priority};
@@ -194,11 +195,13 @@ impl Queue {
     #[must_use]
     pub fn place(&self, id: JobId) -> Option<Place> {
         let job = self.jobs.get(id)?;
-        Some(match job.place {
-            JobPlace::Ready(_) => (job.priority.0.into(), id),
-            JobPlace::Delayed(until) | JobPlace::Reserved(until) => (until.into(), id),
-            JobPlace::Buried(number) => (number.into(), id),
-        })
+        let position = match job.place() {
+            JobPlace::Ready(_) => job.priority.0.into(),
+            JobPlace::Delayed(number) | JobPlace::Reserved(number) | JobPlace::Buried(number) => {
+                number.into()
+            }
+        };
+        Some((job.has(HELD), position, id))
     }
 
     /// Whether the job is in the tube of this name, in this state.

@@ -61,11 +61,12 @@ impl Queue {
         self.remove_tube_if_idle(from);
     }
 
-    /// Whether the delay of the job can be changed: it is ready or delayed.
+    /// Whether the delay of the job can be changed: it is ready or delayed, and not held.
     #[must_use]
     pub fn is_delayable(&self, id: JobId) -> bool {
-        let state = self.jobs.get(id).map(|job| job.place.state());
-        matches!(state, Some(JobState::Ready | JobState::Delayed))
+        self.jobs.get(id).is_some_and(|job| {
+            matches!(job.place().state(), JobState::Ready | JobState::Delayed) && !job.has(HELD)
+        })
     }
 
     /// A job that is ready or delayed gets a delay of `delay_s` seconds, which ends at `until`. Without a delay, it is
@@ -80,6 +81,7 @@ impl Queue {
         } else {
             self.delay(id, until);
         }
+        self.settle(now);
     }
 
     /// Whether the job is there and nobody has reserved it.

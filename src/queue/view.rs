@@ -23,6 +23,8 @@ pub struct JobView<'a> {
     pub tags: Option<TagSet<'a>>,
     /// Whether it waits for a group.
     pub is_held: bool,
+    /// When it expires if nobody reserves it before.
+    pub expires_at: Option<Timestamp>,
 }
 
 /// A tube as it is now.
@@ -99,9 +101,13 @@ impl Queue {
             counters: self.jobs.history(job).counters,
             state: job.place().state(),
         };
-        let (tags, is_held) =
-            if job.marks == 0 { (None, false) } else { (self.tags_of_any(id), self.is_held(id)) };
-        Some(JobView { record, tube: &self.tubes.get(job.tube).name, body: job.body(), tags, is_held })
+        let (tags, is_held, expires_at) = if job.marks == 0 {
+            (None, false, None)
+        } else {
+            (self.tags_of_any(id), self.is_held(id), self.expires_at(id))
+        };
+        let tube = &self.tubes.get(job.tube).name;
+        Some(JobView { record, tube, body: job.body(), tags, is_held, expires_at })
     }
 
     /// The body of the job with this id.

@@ -158,8 +158,7 @@ impl Executor {
                 continue;
             };
             line.clear();
-            let expires_in_s = self.queue.expires_in_s(id, now);
-            write_line(&JobView { job, file: 0, expires_in_s, now }, &mut line);
+            write_line(&JobView { job, file: 0, now }, &mut line);
             if page.writer.push_lines(&line).is_err() {
                 return answer(output, &Reply::OutOfMemory);
             }

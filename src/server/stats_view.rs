@@ -60,14 +60,6 @@ impl Executor {
     /// The answer to `stats-job`, if there is such a job.
     pub(super) fn stats_job(&self, id: JobId, now: Timestamp) -> Option<Vec<u8>> {
         let job = self.queue.job(id)?;
-        Some(stats::yaml(
-            &[JOB, TAGS],
-            &JobView {
-                job,
-                file: self.persistence.file_of(id),
-                expires_in_s: self.queue.expires_in_s(id, now),
-                now,
-            },
-        ))
+        Some(stats::yaml(&[JOB, TAGS], &JobView { job, file: self.persistence.file_of(id), now }))
     }
 }

@@ -4,7 +4,7 @@ use std::fmt::{self, Write};
 
 use super::Read::{Counter, Flag, Gauge, Text, Word};
 use super::{Figure, Job, Subject, Value};
-use crate::clock::Timestamp;
+use crate::clock::{NS_PER_S, Timestamp};
 use crate::job::JobState;
 use crate::queue;
 use crate::tags::TagSet;
@@ -20,13 +20,16 @@ pub struct JobView<'a> {
     pub job: queue::JobView<'a>,
     /// The index of the binlog file that holds its record; 0 without a binlog.
     pub file: u32,
-    /// Whole seconds until the job expires; 0 if it does not.
-    pub expires_in_s: u64,
     /// The instant of the question.
     pub now: Timestamp,
 }
 
 impl JobView<'_> {
+    /// Whole seconds until the job expires, rounded up, because 0 is for one that does not.
+    fn expires_in_s(&self) -> u64 {
+        self.job.expires_at.map_or(0, |at| at.since_ns(self.now).div_ceil(NS_PER_S).max(1))
+    }
+
     fn tags(&self) -> Option<&TagSet<'_>> {
         self.job.tags.as_ref()
     }
@@ -109,5 +112,5 @@ pub const TAGS: &[Figure<Job>] = &[
         Gauge(|view| view.tags().and_then(|tags| tags.concurrency).map_or(0, |tag| tag.limit.into())),
     ),
     Row::plain("held", Flag(|view| view.job.is_held)),
-    Row::plain("expires-in", Gauge(|view| view.expires_in_s)),
+    Row::plain("expires-in", Gauge(|view| view.expires_in_s())),
 ];

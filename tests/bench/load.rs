@@ -328,13 +328,7 @@ impl Requests {
         }
     }
 
-    fn append_put(
-        &self,
-        priority: u32,
-        delay_s: u32,
-        tag: Option<(&str, u32)>,
-        batch: &mut Vec<u8>,
-    ) {
+    fn append_put(&self, priority: u32, delay_s: u32, tag: Option<(&str, u32)>, batch: &mut Vec<u8>) {
         let mut number = itoa::Buffer::new();
         batch.extend_from_slice(b"put ");
         batch.extend_from_slice(number.format(priority).as_bytes());

@@ -3,7 +3,7 @@
 //! Owns: when each such job expires. The first reservation ends that for good.
 
 use super::Ending;
-use crate::clock::{NS_PER_S, Timestamp};
+use crate::clock::Timestamp;
 use crate::job::{Body, JobId};
 use crate::queue::Queue;
 
@@ -15,12 +15,6 @@ impl Queue {
         let seconds = self.tags_of_any(id)?.expires_after_s?;
         let is_pending = self.jobs.history(job).counters.reserves == 0;
         is_pending.then(|| job.created_at.plus_seconds(seconds))
-    }
-
-    /// Whole seconds until the job expires, at least 1; 0 if it does not.
-    #[must_use]
-    pub fn expires_in_s(&self, id: JobId, now: Timestamp) -> u64 {
-        self.expires_at(id).map_or(0, |at| at.since_ns(now).div_ceil(NS_PER_S).max(1))
     }
 
     /// The job expires then, unless it is reserved or deleted before.

@@ -568,8 +568,7 @@ impl Pair {
             assert_eq!(found.tube.as_str(), self.model.tube(expected.tube).name);
             assert_eq!(found.body.as_slice(), &*expected.body);
             assert_eq!((found.tags.unwrap_or_default(), found.is_held), (expected.tags, expected.held));
-            let expires_in_s = self.queue.expires_in_s(record.id, self.now);
-            assert_eq!(expires_in_s, self.model.expires_in_s(expected, self.now));
+            assert_eq!(found.expires_at, self.model.expires_at(expected));
             for &id in &self.clients {
                 assert_eq!(self.queue.holds(id, record.id), self.model.holds(id.index, expected.id));
             }
