@@ -149,6 +149,31 @@ impl Body {
         self.len() == 0
     }
 
+    /// The bytes for changes, where nobody can share them.
+    pub fn as_mut_slice(&mut self) -> Option<&mut [u8]> {
+        match &mut self.0 {
+            Bytes::Owned(bytes) => Some(bytes),
+            Bytes::Shared(_) => None,
+        }
+    }
+
+    /// The same with `more` behind it, where the whole stays so short that it is never shared; else it comes back as it
+    /// was.
+    ///
+    /// # Errors
+    /// If the allocator has no memory.
+    pub fn try_append(self, more: &[u8]) -> Result<Result<Self, Self>, TryReserveError> {
+        match self.0 {
+            Bytes::Owned(bytes) if bytes.len() + more.len() < SHARED_FROM_BYTES => {
+                let mut bytes = Vec::from(bytes);
+                bytes.try_reserve_exact(more.len())?;
+                bytes.extend_from_slice(more);
+                Ok(Ok(Self::from(bytes)))
+            }
+            bytes => Ok(Err(Self(bytes))),
+        }
+    }
+
     /// A second reference to the same bytes if they are shared; `None` if they must be copied.
     #[must_use]
     pub fn share(&self) -> Option<Self> {
@@ -165,6 +190,64 @@ impl Body {
             Bytes::Owned(_) => None,
             Bytes::Shared(bytes) => Some(Rc::downgrade(bytes)),
         }
+    }
+}
+
+/// A job's body as it is read. Behind the body of a job with tags other bytes may be kept, which are not told.
+#[derive(Clone, Copy, Debug)]
+pub enum BodyRef<'a> {
+    /// All of it.
+    Whole(&'a Body),
+    /// The first bytes of what is kept, which are never shared.
+    Part(&'a [u8]),
+}
+
+impl<'a> BodyRef<'a> {
+    /// The bytes.
+    #[must_use]
+    pub fn as_slice(&self) -> &'a [u8] {
+        match self {
+            Self::Whole(body) => body.as_slice(),
+            Self::Part(bytes) => bytes,
+        }
+    }
+
+    /// Length in bytes, without the trailing CRLF.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.as_slice().len()
+    }
+
+    /// Whether the body is empty.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The same body, of its own.
+    ///
+    /// # Errors
+    /// If the allocator has no memory.
+    pub fn to_owned(&self) -> Result<Body, TryReserveError> {
+        match self {
+            Self::Whole(body) => Ok((*body).clone()),
+            Self::Part(bytes) => Body::copy_of(bytes),
+        }
+    }
+
+    /// How many bytes of the body are copied into a reply: all or none.
+    #[must_use]
+    pub fn copied_len(&self) -> usize {
+        match self {
+            Self::Whole(body) => body.copied_len(),
+            Self::Part(bytes) => bytes.len(),
+        }
+    }
+}
+
+impl<'a> From<&'a Body> for BodyRef<'a> {
+    fn from(body: &'a Body) -> Self {
+        Self::Whole(body)
     }
 }
 

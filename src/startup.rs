@@ -256,7 +256,7 @@ fn open_binlog(
     let now = clock.now();
     let storage = Box::new(DirectoryStorage::new(directory, lock));
     let mut restore =
-        |record, tube: &TubeName, body, _tags: &[u8]| executor.restore(&record, tube, body, now);
+        |record, tube: &TubeName, body, tags: &[u8]| executor.restore(&record, tube, body, tags, now);
     let (binlog, summary) = Binlog::open(storage, config, now, Clock::wall_offset_ns(now), &mut restore)
         .map_err(|error| refuse_binlog(directory, &error))?;
     for warning in &summary.warnings {

@@ -106,6 +106,22 @@ impl<'a> TagSet<'a> {
         Ok(())
     }
 
+    /// Writes into bytes from `encode` that the group of `after` has been without members. They stay as long as they are.
+    pub fn set_free(bytes: &mut [u8]) {
+        let mut at = 0;
+        while let Some(&kind) = bytes.get(at) {
+            if kind == Kind::After as u8 {
+                bytes[at] = Kind::AfterFree as u8;
+            }
+            let name = bytes.get(at + 1).map_or(0, |&len| usize::from(len));
+            at += match kind {
+                2 | 4 => 2 + name + 4,
+                8 => 5,
+                _ => 2 + name,
+            };
+        }
+    }
+
     /// How many bytes `encode` writes.
     #[must_use]
     pub fn encoded_len(&self) -> usize {
@@ -205,6 +221,22 @@ mod tests {
             assert_eq!(TagSet::decode(&bytes), Some(tags));
         }
         assert_eq!(encoded(&all_tags(&long, u32::MAX)).len(), TagSet::MAX_BYTES);
+    }
+
+    #[test]
+    fn a_job_is_freed_in_its_bytes() {
+        let held = |tags| TagSet { after: Some(After { group: "g", is_free: false }), ..tags };
+        for tags in [TagSet::default(), all_tags("name", 6), all_tags("name", 7)] {
+            let (mut bytes, tags) = (encoded(&held(tags)), held(tags));
+            TagSet::set_free(&mut bytes);
+            let free = TagSet { after: Some(After { group: "g", is_free: true }), ..tags };
+            assert_eq!(TagSet::decode(&bytes), Some(free));
+        }
+        let mut others =
+            encoded(&TagSet { group: Some("\u{36}"), expires_after_s: Some(6), ..TagSet::default() });
+        let before = others.clone();
+        TagSet::set_free(&mut others);
+        assert_eq!(others, before);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use beanstalkd::clock::Timestamp;
 use beanstalkd::job::{Body, Priority};
 use beanstalkd::queue::{ClientId, NewJob, PoisonLimits, Queue, Reserve};
+use beanstalkd::tags::{After, Concurrency, Idempotency, TagSet};
 
 const NOW: Timestamp = Timestamp(1_700_000_000_000_000_000);
 
@@ -53,6 +54,80 @@ fn measure(name: &str, fill: fn(&mut Queue)) {
     println!("{name}: {allocated} bytes allocated, {counted} counted");
     assert!(allocated <= counted + 64 * 1024, "{name}: {allocated} bytes allocated, {counted} counted");
     assert!(counted < 8 * allocated, "{name}: {allocated} bytes allocated, {counted} counted");
+}
+
+type Tags = for<'a> fn(&'a str) -> TagSet<'a>;
+
+fn idp(key: &str) -> TagSet<'_> {
+    TagSet { idempotency: Some(Idempotency { key, cooldown_s: 0 }), ..TagSet::default() }
+}
+
+fn con(key: &str) -> TagSet<'_> {
+    TagSet { concurrency: Some(Concurrency { key, limit: 1 }), ..TagSet::default() }
+}
+
+fn grp(name: &str) -> TagSet<'_> {
+    TagSet { group: Some(name), ..TagSet::default() }
+}
+
+fn aft(name: &str) -> TagSet<'_> {
+    TagSet { after: Some(After { group: name, is_free: false }), ..TagSet::default() }
+}
+
+fn exp(_: &str) -> TagSet<'_> {
+    TagSet { expires_after_s: Some(1_000_000_000), ..TagSet::default() }
+}
+
+/// The most that a job with one tag of 16 bytes may take beside its body, in bytes.
+const MOST_WITH_A_TAG: usize = 110;
+
+/// Jobs with one tag of 16 bytes each, of every kind, with as many different names as there are jobs, with one for ten of
+/// them, and with the same for all.
+fn tagged_jobs() {
+    const JOBS: usize = 100_000;
+    const BODY: &[u8] = b"0123456789";
+    let kinds: [(&str, usize, Option<Tags>); 10] = [
+        ("no tag", 1, None),
+        ("idp", 1, Some(idp)),
+        ("con, each its own", 1, Some(con)),
+        ("con, one for ten", 10, Some(con)),
+        ("con, the same", JOBS, Some(con)),
+        ("grp, one for ten", 10, Some(grp)),
+        ("grp, the same", JOBS, Some(grp)),
+        ("aft, one for a hundred", 100, Some(aft)),
+        ("aft, the same", JOBS, Some(aft)),
+        ("exp", 1, Some(exp)),
+    ];
+    for (kind, alike, tags) in kinds {
+        let before = in_use();
+        let mut queue = Queue::new(PoisonLimits::default());
+        let (client, empty) = (queue.connect(), queue.bytes());
+        let is_aft = kind.starts_with("aft");
+        for job in 0..JOBS + if is_aft { JOBS / alike } else { 0 } {
+            let is_member = is_aft && job < JOBS / alike;
+            let name = format!("{:012}", if is_member { job } else { job / alike });
+            let name =
+                if is_aft && !is_member { format!("{:012}", (job - JOBS / alike) / alike) } else { name };
+            let id = queue.take_id();
+            let new = NewJob { id, priority: Priority(0), delay_s: 0, ttr_s: 1_000 };
+            let body = Body::copy_of(BODY).unwrap();
+            let Some(tags) = (if is_member { Some(grp as Tags) } else { tags }) else {
+                queue.put(client, new, body, NOW);
+                continue;
+            };
+            let mut bytes = Vec::new();
+            tags(&name).encode(&mut bytes).unwrap();
+            queue.put_tagged(client, new, body, &mut bytes, NOW).unwrap();
+        }
+        let (allocated, counted) = (in_use() - before, queue.bytes() - empty);
+        let each = allocated / queue.job_count() - BODY.len();
+        println!(
+            "{kind}: {each} bytes for a job beside its body, {} counted",
+            counted / queue.job_count() - BODY.len()
+        );
+        assert!(allocated <= counted + 64 * 1024, "{kind}: {allocated} bytes allocated, {counted} counted");
+        assert!(each <= MOST_WITH_A_TAG, "{kind}: {each} bytes for a job");
+    }
 }
 
 fn watch(queue: &mut Queue, client: ClientId, tubes: usize) {
@@ -129,6 +204,7 @@ fn counted_bytes_cover_allocated_bytes() {
             put(queue, client);
         }
     });
+    tagged_jobs();
     // Removed tubes leave places in registries, a small part of the bytes that were counted for them.
     let before = in_use();
     let mut queue = Queue::new(PoisonLimits::default());

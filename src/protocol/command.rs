@@ -3,8 +3,8 @@
 //! Like C beanstalkd, the parser recognises a command by its prefix and then checks the rest. A line without a known
 //! prefix is UNKNOWN_COMMAND; a wrong rest is BAD_FORMAT.
 
-use super::manage;
 use super::workers::{self, IdList, ModeWord};
+use super::{manage, put_tags};
 use crate::job::{JobId, JobState, Priority};
 use crate::number::{as_strtoul, leading_u32, leading_u64, skip_spaces, whole_u32, whole_u64};
 use crate::tube_name::{TubeName, is_name_byte};
@@ -17,48 +17,86 @@ pub(super) const MAX_TIMEOUT_S: u32 = i32::MAX as u32;
 #[allow(missing_docs, reason = "the protocol's own words; doc/protocol.md explains them")]
 pub enum Command<'a> {
     Put(PutHeader),
+    /// A `put` with this text behind its size, which is not judged yet: the size comes first.
+    PutWith(PutHeader, &'a [u8]),
     Use(&'a str),
     Reserve,
-    ReserveWithTimeout { timeout_s: u32 },
+    ReserveWithTimeout {
+        timeout_s: u32,
+    },
     ReserveJob(JobId),
     Delete(JobId),
-    Release { id: JobId, priority: Priority, delay_s: u32 },
-    Bury { id: JobId, priority: Priority },
+    Release {
+        id: JobId,
+        priority: Priority,
+        delay_s: u32,
+    },
+    Bury {
+        id: JobId,
+        priority: Priority,
+    },
     Touch(JobId),
-    Watch { tube: &'a str, weight: u16 },
+    Watch {
+        tube: &'a str,
+        weight: u16,
+    },
     Ignore(&'a str),
     Peek(JobId),
     PeekReady,
     PeekDelayed,
     PeekBuried,
-    Kick { bound: u64 },
+    Kick {
+        bound: u64,
+    },
     KickJob(JobId),
     Stats,
     StatsJob(JobId),
     StatsTube(&'a str),
+    StatsGroup(&'a str),
     ListTubes,
     ListTubeUsed,
     ListTubesWatched,
-    PauseTube { tube: &'a str, delay_s: u32 },
+    PauseTube {
+        tube: &'a str,
+        delay_s: u32,
+    },
     FlushTube(&'a str),
     FlushBuried(&'a str),
-    ListJobs { tube: &'a str, state: JobState, limit: u32, after: Option<Cursor> },
+    ListJobs {
+        tube: &'a str,
+        state: JobState,
+        limit: u32,
+        after: Option<Cursor>,
+    },
     PeekReserved,
-    Move { id: JobId, tube: &'a str },
-    Reprioritize { id: JobId, priority: Priority },
+    Move {
+        id: JobId,
+        tube: &'a str,
+    },
+    Reprioritize {
+        id: JobId,
+        priority: Priority,
+    },
     Drain,
     Undrain,
-    ReserveBatch { most: u32, timeout_s: Option<u32> },
+    ReserveBatch {
+        most: u32,
+        timeout_s: Option<u32>,
+    },
     DeleteBatch(IdList<'a>),
     TouchAll,
     ReserveMode(ModeWord),
-    ReserveWithAbort { timeout_s: Option<u32> },
+    ReserveWithAbort {
+        timeout_s: Option<u32>,
+    },
     Quit,
 }
 
 /// Where a page of `list-jobs` has ended: the place of its last job in the order of the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cursor {
+    /// Whether it is behind a delayed job that is held.
+    pub is_held: bool,
     /// What decides the order: a ready job's priority, the deadline of a delayed or reserved job in nanoseconds since
     /// 1970, a buried job's number in the order of burial.
     pub position: u64,
@@ -77,8 +115,8 @@ pub struct PutHeader {
     pub ttr_s: u32,
     /// Length of the body in bytes, without its CRLF.
     pub size: u32,
-    /// Whether text follows the size. This is BAD_FORMAT, but only if the size is not too big.
-    pub has_trailing_text: bool,
+    /// Whether tags follow the size.
+    pub has_tags: bool,
 }
 
 /// A command without its arguments, for counting.
@@ -105,6 +143,7 @@ pub enum Verb {
     Stats,
     StatsJob,
     StatsTube,
+    StatsGroup,
     ListTubes,
     ListTubeUsed,
     ListTubesWatched,
@@ -153,6 +192,7 @@ impl Verb {
             Self::Stats => "stats",
             Self::StatsJob => "stats-job",
             Self::StatsTube => "stats-tube",
+            Self::StatsGroup => "stats-group",
             Self::ListTubes => "list-tubes",
             Self::ListTubeUsed => "list-tube-used",
             Self::ListTubesWatched => "list-tubes-watched",
@@ -180,7 +220,7 @@ impl Command<'_> {
     #[must_use]
     pub fn verb(&self) -> Verb {
         match self {
-            Self::Put(_) => Verb::Put,
+            Self::Put(_) | Self::PutWith(..) => Verb::Put,
             Self::Use(_) => Verb::Use,
             Self::Reserve => Verb::Reserve,
             Self::ReserveWithTimeout { .. } => Verb::ReserveWithTimeout,
@@ -200,6 +240,7 @@ impl Command<'_> {
             Self::Stats => Verb::Stats,
             Self::StatsJob(_) => Verb::StatsJob,
             Self::StatsTube(_) => Verb::StatsTube,
+            Self::StatsGroup(_) => Verb::StatsGroup,
             Self::ListTubes => Verb::ListTubes,
             Self::ListTubeUsed => Verb::ListTubeUsed,
             Self::ListTubesWatched => Verb::ListTubesWatched,
@@ -236,7 +277,7 @@ pub enum ParseError {
 /// # Errors
 /// The reply that C beanstalkd 1.13 would send.
 pub fn parse(line: &[u8]) -> Result<Command<'_>, ParseError> {
-    if memchr::memchr(0, line).is_some() {
+    if memchr::memchr(0, line).is_some() && !put_tags::has_tag(line) {
         return Err(ParseError::BadFormat);
     }
     let parsed = match line.first() {
@@ -299,6 +340,7 @@ fn parse_s(line: &[u8]) -> Parsed<'_> {
     after(line, b"stats-job ")
         .map(|rest| id(rest).map(Command::StatsJob))
         .or_else(|| after(line, b"stats-tube ").map(|rest| name(rest).map(Command::StatsTube)))
+        .or_else(|| after(line, b"stats-group ").map(|rest| name(rest).map(Command::StatsGroup)))
         .or_else(|| after(line, b"stats").map(|rest| alone(rest, Command::Stats)))
 }
 
@@ -327,12 +369,18 @@ pub(super) fn name(rest: &[u8]) -> Option<&str> {
 }
 
 fn put(rest: &[u8]) -> Option<Command<'_>> {
+    let (header, rest) = put_numbers(rest)?;
+    Some(if rest.is_empty() { Command::Put(header) } else { Command::PutWith(header, rest) })
+}
+
+/// The numbers of a `put`, and what follows the last.
+#[inline]
+pub(super) fn put_numbers(rest: &[u8]) -> Option<(PutHeader, &[u8])> {
     let (priority, rest) = leading_u32(rest)?;
     let (delay_s, rest) = leading_u32(rest)?;
     let (ttr_s, rest) = leading_u32(rest)?;
     let (size, rest) = leading_u32(rest)?;
-    let has_trailing_text = !rest.is_empty();
-    Some(Command::Put(PutHeader { priority: Priority(priority), delay_s, ttr_s, size, has_trailing_text }))
+    Some((PutHeader { priority: Priority(priority), delay_s, ttr_s, size, has_tags: false }, rest))
 }
 
 /// `reserve` alone, or one of ours that begins so.
@@ -473,12 +521,5 @@ mod tests {
             assert_eq!(parse(format!("kick {line}").as_bytes()), Ok(Command::Kick { bound }), "{line:?}");
         }
         bad(&["kick 18446744073709551616", "kick ", "kick x", "kick - 1", "kick +-1"]);
-    }
-
-    #[test]
-    fn trailing_text_of_a_put_is_left_to_the_size_check() {
-        let Ok(Command::Put(header)) = parse(b"put 1 2 3 4x") else { panic!("a put") };
-        assert_eq!((header.priority, header.delay_s, header.ttr_s, header.size), (Priority(1), 2, 3, 4));
-        assert!(header.has_trailing_text);
     }
 }

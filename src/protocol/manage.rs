@@ -7,6 +7,7 @@
 use std::fmt::{self, Display};
 
 use super::command::{Command, Cursor, Parsed, after, name};
+use super::put_tags::{MAX_PUT_LINE_BYTES, has_tag};
 use super::{MAX_LINE_BYTES, workers};
 use crate::job::{JobId, JobState, Priority};
 use crate::number::{leading_u32, leading_u64, whole_u32, whole_u64};
@@ -18,7 +19,10 @@ pub const MAX_LIMIT: u32 = 1000;
 
 /// The longest line of `list-jobs` or `move`, in bytes with its CRLF: a tube's name of 200 bytes, a limit and a
 /// cursor of 50 bytes find room, with some for leading zeros. Lines of C's commands end at 224 bytes.
-pub const MAX_LONG_LINE_BYTES: usize = 320;
+const MAX_LONG_LINE_BYTES: usize = 320;
+
+/// What stands for the state in the cursor behind a held job.
+const HELD: &str = "held";
 
 /// The words of commands whose lines may have [`MAX_LONG_LINE_BYTES`].
 const LONG_LINES: [&[u8]; 2] = [b"list-jobs ", b"move "];
@@ -28,6 +32,8 @@ const LONG_LINES: [&[u8]; 2] = [b"list-jobs ", b"move "];
 pub fn longest_line(start: &[u8]) -> usize {
     if LONG_LINES.iter().any(|word| start.starts_with(word)) {
         MAX_LONG_LINE_BYTES
+    } else if has_tag(start) {
+        MAX_PUT_LINE_BYTES
     } else if workers::is_delete_batch(start) {
         workers::MAX_DELETE_BATCH_LINE_BYTES
     } else {
@@ -75,14 +81,16 @@ pub(super) fn word(text: &[u8]) -> (&[u8], &[u8]) {
     text.split_at(text.iter().position(|&byte| byte == b' ').unwrap_or(text.len()))
 }
 
-/// A cursor in its text, `<state>-<position>-<id>`, of a list of this state.
+/// A cursor in its text, `<state>-<position>-<id>`, of a list of this state. For a held job `held` stands for the state.
 fn cursor(text: &[u8], state: JobState) -> Option<Cursor> {
-    let text = text.strip_prefix(state.as_str().as_bytes())?.strip_prefix(b"-")?;
+    let is_held = state == JobState::Delayed && text.starts_with(HELD.as_bytes());
+    let word = if is_held { HELD } else { state.as_str() };
+    let text = text.strip_prefix(word.as_bytes())?.strip_prefix(b"-")?;
     let hyphen = text.iter().position(|&byte| byte == b'-')?;
     let number = |digits: &[u8]| whole_u64(digits).filter(|_| digits[0] != b' ');
     let (position, id) = (number(&text[..hyphen])?, number(&text[hyphen + 1..])?);
     let is_possible = state != JobState::Ready || u32::try_from(position).is_ok();
-    is_possible.then_some(Cursor { position, id: JobId(id) })
+    is_possible.then_some(Cursor { is_held, position, id: JobId(id) })
 }
 
 /// A cursor as it is written, in the data of `list-jobs` and in its command.
@@ -91,8 +99,9 @@ pub struct CursorText(pub JobState, pub Cursor);
 
 impl Display for CursorText {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(state, Cursor { position, id }) = self;
-        write!(out, "{}-{position}-{}", state.as_str(), id.0)
+        let Self(state, Cursor { is_held, position, id }) = self;
+        let word = if *is_held { HELD } else { state.as_str() };
+        write!(out, "{word}-{position}-{}", id.0)
     }
 }
 
@@ -107,10 +116,13 @@ mod tests {
         assert_eq!(parse(b"list-jobs a buried"), Ok(page(100, None)));
         assert_eq!(parse(b"list-jobs a buried 1"), Ok(page(1, None)));
         assert_eq!(parse(b"list-jobs a buried  01000"), Ok(page(1000, None)));
-        let cursor = Cursor { position: u64::MAX, id: JobId(7) };
+        let cursor = Cursor { is_held: false, position: u64::MAX, id: JobId(7) };
         let line = format!("list-jobs a buried 5 {}", CursorText(JobState::Buried, cursor));
         assert_eq!(line, "list-jobs a buried 5 buried-18446744073709551615-7");
         assert_eq!(parse(line.as_bytes()), Ok(page(5, Some(cursor))));
+        let after = Some(Cursor { is_held: true, position: 1, id: JobId(2) });
+        let held = Command::ListJobs { tube: "a", state: JobState::Delayed, limit: 5, after };
+        assert_eq!(parse(b"list-jobs a delayed 5 held-1-2"), Ok(held));
     }
 
     #[test]
@@ -133,6 +145,7 @@ mod tests {
             " a ready 1 ",
             " a ready 1 0",
             " a ready 1 delayed-1-1",
+            " a ready 1 held-1-1",
             " a ready 1 ready-1",
             " a ready 1 ready-1-",
             " a ready 1 ready--1",
@@ -197,15 +210,15 @@ mod tests {
     #[test]
     fn every_name_and_cursor_finds_room_in_a_line() {
         let tube = "t".repeat(200);
-        let cursor = CursorText(JobState::Reserved, Cursor { position: u64::MAX, id: JobId(u64::MAX) });
+        let cursor = CursorText(
+            JobState::Reserved,
+            Cursor { is_held: false, position: u64::MAX, id: JobId(u64::MAX) },
+        );
         for line in
             [format!("list-jobs {tube} reserved 1000 {cursor}\r\n"), format!("move {} {tube}\r\n", u64::MAX)]
         {
-            assert!(
-                line.len() <= MAX_LONG_LINE_BYTES && longest_line(line.as_bytes()) == MAX_LONG_LINE_BYTES,
-                "{}",
-                line.len()
-            );
+            assert_eq!(longest_line(line.as_bytes()), MAX_LONG_LINE_BYTES);
+            assert!(line.len() <= MAX_LONG_LINE_BYTES, "{}", line.len());
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::TryReserveError;
 
 use super::CRLF;
 use super::list::List;
-use crate::job::{Body, JobId};
+use crate::job::{Body, BodyRef, JobId, Priority};
 
 /// The longest reply of words and numbers alone.
 const SHORT_BYTES: usize = 64;
@@ -35,8 +35,10 @@ pub trait ReplyBuffer {
 #[allow(missing_docs, reason = "the protocol's own words; doc/protocol.md explains them")]
 pub enum Reply<'a> {
     Inserted(JobId),
+    /// The answer to a `put` that doubles this job, with the job's state, and its new priority if that is more urgent.
+    Duplicate(JobId, &'static str, Option<Priority>),
     Using(&'a str),
-    Reserved(JobId, &'a Body),
+    Reserved(JobId, BodyRef<'a>),
     DeadlineSoon,
     TimedOut,
     Deleted,
@@ -45,7 +47,7 @@ pub enum Reply<'a> {
     Touched,
     Watching(usize),
     NotIgnored,
-    Found(JobId, &'a Body),
+    Found(JobId, BodyRef<'a>),
     /// The answer to `kick`: how many jobs it moved.
     Kicked(u64),
     /// The answer to `kick-job`.
@@ -64,9 +66,11 @@ pub enum Reply<'a> {
     /// How many jobs a flush has deleted.
     Flushed(u64),
     Moved,
+    /// The answer to `move` where this job of the other tube has the same key.
+    Exists(JobId),
     Reprioritized,
     /// Each job as in [`Reply::Reserved`], behind their number.
-    ReservedBatch(&'a [(JobId, &'a Body)]),
+    ReservedBatch(&'a [(JobId, BodyRef<'a>)]),
     /// How many jobs were deleted, and for how many ids there was none.
     DeletedBatch(u64, u64),
     /// How many jobs the client holds.
@@ -87,6 +91,11 @@ impl Reply<'_> {
         output.reserve(SHORT_BYTES)?;
         let last: &[u8] = match *self {
             Self::Inserted(id) => return numbered(output, b"INSERTED ", id.0),
+            Self::Duplicate(id, state, priority) => {
+                duplicate(output.bytes(), id, state, priority);
+                b""
+            }
+            Self::Exists(id) => return numbered(output, b"EXISTS ", id.0),
             Self::Using(tube) => {
                 output.reserve(SHORT_BYTES + tube.len())?;
                 let bytes = output.bytes();
@@ -141,6 +150,18 @@ impl Reply<'_> {
     }
 }
 
+fn duplicate(bytes: &mut Vec<u8>, id: JobId, state: &str, priority: Option<Priority>) {
+    bytes.extend_from_slice(b"INSERTED ");
+    bytes.extend_from_slice(itoa::Buffer::new().format(id.0).as_bytes());
+    bytes.push(b' ');
+    bytes.extend_from_slice(state.as_bytes());
+    if let Some(Priority(priority)) = priority {
+        bytes.push(b' ');
+        bytes.extend_from_slice(itoa::Buffer::new().format(priority).as_bytes());
+    }
+    bytes.extend_from_slice(CRLF);
+}
+
 /// A reply whose last word is a number.
 fn numbered(output: &mut impl ReplyBuffer, word: &[u8], number: u64) -> Result<(), TryReserveError> {
     let bytes = output.bytes();
@@ -150,7 +171,12 @@ fn numbered(output: &mut impl ReplyBuffer, word: &[u8], number: u64) -> Result<(
     Ok(())
 }
 
-fn job(output: &mut impl ReplyBuffer, word: &[u8], id: JobId, body: &Body) -> Result<(), TryReserveError> {
+fn job(
+    output: &mut impl ReplyBuffer,
+    word: &[u8],
+    id: JobId,
+    body: BodyRef<'_>,
+) -> Result<(), TryReserveError> {
     output.reserve(SHORT_BYTES + body.copied_len())?;
     let bytes = output.bytes();
     bytes.extend_from_slice(word);
@@ -158,19 +184,22 @@ fn job(output: &mut impl ReplyBuffer, word: &[u8], id: JobId, body: &Body) -> Re
     bytes.push(b' ');
     bytes.extend_from_slice(itoa::Buffer::new().format(body.len()).as_bytes());
     bytes.extend_from_slice(CRLF);
-    output.push_body(body)?;
+    match body {
+        BodyRef::Whole(body) => output.push_body(body)?,
+        BodyRef::Part(part) => output.bytes().extend_from_slice(part),
+    }
     output.bytes().extend_from_slice(CRLF);
     Ok(())
 }
 
 /// How long [`Reply::Reserved`] is without the body, in bytes.
 #[must_use]
-pub fn reserved_len(id: JobId, body: &Body) -> usize {
+pub fn reserved_len(id: JobId, body: BodyRef<'_>) -> usize {
     let digits = |number: u64| number.checked_ilog10().unwrap_or(0) as usize + 1;
     RESERVED.len() + digits(id.0) + 1 + digits(body.len() as u64) + 2 * CRLF.len()
 }
 
-fn batch(output: &mut impl ReplyBuffer, jobs: &[(JobId, &Body)]) -> Result<(), TryReserveError> {
+fn batch(output: &mut impl ReplyBuffer, jobs: &[(JobId, BodyRef<'_>)]) -> Result<(), TryReserveError> {
     let own: usize = jobs.iter().map(|&(id, body)| reserved_len(id, body) + body.copied_len()).sum();
     output.reserve(SHORT_BYTES + own)?;
     numbered(output, b"RESERVED_BATCH ", jobs.len() as u64)?;

@@ -16,6 +16,8 @@ pub enum Owner {
     Tube(u32),
     /// A client: a reservation that ends, a safety margin that begins, a wait that is over.
     Client(u32),
+    /// The tags of all jobs: a job that expires, or a cooldown that ends.
+    Tags,
 }
 
 /// The position of an owner without a deadline.
@@ -29,6 +31,7 @@ pub struct Deadlines {
     heap: Vec<(Timestamp, Owner)>,
     tubes: Vec<u32>,
     clients: Vec<u32>,
+    tags: Vec<u32>,
 }
 
 impl Deadlines {
@@ -82,6 +85,7 @@ impl Deadlines {
         let (positions, key) = match owner {
             Owner::Tube(key) => (&mut self.tubes, key as usize),
             Owner::Client(key) => (&mut self.clients, key as usize),
+            Owner::Tags => (&mut self.tags, 0),
         };
         if positions.len() <= key {
             positions.resize(key + 1, ABSENT);
@@ -130,6 +134,7 @@ impl Deadlines {
         let (positions, key) = match owner {
             Owner::Tube(key) => (&self.tubes, key),
             Owner::Client(key) => (&self.clients, key),
+            Owner::Tags => (&self.tags, 0),
         };
         let position = *positions.get(key as usize).filter(|&&position| position != ABSENT)?;
         let (at, found) = self.heap[position as usize];
@@ -152,16 +157,21 @@ mod tests {
         for _ in 0..20_000 {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let key = (seed >> 33) as u32 % 50;
-            let owner = if seed >> 40 & 1 == 0 { Owner::Tube(key) } else { Owner::Client(key) };
+            let owner = match seed >> 40 & 1 {
+                _ if key == 49 => Owner::Tags,
+                0 => Owner::Tube(key),
+                _ => Owner::Client(key),
+            };
             let at = (seed >> 50 & 3 != 0).then_some(Timestamp(seed >> 44 & 0xff));
             deadlines.set(owner, at);
-            model.remove(&(seed >> 40 & 1, key));
-            model.extend(at.map(|at| ((seed >> 40 & 1, key), at)));
-            let first = model.iter().map(|(&(kind, key), &at)| (at, kind, key)).min();
             let kind = |owner| match owner {
                 Owner::Tube(key) => (0, key),
                 Owner::Client(key) => (1, key),
+                Owner::Tags => (2, 0),
             };
+            model.remove(&kind(owner));
+            model.extend(at.map(|at| (kind(owner), at)));
+            let first = model.iter().map(|(&(kind, key), &at)| (at, kind, key)).min();
             assert_eq!(deadlines.first().map(|(at, owner)| (at, kind(owner).0, kind(owner).1)), first);
             assert_eq!((deadlines.of(owner), deadlines.heap.len()), (at, model.len()));
         }

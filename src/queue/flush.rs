@@ -1,7 +1,8 @@
 //! Flushes: deletes the jobs that a tube had when the command came, a few at a time.
 //!
-//! Owns: which jobs these are, and how far each flush has come. A flush walks through the ready jobs, the delayed, the
-//! buried, and last the reservations of all clients, once each. A job that goes from one state to another meanwhile
+//! Owns: which jobs these are, and how far each flush has come. A flush walks through the held jobs, which no other delete
+//! is to free before, the ready ones, the delayed, the
+//! buried, and the reservations of all clients, once each; parked jobs come with the ready ones. Last, it forgets the keys that deleted jobs have left in the tube. A job that goes from one state to another meanwhile
 //! may get behind the walk, so it is noted, and deleted wherever it is. Jobs that come later stay: their ids are
 //! larger, they were put later, or they were moved here from another tube. While no flush is under way, nothing of
 //! this costs anything but a look at an empty list when a job changes its state. Driven by the server, which deletes
@@ -12,6 +13,8 @@ use std::collections::BTreeSet;
 use super::jobs::{Job, Place};
 use super::keys::{BuriedKey, DueKey, ReadyKey, Reservation, TubeKey};
 use super::ordered::{Key, OrderedQueue};
+use super::tagged::Ending;
+use super::tube::Tube;
 use super::{ClientId, Queue};
 use crate::clock::Timestamp;
 use crate::job::{Body, JobId};
@@ -44,6 +47,8 @@ pub enum BeginFlush {
 pub enum FlushStep {
     /// This job is to be deleted.
     Job(JobId),
+    /// The key of this job, which was deleted before, is to be forgotten.
+    Cooldown(JobId),
     /// It has looked at as many jobs as it may.
     Unfinished,
     /// No job is left.
@@ -78,16 +83,19 @@ struct Flush {
 #[derive(Clone, Copy, Debug)]
 enum Stage {
     Ready(Option<ReadyKey>),
+    Parked(Option<ReadyKey>),
     Delayed(Option<DueKey>),
+    Held(Option<DueKey>),
     Buried(Option<BuriedKey>),
     Reserved { client: usize, after: Option<Reservation> },
+    Cooldowns,
     Over,
 }
 
 impl Flush {
     /// Whether the job was there when the flush came.
     fn takes(&self, id: JobId, job: &Job) -> bool {
-        let is_meant = match (self.flushed, job.place) {
+        let is_meant = match (self.flushed, job.place()) {
             (Flushed::All, _) => true,
             (Flushed::Buried, Place::Buried(number)) => u64::from(number) < self.next_burial,
             (Flushed::Buried, _) => false,
@@ -97,6 +105,46 @@ impl Flush {
             && id.0 < self.next_id
             && job.created_at <= self.at
             && !self.came.contains(&id)
+    }
+}
+
+impl Flush {
+    /// Goes on by a job among those that the tube has in a queue; returns it.
+    fn step(&mut self, tube: &Tube) -> Option<JobId> {
+        let tagged = tube.tagged();
+        match self.stage {
+            Stage::Held(after) => {
+                let next = tagged.and_then(|tagged| next(&tagged.held, after));
+                self.stage = next.map_or(Stage::Ready(None), |key| Stage::Held(Some(key)));
+                next.map(|(_, id)| id)
+            }
+            Stage::Ready(after) => {
+                let next = next(&tube.ready, after);
+                self.stage = next.map_or(Stage::Parked(None), |key| Stage::Ready(Some(key)));
+                next.map(ReadyKey::job)
+            }
+            Stage::Parked(after) => {
+                let next = tagged.and_then(|tagged| next(&tagged.parked, after));
+                self.stage = next.map_or(Stage::Delayed(None), |key| Stage::Parked(Some(key)));
+                next.map(ReadyKey::job)
+            }
+            Stage::Delayed(after) => {
+                let next = next(&tube.delayed, after);
+                self.stage = next.map_or(Stage::Buried(None), |key| Stage::Delayed(Some(key)));
+                next.map(|(_, id)| id)
+            }
+            Stage::Buried(after) => {
+                // Jobs that are buried later come after the others.
+                let next = next(&tube.buried, after).filter(|&(number, _)| number < self.next_burial);
+                let behind = match self.flushed {
+                    Flushed::All => Stage::Reserved { client: 0, after: None },
+                    Flushed::Buried => Stage::Over,
+                };
+                self.stage = next.map_or(behind, |key| Stage::Buried(Some(key)));
+                next.map(|(_, id)| id)
+            }
+            Stage::Reserved { .. } | Stage::Cooldowns | Stage::Over => None,
+        }
     }
 }
 
@@ -159,7 +207,7 @@ impl Queue {
             at: now,
             next_id: self.next_id,
             next_burial: self.next_burial,
-            stage: if flushed == Flushed::All { Stage::Ready(None) } else { Stage::Buried(None) },
+            stage: if flushed == Flushed::All { Stage::Held(None) } else { Stage::Buried(None) },
             moved: BTreeSet::new(),
             came: BTreeSet::new(),
         });
@@ -178,45 +226,32 @@ impl Queue {
                 return FlushStep::Unfinished;
             }
             *looks -= 1;
-            let tube = tubes.get(key);
-            let found = match (flush.moved.pop_first(), flush.stage) {
-                (Some(id), _) => Some(id),
-                (None, Stage::Ready(after)) => {
-                    let next = next(&tube.ready, after);
-                    flush.stage = next.map_or(Stage::Delayed(None), |key| Stage::Ready(Some(key)));
-                    next.map(ReadyKey::job)
-                }
-                (None, Stage::Delayed(after)) => {
-                    let next = next(&tube.delayed, after);
-                    flush.stage = next.map_or(Stage::Buried(None), |key| Stage::Delayed(Some(key)));
-                    next.map(|(_, id)| id)
-                }
-                (None, Stage::Buried(after)) => {
-                    // Jobs that are buried later come after the others.
-                    let next = next(&tube.buried, after).filter(|&(number, _)| number < flush.next_burial);
-                    let behind = match flush.flushed {
-                        Flushed::All => Stage::Reserved { client: 0, after: None },
-                        Flushed::Buried => Stage::Over,
-                    };
-                    flush.stage = next.map_or(behind, |key| Stage::Buried(Some(key)));
-                    next.map(|(_, id)| id)
-                }
-                // Whatever is reserved from now on has been noted.
-                (None, Stage::Reserved { client, .. })
-                    if tube.reserved == 0 || client >= clients.capacity() =>
-                {
-                    flush.stage = Stage::Over;
-                    None
-                }
-                (None, Stage::Reserved { client, after }) => {
-                    let next = clients.get(client).and_then(|client| next(&client.reserved, after));
-                    flush.stage = match next {
-                        Some(_) => Stage::Reserved { client, after: next },
-                        None => Stage::Reserved { client: client + 1, after: None },
-                    };
-                    next.map(|reservation| reservation.id)
-                }
-                (None, Stage::Over) => return FlushStep::Done,
+            let found = match flush.moved.pop_first() {
+                Some(id) => Some(id),
+                None => match flush.stage {
+                    Stage::Reserved { client, after } => {
+                        let has_more = tubes.get(key).reserved > 0 && client < clients.capacity();
+                        let next = clients.get(client).and_then(|client| next(&client.reserved, after));
+                        flush.stage = match next {
+                            // Whatever is reserved from now on has been noted.
+                            _ if !has_more => Stage::Cooldowns,
+                            Some(_) => Stage::Reserved { client, after: next },
+                            None => Stage::Reserved { client: client + 1, after: None },
+                        };
+                        next.filter(|_| has_more).map(|reservation| reservation.id)
+                    }
+                    Stage::Cooldowns => {
+                        // Later ones have larger ids, but for those of jobs whose ids were taken long before.
+                        let first = tubes.get(key).tagged().and_then(|tagged| tagged.cooldowns.first());
+                        match first.filter(|id| id.0 < flush.next_id) {
+                            Some(id) => return FlushStep::Cooldown(id),
+                            None => flush.stage = Stage::Over,
+                        }
+                        None
+                    }
+                    Stage::Over => return FlushStep::Done,
+                    _ => flush.step(tubes.get(key)),
+                },
             };
             if let Some(id) = found
                 && jobs.get(id).is_some_and(|job| flush.takes(id, job))
@@ -228,10 +263,17 @@ impl Queue {
     }
 
     /// Deletes a job that `next_to_flush` has found, whoever has reserved it, and returns its body.
-    pub fn flush_job(&mut self, id: JobId) -> Body {
-        let tube = self.jobs.held(id).tube;
+    pub fn flush_job(&mut self, id: JobId, now: Timestamp) -> Body {
+        let job = self.jobs.held(id);
+        let (tube, marks) = (job.tube, job.marks);
         self.unlink(id);
-        let body = self.remove(id, tube);
+        let body = if marks == 0 {
+            self.remove(id, tube)
+        } else {
+            let body = self.remove_tagged(id, tube, Ending::Flushed, now);
+            self.settle(now);
+            body
+        };
         self.remove_tube_if_idle(tube);
         body
     }
@@ -327,8 +369,10 @@ mod tests {
                     let delay_s = self.random(3) as u32;
                     self.queue.release(client, id, Priority(1), delay_s, now);
                 }
-                9 if holds => self.queue.bury(client, id, Priority(2)),
-                10 if self.queue.reserve_job(client, id, now) => self.queue.bury(client, id, Priority(2)),
+                9 if holds => self.queue.bury(client, id, Priority(2), now),
+                10 if self.queue.reserve_job(client, id, now) => {
+                    self.queue.bury(client, id, Priority(2), now)
+                }
                 11 if self.queue.is_kickable(id) => self.queue.kick(id, now),
                 12 if self.queue.is_movable(client, id) => {
                     let tube = if self.random(3) == 0 { "other" } else { "t" };
@@ -385,10 +429,10 @@ mod tests {
                 match busy.queue.next_to_flush(flusher, &mut 1) {
                     FlushStep::Job(id) => {
                         assert!(there.contains(&id) && !busy.came.contains(&id), "seed {seed}: {id:?}");
-                        busy.queue.flush_job(id);
+                        busy.queue.flush_job(id, busy.now);
                         flushed += 1;
                     }
-                    FlushStep::Unfinished => {}
+                    FlushStep::Unfinished | FlushStep::Cooldown(_) => {}
                     FlushStep::Done => break,
                 }
                 for _ in 0..busy.random(3) {
@@ -422,13 +466,13 @@ mod tests {
             loop {
                 match busy.queue.next_to_flush(flusher, &mut 1) {
                     FlushStep::Job(id) => {
-                        let place = busy.queue.jobs.get(id).unwrap().place;
+                        let place = busy.queue.jobs.get(id).unwrap().place();
                         assert!(there.contains(&id), "seed {seed}: {id:?}");
                         assert!(matches!(place, Place::Buried(number) if u64::from(number) < next_burial));
-                        busy.queue.flush_job(id);
+                        busy.queue.flush_job(id, busy.now);
                         flushed += 1;
                     }
-                    FlushStep::Unfinished => {}
+                    FlushStep::Unfinished | FlushStep::Cooldown(_) => {}
                     FlushStep::Done => break,
                 }
                 busy.change();

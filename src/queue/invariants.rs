@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 
 use super::deadlines::Owner;
-use super::jobs::Place;
+use super::jobs::{Place, marks};
 use super::keys::{ReadyKey, Reservation};
+use super::tube::Tube;
 use super::{JobCounts, Queue, SAFETY_MARGIN_NS};
 use crate::clock::Timestamp;
 
@@ -25,6 +26,7 @@ impl Queue {
         self.check_wide();
         self.check_choices();
         self.check_flushes();
+        self.check_tagged();
     }
 
     fn check_tubes(&self) -> JobCounts {
@@ -37,7 +39,7 @@ impl Queue {
             assert!(names.insert(tube.name.as_str(), key).is_none(), "a name is listed once");
             assert!(
                 tube.pause.is_some() || tube.ready.is_empty() || tube.waiting.is_empty(),
-                "{}: a tube that is not paused has ready jobs or waiting clients, never both",
+                "{}: a tube that is not paused has ready jobs that may be reserved or waiting clients, never both",
                 tube.name
             );
             assert_eq!(
@@ -48,17 +50,23 @@ impl Queue {
             let urgent = tube.ready.iter().filter(|key| {
                 let job = self.jobs.get(key.job()).expect("a ready job is there");
                 assert_eq!(*key, ReadyKey::new(job.priority, key.job()));
-                assert!(matches!(job.place, Place::Ready(_)));
+                assert!(matches!(job.place(), Place::Ready(_)) && !job.has(marks::PARKED));
                 job.priority.is_urgent()
             });
-            assert_eq!(urgent.count() as u32, tube.urgent, "the urgent count is that of the ready jobs");
+            let (parked, held) = self.check_tagged_in(tube);
+            assert_eq!(
+                urgent.count() as u32 + parked.urgent as u32,
+                tube.urgent,
+                "the urgent count is that of the ready jobs"
+            );
             for (until, id) in tube.delayed.iter() {
                 let job = self.jobs.get(id).expect("a delayed job is there");
-                assert_eq!(job.place, Place::Delayed(until.0.into()));
+                assert_eq!(job.place(), Place::Delayed(until.0.into()));
+                assert!(!job.has(marks::HELD));
             }
             for (number, id) in tube.buried.iter() {
                 let job = self.jobs.get(id).expect("a buried job is there");
-                assert_eq!(job.place, Place::Buried(number.into()));
+                assert_eq!(job.place(), Place::Buried(number.into()));
             }
             for (number, client) in tube.waiting.iter() {
                 let client = &self.clients[client as usize];
@@ -66,12 +74,32 @@ impl Queue {
                 assert!(client.watching.contains(&key));
             }
             counts.urgent += u64::from(tube.urgent);
-            counts.ready += tube.ready.len() as u64;
+            counts.ready += tube.ready.len() as u64 + parked.ready;
             counts.reserved += u64::from(tube.reserved);
-            counts.delayed += tube.delayed.len() as u64;
+            counts.delayed += tube.delayed.len() as u64 + held;
             counts.buried += tube.buried.len() as u64;
         }
         counts
+    }
+
+    /// Looks at the jobs of the tube that may not be reserved; returns the counts of the parked ones, and how many are
+    /// held.
+    fn check_tagged_in(&self, tube: &Tube) -> (JobCounts, u64) {
+        let mut parked = JobCounts::default();
+        let Some(tagged) = tube.tagged() else { return (parked, 0) };
+        for key in tagged.parked.iter() {
+            let job = self.jobs.get(key.job()).expect("a parked job is there");
+            assert_eq!(key, ReadyKey::new(job.priority, key.job()));
+            assert!(matches!(job.place(), Place::Ready(_)) && job.has(marks::PARKED));
+            parked.ready += 1;
+            parked.urgent += u64::from(job.priority.is_urgent());
+        }
+        for (until, id) in tagged.held.iter() {
+            let job = self.jobs.get(id).expect("a held job is there");
+            assert_eq!(job.place(), Place::Delayed(until.0.into()));
+            assert!(job.has(marks::HELD));
+        }
+        (parked, tagged.held.len() as u64)
     }
 
     fn check_jobs(&self) {
@@ -79,7 +107,7 @@ impl Queue {
             let job = self.jobs.get(id).expect("an indexed job is there");
             let tube = self.tubes.get(job.tube);
             let history = self.jobs.history(job);
-            assert_eq!(history.holder.is_some(), matches!(job.place, Place::Reserved(_)));
+            assert_eq!(history.holder.is_some(), matches!(job.place(), Place::Reserved(_)));
             assert!(job.ttr_s >= 1, "a time to run is at least a second");
             assert!(id.0 < self.next_id, "ids are given in ascending order");
             assert!(tube.counters().deletes <= self.counters.deletes);
@@ -100,7 +128,7 @@ impl Queue {
             waiting += u64::from(client.wait.is_some());
             for Reservation { until, id, .. } in client.reserved.iter() {
                 let job = self.jobs.get(id).expect("a reserved job is there");
-                assert_eq!(job.place, Place::Reserved(until.0.into()));
+                assert_eq!(job.place(), Place::Reserved(until.0.into()));
                 assert_eq!(self.jobs.history(job).holder, Some(index as u32));
                 reserved += 1;
             }

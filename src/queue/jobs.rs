@@ -7,9 +7,10 @@ use std::collections::TryReserveError;
 
 use super::arena::{Arena, Slot};
 use super::keys::{Packed, TubeKey};
+use super::tagged::storage;
 use crate::clock::Timestamp;
 use crate::id_map::IdMap;
-use crate::job::{Body, Counters, JobId, JobState, Priority};
+use crate::job::{Body, BodyRef, Counters, JobId, JobState, Priority};
 
 /// Which collection has the job, with what is needed to remove it from there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,11 +44,41 @@ impl Place {
     }
 }
 
+/// What a [`Place`] is, apart from its number. Job has room for its marks beside it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Ready,
+    Delayed,
+    Reserved,
+    Buried,
+}
+
+/// What is special about a job with tags. A job without tags has none of these.
+pub mod marks {
+    /// The job has tags. They are kept beside the jobs unless `BEHIND_BODY` is there, too.
+    pub const TAGGED: u8 = 1;
+    /// The tags stand behind the body.
+    pub const BEHIND_BODY: u8 = 1 << 1;
+    /// A ready job stands among its tube's parked jobs: it may not be reserved now.
+    pub const PARKED: u8 = 1 << 2;
+    /// A ready job with a concurrency key is the first of those that are alike.
+    pub const FIRST: u8 = 1 << 3;
+    /// A delayed job stands among its tube's held jobs.
+    pub const HELD: u8 = 1 << 4;
+    /// A reserved job has got a more urgent priority meanwhile.
+    pub const UPGRADED: u8 = 1 << 5;
+}
+
 #[derive(Debug)]
 pub struct Job {
     pub created_at: Timestamp,
+    /// With the tags behind it if the marks say so.
     pub body: Body,
-    pub place: Place,
+    /// The number of its place.
+    number: Packed,
+    kind: Kind,
+    /// Bits of [`marks`].
+    pub marks: u8,
     pub priority: Priority,
     pub delay_s: u32,
     pub ttr_s: u32,
@@ -68,13 +99,68 @@ impl Job {
         tube: TubeKey,
         body: Body,
     ) -> Self {
-        let place = Place::Ready(created_at.0.into());
-        Self { created_at, body, place, priority, delay_s, ttr_s, tube, history: None }
+        let number = created_at.0.into();
+        Self {
+            created_at,
+            body,
+            number,
+            kind: Kind::Ready,
+            marks: 0,
+            priority,
+            delay_s,
+            ttr_s,
+            tube,
+            history: None,
+        }
+    }
+
+    /// Which collection has it.
+    #[inline]
+    pub fn place(&self) -> Place {
+        match self.kind {
+            Kind::Ready => Place::Ready(self.number),
+            Kind::Delayed => Place::Delayed(self.number),
+            Kind::Reserved => Place::Reserved(self.number),
+            Kind::Buried => Place::Buried(self.number),
+        }
+    }
+
+    /// Another collection has it from now on.
+    #[inline]
+    pub fn set_place(&mut self, place: Place) {
+        (self.kind, self.number) = match place {
+            Place::Ready(since) => (Kind::Ready, since),
+            Place::Delayed(until) => (Kind::Delayed, until),
+            Place::Reserved(until) => (Kind::Reserved, until),
+            Place::Buried(number) => (Kind::Buried, number),
+        };
+    }
+
+    /// Whether one of these marks is set.
+    #[inline]
+    pub fn has(&self, marks: u8) -> bool {
+        self.marks & marks != 0
+    }
+
+    /// The body as clients see it.
+    #[inline]
+    pub fn body(&self) -> BodyRef<'_> {
+        if self.has(marks::BEHIND_BODY) {
+            BodyRef::Part(storage::split(self.body.as_slice()).0)
+        } else {
+            BodyRef::Whole(&self.body)
+        }
     }
 
     /// What is needed to take it out of the collection that has it.
     pub fn link(&self) -> Link {
-        Link { place: self.place, priority: self.priority, tube: self.tube, history: self.history }
+        Link {
+            place: self.place(),
+            marks: self.marks,
+            priority: self.priority,
+            tube: self.tube,
+            history: self.history,
+        }
     }
 }
 
@@ -82,6 +168,7 @@ impl Job {
 #[derive(Clone, Copy, Debug)]
 pub struct Link {
     pub place: Place,
+    pub marks: u8,
     pub priority: Priority,
     pub tube: TubeKey,
     pub history: Option<Slot>,

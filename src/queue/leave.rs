@@ -60,15 +60,19 @@ impl Queue {
             let (job, history) = self.jobs.held_with_history(id);
             history.holder = None;
             jobs.push(ReadyKey::new(job.priority, id));
-            let tube = job.tube;
+            let (tube, marks) = (job.tube, job.marks);
             self.tubes.get_mut(tube).reserved -= 1;
             self.counts.reserved -= 1;
+            if marks != 0 {
+                self.given_back_tagged(id);
+            }
         }
         // Waiting clients get the most urgent job first.
         jobs.sort_unstable();
         for key in jobs {
             self.make_ready(key.job(), now);
         }
+        self.serve_free_places(now);
         // This is the order in which C gives up tubes; it decides the order of the remaining tubes.
         while *share > 0 {
             if self.clients[index as usize].watching.is_empty() {

@@ -6,8 +6,9 @@
 
 use std::collections::TryReserveError;
 
-use super::jobs::{Job, Link, Place};
+use super::jobs::{Job, Link, Place, marks};
 use super::keys::{ReadyKey, Reservation, TubeKey};
+use super::tagged::Ending;
 use super::tube::Pause;
 use super::{Change, ClientId, Queue};
 use crate::clock::Timestamp;
@@ -91,6 +92,14 @@ impl Queue {
 
     /// Restores a job after a restart. A reservation does not survive a restart, so a reserved job becomes ready.
     pub fn restore(&mut self, record: &JobRecord, tube: &str, body: Body, now: Timestamp) {
+        let job = self.restored(record, tube, body, now);
+        self.jobs.insert(record.id, job);
+        self.restore_history(record);
+        self.restore_place(record, now);
+    }
+
+    /// The record of a job that is restored.
+    pub(super) fn restored(&mut self, record: &JobRecord, tube: &str, body: Body, now: Timestamp) -> Job {
         let tube = self.tubes.find_or_make(tube);
         let mut job =
             Job::new(record.created_at, record.priority, record.delay_s, record.ttr_s.max(1), tube, body);
@@ -100,17 +109,31 @@ impl Queue {
             _ if record.counters == Counters::default() => record.created_at.plus_seconds(record.delay_s),
             _ => now,
         };
-        job.place = Place::Ready(since.min(now).0.into());
-        self.jobs.insert(record.id, job);
+        job.set_place(Place::Ready(since.min(now).0.into()));
+        job
+    }
+
+    /// What has happened to a job that is restored.
+    pub(super) fn restore_history(&mut self, record: &JobRecord) {
         if record.counters != Counters::default() {
             self.jobs.held_with_history(record.id).1.counters = record.counters;
         }
         self.skip_ids_below(record.id.0.saturating_add(1));
+    }
+
+    /// Puts a job that is restored where it belongs.
+    pub(super) fn restore_place(&mut self, record: &JobRecord, now: Timestamp) {
         match record.state {
             JobState::Buried => self.make_buried(record.id),
             JobState::Delayed if record.deadline_at > now => self.delay(record.id, record.deadline_at),
             JobState::Delayed | JobState::Ready | JobState::Reserved => {
-                self.enqueue(record.id, tube, record.priority, now);
+                let job = self.jobs.held(record.id);
+                let (tube, marks) = (job.tube, job.marks);
+                if marks == 0 {
+                    self.enqueue(record.id, tube, record.priority, now);
+                } else {
+                    self.enqueue_tagged(record.id, now);
+                }
             }
         }
     }
@@ -119,17 +142,24 @@ impl Queue {
     #[inline(always)]
     pub fn delete(&mut self, client: ClientId, id: JobId, now: Timestamp) -> Option<Body> {
         let job = self.jobs.get(id)?;
-        let is_reserved = job.place.state() == JobState::Reserved;
+        let is_reserved = job.place().state() == JobState::Reserved;
         if is_reserved && self.jobs.history(job).holder != Some(client.index) {
             return None;
         }
         let (tube, link) = (job.tube, job.link());
         let since = self.unlink_from(id, link);
-        let body = self.remove(id, tube);
+        let body = if link.marks == 0 {
+            self.remove(id, tube)
+        } else {
+            self.remove_tagged(id, tube, Ending::Deleted, now)
+        };
         if let Some(since) = since
             && let Some(times) = self.tubes.times(tube, now)
         {
             times.observe_run(now.since_ns(since), now);
+        }
+        if link.marks != 0 {
+            self.settle(now);
         }
         self.remove_tube_if_idle(tube);
         Some(body)
@@ -162,36 +192,43 @@ impl Queue {
         assert!(self.holds(client, id), "only the holder releases");
         self.unlink(id);
         let (job, history) = self.jobs.held_with_history(id);
-        job.priority = priority;
+        job.priority = Self::given_priority(job, priority);
         job.delay_s = delay_s;
+        let marks = job.marks;
         history.counters.releases = history.counters.releases.saturating_add(1);
         let releases = history.counters.releases;
         let tube = job.tube;
         self.count(tube, |counters| &mut counters.releases);
         self.note(Change::Updated(id));
-        if self.limits.releases.is_some_and(|limit| releases >= limit) {
+        let is_poisoned = self.limits.releases.is_some_and(|limit| releases >= limit);
+        if is_poisoned {
             self.bury_poisoned(id);
-            return Released::Buried;
-        }
-        if delay_s == 0 {
+        } else if delay_s == 0 {
             self.make_ready(id, now);
         } else {
             self.delay(id, now.plus_seconds(delay_s));
         }
-        Released::Queued
+        if marks != 0 {
+            self.settle(now);
+        }
+        if is_poisoned { Released::Buried } else { Released::Queued }
     }
 
     /// The command `bury`, by the client that has reserved the job.
-    pub fn bury(&mut self, client: ClientId, id: JobId, priority: Priority) {
+    pub fn bury(&mut self, client: ClientId, id: JobId, priority: Priority, now: Timestamp) {
         assert!(self.holds(client, id), "only the holder buries");
         self.unlink(id);
         let (job, history) = self.jobs.held_with_history(id);
-        job.priority = priority;
+        job.priority = Self::given_priority(job, priority);
+        let marks = job.marks;
         history.counters.buries = history.counters.buries.saturating_add(1);
         let tube = job.tube;
         self.count(tube, |counters| &mut counters.buries);
         self.note(Change::Updated(id));
         self.make_buried(id);
+        if marks != 0 {
+            self.settle(now);
+        }
     }
 
     /// The command `touch`: the time to run starts again. Returns whether the client has reserved the job.
@@ -200,9 +237,9 @@ impl Queue {
             return false;
         }
         let job = self.jobs.held(id);
-        let before = job.place.deadline().expect("a reserved job has a deadline");
+        let before = job.place().deadline().expect("a reserved job has a deadline");
         let until = now.plus_seconds(job.ttr_s);
-        job.place = Place::Reserved(until.0.into());
+        job.set_place(Place::Reserved(until.0.into()));
         let reserved = &mut self.client_mut(client).reserved;
         let reservation = reserved.remove(Reservation::key(before, id));
         let reservation = reservation.expect("a reserved job stands among its holder's reservations");
@@ -217,7 +254,7 @@ impl Queue {
     pub fn next_to_kick(&self, client: ClientId, state: JobState) -> Option<JobId> {
         match state {
             JobState::Buried => self.first_buried(client),
-            JobState::Delayed => self.first_delayed(client),
+            JobState::Delayed => self.first_to_kick(client),
             JobState::Ready | JobState::Reserved => None,
         }
     }
@@ -225,8 +262,9 @@ impl Queue {
     /// Whether a kick would move this job.
     #[must_use]
     pub fn is_kickable(&self, id: JobId) -> bool {
-        let state = self.jobs.get(id).map(|job| job.place.state());
-        matches!(state, Some(JobState::Buried | JobState::Delayed))
+        self.jobs.get(id).is_some_and(|job| {
+            matches!(job.place().state(), JobState::Buried | JobState::Delayed) && !job.has(marks::HELD)
+        })
     }
 
     /// Makes a buried or delayed job ready.
@@ -261,8 +299,14 @@ impl Queue {
     }
 
     /// As `unlink`, of a job that has been looked up.
+    #[inline]
     fn unlink_from(&mut self, id: JobId, link: Link) -> Option<Timestamp> {
-        let Link { place, priority, tube: key, history } = link;
+        if link.marks == 0 { self.unlink_plain(id, link) } else { self.unlink_tagged(id, link) }
+    }
+
+    /// As `unlink_from`, of a job that is where jobs without tags are.
+    pub(super) fn unlink_plain(&mut self, id: JobId, link: Link) -> Option<Timestamp> {
+        let Link { place, priority, tube: key, history, marks: _ } = link;
         let tube = self.tubes.get_mut(key);
         match place {
             Place::Ready(_) => {
@@ -304,10 +348,19 @@ impl Queue {
         }
     }
 
+    /// A job has come to its tube's ready ones.
+    pub(super) fn count_ready(&mut self, tube: TubeKey, priority: Priority) {
+        self.counts.ready += 1;
+        if priority.is_urgent() {
+            self.counts.urgent += 1;
+            self.tubes.get_mut(tube).urgent += 1;
+        }
+    }
+
     /// Puts a job among its tube's delayed ones.
     pub(super) fn delay(&mut self, id: JobId, until: Timestamp) {
         let job = self.jobs.held(id);
-        job.place = Place::Delayed(until.0.into());
+        job.set_place(Place::Delayed(until.0.into()));
         let key = job.tube;
         self.flushes.note_moved(id, key);
         self.tubes.get_mut(key).delayed.insert((until, id));
@@ -320,11 +373,14 @@ impl Queue {
         let number = self.next_burial;
         self.next_burial += 1;
         let job = self.jobs.held(id);
-        job.place = Place::Buried(number.into());
-        let key = job.tube;
+        job.set_place(Place::Buried(number.into()));
+        let (key, marks) = (job.tube, job.marks);
         self.flushes.note_moved(id, key);
         self.tubes.get_mut(key).buried.insert((number, id));
         self.counts.buried += 1;
+        if marks != 0 {
+            self.buried_tagged(id);
+        }
     }
 
     /// Buries a job that has failed too often.

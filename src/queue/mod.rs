@@ -33,6 +33,7 @@ mod ordered;
 mod page;
 mod relocate;
 mod reserve;
+mod tagged;
 mod times;
 mod touch;
 mod tube;
@@ -50,6 +51,7 @@ pub use self::life::{NewJob, Released};
 pub use self::modes::ReserveMode;
 pub use self::page::{Page, PageOrder, Place, Search};
 pub use self::reserve::Reserve;
+pub use self::tagged::{Duplicate, GroupView};
 pub use self::times::{Durations, TOTAL_BOUNDS, Totals};
 pub use self::tube::TubeCounters;
 pub use self::view::{JobView, TubeView};
@@ -70,6 +72,7 @@ use self::jobs::Jobs;
 use self::keys::{TubeKey, WaitKey};
 use self::modes::{Generator, USUAL_WEIGHT};
 use self::ordered::OrderedQueue;
+use self::tagged::Tagged;
 use self::tube::{DEFAULT, Tubes, reserve_in_slab};
 use crate::clock::Timestamp;
 use crate::job::JobId;
@@ -105,6 +108,10 @@ pub enum Change {
     Moved(JobId),
     /// The job is gone.
     Deleted(JobId),
+    /// The same, of a job whose tags make more of it: [`Queue::cooldown`] and [`Queue::next_freed_group`] say what.
+    DeletedWith(JobId),
+    /// The cooldown that the job's delete began is over, or forgotten.
+    CooldownOver(JobId),
 }
 
 /// How often a job may fail before it is buried instead of becoming ready again; `None` means any number of times.
@@ -169,6 +176,7 @@ pub struct Queue {
     subscribers: Vec<OrderedQueue<u32>>,
     /// The wide clients that wait in a reserve, in the order in which they began to wait.
     wide_waiting: OrderedQueue<WaitKey>,
+    tagged: Box<Tagged>,
 }
 
 /// How much of a long operation is done at once.
@@ -222,6 +230,7 @@ impl Queue {
             flushes: Flushes::default(),
             subscribers: Vec::new(),
             wide_waiting: OrderedQueue::default(),
+            tagged: Box::default(),
         }
     }
 
@@ -268,7 +277,7 @@ impl Queue {
     /// The earliest instant at which `advance` has something to do.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Timestamp> {
-        if !self.leaving.is_empty() {
+        if !self.leaving.is_empty() || self.tagged.has_freed() {
             return Some(Timestamp::default());
         }
         self.deadlines.first().map(|(at, _)| at)

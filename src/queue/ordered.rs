@@ -12,6 +12,8 @@ use std::collections::VecDeque;
 /// Keys in a full block: large enough that the list of blocks stays short, small enough that
 /// shifting half a block costs less than finding it.
 const BLOCK: usize = 256;
+/// By so many keys a block grows that was split: such blocks are neither full nor empty, and there are many.
+const STEP: usize = 32;
 /// A block with this few keys is joined to its neighbour and frees half of its capacity.
 const SPARSE: usize = BLOCK / 4;
 
@@ -138,6 +140,7 @@ impl<K: Key> OrderedQueue<K> {
         }
         if block.len() == BLOCK {
             let keys = block.split_off(BLOCK / 2);
+            block.shrink_to(BLOCK / 2 + STEP);
             let from = keys[0];
             blocks.insert_block(index, Block { from, keys, oldest: Cell::new(0) });
             blocks.forget_oldest(index);
@@ -177,8 +180,11 @@ impl<K: Key> OrderedQueue<K> {
     }
 }
 
-/// Inserts `key` at its position in `block`, which has room.
+/// Inserts `key` at its position in `block`, which is not full.
 fn insert_sorted<K: Key>(block: &mut VecDeque<K>, key: K) {
+    if block.len() == block.capacity() && block.len() >= BLOCK / 2 {
+        block.reserve_exact(STEP);
+    }
     let place = block.partition_point(|&other| other < key);
     block.insert(place, key);
 }

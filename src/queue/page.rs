@@ -1,7 +1,8 @@
 //! Pages: the jobs of a tube in one state, some at a time, in the order of that state.
 //!
 //! Owns: what a page has, and where it ends. The place of a job in the order is a number and its id: the priority of a
-//! ready job, the deadline of a delayed or reserved one, the number of a burial. A job that keeps its place while a
+//! ready job, parked or not, the deadline of a delayed or reserved one, the number of a burial. Held jobs come behind the
+//! delayed ones, by the end of their delay. A job that keeps its place while a
 //! client goes from page to page is on exactly one of them, whatever others do.
 //!
 //! A tube has no index of its reserved jobs: every reserve and delete would pay for it. A search goes through the
@@ -11,13 +12,14 @@ use std::collections::BTreeSet;
 
 use super::Queue;
 use super::jobs::Place as JobPlace;
+use super::jobs::marks::HELD;
 use super::keys::{ReadyKey, Reservation, TubeKey};
 use crate::clock::Timestamp;
 use crate::job::{JobId, JobState, Priority};
 use crate::tube_name::TubeName;
 
-/// A job's place in the order of its state.
-pub type Place = (u64, JobId);
+/// A job's place in the order of its state: whether it is held, and so comes behind the others, its number, and its id.
+pub type Place = (bool, u64, JobId);
 
 /// The jobs of a page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -79,7 +81,7 @@ impl Search {
     #[must_use]
     pub fn into_page(self) -> Page {
         let next = self.first.last().copied().filter(|_| self.has_more);
-        Page { jobs: self.first.into_iter().map(|(_, id)| id).collect(), next }
+        Page { jobs: self.first.into_iter().map(|(_, _, id)| id).collect(), next }
     }
 
     /// Takes a job of the tube into account; returns whether later ones of the same client matter.
@@ -102,7 +104,7 @@ impl Search {
     fn is_beyond(&self, until: Timestamp, id: JobId) -> bool {
         self.order == PageOrder::Deadline
             && self.has_more
-            && self.first.last().is_some_and(|&last| last < (until.0, id))
+            && self.first.last().is_some_and(|&last| last < (false, until.0, id))
     }
 }
 
@@ -113,28 +115,30 @@ impl Queue {
         let tube = self.tubes.get(self.tubes.find(tube)?);
         Some(match state {
             JobState::Ready => {
-                let after = after.map(|(priority, id)| {
+                let after = after.map(|(_, priority, id)| {
                     ReadyKey::new(Priority(u32::try_from(priority).unwrap_or(u32::MAX)), id)
                 });
-                let place = |key: ReadyKey| (u64::from(key.priority().0), key.job());
-                match after {
-                    Some(after) => collect(tube.ready.iter_after(after).map(place), limit),
-                    None => collect(tube.ready.iter().map(place), limit),
-                }
+                let after = after.unwrap_or(ReadyKey::new(Priority(0), JobId(0)));
+                let place = |key: ReadyKey| (false, u64::from(key.priority().0), key.job());
+                let parked = tube.tagged().map(|tagged| tagged.parked.iter_after(after));
+                let ready = merged(tube.ready.iter_after(after), parked.into_iter().flatten());
+                collect(ready.map(place), limit)
             }
             JobState::Delayed => {
-                let place = |(until, id): (Timestamp, JobId)| (until.0, id);
-                match after {
-                    Some((until, id)) => {
-                        collect(tube.delayed.iter_after((Timestamp(until), id)).map(place), limit)
-                    }
-                    None => collect(tube.delayed.iter().map(place), limit),
-                }
+                let (is_held, until, id) = after.unwrap_or((false, 0, JobId(0)));
+                let after = (Timestamp(until), id);
+                let delayed = (!is_held).then(|| tube.delayed.iter_after(after));
+                let from = if is_held { after } else { (Timestamp::default(), JobId(0)) };
+                let held = tube.tagged().map(|tagged| tagged.held.iter_after(from));
+                let delayed = delayed.into_iter().flatten().map(|(until, id)| (false, until.0, id));
+                let held = held.into_iter().flatten().map(|(until, id)| (true, until.0, id));
+                collect(delayed.chain(held), limit)
             }
-            JobState::Buried => match after {
-                Some(after) => collect(tube.buried.iter_after(after), limit),
-                None => collect(tube.buried.iter(), limit),
-            },
+            JobState::Buried => {
+                let (_, number, id) = after.unwrap_or((false, 0, JobId(0)));
+                let place = |(number, id)| (false, number, id);
+                collect(tube.buried.iter_after((number, id)).map(place), limit)
+            }
             JobState::Reserved => Page::default(),
         })
     }
@@ -163,7 +167,7 @@ impl Queue {
     fn search_client(&self, search: &mut Search, tube: TubeKey, looks: &mut usize) -> bool {
         let Some(client) = self.clients.get(search.client) else { return true };
         let start = search.looked_at.or(match (search.order, search.after) {
-            (PageOrder::Deadline, Some((until, id))) => Some(Reservation::key(Timestamp(until), id)),
+            (PageOrder::Deadline, Some((_, until, id))) => Some(Reservation::key(Timestamp(until), id)),
             _ => None,
         });
         let start = start.unwrap_or(Reservation::key(Timestamp::default(), JobId(0)));
@@ -180,7 +184,7 @@ impl Queue {
             let Reservation { until, id, since } = reservation;
             let is_here = self.jobs.get(id).is_some_and(|job| job.tube == tube);
             let at = if search.order == PageOrder::Deadline { until } else { since };
-            if is_here && !search.consider((at.0, id)) {
+            if is_here && !search.consider((false, at.0, id)) {
                 return true;
             }
         }
@@ -191,11 +195,13 @@ impl Queue {
     #[must_use]
     pub fn place(&self, id: JobId) -> Option<Place> {
         let job = self.jobs.get(id)?;
-        Some(match job.place {
-            JobPlace::Ready(_) => (job.priority.0.into(), id),
-            JobPlace::Delayed(until) | JobPlace::Reserved(until) => (until.into(), id),
-            JobPlace::Buried(number) => (number.into(), id),
-        })
+        let position = match job.place() {
+            JobPlace::Ready(_) => job.priority.0.into(),
+            JobPlace::Delayed(number) | JobPlace::Reserved(number) | JobPlace::Buried(number) => {
+                number.into()
+            }
+        };
+        Some((job.has(HELD), position, id))
     }
 
     /// Whether the job is in the tube of this name, in this state.
@@ -203,8 +209,18 @@ impl Queue {
     pub fn is_in(&self, id: JobId, tube: &str, state: JobState) -> bool {
         self.jobs
             .get(id)
-            .is_some_and(|job| job.place.state() == state && self.tubes.get(job.tube).name.as_str() == tube)
+            .is_some_and(|job| job.place().state() == state && self.tubes.get(job.tube).name.as_str() == tube)
     }
+}
+
+/// The keys of both, each in order, in order.
+fn merged<K: Ord + Copy>(a: impl Iterator<Item = K>, b: impl Iterator<Item = K>) -> impl Iterator<Item = K> {
+    let (mut a, mut b) = (a.peekable(), b.peekable());
+    std::iter::from_fn(move || match (a.peek(), b.peek()) {
+        (Some(first), Some(second)) if second < first => b.next(),
+        (Some(_), _) => a.next(),
+        (None, _) => b.next(),
+    })
 }
 
 /// The first places, and whether there are more.
@@ -212,7 +228,7 @@ fn collect(mut places: impl Iterator<Item = Place>, limit: usize) -> Page {
     let mut page = Page { jobs: Vec::with_capacity(limit), next: None };
     let mut last = None;
     for place in places.by_ref().take(limit) {
-        page.jobs.push(place.1);
+        page.jobs.push(place.2);
         last = Some(place);
     }
     page.next = last.filter(|_| places.next().is_some());
@@ -267,7 +283,7 @@ mod tests {
                     Some(id)
                 }
                 4 if self.queue.holds(client, id) => {
-                    self.queue.bury(client, id, Priority(1));
+                    self.queue.bury(client, id, Priority(1), now);
                     Some(id)
                 }
                 5 if self.queue.is_kickable(id) => {

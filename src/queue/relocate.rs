@@ -1,6 +1,7 @@
 //! Changes of where a job stands while it stays in its state: another tube, another priority.
 
 use super::jobs::Place;
+use super::jobs::marks::HELD;
 use super::{Change, ClientId, Queue};
 use crate::clock::Timestamp;
 use crate::job::{JobId, JobState, Priority};
@@ -9,7 +10,9 @@ impl Queue {
     /// Whether the client may move this job: it is there, and nobody else has reserved it.
     #[must_use]
     pub fn is_movable(&self, client: ClientId, id: JobId) -> bool {
-        self.jobs.get(id).is_some_and(|job| job.place.state() != JobState::Reserved || self.holds(client, id))
+        self.jobs
+            .get(id)
+            .is_some_and(|job| job.place().state() != JobState::Reserved || self.holds(client, id))
     }
 
     /// The command `move`, of a job that may be moved: it is in the tube of this valid name from now on, which is created
@@ -18,10 +21,12 @@ impl Queue {
     pub fn move_job(&mut self, id: JobId, name: &str, now: Timestamp) {
         let target = self.tubes.find_or_make(name);
         let job = self.jobs.held(id);
-        let (from, place, priority) = (job.tube, job.place, job.priority);
+        let (from, place, priority) = (job.tube, job.place(), job.priority);
         if from == target {
             return;
         }
+        let marks = job.marks;
+        let is_held = marks != 0 && self.is_held(id);
         if let Place::Reserved(_) = place {
             self.tubes.get_mut(from).reserved -= 1;
             self.tubes.get_mut(target).reserved += 1;
@@ -29,25 +34,39 @@ impl Queue {
             self.unlink(id);
         }
         self.jobs.held(id).tube = target;
+        if marks != 0 {
+            self.move_key(id, from, target);
+        }
         self.flushes.note_arrival(id, target);
         self.note(Change::Moved(id));
         match place {
+            Place::Ready(_) if marks != 0 => self.enqueue_tagged(id, now),
             Place::Ready(_) => self.enqueue(id, target, priority, now),
+            Place::Delayed(until) if marks & HELD != 0 => {
+                self.hold_again(id, Timestamp(until.into()), is_held, now);
+            }
             Place::Delayed(until) => self.delay(id, Timestamp(until.into())),
             Place::Buried(number) => {
                 self.tubes.get_mut(target).buried.insert((number.into(), id));
                 self.counts.buried += 1;
+                if marks != 0 {
+                    self.buried_tagged(id);
+                }
             }
             Place::Reserved(_) => {}
+        }
+        if marks != 0 {
+            self.settle(now);
         }
         self.remove_tube_if_idle(from);
     }
 
-    /// Whether the delay of the job can be changed: it is ready or delayed.
+    /// Whether the delay of the job can be changed: it is ready or delayed, and not held.
     #[must_use]
     pub fn is_delayable(&self, id: JobId) -> bool {
-        let state = self.jobs.get(id).map(|job| job.place.state());
-        matches!(state, Some(JobState::Ready | JobState::Delayed))
+        self.jobs.get(id).is_some_and(|job| {
+            matches!(job.place().state(), JobState::Ready | JobState::Delayed) && !job.has(HELD)
+        })
     }
 
     /// A job that is ready or delayed gets a delay of `delay_s` seconds, which ends at `until`. Without a delay, it is
@@ -62,12 +81,13 @@ impl Queue {
         } else {
             self.delay(id, until);
         }
+        self.settle(now);
     }
 
     /// Whether the job is there and nobody has reserved it.
     #[must_use]
     pub fn is_unreserved(&self, id: JobId) -> bool {
-        self.jobs.get(id).is_some_and(|job| job.place.state() != JobState::Reserved)
+        self.jobs.get(id).is_some_and(|job| job.place().state() != JobState::Reserved)
     }
 
     /// The command `reprioritize`, of a job that nobody has reserved.
@@ -75,11 +95,16 @@ impl Queue {
         assert!(self.is_unreserved(id), "a reserved job has a priority when it is released");
         self.note(Change::Updated(id));
         let job = self.jobs.held(id);
-        let (tube, place) = (job.tube, job.place);
+        let (tube, place, marks) = (job.tube, job.place(), job.marks);
         if let Place::Ready(_) = place {
             self.unlink(id);
             self.jobs.held(id).priority = priority;
-            self.enqueue(id, tube, priority, now);
+            if marks == 0 {
+                self.enqueue(id, tube, priority, now);
+            } else {
+                self.enqueue_tagged(id, now);
+                self.settle(now);
+            }
         } else {
             job.priority = priority;
         }

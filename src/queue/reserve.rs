@@ -1,7 +1,8 @@
 //! Reservations: which client gets which job, which clients wait, and what the passing of time does.
 //!
-//! A tube that is not paused has ready jobs or waiting clients, never both: a job that becomes ready goes
-//! directly to the first waiting client, and a client waits only if there is no ready job.
+//! A tube that is not paused has ready jobs that may be reserved or waiting clients, never both: a job that may be
+//! reserved from now on goes directly to the first waiting client, and a client waits only if there is no such job. A
+//! tube's ready queue has these jobs alone; the others are parked (`tagged`).
 
 use super::client::Wait;
 use super::deadlines::Owner;
@@ -68,10 +69,13 @@ impl Queue {
         Reserve::Waiting
     }
 
-    /// The command `reserve-job`; returns whether the job exists and no client had reserved it.
+    /// The command `reserve-job`; returns whether the job exists, no client had reserved it, and its tags allow it.
     pub fn reserve_job(&mut self, client: ClientId, id: JobId, now: Timestamp) -> bool {
-        if self.jobs.get(id).is_none_or(|job| job.place.state() == JobState::Reserved) {
-            return false;
+        match self.jobs.get(id) {
+            Some(job) if job.place().state() == JobState::Reserved => return false,
+            Some(job) if job.marks != 0 && !self.may_be_reserved(id) => return false,
+            Some(_) => {}
+            None => return false,
         }
         self.mark_worker(client);
         self.unlink(id);
@@ -101,9 +105,14 @@ impl Queue {
         let end = self.work + DUE_PER_ADVANCE;
         while self.work < end {
             self.work += 1;
+            if self.tagged.has_freed() {
+                self.go_on_freeing(now);
+                continue;
+            }
             match self.deadlines.first() {
                 Some((at, Owner::Tube(tube))) if at <= now => self.tube_is_due(tube, now),
                 Some((at, Owner::Client(client))) if at <= now => self.client_is_due(client, now),
+                Some((at, Owner::Tags)) if at <= now => self.tags_are_due(now),
                 _ => break,
             }
         }
@@ -126,10 +135,11 @@ impl Queue {
     fn assign(&mut self, client: u32, id: JobId, now: Timestamp) {
         let (job, history) = self.jobs.held_with_history(id);
         let until = now.plus_seconds(job.ttr_s);
-        let before = std::mem::replace(&mut job.place, Place::Reserved(until.0.into()));
+        let before = job.place();
+        job.set_place(Place::Reserved(until.0.into()));
         history.holder = Some(client);
         history.counters.reserves = history.counters.reserves.saturating_add(1);
-        let tube = job.tube;
+        let (tube, marks) = (job.tube, job.marks);
         self.tubes.get_mut(tube).reserved += 1;
         self.counts.reserved += 1;
         self.count(tube, |counters| &mut counters.reserves);
@@ -139,6 +149,9 @@ impl Queue {
         self.clients[client as usize].reserved.insert(Reservation { until, id, since: now });
         self.reschedule_client(client);
         self.note(Change::Updated(id));
+        if marks != 0 {
+            self.assigned_tagged(id);
+        }
     }
 
     /// A job of the tube is reserved that was ready since then.
@@ -157,13 +170,17 @@ impl Queue {
     /// As `make_ready`, for a job that should have been ready `since` then.
     pub(super) fn make_ready_since(&mut self, id: JobId, since: Timestamp, now: Timestamp) {
         let job = self.jobs.held(id);
-        job.place = Place::Ready(since.0.into());
-        let (tube, priority) = (job.tube, job.priority);
+        job.set_place(Place::Ready(since.0.into()));
+        let (tube, priority, marks) = (job.tube, job.priority, job.marks);
         self.flushes.note_moved(id, tube);
-        self.enqueue(id, tube, priority, now);
+        if marks == 0 {
+            self.enqueue(id, tube, priority, now);
+        } else {
+            self.enqueue_tagged(id, now);
+        }
     }
 
-    /// As `make_ready`, for a job of this tube and priority whose place is set already.
+    /// As `make_ready`, for a job of this tube and priority whose place is set already, and which may be reserved.
     #[inline]
     pub(super) fn enqueue(&mut self, id: JobId, tube: TubeKey, priority: Priority, now: Timestamp) {
         let record = self.tubes.get_mut(tube);
@@ -189,7 +206,7 @@ impl Queue {
     }
 
     /// The client that has waited longest for a job of this tube.
-    fn first_waiting(&mut self, tube: TubeKey) -> Option<WaitKey> {
+    pub(super) fn first_waiting(&mut self, tube: TubeKey) -> Option<WaitKey> {
         let narrow = self.tubes.get(tube).waiting.first();
         if self.wide_waiting.is_empty() {
             return narrow;
@@ -296,13 +313,16 @@ impl Queue {
         let (job, history) = self.jobs.held_with_history(id);
         history.counters.timeouts = history.counters.timeouts.saturating_add(1);
         let timeouts = history.counters.timeouts;
-        let tube = job.tube;
+        let (tube, marks) = (job.tube, job.marks);
         self.count(tube, |counters| &mut counters.timeouts);
         self.note(Change::Updated(id));
         if self.limits.timeouts.is_some_and(|limit| timeouts >= limit) {
             self.bury_poisoned(id);
         } else {
             self.make_ready(id, now);
+        }
+        if marks != 0 {
+            self.settle(now);
         }
     }
 }

@@ -13,6 +13,7 @@ use slab::Slab;
 use super::keys::{BuriedKey, DueKey, ReadyKey, TubeKey, WaitKey};
 use super::listing::Listing;
 use super::ordered::OrderedQueue;
+use super::tagged::TubeTagged;
 use super::times::{self, Times};
 use crate::clock::Timestamp;
 use crate::tube_name::TubeName;
@@ -46,6 +47,8 @@ pub struct TubeCounters {
     pub deletes: u64,
     /// Jobs buried by the limits on time-outs and releases.
     pub poisoned: u64,
+    /// Jobs that nobody has reserved in the time that they had.
+    pub expirations: u64,
 }
 
 /// A pause: no job is reserved from the tube until it ends.
@@ -94,6 +97,8 @@ struct Events {
     counters: TubeCounters,
     /// Made when a job is reserved, unless there are [`times::MAX_TUBES`] already.
     times: Option<Box<Times>>,
+    /// Made for the first job with tags that needs it.
+    tagged: Option<Box<TubeTagged>>,
 }
 
 impl Tube {
@@ -106,6 +111,16 @@ impl Tube {
     /// Where events other than puts are counted.
     pub fn events(&mut self) -> &mut TubeCounters {
         &mut self.events.get_or_insert_default().counters
+    }
+
+    /// What jobs with tags need here, if there were any.
+    pub fn tagged(&self) -> Option<&TubeTagged> {
+        self.events.as_ref()?.tagged.as_deref()
+    }
+
+    /// What jobs with tags need here.
+    pub fn tagged_mut(&mut self) -> &mut TubeTagged {
+        self.events.get_or_insert_default().tagged.get_or_insert_default()
     }
 
     /// Waiting and running times, if any were counted.
@@ -144,6 +159,7 @@ impl Tube {
             && self.ready.is_empty()
             && self.delayed.is_empty()
             && self.buried.is_empty()
+            && self.tagged().is_none_or(TubeTagged::is_empty)
     }
 }
 

@@ -1,11 +1,13 @@
 //! Reading the state: what peeks and stats show, and what the binlog stores.
 
+use super::jobs::Job;
 use super::keys::{ReadyKey, TubeKey};
 use super::times::{Durations, TOTAL_BOUNDS};
 use super::tube::Tube;
 use super::{ClientId, JobCounts, Queue, TubeCounters};
 use crate::clock::Timestamp;
-use crate::job::{Body, JobId, JobRecord};
+use crate::job::{BodyRef, JobId, JobRecord};
+use crate::tags::TagSet;
 use crate::tube_name::TubeName;
 
 /// A job as it is now.
@@ -16,7 +18,13 @@ pub struct JobView<'a> {
     /// The tube that the job is in.
     pub tube: &'a TubeName,
     /// Its body.
-    pub body: &'a Body,
+    pub body: BodyRef<'a>,
+    /// Its tags; `None` if it has none.
+    pub tags: Option<TagSet<'a>>,
+    /// Whether it waits for a group.
+    pub is_held: bool,
+    /// When it expires if nobody reserves it before.
+    pub expires_at: Option<Timestamp>,
 }
 
 /// A tube as it is now.
@@ -89,35 +97,51 @@ impl Queue {
             delay_s: job.delay_s,
             ttr_s: job.ttr_s,
             created_at: job.created_at,
-            deadline_at: job.place.deadline().unwrap_or_default(),
+            deadline_at: job.place().deadline().unwrap_or_default(),
             counters: self.jobs.history(job).counters,
-            state: job.place.state(),
+            state: job.place().state(),
         };
-        Some(JobView { record, tube: &self.tubes.get(job.tube).name, body: &job.body })
+        let (tags, is_held, expires_at) = if job.marks == 0 {
+            (None, false, None)
+        } else {
+            (self.tags_of_any(id), self.is_held(id), self.expires_at(id))
+        };
+        let tube = &self.tubes.get(job.tube).name;
+        Some(JobView { record, tube, body: job.body(), tags, is_held, expires_at })
     }
 
     /// The body of the job with this id.
     #[must_use]
-    pub fn body(&self, id: JobId) -> Option<&Body> {
-        self.jobs.get(id).map(|job| &job.body)
+    pub fn body(&self, id: JobId) -> Option<BodyRef<'_>> {
+        self.jobs.get(id).map(Job::body)
     }
 
     /// The body of the job with this id if the client has reserved it.
     #[must_use]
-    pub fn held_body(&self, client: ClientId, id: JobId) -> Option<&Body> {
+    pub fn held_body(&self, client: ClientId, id: JobId) -> Option<BodyRef<'_>> {
         let job = self.jobs.get(id)?;
-        (self.jobs.history(job).holder == Some(client.index)).then_some(&job.body)
+        (self.jobs.history(job).holder == Some(client.index)).then_some(job.body())
     }
 
-    /// The job that `peek-ready` shows: the job of the used tube that would be reserved next.
+    /// The job that `peek-ready` shows: the most urgent ready job of the used tube, which may be parked.
     #[must_use]
     pub fn first_ready(&self, client: ClientId) -> Option<JobId> {
-        self.used(client).ready.first().map(ReadyKey::job)
+        let tube = self.used(client);
+        let parked = tube.tagged().and_then(|tagged| tagged.parked.first());
+        tube.ready.first().into_iter().chain(parked).min().map(ReadyKey::job)
     }
 
-    /// The job that `peek-delayed` shows: the job of the used tube whose delay ends first.
+    /// The job that `peek-delayed` shows: the job of the used tube whose delay ends first; held jobs come behind the
+    /// others.
     #[must_use]
     pub fn first_delayed(&self, client: ClientId) -> Option<JobId> {
+        let tube = self.used(client);
+        let held = || tube.tagged()?.held.first();
+        tube.delayed.first().or_else(held).map(|key| key.1)
+    }
+
+    /// The delayed job of the used tube that a kick takes next: a held one stays.
+    pub(super) fn first_to_kick(&self, client: ClientId) -> Option<JobId> {
         self.used(client).delayed.first().map(|key| key.1)
     }
 
@@ -211,6 +235,7 @@ impl Queue {
         const PER_WEIGHED_TUBE: usize = 24;
         const PER_RESERVATION: usize = 36;
         self.jobs.bytes()
+            + self.tagged.bytes()
             + self.jobs.history_bytes()
             + self.counts.reserved as usize * PER_RESERVATION
             + self.tubes.bytes()
@@ -270,14 +295,18 @@ impl Queue {
         let age_s = |id: Option<JobId>| {
             id.and_then(|id| self.jobs.get(id)).map_or(0, |job| now.since_s(job.created_at))
         };
-        let oldest_ready = tube.ready.oldest().map(JobId);
+        let tagged = tube.tagged();
+        let parked = tagged.and_then(|tagged| tagged.parked.oldest());
+        let held = tagged.and_then(|tagged| tagged.held.oldest());
+        let oldest_ready = tube.ready.oldest().into_iter().chain(parked).min().map(JobId);
+        let oldest_delayed = tube.delayed.oldest().into_iter().chain(held).min().map(JobId);
         TubeView {
             name: tube.name.clone(),
             jobs: JobCounts {
                 urgent: u64::from(tube.urgent),
-                ready: tube.ready.len() as u64,
+                ready: (tube.ready.len() + tagged.map_or(0, |tagged| tagged.parked.len())) as u64,
                 reserved: u64::from(tube.reserved),
-                delayed: tube.delayed.len() as u64,
+                delayed: (tube.delayed.len() + tagged.map_or(0, |tagged| tagged.held.len())) as u64,
                 buried: tube.buried.len() as u64,
             },
             using: tube.using,
@@ -289,7 +318,7 @@ impl Queue {
             counters: tube.counters(),
             oldest_ready,
             oldest_ready_age_s: age_s(oldest_ready),
-            oldest_delayed_age_s: age_s(tube.delayed.oldest().map(JobId)),
+            oldest_delayed_age_s: age_s(oldest_delayed),
             oldest_buried_age_s: age_s(tube.buried.oldest().map(JobId)),
             times: tube.times().map(|times| Box::new(times.durations(now))),
         }

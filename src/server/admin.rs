@@ -300,7 +300,7 @@ impl Executor {
         }
         let NewJob { tube, body, priority, delay_s, ttr_s } = job;
         let id = *id.get_or_insert_with(|| self.queue.take_id());
-        self.persistence.room_for_put(id, tube, body)?;
+        self.persistence.room_for_put(id, tube, body, &[])?;
         self.queue.use_tube(client, tube.as_str());
         let new = queue::NewJob { id, priority: *priority, delay_s: *delay_s, ttr_s: *ttr_s };
         self.queue.put(client, new, body.clone(), now);
@@ -390,7 +390,7 @@ impl Executor {
         let state = job.record.state;
         match change {
             Change::Delete => {
-                self.delete_for_order(id);
+                self.delete_for_order(id, now);
                 self.persistence.log_changes(&mut self.queue, now);
                 return Ok(());
             }
@@ -404,11 +404,13 @@ impl Executor {
             }
             Change::Move(tube) if job.tube == tube => return Err(Refusal::Unchanged),
             Change::Move(tube) => {
-                let body = job.body.clone();
                 if self.lacks_memory_for(0) && !self.queue.is_tube(tube.as_str()) {
                     return Err(Refusal::NoRoom);
                 }
-                self.persistence.room_for_move(tube.as_str(), &body)?;
+                if self.queue.double_in(id, tube.as_str(), now).is_some() {
+                    return Err(Refusal::Job(Obstacle::WrongState));
+                }
+                self.persistence.room_for_move(&self.queue, id, tube.as_str())?;
                 self.queue.move_job(id, tube.as_str(), now);
             }
             Change::Priority(priority) if job.record.priority == *priority => {
@@ -439,9 +441,9 @@ impl Executor {
     }
 
     /// Deletes a job, whoever has reserved it. A delete needs no room in the log.
-    fn delete_for_order(&mut self, id: JobId) {
+    fn delete_for_order(&mut self, id: JobId, now: Timestamp) {
         self.keep_for_delivery(id);
-        let body = self.queue.flush_job(id);
+        let body = self.queue.flush_job(id, now);
         if let Some(watch) = body.watch() {
             self.detach_body(watch, body);
         }
@@ -480,9 +482,14 @@ impl Executor {
             self.work += (before - looks) as u64;
             match step {
                 FlushStep::Job(id) => {
-                    self.delete_for_order(id);
+                    self.delete_for_order(id, now);
                     self.persistence.log_changes(&mut self.queue, now);
                     task.done += 1;
+                }
+                FlushStep::Cooldown(id) => {
+                    self.queue.end_cooldown(id);
+                    self.persistence.log_changes(&mut self.queue, now);
+                    self.work += 1;
                 }
                 FlushStep::Unfinished => return End::Unfinished,
                 FlushStep::Done => return End::Over(Progress::Done),

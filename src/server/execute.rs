@@ -11,10 +11,11 @@ use super::admin::Orders;
 use super::detached_bodies::DetachedBodies;
 use super::list_jobs::Searches;
 use super::persistence::Persistence;
+use super::tagged_put::PendingTags;
 use super::tube_lists::TubeLists;
 use crate::binlog::NoRoom;
 use crate::clock::Timestamp;
-use crate::job::{Body, JobId, Priority};
+use crate::job::{Body, BodyRef, JobId, Priority};
 use crate::protocol::{Command, ParseError, PutHeader, Reply, ReplyBuffer};
 use crate::queue::{ClientId, Delivery, NewJob, PoisonLimits, Queue, Released, Reserve, WaitOutcome};
 use crate::session::{Outcome, Output, Refusal, Request, StalledCommand, Until, Waiting};
@@ -65,6 +66,7 @@ pub struct Executor {
     pub(super) detached_bodies: DetachedBodies,
     pub(super) tube_lists: TubeLists,
     pub(super) searches: Searches,
+    pub(super) pending_tags: PendingTags,
     /// Jobs that were flushed in this turn and may have been given to a client that waited for one, and is not told yet.
     pub(super) flushed_bodies: Vec<(JobId, Body)>,
     /// The orders of the API; `None` if there is no API.
@@ -96,6 +98,7 @@ impl Executor {
             detached_bodies: DetachedBodies::default(),
             tube_lists: TubeLists::default(),
             searches: Searches::default(),
+            pending_tags: PendingTags::default(),
             flushed_bodies: Vec::new(),
             orders: None,
             is_memory_exhausted: || false,
@@ -144,12 +147,16 @@ impl Executor {
 
     pub(super) fn disconnect(&mut self, client: ClientId, now: Timestamp) {
         self.searches.end(client);
+        self.pending_tags.end(client);
         self.queue.disconnect(client, now);
         self.persistence.log_changes(&mut self.queue, now);
     }
 
     pub(super) fn advance(&mut self, now: Timestamp) {
         self.queue.advance(now);
+        if self.queue.has_expired_bodies() {
+            self.detach_expired_bodies();
+        }
         self.persistence.log_changes(&mut self.queue, now);
         self.persistence.advance(now);
         if !self.detached_bodies.is_empty() {
@@ -256,6 +263,10 @@ impl Executor {
                 )
             }
             Request::Refused(Refusal::ExpectedCrlf) => answer(output, &Reply::ExpectedCrlf),
+            Request::Refused(Refusal::BadTag) => {
+                self.malformed += 1;
+                answer(output, &Reply::BadFormat)
+            }
             Request::Refused(refusal) => self.reject_put(&refusal.into(), output),
         };
         trace_reply(client, output, start);
@@ -277,7 +288,7 @@ impl Executor {
             StalledCommand::Release(id, priority, delay_s) => {
                 self.release(client, id, priority, delay_s, output, now)
             }
-            StalledCommand::Bury(id, priority) => self.bury(client, id, priority, output),
+            StalledCommand::Bury(id, priority) => self.bury(client, id, priority, output, now),
             StalledCommand::Kick { state, bound, kicked } => {
                 self.kick_from(client, state, bound, kicked, output, now)
             }
@@ -316,6 +327,7 @@ impl Executor {
         }
         let reply = match command {
             Command::Put(header) => return self.accept_put(client, header, output),
+            Command::PutWith(header, text) => return self.put_with(client, header, text, output),
             Command::Reserve => return self.reserve(client, None, Waiting::Plain, output, now),
             Command::ReserveWithTimeout { timeout_s } => {
                 return self.reserve(client, Some(timeout_s), Waiting::Plain, output, now);
@@ -324,7 +336,7 @@ impl Executor {
             Command::Release { id, priority, delay_s } => {
                 return self.release(client, id, priority, delay_s, output, now);
             }
-            Command::Bury { id, priority } => return self.bury(client, id, priority, output),
+            Command::Bury { id, priority } => return self.bury(client, id, priority, output, now),
             Command::Touch(id) => found(self.queue.touch(client, id, now), Reply::Touched),
             Command::Kick { bound } => return self.kick(client, bound, output, now),
             Command::KickJob(id) => return self.kick_job(id, output, now),
@@ -352,6 +364,7 @@ impl Executor {
             Command::Stats => return self.answer_data(Some(self.stats(now)), output),
             Command::StatsJob(id) => return self.answer_data(self.stats_job(id, now), output),
             Command::StatsTube(tube) => return self.answer_data(self.stats_tube(tube, now), output),
+            Command::StatsGroup(name) => return self.answer_data(self.stats_group(name), output),
             Command::ListTubes => return self.list_tubes(output),
             Command::ListTubesWatched => return self.list_watched(client, output),
             Command::ListTubeUsed => Reply::Using(self.queue.used_tube(client).as_str()),
@@ -374,12 +387,9 @@ impl Executor {
     }
 
     /// The line of a `put`. The size is judged before what follows it, as in C.
-    fn accept_put(&mut self, client: ClientId, header: PutHeader, output: &mut Output) -> Outcome {
+    pub(super) fn accept_put(&mut self, client: ClientId, header: PutHeader, output: &mut Output) -> Outcome {
         if u64::from(header.size) > self.config.max_job_bytes {
             return Outcome::SkipBody(header, Refusal::JobTooBig);
-        }
-        if header.has_trailing_text {
-            return answer(output, &Reply::BadFormat);
         }
         self.queue.mark_producer(client);
         let id = self.queue.take_id();
@@ -402,10 +412,13 @@ impl Executor {
         if self.draining {
             return self.reject_put(&Reply::Draining, output);
         }
+        if header.has_tags {
+            return self.put_tagged(client, id, header, body, output, now);
+        }
         if self.queue.reserve_put().is_err() {
             return self.reject_put(&Reply::OutOfMemory, output);
         }
-        match self.persistence.room_for_put(id, self.queue.used_tube(client), &body) {
+        match self.persistence.room_for_put(id, self.queue.used_tube(client), &body, &[]) {
             Err(NoRoom::Full) => return self.reject_put(&Reply::OutOfMemory, output),
             Err(NoRoom::Pending) => {
                 return Outcome::stall(StalledCommand::Put(id, header, body), Until::BinlogRoom);
@@ -419,7 +432,7 @@ impl Executor {
 
     /// Refuses a `put` whose body is complete, because memory or disk is short or the server drains.
     #[cold]
-    fn reject_put(&mut self, reply: &Reply<'_>, output: &mut Output) -> Outcome {
+    pub(super) fn reject_put(&mut self, reply: &Reply<'_>, output: &mut Output) -> Outcome {
         self.rejected_puts += 1;
         answer(output, reply)
     }
@@ -444,7 +457,7 @@ impl Executor {
     }
 
     fn answer_reserved(&self, id: JobId, output: &mut Output) -> Outcome {
-        let body = self.queue.body(id).or_else(|| self.flushed_body(id));
+        let body = self.queue.body(id).or_else(|| self.flushed_body(id).map(BodyRef::from));
         answer(output, &body.map_or(Reply::InternalError, |body| Reply::Reserved(id, body)))
     }
 
@@ -475,14 +488,21 @@ impl Executor {
         answer(output, &reply)
     }
 
-    fn bury(&mut self, client: ClientId, id: JobId, priority: Priority, output: &mut Output) -> Outcome {
+    fn bury(
+        &mut self,
+        client: ClientId,
+        id: JobId,
+        priority: Priority,
+        output: &mut Output,
+        now: Timestamp,
+    ) -> Outcome {
         if !self.queue.holds(client, id) {
             return answer(output, &Reply::NotFound);
         }
         if let Err(no_room) = self.persistence.room_for_update() {
             return lacks_room(no_room, StalledCommand::Bury(id, priority), output);
         }
-        self.queue.bury(client, id, priority);
+        self.queue.bury(client, id, priority, now);
         answer(output, &Reply::Buried)
     }
 
@@ -502,6 +522,16 @@ impl Executor {
         drop(body);
         self.work += (bytes / FREED_BYTES_PER_WORK) as u64;
         self.detached_bodies.watch(watch, bytes);
+    }
+
+    /// The jobs of some large bodies have expired.
+    #[cold]
+    fn detach_expired_bodies(&mut self) {
+        for body in self.queue.take_expired_bodies() {
+            if let Some(watch) = body.watch() {
+                self.detach_body(watch, body);
+            }
+        }
     }
 
     pub(super) fn peek(&self, id: Option<JobId>) -> Reply<'_> {

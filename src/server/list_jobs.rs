@@ -56,7 +56,7 @@ impl Executor {
         client: ClientId,
         (tube, state): (&str, JobState),
         limit: usize,
-        after: Option<(u64, JobId)>,
+        after: Option<(bool, u64, JobId)>,
         output: &mut Output,
         now: Timestamp,
     ) -> Outcome {
@@ -135,7 +135,9 @@ impl Executor {
         if self.lacks_memory_for(expected + output.held_bytes()) {
             return answer(output, &Reply::OutOfMemory);
         }
-        let next = page.next.map(|(position, id)| CursorText(state, Cursor { position, id }).to_string());
+        let next = page
+            .next
+            .map(|(is_held, position, id)| CursorText(state, Cursor { is_held, position, id }).to_string());
         let head = format!("next: \"{}\"\njobs:\n", next.unwrap_or_default());
         let writer = ListWriter::new(expected).and_then(|mut writer| {
             writer.push_lines(&head)?;

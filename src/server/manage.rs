@@ -28,7 +28,7 @@ impl Executor {
             Command::Move { id, tube } => self.move_job(client, id, tube, output, now),
             Command::Reprioritize { id, priority } => self.reprioritize(id, priority, output, now),
             Command::ListJobs { tube, state, limit, after } => {
-                let after = after.map(|cursor| (cursor.position, cursor.id));
+                let after = after.map(|cursor| (cursor.is_held, cursor.position, cursor.id));
                 self.list_jobs(client, (tube, state), limit as usize, after, output, now)
             }
             Command::PeekReserved => self.peek_reserved(client, output, now),
@@ -78,12 +78,17 @@ impl Executor {
             match step {
                 FlushStep::Job(id) => {
                     self.keep_for_delivery(id);
-                    let body = self.queue.flush_job(id);
+                    let body = self.queue.flush_job(id, now);
                     self.persistence.log_changes(&mut self.queue, now);
                     if let Some(watch) = body.watch() {
                         self.detach_body(watch, body);
                     }
                     flushed += 1;
+                }
+                FlushStep::Cooldown(id) => {
+                    self.queue.end_cooldown(id);
+                    self.persistence.log_changes(&mut self.queue, now);
+                    self.work += 1;
                 }
                 FlushStep::Unfinished => break,
                 FlushStep::Done => {
@@ -98,7 +103,8 @@ impl Executor {
     /// Keeps the body of a job that is about to be flushed where a client may have to be told that it has reserved it.
     pub(super) fn keep_for_delivery(&mut self, id: JobId) {
         if self.queue.has_deliveries() && !self.queue.is_unreserved(id) {
-            self.flushed_bodies.extend(self.queue.body(id).map(|body| (id, body.clone())));
+            self.flushed_bodies
+                .extend(self.queue.body(id).and_then(|body| Some((id, body.to_owned().ok()?))));
         }
     }
 
@@ -119,8 +125,11 @@ impl Executor {
         let Some(job) = self.queue.job(id).filter(|_| self.queue.is_movable(client, id)) else {
             return answer(output, &Reply::NotFound);
         };
+        if let Some(double) = self.queue.double_in(id, tube, now) {
+            return answer(output, &Reply::Exists(double));
+        }
         if job.tube.as_str() != tube
-            && let Err(no_room) = self.persistence.room_for_move(tube, job.body)
+            && let Err(no_room) = self.persistence.room_for_move(&self.queue, id, tube)
         {
             return lacks_room(no_room, StalledCommand::Move(id, tube.into()), output);
         }

@@ -21,7 +21,11 @@ impl Executor {
     /// What jobs, tubes, clients and connections use, in bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        self.queue.bytes() + self.buffer_bytes + self.detached_bodies.bytes() + self.tube_lists.bytes()
+        self.queue.bytes()
+            + self.pending_tags.bytes()
+            + self.buffer_bytes
+            + self.detached_bodies.bytes()
+            + self.tube_lists.bytes()
     }
 
     /// Whether there is no memory for `bytes`. They include what the client's own session holds, because `buffer_bytes`

@@ -24,6 +24,7 @@ mod memory;
 mod notifier;
 mod persistence;
 mod stats_view;
+mod tagged_put;
 mod tube_lists;
 #[cfg(test)]
 mod turn_tests;

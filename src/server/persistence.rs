@@ -7,7 +7,9 @@ use std::fmt;
 use std::io;
 
 use super::execute::Executor;
-use crate::binlog::{Binlog, BinlogError, Completion, NoRoom, SequenceNumber, Stats, SyncPolicy, Task};
+use crate::binlog::{
+    Aftermath, Binlog, BinlogError, Completion, Cooldown, NoRoom, SequenceNumber, Stats, SyncPolicy, Task,
+};
 use crate::clock::Timestamp;
 use crate::job::{Body, JobId, JobRecord};
 use crate::queue::{Change, Queue};
@@ -25,6 +27,15 @@ pub struct Persistence {
     failure: Option<BinlogError>,
     /// Empty between commands; kept for its room.
     changes: Vec<Change>,
+    /// Room for the tags of a job.
+    tags: Vec<u8>,
+}
+
+/// The bytes of the job's tags, in `room`; none if it has no tags.
+fn tags_of<'a>(queue: &Queue, id: JobId, room: &'a mut Vec<u8>) -> &'a [u8] {
+    room.clear();
+    queue.write_tags(id, room);
+    room
 }
 
 impl fmt::Debug for Persistence {
@@ -40,16 +51,22 @@ impl Persistence {
     }
 
     /// Whether a put fits, with its later delete. Nothing has changed either way.
-    pub fn room_for_put(&mut self, id: JobId, tube: &TubeName, body: &Body) -> Result<(), NoRoom> {
+    pub fn room_for_put(
+        &mut self,
+        id: JobId,
+        tube: &TubeName,
+        body: &Body,
+        tags: &[u8],
+    ) -> Result<(), NoRoom> {
         let Some(binlog) = &mut self.binlog else { return Ok(()) };
         binlog.reserve_id(id)?;
-        binlog.reserve_put(tube.as_bytes().len(), body.len(), &[])
+        binlog.reserve_put(tube.as_bytes().len(), body.len(), tags)
     }
 
-    /// Whether a job with this body can be moved to a tube with this name. Nothing has changed either way.
-    pub fn room_for_move(&mut self, tube: &str, body: &Body) -> Result<(), NoRoom> {
-        let Some(binlog) = &mut self.binlog else { return Ok(()) };
-        binlog.reserve_move(tube.len(), body.len(), &[])
+    /// Whether this job can be moved to a tube with this name. Nothing has changed either way.
+    pub fn room_for_move(&mut self, queue: &Queue, id: JobId, tube: &str) -> Result<(), NoRoom> {
+        let (Some(binlog), Some(body)) = (&mut self.binlog, queue.body(id)) else { return Ok(()) };
+        binlog.reserve_move(tube.len(), body.len(), tags_of(queue, id, &mut self.tags))
     }
 
     /// Whether a change of a job's state fits. Nothing has changed either way.
@@ -73,14 +90,27 @@ impl Persistence {
         for change in self.changes.drain(..) {
             match change {
                 Change::Deleted(id) => binlog.append_delete(id),
+                Change::DeletedWith(id) => {
+                    let freed_group = queue.next_freed_group();
+                    let cooldown = queue.cooldown(id).map(|(tube, key, until)| Cooldown {
+                        tube: tube.as_str(),
+                        key,
+                        until,
+                    });
+                    let freed_group = freed_group.as_deref();
+                    binlog.append_delete_with(id, &Aftermath { cooldown, freed_group });
+                }
+                Change::CooldownOver(id) => binlog.forget_cooldown(id, now),
                 Change::Put(id) => {
                     if let Some(job) = queue.job(id) {
-                        binlog.append_put(&job.record, job.tube, job.body, &[], now);
+                        let tags = tags_of(queue, id, &mut self.tags);
+                        binlog.append_put(&job.record, job.tube, job.body, tags, now);
                     }
                 }
                 Change::Moved(id) => {
                     if let Some(job) = queue.job(id) {
-                        binlog.append_moved(&job.record, job.tube, job.body, &[], now);
+                        let tags = tags_of(queue, id, &mut self.tags);
+                        binlog.append_moved(&job.record, job.tube, job.body, tags, now);
                     }
                 }
                 Change::Updated(id) => {
@@ -112,7 +142,8 @@ impl Persistence {
         while let Some(id) = binlog.next_migration()
             && let Some(job) = queue.job(id)
         {
-            binlog.append_migrated(&job.record, job.tube, job.body, &[], now);
+            let tags = tags_of(queue, id, &mut self.tags);
+            binlog.append_migrated(&job.record, job.tube, job.body, tags, now);
         }
     }
 
@@ -165,13 +196,25 @@ impl Persistence {
 }
 
 impl Executor {
-    /// Puts a job back that was replayed from the binlog.
-    pub fn restore(&mut self, record: &JobRecord, tube: &TubeName, body: Body, now: Timestamp) {
-        self.queue.restore(record, tube.as_str(), body, now);
+    /// Puts a job back that was replayed from the binlog, with its tags in their bytes.
+    ///
+    /// # Panics
+    /// If the allocator has no memory.
+    pub fn restore(&mut self, record: &JobRecord, tube: &TubeName, body: Body, tags: &[u8], now: Timestamp) {
+        if tags.is_empty() {
+            self.queue.restore(record, tube.as_str(), body, now);
+        } else {
+            let restored = self.queue.restore_tagged(record, tube.as_str(), body, tags, now);
+            restored.expect("a start without memory for its jobs fails");
+        }
     }
 
     /// From now on every change is logged. `next_job_id` is the first id that was never given.
     pub fn keep_binlog(&mut self, binlog: Binlog, sync: SyncPolicy, next_job_id: u64) {
+        for (id, Cooldown { tube, key, until }) in binlog.cooldowns() {
+            self.queue.restore_cooldown(id, tube, key, until);
+        }
+        self.queue.finish_restore();
         self.queue.skip_ids_below(next_job_id);
         self.queue.keep_changes();
         self.persistence.written = binlog.appended();

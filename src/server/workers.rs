@@ -6,7 +6,7 @@
 
 use super::execute::{Executor, answer};
 use crate::clock::Timestamp;
-use crate::job::{Body, JobId};
+use crate::job::{BodyRef, JobId};
 use crate::protocol::{Command, IdList, ModeWord, Reply, reserved_len};
 use crate::queue::{ClientId, Reserve, ReserveMode};
 use crate::session::{Batch, DeleteBatch, Outcome, Output, StalledCommand, Until, Waiting};
@@ -104,7 +104,7 @@ impl Executor {
 
     /// The jobs that the client has lost while the others were reserved, to a flush or to their time to run, are left out.
     fn answer_batch(&mut self, client: ClientId, ids: &[JobId], output: &mut Output) -> Outcome {
-        let mut jobs: Vec<(JobId, &Body)> = Vec::new();
+        let mut jobs: Vec<(JobId, BodyRef<'_>)> = Vec::new();
         if jobs.try_reserve_exact(ids.len()).is_err() {
             return Outcome::Abort;
         }

@@ -17,6 +17,7 @@
 //! Sending is no phase: a client may send the next commands before it has read the replies to the last ones, so
 //! replies leave in each of the phases.
 
+mod body_room;
 mod outcome;
 mod output;
 
@@ -29,21 +30,18 @@ pub use self::outcome::{
 };
 pub use self::output::Output;
 
+use self::body_room::{body_with_crlf, make_room};
 use crate::job::{Body, JobId};
-use crate::protocol::{CRLF, Command, MAX_LINE_BYTES, ParseError, PutHeader, longest_line, parse};
+use crate::protocol::{
+    CRLF, Command, MAX_LINE_BYTES, ParseError, PutHeader, longest_line, parse, tagged_put,
+};
 
 /// Once so many bytes of a body have come, and from this many missing ones on, it is read straight into its
 /// own allocation; what is shorter is cheaper to copy than another system call.
 const DIRECT_READ_FROM_BYTES: usize = 32 * 1024;
 
-/// The least that is allocated for a body in progress. It grows with what arrives, so that announcing a
-/// gigabyte costs nothing, and neither do thousands of clients that send a byte now and then.
-const FIRST_ALLOCATION_BYTES: usize = 1024;
-
-/// Once this much of a body has arrived, the rest is taken to be meant, and allocated whole.
-const ALLOCATE_REST_FROM_BYTES: usize = 1024 * 1024;
-/// The same as a share of the body: one part in so many.
-const ALLOCATE_REST_FROM_PART: usize = 4;
+/// Stands for the tags of a `put` on a line that is too long.
+const TOO_LONG: &[u8] = b" idp:";
 
 /// What the server does next for the client.
 #[derive(Debug)]
@@ -75,6 +73,8 @@ enum Phase {
     },
     /// A line that is too long, up to its end.
     SkipLine,
+    /// The same of a `put` with tags, whose body is to be skipped, too.
+    SkipPutLine(PutHeader),
     /// A reserve is not answered yet; what follows it stays unparsed.
     Waiting(Waiting),
     /// A command is not finished; what follows it stays unparsed.
@@ -151,10 +151,14 @@ impl Session {
                 *input = &input[skipped as usize..];
                 (left_before == skipped).then(|| self.finish(Request::Refused(refusal)))
             }
-            Phase::SkipLine => match find_crlf(input) {
+            Phase::SkipLine | Phase::SkipPutLine(_) => match find_crlf(input) {
                 Some(end) => {
                     *input = &input[end + CRLF.len()..];
-                    Some(self.finish(Request::Malformed(ParseError::BadFormat)))
+                    let request = match self.phase {
+                        Phase::SkipPutLine(header) => Request::Command(Command::PutWith(header, TOO_LONG)),
+                        _ => Request::Malformed(ParseError::BadFormat),
+                    };
+                    Some(self.finish(request))
                 }
                 None => {
                     let may_begin_crlf = usize::from(input.last() == Some(&b'\r'));
@@ -186,7 +190,10 @@ impl Session {
             None => match longest_line(bytes) {
                 longest if longest > most => self.next_line(input, longest),
                 _ => {
-                    self.phase = Phase::SkipLine;
+                    self.phase = match tagged_put(bytes) {
+                        Some(header) => Phase::SkipPutLine(header),
+                        None => Phase::SkipLine,
+                    };
                     self.next_request(input)
                 }
             },
@@ -431,7 +438,7 @@ impl Session {
                 assert!(body.len() < body_with_crlf(*header), "a whole body is a request");
                 assert!(!matches!(unread, Some(Unread::Partial(_))), "a body takes all of the input");
             }
-            (Phase::WantCommand | Phase::SkipLine, Some(Unread::Partial(bytes))) => {
+            (Phase::WantCommand | Phase::SkipLine | Phase::SkipPutLine(_), Some(Unread::Partial(bytes))) => {
                 assert!((1..longest_line(bytes)).contains(&bytes.len()), "a longer line is skipped");
             }
             (phase, Some(Unread::Partial(_))) => panic!("{phase:?} has the beginning of a line"),
@@ -463,25 +470,6 @@ fn copy_of(bytes: &[u8]) -> Result<Vec<u8>, TryReserveError> {
     copy.try_reserve_exact(bytes.len())?;
     copy.extend_from_slice(bytes);
     Ok(copy)
-}
-
-/// The length of an accepted body with the CRLF behind it; a body of more than 1 GiB is never accepted.
-fn body_with_crlf(header: PutHeader) -> usize {
-    header.size as usize + CRLF.len()
-}
-
-/// Makes room for `taken` more bytes of a body of `size`, and for no more of it than is to be expected.
-fn make_room(body: &mut Vec<u8>, size: usize, taken: usize) -> Result<(), TryReserveError> {
-    let needed = (body.len() + taken).min(size);
-    if needed <= body.capacity() {
-        return Ok(());
-    }
-    let capacity = if needed >= ALLOCATE_REST_FROM_BYTES.min(size / ALLOCATE_REST_FROM_PART) {
-        size
-    } else {
-        size.min(needed.max(2 * body.capacity()).max(FIRST_ALLOCATION_BYTES))
-    };
-    body.try_reserve_exact(capacity - body.len())
 }
 
 /// Where the first CRLF begins.

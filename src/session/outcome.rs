@@ -51,6 +51,8 @@ pub enum Refusal {
     JobTooBig,
     /// There is no memory for it.
     OutOfMemory,
+    /// A tag is wrong.
+    BadTag,
     /// What follows it is not CRLF.
     ExpectedCrlf,
 }
@@ -60,6 +62,7 @@ impl From<Refusal> for Reply<'_> {
         match refusal {
             Refusal::JobTooBig => Self::JobTooBig,
             Refusal::OutOfMemory => Self::OutOfMemory,
+            Refusal::BadTag => Self::BadFormat,
             Refusal::ExpectedCrlf => Self::ExpectedCrlf,
         }
     }

@@ -2,11 +2,12 @@
 
 use std::fmt::{self, Write};
 
-use super::Read::{Counter, Gauge, Text, Word};
-use super::{Figure, Job, Subject};
-use crate::clock::Timestamp;
+use super::Read::{Counter, Flag, Gauge, Text, Word};
+use super::{Figure, Job, Subject, Value};
+use crate::clock::{NS_PER_S, Timestamp};
 use crate::job::JobState;
 use crate::queue;
+use crate::tags::TagSet;
 
 impl Subject for Job {
     type View<'a> = JobView<'a>;
@@ -24,6 +25,15 @@ pub struct JobView<'a> {
 }
 
 impl JobView<'_> {
+    /// Whole seconds until the job expires, rounded up, because 0 is for one that does not.
+    fn expires_in_s(&self) -> u64 {
+        self.job.expires_at.map_or(0, |at| at.since_ns(self.now).div_ceil(NS_PER_S).max(1))
+    }
+
+    fn tags(&self) -> Option<&TagSet<'_>> {
+        self.job.tags.as_ref()
+    }
+
     /// Whole seconds until the job's reservation or delay ends.
     fn time_left_s(&self) -> u64 {
         match self.job.record.state {
@@ -48,6 +58,13 @@ pub fn write_line(view: &JobView<'_>, out: &mut String) {
         put(format_args!("{before}{}: {}", figure.key, figure.value(view)));
         before = ", ";
     }
+    for figure in TAGS.iter().filter(|_| view.job.tags.is_some()) {
+        match figure.value(view) {
+            Value::Text("") | Value::Number(0) | Value::Word("false") => {}
+            Value::Text(text) => put(format_args!(", {}: \"{text}\"", figure.key)),
+            plain => put(format_args!(", {}: {plain}", figure.key)),
+        }
+    }
     put(format_args!("}}\n"));
 }
 
@@ -69,4 +86,31 @@ pub const JOB: &[Figure<Job>] = &[
     Row::plain("releases", Counter(|view| view.job.record.counters.releases.into())),
     Row::plain("buries", Counter(|view| view.job.record.counters.buries.into())),
     Row::plain("kicks", Counter(|view| view.job.record.counters.kicks.into())),
+];
+
+/// The tags of a job, in `stats-job` behind the other figures; empty, 0 or false where there is none.
+pub const TAGS: &[Figure<Job>] = &[
+    Row::plain(
+        "idempotency-key",
+        Text(|view| view.tags().and_then(|tags| tags.idempotency).map_or("", |tag| tag.key)),
+    ),
+    Row::plain(
+        "idempotency-ttl",
+        Gauge(|view| view.tags().and_then(|tags| tags.idempotency).map_or(0, |tag| tag.cooldown_s.into())),
+    ),
+    Row::plain("group", Text(|view| view.tags().and_then(|tags| tags.group).unwrap_or(""))),
+    Row::plain(
+        "after-group",
+        Text(|view| view.tags().and_then(|tags| tags.after).map_or("", |tag| tag.group)),
+    ),
+    Row::plain(
+        "concurrency-key",
+        Text(|view| view.tags().and_then(|tags| tags.concurrency).map_or("", |tag| tag.key)),
+    ),
+    Row::plain(
+        "concurrency-limit",
+        Gauge(|view| view.tags().and_then(|tags| tags.concurrency).map_or(0, |tag| tag.limit.into())),
+    ),
+    Row::plain("held", Flag(|view| view.job.is_held)),
+    Row::plain("expires-in", Gauge(|view| view.expires_in_s())),
 ];

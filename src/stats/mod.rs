@@ -14,7 +14,7 @@ use std::fmt::{self, Display};
 use std::time::Duration;
 
 pub use self::histogram::Histogram;
-pub use self::job::{JOB, JobView, write_line};
+pub use self::job::{JOB, JobView, TAGS, write_line};
 pub use self::server::{CommandCounts, Identity, SERVER, ServerView, StatsSource, Timings};
 pub use self::tube::TUBE;
 
@@ -157,11 +157,11 @@ impl<S: Subject> Figure<S> {
     }
 }
 
-/// All figures of `table`, as the protocol's stats commands answer with them.
+/// All figures of `tables`, as the protocol's stats commands answer with them.
 #[must_use]
-pub fn yaml<S: Subject>(table: &[Figure<S>], view: &S::View<'_>) -> Vec<u8> {
+pub fn yaml<S: Subject>(tables: &[&[Figure<S>]], view: &S::View<'_>) -> Vec<u8> {
     let mut dictionary = Dictionary::default();
-    for figure in table {
+    for figure in tables.iter().copied().flatten() {
         match figure.value(view) {
             Value::Text(text) => dictionary.quoted(figure.key, text),
             plain => dictionary.plain(figure.key, plain),
@@ -208,5 +208,6 @@ mod tests {
         check(SERVER);
         check(TUBE);
         check(JOB);
+        check(TAGS);
     }
 }

@@ -265,10 +265,15 @@ pub const SERVER: &[Figure<Server>] = &[
     Row::command("cmd-touch-all", |server| server.commands.of(Verb::TouchAll)),
     Row::command("cmd-reserve-mode", |server| server.commands.of(Verb::ReserveMode)),
     Row::command("cmd-reserve-with-abort", |server| server.commands.of(Verb::ReserveWithAbort)),
+    Row::command("cmd-stats-group", |server| server.commands.of(Verb::StatsGroup)),
+    Row::counter("job-expirations", "Jobs that expired before anybody reserved them.", |server| {
+        server.queue.counters().expirations
+    }),
     // Clients look for it at the end; new rows come before it.
     Row::plain("extensions", Read::Text(|_| EXTENSIONS)),
 ];
 
-/// The commands that C does not have, by which a client learns what it may use.
+/// The commands and tags that C does not have, by which a client learns what it may use.
 const EXTENSIONS: &str = "flush-tube flush-buried list-jobs peek-reserved move reprioritize drain undrain \
-                          reserve-batch delete-batch touch-all reserve-mode reserve-with-abort";
+                          reserve-batch delete-batch touch-all reserve-mode reserve-with-abort stats-group \
+                          idp con grp aft exp";

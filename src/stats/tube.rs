@@ -39,6 +39,9 @@ pub const TUBE: &[Figure<Tube>] = &[
     Row::counter("job-poisoned", "Jobs buried by --max-timeouts or --max-releases.", |tube| {
         tube.counters.poisoned
     }),
+    Row::counter("job-expirations", "Jobs that expired before anybody reserved them.", |tube| {
+        tube.counters.expirations
+    }),
     Row::gauge("oldest-ready-age", "Time since the put of the oldest ready job.", |tube| {
         tube.oldest_ready_age_s
     })

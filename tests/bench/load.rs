@@ -34,6 +34,8 @@ pub enum Puts {
     RandomPriority,
     /// Each put has a random delay of one to two hours.
     RandomDelay,
+    /// Each with this tag, and a key of its own.
+    Tagged(&'static str),
 }
 
 /// The tubes in which the connections of a load put and reserve.
@@ -308,7 +310,7 @@ impl Requests {
         };
         let mut puts = Vec::new();
         for _ in 0..load.depth {
-            requests.append_put(1024, 0, &mut puts);
+            requests.append_put(1024, 0, None, &mut puts);
         }
         requests.puts = puts;
         let mut push = format!("*3\r\n$5\r\nLPUSH\r\n$4\r\nlist\r\n${}\r\n", load.body_bytes).into_bytes();
@@ -323,16 +325,18 @@ impl Requests {
         for _ in 0..self.load.depth {
             let random = self.random.next();
             match self.load.puts {
-                Puts::Same => self.append_put(1024, 0, batch),
-                Puts::RandomPriority => self.append_put(random, 0, batch),
+                Puts::Same => self.append_put(1024, 0, None, batch),
+                Puts::RandomPriority => self.append_put(random, 0, None, batch),
+                Puts::Tagged(tag) => self.append_put(1024, 0, Some((tag, random)), batch),
                 Puts::RandomDelay => {
-                    self.append_put(1024, DELAY_S.start + random % (DELAY_S.end - DELAY_S.start), batch);
+                    let delay_s = DELAY_S.start + random % (DELAY_S.end - DELAY_S.start);
+                    self.append_put(1024, delay_s, None, batch);
                 }
             }
         }
     }
 
-    fn append_put(&self, priority: u32, delay_s: u32, batch: &mut Vec<u8>) {
+    fn append_put(&self, priority: u32, delay_s: u32, tag: Option<(&str, u32)>, batch: &mut Vec<u8>) {
         let mut number = itoa::Buffer::new();
         batch.extend_from_slice(b"put ");
         batch.extend_from_slice(number.format(priority).as_bytes());
@@ -340,6 +344,9 @@ impl Requests {
         batch.extend_from_slice(number.format(delay_s).as_bytes());
         batch.extend_from_slice(b" 120 ");
         batch.extend_from_slice(number.format(self.load.body_bytes).as_bytes());
+        if let Some((word, key)) = tag {
+            batch.extend_from_slice(format!(" {word}:{key:012}").as_bytes());
+        }
         batch.extend_from_slice(b"\r\n");
         batch.extend_from_slice(&self.body);
     }

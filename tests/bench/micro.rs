@@ -79,7 +79,7 @@ fn write_reserved(bencher: Bencher) {
     let mut output = Output::default();
     bencher.bench_local(|| {
         output.bytes().clear();
-        black_box(&mut output).write(&Reply::Reserved(JobId(123_456_789), &body)).unwrap();
+        black_box(&mut output).write(&Reply::Reserved(JobId(123_456_789), (&body).into())).unwrap();
     });
 }
 

@@ -57,6 +57,8 @@ pub enum Needs {
     Manage,
     /// The commands for workers. A server that offers them can be judged by their cases.
     Work,
+    /// The tags of `put`. A server that offers them can be judged by their cases.
+    Tags,
 }
 
 type Run = Box<dyn Fn(&mut Bench) -> Result<(), Failure> + Send>;

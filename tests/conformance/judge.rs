@@ -85,6 +85,8 @@ pub struct Subject {
     pub offers_manage: bool,
     /// Whether it offers the commands for workers.
     pub offers_work: bool,
+    /// Whether it offers the tags of `put`.
+    pub offers_tags: bool,
 }
 
 impl Subject {
@@ -95,9 +97,9 @@ impl Subject {
         let version = said.lines().next().unwrap_or_default().trim().to_owned();
         let reach = Reach::Program(binary.into(), transport);
         let place = binary.display().to_string();
-        let (offers_manage, offers_work) = (false, false);
+        let (offers_manage, offers_work, offers_tags) = (false, false, false);
         let (kind, marks) = (Kind::Neutral, marks.to_vec());
-        Ok(Self { reach, place, version, kind, marks, offers_manage, offers_work })
+        Ok(Self { reach, place, version, kind, marks, offers_manage, offers_work, offers_tags })
     }
 
     /// A server that is running already. It must have no jobs.
@@ -119,6 +121,7 @@ impl Subject {
             marks: marks.to_vec(),
             offers_manage: false,
             offers_work: false,
+            offers_tags: false,
         })
     }
 
@@ -132,12 +135,13 @@ impl Subject {
         }
         match (self.kind, case.needs, mark) {
             (Kind::C112, Needs::Since113, _) => Some("needs version 1.13"),
-            (Kind::Ours, Needs::Manage | Needs::Work, _) => None,
+            (Kind::Ours, Needs::Manage | Needs::Work | Needs::Tags, _) => None,
             (_, Needs::Manage, _) => (!self.offers_manage)
                 .then_some("needs the management commands (set OFFERS=manage if the server has them)"),
-            (_, Needs::Work, _) => {
-                (!self.offers_work).then_some("is not offered (OFFERS=work says that it is)")
-            }
+            (_, Needs::Work, _) => (!self.offers_work)
+                .then_some("needs the commands for workers (set OFFERS=work if the server has them)"),
+            (_, Needs::Tags, _) => (!self.offers_tags)
+                .then_some("needs the tags of put (set OFFERS=tags if the server has them)"),
             (Kind::Neutral, _, Mark::Ours)
             | (Kind::C112 | Kind::C113 | Kind::Neutral, Needs::Extension, _) => {
                 Some("is a decision of our server")

@@ -8,7 +8,8 @@
 //! - `KIND=c-1.12`, `c-1.13`, `ours` or `neutral`: the kind of server whose listed deviations are excused; by
 //!   default `neutral` if `SERVER` or `ADDRESS` is set.
 //! - `MARKS=promised,habit`: only the cases with these marks.
-//! - `OFFERS=manage,work`: a neutral server has the commands for whoever looks after a queue, and those for workers.
+//! - `OFFERS=manage,work,tags`: a neutral server has the commands for whoever looks after a queue, those for workers, and
+//!   the tags of `put`.
 //! - `JUNIT=file`: what came of each case, as JUnit XML.
 //!
 //! Each topic is a file that lists its cases. [`judge`] decides which of them apply to the server.
@@ -46,11 +47,11 @@ fn main() -> ExitCode {
     };
     let offered = setting("OFFERS").unwrap_or_default();
     let offers = |group: &str| offered.split(',').any(|word| word == group);
-    let (offers_manage, offers_work) = (offers("manage"), offers("work"));
+    let (offers_manage, offers_work, offers_tags) = (offers("manage"), offers("work"), offers("tags"));
     let mut all_pass = true;
     let mut told = Vec::new();
     for subject in subjects {
-        let subject = Subject { offers_manage, offers_work, ..subject };
+        let subject = Subject { offers_manage, offers_work, offers_tags, ..subject };
         let name = format!("{} ({})", subject.version, subject.place);
         let (passes, outcomes) = judge_server(subject);
         all_pass &= passes;

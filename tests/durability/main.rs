@@ -10,6 +10,7 @@ mod growth;
 mod interchange;
 mod jobs;
 mod kill_loop;
+mod lost_answers;
 mod pipelines;
 mod script;
 mod standby;

@@ -126,8 +126,8 @@ impl Lives {
         let (file_bytes, sync, nonce_seed) = (self.file_bytes, self.sync, self.random.next());
         let config = Config { file_bytes, sync, recover: false, nonce_seed };
         let mut restored = Vec::new();
-        let mut restore = |record, tube: &beanstalkd::tube_name::TubeName, body, _: &[u8]| {
-            restored.push((record, tube.clone(), body))
+        let mut restore = |record, tube: &beanstalkd::tube_name::TubeName, body, tags: &[u8]| {
+            restored.push((record, tube.clone(), body, tags.to_vec()))
         };
         let (binlog, summary) = Binlog::open(disk.storage(), config, self.now, 0, &mut restore)?;
         Ok((binlog, restored, summary.next_job_id))
@@ -140,8 +140,8 @@ impl Lives {
             .unwrap_or_else(|error| panic!("{:?}: the server does not start: {error}", self.sync));
         self.durable_model.restart(&restored, next_id, promised);
         let mut executor = executor(PoisonLimits::default(), MAX_JOB_BYTES);
-        for (record, tube, body) in restored {
-            executor.restore(&record, &tube, body, self.now);
+        for (record, tube, body, tags) in restored {
+            executor.restore(&record, &tube, body, &tags, self.now);
         }
         executor.keep_binlog(binlog, self.sync, next_id);
         self.server = Server::new(executor);

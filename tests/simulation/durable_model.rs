@@ -51,7 +51,7 @@ impl Job {
 pub type Step = (usize, usize);
 
 /// A job as the binlog restores it.
-pub type Restored = (JobRecord, TubeName, Body);
+pub type Restored = (JobRecord, TubeName, Body, Vec<u8>);
 
 #[derive(Debug, Default)]
 pub struct DurableModel {
@@ -129,7 +129,7 @@ impl DurableModel {
     pub fn restart(&mut self, restored: &[Restored], next_id: u64, promised: Option<u64>) {
         let mut found: Vec<Option<&Restored>> = vec![None; self.jobs.len()];
         for job in restored {
-            let (record, tube, body) = job;
+            let (record, tube, body, _) = job;
             let known = &self.jobs[token(body.as_slice())];
             assert!(known.body == body.as_slice() && known.tube == tube.as_str(), "{record:?} was never put");
             let before = found[token(body.as_slice())].replace(job);
@@ -150,7 +150,7 @@ impl DurableModel {
         self.first_id = next_id;
         self.acknowledgements = 1;
         // Buried jobs are restored in the order of their burials.
-        for (_, _, body) in restored.iter().filter(|(record, ..)| record.state == JobState::Buried) {
+        for (_, _, body, _) in restored.iter().filter(|(record, ..)| record.state == JobState::Buried) {
             self.burials += 1;
             self.jobs[token(body.as_slice())].buried = self.burials;
         }

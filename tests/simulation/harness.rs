@@ -11,9 +11,10 @@ use std::rc::Rc;
 use beanstalkd::clock::Timestamp;
 use beanstalkd::queue::{ClientId, PoisonLimits};
 use beanstalkd::server::{Readiness, Server};
+use beanstalkd::tags::TagSet;
 
 use crate::replies::{ANY_NUMBER, Accepted, Answer, Oracle};
-use crate::script::{Knowledge, Request, request};
+use crate::script::{Knowledge, Request, Tags, request};
 use beanstalkd_testkit::model::NO_JUMPS_FROM;
 use beanstalkd_testkit::observer::{self, Seen};
 use beanstalkd_testkit::random::Random;
@@ -381,8 +382,9 @@ impl Harness {
             (Answer::None, Request::ReserveWithAbort { .. }) => client.abortable_from = Some(end as u64),
             (Answer::None, _) => {}
             (Answer::Close, _) => client.has_quit = true,
-            (Answer::Body(id), Request::Put { priority, delay_s, ttr_s, .. }) => {
-                client.accepted = Some(Accepted { id, priority, delay_s, ttr_s });
+            (Answer::Body(id), Request::Put { priority, delay_s, ttr_s, tags, .. }) => {
+                let tags = if let Tags::Good(tags) = tags { tags } else { TagSet::default() };
+                client.accepted = Some(Accepted { id, tags, priority, delay_s, ttr_s });
             }
             (Answer::Body(_), request) => unreachable!("{request:?} has no body"),
         }

@@ -5,12 +5,13 @@ use std::fmt::Write;
 use std::rc::Rc;
 
 use beanstalkd::clock::Timestamp;
-use beanstalkd::job::{JobId, JobState, Priority};
+use beanstalkd::job::{JobId, JobState, Priority, SHARED_FROM_BYTES};
 use beanstalkd::protocol::Verb;
 use beanstalkd::queue::{NewJob, PoisonLimits, Released, Reserve, WaitOutcome};
+use beanstalkd::tags::TagSet;
 
-use crate::script::Request;
-use beanstalkd_testkit::model::{Model, State};
+use crate::script::{Request, Tags};
+use beanstalkd_testkit::model::{Double, Job, Model, State};
 use beanstalkd_testkit::subject::{BINLOG_FILE_BYTES, PID, VERSION};
 
 /// Stands in an expected reply for a number that only the server knows.
@@ -51,15 +52,16 @@ pub enum Answer {
     Reply(Vec<u8>),
     /// No reply yet: a reserve waits, or a body follows.
     None,
-    /// The line of a `put` was accepted, with the id that it has taken, if any.
-    Body(Option<u64>),
+    /// A body follows the line of a `put`: the id that it has taken, or why it is not stored.
+    Body(Result<u64, &'static str>),
     Close,
 }
 
 /// The accepted line of a `put` whose body has not arrived completely.
 #[derive(Clone, Copy, Debug)]
 pub struct Accepted {
-    pub id: Option<u64>,
+    pub id: Result<u64, &'static str>,
+    pub tags: TagSet<'static>,
     pub priority: u32,
     pub delay_s: u32,
     pub ttr_s: u32,
@@ -160,9 +162,16 @@ impl Oracle {
         ended_well: bool,
         now: Timestamp,
     ) -> Answer {
-        let Some(id) = accepted.id else {
-            self.rejected_puts += 1;
-            return reply("JOB_TOO_BIG");
+        let id = match accepted.id {
+            Ok(id) => id,
+            Err("BAD_FORMAT") => {
+                self.malformed += 1;
+                return reply("BAD_FORMAT");
+            }
+            Err(refusal) => {
+                self.rejected_puts += 1;
+                return reply(refusal);
+            }
         };
         if !ended_well {
             return reply("EXPECTED_CRLF");
@@ -171,9 +180,24 @@ impl Oracle {
             self.rejected_puts += 1;
             return reply("DRAINING");
         }
-        let Accepted { priority, delay_s, ttr_s, .. } = accepted;
+        let Accepted { priority, delay_s, ttr_s, tags, .. } = accepted;
+        if let Some(double) = self.model.double(client, &tags, priority, now) {
+            return match double {
+                Double::OfDeleted(first) => reply(format!("INSERTED {first} DELETED")),
+                Double::Of(first, state, priority) => {
+                    let word = match state {
+                        State::Ready => "READY",
+                        State::Delayed { .. } => "DELAYED",
+                        State::Reserved { .. } => "RESERVED",
+                        State::Buried { .. } => "BURIED",
+                    };
+                    let priority = priority.map(|priority| format!(" {priority}")).unwrap_or_default();
+                    reply(format!("INSERTED {first} {word}{priority}"))
+                }
+            };
+        }
         let new = NewJob { id: JobId(id), priority: Priority(priority), delay_s, ttr_s };
-        self.model.put(client, new, bytes, now);
+        self.model.put_tagged(client, new, bytes, tags, now);
         reply(format!("INSERTED {id}"))
     }
 
@@ -191,15 +215,12 @@ impl Oracle {
         let using = self.model.client(client).using;
         let model = &mut self.model;
         match *request {
-            Request::Put { size, trailing, .. } => {
-                if size > self.max_job_bytes {
-                    Answer::Body(None)
-                } else if trailing {
-                    reply("BAD_FORMAT")
-                } else {
-                    Answer::Body(Some(model.take_id(client)))
-                }
-            }
+            Request::Put { size, tags, .. } => match tags {
+                _ if size > self.max_job_bytes => Answer::Body(Err("JOB_TOO_BIG")),
+                Tags::Unknown(_) => reply("BAD_FORMAT"),
+                Tags::Bad(_) => Answer::Body(Err("BAD_FORMAT")),
+                Tags::Good(_) => Answer::Body(Ok(model.take_id(client))),
+            },
             Request::Body { .. } => unreachable!("a body is no line"),
             Request::Use(tube) => {
                 model.use_tube(client, tube);
@@ -257,11 +278,11 @@ impl Oracle {
                     None => reply("NOT_FOUND"),
                 }
             }
-            Request::Bury { id, priority } => found(model.bury(client, id, priority), "BURIED"),
+            Request::Bury { id, priority } => found(model.bury(client, id, priority, now), "BURIED"),
             Request::Touch(id) => found(model.touch(client, id, now), "TOUCHED"),
             Request::Peek(id) => self.peek(self.model.job(id).map(|job| job.id)),
             Request::PeekReady => self.peek(self.model.first_ready(using)),
-            Request::PeekDelayed => self.peek(self.model.first_delayed(using).map(|(_, id)| id)),
+            Request::PeekDelayed => self.peek(self.model.first_shown_as_delayed(using)),
             Request::PeekBuried => self.peek(self.model.first_buried(using)),
             Request::Kick(bound) => reply(format!("KICKED {}", model.kick(client, bound, now))),
             Request::KickJob(id) => found(model.kick_job(id, now), "KICKED"),
@@ -271,6 +292,7 @@ impl Oracle {
                 Some(text) => reply(format!("OK {}\r\n{text}", ANY_NUMBER as char)),
                 None => reply("NOT_FOUND"),
             },
+            Request::StatsGroup(name) => data(self.stats_group(name)),
             Request::ListTubes => data(Some(self.list(&self.model.listed))),
             Request::ListTubeUsed => reply(format!("USING {}", model.tube(using).name)),
             Request::ListTubesWatched => {
@@ -278,13 +300,16 @@ impl Oracle {
                 data(Some(self.list(&watching)))
             }
             Request::PauseTube { tube, delay_s } => found(model.pause_tube(tube, delay_s, now), "PAUSED"),
-            Request::FlushTube(tube) => reply(format!("FLUSHED {}", model.flush(tube, false))),
-            Request::FlushBuried(tube) => reply(format!("FLUSHED {}", model.flush(tube, true))),
+            Request::FlushTube(tube) => reply(format!("FLUSHED {}", model.flush(tube, false, now))),
+            Request::FlushBuried(tube) => reply(format!("FLUSHED {}", model.flush(tube, true, now))),
             Request::ListJobs { tube, state, limit, after } => {
                 data(self.list_jobs(tube, state, limit.unwrap_or(100), after, now))
             }
             Request::PeekReserved => self.peek(self.model.first_reserved_of(using)),
-            Request::Move { id, tube } => found(model.move_job(client, id, tube, now), "MOVED"),
+            Request::Move { id, tube } => match model.double_in(id, tube) {
+                Some(double) if model.is_movable(client, id) => reply(format!("EXISTS {double}")),
+                _ => found(model.move_job(client, id, tube, now), "MOVED"),
+            },
             Request::Reprioritize { id, priority } => {
                 found(model.reprioritize(id, priority), "REPRIORITIZED")
             }
@@ -337,6 +362,7 @@ impl Oracle {
             Request::Stats => Verb::Stats,
             Request::StatsJob(_) => Verb::StatsJob,
             Request::StatsTube(_) => Verb::StatsTube,
+            Request::StatsGroup(_) => Verb::StatsGroup,
             Request::ListTubes => Verb::ListTubes,
             Request::ListTubeUsed => Verb::ListTubeUsed,
             Request::ListTubesWatched => Verb::ListTubesWatched,
@@ -411,7 +437,7 @@ impl Oracle {
         add("job-buries", &model.counters.buries);
         add("job-kicks", &model.counters.kicks);
         add("job-poisoned", &model.counters.poisoned);
-        add("job-bytes", &model.jobs.iter().map(|job| job.body.len() + RECORD_BYTES).sum::<usize>());
+        add("job-bytes", &model.jobs.iter().map(job_bytes).sum::<usize>());
         for key in ["files", "bytes", "live-bytes", "syncs", "sync-microseconds"] {
             add(&format!("binlog-{key}"), &0);
         }
@@ -424,8 +450,10 @@ impl Oracle {
         for verb in EXTENSIONS {
             add(&format!("cmd-{}", verb.as_str()), &self.commands[verb as usize]);
         }
+        add("cmd-stats-group", &self.commands[Verb::StatsGroup as usize]);
+        add("job-expirations", &model.counters.expirations);
         let words: Vec<&str> = EXTENSIONS.iter().map(|verb| verb.as_str()).collect();
-        add("extensions", &format!("\"{}\"", words.join(" ")));
+        add("extensions", &format!("\"{} stats-group idp con grp aft exp\"", words.join(" ")));
         text
     }
 
@@ -437,10 +465,15 @@ impl Oracle {
         after: Option<(u64, u64)>,
         now: Timestamp,
     ) -> Option<String> {
+        let is_held = |id| self.model.job(id).is_some_and(|job| job.held);
         let jobs = self.model.in_order(self.model.find(tube)?, state);
-        let rest: Vec<_> = jobs.into_iter().filter(|&place| Some(place) > after).collect();
+        let is_rest = |&(position, id): &(u64, u64)| is_held(id) || Some((position, id)) > after;
+        let rest: Vec<_> = jobs.into_iter().filter(is_rest).collect();
         let next = match rest.get(limit - 1) {
-            Some((position, id)) if rest.len() > limit => format!("{}-{position}-{id}", state.as_str()),
+            Some((position, id)) if rest.len() > limit => {
+                let word = if is_held(*id) { "held" } else { state.as_str() };
+                format!("{word}-{position}-{id}")
+            }
             _ => String::new(),
         };
         let mut text = format!("---\nnext: \"{next}\"\njobs:\n");
@@ -454,7 +487,7 @@ impl Oracle {
             writeln!(
                 text,
                 "- {{id: {id}, pri: {}, age: {age_s}, delay: {}, ttr: {}, time-left: {left_s}, bytes: {}, \
-                 reserves: {}, timeouts: {}, releases: {}, buries: {}, kicks: {}}}",
+                 reserves: {}, timeouts: {}, releases: {}, buries: {}, kicks: {}{}}}",
                 job.priority,
                 job.delay_s,
                 job.ttr_s,
@@ -464,6 +497,11 @@ impl Oracle {
                 counters.releases,
                 counters.buries,
                 counters.kicks,
+                tags_of(&self.model, job, now)
+                    .iter()
+                    .filter(|(_, value)| !["\"\"", "0", "false"].contains(&value.as_str()))
+                    .map(|(key, value)| format!(", {key}: {value}"))
+                    .collect::<String>(),
             )
             .expect("a string takes all text");
         }
@@ -509,7 +547,7 @@ impl Oracle {
         let (age_s, counters) = (now.since_s(job.created_at), job.counters);
         Some(format!(
             "---\nid: {id}\ntube: \"{tube}\"\nstate: {state}\npri: {}\nage: {age_s}\ndelay: {}\nttr: {}\n\
-             time-left: {left_s}\nfile: 0\nreserves: {}\ntimeouts: {}\nreleases: {}\nburies: {}\nkicks: {}\n",
+             time-left: {left_s}\nfile: 0\nreserves: {}\ntimeouts: {}\nreleases: {}\nburies: {}\nkicks: {}\n{}",
             job.priority,
             job.delay_s,
             job.ttr_s,
@@ -518,7 +556,24 @@ impl Oracle {
             counters.releases,
             counters.buries,
             counters.kicks,
+            tags_of(&self.model, job, now)
+                .iter()
+                .map(|(key, value)| format!("{key}: {value}\n"))
+                .collect::<String>(),
         ))
+    }
+
+    fn stats_group(&self, name: &str) -> Option<String> {
+        let members = self.model.members(name).count();
+        let waiting = self.model.waiting_for(name).count();
+        let is_buried = |job: &&Job| matches!(job.state, State::Buried { .. });
+        let buried = self.model.members(name).filter(is_buried).count();
+        (members + waiting > 0).then(|| {
+            format!(
+                "---\nname: \"{name}\"\npending: {members}\nburied: {buried}\ncomplete: {}\nwaiting-jobs: {waiting}\n",
+                members == 0
+            )
+        })
     }
 
     fn stats_tube(&self, name: &str, now: Timestamp) -> Option<String> {
@@ -535,7 +590,7 @@ impl Oracle {
              current-using: {}\ncurrent-watching: {watching}\ncurrent-waiting: {waiting}\ncmd-delete: {}\n\
              cmd-pause-tube: {}\npause: {pause_s}\npause-time-left: {}\n\
              job-reserves: {}\njob-timeouts: {}\njob-releases: {}\njob-buries: {}\njob-kicks: {}\n\
-             job-poisoned: {}\n{}",
+             job-poisoned: {}\njob-expirations: {}\n{}",
             jobs.urgent,
             jobs.ready,
             jobs.reserved,
@@ -552,12 +607,40 @@ impl Oracle {
             tube.counters.buries,
             tube.counters.kicks,
             tube.counters.poisoned,
+            tube.counters.expirations,
             self.ages_and_times(place, now),
         ))
     }
 }
 
-/// The management commands, in the order of `stats`.
+/// What `stats-job` tells of the tags.
+fn tags_of(model: &Model, job: &Job, now: Timestamp) -> [(&'static str, String); 8] {
+    let name = |name: Option<&str>| format!("\"{}\"", name.unwrap_or_default());
+    let TagSet { idempotency, concurrency, group, after, .. } = job.tags;
+    [
+        ("idempotency-key", name(idempotency.map(|tag| tag.key))),
+        ("idempotency-ttl", idempotency.map_or(0, |tag| tag.cooldown_s).to_string()),
+        ("group", name(group)),
+        ("after-group", name(after.map(|after| after.group))),
+        ("concurrency-key", name(concurrency.map(|tag| tag.key))),
+        ("concurrency-limit", concurrency.map_or(0, |tag| tag.limit).to_string()),
+        ("held", job.held.to_string()),
+        ("expires-in", model.expires_in_s(job, now).to_string()),
+    ]
+}
+
+/// What a job takes, with the tags behind a short body.
+fn job_bytes(job: &Job) -> usize {
+    let tags = match job.tags.encoded_len() {
+        0 => 0,
+        len @ 1..255 => len + 1,
+        len => len + 3,
+    };
+    let is_behind = job.body.len() + tags < SHARED_FROM_BYTES;
+    job.body.len() + RECORD_BYTES + if is_behind { tags } else { 0 }
+}
+
+/// The commands that C does not have, in the order of `stats`.
 const EXTENSIONS: [Verb; 13] = [
     Verb::FlushTube,
     Verb::FlushBuried,

@@ -3,12 +3,13 @@
 use std::rc::Rc;
 
 use beanstalkd::job::JobState;
+use beanstalkd::tags::{After, Concurrency, Idempotency, TagSet};
 use beanstalkd_testkit::random::Random;
 
 /// A request. A `put` is two requests, its line and its body.
 #[derive(Clone, Debug)]
 pub enum Request {
-    Put { priority: u32, delay_s: u32, ttr_s: u32, size: u32, trailing: bool },
+    Put { priority: u32, delay_s: u32, ttr_s: u32, size: u32, tags: Tags },
     Body { bytes: Rc<[u8]>, ended_well: bool },
     Use(&'static str),
     Watch(&'static str),
@@ -28,6 +29,7 @@ pub enum Request {
     Stats,
     StatsJob(u64),
     StatsTube(&'static str),
+    StatsGroup(&'static str),
     ListTubes,
     ListTubeUsed,
     ListTubesWatched,
@@ -51,6 +53,17 @@ pub enum Request {
     UnknownCommand,
 }
 
+/// What stands behind the size of a `put`.
+#[derive(Clone, Copy, Debug)]
+pub enum Tags {
+    /// Tags, or nothing.
+    Good(TagSet<'static>),
+    /// A tag that is wrong: the body is skipped.
+    Bad(&'static str),
+    /// No tag: the body is not one.
+    Unknown(&'static str),
+}
+
 const LONG_NAME: &str = "NNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNN\
                          NNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNN";
 pub const TUBES: [&str; 5] = ["default", "default", "a", "b-+/;.$_()", LONG_NAME];
@@ -60,10 +73,13 @@ const DELAYS_S: [u32; 7] = [0, 0, 0, 1, 2, 5, u32::MAX];
 const TTRS_S: [u32; 7] = [0, 1, 1, 2, 3, 10, 100];
 
 /// Lines that get BAD_FORMAT.
-const BAD_FORMAT: [&[u8]; 48] = [
+const BAD_FORMAT: [&[u8]; 51] = [
     b"stats ",
     b"statsfoo",
     b"stats-foo",
+    b"stats-group",
+    b"stats-group -g",
+    b"stats-group g g",
     b"stats\0",
     b"stats\r",
     b"list-tubes\n",
@@ -179,13 +195,11 @@ fn put(random: &mut Random, known: Knowledge, bytes: &mut Vec<u8>) -> Vec<(Reque
         6..=20 => 0,
         _ => random.below(64) as u32,
     };
-    let trailing = random.once_in(40);
+    let tags = tags(random);
     let (priority, delay_s, ttr_s) = (random.pick(&PRIORITIES), random.pick(&DELAYS_S), random.pick(&TTRS_S));
-    bytes.extend(
-        format!("put {priority} {delay_s} {ttr_s} {size}{}\r\n", if trailing { "x" } else { "" }).bytes(),
-    );
-    let mut parts = vec![(Request::Put { priority, delay_s, ttr_s, size, trailing }, bytes.len())];
-    if !trailing || size > known.max_job_bytes {
+    bytes.extend(format!("put {priority} {delay_s} {ttr_s} {size}{}\r\n", tags_text(random, tags)).bytes());
+    let mut parts = vec![(Request::Put { priority, delay_s, ttr_s, size, tags }, bytes.len())];
+    if !matches!(tags, Tags::Unknown(_)) || size > known.max_job_bytes {
         let start = bytes.len();
         let pattern = random.pick(&[&b"body of a job\r\n"[..], b"\r\n", b"x", b"\0\r", b"quit\r\n"]);
         let turn = random.below(pattern.len() as u64) as usize;
@@ -196,6 +210,80 @@ fn put(random: &mut Random, known: Knowledge, bytes: &mut Vec<u8>) -> Vec<(Reque
         parts.push((Request::Body { bytes: body, ended_well }, bytes.len()));
     }
     parts
+}
+
+fn tags(random: &mut Random) -> Tags {
+    match random.below(40) {
+        0 => return Tags::Unknown(random.pick(&["x", " x", " idp", " ", " idp:k x", "idp:k"])),
+        1 => {
+            return Tags::Bad(random.pick(&[
+                " idp:-",
+                " con:k:0",
+                " exp:0",
+                " grp:g grp:g",
+                " grp:\0",
+                TOO_LONG,
+            ]));
+        }
+        2..=19 => {}
+        _ => return Tags::Good(TagSet::default()),
+    }
+    let mut some = |one_in| random.once_in(one_in).then(|| random.below(12) as usize);
+    let concurrency =
+        some(3).map(|raw| Concurrency { key: ["k", LONG_NAME][raw % 2], limit: [1, 1, 2][raw % 3] });
+    Tags::Good(TagSet {
+        concurrency,
+        idempotency: some(4)
+            .map(|raw| Idempotency { key: ["k", LONG_NAME][raw % 2], cooldown_s: [0, 1, 3][raw % 3] }),
+        // Where a flush ends the last members of two groups, the model need not do it in the same order.
+        group: some(3).filter(|_| concurrency.is_none()).map(|raw| ["g", "h"][raw % 2]),
+        after: some(4).map(|raw| After { group: ["g", "h"][raw % 2], is_free: false }),
+        expires_after_s: some(4).map(|raw| [1, 2, 10][raw % 3]),
+    })
+}
+
+/// A tag that makes a line longer than any may be.
+const TOO_LONG: &str = {
+    const BYTES: [u8; 2000] = {
+        let mut bytes = [b'n'; 2000];
+        let mut at = 0;
+        while at < 5 {
+            bytes[at] = b" grp:"[at];
+            at += 1;
+        }
+        bytes
+    };
+    match std::str::from_utf8(&BYTES) {
+        Ok(text) => text,
+        Err(_) => panic!("letters"),
+    }
+};
+
+/// One of the ways to write what stands behind a size.
+fn tags_text(random: &mut Random, tags: Tags) -> String {
+    let tags = match tags {
+        Tags::Good(tags) => tags,
+        Tags::Bad(text) | Tags::Unknown(text) => return text.to_owned(),
+    };
+    let number = |number: u32, default: u32, is_short: bool| {
+        if number == default && is_short { String::new() } else { format!(":{number}") }
+    };
+    let is_short = random.once_in(2);
+    let mut words: Vec<String> = [
+        tags.idempotency.map(|tag| format!("idp:{}{}", tag.key, number(tag.cooldown_s, 0, is_short))),
+        tags.concurrency.map(|tag| format!("con:{}{}", tag.key, number(tag.limit, 1, is_short))),
+        tags.group.map(|group| format!("grp:{group}")),
+        tags.after.map(|after| format!("aft:{}", after.group)),
+        tags.expires_after_s.map(|seconds| format!("exp:{seconds}")),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    if random.once_in(2) {
+        words.reverse();
+    }
+    let gap = if random.once_in(8) { "   " } else { " " };
+    words.iter().fold(String::new(), |text, word| text + gap + word)
 }
 
 fn command(random: &mut Random, known: Knowledge) -> Request {
@@ -253,7 +341,8 @@ fn command(random: &mut Random, known: Knowledge) -> Request {
         30 => Request::KickJob(id),
         31 => Request::Stats,
         32 => Request::StatsJob(id),
-        33 | 34 => Request::StatsTube(tube),
+        33 => Request::StatsTube(tube),
+        34 => Request::StatsGroup(random.pick(&["g", "h", "i"])),
         35 => Request::ListTubes,
         36 if random.once_in(2) => Request::ListTubeUsed,
         36 => Request::ListTubesWatched,
@@ -291,6 +380,7 @@ fn text(random: &mut Random, request: &Request) -> Vec<u8> {
         Request::Stats => "stats".to_owned(),
         Request::StatsJob(id) => format!("stats-job {}", gap(&id.to_string())),
         Request::StatsTube(tube) => format!("stats-tube {tube}"),
+        Request::StatsGroup(name) => format!("stats-group {name}"),
         Request::ListTubes => "list-tubes".to_owned(),
         Request::ListTubeUsed => "list-tube-used".to_owned(),
         Request::ListTubesWatched => "list-tubes-watched".to_owned(),

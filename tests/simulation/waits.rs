@@ -41,13 +41,13 @@ impl Harness {
         let mut executor = executor(PoisonLimits::default(), 100);
         let config = Config { file_bytes, sync, recover: false, nonce_seed: 1 };
         let mut restored = Vec::new();
-        let mut restore = |record, tube: &beanstalkd::tube_name::TubeName, body, _: &[u8]| {
-            restored.push((record, tube.clone(), body));
+        let mut restore = |record, tube: &beanstalkd::tube_name::TubeName, body, tags: &[u8]| {
+            restored.push((record, tube.clone(), body, tags.to_vec()));
         };
         let (binlog, summary) =
             Binlog::open(disk.storage(), config, START, 0, &mut restore).expect("the binlog can be opened");
-        for (record, tube, body) in restored {
-            executor.restore(&record, &tube, body, START);
+        for (record, tube, body, tags) in restored {
+            executor.restore(&record, &tube, body, &tags, START);
         }
         executor.keep_binlog(binlog, sync, summary.next_job_id);
         Self { server: Server::new(executor), disk, now: START }

@@ -19,7 +19,7 @@ use crate::binlog::id_queue::IdQueue;
 use crate::binlog::marker::{HEAD_BYTES, Marker, MarkerKind};
 use crate::binlog::{BinlogError, LogPosition, NoRoom, SequenceNumber, SyncPolicy};
 use crate::clock::Timestamp;
-use crate::job::{Body, JobId, JobRecord, JobState};
+use crate::job::{BodyRef, JobId, JobRecord, JobState};
 use crate::tube_name::TubeName;
 
 /// When the bytes of a turn are more than this, they are written before the turn ends, so that the buffer
@@ -129,7 +129,7 @@ impl Appender {
     }
 
     /// Appends a record; a short one has no name and no body. Returns whether the buffer is full.
-    fn push_record(&mut self, record: &DiskRecord, tube: &[u8], body: Option<&Body>) -> bool {
+    fn push_record(&mut self, record: &DiskRecord, tube: &[u8], body: Option<BodyRef<'_>>) -> bool {
         let start = self.buffer.len();
         let offset = self.end().offset;
         self.buffer.extend_from_slice(&(tube.len() as i32).to_le_bytes());
@@ -277,10 +277,17 @@ impl Binlog {
 
     /// Logs a job that was put. The room must have been reserved. `tags` are empty, or as
     /// [`TagSet::encode`](crate::tags::TagSet::encode) makes them.
-    pub fn append_put(&mut self, job: &JobRecord, tube: &TubeName, body: &Body, tags: &[u8], now: Timestamp) {
+    pub fn append_put<'a>(
+        &mut self,
+        job: &JobRecord,
+        tube: &TubeName,
+        body: impl Into<BodyRef<'a>>,
+        tags: &[u8],
+        now: Timestamp,
+    ) {
         self.ids.give(job.id);
         let promised = if tags.is_empty() { 0 } else { self.promise_for(tube.as_bytes().len(), tags) };
-        self.append_full(job, tube, body, tags, self.live_units() + promised + 1, now);
+        self.append_full(job, tube, body.into(), tags, self.live_units() + promised + 1, now);
     }
 
     /// Logs a job's new state. The room must have been reserved. `body_len` is the length of its body in bytes.
@@ -376,7 +383,7 @@ impl Binlog {
         &mut self,
         job: &JobRecord,
         tube: &TubeName,
-        body: &Body,
+        body: BodyRef<'_>,
         tags: &[u8],
         deletes: u64,
         now: Timestamp,
@@ -422,7 +429,7 @@ impl Binlog {
         &mut self,
         record: &DiskRecord,
         tube: &[u8],
-        body: Option<&Body>,
+        body: Option<BodyRef<'_>>,
         bytes: u64,
     ) {
         self.ahead.space.take(bytes);

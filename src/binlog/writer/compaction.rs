@@ -14,7 +14,7 @@ use crate::binlog::marker::MarkerKind;
 use crate::binlog::storage::{Task, is_lack_of_room, is_shortage};
 use crate::binlog::{BinlogError, LogPosition};
 use crate::clock::NS_PER_S;
-use crate::job::{Body, JobId, JobRecord};
+use crate::job::{BodyRef, JobId, JobRecord};
 use crate::tube_name::TubeName;
 
 use super::space::file_units;
@@ -164,14 +164,15 @@ impl Binlog {
     }
 
     /// Logs a job that stands in the oldest file once more, in its present state and with its present tags.
-    pub fn append_migrated(
+    pub fn append_migrated<'a>(
         &mut self,
         job: &JobRecord,
         tube: &TubeName,
-        body: &Body,
+        body: impl Into<BodyRef<'a>>,
         tags: &[u8],
         now: Timestamp,
     ) {
+        let body = body.into();
         let bytes = tag_record_bytes(tags.len()) + full_record_bytes(tube.as_bytes().len(), body.len());
         self.append_full(job, tube, body, tags, self.live_units(), now);
         self.appender.uncount(bytes);

@@ -8,7 +8,7 @@ use crate::binlog::files::Item;
 use crate::binlog::format::{DiskRecord, MAX_BODY_BYTES, SHORT_BYTES, full_record_bytes};
 use crate::binlog::{BinlogError, NoRoom};
 use crate::clock::Timestamp;
-use crate::job::{Body, JobRecord};
+use crate::job::{BodyRef, JobRecord};
 use crate::tube_name::TubeName;
 
 impl Binlog {
@@ -32,11 +32,11 @@ impl Binlog {
     /// Logs a job that is in another tube now. The room must have been reserved. C keeps a job that it knows in its
     /// tube, whatever a further full record says, so that a delete precedes that record. A replay of this server ignores
     /// this delete, so that a write that ends between the two records loses nothing.
-    pub fn append_moved(
+    pub fn append_moved<'a>(
         &mut self,
         job: &JobRecord,
         tube: &TubeName,
-        body: &Body,
+        body: impl Into<BodyRef<'a>>,
         tags: &[u8],
         now: Timestamp,
     ) {
@@ -47,6 +47,6 @@ impl Binlog {
         }
         self.promises.set(job.id, 0);
         let promised = if tags.is_empty() { 0 } else { self.promise_for(tube.as_bytes().len(), tags) };
-        self.append_full(job, tube, body, tags, self.live_units() + promised, now);
+        self.append_full(job, tube, body.into(), tags, self.live_units() + promised, now);
     }
 }

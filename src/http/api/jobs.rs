@@ -69,6 +69,18 @@ fn pair(text: &str) -> Option<(u64, u64)> {
     Some((first.parse().ok()?, second.parse().ok()?))
 }
 
+/// What a cursor begins with behind a held job.
+const HELD: &str = "held-";
+
+/// The place that a cursor names.
+fn place(cursor: &str) -> Option<Place> {
+    let (is_held, rest) = match cursor.strip_prefix(HELD) {
+        Some(rest) => (true, rest),
+        None => (false, cursor),
+    };
+    pair(rest).map(|(position, id)| (is_held, position, JobId(id)))
+}
+
 /// The instant that a count has named.
 pub fn as_of(text: &str) -> Result<AsOf, Problem> {
     let (id, at) = pair(text).ok_or_else(|| Problem::bad("as_of: expected the one of a count"))?;
@@ -125,9 +137,9 @@ impl JobList {
         if !(1..=MAX_LIMIT).contains(&limit) {
             return Err(Problem::bad(format!("limit: expected 1 to {MAX_LIMIT}")));
         }
-        let after = match parameters.take("cursor").as_deref().map(pair) {
+        let after = match parameters.take("cursor").as_deref().map(place) {
             None => None,
-            Some(Some((position, id))) => Some((position, JobId(id))),
+            Some(Some(place)) => Some(place),
             Some(None) => return Err(Problem::bad("cursor: expected the one of another page")),
         };
         let walk = walk(tube, &mut parameters, after, sources)?;
@@ -160,7 +172,10 @@ impl JobList {
         let looked_at = self.walk.looked_at();
         put(out, format_args!("],\"looked_at\":{looked_at},\"next\":"));
         match self.walk.last().filter(|_| self.walk.may_find_more()) {
-            Some((position, id)) => put(out, format_args!("\"{position}-{}\"}}\n", id.0)),
+            Some((is_held, position, id)) => {
+                let held = if is_held { HELD } else { "" };
+                put(out, format_args!("\"{held}{position}-{}\"}}\n", id.0));
+            }
             None => out.push_str("null}\n"),
         }
         true

@@ -137,7 +137,11 @@ fn read(
         ["jobs", id] => {
             job(id, sources).map(|(_, job)| Answer::Json(job_with_body(&JobView { job, file: 0, now })))
         }
-        ["jobs", id, "body"] => job(id, sources).map(|(id, job)| Answer::Body(id, job.body.clone())),
+        ["jobs", id, "body"] => job(id, sources).and_then(|(id, job)| {
+            let body =
+                job.body.to_owned().map_err(|_| Problem::not_found("there is no memory for the body"))?;
+            Ok(Answer::Body(id, body))
+        }),
         ["tasks"] => {
             let mut out = String::from("{\"tasks\":[");
             for (place, task) in tasks.newest_first().enumerate() {

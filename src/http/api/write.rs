@@ -9,9 +9,9 @@ use super::problem::sentence;
 use crate::clock::Timestamp;
 use crate::http::put;
 use crate::http::task::{Progress, Task};
-use crate::job::Body;
+use crate::job::BodyRef;
 use crate::json;
-use crate::stats::{Figure, JOB, JobView, Subject, Value};
+use crate::stats::{Figure, JOB, JobView, Subject, TAGS, Value};
 
 /// How much of a body stands in the JSON of its job, in bytes: more than people read, and little enough to be written
 /// at once.
@@ -37,10 +37,15 @@ fn write_figure<S: Subject>(figure: &Figure<S>, view: &S::View<'_>, out: &mut St
     }
 }
 
-/// Writes a job without its body: the figures of `stats-job`, but for the file of its record, and the length of the body.
+/// Writes a job without its body: the figures of `stats-job`, but for the file of its record, those of the tags
+/// where it has any, and the length of the body.
 pub fn write_job(view: &JobView<'_>, out: &mut String) {
     out.push('{');
     for figure in JOB.iter().filter(|figure| figure.key != "file") {
+        write_figure(figure, view, out);
+        out.push(',');
+    }
+    for figure in TAGS.iter().filter(|_| view.job.tags.is_some()) {
         write_figure(figure, view, out);
         out.push(',');
     }
@@ -57,7 +62,7 @@ pub fn job_with_body(view: &JobView<'_>) -> String {
     out
 }
 
-fn write_body(body: &Body, out: &mut String) {
+fn write_body(body: BodyRef<'_>, out: &mut String) {
     let all = body.as_slice();
     let shown = &all[..all.len().min(SHOWN_BYTES)];
     let is_cut = shown.len() < all.len();

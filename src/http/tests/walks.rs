@@ -62,7 +62,7 @@ fn every_state_is_walked_in_shares() {
             panic!("a job is ready")
         };
         if id.0 % 2 == 0 {
-            tube.queue.bury(tube.client, id, Priority(1));
+            tube.queue.bury(tube.client, id, Priority(1), NOW);
         }
     }
     let counts = tube.queue.counts();

@@ -8,7 +8,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 
 use crate::failure::Failure;
-use crate::load::{Load, REDIS_CYCLE, Tubes, Until};
+use crate::load::{Load, Puts, REDIS_CYCLE, Tubes, Until};
 use crate::runner::{Bench, Contest, column};
 use crate::server::{Contender, Role, Setup, signal};
 use crate::table::{Row, Target};
@@ -31,6 +31,27 @@ pub fn cost(bench: &Bench, name: &str, load: Load, target: Target) -> Vec<Row> {
         Row::new(format!("{name}: p99 of a batch"), "µs", Target::None, column(&figures, 3)),
         Row::new(format!("{name}: p99.9 of a batch"), "µs", Target::None, column(&figures, 4)),
     ]
+}
+
+/// The cost of a cycle of jobs with a tag, as a multiple of the plain cycle's, on two servers of ours.
+pub fn tagged(bench: &Bench) -> Vec<Row> {
+    let row = |tag: &'static str| {
+        let figures = bench.in_turns(
+            |contender| {
+                if contender.role != Role::Ours {
+                    return Err(Failure::Meaningless);
+                }
+                let load = Load::new(32, 32);
+                let plain = Contest::open(bench.start(contender, Setup::PLAIN)?, load)?;
+                let load = Load { puts: Puts::Tagged(tag), ..load };
+                Ok((plain, Contest::open(bench.start(contender, Setup::PLAIN)?, load)?))
+            },
+            |(plain, tagged)| Ok([tagged.cycles(bench.round())?.0 / plain.cycles(bench.round())?.0]),
+        );
+        let name = format!("32 x 32 with {tag}: CPU per command beside the plain cycle's");
+        Row::new(name, "x", Target::AtMost(1.5), column(&figures, 0))
+    };
+    vec![row("idp"), row("con")]
 }
 
 /// The cost of a command compared with one of Redis. There is no row if Redis is not installed.

@@ -56,6 +56,7 @@ pub const SECTIONS: &[Section] = &[
             cycles::cost(bench, "16 KiB bodies, 8 x 16", load, Target::TimesFloor(1.3))
         },
     },
+    Section { name: "32x32 tags", measure: cycles::tagged },
     Section { name: "redis", measure: cycles::beside_redis },
     Section { name: "batches", measure: batches::cost },
     Section { name: "backlog", measure: backlog::ready },

@@ -22,6 +22,7 @@ mod reserve;
 mod restart;
 mod states;
 mod stats;
+mod tags;
 mod timers;
 mod tubes;
 mod waits;
@@ -49,6 +50,7 @@ pub fn all() -> Vec<(&'static str, Vec<Case>)> {
         ("restart", resting_on(Mark::Habit, restart::cases())),
         ("states", resting_on(mark::LIFE, states::cases())),
         ("stats", resting_on(mark::STATS, timed(stats::cases()))),
+        ("tags", tags::cases()),
         ("timers", resting_on(mark::PUT, timed(timers::cases()))),
         ("tubes", resting_on(mark::TUBES, tubes::cases())),
         ("waits", resting_on(mark::RESERVE, timed(waits::cases()))),

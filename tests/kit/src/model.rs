@@ -5,16 +5,19 @@
 //! the model test and by the simulation.
 
 mod manage;
+mod tags;
 
 use std::rc::Rc;
 
 use beanstalkd::clock::{NS_PER_S, Timestamp};
-use beanstalkd::job::{Counters, JobId, Priority};
+use beanstalkd::job::{Counters, JobId, JobState, Priority};
 use beanstalkd::queue::{
     Change, JobCounts, NewJob, PoisonLimits, Released, Reserve, TubeCounters, WaitOutcome,
 };
+use beanstalkd::tags::TagSet;
 
 pub use manage::Times;
+pub use tags::{Cooldown, Double, Ending};
 
 /// An index into `Model::tubes`.
 pub type TubePlace = usize;
@@ -34,6 +37,11 @@ pub struct Job {
     pub ready_since: Timestamp,
     /// When it was last reserved.
     pub reserved_since: Timestamp,
+    pub tags: TagSet<'static>,
+    /// Whether it waits for its group; the state is delayed.
+    pub held: bool,
+    /// Whether a duplicate has made it more urgent since it was reserved.
+    pub upgraded: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +88,7 @@ pub struct Wait {
 enum Owner {
     Tube(TubePlace),
     Client(u32),
+    Tags,
 }
 
 #[derive(Clone, Debug)]
@@ -99,6 +108,9 @@ pub struct Model {
     /// Replies to clients that waited, since the test last took them.
     pub deliveries: Vec<(u32, WaitOutcome)>,
     pub changes: Vec<Change>,
+    pub cooldowns: Vec<Cooldown>,
+    /// The groups that deletes have freed, one for each `DeletedWith`.
+    pub freed_groups: Vec<Option<String>>,
 }
 
 pub const DEFAULT: TubePlace = 0;
@@ -125,6 +137,8 @@ impl Model {
             limits,
             deliveries: Vec::new(),
             changes: Vec::new(),
+            cooldowns: Vec::new(),
+            freed_groups: Vec::new(),
         };
         model.find_or_make("default");
         model
@@ -191,11 +205,24 @@ impl Model {
         ready.min_by_key(|job| (job.priority, job.id)).map(|job| job.id)
     }
 
+    /// The same of those that may be reserved.
+    fn first_free(&self, tube: TubePlace) -> Option<u64> {
+        let ready = self.jobs.iter().filter(|job| job.tube == tube && job.state == State::Ready);
+        let free = ready.filter(|job| self.may_be_reserved(job));
+        free.min_by_key(|job| (job.priority, job.id)).map(|job| job.id)
+    }
+
+    /// The delayed job that `peek-delayed` shows: held ones come behind the others.
+    pub fn first_shown_as_delayed(&self, tube: TubePlace) -> Option<u64> {
+        self.in_order(tube, JobState::Delayed).first().map(|&(_, id)| id)
+    }
+
     pub fn first_delayed(&self, tube: TubePlace) -> Option<(Timestamp, u64)> {
-        let delayed = self.jobs.iter().filter(|job| job.tube == tube).filter_map(|job| match job.state {
-            State::Delayed { until } => Some((until, job.id)),
-            _ => None,
-        });
+        let delayed =
+            self.jobs.iter().filter(|job| job.tube == tube && !job.held).filter_map(|job| match job.state {
+                State::Delayed { until } => Some((until, job.id)),
+                _ => None,
+            });
         delayed.min()
     }
 
@@ -257,9 +284,14 @@ impl Model {
                 break;
             }
             held.sort_unstable_by_key(|&(_, id)| (self.job(id).map(|job| job.priority), id));
+            for &(_, id) in &held {
+                // None of them holds a place while the first is given back.
+                self.job_mut(id).state = State::Delayed { until: now };
+            }
             for (_, id) in held {
                 self.make_ready(id, now);
             }
+            self.serve_free_places(now);
         }
         // C's order, which shows in `list-tubes`.
         while !self.client(index).watching.is_empty() {
@@ -292,6 +324,7 @@ impl Model {
         let held = place == DEFAULT
             || self.tubes[place].is_none()
             || self.jobs.iter().any(|job| job.tube == place)
+            || self.cooldowns.iter().any(|cooldown| cooldown.tube == place)
             || self.clients.iter().any(|client| client.using == place || client.watching.contains(&place));
         if !held {
             self.tubes[place] = None;
@@ -349,11 +382,29 @@ impl Model {
     }
 
     pub fn put(&mut self, client: u32, new: NewJob, body: Rc<[u8]>, now: Timestamp) {
+        self.put_tagged(client, new, body, TagSet::default(), now);
+    }
+
+    /// A put with tags that doubles nothing.
+    pub fn put_tagged(
+        &mut self,
+        client: u32,
+        new: NewJob,
+        body: Rc<[u8]>,
+        mut tags: TagSet<'static>,
+        now: Timestamp,
+    ) {
         let NewJob { id: JobId(id), priority: Priority(priority), delay_s, ttr_s } = new;
         let tube = self.client(client).using;
         let state = State::Delayed { until: after_s(now, delay_s) };
         let (ttr_s, counters) = (ttr_s.max(1), Counters::default());
         let (created_at, ready_since, reserved_since) = (now, now, now);
+        let held = tags.after.is_some_and(|after| {
+            self.members(after.group).next().is_some() || tags.group == Some(after.group)
+        });
+        if let Some(after) = &mut tags.after {
+            after.is_free = !held;
+        }
         self.jobs.push(Job {
             id,
             tube,
@@ -366,10 +417,13 @@ impl Model {
             state,
             ready_since,
             reserved_since,
+            tags,
+            held,
+            upgraded: false,
         });
         self.count(tube, |counters| &mut counters.puts);
         self.note(Change::Put(JobId(id)));
-        if delay_s == 0 {
+        if delay_s == 0 && !held {
             self.make_ready(id, now);
         }
     }
@@ -383,28 +437,25 @@ impl Model {
         if matches!(job.state, State::Reserved { .. }) {
             self.tube_mut(tube).runs.push((now, run_ns));
         }
-        self.remove(id);
+        self.end(id, Ending::Deleted, now);
         self.remove_if_idle(tube);
         true
     }
 
-    fn remove(&mut self, id: u64) {
-        let tube = self.job_mut(id).tube;
-        self.jobs.retain(|job| job.id != id);
-        self.count(tube, |counters| &mut counters.deletes);
-        self.changes.push(Change::Deleted(JobId(id)));
-    }
-
-    /// Whether the client's next reserve may get this job: the most urgent one, or, where its tubes are chosen by
-    /// chance, the most urgent one of any tube.
+    /// Whether the client's next reserve may get this job: the most urgent one, or, where its tubes are chosen by chance,
+    /// the most urgent one of any tube.
     fn may_get(&self, client: u32, job: &Job) -> bool {
         let client = self.client(client);
         let goes_before = |other: &Job| {
             other.state == State::Ready
+                && self.may_be_reserved(other)
                 && (other.priority, other.id) < (job.priority, job.id)
                 && (other.tube == job.tube || !client.is_weighted && self.is_open(client, other.tube))
         };
-        job.state == State::Ready && self.is_open(client, job.tube) && !self.jobs.iter().any(goes_before)
+        job.state == State::Ready
+            && self.may_be_reserved(job)
+            && self.is_open(client, job.tube)
+            && !self.jobs.iter().any(goes_before)
     }
 
     fn is_open(&self, client: &Client, tube: TubePlace) -> bool {
@@ -442,7 +493,8 @@ impl Model {
     }
 
     pub fn reserve_job(&mut self, client: u32, id: u64, now: Timestamp) -> bool {
-        if self.job(id).is_none_or(|job| matches!(job.state, State::Reserved { .. })) {
+        let job = self.job(id).filter(|job| !matches!(job.state, State::Reserved { .. }));
+        if job.is_none_or(|job| !self.may_be_reserved(job)) {
             return false;
         }
         self.client_mut(client).worker = true;
@@ -466,7 +518,7 @@ impl Model {
             return None;
         }
         let job = self.job_mut(id);
-        job.priority = priority;
+        job.priority = if job.upgraded { priority.min(job.priority) } else { priority };
         job.delay_s = delay_s;
         job.counters.releases += 1;
         let (tube, releases) = (job.tube, job.counters.releases);
@@ -474,6 +526,7 @@ impl Model {
         self.note(Change::Updated(JobId(id)));
         if self.limits.releases.is_some_and(|limit| releases >= limit) {
             self.bury_poisoned(id);
+            self.serve_free_places(now);
             return Some(Released::Buried);
         }
         if delay_s == 0 {
@@ -481,19 +534,21 @@ impl Model {
         } else {
             self.job_mut(id).state = State::Delayed { until: after_s(now, delay_s) };
         }
+        self.serve_free_places(now);
         Some(Released::Queued)
     }
 
-    pub fn bury(&mut self, client: u32, id: u64, priority: u32) -> bool {
+    pub fn bury(&mut self, client: u32, id: u64, priority: u32, now: Timestamp) -> bool {
         if !self.holds(client, id) {
             return false;
         }
         let job = self.job_mut(id);
-        job.priority = priority;
+        job.priority = if job.upgraded { priority.min(job.priority) } else { priority };
         let tube = job.tube;
         self.count(tube, |counters| &mut counters.buries);
         self.note(Change::Updated(JobId(id)));
         self.make_buried(id);
+        self.serve_free_places(now);
         true
     }
 
@@ -534,7 +589,7 @@ impl Model {
     }
 
     pub fn kick_job(&mut self, id: u64, now: Timestamp) -> bool {
-        match self.job(id).map(|job| job.state) {
+        match self.job(id).filter(|job| !job.held).map(|job| job.state) {
             Some(State::Buried { .. } | State::Delayed { .. }) => {}
             _ => return false,
         }
@@ -561,6 +616,7 @@ impl Model {
             match owner {
                 Owner::Tube(place) => self.tube_is_due(place, now),
                 Owner::Client(index) => self.client_is_due(index, now),
+                Owner::Tags => self.tag_is_due(now),
             }
         }
     }
@@ -582,6 +638,7 @@ impl Model {
             };
             due.extend(at.map(|at| (at, Owner::Client(index))));
         }
+        due.extend(self.first_due_tag().map(|(at, _)| (at, Owner::Tags)));
         // `min_by_key` returns the first of several equal deadlines.
         due.into_iter().min_by_key(|&(at, _)| at)
     }
@@ -601,7 +658,7 @@ impl Model {
     fn end_pause(&mut self, place: TubePlace, now: Timestamp) {
         self.tube_mut(place).pause = None;
         while let Some(client) = self.first_waiting(place)
-            && let Some(id) = self.first_ready(place)
+            && let Some(id) = self.first_free(place)
         {
             self.deliver_job(client, id, now);
         }
@@ -624,8 +681,11 @@ impl Model {
         if self.limits.timeouts.is_some_and(|limit| timeouts >= limit) {
             self.bury_poisoned(id);
         } else {
+            // The place is free before the job is ready.
+            self.job_mut(id).state = State::Delayed { until: now };
             self.make_ready(id, now);
         }
+        self.serve_free_places(now);
     }
 
     // Helpers of the operations above.
@@ -646,6 +706,8 @@ impl Model {
         (job.state, job.ready_since) = (State::Ready, since);
         let tube = job.tube;
         if self.tube(tube).pause.is_none()
+            && self.may_be_reserved(self.job(id).expect("the job is there"))
+            && !self.is_behind(id)
             && let Some(client) = self.first_waiting(tube)
         {
             self.deliver_job(client, id, now);
@@ -663,6 +725,7 @@ impl Model {
         let wait_ns = (job.state == State::Ready).then(|| now.since_ns(job.ready_since));
         job.state = State::Reserved { until: after_s(now, job.ttr_s), by: client };
         job.reserved_since = now;
+        job.upgraded = false;
         job.counters.reserves += 1;
         let tube = job.tube;
         self.tube_mut(tube).waits.extend(wait_ns.map(|ns| (now, ns)));

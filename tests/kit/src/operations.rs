@@ -6,12 +6,13 @@ use std::rc::Rc;
 use beanstalkd::clock::{NS_PER_S, Timestamp};
 use beanstalkd::job::{Body, JobId, JobState, Priority};
 use beanstalkd::queue::{
-    BeginFlush, Change, ClientId, Durations, FlushStep, Flushed, NewJob, PageOrder, PoisonLimits, Queue,
-    Reserve, ReserveMode, Search, Shares, TubeView,
+    BeginFlush, Change, ClientId, Duplicate, Durations, FlushStep, Flushed, NewJob, PageOrder, PoisonLimits,
+    Queue, Reserve, ReserveMode, Search, Shares, TubeView,
 };
+use beanstalkd::tags::{After, Concurrency, Idempotency, TagSet};
 use beanstalkd::tube_name::TubeName;
 
-use crate::model::{Model, NO_JUMPS_FROM, State, Times, TubePlace};
+use crate::model::{Double, Job, Model, NO_JUMPS_FROM, State, Times, TubePlace};
 use crate::random::Random;
 
 /// The tubes that operations choose from.
@@ -49,6 +50,7 @@ pub enum Operation {
         priority: u32,
         delay_s: u32,
         ttr_s: u32,
+        tags: TagSet<'static>,
     },
     RefusedPut {
         client: u64,
@@ -170,7 +172,7 @@ pub fn operation(random: &mut Random) -> Operation {
         3 | 4 => Operation::Use { client, tube },
         5..=7 => Operation::Watch { client, tube },
         8 | 9 => Operation::Ignore { client, tube },
-        10..=14 => Operation::Put { client, priority, delay_s, ttr_s },
+        10..=14 => Operation::Put { client, priority, delay_s, ttr_s, tags: tags(random) },
         15 => Operation::RefusedPut { client },
         16..=18 => Operation::Reserve { client, timeout_s: None },
         19..=21 => Operation::Reserve { client, timeout_s: Some(random.pick(&[0, 1, 2, 10])) },
@@ -187,6 +189,22 @@ pub fn operation(random: &mut Random) -> Operation {
             ns: random.pick(&[1, 500_000_000, 1_000_000_000, 2_000_000_000, 3_600_000_000_000]),
         },
         _ => Operation::PassToDeadline { offset_ns: random.pick(&[-1, 0, 0, 1]) },
+    }
+}
+
+/// The tags of a put: none, or some of few, so that they meet.
+fn tags(random: &mut Random) -> TagSet<'static> {
+    if random.once_in(2) {
+        return TagSet::default();
+    }
+    let mut some = |one_in| random.once_in(one_in).then(|| random.below(12) as usize);
+    TagSet {
+        idempotency: some(4)
+            .map(|raw| Idempotency { key: ["k", "l"][raw % 2], cooldown_s: [0, 1, 3][raw % 3] }),
+        concurrency: some(2).map(|raw| Concurrency { key: ["k", "l"][raw % 2], limit: [1, 1, 2][raw % 3] }),
+        group: some(3).map(|raw| ["g", "h"][raw % 2]),
+        after: some(3).map(|raw| After { group: ["g", "h"][raw % 2], is_free: false }),
+        expires_after_s: some(4).map(|raw| [1, 2, 10][raw % 3]),
     }
 }
 
@@ -219,6 +237,9 @@ impl Pair {
 
     pub fn step(&mut self, operation: Operation) {
         self.execute(operation);
+        if self.queue.next_deadline() == Some(Timestamp::default()) {
+            self.finish_slices();
+        }
         self.compare();
     }
 
@@ -342,15 +363,28 @@ impl Pair {
                 assert_eq!(queue.reservation_count(id) as u64, model.touch_all(index, now));
             }
             O::Ignore { tube, .. } => assert_eq!(queue.ignore(id, tube), model.ignore(index, tube)),
-            O::Put { priority, delay_s, ttr_s, .. } => {
+            O::Put { priority, delay_s, ttr_s, tags, .. } => {
                 let body: Rc<[u8]> = priority.to_string().into_bytes().into();
                 queue.mark_producer(id);
                 let job = queue.take_id();
                 assert_eq!(job.0, model.take_id(index));
                 queue.reserve_put().expect("memory can be allocated");
                 let new = NewJob { id: job, priority: Priority(priority), delay_s, ttr_s };
-                queue.put(id, new, Body::copy_of(&body).expect("memory can be allocated"), now);
-                model.put(index, new, body, now);
+                let copy = Body::copy_of(&body).expect("there is memory");
+                if tags.is_empty() {
+                    queue.put(id, new, copy, now);
+                    model.put(index, new, body, now);
+                } else if let Some(double) = queue.duplicate(id, &tags, now) {
+                    let expected = model.double(index, &tags, priority, now);
+                    let found = upgrade(queue, double, Priority(priority), now);
+                    assert_eq!(Some(found), expected.map(|double| shown(&double)));
+                } else {
+                    assert_eq!(model.double(index, &tags, priority, now), None);
+                    let mut bytes = Vec::new();
+                    tags.encode(&mut bytes).expect("there is memory");
+                    queue.put_tagged(id, new, copy, &mut bytes, now).expect("there is memory");
+                    model.put_tagged(index, new, body, tags, now);
+                }
             }
             O::RefusedPut { .. } => {
                 queue.mark_producer(id);
@@ -384,9 +418,9 @@ impl Pair {
                 let job = job_of(job, model);
                 let held = queue.holds(id, job);
                 if held {
-                    queue.bury(id, job, Priority(priority));
+                    queue.bury(id, job, Priority(priority), now);
                 }
-                assert_eq!(held, model.bury(index, job.0, priority));
+                assert_eq!(held, model.bury(index, job.0, priority, now));
             }
             O::Touch { job, .. } => {
                 let job = job_of(job, model);
@@ -394,14 +428,20 @@ impl Pair {
             }
             O::Move { job, tube, .. } => {
                 let job = job_of(job, model);
+                let double = queue.double_in(job, tube, now);
+                assert_eq!(double.map(|id| id.0), model.double_in(job.0, tube));
                 let is_movable = queue.is_movable(id, job);
+                if double.is_some() {
+                    return;
+                }
                 if is_movable {
                     queue.move_job(job, tube, now);
                 }
                 assert_eq!(is_movable, model.move_job(index, job.0, tube, now));
             }
+            O::Flush { tube, .. } if flushes_in_lines(model, tube) => {}
             O::Flush { tube, only_buried, .. } => {
-                assert_eq!(flush(queue, id, tube, only_buried, now), model.flush(tube, only_buried));
+                assert_eq!(flush(queue, id, tube, only_buried, now), model.flush(tube, only_buried, now));
             }
             O::Kick { bound, .. } => {
                 let any_buried = queue.first_buried(id).is_some();
@@ -475,12 +515,33 @@ impl Pair {
         assert_eq!(self.queue.has_changes(), !self.model.changes.is_empty());
         let mut changes: Vec<Change> = Vec::new();
         self.queue.swap_changes(&mut changes);
+        let ends = changes.iter().filter(|change| matches!(change, Change::DeletedWith(_)));
+        let freed: Vec<_> = ends.map(|_| self.queue.next_freed_group().map(String::from)).collect();
+        assert_eq!(freed, std::mem::take(&mut self.model.freed_groups), "the groups that are freed");
         assert_eq!(changes, std::mem::take(&mut self.model.changes), "the changes for the binlog");
         assert_eq!(self.queue.next_deadline(), self.model.next_deadline(), "the next deadline");
         self.compare_totals();
         self.compare_jobs();
         self.compare_tubes();
         self.compare_clients();
+        self.compare_tags();
+    }
+
+    fn compare_tags(&self) {
+        for name in ["g", "h"] {
+            let group = self.queue.group(name).map(|group| (group.pending, group.buried, group.waiting));
+            let members = self.model.members(name).count() as u64;
+            let is_buried = |job: &&Job| matches!(job.state, State::Buried { .. });
+            let buried = self.model.members(name).filter(is_buried).count() as u64;
+            let waiting = self.model.waiting_for(name).count() as u64;
+            assert_eq!(group, (members + waiting > 0).then_some((members, buried, waiting)), "group {name}");
+        }
+        for cooldown in &self.model.cooldowns {
+            let found =
+                self.queue.cooldown(JobId(cooldown.id)).map(|(tube, key, until)| (tube.as_str(), key, until));
+            let tube = self.model.tube(cooldown.tube).name.as_str();
+            assert_eq!(found, Some((tube, cooldown.key, cooldown.until)));
+        }
     }
 
     fn compare_totals(&self) {
@@ -510,6 +571,8 @@ impl Pair {
             assert_eq!(record.counters, expected.counters);
             assert_eq!(found.tube.as_str(), self.model.tube(expected.tube).name);
             assert_eq!(found.body.as_slice(), &*expected.body);
+            assert_eq!((found.tags.unwrap_or_default(), found.is_held), (expected.tags, expected.held));
+            assert_eq!(found.expires_at, self.model.expires_at(expected));
             for &id in &self.clients {
                 assert_eq!(self.queue.holds(id, record.id), self.model.holds(id.index, expected.id));
             }
@@ -559,7 +622,7 @@ impl Pair {
             assert!(watched.eq(expected), "the order of the watched tubes");
             assert_eq!(self.queue.first_ready(id).map(|id| id.0), self.model.first_ready(using));
             assert_eq!(self.queue.first_buried(id).map(|id| id.0), self.model.first_buried(using));
-            let delayed = self.model.first_delayed(using).map(|(_, id)| id);
+            let delayed = self.model.first_shown_as_delayed(using);
             assert_eq!(self.queue.first_delayed(id).map(|id| id.0), delayed);
         }
     }
@@ -591,14 +654,53 @@ fn flush(queue: &mut Queue, client: ClientId, tube: &str, only_buried: bool, now
     loop {
         match queue.next_to_flush(client, &mut 1) {
             FlushStep::Job(job) => {
-                queue.flush_job(job);
+                queue.flush_job(job, now);
+                while queue.next_deadline() == Some(Timestamp::default()) {
+                    queue.advance(now);
+                }
                 count += 1;
             }
+            FlushStep::Cooldown(job) => queue.end_cooldown(job),
             FlushStep::Unfinished => queue.check_invariants(),
             FlushStep::Done => {
                 queue.end_flush(client);
                 return count;
             }
+        }
+    }
+}
+
+/// Whether a flush deletes ready jobs in the order of lines, in which the model does not, and that shows elsewhere.
+fn flushes_in_lines(model: &Model, tube: &str) -> bool {
+    let Some(tube) = model.find(tube) else { return false };
+    let jobs = || model.jobs.iter().filter(|job| job.tube == tube);
+    jobs().any(|job| job.state == State::Ready && job.tags.concurrency.is_some())
+}
+
+/// Does what a duplicate leads to; returns how it would be answered.
+fn upgrade(queue: &mut Queue, double: Duplicate, priority: Priority, now: Timestamp) -> String {
+    match double {
+        Duplicate::OfDeleted(first) => format!("{} deleted", first.0),
+        Duplicate::Of(first, state) if queue.would_upgrade(first, priority) => {
+            queue.upgrade(first, priority, now);
+            format!("{} {} {}", first.0, state.as_str(), priority.0)
+        }
+        Duplicate::Of(first, state) => format!("{} {}", first.0, state.as_str()),
+    }
+}
+
+fn shown(double: &Double) -> String {
+    match *double {
+        Double::OfDeleted(first) => format!("{first} deleted"),
+        Double::Of(first, state, priority) => {
+            let state = match state {
+                State::Ready => JobState::Ready,
+                State::Reserved { .. } => JobState::Reserved,
+                State::Delayed { .. } => JobState::Delayed,
+                State::Buried { .. } => JobState::Buried,
+            };
+            let priority = priority.map(|priority| format!(" {priority}")).unwrap_or_default();
+            format!("{first} {}{priority}", state.as_str())
         }
     }
 }

@@ -4,7 +4,7 @@ use beanstalkd::clock::{NS_PER_S, Timestamp};
 use beanstalkd::job::{JobId, JobState};
 use beanstalkd::queue::Change;
 
-use super::{Job, Model, State, TubePlace};
+use super::{Ending, Job, Model, State, TubePlace};
 
 /// "Recent" times are those of the current two minutes of the clock and of the two minutes before.
 const WINDOW_NS: u64 = 120 * NS_PER_S;
@@ -23,26 +23,43 @@ pub struct Times {
 
 impl Model {
     /// Deletes the jobs of the tube, or only its buried jobs. Returns the number of deleted jobs.
-    pub fn flush(&mut self, name: &str, only_buried: bool) -> u64 {
+    pub fn flush(&mut self, name: &str, only_buried: bool, now: Timestamp) -> u64 {
         let Some(tube) = self.find(name) else { return 0 };
         // The order shows in the list of changes.
         let mut jobs: Vec<(u8, u64, u64)> = Vec::new();
         for job in self.jobs.iter().filter(|job| job.tube == tube) {
             let (state, place) = match job.state {
-                State::Ready => (0, u64::from(job.priority)),
-                State::Delayed { until } => (1, until.0),
-                State::Buried { number } => (2, number),
-                // By client, and then by deadline.
-                State::Reserved { until, by } => (3 + by as u8, until.0),
+                State::Delayed { until } if job.held => (0, until.0),
+                State::Ready => (1, u64::from(job.priority)),
+                State::Delayed { until } => (2, until.0),
+                State::Buried { number } => (3, number),
+                // By client, then by deadline.
+                State::Reserved { until, by } => (4 + by as u8, until.0),
             };
-            if state == 2 || !only_buried {
+            if state == 3 || !only_buried {
                 jobs.push((state, place, job.id));
             }
         }
         jobs.sort_unstable();
-        jobs.iter().for_each(|&(_, _, id)| self.remove(id));
-        self.remove_if_idle(tube);
+        jobs.iter().for_each(|&(_, _, id)| self.end(id, Ending::Flushed, now));
+        if !only_buried {
+            let mut keys: Vec<u64> = self
+                .cooldowns
+                .iter()
+                .filter(|cooldown| cooldown.tube == tube)
+                .map(|cooldown| cooldown.id)
+                .collect();
+            keys.sort_unstable();
+            keys.into_iter().for_each(|id| self.end_cooldown(id));
+        }
+        if self.find(name).is_some() {
+            self.remove_if_idle(tube);
+        }
         jobs.len() as u64
+    }
+
+    pub fn is_movable(&self, client: u32, id: u64) -> bool {
+        self.job(id).is_some_and(|job| !matches!(job.state, State::Reserved { by, .. } if by != client))
     }
 
     pub fn move_job(&mut self, client: u32, id: u64, name: &str, now: Timestamp) -> bool {
@@ -59,6 +76,8 @@ impl Model {
         self.note(Change::Moved(JobId(id)));
         if state == State::Ready {
             let since = self.job_mut(id).ready_since;
+            // Where it was, it is not any more.
+            self.job_mut(id).state = State::Delayed { until: now };
             self.make_ready_since(id, since, now);
         }
         self.remove_if_idle(from);
@@ -84,9 +103,9 @@ impl Model {
             _ => None,
         };
         let jobs = self.jobs.iter().filter(|job| job.tube == tube);
-        let mut jobs: Vec<_> = jobs.filter_map(|job| Some((position(job)?, job.id))).collect();
+        let mut jobs: Vec<_> = jobs.filter_map(|job| Some((job.held, position(job)?, job.id))).collect();
         jobs.sort_unstable();
-        jobs
+        jobs.into_iter().map(|(_, position, id)| (position, id)).collect()
     }
 
     /// The job of the tube that has been reserved longest.

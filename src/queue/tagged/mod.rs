@@ -1,0 +1,457 @@
+//! What the tags of a `put` do, beyond C's protocol.
+//!
+//! Owns: the tags of all jobs that have some, and what they ask for, a file for each: keys that are unique in a tube
+//! (`unique`), keys of which so many jobs are reserved at once (`places`), groups (`groups`) and expiry (`expiry`).
+//! `storage` keeps the tags, `index` has the keys of the indexes.
+//!
+//! A job without tags has no marks, and nothing here is asked about it. For a job with tags the rest of the queue calls
+//! one function when the job comes into being, becomes ready, is taken out of what holds it, is reserved, is buried or
+//! ends. Whether it may be reserved has one answer, the place where it stands: a tube's ready queue has only jobs that may
+//! be reserved now. Ready jobs that may not be are parked, and delayed jobs that wait for a group are held; both queues
+//! are the tube's, too. Whoever changes the answer for other jobs calls `settle` at the end: it tells clients that wait.
+
+mod expiry;
+mod groups;
+mod index;
+mod places;
+pub mod storage;
+#[cfg(test)]
+mod tests;
+mod unique;
+
+use std::collections::{TryReserveError, VecDeque};
+use std::hash::RandomState;
+
+pub use self::groups::GroupView;
+pub use self::unique::Duplicate;
+
+use self::groups::Groups;
+use self::places::Places;
+use self::storage::{Packed, Storage};
+use self::unique::Unique;
+use super::deadlines::Owner;
+use super::jobs::{Job, Link, Place, marks};
+use super::keys::{DueKey, ReadyKey, TubeKey};
+use super::ordered::OrderedQueue;
+use super::{Change, ClientId, NewJob, Queue};
+use crate::clock::Timestamp;
+use crate::job::{Body, JobId, JobRecord, JobState, Priority};
+use crate::tags::TagSet;
+
+/// What the indexes take for a job with tags, in bytes, at their usual size: a key, a place in a line, an expiry.
+const INDEX_BYTES: usize = 48;
+
+/// What all tags together need.
+#[derive(Debug, Default)]
+pub struct Tagged {
+    storage: Storage,
+    unique: Unique,
+    places: Places,
+    groups: Groups,
+    /// When jobs expire.
+    expiries: OrderedQueue<DueKey>,
+    /// Seeds the hashes against chosen names; nothing that can be observed depends on it.
+    hasher: RandomState,
+    /// Jobs that have tags.
+    jobs: usize,
+    /// The groups that the ends of jobs have freed, in the order of the changes [`Change::DeletedWith`].
+    freed_groups: VecDeque<Option<Box<str>>>,
+    expired_bodies: Vec<Body>,
+    /// Room for a copy of a job's tags.
+    scratch: Vec<u8>,
+}
+
+/// The jobs of a tube that may not be reserved, and the keys that its deleted jobs have left.
+#[derive(Debug, Default)]
+pub struct TubeTagged {
+    /// Ready jobs.
+    pub parked: OrderedQueue<ReadyKey>,
+    /// Delayed jobs, by the end of their delay.
+    pub held: OrderedQueue<DueKey>,
+    /// Deleted jobs whose idempotency keys still count.
+    pub cooldowns: OrderedQueueOfIds,
+}
+
+/// Jobs in the order of their ids.
+#[derive(Debug, Default)]
+pub struct OrderedQueueOfIds(OrderedQueue<JobId>);
+
+impl OrderedQueueOfIds {
+    pub fn insert(&mut self, id: JobId) {
+        self.0.insert(id);
+    }
+
+    pub fn remove(&mut self, id: JobId) {
+        self.0.remove(id);
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub fn first(&self) -> Option<JobId> {
+        self.0.first()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = JobId> {
+        self.0.iter()
+    }
+}
+
+impl TubeTagged {
+    /// Whether nothing of this keeps the tube.
+    pub fn is_empty(&self) -> bool {
+        self.parked.is_empty() && self.held.is_empty() && self.cooldowns.len() == 0
+    }
+}
+
+/// How a job ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// By a client's delete: the cooldown of its key begins.
+    Deleted,
+    /// By a flush.
+    Flushed,
+    /// By itself.
+    Expired,
+}
+
+impl Tagged {
+    /// The memory of tags and indexes, in bytes. Tags behind bodies count with them.
+    pub fn bytes(&self) -> usize {
+        self.jobs * INDEX_BYTES
+            + self.storage.bytes()
+            + self.unique.bytes()
+            + self.places.bytes()
+            + self.groups.bytes()
+    }
+
+    /// When the first job expires or the first cooldown ends.
+    fn next_due(&self) -> Option<Timestamp> {
+        [self.expiries.first().map(|(at, _)| at), self.unique.next_due()].into_iter().flatten().min()
+    }
+
+    /// Whether jobs that are free are still among the held ones.
+    pub fn has_freed(&self) -> bool {
+        self.groups.has_freed()
+    }
+}
+
+impl Queue {
+    /// The tags of a job that has some.
+    fn tags_of(&self, id: JobId) -> TagSet<'_> {
+        self.tags_of_any(id).expect("it has tags")
+    }
+
+    /// The tags of a job.
+    #[must_use]
+    pub fn tags_of_any(&self, id: JobId) -> Option<TagSet<'_>> {
+        let job = self.jobs.get(id).filter(|job| job.marks != 0)?;
+        TagSet::decode(self.tagged.storage.get(id, job))
+    }
+
+    /// Appends the bytes of the job's tags for the log, if it has some, to `out`.
+    pub fn write_tags(&self, id: JobId, out: &mut Vec<u8>) {
+        let Some(job) = self.jobs.get(id).filter(|job| job.marks != 0) else { return };
+        let start = out.len();
+        out.extend_from_slice(self.tagged.storage.get(id, job));
+        if job.has(marks::HELD) && !self.is_held(id) {
+            TagSet::set_free(&mut out[start..]);
+        }
+    }
+
+    /// A copy of the job's tags, for the time of a change. `give_back_tags` keeps its room.
+    fn take_tags(&mut self, id: JobId) -> Vec<u8> {
+        let mut tags = std::mem::take(&mut self.tagged.scratch);
+        tags.clear();
+        let job = self.jobs.get(id).expect("the job is there");
+        tags.extend_from_slice(self.tagged.storage.get(id, job));
+        tags
+    }
+
+    fn give_back_tags(&mut self, tags: Vec<u8>) {
+        self.tagged.scratch = tags;
+    }
+
+    /// The command `put` with tags, in their bytes, when the whole body has arrived and no other job has its key. The job
+    /// goes into the tube that the client uses.
+    ///
+    /// # Errors
+    /// If the allocator has no memory. Nothing has changed.
+    pub fn put_tagged(
+        &mut self,
+        client: ClientId,
+        new: NewJob,
+        body: Body,
+        tags: &mut [u8],
+        now: Timestamp,
+    ) -> Result<(), TryReserveError> {
+        let tube = self.client(client).using;
+        let set = TagSet::decode(tags).expect("tags are parsed before");
+        let is_own_group = set.group.is_some() && set.group == set.after.map(|after| after.group);
+        let must_wait = is_own_group || self.must_wait(&set);
+        if !must_wait {
+            TagSet::set_free(tags);
+        }
+        let packed = Packed::new(body, tags)?;
+        let ttr_s = new.ttr_s.max(1);
+        let until = now.plus_seconds(new.delay_s);
+        self.counters.puts += 1;
+        self.tubes.get_mut(tube).puts += 1;
+        self.note(Change::Put(new.id));
+        let job = Job::new(now, new.priority, new.delay_s, ttr_s, tube, packed.body);
+        self.insert_tagged(new.id, job, packed.aside, tags);
+        let set = TagSet::decode(tags).expect("tags are parsed before");
+        if let Some(seconds) = set.expires_after_s {
+            self.begin_expiry(new.id, now.plus_seconds(seconds));
+        }
+        match set.after {
+            Some(after) if must_wait => self.hold(new.id, after.group, until),
+            _ if new.delay_s > 0 => self.delay(new.id, until),
+            _ => self.enqueue_tagged(new.id, now),
+        }
+        self.settle(now);
+        Ok(())
+    }
+
+    /// Stores the job, which is in no collection yet, with its key and its membership.
+    fn insert_tagged(&mut self, id: JobId, mut job: Job, aside: Option<Box<[u8]>>, tags: &[u8]) {
+        let set = TagSet::decode(tags).expect("tags are parsed before");
+        let tube = job.tube;
+        job.marks = marks::TAGGED | if aside.is_none() { marks::BEHIND_BODY } else { 0 };
+        self.jobs.insert(id, job);
+        self.tagged.jobs += 1;
+        if let Some(tags) = aside {
+            self.tagged.storage.insert(id, tags);
+        }
+        if let Some(tag) = set.idempotency {
+            self.claim_key(id, tube, tag.key);
+        }
+        if let Some(group) = set.group {
+            self.join_group(group);
+        }
+    }
+
+    /// As `restore`, of a job with tags. `finish_restore` follows when all jobs are there.
+    ///
+    /// # Errors
+    /// If the allocator has no memory.
+    pub fn restore_tagged(
+        &mut self,
+        record: &JobRecord,
+        tube: &str,
+        body: Body,
+        tags: &[u8],
+        now: Timestamp,
+    ) -> Result<(), TryReserveError> {
+        let Some(set) = TagSet::decode(tags) else {
+            self.restore(record, tube, body, now);
+            return Ok(());
+        };
+        let packed = Packed::new(body, tags)?;
+        if let Some(tag) = set.idempotency {
+            self.note_double(tube, tag.key, now);
+        }
+        let job = self.restored(record, tube, packed.body, now);
+        self.insert_tagged(record.id, job, packed.aside, tags);
+        self.restore_history(record);
+        if let Some(seconds) = set.expires_after_s
+            && record.counters.reserves == 0
+        {
+            self.begin_expiry(record.id, record.created_at.plus_seconds(seconds));
+        }
+        match (set.after, record.state) {
+            (Some(after), JobState::Delayed) if !after.is_free => {
+                self.hold(record.id, after.group, record.deadline_at);
+            }
+            (after, _) => {
+                if after.is_some() {
+                    TagSet::set_free(self.tagged.storage.get_mut(record.id, self.jobs.held(record.id)));
+                }
+                self.restore_place(record, now);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes a job ready that is in no collection, and whose place says so already.
+    pub(super) fn enqueue_tagged(&mut self, id: JobId, now: Timestamp) {
+        let job = self.jobs.held(id);
+        let (tube, priority) = (job.tube, job.priority);
+        let tags = self.take_tags(id);
+        match TagSet::decode(&tags).and_then(|tags| tags.concurrency) {
+            Some(tag) => self.enter_line(id, tag, now),
+            None => self.enqueue(id, tube, priority, now),
+        }
+        self.give_back_tags(tags);
+    }
+
+    /// Takes a job out of whatever holds it; as `unlink_from`.
+    pub(super) fn unlink_tagged(&mut self, id: JobId, link: Link) -> Option<Timestamp> {
+        let since = match link.place {
+            Place::Ready(_) if link.marks & marks::PARKED != 0 => {
+                self.take_out_of_parked(id, ReadyKey::new(link.priority, id), link.tube);
+                None
+            }
+            Place::Delayed(until) if link.marks & marks::HELD != 0 => {
+                self.take_out_of_held(id, Timestamp(until.into()));
+                None
+            }
+            _ => self.unlink_plain(id, link),
+        };
+        match link.place {
+            Place::Ready(_) | Place::Reserved(_) => {
+                let tags = self.take_tags(id);
+                if let Some(tag) = TagSet::decode(&tags).and_then(|tags| tags.concurrency) {
+                    match link.place {
+                        Place::Reserved(_) => self.free_place(tag),
+                        _ => self.leave_line(id, tag),
+                    }
+                }
+                self.give_back_tags(tags);
+            }
+            Place::Buried(_) => self.count_buried_member(id, false),
+            Place::Delayed(_) => {}
+        }
+        since
+    }
+
+    /// A client that is gone gives the job back, which is in no collection now.
+    pub(super) fn given_back_tagged(&mut self, id: JobId) {
+        let tags = self.take_tags(id);
+        if let Some(tag) = TagSet::decode(&tags).and_then(|tags| tags.concurrency) {
+            self.free_place(tag);
+        }
+        self.give_back_tags(tags);
+    }
+
+    /// The job was reserved.
+    #[inline(never)]
+    pub(super) fn assigned_tagged(&mut self, id: JobId) {
+        let expires_at = self.jobs.get(id).map(|job| job.created_at);
+        let tags = self.take_tags(id);
+        let set = TagSet::decode(&tags).unwrap_or_default();
+        self.jobs.held(id).marks &= !marks::UPGRADED;
+        if let (Some(seconds), Some(created_at)) = (set.expires_after_s, expires_at) {
+            self.end_expiry(id, created_at.plus_seconds(seconds));
+        }
+        if let Some(tag) = set.concurrency {
+            self.take_place(id, tag);
+        }
+        self.give_back_tags(tags);
+    }
+
+    /// The job was buried.
+    #[inline(never)]
+    pub(super) fn buried_tagged(&mut self, id: JobId) {
+        self.count_buried_member(id, true);
+    }
+
+    /// The priority that a reserved job gets when it is given back with `priority`.
+    pub(super) fn given_priority(job: &Job, priority: Priority) -> Priority {
+        if job.has(marks::UPGRADED) { priority.min(job.priority) } else { priority }
+    }
+
+    /// Ends a job of this tube that is in no collection, and returns its body, which may have more behind it.
+    pub(super) fn remove_tagged(&mut self, id: JobId, tube: TubeKey, ending: Ending, now: Timestamp) -> Body {
+        let tags = self.take_tags(id);
+        let set = TagSet::decode(&tags).unwrap_or_default();
+        let job = self.jobs.remove(id).expect("what a queue held is there");
+        self.tagged.jobs -= 1;
+        self.tagged.storage.remove(id);
+        let (mut has_cooldown, mut freed_group) = (false, None);
+        if let Some(seconds) = set.expires_after_s {
+            self.end_expiry(id, job.created_at.plus_seconds(seconds));
+        }
+        if let Some(tag) = set.idempotency {
+            if ending == Ending::Deleted && tag.cooldown_s > 0 {
+                let until = now.plus_seconds(tag.cooldown_s);
+                self.begin_cooldown(id, tube, tag.key, until);
+                has_cooldown = true;
+            } else {
+                self.free_key(id, tube, tag.key);
+            }
+        }
+        if let Some(group) = set.group
+            && self.tagged.groups.leave(group)
+        {
+            freed_group = Some(group.into());
+        }
+        match ending {
+            Ending::Deleted | Ending::Flushed => self.count(tube, |counters| &mut counters.deletes),
+            Ending::Expired => self.count(tube, |counters| &mut counters.expirations),
+        }
+        if !has_cooldown && freed_group.is_none() {
+            self.note(Change::Deleted(id));
+        } else {
+            self.note(Change::DeletedWith(id));
+            if self.keeps_changes {
+                self.tagged.freed_groups.push_back(freed_group);
+            }
+        }
+        self.give_back_tags(tags);
+        job.body
+    }
+
+    /// The group that the next [`Change::DeletedWith`] has freed, because it was the end of its last member.
+    pub fn next_freed_group(&mut self) -> Option<Box<str>> {
+        self.tagged.freed_groups.pop_front().flatten()
+    }
+
+    /// A command has changed whether other jobs may be reserved: they go to clients that wait.
+    pub(super) fn settle(&mut self, now: Timestamp) {
+        self.serve_free_places(now);
+        if self.tagged.has_freed() {
+            self.go_on_freeing(now);
+        }
+    }
+
+    /// Sets the deadline of the tags in the heap to what they require.
+    fn reschedule_tags(&mut self) {
+        self.deadlines.set(Owner::Tags, self.tagged.next_due());
+    }
+
+    /// A job expires, or a cooldown ends, the earlier first.
+    pub(super) fn tags_are_due(&mut self, now: Timestamp) {
+        match (self.tagged.expiries.first(), self.first_cooldown()) {
+            (Some(expiry), cooldown) if cooldown.is_none_or(|cooldown| expiry <= cooldown) => {
+                self.expire(expiry.1, now);
+            }
+            (_, Some((_, id))) => self.end_cooldown(id),
+            _ => self.reschedule_tags(),
+        }
+    }
+
+    /// The job's key goes with it to the tube.
+    pub(super) fn move_key(&mut self, id: JobId, from: TubeKey, to: TubeKey) {
+        let tags = self.take_tags(id);
+        if let Some(tag) = TagSet::decode(&tags).and_then(|tags| tags.idempotency) {
+            self.free_key(id, from, tag.key);
+            self.claim_key(id, to, tag.key);
+        }
+        self.give_back_tags(tags);
+    }
+
+    /// Asserts the invariants of the fields.
+    pub(super) fn check_tagged(&self) {
+        let with_tags = self.jobs.ids().filter(|&id| self.jobs.get(id).is_some_and(|job| job.marks != 0));
+        let mut aside = 0;
+        assert_eq!(
+            self.tagged.jobs,
+            with_tags
+                .inspect(|&id| {
+                    let job = self.jobs.get(id).expect("an indexed job is there");
+                    aside += usize::from(!job.has(marks::BEHIND_BODY));
+                    assert!(job.has(marks::TAGGED) && self.tags_of_any(id).is_some(), "tags can be read");
+                })
+                .count()
+        );
+        assert_eq!(aside, self.tagged.storage.len());
+        assert_eq!(self.deadlines.of(Owner::Tags), self.tagged.next_due(), "the heap knows the deadline");
+        assert!(self.keeps_changes || self.tagged.freed_groups.is_empty());
+        self.check_unique();
+        self.check_places();
+        self.check_groups();
+        self.check_expiries();
+    }
+}

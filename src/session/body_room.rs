@@ -1,0 +1,35 @@
+//! The room for a body that arrives in pieces.
+//!
+//! Owns: how much is allocated for how much that has come. Driven by the session.
+
+use std::collections::TryReserveError;
+
+use crate::protocol::{CRLF, PutHeader};
+
+/// The least that is allocated for a body in progress. It grows with what arrives, so that announcing a
+/// gigabyte costs nothing, and neither do thousands of clients that send a byte now and then.
+const FIRST_ALLOCATION_BYTES: usize = 1024;
+
+/// Once this much of a body has arrived, the rest is taken to be meant, and allocated whole.
+const ALLOCATE_REST_FROM_BYTES: usize = 1024 * 1024;
+/// The same as a share of the body: one part in so many.
+const ALLOCATE_REST_FROM_PART: usize = 4;
+
+/// The length of an accepted body with the CRLF behind it; a body of more than 1 GiB is never accepted.
+pub fn body_with_crlf(header: PutHeader) -> usize {
+    header.size as usize + CRLF.len()
+}
+
+/// Makes room for `taken` more bytes of a body of `size`, and for no more of it than is to be expected.
+pub fn make_room(body: &mut Vec<u8>, size: usize, taken: usize) -> Result<(), TryReserveError> {
+    let needed = (body.len() + taken).min(size);
+    if needed <= body.capacity() {
+        return Ok(());
+    }
+    let capacity = if needed >= ALLOCATE_REST_FROM_BYTES.min(size / ALLOCATE_REST_FROM_PART) {
+        size
+    } else {
+        size.min(needed.max(2 * body.capacity()).max(FIRST_ALLOCATION_BYTES))
+    };
+    body.try_reserve_exact(capacity - body.len())
+}

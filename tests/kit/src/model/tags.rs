@@ -1,0 +1,198 @@
+//! What the tags of jobs do: unique keys, places, groups, expiry.
+
+use beanstalkd::clock::{NS_PER_S, Timestamp};
+use beanstalkd::job::JobId;
+use beanstalkd::queue::Change;
+use beanstalkd::tags::TagSet;
+
+use super::{Job, Model, State, TubePlace, after_s};
+
+/// A key that counts though its job was deleted.
+#[derive(Clone, Debug)]
+pub struct Cooldown {
+    pub id: u64,
+    pub tube: TubePlace,
+    pub key: &'static str,
+    pub until: Timestamp,
+}
+
+/// How a job ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    Deleted,
+    Flushed,
+    Expired,
+}
+
+/// What a put doubles: a job in a state, with its new priority if it gets one, or a deleted job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Double {
+    Of(u64, State, Option<u32>),
+    OfDeleted(u64),
+}
+
+impl Model {
+    /// The job of the tube with this key.
+    fn with_key(&self, tube: TubePlace, key: &str) -> Option<&Job> {
+        self.jobs
+            .iter()
+            .find(|job| job.tube == tube && job.tags.idempotency.is_some_and(|tag| tag.key == key))
+    }
+
+    /// What a put into the client's tube would double; if it is a job, it gets the more urgent priority.
+    pub fn double(
+        &mut self,
+        client: u32,
+        tags: &TagSet<'_>,
+        priority: u32,
+        now: Timestamp,
+    ) -> Option<Double> {
+        let (tube, key) = (self.client(client).using, tags.idempotency?.key);
+        if let Some(job) = self.with_key(tube, key) {
+            let (id, state, is_upgrade) = (job.id, job.state, priority < job.priority);
+            if is_upgrade {
+                self.job_mut(id).priority = priority;
+                self.job_mut(id).upgraded = matches!(state, State::Reserved { .. });
+                self.note(Change::Updated(JobId(id)));
+            }
+            return Some(Double::Of(id, state, is_upgrade.then_some(priority)));
+        }
+        let cooling = self
+            .cooldowns
+            .iter()
+            .find(|cooldown| cooldown.tube == tube && cooldown.key == key && cooldown.until > now);
+        cooling.map(|cooldown| Double::OfDeleted(cooldown.id))
+    }
+
+    /// The job of the other tube with the same key.
+    pub fn double_in(&self, id: u64, name: &str) -> Option<u64> {
+        let (job, tube) = (self.job(id)?, self.find(name)?);
+        let key = job.tags.idempotency?.key;
+        if tube == job.tube { None } else { self.with_key(tube, key).map(|job| job.id) }
+    }
+
+    fn reserved_with(&self, key: &str) -> u32 {
+        let has_key = |job: &&Job| job.tags.concurrency.is_some_and(|tag| tag.key == key);
+        self.jobs.iter().filter(has_key).filter(|job| matches!(job.state, State::Reserved { .. })).count()
+            as u32
+    }
+
+    /// Whether the tags of a job that is not reserved allow that it is.
+    pub fn may_be_reserved(&self, job: &Job) -> bool {
+        !job.held && job.tags.concurrency.is_none_or(|tag| self.reserved_with(tag.key) < tag.limit)
+    }
+
+    /// Whether the tube has a more urgent ready job with the same key and limit.
+    pub(super) fn is_behind(&self, id: u64) -> bool {
+        let job = self.job(id).expect("the job is there");
+        let Some(tag) = job.tags.concurrency else { return false };
+        self.jobs.iter().any(|other| {
+            other.state == State::Ready
+                && (other.tube, other.tags.concurrency) == (job.tube, Some(tag))
+                && (other.priority, other.id) < (id_key(job))
+        })
+    }
+
+    pub fn members(&self, group: &str) -> impl Iterator<Item = &Job> {
+        self.jobs.iter().filter(move |job| job.tags.group == Some(group))
+    }
+
+    pub fn waiting_for(&self, group: &str) -> impl Iterator<Item = &Job> {
+        self.jobs
+            .iter()
+            .filter(move |job| job.held && job.tags.after.is_some_and(|after| after.group == group))
+    }
+
+    pub fn expires_at(&self, job: &Job) -> Option<Timestamp> {
+        let seconds = job.tags.expires_after_s.filter(|_| job.counters.reserves == 0)?;
+        Some(after_s(job.created_at, seconds))
+    }
+
+    pub fn expires_in_s(&self, job: &Job, now: Timestamp) -> u64 {
+        self.expires_at(job).map_or(0, |at| at.since_ns(now).div_ceil(NS_PER_S).max(1))
+    }
+
+    /// The first job to expire and the first cooldown to end, whichever comes first.
+    pub(super) fn first_due_tag(&self) -> Option<(Timestamp, u64)> {
+        let expiries = self.jobs.iter().filter_map(|job| Some((self.expires_at(job)?, job.id)));
+        expiries.chain(self.cooldowns.iter().map(|cooldown| (cooldown.until, cooldown.id))).min()
+    }
+
+    pub(super) fn tag_is_due(&mut self, now: Timestamp) {
+        let Some((_, id)) = self.first_due_tag() else { return };
+        if let Some(job) = self.job(id) {
+            let tube = job.tube;
+            self.end(id, Ending::Expired, now);
+            self.remove_if_idle(tube);
+        } else {
+            self.end_cooldown(id);
+        }
+    }
+
+    pub(super) fn end_cooldown(&mut self, id: u64) {
+        let at = self.cooldowns.iter().position(|cooldown| cooldown.id == id).expect("it runs");
+        let tube = self.cooldowns.remove(at).tube;
+        self.changes.push(Change::CooldownOver(JobId(id)));
+        self.remove_if_idle(tube);
+    }
+
+    /// The job ends, with all that follows from it.
+    pub(super) fn end(&mut self, id: u64, ending: Ending, now: Timestamp) {
+        let Job { tube, tags, .. } = self.job_mut(id).clone();
+        self.jobs.retain(|job| job.id != id);
+        let cooldown = tags.idempotency.filter(|tag| ending == Ending::Deleted && tag.cooldown_s > 0);
+        self.cooldowns.extend(cooldown.map(|tag| Cooldown {
+            id,
+            tube,
+            key: tag.key,
+            until: after_s(now, tag.cooldown_s),
+        }));
+        let empty = tags.group.filter(|group| self.members(group).next().is_none());
+        let freed: Vec<u64> =
+            empty.iter().flat_map(|group| self.waiting_for(group)).map(|job| job.id).collect();
+        match ending {
+            Ending::Deleted | Ending::Flushed => self.count(tube, |counters| &mut counters.deletes),
+            Ending::Expired => self.count(tube, |counters| &mut counters.expirations),
+        }
+        if cooldown.is_some() || !freed.is_empty() {
+            self.changes.push(Change::DeletedWith(JobId(id)));
+            self.freed_groups.push(empty.filter(|_| !freed.is_empty()).map(str::to_owned));
+        } else {
+            self.changes.push(Change::Deleted(JobId(id)));
+        }
+        self.serve_free_places(now);
+        self.free(freed, now);
+    }
+
+    fn free(&mut self, mut ids: Vec<u64>, now: Timestamp) {
+        ids.sort_unstable();
+        for id in ids {
+            let job = self.job_mut(id);
+            job.held = false;
+            job.tags.after.as_mut().expect("it was held").is_free = true;
+            match job.state {
+                State::Delayed { until } if until > now => {}
+                _ => self.make_ready(id, now),
+            }
+        }
+    }
+
+    /// Ready jobs that may be reserved now go to clients that wait, the most urgent first.
+    pub(super) fn serve_free_places(&mut self, now: Timestamp) {
+        loop {
+            let is_served = |job: &&Job| {
+                job.state == State::Ready
+                    && self.tube(job.tube).pause.is_none()
+                    && self.may_be_reserved(job)
+                    && self.first_waiting(job.tube).is_some()
+            };
+            let Some(job) = self.jobs.iter().filter(is_served).min_by_key(|job| id_key(job)) else { return };
+            let (id, client) = (job.id, self.first_waiting(job.tube).expect("somebody waits"));
+            self.deliver_job(client, id, now);
+        }
+    }
+}
+
+fn id_key(job: &Job) -> (u32, u64) {
+    (job.priority, job.id)
+}
