@@ -259,7 +259,7 @@ impl Binlog {
         {
             return if self.open_up_to(target) { Ok(()) } else { Err(NoRoom::Pending) };
         }
-        self.ahead.want(bytes);
+        self.ahead.want(bytes, deletes);
         self.prepare_files();
         match self.ahead.creation {
             Creation::UnderWay { .. } | Creation::Failed { is_shortage: true, .. } => Err(NoRoom::Pending),

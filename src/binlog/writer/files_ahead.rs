@@ -37,6 +37,15 @@ pub(super) enum Creation {
     },
 }
 
+/// A record for which there was no room.
+#[derive(Clone, Copy, Debug)]
+struct Wanted {
+    /// Its length.
+    bytes: u64,
+    /// How many short records the deletes after it may take, those that its own delete leads to included.
+    deletes: u64,
+}
+
 /// The files made ahead, and the next one.
 #[derive(Debug)]
 pub(super) struct FilesAhead {
@@ -45,8 +54,8 @@ pub(super) struct FilesAhead {
     pub(super) creation: Creation,
     /// Length of the next file unless a record needs more: `-s`, or less while the disk is short of room.
     usual_bytes: u64,
-    /// Length of the record for which there was no room at last; 0 if there was.
-    wanted_bytes: u64,
+    /// The record for which there was no room at last, if there was none.
+    wanted: Option<Wanted>,
     next_index: u32,
     nonce_seed: u64,
     /// Whether the last attempt to make a file has failed for lack of room.
@@ -61,7 +70,7 @@ impl FilesAhead {
             space: Space::default(),
             creation: Creation::Idle,
             usual_bytes: config.file_bytes.min(FIRST_FILE_BYTES),
-            wanted_bytes: 0,
+            wanted: None,
             next_index,
             nonce_seed: config.nonce_seed,
             is_disk_full: false,
@@ -69,9 +78,10 @@ impl FilesAhead {
         }
     }
 
-    /// There is no room for a record of `bytes`.
-    pub(super) fn want(&mut self, bytes: u64) {
-        self.wanted_bytes = self.wanted_bytes.max(bytes);
+    /// There is no room for a record of `bytes` such that `deletes` short records find room after it.
+    pub(super) fn want(&mut self, bytes: u64, deletes: u64) {
+        let Wanted { bytes: most, deletes: most_deletes } = self.wanted.unwrap_or(Wanted { bytes, deletes });
+        self.wanted = Some(Wanted { bytes: bytes.max(most), deletes: deletes.max(most_deletes) });
     }
 
     /// Whether the last attempt to make a file has failed for lack of room.
@@ -106,7 +116,11 @@ impl FilesAhead {
 
     /// Length of the next file, if `deletes` deletes may have to find room after the record that is wanted.
     pub(super) fn next_bytes(&self, deletes: u64) -> u64 {
-        length_of_next_file(self.usual_bytes, self.wanted_bytes, deletes + self.space.waste_units())
+        let Wanted { bytes, deletes } = self.wanted.map_or(Wanted { bytes: 0, deletes }, |wanted| Wanted {
+            deletes: wanted.deletes.max(deletes),
+            ..wanted
+        });
+        length_of_next_file(self.usual_bytes, bytes, deletes + self.space.waste_units())
     }
 
     /// The first file has been made: the next ones have `bytes`.
@@ -171,12 +185,14 @@ impl Binlog {
     /// Asks for the next file if room is getting short, unless one is being made or has just failed.
     pub(in crate::binlog) fn prepare_files(&mut self) {
         let deletes = self.needed_deletes() + 1;
-        let needed = deletes + self.kept_units();
+        let kept = self.kept_units();
         let ahead = &mut self.ahead;
-        if ahead.wanted_bytes > 0 && ahead.space.find(ahead.wanted_bytes, needed).is_some() {
-            ahead.wanted_bytes = 0;
+        if let Some(wanted) = ahead.wanted
+            && ahead.space.find(wanted.bytes, wanted.deletes.max(deletes) + kept).is_some()
+        {
+            ahead.wanted = None;
         }
-        let low = ahead.wanted_bytes > 0
+        let low = ahead.wanted.is_some()
             || ahead.lacks_descriptor
             || ahead.space.is_low(self.config.file_bytes, deletes);
         if low && self.ahead.creation == Creation::Idle && !self.awaits_removal() {
@@ -222,7 +238,7 @@ impl Binlog {
             self.ahead.creation = Creation::Failed { retry_at: now + pause_ns, is_shortage: !has_no_room };
             self.ahead.is_disk_full |= has_no_room;
             // The command that wanted so much asks again. Others may need less.
-            self.ahead.wanted_bytes = 0;
+            self.ahead.wanted = None;
         } else {
             self.fail(BinlogError::Create { file: index, error });
         }
