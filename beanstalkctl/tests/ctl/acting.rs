@@ -131,7 +131,7 @@ fn tubes_are_flushed() {
         client.pause_tube(&name("t"), 60).unwrap();
         let flushed = ctl(&address, &["flush", "t", "--yes"]);
         // A job in somebody's hands is out of reach of C's commands, and that is said.
-        let expected = if server.has_manage() { (0, [0; 4]) } else { (4, [0, 1, 0, 0]) };
+        let expected = if server.has_extensions() { (0, [0; 4]) } else { (4, [0, 1, 0, 0]) };
         assert_eq!((flushed.code, counts(&address, "t")), expected);
         assert_eq!(counts(&address, "other"), [1, 0, 0, 0]);
         ctl(&address, &["flush", "nothing", "--yes"]).ends_with(1);
@@ -162,7 +162,7 @@ fn tubes_are_paused_and_resumed() {
 fn drain_mode_is_set_where_there_is_a_command_for_it() {
     for server in everywhere() {
         let drained = ctl(&server.address(), &["drain"]);
-        if server.has_manage() {
+        if server.has_extensions() {
             drained.ends_with(0);
             ctl(&server.address(), &["put", "t", "x"]).ends_with(4);
             ctl(&server.address(), &["undrain"]).ends_with(0);

@@ -76,8 +76,8 @@ impl Any {
         client(&self.address())
     }
 
-    /// Whether it has the commands for whoever looks after a queue: this repository's server and the fake do.
-    pub fn has_manage(&self) -> bool {
+    /// Whether it has the commands and tags that C does not have: this repository's server and the fake do.
+    pub fn has_extensions(&self) -> bool {
         match self {
             Self::Process(server) => server.name == "ours",
             Self::Fake(_) => true,
