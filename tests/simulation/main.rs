@@ -21,7 +21,7 @@ use beanstalkd_testkit::observer;
 use beanstalkd_testkit::random::number_from_environment;
 
 /// The number of seeds, unless `SIMULATION_SEEDS` is set.
-const SEEDS: u64 = 20_000;
+const SEEDS: u64 = 10_000;
 /// The simulation with crashes runs one in so many seeds, because each runs several servers.
 const CRASH_SHARE: u64 = 4;
 /// One in so many seeds is run twice.
