@@ -268,20 +268,21 @@ mod tests {
     use crate::clock::Timestamp;
     use crate::job::{Counters, JobId, JobState, Priority};
 
+    const RECORD: JobRecord = JobRecord {
+        id: JobId(7),
+        priority: Priority(0),
+        delay_s: 0,
+        ttr_s: 60,
+        created_at: Timestamp(5_999_999_999),
+        deadline_at: Timestamp(0),
+        counters: Counters { reserves: 0, timeouts: 0, releases: 0, buries: 0, kicks: 0 },
+        state: JobState::Ready,
+    };
+
     #[test]
     fn bodies_are_written_so_that_json_can_hold_them() {
-        let record = JobRecord {
-            id: JobId(7),
-            priority: Priority(0),
-            delay_s: 0,
-            ttr_s: 60,
-            created_at: Timestamp(5_999_999_999),
-            deadline_at: Timestamp(0),
-            counters: Counters::default(),
-            state: JobState::Ready,
-        };
         let mut line = String::new();
-        write_job(&mut line, &record, "a/b", &[], "say \"\\é\u{1}\r\n".as_bytes());
+        write_job(&mut line, &RECORD, "a/b", &[], "say \"\\é\u{1}\r\n".as_bytes());
         assert_eq!(
             line,
             "{\"id\":7,\"tube\":\"a/b\",\"state\":\"ready\",\"pri\":0,\"delay\":0,\"ttr\":60,\"created\":5,\
@@ -289,22 +290,12 @@ mod tests {
              \"encoding\":\"utf-8\",\"body\":\"say \\\"\\\\é\\u0001\\r\\n\"}\n"
         );
         line.clear();
-        write_job(&mut line, &record, "a/b", &[], b"\xff\xfe");
+        write_job(&mut line, &RECORD, "a/b", &[], b"\xff\xfe");
         assert!(line.ends_with("\"encoding\":\"base64\",\"body\":\"//4=\"}\n"), "{line}");
     }
 
     #[test]
     fn tags_are_written_by_the_keys_of_stats_job_and_in_the_words_of_put() {
-        let record = JobRecord {
-            id: JobId(7),
-            priority: Priority(0),
-            delay_s: 0,
-            ttr_s: 60,
-            created_at: Timestamp(5_999_999_999),
-            deadline_at: Timestamp(0),
-            counters: Counters::default(),
-            state: JobState::Ready,
-        };
         let tags = TagSet {
             idempotency: Some(Idempotency { key: "i", cooldown_s: 30 }),
             concurrency: Some(Concurrency { key: "c", limit: 2 }),
@@ -315,7 +306,7 @@ mod tests {
         let mut bytes = Vec::new();
         tags.encode(&mut bytes).unwrap();
         let mut line = String::new();
-        write_job(&mut line, &record, "t", &bytes, b"");
+        write_job(&mut line, &RECORD, "t", &bytes, b"");
         assert!(
             line.ends_with(
                 "\"kicks\":0,\"idempotency-key\":\"i\",\"idempotency-ttl\":30,\"concurrency-key\":\"c\",\
