@@ -15,29 +15,32 @@ unit_for_systemd = sed $(if $(filter-out 0,$(shell expr 0$(SYSTEMD) '<' 254)),-e
 UNITS = beanstalkd.service beanstalkd@.service beanstalkd.socket
 
 .PHONY: all check server admin ctl ctl-build ctl-generate clients docs units install-check exchange conformance differential model simulation \
-	cross-check check-32bit kill-loop interchange soak fuzz pack-corpus deny survive bench micro install install-ctl uninstall uninstall-ctl deb package-check clean
+	cross-check check-32bit failover kubernetes kill-loop interchange soak fuzz pack-corpus deny survive bench micro install install-ctl uninstall uninstall-ctl deb package-check clean
 
 all:
 	$(CARGO) build --release --locked
 	$(CARGO) build --release --locked -p beanstalkctl
 
-# All checks; people and CI run the same.
+# All checks; people and CI run the same. Over TLS the conformance suite leaves out the cases that wait for time to pass.
 check:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --all-targets -- -D warnings
+	$(CARGO) clippy --locked --no-default-features -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps
 	$(CARGO) build --locked
 	$(CARGO) test --locked
 	$(CARGO) test --locked -p beanstalkd-testkit
-	$(MAKE) ctl admin clients units install-check exchange docs
+	$(MAKE) conformance TRANSPORT=tls SERVER=$(CURDIR)/target/debug/beanstalkd KIND=ours CASES='--skip deadlines --skip timers --skip waits'
+	$(MAKE) ctl admin clients units kubernetes install-check exchange docs
 
-# Holds the API of --admin against its description, and uses its page in a browser. ADMIN_JOBS=number for a larger tube.
+# Compares the API of --admin with its description, and tests the pages in a browser. ADMIN_JOBS=number for a smaller tube than a million jobs.
 admin: server
 	sh tests/admin/run.sh
 
-# Installs the client libraries from their registries, and calls each of their methods.
+# Installs the client libraries from their registries, and calls each of their methods; then one goes through HAProxy and a takeover.
 clients: server
 	sh tests/clients/run.sh
+	$(CARGO) test --locked --test failover readme
 
 # Checks beanstalkctl and its client library as `check` checks the server.
 ctl: server ctl-build
@@ -130,12 +133,21 @@ kill-loop:
 	KILLS=$(or $(KILLS),500) $(SEED:%=SEED=%) $(PEER:%=PEER=%) $(CARGO) test --locked --test durability -- --nocapture \
 		$(if $(PEER),another_server,nothing_acknowledged)
 
+# Two servers for one queue in PostgreSQL: load, faults at random moments, and a checker. ROUNDS=number, SEED=the first.
+failover:
+	FAILOVER_ROUNDS=$(or $(ROUNDS),200) $(SEED:%=SEED=%) $(CARGO) test --locked --test failover -- --nocapture \
+		nothing_that_was_acknowledged_is_lost_on_a_database
+
+# Checks the manifests of packaging/kubernetes against the schema of Kubernetes.
+kubernetes: server
+	sh tests/kubernetes.sh
+
 # Debian's server and ours use one directory in turn. HISTORIES=number, SEED=the first.
 interchange:
 	HISTORIES=$(or $(HISTORIES),1000) $(SEED:%=SEED=%) $(CARGO) test --locked --test durability -- --nocapture \
 		histories_alternate
 
-# TARGET=command_line, byte_stream or operations, for SECONDS; needs cargo-fuzz, but no nightly compiler.
+# TARGET=command_line, byte_stream, guarded_stream, access_file, tls_handshake or operations, for SECONDS; needs cargo-fuzz, but no nightly compiler.
 # New inputs stay in target/corpus. `make pack-corpus` adds those that reach more code to the committed corpus.
 CORPUS = target/corpus/$(TARGET)
 corpus_tool = $(CARGO) run --locked --quiet --package beanstalkd-testkit --bin corpus --

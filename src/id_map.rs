@@ -15,8 +15,10 @@ const WAYS: usize = 1 << BITS;
 #[derive(Debug)]
 pub struct IdMap<T> {
     root: Option<Node<T>>,
-    /// Levels above the leaves; the tree has room for ids of `BITS * (height + 1)` bits.
+    /// Levels above the leaves.
     height: u32,
+    /// The largest id that the tree has room for: one of `BITS * (height + 1)` bits.
+    last: JobId,
     len: usize,
     /// An id in the page of the last insert. This page alone stays when it is empty, because a queue that is
     /// worked off as fast as it is filled would make and free a page for each job.
@@ -43,7 +45,7 @@ fn is_empty<T>(page: &Page<T>) -> bool {
 
 impl<T> Default for IdMap<T> {
     fn default() -> Self {
-        Self { root: None, height: 0, len: 0, last_insert: JobId(0) }
+        Self { root: None, height: 0, last: JobId(WAYS as u64 - 1), len: 0, last_insert: JobId(0) }
     }
 }
 
@@ -136,7 +138,9 @@ impl<T> IdMap<T> {
         };
         let old = page[way(id, 0)].take()?;
         self.len -= 1;
-        if !are_in_one_page(id, self.last_insert) && is_empty(page) {
+        // Ids that are removed one after another need no look at the whole page.
+        let has_next = page[(way(id, 0) + 1) % WAYS].is_some();
+        if !has_next && !are_in_one_page(id, self.last_insert) && is_empty(page) {
             prune(&mut self.root, id, self.height);
         }
         Some(old)
@@ -171,12 +175,13 @@ impl<T> IdMap<T> {
     }
 
     fn reaches(&self, id: JobId) -> bool {
-        id.0.checked_shr(BITS * (self.height + 1)).unwrap_or(0) == 0
+        id <= self.last
     }
 
     /// Adds a level above the root, so that the tree has room for longer ids.
     fn add_level(&mut self) {
         self.height += 1;
+        self.last = JobId(self.last.0 << BITS | (WAYS as u64 - 1));
         if let Some(root) = self.root.take() {
             let mut page = empty_page();
             page[0] = Some(root);

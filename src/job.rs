@@ -157,18 +157,17 @@ impl Body {
         }
     }
 
-    /// The same with `more` behind it, where the whole stays so short that it is never shared; else it comes back as it
-    /// was.
+    /// Its bytes with room for `more` bytes behind them, where the whole is so short that it is never shared; else it comes
+    /// back as it was.
     ///
     /// # Errors
     /// If the allocator has no memory.
-    pub fn try_append(self, more: &[u8]) -> Result<Result<Self, Self>, TryReserveError> {
+    pub fn try_extend(self, more: usize) -> Result<Result<Vec<u8>, Self>, TryReserveError> {
         match self.0 {
-            Bytes::Owned(bytes) if bytes.len() + more.len() < SHARED_FROM_BYTES => {
+            Bytes::Owned(bytes) if bytes.len() + more < SHARED_FROM_BYTES => {
                 let mut bytes = Vec::from(bytes);
-                bytes.try_reserve_exact(more.len())?;
-                bytes.extend_from_slice(more);
-                Ok(Ok(Self::from(bytes)))
+                bytes.try_reserve_exact(more)?;
+                Ok(Ok(bytes))
             }
             bytes => Ok(Err(Self(bytes))),
         }

@@ -5,7 +5,7 @@
 //! A line on a terminal or in a file has its time, level and message. If stderr is the journal, the
 //! journal adds the time, and the level is before the line as `<N>`, as `sd-daemon(3)` specifies.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
@@ -14,6 +14,7 @@ use std::time::SystemTime;
 
 use env_logger::{Builder, Target};
 use humantime::format_rfc3339_millis;
+use log::kv::{self, Key, Value, VisitSource};
 use log::{Level, LevelFilter, Record};
 
 use crate::json;
@@ -74,18 +75,37 @@ fn write_line(
         write!(out, "<{}>", priority(record.level()))?;
     }
     match format {
-        LogFormat::Json => writeln!(
-            out,
-            r#"{{"time":"{}","level":"{}","target":{},"message":{}}}"#,
-            format_rfc3339_millis(time),
-            word(record.level()),
-            json::Text(record.target()),
-            json::Text(&record.args().to_string()),
-        ),
+        LogFormat::Json => {
+            let mut fields = Fields(String::new());
+            record.key_values().visit(&mut fields).expect("a string takes all text");
+            writeln!(
+                out,
+                r#"{{"time":"{}","level":"{}","target":{},"message":{}{}}}"#,
+                format_rfc3339_millis(time),
+                word(record.level()),
+                json::Text(record.target()),
+                json::Text(&record.args().to_string()),
+                fields.0,
+            )
+        }
         LogFormat::Text if journal => writeln!(out, "{}", record.args()),
         LogFormat::Text => {
             writeln!(out, "{} {} {}", format_rfc3339_millis(time), word(record.level()), record.args())
         }
+    }
+}
+
+/// The fields of a record as members of an object that has others before: numbers as numbers, and all else as texts.
+struct Fields(String);
+
+impl<'kvs> VisitSource<'kvs> for Fields {
+    fn visit_pair(&mut self, key: Key<'kvs>, value: Value<'kvs>) -> Result<(), kv::Error> {
+        let key = json::Text(key.as_str());
+        match value.to_u64() {
+            Some(number) => write!(self.0, ",{key}:{number}")?,
+            None => write!(self.0, ",{key}:{}", json::Text(&value.to_string()))?,
+        }
+        Ok(())
     }
 }
 
@@ -144,6 +164,16 @@ mod tests {
         let json = r#"{"time":"1970-01-01T00:00:00.000Z","level":"warn","target":"beanstalkd","message":"accept: \"24\"\n"}"#;
         assert_eq!(line(LogFormat::Json, false), format!("{json}\n"));
         assert_eq!(line(LogFormat::Json, true), format!("<4>{json}\n"));
+    }
+
+    #[test]
+    fn fields_are_members_of_the_object() {
+        let fields = [("identity", Value::from("a\"b")), ("withheld", Value::from(7_u64))];
+        let mut out = Vec::new();
+        let record = Record::builder().args(format_args!("x")).key_values(&fields).build();
+        write_line(&mut out, &record, LogFormat::Json, false, UNIX_EPOCH).unwrap();
+        let line = String::from_utf8(out).unwrap();
+        assert!(line.ends_with("\"message\":\"x\",\"identity\":\"a\\\"b\",\"withheld\":7}\n"), "{line}");
     }
 
     #[test]

@@ -6,12 +6,15 @@ use std::io::{BufWriter, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 
-use beanstalkd::binlog::{self, OpenError};
-use beanstalkd::log_setup;
-use beanstalkd::options::{self, Action, Options, exit_code};
-use beanstalkd::os::memory::WithReserve;
+use beanstalkd::access::report;
+use beanstalkd::binlog::{self, OpenError, Storage};
+use beanstalkd::log_setup::{self, Count};
+use beanstalkd::options::{self, Action, BinlogPlace, Options, StoreOptions, exit_code};
+use beanstalkd::os::{self, memory::WithReserve};
 
+use crate::startup::copy::Copied;
 use crate::startup::refusal::binlog_exit_code;
+use crate::startup::{access, copy, store};
 
 /// Small blocks without headers, and memory that goes back to the system after a burst (see
 /// doc/performance.md).
@@ -22,6 +25,7 @@ static ALLOCATOR: WithReserve<mimalloc::MiMalloc> = WithReserve::new(mimalloc::M
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION_MAJOR"), ".", env!("CARGO_PKG_VERSION_MINOR"));
 
 fn main() -> ExitCode {
+    os::memory::allow_huge_pages(false);
     let mut arguments = std::env::args_os();
     let program = arguments.next().unwrap_or_else(|| "beanstalkd".into());
     let program = program.to_string_lossy();
@@ -32,8 +36,17 @@ fn main() -> ExitCode {
             eprint!("{}", options::help(&program));
             ExitCode::SUCCESS
         }
-        Ok(Action::Check(directory)) => check(&program, &directory),
-        Ok(Action::Dump(directory)) => dump(&program, &directory),
+        Ok(Action::Check(place, options)) => check(&program, &place, &options),
+        Ok(Action::Dump(place, options)) => dump(&program, &place, &options),
+        Ok(Action::Copy(from, to, options)) => copy(&program, &from, &to, &options),
+        Ok(Action::CheckAccess(file, identity)) => check_access(&program, &file, identity.as_deref()),
+        Ok(Action::HashToken) => match access::hash_of_input() {
+            Ok(hash) => print(&format!("{hash}\n")),
+            Err(error) => {
+                log_setup::report(&program, format_args!("--hash-token: {error}"));
+                ExitCode::FAILURE
+            }
+        },
         Ok(Action::Serve(options)) => match startup::serve(&options) {
             Ok(()) => ExitCode::SUCCESS,
             Err(code) => fail(code),
@@ -45,43 +58,99 @@ fn main() -> ExitCode {
     }
 }
 
+/// `--check-access`: exits with 0 if the file is right and has the identity that was asked for.
+fn check_access(program: &str, file: &Path, identity: Option<&str>) -> ExitCode {
+    let rules = match access::read(file) {
+        Ok(rules) => rules,
+        Err(error) => {
+            log_setup::report(program, format_args!("--check-access {}: {error}", file.display()));
+            return ExitCode::FAILURE;
+        }
+    };
+    match report(&rules, identity) {
+        Some(text) => print(&text),
+        None => {
+            let (file, identity) = (file.display(), identity.unwrap_or_default());
+            log_setup::report(
+                program,
+                format_args!("--check-access {file} {identity}: the file has no identity of this name"),
+            );
+            ExitCode::FAILURE
+        }
+    }
+}
+
 /// `--check`: exits with 0 if the binlog is sound, with 1 if it is damaged or missing.
-fn check(program: &str, directory: &Path) -> ExitCode {
-    match binlog::check(directory) {
-        Ok(report) if report.files.is_empty() => no_binlog(program, "--check", directory),
+fn check(program: &str, place: &BinlogPlace, options: &StoreOptions) -> ExitCode {
+    let mut storage = match open(program, "--check", place, options) {
+        Ok(storage) => storage,
+        Err(code) => return code,
+    };
+    match binlog::check(&mut *storage) {
+        Ok(report) if report.files.is_empty() => no_binlog(program, "--check", place),
         Ok(report) if report.is_sound() => print(&report.to_string()),
         Ok(report) => {
             print(&report.to_string());
             ExitCode::FAILURE
         }
-        Err(error) => cannot_read(program, "--check", directory, &error),
+        Err(error) => cannot_read(program, "--check", place, &error),
     }
 }
 
 /// `--dump`: prints a job in each line.
-fn dump(program: &str, directory: &Path) -> ExitCode {
-    match binlog::dump(directory, &mut BufWriter::new(std::io::stdout().lock())) {
-        Ok(Ok(0)) => no_binlog(program, "--dump", directory),
+fn dump(program: &str, place: &BinlogPlace, options: &StoreOptions) -> ExitCode {
+    let mut storage = match open(program, "--dump", place, options) {
+        Ok(storage) => storage,
+        Err(code) => return code,
+    };
+    match binlog::dump(&mut *storage, &mut BufWriter::new(std::io::stdout().lock())) {
+        Ok(Ok(0)) => no_binlog(program, "--dump", place),
         Ok(Ok(_)) => ExitCode::SUCCESS,
         Ok(Err(error)) => {
-            log_setup::report(program, format_args!("--dump {}: writing: {error}", directory.display()));
+            log_setup::report(program, format_args!("--dump {place}: writing: {error}"));
             ExitCode::FAILURE
         }
-        Err(error) => cannot_read(program, "--dump", directory, &error),
+        Err(error) => cannot_read(program, "--dump", place, &error),
     }
 }
 
-fn no_binlog(program: &str, flag: &str, directory: &Path) -> ExitCode {
-    let directory = directory.display();
-    log_setup::report(
-        program,
-        format_args!("{flag} {directory}: no binlog here: expected files binlog.1, binlog.2, ..."),
-    );
+/// The binlog at `place`, for reading.
+fn open(
+    program: &str,
+    flag: &str,
+    place: &BinlogPlace,
+    options: &StoreOptions,
+) -> Result<Box<dyn Storage>, ExitCode> {
+    store::prepare(place, options).and_then(|prepared| prepared.read_only()).map_err(|error| {
+        log_setup::report(program, format_args!("{flag} {place}: {error}"));
+        fail(exit_code::BINLOG_DIRECTORY)
+    })
+}
+
+/// `--copy`: says what it has copied.
+fn copy(program: &str, from: &BinlogPlace, to: &BinlogPlace, options: &StoreOptions) -> ExitCode {
+    match copy::copy(from, to, options) {
+        Ok(Copied { files, jobs }) => {
+            print(&format!("copied {} with {}\n", Count(files, "file"), Count(jobs, "job")))
+        }
+        Err(error) => {
+            log_setup::report(program, format_args!("--copy: {error}; nothing was copied"));
+            fail(exit_code::BINLOG_DIRECTORY)
+        }
+    }
+}
+
+fn no_binlog(program: &str, flag: &str, place: &BinlogPlace) -> ExitCode {
+    let expected = match place {
+        BinlogPlace::Directory(_) => "expected files binlog.1, binlog.2, ...",
+        BinlogPlace::Database(_) => "the database has no queue of this name",
+    };
+    log_setup::report(program, format_args!("{flag} {place}: no binlog here: {expected}"));
     ExitCode::FAILURE
 }
 
-fn cannot_read(program: &str, flag: &str, directory: &Path, error: &OpenError) -> ExitCode {
-    log_setup::report(program, format_args!("{flag} {}: {error}", directory.display()));
+fn cannot_read(program: &str, flag: &str, place: &BinlogPlace, error: &OpenError) -> ExitCode {
+    log_setup::report(program, format_args!("{flag} {place}: {error}"));
     fail(binlog_exit_code(error))
 }
 

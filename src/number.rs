@@ -60,9 +60,46 @@ fn signed(text: &[u8]) -> Option<(Option<u64>, &[u8])> {
 }
 
 /// The digits that `text` begins with: their value, if it fits, and what follows. `None` without a digit.
+#[inline]
 fn digits(text: &[u8]) -> Option<(Option<u64>, &[u8])> {
-    let end = text.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(text.len());
-    let (digits, rest) = text.split_at(end);
-    let add = |value: u64, digit: &u8| value.checked_mul(10)?.checked_add(u64::from(digit - b'0'));
-    (!digits.is_empty()).then(|| (digits.iter().try_fold(0, add), rest))
+    // Every number of this many digits fits; most have far fewer.
+    const FITTING: usize = u64::MAX.ilog10() as usize;
+    let (mut value, mut end) = (0, 0);
+    while let Some(digit) = digit(text, end) {
+        value = value * 10 + digit;
+        end += 1;
+        if end == FITTING {
+            return Some(more_digits(text, value, end));
+        }
+    }
+    (end > 0).then(|| (Some(value), &text[end..]))
+}
+
+/// Goes on with a number whose first digits, up to `end`, are read, and which may become too large.
+#[cold]
+fn more_digits(text: &[u8], value: u64, mut end: usize) -> (Option<u64>, &[u8]) {
+    let mut value = Some(value);
+    while let Some(digit) = digit(text, end) {
+        value = value.and_then(|value| value.checked_mul(10)?.checked_add(digit));
+        end += 1;
+    }
+    (value, &text[end..])
+}
+
+/// The digit at this index, if there is one.
+#[inline]
+fn digit(text: &[u8], index: usize) -> Option<u64> {
+    let digit = text.get(index)?.wrapping_sub(b'0');
+    (digit < 10).then_some(u64::from(digit))
+}
+
+/// A number of bytes, with or without one of the suffixes k, m and g (powers of 1024).
+pub fn number_of_bytes(text: &str) -> Option<u64> {
+    let (digits, unit) = match text.char_indices().last()? {
+        (end, 'k' | 'K') => (&text[..end], 1 << 10),
+        (end, 'm' | 'M') => (&text[..end], 1 << 20),
+        (end, 'g' | 'G') => (&text[..end], 1 << 30),
+        _ => (text, 1),
+    };
+    digits.parse::<u64>().ok()?.checked_mul(unit)
 }

@@ -15,8 +15,10 @@ use std::time::Duration;
 mod argument;
 mod command_line;
 mod error;
+mod store;
 
 pub use self::error::UsageError;
+pub use self::store::{BinlogPlace, DEFAULT_STORE_TIMEOUT, DEFAULT_TAKEOVER_AFTER, StoreOptions};
 
 use self::argument::{Argument, PortlessAddress};
 use self::command_line::CommandLine;
@@ -70,10 +72,16 @@ pub enum Action {
     ShowVersion,
     /// Print `help` and exit.
     ShowHelp,
-    /// Check the binlog in a directory without changing it.
-    Check(PathBuf),
-    /// Print the records of the binlog in a directory.
-    Dump(PathBuf),
+    /// Check a binlog without changing it.
+    Check(BinlogPlace, StoreOptions),
+    /// Print the records of a binlog.
+    Dump(BinlogPlace, StoreOptions),
+    /// Copy a binlog to where none is.
+    Copy(BinlogPlace, BinlogPlace, StoreOptions),
+    /// Print what an access file allows, to everybody or to one identity.
+    CheckAccess(PathBuf, Option<String>),
+    /// Print the hash of the token that stands on the standard input.
+    HashToken,
 }
 
 /// Where to listen.
@@ -86,19 +94,46 @@ pub enum ListenAddress {
         /// A number, or the name of a service.
         port: String,
     },
+    /// A TCP port for clients that speak TLS.
+    Tls {
+        /// As in `Tcp`.
+        host: Option<String>,
+        /// As in `Tcp`.
+        port: String,
+    },
     /// A socket in the file system.
     Unix(PathBuf),
 }
 
 impl fmt::Display for ListenAddress {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tcp { host: None, port } => write!(out, "*:{port}"),
-            Self::Tcp { host: Some(host), port } if host.contains(':') => write!(out, "[{host}]:{port}"),
-            Self::Tcp { host: Some(host), port } => write!(out, "{host}:{port}"),
-            Self::Unix(path) => write!(out, "unix:{}", path.display()),
+        let (host, port) = match self {
+            Self::Unix(path) => return write!(out, "unix:{}", path.display()),
+            Self::Tcp { host, port } => (host, port),
+            Self::Tls { host, port } => {
+                out.write_str("tls://")?;
+                (host, port)
+            }
+        };
+        match host {
+            None => write!(out, "*:{port}"),
+            Some(host) if host.contains(':') => write!(out, "[{host}]:{port}"),
+            Some(host) => write!(out, "{host}:{port}"),
         }
     }
+}
+
+/// The files for TLS that the command line names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The certificate, with those that lead to its authority.
+    pub certificate: Option<PathBuf>,
+    /// Its key.
+    pub key: Option<PathBuf>,
+    /// The authorities of the clients' certificates.
+    pub client_ca: Option<PathBuf>,
+    /// The certificates of clients that were revoked.
+    pub crl: Option<PathBuf>,
 }
 
 /// When written changes are forced to the disk.
@@ -113,7 +148,7 @@ pub enum Fsync {
 /// How the log is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFormat {
-    /// Lines for people.
+    /// Lines of text.
     Text,
     /// One JSON object per line, for programs.
     Json,
@@ -139,6 +174,8 @@ pub struct Options {
     /// The `-l` and `-p` of the command line, such as `-p 11300`. If inherited sockets replace them, the
     /// server warns of them.
     pub overridden_if_inherited: Vec<String>,
+    /// The files for TLS. If there is an address for TLS, certificate and key are named.
+    pub tls: TlsFiles,
     /// The permissions of unix sockets; `None` leaves them to the umask.
     pub socket_mode: Option<u32>,
     /// The owner of unix sockets.
@@ -148,8 +185,10 @@ pub struct Options {
     /// The largest body that `put` takes, in bytes without the trailing CRLF; at most
     /// `LARGEST_MAX_JOB_BYTES`.
     pub max_job_bytes: u64,
-    /// The directory of the binlog; `None` keeps nothing on disk.
-    pub binlog_dir: Option<PathBuf>,
+    /// Where the binlog is; `None` keeps nothing.
+    pub binlog: Option<BinlogPlace>,
+    /// How a database is used that has the binlog.
+    pub store: StoreOptions,
     /// The size of each binlog file, in bytes, as asked for; the binlog rounds it up to `BINLOG_FILE_STEP_BYTES`.
     /// At most `LARGEST_BINLOG_FILE_BYTES`.
     pub binlog_file_bytes: u64,
@@ -180,6 +219,8 @@ pub struct Options {
     pub admin_token_file: Option<PathBuf>,
     /// Whether the API refuses changes.
     pub admin_read_only: bool,
+    /// The file that says who may do what; `None` if everybody may do everything.
+    pub access: Option<PathBuf>,
     /// How the log is written.
     pub log_format: LogFormat,
     /// How many times `-V` was given.
@@ -196,11 +237,13 @@ impl Default for Options {
             listen: Some(ListenAddress::Tcp { host: Some(DEFAULT_HOST.into()), port: DEFAULT_PORT.into() }),
             further_listen: Vec::new(),
             overridden_if_inherited: Vec::new(),
+            tls: TlsFiles::default(),
             socket_mode: None,
             socket_owner: None,
             user: None,
             max_job_bytes: DEFAULT_MAX_JOB_BYTES,
-            binlog_dir: None,
+            binlog: None,
+            store: StoreOptions::default(),
             binlog_file_bytes: DEFAULT_BINLOG_FILE_BYTES,
             fsync: Fsync::Within(DEFAULT_FSYNC_INTERVAL),
             recover: false,
@@ -215,6 +258,7 @@ impl Default for Options {
             admin: None,
             admin_token_file: None,
             admin_read_only: false,
+            access: None,
             log_format: LogFormat::Text,
             verbosity: 0,
             spin: Duration::ZERO,
@@ -236,7 +280,7 @@ impl Options {
         let mut line = CommandLine::new(args);
         let mut options = Self::default();
         let mut said = Said::default();
-        let mut other_action = None;
+        let (mut reading, mut copying, mut other_action) = (None, None, None);
         while let Some(argument) = line.next()? {
             match argument.flag() {
                 "-l" => {
@@ -257,13 +301,26 @@ impl Options {
                 "-V" | "--verbose" => options.verbosity = options.verbosity.saturating_add(1),
                 "-v" | "--version" => return Ok(Action::ShowVersion),
                 "-h" | "--help" => return Ok(Action::ShowHelp),
-                "--check" => other_action = Some(Action::Check(argument.directory()?)),
-                "--dump" => other_action = Some(Action::Dump(argument.directory()?)),
+                "--check" | "--dump" => reading = Some((argument.flag() == "--check", argument.place()?)),
+                "--copy" => copying = Some((argument.place()?, line.place_of_copy(&argument)?)),
+                "--check-access" => {
+                    other_action = Some(Action::CheckAccess(argument.file()?, line.next_operand()));
+                }
+                "--hash-token" => other_action = Some(Action::HashToken),
                 _ => options.set_further(&argument, &mut said)?,
             }
         }
-        if let Some(action) = other_action {
+        let store = || options.store.clone();
+        let reading = reading.map(|(checks, place)| match checks {
+            true => Action::Check(place, store()),
+            false => Action::Dump(place, store()),
+        });
+        let copying = copying.map(|(from, to)| Action::Copy(from, to, store()));
+        if let Some(action) = other_action.or(reading).or(copying) {
             return Ok(action);
+        }
+        if matches!(options.binlog, Some(BinlogPlace::Database(_))) && !said.fsync {
+            options.fsync = Fsync::Within(Duration::ZERO);
         }
         let dependent = std::mem::take(&mut said.dependent);
         options.set_addresses(said);
@@ -274,9 +331,10 @@ impl Options {
     /// Sets an option of the binlog, or an option that C does not have. 0 removes a limit.
     fn set_further(&mut self, argument: &Argument, said: &mut Said) -> Result<(), UsageError> {
         let flag = argument.flag();
+        said.fsync |= matches!(flag, "-f" | "--fsync-ms" | "-D" | "-F" | "--no-fsync");
         let mut needs = None;
         match flag {
-            "-b" | "--binlog" | "--binlog-dir" => self.binlog_dir = Some(argument.directory()?),
+            "-b" | "--binlog" | "--binlog-dir" => self.binlog = Some(argument.place()?),
             "-f" | "--fsync-ms" => {
                 self.set_fsync(argument)?;
                 needs = Some(Needs::Binlog { known_to_c: true });
@@ -314,6 +372,10 @@ impl Options {
                 self.socket_owner = Some(argument.owner()?);
                 needs = Some(Needs::UnixSocket);
             }
+            "--tls-cert" | "--tls-key" | "--tls-client-ca" | "--tls-crl" => {
+                *self.tls_file(flag) = Some(argument.file()?);
+                needs = Some(if flag == "--tls-crl" { Needs::TlsClientCa } else { Needs::Tls });
+            }
             "--metrics" => self.metrics = Some(argument.address_with_port()?),
             "--metrics-tubes" => {
                 self.metrics_tubes = argument.number()?;
@@ -328,12 +390,23 @@ impl Options {
                 self.admin_read_only = true;
                 needs = Some(Needs::Admin);
             }
+            "--access" => self.access = Some(argument.file()?),
             "--log-format" => self.log_format = argument.log_format()?,
             "--spin" => self.spin = Duration::from_micros(argument.number::<u32>()?.into()),
+            _ if self.store.set(argument)? => needs = Some(Needs::Database),
             _ => return Err(UsageError::UnknownFlag(flag.to_owned())),
         }
         said.dependent.extend(needs.map(|needs| Dependent { flag: flag.to_owned(), needs }));
         Ok(())
+    }
+
+    fn tls_file(&mut self, flag: &str) -> &mut Option<PathBuf> {
+        match flag {
+            "--tls-cert" => &mut self.tls.certificate,
+            "--tls-key" => &mut self.tls.key,
+            "--tls-client-ca" => &mut self.tls.client_ca,
+            _ => &mut self.tls.crl,
+        }
     }
 
     /// Sets `-z`, at most to the largest body that C allows.
@@ -376,13 +449,19 @@ impl Options {
     fn judge(&mut self, dependent: Vec<Dependent>) -> Result<(), UsageError> {
         let addresses =
             self.listen.iter().chain(&self.further_listen).chain(&self.metrics).chain(&self.admin);
-        let has_unix_socket = addresses.into_iter().any(|address| matches!(address, ListenAddress::Unix(_)));
+        let has_unix_socket = addresses.clone().any(|address| matches!(address, ListenAddress::Unix(_)));
+        let of_tls = addresses.into_iter().find(|address| matches!(address, ListenAddress::Tls { .. }));
         for Dependent { flag, needs } in dependent {
             let (is_met, other) = match needs {
-                Needs::Binlog { .. } => (self.binlog_dir.is_some(), "-b DIR"),
+                Needs::Binlog { .. } => (self.binlog.is_some(), "-b DIR"),
+                Needs::Database => {
+                    (matches!(self.binlog, Some(BinlogPlace::Database(_))), "-b postgresql://...")
+                }
                 Needs::UnixSocket => (has_unix_socket, "an address unix:PATH"),
                 Needs::Metrics => (self.metrics.is_some(), "--metrics ADDR"),
                 Needs::Admin => (self.admin.is_some(), "--admin ADDR"),
+                Needs::Tls => (of_tls.is_some(), "an address tls://HOST:PORT"),
+                Needs::TlsClientCa => (self.tls.client_ca.is_some(), "--tls-client-ca FILE"),
             };
             if is_met {
                 continue;
@@ -393,7 +472,13 @@ impl Options {
             }
             self.warnings.push(error.to_string());
         }
-        Ok(())
+        let lacks = |flag| of_tls.map(|address| UsageError::Lacks { what: address.to_string(), flag });
+        let missing = match (&self.tls.certificate, &self.tls.key) {
+            (None, _) => lacks("--tls-cert FILE"),
+            (_, None) => lacks("--tls-key FILE"),
+            _ => None,
+        };
+        missing.map_or(Ok(()), Err)
     }
 
     /// Decides where to listen. This comes last, because `-p` may follow the addresses that it completes.
@@ -414,6 +499,8 @@ struct Said {
     of_l: Option<PortlessAddress>,
     of_listen: Vec<PortlessAddress>,
     port: Option<String>,
+    /// When the binlog is synced.
+    fsync: bool,
     /// The flags that do nothing without another one.
     dependent: Vec<Dependent>,
 }
@@ -432,12 +519,18 @@ enum Needs {
         /// C has the flag.
         known_to_c: bool,
     },
+    /// The binlog in a database.
+    Database,
     /// An address `unix:PATH`.
     UnixSocket,
     /// `--metrics`.
     Metrics,
     /// `--admin`.
     Admin,
+    /// An address `tls://HOST:PORT`.
+    Tls,
+    /// `--tls-client-ca`.
+    TlsClientCa,
 }
 
 /// `value` as a limit; `None` if it is 0.
@@ -453,5 +546,7 @@ pub fn help(program: &str) -> String {
 
 const HELP: &str = include_str!("options/help.txt");
 
+#[cfg(test)]
+mod help_tests;
 #[cfg(test)]
 mod tests;

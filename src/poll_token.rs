@@ -78,7 +78,7 @@ impl From<PollToken> for Token {
     fn from(token: PollToken) -> Self {
         let (kind, number) = match token {
             PollToken::Client(id) => {
-                assert!(id.index < FIRST_KIND, "there are not so many clients");
+                assert!(id.index < FIRST_KIND, "there are fewer clients than that");
                 (id.index, id.generation & LAST_NUMBER)
             }
             PollToken::Listener(number) => (LISTENER, number),
@@ -87,7 +87,7 @@ impl From<PollToken> for Token {
             PollToken::HttpListener(number) => (HTTP_LISTENER, number),
             PollToken::HttpConnection(number) => (HTTP_CONNECTION, number),
         };
-        assert_eq!(number & LAST_NUMBER, number, "there are not so many sockets");
+        assert_eq!(number & LAST_NUMBER, number, "there are fewer sockets than that");
         Self((number as usize) << KIND_BITS | kind as usize)
     }
 }

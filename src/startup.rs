@@ -4,22 +4,20 @@
 
 use std::fmt;
 use std::io;
-use std::path::Path;
-use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
-use beanstalkd::binlog::{self, Binlog, DirectoryStorage, SyncPolicy};
+use beanstalkd::access::Rules;
+use beanstalkd::binlog::{self, Binlog, Storage, SyncPolicy};
 use beanstalkd::http::StartupHealth;
 use beanstalkd::log_setup::{self, Count};
-use beanstalkd::options::{Fsync, ListenAddress, Options, exit_code};
+use beanstalkd::options::{BinlogPlace, Fsync, ListenAddress, Options, exit_code};
 use beanstalkd::os;
-use beanstalkd::os::directory_lock::{DirectoryLock, LockError};
 use beanstalkd::os::listen::{Listener, SocketFile, UnixAccess};
 use beanstalkd::os::process::Machine;
 use beanstalkd::os::service_manager;
-use beanstalkd::os::signals::{Signal, Signals};
+use beanstalkd::os::signals::Signals;
 use beanstalkd::queue::PoisonLimits;
-use beanstalkd::server::event_loop::{AcceptLimits, Clock, EventLoop, Settings};
+use beanstalkd::server::event_loop::{AcceptLimits, Clock, EventLoop, Reload, Settings};
 use beanstalkd::server::{Config, Executor};
 use beanstalkd::stats::Identity;
 use beanstalkd::tube_name::TubeName;
@@ -27,13 +25,15 @@ use log::{error, info, warn};
 
 use crate::{ALLOCATOR, VERSION};
 
+pub mod access;
 mod admin;
+pub mod copy;
 pub mod refusal;
+pub mod store;
+mod tls;
 
-use self::refusal::{refuse, refuse_binlog, refuse_listener, refuse_lock, refuse_privileges};
-
-/// How often a standby that waits for the lock looks for a signal to end.
-const LOOK_FOR_SIGNALS: Duration = Duration::from_millis(200);
+use self::refusal::{refuse, refuse_binlog, refuse_listener, refuse_privileges};
+use self::store::{Prepared, Taken};
 
 /// How many descriptors no client gets, even without a binlog: a library may open some for a moment.
 const SPARE_FILES: usize = 2;
@@ -43,20 +43,19 @@ pub fn serve(options: &Options) -> Result<(), i32> {
     log_setup::start(options.log_format, options.verbosity);
     os::process::end_on_panic();
     info!("beanstalkd {VERSION}, pid {}", std::process::id());
-    for warning in &options.warnings {
-        warn!("{warning}");
-    }
+    options.warnings.iter().for_each(|warning| warn!("{warning}"));
     // This comes before the process opens descriptors of its own, which could get the numbers of the inherited ones.
     let inherited =
         service_manager::inherited_listeners().map_err(|error| refuse(&error, exit_code::LISTEN))?;
     // This comes before anybody can see that the server is up, because SIGUSR1 kills a process without a handler.
-    let mut signals = Signals::install().map_err(|error| refuse(&error, exit_code::LISTEN))?;
-    let open_files = os::limits::raise_open_files().unwrap_or_else(|error| {
-        warn!("cannot raise the limit of open files: {error}");
-        u64::MAX
-    });
-    let max_memory_bytes = options.max_memory_bytes.or_else(group_memory_bytes).filter(|&bytes| bytes > 0);
-    info!("limits: {}", Limits { options, open_files, max_memory_bytes });
+    let reloads =
+        options.tls.certificate.is_some() || options.access.is_some() || service_manager::is_listening();
+    let mut signals = Signals::install(reloads).map_err(|error| refuse(&error, exit_code::LISTEN))?;
+    let limits = Limits::of(options);
+    info!("limits: {limits}");
+    // Perhaps only root can read these files.
+    let (reload, rules) = (read_again(options)?, read_rules(options)?);
+    let prepared = prepare_store(options)?;
     let mut sockets = Sockets::new(options, inherited)?;
     let metrics = sockets.listen_for_metrics(options)?;
     // The address of a standby is still in use by its predecessor. Otherwise the server listens here, so that clients
@@ -71,31 +70,37 @@ pub fn serve(options: &Options) -> Result<(), i32> {
             .map_err(|error| refuse_privileges(&format!("-u {user}"), &error))?;
     }
     let clock = Clock::start();
-    let health =
-        metrics.map(|listener| StartupHealth::start(listener, move || clock.now(), "starting")).transpose();
-    let health = health.map_err(|error| refuse(&error, exit_code::LISTEN))?;
-    let lock = match lock_binlog(options, &mut signals, health.as_ref())? {
-        Locked::Held(lock) => Some(lock),
-        Locked::NoBinlog => None,
-        Locked::Stopped => return Ok(()),
+    let credentials = reload.tls.as_ref().map(|(_, acceptor)| acceptor.credentials());
+    let health = metrics
+        .map(|listener| StartupHealth::start(listener, credentials, move || clock.now(), "starting"))
+        .transpose()
+        .map_err(|error| refuse(&error, exit_code::LISTEN))?;
+    let take = |(place, prepared)| {
+        let taken = store::take(place, prepared, options.wait_for_lock, &mut signals, health.as_ref());
+        taken.map(|taken| (place, taken))
     };
+    let taken = prepared.map(take).transpose()?;
+    if matches!(taken, Some((_, Taken::Stopped))) {
+        return Ok(());
+    }
     if options.wait_for_lock {
         sockets.listen_for_clients(options)?;
         admin.listen(options, &mut sockets)?;
     }
     os::memory::give_back_only_when_told();
-    let mut executor = Executor::new(config(options, max_memory_bytes), identity(clock)?);
-    executor.seed(os::process::random_u64());
-    executor.watch_memory(os::memory::is_exhausted);
-    if let Some(directory) = &options.binlog_dir {
+    os::memory::allow_huge_pages(true);
+    let mut executor = executor(options, limits.max_memory_bytes, rules, clock)?;
+    if let Some((place, Taken::Store(storage))) = taken {
         if let Some(health) = &health {
             health.say("reading the binlog");
         }
-        open_binlog(&mut executor, directory, lock, options, clock)?;
+        open_binlog(&mut executor, place, storage, options, clock)?;
     }
+    os::memory::allow_huge_pages(false);
     let addresses = sockets.addresses();
     let listeners = std::mem::take(&mut sockets.listeners);
-    let event_loop = EventLoop::new(executor, listeners, signals, clock, settings(options, open_files));
+    let settings = settings(options, limits.open_files);
+    let event_loop = EventLoop::new(executor, listeners, reload, signals, clock, settings);
     let event_loop = event_loop.and_then(|event_loop| equip(event_loop, options, health, admin));
     let event_loop = event_loop.map_err(|error| refuse(&error, exit_code::LISTEN))?;
     // The log says so only here, because before this the lock, the binlog or the system may still end the server.
@@ -105,12 +110,53 @@ pub fn serve(options: &Options) -> Result<(), i32> {
     event_loop.run().map_err(|error| refuse(&error, exit_code::FAILED))
 }
 
+/// The place of the binlog, if there is one, whose files were read.
+fn prepare_store(options: &Options) -> Result<Option<(&BinlogPlace, Prepared)>, i32> {
+    let prepare = |place| match store::prepare(place, &options.store) {
+        Ok(prepared) => Ok((place, prepared)),
+        Err(error) => Err(store::refuse(place, &error)),
+    };
+    options.binlog.as_ref().map(prepare).transpose()
+}
+
+/// An executor with an empty queue.
+fn executor(
+    options: &Options,
+    max_memory_bytes: Option<u64>,
+    rules: Option<Rules>,
+    clock: Clock,
+) -> Result<Executor, i32> {
+    let mut executor = Executor::new(config(options, max_memory_bytes), identity(clock)?);
+    executor.seed(os::process::random_u64());
+    executor.watch_memory(os::memory::is_exhausted);
+    if let Some(rules) = rules {
+        executor.guard_with(rules);
+    }
+    Ok(executor)
+}
+
+/// What SIGHUP reads again.
+fn read_again(options: &Options) -> Result<Reload, i32> {
+    Ok(Reload { access: options.access.clone().map(access::reader), ..tls::load(options)? })
+}
+
+/// The access rules, if the command line names a file.
+fn read_rules(options: &Options) -> Result<Option<Rules>, i32> {
+    let Some(path) = &options.access else { return Ok(None) };
+    let rules = access::read(path).map_err(|error| {
+        error!("--access {}: {error}", path.display());
+        exit_code::USAGE
+    })?;
+    info!("access rules of {}, identities: {}", path.display(), rules.named().count());
+    Ok(Some(rules))
+}
+
 fn settings(options: &Options, open_files: u64) -> Settings {
     Settings {
         accept: AcceptLimits {
             max_connections: options.max_connections,
             open_files,
-            spare_files: SPARE_FILES + options.binlog_dir.as_ref().map_or(0, |_| binlog::MOST_DESCRIPTORS),
+            spare_files: SPARE_FILES + options.binlog.as_ref().map_or(0, |_| binlog::MOST_DESCRIPTORS),
         },
         fill_memory_reserve: || ALLOCATOR.fill(),
         spin: options.spin,
@@ -125,7 +171,7 @@ fn equip(
     health: Option<StartupHealth>,
     admin: admin::Admin,
 ) -> io::Result<EventLoop> {
-    if options.binlog_dir.is_some() {
+    if options.binlog.is_some() {
         event_loop.start_binlog()?;
     }
     if let Some(health) = health {
@@ -138,7 +184,7 @@ fn equip(
 /// The host that an address names.
 fn host(address: &Option<ListenAddress>) -> Option<String> {
     match address {
-        Some(ListenAddress::Tcp { host, .. }) => host.clone(),
+        Some(ListenAddress::Tcp { host, .. } | ListenAddress::Tls { host, .. }) => host.clone(),
         Some(ListenAddress::Unix(_)) | None => None,
     }
 }
@@ -172,63 +218,11 @@ fn identity(clock: Clock) -> Result<Identity, i32> {
     })
 }
 
-/// The result of taking the lock of the binlog's directory.
-enum Locked {
-    /// The lock is held until this value is dropped.
-    Held(DirectoryLock),
-    /// There is no binlog to lock.
-    NoBinlog,
-    /// A signal to stop came first.
-    Stopped,
-}
-
-/// Takes the lock. A standby waits for it, and tells the service manager and `/readyz` that it waits.
-fn lock_binlog(
-    options: &Options,
-    signals: &mut Signals,
-    health: Option<&StartupHealth>,
-) -> Result<Locked, i32> {
-    let Some(directory) = &options.binlog_dir else { return Ok(Locked::NoBinlog) };
-    let refuse = |error: LockError| refuse_lock(directory, &error);
-    match DirectoryLock::take(directory) {
-        Ok(lock) => return Ok(Locked::Held(lock)),
-        Err(LockError::Held { .. }) if options.wait_for_lock => {}
-        Err(error) => return Err(refuse(error)),
-    }
-    let status = format!("standby: waiting for the lock of {}", directory.display());
-    info!("{status}");
-    if let Err(error) = service_manager::notify_status(&status) {
-        warn!("cannot tell the service manager: {error}");
-    }
-    if let Some(health) = health {
-        health.say(&status);
-    }
-    let (outcome, waiting) = channel();
-    // If nobody receives the result, the process is ending.
-    DirectoryLock::wait(directory, move |lock| drop(outcome.send(lock))).map_err(refuse)?;
-    loop {
-        match waiting.recv_timeout(LOOK_FOR_SIGNALS) {
-            Ok(lock) => {
-                info!("the lock is free, taking over");
-                return lock.map(Locked::Held).map_err(refuse);
-            }
-            Err(RecvTimeoutError::Timeout) if signals.pending().any(|signal| signal == Signal::Stop) => {
-                return Ok(Locked::Stopped);
-            }
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => {
-                error!("the wait for the lock of {} has ended without it", directory.display());
-                return Err(exit_code::BINLOG_DIRECTORY);
-            }
-        }
-    }
-}
-
 /// Restores the jobs of the binlog, and gives the binlog to the executor.
 fn open_binlog(
     executor: &mut Executor,
-    directory: &Path,
-    lock: Option<DirectoryLock>,
+    place: &BinlogPlace,
+    storage: Box<dyn Storage>,
     options: &Options,
     clock: Clock,
 ) -> Result<(), i32> {
@@ -243,22 +237,23 @@ fn open_binlog(
         recover: options.recover,
         nonce_seed: os::process::random_u64(),
     };
-    // If the disk does not report its free space, it is assumed to be large enough.
-    let free = os::limits::disk_room(directory).unwrap_or(u64::MAX);
+    // If the disk does not report its free space, it is assumed to be large enough; so is a database.
+    let free = match place {
+        BinlogPlace::Directory(path) => os::limits::disk_room(path).unwrap_or(u64::MAX),
+        BinlogPlace::Database(_) => u64::MAX,
+    };
     if free / 2 < config.file_bytes {
         warn!(
             "-s {}: the disk of {} has only {free} bytes free, less than two files of that length: shorter files \
              will be made, and puts are answered OUT_OF_MEMORY while there is no room; a smaller -s suits it better",
-            config.file_bytes,
-            directory.display(),
+            config.file_bytes, place,
         );
     }
     let now = clock.now();
-    let storage = Box::new(DirectoryStorage::new(directory, lock));
     let mut restore =
         |record, tube: &TubeName, body, tags: &[u8]| executor.restore(&record, tube, body, tags, now);
     let (binlog, summary) = Binlog::open(storage, config, now, Clock::wall_offset_ns(now), &mut restore)
-        .map_err(|error| refuse_binlog(directory, &error))?;
+        .map_err(|error| refuse_binlog(place, &error))?;
     for warning in &summary.warnings {
         warn!("{warning}");
     }
@@ -271,7 +266,7 @@ fn open_binlog(
     }
     info!(
         "binlog {}: {} in {}, {}, {}",
-        directory.display(),
+        place,
         Count(summary.jobs, "job"),
         Count(summary.files, "file"),
         Count(summary.records, "record"),
@@ -343,6 +338,7 @@ impl Sockets {
     fn listen_on(&mut self, flags: &str, address: &ListenAddress) -> Result<Listener, i32> {
         let listener = match address {
             ListenAddress::Tcp { host, port } => os::listen::tcp(host.as_deref(), port).map(Listener::Tcp),
+            ListenAddress::Tls { host, port } => os::listen::tcp(host.as_deref(), port).map(Listener::Tls),
             ListenAddress::Unix(path) => os::listen::unix(path, self.access).map(|(listener, file)| {
                 self.files.push(file);
                 if os::service_manager::hides(path) {
@@ -364,6 +360,18 @@ struct Limits<'a> {
     options: &'a Options,
     open_files: u64,
     max_memory_bytes: Option<u64>,
+}
+
+impl<'a> Limits<'a> {
+    /// What the options ask for and the system allows. Raises the limit of open files.
+    fn of(options: &'a Options) -> Self {
+        let open_files = os::limits::raise_open_files().unwrap_or_else(|error| {
+            warn!("cannot raise the limit of open files: {error}");
+            u64::MAX
+        });
+        let max_memory_bytes = options.max_memory_bytes.or_else(group_memory_bytes);
+        Self { options, open_files, max_memory_bytes: max_memory_bytes.filter(|&bytes| bytes > 0) }
+    }
 }
 
 impl fmt::Display for Limits<'_> {

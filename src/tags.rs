@@ -1,11 +1,76 @@
 //! The tags of a job: what a `put` asks for beyond C's protocol.
 //!
-//! Owns: the compact bytes in which the queue and the binlog keep the tags of a job, and the limits of their numbers.
-//! Never decides what a tag does. A job without tags has no value of this type.
+//! Owns: the words of the tags, the compact bytes in which the queue and the binlog keep them, and the limits of their
+//! numbers. Never decides what a tag does. A job without tags has no value of this type.
 
 use std::collections::TryReserveError;
+use std::fmt;
 
+use crate::number::whole_u32;
 use crate::tube_name::TubeName;
+
+/// A key or the name of a group: bytes that follow the rules of tube names.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Name<'a>(&'a [u8]);
+
+impl<'a> Name<'a> {
+    /// The name in `bytes`, or `None` if they are not a valid name.
+    #[must_use]
+    pub fn check(bytes: &'a [u8]) -> Option<Self> {
+        TubeName::is_valid(bytes).then_some(Self(bytes))
+    }
+
+    /// The name in bytes that were a name before.
+    #[must_use]
+    pub fn again(bytes: &'a [u8]) -> Self {
+        debug_assert!(TubeName::is_valid(bytes), "{bytes:?} is a name");
+        Self(bytes)
+    }
+
+    /// The name as bytes.
+    #[must_use]
+    pub fn as_bytes(self) -> &'a [u8] {
+        self.0
+    }
+
+    /// How many bytes it has.
+    #[allow(clippy::len_without_is_empty, reason = "no name is empty")]
+    #[must_use]
+    pub fn len(self) -> usize {
+        self.0.len()
+    }
+
+    /// The name as text.
+    #[must_use]
+    pub fn as_str(self) -> &'a str {
+        std::str::from_utf8(self.0).unwrap_or_default()
+    }
+}
+
+impl<'a> From<&'a str> for Name<'a> {
+    /// Of a valid name.
+    fn from(name: &'a str) -> Self {
+        Self::again(name.as_bytes())
+    }
+}
+
+impl PartialEq<&str> for Name<'_> {
+    fn eq(&self, other: &&str) -> bool {
+        self.0 == other.as_bytes()
+    }
+}
+
+impl fmt::Display for Name<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(self.as_str())
+    }
+}
+
+impl fmt::Debug for Name<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self.as_str(), out)
+    }
+}
 
 /// The tags of a job, at least one, each at most once. Keys and names follow the rules of tube names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -15,18 +80,29 @@ pub struct TagSet<'a> {
     /// `con:<key>[:<n>]`: at most so many jobs with this key are reserved at once.
     pub concurrency: Option<Concurrency<'a>>,
     /// `grp:<name>`: the group that the job is a member of.
-    pub group: Option<&'a str>,
+    pub group: Option<Name<'a>>,
     /// `aft:<name>`: the group that the job waits for.
     pub after: Option<After<'a>>,
     /// `exp:<seconds>`: the job is deleted if nobody has reserved it so long after the put; at least 1.
     pub expires_after_s: Option<u32>,
+    /// Whose job it is, if the bytes of the owner's jobs are limited. The server sets it; no word of `put` does.
+    pub owner: Option<Name<'a>>,
+}
+
+/// Why a word is not accepted as a tag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TagError {
+    /// It is no tag.
+    UnknownWord,
+    /// The tag is malformed, repeated or out of range.
+    BadTag,
 }
 
 /// The tag `idp`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Idempotency<'a> {
     /// The key.
-    pub key: &'a str,
+    pub key: Name<'a>,
     /// How long the key still counts after the job was deleted, in seconds.
     pub cooldown_s: u32,
 }
@@ -35,7 +111,7 @@ pub struct Idempotency<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Concurrency<'a> {
     /// The key.
-    pub key: &'a str,
+    pub key: Name<'a>,
     /// How many jobs with the key may be reserved while this one is; at least 1.
     pub limit: u32,
 }
@@ -44,7 +120,7 @@ pub struct Concurrency<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct After<'a> {
     /// The group that the job waits for.
-    pub group: &'a str,
+    pub group: Name<'a>,
     /// Whether the group has been without members since the put. Such a job is never held again.
     pub is_free: bool,
 }
@@ -63,11 +139,35 @@ enum Kind {
     AfterFree = 7,
     /// Has no name.
     Expiry = 8,
+    Owner = 9,
 }
 
 impl<'a> TagSet<'a> {
     /// The most bytes that the tags of a job take.
-    pub const MAX_BYTES: usize = 4 * (2 + TubeName::MAX_BYTES) + 2 * 4 + 5;
+    pub const MAX_BYTES: usize = 5 * (2 + TubeName::MAX_BYTES) + 2 * 4 + 5;
+
+    /// Whether the word begins as a tag does.
+    #[must_use]
+    pub fn is_tag(word: &[u8]) -> bool {
+        matches!(word.first_chunk(), Some(b"idp:" | b"con:" | b"grp:" | b"aft:" | b"exp:"))
+    }
+
+    /// Adds the tag in a word, such as `idp:order-7:60`.
+    ///
+    /// # Errors
+    /// If it is none that can be added.
+    pub fn add(&mut self, word: &'a [u8]) -> Result<(), TagError> {
+        let (kind, value) = word.split_first_chunk().ok_or(TagError::UnknownWord)?;
+        let is_new = match kind {
+            b"idp:" => set(&mut self.idempotency, idempotency(value)),
+            b"con:" => set(&mut self.concurrency, concurrency(value)),
+            b"grp:" => set(&mut self.group, Name::check(value)),
+            b"aft:" => set(&mut self.after, Name::check(value).map(|group| After { group, is_free: false })),
+            b"exp:" => set(&mut self.expires_after_s, whole_u32(value).filter(|&seconds| seconds > 0)),
+            _ => return Err(TagError::UnknownWord),
+        };
+        is_new.ok_or(TagError::BadTag)
+    }
 
     /// Whether there is no tag.
     #[must_use]
@@ -80,7 +180,13 @@ impl<'a> TagSet<'a> {
     /// # Errors
     /// If the allocator has no memory; `out` is as it was.
     pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), TryReserveError> {
-        out.try_reserve(self.encoded_len())?;
+        out.try_reserve_exact(self.encoded_len())?;
+        self.write(out);
+        Ok(())
+    }
+
+    /// As `encode`, where `out` has room for them.
+    pub fn write(&self, out: &mut Vec<u8>) {
         if let Some(Idempotency { key, cooldown_s }) = self.idempotency {
             match cooldown_s {
                 0 => push(out, Kind::Idempotency, key, None),
@@ -103,7 +209,9 @@ impl<'a> TagSet<'a> {
             out.push(Kind::Expiry as u8);
             out.extend_from_slice(&seconds.to_le_bytes());
         }
-        Ok(())
+        if let Some(owner) = self.owner {
+            push(out, Kind::Owner, owner, None);
+        }
     }
 
     /// Writes into bytes from `encode` that the group of `after` has been without members. They stay as long as they are.
@@ -125,20 +233,31 @@ impl<'a> TagSet<'a> {
     /// How many bytes `encode` writes.
     #[must_use]
     pub fn encoded_len(&self) -> usize {
-        let named = |name: Option<&str>, number: bool| {
-            name.map_or(0, |name| 2 + name.len() + if number { 4 } else { 0 })
+        let named = |name: Option<Name<'_>>, number: bool| {
+            name.map_or(0, |name| 2 + name.0.len() + if number { 4 } else { 0 })
         };
         named(self.idempotency.map(|tag| tag.key), self.idempotency.is_some_and(|tag| tag.cooldown_s != 0))
             + named(self.concurrency.map(|tag| tag.key), self.concurrency.is_some_and(|tag| tag.limit != 1))
             + named(self.group, false)
             + named(self.after.map(|tag| tag.group), false)
             + if self.expires_after_s.is_some() { 5 } else { 0 }
+            + named(self.owner, false)
     }
 
-    /// Reads bytes from `encode`, or from a disk; `None` if they cannot come from `encode`.
+    /// Reads bytes from a disk; `None` if they cannot come from `encode`.
+    #[must_use]
+    pub fn decode_checked(bytes: &'a [u8]) -> Option<Self> {
+        let tags = Self::decode(bytes)?;
+        let keys = [tags.idempotency.map(|tag| tag.key), tags.concurrency.map(|tag| tag.key)];
+        let groups = [tags.group, tags.after.map(|tag| tag.group), tags.owner];
+        let are_names = keys.into_iter().chain(groups).flatten().all(|name| Name::check(name.0).is_some());
+        // A field that stands twice, or with a number that has a shorter form, would be shorter again.
+        (are_names && tags.encoded_len() == bytes.len() && !bytes.is_empty()).then_some(tags)
+    }
+
+    /// Reads bytes from `encode`; of other bytes it may return what `encode` does not write.
     #[must_use]
     pub fn decode(mut bytes: &'a [u8]) -> Option<Self> {
-        let whole = bytes;
         let mut tags = Self::default();
         while let Some((&kind, rest)) = bytes.split_first() {
             bytes = rest;
@@ -156,28 +275,56 @@ impl<'a> TagSet<'a> {
                 5 => tags.group = Some(take_name(&mut bytes)?),
                 6 | 7 => tags.after = Some(After { group: take_name(&mut bytes)?, is_free: kind == 7 }),
                 8 => tags.expires_after_s = Some(take_number(&mut bytes)?).filter(|&seconds| seconds > 0),
+                9 => tags.owner = Some(take_name(&mut bytes)?),
                 _ => return None,
             }
         }
-        // A field that stands twice, or with a number that has a shorter form, would be shorter again.
-        (tags.encoded_len() == whole.len() && !whole.is_empty()).then_some(tags)
+        Some(tags)
     }
 }
 
-fn push(out: &mut Vec<u8>, kind: Kind, name: &str, number: Option<u32>) {
-    debug_assert!(TubeName::check(name.as_bytes()).is_some(), "a tag's name is a name");
-    out.extend_from_slice(&[kind as u8, name.len() as u8]);
-    out.extend_from_slice(name.as_bytes());
+/// Sets a tag that has a value and is not there yet.
+fn set<T>(tag: &mut Option<T>, value: Option<T>) -> Option<()> {
+    if tag.is_some() {
+        return None;
+    }
+    *tag = Some(value?);
+    Some(())
+}
+
+fn idempotency(value: &[u8]) -> Option<Idempotency<'_>> {
+    let (key, cooldown_s) = with_number(value, 0)?;
+    Some(Idempotency { key, cooldown_s })
+}
+
+fn concurrency(value: &[u8]) -> Option<Concurrency<'_>> {
+    let (key, limit) = with_number(value, 1)?;
+    (limit > 0).then_some(Concurrency { key, limit })
+}
+
+/// `<name>[:<number>]`
+fn with_number(value: &[u8], default: u32) -> Option<(Name<'_>, u32)> {
+    let colon = value.iter().position(|&byte| byte == b':');
+    let (name, number) = match colon {
+        Some(colon) => (&value[..colon], whole_u32(&value[colon + 1..])?),
+        None => (value, default),
+    };
+    Some((Name::check(name)?, number))
+}
+
+fn push(out: &mut Vec<u8>, kind: Kind, name: Name<'_>, number: Option<u32>) {
+    out.extend_from_slice(&[kind as u8, name.0.len() as u8]);
+    out.extend_from_slice(name.0);
     if let Some(number) = number {
         out.extend_from_slice(&number.to_le_bytes());
     }
 }
 
-fn take_name<'a>(bytes: &mut &'a [u8]) -> Option<&'a str> {
+fn take_name<'a>(bytes: &mut &'a [u8]) -> Option<Name<'a>> {
     let (&len, rest) = bytes.split_first()?;
     let (name, rest) = rest.split_at_checked(usize::from(len))?;
     *bytes = rest;
-    TubeName::check(name)
+    Some(Name(name))
 }
 
 fn take_number(bytes: &mut &[u8]) -> Option<u32> {
@@ -198,12 +345,14 @@ mod tests {
     }
 
     fn all_tags(name: &str, number: u32) -> TagSet<'_> {
+        let name = Name::from(name);
         TagSet {
             idempotency: Some(Idempotency { key: name, cooldown_s: number }),
             concurrency: Some(Concurrency { key: name, limit: number }),
             group: Some(name),
             after: Some(After { group: name, is_free: number.is_multiple_of(2) }),
             expires_after_s: Some(number),
+            owner: Some(name),
         }
     }
 
@@ -213,8 +362,9 @@ mod tests {
         for tags in [
             all_tags("a", 1),
             all_tags(&long, u32::MAX),
-            TagSet { group: Some("g"), ..TagSet::default() },
-            TagSet { idempotency: Some(Idempotency { key: "k", cooldown_s: 0 }), ..TagSet::default() },
+            TagSet { group: Some("g".into()), ..TagSet::default() },
+            TagSet { owner: Some("o".into()), ..TagSet::default() },
+            TagSet { idempotency: Some(Idempotency { key: "k".into(), cooldown_s: 0 }), ..TagSet::default() },
         ] {
             let bytes = encoded(&tags);
             assert!(bytes.len() <= TagSet::MAX_BYTES);
@@ -225,15 +375,15 @@ mod tests {
 
     #[test]
     fn a_job_is_freed_in_its_bytes() {
-        let held = |tags| TagSet { after: Some(After { group: "g", is_free: false }), ..tags };
+        let held = |tags| TagSet { after: Some(After { group: "g".into(), is_free: false }), ..tags };
         for tags in [TagSet::default(), all_tags("name", 6), all_tags("name", 7)] {
             let (mut bytes, tags) = (encoded(&held(tags)), held(tags));
             TagSet::set_free(&mut bytes);
-            let free = TagSet { after: Some(After { group: "g", is_free: true }), ..tags };
+            let free = TagSet { after: Some(After { group: "g".into(), is_free: true }), ..tags };
             assert_eq!(TagSet::decode(&bytes), Some(free));
         }
         let mut others =
-            encoded(&TagSet { group: Some("\u{36}"), expires_after_s: Some(6), ..TagSet::default() });
+            encoded(&TagSet { group: Some("\u{36}".into()), expires_after_s: Some(6), ..TagSet::default() });
         let before = others.clone();
         TagSet::set_free(&mut others);
         assert_eq!(others, before);
@@ -241,10 +391,11 @@ mod tests {
 
     #[test]
     fn bytes_that_encode_does_not_write_are_refused() {
-        assert_eq!(TagSet::decode(b""), None);
+        assert_eq!(TagSet::decode_checked(b""), None);
         for bad in [
             &b"\x00"[..],
             b"\x09",
+            b"\x0a\x01a",
             b"\x05",
             b"\x05\x00",
             b"\x05\x02a",
@@ -256,11 +407,11 @@ mod tests {
             b"\x08\x00\x00\x00\x00",
             b"\x08\x01\x00\x00",
         ] {
-            assert_eq!(TagSet::decode(bad), None, "{bad:?}");
+            assert_eq!(TagSet::decode_checked(bad), None, "{bad:?}");
         }
         let bytes = encoded(&all_tags("name", 300));
         for end in 1..bytes.len() {
-            let cut = TagSet::decode(&bytes[..end]);
+            let cut = TagSet::decode_checked(&bytes[..end]);
             assert!(cut.is_none_or(|tags| encoded(&tags) == bytes[..end]), "cut at {end}");
         }
     }

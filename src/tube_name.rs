@@ -28,10 +28,15 @@ impl TubeName {
     /// `bytes` as text, or `None` if they are not a valid name. Unlike `parse`, it does not allocate.
     #[must_use]
     pub fn check(bytes: &[u8]) -> Option<&str> {
-        let valid = (1..=Self::MAX_BYTES).contains(&bytes.len())
+        if Self::is_valid(bytes) { std::str::from_utf8(bytes).ok() } else { None }
+    }
+
+    /// Whether `bytes` are a valid name.
+    #[must_use]
+    pub fn is_valid(bytes: &[u8]) -> bool {
+        (1..=Self::MAX_BYTES).contains(&bytes.len())
             && bytes[0] != b'-'
-            && bytes.iter().all(|&byte| is_name_byte(byte));
-        if valid { std::str::from_utf8(bytes).ok() } else { None }
+            && bytes.iter().all(|&byte| is_name_byte(byte))
     }
 
     /// The name as text.

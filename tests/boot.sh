@@ -8,7 +8,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 skip() { echo "boot: skipped, $1" >&2; exit 0; }
 [ "$(id -u)" = 0 ] || skip "it needs root"
-for tool in systemd-nspawn debootstrap unshare; do
+for tool in systemd-nspawn debootstrap unshare openssl; do
     command -v $tool >/dev/null || skip "there is no $tool"
 done
 if [ "${1:-}" != --mounts-apart ]; then
@@ -56,6 +56,9 @@ mount -t overlay -o "lowerdir=$bare,upperdir=$work/upper,workdir=$work/scratch" 
 chmod 755 "$work/machine"
 mv "$work"/machine/opt/beanstalkd_*.deb "$work/machine/opt/c.deb"
 install -m 644 "$package" "$work/machine/opt/ours.deb"
+openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost \
+    -addext subjectAltName=IP:127.0.0.1 -addext basicConstraints=critical,CA:FALSE \
+    -keyout "$work/machine/opt/key.pem" -out "$work/machine/opt/cert.pem" 2>/dev/null
 install -m 755 tests/boot/inside.sh "$work/machine/opt/inside.sh"
 install -m 644 tests/boot/test.service "$work/machine/etc/systemd/system/boot-test.service"
 ln -s ../boot-test.service "$work/machine/etc/systemd/system/multi-user.target.wants/boot-test.service"

@@ -23,8 +23,23 @@ fn byte_streams() {
 }
 
 #[test]
+fn byte_streams_to_a_server_with_access_rules() {
+    replay_and_fuzz("guarded_stream", 30_000, fuzz::guarded_stream);
+}
+
+#[test]
+fn access_files() {
+    replay_and_fuzz("access_file", 100_000, fuzz::access_file);
+}
+
+#[test]
 fn operation_sequences() {
     replay_and_fuzz("operations", 20_000, fuzz::operations);
+}
+
+#[test]
+fn tls_handshakes() {
+    replay_and_fuzz("tls_handshake", 10_000, fuzz::tls_handshake);
 }
 
 fn replay_and_fuzz(target: &str, rounds: u64, check: impl Fn(&[u8]) + RefUnwindSafe) {

@@ -1,4 +1,4 @@
-//! The formats of the log: for people, for the journal, and for programs.
+//! The formats of the log: text, text for the journal, and JSON.
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;

@@ -1,14 +1,14 @@
 #!/bin/bash
 # Tests the package in a fresh Debian as doc/operations.md says: installs it, starts it with the command line and the
-# settings of its unit as its user, puts a job, scrapes the metrics, stops, starts, reserves the job, and removes the
-# package. This runs in a network namespace of its own, so that ports are free. Needs root, debootstrap and Debian's
+# settings of its unit as its user, puts a job, scrapes the metrics, stops, starts, reserves the job, does so once with TLS
+# and access rules, and removes the package. This runs in a network namespace of its own, so that ports are free. Needs root, debootstrap and Debian's
 # archive. Run `make deb` first.
 #
 # ROOT names a bare Debian to reuse, SUITE the one to fetch, by default bookworm.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-if [ "$(id -u)" != 0 ] || ! command -v debootstrap unshare nc >/dev/null; then
-    echo "package: skipped, it needs root, debootstrap, unshare and nc" >&2
+if [ "$(id -u)" != 0 ] || ! command -v debootstrap unshare nc openssl >/dev/null; then
+    echo "package: skipped, it needs root, debootstrap, unshare, nc and openssl" >&2
     exit 0
 fi
 packages=("${CARGO_TARGET_DIR:-target}"/debian/beanstalkd_*.deb)
@@ -95,6 +95,31 @@ show ls -ln "$root/var/lib/beanstalkd"
 start
 want "RESERVED 2 5
 world" "$(printf 'reserve-with-timeout 0\r\n' | say)"
+stop
+
+# Once more with TLS and access rules: with a token, a client may put; without, it may do nothing.
+files=/etc/beanstalkd-guard
+install -d -m 750 -g "$(chroot "$root" id -g "$user")" "$root$files"
+openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost \
+    -addext subjectAltName=IP:127.0.0.1 -addext basicConstraints=critical,CA:FALSE \
+    -keyout "$root$files/key.pem" -out "$root$files/cert.pem" 2>/dev/null
+openssl rand -hex 32 >"$root$files/token"
+printf '[identities.team]\ntokens = ["%s"]\nproduce = ["mail"]\nobserve = ["mail"]\n' \
+    "$(chroot "$root" beanstalkd --hash-token <"$root$files/token")" >"$root$files/access.toml"
+chown -R "root:$(chroot "$root" id -g "$user")" "$root$files"
+chmod 640 "$root$files"/*
+show chroot "$root" beanstalkd --check-access "$files/access.toml" team
+echo "BEANSTALKD_EXTRA=\"--metrics 127.0.0.1:11400 --access $files/access.toml \
+    --listen tls://127.0.0.1:11301 --tls-cert $files/cert.pem --tls-key $files/key.pem\"" >>"$root/etc/default/beanstalkd"
+ctl() {
+    nsenter --net="/proc/$namespace/ns/net" chroot "$root" \
+        beanstalkctl --server 127.0.0.1:11301 --tls --ca "$files/cert.pem" "$@"
+}
+start
+show ctl --token-file "$files/token" put mail hello
+ctl --token-file "$files/token" put other hello && fail "a put where it is forbidden"
+ctl tubes && fail "a stranger sees tubes"
+want FORBIDDEN "$(printf 'list-tubes\r\n' | say)"
 stop
 
 show chroot "$root" dpkg --purge beanstalkd 2>&1 | tail -n 1

@@ -59,19 +59,19 @@ fn measure(name: &str, fill: fn(&mut Queue)) {
 type Tags = for<'a> fn(&'a str) -> TagSet<'a>;
 
 fn idp(key: &str) -> TagSet<'_> {
-    TagSet { idempotency: Some(Idempotency { key, cooldown_s: 0 }), ..TagSet::default() }
+    TagSet { idempotency: Some(Idempotency { key: key.into(), cooldown_s: 0 }), ..TagSet::default() }
 }
 
 fn con(key: &str) -> TagSet<'_> {
-    TagSet { concurrency: Some(Concurrency { key, limit: 1 }), ..TagSet::default() }
+    TagSet { concurrency: Some(Concurrency { key: key.into(), limit: 1 }), ..TagSet::default() }
 }
 
 fn grp(name: &str) -> TagSet<'_> {
-    TagSet { group: Some(name), ..TagSet::default() }
+    TagSet { group: Some(name.into()), ..TagSet::default() }
 }
 
 fn aft(name: &str) -> TagSet<'_> {
-    TagSet { after: Some(After { group: name, is_free: false }), ..TagSet::default() }
+    TagSet { after: Some(After { group: name.into(), is_free: false }), ..TagSet::default() }
 }
 
 fn exp(_: &str) -> TagSet<'_> {
@@ -115,9 +115,7 @@ fn tagged_jobs() {
                 queue.put(client, new, body, NOW);
                 continue;
             };
-            let mut bytes = Vec::new();
-            tags(&name).encode(&mut bytes).unwrap();
-            queue.put_tagged(client, new, body, &mut bytes, NOW).unwrap();
+            queue.put_tagged(client, new, body, tags(&name), NOW).unwrap();
         }
         let (allocated, counted) = (in_use() - before, queue.bytes() - empty);
         let each = allocated / queue.job_count() - BODY.len();

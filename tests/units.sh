@@ -22,6 +22,7 @@ allows 'BEANSTALKD_EXTRA="--binlog /srv/x"\nBEANSTALKD_EXTRA="-b jobs"\n' 'ReadW
 allows 'BEANSTALKD_LISTEN_ADDR=unix:/tmp/q/socket\n' 'ReadWritePaths=-/tmp/q PrivateTmp=no '
 allows 'BEANSTALKD_EXTRA="-b /home/q -l unix:/run/q/s --metrics unix:/run/m/s"\n' \
     'ReadWritePaths=-/home/q ReadWritePaths=-/run/m ReadWritePaths=-/run/q ProtectHome=read-only '
+allows 'BEANSTALKD_EXTRA="-b postgresql://mail@db1,db2/jobs?queue=mail --wait-for-lock"\n' ''
 allows 'BEANSTALKD_EXTRA="-b /srv/*"\n' 'ReadWritePaths=-/srv/* '
 allows 'BEANSTALKD_LISTEN_ADDR=127.0.0.1\n#BEANSTALKD_EXTRA="-b /srv/jobs"\n' ''
 [ ! -e "$root/drop-in.d" ] || { echo "units: a drop-in without need" >&2; exit 1; }

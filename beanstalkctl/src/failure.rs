@@ -1,25 +1,25 @@
-//! Why the program ends without having done what was asked, and the exit code that says so.
+//! The reasons for which the program fails, each with its exit code.
 
 use beanstalk_client::{Culprit, Error};
 use std::fmt;
 use std::io;
 
-/// The end of a command that is not success. Each kind has an exit code of its own.
+/// Why a command did not succeed. Each kind has its own exit code.
 #[derive(Debug)]
 pub enum Failure {
-    /// 1: no job, no tube is what was asked for.
+    /// Exit code 1: no job or tube matches.
     NothingMatched(String),
-    /// 2: the command line asks for something that makes no sense.
+    /// Exit code 2: the command line makes no sense, or a confirmation is needed and cannot be asked for.
     Usage(String),
-    /// 3: no connection, or it broke.
+    /// Exit code 3: the server cannot be reached, or the connection broke.
     Connection(String),
-    /// 4: the server said no, or cannot do it.
+    /// Exit code 4: the server refused the command, or does not have it.
     Refused(String),
-    /// 5: a file, a command or the terminal of this machine.
+    /// Exit code 5: a local file, a local command or the terminal failed.
     Local(String),
-    /// 130: stopped by Ctrl-C or SIGTERM.
+    /// Exit code 130: stopped by Ctrl-C or SIGTERM, or the question was answered with no.
     Interrupted(String),
-    /// 0: whoever read the output wants no more of it.
+    /// Exit code 0: the reader of standard output has closed it, as `head` does.
     OutputClosed,
 }
 
@@ -37,7 +37,7 @@ impl Failure {
         }
     }
 
-    /// With what was being done in front.
+    /// Puts `what`, the operation that failed, in front of the message.
     pub fn while_doing(self, what: &str) -> Self {
         let with = |text: String| format!("{what}: {text}");
         match self {
@@ -51,7 +51,7 @@ impl Failure {
         }
     }
 
-    /// What went wrong with a file.
+    /// The failure of an operation on a file.
     pub fn file(path: &std::path::Path, error: &dyn fmt::Display) -> Self {
         Self::Local(format!("{}: {error}", path.display()))
     }
@@ -80,7 +80,7 @@ impl From<Error> for Failure {
     }
 }
 
-/// Of standard output. Other files say their path: see [`Failure::file`].
+/// For errors of standard output alone. Errors of other files name their path: see [`Failure::file`].
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         match error.kind() {

@@ -1,7 +1,7 @@
-//! Lines of standard input, for which nobody waits longer than until Ctrl-C.
+//! Lines of standard input. Ctrl-C ends the wait for the next one.
 //!
-//! A read of standard input goes on after a signal. So a thread reads, and whoever waits for a line looks at times whether
-//! somebody has asked the program to stop.
+//! A signal does not interrupt a read of standard input. A thread therefore does the reading, and the code that waits for
+//! a line checks for an interrupt in between.
 
 use crate::failure::Failure;
 use crate::interrupt;
@@ -9,17 +9,17 @@ use std::io::{self, BufRead};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
-/// Lines that are read ahead.
+/// How many lines are read ahead.
 const AHEAD: usize = 1024;
 
-/// How long a wait is, after which it looks.
+/// The time between two checks for an interrupt.
 const TURN: Duration = Duration::from_millis(50);
 
 /// The lines of standard input.
 pub struct Lines(Receiver<io::Result<Vec<u8>>>);
 
 impl Lines {
-    /// Begins to read.
+    /// Starts the thread that reads.
     pub fn new() -> Self {
         let (lines, receiver) = sync_channel(AHEAD);
         std::thread::spawn(move || {
@@ -37,7 +37,7 @@ impl Lines {
         Self(receiver)
     }
 
-    /// Waits for the next line, which has no line end any more. `None`: there is no more.
+    /// Waits for the next line and returns it without its line end; `None` at the end of the input.
     pub fn wait(&self) -> Result<Option<Vec<u8>>, Failure> {
         loop {
             match self.0.recv_timeout(TURN) {
@@ -51,7 +51,7 @@ impl Lines {
         }
     }
 
-    /// The next line if it has come.
+    /// The next line, if it was already read.
     pub fn ready(&self) -> Result<Option<Vec<u8>>, Failure> {
         self.0.try_recv().ok().map(taken).transpose()
     }

@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM: the first asks the command to stop where nothing is half done, the second ends the program.
+//! Ctrl-C and SIGTERM: the first signal makes the command stop at the next safe point, the second ends the program.
 
 use crate::failure::Failure;
 use std::process;
@@ -12,7 +12,7 @@ fn signals() -> MutexGuard<'static, u32> {
     SIGNALS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// From now on signals are counted. At the second one `at_once` is called, and the program ends.
+/// Starts counting signals. The second one calls `at_once` and ends the program.
 pub fn install(at_once: impl Fn() + Send + 'static) -> Result<(), Failure> {
     let handler = move || {
         *signals() += 1;
@@ -25,18 +25,18 @@ pub fn install(at_once: impl Fn() + Send + 'static) -> Result<(), Failure> {
     ctrlc::set_handler(handler).map_err(|error| Failure::Local(format!("signals: {error}")))
 }
 
-/// Whether somebody has asked the program to stop.
+/// Whether the program was told to stop.
 pub fn requested() -> bool {
     *signals() > 0
 }
 
-/// Asks the program to stop, as a signal does.
+/// Tells the program to stop, as a signal does.
 pub fn request() {
     *signals() += 1;
     CHANGED.notify_all();
 }
 
-/// Waits so long, or until somebody asks the program to stop: then it is true.
+/// Waits for `time`, or until the program is told to stop. Returns whether it was told to stop.
 pub fn wait(time: Duration) -> bool {
     let waited = CHANGED.wait_timeout_while(signals(), time, |count| *count == 0);
     let (count, _) = waited.unwrap_or_else(PoisonError::into_inner);

@@ -1,33 +1,36 @@
-//! Which jobs there are: by `list-jobs` where the server has it, else by asking for every id there may be.
+//! Finds jobs: with `list-jobs` if the server has it, otherwise by asking for every possible id.
 //!
-//! Owns: the choice between the two, and the filters. What a filter cannot tell by a job's counters (its body) is asked
-//! for last and only where all else fits.
+//! Owns: the choice between the two, and the filters. A body is requested only if the filter looks at bodies and everything
+//! else about the job matches.
 
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::progress::Progress;
 use crate::session::{Session, Tube};
+use crate::tag_pattern::TagPattern;
 use beanstalk_client::{Command, JobInfo, Name, PutOptions, State};
 use globset::GlobMatcher;
 use regex::bytes::Regex;
 use std::collections::HashSet;
 
-/// Jobs of a page, and ids of a step of the walk.
+/// Jobs on a page of `list-jobs`, and ids in a step of the walk over all ids.
 const PAGE: u32 = 500;
 
-/// The tube of a job that lives for a moment, to learn which ids there may be. Nobody watches it.
+/// The tube of the job that [`newest_id`] puts and deletes at once. No client watches it.
 const PROBE_TUBE: &str = "beanstalkctl-probe";
 
-/// Which jobs are meant.
+/// A filter for jobs. A job must match all of it.
 #[derive(Debug, Clone, Default)]
 pub struct Filter {
-    /// All tubes where there is none.
+    /// Patterns of tube names; if there are none, all tubes.
     pub tubes: Vec<GlobMatcher>,
-    /// All states where there is none.
+    /// States; if there are none, all states.
     pub states: Vec<State>,
-    /// At least so many seconds old.
+    /// The least age, in seconds since the put.
     pub older_than: Option<u64>,
-    /// A pattern that the body has.
+    /// A tag that the job must have.
+    pub tag: Option<TagPattern>,
+    /// A regular expression that the body must match.
     pub body: Option<Regex>,
 }
 
@@ -36,23 +39,24 @@ impl Filter {
         State::ALL.into_iter().filter(|state| self.states.is_empty() || self.states.contains(state)).collect()
     }
 
-    /// Whether a job's counters fit.
+    /// Whether the job's state, age and tags match.
     fn fits(&self, info: &JobInfo) -> bool {
         (self.states.is_empty() || self.states.contains(&info.state))
             && self.older_than.is_none_or(|seconds| info.age >= seconds)
+            && self.tag.as_ref().is_none_or(|pattern| info.tags.iter().any(|tag| pattern.matches(tag)))
     }
 }
 
-/// A job that fits, with its body where the filter looked at it or the caller wants it.
+/// A job that matches, with its body if the filter looked at it or the caller wants it.
 pub struct Found {
-    /// What the server tells of it.
+    /// Its counters.
     pub info: JobInfo,
     /// Its body.
     pub body: Option<Vec<u8>>,
 }
 
-/// Gives the jobs that fit to `each`, some at a time, until it says that it wants no more (`false`).
-/// By `list-jobs` they come tube by tube, state by state, as they would be served; without it the newest come first.
+/// Passes the jobs that match to `each`, a few at a time, until it returns `false`.
+/// With `list-jobs` they come by tube and state, in the order in which they would be served; without it, the newest come first.
 pub fn jobs(
     session: &mut Session,
     filter: &Filter,
@@ -86,7 +90,7 @@ fn look_at_bodies(
         return Ok(infos.into_iter().map(|info| Found { info, body: None }).collect());
     }
     let bodies = session.bodies(infos.iter().map(|info| info.id))?;
-    // A job without a body was deleted since it was listed.
+    // A job without a body was deleted after it was listed.
     let with_body = infos.into_iter().zip(bodies).filter_map(|(mut info, body)| {
         let body = body?;
         info.bytes = Some(body.len() as u64);
@@ -111,7 +115,7 @@ fn by_pages(
             loop {
                 let page = session.client.list_jobs(&tube.name, state, PAGE, cursor.as_deref());
                 let page = match page {
-                    Err(error) if error.is_not_found() => break, // the tube has vanished
+                    Err(error) if error.is_not_found() => break, // the tube was removed meanwhile
                     other => other?,
                 };
                 if !give(session, page.jobs)? {
@@ -127,7 +131,7 @@ fn by_pages(
     Ok(())
 }
 
-/// Asks for the jobs from the newest id down, until as many of the tubes were seen as there are.
+/// Asks for the jobs from the newest id down, until it has seen as many jobs as the tubes have.
 fn by_walking(
     session: &mut Session,
     filter: &Filter,
@@ -139,14 +143,14 @@ fn by_walking(
     if walk.expected == 0 {
         return Ok(());
     }
-    // With a binlog, ids go on where an earlier run of the server ended, which no counter tells.
+    // With a binlog, ids continue from an earlier run of the server, which no counter shows.
     let has_binlog = session.stats.number_or_zero("binlog-current-index") > 0;
     let top =
         if has_binlog { newest_id(session)? } else { session.client.stats()?.number_or_zero("total-jobs") };
     if !walk.down(session, top, 1, give)? || walk.seen >= walk.expected {
         return Ok(());
     }
-    // Puts that failed have used up ids, so some may be above; or jobs were deleted meanwhile.
+    // If jobs are missing, they were deleted meanwhile, or they have higher ids, because refused puts use up ids.
     walk.expected = session.tubes(&filter.tubes)?.iter().map(Tube::jobs).sum();
     if !has_binlog && walk.seen < walk.expected {
         let newest = newest_id(session)?;
@@ -157,13 +161,13 @@ fn by_walking(
 
 struct Walk<'a> {
     names: HashSet<&'a str>,
-    /// Jobs of the tubes, in whatever state: jobs change their state meanwhile, but not their tube.
+    /// The number of jobs of the tubes, in all states: jobs may change their state meanwhile, but not their tube.
     expected: u64,
     seen: u64,
 }
 
 impl Walk<'_> {
-    /// From `top` down to `bottom`. `false`: the caller wants no more.
+    /// Walks from id `top` down to `bottom`. Returns `false` if the caller wants no more jobs.
     fn down(
         &mut self,
         session: &mut Session,
@@ -171,7 +175,7 @@ impl Walk<'_> {
         bottom: u64,
         give: &mut Give<'_>,
     ) -> Result<bool, Failure> {
-        let progress = Progress::new("looking for jobs by id", (top + 1).saturating_sub(bottom));
+        let progress = Progress::new("searching by id", (top + 1).saturating_sub(bottom));
         let mut next = top;
         while next >= bottom && self.seen < self.expected {
             let last = bottom.max((next + 1).saturating_sub(u64::from(PAGE)));
@@ -189,8 +193,8 @@ impl Walk<'_> {
     }
 }
 
-/// The newest id that the server has given out. There is no command for it: a job is put, whose delay keeps it from
-/// everybody, into a tube that nobody watches, and deleted at once.
+/// The newest id that the server has assigned. There is no command for it: this puts a delayed job into a tube that no
+/// client watches, and deletes it at once.
 pub fn newest_id(session: &mut Session) -> Result<u64, Failure> {
     let tube: Name = PROBE_TUBE.parse().map_err(|error| Failure::Local(format!("{error}")))?;
     let before: Name = session.client.list_tube_used()?.parse().unwrap_or_else(|_| Name::default_tube());
@@ -201,7 +205,7 @@ pub fn newest_id(session: &mut Session) -> Result<u64, Failure> {
             session.client.delete(inserted.id)?;
             Ok(inserted.id)
         }
-        Err(error) => Err(Failure::from(error).while_doing("a job is put to learn the newest id")),
+        Err(error) => Err(Failure::from(error).while_doing("putting a job to learn the newest id")),
     };
     session.client.call(&Command::Use(&before))?;
     id

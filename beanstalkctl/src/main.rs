@@ -1,7 +1,8 @@
-//! beanstalkctl: looks after the jobs of a beanstalkd from a terminal.
+//! beanstalkctl: the command-line client of beanstalkd, for operators and scripts.
 //!
-//! The flow: [`cli`] reads the command line, [`commands`] does what it says by a [`session`], [`output`] prints it, and a
-//! [`failure`] becomes the exit code. [`listing`] finds jobs, [`interrupt`] knows of Ctrl-C.
+//! The flow: [`cli`] parses the command line, [`commands`] executes the subcommand over a [`session`] with a server,
+//! [`output`] prints the result, and a [`failure`] becomes the exit code. [`listing`] finds jobs, and [`interrupt`]
+//! handles Ctrl-C.
 
 mod cli;
 mod commands;
@@ -12,6 +13,7 @@ mod listing;
 mod output;
 mod progress;
 mod session;
+mod tag_pattern;
 mod top;
 mod transfer;
 mod work;

@@ -1,4 +1,4 @@
-//! What goes to standard output: lines and tables for people, a JSON value on each line for programs.
+//! Standard output: lines and tables of text, or a JSON value on each line.
 
 use crate::failure::Failure;
 use beanstalk_client::{Dictionary, JobInfo, Tag};
@@ -12,32 +12,32 @@ pub struct Output {
 }
 
 impl Output {
-    /// Of JSON, or of text.
+    /// An output of JSON, or of text.
     pub fn new(json: bool) -> Self {
         Self { json, out: BufWriter::new(io::stdout()) }
     }
 
-    /// Whether programs read it.
+    /// Whether the output is JSON.
     pub fn is_json(&self) -> bool {
         self.json
     }
 
-    /// A value on a line.
+    /// Writes a JSON value on a line.
     pub fn value(&mut self, value: &Value) -> Result<(), Failure> {
         Ok(writeln!(self.out, "{value}")?)
     }
 
-    /// A line of text.
+    /// Writes a line of text.
     pub fn line(&mut self, line: &str) -> Result<(), Failure> {
         Ok(writeln!(self.out, "{line}")?)
     }
 
-    /// The one where programs read, else the other.
+    /// Writes `value` if the output is JSON, otherwise `line`.
     pub fn value_or_line(&mut self, value: &Value, line: &str) -> Result<(), Failure> {
         if self.json { self.value(value) } else { self.line(line) }
     }
 
-    /// A body as it is, or on a terminal with its control characters made visible, and with a line end.
+    /// Writes a body byte for byte; on a terminal, with its control characters escaped and with a line end.
     pub fn body(&mut self, body: &[u8]) -> Result<(), Failure> {
         if io::stdout().is_terminal() {
             return self.line(&visible(body, true));
@@ -45,13 +45,13 @@ impl Output {
         Ok(self.out.write_all(body)?)
     }
 
-    /// Makes what was written appear.
+    /// Flushes the buffer.
     pub fn flush(&mut self) -> Result<(), Failure> {
         Ok(self.out.flush()?)
     }
 }
 
-/// Bytes as text in which no control character does anything to a terminal.
+/// The bytes as text with control characters escaped, so that they cannot control the terminal.
 pub fn visible(bytes: &[u8], keep_lines: bool) -> String {
     let mut text = String::new();
     for character in String::from_utf8_lossy(bytes).chars() {
@@ -64,7 +64,7 @@ pub fn visible(bytes: &[u8], keep_lines: bool) -> String {
     text
 }
 
-/// A table whose first columns, as many as `left`, are text, and the others numbers.
+/// The lines of a table. The first `left` columns are aligned to the left, the others to the right.
 pub fn table(header: &[&str], left: usize, rows: &[Vec<String>]) -> Vec<String> {
     let width = |column: usize| {
         let cells = rows.iter().map(|row| row[column].chars().count());
@@ -85,13 +85,13 @@ pub fn table(header: &[&str], left: usize, rows: &[Vec<String>]) -> Vec<String> 
     std::iter::once(&header).chain(rows).map(|row| format_row(row)).collect()
 }
 
-/// A count with its noun: `1 job`, `1,234 jobs`.
+/// A number with its noun: `1 job`, `1,234 jobs`.
 pub fn counted(count: u64, noun: &str) -> String {
     let plural = if count == 1 { "" } else { "s" };
     format!("{} {noun}{plural}", with_commas(count))
 }
 
-/// Digits in groups of three.
+/// The number with a comma after each group of three digits.
 pub fn with_commas(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
@@ -104,7 +104,7 @@ pub fn with_commas(number: u64) -> String {
     text
 }
 
-/// Seconds as people say them: `45s`, `3m`, `2h 5m`, `4d 3h`.
+/// A time in seconds with its two largest units: `45s`, `3m 0s`, `2h 5m`, `4d 3h`.
 pub fn age(seconds: u64) -> String {
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60);
     match () {
@@ -115,7 +115,7 @@ pub fn age(seconds: u64) -> String {
     }
 }
 
-/// A dictionary of a server as JSON: its keys, numbers as numbers.
+/// The data of a stats command as a JSON object, with numbers as numbers, behind the key `server`.
 pub fn dictionary(server: &str, stats: &Dictionary) -> Value {
     let mut object = Map::new();
     object.insert("server".to_owned(), json!(server));
@@ -125,7 +125,7 @@ pub fn dictionary(server: &str, stats: &Dictionary) -> Value {
     Value::Object(object)
 }
 
-/// These keys are text even where all of their characters are digits.
+/// Keys whose values are text, even if they consist of digits.
 const TEXT_KEYS: &[&str] = &["name", "tube", "version", "id", "hostname", "os", "platform", "extensions"];
 
 fn scalar(key: &str, text: &str) -> Value {
@@ -135,7 +135,7 @@ fn scalar(key: &str, text: &str) -> Value {
     match text {
         "true" => json!(true),
         "false" => json!(false),
-        // "inf" and "1e5" are numbers for a parser, and words for a server.
+        // Rust's parser takes "inf" and "1e5" for numbers; in stats they are words.
         _ if !text.bytes().all(|byte| byte.is_ascii_digit() || b".-".contains(&byte)) => json!(text),
         _ => text
             .parse::<i64>()
@@ -146,7 +146,7 @@ fn scalar(key: &str, text: &str) -> Value {
     }
 }
 
-/// A job as JSON.
+/// A job as a JSON object.
 pub fn job(info: &JobInfo) -> Value {
     json!({
         "id": info.id,
@@ -173,14 +173,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_and_ages_are_read_easily() {
+    fn numbers_have_commas_and_ages_have_units() {
         assert_eq!([0, 999, 1_000, 1_234_567].map(with_commas), ["0", "999", "1,000", "1,234,567"]);
         assert_eq!([5, 65, 3_700, 90_000].map(age), ["5s", "1m 5s", "1h 1m", "1d 1h"]);
         assert_eq!((counted(1, "job"), counted(2, "job")), ("1 job".to_owned(), "2 jobs".to_owned()));
     }
 
     #[test]
-    fn bodies_cannot_command_a_terminal() {
+    fn control_characters_of_bodies_are_escaped() {
         assert_eq!(visible(b"a\x1b[2Jb\nc", true), "a\\u{1b}[2Jb\nc");
         assert_eq!(visible(b"a\nb\xff", false), "a\\nb\u{fffd}");
     }

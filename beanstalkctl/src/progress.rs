@@ -1,4 +1,4 @@
-//! How far a long command has come, on standard error where that is a terminal.
+//! The progress of a long command, on standard error if that is a terminal.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,21 +6,21 @@ use std::time::Duration;
 
 static HIDDEN: AtomicBool = AtomicBool::new(false);
 
-/// From now on nothing is drawn: the live view has the terminal.
+/// Hides all progress bars from now on, because the live view uses the terminal.
 pub fn hide() {
     HIDDEN.store(true, Ordering::Relaxed);
 }
 
-/// indicatif itself draws nothing where standard error is no terminal.
+/// indicatif itself draws nothing if standard error is not a terminal.
 fn target() -> ProgressDrawTarget {
     if HIDDEN.load(Ordering::Relaxed) { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() }
 }
 
-/// A bar with a rate and the time left; nothing where standard error is no terminal.
+/// A progress bar with a rate and the time left, which is removed at the end.
 pub struct Progress(ProgressBar);
 
 impl Progress {
-    /// Of `total` things.
+    /// A bar of `total` steps.
     pub fn new(what: &str, total: u64) -> Self {
         let bar = ProgressBar::with_draw_target(Some(total), target());
         let template = "{msg} [{bar:30}] {human_pos}/{human_len} {per_sec}, {eta} left";
@@ -32,7 +32,7 @@ impl Progress {
         Self(bar)
     }
 
-    /// Of nobody knows how many.
+    /// A counter, for a total that is not known.
     pub fn counter(what: &str) -> Self {
         let bar = ProgressBar::with_draw_target(None, target());
         if let Ok(style) = ProgressStyle::with_template("{msg} {human_pos} {per_sec}") {
@@ -42,7 +42,7 @@ impl Progress {
         Self(bar)
     }
 
-    /// So many more are done.
+    /// Adds `count` finished steps.
     pub fn add(&self, count: u64) {
         self.0.inc(count);
     }

@@ -1,20 +1,19 @@
-//! A connection to a server of which it is known what it can do.
+//! A connection to a server, with the extensions that it offers.
 
 use crate::failure::Failure;
 use beanstalk_client::{
-    Address, Client, Command, Connection, Dictionary, Error, Extensions, JobInfo, Name, Refusal, Reply,
+    Address, Client, Command, Connector, Dictionary, Error, Extensions, JobInfo, Name, Refusal, Reply,
 };
 use beanstalk_client::{State, parse_dictionary};
 use globset::GlobMatcher;
-use std::time::Duration;
 
-/// A client with what its server has told of itself.
+/// A client with the stats and the extensions of its server.
 pub struct Session {
     /// The connection.
     pub client: Client,
-    /// Where it goes, as the user wrote it.
+    /// The address of the server, as the user wrote it.
     pub address: Address,
-    /// The server's counters when the session began.
+    /// The data of `stats` when the session began.
     pub stats: Dictionary,
     extensions: Extensions,
 }
@@ -28,22 +27,22 @@ pub struct Tube {
 }
 
 impl Tube {
-    /// How many jobs are in this state.
+    /// The number of jobs in this state.
     pub fn count(&self, state: State) -> u64 {
         self.stats.number_or_zero(&format!("current-jobs-{state}"))
     }
 
-    /// How many jobs there are.
+    /// The number of jobs in all states.
     pub fn jobs(&self) -> u64 {
         State::ALL.into_iter().map(|state| self.count(state)).sum()
     }
 }
 
 impl Session {
-    /// Connects, and asks the server what it can do.
-    pub fn open(address: &Address, timeout: Duration) -> Result<Self, Failure> {
+    /// Connects and asks the server for its stats.
+    pub fn open(address: &Address, connector: &Connector) -> Result<Self, Failure> {
         let open = || -> Result<Self, Error> {
-            let mut client = Client::from(Connection::open_within(address, Some(timeout))?);
+            let mut client = Client::from(connector.open(address)?);
             let stats = client.stats()?;
             let extensions = Extensions::from_stats(&stats);
             Ok(Self { client, address: address.clone(), stats, extensions })
@@ -54,24 +53,29 @@ impl Session {
         })
     }
 
-    /// Whether the server has this command or tag.
+    /// Whether the server offers this extension: a command or a tag.
     pub fn has(&self, word: &str) -> bool {
         self.extensions.has(word)
     }
 
-    /// The tubes that one of the patterns names, all where there is none, in the order of their names.
+    /// The names of the tubes that match one of the patterns, sorted; without patterns, of all tubes.
     pub fn tube_names(&mut self, patterns: &[GlobMatcher]) -> Result<Vec<Name>, Failure> {
         let all = self.client.list_tubes()?;
         let chosen = all.iter().filter(|name| {
             patterns.is_empty() || patterns.iter().any(|pattern| pattern.is_match(name.as_str()))
         });
-        // A name that is none could not be sent back.
+        // An invalid name could not be sent back to the server.
         let mut names: Vec<Name> = chosen.filter_map(|name| name.parse().ok()).collect();
         names.sort();
+        // If nothing is found, the command says so.
+        let is_found = |pattern: &&GlobMatcher| names.iter().any(|name| pattern.is_match(name.as_str()));
+        for pattern in patterns.iter().filter(|pattern| !names.is_empty() && !is_found(pattern)) {
+            eprintln!("beanstalkctl: no tube matches {}", pattern.glob());
+        }
         Ok(names)
     }
 
-    /// The same, with their counters. A tube that vanishes meanwhile is not among them.
+    /// The same tubes with their counters. A tube that is removed meanwhile is left out.
     pub fn tubes(&mut self, patterns: &[GlobMatcher]) -> Result<Vec<Tube>, Failure> {
         let names = self.tube_names(patterns)?;
         let replies = self.client.call_all(names.iter().map(Command::StatsTube))?;
@@ -89,7 +93,7 @@ impl Session {
         Ok(tubes)
     }
 
-    /// What the server tells of these jobs; `None` of those that there are not.
+    /// The counters of these jobs, in the order of `ids`; `None` for a job that does not exist.
     pub fn job_infos(&mut self, ids: impl IntoIterator<Item = u64>) -> Result<Vec<Option<JobInfo>>, Failure> {
         let replies = self.client.call_all(ids.into_iter().map(Command::StatsJob))?;
         let info = |reply| match reply {
@@ -103,7 +107,7 @@ impl Session {
         replies.into_iter().map(info).collect()
     }
 
-    /// The bodies of these jobs; `None` of those that there are not.
+    /// The bodies of these jobs, in the order of `ids`; `None` for a job that does not exist.
     pub fn bodies(&mut self, ids: impl IntoIterator<Item = u64>) -> Result<Vec<Option<Vec<u8>>>, Failure> {
         let replies = self.client.call_all(ids.into_iter().map(Command::Peek))?;
         let body = |reply| match reply {
@@ -115,7 +119,7 @@ impl Session {
     }
 }
 
-/// A reply that a command does not have, or a refusal that it should not get here.
+/// The failure for a reply that the command should not get.
 pub fn unexpected(command: &str, reply: &Reply) -> Failure {
     match reply {
         Reply::Refused(refusal) => Failure::Refused(format!("the server answered {command} with {refusal}")),

@@ -214,7 +214,7 @@ impl<'a> LoggedCooldown<'a> {
 /// How many short records the delete of a job with these tags may need beside its own, and the cooldown after it to be
 /// forgotten.
 pub(super) fn units_of_aftermath(tube_len: usize, tags: &[u8]) -> u8 {
-    let Some(tags) = TagSet::decode(tags) else { return 0 };
+    let Some(tags) = TagSet::decode_checked(tags) else { return 0 };
     let cooldown = tags.idempotency.filter(|tag| tag.cooldown_s > 0);
     let cooldown = cooldown.map_or(0, |tag| parts(cooldown_bytes(tube_len, tag.key.len())) + 1);
     let group = tags.group.map_or(0, |group| parts(group.len()));
@@ -224,6 +224,7 @@ pub(super) fn units_of_aftermath(tube_len: usize, tags: &[u8]) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tags::Name;
 
     #[test]
     fn the_parts_of_an_attachment_read_back_at_every_length() {
@@ -282,12 +283,13 @@ mod tests {
             units_of_aftermath(tube_len, &bytes)
         };
         let idempotency = |key, cooldown_s| Some(crate::tags::Idempotency { key, cooldown_s });
+        let (key, long) = (Name::from("k"), Name::from(&*long));
         let none = TagSet::default();
-        assert_eq!(units(7, TagSet { idempotency: idempotency("k", 0), ..none }), 0);
-        assert_eq!(units(7, TagSet { idempotency: idempotency("k", 1), ..none }), 2);
-        assert_eq!(units(7, TagSet { group: Some("g"), ..none }), 1);
+        assert_eq!(units(7, TagSet { idempotency: idempotency(key, 0), ..none }), 0);
+        assert_eq!(units(7, TagSet { idempotency: idempotency(key, 1), ..none }), 2);
+        assert_eq!(units(7, TagSet { group: Some("g".into()), ..none }), 1);
         assert_eq!(
-            u64::from(units(200, TagSet { idempotency: idempotency(&long, 1), group: Some(&long), ..none })),
+            u64::from(units(200, TagSet { idempotency: idempotency(long, 1), group: Some(long), ..none })),
             MAX_DELETE_UNITS
         );
         assert_eq!(units_of_aftermath(7, b""), 0);

@@ -5,7 +5,6 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 use std::io;
-use std::path::Path;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -13,10 +12,10 @@ use base64::prelude::BASE64_STANDARD;
 use super::OpenError;
 use super::attachment::LoggedCooldown;
 use super::decision::FileEnd;
-use super::directory::DirectoryStorage;
 use super::format::WallOffset;
 use super::jobs::Jobs;
 use super::replay::{FileState, Kind, Refusal, Replay, Warning};
+use super::storage::Storage;
 use crate::clock::NS_PER_S;
 use crate::job::{JobId, JobRecord};
 use crate::json;
@@ -43,7 +42,7 @@ pub struct FileReport {
     pub broken_at: Option<u64>,
 }
 
-/// What a directory holds.
+/// What a store holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckReport {
     /// The files, oldest first.
@@ -92,12 +91,12 @@ impl fmt::Display for CheckReport {
     }
 }
 
-/// Checks the log in `directory`, which stays as it is.
+/// Checks the log in `storage`, which stays as it is.
 ///
 /// # Errors
 /// Where it cannot be read.
-pub fn check(directory: &Path) -> Result<CheckReport, OpenError> {
-    let replay = Replay::read(&mut DirectoryStorage::read_only(directory), false)?;
+pub fn check(storage: &mut dyn Storage) -> Result<CheckReport, OpenError> {
+    let replay = Replay::read(storage, false)?;
     let verdict = replay.judge();
     let alive = Alive::count(&replay);
     let files = replay.files.iter().map(|file| report(file, &alive, &replay)).collect();
@@ -149,14 +148,14 @@ fn report(file: &FileState, alive: &Alive, replay: &Replay) -> FileReport {
     }
 }
 
-/// Writes each job that is alive in the log in `directory` to `out`, as one JSON object a line, by
-/// ascending id, then each cooldown, and returns how many files the log has. The directory stays as it is. What is
+/// Writes each job that is alive in the log in `storage` to `out`, as one JSON object a line, by
+/// ascending id, then each cooldown, and returns how many files the log has. The store stays as it is. What is
 /// damaged is passed over, as far as it can be.
 ///
 /// # Errors
 /// Where the log cannot be read; an error of `out` as [`io::Error`] within.
-pub fn dump(directory: &Path, out: &mut dyn io::Write) -> Result<io::Result<usize>, OpenError> {
-    let mut replay = Replay::read(&mut DirectoryStorage::read_only(directory), true)?;
+pub fn dump(storage: &mut dyn Storage, out: &mut dyn io::Write) -> Result<io::Result<usize>, OpenError> {
+    let mut replay = Replay::read(storage, true)?;
     let tagged = &mut replay.jobs.tagged;
     for group in tagged.groups_without_members() {
         tagged.free_group(group.as_bytes())?;
@@ -207,7 +206,7 @@ fn write_job(line: &mut String, job: &JobRecord, tube: &str, tags: &[u8], body: 
         counters.buries,
         counters.kicks,
     );
-    if let Some(tags) = TagSet::decode(tags) {
+    if let Some(tags) = TagSet::decode_checked(tags) {
         write_tags(line, job, &tags);
     }
     match std::str::from_utf8(body) {
@@ -250,6 +249,9 @@ fn write_tags(line: &mut String, job: &JobRecord, tags: &TagSet<'_>) {
             let _ = write!(line, "\"expires\":{expires_s},");
         }
         let _ = write!(words, ",\"exp:{seconds}\"");
+    }
+    if let Some(owner) = tags.owner {
+        let _ = write!(line, "\"owner\":\"{owner}\",");
     }
     let _ = write!(line, "\"tags\":[{}],", words.trim_start_matches(','));
 }
@@ -297,11 +299,12 @@ mod tests {
     #[test]
     fn tags_are_written_by_the_keys_of_stats_job_and_in_the_words_of_put() {
         let tags = TagSet {
-            idempotency: Some(Idempotency { key: "i", cooldown_s: 30 }),
-            concurrency: Some(Concurrency { key: "c", limit: 2 }),
-            group: Some("g"),
-            after: Some(After { group: "a", is_free: false }),
+            idempotency: Some(Idempotency { key: "i".into(), cooldown_s: 30 }),
+            concurrency: Some(Concurrency { key: "c".into(), limit: 2 }),
+            group: Some("g".into()),
+            after: Some(After { group: "a".into(), is_free: false }),
             expires_after_s: Some(100),
+            owner: Some("team".into()),
         };
         let mut bytes = Vec::new();
         tags.encode(&mut bytes).unwrap();
@@ -311,7 +314,7 @@ mod tests {
             line.ends_with(
                 "\"kicks\":0,\"idempotency-key\":\"i\",\"idempotency-ttl\":30,\"concurrency-key\":\"c\",\
                  \"concurrency-limit\":2,\"group\":\"g\",\"after-group\":\"a\",\"held\":true,\"expires\":105,\
-                 \"tags\":[\"idp:i:30\",\"con:c:2\",\"grp:g\",\"aft:a\",\"exp:100\"],\
+                 \"owner\":\"team\",\"tags\":[\"idp:i:30\",\"con:c:2\",\"grp:g\",\"aft:a\",\"exp:100\"],\
                  \"encoding\":\"utf-8\",\"body\":\"\"}\n"
             ),
             "{line}"

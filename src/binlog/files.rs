@@ -17,7 +17,7 @@ const UPDATED: u32 = 1 << 31;
 /// Set in the id of a job that stands for its cooldown. No job has such an id.
 const COOLDOWN: u64 = 1 << 63;
 const _: () = assert!(MAX_JOB_ID < COOLDOWN);
-/// So many ids of jobs that are in the file no more are passed over at a time, which takes some microseconds.
+/// How many ids of jobs that are no longer in the file are skipped at a time: this takes some microseconds.
 const PASSED_AT_ONCE: usize = 1024;
 
 /// What stands in a file and is alive.

@@ -39,8 +39,8 @@ const TAG_HIGH: usize = 77;
 
 /// Length of what the checksum covers before the record: nonce and offset.
 const PLACE_BYTES: usize = 16;
-/// So many bytes of a record, with its position, are copied to compute the checksum: enough for every record up to its
-/// body, and for most records as a whole.
+/// How many bytes of a record are copied, with its position, to compute the checksum: enough for every record without its
+/// body, and for most whole records.
 const COPIED_BYTES: usize = 512;
 const _: () = assert!(COPIED_BYTES >= PLACE_BYTES + 4 + TubeName::MAX_BYTES + RECORD_BYTES);
 
@@ -54,8 +54,8 @@ pub const STATE_DELETED: u8 = 0;
 const DEPARTURE: i32 = -1;
 /// The length of the body in a delete that attachments precede: no delete of C's has it.
 const WITH_AFTERMATH: i32 = -2;
-/// So much more than whole seconds is the time to run in a full record that tags precede. C runs the job for a nanosecond
-/// longer; it has no field that it ignores and that could say this.
+/// A full record that tags precede has a time to run of whole seconds and this remainder, in ns. C runs the job for a
+/// nanosecond longer; its records have no ignored field that could tell this instead.
 const TAGGED_NS: i64 = 1;
 
 /// Bytes that a full record takes.

@@ -45,6 +45,11 @@ impl ReplayedJob {
         (self.state == JobState::Buried).then_some(self.deadline_at)
     }
 
+    /// Whether it was ever reserved.
+    pub(super) fn was_reserved(&self, histories: &Histories) -> bool {
+        histories.get(self.history).reserves > 0
+    }
+
     /// The job as it is restored: a job that was reserved is ready.
     pub(super) fn to_record(&self, id: JobId, histories: &Histories, wall: WallOffset) -> JobRecord {
         JobRecord {

@@ -17,7 +17,7 @@ pub const HEAD_BYTES: u64 = VERSION_BYTES + SHORT_BYTES;
 /// What a marker says, beside what all markers say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MarkerKind {
-    /// Follows the version: the file is this server's, and was made with so many bytes.
+    /// Follows the version: the file is this server's. The offset is the length with which it was made.
     Header(u64),
     /// The file is in use; the one before it ended at this position.
     Opened(LogPosition),

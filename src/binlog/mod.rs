@@ -21,6 +21,9 @@ mod id_queue;
 mod jobs;
 mod marker;
 mod open;
+mod ownership;
+#[cfg(feature = "postgres")]
+mod postgres;
 mod reader;
 mod record;
 mod replay;
@@ -33,6 +36,9 @@ pub use check::{CheckReport, FileReport, check, dump};
 pub use decision::{Decision, FileEnd, Situation, Writer, decide};
 pub use directory::{Directory, DirectoryStorage, Disk, FileName, MOST_DESCRIPTORS, OnDisk, Tasks};
 pub use open::Restore;
+pub use ownership::{Answer, End, Owner, Seen, Step, Times, Watch};
+#[cfg(feature = "postgres")]
+pub use postgres::{PostgresCopy, PostgresStorage, Settings, StoreError, password_of};
 pub use replay::{DamagedFile, Refusal, ReplaySummary, Warning};
 pub use storage::{Completion, Listing, Storage, Task};
 pub use writer::{Binlog, Stats};

@@ -5,13 +5,12 @@
 
 use std::collections::BTreeSet;
 
-use super::attachment::units_of_aftermath;
 use super::decision::FileEnd;
 use super::format::{SHORT_BYTES, WallOffset};
 use super::jobs::{Jobs, ReplayedJob};
 use super::replay::{DamagedFile, FileState, Kind, Replay, ReplaySummary, Verdict};
 use super::storage::{Storage, Task};
-use super::writer::{Beginning, BeginningOfTags, Binlog, Burials, Promises};
+use super::writer::{Beginning, BeginningOfTags, Binlog, Burials, Promise, Promises};
 use super::{Config, LogPosition, MAX_INDEX, NoRoom, OpenError, SyncPolicy};
 use crate::clock::Timestamp;
 use crate::job::{Body, JobId, JobRecord};
@@ -226,7 +225,7 @@ fn beginning_of_tags(jobs: &mut Jobs) -> BeginningOfTags {
     for (id, tags) in jobs.tagged.tags.iter() {
         if let Some(job) = jobs.alive.get(id) {
             let tube_len = jobs.tubes[job.tube as usize].as_bytes().len();
-            promises.set(id, units_of_aftermath(tube_len, tags));
+            promises.set(id, Promise::of(tube_len, tags, job.was_reserved(&jobs.histories)));
         }
     }
     BeginningOfTags { promises, cooldowns: std::mem::take(&mut jobs.tagged.cooldowns) }

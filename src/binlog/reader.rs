@@ -6,11 +6,10 @@ use std::io;
 
 use super::storage::Storage;
 
-/// Bytes read at a time: so many that the calls cost little, and so few that they stay in the cache
-/// until they are parsed.
+/// The bytes of one read: enough to make the calls cheap, and few enough to stay in the cache until they are parsed.
 const PIECE_BYTES: usize = 256 * 1024;
 
-/// Zeros are looked for so many bytes at a time.
+/// The bytes that are compared with zeros at a time.
 const ZERO_RUN_BYTES: usize = 256;
 
 fn is_zero(bytes: &[u8]) -> bool {

@@ -11,7 +11,7 @@ use super::cooldowns::Cooldowns;
 use super::format::SHORT_BYTES;
 use crate::id_map::IdMap;
 use crate::job::JobId;
-use crate::tags::{After, TagSet};
+use crate::tags::{After, Name, TagSet};
 use crate::tube_name::TubeName;
 
 /// An attachment that is whole.
@@ -152,7 +152,7 @@ impl Tagged {
     pub(super) fn find(&self, id: JobId, mut attachments: Vec<Attachment>) -> FoundTags {
         match attachments.pop() {
             Some(Attachment { kind: Kind::Tags, bytes, .. })
-                if attachments.is_empty() && TagSet::decode(&bytes).is_some() =>
+                if attachments.is_empty() && TagSet::decode_checked(&bytes).is_some() =>
             {
                 FoundTags::Here(bytes)
             }
@@ -170,13 +170,13 @@ impl Tagged {
             }
             FoundTags::Earlier => Ok(self.of(id).len()),
             FoundTags::Here(bytes) => {
-                let after = TagSet::decode(&bytes).and_then(|tags| tags.after);
+                let after = TagSet::decode_checked(&bytes).and_then(|tags| tags.after);
                 if let Some(After { group, is_free: false }) = after {
-                    if !self.waiting.contains_key(group) {
+                    if !self.waiting.contains_key(group.as_str()) {
                         self.waiting.try_reserve(1)?;
-                        self.waiting.insert(group.into(), Vec::new());
+                        self.waiting.insert(group.as_str().into(), Vec::new());
                     }
-                    if let Some(waiting) = self.waiting.get_mut(group) {
+                    if let Some(waiting) = self.waiting.get_mut(group.as_str()) {
                         waiting.try_reserve(1)?;
                         waiting.push(id);
                     }
@@ -215,18 +215,22 @@ impl Tagged {
     /// The groups without members that jobs wait for. A delete and what it frees are one change, so that such a group is
     /// left only by damage, by a loss of power without `-f 0`, or by C.
     pub(super) fn groups_without_members(&self) -> BTreeSet<Box<str>> {
-        let tags = || self.tags.iter().filter_map(|(_, bytes)| TagSet::decode(bytes));
-        let members: HashSet<&str> = tags().filter_map(|tags| tags.group).collect();
+        let tags = || self.tags.iter().filter_map(|(_, bytes)| TagSet::decode_checked(bytes));
+        let members: HashSet<Name<'_>> = tags().filter_map(|tags| tags.group).collect();
         let waited_for = tags().filter_map(|tags| tags.after).filter(|after| !after.is_free);
-        waited_for.map(|after| after.group).filter(|group| !members.contains(group)).map(Box::from).collect()
+        waited_for
+            .map(|after| after.group)
+            .filter(|group| !members.contains(group))
+            .map(|group| Box::from(group.as_str()))
+            .collect()
     }
 }
 
 /// The tags of a job that waits for `group`, once it is free; `None` if it does not wait for this group.
 fn free(tags: &[u8], group: &str) -> Result<Option<Box<[u8]>>, TryReserveError> {
-    let Some(mut tags) = TagSet::decode(tags) else { return Ok(None) };
+    let Some(mut tags) = TagSet::decode_checked(tags) else { return Ok(None) };
     match &mut tags.after {
-        Some(after) if after.group == group && !after.is_free => after.is_free = true,
+        Some(after) if after.group.as_str() == group && !after.is_free => after.is_free = true,
         _ => return Ok(None),
     }
     let mut bytes = Vec::new();

@@ -45,7 +45,7 @@ enum Stage {
     /// Before the end of the head of a request.
     #[default]
     Head,
-    /// Before the end of the body of this request, which has so many bytes.
+    /// Before the end of the body of this request, whose length in bytes is the number.
     Body(Box<Request>, usize),
     /// The server is to be told this.
     Order(Box<Command>),
@@ -80,7 +80,7 @@ enum Body {
     Tubes(Rendering<TubeList>),
     Jobs(JobList),
     Count(JobCount),
-    /// The body of a job, of which so many bytes are rendered.
+    /// The body of a job, and the number of its bytes that are rendered.
     Bytes(job::Body, usize),
 }
 
@@ -228,7 +228,9 @@ impl Exchange {
             (Progress::Failed(obstacle), _) | (_, Some(obstacle)) => {
                 self.respond_problem(Method::Post, &obstacle.into());
             }
-            _ if task.job.is_some() => self.respond_json("201 Created", &task_json(task, now)),
+            _ if task.job.is_some() && task.done > 0 => {
+                self.respond_json("201 Created", &task_json(task, now))
+            }
             _ => self.respond_json("200 OK", &task_json(task, now)),
         }
     }
@@ -349,6 +351,11 @@ impl Exchange {
             };
             return self.respond(request.method, &response);
         }
+        self.answer_monitoring(request, phase);
+    }
+
+    /// Answers a request to the listener of `--metrics`.
+    fn answer_monitoring(&mut self, request: &Request, phase: Phase<'_>) {
         let response = match (request.path.as_str(), phase) {
             ("/healthz", _) => plain("200 OK", "", "ok\n"),
             ("/readyz", Phase::Starting(reason)) => plain("503 Service Unavailable", "", reason),
@@ -362,6 +369,9 @@ impl Exchange {
                 headers: page::HEADERS,
                 body: page::HTML,
             },
+            ("/figures.js", _) => {
+                Response { status: "200 OK", content_type: app::SCRIPT, headers: "", body: app::FIGURES }
+            }
             ("/metrics", Phase::Serving(sources)) => {
                 let metrics = Body::Metrics(prometheus::scrape(sources));
                 return self.stream(request, prometheus::CONTENT_TYPE, metrics);

@@ -24,8 +24,10 @@ pub fn name_of(host: &str) -> &str {
 /// The host and the path of an absolute target, such as `http://host:9130/metrics`. Clients send it to proxies.
 #[must_use]
 pub fn split_absolute(target: &str) -> Option<(&str, &str)> {
-    let scheme = target.get(..7).filter(|scheme| scheme.eq_ignore_ascii_case("http://"))?;
-    let rest = &target[scheme.len()..];
+    let (scheme, rest) = target.split_once("://")?;
+    if !["http", "https"].iter().any(|known| scheme.eq_ignore_ascii_case(known)) {
+        return None;
+    }
     let end = rest.find(['/', '?']).unwrap_or(rest.len());
     let path = &rest[end..];
     Some((&rest[..end], if path.starts_with('/') { path } else { "/" }))
@@ -61,7 +63,8 @@ mod tests {
         assert_eq!(split_absolute("http://a:1/metrics?x"), Some(("a:1", "/metrics?x")));
         assert_eq!(split_absolute("HTTP://a"), Some(("a", "/")));
         assert_eq!(split_absolute("http://a?x"), Some(("a", "/")));
-        for target in ["/metrics", "/http://a/", "https://a/", "*", ""] {
+        assert_eq!(split_absolute("https://a/b"), Some(("a", "/b")));
+        for target in ["/metrics", "/http://a/", "ftp://a/", "*", ""] {
             assert_eq!(split_absolute(target), None, "{target}");
         }
     }

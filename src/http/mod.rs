@@ -1,10 +1,10 @@
-//! HTTP: metrics for Prometheus, health checks for supervisors, and a page for people.
+//! HTTP: metrics for Prometheus, health checks for supervisors, the status page, and the administration page with its API.
 //!
 //! Owns: everything that speaks HTTP, at two sites: `--metrics` and `--admin`. `exchange` has the requests and responses
 //! of one connection over bytes, `request` the head of a request, `prometheus` the metrics, `page` the page beside them
 //! with its figures, and `rendering` what these two share. At the other site, `access` says who may ask, `api` has the
 //! paths, `selection` the jobs that a request means, `task` the words for orders, and `app` the page. These
-//! parts are pure. `server` has the sockets, and the event loop drives it. `startup_health` has a thread that answers
+//! parts are pure. `server` has the connections and `socket` what they talk through, plain or with TLS; the event loop drives them. `startup_health` has a thread that answers
 //! before the loop runs. HTTP never changes the queue: it reads the same views as the stats commands of the protocol,
 //! and hands orders to the server, which carries them out in its turns with the calls that it makes for a client.
 //!
@@ -34,7 +34,9 @@ mod request;
 pub mod selection;
 mod server;
 pub mod snapshot;
+mod socket;
 mod startup_health;
+mod tag_filter;
 pub mod task;
 
 use std::fmt::{self, Write};

@@ -8,8 +8,12 @@ use std::fmt::Display;
 use super::rendering::{Form, Rendering};
 use super::snapshot::{Choice, Snapshot};
 use super::{SLICE_BYTES, Sources, put};
+use crate::clock::{NS_PER_S, Timestamp};
 use crate::queue::{Durations, TOTAL_BOUNDS, TubeView};
-use crate::stats::{Figure, Histogram, Read, SERVER, Series, ServerView, Subject, TUBE};
+use crate::stats::{
+    Figure, Histogram, IDENTITY, IdentityView, Read, SERVER, Series, ServerView, Subject, TUBE,
+};
+use crate::tls;
 
 /// The media type.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -146,6 +150,7 @@ fn push_value<S: Subject>(out: &mut String, read: &Read<S>, view: &S::View<'_>) 
 fn write_server(sources: &Sources<'_>, omitted: usize, out: &mut String) {
     let server = &sources.server;
     write_figures(server, out);
+    write_identities(server, out);
     single(
         out,
         "beanstalkd_metrics_tubes_omitted",
@@ -171,7 +176,47 @@ fn write_server(sources: &Sources<'_>, omitted: usize, out: &mut String) {
         "Syncs of the binlog, from request to completion.",
         &server.timings.syncs,
     );
+    if let Some(tls) = &server.tls {
+        write_tls(tls, server.now, out);
+    }
     write_process(sources, out);
+}
+
+/// Writes the figures of the TLS listeners.
+fn write_tls(tls: &tls::Figures, now: Timestamp, out: &mut String) {
+    let connections = "Connections over TLS, those in their handshake included.";
+    single(out, "beanstalkd_tls_connections", "gauge", connections, tls.open_connections);
+    let handshakes = "beanstalkd_tls_handshakes_total";
+    head(out, handshakes, "counter", "TLS handshakes that succeeded.");
+    line(out, handshakes, &[("kind", "full")], tls.full_handshakes);
+    line(out, handshakes, &[("kind", "resumed")], tls.resumed_handshakes);
+    let failures = "beanstalkd_tls_handshake_failures_total";
+    head(out, failures, "counter", "TLS handshakes that failed, by reason.");
+    for (reason, count) in tls.failed_handshakes {
+        line(out, failures, &[("reason", reason)], count);
+    }
+    let left_s = tls.expires_at_s as i64 - (now.0 / NS_PER_S) as i64;
+    single(
+        out,
+        "beanstalkd_tls_certificate_days_left",
+        "gauge",
+        "Days until the certificate of --tls-cert expires; negative afterwards.",
+        left_s.div_euclid(86_400),
+    );
+}
+
+/// Writes the figures of the identities of access rules.
+fn write_identities(server: &ServerView<'_>, out: &mut String) {
+    for figure in IDENTITY.iter().filter(|_| !server.identities.is_empty()) {
+        let Some(family) = Family::of(figure, "") else { continue };
+        head(out, &family.name, family.kind, family.help);
+        for figures in server.identities {
+            // No byte that a name may contain needs an escape.
+            push_series(out, &family.name, &[("identity", &figures.name)]);
+            push_value(out, &figure.read, &IdentityView { figures, queue: server.queue });
+            out.push('\n');
+        }
+    }
 }
 
 /// Writes the figures of `stats`: first the figures with families of their own, then all commands, then all texts.

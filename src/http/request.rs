@@ -54,7 +54,7 @@ pub enum Method {
 /// How long the body of a request is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyLength {
-    /// So many bytes; 0 if there is no body.
+    /// A body of this many bytes; 0 if there is none.
     Bytes(u64),
     /// Its length is not told beforehand.
     Unknown,

@@ -1,16 +1,17 @@
-//! The jobs that a request means: those of a tube in one state that pass a filter.
+//! The jobs of a tube in one state that match a filter.
 //!
-//! Owns: what a filter says of a job, and how far a walk through a state has come. A walk looks at a bounded number of
-//! jobs and of bytes of their bodies at a time, so a state of a million jobs, or a body of a gigabyte, takes many calls
-//! and none of them long. Driven by the answers of the API, which only read, and by the server's tasks.
+//! Owns: whether a job matches a filter, and the position of a walk through a state. A call examines a bounded number of jobs
+//! and of bytes of their bodies, so a walk through a million jobs, or a search of a body of a gigabyte, takes many short
+//! calls. Driven by the responses of the API, which only read, and by the server's tasks.
 //!
-//! A walk goes through the order of the state. Whoever changes a job that it has found must not bring that job before
-//! a place to which the walk comes later, or must know it again.
+//! A walk follows the order of the state. If a task changes a job that the walk has found, and the job moves to a place that
+//! the walk has not reached, the walk finds it again: the task must recognize it.
 
 use std::vec;
 
 use memchr::memmem;
 
+use super::tag_filter::TagFilter;
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::job::{JobId, JobState};
 use crate::queue::{JobView, Page, PageOrder, Place, Queue, Search};
@@ -57,14 +58,16 @@ pub struct AsOf {
 pub struct Filter {
     /// Only jobs that were there then; ages are counted from then.
     pub as_of: AsOf,
-    /// Only jobs that were put at least so many seconds before.
+    /// Only jobs that were put at least this many seconds before.
     pub older_than_s: Option<u64>,
-    /// Only jobs that were put less than so many seconds before.
+    /// Only jobs that were put less than this many seconds before.
     pub younger_than_s: Option<u64>,
     /// Only jobs with this priority number or a larger one.
     pub min_priority: Option<u32>,
     /// Only jobs with this priority number or a smaller one.
     pub max_priority: Option<u32>,
+    /// Only jobs with such a tag.
+    pub tag: Option<TagFilter>,
     /// Only jobs whose body has these bytes somewhere; not empty.
     pub contains: Option<Box<str>>,
 }
@@ -73,8 +76,15 @@ impl Filter {
     /// All jobs that were there then.
     #[must_use]
     pub fn all(as_of: AsOf) -> Self {
-        let (older_than_s, younger_than_s, contains) = (None, None, None);
-        Self { as_of, older_than_s, younger_than_s, min_priority: None, max_priority: None, contains }
+        Self {
+            as_of,
+            older_than_s: None,
+            younger_than_s: None,
+            min_priority: None,
+            max_priority: None,
+            tag: None,
+            contains: None,
+        }
     }
 
     /// Whether the job passes all but the search of its body.
@@ -86,6 +96,7 @@ impl Filter {
             && self.younger_than_s.is_none_or(|age_s| age_ns < age_s.saturating_mul(NS_PER_S))
             && self.min_priority.is_none_or(|least| record.priority.0 >= least)
             && self.max_priority.is_none_or(|most| record.priority.0 <= most)
+            && self.tag.as_ref().is_none_or(|tag| job.tags.is_some_and(|tags| tag.matches(&tags)))
     }
 }
 

@@ -1,18 +1,19 @@
-//! The sockets of a site: over which metrics, health and the page are served, or the API.
+//! The connections of a site: over which metrics, health and the page are served, or the API.
 //!
 //! Owns: the listener, its few connections, and the samples of the last minutes. HTTP connections are not
 //! clients of the queue. The event loop calls `turn` after the work of the protocol; [`crate::http`] says how little a
 //! turn does.
 
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind};
+use std::rc::Rc;
 
 use log::{debug, warn};
-use mio::event::{Event, Source};
-use mio::net::{TcpListener, UnixListener};
+use mio::event::Event;
 use mio::{Interest, Registry};
 
 use super::access::Access;
 use super::exchange::Command;
+use super::socket::{PolledListener, Socket};
 use super::task::Control;
 use super::{Address, Exchange, History, Phase, Site, Sources};
 use crate::clock::{NS_PER_S, Timestamp};
@@ -21,12 +22,16 @@ use crate::os::listen::Listener;
 use crate::poll_token::PollToken;
 use crate::rate_limited_log::RateLimitedLog;
 use crate::stats::StatsSource;
+use crate::tls::{Acceptor, HANDSHAKE_TIMEOUT};
 
 /// The most connections at a time: enough for a few scrapers and some people who look at the page.
 const MAX_CONNECTIONS: usize = 16;
 
 /// How long a connection may make no progress. A scraper that keeps its connection asks more often.
 const IDLE_NS: u64 = 120 * NS_PER_S;
+
+/// How long the client of a connection with TLS may be a stranger.
+const HANDSHAKE_NS: u64 = HANDSHAKE_TIMEOUT.as_nanos() as u64;
 
 /// How long the server does not accept after a failure, which is usually a lack of descriptors.
 const ACCEPT_PAUSE_NS: u64 = NS_PER_S;
@@ -50,6 +55,8 @@ pub struct HttpServer {
     connections: [Option<Connection>; MAX_CONNECTIONS],
     /// The slot of the connection that gets the next slice of work.
     next: usize,
+    /// The slot of the connection that may take the next step of its handshake.
+    next_handshake: usize,
     /// Whether the last turn has done work, so that there may be more.
     busy: bool,
     registry: Registry,
@@ -62,7 +69,7 @@ pub struct HttpServer {
 /// What is served.
 #[derive(Debug)]
 pub enum Role {
-    /// Metrics, health and a page; at most so many tubes have series of their own.
+    /// Metrics, health checks and the status page. The number is that of the tubes with series of their own, at most.
     Metrics(usize),
     /// The API and its page.
     Admin(Access),
@@ -99,11 +106,6 @@ impl State<'_> {
     }
 }
 
-enum PolledListener {
-    Tcp(TcpListener),
-    Unix(UnixListener),
-}
-
 /// A connection with its socket.
 struct Connection {
     socket: Box<dyn Socket>,
@@ -126,34 +128,20 @@ enum Link {
     Gone,
 }
 
-impl PolledListener {
-    fn source(&mut self) -> &mut dyn Source {
-        match self {
-            Self::Tcp(listener) => listener,
-            Self::Unix(listener) => listener,
-        }
-    }
-}
-
-trait Socket: Read + Write + Source {}
-impl<S: Read + Write + Source> Socket for S {}
-
 impl HttpServer {
-    /// Serves on `listener`; `host` is its host on the command line.
+    /// Serves on `listener`, which needs the acceptor if it is for TLS; `host` is its host on the command line.
     ///
     /// # Errors
-    /// If the socket cannot be added to the poll.
+    /// If the socket cannot be added to the poll, or the acceptor is missing.
     pub fn new(
         listener: Listener,
+        tls: Option<&Rc<Acceptor>>,
         host: Option<String>,
         role: Role,
         registry: &Registry,
     ) -> io::Result<Self> {
         let registry = registry.try_clone()?;
-        let mut listener = match listener {
-            Listener::Tcp(listener) => PolledListener::Tcp(TcpListener::from_std(listener)),
-            Listener::Unix(listener) => PolledListener::Unix(UnixListener::from_std(listener)),
-        };
+        let mut listener = PolledListener::new(listener, tls.cloned())?;
         let token = PollToken::HttpListener(role.number());
         registry.register(listener.source(), token.into(), Interest::READABLE)?;
         Ok(Self {
@@ -162,6 +150,7 @@ impl HttpServer {
             warnings: RateLimitedLog::default(),
             connections: [const { None }; MAX_CONNECTIONS],
             next: 0,
+            next_handshake: 0,
             busy: false,
             registry,
             history: History::default(),
@@ -180,7 +169,7 @@ impl HttpServer {
             Some(PollToken::HttpConnection(number)) => {
                 let slot = (number as usize).checked_sub(self.first_number());
                 if let Some(Some(connection)) = slot.and_then(|slot| self.connections.get_mut(slot)) {
-                    connection.link.notice(event);
+                    connection.notice(event);
                 }
             }
             _ => {}
@@ -203,8 +192,7 @@ impl HttpServer {
         if self.busy {
             return Some(Timestamp::default());
         }
-        let idle = self.connections.iter().flatten().map(|connection| connection.last_progress_at + IDLE_NS);
-        idle.chain(self.accept_at).min()
+        self.connections.iter().flatten().map(Connection::is_over_at).chain(self.accept_at).min()
     }
 
     /// Closes all connections and returns the listener.
@@ -213,10 +201,7 @@ impl HttpServer {
     /// If the socket cannot be removed from the poll.
     pub fn into_listener(mut self) -> io::Result<Listener> {
         self.registry.deregister(self.listener.source())?;
-        Ok(match self.listener {
-            PolledListener::Tcp(listener) => Listener::Tcp(listener.into()),
-            PolledListener::Unix(listener) => Listener::Unix(listener.into()),
-        })
+        Ok(self.listener.into())
     }
 
     /// A turn: accepts, reads, does one slice of work, writes, and closes connections that are over.
@@ -227,14 +212,18 @@ impl HttpServer {
             self.history.take_sample(&source.server_view(now));
         }
         self.accept(now);
-        for connection in self.connections.iter_mut().flatten() {
-            connection.read(now);
+        let handshake = self.take_handshake();
+        for (slot, connection) in self.connections.iter_mut().enumerate() {
+            let Some(connection) = connection else { continue };
+            if handshake == Some(slot) || !connection.socket.is_handshaking() {
+                connection.read(now);
+            }
             if let State::Obeying(control) = &state {
                 connection.exchange.look_at(control.tasks(), now);
             }
             connection.write(now);
         }
-        self.busy = self.work(&mut state, now);
+        self.busy = self.work(&mut state, now) || handshake.is_some();
         for slot in &mut self.connections {
             let Some(connection) = slot else { continue };
             connection.busy_since =
@@ -245,6 +234,20 @@ impl HttpServer {
                 self.accept_at = self.accept_at.map(|_| Timestamp::default());
             }
         }
+    }
+
+    /// The slot of the connection whose handshake may go on in this turn, which is one in turn: a step takes up to a
+    /// millisecond.
+    fn take_handshake(&mut self) -> Option<usize> {
+        let slots = (0..MAX_CONNECTIONS).map(|step| (self.next_handshake + step) % MAX_CONNECTIONS);
+        let slot = { slots }.find(|&slot| {
+            self.connections[slot].as_ref().is_some_and(|connection| {
+                connection.socket.is_handshaking()
+                    && matches!(connection.link, Link::Open { readable: true, .. })
+            })
+        })?;
+        self.next_handshake = slot + 1;
+        Some(slot)
     }
 
     /// Does a slice of work for the next connection that has work. Returns whether there was one.
@@ -261,7 +264,7 @@ impl HttpServer {
                 State::Obeying(control) => {
                     let worked =
                         connection.exchange.turn(Phase::Serving(&self.admin_sources(&**control, now)));
-                    obey(&mut connection.exchange, &mut **control, now);
+                    forward_command(&mut connection.exchange, &mut **control, now);
                     worked
                 }
             };
@@ -296,7 +299,7 @@ impl HttpServer {
                 Role::Admin(_) => 0,
             },
             address: match self.listener {
-                PolledListener::Tcp(_) => Address::Tcp(self.host.as_deref()),
+                PolledListener::Tcp(_) | PolledListener::Tls(..) => Address::Tcp(self.host.as_deref()),
                 PolledListener::Unix(_) => Address::Unix,
             },
         }
@@ -312,11 +315,7 @@ impl HttpServer {
                 self.accept_at = Some(now + SLOT_RETRY_NS);
                 return;
             };
-            let accepted: io::Result<Box<dyn Socket>> = match &self.listener {
-                PolledListener::Tcp(listener) => listener.accept().map(|(stream, _)| Box::new(stream) as _),
-                PolledListener::Unix(listener) => listener.accept().map(|(stream, _)| Box::new(stream) as _),
-            };
-            match accepted {
+            match self.listener.accept() {
                 Ok(socket) => self.add(socket, slot, now),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => self.accept_at = None,
                 Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
@@ -369,8 +368,8 @@ impl HttpServer {
     }
 }
 
-/// Tells the server what the exchange wants of it, if it wants something.
-fn obey(exchange: &mut Exchange, control: &mut dyn Control, now: Timestamp) {
+/// Forwards the command of the exchange to the server, if there is one.
+fn forward_command(exchange: &mut Exchange, control: &mut dyn Control, now: Timestamp) {
     match exchange.take_command() {
         None => {}
         Some(Command::Order(order)) => {
@@ -388,18 +387,18 @@ fn obey(exchange: &mut Exchange, control: &mut dyn Control, now: Timestamp) {
     }
 }
 
-impl Link {
+impl Connection {
     fn notice(&mut self, event: &Event) {
         if event.is_error() || event.is_write_closed() {
-            *self = Self::Gone;
-        } else if let Self::Open { readable, writable } = self {
-            *readable |= event.is_readable() || event.is_read_closed();
+            self.link = Link::Gone;
+        } else if let Link::Open { readable, writable } = &mut self.link {
+            // What TLS itself has to send is sent by a read.
+            let sends = event.is_writable() && self.socket.wants_write();
+            *readable |= event.is_readable() || event.is_read_closed() || sends;
             *writable |= event.is_writable();
         }
     }
-}
 
-impl Connection {
     fn read(&mut self, now: Timestamp) {
         let mut buffer = [0; READ_BYTES];
         while let Link::Open { readable: readable @ true, .. } = &mut self.link {
@@ -445,14 +444,18 @@ impl Connection {
     }
 
     fn is_over(&self, now: Timestamp) -> bool {
-        matches!(self.link, Link::Gone)
-            || self.exchange.is_finished()
-            || now >= self.last_progress_at + IDLE_NS
+        matches!(self.link, Link::Gone) || self.exchange.is_finished() || now >= self.is_over_at()
+    }
+
+    /// When the connection has made no progress for too long. Steps of a handshake are none.
+    fn is_over_at(&self) -> Timestamp {
+        self.last_progress_at + if self.socket.is_handshaking() { HANDSHAKE_NS } else { IDLE_NS }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
     use std::os::unix::net::UnixStream;
 
     use mio::Poll;
@@ -478,7 +481,7 @@ mod tests {
     fn serve_at(path: &std::path::Path, poll: &Poll) -> HttpServer {
         let listener = std::os::unix::net::UnixListener::bind(path).unwrap();
         listener.set_nonblocking(true).unwrap();
-        HttpServer::new(Listener::Unix(listener), None, Role::Metrics(0), poll.registry()).unwrap()
+        HttpServer::new(Listener::Unix(listener), None, None, Role::Metrics(0), poll.registry()).unwrap()
     }
 
     /// A turn at `now` that accepts new connections and reads from all connections.

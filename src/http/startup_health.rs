@@ -13,6 +13,7 @@ use mio::{Events, Poll, Token, Waker};
 use super::{HttpServer, Role, State};
 use crate::clock::Timestamp;
 use crate::os::listen::Listener;
+use crate::tls::{Acceptor, Credentials};
 
 /// How many events one poll returns at most; there are few connections.
 const EVENTS: usize = 32;
@@ -31,12 +32,13 @@ pub struct StartupHealth {
 }
 
 impl StartupHealth {
-    /// Serves on `listener`; the text says why the server is not ready yet.
+    /// Serves on `listener`, which needs the credentials if it is for TLS; the text says why the server is not ready yet.
     ///
     /// # Errors
     /// If the system provides no poll or no thread.
     pub fn start(
         listener: Listener,
+        credentials: Option<Credentials>,
         clock: impl Fn() -> Timestamp + Send + 'static,
         reason: &str,
     ) -> io::Result<Self> {
@@ -46,7 +48,7 @@ impl StartupHealth {
         let shared = Arc::clone(&reason);
         let thread = std::thread::Builder::new()
             .name("startup-health".to_owned())
-            .spawn(move || serve(listener, poll, &clock, &shared))?;
+            .spawn(move || serve(listener, credentials, poll, &clock, &shared))?;
         Ok(Self { reason, waker, thread })
     }
 
@@ -76,11 +78,14 @@ fn line(reason: &str) -> String {
 
 fn serve(
     listener: Listener,
+    credentials: Option<Credentials>,
     mut poll: Poll,
     clock: &dyn Fn() -> Timestamp,
     shared: &Reason,
 ) -> io::Result<Listener> {
-    let mut server = HttpServer::new(listener, None, Role::Metrics(0), poll.registry())?;
+    // An acceptor stays on its thread, so this one has its own.
+    let tls = credentials.map(Acceptor::new);
+    let mut server = HttpServer::new(listener, tls.as_ref(), None, Role::Metrics(0), poll.registry())?;
     let mut events = Events::with_capacity(EVENTS);
     loop {
         let Some(reason) = shared.lock().unwrap_or_else(PoisonError::into_inner).clone() else {
@@ -91,6 +96,9 @@ fn serve(
             server.notice(event);
         }
         server.turn(State::Starting(&reason), now);
+        if let Some(acceptor) = &tls {
+            acceptor.report(now);
+        }
         let timeout = server.next_event_at().map(|at| Duration::from_nanos(at.since_ns(clock())));
         match poll.poll(&mut events, timeout) {
             Err(error) if error.kind() == ErrorKind::Interrupted => events.clear(),
@@ -119,7 +127,8 @@ mod tests {
         listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap();
         let connect = || TcpStream::connect(address).unwrap();
-        let startup = StartupHealth::start(Listener::Tcp(listener), Timestamp::default, "waiting").unwrap();
+        let startup =
+            StartupHealth::start(Listener::Tcp(listener), None, Timestamp::default, "waiting").unwrap();
         let response = ask(&mut connect(), "/readyz");
         assert!(
             response.starts_with("HTTP/1.1 503 ") && response.ends_with("\r\n\r\nwaiting\n"),

@@ -25,7 +25,7 @@ pub enum Order {
     Put(NewJob),
     /// Change some jobs.
     Change(Change, Selection),
-    /// Pause the tube for so many seconds; 0 ends its pause.
+    /// Pause the tube for this many seconds; 0 ends its pause.
     Pause(TubeName, u32),
     /// Delete all jobs of the tube, or all buried ones.
     Flush {
@@ -51,6 +51,8 @@ pub struct NewJob {
     pub delay_s: u32,
     /// Its time to run, in seconds.
     pub ttr_s: u32,
+    /// Its tags, in their bytes; none if it has no tags.
+    pub tags: Vec<u8>,
 }
 
 /// What happens to each job.
@@ -58,13 +60,13 @@ pub struct NewJob {
 pub enum Change {
     /// A buried or delayed job becomes ready.
     Kick,
-    /// It is deleted, whoever has reserved it.
+    /// It is deleted, even if a client has reserved it.
     Delete,
     /// It goes to this tube.
     Move(TubeName),
     /// It gets this priority.
     Priority(Priority),
-    /// A ready or delayed job gets a delay of so many seconds from now.
+    /// A ready or delayed job gets a delay of this many seconds from now.
     Delay(u32),
 }
 
@@ -88,6 +90,8 @@ pub enum Obstacle {
     Reserved,
     /// The job is in a state in which this cannot be done.
     WrongState,
+    /// A job of the other tube has the same `idp` key.
+    KeyExists,
     /// The body is longer than the server takes.
     TooBig,
     /// The server takes no jobs now.
@@ -132,13 +136,13 @@ pub struct Task {
     pub skipped: u64,
     /// Why the last of these was.
     pub obstacle: Option<Obstacle>,
-    /// The job that was put.
+    /// The job that was put, or the one that has its `idp` key.
     pub job: Option<JobId>,
     /// How it stands.
     pub progress: Progress,
     /// When it began.
     pub begun_at: Timestamp,
-    /// Whether somebody wants it to stop.
+    /// Whether a request has told it to stop.
     pub is_to_stop: bool,
 }
 
@@ -269,7 +273,7 @@ impl Tasks {
     }
 }
 
-/// What the API needs of the server: the figures, and somebody who carries out orders.
+/// What the API needs of the server: its figures, and the execution of orders.
 pub trait Control: StatsSource {
     /// Begins to carry out an order. `None` if too many orders are being carried out; then nothing has changed.
     fn order(&mut self, order: Order, now: Timestamp) -> Option<TaskId>;

@@ -11,7 +11,7 @@ use crate::clock::Timestamp;
 use crate::os::CpuTime;
 use crate::protocol::Verb;
 use crate::queue::{PoisonLimits, Queue};
-use crate::stats::{CommandCounts, Identity, Timings};
+use crate::stats::{CommandCounts, EXTENSIONS, Identity, Timings, TubeSums};
 
 /// The parts of a server that the figures are read from.
 struct Figures {
@@ -55,8 +55,12 @@ impl Figures {
     fn sources(&self) -> Sources<'_> {
         Sources {
             server: ServerView {
+                tls: None,
                 identity: &self.identity,
                 queue: &self.queue,
+                sums: TubeSums::of(&self.queue),
+                identities: &[],
+                extensions: EXTENSIONS,
                 binlog: binlog::Stats { sync_us: 2_500_001, state: "ok", ..binlog::Stats::default() },
                 commands: &self.commands,
                 timings: &self.timings,
@@ -235,7 +239,7 @@ fn texts_are_escaped_and_units_are_base_units() {
     let data = body(&answer(&Figures::default(), "GET /page.json HTTP/1.1\r\n\r\n"));
     for pair in [
         r#""version":"2.0","rusage-utime":1.500000,"rusage-stime":0.250000"#,
-        r#""draining":"false","id":"a000000000000007""#,
+        r#""draining":false,"id":"a000000000000007""#,
         r#""os":"a \"b\"\\\n""#,
         r#""binlog-sync-microseconds":2500001,"binlog-state":"ok""#,
     ] {

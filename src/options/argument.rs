@@ -8,15 +8,16 @@ use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
-use super::{ListenAddress, LogFormat, SocketOwner, UsageError};
+use super::{BinlogPlace, ListenAddress, LogFormat, SocketOwner, UsageError};
+use crate::database_url::{DatabaseUrl, is_database_url};
 use crate::number;
 
 const SIZE: &str = "a number of bytes, such as 65535, 64k, 10m or 1g";
-const ADDRESS: &str =
-    "an address, with a port up to 65535 if any, such as 127.0.0.1, [::1]:11301 or unix:/run/socket";
-const ADDRESS_WITH_PORT: &str =
-    "an address with a port up to 65535, such as 127.0.0.1:9130 or [::1]:9130, or unix:/run/socket";
+const ADDRESS: &str = "an address, with a port up to 65535 if any, such as 127.0.0.1, [::1]:11301, \
+                       tls://0.0.0.0:11301 or unix:/run/socket";
+const ADDRESS_WITH_PORT: &str = "an address with a port up to 65535, such as 127.0.0.1:9130, [::1]:9130 or tls://0.0.0.0:9130, or unix:/run/socket";
 
 /// An argument, with its flag as the command line spells it. Empty for a flag that takes none.
 pub struct Argument {
@@ -40,6 +41,13 @@ pub enum PortlessAddress {
         /// `None` for the port of `-p`.
         port: Option<String>,
     },
+    /// The same, for clients that speak TLS.
+    Tls {
+        /// As in `ListenAddress`.
+        host: Option<String>,
+        /// `None` for the port of `-p`.
+        port: Option<String>,
+    },
     /// A socket in the file system.
     Unix(PathBuf),
 }
@@ -47,10 +55,10 @@ pub enum PortlessAddress {
 impl PortlessAddress {
     /// The address; its port is `default` if it has none.
     pub fn with_port(self, default: &str) -> ListenAddress {
+        let or_default = |port: Option<String>| port.unwrap_or_else(|| default.to_owned());
         match self {
-            Self::Tcp { host, port } => {
-                ListenAddress::Tcp { host, port: port.unwrap_or_else(|| default.to_owned()) }
-            }
+            Self::Tcp { host, port } => ListenAddress::Tcp { host, port: or_default(port) },
+            Self::Tls { host, port } => ListenAddress::Tls { host, port: or_default(port) },
             Self::Unix(path) => ListenAddress::Unix(path),
         }
     }
@@ -68,11 +76,29 @@ impl Argument {
     }
 
     /// The path of a directory, of any bytes.
-    pub fn directory(&self) -> Result<PathBuf, UsageError> {
+    pub fn place(&self) -> Result<BinlogPlace, UsageError> {
         if self.value.is_empty() {
             return Err(self.refused("a directory"));
         }
-        Ok(PathBuf::from(&self.value))
+        match self.value.to_str() {
+            Some(text) if is_database_url(text) => match DatabaseUrl::parse(text) {
+                Ok(url) => Ok(BinlogPlace::Database(Box::new(url))),
+                // The address may hold a password, which no message repeats.
+                Err(expected) => Err(UsageError::InvalidArgument {
+                    flag: self.flag.clone(),
+                    argument: "postgresql://...".to_owned(),
+                    expected,
+                }),
+            },
+            _ => Ok(BinlogPlace::Directory(PathBuf::from(&self.value))),
+        }
+    }
+
+    /// Whole seconds, at least one and at most a day.
+    pub fn seconds(&self) -> Result<Duration, UsageError> {
+        let expected = "whole seconds from 1 to 86400";
+        self.read(expected, |text| text.parse().ok().filter(|seconds| (1..=86_400).contains(seconds)))
+            .map(Duration::from_secs)
     }
 
     /// The path of a file, of any bytes.
@@ -105,15 +131,7 @@ impl Argument {
 
     /// A number of bytes, with or without one of the suffixes k, m and g (powers of 1024).
     pub fn bytes(&self) -> Result<u64, UsageError> {
-        self.read(SIZE, |text| {
-            let (digits, unit) = match text.char_indices().last()? {
-                (end, 'k' | 'K') => (&text[..end], 1 << 10),
-                (end, 'm' | 'M') => (&text[..end], 1 << 20),
-                (end, 'g' | 'G') => (&text[..end], 1 << 30),
-                _ => (text, 1),
-            };
-            digits.parse::<u64>().ok()?.checked_mul(unit)
-        })
+        self.read(SIZE, number::number_of_bytes)
     }
 
     /// Permissions in octal.
@@ -145,12 +163,16 @@ impl Argument {
     }
 
     /// An address in one of the forms `unix:PATH`, `HOST`, `HOST:PORT`, `:PORT`, `[V6]`, `[V6]:PORT` and,
-    /// as C takes it, a bare V6.
+    /// as C takes it, a bare V6. Those for TCP may have `tls://` in front.
     pub fn address(&self) -> Result<PortlessAddress, UsageError> {
         match self.value.as_bytes().strip_prefix(b"unix:") {
             Some(b"") => Err(self.refused("a path after unix:, such as unix:/run/beanstalkd/socket")),
             Some(path) => Ok(PortlessAddress::Unix(OsString::from_vec(path.to_vec()).into())),
-            None => self.read(ADDRESS, tcp_address),
+            None => self.read(ADDRESS, |text| match text.strip_prefix("tls://") {
+                Some("") => None,
+                Some(text) => tcp_address(text).map(|(host, port)| PortlessAddress::Tls { host, port }),
+                None => tcp_address(text).map(|(host, port)| PortlessAddress::Tcp { host, port }),
+            }),
         }
     }
 
@@ -158,7 +180,10 @@ impl Argument {
     pub fn address_with_port(&self) -> Result<ListenAddress, UsageError> {
         match self.address()? {
             PortlessAddress::Tcp { host, port: Some(port) } => Ok(ListenAddress::Tcp { host, port }),
-            PortlessAddress::Tcp { port: None, .. } => Err(self.refused(ADDRESS_WITH_PORT)),
+            PortlessAddress::Tls { host, port: Some(port) } => Ok(ListenAddress::Tls { host, port }),
+            PortlessAddress::Tcp { port: None, .. } | PortlessAddress::Tls { port: None, .. } => {
+                Err(self.refused(ADDRESS_WITH_PORT))
+            }
             PortlessAddress::Unix(path) => Ok(ListenAddress::Unix(path)),
         }
     }
@@ -184,7 +209,8 @@ impl Argument {
     }
 }
 
-fn tcp_address(text: &str) -> Option<PortlessAddress> {
+/// The host, or `None` for every address of the machine, and the port.
+fn tcp_address(text: &str) -> Option<(Option<String>, Option<String>)> {
     let (host, port) = if let Some(bracketed) = text.strip_prefix('[') {
         let (host, rest) = bracketed.split_once(']')?;
         match rest.strip_prefix(':') {
@@ -202,7 +228,7 @@ fn tcp_address(text: &str) -> Option<PortlessAddress> {
         return None;
     }
     let every_host = host.is_empty() && port.is_some();
-    Some(PortlessAddress::Tcp { host: (!every_host).then(|| host.to_owned()), port: port.map(str::to_owned) })
+    Some(((!every_host).then(|| host.to_owned()), port.map(str::to_owned)))
 }
 
 /// Whether `port` is a number above the largest port. Anything but digits may be the name of a service.

@@ -14,8 +14,8 @@ use std::vec;
 
 use getopts::{Fail, HasArg, Occur};
 
-use super::UsageError;
 use super::argument::Argument;
+use super::{BinlogPlace, UsageError};
 
 /// The flags without an argument: the short form and the long one. An empty string means that there is no such form.
 pub const FLAGS: &[(&str, &str)] = &[
@@ -28,7 +28,9 @@ pub const FLAGS: &[(&str, &str)] = &[
     ("V", "verbose"),
     ("", "recover"),
     ("", "wait-for-lock"),
+    ("", "allow-async"),
     ("", "admin-read-only"),
+    ("", "hash-token"),
 ];
 
 /// The flags with an argument, in the same way.
@@ -41,9 +43,12 @@ pub const FLAGS_WITH_ARGUMENT: &[(&str, &str)] = &[
     ("s", "binlog-file-size"),
     ("u", "user"),
     ("z", "max-job-size"),
+    ("", "access"),
     ("", "admin"),
     ("", "admin-token-file"),
     ("", "check"),
+    ("", "check-access"),
+    ("", "copy"),
     ("", "dump"),
     ("", "idle-timeout"),
     ("", "listen"),
@@ -57,6 +62,13 @@ pub const FLAGS_WITH_ARGUMENT: &[(&str, &str)] = &[
     ("", "socket-mode"),
     ("", "socket-owner"),
     ("", "spin"),
+    ("", "store-password-file"),
+    ("", "store-timeout"),
+    ("", "takeover-after"),
+    ("", "tls-cert"),
+    ("", "tls-client-ca"),
+    ("", "tls-crl"),
+    ("", "tls-key"),
 ];
 
 /// A command line. Each char of its words stands for one byte.
@@ -112,6 +124,25 @@ impl CommandLine {
         self.flag(&format!("-{letter}"), &letter, &format!("-{spelled}")).map(Some)
     }
 
+    /// The next word, if there is one and it is no flag.
+    pub fn next_operand(&mut self) -> Option<String> {
+        Some(self.next_operand_bytes()?.to_string_lossy().into_owned())
+    }
+
+    /// The second place of a copy, which stands behind the flag with the first one.
+    pub fn place_of_copy(&mut self, first: &Argument) -> Result<BinlogPlace, UsageError> {
+        let missing = || UsageError::MissingArgument(first.flag().to_owned());
+        let word = self.next_operand_bytes().ok_or_else(missing)?;
+        Argument::new(first.flag().to_owned(), word).place()
+    }
+
+    /// The next word, if there is one and it is no flag.
+    fn next_operand_bytes(&mut self) -> Option<OsString> {
+        let is_operand = self.cluster.is_empty()
+            && self.words.as_slice().first().is_some_and(|word| !word.starts_with('-'));
+        if is_operand { self.words.next().map(|word| bytes_of(&word)) } else { None }
+    }
+
     /// The flag `name` in `word`, which the user knows as `spelled`, with its argument.
     fn flag(&mut self, word: &str, name: &str, spelled: &str) -> Result<Argument, UsageError> {
         // getopts would take `--p` for `-p`, and the second `-` of `-V-` for the end of the flags.
@@ -149,4 +180,30 @@ fn bytes_of(chars: &str) -> OsString {
 /// What became `chars`, as text for a message.
 fn text_of(chars: &str) -> String {
     bytes_of(chars).to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use crate::options::{Action, Options, UsageError};
+
+    #[test]
+    fn an_access_file_is_checked_for_everybody_or_for_one() {
+        let check = |words: &[&str]| Options::parse(words.iter().copied());
+        let file = || PathBuf::from("rules.toml");
+        assert_eq!(check(&["--check-access", "rules.toml"]), Ok(Action::CheckAccess(file(), None)));
+        let mailer = Some("mailer".to_owned());
+        assert_eq!(
+            check(&["--check-access", "rules.toml", "mailer"]),
+            Ok(Action::CheckAccess(file(), mailer))
+        );
+        assert_eq!(check(&["--check-access=rules.toml", "-V"]), Ok(Action::CheckAccess(file(), None)));
+        assert_eq!(
+            check(&["--check-access", "rules.toml", "a", "b"]),
+            Err(UsageError::UnknownArgument("b".to_owned()))
+        );
+        assert!(check(&["--access", ""]).is_err());
+        assert_eq!(check(&["--hash-token"]), Ok(Action::HashToken));
+    }
 }

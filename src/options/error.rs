@@ -30,6 +30,13 @@ pub enum UsageError {
         /// The flag that is missing.
         other: &'static str,
     },
+    /// Something cannot work without a flag.
+    Lacks {
+        /// What needs it.
+        what: String,
+        /// The flag that is missing.
+        flag: &'static str,
+    },
 }
 
 impl fmt::Display for UsageError {
@@ -42,6 +49,7 @@ impl fmt::Display for UsageError {
             Self::InvalidArgument { flag, argument, expected } => {
                 write!(out, "{flag} '{argument}': expected {expected}")
             }
+            Self::Lacks { what, flag } => write!(out, "{what} needs {flag}"),
             Self::Alone { flag, other } => write!(out, "{flag} does nothing without {other}"),
         }
     }

@@ -5,6 +5,8 @@ use std::os::unix::ffi::OsStrExt;
 
 use super::*;
 
+mod tls;
+
 fn serve(line: &[&str]) -> Options {
     match Options::parse(line) {
         Ok(Action::Serve(options)) => *options,
@@ -31,7 +33,7 @@ fn without_flags_the_defaults_are_those_of_c() {
     assert_eq!(options.max_job_bytes, 65535);
     assert_eq!(options.binlog_file_bytes, 10_485_760);
     assert_eq!(options.fsync, Fsync::Within(Duration::from_millis(50)));
-    assert_eq!((options.binlog_dir, options.user, options.verbosity), (None, None, 0));
+    assert_eq!((options.binlog, options.user, options.verbosity), (None, None, 0));
 }
 
 /// What a line is to change, beside its spellings.
@@ -41,7 +43,7 @@ type Change = fn(&mut Options);
 fn short_long_and_combined_forms_mean_the_same() {
     let table: &[(&[&[&str]], Change)] = &[
         (&[&["-b", "d"], &["-bd"], &["--binlog", "d"], &["--binlog-dir=d"]], |options| {
-            options.binlog_dir = Some("d".into());
+            options.binlog = Some(BinlogPlace::Directory("d".into()));
         }),
         (&[&["-f", "7"], &["-f7"], &["--fsync-ms", "7"], &["-F", "-f7"], &["-Ff7"]], |options| {
             options.fsync = Fsync::Within(Duration::from_millis(7));
@@ -65,7 +67,7 @@ fn short_long_and_combined_forms_mean_the_same() {
         (&[&["-FVb", "d"], &["-FVbd"], &["-b", "d", "-VF"]], |options| {
             options.fsync = Fsync::Never;
             options.verbosity = 1;
-            options.binlog_dir = Some("d".into());
+            options.binlog = Some(BinlogPlace::Directory("d".into()));
         }),
         (&[&["--recover"]], |options| options.recover = true),
         (&[&["--wait-for-lock"]], |options| options.wait_for_lock = true),
@@ -367,8 +369,8 @@ fn the_first_of_version_help_and_errors_counts() {
         (&["-Vhx", "-q"], Action::ShowHelp),
         (&["-v", "\u{e9}"], Action::ShowVersion),
         (&["-v", "--port"], Action::ShowVersion),
-        (&["--check", "d"], Action::Check("d".into())),
-        (&["--dump=d", "-V"], Action::Dump("d".into())),
+        (&["--check", "d"], Action::Check(BinlogPlace::Directory("d".into()), StoreOptions::default())),
+        (&["--dump=d", "-V"], Action::Dump(BinlogPlace::Directory("d".into()), StoreOptions::default())),
         (&["--check", "d", "-v"], Action::ShowVersion),
     ];
     for (line, action) in table {
@@ -477,16 +479,18 @@ fn paths_are_bytes_and_names_are_text() {
     let odd = OsStr::from_bytes(b"/\xff");
     let path = PathBuf::from(odd);
     let Ok(Action::Serve(options)) = Options::parse(["-b".as_ref(), odd]) else { panic!() };
-    assert_eq!(options.binlog_dir, Some(path.clone()));
+    assert_eq!(options.binlog, Some(BinlogPlace::Directory(path.clone())));
     let socket = OsStr::from_bytes(b"-lunix:/\xff");
     let Ok(Action::Serve(options)) = Options::parse([socket]) else { panic!() };
     assert_eq!(options.listen, Some(ListenAddress::Unix(path.clone())));
     let long = OsStr::from_bytes(b"--binlog-dir=/\xff");
     let Ok(Action::Serve(options)) = Options::parse([long]) else { panic!() };
-    assert_eq!(options.binlog_dir, Some(path));
+    assert_eq!(options.binlog, Some(BinlogPlace::Directory(path)));
     // Every byte that an argument can have is kept.
     let every: Vec<u8> = (1..=255).rev().collect();
-    let Ok(Action::Check(path)) = Options::parse(["--check".as_ref(), OsStr::from_bytes(&every)]) else {
+    let Ok(Action::Check(BinlogPlace::Directory(path), _)) =
+        Options::parse(["--check".as_ref(), OsStr::from_bytes(&every)])
+    else {
         panic!()
     };
     assert_eq!(path.as_os_str().as_bytes(), every);
@@ -499,56 +503,5 @@ fn paths_are_bytes_and_names_are_text() {
         let error = Options::parse([OsStr::from_bytes(flag)]).unwrap_err();
         let shown = if flag.starts_with(b"--") { "--\u{fffd}" } else { "-\u{fffd}" };
         assert_eq!(error, UsageError::UnknownFlag(shown.to_owned()));
-    }
-}
-
-#[test]
-fn the_help_fits_a_screen_and_names_every_default() {
-    let help = help("beanstalkd");
-    assert!(help.starts_with("Use: beanstalkd [OPTIONS]\n"));
-    assert!((24..=40).contains(&help.lines().count()), "{} lines", help.lines().count());
-    assert!(help.lines().all(|line| line.len() <= 80));
-    for default in [
-        DEFAULT_HOST.to_owned(),
-        DEFAULT_PORT.to_owned(),
-        DEFAULT_MAX_JOB_BYTES.to_string(),
-        LARGEST_MAX_JOB_BYTES.to_string(),
-        DEFAULT_BINLOG_FILE_BYTES.to_string(),
-        BINLOG_FILE_STEP_BYTES.to_string(),
-        DEFAULT_FSYNC_INTERVAL.as_millis().to_string(),
-        DEFAULT_METRICS_TUBES.to_string(),
-    ] {
-        assert!(help.contains(&default), "{default}");
-    }
-}
-
-#[test]
-fn the_help_names_flags_that_are_known_and_in_the_manual() {
-    let help = help("beanstalkd");
-    let words = help.split([' ', '\n', ',', ';', ':']);
-    let flags: Vec<&str> = words.filter(|word| word.starts_with('-') && word.len() > 1).collect();
-    assert!(flags.len() > 30, "{flags:?}");
-    let manual = include_str!("../../doc/beanstalkd.1");
-    for flag in flags {
-        let error = Options::parse([flag]).err();
-        assert!(!matches!(error, Some(UsageError::UnknownFlag(_))), "{flag}");
-        let name = if flag.starts_with("--") { &flag[1..] } else { &flag[1..2] };
-        assert!(manual.contains(&format!("Fl {name}")), "{flag}");
-    }
-}
-
-#[test]
-fn the_manual_names_each_exit_code() {
-    let manual = include_str!("../../doc/beanstalkd.1");
-    for code in [
-        exit_code::USAGE,
-        exit_code::BINLOG_DIRECTORY,
-        exit_code::USER_LOOKUP,
-        exit_code::NO_SUCH_USER,
-        exit_code::BECOME_USER,
-        exit_code::BINLOG_DAMAGED,
-        exit_code::LISTEN,
-    ] {
-        assert!(manual.contains(&format!("\n.It {code}\n")), "{code}");
     }
 }

@@ -17,6 +17,9 @@ pub fn memory() -> Option<(u64, u64)> {
     None
 }
 
+/// Does nothing: these systems are not told.
+pub fn allow_huge_pages(_allow: bool) {}
+
 /// Unknown.
 pub fn open_files(_files: usize) -> Option<u64> {
     None
@@ -46,6 +49,18 @@ pub fn unix_peer(connection: &impl AsFd) -> String {
 #[cfg(any(target_os = "illumos", target_os = "solaris"))]
 pub fn unix_peer(_connection: &impl AsFd) -> String {
     "unix".to_owned()
+}
+
+/// The user at the other end of a unix socket, where the system tells it.
+#[cfg(not(any(target_os = "illumos", target_os = "solaris")))]
+pub fn unix_peer_user(connection: &impl AsFd) -> Option<u32> {
+    nix::unistd::getpeereid(connection).ok().map(|(uid, _)| uid.as_raw())
+}
+
+/// Solaris and illumos have no `getpeereid`.
+#[cfg(any(target_os = "illumos", target_os = "solaris"))]
+pub fn unix_peer_user(_connection: &impl AsFd) -> Option<u32> {
+    None
 }
 
 /// False: there is no systemd.

@@ -28,6 +28,12 @@ pub fn memory() -> Option<(u64, u64)> {
     Some((pages.next()?? * page_bytes, pages.next()?? * page_bytes))
 }
 
+/// Whether the kernel may use huge pages for memory that is touched from now on. Old kernels cannot be told, and then do as
+/// the system is configured.
+pub fn allow_huge_pages(allow: bool) {
+    let _ = nix::sys::prctl::set_thp_disable(!allow);
+}
+
 /// How many descriptors are open. `files` is about their number: if it is large, and the kernel does not report the
 /// number, they are not counted.
 pub fn open_files(files: usize) -> Option<u64> {
@@ -85,6 +91,11 @@ pub fn unix_peer(connection: &impl AsFd) -> String {
         Ok(peer) => format!("unix:pid={},uid={}", peer.pid(), peer.uid()),
         Err(_) => "unix".to_owned(),
     }
+}
+
+/// The user at the other end of a unix socket, where the system tells it.
+pub fn unix_peer_user(connection: &impl AsFd) -> Option<u32> {
+    getsockopt(connection, PeerCredentials).ok().map(|peer| peer.uid())
 }
 
 /// Whether `path` is in a directory for temporary files that systemd has made for this unit only.

@@ -35,18 +35,23 @@ const AI_PASSIVE: i32 = 0x8;
 pub enum Listener {
     /// On a TCP port.
     Tcp(TcpListener),
+    /// On a TCP port, for clients that speak TLS.
+    Tls(TcpListener),
     /// On a unix socket in the file system.
     Unix(UnixListener),
 }
 
 impl Listener {
-    /// Where it listens, for the log: the actual address and port, or `unix:PATH`.
+    /// Where it listens, for the log: the actual address and port with `tls://` in front where it is for TLS, or
+    /// `unix:PATH`.
     #[must_use]
     pub fn address(&self) -> String {
+        let of_tcp = |listener: &TcpListener| {
+            listener.local_addr().map_or_else(|_| "?".to_owned(), |address| address.to_string())
+        };
         match self {
-            Self::Tcp(listener) => {
-                listener.local_addr().map_or_else(|_| "?".to_owned(), |address| address.to_string())
-            }
+            Self::Tcp(listener) => of_tcp(listener),
+            Self::Tls(listener) => format!("tls://{}", of_tcp(listener)),
             Self::Unix(listener) => {
                 let address = listener.local_addr().ok();
                 let path = address.as_ref().and_then(|address| address.as_pathname());
@@ -61,7 +66,7 @@ impl Listener {
     #[must_use]
     pub fn is_local(&self) -> bool {
         match self {
-            Self::Tcp(listener) => {
+            Self::Tcp(listener) | Self::Tls(listener) => {
                 listener.local_addr().is_ok_and(|address| address.ip().to_canonical().is_loopback())
             }
             Self::Unix(_) => true,

@@ -12,6 +12,7 @@ pub mod listen;
 pub mod memory;
 pub mod privileges;
 pub mod process;
+pub mod secret_file;
 pub mod service_manager;
 pub mod signals;
 pub mod socket;

@@ -108,6 +108,12 @@ fn init_groups(user: &User) -> nix::Result<()> {
     Errno::result(result).map(drop)
 }
 
+/// The id of the user with this name; `None` if there is none, or the database cannot be read.
+#[must_use]
+pub fn id_of_user(name: &str) -> Option<u32> {
+    User::from_name(name).ok().flatten().map(|user| user.uid.as_raw())
+}
+
 /// The id of the user with this name or number.
 ///
 /// # Errors

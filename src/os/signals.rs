@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 
 use mio::event::Source;
 use mio::{Interest, Registry, Token};
-use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::flag;
 
 /// What a signal asks for.
@@ -19,6 +19,8 @@ pub enum Signal {
     Drain,
     /// SIGUSR2: accept jobs again.
     Undrain,
+    /// SIGHUP: read again what can change while the server runs.
+    Reload,
     /// SIGTERM or SIGINT: end.
     Stop,
 }
@@ -29,18 +31,23 @@ pub struct Signals(signal_hook_mio::v1_0::Signals);
 impl Signals {
     /// Installs the handlers. Must be called before any other program can know that the server runs, because SIGUSR1
     /// kills a process without a handler. From now on the second SIGTERM or SIGINT ends the process at once,
-    /// with 128 plus the signal's number as its exit code. This also works for process 1.
+    /// with 128 plus the signal's number as its exit code. This also works for process 1. SIGHUP has a handler only if
+    /// `reloads`; otherwise it ends the process, as it ends C.
     ///
     /// # Errors
     /// If the system refuses a handler or a pair of sockets.
-    pub fn install() -> io::Result<Self> {
+    pub fn install(reloads: bool) -> io::Result<Self> {
         let stopping = Arc::new(AtomicBool::new(false));
         for signal in [SIGTERM, SIGINT] {
             // The order matters: the signal that sets the flag must not find it set.
             flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&stopping))?;
             flag::register(signal, Arc::clone(&stopping))?;
         }
-        signal_hook_mio::v1_0::Signals::new([SIGUSR1, SIGUSR2, SIGTERM, SIGINT]).map(Self)
+        let signals = signal_hook_mio::v1_0::Signals::new([SIGUSR1, SIGUSR2, SIGTERM, SIGINT])?;
+        if reloads {
+            signals.add_signal(SIGHUP)?;
+        }
+        Ok(Self(signals))
     }
 
     /// The signals received since the last call, each at most once.
@@ -48,6 +55,7 @@ impl Signals {
         self.0.pending().map(|signal| match signal {
             SIGUSR1 => Signal::Drain,
             SIGUSR2 => Signal::Undrain,
+            SIGHUP => Signal::Reload,
             _ => Signal::Stop,
         })
     }
@@ -83,12 +91,12 @@ mod tests {
     #[ignore = "runs as a child of other tests"]
     fn child_obeys_signals() {
         let mut poll = Poll::new().unwrap();
-        let mut signals = Signals::install().unwrap();
+        let mut signals = Signals::install(true).unwrap();
         poll.registry().register(&mut signals, Token(0), Interest::READABLE).unwrap();
         let mut events = Events::with_capacity(4);
         raise(SIGPIPE).unwrap();
         let last = Child::argument().to_str().unwrap().parse().unwrap();
-        for signal in [SIGUSR1, SIGUSR2, last] {
+        for signal in [SIGUSR1, SIGUSR2, SIGHUP, last] {
             raise(signal).unwrap();
             while let Err(error) = poll.poll(&mut events, None) {
                 assert_eq!(error.kind(), io::ErrorKind::Interrupted);
@@ -107,6 +115,7 @@ mod tests {
             let mut child = Child::start("os::signals::tests::child_obeys_signals", number.as_str().as_ref());
             assert_eq!(child.line(), "[Drain]");
             assert_eq!(child.line(), "[Undrain]");
+            assert_eq!(child.line(), "[Reload]");
             assert_eq!(child.line(), "[Stop]");
             let status = child.finish();
             assert_eq!((status.code(), status.signal()), (Some(exit_code), None));

@@ -1,6 +1,7 @@
 //! Options of connections, the name of their other end, and reads into memory that is not zeroed first.
 
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
@@ -18,6 +19,12 @@ const KEEPALIVE_PROBES: u32 = 8;
 /// slowly looks the same to the system, so this must not be much shorter.
 const USER_TIMEOUT: Duration = Duration::from_secs(180);
 
+/// The same for a connection to the database, which is near: without it nothing is acknowledged.
+const DATABASE_IDLE: Duration = Duration::from_secs(2);
+const DATABASE_INTERVAL: Duration = Duration::from_secs(1);
+const DATABASE_PROBES: u32 = 4;
+const DATABASE_TIMEOUT: Duration = Duration::from_secs(6);
+
 /// Sets the options of a connection: small replies are not delayed, and a connection ends if its client
 /// disappears, so that its jobs come back. If set on a listening socket, the options apply to every
 /// connection accepted there. Does nothing to unix sockets, which need none of them.
@@ -29,12 +36,32 @@ pub fn set_connection_options(socket: &impl AsFd) -> io::Result<()> {
     if socket.local_addr()?.is_unix() {
         return Ok(());
     }
+    set_tcp_options(&socket, KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES, USER_TIMEOUT)
+}
+
+/// Sets the options of a connection to the database: it ends within seconds if the other machine disappears.
+///
+/// # Errors
+/// If the system refuses an option.
+pub fn set_database_options(socket: &impl AsFd) -> io::Result<()> {
+    let socket = SockRef::from(socket);
+    set_tcp_options(&socket, DATABASE_IDLE, DATABASE_INTERVAL, DATABASE_PROBES, DATABASE_TIMEOUT)
+}
+
+#[cfg_attr(target_os = "openbsd", expect(unused_variables, reason = "the system has neither"))]
+fn set_tcp_options(
+    socket: &SockRef<'_>,
+    idle: Duration,
+    interval: Duration,
+    probes: u32,
+    user_timeout: Duration,
+) -> io::Result<()> {
     socket.set_tcp_nodelay(true)?;
-    let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_IDLE);
+    let keepalive = TcpKeepalive::new().with_time(idle);
     #[cfg(not(target_os = "openbsd"))]
-    let keepalive = keepalive.with_interval(KEEPALIVE_INTERVAL).with_retries(KEEPALIVE_PROBES);
+    let keepalive = keepalive.with_interval(interval).with_retries(probes);
     socket.set_tcp_keepalive(&keepalive)?;
-    platform::set_user_timeout(&socket, USER_TIMEOUT)
+    platform::set_user_timeout(socket, user_timeout)
 }
 
 /// The other end of a connection, as text for the log: the address and port, or for a unix
@@ -53,6 +80,19 @@ pub fn peer(connection: &impl AsFd) -> String {
         },
         Err(_) => "gone".to_owned(),
     }
+}
+
+/// The address at the other end of a connection; `None` for a unix socket, and for a client that is gone.
+#[must_use]
+pub fn peer_address(connection: &impl AsFd) -> Option<IpAddr> {
+    let address = SockRef::from(connection).peer_addr().ok()?;
+    address.as_socket().map(|address| address.ip())
+}
+
+/// The id of the user at the other end of a unix socket, where the system tells it.
+#[must_use]
+pub fn peer_user(connection: &impl AsFd) -> Option<u32> {
+    platform::unix_peer_user(connection)
 }
 
 /// Reads once from `connection` and appends the bytes to `buffer`: at most `max_bytes`, and at most the
@@ -140,7 +180,10 @@ mod tests {
         let client = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
         let (server, _) = listener.accept().unwrap();
         assert_eq!(peer(&server), client.local_addr().unwrap().to_string());
+        assert_eq!(peer_address(&server).unwrap().to_canonical(), Ipv4Addr::LOCALHOST);
         let (server, _client) = UnixStream::pair().unwrap();
         assert!(peer(&server).starts_with("unix:"), "{}", peer(&server));
+        assert_eq!(peer_address(&server), None);
+        assert_eq!(peer_user(&server), Some(nix::unistd::getuid().as_raw()));
     }
 }

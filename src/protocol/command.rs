@@ -89,6 +89,8 @@ pub enum Command<'a> {
     ReserveWithAbort {
         timeout_s: Option<u32>,
     },
+    /// What follows the word: a token, or what should be one.
+    Auth(&'a [u8]),
     Quit,
 }
 
@@ -161,12 +163,25 @@ pub enum Verb {
     TouchAll,
     ReserveMode,
     ReserveWithAbort,
+    Auth,
     Quit,
 }
 
 impl Verb {
     /// How many verbs there are.
     pub const COUNT: usize = Self::Quit as usize + 1;
+
+    /// All of them.
+    #[rustfmt::skip]
+    pub const ALL: [Self; Self::COUNT] = [
+        Self::Put, Self::Use, Self::Reserve, Self::ReserveWithTimeout, Self::ReserveJob, Self::Delete,
+        Self::Release, Self::Bury, Self::Touch, Self::Watch, Self::Ignore, Self::Peek, Self::PeekReady,
+        Self::PeekDelayed, Self::PeekBuried, Self::Kick, Self::KickJob, Self::Stats, Self::StatsJob,
+        Self::StatsTube, Self::StatsGroup, Self::ListTubes, Self::ListTubeUsed, Self::ListTubesWatched,
+        Self::PauseTube, Self::FlushTube, Self::FlushBuried, Self::ListJobs, Self::PeekReserved,
+        Self::Move, Self::Reprioritize, Self::Drain, Self::Undrain, Self::ReserveBatch, Self::DeleteBatch,
+        Self::TouchAll, Self::ReserveMode, Self::ReserveWithAbort, Self::Auth, Self::Quit,
+    ];
 
     /// The word of the protocol.
     #[must_use]
@@ -210,6 +225,7 @@ impl Verb {
             Self::TouchAll => "touch-all",
             Self::ReserveMode => "reserve-mode",
             Self::ReserveWithAbort => "reserve-with-abort",
+            Self::Auth => "auth",
             Self::Quit => "quit",
         }
     }
@@ -258,6 +274,7 @@ impl Command<'_> {
             Self::TouchAll => Verb::TouchAll,
             Self::ReserveMode(_) => Verb::ReserveMode,
             Self::ReserveWithAbort { .. } => Verb::ReserveWithAbort,
+            Self::Auth(_) => Verb::Auth,
             Self::Quit => Verb::Quit,
         }
     }
@@ -276,10 +293,19 @@ pub enum ParseError {
 ///
 /// # Errors
 /// The reply that C beanstalkd 1.13 would send.
+#[inline]
 pub fn parse(line: &[u8]) -> Result<Command<'_>, ParseError> {
-    if memchr::memchr(0, line).is_some() && !put_tags::has_tag(line) {
-        return Err(ParseError::BadFormat);
+    let parsed = parse_words(line);
+    match parsed {
+        // Each byte of these lines has been judged.
+        Ok(Command::Put(_) | Command::Reserve | Command::Delete(_)) => parsed,
+        // To C, a line that holds a NUL has a wrong length. Behind a tag it spoils the tag alone.
+        _ if memchr::memchr(0, line).is_some() && !put_tags::has_tag(line) => Err(ParseError::BadFormat),
+        _ => parsed,
     }
+}
+
+fn parse_words(line: &[u8]) -> Result<Command<'_>, ParseError> {
     let parsed = match line.first() {
         Some(b'p') => parse_p(line),
         Some(b'r') => parse_r(line),
@@ -301,6 +327,7 @@ pub fn parse(line: &[u8]) -> Result<Command<'_>, ParseError> {
         Some(b'l') => parse_l(line),
         Some(b'f') => manage::parse_f(line),
         Some(b'm') => after(line, b"move").map(manage::move_job),
+        Some(b'a') => after(line, b"auth ").map(|token| Some(Command::Auth(token))),
         Some(b'q') => after(line, b"quit").map(|_| Some(Command::Quit)),
         _ => None,
     };
@@ -483,8 +510,12 @@ mod tests {
     fn numbers_take_leading_spaces_and_zeros_but_no_sign_and_nothing_behind() {
         assert_eq!(parse(b"delete   007"), Ok(Command::Delete(JobId(7))));
         assert_eq!(parse(b"delete 18446744073709551615"), Ok(Command::Delete(JobId(u64::MAX))));
+        let zeros = "0".repeat(30);
+        assert_eq!(parse(format!("delete {zeros}12").as_bytes()), Ok(Command::Delete(JobId(12))));
         bad(&[
             "delete 18446744073709551616",
+            "delete 99999999999999999999",
+            "delete 100000000000000000000000",
             "delete -1",
             "delete +1",
             "delete 1 ",
@@ -501,6 +532,12 @@ mod tests {
             "put -1 0 0 0",
             "put a",
         ]);
+    }
+
+    #[test]
+    fn a_nul_anywhere_is_of_bad_format() {
+        bad(&["\0", "foo\0", "reserve\0", "delete 1\0", "put 0 0 1 1\0", "put 0 0 1 1 x\0"]);
+        bad(&["quit\0", "kick 1\0", "reserve-with-timeout 0\0", "pause-tube a\0 1"]);
     }
 
     #[test]

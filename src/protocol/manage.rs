@@ -1,5 +1,4 @@
-//! The arguments of the commands for whoever looks after a queue, which C beanstalkd does not have, and the data of
-//! `list-jobs`.
+//! The arguments of the commands for operators, which C beanstalkd does not have, and the data of `list-jobs`.
 //!
 //! Owns: their grammar, stricter than that of C's commands: after the command's word comes exactly one space, and a
 //! line that begins with the word and goes on otherwise is BAD_FORMAT.

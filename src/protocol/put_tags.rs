@@ -6,31 +6,17 @@
 //! executed.
 
 use super::command::{PutHeader, put_numbers};
-use crate::number::whole_u32;
-use crate::tags::{After, Concurrency, Idempotency, TagSet};
-use crate::tube_name::TubeName;
+use crate::tags::{TagError, TagSet};
 
 /// The longest line of a `put` with tags, in bytes with its CRLF: all tags with names of 200 bytes and numbers of ten
 /// digits, with some room for leading zeros and spaces.
 pub const MAX_PUT_LINE_BYTES: usize = 1024;
 
-/// What begins each tag.
-const TAGS: [&[u8]; 5] = [b"idp:", b"con:", b"grp:", b"aft:", b"exp:"];
-
-/// Why text behind the size is not accepted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TagError {
-    /// A word is no tag.
-    UnknownWord,
-    /// A tag is malformed, repeated or out of range.
-    BadTag,
-}
-
 /// The numbers of the `put` whose line begins so, if a tag follows its size.
 #[must_use]
 pub fn tagged_put(start: &[u8]) -> Option<PutHeader> {
     let (header, text) = start.strip_prefix(b"put ").and_then(put_numbers)?;
-    first_word(text).filter(|(word, _)| is_tag(word)).map(|_| header)
+    first_word(text).filter(|(word, _)| TagSet::is_tag(word)).map(|_| header)
 }
 
 /// Whether the line that begins so is a `put` with a tag behind its size.
@@ -46,20 +32,7 @@ pub(super) fn has_tag(start: &[u8]) -> bool {
 pub fn parse_tags(mut text: &[u8]) -> Result<TagSet<'_>, TagError> {
     let mut tags = TagSet::default();
     while let Some((word, rest)) = first_word(text) {
-        if !is_tag(word) {
-            return Err(TagError::UnknownWord);
-        }
-        let (kind, value) = word.split_at(4);
-        let is_new = match kind {
-            b"idp:" => set(&mut tags.idempotency, idempotency(value)),
-            b"con:" => set(&mut tags.concurrency, concurrency(value)),
-            b"grp:" => set(&mut tags.group, TubeName::check(value)),
-            b"aft:" => {
-                set(&mut tags.after, TubeName::check(value).map(|group| After { group, is_free: false }))
-            }
-            _ => set(&mut tags.expires_after_s, number(value).filter(|&seconds| seconds > 0)),
-        };
-        is_new.ok_or(TagError::BadTag)?;
+        tags.add(word)?;
         text = rest;
     }
     if tags.is_empty() || !text.iter().all(|&byte| byte == b' ') {
@@ -75,63 +48,29 @@ fn first_word(text: &[u8]) -> Option<(&[u8], &[u8])> {
     Some(word.split_at(word.iter().position(|&byte| byte == b' ').unwrap_or(word.len())))
 }
 
-fn is_tag(word: &[u8]) -> bool {
-    TAGS.iter().any(|tag| word.starts_with(tag))
-}
-
-/// Sets a tag that has a value and is not there yet.
-fn set<T>(tag: &mut Option<T>, value: Option<T>) -> Option<()> {
-    if tag.is_some() {
-        return None;
-    }
-    *tag = Some(value?);
-    Some(())
-}
-
-fn idempotency(value: &[u8]) -> Option<Idempotency<'_>> {
-    let (key, cooldown_s) = with_number(value, 0)?;
-    Some(Idempotency { key, cooldown_s })
-}
-
-fn concurrency(value: &[u8]) -> Option<Concurrency<'_>> {
-    let (key, limit) = with_number(value, 1)?;
-    (limit > 0).then_some(Concurrency { key, limit })
-}
-
-/// `<name>[:<number>]`
-fn with_number(value: &[u8], default: u32) -> Option<(&str, u32)> {
-    let colon = value.iter().position(|&byte| byte == b':');
-    let (name, number) = match colon {
-        Some(colon) => (&value[..colon], number(&value[colon + 1..])?),
-        None => (value, default),
-    };
-    Some((TubeName::check(name)?, number))
-}
-
-fn number(digits: &[u8]) -> Option<u32> {
-    whole_u32(digits)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::job::Priority;
     use crate::protocol::{Command, ParseError, parse};
+    use crate::tags::{After, Concurrency, Idempotency};
+    use crate::tube_name::TubeName;
 
     #[test]
     fn tags_stand_in_any_order() {
         let all = TagSet {
-            idempotency: Some(Idempotency { key: "k", cooldown_s: 60 }),
-            concurrency: Some(Concurrency { key: "c", limit: 3 }),
-            group: Some("g"),
-            after: Some(After { group: "a", is_free: false }),
+            idempotency: Some(Idempotency { key: "k".into(), cooldown_s: 60 }),
+            concurrency: Some(Concurrency { key: "c".into(), limit: 3 }),
+            group: Some("g".into()),
+            after: Some(After { group: "a".into(), is_free: false }),
             expires_after_s: Some(7),
+            owner: None,
         };
         assert_eq!(parse_tags(b" idp:k:60 con:c:3 grp:g aft:a exp:7"), Ok(all));
         assert_eq!(parse_tags(b"  exp:007   aft:a grp:g con:c:3 idp:k:0060  "), Ok(all));
         let plain = TagSet {
-            idempotency: Some(Idempotency { key: "k", cooldown_s: 0 }),
-            concurrency: Some(Concurrency { key: "k", limit: 1 }),
+            idempotency: Some(Idempotency { key: "k".into(), cooldown_s: 0 }),
+            concurrency: Some(Concurrency { key: "k".into(), limit: 1 }),
             ..TagSet::default()
         };
         assert_eq!(parse_tags(b" con:k idp:k"), Ok(plain));

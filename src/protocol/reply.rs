@@ -76,6 +76,14 @@ pub enum Reply<'a> {
     /// How many jobs the client holds.
     TouchedAll(u64),
     Aborted,
+    /// The answer to `auth` with a token that somebody has.
+    Authenticated,
+    /// The answer to any other `auth`.
+    Unauthorized,
+    /// The client's identity has as many connections as it may have; the connection closes.
+    TooManyConnections,
+    /// The client's identity may not do this.
+    Forbidden,
     BadFormat,
     UnknownCommand,
     ExpectedCrlf,
@@ -140,6 +148,10 @@ impl Reply<'_> {
             Self::Moved => b"MOVED\r\n",
             Self::Reprioritized => b"REPRIORITIZED\r\n",
             Self::Aborted => b"ABORTED\r\n",
+            Self::Authenticated => b"AUTHENTICATED\r\n",
+            Self::Unauthorized => b"UNAUTHORIZED\r\n",
+            Self::TooManyConnections => b"TOO_MANY_CONNECTIONS\r\n",
+            Self::Forbidden => b"FORBIDDEN\r\n",
             Self::BadFormat => b"BAD_FORMAT\r\n",
             Self::UnknownCommand => b"UNKNOWN_COMMAND\r\n",
             Self::ExpectedCrlf => b"EXPECTED_CRLF\r\n",

@@ -1,6 +1,8 @@
 //! A client: the tubes that it uses and watches, the jobs that it has reserved, and its wait.
 use std::num::NonZeroU64;
 
+use smallvec::{SmallVec, smallvec};
+
 use super::keys::{Reservation, TubeKey};
 use super::modes::Choice;
 use super::ordered::OrderedQueue;
@@ -11,6 +13,9 @@ use crate::clock::{NS_PER_S, Timestamp};
 /// The last part of a time to run, in which the client does not wait for another job
 /// (protocol, "reserve").
 pub const SAFETY_MARGIN_NS: u64 = NS_PER_S;
+
+/// As many watched tubes have room in the client's record.
+const FEW_TUBES: usize = 4;
 
 /// A client's identity. An id is never assigned twice, so an id that is used after the client's end finds no client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -35,7 +40,7 @@ pub struct Client {
     pub generation: u32,
     pub using: TubeKey,
     /// In the order of `list-tubes-watched`; never empty while the client is connected.
-    pub watching: Vec<TubeKey>,
+    pub watching: SmallVec<[TubeKey; FEW_TUBES]>,
     /// The jobs that the client has reserved, by the end of their reservation.
     pub reserved: OrderedQueue<Reservation>,
     pub wait: Option<Wait>,
@@ -61,7 +66,7 @@ impl Client {
         Self {
             generation,
             using: DEFAULT,
-            watching: vec![DEFAULT],
+            watching: smallvec![DEFAULT],
             reserved: OrderedQueue::default(),
             wait: None,
             wide: None,

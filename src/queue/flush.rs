@@ -1,10 +1,10 @@
 //! Flushes: deletes the jobs that a tube had when the command came, a few at a time.
 //!
 //! Owns: which jobs these are, and how far each flush has come. A flush walks through the held jobs, which no other delete
-//! is to free before, the ready ones, the delayed, the
-//! buried, and the reservations of all clients, once each; parked jobs come with the ready ones. Last, it forgets the keys that deleted jobs have left in the tube. A job that goes from one state to another meanwhile
-//! may get behind the walk, so it is noted, and deleted wherever it is. Jobs that come later stay: their ids are
-//! larger, they were put later, or they were moved here from another tube. While no flush is under way, nothing of
+//! is to free before, the ready ones, parked or not, the delayed, the buried, and the reservations of all clients, once
+//! each. Last, it forgets the keys that deleted jobs have left in the tube. A job that goes from one state to another
+//! meanwhile may get behind the walk, so it is noted, and deleted wherever it is. Jobs that come later stay: their ids
+//! are larger, they were put later, or they were moved here from another tube. While no flush is under way, nothing of
 //! this costs anything but a look at an empty list when a job changes its state. Driven by the server, which deletes
 //! the jobs one by one.
 
@@ -38,7 +38,7 @@ pub enum BeginFlush {
     Begun,
     /// There is no such tube.
     NoTube,
-    /// So many are under way that it has to wait for another one's end.
+    /// Too many flushes are under way: it has to wait until one of them ends.
     TooMany,
 }
 
@@ -83,7 +83,6 @@ struct Flush {
 #[derive(Clone, Copy, Debug)]
 enum Stage {
     Ready(Option<ReadyKey>),
-    Parked(Option<ReadyKey>),
     Delayed(Option<DueKey>),
     Held(Option<DueKey>),
     Buried(Option<BuriedKey>),
@@ -119,13 +118,10 @@ impl Flush {
                 next.map(|(_, id)| id)
             }
             Stage::Ready(after) => {
-                let next = next(&tube.ready, after);
-                self.stage = next.map_or(Stage::Parked(None), |key| Stage::Ready(Some(key)));
-                next.map(ReadyKey::job)
-            }
-            Stage::Parked(after) => {
-                let next = tagged.and_then(|tagged| next(&tagged.parked, after));
-                self.stage = next.map_or(Stage::Delayed(None), |key| Stage::Parked(Some(key)));
+                // A job that is parked, or not any more, stays where it is in their common order.
+                let parked = tagged.and_then(|tagged| next(&tagged.parked, after));
+                let next = next(&tube.ready, after).into_iter().chain(parked).min();
+                self.stage = next.map_or(Stage::Delayed(None), |key| Stage::Ready(Some(key)));
                 next.map(ReadyKey::job)
             }
             Stage::Delayed(after) => {
@@ -214,8 +210,8 @@ impl Queue {
         BeginFlush::Begun
     }
 
-    /// The next job that the client's flush deletes, if it is found with so many `looks` at jobs and clients, of which
-    /// it takes those that it needs.
+    /// Finds the next job that the client's flush deletes, with at most `looks` looks at jobs and clients, and subtracts those
+    /// that it needed.
     pub fn next_to_flush(&mut self, client: ClientId, looks: &mut usize) -> FlushStep {
         let Self { flushes: Flushes(flushes), jobs, tubes, clients, .. } = self;
         let Some(flush) = flushes.iter_mut().find(|flush| flush.client == client) else {
@@ -262,7 +258,7 @@ impl Queue {
         FlushStep::Done
     }
 
-    /// Deletes a job that `next_to_flush` has found, whoever has reserved it, and returns its body.
+    /// Deletes a job that `next_to_flush` has found, even if a client has reserved it, and returns its body.
     pub fn flush_job(&mut self, id: JobId, now: Timestamp) -> Body {
         let job = self.jobs.held(id);
         let (tube, marks) = (job.tube, job.marks);
@@ -271,7 +267,7 @@ impl Queue {
             self.remove(id, tube)
         } else {
             let body = self.remove_tagged(id, tube, Ending::Flushed, now);
-            self.settle(now);
+            self.settle(None, now);
             body
         };
         self.remove_tube_if_idle(tube);

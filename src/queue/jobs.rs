@@ -67,6 +67,10 @@ pub mod marks {
     pub const HELD: u8 = 1 << 4;
     /// A reserved job has got a more urgent priority meanwhile.
     pub const UPGRADED: u8 = 1 << 5;
+    /// The job has a concurrency key.
+    pub const KEYED: u8 = 1 << 6;
+    /// The job expires if nobody reserves it.
+    pub const EXPIRES: u8 = 1 << 7;
 }
 
 #[derive(Debug)]
@@ -188,6 +192,8 @@ pub struct Jobs {
     records: Arena<Job>,
     histories: Arena<History>,
     index: IdMap<Slot>,
+    /// The job that was stored or changed last: the next question is often about it.
+    last: Option<(JobId, Slot)>,
     body_bytes: usize,
 }
 
@@ -227,11 +233,13 @@ impl Jobs {
         self.body_bytes += job.body.len();
         let slot = self.records.insert(job);
         let old = self.index.insert(id, slot);
+        self.last = Some((id, slot));
         assert!(old.is_none(), "an id is given once");
     }
 
     pub fn remove(&mut self, id: JobId) -> Option<Job> {
         let job = self.records.remove(self.index.remove(id)?);
+        self.last = self.last.filter(|&(last, _)| last != id);
         if let Some(history) = job.history {
             self.histories.remove(history);
         }
@@ -240,12 +248,20 @@ impl Jobs {
     }
 
     pub fn get(&self, id: JobId) -> Option<&Job> {
-        self.index.get(id).map(|&slot| self.records.get(slot))
+        self.slot(id).map(|slot| self.records.get(slot))
+    }
+
+    fn slot(&self, id: JobId) -> Option<Slot> {
+        match self.last {
+            Some((last, slot)) if last == id => Some(slot),
+            _ => self.index.get(id).copied(),
+        }
     }
 
     /// The job with an id that comes from one of the queues, so that the job must exist.
     pub fn held(&mut self, id: JobId) -> &mut Job {
-        let slot = *self.index.get(id).expect("what a queue holds is there");
+        let slot = self.slot(id).expect("what a queue holds is there");
+        self.last = Some((id, slot));
         self.records.get_mut(slot)
     }
 
@@ -261,7 +277,8 @@ impl Jobs {
 
     /// The job with an id that comes from one of the queues, with its history, which is made if there is none yet.
     pub fn held_with_history(&mut self, id: JobId) -> (&mut Job, &mut History) {
-        let slot = *self.index.get(id).expect("what a queue holds is there");
+        let slot = self.slot(id).expect("what a queue holds is there");
+        self.last = Some((id, slot));
         let job = self.records.get_mut(slot);
         let history = *job.history.get_or_insert_with(|| self.histories.insert(History::default()));
         (job, self.histories.get_mut(history))

@@ -72,7 +72,7 @@ impl Queue {
         for key in jobs {
             self.make_ready(key.job(), now);
         }
-        self.serve_free_places(now);
+        self.offer_free_places(None, now);
         // This is the order in which C gives up tubes; it decides the order of the remaining tubes.
         while *share > 0 {
             if self.clients[index as usize].watching.is_empty() {

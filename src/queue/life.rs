@@ -159,7 +159,7 @@ impl Queue {
             times.observe_run(now.since_ns(since), now);
         }
         if link.marks != 0 {
-            self.settle(now);
+            self.settle(Some(client), now);
         }
         self.remove_tube_if_idle(tube);
         Some(body)
@@ -209,7 +209,7 @@ impl Queue {
             self.delay(id, now.plus_seconds(delay_s));
         }
         if marks != 0 {
-            self.settle(now);
+            self.settle(Some(client), now);
         }
         if is_poisoned { Released::Buried } else { Released::Queued }
     }
@@ -227,7 +227,7 @@ impl Queue {
         self.note(Change::Updated(id));
         self.make_buried(id);
         if marks != 0 {
-            self.settle(now);
+            self.settle(Some(client), now);
         }
     }
 

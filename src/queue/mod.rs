@@ -51,7 +51,7 @@ pub use self::life::{NewJob, Released};
 pub use self::modes::ReserveMode;
 pub use self::page::{Page, PageOrder, Place, Search};
 pub use self::reserve::Reserve;
-pub use self::tagged::{Duplicate, GroupView};
+pub use self::tagged::{Duplicate, GroupView, OWNED_JOB_BYTES};
 pub use self::times::{Durations, TOTAL_BOUNDS, Totals};
 pub use self::tube::TubeCounters;
 pub use self::view::{JobView, TubeView};
@@ -177,6 +177,9 @@ pub struct Queue {
     /// The wide clients that wait in a reserve, in the order in which they began to wait.
     wide_waiting: OrderedQueue<WaitKey>,
     tagged: Box<Tagged>,
+    /// Whether a reserve has to look which ready jobs may be reserved now: keys of jobs in several tubes are used up or
+    /// being offered.
+    is_unsettled: bool,
 }
 
 /// How much of a long operation is done at once.
@@ -231,6 +234,7 @@ impl Queue {
             subscribers: Vec::new(),
             wide_waiting: OrderedQueue::default(),
             tagged: Box::default(),
+            is_unsettled: false,
         }
     }
 
@@ -277,7 +281,7 @@ impl Queue {
     /// The earliest instant at which `advance` has something to do.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Timestamp> {
-        if !self.leaving.is_empty() || self.tagged.has_freed() {
+        if !self.leaving.is_empty() || self.tagged.has_more_to_do() {
             return Some(Timestamp::default());
         }
         self.deadlines.first().map(|(at, _)| at)
@@ -297,7 +301,12 @@ impl Queue {
     /// # Errors
     /// If the allocator has no memory. Nothing has changed.
     pub fn reserve_tube(&mut self, id: ClientId) -> Result<(), TryReserveError> {
-        self.client_mut(id).watching.try_reserve(1)?;
+        let watching = &mut self.client_mut(id).watching;
+        if watching.len() == watching.capacity() {
+            // Its own way to grow has another error. What is free now is free for the list.
+            Vec::<TubeKey>::new().try_reserve_exact(2 * watching.len())?;
+            watching.grow(2 * watching.len());
+        }
         self.tubes.reserve()?;
         self.deadlines.reserve()
     }

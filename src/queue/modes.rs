@@ -26,12 +26,12 @@ const LOOKS_PER_WORK: u64 = 2;
 /// Tubes of a client that watches many whose run times one reserve looks up again.
 const REFRESHED: usize = 4;
 
-/// A mean run time counts as at least and at most so many nanoseconds: a microsecond and 19 hours.
+/// The bounds of a mean run time in nanoseconds: a microsecond and 19 hours.
 const LEAST_RUN_NS: u64 = 1 << 10;
 const MOST_RUN_NS: u64 = 1 << 46;
 /// What a weight is multiplied with before it is divided by a run time. The product of the largest, 9999, fits.
 const RUN_SCALE: u32 = 50;
-/// The typical run time follows the run times that are looked up, each of which counts for one part in so many.
+/// The typical run time is a moving average: each run time that is looked up has a weight of one in this number.
 const TYPICAL_PARTS: u64 = 16;
 
 /// How a client's reserves choose among its tubes.
@@ -107,7 +107,7 @@ impl Choice {
         }
     }
 
-    /// The tube at `place` leaves a watch list of so many, and the last one takes its place.
+    /// The tube at `place` leaves a watch list of `watched` tubes, and the last one takes its place.
     fn remove(&mut self, place: usize, watched: usize) {
         if self.weights.len() == watched {
             self.weights.swap_remove(place);
@@ -125,7 +125,7 @@ impl Choice {
         }
     }
 
-    /// Makes room for all that a watch list of so many tubes needs.
+    /// Makes room for all that a watch list of `watched` tubes needs.
     fn reserve(&mut self, watched: usize) -> Result<(), TryReserveError> {
         self.weights.try_reserve(watched.saturating_sub(self.weights.len()))?;
         if self.mode == ReserveMode::Fifo {
@@ -326,7 +326,7 @@ impl Queue {
         }
     }
 
-    /// The tube at `place` leaves the client's watch list of so many, in which the last one takes its place.
+    /// The tube at `place` leaves the client's watch list of `watched` tubes, in which the last one takes its place.
     pub(super) fn forget_weight(&mut self, index: u32, place: usize, watched: usize) {
         if let Some(choice) = &mut self.clients[index as usize].choice {
             choice.remove(place, watched);
@@ -334,11 +334,17 @@ impl Queue {
         }
     }
 
-    /// The tube from which a client that is not plain gets its next job.
+    /// The tube from which a client gets its next job that is not plain, or while places are unsettled.
     pub(super) fn search(&mut self, index: u32, now: Timestamp) -> Search {
+        if self.is_unsettled && !self.settle_heads(index) {
+            return Search::Unfinished;
+        }
         let client = &self.clients[index as usize];
         match (client.mode(), &client.wide) {
-            (ReserveMode::Fifo, _) => self.search_wide(index),
+            (ReserveMode::Fifo, None) => {
+                self.most_urgent_of(&client.watching).map_or(Search::Nothing, Search::Found)
+            }
+            (ReserveMode::Fifo, Some(_)) => self.search_wide(index),
             (_, None) => self.choose(index, now),
             (_, Some(_)) => self.choose_wide(index, now),
         }
@@ -369,13 +375,13 @@ impl Queue {
 
     /// A tube by chance, for a client that watches many.
     fn choose_wide(&mut self, index: u32, now: Timestamp) -> Search {
-        let mut looks = self.refresh(index, now);
+        let (mut looks, mut left) = (self.refresh(index, now), self.shares.looked_at);
         let found = loop {
             if looks >= self.shares.looked_at {
                 break Search::Unfinished;
             }
             looks += 1;
-            let Self { clients, tubes, random, .. } = &mut *self;
+            let Self { clients, random, .. } = &mut *self;
             let Client { watching, wide: Some(wide), choice: Some(choice), .. } =
                 &mut *clients[index as usize]
             else {
@@ -399,8 +405,13 @@ impl Queue {
             }
             let place = choice.chances.find(random.below(sum));
             let tube = watching[place];
-            let head = tubes.get(tube).open_head();
-            wide.set_head(tube, head);
+            if self.is_unsettled && !self.park_used_up(tube, &mut left) {
+                break Search::Unfinished;
+            }
+            let head = self.tubes.get(tube).open_head();
+            if let Some(wide) = &mut self.clients[index as usize].wide {
+                wide.set_head(tube, head);
+            }
             self.weigh(index, place, now);
             if head.is_some() {
                 break Search::Found(tube);

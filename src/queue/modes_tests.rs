@@ -79,12 +79,16 @@ fn jobs_by_tube(weights: &[u16], draws: usize, seed: u64) -> Vec<usize> {
     counts
 }
 
-fn assert_in_proportion(found: &[f64], weights: &[u16], tolerance: f64) {
+/// By how much of its share a tube has too much or too little, the tube with the largest such part.
+fn worst_deviation(found: &[f64], weights: &[u16]) -> f64 {
     let (all, sum) = (found.iter().sum::<f64>(), weights.iter().map(|&w| f64::from(w)).sum::<f64>());
-    for (tube, (&found, &weight)) in found.iter().zip(weights).enumerate() {
-        let share = (found / all) / (f64::from(weight) / sum);
-        assert!((share - 1.0).abs() < tolerance, "t{tube} of weight {weight} has {share} of its share");
-    }
+    let shares = found.iter().zip(weights).map(|(&found, &weight)| (found / all) / (f64::from(weight) / sum));
+    shares.map(|share| (share - 1.0).abs()).fold(0.0, f64::max)
+}
+
+fn assert_in_proportion(found: &[f64], weights: &[u16], tolerance: f64) {
+    let worst = worst_deviation(found, weights);
+    assert!(worst < tolerance, "{found:?} for {weights:?}: {worst}");
 }
 
 #[test]
@@ -133,23 +137,33 @@ fn of_the_tube_that_is_drawn_the_most_urgent_job_is_taken_and_a_paused_or_empty_
     }
 }
 
-/// Serves each tube's jobs, whose times to run are given in milliseconds, with some workers for a while; returns the
-/// seconds of work that went to each tube.
-fn work_by_tube(run_ms: &[u64], weights: &[u16], mode: ReserveMode, seconds: u64) -> Vec<f64> {
-    const WORKERS: usize = 4;
-    let mut supply = Supply::new(11);
-    let workers: Vec<_> = (0..WORKERS).map(|_| supply.worker(weights, mode)).collect();
+/// How some workers serve tubes for a while, on a clock of their own.
+#[derive(Clone, Copy)]
+struct Mix<'a> {
+    /// How long the jobs of each tube take, in milliseconds: each half to one and a half of this.
+    run_ms: &'a [u64],
+    weights: &'a [u16],
+    workers: usize,
+    /// For how long, in seconds of all workers together.
+    seconds: u64,
+}
+
+/// The seconds of work that go to each tube.
+fn work_by_tube(mix: Mix<'_>, mode: ReserveMode, seed: u64) -> Vec<f64> {
+    let Mix { run_ms, weights, workers: count, seconds } = mix;
+    let mut supply = Supply::new(seed);
+    let workers: Vec<_> = (0..count).map(|_| supply.worker(weights, mode)).collect();
     for tube in 0..run_ms.len() {
-        for _ in 0..=WORKERS {
+        for _ in 0..=count {
             supply.put(tube, 0, START);
         }
     }
-    let end = START + seconds * NS_PER_S;
+    let end = START + seconds * NS_PER_S / count as u64;
     let mut worked_ns = vec![0; run_ms.len()];
-    let mut seed = 1u64;
+    let mut seed = seed;
     // Who is done when, with which job.
     let mut busy: BinaryHeap<Reverse<(Timestamp, usize, Option<JobId>)>> =
-        (0..WORKERS).map(|worker| Reverse((START, worker, None))).collect();
+        (0..count).map(|worker| Reverse((START, worker, None))).collect();
     while let Some(Reverse((now, worker, done))) = busy.pop()
         && now < end
     {
@@ -160,7 +174,6 @@ fn work_by_tube(run_ms: &[u64], weights: &[u16], mode: ReserveMode, seconds: u64
         }
         let id = supply.reserve(workers[worker], now).expect("each tube has a job");
         let tube = supply.tube_of(id);
-        // Half to one and a half of the usual.
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let run_ns = run_ms[tube] * NS_PER_MS / 2 + (seed >> 33) % (run_ms[tube] * NS_PER_MS);
         worked_ns[tube] += run_ns;
@@ -172,23 +185,37 @@ fn work_by_tube(run_ms: &[u64], weights: &[u16], mode: ReserveMode, seconds: u64
 
 #[test]
 fn a_fair_client_shares_its_time_by_weight_however_long_the_jobs_of_a_tube_take() {
-    const RUN_MS: [u64; 6] = [1, 100, 5, 20, 2, 50];
-    const WEIGHTS: [u16; 6] = [1, 3, 1, 3, 2, 2];
-    let worked = work_by_tube(&RUN_MS, &WEIGHTS, ReserveMode::WeightedFair, 300);
-    assert_in_proportion(&worked, &WEIGHTS, 0.05);
-    let unfair = work_by_tube(&RUN_MS, &WEIGHTS, ReserveMode::Weighted, 60);
-    assert!(unfair[1] > 50.0 * unfair[0], "without it, the long jobs have the time: {unfair:?}");
+    let mixes = [
+        Mix { run_ms: &[1, 100, 5, 20, 2, 50], weights: &[1, 3, 1, 3, 2, 2], workers: 4, seconds: 1_600 },
+        Mix { run_ms: &[1, 10, 100, 30, 3], weights: &[1; 5], workers: 1, seconds: 1_600 },
+        Mix { run_ms: &[5, 100], weights: &[1, 1], workers: 9, seconds: 1_600 },
+        // The usual time of a job says nothing about a weight.
+        Mix { run_ms: &[100, 60, 1], weights: &[1, 1, 4], workers: 3, seconds: 1_600 },
+        Mix { run_ms: &[100, 60, 1], weights: &[40, 20, 1], workers: 3, seconds: 1_600 },
+    ];
+    for mix in mixes {
+        for seed in [11, 12, 13] {
+            let worked = work_by_tube(mix, ReserveMode::WeightedFair, seed);
+            assert_in_proportion(&worked, mix.weights, 0.05);
+        }
+        let unfair = work_by_tube(Mix { seconds: 200, ..mix }, ReserveMode::Weighted, 11);
+        let worst = worst_deviation(&unfair, mix.weights);
+        assert!(worst > 0.5, "without it, the long jobs have the time: {unfair:?}");
+    }
 }
 
 #[test]
 fn a_fair_client_of_many_tubes_shares_its_time_as_well() {
     let run_ms: Vec<u64> = (0..20).map(|tube| [1, 2, 10, 30, 100][tube % 5]).collect();
     let weights: Vec<u16> = (0..20).map(|tube| [1, 2, 1, 2, 3][tube % 5]).collect();
-    let worked = work_by_tube(&run_ms, &weights, ReserveMode::WeightedFair, 400);
-    // Tubes of a kind together: each alone has too few jobs for a sharp figure.
-    let kinds: Vec<f64> = (0..5).map(|kind| worked.iter().skip(kind).step_by(5).sum()).collect();
-    assert_in_proportion(&kinds, &weights[..5], 0.05);
-    assert_in_proportion(&worked, &weights, 0.15);
+    let mix = Mix { run_ms: &run_ms, weights: &weights, workers: 4, seconds: 1_600 };
+    for seed in [11, 12] {
+        let worked = work_by_tube(mix, ReserveMode::WeightedFair, seed);
+        // Tubes of a kind together: each alone has too few jobs for a sharp figure.
+        let kinds: Vec<f64> = (0..5).map(|kind| worked.iter().skip(kind).step_by(5).sum()).collect();
+        assert_in_proportion(&kinds, &weights[..5], 0.05);
+        assert_in_proportion(&worked, &weights, 0.15);
+    }
 }
 
 #[test]

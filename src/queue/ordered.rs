@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 /// Keys in a full block: large enough that the list of blocks stays short, small enough that
 /// shifting half a block costs less than finding it.
 const BLOCK: usize = 256;
-/// By so many keys a block grows that was split: such blocks are neither full nor empty, and there are many.
+/// By how many keys a block grows that was split: such blocks are neither full nor empty, and there are many of them.
 const STEP: usize = 32;
 /// A block with this few keys is joined to its neighbour and frees half of its capacity.
 const SPARSE: usize = BLOCK / 4;
@@ -153,17 +153,26 @@ impl<K: Key> OrderedQueue<K> {
     }
 
     /// Removes the smallest key and returns it.
+    #[inline]
     pub fn pop_first(&mut self) -> Option<K> {
         let blocks = self.0.as_mut()?;
         let key = blocks.front.pop_front()?;
         blocks.len -= 1;
-        blocks.tidy(0);
+        if blocks.later.is_some() {
+            blocks.tidy(0);
+        } else {
+            give_back_half(&mut blocks.front);
+        }
         Some(key)
     }
 
     /// Removes `key` and returns it as it was in the queue, if it was.
     pub fn remove(&mut self, key: K) -> Option<K> {
         let blocks = self.0.as_mut()?;
+        // Jobs are often deleted in the order in which they were reserved.
+        if blocks.front.front() == Some(&key) {
+            return self.pop_first();
+        }
         let index = blocks.holding(key);
         let block = blocks.block_mut(index);
         let place = block.binary_search(&key).ok()?;
@@ -284,6 +293,7 @@ impl<K: Key> Blocks<K> {
 
 /// Frees half of the capacity if less than a quarter of it is in use, but keeps room for a few keys: a
 /// queue that has one key at a time must not allocate each time.
+#[inline]
 fn give_back_half<T>(room: &mut VecDeque<T>) {
     if room.capacity() >= 4 * room.len().max(4) {
         room.shrink_to(2 * room.len());

@@ -56,7 +56,7 @@ impl Queue {
             Place::Reserved(_) => {}
         }
         if marks != 0 {
-            self.settle(now);
+            self.settle(None, now);
         }
         self.remove_tube_if_idle(from);
     }
@@ -81,7 +81,7 @@ impl Queue {
         } else {
             self.delay(id, until);
         }
-        self.settle(now);
+        self.settle(None, now);
     }
 
     /// Whether the job is there and nobody has reserved it.
@@ -103,7 +103,7 @@ impl Queue {
                 self.enqueue(id, tube, priority, now);
             } else {
                 self.enqueue_tagged(id, now);
-                self.settle(now);
+                self.settle(None, now);
             }
         } else {
             job.priority = priority;

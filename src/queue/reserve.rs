@@ -43,7 +43,7 @@ impl Queue {
     pub fn reserve(&mut self, client: ClientId, timeout_s: Option<u32>, now: Timestamp) -> Reserve {
         self.mark_worker(client);
         let record = self.client(client);
-        let tube = if record.is_plain {
+        let tube = if record.is_plain && !self.is_unsettled {
             self.most_urgent_of(&record.watching)
         } else {
             match self.search(client.index, now) {
@@ -102,6 +102,9 @@ impl Queue {
         if !self.leaving.is_empty() {
             self.go_on_leaving(now);
         }
+        if self.is_unsettled {
+            self.go_on_offering(now);
+        }
         let end = self.work + DUE_PER_ADVANCE;
         while self.work < end {
             self.work += 1;
@@ -119,7 +122,7 @@ impl Queue {
     }
 
     /// Which of these tubes, of those that are not paused, has the most urgent job.
-    fn most_urgent_of(&self, tubes: &[TubeKey]) -> Option<TubeKey> {
+    pub(super) fn most_urgent_of(&self, tubes: &[TubeKey]) -> Option<TubeKey> {
         let open = tubes.iter().filter(|&&key| self.tubes.get(key).pause.is_none());
         let first = open.filter_map(|&key| Some((self.tubes.get(key).ready.first()?, key)));
         first.min().map(|(_, key)| key)
@@ -146,8 +149,13 @@ impl Queue {
         if let Place::Ready(since) = before {
             self.observe_wait(tube, Timestamp(since.into()), now);
         }
-        self.clients[client as usize].reserved.insert(Reservation { until, id, since: now });
-        self.reschedule_client(client);
+        let reserved = &mut self.clients[client as usize].reserved;
+        let reservation = Reservation { until, id, since: now };
+        reserved.insert(reservation);
+        // The others end later, and change no deadline.
+        if reserved.first() == Some(reservation) {
+            self.reschedule_client(client);
+        }
         self.note(Change::Updated(id));
         if marks != 0 {
             self.assigned_tagged(id);
@@ -278,8 +286,12 @@ impl Queue {
 
     /// Ends a tube's pause: waiting clients get its ready jobs, a limited number at a time.
     pub(super) fn end_pause(&mut self, key: TubeKey, now: Timestamp) {
+        let mut looks = self.shares.looked_at;
         for _ in 0..self.shares.delivered {
             let Some((_, client)) = self.first_waiting(key) else { break };
+            if self.is_unsettled && !self.park_used_up(key, &mut looks) {
+                break;
+            }
             let Some(id) = self.take_first_ready(key) else { break };
             self.deliver_job(id, client, now);
         }
@@ -322,7 +334,7 @@ impl Queue {
             self.make_ready(id, now);
         }
         if marks != 0 {
-            self.settle(now);
+            self.settle(None, now);
         }
     }
 }

@@ -117,7 +117,7 @@ impl Times {
         Box::new(Self { ends_at: end_of_window(now), wait: Kind::default(), run: Kind::default() })
     }
 
-    /// A job was reserved that was ready for so long.
+    /// Counts the waiting time of a job that was reserved.
     pub fn observe_wait(&mut self, ns: u64, now: Timestamp) {
         if now >= self.ends_at {
             self.rotate(now);
@@ -125,7 +125,7 @@ impl Times {
         self.wait.present.add(ns);
     }
 
-    /// A job was deleted that its client has had for so long.
+    /// Counts the running time of a job that was deleted by its client.
     pub fn observe_run(&mut self, ns: u64, now: Timestamp) {
         if now >= self.ends_at {
             self.rotate(now);
@@ -218,7 +218,7 @@ impl Kind {
 }
 
 impl Window {
-    /// What so many of 100 of the `count` durations do not exceed.
+    /// A percentile of the `count` durations: the value that this many percent of them do not exceed.
     fn percentile(&self, count: u64, of_100: u64) -> u64 {
         let rank = (count * of_100).div_ceil(100);
         let mut seen = 0;

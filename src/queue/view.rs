@@ -201,6 +201,14 @@ impl Queue {
         self.tubes.iter().map(|tube| &tube.name)
     }
 
+    /// The name, the jobs and the counters of the tubes from `position` on in the order of `list-tubes`.
+    pub fn sums_from(&self, position: usize) -> impl Iterator<Item = (&TubeName, JobCounts, TubeCounters)> {
+        self.tubes.keys_from(position).map(|key| {
+            let tube = self.tubes.get(key);
+            (&tube.name, job_counts(tube), tube.counters())
+        })
+    }
+
     /// Jobs by state, over all tubes.
     #[must_use]
     pub fn counts(&self) -> JobCounts {
@@ -302,13 +310,7 @@ impl Queue {
         let oldest_delayed = tube.delayed.oldest().into_iter().chain(held).min().map(JobId);
         TubeView {
             name: tube.name.clone(),
-            jobs: JobCounts {
-                urgent: u64::from(tube.urgent),
-                ready: (tube.ready.len() + tagged.map_or(0, |tagged| tagged.parked.len())) as u64,
-                reserved: u64::from(tube.reserved),
-                delayed: (tube.delayed.len() + tagged.map_or(0, |tagged| tagged.held.len())) as u64,
-                buried: tube.buried.len() as u64,
-            },
+            jobs: job_counts(tube),
             using: tube.using,
             watching: tube.watching,
             waiting: tube.waiting.len() + self.wide_waiting_count(key),
@@ -322,5 +324,17 @@ impl Queue {
             oldest_buried_age_s: age_s(tube.buried.oldest().map(JobId)),
             times: tube.times().map(|times| Box::new(times.durations(now))),
         }
+    }
+}
+
+/// The jobs of a tube by state.
+fn job_counts(tube: &Tube) -> JobCounts {
+    let tagged = tube.tagged();
+    JobCounts {
+        urgent: u64::from(tube.urgent),
+        ready: (tube.ready.len() + tagged.map_or(0, |tagged| tagged.parked.len())) as u64,
+        reserved: u64::from(tube.reserved),
+        delayed: (tube.delayed.len() + tagged.map_or(0, |tagged| tagged.held.len())) as u64,
+        buried: tube.buried.len() as u64,
     }
 }

@@ -143,8 +143,7 @@ impl Queue {
         self.subscribers[index].insert(client);
     }
 
-    /// The tube has a more urgent first job than before, or any that can be reserved again: whoever subscribes
-    /// looks again.
+    /// The tube has a more urgent first job than before, or one that can be reserved again: its subscribers look at it again.
     pub(super) fn announce(&mut self, tube: TubeKey) {
         let Some(subscribers) = self.subscribers.get_mut(tube as usize) else { return };
         let subscribers = std::mem::take(subscribers);
@@ -158,7 +157,7 @@ impl Queue {
 
     /// The tube of the wide client that has the most urgent job.
     pub(super) fn search_wide(&mut self, client: u32) -> Search {
-        let mut looks = 0;
+        let (mut looks, mut left) = (0, self.shares.looked_at);
         let found = loop {
             let wide = self.clients[client as usize].wide.as_mut().expect("only wide clients search");
             if looks == self.shares.looked_at {
@@ -170,6 +169,9 @@ impl Queue {
                 continue;
             }
             let Some(&(head, tube)) = wide.heads.first() else { break Search::Nothing };
+            if self.is_unsettled && !self.park_used_up(tube, &mut left) {
+                break Search::Unfinished;
+            }
             let now = self.tubes.get(tube).open_head();
             if now == Some(head) {
                 break Search::Found(tube);

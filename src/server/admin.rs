@@ -10,18 +10,17 @@ use std::vec;
 use log::{Level, log};
 
 use super::execute::Executor;
+use super::tagged_put::TaggedPut;
 use crate::binlog::{NoRoom, SequenceNumber};
 use crate::clock::Timestamp;
 use crate::http::selection::{Share, Step, Walk};
 use crate::http::task::{Change, Control, NewJob, Obstacle, Order, Progress, Selection, Task, TaskId, Tasks};
 use crate::job::{JobId, JobState};
-use crate::queue::{self, BeginFlush, ClientId, FlushStep, Flushed};
+use crate::queue::{self, BeginFlush, ClientId, Flushed};
 use crate::tube_name::TubeName;
 
 /// What all orders together may cost in a turn, in simple requests: some 150 microseconds.
 const WORK_PER_TURN: u64 = 512;
-/// Looks at jobs and clients that a flush may take in a turn.
-const LOOKS_PER_TURN: usize = 500;
 /// Jobs looked at that cost as much as a simple request.
 const LOOKS_PER_WORK: u64 = 2;
 /// Bytes of bodies searched that cost as much as a simple request.
@@ -53,7 +52,7 @@ enum Work {
     Put(NewJob, Option<JobId>),
     /// These jobs.
     Jobs(Change, vec::IntoIter<JobId>),
-    /// The jobs that a walk finds, at most so many.
+    /// The jobs that a walk finds, at most as many as were counted.
     Walk {
         change: Change,
         walk: Box<Walk>,
@@ -73,6 +72,13 @@ enum End {
     AwaitsRoom,
     /// Nothing is left to do.
     Over(Progress),
+}
+
+/// What a put has come to.
+enum Put {
+    Stored(JobId),
+    /// This job has the same `idp` key.
+    Double(JobId),
 }
 
 /// Why a job is not changed.
@@ -143,7 +149,7 @@ impl Control for Executor {
 
 impl Executor {
     /// From now on, takes orders of the API.
-    pub fn obey_orders(&mut self) {
+    pub fn accept_orders(&mut self) {
         self.orders = Some(Box::default());
     }
 
@@ -228,7 +234,7 @@ impl Executor {
                 Ok(None) => End::Unfinished,
                 Err(obstacle) => End::Over(Progress::Failed(obstacle)),
             },
-            Work::Once(order) => ended(self.obey(order, task, now)),
+            Work::Once(order) => ended(self.execute_order(order, task, now)),
             Work::Put(job, id) => ended(self.put_for_order(job, id, task, now)),
         }
     }
@@ -242,7 +248,7 @@ impl Executor {
     }
 
     /// Does what an order wants that is done at once.
-    fn obey(&mut self, order: &Order, task: &mut Task, now: Timestamp) -> Result<(), Refusal> {
+    fn execute_order(&mut self, order: &Order, task: &mut Task, now: Timestamp) -> Result<(), Refusal> {
         match order {
             Order::Pause(tube, seconds) => {
                 if !self.queue.pause_tube(tube.as_str(), *seconds, now) {
@@ -281,7 +287,8 @@ impl Executor {
             put
         };
         match put {
-            Ok(id) => (task.job, task.done) = (Some(id), 1),
+            Ok(Put::Stored(id)) => (task.job, task.done) = (Some(id), 1),
+            Ok(Put::Double(first)) => (task.job, task.skipped) = (Some(first), 1),
             Err(Refusal::NoRoomYet) => {}
             Err(_) => self.rejected_puts += 1,
         }
@@ -294,18 +301,28 @@ impl Executor {
         job: &NewJob,
         id: &mut Option<JobId>,
         now: Timestamp,
-    ) -> Result<JobId, Refusal> {
+    ) -> Result<Put, Refusal> {
         if self.queue.reserve_tube(client).is_err() || self.queue.reserve_put().is_err() {
             return Err(Refusal::NoRoom);
         }
-        let NewJob { tube, body, priority, delay_s, ttr_s } = job;
+        let NewJob { tube, body, priority, delay_s, ttr_s, tags } = job;
         let id = *id.get_or_insert_with(|| self.queue.take_id());
-        self.persistence.room_for_put(id, tube, body, &[])?;
         self.queue.use_tube(client, tube.as_str());
         let new = queue::NewJob { id, priority: *priority, delay_s: *delay_s, ttr_s: *ttr_s };
-        self.queue.put(client, new, body.clone(), now);
+        let put = if tags.is_empty() {
+            self.persistence.room_for_put(id, || tube, body, &[])?;
+            self.queue.put(client, new, body.clone(), now);
+            Put::Stored(id)
+        } else {
+            match self.store_tagged(client, new, body.clone(), tags, now) {
+                Ok(TaggedPut::Stored) => Put::Stored(id),
+                Ok(TaggedPut::Double(first, ..)) => Put::Double(first),
+                Ok(TaggedPut::Refused) => return Err(Refusal::NoRoom),
+                Err(_) => return Err(Refusal::NoRoomYet),
+            }
+        };
         self.persistence.log_changes(&mut self.queue, now);
-        Ok(id)
+        Ok(put)
     }
 
     /// Changes the next of these jobs.
@@ -390,8 +407,7 @@ impl Executor {
         let state = job.record.state;
         match change {
             Change::Delete => {
-                self.delete_for_order(id, now);
-                self.persistence.log_changes(&mut self.queue, now);
+                self.delete_in_any_state(id, now);
                 return Ok(());
             }
             _ if state == JobState::Reserved => return Err(Refusal::Job(Obstacle::Reserved)),
@@ -408,7 +424,7 @@ impl Executor {
                     return Err(Refusal::NoRoom);
                 }
                 if self.queue.double_in(id, tube.as_str(), now).is_some() {
-                    return Err(Refusal::Job(Obstacle::WrongState));
+                    return Err(Refusal::Job(Obstacle::KeyExists));
                 }
                 self.persistence.room_for_move(&self.queue, id, tube.as_str())?;
                 self.queue.move_job(id, tube.as_str(), now);
@@ -420,33 +436,35 @@ impl Executor {
                 self.persistence.room_for_update()?;
                 self.queue.reprioritize(id, *priority, now);
             }
-            Change::Delay(_) if !self.queue.is_delayable(id) => {
-                return Err(Refusal::Job(Obstacle::WrongState));
-            }
-            Change::Delay(delay_s) => {
-                let until = begun_at.plus_seconds(*delay_s);
-                let is_set = match state {
-                    JobState::Delayed => job.record.deadline_at == until,
-                    _ => *delay_s == 0,
-                };
-                if is_set {
-                    return Err(Refusal::Unchanged);
-                }
-                self.persistence.room_for_update()?;
-                self.queue.set_delay(id, *delay_s, until, now);
-            }
+            Change::Delay(delay_s) => self.delay_job(id, *delay_s, begun_at, now)?,
         }
         self.persistence.log_changes(&mut self.queue, now);
         Ok(())
     }
 
-    /// Deletes a job, whoever has reserved it. A delete needs no room in the log.
-    fn delete_for_order(&mut self, id: JobId, now: Timestamp) {
-        self.keep_for_delivery(id);
-        let body = self.queue.flush_job(id, now);
-        if let Some(watch) = body.watch() {
-            self.detach_body(watch, body);
+    /// Gives a ready or delayed job a delay from the beginning of the order.
+    fn delay_job(
+        &mut self,
+        id: JobId,
+        delay_s: u32,
+        begun_at: Timestamp,
+        now: Timestamp,
+    ) -> Result<(), Refusal> {
+        if !self.queue.is_delayable(id) {
+            return Err(Refusal::Job(Obstacle::WrongState));
         }
+        let record = self.queue.job(id).ok_or(Refusal::Job(Obstacle::NoJob))?.record;
+        let until = begun_at.plus_seconds(delay_s);
+        let is_set = match record.state {
+            JobState::Delayed => record.deadline_at == until,
+            _ => delay_s == 0,
+        };
+        if is_set {
+            return Err(Refusal::Unchanged);
+        }
+        self.persistence.room_for_update()?;
+        self.queue.set_delay(id, delay_s, until, now);
+        Ok(())
     }
 
     /// Begins a flush, by a client of its own. `None` if too many are under way.
@@ -475,26 +493,8 @@ impl Executor {
     }
 
     fn go_on_with_flush(&mut self, client: ClientId, task: &mut Task, end: u64, now: Timestamp) -> End {
-        let mut looks = LOOKS_PER_TURN;
-        while self.work() < end {
-            let before = looks;
-            let step = self.queue.next_to_flush(client, &mut looks);
-            self.work += (before - looks) as u64;
-            match step {
-                FlushStep::Job(id) => {
-                    self.delete_for_order(id, now);
-                    self.persistence.log_changes(&mut self.queue, now);
-                    task.done += 1;
-                }
-                FlushStep::Cooldown(id) => {
-                    self.queue.end_cooldown(id);
-                    self.persistence.log_changes(&mut self.queue, now);
-                    self.work += 1;
-                }
-                FlushStep::Unfinished => return End::Unfinished,
-                FlushStep::Done => return End::Over(Progress::Done),
-            }
-        }
-        End::Unfinished
+        let (deleted, is_done) = self.flush_slice(client, end, now);
+        task.done += deleted;
+        if is_done { End::Over(Progress::Done) } else { End::Unfinished }
     }
 }

@@ -8,6 +8,7 @@ use crate::job::{Body, JobId, JobState, Priority};
 use crate::os::process::cpu_time;
 use crate::queue::{ClientId, NewJob, PoisonLimits};
 use crate::stats::Identity;
+use crate::tags::{Idempotency, TagSet};
 use crate::tube_name::TubeName;
 
 const NOW: Timestamp = Timestamp(1_700_000_000 * NS_PER_S);
@@ -15,7 +16,7 @@ const NOW: Timestamp = Timestamp(1_700_000_000 * NS_PER_S);
 /// What a slice may cost beyond its bound: the last job, with a large body to free.
 const SLACK: u64 = 64;
 
-struct World {
+struct Harness {
     executor: Executor,
     client: ClientId,
     now: Timestamp,
@@ -23,7 +24,7 @@ struct World {
     longest: u64,
 }
 
-impl World {
+impl Harness {
     fn new() -> Self {
         let config = Config {
             max_job_bytes: 65_535,
@@ -42,7 +43,7 @@ impl World {
             cpu_time,
         };
         let mut executor = Executor::new(config, identity);
-        executor.obey_orders();
+        executor.accept_orders();
         let client = executor.connect();
         executor.queue.use_tube(client, "t");
         executor.queue.watch(client, "t");
@@ -80,7 +81,7 @@ impl World {
     }
 
     /// Carries the order out, and returns its task when it is over.
-    fn obey(&mut self, order: Order) -> Task {
+    fn execute(&mut self, order: Order) -> Task {
         let id = self.executor.order(order, self.now).unwrap();
         while self.executor.has_orders() {
             self.slice();
@@ -93,16 +94,16 @@ impl World {
 
 #[test]
 fn a_job_that_a_client_holds_is_deleted_and_the_client_finds_it_gone() {
-    let mut world = World::new();
-    let id = world.put(0, 0, "x");
-    world.executor.queue.reserve(world.client, Some(0), NOW);
-    assert_eq!(world.state(id), Some(JobState::Reserved));
-    let kept = world.obey(Order::Change(Change::Priority(Priority(1)), Selection::Jobs(vec![id])));
+    let mut harness = Harness::new();
+    let id = harness.put(0, 0, "x");
+    harness.executor.queue.reserve(harness.client, Some(0), NOW);
+    assert_eq!(harness.state(id), Some(JobState::Reserved));
+    let kept = harness.execute(Order::Change(Change::Priority(Priority(1)), Selection::Jobs(vec![id])));
     assert_eq!((kept.done, kept.obstacle), (0, Some(Obstacle::Reserved)));
-    let task = world.obey(Order::Change(Change::Delete, Selection::Jobs(vec![id])));
+    let task = harness.execute(Order::Change(Change::Delete, Selection::Jobs(vec![id])));
     assert_eq!((task.done, task.progress), (1, Progress::Done));
-    assert!(!world.executor.queue.holds(world.client, id) && world.state(id).is_none());
-    let task = world.obey(Order::Change(Change::Delete, Selection::Jobs(vec![id])));
+    assert!(!harness.executor.queue.holds(harness.client, id) && harness.state(id).is_none());
+    let task = harness.execute(Order::Change(Change::Delete, Selection::Jobs(vec![id])));
     assert_eq!((task.done, task.skipped, task.obstacle), (0, 1, Some(Obstacle::NoJob)));
 }
 
@@ -114,18 +115,18 @@ fn many_jobs_are_changed_in_slices_and_each_of_them_once() {
         Change::Move(TubeName::parse(b"other").unwrap()),
         Change::Delete,
     ] {
-        let mut world = World::new();
-        let ids: Vec<JobId> = (0..1500).map(|number| world.put(number, 0, "body")).collect();
-        let order = world.counted(change.clone(), JobState::Ready, None, 1500);
-        let late = world.put(0, 0, "body");
-        let task = world.obey(order);
+        let mut harness = Harness::new();
+        let ids: Vec<JobId> = (0..1500).map(|number| harness.put(number, 0, "body")).collect();
+        let order = harness.counted(change.clone(), JobState::Ready, None, 1500);
+        let late = harness.put(0, 0, "body");
+        let task = harness.execute(order);
         // The job that has the priority already is not changed.
         let changed = if matches!(change, Change::Priority(_)) { 1499 } else { 1500 };
         assert_eq!((task.done, task.skipped, task.progress), (changed, 0, Progress::Done), "{change:?}");
-        let late = world.executor.queue.job(late).expect("what came later is left");
+        let late = harness.executor.queue.job(late).expect("what came later is left");
         assert_eq!((late.record.priority, late.record.state), (Priority(0), JobState::Ready));
         for id in ids {
-            let Some(job) = world.executor.queue.job(id) else {
+            let Some(job) = harness.executor.queue.job(id) else {
                 assert_eq!(change, Change::Delete);
                 continue;
             };
@@ -141,90 +142,117 @@ fn many_jobs_are_changed_in_slices_and_each_of_them_once() {
 
 #[test]
 fn delayed_jobs_get_another_delay_although_that_changes_their_order() {
-    let mut world = World::new();
-    let ids: Vec<JobId> = (1..=600).map(|delay| world.put(0, delay * 10, "x")).collect();
-    let order = world.counted(Change::Delay(3001), JobState::Delayed, None, 600);
-    assert_eq!(world.obey(order).done, 600);
+    let mut harness = Harness::new();
+    let ids: Vec<JobId> = (1..=600).map(|delay| harness.put(0, delay * 10, "x")).collect();
+    let order = harness.counted(Change::Delay(3001), JobState::Delayed, None, 600);
+    assert_eq!(harness.execute(order).done, 600);
     for id in &ids {
-        assert_eq!(world.executor.queue.job(*id).unwrap().record.deadline_at, NOW + 3001 * NS_PER_S);
+        assert_eq!(harness.executor.queue.job(*id).unwrap().record.deadline_at, NOW + 3001 * NS_PER_S);
     }
-    let order = world.counted(Change::Delay(0), JobState::Delayed, None, 600);
-    assert_eq!(world.obey(order).done, 600);
-    assert!(ids.iter().all(|id| world.state(*id) == Some(JobState::Ready)));
+    let order = harness.counted(Change::Delay(0), JobState::Delayed, None, 600);
+    assert_eq!(harness.execute(order).done, 600);
+    assert!(ids.iter().all(|id| harness.state(*id) == Some(JobState::Ready)));
 }
 
 #[test]
 fn no_more_jobs_are_changed_than_were_counted() {
-    let mut world = World::new();
+    let mut harness = Harness::new();
     for number in 0..100 {
-        world.put(0, 0, if number % 10 == 0 { "a needle" } else { "straw" });
+        harness.put(0, 0, if number % 10 == 0 { "a needle" } else { "straw" });
     }
-    let order = world.counted(Change::Delete, JobState::Ready, Some("needle"), 4);
-    assert_eq!(world.obey(order).done, 4);
-    let order = world.counted(Change::Delete, JobState::Ready, Some("needle"), 100);
-    assert_eq!(world.obey(order).done, 6);
-    assert_eq!(world.executor.queue.job_count(), 90);
+    let order = harness.counted(Change::Delete, JobState::Ready, Some("needle"), 4);
+    assert_eq!(harness.execute(order).done, 4);
+    let order = harness.counted(Change::Delete, JobState::Ready, Some("needle"), 100);
+    assert_eq!(harness.execute(order).done, 6);
+    assert_eq!(harness.executor.queue.job_count(), 90);
 }
 
 #[test]
 fn a_search_of_large_bodies_takes_many_slices() {
-    let mut world = World::new();
+    let mut harness = Harness::new();
     let body = "x".repeat(10 << 20) + "needle";
     for _ in 0..3 {
-        world.put(0, 0, &body);
+        harness.put(0, 0, &body);
     }
-    let order = world.counted(Change::Priority(Priority(9)), JobState::Ready, Some("needle"), 3);
-    let started = world.now;
-    assert_eq!(world.obey(order).done, 3);
-    assert!(world.now.since_ns(started) / 1_000_000 > 3 * 80, "a slice looks at 128 KiB");
+    let order = harness.counted(Change::Priority(Priority(9)), JobState::Ready, Some("needle"), 3);
+    let started = harness.now;
+    assert_eq!(harness.execute(order).done, 3);
+    assert!(harness.now.since_ns(started) / 1_000_000 > 3 * 80, "a slice looks at 128 KiB");
 }
 
 #[test]
 fn a_flush_has_a_client_until_it_ends_or_is_stopped() {
     for stop in [false, true] {
-        let mut world = World::new();
+        let mut harness = Harness::new();
         for _ in 0..3000 {
-            world.put(0, 0, "x");
+            harness.put(0, 0, "x");
         }
         let flush = Order::Flush { tube: TubeName::parse(b"t").unwrap(), is_buried: false };
-        let id = world.executor.order(flush, world.now).unwrap();
-        world.slice();
-        world.slice();
-        assert_eq!(world.executor.clients_of_orders(), 1);
+        let id = harness.executor.order(flush, harness.now).unwrap();
+        harness.slice();
+        harness.slice();
+        assert_eq!(harness.executor.clients_of_orders(), 1);
         if stop {
-            world.executor.stop(id);
+            harness.executor.stop(id);
         }
-        while world.executor.has_orders() {
-            world.slice();
+        while harness.executor.has_orders() {
+            harness.slice();
         }
-        let (task, left) = (world.task(id), world.executor.queue.job_count() as u64);
+        let (task, left) = (harness.task(id), harness.executor.queue.job_count() as u64);
         assert_eq!(task.done + left, 3000);
         assert_eq!(task.progress, if stop { Progress::Stopped } else { Progress::Done });
         assert_eq!(left > 0, stop);
-        assert_eq!((world.executor.clients_of_orders(), world.executor.queue.client_count()), (0, 1));
+        assert_eq!((harness.executor.clients_of_orders(), harness.executor.queue.client_count()), (0, 1));
+    }
+}
+
+fn new(tube: &TubeName, bytes: usize, priority: u32, tags: TagSet<'_>) -> crate::http::task::NewJob {
+    let mut encoded = Vec::new();
+    tags.encode(&mut encoded).unwrap();
+    crate::http::task::NewJob {
+        tube: tube.clone(),
+        body: Body::from(vec![0; bytes]),
+        priority: Priority(priority),
+        delay_s: 0,
+        ttr_s: 0,
+        tags: encoded,
     }
 }
 
 #[test]
+fn an_order_to_put_a_job_with_a_key_in_use_names_the_first_job_and_stores_nothing() {
+    let mut harness = Harness::new();
+    let tube = TubeName::parse(b"t").unwrap();
+    let key = Idempotency { key: "k".into(), cooldown_s: 60 };
+    let tags = TagSet { idempotency: Some(key), ..TagSet::default() };
+    let first = harness.execute(Order::Put(new(&tube, 1, 5, tags)));
+    assert_eq!((first.progress, first.done, first.skipped), (Progress::Done, 1, 0));
+    let id = first.job.unwrap();
+    for priority in [9, 3] {
+        let again = harness.execute(Order::Put(new(&tube, 2, priority, tags)));
+        assert_eq!((again.progress, again.job, again.done, again.skipped), (Progress::Done, Some(id), 0, 1));
+    }
+    assert_eq!(harness.executor.queue.job_count(), 1);
+    assert_eq!(harness.executor.queue.job(id).unwrap().record.priority, Priority(3), "the more urgent one");
+    harness.execute(Order::Change(Change::Delete, Selection::Jobs(vec![id])));
+    let later = harness.execute(Order::Put(new(&tube, 1, 5, tags)));
+    assert_eq!((later.done, later.skipped), (1, 0), "an order frees the key at once, as a flush does");
+}
+
+#[test]
 fn an_order_about_nothing_fails_and_changes_nothing() {
-    let mut world = World::new();
+    let mut harness = Harness::new();
     let nothing = TubeName::parse(b"nothing").unwrap();
     for order in [Order::Pause(nothing.clone(), 1), Order::Flush { tube: nothing.clone(), is_buried: true }] {
-        assert_eq!(world.obey(order).progress, Progress::Failed(Obstacle::NoTube));
+        assert_eq!(harness.execute(order).progress, Progress::Failed(Obstacle::NoTube));
     }
-    let new = |bytes: usize| crate::http::task::NewJob {
-        tube: nothing.clone(),
-        body: Body::from(vec![0; bytes]),
-        priority: Priority(1),
-        delay_s: 0,
-        ttr_s: 0,
-    };
-    assert_eq!(world.obey(Order::Put(new(70_000))).progress, Progress::Failed(Obstacle::TooBig));
-    world.obey(Order::Drain(true));
-    assert_eq!(world.obey(Order::Put(new(1))).progress, Progress::Failed(Obstacle::Draining));
-    assert!(!world.executor.queue.is_tube("nothing"));
-    world.obey(Order::Drain(false));
-    let task = world.obey(Order::Put(new(1)));
-    assert_eq!(world.executor.queue.job(task.job.unwrap()).unwrap().tube, &nothing);
-    assert_eq!(world.executor.queue.client_count(), 1);
+    let new = |bytes: usize| new(&nothing, bytes, 1, TagSet::default());
+    assert_eq!(harness.execute(Order::Put(new(70_000))).progress, Progress::Failed(Obstacle::TooBig));
+    harness.execute(Order::Drain(true));
+    assert_eq!(harness.execute(Order::Put(new(1))).progress, Progress::Failed(Obstacle::Draining));
+    assert!(!harness.executor.queue.is_tube("nothing"));
+    harness.execute(Order::Drain(false));
+    let task = harness.execute(Order::Put(new(1)));
+    assert_eq!(harness.executor.queue.job(task.job.unwrap()).unwrap().tube, &nothing);
+    assert_eq!(harness.executor.queue.client_count(), 1);
 }

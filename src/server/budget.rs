@@ -20,6 +20,10 @@ pub const SHORT_REPLIES_BYTES: usize = 16 * 1024;
 /// What the end of a connection costs, in simple requests: the system takes several microseconds to close a socket.
 pub const CLOSING_WORK: u64 = 32;
 
+/// How many handshakes go on in a turn, each by one step. The dearest step takes from 0.1 to 1 ms, depending on the key of
+/// the certificate.
+pub const HANDSHAKES_PER_TURN: usize = 2;
+
 /// What one connection may do in a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Budget {

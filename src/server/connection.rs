@@ -46,8 +46,48 @@ pub trait Stream {
     /// As `write`.
     fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize>;
 
+    /// Tells the client, within the stream, that nothing more comes. Until this succeeds the stream must not be closed.
+    ///
+    /// # Errors
+    /// As `write`.
+    fn finish(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
     /// Sets whether the poll reports to `client` when the socket takes bytes again.
     fn await_writable(&mut self, client: ClientId, awaited: bool);
+
+    /// The address of the client, for the log.
+    fn peer(&self) -> String {
+        String::from("?")
+    }
+
+    /// Whether the client is a stranger: its TLS handshake is not done, so nothing can be read or written yet. Reads
+    /// go on with the handshake.
+    fn is_handshaking(&self) -> bool {
+        false
+    }
+
+    /// Whether the stream itself has something for the socket, and waits for room. Reads send it.
+    fn wants_write(&self) -> bool {
+        false
+    }
+
+    /// Whether the client has said within its stream, as far as it was read, that it will send no more. Only the poll
+    /// reports the end of a plain stream.
+    fn has_ended(&self) -> bool {
+        false
+    }
+
+    /// The same, but looks at a bounded part of the input that was not read yet, and is still to be read.
+    fn look_for_end(&mut self) -> bool {
+        false
+    }
+
+    /// The certificate by which the client has shown who it is, in DER. It is known from the end of the handshake on.
+    fn peer_certificate(&self) -> Option<&[u8]> {
+        None
+    }
 }
 
 /// What the poll has reported about a connection.
@@ -144,7 +184,7 @@ impl<S: Stream> Connection<S> {
         // fails, and the connection ends. On a unix socket each client that closes has "failed".
         self.input = match self.input {
             Input::Quiet | Input::Ready if read_closed || failed => Input::HalfClosed,
-            Input::Quiet if readable => Input::Ready,
+            Input::Quiet if readable || writable && self.stream.wants_write() => Input::Ready,
             input => input,
         };
         let has_room = self.sending == Sending::Blocked && (writable || failed);
@@ -153,6 +193,11 @@ impl<S: Stream> Connection<S> {
             self.stream.await_writable(id, false);
         }
         has_room
+    }
+
+    /// Whether the client is a stranger until its TLS handshake is done.
+    pub fn is_handshaking(&self) -> bool {
+        self.stream.is_handshaking()
     }
 
     /// Whether the last turn left something to read, execute or send.
@@ -187,25 +232,35 @@ impl<S: Stream> Connection<S> {
 
     /// Whether it is finished: nothing is left to execute or to send.
     pub fn is_finished(&self) -> bool {
-        self.session.is_closing() && self.session.output.is_empty()
+        self.session.is_closing() && self.session.output.is_empty() && self.sending == Sending::Open
     }
 
     /// Resumes a command that is not finished, then reads once and executes commands, up to the budget.
-    pub fn serve(&mut self, executor: &mut Executor, buffer: &mut [u8], id: ClientId, now: Timestamp) {
+    /// If the server is `GUARDED`, access rules are asked about each command.
+    pub fn serve<const GUARDED: bool>(
+        &mut self,
+        executor: &mut Executor,
+        buffer: &mut [u8],
+        id: ClientId,
+        now: Timestamp,
+    ) {
         if let Some(stalled) = self.session.take_stalled() {
-            let outcome = executor.resume(id, stalled.command, &mut self.session.output, now);
+            let outcome = executor.resume::<GUARDED>(id, stalled.command, &mut self.session.output, now);
             self.session.apply(outcome);
         }
         // Input that was read before comes first: it may use up the whole budget.
         if let Some(pending) = self.session.take_pending() {
             let mut rest = pending.bytes();
-            let stop = self.execute(executor, &mut rest, id, now);
+            let stop = self.execute::<GUARDED>(executor, &mut rest, id, now);
             let left = rest.len();
             self.session.put_back(pending, left, stop);
         } else {
             let mut filled = self.session.restore(buffer);
             if self.may_read() && (self.may_abort(executor, id) || self.may_execute(executor, id, false)) {
                 self.read(buffer, &mut filled, now);
+                if GUARDED {
+                    self.look_at_certificate(executor, id, now);
+                }
                 if self.input == Input::Ended {
                     if self.session.is_waiting() {
                         self.cancel_wait(executor, id, &Reply::TimedOut);
@@ -215,20 +270,26 @@ impl<S: Stream> Connection<S> {
                 }
             }
             let mut rest = &buffer[..filled];
-            let stop = self.execute(executor, &mut rest, id, now);
+            let stop = self.execute::<GUARDED>(executor, &mut rest, id, now);
             self.session.keep(rest, stop);
         }
     }
 
     /// Executes the commands in `input`, up to the budget, and removes them from it.
-    fn execute(&mut self, executor: &mut Executor, input: &mut &[u8], id: ClientId, now: Timestamp) -> Stop {
+    fn execute<const GUARDED: bool>(
+        &mut self,
+        executor: &mut Executor,
+        input: &mut &[u8],
+        id: ClientId,
+        now: Timestamp,
+    ) -> Stop {
         let end_of_budget = executor.work() + self.budget.limits().work;
         let mut has_budget = true;
         while has_budget
             && self.may_execute(executor, id, !input.is_empty())
             && let Some(request) = self.session.next_request(input)
         {
-            let outcome = executor.execute(id, request, &mut self.session.output, now);
+            let outcome = executor.execute::<GUARDED>(id, request, &mut self.session.output, now);
             self.session.apply(outcome);
             has_budget = executor.work() < end_of_budget;
         }
@@ -248,11 +309,19 @@ impl<S: Stream> Connection<S> {
     fn ends_wait(&mut self, executor: &mut Executor, id: ClientId, has_input: bool) -> bool {
         match self.session.waiting() {
             Some(Waiting::Abortable) if has_input => self.cancel_wait(executor, id, &Reply::Aborted),
-            Some(Waiting::Plain | Waiting::Batch(_)) if self.input == Input::HalfClosed => {
+            Some(Waiting::Plain | Waiting::Batch(_)) if self.is_half_closed() => {
                 self.cancel_wait(executor, id, &Reply::TimedOut)
             }
             _ => false,
         }
+    }
+
+    /// Whether the client will send no more than what has arrived.
+    fn is_half_closed(&mut self) -> bool {
+        if self.input == Input::Ready && self.stream.look_for_end() {
+            self.input = Input::HalfClosed;
+        }
+        self.input == Input::HalfClosed
     }
 
     /// Whether the client waits in a reserve that ends at its next byte, and has read enough of its replies that the
@@ -273,6 +342,29 @@ impl<S: Stream> Connection<S> {
             self.session.apply(outcome);
         }
         !self.session.is_blocked()
+    }
+
+    /// Who the client is can follow from its certificate, which is there from the end of the handshake on.
+    fn look_at_certificate(&mut self, executor: &mut Executor, id: ClientId, now: Timestamp) {
+        if executor.awaits_certificate(id)
+            && let Some(certificate) = self.stream.peer_certificate()
+            && !executor.show_certificate(id, certificate, now)
+        {
+            self.refuse_to_connect(executor);
+        }
+    }
+
+    /// Ends a connection above the limit of its identity, with a reply that says so. Where there is no memory for the
+    /// reply, the connection ends without it.
+    pub fn refuse_to_connect(&mut self, executor: &mut Executor) {
+        executor.count_refused_connection();
+        drop(Reply::TooManyConnections.write(&mut self.session.output));
+        self.session.close();
+    }
+
+    /// Ends the wait without a job.
+    pub fn end_wait(&mut self, executor: &mut Executor, id: ClientId) {
+        self.cancel_wait(executor, id, &Reply::TimedOut);
     }
 
     /// Answers the wait, unless the session was closed in the meantime.
@@ -299,7 +391,8 @@ impl<S: Stream> Connection<S> {
         assert!(!self.has_failed(), "a connection that has failed is closed");
         assert!(!self.is_finished(), "a connection that is over is closed");
         assert!(self.input != Input::Ended || self.session.is_closing(), "after the end nothing is executed");
-        assert!(self.sending == Sending::Open || !output.is_empty(), "a full socket has replies to wait for");
+        let owes_something = !output.is_empty() || self.session.is_closing();
+        assert!(self.sending == Sending::Open || owes_something, "a full socket has replies to wait for");
         assert_eq!(self.counted_bytes(), self.session.held_bytes(), "what it holds is counted");
         assert!(
             !self.is_runnable() || self.listed.has(List::Turn),
@@ -310,7 +403,7 @@ impl<S: Stream> Connection<S> {
                 assert!(self.listed.has(List::BinlogRoom) || self.listed.has(List::Turn))
             }
             Some(Until::TubeList) => assert!(self.listed.has(List::AllTubes) || self.listed.has(List::Turn)),
-            Some(Until::NextTurn) | None => {}
+            Some(Until::NextTurn | Until::Permitted) | None => {}
         }
         if self.has_held_replies() {
             assert!(self.listed.has(List::HeldReplies) || self.listed.has(List::Unsent));
@@ -320,6 +413,7 @@ impl<S: Stream> Connection<S> {
     }
 
     /// Reads once: into `buffer` after its first `filled` bytes, or directly into a large body.
+    #[inline(always)]
     fn read(&mut self, buffer: &mut [u8], filled: &mut usize, now: Timestamp) {
         let (result, room) = if let Some((body, missing)) = self.session.body_room() {
             let room = missing.min(Budget::Sustained.limits().read_bytes);
@@ -339,6 +433,7 @@ impl<S: Stream> Connection<S> {
             (Ok(0), _) => Input::Ended,
             // A short read has emptied the socket, and the next bytes cause a new event. The end of the stream
             // causes no further event, so the server reads until it sees the end.
+            (Ok(read), Input::Ready) if read < room && self.stream.has_ended() => Input::HalfClosed,
             (Ok(read), Input::Ready) if read < room => Input::Quiet,
             (Ok(_), input) => input,
             (Err(error), input) => match error.kind() {
@@ -426,14 +521,27 @@ impl<S: Stream> Connection<S> {
                         held.advance(sent);
                     }
                 }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    self.sending = Sending::Blocked;
-                    self.stream.await_writable(id, true);
-                }
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
+                Err(error) => self.cannot_send(id, error)?,
             }
         }
+        if self.is_finished()
+            && let Err(error) = self.stream.finish()
+        {
+            self.cannot_send(id, error)?;
+        }
         Ok(budget - left)
+    }
+
+    /// Waits for room after a write that found none. Any other error is returned, unless the write is to be tried again.
+    fn cannot_send(&mut self, id: ClientId, error: io::Error) -> io::Result<()> {
+        match error.kind() {
+            ErrorKind::WouldBlock => {
+                self.sending = Sending::Blocked;
+                self.stream.await_writable(id, true);
+            }
+            ErrorKind::Interrupted => {}
+            _ => return Err(error),
+        }
+        Ok(())
     }
 }

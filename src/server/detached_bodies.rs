@@ -6,10 +6,16 @@
 use std::collections::VecDeque;
 use std::rc::Weak;
 
+use super::execute::Executor;
+use crate::job::Body;
+
 /// The least number of bodies that are looked at in a turn.
 const LOOKS_PER_TURN: usize = 16;
-/// A turn looks at one body in so many, so that each of them has its turn soon, however many there are.
+/// A turn looks at one in this many bodies, so that each has its turn soon, however many there are.
 const LOOKS_PER_TURN_PART: usize = 32;
+
+/// Bytes of a body that cost as much as a simple request to free.
+const FREED_BYTES_PER_WORK: usize = 32 * 1024;
 
 /// All bodies that only replies hold.
 #[derive(Debug, Default)]
@@ -55,10 +61,31 @@ impl DetachedBodies {
     }
 }
 
+impl Executor {
+    /// The job of a large body is gone; replies may still hold the body.
+    #[cold]
+    pub(super) fn detach_body(&mut self, watch: Weak<Vec<u8>>, body: Body) {
+        let bytes = body.len();
+        drop(body);
+        self.work += (bytes / FREED_BYTES_PER_WORK) as u64;
+        self.detached_bodies.watch(watch, bytes);
+    }
+
+    /// The jobs of some large bodies have expired.
+    #[cold]
+    pub(super) fn detach_expired_bodies(&mut self) {
+        for body in self.queue.take_expired_bodies() {
+            if let Some(watch) = body.watch() {
+                self.detach_body(watch, body);
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::{Body, SHARED_FROM_BYTES};
+    use crate::job::SHARED_FROM_BYTES;
 
     #[test]
     fn a_body_counts_as_long_as_a_reply_holds_it() {

@@ -3,12 +3,13 @@
 //! Owns: the queue, the counters of commands, drain mode. One short function per verb that
 //! needs more than a line: check, reserve, mutate, append. Driven by [`Server`](super::Server).
 
-use std::rc::Weak;
+use std::rc::Rc;
 
 use log::{Level, log_enabled, trace};
 
 use super::admin::Orders;
 use super::detached_bodies::DetachedBodies;
+use super::guard::Guard;
 use super::list_jobs::Searches;
 use super::persistence::Persistence;
 use super::tagged_put::PendingTags;
@@ -20,6 +21,7 @@ use crate::protocol::{Command, ParseError, PutHeader, Reply, ReplyBuffer};
 use crate::queue::{ClientId, Delivery, NewJob, PoisonLimits, Queue, Released, Reserve, WaitOutcome};
 use crate::session::{Outcome, Output, Refusal, Request, StalledCommand, Until, Waiting};
 use crate::stats::{CommandCounts, Identity, Timings};
+use crate::tls::Acceptor;
 
 /// How commands are to be executed.
 #[derive(Clone, Copy, Debug)]
@@ -36,9 +38,6 @@ pub struct Config {
 
 /// Bytes of stats and lists that cost as much as a simple request to render and copy.
 const DATA_BYTES_PER_WORK: u64 = 64;
-
-/// Bytes of a body that cost as much as a simple request to free.
-const FREED_BYTES_PER_WORK: usize = 32 * 1024;
 
 /// Executes commands.
 #[derive(Debug)]
@@ -61,6 +60,8 @@ pub struct Executor {
     timed_commands: u64,
     /// Connections that were closed at once since the start.
     pub(super) refused_connections: u64,
+    /// What connections with TLS begin with, for its figures.
+    pub(super) tls: Option<Rc<Acceptor>>,
     /// Bytes that connections hold: bodies that are not complete, input that is not executed, replies that are not sent.
     pub(super) buffer_bytes: usize,
     pub(super) detached_bodies: DetachedBodies,
@@ -71,6 +72,8 @@ pub struct Executor {
     pub(super) flushed_bodies: Vec<(JobId, Body)>,
     /// The orders of the API; `None` if there is no API.
     pub(super) orders: Option<Box<Orders>>,
+    /// The access rules; `None` if everybody may do everything.
+    pub(super) guard: Option<Box<Guard>>,
     /// Whether the allocator has begun to use its reserve.
     pub(super) is_memory_exhausted: fn() -> bool,
     /// The cost of all requests so far, without [`Queue::work`]; a simple request costs 1.
@@ -94,6 +97,7 @@ impl Executor {
             timings: Timings::default(),
             timed_commands: 0,
             refused_connections: 0,
+            tls: None,
             buffer_bytes: 0,
             detached_bodies: DetachedBodies::default(),
             tube_lists: TubeLists::default(),
@@ -101,6 +105,7 @@ impl Executor {
             pending_tags: PendingTags::default(),
             flushed_bodies: Vec::new(),
             orders: None,
+            guard: None,
             is_memory_exhausted: || false,
             work: 0,
         }
@@ -148,6 +153,9 @@ impl Executor {
     pub(super) fn disconnect(&mut self, client: ClientId, now: Timestamp) {
         self.searches.end(client);
         self.pending_tags.end(client);
+        if let Some(guard) = &mut self.guard {
+            guard.forget(client);
+        }
         self.queue.disconnect(client, now);
         self.persistence.log_changes(&mut self.queue, now);
     }
@@ -229,8 +237,9 @@ impl Executor {
         outcome
     }
 
-    /// Executes one request of a client, and puts the reply into its output if there is one yet.
-    pub(super) fn execute(
+    /// Executes one request of a client, and puts the reply into its output if there is one yet. If the server is
+    /// `GUARDED`, access rules decide first; an open server has no such step.
+    pub(super) fn execute<const GUARDED: bool>(
         &mut self,
         client: ClientId,
         request: Request<'_>,
@@ -245,11 +254,14 @@ impl Executor {
                 if log_enabled!(Level::Trace) {
                     trace!(command_of = client.index; "<{} command {}", client.index, command.verb().as_str());
                 }
-                self.command(client, command, output, now)
+                self.command::<GUARDED>(client, command, output, now)
             }
             // Other clients may have taken the memory while the body came.
             Request::Put(_, _, body) if self.lacks_memory_for(body.len() + output.held_bytes()) => {
                 self.reject_put(&Reply::OutOfMemory, output)
+            }
+            Request::Put(id, header, body) if GUARDED => {
+                self.put_guarded(client, id, header, body, output, now)
             }
             Request::Put(id, header, body) => self.put(client, id, header, body, output, now),
             Request::Malformed(error) => {
@@ -263,25 +275,35 @@ impl Executor {
                 )
             }
             Request::Refused(Refusal::ExpectedCrlf) => answer(output, &Reply::ExpectedCrlf),
+            Request::Refused(Refusal::Forbidden) => answer(output, &Reply::Forbidden),
             Request::Refused(Refusal::BadTag) => {
                 self.malformed += 1;
                 answer(output, &Reply::BadFormat)
             }
             Request::Refused(refusal) => self.reject_put(&refusal.into(), output),
         };
+        if GUARDED {
+            self.end_audit(client, output, start, now);
+        }
         trace_reply(client, output, start);
         self.persistence.log_changes(&mut self.queue, now);
         outcome
     }
 
     /// Goes on with a command that was stalled.
-    pub(super) fn resume(
+    pub(super) fn resume<const GUARDED: bool>(
         &mut self,
         client: ClientId,
-        command: StalledCommand,
+        mut command: StalledCommand,
         output: &mut Output,
         now: Timestamp,
     ) -> Outcome {
+        if GUARDED {
+            command = match self.guard_stalled(client, command, output) {
+                Ok(command) => command,
+                Err(outcome) => return outcome,
+            };
+        }
         let start = output.bytes().len();
         let outcome = match command {
             StalledCommand::Put(id, header, body) => self.put(client, id, header, body, output, now),
@@ -300,6 +322,7 @@ impl Executor {
             StalledCommand::LookForReserved => self.go_on_looking(client, output, now),
             StalledCommand::ListJobs(page) => self.write_jobs(*page, output, now),
             StalledCommand::ListTubes { since } => self.await_list(since, output),
+            StalledCommand::Narrowed => self.go_on_narrowed(client, output, now),
             StalledCommand::ListWatched { written, writer } => {
                 self.go_on_with_watched(client, written, writer, output)
             }
@@ -310,24 +333,30 @@ impl Executor {
             StalledCommand::DeleteBatch(batch) => self.delete_batch(client, batch, output, now),
             StalledCommand::TouchAll { at, after } => self.touch_all(client, at, Some(after), output),
         };
+        if GUARDED {
+            self.end_audit(client, output, start, now);
+        }
         trace_reply(client, output, start);
         self.persistence.log_changes(&mut self.queue, now);
         outcome
     }
 
-    fn command(
+    fn command<const GUARDED: bool>(
         &mut self,
         client: ClientId,
         command: Command<'_>,
         output: &mut Output,
         now: Timestamp,
     ) -> Outcome {
+        if GUARDED && let Some(outcome) = self.guard_command(client, &command, output, now) {
+            return outcome;
+        }
         if self.lacks_memory_to(&command, client, output.held_bytes()) {
             return answer(output, &Reply::OutOfMemory);
         }
         let reply = match command {
             Command::Put(header) => return self.accept_put(client, header, output),
-            Command::PutWith(header, text) => return self.put_with(client, header, text, output),
+            Command::PutWith(header, text) => return self.put_with(client, header, text, None, output),
             Command::Reserve => return self.reserve(client, None, Waiting::Plain, output, now),
             Command::ReserveWithTimeout { timeout_s } => {
                 return self.reserve(client, Some(timeout_s), Waiting::Plain, output, now);
@@ -348,12 +377,7 @@ impl Executor {
                 self.queue.use_tube(client, tube);
                 Reply::Using(tube)
             }
-            Command::Watch { tube, weight } => {
-                Reply::Watching(self.queue.watch_with_weight(client, tube, weight))
-            }
-            Command::Ignore(tube) => {
-                self.queue.ignore(client, tube).map_or(Reply::NotIgnored, Reply::Watching)
-            }
+            Command::Watch { .. } | Command::Ignore(_) => self.change_watched(client, command),
             Command::Peek(id) => self.peek(Some(id)),
             Command::PeekReady => self.peek(self.queue.first_ready(client)),
             Command::PeekDelayed => self.peek(self.queue.first_delayed(client)),
@@ -361,10 +385,9 @@ impl Executor {
             Command::PauseTube { tube, delay_s } => {
                 found(self.queue.pause_tube(tube, delay_s, now), Reply::Paused)
             }
-            Command::Stats => return self.answer_data(Some(self.stats(now)), output),
-            Command::StatsJob(id) => return self.answer_data(self.stats_job(id, now), output),
-            Command::StatsTube(tube) => return self.answer_data(self.stats_tube(tube, now), output),
-            Command::StatsGroup(name) => return self.answer_data(self.stats_group(name), output),
+            Command::Stats | Command::StatsJob(_) | Command::StatsTube(_) | Command::StatsGroup(_) => {
+                return self.answer_stats(client, command, output, now);
+            }
             Command::ListTubes => return self.list_tubes(output),
             Command::ListTubesWatched => return self.list_watched(client, output),
             Command::ListTubeUsed => Reply::Using(self.queue.used_tube(client).as_str()),
@@ -376,7 +399,8 @@ impl Executor {
             | Command::Move { .. }
             | Command::Reprioritize { .. }
             | Command::Drain
-            | Command::Undrain => return self.manage(client, command, output, now),
+            | Command::Undrain
+            | Command::Auth(_) => return self.manage(client, command, output, now),
             Command::ReserveBatch { .. }
             | Command::DeleteBatch(_)
             | Command::TouchAll
@@ -384,6 +408,16 @@ impl Executor {
             | Command::ReserveWithAbort { .. } => return self.work_command(client, command, output, now),
         };
         answer(output, &reply)
+    }
+
+    /// The commands `watch` and `ignore`.
+    fn change_watched(&mut self, client: ClientId, command: Command<'_>) -> Reply<'static> {
+        let watched = match command {
+            Command::Watch { tube, weight } => Some(self.queue.watch_with_weight(client, tube, weight)),
+            Command::Ignore(tube) => self.queue.ignore(client, tube),
+            _ => return Reply::InternalError,
+        };
+        watched.map_or(Reply::NotIgnored, Reply::Watching)
     }
 
     /// The line of a `put`. The size is judged before what follows it, as in C.
@@ -400,7 +434,7 @@ impl Executor {
     }
 
     /// A `put` whose body is complete.
-    fn put(
+    pub(super) fn put(
         &mut self,
         client: ClientId,
         id: JobId,
@@ -418,7 +452,7 @@ impl Executor {
         if self.queue.reserve_put().is_err() {
             return self.reject_put(&Reply::OutOfMemory, output);
         }
-        match self.persistence.room_for_put(id, self.queue.used_tube(client), &body, &[]) {
+        match self.persistence.room_for_put(id, || self.queue.used_tube(client), &body, &[]) {
             Err(NoRoom::Full) => return self.reject_put(&Reply::OutOfMemory, output),
             Err(NoRoom::Pending) => {
                 return Outcome::stall(StalledCommand::Put(id, header, body), Until::BinlogRoom);
@@ -513,25 +547,6 @@ impl Executor {
             self.detach_body(watch, body);
         }
         Reply::Deleted
-    }
-
-    /// The job of a large body is gone; replies may still hold the body.
-    #[cold]
-    pub(super) fn detach_body(&mut self, watch: Weak<Vec<u8>>, body: Body) {
-        let bytes = body.len();
-        drop(body);
-        self.work += (bytes / FREED_BYTES_PER_WORK) as u64;
-        self.detached_bodies.watch(watch, bytes);
-    }
-
-    /// The jobs of some large bodies have expired.
-    #[cold]
-    fn detach_expired_bodies(&mut self) {
-        for body in self.queue.take_expired_bodies() {
-            if let Some(watch) = body.watch() {
-                self.detach_body(watch, body);
-            }
-        }
     }
 
     pub(super) fn peek(&self, id: Option<JobId>) -> Reply<'_> {

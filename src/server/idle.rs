@@ -1,16 +1,17 @@
-//! Idle time-outs: which connection to look at next, for `--idle-timeout`.
+//! Idle time-outs: which connection to look at next, for `--idle-timeout` and for the time limit of handshakes.
 //!
 //! Owns: for each connection the instant at which the server looks at it next, in order. A byte that comes or goes does
 //! not change this instant; when it is reached, the server sees how long the connection has been idle, and sets the next
-//! one. Never closes anything. Driven by the server.
+//! one. The first look at a TLS connection asks whether its handshake is done. Never closes anything. Driven by the server.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::clock::Timestamp;
 use crate::queue::ClientId;
+use crate::tls::HANDSHAKE_TIMEOUT;
 
-/// When to look at which connection; empty while there is no time-out.
+/// When to look at which connection; empty while there is no time-out and no handshake.
 #[derive(Debug, Default)]
 pub struct IdleTimeouts {
     timeout_ns: Option<u64>,
@@ -36,9 +37,24 @@ impl IdleTimeouts {
     /// Watches a connection that was last active at `active_at`, and looks at it when it may have been idle for too
     /// long since `idle_since`; `None` where there is no time-out.
     pub fn watch(&mut self, id: ClientId, active_at: Timestamp, idle_since: Timestamp) -> Option<IdleWatch> {
-        let look_at = idle_since + self.timeout_ns?;
+        Some(self.look(id, active_at, idle_since + self.timeout_ns?))
+    }
+
+    /// Watches a connection that begins its handshake at `now`. The handshake has no more time than a connection may
+    /// be idle.
+    pub fn watch_handshake(&mut self, id: ClientId, now: Timestamp) -> IdleWatch {
+        let limit_ns = HANDSHAKE_TIMEOUT.as_nanos() as u64;
+        self.look(id, now, now + self.timeout_ns.map_or(limit_ns, |timeout_ns| timeout_ns.min(limit_ns)))
+    }
+
+    fn look(&mut self, id: ClientId, active_at: Timestamp, look_at: Timestamp) -> IdleWatch {
         self.looks.insert((look_at, id.index, id.generation));
-        Some(IdleWatch { active_at, look_at })
+        IdleWatch { active_at, look_at }
+    }
+
+    /// How long a connection may be idle, in nanoseconds, if there is a time-out.
+    pub fn timeout_ns(&self) -> Option<u64> {
+        self.timeout_ns
     }
 
     /// Stops watching a connection.
@@ -56,14 +72,12 @@ impl IdleTimeouts {
         self.looks.first().map(|look| look.0)
     }
 
-    /// A connection that is to be looked at by `now`, with how long it may be idle; it is
-    /// watched no further.
-    pub fn next_due(&mut self, now: Timestamp) -> Option<(ClientId, u64)> {
-        let timeout_ns = self.timeout_ns?;
+    /// A connection that is to be looked at by `now`; it is watched no further.
+    pub fn next_due(&mut self, now: Timestamp) -> Option<ClientId> {
         if self.looks.first().is_none_or(|look| look.0 > now) {
             return None;
         }
         let (_, index, generation) = self.looks.pop_first()?;
-        Some((ClientId { index, generation }, timeout_ns))
+        Some(ClientId { index, generation })
     }
 }

@@ -7,12 +7,12 @@ use super::client_lists::List;
 use super::connection::{Connection, Stream};
 use crate::queue::ClientId;
 
-/// A state of so many jobs, tubes and connections is swept after each turn. A larger one is swept again when there have
-/// been as many turns and requests as it has of these, so that a debug build, too, serves as fast beside a large state.
+/// A state of up to this many jobs, tubes and connections is swept after each turn. A larger one is swept again after as many
+/// turns and requests as it has of these, so that the sweeps of a large state do not slow a debug build down.
 const SMALL_STATE: usize = 64;
 
-/// A state of more than so many is not swept: a sweep needs memory in proportion to it, and would itself be the end of a
-/// server that has none left.
+/// A larger state is not swept: a sweep needs memory in proportion to it, and would itself end a server that has no memory
+/// left.
 const LARGEST_SWEPT_STATE: usize = 4096;
 
 /// When to sweep next; in debug builds alone.
@@ -68,7 +68,7 @@ impl<S: Stream> Server<S> {
 
     /// Each list has a client once, and exactly those that say that they stand in it.
     fn check_lists(&self) {
-        self.check_list(List::Turn, self.going_on.iter().chain(&self.postponed));
+        self.check_list(List::Turn, self.going_on.iter().chain(&self.postponed).chain(&self.handshaking));
         self.check_list(List::Unsent, self.unsent.iter());
         self.check_list(List::HeldReplies, self.with_held_replies.iter());
         self.check_list(List::BinlogRoom, self.awaiting_binlog_room.iter());

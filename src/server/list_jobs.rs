@@ -1,7 +1,7 @@
 //! `list-jobs` and `peek-reserved`.
 //!
-//! Owns: the searches for reserved jobs that are under way, and how much of a search and of a list is done in a turn. A page of jobs that nobody has reserved is found at once. A short page is also written at
-//! once. Driven by `execute`.
+//! Owns: the searches for reserved jobs that are under way, and how much of a search and of a list is done in a turn. A page
+//! of jobs in another state is found at once, and a short page is also written at once. Driven by `execute`.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ const LOOKS_PER_TURN: usize = 1000;
 const LOOKS_PER_WORK: u64 = 2;
 /// The length of a job's line at its usual, in bytes.
 const LINE_BYTES: usize = 160;
-/// Of so many jobs that were reserved first, one will still be reserved when all clients were looked at.
+/// How many of the jobs that were reserved first are found: one of them will still be reserved at the end of the search.
 const CANDIDATES: usize = 64;
 
 /// The searches for reserved jobs that take more than a turn, by the index of the client.

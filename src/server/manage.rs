@@ -1,17 +1,17 @@
-//! The commands for whoever looks after a queue: flushes, `move`, `reprioritize`, drain mode.
+//! The commands for operators: flushes, `move`, `reprioritize`, drain mode.
 //!
 //! Owns: how many jobs a flush deletes in a turn. `list_jobs` has the lists. Driven by `execute`.
 
 use super::execute::{Executor, answer, lacks_room};
 use crate::clock::Timestamp;
 use crate::job::{Body, JobId, Priority};
-use crate::protocol::{Command, Reply};
+use crate::protocol::{Command, Reply, Verb};
 use crate::queue::{BeginFlush, ClientId, FlushStep, Flushed};
 use crate::session::{Outcome, Output, StalledCommand, Until};
 
 /// Jobs and clients that a flush looks at in a turn: some 200 microseconds.
 const LOOKS_PER_TURN: usize = 500;
-/// What it may cost in a turn, in simple requests: freeing large bodies takes longer than finding them.
+/// The cost of a flush in a turn, in simple requests: freeing large bodies takes longer than finding them.
 const WORK_PER_TURN: u64 = 1000;
 
 impl Executor {
@@ -40,6 +40,12 @@ impl Executor {
                 self.draining = false;
                 answer(output, &Reply::NotDraining)
             }
+            // Only a server with access rules has the command.
+            Command::Auth(_) => {
+                self.commands.uncount(Verb::Auth);
+                self.malformed += 1;
+                answer(output, &Reply::UnknownCommand)
+            }
             _ => answer(output, &Reply::InternalError),
         }
     }
@@ -62,28 +68,35 @@ impl Executor {
         }
     }
 
-    /// Goes on with the client's flush, which has deleted so many jobs. A delete needs no room in the binlog.
+    /// Continues the client's flush, which has deleted `flushed` jobs.
     pub(super) fn go_on_flushing(
         &mut self,
         client: ClientId,
-        mut flushed: u64,
+        flushed: u64,
         output: &mut Output,
         now: Timestamp,
     ) -> Outcome {
-        let (mut looks, end) = (LOOKS_PER_TURN, self.work() + WORK_PER_TURN);
+        let (deleted, is_done) = self.flush_slice(client, self.work() + WORK_PER_TURN, now);
+        let flushed = flushed + deleted;
+        if is_done {
+            self.queue.end_flush(client);
+            return answer(output, &Reply::Flushed(flushed));
+        }
+        Outcome::stall(StalledCommand::Flush { flushed }, Until::NextTurn)
+    }
+
+    /// Deletes jobs of a client's flush until the turn's work reaches `end`. Returns how many, and whether the flush is done.
+    /// A delete needs no room in the binlog.
+    pub(super) fn flush_slice(&mut self, client: ClientId, end: u64, now: Timestamp) -> (u64, bool) {
+        let (mut looks, mut deleted) = (LOOKS_PER_TURN, 0);
         while self.work() < end {
             let before = looks;
             let step = self.queue.next_to_flush(client, &mut looks);
             self.work += (before - looks) as u64;
             match step {
                 FlushStep::Job(id) => {
-                    self.keep_for_delivery(id);
-                    let body = self.queue.flush_job(id, now);
-                    self.persistence.log_changes(&mut self.queue, now);
-                    if let Some(watch) = body.watch() {
-                        self.detach_body(watch, body);
-                    }
-                    flushed += 1;
+                    self.delete_in_any_state(id, now);
+                    deleted += 1;
                 }
                 FlushStep::Cooldown(id) => {
                     self.queue.end_cooldown(id);
@@ -91,17 +104,24 @@ impl Executor {
                     self.work += 1;
                 }
                 FlushStep::Unfinished => break,
-                FlushStep::Done => {
-                    self.queue.end_flush(client);
-                    return answer(output, &Reply::Flushed(flushed));
-                }
+                FlushStep::Done => return (deleted, true),
             }
         }
-        Outcome::stall(StalledCommand::Flush { flushed }, Until::NextTurn)
+        (deleted, false)
+    }
+
+    /// Deletes a job, even one that a client has reserved.
+    pub(super) fn delete_in_any_state(&mut self, id: JobId, now: Timestamp) {
+        self.keep_for_delivery(id);
+        let body = self.queue.flush_job(id, now);
+        self.persistence.log_changes(&mut self.queue, now);
+        if let Some(watch) = body.watch() {
+            self.detach_body(watch, body);
+        }
     }
 
     /// Keeps the body of a job that is about to be flushed where a client may have to be told that it has reserved it.
-    pub(super) fn keep_for_delivery(&mut self, id: JobId) {
+    fn keep_for_delivery(&mut self, id: JobId) {
         if self.queue.has_deliveries() && !self.queue.is_unreserved(id) {
             self.flushed_bodies
                 .extend(self.queue.body(id).and_then(|body| Some((id, body.to_owned().ok()?))));

@@ -8,7 +8,7 @@ use super::execute::Executor;
 use crate::protocol::Command;
 use crate::queue::ClientId;
 
-/// Reserves may exceed the bound by one part in so many, so that a full queue can be worked off.
+/// Reserves may exceed the bound by one part in this many, so that workers can empty a full queue.
 const MARGIN_PART: u64 = 8;
 
 impl Executor {
@@ -23,9 +23,15 @@ impl Executor {
     pub fn memory_bytes(&self) -> usize {
         self.queue.bytes()
             + self.pending_tags.bytes()
-            + self.buffer_bytes
+            + self.all_buffer_bytes()
             + self.detached_bodies.bytes()
             + self.tube_lists.bytes()
+            + self.guard.as_ref().map_or(0, |guard| guard.bytes())
+    }
+
+    /// What input and output of connections take, those of TLS included.
+    pub(super) fn all_buffer_bytes(&self) -> usize {
+        self.buffer_bytes + self.tls.as_ref().map_or(0, |acceptor| acceptor.held_bytes())
     }
 
     /// Whether there is no memory for `bytes`. They include what the client's own session holds, because `buffer_bytes`
@@ -41,11 +47,14 @@ impl Executor {
 
     /// Makes sure that there is room for another client; tells whether there is.
     pub(super) fn has_room_for_client(&mut self) -> bool {
-        !self.is_beyond_margin() && self.queue.reserve_client().is_ok()
+        !self.is_beyond_margin()
+            && self.queue.reserve_client().is_ok()
+            && self.guard.as_mut().is_none_or(|guard| guard.reserve_client())
     }
 
     /// Whether the command must be refused because it would add tubes, watch lists, waits or histories. A `put` is not
     /// refused here, because its body has to be skipped. `held_bytes` is what the client's session holds.
+    #[inline(always)]
     pub(super) fn lacks_memory_to(
         &mut self,
         command: &Command<'_>,

@@ -14,6 +14,8 @@ mod connection;
 mod detached_bodies;
 pub mod event_loop;
 mod execute;
+mod guard;
+mod guarded;
 mod held_replies;
 mod idle;
 mod invariants;
@@ -21,10 +23,12 @@ mod kick;
 mod list_jobs;
 mod manage;
 mod memory;
+mod narrowed;
 mod notifier;
 mod persistence;
 mod stats_view;
 mod tagged_put;
+mod tls_stream;
 mod tube_lists;
 #[cfg(test)]
 mod turn_tests;
@@ -37,15 +41,18 @@ use log::{debug, warn};
 
 pub use self::connection::{Readiness, Stream};
 pub use self::execute::{Config, Executor};
+pub use self::tls_stream::TlsStream;
 
 use self::budget::{
-    CLOSING_WORK, GOING_ON_WORK, READ_BUFFER_BYTES, SHORT_REPLIES_BYTES, TURN_SENT_BYTES, TURN_WORK,
+    CLOSING_WORK, GOING_ON_WORK, HANDSHAKES_PER_TURN, READ_BUFFER_BYTES, SHORT_REPLIES_BYTES,
+    TURN_SENT_BYTES, TURN_WORK,
 };
 use self::buffers::BufferPool;
 use self::client_lists::{List, enlist};
 use self::connection::Connection;
 use self::idle::IdleTimeouts;
 use self::invariants::Sweeps;
+use crate::access::{Peer, Rules};
 use crate::binlog::Completion;
 use crate::clock::Timestamp;
 use crate::poll_token;
@@ -66,6 +73,8 @@ pub struct Server<S> {
     going_on: VecDeque<ClientId>,
     /// Connections that had an event in a turn that had no time left for it.
     postponed: VecDeque<ClientId>,
+    /// Connections whose handshake goes on, with an event in this turn or an earlier one.
+    handshaking: VecDeque<ClientId>,
     unsent: Vec<ClientId>,
     with_held_replies: Vec<ClientId>,
     awaiting_binlog_room: Vec<ClientId>,
@@ -86,6 +95,7 @@ impl<S: Stream> Server<S> {
             buffers: BufferPool::default(),
             going_on: VecDeque::new(),
             postponed: VecDeque::new(),
+            handshaking: VecDeque::new(),
             unsent: Vec::new(),
             with_held_replies: Vec::new(),
             awaiting_binlog_room: Vec::new(),
@@ -142,7 +152,12 @@ impl<S: Stream> Server<S> {
                     self.connections.resize_with(index + 1, || None);
                 }
                 let mut connection = Connection::new(id, stream);
-                connection.idle = self.idle_timeouts.watch(id, now, now).map(Box::new);
+                connection.idle = if connection.is_handshaking() {
+                    Some(self.idle_timeouts.watch_handshake(id, now))
+                } else {
+                    self.idle_timeouts.watch(id, now, now)
+                }
+                .map(Box::new);
                 self.connections[index] = Some(Box::new(connection));
                 Ok(id)
             }
@@ -150,6 +165,50 @@ impl<S: Stream> Server<S> {
                 self.executor.disconnect(id, now);
                 Err(error)
             }
+        }
+    }
+
+    /// Tells a guarded server who is at the other end of a connection. Before this, the client may do nothing. Where its
+    /// identity has as many connections as it may have, the connection ends with a reply that says so.
+    pub fn identify(&mut self, id: ClientId, peer: Peer, now: Timestamp) {
+        if self.executor.identify(id, peer, now) {
+            return;
+        }
+        if let Some(connection) = find(&mut self.connections, id) {
+            connection.refuse_to_connect(&mut self.executor);
+            connection.count_bytes(&mut self.executor.buffer_bytes);
+            enlist(&mut self.unsent, List::Unsent, id, &mut connection.listed);
+        }
+    }
+
+    /// Puts other access rules in force; what is no longer allowed is refused from each client's next command on. A wait
+    /// for a job of a tube from which its client may not reserve any more ends with TIMED_OUT. Comes between two turns.
+    pub fn replace_rules(&mut self, rules: Rules) {
+        self.executor.replace_rules(rules);
+        for index in 0..self.connections.len() {
+            let Some(connection) = self.connections[index].as_deref_mut() else { continue };
+            let id = connection.id_at(index);
+            if !connection.session.is_waiting() || self.executor.may_wait(id) {
+                continue;
+            }
+            connection.end_wait(&mut self.executor, id);
+            connection.hold_replies(&self.executor);
+            enlist(&mut self.unsent, List::Unsent, id, &mut connection.listed);
+            if connection.is_runnable() {
+                enlist(&mut self.going_on, List::Turn, id, &mut connection.listed);
+            }
+        }
+    }
+
+    /// The clients whose puts had to wait until now go on.
+    fn wake_permitted(&mut self, now: Timestamp) {
+        while let Some(index) = self.executor.next_permitted(now) {
+            let Some(connection) = self.connections.get_mut(index as usize).and_then(Option::as_deref_mut)
+            else {
+                continue;
+            };
+            let id = connection.id_at(index as usize);
+            enlist(&mut self.going_on, List::Turn, id, &mut connection.listed);
         }
     }
 
@@ -164,10 +223,16 @@ impl<S: Stream> Server<S> {
         if self.idle_timeouts.next_look_at().is_some_and(|at| at <= now) {
             self.close_idle(now);
         }
+        if self.executor.is_guarded() {
+            self.wake_permitted(now);
+        }
         self.executor.carry_out_orders(now);
         self.serve_those_going_on(now);
         self.serve_postponed(end_of_turn, now);
         self.serve_events(events, end_of_turn, now);
+        if !self.handshaking.is_empty() {
+            self.serve_handshakes(now);
+        }
         loop {
             // Deliveries come after all commands of the turn, so that a client that waited gets all its replies in one write.
             let delivered = if self.executor.has_deliveries() { self.deliver(now) } else { 0 };
@@ -193,13 +258,15 @@ impl<S: Stream> Server<S> {
     pub fn next_turn_at(&self) -> Option<Timestamp> {
         let is_due = !self.going_on.is_empty()
             || !self.postponed.is_empty()
+            || !self.handshaking.is_empty()
             || !self.unsent.is_empty()
             || self.executor.has_work_on_lists()
             || self.executor.has_orders();
         if is_due {
             return Some(Timestamp::default());
         }
-        [self.executor.next_deadline(), self.idle_timeouts.next_look_at()].into_iter().flatten().min()
+        let permit = self.executor.next_permit_at();
+        [self.executor.next_deadline(), self.idle_timeouts.next_look_at(), permit].into_iter().flatten().min()
     }
 
     /// Whether there are replies that no socket has taken, or commands that will be answered without further input.
@@ -253,10 +320,24 @@ impl<S: Stream> Server<S> {
             if connection.listed.has(List::Turn) {
                 continue;
             }
-            if self.executor.work() < end_of_turn {
+            if connection.is_handshaking() {
+                enlist(&mut self.handshaking, List::Turn, id, &mut connection.listed);
+            } else if self.executor.work() < end_of_turn {
                 self.serve(id, now);
             } else {
                 enlist(&mut self.postponed, List::Turn, id, &mut connection.listed);
+            }
+        }
+    }
+
+    /// Goes on with a turn's share of the handshakes, the oldest event first. They come after the work of the clients that
+    /// are known, and cost these a few hundred microseconds of each turn, however many strangers there are.
+    fn serve_handshakes(&mut self, now: Timestamp) {
+        for _ in 0..HANDSHAKES_PER_TURN {
+            let Some(id) = self.handshaking.pop_front() else { break };
+            if let Some(connection) = find(&mut self.connections, id) {
+                connection.listed.leave(List::Turn);
+                self.serve(id, now);
             }
         }
     }
@@ -267,7 +348,12 @@ impl<S: Stream> Server<S> {
         connection.uncount_bytes(&mut self.executor.buffer_bytes);
         self.buffers.lend(&mut connection.session.output);
         connection.session.is_tight = self.executor.is_short_of_memory();
-        connection.serve(&mut self.executor, &mut self.buffer, id, now);
+        // Decided here, once for a connection and turn, so that an open server asks nothing for a command.
+        if self.executor.is_guarded() {
+            connection.serve::<true>(&mut self.executor, &mut self.buffer, id, now);
+        } else {
+            connection.serve::<false>(&mut self.executor, &mut self.buffer, id, now);
+        }
         if connection.has_failed() {
             self.close(id, now);
             return;
@@ -283,6 +369,8 @@ impl<S: Stream> Server<S> {
             Some(Until::TubeList) => {
                 enlist(&mut self.awaiting_tube_list, List::AllTubes, id, &mut connection.listed);
             }
+            // The guard knows when the client goes on.
+            Some(Until::Permitted) => {}
             Some(Until::NextTurn) | None => {}
         }
         connection.hold_replies(&self.executor);
@@ -294,7 +382,8 @@ impl<S: Stream> Server<S> {
         connection.count_bytes(&mut self.executor.buffer_bytes);
         if connection.is_runnable() {
             connection.exhaust_budget();
-            enlist(&mut self.going_on, List::Turn, id, &mut connection.listed);
+            let queue = if connection.is_handshaking() { &mut self.handshaking } else { &mut self.going_on };
+            enlist(queue, List::Turn, id, &mut connection.listed);
         }
     }
 
@@ -417,12 +506,18 @@ impl<S: Stream> Server<S> {
         }
     }
 
-    /// Closes the connections that have been idle for too long. A client that waits for the end of a command, or
-    /// holds a job, is not idle.
+    /// Closes the connections that have been idle, or in their handshake, for too long. A client that waits for the end of
+    /// a command, or holds a job, is not idle.
     fn close_idle(&mut self, now: Timestamp) {
-        while let Some((id, timeout_ns)) = self.idle_timeouts.next_due(now) {
+        while let Some(id) = self.idle_timeouts.next_due(now) {
             let Some(connection) = find(&mut self.connections, id) else { continue };
             let Some(idle) = connection.idle.take() else { continue };
+            if connection.is_handshaking() {
+                debug!("{} has not finished its handshake in time", id.index);
+                self.close(id, now);
+                continue;
+            }
+            let Some(timeout_ns) = self.idle_timeouts.timeout_ns() else { continue };
             let session = &connection.session;
             let is_exempt = session.is_waiting()
                 || session.stalled_until().is_some()

@@ -50,17 +50,17 @@ impl Persistence {
         self.binlog.is_some()
     }
 
-    /// Whether a put fits, with its later delete. Nothing has changed either way.
-    pub fn room_for_put(
+    /// Whether a put fits, with its later delete. Nothing has changed either way. The tube is asked for with a log alone.
+    pub fn room_for_put<'a>(
         &mut self,
         id: JobId,
-        tube: &TubeName,
+        tube: impl FnOnce() -> &'a TubeName,
         body: &Body,
         tags: &[u8],
     ) -> Result<(), NoRoom> {
         let Some(binlog) = &mut self.binlog else { return Ok(()) };
         binlog.reserve_id(id)?;
-        binlog.reserve_put(tube.as_bytes().len(), body.len(), tags)
+        binlog.reserve_put(tube().as_bytes().len(), body.len(), tags)
     }
 
     /// Whether this job can be moved to a tube with this name. Nothing has changed either way.
@@ -76,7 +76,8 @@ impl Persistence {
 
     /// Logs what has changed in the queue. The changes that must not be answered unlogged have reserved room before. Other
     /// changes (a reservation, a time-out, a release without delay) are logged later if the next file is
-    /// being made, and with the job's next change if the disk is full.
+    /// being made, and with the job's next change if the disk is full. For the first reservation of a job that expires, the
+    /// log has kept room.
     #[inline]
     pub fn log_changes(&mut self, queue: &mut Queue, now: Timestamp) {
         if queue.has_changes() {
@@ -84,6 +85,7 @@ impl Persistence {
         }
     }
 
+    #[inline(never)]
     fn append_changes(&mut self, queue: &mut Queue, now: Timestamp) {
         let Some(binlog) = &mut self.binlog else { return };
         queue.swap_changes(&mut self.changes);
@@ -117,7 +119,7 @@ impl Persistence {
                     let Some(job) = queue.job(id) else { continue };
                     match binlog.reserve_update() {
                         Ok(()) => binlog.append_update(&job.record, job.body.len(), now),
-                        Err(no_room) => binlog.postpone_update(&job.record, no_room, now),
+                        Err(no_room) => binlog.postpone_update(&job.record, job.body.len(), no_room, now),
                     }
                 }
             }

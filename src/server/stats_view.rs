@@ -3,13 +3,18 @@
 //! Owns: where each part of a view comes from. Never decides what is told of it: that is the tables' (`crate::stats`).
 //! Driven by `execute` for the stats commands and by `http` for the metrics.
 
+use std::rc::Rc;
+
 use super::Executor;
 use crate::binlog;
 use crate::clock::Timestamp;
 use crate::job::JobId;
-use crate::protocol::Dictionary;
-use crate::queue::GroupView;
-use crate::stats::{self, JOB, JobView, SERVER, ServerView, StatsSource, TAGS, TUBE};
+use crate::protocol::{Command, Dictionary};
+use crate::queue::{ClientId, GroupView};
+use crate::session::{Outcome, Output};
+use crate::stats::{self, EXTENSIONS, GUARDED_EXTENSIONS, IdentityView, JOB, JobView, SERVER};
+use crate::stats::{ServerView, StatsSource, TAGS, TUBE, TubeSums};
+use crate::tls::Acceptor;
 
 impl StatsSource for Executor {
     fn server_view(&self, now: Timestamp) -> ServerView<'_> {
@@ -18,26 +23,60 @@ impl StatsSource for Executor {
         ServerView {
             identity: &self.identity,
             queue: &self.queue,
+            sums: TubeSums::of(&self.queue),
+            identities: self.guard.as_ref().map_or(&[], |guard| guard.figures()),
+            extensions: if self.guard.is_some() { GUARDED_EXTENSIONS } else { EXTENSIONS },
             binlog: binlog::Stats { state, ..binlog },
             commands: &self.commands,
             timings: &self.timings,
             is_draining: self.draining,
             max_job_bytes: self.config.max_job_bytes,
             binlog_file_bytes: self.config.binlog_file_bytes,
-            buffer_bytes: self.buffer_bytes,
+            buffer_bytes: self.all_buffer_bytes(),
             connections: self.connections,
             refused_connections: self.refused_connections,
             malformed: self.malformed,
             rejected_puts: self.rejected_puts,
+            tls: self.tls.as_ref().map(|acceptor| acceptor.figures()),
             now,
         }
     }
 }
 
 impl Executor {
+    /// Has the metrics show the figures of the TLS listeners.
+    pub(super) fn show_tls(&mut self, acceptor: &Rc<Acceptor>) {
+        self.tls = Some(Rc::clone(acceptor));
+    }
+
+    /// One of the stats commands.
+    pub(super) fn answer_stats(
+        &mut self,
+        client: ClientId,
+        command: Command<'_>,
+        output: &mut Output,
+        now: Timestamp,
+    ) -> Outcome {
+        let data = match command {
+            Command::StatsJob(id) => self.stats_job(id, now),
+            Command::StatsTube(tube) => self.stats_tube(tube, now),
+            Command::StatsGroup(name) => self.stats_group(name),
+            _ => Some(self.stats(client, now)),
+        };
+        self.answer_data(data, output)
+    }
+
     /// The answer to `stats`.
-    pub(super) fn stats(&self, now: Timestamp) -> Vec<u8> {
-        stats::yaml(&[SERVER], &self.server_view(now))
+    fn stats(&self, client: ClientId, now: Timestamp) -> Vec<u8> {
+        self.stats_of(client, &self.server_view(now))
+    }
+
+    /// The stats for a client, to which the server looks like this.
+    pub(super) fn stats_of(&self, client: ClientId, server: &ServerView<'_>) -> Vec<u8> {
+        match self.guard.as_ref().and_then(|guard| guard.figures_of(client)) {
+            Some(figures) => stats::yaml_with_identity(server, &IdentityView { figures, queue: &self.queue }),
+            None => stats::yaml(&[SERVER], server),
+        }
     }
 
     /// The answer to `stats-tube`, if there is such a tube.

@@ -5,14 +5,14 @@
 
 use std::collections::BTreeMap;
 
-use super::execute::{Executor, answer, lacks_room};
+use super::execute::{Executor, answer};
 use crate::binlog::NoRoom;
 use crate::clock::Timestamp;
-use crate::job::{Body, JobId, JobState};
-use crate::protocol::{PutHeader, Reply, TagError, parse_tags};
+use crate::job::{Body, JobId, JobState, Priority};
+use crate::protocol::{PutHeader, Reply, parse_tags};
 use crate::queue::{ClientId, Duplicate, NewJob};
 use crate::session::{Outcome, Output, Refusal, StalledCommand, Until};
-use crate::tags::TagSet;
+use crate::tags::{Name, TagError, TagSet};
 
 /// What the tags of a put take beside their bytes.
 const ENTRY_BYTES: usize = 64;
@@ -20,59 +20,96 @@ const ENTRY_BYTES: usize = 64;
 /// The tags of puts whose body is on its way, in their bytes, by the index of the client.
 #[derive(Debug, Default)]
 pub struct PendingTags {
-    by_client: BTreeMap<u32, Box<[u8]>>,
+    /// The client whose line came last. Its body mostly comes with the line, and is complete before the next line.
+    last: Option<u32>,
+    /// The tags of the last one; kept for its room.
+    last_tags: Vec<u8>,
+    /// Those of other clients.
+    others: BTreeMap<u32, Vec<u8>>,
+    /// What the others take.
     bytes: usize,
 }
 
 impl PendingTags {
-    fn insert(&mut self, client: ClientId, tags: Box<[u8]>) {
+    /// The line of a put has come. If the allocator has no memory, the tags are not there when they are taken.
+    fn begin(&mut self, client: ClientId, tags: &TagSet<'_>) {
         self.end(client);
-        self.bytes += tags.len() + ENTRY_BYTES;
-        self.by_client.insert(client.index, tags);
+        let mut room = self.take_room();
+        room.clear();
+        if tags.encode(&mut room).is_ok() {
+            self.keep(client, room);
+        }
     }
 
-    fn take(&mut self, client: ClientId) -> Option<Box<[u8]>> {
-        let tags = self.by_client.remove(&client.index)?;
+    /// The tags are to be taken later.
+    fn keep(&mut self, client: ClientId, tags: Vec<u8>) {
+        self.take_room();
+        (self.last, self.last_tags) = (Some(client.index), tags);
+    }
+
+    /// The room of the last tags, which are put with the others if they are not taken yet.
+    fn take_room(&mut self) -> Vec<u8> {
+        let tags = std::mem::take(&mut self.last_tags);
+        if let Some(last) = self.last.take() {
+            self.bytes += tags.len() + ENTRY_BYTES;
+            self.others.insert(last, tags);
+            return Vec::new();
+        }
+        tags
+    }
+
+    fn take(&mut self, client: ClientId) -> Option<Vec<u8>> {
+        if self.last == Some(client.index) {
+            self.last = None;
+            return Some(std::mem::take(&mut self.last_tags));
+        }
+        let tags = self.others.remove(&client.index)?;
         self.bytes -= tags.len() + ENTRY_BYTES;
         Some(tags)
     }
 
+    /// Tags that were taken are used no more: their room is for the next.
+    fn give_back(&mut self, tags: Vec<u8>) {
+        if self.last.is_none() {
+            self.last_tags = tags;
+        }
+    }
+
     /// The client's put is over, or the client is gone.
-    #[inline]
     pub fn end(&mut self, client: ClientId) {
-        if !self.by_client.is_empty() {
-            self.take(client);
+        if let Some(tags) = self.take(client) {
+            self.give_back(tags);
         }
     }
 
     /// What they take, in bytes.
     pub fn bytes(&self) -> usize {
-        self.bytes
+        self.bytes + self.last_tags.capacity()
     }
 }
 
 impl Executor {
-    /// The line of a `put` with text behind its size. The size is judged before the text, as in C.
+    /// The line of a `put` with text behind its size, or of one whose job has an `owner`. The size is judged before the text,
+    /// as in C.
     #[cold]
     pub(super) fn put_with(
         &mut self,
         client: ClientId,
         header: PutHeader,
         text: &[u8],
+        owner: Option<&str>,
         output: &mut Output,
     ) -> Outcome {
         if u64::from(header.size) > self.config.max_job_bytes {
             return Outcome::SkipBody(header, Refusal::JobTooBig);
         }
         let tags = match parse_tags(text) {
+            _ if text.is_empty() => TagSet::default(),
             Ok(tags) => tags,
             Err(TagError::UnknownWord) => return answer(output, &Reply::BadFormat),
             Err(TagError::BadTag) => return Outcome::SkipBody(header, Refusal::BadTag),
         };
-        let mut bytes = Vec::new();
-        if tags.encode(&mut bytes).is_ok() {
-            self.pending_tags.insert(client, bytes.into_boxed_slice());
-        }
+        self.pending_tags.begin(client, &TagSet { owner: owner.map(Name::from), ..tags });
         self.accept_put(client, PutHeader { has_tags: true, ..header }, output)
     }
 
@@ -86,45 +123,78 @@ impl Executor {
         output: &mut Output,
         now: Timestamp,
     ) -> Outcome {
-        let Some(mut tags) = self.pending_tags.take(client) else {
+        let Some(tags) = self.pending_tags.take(client) else {
             return self.reject_put(&Reply::OutOfMemory, output);
         };
-        let Some(set) = TagSet::decode(&tags) else { return answer(output, &Reply::InternalError) };
-        if let Some(duplicate) = self.queue.duplicate(client, &set, now) {
-            let reply = match duplicate {
-                Duplicate::OfDeleted(first) => Reply::Duplicate(first, "DELETED", None),
-                Duplicate::Of(first, state) if !self.queue.would_upgrade(first, header.priority) => {
-                    Reply::Duplicate(first, word(state), None)
-                }
-                Duplicate::Of(first, state) => {
-                    if let Err(no_room) = self.persistence.room_for_update() {
-                        self.pending_tags.insert(client, tags);
-                        return lacks_room(no_room, StalledCommand::Put(id, header, body), output);
-                    }
-                    self.queue.upgrade(first, header.priority, now);
-                    Reply::Duplicate(first, word(state), Some(header.priority))
-                }
-            };
-            return answer(output, &reply);
-        }
-        if self.queue.reserve_put().is_err() {
-            return self.reject_put(&Reply::OutOfMemory, output);
-        }
-        match self.persistence.room_for_put(id, self.queue.used_tube(client), &body, &tags) {
-            Err(NoRoom::Full) => return self.reject_put(&Reply::OutOfMemory, output),
-            Err(NoRoom::Pending) => {
-                self.pending_tags.insert(client, tags);
-                return Outcome::stall(StalledCommand::Put(id, header, body), Until::BinlogRoom);
-            }
-            Ok(()) => {}
-        }
         let PutHeader { priority, delay_s, ttr_s, .. } = header;
         let new = NewJob { id, priority, delay_s, ttr_s };
-        match self.queue.put_tagged(client, new, body, &mut tags, now) {
-            Ok(()) => answer(output, &Reply::Inserted(id)),
-            Err(_) => self.reject_put(&Reply::OutOfMemory, output),
+        let put = match self.store_tagged(client, new, body, &tags, now) {
+            Ok(put) => put,
+            Err(body) => {
+                self.pending_tags.keep(client, tags);
+                return Outcome::stall(StalledCommand::Put(id, header, body), Until::BinlogRoom);
+            }
+        };
+        self.pending_tags.give_back(tags);
+        match put {
+            TaggedPut::Stored => answer(output, &Reply::Inserted(id)),
+            TaggedPut::Double(first, state, priority) => {
+                answer(output, &Reply::Duplicate(first, state, priority))
+            }
+            TaggedPut::Refused => self.reject_put(&Reply::OutOfMemory, output),
         }
     }
+
+    /// Stores a job with these tags, in their bytes, in the tube that the client uses, unless another job has its key.
+    ///
+    /// # Errors
+    /// If the log has no room yet. Nothing has changed, and the body comes back.
+    pub(super) fn store_tagged(
+        &mut self,
+        client: ClientId,
+        new: NewJob,
+        body: Body,
+        tags: &[u8],
+        now: Timestamp,
+    ) -> Result<TaggedPut, Body> {
+        let Some(set) = TagSet::decode(tags) else { return Ok(TaggedPut::Refused) };
+        let double = self.queue.duplicate(client, &set, now);
+        let room = match double {
+            Some(Duplicate::OfDeleted(_)) => Ok(()),
+            Some(Duplicate::Of(first, _)) if !self.queue.would_upgrade(first, new.priority) => Ok(()),
+            Some(Duplicate::Of(..)) => self.persistence.room_for_update(),
+            None if self.queue.reserve_put().is_err() => Err(NoRoom::Full),
+            None => self.persistence.room_for_put(new.id, || self.queue.used_tube(client), &body, tags),
+        };
+        match room {
+            Err(NoRoom::Pending) => return Err(body),
+            Err(NoRoom::Full) => return Ok(TaggedPut::Refused),
+            Ok(()) => {}
+        }
+        Ok(match double {
+            Some(Duplicate::OfDeleted(first)) => TaggedPut::Double(first, "DELETED", None),
+            Some(Duplicate::Of(first, state)) => {
+                let is_upgrade = self.queue.would_upgrade(first, new.priority);
+                if is_upgrade {
+                    self.queue.upgrade(first, new.priority, now);
+                }
+                TaggedPut::Double(first, word(state), is_upgrade.then_some(new.priority))
+            }
+            None => match self.queue.put_tagged(client, new, body, set, now) {
+                Ok(()) => TaggedPut::Stored,
+                Err(_) => TaggedPut::Refused,
+            },
+        })
+    }
+}
+
+/// What a put with tags has come to.
+pub(super) enum TaggedPut {
+    Stored,
+    /// This job has the same key: the word for its state, and its new priority if it has become more urgent.
+    Double(JobId, &'static str, Option<Priority>),
+    /// Memory or disk is short.
+    Refused,
 }
 
 /// The word for the state in the answer to a duplicate.

@@ -13,7 +13,7 @@ use crate::session::{Outcome, Output, StalledCommand, Until};
 /// Tubes listed in a slice, which takes about 30 microseconds.
 const TUBES_PER_SLICE: usize = 256;
 
-/// A list that no reply holds is kept for so many turns, so that the clients that waited for it can be served.
+/// How many turns a list that no reply holds is kept, so that the clients that waited for it can be served.
 const TURNS_KEPT: u8 = 3;
 
 /// The lists of all tubes.
@@ -42,6 +42,16 @@ struct Finished {
     turns_idle: u8,
 }
 
+/// What there is for a client that has asked for the list of all tubes.
+pub enum Found<'a> {
+    /// The list.
+    List(&'a List),
+    /// It is being made.
+    NotYet,
+    /// There is no memory for it.
+    NoMemory,
+}
+
 impl TubeLists {
     /// Memory that the lists take, in bytes, whether a reply holds a part of them or not.
     pub fn bytes(&self) -> usize {
@@ -66,38 +76,58 @@ impl TubeLists {
 impl Executor {
     /// The command `list-tubes`.
     pub(super) fn list_tubes(&mut self, output: &mut Output) -> Outcome {
-        if list_bytes(self.queue.tube_count(), self.queue.tube_name_bytes()) < SHORT_LIST_BYTES {
+        if self.is_list_short() {
             let list = write_list(self.queue.tube_names().map(|name| name.as_str()));
             return self.answer_data(Some(list), output);
         }
-        // That there was no memory for an earlier list does not mean that there is none now.
-        self.tube_lists.failed = None;
-        self.await_list(self.queue.tubes_version(), output)
+        let since = self.ask_for_list();
+        self.await_list(since, output)
     }
 
     /// Answers a client that asked for all tubes at the version `since`, once there is a list for it.
     pub(super) fn await_list(&mut self, since: u64, output: &mut Output) -> Outcome {
+        match self.find_list(since, output.held_bytes()) {
+            Found::List(list) => answer(output, &Reply::List(list)),
+            Found::NotYet => Outcome::stall(StalledCommand::ListTubes { since }, Until::TubeList),
+            Found::NoMemory => answer(output, &Reply::OutOfMemory),
+        }
+    }
+
+    /// The list for a client that asked for all tubes at the version `since`. Begins one if that is needed.
+    pub(super) fn find_list(&mut self, since: u64, held_bytes: usize) -> Found<'_> {
         if !self.tube_lists.is_over(since) && self.tube_lists.under_way.is_none() {
             let bytes = list_bytes(self.queue.tube_count(), self.queue.tube_name_bytes());
-            if self.lacks_memory_for(bytes + output.held_bytes()) {
-                return answer(output, &Reply::OutOfMemory);
+            if self.lacks_memory_for(bytes + held_bytes) {
+                return Found::NoMemory;
             }
-            let Ok(writer) = ListWriter::new(bytes) else { return answer(output, &Reply::OutOfMemory) };
+            let Ok(writer) = ListWriter::new(bytes) else { return Found::NoMemory };
             let version = self.queue.tubes_version();
             self.tube_lists.under_way = Some(UnderWay { version, writer });
             self.queue.begin_listing();
             self.write_slice();
         }
         if !self.tube_lists.is_over(since) {
-            return Outcome::stall(StalledCommand::ListTubes { since }, Until::TubeList);
+            return Found::NotYet;
         }
         match &mut self.tube_lists.finished {
             Some(finished) if finished.version >= since => {
                 finished.turns_idle = 0;
-                answer(output, &Reply::List(&finished.list))
+                Found::List(&finished.list)
             }
-            _ => answer(output, &Reply::OutOfMemory),
+            _ => Found::NoMemory,
         }
+    }
+
+    /// The version of the set of tubes for a client that asks for their list now. That there was no memory for an earlier
+    /// list does not mean that there is none now.
+    pub(super) fn ask_for_list(&mut self) -> u64 {
+        self.tube_lists.failed = None;
+        self.queue.tubes_version()
+    }
+
+    /// Whether the list of all tubes is short, so that it is written at once.
+    pub(super) fn is_list_short(&self) -> bool {
+        list_bytes(self.queue.tube_count(), self.queue.tube_name_bytes()) < SHORT_LIST_BYTES
     }
 
     /// Writes a slice of the list that is under way, if there is one.

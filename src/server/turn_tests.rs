@@ -110,6 +110,20 @@ fn fill_a_turn(server: &mut Server<FakeStream>, commands: usize) -> Vec<(ClientI
 }
 
 #[test]
+fn the_time_of_a_turn_counts_for_each_of_its_commands() {
+    let mut server = server();
+    let client = connect(&mut server);
+    for (commands, ns) in [(3, 1_000), (2, 5_000)] {
+        let event = client.send(&b"peek-buried\r\n".repeat(commands));
+        server.turn([event].into_iter(), START);
+        server.executor.observe_turn(ns);
+    }
+    let timings = &server.executor.timings;
+    assert_eq!((timings.turns.count(), timings.turns.sum_ns()), (2, 6_000));
+    assert_eq!((timings.commands.count(), timings.commands.sum_ns()), (5, 13_000));
+}
+
+#[test]
 fn a_client_that_was_only_postponed_keeps_the_burst() {
     const BURST: usize = 1_000;
     let mut server = server();

@@ -10,9 +10,9 @@ use crate::protocol::{CRLF, PutHeader};
 /// gigabyte costs nothing, and neither do thousands of clients that send a byte now and then.
 const FIRST_ALLOCATION_BYTES: usize = 1024;
 
-/// Once this much of a body has arrived, the rest is taken to be meant, and allocated whole.
+/// Once this much of a body has arrived, the server trusts its announced size and allocates the rest at once.
 const ALLOCATE_REST_FROM_BYTES: usize = 1024 * 1024;
-/// The same as a share of the body: one part in so many.
+/// The same threshold as a share of the body: one part in this many.
 const ALLOCATE_REST_FROM_PART: usize = 4;
 
 /// The length of an accepted body with the CRLF behind it; a body of more than 1 GiB is never accepted.

@@ -36,8 +36,8 @@ use crate::protocol::{
     CRLF, Command, MAX_LINE_BYTES, ParseError, PutHeader, longest_line, parse, tagged_put,
 };
 
-/// Once so many bytes of a body have come, and from this many missing ones on, it is read straight into its
-/// own allocation; what is shorter is cheaper to copy than another system call.
+/// Once this many bytes of a body have arrived and at least as many are missing, it is read directly into its own
+/// allocation; copying fewer is cheaper than another system call.
 const DIRECT_READ_FROM_BYTES: usize = 32 * 1024;
 
 /// Stands for the tags of a `put` on a line that is too long.
@@ -174,7 +174,7 @@ impl Session {
         self.next_line(input, MAX_LINE_BYTES)
     }
 
-    /// The command on a line of at most so many bytes: of ours, some may be longer than C's.
+    /// The command on a line of at most `most` bytes: some lines of the extensions may be longer than C's.
     #[inline]
     fn next_line<'a>(&mut self, input: &mut &'a [u8], most: usize) -> Option<Request<'a>> {
         let bytes: &'a [u8] = input;
@@ -382,6 +382,7 @@ impl Session {
     }
 
     /// Moves the beginning of a line that was kept to the start of `buffer`; returns its length.
+    #[inline]
     pub fn restore(&mut self, buffer: &mut [u8]) -> usize {
         debug_assert!(!self.has_pending(), "what is pending is executed where it is");
         let Some(unread) = self.unread.take() else { return 0 };

@@ -40,7 +40,7 @@ pub enum Waiting {
     Plain,
     /// `reserve-with-abort`: it ends at the client's next byte.
     Abortable,
-    /// `reserve-batch` for so many jobs, of which it waits for the first.
+    /// `reserve-batch` for this many jobs, of which it waits for the first.
     Batch(u32),
 }
 
@@ -53,6 +53,8 @@ pub enum Refusal {
     OutOfMemory,
     /// A tag is wrong.
     BadTag,
+    /// The client may not put it.
+    Forbidden,
     /// What follows it is not CRLF.
     ExpectedCrlf,
 }
@@ -63,6 +65,7 @@ impl From<Refusal> for Reply<'_> {
             Refusal::JobTooBig => Self::JobTooBig,
             Refusal::OutOfMemory => Self::OutOfMemory,
             Refusal::BadTag => Self::BadFormat,
+            Refusal::Forbidden => Self::Forbidden,
             Refusal::ExpectedCrlf => Self::ExpectedCrlf,
         }
     }
@@ -86,6 +89,8 @@ pub enum Until {
     BinlogRoom,
     /// The list of all tubes, which is made once for all clients that ask at the same time.
     TubeList,
+    /// The instant at which the client's identity may put again.
+    Permitted,
 }
 
 /// What is left of a stalled command.
@@ -95,7 +100,7 @@ pub enum StalledCommand {
     Put(JobId, PutHeader, Body),
     Release(JobId, Priority, u32),
     Bury(JobId, Priority),
-    /// A kick that has `kicked` so many jobs already.
+    /// A kick that has moved `kicked` jobs so far.
     Kick {
         state: JobState,
         bound: u64,
@@ -106,6 +111,8 @@ pub enum StalledCommand {
     ListTubes {
         since: u64,
     },
+    /// A list or stats of the tubes that the client may see, of which the guard knows how far they are.
+    Narrowed,
     /// A list of watched tubes that has the first `written` of them. The watch list stays as it is until the reply.
     ListWatched {
         written: usize,
@@ -113,7 +120,7 @@ pub enum StalledCommand {
     },
     /// A flush of the tube of this name, of buried jobs alone if so, that has not begun.
     BeginFlush(Box<str>, bool),
-    /// A flush that has deleted so many jobs.
+    /// A flush that has deleted `flushed` jobs so far.
     Flush {
         flushed: u64,
     },

@@ -13,8 +13,8 @@ use crate::protocol::{Reply, ReplyBuffer};
 /// Pieces handed to one write: more would not make it cheaper, and the kernel takes 1024 at most.
 const MAX_SLICES: usize = 64;
 
-/// Sent bytes are given back once they are more than the unsent ones and at least so many: each byte is
-/// then moved once on average, and short outputs never.
+/// The memory of sent bytes is freed once they are more than the unsent ones and at least this many: each byte is
+/// then moved once on average, and short outputs are never moved.
 const MIN_GIVEN_BACK_BYTES: usize = 4 * 1024;
 
 /// A buffer of up to this many bytes is kept, however few of them are in use.
@@ -83,8 +83,8 @@ impl Output {
         self.own_len() + self.shared.as_ref().map_or(0, |shared| shared.len)
     }
 
-    /// Whether the unsent bytes are too many to serve the client any further if so many more come to them, of which `own`
-    /// are the output's own. While memory is short (`is_tight`), the bounds are lower.
+    /// Whether the unsent bytes, with further ones added, are too many to serve the client any further. Of those, `own` are the
+    /// output's own. While memory is short (`is_tight`), the bounds are lower.
     #[must_use]
     #[inline]
     pub fn would_exceed(&self, is_tight: bool, own: usize, all: usize) -> bool {
@@ -93,7 +93,10 @@ impl Output {
         } else {
             (MAX_UNSENT_OWN_BYTES, MAX_UNSENT_BYTES)
         };
-        self.own_len() + own > most_own || self.len() + all > most
+        match &self.shared {
+            None => self.own_len() + own > most_own || self.own_len() + all > most,
+            Some(shared) => self.own_len() + own > most_own || self.own_len() + shared.len + all > most,
+        }
     }
 
     /// Whether everything is sent.
@@ -246,7 +249,7 @@ impl Output {
     /// The socket has taken `count` bytes.
     ///
     /// # Panics
-    /// If there are not so many.
+    /// If there are fewer unsent bytes.
     pub fn advance(&mut self, mut count: usize) {
         let mut sent = self.sent();
         while let Some(shared) = &mut self.shared
@@ -346,6 +349,31 @@ mod tests {
             }
             assert_eq!(sent, expected);
             assert!(output.as_slice().is_some_and(<[u8]>::is_empty));
+        }
+    }
+
+    #[test]
+    fn the_replies_behind_any_one_are_forgotten_with_their_bodies() {
+        for (kept, sent) in (1..=6).flat_map(|kept| [0, 2, 100, SHARED_FROM_BYTES].map(|sent| (kept, sent))) {
+            let (mut output, mut expected, mut end) = (Output::default(), Vec::new(), 0);
+            for reply in 1..=6u8 {
+                let size = if reply % 3 == 0 { 10 } else { SHARED_FROM_BYTES + usize::from(reply) };
+                output.bytes().extend_from_slice(b"head");
+                output.push_body(&Body::copy_of(&vec![reply; size]).unwrap()).unwrap();
+                expected.extend_from_slice(b"head");
+                expected.extend(std::iter::repeat_n(reply, size));
+                if reply == kept {
+                    end = expected.len();
+                }
+            }
+            output.advance(sent);
+            output.truncate(end - sent);
+            assert_eq!(output.len(), end - sent);
+            let left: Vec<u8> = output.slices(usize::MAX).iter().flat_map(|slice| slice.to_vec()).collect();
+            assert_eq!(left, expected[sent..end][..left.len()]);
+            output.advance(left.len());
+            let rest: Vec<u8> = output.slices(usize::MAX).iter().flat_map(|slice| slice.to_vec()).collect();
+            assert_eq!([left, rest].concat(), expected[sent..end]);
         }
     }
 

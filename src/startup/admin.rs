@@ -2,21 +2,18 @@
 //!
 //! Owns: the rule that without a token only this machine can connect. Driven by `startup`.
 
-use std::fs::File;
-use std::io::{self, Read};
-use std::os::unix::fs::PermissionsExt;
+use std::error::Error;
+use std::io;
 use std::path::Path;
 
 use beanstalkd::http::access::{Access, Token};
 use beanstalkd::options::{Options, exit_code};
 use beanstalkd::os::listen::Listener;
+use beanstalkd::os::secret_file;
 use beanstalkd::server::event_loop::EventLoop;
 use log::{error, info, warn};
 
 use super::Sockets;
-
-/// The bit of a file's permissions that lets all users read it.
-const READABLE_BY_ALL: u32 = 0o004;
 
 /// What the API needs until the loop runs.
 pub struct Admin {
@@ -37,8 +34,8 @@ impl Admin {
         let listener = sockets.listen_on(&format!("--admin {address}"), address)?;
         if self.access.token.is_none() && !listener.is_local() {
             error!(
-                "--admin {address}: other machines can connect to {}, and whoever can might delete every job: give a \
-                 token with --admin-token-file FILE, or a loopback address such as 127.0.0.1, or unix:PATH",
+                "--admin {address}: other machines can connect to {} and could delete every job: add a token with \
+                 --admin-token-file FILE, or use a loopback address such as 127.0.0.1, or unix:PATH",
                 listener.address()
             );
             return Err(exit_code::USAGE);
@@ -57,21 +54,15 @@ impl Admin {
     }
 }
 
-/// The token in a file. Not more of the file is read than a token and the white space around it may take.
+/// The token in a file, which may have white space around it.
 fn read_token(path: &Path) -> Result<Token, i32> {
-    let mut text = Vec::new();
-    let read = File::open(path).and_then(|file| {
-        if file.metadata()?.permissions().mode() & READABLE_BY_ALL != 0 {
-            warn!("--admin-token-file {}: everybody on this machine can read it (chmod 600)", path.display());
-        }
-        file.take(2 * Token::MAX_BYTES as u64).read_to_end(&mut text)
-    });
-    if let Err(error) = read {
-        error!("--admin-token-file {}: {error}", path.display());
-        return Err(exit_code::USAGE);
-    }
-    Token::parse(&text).map_err(|error| {
+    let refuse = |error: &dyn Error| {
         error!("--admin-token-file {}: {error}", path.display());
         exit_code::USAGE
-    })
+    };
+    let file = secret_file::read(path, 2 * Token::MAX_BYTES).map_err(|error| refuse(&error))?;
+    if file.is_readable_by_all {
+        warn!("--admin-token-file {}: everybody on this machine can read it (chmod 600)", path.display());
+    }
+    Token::parse(&file.bytes).map_err(|error| refuse(&error))
 }

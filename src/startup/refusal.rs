@@ -7,7 +7,7 @@ use std::io::{self, ErrorKind};
 use std::path::Path;
 
 use beanstalkd::binlog::OpenError;
-use beanstalkd::options::exit_code;
+use beanstalkd::options::{BinlogPlace, exit_code};
 use beanstalkd::os::directory_lock::LockError;
 use beanstalkd::os::listen::ListenError;
 use beanstalkd::os::privileges::PrivilegeError;
@@ -36,8 +36,8 @@ pub fn refuse_lock(directory: &Path, error: &LockError) -> i32 {
 }
 
 /// The binlog cannot be opened.
-pub fn refuse_binlog(directory: &Path, error: &OpenError) -> i32 {
-    let directory = directory.display();
+pub fn refuse_binlog(place: &BinlogPlace, error: &OpenError) -> i32 {
+    let directory = place;
     match error {
         OpenError::Refused(_) => error!(
             "-b {directory}: the binlog is damaged: {error}; make a copy of the directory as a backup, see what is \

@@ -7,7 +7,7 @@ use super::{Figure, Job, Subject, Value};
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::job::JobState;
 use crate::queue;
-use crate::tags::TagSet;
+use crate::tags::{Name, TagSet};
 
 impl Subject for Job {
     type View<'a> = JobView<'a>;
@@ -60,7 +60,7 @@ pub fn write_line(view: &JobView<'_>, out: &mut String) {
     }
     for figure in TAGS.iter().filter(|_| view.job.tags.is_some()) {
         match figure.value(view) {
-            Value::Text("") | Value::Number(0) | Value::Word("false") => {}
+            Value::Text("") | Value::Number(0) | Value::Flag(false) => {}
             Value::Text(text) => put(format_args!(", {}: \"{text}\"", figure.key)),
             plain => put(format_args!(", {}: {plain}", figure.key)),
         }
@@ -92,20 +92,20 @@ pub const JOB: &[Figure<Job>] = &[
 pub const TAGS: &[Figure<Job>] = &[
     Row::plain(
         "idempotency-key",
-        Text(|view| view.tags().and_then(|tags| tags.idempotency).map_or("", |tag| tag.key)),
+        Text(|view| view.tags().and_then(|tags| tags.idempotency).map_or("", |tag| tag.key.as_str())),
     ),
     Row::plain(
         "idempotency-ttl",
         Gauge(|view| view.tags().and_then(|tags| tags.idempotency).map_or(0, |tag| tag.cooldown_s.into())),
     ),
-    Row::plain("group", Text(|view| view.tags().and_then(|tags| tags.group).unwrap_or(""))),
+    Row::plain("group", Text(|view| view.tags().and_then(|tags| tags.group).map_or("", Name::as_str))),
     Row::plain(
         "after-group",
-        Text(|view| view.tags().and_then(|tags| tags.after).map_or("", |tag| tag.group)),
+        Text(|view| view.tags().and_then(|tags| tags.after).map_or("", |tag| tag.group.as_str())),
     ),
     Row::plain(
         "concurrency-key",
-        Text(|view| view.tags().and_then(|tags| tags.concurrency).map_or("", |tag| tag.key)),
+        Text(|view| view.tags().and_then(|tags| tags.concurrency).map_or("", |tag| tag.key.as_str())),
     ),
     Row::plain(
         "concurrency-limit",

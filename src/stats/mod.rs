@@ -6,6 +6,7 @@
 //! in the views.
 
 mod histogram;
+mod identity;
 mod job;
 mod server;
 mod tube;
@@ -14,8 +15,12 @@ use std::fmt::{self, Display};
 use std::time::Duration;
 
 pub use self::histogram::Histogram;
+pub use self::identity::{IDENTITY, IdentityFigures, IdentityView};
 pub use self::job::{JOB, JobView, TAGS, write_line};
-pub use self::server::{CommandCounts, Identity, SERVER, ServerView, StatsSource, Timings};
+pub use self::server::{
+    CommandCounts, EXTENSIONS, GUARDED_EXTENSIONS, Identity, SERVER, ServerView, StatsSource, Timings,
+    TubeSums,
+};
 pub use self::tube::TUBE;
 
 use crate::protocol::Dictionary;
@@ -33,6 +38,10 @@ pub enum Server {}
 /// A tube: `stats-tube`.
 #[derive(Debug)]
 pub enum Tube {}
+
+/// The identities of access rules: `stats`, of the client that asks.
+#[derive(Debug)]
+pub enum Identities {}
 
 /// A job: `stats-job`.
 #[derive(Debug)]
@@ -95,6 +104,8 @@ pub enum Value<'v> {
     Number(u64),
     /// Written in seconds with six decimals.
     Seconds(Duration),
+    /// Whether something is so.
+    Flag(bool),
     /// A word, without quotes in YAML.
     Word(&'v str),
     /// A text, in quotes.
@@ -107,6 +118,7 @@ impl Display for Value<'_> {
         match self {
             Self::Number(number) => number.fmt(out),
             Self::Seconds(time) => write!(out, "{}.{:06}", time.as_secs(), time.subsec_micros()),
+            Self::Flag(flag) => flag.fmt(out),
             Self::Word(text) | Self::Text(text) => out.write_str(text),
         }
     }
@@ -150,7 +162,7 @@ impl<S: Subject> Figure<S> {
         match self.read {
             Read::Counter(read) | Read::Gauge(read) | Read::Microseconds(read) => Value::Number(read(view)),
             Read::Seconds(read) => Value::Seconds(read(view)),
-            Read::Flag(read) => Value::Word(if read(view) { "true" } else { "false" }),
+            Read::Flag(read) => Value::Flag(read(view)),
             Read::Word(read) => Value::Word(read(view)),
             Read::Text(read) => Value::Text(read(view)),
         }
@@ -161,13 +173,29 @@ impl<S: Subject> Figure<S> {
 #[must_use]
 pub fn yaml<S: Subject>(tables: &[&[Figure<S>]], view: &S::View<'_>) -> Vec<u8> {
     let mut dictionary = Dictionary::default();
-    for figure in tables.iter().copied().flatten() {
+    tables.iter().for_each(|table| add(&mut dictionary, table, view));
+    dictionary.into_bytes()
+}
+
+/// The figures of the server with those of the asking client's identity, which stand before the last row.
+#[must_use]
+pub fn yaml_with_identity(server: &ServerView<'_>, identity: &IdentityView<'_>) -> Vec<u8> {
+    let (rows, last) = SERVER.split_at(SERVER.len() - 1);
+    let mut dictionary = Dictionary::default();
+    add(&mut dictionary, rows, server);
+    add(&mut dictionary, IDENTITY, identity);
+    add(&mut dictionary, last, server);
+    dictionary.into_bytes()
+}
+
+/// Adds the figures of a table.
+fn add<S: Subject>(dictionary: &mut Dictionary, table: &[Figure<S>], view: &S::View<'_>) {
+    for figure in table {
         match figure.value(view) {
             Value::Text(text) => dictionary.quoted(figure.key, text),
             plain => dictionary.plain(figure.key, plain),
         }
     }
-    dictionary.into_bytes()
 }
 
 #[cfg(test)]
@@ -209,5 +237,6 @@ mod tests {
         check(TUBE);
         check(JOB);
         check(TAGS);
+        check(IDENTITY);
     }
 }

@@ -1,11 +1,12 @@
 //! What is told of the server as a whole.
 
-use super::{Figure, Histogram, Read, Server, Subject};
+use super::{Figure, Histogram, IdentityFigures, Read, Server, Subject};
 use crate::binlog;
 use crate::clock::Timestamp;
 use crate::os::CpuTime;
 use crate::protocol::Verb;
-use crate::queue::Queue;
+use crate::queue::{JobCounts, Queue, TubeCounters};
+use crate::tls;
 
 impl Subject for Server {
     type View<'a> = ServerView<'a>;
@@ -18,6 +19,12 @@ pub struct ServerView<'a> {
     pub identity: &'a Identity,
     /// Tubes, jobs and clients.
     pub queue: &'a Queue,
+    /// Sums over its tubes, or over those that the asking client may see.
+    pub sums: TubeSums,
+    /// The identities of the access rules; none if there are no rules.
+    pub identities: &'a [IdentityFigures],
+    /// The commands and tags that C does not have, separated by spaces.
+    pub extensions: &'a str,
     /// What the binlog says; its state is "off" where there is none.
     pub binlog: binlog::Stats,
     /// How often each command was given.
@@ -40,11 +47,59 @@ pub struct ServerView<'a> {
     pub malformed: u64,
     /// Bodies that came whole and were not stored for a reason of the server's.
     pub rejected_puts: u64,
+    /// The figures of the TLS listeners; `None` if there are none.
+    pub tls: Option<tls::Figures>,
     /// The instant of the question.
     pub now: Timestamp,
 }
 
-/// What the figures of the server are read from. To make a view costs time, so one is made only when somebody asks.
+/// Sums over tubes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TubeSums {
+    /// How many tubes.
+    pub tubes: u64,
+    /// Their jobs by state.
+    pub jobs: JobCounts,
+    /// What has happened to their jobs.
+    pub counters: TubeCounters,
+    /// Memory that the jobs take, in bytes, where all tubes are summed up.
+    pub job_bytes: u64,
+}
+
+impl TubeSums {
+    /// The sums over all tubes, with the events of tubes that are gone.
+    #[must_use]
+    pub fn of(queue: &Queue) -> Self {
+        Self {
+            tubes: queue.tube_count() as u64,
+            jobs: queue.counts(),
+            counters: queue.counters(),
+            job_bytes: queue.job_bytes() as u64,
+        }
+    }
+
+    /// Adds a tube.
+    pub fn add(&mut self, jobs: &JobCounts, counters: &TubeCounters) {
+        let Self { tubes, jobs: sum, counters: counts, job_bytes: _ } = self;
+        *tubes += 1;
+        sum.urgent += jobs.urgent;
+        sum.ready += jobs.ready;
+        sum.reserved += jobs.reserved;
+        sum.delayed += jobs.delayed;
+        sum.buried += jobs.buried;
+        counts.puts += counters.puts;
+        counts.reserves += counters.reserves;
+        counts.timeouts += counters.timeouts;
+        counts.releases += counters.releases;
+        counts.buries += counters.buries;
+        counts.kicks += counters.kicks;
+        counts.deletes += counters.deletes;
+        counts.poisoned += counters.poisoned;
+        counts.expirations += counters.expirations;
+    }
+}
+
+/// What the figures of the server are read from. Making a view costs time, so one is made only for a request.
 pub trait StatsSource {
     /// The server at `now`.
     fn server_view(&self, now: Timestamp) -> ServerView<'_>;
@@ -86,11 +141,14 @@ pub struct CommandCounts([u64; Verb::COUNT]);
 
 impl Default for CommandCounts {
     fn default() -> Self {
-        Self([0; Verb::COUNT])
+        Self::NONE
     }
 }
 
 impl CommandCounts {
+    /// No command was given.
+    pub const NONE: Self = Self([0; Verb::COUNT]);
+
     /// How often `verb` was given.
     #[must_use]
     pub fn of(&self, verb: Verb) -> u64 {
@@ -106,6 +164,11 @@ impl CommandCounts {
     /// Counts a command.
     pub fn add(&mut self, verb: Verb) {
         self.0[verb as usize] += 1;
+    }
+
+    /// Takes back what `add` has counted, of a word that is no command on this server.
+    pub fn uncount(&mut self, verb: Verb) {
+        self.0[verb as usize] -= 1;
     }
 }
 
@@ -129,14 +192,12 @@ type Row = Figure<Server>;
 /// The figures of `stats`.
 pub const SERVER: &[Figure<Server>] = &[
     Row::gauge("current-jobs-urgent", "Ready jobs with a priority below 1024.", |server| {
-        server.queue.counts().urgent
+        server.sums.jobs.urgent
     }),
-    Row::gauge("current-jobs-ready", "Jobs that can be reserved.", |server| server.queue.counts().ready),
-    Row::gauge("current-jobs-reserved", "Jobs that clients hold.", |server| server.queue.counts().reserved),
-    Row::gauge("current-jobs-delayed", "Jobs whose delay is not over.", |server| {
-        server.queue.counts().delayed
-    }),
-    Row::gauge("current-jobs-buried", "Jobs that wait for a kick.", |server| server.queue.counts().buried),
+    Row::gauge("current-jobs-ready", "Jobs that can be reserved.", |server| server.sums.jobs.ready),
+    Row::gauge("current-jobs-reserved", "Jobs that clients hold.", |server| server.sums.jobs.reserved),
+    Row::gauge("current-jobs-delayed", "Jobs whose delay is not over.", |server| server.sums.jobs.delayed),
+    Row::gauge("current-jobs-buried", "Jobs that wait for a kick.", |server| server.sums.jobs.buried),
     Row::command("cmd-put", |server| server.commands.of(Verb::Put)),
     Row::command("cmd-peek", |server| server.commands.of(Verb::Peek)),
     Row::command("cmd-peek-ready", |server| server.commands.of(Verb::PeekReady)),
@@ -159,11 +220,11 @@ pub const SERVER: &[Figure<Server>] = &[
     Row::command("cmd-list-tube-used", |server| server.commands.of(Verb::ListTubeUsed)),
     Row::command("cmd-list-tubes-watched", |server| server.commands.of(Verb::ListTubesWatched)),
     Row::command("cmd-pause-tube", |server| server.commands.of(Verb::PauseTube)),
-    Row::counter("job-timeouts", "Reservations that ran out.", |server| server.queue.counters().timeouts),
-    Row::counter("total-jobs", "Jobs put.", |server| server.queue.counters().puts).named("jobs"),
+    Row::counter("job-timeouts", "Reservations that ran out.", |server| server.sums.counters.timeouts),
+    Row::counter("total-jobs", "Jobs put.", |server| server.sums.counters.puts).named("jobs"),
     Row::gauge("max-job-size", "The largest body that put accepts.", |server| server.max_job_bytes)
         .named("max_job_size_bytes"),
-    Row::gauge("current-tubes", "Tubes.", |server| server.queue.tube_count() as u64),
+    Row::gauge("current-tubes", "Tubes.", |server| server.sums.tubes),
     Row::gauge("current-connections", "Connected clients.", |server| server.queue.client_count() as u64),
     Row::gauge("current-producers", "Connected clients that have put.", |server| {
         server.queue.producer_count()
@@ -211,16 +272,16 @@ pub const SERVER: &[Figure<Server>] = &[
     Row::command("cmd-reserve-job", |server| server.commands.of(Verb::ReserveJob)),
     Row::command("cmd-kick-job", |server| server.commands.of(Verb::KickJob)),
     Row::counter("job-reserves", "Reservations, by whatever command.", |server| {
-        server.queue.counters().reserves
+        server.sums.counters.reserves
     }),
-    Row::counter("job-deletes", "Jobs deleted.", |server| server.queue.counters().deletes),
-    Row::counter("job-releases", "Releases by clients.", |server| server.queue.counters().releases),
-    Row::counter("job-buries", "Burials by clients.", |server| server.queue.counters().buries),
-    Row::counter("job-kicks", "Jobs kicked.", |server| server.queue.counters().kicks),
+    Row::counter("job-deletes", "Jobs deleted.", |server| server.sums.counters.deletes),
+    Row::counter("job-releases", "Releases by clients.", |server| server.sums.counters.releases),
+    Row::counter("job-buries", "Burials by clients.", |server| server.sums.counters.buries),
+    Row::counter("job-kicks", "Jobs kicked.", |server| server.sums.counters.kicks),
     Row::counter("job-poisoned", "Jobs buried by --max-timeouts or --max-releases.", |server| {
-        server.queue.counters().poisoned
+        server.sums.counters.poisoned
     }),
-    Row::gauge("job-bytes", "Memory that jobs take.", |server| server.queue.job_bytes() as u64),
+    Row::gauge("job-bytes", "Memory that jobs take.", |server| server.sums.job_bytes),
     Row::gauge("binlog-files", "Binlog files, those made ahead included.", |server| server.binlog.files),
     Row::gauge("binlog-bytes", "Their length.", |server| server.binlog.bytes),
     Row::gauge("binlog-live-bytes", "What the newest state of all jobs takes in the binlog.", |server| {
@@ -267,13 +328,22 @@ pub const SERVER: &[Figure<Server>] = &[
     Row::command("cmd-reserve-with-abort", |server| server.commands.of(Verb::ReserveWithAbort)),
     Row::command("cmd-stats-group", |server| server.commands.of(Verb::StatsGroup)),
     Row::counter("job-expirations", "Jobs that expired before anybody reserved them.", |server| {
-        server.queue.counters().expirations
+        server.sums.counters.expirations
     }),
     // Clients look for it at the end; new rows come before it.
-    Row::plain("extensions", Read::Text(|_| EXTENSIONS)),
+    Row::plain("extensions", Read::Text(|server| server.extensions)),
 ];
 
+macro_rules! extensions {
+    () => {
+        "flush-tube flush-buried list-jobs peek-reserved move reprioritize drain undrain \
+         reserve-batch delete-batch touch-all reserve-mode reserve-with-abort stats-group \
+         idp con grp aft exp"
+    };
+}
+
 /// The commands and tags that C does not have, by which a client learns what it may use.
-const EXTENSIONS: &str = "flush-tube flush-buried list-jobs peek-reserved move reprioritize drain undrain \
-                          reserve-batch delete-batch touch-all reserve-mode reserve-with-abort stats-group \
-                          idp con grp aft exp";
+pub const EXTENSIONS: &str = extensions!();
+
+/// Those of a server with access rules.
+pub const GUARDED_EXTENSIONS: &str = concat!(extensions!(), " auth");

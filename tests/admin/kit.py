@@ -36,11 +36,12 @@ class Client:
         self.socket.sendall(line.encode() + b"\r\n")
         return self.replies.readline().decode().strip()
 
-    def put(self, tube, body, priority=0, delay=0, ttr=600):
-        """The id of the new job."""
+    def put(self, tube, body, priority=0, delay=0, ttr=600, tags=""):
+        """Puts a job, with tags separated by spaces, and returns its id."""
         data = body if isinstance(body, bytes) else body.encode()
         self.ask(f"use {tube}")
-        self.socket.sendall(b"put %d %d %d %d\r\n%s\r\n" % (priority, delay, ttr, len(data), data))
+        line = f"put {priority} {delay} {ttr} {len(data)} {tags}".strip()
+        self.socket.sendall(b"%s\r\n%s\r\n" % (line.encode(), data))
         return int(self.replies.readline().split()[1])
 
     def put_many(self, tube, count, body="x"):

@@ -19,7 +19,7 @@ import kit
 WIDE, PHONE = (1280, 900), (390, 844)
 HOSTILE = "<img src=x onerror=document.title='hit'><script>document.title='hit'</script>"
 MANY_TUBES = 20_000
-MANY_JOBS = int(os.environ.get("ADMIN_JOBS", "100000"))
+MANY_JOBS = int(os.environ.get("ADMIN_JOBS", "1000000"))
 
 
 class Page:
@@ -106,6 +106,7 @@ class Page:
 
     def picture(self, name):
         if "SCREENSHOTS" in os.environ:
+            os.makedirs(os.environ["SCREENSHOTS"], exist_ok=True)
             self.driver.save_screenshot(os.path.join(os.environ["SCREENSHOTS"], f"{name}.png"))
 
 
@@ -175,6 +176,34 @@ def jobs_are_put_filtered_and_read(server, browser):
     browser.shows("pre.text", '{"deep"')
     browser.shows("dl", "timed out")
     browser.picture("job")
+
+
+def tags_are_shown_and_filtered(server, browser):
+    client = server.client()
+    member = client.put("tagged", "x", tags="grp:rows idp:order-7:60")
+    held = client.put("tagged", "x", tags="aft:rows exp:3600")
+    client.put("tagged", "x")
+    browser.open("#/tube/tagged/ready")
+    browser.wait("two ready jobs", lambda: len(browser.rows()) == 2)
+    browser.shows("tbody", "idp:order-7:60 grp:rows")
+    browser.fill("input[placeholder='grp:name']", "grp:rows")
+    browser.wait("the filter finds the member", lambda: browser.rows() == [str(member)])
+    browser.click(".acting button", "All that match")
+    browser.click(".acting button", "Priority")
+    browser.shows("dialog[open] h2", "Change the priority of 1 ready job?")
+    browser.press(Keys.ESCAPE)
+    browser.click("button", "Clear")
+    browser.open(f"#/job/{held}")
+    browser.shows("h1 + .pill", "held")
+    browser.shows("dl", "aft:rows")
+    browser.shows("dl", "expires in")
+    browser.click("nav button", "Put")
+    browser.answer("Put a job", "Put", tube="tagged", body="y", tags="grp:rows  idp:order-7")
+    browser.shows(".notice", f"job {member} has the same idp key")
+    browser.click("nav button", "Put")
+    browser.answer("Put a job", "Put", tube="tagged", body="y", tags="grp:rows idp:order-8")
+    browser.shows(".notice", "put into")
+    assert [job["group"] for job in server.get("tubes/tagged/jobs?state=ready&tag=idp:order-8")["jobs"]] == ["rows"]
 
 
 def one_job_is_changed(server, browser):
@@ -325,6 +354,19 @@ def many_tubes_and_many_jobs(server, browser):
     browser.shows(".notice", f"{MANY_JOBS:,} jobs deleted")
 
 
+def the_status_page_shows_the_figures(page_of):
+    """The page of --metrics, which shares its plots with that of --admin."""
+    metrics = kit.free_port()
+    with kit.server("--metrics", f"127.0.0.1:{metrics}") as server, page_of(server) as browser:
+        server.client().put("mail", "x")
+        browser.driver.get(f"http://127.0.0.1:{metrics}/")
+        browser.shows("#state", "serving")
+        browser.shows("#tubes", "mail")
+        browser.shows(".card.ready .value", "1")
+        browser.wait("the plots are drawn", lambda: len(browser.all("svg.plot line.base")) == 8)
+        browser.picture("status")
+
+
 def a_token_is_asked_for(browser_of):
     path, token = kit.token_file()
     with kit.server("--admin-token-file", path) as server, browser_of(server) as browser:
@@ -371,7 +413,7 @@ def pictures():
 
 def main():
     steps = (
-        tubes_are_listed_and_found, jobs_are_put_filtered_and_read, one_job_is_changed, selections_and_matches_are_changed,
+        tubes_are_listed_and_found, jobs_are_put_filtered_and_read, tags_are_shown_and_filtered, one_job_is_changed, selections_and_matches_are_changed,
         tubes_and_the_server_are_changed, everything_goes_by_keyboard, many_tubes_and_many_jobs,
     )
     chosen = sys.argv[1:]
@@ -387,6 +429,7 @@ def main():
                 raise
     if not chosen:
         a_token_is_asked_for(page)
+        the_status_page_shows_the_figures(page)
         pictures()
     print(f"admin: {len(chosen or steps)} things were done on the page in a browser")
 

@@ -14,6 +14,7 @@ mod rows;
 mod runner;
 mod server;
 mod table;
+mod wire;
 
 use std::env;
 use std::io;
@@ -30,7 +31,7 @@ const USUAL_PEER: &str = "/usr/bin/beanstalkd";
 
 const USAGE: &str = "\
 use: bench [--peer PATH]... [--ours PATH] [--rows WORD,..]... [--quick]
-     bench floor PORT BODY-BYTES";
+     bench floor PORT BODY-BYTES [CERTIFICATE KEY]";
 
 fn main() -> ExitCode {
     let flags = flags();
@@ -50,8 +51,8 @@ fn main() -> ExitCode {
 
 /// What the command line asks for.
 enum Task {
-    /// Run as the floor, on this port, with bodies of this length.
-    Floor(u16, usize),
+    /// Run as the floor, on this port, with bodies of this length, and with TLS if there are a certificate and its key.
+    Floor(u16, usize, Option<(PathBuf, PathBuf)>),
     Measure(Choice),
 }
 
@@ -85,9 +86,14 @@ fn parse(flags: &getopts::Options) -> Result<Task, String> {
             words: line.opt_strs("rows").join(",").split_terminator(',').map(str::to_owned).collect(),
             quick: line.opt_present("quick"),
         })),
-        ["floor", port, body_bytes] => {
+        ["floor", port, body_bytes, ref files @ ..] => {
             let number = |error: std::num::ParseIntError| format!("floor: {error}");
-            Ok(Task::Floor(port.parse().map_err(number)?, body_bytes.parse().map_err(number)?))
+            let files = match files {
+                [] => None,
+                [certificate, key] => Some((certificate.into(), key.into())),
+                _ => return Err("floor: a certificate, and a key".to_owned()),
+            };
+            Ok(Task::Floor(port.parse().map_err(number)?, body_bytes.parse().map_err(number)?, files))
         }
         _ => Err("unknown arguments".to_owned()),
     }
@@ -96,7 +102,10 @@ fn parse(flags: &getopts::Options) -> Result<Task, String> {
 /// Returns whether every requested row was measured.
 fn run(task: Task) -> io::Result<bool> {
     let choice = match task {
-        Task::Floor(port, body_bytes) => return floor::serve(port, body_bytes).map(|()| true),
+        Task::Floor(port, body_bytes, files) => {
+            let tls = files.map(|(certificate, key)| floor::tls_settings(&certificate, &key)).transpose()?;
+            return floor::serve(port, body_bytes, tls.as_ref()).map(|()| true);
+        }
         Task::Measure(choice) => choice,
     };
     machine::raise_descriptor_limit()?;

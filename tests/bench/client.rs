@@ -7,14 +7,24 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use crate::failure::Failure;
+use crate::wire::{self, Wire};
 
 /// How long a server may take to answer before the row counts as failed. A sync of a slow disk under load
 /// takes seconds, so this is longer than any reply of a working server.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
+/// Where a server listens for a load.
+#[derive(Clone, Copy)]
+pub enum Endpoint {
+    /// Without TLS.
+    Plain(SocketAddr),
+    /// With TLS.
+    Tls(SocketAddr),
+}
+
 /// One connection that sends a command and waits for its reply.
-pub struct Client {
-    stream: BufReader<TcpStream>,
+pub struct Client<S = TcpStream> {
+    stream: BufReader<S>,
     line: Vec<u8>,
 }
 
@@ -24,7 +34,32 @@ impl Client {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(PATIENCE))?;
-        Ok(Self { stream: BufReader::new(stream), line: Vec::new() })
+        Ok(Self::over(stream))
+    }
+
+    /// A second handle on the connection, for writing while another thread reads.
+    pub fn writer(&self) -> Result<TcpStream, Failure> {
+        Ok(self.stream.get_ref().try_clone()?)
+    }
+}
+
+impl Client<Wire<TcpStream>> {
+    /// Connects as the server listens.
+    pub fn connect_to(server: Endpoint) -> Result<Self, Failure> {
+        let mut wire = match server {
+            Endpoint::Plain(address) => {
+                return Ok(Self::over(Wire::Plain(Client::connect(address)?.into_stream())));
+            }
+            Endpoint::Tls(address) => wire::connect(address)?,
+        };
+        wire.socket().set_read_timeout(Some(PATIENCE))?;
+        Ok(Self::over(wire))
+    }
+}
+
+impl<S: Read + Write> Client<S> {
+    fn over(stream: S) -> Self {
+        Self { stream: BufReader::new(stream), line: Vec::new() }
     }
 
     /// Sends `bytes` as they are.
@@ -93,13 +128,8 @@ impl Client {
         self.expect("WATCHING 1")
     }
 
-    /// A second handle on the connection, for writing while another thread reads.
-    pub fn writer(&self) -> Result<TcpStream, Failure> {
-        Ok(self.stream.get_ref().try_clone()?)
-    }
-
     /// The connection itself. Bytes that were read ahead are lost.
-    pub fn into_stream(self) -> TcpStream {
+    pub fn into_stream(self) -> S {
         self.stream.into_inner()
     }
 }

@@ -2,15 +2,23 @@
 //!
 //! Owns: one edge-triggered loop that frames `put`, `reserve` and `delete` and answers each with a plausible
 //! reply. Never keeps a job, so its cost is that of the kernel and of the framing. The benchmark runs it as a child
-//! process with a subcommand.
+//! process with a subcommand. With TLS it is the least that a server over the same rustls does.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
 
 use memchr::memchr;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token};
+use rustls::crypto::ring::{self, Ticketer};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ServerConfig, ServerConnection};
 use slab::Slab;
+
+use crate::wire::Wire;
 
 const LISTENER: Token = Token(usize::MAX);
 const EVENTS_PER_TURN: usize = 1024;
@@ -19,8 +27,22 @@ const BUFFER_BYTES: usize = 128 * 1024;
 /// Ids as wide as those of a server that has run for a while.
 const INSERTED: &[u8] = b"INSERTED 1000000\r\n";
 
-/// Serves on `port` of the loopback address until killed; every reserved job has `body_bytes`.
-pub fn serve(port: u16, body_bytes: usize) -> io::Result<()> {
+/// The settings of TLS with the files of a certificate and its key.
+pub fn tls_settings(certificate: &Path, key: &Path) -> io::Result<Arc<ServerConfig>> {
+    let certificate = CertificateDer::from_pem_file(certificate).map_err(io::Error::other)?;
+    let key = PrivateKeyDer::from_pem_file(key).map_err(io::Error::other)?;
+    let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(io::Error::other)?;
+    let settings = builder.with_no_client_auth().with_single_cert(vec![certificate], key);
+    let mut settings = settings.map_err(io::Error::other)?;
+    settings.ticketer = Ticketer::new().map_err(io::Error::other)?;
+    Ok(Arc::new(settings))
+}
+
+/// Serves on `port` of the loopback address until killed, with TLS if there are settings for it; every reserved job has
+/// `body_bytes`.
+pub fn serve(port: u16, body_bytes: usize, tls: Option<&Arc<ServerConfig>>) -> io::Result<()> {
     let mut poll = Poll::new()?;
     let mut events = Events::with_capacity(EVENTS_PER_TURN);
     let mut listener = TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))?;
@@ -36,7 +58,7 @@ pub fn serve(port: u16, body_bytes: usize) -> io::Result<()> {
         }
         for event in &events {
             if event.token() == LISTENER {
-                accept_all(&listener, &poll, &mut connections)?;
+                accept_all(&listener, tls, &poll, &mut connections)?;
             } else if let Some(connection) = connections.get_mut(event.token().0)
                 && let Outcome::Closed = responder.attend(connection, event.is_readable())
             {
@@ -46,7 +68,12 @@ pub fn serve(port: u16, body_bytes: usize) -> io::Result<()> {
     }
 }
 
-fn accept_all(listener: &TcpListener, poll: &Poll, connections: &mut Slab<Connection>) -> io::Result<()> {
+fn accept_all(
+    listener: &TcpListener,
+    tls: Option<&Arc<ServerConfig>>,
+    poll: &Poll,
+    connections: &mut Slab<Connection>,
+) -> io::Result<()> {
     loop {
         match listener.accept() {
             Ok((mut stream, _)) => {
@@ -57,6 +84,15 @@ fn accept_all(listener: &TcpListener, poll: &Poll, connections: &mut Slab<Connec
                     Token(entry.key()),
                     Interest::READABLE | Interest::WRITABLE,
                 )?;
+                let stream = match tls {
+                    None => Wire::Plain(stream),
+                    Some(settings) => {
+                        let mut tls =
+                            ServerConnection::new(Arc::clone(settings)).map_err(io::Error::other)?;
+                        tls.set_buffer_limit(None);
+                        Wire::with_tls(stream, tls)
+                    }
+                };
                 entry.insert(Connection { stream, framing: Framing::default(), unsent: Vec::new() });
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
@@ -66,7 +102,7 @@ fn accept_all(listener: &TcpListener, poll: &Poll, connections: &mut Slab<Connec
 }
 
 struct Connection {
-    stream: TcpStream,
+    stream: Wire<TcpStream>,
     framing: Framing,
     /// Replies that the kernel had no room for. While there are any, the floor does not read from this connection.
     unsent: Vec<u8>,
@@ -103,6 +139,9 @@ impl Responder {
 
     /// One read and one write, unless the read filled the buffer.
     fn attend(&mut self, connection: &mut Connection, readable: bool) -> Outcome {
+        if connection.stream.flush().is_err() {
+            return Outcome::Closed;
+        }
         if connection.unsent.is_empty() {
             if !readable {
                 return Outcome::Open;
@@ -127,7 +166,8 @@ impl Responder {
             if send(connection, &self.output).is_err() {
                 return Outcome::Closed;
             }
-            if count < self.input.len() || !connection.unsent.is_empty() {
+            let may_have_more = connection.stream.may_have_more(count, self.input.len());
+            if !may_have_more || !connection.unsent.is_empty() {
                 return Outcome::Open;
             }
         }

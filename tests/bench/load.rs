@@ -9,16 +9,16 @@
 //! `reserve` ever waits.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use memchr::memchr;
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
 
-use crate::client::{Client, PATIENCE, parse_reserved, unexpected};
+use crate::client::{Client, Endpoint, PATIENCE, parse_reserved, unexpected};
 use crate::failure::Failure;
 use crate::random::Random;
+use crate::wire::Wire;
 
 const EVENTS_PER_TURN: usize = 1024;
 const BUFFER_BYTES: usize = 256 * 1024;
@@ -146,18 +146,22 @@ pub struct Generator {
 
 impl Generator {
     /// Connects them all.
-    pub fn connect(address: SocketAddr, load: Load) -> Result<Self, Failure> {
+    pub fn connect(endpoint: Endpoint, load: Load) -> Result<Self, Failure> {
         let poll = Poll::new()?;
         let mut connections = Vec::with_capacity(load.connections);
         for index in 0..load.connections {
-            let mut client = Client::connect(address)?;
+            let mut client = Client::connect_to(endpoint)?;
             if let Tubes::OneEach = load.tubes {
                 client.enter_tube(&format!("load-{index}"))?;
             }
-            let stream = client.into_stream();
-            stream.set_nonblocking(true)?;
-            let mut stream = TcpStream::from_std(stream);
-            poll.registry().register(&mut stream, Token(index), Interest::READABLE | Interest::WRITABLE)?;
+            let mut stream = client.into_stream();
+            stream.socket().set_nonblocking(true)?;
+            let mut stream = stream.map(TcpStream::from_std);
+            poll.registry().register(
+                stream.socket(),
+                Token(index),
+                Interest::READABLE | Interest::WRITABLE,
+            )?;
             connections.push(Connection::new(stream));
         }
         Ok(Self {
@@ -275,7 +279,7 @@ impl Progress {
                 self.latencies_ns.push(u64::try_from(latency_ns).unwrap_or(u64::MAX));
                 self.next_batch(connection, requests)?;
             }
-            if count < buffer.len() {
+            if !connection.stream.may_have_more(count, buffer.len()) {
                 return Ok(());
             }
         }
@@ -353,7 +357,7 @@ impl Requests {
 }
 
 struct Connection {
-    stream: TcpStream,
+    stream: Wire<TcpStream>,
     /// Index of the kind of the next batch.
     step: usize,
     /// The kind of the current batch.
@@ -372,7 +376,7 @@ struct Connection {
 }
 
 impl Connection {
-    fn new(stream: TcpStream) -> Self {
+    fn new(stream: Wire<TcpStream>) -> Self {
         Self {
             stream,
             step: 0,
@@ -413,6 +417,7 @@ impl Connection {
             (Kind::Push, _) => &requests.pushes,
             (Kind::Pop, _) => &requests.pops,
         };
+        self.stream.flush()?;
         while self.sent < batch.len() {
             match self.stream.write(&batch[self.sent..]) {
                 Ok(count) => self.sent += count,

@@ -37,6 +37,17 @@ impl Cores {
         pin(self.generator)
     }
 
+    /// Runs `spawn` on both cores, for programs beside the server.
+    pub fn on_both<T>(self, spawn: impl FnOnce() -> T) -> io::Result<T> {
+        let mut both = CpuSet::new();
+        both.set(self.server)?;
+        both.set(self.generator)?;
+        sched_setaffinity(THIS_THREAD, &both)?;
+        let spawned = spawn();
+        self.pin_generator()?;
+        Ok(spawned)
+    }
+
     /// Runs `spawn` on the server's core. The child inherits this core, so that none of its threads ever runs on
     /// another.
     pub fn on_server_core<T>(self, spawn: impl FnOnce() -> io::Result<T>) -> io::Result<T> {

@@ -134,7 +134,7 @@ impl Contest {
 
     /// Like [`Contest::open`], with a cycle of `kinds`.
     pub fn open_for(kinds: &'static [Kind], server: Server, load: Load) -> Result<Self, Failure> {
-        let mut generator = Generator::connect(server.address, load)?;
+        let mut generator = Generator::connect(server.endpoint(), load)?;
         generator.run(kinds, Until::Elapsed(Duration::from_millis(100)))?;
         Ok(Self { server, generator, kinds })
     }

@@ -1,7 +1,7 @@
 //! The servers under test.
 //!
 //! Owns: starting a server as a child on a port of its own, reading its cost from /proc, and ending it. Treats all
-//! servers alike: except for the row about `--spin`, ours gets no option that another server does not get. The kit of
+//! servers alike: except for the rows about `--spin`, HTTP, TLS and access rules, ours gets no option that another server does not get. The kit of
 //! the tests does not start these servers, because the start itself is measured here, programs other than beanstalkd
 //! take part, and a server that fails must cost one row and not the whole run.
 
@@ -14,10 +14,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use beanstalkd_testkit::server::free_address;
+use beanstalkd_testkit::tls;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use tempfile::{NamedTempFile, TempDir};
 
-use crate::client::{Client, PATIENCE};
+use crate::client::{Client, Endpoint, PATIENCE};
 use crate::failure::Failure;
 use crate::load::Load;
 use crate::machine::Cores;
@@ -65,6 +67,17 @@ impl Contender {
     }
 }
 
+/// A queue in a database.
+#[derive(Clone, Copy)]
+pub struct Store<'a> {
+    /// The URL.
+    pub url: &'a str,
+    /// The password of its role.
+    pub password: &'a str,
+    /// Whether the server waits for the owner and takes over, and after how many seconds.
+    pub takeover_after_s: Option<u64>,
+}
+
 /// How a server is started.
 #[derive(Clone, Copy)]
 pub struct Setup<'a> {
@@ -76,19 +89,47 @@ pub struct Setup<'a> {
     pub spin_us: u32,
     /// The largest job in bytes; 0 for the default.
     pub max_job_bytes: usize,
+    /// Whether our server listens for HTTP, too.
+    pub has_http: bool,
+    /// Our server keeps the binlog in a database, and syncs it before each reply.
+    pub store: Option<Store<'a>>,
+    /// Whether the load comes over TLS. Another server is behind stunnel then, whose cost counts with it.
+    pub has_tls: bool,
+    /// The access rules of our server.
+    pub access: Option<&'static str>,
 }
 
 impl Setup<'_> {
     /// Without a binlog, with bodies of the usual length.
-    pub const PLAIN: Setup<'static> =
-        Setup { binlog: None, body_bytes: Load::BODY_BYTES, spin_us: 0, max_job_bytes: 0 };
+    pub const PLAIN: Setup<'static> = Setup {
+        binlog: None,
+        body_bytes: Load::BODY_BYTES,
+        spin_us: 0,
+        max_job_bytes: 0,
+        has_http: false,
+        store: None,
+        has_tls: false,
+        access: None,
+    };
+}
+
+/// The addresses of HTTP of our server.
+#[derive(Clone, Copy)]
+pub struct HttpAddresses {
+    /// That of `--metrics`.
+    pub metrics: SocketAddr,
+    /// That of `--admin`.
+    pub admin: SocketAddr,
 }
 
 /// A running server, killed when dropped.
 pub struct Server {
     child: Child,
-    /// The address on which it listens.
+    /// The address on which it listens without TLS; that of TLS for the floor with it.
     pub address: SocketAddr,
+    tls: Option<TlsListener>,
+    /// The addresses of HTTP, if the server listens for it.
+    pub http: Option<HttpAddresses>,
     /// The time from the start of the program to its first reply.
     pub first_reply: Duration,
 }
@@ -99,6 +140,7 @@ impl Server {
         let address = free_address()?;
         let mut command = Command::new(&contender.program);
         let (ip, port) = (address.ip().to_string(), address.port().to_string());
+        let mut tls = setup.has_tls.then(|| TlsListener::for_server(contender.role, address)).transpose()?;
         match contender.role {
             Role::Floor => command.args(["floor", &port, &setup.body_bytes.to_string()]),
             Role::Peer | Role::Ours => command.args(["-l", &ip, "-p", &port]),
@@ -107,23 +149,49 @@ impl Server {
         if let Some((directory, sync_ms)) = setup.binlog {
             command.arg("-b").arg(directory).args(["-f", &sync_ms.to_string()]);
         }
+        if let Some(store) = setup.store {
+            command.args(["-b", store.url]).env("PGPASSWORD", store.password);
+            if let Some(seconds) = store.takeover_after_s {
+                command.args(["--wait-for-lock", "--takeover-after", &seconds.to_string()]);
+            }
+        }
         if setup.spin_us > 0 {
             command.args(["--spin", &setup.spin_us.to_string()]);
         }
         if setup.max_job_bytes > 0 {
             command.args(["-z", &setup.max_job_bytes.to_string()]);
         }
+        if let Some(tls) = &tls {
+            command.args(tls.arguments(contender.role));
+        }
+        let rules = setup.access.map(file_of).transpose()?;
+        if let Some(rules) = &rules {
+            command.arg("--access").arg(rules.path());
+        }
+        let http = if setup.has_http {
+            let http = HttpAddresses { metrics: free_address()?, admin: free_address()? };
+            command.args(["--metrics", &http.metrics.to_string(), "--metrics-tubes", "1000000"]);
+            command.args(["--admin", &http.admin.to_string()]);
+            Some(http)
+        } else {
+            None
+        };
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let started = Instant::now();
         let child = cores.on_server_core(|| command.spawn())?;
-        let mut server = Self { child, address, first_reply: Duration::ZERO };
+        if let (Role::Peer, Some(tls)) = (contender.role, &mut tls) {
+            tls.start_stunnel(cores, address)?;
+        }
+        let mut server = Self { child, address, tls, http, first_reply: Duration::ZERO };
         server.await_first_reply(started)?;
         server.first_reply = started.elapsed();
         Ok(server)
     }
 
     fn await_first_reply(&mut self, started: Instant) -> Result<(), Failure> {
-        while TcpStream::connect(self.address).is_err() {
+        let endpoint = self.endpoint();
+        let (Endpoint::Plain(address) | Endpoint::Tls(address)) = endpoint;
+        while TcpStream::connect(address).is_err() {
             if let Some(status) = self.child.try_wait()? {
                 return Err(Failure::Exited(status));
             }
@@ -132,10 +200,21 @@ impl Server {
             }
             thread::sleep(RETRY);
         }
-        let mut client = Client::connect(self.address)?;
+        let mut client = Client::connect_to(endpoint)?;
         client.send(b"delete 0\r\n")?;
         client.line()?;
         Ok(())
+    }
+
+    /// Where the load connects.
+    pub fn endpoint(&self) -> Endpoint {
+        self.tls.as_ref().map_or(Endpoint::Plain(self.address), |tls| Endpoint::Tls(tls.address))
+    }
+
+    /// The processes whose cost is that of the server.
+    fn ids(&self) -> impl Iterator<Item = u32> {
+        let stunnel = self.tls.as_ref().and_then(|tls| tls.stunnel.as_ref());
+        [Some(&self.child), stunnel].into_iter().flatten().map(Child::id)
     }
 
     /// The server's process id.
@@ -146,8 +225,10 @@ impl Server {
     /// Processor time that all its threads have used.
     pub fn cpu(&self) -> Result<Duration, Failure> {
         let mut used_ns = 0;
-        for task in fs::read_dir(format!("/proc/{}/task", self.id()))? {
-            used_ns += cpu_ns(&task?.path().join("schedstat"))?;
+        for id in self.ids() {
+            for task in fs::read_dir(format!("/proc/{id}/task"))? {
+                used_ns += cpu_ns(&task?.path().join("schedstat"))?;
+            }
         }
         Ok(Duration::from_nanos(used_ns))
     }
@@ -163,13 +244,7 @@ impl Server {
     /// Resident bytes, from `smaps_rollup`, because the counters in `status` and `statm` lag by some pages per core.
     pub fn resident_bytes(&self) -> Result<f64, Failure> {
         thread::sleep(SETTLE);
-        let rollup = fs::read_to_string(format!("/proc/{}/smaps_rollup", self.id()))?;
-        let kibibytes = rollup
-            .lines()
-            .find_map(|line| line.strip_prefix("Rss:")?.trim().strip_suffix(" kB")?.parse::<f64>().ok());
-        kibibytes
-            .map(|count| count * 1024.0)
-            .ok_or_else(|| Failure::Tool("smaps_rollup names no Rss".to_owned()))
+        self.ids().map(resident_bytes_of).sum()
     }
 
     /// The largest number of resident bytes since the start.
@@ -194,6 +269,82 @@ impl Drop for Server {
         // An error means that it has exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+fn resident_bytes_of(id: u32) -> Result<f64, Failure> {
+    let rollup = fs::read_to_string(format!("/proc/{id}/smaps_rollup"))?;
+    let kibibytes = rollup
+        .lines()
+        .find_map(|line| line.strip_prefix("Rss:")?.trim().strip_suffix(" kB")?.parse::<f64>().ok());
+    kibibytes.map(|count| count * 1024.0).ok_or_else(|| Failure::Tool("smaps_rollup names no Rss".to_owned()))
+}
+
+/// A file with this text, until it is dropped.
+fn file_of(text: &str) -> Result<NamedTempFile, Failure> {
+    let file = NamedTempFile::new()?;
+    fs::write(file.path(), text)?;
+    Ok(file)
+}
+
+/// Where a server listens for TLS, and what does it for a server that cannot.
+struct TlsListener {
+    address: SocketAddr,
+    files: TempDir,
+    stunnel: Option<Child>,
+}
+
+impl TlsListener {
+    /// The floor has one listener, at `address`.
+    fn for_server(role: Role, address: SocketAddr) -> Result<Self, Failure> {
+        let files = tempfile::tempdir()?;
+        tls::server_identity().write(files.path())?;
+        let address = if role == Role::Floor { address } else { free_address()? };
+        Ok(Self { address, files, stunnel: None })
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.files.path().join(name).display().to_string()
+    }
+
+    fn arguments(&self, role: Role) -> Vec<String> {
+        let (certificate, key) = (self.file("cert.pem"), self.file("key.pem"));
+        match role {
+            Role::Floor => vec![certificate, key],
+            Role::Ours => {
+                let listen = format!("tls://{}", self.address);
+                let flags = [("--tls-cert", certificate), ("--tls-key", key), ("--listen", listen)];
+                flags.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]).collect()
+            }
+            Role::Peer | Role::Redis => Vec::new(),
+        }
+    }
+
+    fn start_stunnel(&mut self, cores: Cores, server: SocketAddr) -> Result<(), Failure> {
+        let settings = self.file("stunnel.conf");
+        let text = format!(
+            "foreground = yes\npid =\nsocket = l:TCP_NODELAY=1\nsocket = r:TCP_NODELAY=1\n\
+             [server]\naccept = {}\nconnect = {server}\ncert = {}\nkey = {}\n",
+            self.address,
+            self.file("cert.pem"),
+            self.file("key.pem")
+        );
+        fs::write(&settings, text)?;
+        let mut command = Command::new("stunnel");
+        command.arg(settings).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let stunnel = cores.on_server_core(|| command.spawn());
+        self.stunnel = Some(stunnel.map_err(|_| Failure::Tool("stunnel is not installed".to_owned()))?);
+        Ok(())
+    }
+}
+
+impl Drop for TlsListener {
+    fn drop(&mut self) {
+        if let Some(stunnel) = &mut self.stunnel {
+            // An error means that it has exited already.
+            let _ = stunnel.kill();
+            let _ = stunnel.wait();
+        }
     }
 }
 

@@ -1,6 +1,6 @@
-//! Files as C beanstalkd writes them, byte by byte.
+//! Makes files of the binlog as C beanstalkd writes them, byte by byte.
 
-/// A file of version 7, in the making.
+/// A file of version 5 or 7, to which records can be appended.
 #[derive(Clone, Debug)]
 pub struct CFile {
     pub bytes: Vec<u8>,
@@ -50,14 +50,14 @@ impl CFile {
         self
     }
 
-    /// A full record of which all but the body was written.
+    /// A full record whose body was not written.
     pub fn full_without_body(mut self, id: u64, body_len: usize) -> Self {
         self.name("default");
         self.fixed(id, body_len as i32 + 2, READY);
         self.zeros(body_len + 2)
     }
 
-    /// A short record of a job with a body of `body_len`.
+    /// A short record of a job with a body of `body_len` bytes.
     pub fn short(mut self, id: u64, body_len: usize, state: u8) -> Self {
         self.name("");
         self.fixed(id, body_len as i32 + 2, state);

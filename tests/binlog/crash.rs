@@ -2,19 +2,19 @@
 
 use beanstalkd::binlog::{OpenError, SyncPolicy};
 
-use crate::tagged_world::TaggedWorld;
-use crate::world::{World, config};
+use crate::harness::{Harness, config};
+use crate::tag_model::TagModel;
 use beanstalkd_testkit::disk::{Random, SimDisk};
 
-/// Images tried where nothing else is asked for.
+/// The default number of disk images that are tried.
 const IMAGES: u64 = 20_000;
 
 fn images() -> u64 {
     std::env::var("BINLOG_CRASH_IMAGES").ok().and_then(|count| count.parse().ok()).unwrap_or(IMAGES)
 }
 
-/// One server after another on the same disk, each ended by a crash. Returns how many images were tried.
-fn lives(seed: u64) -> u64 {
+/// Runs one server after another on the same disk and ends each by a crash. Returns the number of images that were tried.
+fn crashes(seed: u64) -> u64 {
     let mut random = Random::new(seed);
     let sync = match random.below(7) {
         0 => SyncPolicy::Never,
@@ -24,14 +24,14 @@ fn lives(seed: u64) -> u64 {
     let file_bytes = 4096 << random.below(3);
     let mut images = 0;
     let mut disk = SimDisk::default();
-    let mut before: Option<World> = None;
+    let mut before: Option<Harness> = None;
     for _ in 0..4 {
         let settings = config(sync, file_bytes, random.next());
-        // Up to three crashes while the server before this one's crash is mended.
+        // Up to three crashes while the previous crash is being repaired.
         for _ in 0..random.below(4) {
             let attempt = disk.fork();
             attempt.crash_after(1 + random.below(60));
-            match World::begin(attempt.clone(), settings, before.as_ref()) {
+            match Harness::begin(attempt.clone(), settings, before.as_ref()) {
                 Ok(_) => {}
                 Err(OpenError::Refused(refusals)) => panic!("seed {seed}: refused {refusals:?}"),
                 Err(_) => assert!(attempt.has_crashed(), "seed {seed}"),
@@ -39,18 +39,18 @@ fn lives(seed: u64) -> u64 {
             disk = attempt.crashed_image(&mut random);
             images += 1;
         }
-        let mut world = match World::begin(disk.clone(), settings, before.as_ref()) {
-            Ok(world) => world,
+        let mut harness = match Harness::begin(disk.clone(), settings, before.as_ref()) {
+            Ok(harness) => harness,
             Err(error) => panic!("seed {seed}: {sync:?} {error}"),
         };
-        world.relocates = true;
+        harness.relocates = true;
         if before.is_none() && random.below(4) > 0 {
-            world.tagged = Some(TaggedWorld::default());
+            harness.tag_model = Some(TagModel::default());
         }
         disk.crash_after(1 + random.below(250));
-        world.live(150, &mut random);
+        harness.run(150, &mut random);
         disk = disk.crashed_image(&mut random);
-        before = Some(world);
+        before = Some(harness);
         images += 1;
     }
     images
@@ -62,7 +62,7 @@ fn nothing_durable_is_lost_and_no_crash_is_refused() {
     let first: u64 = std::env::var("BINLOG_CRASH_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
     let (mut tried, mut seed) = (0, first);
     while tried < wanted {
-        let outcome = std::panic::catch_unwind(|| lives(seed));
+        let outcome = std::panic::catch_unwind(|| crashes(seed));
         tried += outcome
             .unwrap_or_else(|_| panic!("seed {seed} (BINLOG_CRASH_SEED={seed} BINLOG_CRASH_IMAGES=1)"));
         seed += 1;

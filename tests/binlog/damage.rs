@@ -1,12 +1,12 @@
-//! Damage of every kind to small logs: refused or reported, never a panic, never a silent loss.
+//! Damage of every kind to small logs is refused or reported: there is never a panic or an unreported loss.
 
 use std::collections::BTreeMap;
 
 use beanstalkd::binlog::{OpenError, ReplaySummary, SyncPolicy};
 use beanstalkd::clock::Timestamp;
 
-use crate::tagged_world::{TaggedWorld, cooldowns_of};
-use crate::world::{Restored, World, config, open};
+use crate::harness::{Harness, Restored, config, open};
+use crate::tag_model::{TagModel, cooldowns_of};
 use beanstalkd_testkit::disk::{Random, SimDisk};
 
 type Files = BTreeMap<u32, Vec<u8>>;
@@ -23,42 +23,42 @@ impl Log {
     fn new(files: Files) -> Self {
         let (_, summary, jobs) = reopen(&files).unwrap();
         assert!(!is_reported(&summary), "{summary:?}");
-        assert!(jobs.len() > 3, "a log of {} jobs shows little", jobs.len());
+        assert!(jobs.len() > 3, "{} jobs are too few for this test", jobs.len());
         Self { files, jobs }
     }
 
-    /// Of one file, ended by a clean exit.
+    /// A log of one file, after a clean exit.
     fn closed() -> Self {
-        let mut world = lived(3, 8192, 8);
-        world.log.close(world.now).unwrap();
-        Self::new(world.disk.files())
+        let mut harness = harness_after(3, 8192, 8);
+        harness.log.close(harness.now).unwrap();
+        Self::new(harness.disk.files())
     }
 
-    /// Of several files with tags and cooldowns, all durable.
+    /// A log of several files with tags and cooldowns, all of it durable.
     fn tagged() -> Self {
-        let mut world = begun(5, 4096);
-        world.tagged = Some(TaggedWorld::default());
-        live(&mut world, 5, 40);
-        fall_idle(&mut world);
-        assert!(world.log.cooldowns().count() > 0);
-        let log = Self::new(world.disk.files());
+        let mut harness = new_harness(5, 4096);
+        harness.tag_model = Some(TagModel::default());
+        run_turns(&mut harness, 5, 40);
+        run_until_idle(&mut harness);
+        assert!(harness.log.cooldowns().count() > 0);
+        let log = Self::new(harness.disk.files());
         assert!(log.jobs.iter().filter(|(_, _, _, tags)| !tags.is_empty()).count() > 3);
         log
     }
 
-    /// Of several files, all durable; the server was killed while it was idle.
+    /// A log of several files, all of it durable, of a server that was killed while it was idle.
     fn killed() -> Self {
-        let mut world = lived(5, 4096, 17);
-        fall_idle(&mut world);
-        let log = Self::new(world.disk.files());
+        let mut harness = harness_after(5, 4096, 17);
+        run_until_idle(&mut harness);
+        let log = Self::new(harness.disk.files());
         assert!(log.files.len() >= 3);
         log
     }
 
-    /// Of two servers: the first lost its power amid a write, the second has cut its tail off.
+    /// The log of two servers: the first lost power during a write, and the second has cut off the torn tail.
     fn restarted() -> Self {
         let mut random = Random::new(7);
-        let mut first = lived(7, 4096, 12);
+        let mut first = harness_after(7, 4096, 12);
         (0..8).for_each(|_| first.put(&mut random).unwrap());
         first.log.commit(first.now).unwrap();
         let torn = (0..100)
@@ -68,43 +68,43 @@ impl Log {
             })
             .expect("some losses of power tear a record");
         let image = first.disk.files();
-        let mut second = World::begin(torn, config(SyncPolicy::EachCommit, 4096, 8), Some(&first)).unwrap();
+        let mut second = Harness::begin(torn, config(SyncPolicy::EachCommit, 4096, 8), Some(&first)).unwrap();
         second.max_body = 60;
         (0..8).for_each(|_| second.turn(&mut random).unwrap());
         second.help_all().unwrap();
-        fall_idle(&mut second);
+        run_until_idle(&mut second);
         let log = Self::new(second.disk.files());
-        assert!(log.files.keys().any(|index| !image.contains_key(index)), "the second has written, too");
+        assert!(log.files.keys().any(|index| !image.contains_key(index)), "the second has also written");
         log
     }
 }
 
-fn lived(seed: u64, file_bytes: u64, turns: u64) -> World {
-    let mut world = begun(seed, file_bytes);
-    live(&mut world, seed, turns);
-    world
+fn harness_after(seed: u64, file_bytes: u64, turns: u64) -> Harness {
+    let mut harness = new_harness(seed, file_bytes);
+    run_turns(&mut harness, seed, turns);
+    harness
 }
 
-fn begun(seed: u64, file_bytes: u64) -> World {
+fn new_harness(seed: u64, file_bytes: u64) -> Harness {
     let settings = config(SyncPolicy::EachCommit, file_bytes, seed);
-    let mut world = World::begin(SimDisk::default(), settings, None).unwrap();
-    world.max_body = 60;
-    world
+    let mut harness = Harness::begin(SimDisk::default(), settings, None).unwrap();
+    harness.max_body = 60;
+    harness
 }
 
-fn live(world: &mut World, seed: u64, turns: u64) {
+fn run_turns(harness: &mut Harness, seed: u64, turns: u64) {
     let mut random = Random::new(seed);
     for _ in 0..turns {
-        world.turn(&mut random).unwrap();
+        harness.turn(&mut random).unwrap();
     }
-    world.help_all().unwrap();
+    harness.help_all().unwrap();
 }
 
-fn fall_idle(world: &mut World) {
-    while let Some(at) = world.log.next_deadline() {
-        world.now = world.now.max(at);
-        world.log.on_deadline(world.now).unwrap();
-        world.help_all().unwrap();
+fn run_until_idle(harness: &mut Harness) {
+    while let Some(at) = harness.log.next_deadline() {
+        harness.now = harness.now.max(at);
+        harness.log.on_deadline(harness.now).unwrap();
+        harness.help_all().unwrap();
     }
 }
 
@@ -122,7 +122,7 @@ fn is_reported(summary: &ReplaySummary) -> bool {
     !summary.tails.is_empty() || !summary.warnings.is_empty()
 }
 
-/// How a damaged log was taken.
+/// The result of a start on a damaged log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
     Refused,
@@ -130,7 +130,7 @@ enum Outcome {
     LossReported,
 }
 
-/// Opens a damaged log. Fails if anything is lost in silence.
+/// Opens a damaged log. Fails if a loss is not reported.
 fn outcome(log: &Log, damaged: &Files, what: &str) -> Outcome {
     match reopen(damaged) {
         Err(OpenError::Refused(refusals)) => {
@@ -140,7 +140,12 @@ fn outcome(log: &Log, damaged: &Files, what: &str) -> Outcome {
         Err(error) => panic!("{what}: {error}"),
         Ok((_, _, jobs)) if jobs == log.jobs => Outcome::Whole,
         Ok((_, summary, jobs)) => {
-            assert!(is_reported(&summary), "{what}: silent loss: {} of {} jobs", jobs.len(), log.jobs.len());
+            assert!(
+                is_reported(&summary),
+                "{what}: unreported loss: {} of {} jobs",
+                jobs.len(),
+                log.jobs.len()
+            );
             Outcome::LossReported
         }
     }
@@ -152,7 +157,7 @@ fn changed(log: &Log, index: u32, change: impl FnOnce(&mut Vec<u8>)) -> Files {
     files
 }
 
-/// All that was marked durable must be back or refused: a report is not enough.
+/// Flips every bit. Everything that is marked as durable must come back or the start be refused: a report is not enough.
 fn every_bit(log: &Log) {
     for (&index, bytes) in &log.files {
         for bit in 0..bytes.len() * 8 {
@@ -210,7 +215,7 @@ fn zeroed_blocks_are_refused_or_reported() {
 fn files_swapped_duplicated_and_removed_are_refused() {
     let log = Log::killed();
     let indexes: Vec<u32> = log.files.keys().copied().collect();
-    // The last file was made ahead and never used: nothing is lost with it.
+    // The last file was made ahead and never used, so its removal loses nothing.
     let spare = *indexes.last().unwrap();
     for &a in &indexes {
         for &b in indexes.iter().filter(|&&b| b != a) {
@@ -250,7 +255,7 @@ fn random_bytes_in_any_number_of_places_never_panic() {
         let settings = config(SyncPolicy::EachCommit, 4096, 1);
         let plain = open(&disk.fork(), settings, NOW);
         assert!(plain.is_ok() || matches!(plain, Err(OpenError::Refused(_))));
-        // The operator can always go on, and what was decided then holds at the next start.
+        // A start with `--recover` always succeeds, and the next start finds the same jobs.
         let recover = beanstalkd::binlog::Config { recover: true, ..settings };
         let (log, first, jobs) = open(&disk, recover, NOW).unwrap();
         let cooldowns = cooldowns_of(&log);

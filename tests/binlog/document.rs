@@ -1,4 +1,4 @@
-//! The table of recovery in `doc/binlog.md` is the one in the code, and it is total.
+//! The decision table of recovery in `doc/binlog.md` is that of the code, and it is total.
 
 use beanstalkd::binlog::{Decision, FileEnd, Situation, Writer, decide};
 
@@ -35,7 +35,7 @@ fn situations() -> Vec<(Situation, [&'static str; 4])> {
 }
 
 #[test]
-fn the_table_of_recovery_is_total_and_says_what_the_code_does() {
+fn the_decision_table_of_recovery_is_total_and_matches_the_code() {
     let rows = rows();
     let mut used = vec![false; rows.len()];
     for (situation, words) in situations() {

@@ -1,4 +1,4 @@
-//! The same directory served by C beanstalkd and by this binlog in turn.
+//! C beanstalkd and this binlog use the same directory in turn.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -10,21 +10,21 @@ use beanstalkd::binlog::{
 };
 use beanstalkd::clock::{NS_PER_S, Timestamp};
 use beanstalkd::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
-use beanstalkd::tags::{After, Idempotency, TagSet};
+use beanstalkd::tags::{After, Idempotency, Name, TagSet};
 use beanstalkd::tube_name::TubeName;
 
 use crate::c_server::{CServer, peer};
-use crate::tagged_world::{Cooldowns, as_free, cooldowns_of, encoded};
-use crate::world::{Restored, config, open};
+use crate::harness::{Restored, config, open};
+use crate::tag_model::{Cooldowns, as_free, cooldowns_of, encoded};
 use beanstalkd_testkit::disk::{Random, SimDisk};
 use beanstalkd_testkit::tasks::ByHand;
 
-/// Histories tried where nothing else is asked for.
+/// The default number of random histories.
 const HISTORIES: u64 = 200;
-/// How often the two servers alternate in a history.
+/// How many times the two servers alternate in a history.
 const ALTERNATIONS: u64 = 5;
 const FILE_BYTES: u64 = 8192;
-/// How often C is killed amid its work.
+/// How many times C is killed while it works.
 const KILLS: u64 = 200;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,9 +32,9 @@ struct Job {
     record: JobRecord,
     tube: String,
     body: Vec<u8>,
-    /// Empty if it has none, or has lost them in C.
+    /// The encoded tags; empty if the job has none, or has lost them in C.
     tags: Vec<u8>,
-    /// Starts of C while the job was buried: each counts a burial that never was.
+    /// The number of starts of C while the job was buried. C counts each as a burial.
     phantom_burials: u32,
     buried: u64,
 }
@@ -42,12 +42,12 @@ struct Job {
 #[derive(Default)]
 struct History {
     jobs: BTreeMap<u64, Job>,
-    /// Every id that was ever given: a restart may pass over many.
+    /// Every id that was ever assigned. A restart may skip many ids.
     ids: BTreeSet<u64>,
     burials: u64,
     /// The cooldowns that deletes have started. C may lose them.
     cooldowns: Cooldowns,
-    /// How many tags have come back from C's directory, and how many have not.
+    /// How many jobs have kept their tags while C used the directory, and how many have lost them.
     kept_tags: u64,
     lost_tags: u64,
 }
@@ -70,13 +70,13 @@ fn random_tags(random: &mut Random) -> Vec<u8> {
     let mut tags = TagSet::default();
     let key = "k".repeat(1 + random.below(200) as usize);
     if random.once_in(3) {
-        tags.idempotency = Some(Idempotency { key: &key, cooldown_s: 5000 });
+        tags.idempotency = Some(Idempotency { key: key.as_str().into(), cooldown_s: 5000 });
     }
     if random.once_in(3) {
-        tags.group = Some("g");
+        tags.group = Some("g".into());
     }
     if random.once_in(3) {
-        tags.after = Some(After { group: "g", is_free: false });
+        tags.after = Some(After { group: "g".into(), is_free: false });
     }
     if tags.is_empty() { Vec::new() } else { encoded(&tags) }
 }
@@ -96,7 +96,7 @@ impl History {
     }
 
     fn add(&mut self, id: u64, tube: String, record: JobRecord, body: Vec<u8>, tags: Vec<u8>) {
-        // C forgets, over a restart, the ids of jobs that are gone.
+        // After a restart, C assigns the ids of deleted jobs again.
         assert!(!self.jobs.contains_key(&id), "id {id} is in use");
         self.ids.insert(id);
         self.jobs.insert(id, Job { record, tube, body, tags, phantom_burials: 0, buried: 0 });
@@ -110,13 +110,13 @@ impl History {
         job.record.counters.buries += 1;
     }
 
-    /// Has C change some jobs, by commands whose effect it logs.
-    fn live_in_c(&mut self, server: &mut CServer, random: &mut Random) {
+    /// Sends C random commands whose effects it logs.
+    fn change_jobs_in_c(&mut self, server: &mut CServer, random: &mut Random) {
         for _ in 0..random.below(60) {
             let id = self.pick(random);
             match (id, random.below(4)) {
                 (Some(id), 0) => {
-                    assert_eq!(server.send(format!("delete {id}\r\n").as_bytes()), "DELETED");
+                    assert_eq!(server.ask(&format!("delete {id}")), "DELETED");
                     self.jobs.remove(&id);
                 }
                 (Some(id), 1) => self.change_in_c(id, server, random),
@@ -138,7 +138,7 @@ impl History {
             let release = random.once_in(2);
             let (command, reply) = if release { ("release", "RELEASED") } else { ("bury", "BURIED") };
             let delay = if release { " 7000" } else { "" };
-            assert_eq!(server.send(format!("{command} {id} 11{delay}\r\n").as_bytes()), reply);
+            assert_eq!(server.ask(&format!("{command} {id} 11{delay}")), reply);
             let record = &mut self.jobs.get_mut(&id).unwrap().record;
             record.counters.reserves += 1;
             record.priority = Priority(11);
@@ -150,14 +150,14 @@ impl History {
                 self.bury(id);
             }
         } else {
-            assert_eq!(server.send(format!("kick-job {id}\r\n").as_bytes()), "KICKED");
+            assert_eq!(server.ask(&format!("kick-job {id}")), "KICKED");
             let record = &mut self.jobs.get_mut(&id).unwrap().record;
             (record.state, record.deadline_at) = (JobState::Ready, Timestamp(0));
             record.counters.kicks += 1;
         }
     }
 
-    /// Compares what C says of every job that there ever was.
+    /// Compares C's counters of every job that was ever put.
     fn check_in_c(&mut self, server: &mut CServer) {
         for job in self.jobs.values_mut().filter(|job| job.record.state == JobState::Buried) {
             job.phantom_burials += 1;
@@ -192,7 +192,7 @@ impl History {
         }
     }
 
-    /// Compares what the binlog gives back.
+    /// Compares the jobs that the binlog restores.
     fn check_in_ours(&mut self, restored: Restored) {
         let mut buried = Vec::new();
         assert_eq!(restored.len(), self.jobs.len());
@@ -213,13 +213,19 @@ impl History {
             if found.state == JobState::Buried {
                 buried.push(job.buried);
             }
-            // C may or may not have stored what it has counted.
+            // C may or may not have logged the burials that it has counted.
             job.record.counters.buries = found.counters.buries;
         }
         assert!(buried.is_sorted(), "order of burial: {buried:?}");
     }
 
-    fn live_in_ours(&mut self, log: &mut Binlog, helper: &mut Helper, next_id: u64, random: &mut Random) {
+    fn change_jobs_in_ours(
+        &mut self,
+        log: &mut Binlog,
+        helper: &mut Helper,
+        next_id: u64,
+        random: &mut Random,
+    ) {
         let mut next_id = next_id;
         for _ in 0..random.below(60) {
             let id = self.pick(random);
@@ -255,9 +261,11 @@ impl History {
         let job = self.jobs.remove(&id).unwrap();
         let tags = TagSet::decode(&job.tags).unwrap_or_default();
         let until = now().plus_seconds(5000);
-        let cooldown = tags.idempotency.map(|tag| Cooldown { tube: &job.tube, key: tag.key, until });
-        let is_member = |job: &Job| TagSet::decode(&job.tags).is_some_and(|tags| tags.group == Some("g"));
-        let freed_group = tags.group.filter(|_| !self.jobs.values().any(is_member));
+        let cooldown = tags.idempotency.map(|tag| Cooldown { tube: &job.tube, key: tag.key.as_str(), until });
+        let is_member = |job: &Job| {
+            TagSet::decode(&job.tags).is_some_and(|tags| tags.group.is_some_and(|group| group == "g"))
+        };
+        let freed_group = tags.group.map(Name::as_str).filter(|_| !self.jobs.values().any(is_member));
         log.append_delete_with(JobId(id), &Aftermath { cooldown, freed_group });
         if let Some(Cooldown { tube, key, until }) = cooldown {
             self.cooldowns.insert(id, (tube.to_owned(), key.to_owned(), until));
@@ -301,7 +309,6 @@ impl History {
     }
 }
 
-/// What the start of the other server finds of a moved job.
 #[test]
 fn c_finds_a_moved_job_in_its_new_tube_and_ours_finds_it_there_again() {
     let Some(program) = peer() else { return };
@@ -394,7 +401,7 @@ fn check_burials(job: &Job, found: u32) {
     assert!((least..=least + job.phantom_burials).contains(&found), "{found} burials of {job:?}");
 }
 
-/// Does the tasks of the store.
+/// Does the tasks of the helper thread.
 struct Helper {
     disk: Directory,
     tasks: ByHand,
@@ -413,7 +420,7 @@ fn with_room(log: &mut Binlog, helper: &mut Helper, reserve: impl Fn(&mut Binlog
     }
 }
 
-/// Returns how many tags C's turns have left, and how many they have taken.
+/// Plays a history, and returns how many jobs have kept their tags while C used the directory, and how many have lost them.
 fn alternate(program: &Path, seed: u64) -> [u64; 2] {
     let mut random = Random::new(seed);
     let directory = tempfile::tempdir().unwrap();
@@ -421,7 +428,7 @@ fn alternate(program: &Path, seed: u64) -> [u64; 2] {
     for _ in 0..ALTERNATIONS {
         let mut server = CServer::start(program, directory.path(), FILE_BYTES);
         history.check_in_c(&mut server);
-        history.live_in_c(&mut server, &mut random);
+        history.change_jobs_in_c(&mut server, &mut random);
         assert_eq!(server.kill(), "", "seed {seed}: C has complained");
 
         let mut restored = Vec::new();
@@ -438,31 +445,31 @@ fn alternate(program: &Path, seed: u64) -> [u64; 2] {
             },
         )
         .unwrap();
-        // C was killed between two commands, and it answers none before all is written.
+        // C was killed between two commands, and it replies only after it has written everything.
         assert!(summary.tails.is_empty() && summary.warnings.is_empty(), "seed {seed}: {summary:?}");
         help(&mut log, &mut helper);
         history.check_in_ours(restored);
         for (id, found) in cooldowns_of(&log) {
             assert_eq!(Some(&found), history.cooldowns.get(&id), "seed {seed}");
         }
-        // C forgets the ids of deleted jobs; none is given twice that either log still knows of.
+        // C forgets the ids of deleted jobs, so the history chooses ids that were never used.
         let next_id = summary.next_job_id.max(history.ids.last().map_or(1, |id| id + 1));
-        history.live_in_ours(&mut log, &mut helper, next_id, &mut random);
+        history.change_jobs_in_ours(&mut log, &mut helper, next_id, &mut random);
         if random.once_in(2) {
             log.close(now()).unwrap();
         }
-        assert!(check(directory.path()).unwrap().is_sound(), "seed {seed}");
+        assert!(check(&mut DirectoryStorage::read_only(directory.path())).unwrap().is_sound(), "seed {seed}");
     }
     [history.kept_tags, history.lost_tags]
 }
 
-/// Kills a C server amid a pipeline of puts and deletes, `answers` of which it has answered. Returns what it leaves
-/// for a replay to find, and the index of the newest file.
+/// Kills a C server during a pipeline of puts and deletes, after `answers` replies. Returns what a replay finds, and the
+/// index of the newest file.
 fn kill_c(program: &Path, directory: &Path, commands: &[u8], answers: u64) -> (ReplaySummary, u32) {
     let mut server = CServer::launch(program, directory, FILE_BYTES);
-    server.say(commands);
+    server.send(commands);
     for _ in 0..answers {
-        server.answer();
+        server.line();
     }
     server.kill();
     let names = directory.read_dir().unwrap().map(|entry| entry.unwrap().file_name());
@@ -473,8 +480,8 @@ fn kill_c(program: &Path, directory: &Path, commands: &[u8], answers: u64) -> (R
     (Binlog::open(disk, settings, now(), 0, &mut |_, _, _, _| {}).unwrap().1, newest)
 }
 
-/// C does one thing at a time: it makes a file, as zeros that then get a version, or it writes a record, in up to
-/// four pieces. So there is one of two findings, or none.
+/// C does one thing at a time: it makes a file of zeros and writes its version, or it writes a record in up to four
+/// pieces. A kill therefore leaves one of two findings, or none.
 #[test]
 fn a_killed_c_leaves_an_empty_file_or_one_torn_record() {
     let Some(program) = peer() else { return };
@@ -526,7 +533,7 @@ fn a_job_that_c_has_buried_again_is_the_last_one_buried() {
     }
     for id in [1, 3, 2, 1] {
         server.reserve_job(id);
-        assert_eq!(server.send(format!("bury {id} 0\r\n").as_bytes()), "BURIED");
+        assert_eq!(server.ask(&format!("bury {id} 0")), "BURIED");
     }
     server.kill();
     let mut buried = Vec::new();

@@ -1,14 +1,14 @@
-//! Tests of the binlog as a whole: crashes on a simulated disk, damage, room, interchange with C.
+//! Tests of the binlog as a whole: crashes on a simulated disk, damage, full disks, tags, interchange with C.
 
 mod c_file;
 mod c_server;
 mod crash;
 mod damage;
 mod document;
+mod harness;
+mod idle;
 mod interchange;
-mod rest;
 mod room;
-mod tagged_world;
+mod tag_model;
 mod tags;
 mod weaknesses;
-mod world;

@@ -1,4 +1,4 @@
-//! Full disks, failing disks, and how much the log asks of a disk that works.
+//! Full disks, failing disks, and the number of operations on a disk that works.
 
 use std::collections::VecDeque;
 use std::io::ErrorKind;
@@ -10,7 +10,7 @@ use beanstalkd::clock::{NS_PER_S, Timestamp};
 use beanstalkd::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
 use beanstalkd::tube_name::TubeName;
 
-use crate::world::{World, config, open};
+use crate::harness::{Harness, config, open};
 use beanstalkd_testkit::disk::{EMFILE, Random, SimDisk};
 
 const START: Timestamp = Timestamp(3_000_000_000_000);
@@ -28,8 +28,8 @@ pub fn job(id: u64) -> JobRecord {
     }
 }
 
-/// A log with its helper, and as many jobs with the same body as are put.
-pub struct Shop {
+/// A log on a simulated disk, with the tasks of its helper thread, and jobs with equal bodies.
+pub struct Fixture {
     pub disk: SimDisk,
     pub log: Binlog,
     pub now: Timestamp,
@@ -37,7 +37,7 @@ pub struct Shop {
     pub next_id: u64,
 }
 
-impl Shop {
+impl Fixture {
     pub fn open(disk: &SimDisk, sync: SyncPolicy, file_bytes: u64) -> Self {
         let (log, summary, _) = open(disk, config(sync, file_bytes, 7), START).unwrap();
         let body = Body::copy_of(&[b'x'; 100]).unwrap();
@@ -93,12 +93,11 @@ impl Shop {
         self.log.check_invariants();
     }
 
-    /// Makes the files that are asked for, or, if there are none, does the oldest of the other `tasks`.
+    /// Does a task that makes a file, or, if there is none, the oldest of the other `tasks`.
     fn help_late(&mut self, tasks: &mut VecDeque<Task>) {
         tasks.extend(std::iter::from_fn(|| self.disk.next_task()));
         let creation = tasks.iter().position(|task| matches!(task, Task::Make { .. }));
-        let task =
-            tasks.remove(creation.unwrap_or(0)).expect("room is said to come, but nothing is under way");
+        let task = tasks.remove(creation.unwrap_or(0)).expect("room is pending, but there is no task");
         let completion = task.run(&mut self.disk.clone());
         self.log.on_completion(completion, self.now).unwrap();
         self.migrate();
@@ -117,14 +116,14 @@ impl Shop {
 fn a_delete_never_fails_for_lack_of_space() {
     let disk = SimDisk::default();
     disk.set_room(Some(100_000));
-    let mut shop = Shop::open(&disk, SyncPolicy::EachCommit, 8192);
-    let count = shop.fill();
+    let mut fixture = Fixture::open(&disk, SyncPolicy::EachCommit, 8192);
+    let count = fixture.fill();
     assert!(count > 200, "{count}");
-    assert_eq!(shop.log.stats().state, "full");
+    assert_eq!(fixture.log.stats().state, "full");
     for id in 1..=count {
-        shop.log.append_delete(JobId(id));
-        shop.commit();
-        assert_eq!(shop.log.durable(), shop.log.appended(), "the delete of {id} is on disk");
+        fixture.log.append_delete(JobId(id));
+        fixture.commit();
+        assert_eq!(fixture.log.durable(), fixture.log.appended(), "the delete of {id} is on disk");
     }
     let (_, _, restored) = open(&disk, config(SyncPolicy::EachCommit, 8192, 8), START).unwrap();
     assert!(restored.is_empty());
@@ -133,29 +132,29 @@ fn a_delete_never_fails_for_lack_of_space() {
 #[test]
 fn deletes_after_a_restart_on_a_full_disk_are_logged_as_room_comes() {
     let disk = SimDisk::default();
-    let mut shop = Shop::open(&disk, SyncPolicy::EachCommit, 4096);
+    let mut fixture = Fixture::open(&disk, SyncPolicy::EachCommit, 4096);
     for _ in 0..300 {
-        shop.put().unwrap();
-        shop.commit();
+        fixture.put().unwrap();
+        fixture.commit();
     }
-    // Room for the one file that a start needs, and for nothing else.
+    // There is room only for the file that a start needs.
     let disk = disk.crashed_image(&mut Random::new(1));
     disk.set_room(Some(disk.used() + 4096));
-    let mut shop = Shop::open(&disk, SyncPolicy::EachCommit, 4096);
-    assert_eq!(shop.put(), Err(NoRoom::Full));
+    let mut fixture = Fixture::open(&disk, SyncPolicy::EachCommit, 4096);
+    assert_eq!(fixture.put(), Err(NoRoom::Full));
     for id in 1..=300 {
-        shop.log.append_delete(JobId(id));
+        fixture.log.append_delete(JobId(id));
     }
-    shop.commit();
-    assert!(shop.log.durable() < shop.log.appended(), "there was no room for all");
+    fixture.commit();
+    assert!(fixture.log.durable() < fixture.log.appended(), "there was no room for all");
     disk.set_room(None);
     for _ in 0..20 {
-        shop.now = shop.now.plus_seconds(1);
-        shop.log.on_deadline(shop.now).unwrap();
-        shop.help().unwrap();
-        shop.commit();
+        fixture.now = fixture.now.plus_seconds(1);
+        fixture.log.on_deadline(fixture.now).unwrap();
+        fixture.help().unwrap();
+        fixture.commit();
     }
-    assert_eq!(shop.log.durable(), shop.log.appended());
+    assert_eq!(fixture.log.durable(), fixture.log.appended());
     let (_, _, restored) = open(&disk, config(SyncPolicy::EachCommit, 4096, 8), START).unwrap();
     assert!(restored.is_empty());
 }
@@ -164,65 +163,65 @@ fn deletes_after_a_restart_on_a_full_disk_are_logged_as_room_comes() {
 fn a_full_disk_refuses_changes_and_takes_them_again_a_second_after_room_comes() {
     let disk = SimDisk::default();
     disk.set_room(Some(40_000));
-    let mut shop = Shop::open(&disk, SyncPolicy::EachCommit, 8192);
-    shop.fill();
+    let mut fixture = Fixture::open(&disk, SyncPolicy::EachCommit, 8192);
+    fixture.fill();
     let buried = JobRecord { state: JobState::Buried, ..job(1) };
-    while shop.update(&buried).is_ok() {
-        shop.commit();
+    while fixture.update(&buried).is_ok() {
+        fixture.commit();
     }
-    assert_eq!((shop.put(), shop.update(&buried)), (Err(NoRoom::Full), Err(NoRoom::Full)));
+    assert_eq!((fixture.put(), fixture.update(&buried)), (Err(NoRoom::Full), Err(NoRoom::Full)));
     disk.set_room(None);
-    let retry = shop.log.next_deadline().expect("it tries again by itself");
-    assert!(retry.since_ns(shop.now) <= NS_PER_S);
-    shop.now = retry;
-    shop.log.on_deadline(shop.now).unwrap();
-    shop.help().unwrap();
-    assert_eq!((shop.put(), shop.update(&buried)), (Ok(()), Ok(())));
-    assert_eq!(shop.log.stats().state, "ok");
+    let retry = fixture.log.next_deadline().expect("it tries again by itself");
+    assert!(retry.since_ns(fixture.now) <= NS_PER_S);
+    fixture.now = retry;
+    fixture.log.on_deadline(fixture.now).unwrap();
+    fixture.help().unwrap();
+    assert_eq!((fixture.put(), fixture.update(&buried)), (Ok(()), Ok(())));
+    assert_eq!(fixture.log.stats().state, "ok");
 }
 
 #[test]
 fn changes_for_which_the_next_file_is_being_made_are_logged_in_their_last_state() {
     const JOBS: u64 = 30;
     let disk = SimDisk::default();
-    let mut shop = Shop::open(&disk, SyncPolicy::EachCommit, 8192);
+    let mut fixture = Fixture::open(&disk, SyncPolicy::EachCommit, 8192);
     for _ in 0..JOBS {
-        shop.put().unwrap();
+        fixture.put().unwrap();
     }
-    shop.commit();
+    fixture.commit();
     let reserved = |id| {
         let counters = Counters { reserves: 1, ..Counters::default() };
         JobRecord { counters, state: JobState::Reserved, ..job(id) }
     };
     // The helper is slow, and the files made ahead are filled.
-    while shop.log.reserve_update().is_ok() {
-        shop.log.append_update(&reserved(1), shop.body.len(), shop.now);
+    while fixture.log.reserve_update().is_ok() {
+        fixture.log.append_update(&reserved(1), fixture.body.len(), fixture.now);
     }
     let buried = |id| JobRecord { state: JobState::Buried, ..reserved(id) };
-    // The later ids first; one that is not buried any more, one buried twice, one deleted.
+    // The greatest ids come first; 7 is not buried any more, 6 is buried twice, 5 is deleted later.
     let changes =
         [buried(9), buried(8), buried(7), reserved(7), buried(6), reserved(6), buried(6), buried(5)];
     for record in &changes {
-        let no_room = shop.log.reserve_update().unwrap_err();
+        let no_room = fixture.log.reserve_update().unwrap_err();
         assert_eq!(no_room, NoRoom::Pending);
-        shop.log.postpone_update(record, no_room, shop.now);
+        fixture.log.postpone_update(record, fixture.body.len(), no_room, fixture.now);
     }
-    shop.log.append_delete(JobId(5));
-    assert_eq!(shop.log.next_postponed(), None, "there is no room yet");
-    shop.log.commit(shop.now).unwrap();
-    shop.help().unwrap();
+    fixture.log.append_delete(JobId(5));
+    assert_eq!(fixture.log.next_postponed(), None, "there is no room yet");
+    fixture.log.commit(fixture.now).unwrap();
+    fixture.help().unwrap();
     // A burial while others are still postponed comes after them.
-    shop.log.append_update(&buried(2), shop.body.len(), shop.now);
+    fixture.log.append_update(&buried(2), fixture.body.len(), fixture.now);
     let mut logged = Vec::new();
-    while let Some(id) = shop.log.next_postponed() {
+    while let Some(id) = fixture.log.next_postponed() {
         let last = changes.iter().rfind(|record| record.id == id).unwrap();
-        shop.log.append_update(last, shop.body.len(), shop.now);
+        fixture.log.append_update(last, fixture.body.len(), fixture.now);
         logged.push(id.0);
     }
     assert_eq!(logged, [6, 7, 8, 9]);
-    shop.log.commit(shop.now).unwrap();
-    shop.help().unwrap();
-    let (_, _, restored) = open(&disk, config(SyncPolicy::EachCommit, 8192, 8), shop.now).unwrap();
+    fixture.log.commit(fixture.now).unwrap();
+    fixture.help().unwrap();
+    let (_, _, restored) = open(&disk, config(SyncPolicy::EachCommit, 8192, 8), fixture.now).unwrap();
     let order: Vec<u64> = restored.iter().map(|(record, ..)| record.id.0).collect();
     assert_eq!(order.len() as u64, JOBS - 1);
     assert!(order.ends_with(&[9, 8, 6, 2]), "buried in this order: {order:?}");
@@ -236,28 +235,28 @@ fn changes_for_which_the_next_file_is_being_made_are_logged_in_their_last_state(
 fn an_endless_release_with_delay_keeps_to_three_times_the_live_bytes_and_two_files() {
     const FILE_BYTES: u64 = 16384;
     let disk = SimDisk::default();
-    let mut shop = Shop::open(&disk, SyncPolicy::Every(50), FILE_BYTES);
+    let mut fixture = Fixture::open(&disk, SyncPolicy::Every(50), FILE_BYTES);
     for _ in 0..50 {
-        shop.put().unwrap();
+        fixture.put().unwrap();
     }
-    shop.commit();
+    fixture.commit();
     for round in 0..100_000_u32 {
         let id = 1 + u64::from(round % 50);
-        let record = JobRecord { state: JobState::Delayed, delay_s: 1, deadline_at: shop.now, ..job(id) };
-        shop.update(&record).unwrap();
-        shop.now = shop.now + 5_000_000;
-        shop.log.on_deadline(shop.now).unwrap();
-        shop.commit();
-        let stats = shop.log.stats();
+        let record = JobRecord { state: JobState::Delayed, delay_s: 1, deadline_at: fixture.now, ..job(id) };
+        fixture.update(&record).unwrap();
+        fixture.now = fixture.now + 5_000_000;
+        fixture.log.on_deadline(fixture.now).unwrap();
+        fixture.commit();
+        let stats = fixture.log.stats();
         let bound = 3 * 50 * (4 + 7 + 80 + 102) + 2 * FILE_BYTES;
         assert!(disk.used() <= bound, "round {round}: {} bytes, {stats:?}", disk.used());
     }
-    assert!(shop.log.stats().records_migrated > 0);
-    assert_eq!(open(&disk, config(SyncPolicy::Every(50), FILE_BYTES, 9), shop.now).unwrap().2.len(), 50);
+    assert!(fixture.log.stats().records_migrated > 0);
+    assert_eq!(open(&disk, config(SyncPolicy::Every(50), FILE_BYTES, 9), fixture.now).unwrap().2.len(), 50);
 }
 
-/// Clients whose pipelines never end fill each file as soon as it is there, and the disk makes files at once but
-/// syncs and removes them only when nothing else is left to do. At no time is the directory beyond its bound.
+/// Endless pipelines fill each file as soon as it exists. The disk makes files at once, but syncs and removes them only when
+/// nothing else is left to do. The directory never exceeds its bound.
 #[test]
 fn pipelines_of_releases_keep_to_the_bound_however_late_the_disk_syncs() {
     const JOBS: u64 = 50;
@@ -265,30 +264,30 @@ fn pipelines_of_releases_keep_to_the_bound_however_late_the_disk_syncs() {
     for (file_bytes, bound_files) in [(4096, 0), (16_384, 0), (1 << 20, 4)] {
         for sync in [SyncPolicy::EachCommit, SyncPolicy::Every(50), SyncPolicy::Never] {
             let disk = SimDisk::default();
-            let mut shop = Shop::open(&disk, sync, file_bytes);
+            let mut fixture = Fixture::open(&disk, sync, file_bytes);
             for _ in 0..JOBS {
-                shop.put().unwrap();
+                fixture.put().unwrap();
             }
             let mut tasks = VecDeque::new();
             let live = JOBS * (4 + 7 + 80 + 102 + 2 * 84);
             let bound = (3 * live + 2 * file_bytes).max(bound_files * file_bytes);
             for round in 0..200_000_u64 {
                 let record = JobRecord { state: JobState::Delayed, delay_s: 1, ..job(1 + round % JOBS) };
-                while let Err(no_room) = shop.log.reserve_update() {
+                while let Err(no_room) = fixture.log.reserve_update() {
                     assert_eq!(no_room, NoRoom::Pending, "-s {file_bytes} {sync:?}");
                     // The turn ends with a command that waits for room.
-                    shop.commit_alone();
-                    shop.help_late(&mut tasks);
+                    fixture.commit_alone();
+                    fixture.help_late(&mut tasks);
                     let used = disk.used();
                     assert!(used <= bound, "-s {file_bytes} {sync:?} round {round}: {used} of {bound} bytes");
                 }
-                shop.log.append_update(&record, shop.body.len(), shop.now);
+                fixture.log.append_update(&record, fixture.body.len(), fixture.now);
                 if round % DEPTH == 0 {
-                    shop.now = shop.now + 1_000_000;
-                    shop.commit_alone();
+                    fixture.now = fixture.now + 1_000_000;
+                    fixture.commit_alone();
                 }
             }
-            let stats = shop.log.stats();
+            let stats = fixture.log.stats();
             assert!(stats.records_migrated < stats.records_written / 2, "{stats:?}");
         }
     }
@@ -297,42 +296,42 @@ fn pipelines_of_releases_keep_to_the_bound_however_late_the_disk_syncs() {
 #[test]
 fn a_turn_is_one_write_and_one_sync_however_much_was_logged() {
     let disk = SimDisk::default();
-    let mut shop = Shop::open(&disk, SyncPolicy::EachCommit, 1 << 20);
-    shop.help().unwrap();
+    let mut fixture = Fixture::open(&disk, SyncPolicy::EachCommit, 1 << 20);
+    fixture.help().unwrap();
     for turn in 0..5 {
         for _ in 0..200 {
-            shop.put().unwrap();
+            fixture.put().unwrap();
         }
         let before = disk.operations();
-        shop.log.commit(shop.now).unwrap();
+        fixture.log.commit(fixture.now).unwrap();
         assert_eq!(disk.operations() - before, 1, "turn {turn}");
-        assert!(shop.log.durable() < shop.log.appended(), "no reply leaves before the sync");
-        let task = shop.disk.next_task().unwrap();
+        assert!(fixture.log.durable() < fixture.log.appended(), "no reply leaves before the sync");
+        let task = fixture.disk.next_task().unwrap();
         assert!(matches!(task, Task::Sync(LogPosition { file: 1, .. })));
-        assert_eq!(shop.disk.next_task(), None);
-        shop.log.on_completion(task.run(&mut disk.clone()), shop.now).unwrap();
-        assert_eq!(shop.log.durable(), shop.log.appended());
+        assert_eq!(fixture.disk.next_task(), None);
+        fixture.log.on_completion(task.run(&mut disk.clone()), fixture.now).unwrap();
+        assert_eq!(fixture.log.durable(), fixture.log.appended());
     }
 }
 
 #[test]
 fn an_idle_log_is_synced_in_time_marked_once_and_then_left_alone() {
     let disk = SimDisk::default();
-    let mut shop = Shop::open(&disk, SyncPolicy::Every(50), 1 << 20);
-    shop.help().unwrap();
-    shop.put().unwrap();
-    shop.log.commit(shop.now).unwrap();
-    assert_eq!(shop.log.next_deadline(), Some(shop.now + 50_000_000));
+    let mut fixture = Fixture::open(&disk, SyncPolicy::Every(50), 1 << 20);
+    fixture.help().unwrap();
+    fixture.put().unwrap();
+    fixture.log.commit(fixture.now).unwrap();
+    assert_eq!(fixture.log.next_deadline(), Some(fixture.now + 50_000_000));
     let mut deadlines = 0;
-    while let Some(at) = shop.log.next_deadline() {
+    while let Some(at) = fixture.log.next_deadline() {
         deadlines += 1;
-        assert!(deadlines < 10, "it never comes to rest");
-        shop.now = at;
-        shop.log.on_deadline(at).unwrap();
-        shop.help().unwrap();
+        assert!(deadlines < 10, "an idle log has no end of deadlines");
+        fixture.now = at;
+        fixture.log.on_deadline(at).unwrap();
+        fixture.help().unwrap();
     }
-    assert_eq!(shop.log.durable(), shop.log.appended());
-    // Marked as durable to its end: a record that is lost now is known for damage.
+    assert_eq!(fixture.log.durable(), fixture.log.appended());
+    // The whole log is marked as durable, so a missing record is damage.
     let mut files = disk.files();
     files.get_mut(&1).unwrap()[300..340].fill(0);
     let damaged = SimDisk::with_files(&files);
@@ -342,13 +341,13 @@ fn an_idle_log_is_synced_in_time_marked_once_and_then_left_alone() {
 #[test]
 fn a_job_larger_than_a_file_gets_a_file_of_its_own_size() {
     let disk = SimDisk::default();
-    let mut shop = Shop::open(&disk, SyncPolicy::EachCommit, 4096);
-    shop.put().unwrap();
-    shop.body = Body::copy_of(&[b'y'; 50_000]).unwrap();
-    shop.put().unwrap();
-    shop.body = Body::copy_of(b"").unwrap();
-    shop.put().unwrap();
-    shop.commit();
+    let mut fixture = Fixture::open(&disk, SyncPolicy::EachCommit, 4096);
+    fixture.put().unwrap();
+    fixture.body = Body::copy_of(&[b'y'; 50_000]).unwrap();
+    fixture.put().unwrap();
+    fixture.body = Body::copy_of(b"").unwrap();
+    fixture.put().unwrap();
+    fixture.commit();
     let (_, _, restored) = open(&disk, config(SyncPolicy::EachCommit, 4096, 2), START).unwrap();
     let lengths: Vec<usize> = restored.iter().map(|(_, _, body, _)| body.len()).collect();
     assert_eq!(lengths, [100, 50_000, 0]);
@@ -360,19 +359,19 @@ fn after_a_failed_write_or_sync_nothing_becomes_durable_and_the_log_stops() {
     for nth in 1..200 {
         let disk = SimDisk::default();
         let settings = config(SyncPolicy::EachCommit, 4096, nth);
-        let mut world = World::begin(disk.clone(), settings, None).unwrap();
+        let mut harness = Harness::begin(disk.clone(), settings, None).unwrap();
         disk.fail_after(nth);
         let mut random = Random::new(nth);
-        let Some(error) = (0..200).find_map(|_| world.turn(&mut random).err()) else { continue };
+        let Some(error) = (0..200).find_map(|_| harness.turn(&mut random).err()) else { continue };
         stopped += 1;
         assert!(!matches!(error, BinlogError::NotReserved | BinlogError::Stopped), "{error}");
-        let durable = world.log.durable();
-        while world.disk.next_task().is_some() {}
-        assert!(matches!(world.log.commit(world.now), Err(BinlogError::Stopped)));
-        assert_eq!((world.disk.next_task(), world.log.durable()), (None, durable), "nothing new is begun");
-        assert_eq!(world.log.stats().state, "failed");
+        let durable = harness.log.durable();
+        while harness.disk.next_task().is_some() {}
+        assert!(matches!(harness.log.commit(harness.now), Err(BinlogError::Stopped)));
+        assert_eq!((harness.disk.next_task(), harness.log.durable()), (None, durable), "no task is started");
+        assert_eq!(harness.log.stats().state, "failed");
         // What was durable before is there at the next start.
-        World::begin(disk.crashed_image(&mut random), settings, Some(&world)).unwrap();
+        Harness::begin(disk.crashed_image(&mut random), settings, Some(&harness)).unwrap();
     }
     assert!(stopped > 50, "{stopped} of the failures have stopped the log");
 }
@@ -380,75 +379,78 @@ fn after_a_failed_write_or_sync_nothing_becomes_durable_and_the_log_stops() {
 #[test]
 fn a_file_stays_as_it_is_until_no_job_is_left_in_it() {
     let disk = SimDisk::default();
-    let mut shop = Shop::open(&disk, SyncPolicy::EachCommit, 4096);
-    shop.put().unwrap();
-    shop.commit();
-    shop.log.close(shop.now).unwrap();
+    let mut fixture = Fixture::open(&disk, SyncPolicy::EachCommit, 4096);
+    fixture.put().unwrap();
+    fixture.commit();
+    fixture.log.close(fixture.now).unwrap();
     assert_eq!(disk.names(), [FileName::Log(1)], "a clean exit leaves no file made ahead");
     let before = disk.files();
-    let mut shop = Shop::open(&disk, SyncPolicy::EachCommit, 4096);
+    let mut fixture = Fixture::open(&disk, SyncPolicy::EachCommit, 4096);
     assert_eq!(disk.files()[&1], before[&1], "a start changes no whole file");
-    shop.log.append_delete(JobId(1));
+    fixture.log.append_delete(JobId(1));
     for _ in 0..3 {
-        shop.commit();
+        fixture.commit();
     }
     assert!(!disk.names().contains(&FileName::Log(1)));
     assert!(disk.clone().size(FileName::Log(2)).is_ok());
 }
 
 #[test]
-fn no_id_is_given_twice_however_many_were_acknowledged_without_a_sync() {
+fn no_id_is_assigned_twice_however_many_were_acknowledged_without_a_sync() {
     const JOBS: u64 = 130_000;
     let disk = SimDisk::default();
-    let mut shop = Shop::open(&disk, SyncPolicy::Every(3_600_000), 32 << 20);
-    shop.body = Body::copy_of(b"").unwrap();
+    let mut fixture = Fixture::open(&disk, SyncPolicy::Every(3_600_000), 32 << 20);
+    fixture.body = Body::copy_of(b"").unwrap();
     let (mut waits, mut acknowledged) = (0, 0);
-    while shop.next_id <= JOBS {
-        let id = shop.next_id;
-        if let Err(no_room) = shop.log.reserve_id(JobId(id)) {
+    while fixture.next_id <= JOBS {
+        let id = fixture.next_id;
+        if let Err(no_room) = fixture.log.reserve_id(JobId(id)) {
             assert_eq!(no_room, NoRoom::Pending);
-            shop.commit();
+            fixture.commit();
             waits += 1;
             continue;
         }
-        shop.put().unwrap();
-        shop.log.append_delete(JobId(id));
+        fixture.put().unwrap();
+        fixture.log.append_delete(JobId(id));
         if id.is_multiple_of(13_000) {
-            // Replies leave after this, and the helper is late.
-            shop.commit_alone();
+            // Replies are sent after this, and the helper thread is late.
+            fixture.commit_alone();
             acknowledged = id;
             if id.is_multiple_of(65_000) {
                 let image = disk.crashed_image(&mut Random::new(id));
                 let (_, summary, _) =
-                    open(&image, config(SyncPolicy::Every(50), 1 << 20, id), shop.now).unwrap();
+                    open(&image, config(SyncPolicy::Every(50), 1 << 20, id), fixture.now).unwrap();
                 let next = summary.next_job_id;
-                assert!(next > acknowledged, "{next} would be given again, of {acknowledged}");
+                assert!(
+                    next > acknowledged,
+                    "{next} would be assigned again; {acknowledged} are acknowledged"
+                );
             }
         }
     }
     assert!((1..=10).contains(&waits), "{waits} waits for {acknowledged} jobs");
-    shop.log.close(shop.now).unwrap();
-    let (_, summary, _) = open(&disk, config(SyncPolicy::Every(50), 1 << 20, 2), shop.now).unwrap();
-    assert_eq!(summary.next_job_id, shop.next_id, "a clean exit leaves no gap");
+    fixture.log.close(fixture.now).unwrap();
+    let (_, summary, _) = open(&disk, config(SyncPolicy::Every(50), 1 << 20, 2), fixture.now).unwrap();
+    assert_eq!(summary.next_job_id, fixture.next_id, "a clean exit leaves no gap");
 }
 
-/// Fills a disk with bodies of 10 kB, deletes them all, and fills it again.
+/// Fills a disk with jobs of 10 kB, deletes them all, and fills it again. Returns the numbers of jobs.
 fn fill_twice(disk_bytes: u64, file_bytes: u64) -> (u64, u64) {
     let disk = SimDisk::default();
     disk.set_room(Some(disk_bytes));
-    let mut shop = Shop::open(&disk, SyncPolicy::Never, file_bytes);
-    shop.body = Body::copy_of(&[b'x'; 10_000]).unwrap();
-    let first = shop.fill();
+    let mut fixture = Fixture::open(&disk, SyncPolicy::Never, file_bytes);
+    fixture.body = Body::copy_of(&[b'x'; 10_000]).unwrap();
+    let first = fixture.fill();
     for id in 1..=first {
-        shop.log.append_delete(JobId(id));
-        shop.commit();
+        fixture.log.append_delete(JobId(id));
+        fixture.commit();
     }
     for _ in 0..5 {
-        shop.now = shop.now.plus_seconds(1);
-        shop.log.on_deadline(shop.now).unwrap();
-        shop.help().unwrap();
+        fixture.now = fixture.now.plus_seconds(1);
+        fixture.log.on_deadline(fixture.now).unwrap();
+        fixture.help().unwrap();
     }
-    (first, shop.fill())
+    (first, fixture.fill())
 }
 
 #[test]
@@ -467,32 +469,32 @@ fn a_disk_of_less_than_two_files_takes_what_fits_and_takes_it_again_after_the_de
 fn a_disk_of_one_file_takes_jobs() {
     let disk = SimDisk::default();
     disk.set_room(Some(4096));
-    let mut shop = Shop::open(&disk, SyncPolicy::EachCommit, 4096);
-    let count = shop.fill();
+    let mut fixture = Fixture::open(&disk, SyncPolicy::EachCommit, 4096);
+    let count = fixture.fill();
     assert!(count >= 4, "{count}");
     for id in 1..=count {
-        shop.log.append_delete(JobId(id));
-        shop.commit();
+        fixture.log.append_delete(JobId(id));
+        fixture.commit();
     }
-    assert_eq!(shop.log.durable(), shop.log.appended());
+    assert_eq!(fixture.log.durable(), fixture.log.appended());
 }
 
 #[test]
 fn a_file_that_cannot_be_removed_or_made_for_want_of_a_descriptor_is_tried_again() {
     let disk = SimDisk::default();
-    let mut shop = Shop::open(&disk, SyncPolicy::EachCommit, 4096);
+    let mut fixture = Fixture::open(&disk, SyncPolicy::EachCommit, 4096);
     let (mut removals, mut creations) = (0, 0);
     for round in 0..400 {
-        shop.put().unwrap();
-        shop.log.append_delete(JobId(shop.next_id - 1));
-        shop.commit_alone();
-        while let Some(task) = shop.disk.next_task() {
+        fixture.put().unwrap();
+        fixture.log.append_delete(JobId(fixture.next_id - 1));
+        fixture.commit_alone();
+        while let Some(task) = fixture.disk.next_task() {
             // Each is refused once.
             let count = match task {
                 Task::Remove { .. } => &mut removals,
                 Task::Make { .. } => &mut creations,
                 Task::Sync(_) | Task::Shorten { .. } => {
-                    shop.log.on_completion(task.run(&mut disk.clone()), shop.now).unwrap();
+                    fixture.log.on_completion(task.run(&mut disk.clone()), fixture.now).unwrap();
                     continue;
                 }
             };
@@ -503,59 +505,59 @@ fn a_file_that_cannot_be_removed_or_made_for_want_of_a_descriptor_is_tried_again
             } else {
                 task.run(&mut disk.clone())
             };
-            shop.log.on_completion(completion, shop.now).unwrap();
+            fixture.log.on_completion(completion, fixture.now).unwrap();
         }
-        shop.now = shop.now.plus_seconds(1);
-        shop.log.on_deadline(shop.now).unwrap_or_else(|error| panic!("round {round}: {error}"));
+        fixture.now = fixture.now.plus_seconds(1);
+        fixture.log.on_deadline(fixture.now).unwrap_or_else(|error| panic!("round {round}: {error}"));
     }
     assert!(removals > 4 && creations > 4, "{removals}, {creations}");
     assert!(disk.files().len() <= 6, "what was refused is removed later: {:?}", disk.names());
-    assert_eq!(shop.log.stats().state, "ok");
+    assert_eq!(fixture.log.stats().state, "ok");
 }
 
 #[test]
 fn without_descriptors_commands_wait_deletes_are_logged_later_and_the_log_sleeps_meanwhile() {
     const JOBS: u64 = 300;
     let disk = SimDisk::default();
-    let mut shop = Shop::open(&disk, SyncPolicy::EachCommit, 4096);
+    let mut fixture = Fixture::open(&disk, SyncPolicy::EachCommit, 4096);
     for _ in 0..JOBS {
-        shop.put().unwrap();
-        shop.commit();
+        fixture.put().unwrap();
+        fixture.commit();
     }
     disk.lack_descriptors(true);
     for id in 1..=JOBS {
-        shop.log.append_delete(JobId(id));
-        shop.commit();
+        fixture.log.append_delete(JobId(id));
+        fixture.commit();
     }
-    assert!(shop.log.durable() < shop.log.appended(), "not every file can be written");
-    assert_eq!(shop.log.reserve_put(7, 100, &[]), Err(NoRoom::Pending), "the room will come");
+    assert!(fixture.log.durable() < fixture.log.appended(), "not every file can be written");
+    assert_eq!(fixture.log.reserve_put(7, 100, &[]), Err(NoRoom::Pending), "the room will come");
     for _ in 0..10 {
-        let retry = shop.log.next_deadline().expect("it tries again by itself");
-        assert!(retry > shop.now, "at once, and again and again");
-        shop.now = retry;
-        shop.log.on_deadline(retry).unwrap();
-        shop.help().unwrap();
+        let retry = fixture.log.next_deadline().expect("it tries again by itself");
+        assert!(retry > fixture.now, "it would try again without a pause");
+        fixture.now = retry;
+        fixture.log.on_deadline(retry).unwrap();
+        fixture.help().unwrap();
     }
     disk.lack_descriptors(false);
-    shop.now = shop.log.next_deadline().unwrap();
-    shop.log.on_deadline(shop.now).unwrap();
-    shop.help().unwrap();
-    shop.put().unwrap();
-    shop.commit();
-    assert_eq!(shop.log.durable(), shop.log.appended());
-    assert_eq!(shop.log.stats().state, "ok");
-    let (_, _, restored) = open(&disk, config(SyncPolicy::EachCommit, 4096, 8), shop.now).unwrap();
+    fixture.now = fixture.log.next_deadline().unwrap();
+    fixture.log.on_deadline(fixture.now).unwrap();
+    fixture.help().unwrap();
+    fixture.put().unwrap();
+    fixture.commit();
+    assert_eq!(fixture.log.durable(), fixture.log.appended());
+    assert_eq!(fixture.log.stats().state, "ok");
+    let (_, _, restored) = open(&disk, config(SyncPolicy::EachCommit, 4096, 8), fixture.now).unwrap();
     assert_eq!(restored.len(), 1);
 }
 
 #[test]
 fn a_directory_in_which_nothing_can_be_made_any_more_ends_the_log() {
     for kind in [ErrorKind::NotFound, ErrorKind::ReadOnlyFilesystem, ErrorKind::PermissionDenied] {
-        let mut shop = Shop::open(&SimDisk::default(), SyncPolicy::EachCommit, 4096);
-        let task = shop.disk.next_task().expect("a file is made ahead");
+        let mut fixture = Fixture::open(&SimDisk::default(), SyncPolicy::EachCommit, 4096);
+        let task = fixture.disk.next_task().expect("a file is made ahead");
         assert!(matches!(task, Task::Make { .. }));
         let completion = Completion { task, elapsed_us: 1, result: Err(kind.into()) };
-        let ended = shop.log.on_completion(completion, shop.now);
+        let ended = fixture.log.on_completion(completion, fixture.now);
         assert!(matches!(ended, Err(BinlogError::Create { .. })), "{kind:?}");
     }
 }
@@ -563,21 +565,21 @@ fn a_directory_in_which_nothing_can_be_made_any_more_ends_the_log() {
 #[test]
 fn a_file_is_not_removed_before_the_sync_of_the_marker_that_announces_it() {
     let disk = SimDisk::default();
-    let mut shop = Shop::open(&disk, SyncPolicy::EachCommit, 4096);
-    while shop.log.stats().current_index == 1 {
-        shop.put().unwrap();
-        shop.commit();
+    let mut fixture = Fixture::open(&disk, SyncPolicy::EachCommit, 4096);
+    while fixture.log.stats().current_index == 1 {
+        fixture.put().unwrap();
+        fixture.commit();
     }
-    for id in 1..shop.next_id {
-        shop.log.append_delete(JobId(id));
+    for id in 1..fixture.next_id {
+        fixture.log.append_delete(JobId(id));
     }
-    shop.commit_alone();
-    let tasks: Vec<Task> = std::iter::from_fn(|| shop.disk.next_task()).collect();
+    fixture.commit_alone();
+    let tasks: Vec<Task> = std::iter::from_fn(|| fixture.disk.next_task()).collect();
     assert!(tasks.iter().any(|task| matches!(task, Task::Sync(_))), "{tasks:?}");
-    // Were it handed out now, the helper would remove the file although that sync may fail.
+    // The removal must wait: the sync before it may still fail.
     assert!(!tasks.iter().any(|task| matches!(task, Task::Remove { .. })), "{tasks:?}");
     for task in tasks {
-        shop.log.on_completion(task.run(&mut disk.clone()), shop.now).unwrap();
+        fixture.log.on_completion(task.run(&mut disk.clone()), fixture.now).unwrap();
     }
-    assert!(matches!(shop.disk.next_task(), Some(Task::Remove { file: 1 })));
+    assert!(matches!(fixture.disk.next_task(), Some(Task::Remove { file: 1 })));
 }

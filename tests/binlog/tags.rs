@@ -1,4 +1,4 @@
-//! Tags, cooldowns and freed groups in the log: whole or not at all, however it ends.
+//! Tags, cooldowns and ends of groups in the log: a change is there as a whole or not at all, however the log ends.
 
 use std::collections::BTreeMap;
 
@@ -8,9 +8,9 @@ use beanstalkd::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
 use beanstalkd::tags::{After, Concurrency, Idempotency, TagSet};
 use beanstalkd::tube_name::TubeName;
 
-use crate::room::Shop;
-use crate::tagged_world::{Cooldowns, cooldowns_of, encoded};
-use crate::world::{Restored, config, open};
+use crate::harness::{Restored, config, open};
+use crate::room::Fixture;
+use crate::tag_model::{Cooldowns, cooldowns_of, encoded};
 use beanstalkd_testkit::disk::SimDisk;
 
 const NOW: Timestamp = Timestamp(3_000_000_000_000);
@@ -31,40 +31,40 @@ fn job(id: u64) -> JobRecord {
 
 /// A log with a few jobs that have tags.
 struct Log {
-    shop: Shop,
+    fixture: Fixture,
 }
 
 impl Log {
     fn open(disk: &SimDisk) -> Self {
-        Self { shop: Shop::open(disk, SyncPolicy::EachCommit, FILE_BYTES) }
+        Self { fixture: Fixture::open(disk, SyncPolicy::EachCommit, FILE_BYTES) }
     }
 
     fn put(&mut self, tags: &TagSet<'_>) -> u64 {
-        let (id, tags) = (self.shop.next_id, encoded(tags));
-        while let Err(no_room) = self.shop.log.reserve_put(7, 4, &tags) {
+        let (id, tags) = (self.fixture.next_id, encoded(tags));
+        while let Err(no_room) = self.fixture.log.reserve_put(7, 4, &tags) {
             assert_eq!(no_room, NoRoom::Pending);
-            self.shop.help().unwrap();
+            self.fixture.help().unwrap();
         }
         let (tube, body) = (TubeName::default_tube(), Body::copy_of(b"body").unwrap());
-        self.shop.log.append_put(&job(id), &tube, &body, &tags, NOW);
-        self.shop.next_id += 1;
+        self.fixture.log.append_put(&job(id), &tube, &body, &tags, NOW);
+        self.fixture.next_id += 1;
         id
     }
 
     fn move_to(&mut self, id: u64, tube: &str, tags: &TagSet<'_>) {
         let (tags, tube) = (encoded(tags), TubeName::parse(tube.as_bytes()).unwrap());
-        self.shop.log.reserve_move(tube.as_bytes().len(), 4, &tags).unwrap();
-        self.shop.log.append_moved(&job(id), &tube, &Body::copy_of(b"body").unwrap(), &tags, NOW);
+        self.fixture.log.reserve_move(tube.as_bytes().len(), 4, &tags).unwrap();
+        self.fixture.log.append_moved(&job(id), &tube, &Body::copy_of(b"body").unwrap(), &tags, NOW);
     }
 
     fn commit(&mut self) {
-        self.shop.log.commit(NOW).unwrap();
-        self.shop.log.check_invariants();
-        self.shop.help().unwrap();
+        self.fixture.log.commit(NOW).unwrap();
+        self.fixture.log.check_invariants();
+        self.fixture.help().unwrap();
     }
 }
 
-/// What a start gives.
+/// The jobs and cooldowns that a start finds.
 type Found = (Restored, Cooldowns);
 
 fn start(files: &BTreeMap<u32, Vec<u8>>, recover: bool) -> Result<(Found, Vec<Warning>), OpenError> {
@@ -74,15 +74,15 @@ fn start(files: &BTreeMap<u32, Vec<u8>>, recover: bool) -> Result<(Found, Vec<Wa
 }
 
 fn grouped(group: &str) -> TagSet<'_> {
-    TagSet { group: Some(group), ..TagSet::default() }
+    TagSet { group: Some(group.into()), ..TagSet::default() }
 }
 
 fn waiting(group: &str) -> TagSet<'_> {
-    TagSet { after: Some(After { group, is_free: false }), ..TagSet::default() }
+    TagSet { after: Some(After { group: group.into(), is_free: false }), ..TagSet::default() }
 }
 
 fn unique(key: &str) -> TagSet<'_> {
-    TagSet { idempotency: Some(Idempotency { key, cooldown_s: 60 }), ..TagSet::default() }
+    TagSet { idempotency: Some(Idempotency { key: key.into(), cooldown_s: 60 }), ..TagSet::default() }
 }
 
 fn cooldown(key: &str) -> Cooldown<'_> {
@@ -93,16 +93,16 @@ fn used(bytes: &[u8]) -> usize {
     bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1)
 }
 
-/// Where the log stands after each change; a torn write leaves what was before it or what was after it.
+/// A torn write leaves the state before the change or the state after it.
 #[test]
 fn each_change_is_there_as_a_whole_or_not_at_all_wherever_its_write_is_torn() {
     let long = "k".repeat(150);
     let disk = SimDisk::default();
     let mut log = Log::open(&disk);
     let all = TagSet {
-        idempotency: Some(Idempotency { key: &long, cooldown_s: 60 }),
-        concurrency: Some(Concurrency { key: "c", limit: 3 }),
-        group: Some(&long),
+        idempotency: Some(Idempotency { key: (&*long).into(), cooldown_s: 60 }),
+        concurrency: Some(Concurrency { key: "c".into(), limit: 3 }),
+        group: Some((&*long).into()),
         ..TagSet::default()
     };
     type Change = Box<dyn Fn(&mut Log)>;
@@ -129,11 +129,11 @@ fn each_change_is_there_as_a_whole_or_not_at_all_wherever_its_write_is_torn() {
                 let key = key.clone();
                 move |log| {
                     let aftermath = Aftermath { cooldown: Some(cooldown(&key)), freed_group: Some(&key) };
-                    log.shop.log.append_delete_with(JobId(1), &aftermath);
+                    log.fixture.log.append_delete_with(JobId(1), &aftermath);
                 }
             }),
         ),
-        ("forget", Box::new(|log| log.shop.log.forget_cooldown(JobId(1), NOW))),
+        ("forget", Box::new(|log| log.fixture.log.forget_cooldown(JobId(1), NOW))),
     ];
     let (mut states, mut torn_images) = (Vec::new(), 0);
     for (what, change) in &changes {
@@ -141,7 +141,7 @@ fn each_change_is_there_as_a_whole_or_not_at_all_wherever_its_write_is_torn() {
         let (&index, before) = files.iter().rfind(|(_, bytes)| used(bytes) > 88).unwrap();
         let was = start(&files, false).unwrap().0;
         change(&mut log);
-        log.shop.log.commit(NOW).unwrap();
+        log.fixture.log.commit(NOW).unwrap();
         let after = disk.files()[&index].clone();
         let is = start(&disk.files(), false).unwrap().0;
         assert_ne!(was, is, "{what}");
@@ -158,17 +158,19 @@ fn each_change_is_there_as_a_whole_or_not_at_all_wherever_its_write_is_torn() {
             torn_images += 1;
         }
         assert!(seen_new, "{what}");
-        log.shop.help().unwrap();
+        log.fixture.help().unwrap();
         states.push(is);
     }
     assert!(torn_images > 2000, "{torn_images}");
     let (jobs, cooldowns) = &states[3];
-    assert_eq!(TagSet::decode(&jobs[0].3).unwrap().after.unwrap(), After { group: &long, is_free: true });
+    assert_eq!(
+        TagSet::decode(&jobs[0].3).unwrap().after.unwrap(),
+        After { group: (&*long).into(), is_free: true }
+    );
     assert_eq!(cooldowns[&1], ("default".to_owned(), long.clone(), NOW.plus_seconds(60)));
     assert!(states[4].1.is_empty(), "the cooldown is forgotten");
 }
 
-/// Bits of what is durable.
 #[test]
 fn every_flipped_bit_in_tags_and_cooldowns_is_refused_and_recovery_loses_no_job() {
     let disk = SimDisk::default();
@@ -180,11 +182,11 @@ fn every_flipped_bit_in_tags_and_cooldowns_is_refused_and_recovery_loses_no_job(
     log.put(&unique("k"));
     log.commit();
     let aftermath = Aftermath { cooldown: Some(cooldown("k")), freed_group: None };
-    log.shop.log.append_delete_with(JobId(4), &aftermath);
+    log.fixture.log.append_delete_with(JobId(4), &aftermath);
     let aftermath = Aftermath { cooldown: None, freed_group: Some("g") };
-    log.shop.log.append_delete_with(JobId(3), &aftermath);
+    log.fixture.log.append_delete_with(JobId(3), &aftermath);
     log.commit();
-    log.shop.log.close(NOW).unwrap();
+    log.fixture.log.close(NOW).unwrap();
     let files = disk.files();
     let whole = start(&files, false).unwrap().0;
     assert_eq!((whole.0.len(), whole.1.len()), (2, 1));
@@ -206,93 +208,100 @@ fn every_flipped_bit_in_tags_and_cooldowns_is_refused_and_recovery_loses_no_job(
             lost[0] += usize::from(told);
             match is_there(id) {
                 Some((_, _, _, found)) if told => assert!(found.is_empty(), "bit {bit}: tags that were lost"),
-                // A job that was held may be free, because the delete that frees it is in front of the damage or not.
+                // A held job may be free or not: the delete that frees it may be before or after the damage.
                 Some((_, _, _, found)) => {
-                    assert_eq!(found.len(), tags.len(), "bit {bit}: tags are lost in silence");
+                    assert_eq!(found.len(), tags.len(), "bit {bit}: tags are lost without a report");
                 }
-                None => assert!(!warnings.is_empty(), "bit {bit}: job {id} is lost in silence"),
+                None => assert!(!warnings.is_empty(), "bit {bit}: job {id} is lost without a report"),
             }
         }
         let told = warnings.iter().any(|warning| matches!(warning, Warning::AftermathLost { .. }));
         lost[1] += usize::from(told);
-        assert!(cooldowns == whole.1 || !warnings.is_empty(), "bit {bit}: a cooldown is lost in silence");
+        assert!(
+            cooldowns == whole.1 || !warnings.is_empty(),
+            "bit {bit}: a cooldown is lost without a report"
+        );
     }
     assert!(lost[0] > 100 && lost[1] > 100, "{lost:?}");
 }
 
-/// Cooldowns keep no file from being removed, and no file takes a cooldown with it.
+/// Cooldowns are copied, so that old files can be removed and no cooldown is lost with them.
 #[test]
-fn cooldowns_are_carried_over_until_they_end_and_the_directory_stays_small() {
+fn cooldowns_are_copied_until_they_end_and_the_directory_stays_small() {
     const COOLDOWNS: u64 = 20;
     let disk = SimDisk::default();
     let mut log = Log::open(&disk);
     for _ in 0..COOLDOWNS {
         let id = log.put(&unique("k"));
         let aftermath = Aftermath { cooldown: Some(cooldown("k")), freed_group: None };
-        log.shop.log.append_delete_with(JobId(id), &aftermath);
+        log.fixture.log.append_delete_with(JobId(id), &aftermath);
         log.commit();
     }
     let first = start(&disk.files(), false).unwrap().0.1;
     assert_eq!(first.len() as u64, COOLDOWNS);
-    log.shop.log.forget_cooldown(JobId(1), NOW.plus_seconds(60));
-    log.shop.log.forget_cooldown(JobId(2), NOW.plus_seconds(59));
+    log.fixture.log.forget_cooldown(JobId(1), NOW.plus_seconds(60));
+    log.fixture.log.forget_cooldown(JobId(2), NOW.plus_seconds(59));
     for _ in 0..500 {
-        log.shop.put().unwrap();
-        log.shop.log.append_delete(JobId(log.shop.next_id - 1));
-        log.shop.commit();
+        log.fixture.put().unwrap();
+        log.fixture.log.append_delete(JobId(log.fixture.next_id - 1));
+        log.fixture.commit();
     }
-    let stats = log.shop.log.stats();
+    let stats = log.fixture.log.stats();
     assert!(stats.oldest_index > 3 && stats.bytes < 8 * FILE_BYTES, "{stats:?}");
     assert!(stats.records_migrated > 0, "{stats:?}");
     let ((jobs, cooldowns), _) = start(&disk.files(), false).unwrap();
     assert!(jobs.is_empty());
-    // The first one has ended by the caller's clock, so that nothing was logged. Its file is gone, and so is it.
+    // The first cooldown had ended by the clock, so nothing was logged for it, and it was removed with its file.
     assert_eq!(cooldowns.keys().copied().collect::<Vec<_>>(), (3..=COOLDOWNS).collect::<Vec<_>>());
     for (id, found) in cooldowns {
         assert_eq!(found, first[&id]);
     }
     for id in 3..=COOLDOWNS {
-        log.shop.log.forget_cooldown(JobId(id), NOW);
+        log.fixture.log.forget_cooldown(JobId(id), NOW);
     }
     log.commit();
-    let live = log.shop.log.stats().live_bytes;
+    let live = log.fixture.log.stats().live_bytes;
     assert_eq!((live, start(&disk.files(), false).unwrap().0), (0, (Vec::new(), Cooldowns::new())));
 }
 
 #[test]
-fn a_delete_finds_room_for_all_that_it_leads_to_on_a_full_disk() {
+fn a_delete_has_room_for_its_cooldown_and_the_end_of_its_group_on_a_full_disk() {
     let long = "k".repeat(200);
-    let tags = TagSet { group: Some(&long), ..unique(&long) };
+    let tags = TagSet { group: Some((&*long).into()), ..unique(&long) };
     for room in [60_000, 61_000, 64_000, 70_000] {
         let disk = SimDisk::default();
         disk.set_room(Some(room));
-        let mut shop = Shop::open(&disk, SyncPolicy::EachCommit, FILE_BYTES);
+        let mut fixture = Fixture::open(&disk, SyncPolicy::EachCommit, FILE_BYTES);
         let tags = encoded(&tags);
         let (tube, body) = (TubeName::default_tube(), Body::copy_of(b"").unwrap());
         loop {
-            match shop.log.reserve_put(7, 0, &tags) {
+            match fixture.log.reserve_put(7, 0, &tags) {
                 Ok(()) => {
-                    shop.log.append_put(&job(shop.next_id), &tube, &body, &tags, NOW);
-                    shop.next_id += 1;
-                    shop.commit();
+                    fixture.log.append_put(&job(fixture.next_id), &tube, &body, &tags, NOW);
+                    fixture.next_id += 1;
+                    fixture.commit();
                 }
-                Err(NoRoom::Pending) => shop.help().unwrap(),
+                Err(NoRoom::Pending) => fixture.help().unwrap(),
                 Err(NoRoom::Full) => break,
             }
         }
-        assert!(shop.next_id > 10, "{}", shop.next_id);
-        for id in 1..shop.next_id {
+        assert!(fixture.next_id > 10, "{}", fixture.next_id);
+        for id in 1..fixture.next_id {
             let aftermath = Aftermath { cooldown: Some(cooldown(&long)), freed_group: Some(&long) };
-            shop.log.append_delete_with(JobId(id), &aftermath);
-            shop.commit_alone();
-            shop.help().unwrap();
-            assert_eq!(shop.log.durable(), shop.log.appended(), "the delete of {id} is on disk");
+            fixture.log.append_delete_with(JobId(id), &aftermath);
+            fixture.commit_alone();
+            fixture.help().unwrap();
+            assert_eq!(fixture.log.durable(), fixture.log.appended(), "the delete of {id} is on disk");
         }
-        for id in 1..shop.next_id {
-            shop.log.forget_cooldown(JobId(id), NOW);
-            shop.commit_alone();
-            shop.help().unwrap();
-            assert_eq!(shop.log.durable(), shop.log.appended(), "the cooldown of {id} is forgotten on disk");
+        for id in 1..fixture.next_id {
+            fixture.log.forget_cooldown(JobId(id), NOW);
+            fixture.commit_alone();
+            fixture.help().unwrap();
+            assert_eq!(
+                fixture.log.durable(),
+                fixture.log.appended(),
+                "the cooldown of {id} is forgotten on disk"
+            );
         }
         let ((jobs, cooldowns), _) = start(&disk.files(), false).unwrap();
         assert!(jobs.is_empty() && cooldowns.is_empty());
@@ -300,56 +309,56 @@ fn a_delete_finds_room_for_all_that_it_leads_to_on_a_full_disk() {
 }
 
 #[test]
-fn deletes_without_room_after_a_restart_are_logged_later_with_what_they_lead_to() {
+fn deletes_without_room_after_a_restart_are_logged_later_with_their_cooldowns_and_ends_of_groups() {
     let disk = SimDisk::default();
     let mut log = Log::open(&disk);
     let count = 150;
     for _ in 0..count {
-        log.put(&TagSet { group: Some("g"), ..unique("k") });
+        log.put(&TagSet { group: Some("g".into()), ..unique("k") });
         log.commit();
     }
     let disk = disk.fork();
     disk.set_room(Some(disk.used() + FILE_BYTES));
-    let mut shop = Shop::open(&disk, SyncPolicy::EachCommit, FILE_BYTES);
+    let mut fixture = Fixture::open(&disk, SyncPolicy::EachCommit, FILE_BYTES);
     for id in 1..=count {
         let freed_group = (id == count).then_some("g");
-        shop.log.append_delete_with(JobId(id), &Aftermath { cooldown: Some(cooldown("k")), freed_group });
+        fixture.log.append_delete_with(JobId(id), &Aftermath { cooldown: Some(cooldown("k")), freed_group });
     }
-    shop.log.forget_cooldown(JobId(count), NOW);
-    shop.log.forget_cooldown(JobId(1), NOW);
-    shop.commit_alone();
-    shop.help().unwrap();
-    assert!(shop.log.durable() < shop.log.appended(), "there was no room for all");
+    fixture.log.forget_cooldown(JobId(count), NOW);
+    fixture.log.forget_cooldown(JobId(1), NOW);
+    fixture.commit_alone();
+    fixture.help().unwrap();
+    assert!(fixture.log.durable() < fixture.log.appended(), "there was no room for all");
     disk.set_room(None);
     for _ in 0..20 {
-        shop.now = shop.now.plus_seconds(1);
-        shop.log.on_deadline(shop.now).unwrap();
-        shop.help().unwrap();
-        shop.log.check_invariants();
+        fixture.now = fixture.now.plus_seconds(1);
+        fixture.log.on_deadline(fixture.now).unwrap();
+        fixture.help().unwrap();
+        fixture.log.check_invariants();
     }
-    assert_eq!(shop.log.durable(), shop.log.appended());
+    assert_eq!(fixture.log.durable(), fixture.log.appended());
     let ((jobs, cooldowns), _) = start(&disk.files(), false).unwrap();
     assert!(jobs.is_empty());
     assert_eq!(cooldowns.keys().copied().collect::<Vec<_>>(), (2..count).collect::<Vec<_>>());
 }
 
 #[test]
-fn a_group_that_was_left_without_members_holds_nobody_after_a_start() {
+fn a_group_without_members_holds_no_job_after_a_start() {
     let disk = SimDisk::default();
     let mut log = Log::open(&disk);
     log.put(&waiting("g"));
     log.put(&waiting("other"));
     log.put(&grouped("other"));
     log.commit();
-    log.shop.log.close(NOW).unwrap();
+    log.fixture.log.close(NOW).unwrap();
     let is_free = |found: &Found, at: usize| TagSet::decode(&found.0[at].3).unwrap().after.unwrap().is_free;
     let settings = config(SyncPolicy::EachCommit, FILE_BYTES, 9);
-    // A member comes after the start: the job that was free then stays free.
+    // A member that is put after the start does not hold the freed job again.
     let mut log = Log::open(&disk);
     log.put(&grouped("g"));
     log.put(&waiting("g"));
     log.commit();
-    log.shop.log.close(NOW).unwrap();
+    log.fixture.log.close(NOW).unwrap();
     let (_, _, restored) = open(&disk, settings, NOW).unwrap();
     let found = (restored, Cooldowns::new());
     assert_eq!([0, 1, 4].map(|at| is_free(&found, at)), [true, false, false]);
@@ -361,7 +370,7 @@ fn cooldowns_end_while_no_server_runs() {
     let mut log = Log::open(&disk);
     let id = log.put(&unique("k"));
     let aftermath = Aftermath { cooldown: Some(cooldown("k")), freed_group: None };
-    log.shop.log.append_delete_with(JobId(id), &aftermath);
+    log.fixture.log.append_delete_with(JobId(id), &aftermath);
     log.commit();
     for (seconds, expected) in [(59, 1), (60, 0)] {
         let settings = config(SyncPolicy::EachCommit, FILE_BYTES, 9);
@@ -371,12 +380,11 @@ fn cooldowns_end_while_no_server_runs() {
     }
 }
 
-/// A server writes a job without tags as it always has.
 #[test]
-fn a_job_without_tags_takes_no_more_than_before() {
+fn a_job_without_tags_takes_no_additional_bytes() {
     let disk = SimDisk::default();
     let mut log = Log::open(&disk);
-    log.shop.put().unwrap();
-    let before = log.shop.log.stats().live_bytes;
+    log.fixture.put().unwrap();
+    let before = log.fixture.log.stats().live_bytes;
     assert_eq!(before, 4 + 7 + 80 + 102 + 84);
 }

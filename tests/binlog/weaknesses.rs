@@ -1,4 +1,4 @@
-//! The known weaknesses of C's binlog, each with the test that ours has it not. Those of writing and syncing
+//! The known weaknesses of C's binlog, each with a test that this server does not have it. Those of writing and syncing
 //! are in `room`, those of undetected damage in `damage`.
 
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use beanstalkd::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
 use beanstalkd::tube_name::TubeName;
 
 use crate::c_file::{BURIED, CFile, DELETED, READY};
-use crate::world::{Restored, config, open};
+use crate::harness::{Restored, config, open};
 use beanstalkd_testkit::disk::SimDisk;
 
 const NOW: Timestamp = Timestamp(1_700_000_000_000_000_000);
@@ -81,7 +81,7 @@ fn a_torn_copy_does_not_drop_a_job_whose_original_is_whole() {
 }
 
 #[test]
-fn a_zeroed_page_of_a_c_file_does_not_end_it_in_silence() {
+fn a_zeroed_page_of_a_c_file_does_not_silently_end_it() {
     let mut file = CFile::new(7);
     for id in 1..=100 {
         file = file.full(id, b"some body or other", READY);
@@ -91,7 +91,7 @@ fn a_zeroed_page_of_a_c_file_does_not_end_it_in_silence() {
     let refused = refusals(&[&file]);
     assert!(matches!(refused[..], [Refusal::BadRecord { file: 1, .. }]), "{refused:?}");
     let (summary, restored) = replay(&[&file], true).unwrap();
-    assert_eq!(restored.last().map(|last| last.0.id), Some(JobId(100)), "what can be found is found");
+    assert_eq!(restored.last().map(|last| last.0.id), Some(JobId(100)), "records after the damage are found");
     assert_eq!((summary.tails.len(), summary.warnings.len()), (1, 1));
 }
 
@@ -107,7 +107,7 @@ fn an_id_that_would_leave_none_for_other_jobs_is_damage() {
 }
 
 #[test]
-fn a_record_whose_size_changed_is_no_record() {
+fn a_short_record_with_another_body_size_is_invalid() {
     let file = CFile::new(7).full(1, b"12345678", READY).short(1, 7000, BURIED).full(2, b"after", READY);
     let file = file.zeros(512);
     assert!(matches!(refusals(&[&file])[..], [Refusal::BadRecord { file: 1, offset: 105 }]));
@@ -132,11 +132,11 @@ fn a_bad_state_byte_does_not_drop_the_rest() {
 }
 
 #[test]
-fn short_records_of_unknown_jobs_are_counted_and_passed_over() {
+fn short_records_of_unknown_jobs_are_counted_and_ignored() {
     let file = CFile::new(7).short(9, 3, READY).short(9, 3, DELETED).full(2, b"two", READY).zeros(512);
     let (summary, restored) = replay(&[&file], false).unwrap();
     assert_eq!((ids(&restored), summary.ignored_records), (vec![2], 2));
-    assert_eq!(summary.next_job_id, 10, "an id in a delete was given too");
+    assert_eq!(summary.next_job_id, 10, "the id in a delete was assigned, too");
 }
 
 #[test]
@@ -182,7 +182,7 @@ fn job(id: u64, state: JobState) -> JobRecord {
 }
 
 #[test]
-fn the_old_file_goes_only_when_the_copies_are_on_disk_and_the_file_before_it_is_gone() {
+fn an_old_file_is_removed_only_after_its_copies_are_synced_and_older_files_are_removed() {
     let disk = SimDisk::default();
     let settings = config(SyncPolicy::EachCommit, 4096, 1);
     let (mut log, _, _) = open(&disk, settings, NOW).unwrap();
@@ -190,7 +190,7 @@ fn the_old_file_goes_only_when_the_copies_are_on_disk_and_the_file_before_it_is_
     let (mut unlinked, mut migrated_until) = (Vec::new(), None);
     for id in 1..=200 {
         while log.reserve_put(7, 200, &[]).is_err() {
-            let task = disk.next_task().expect("room is under way");
+            let task = disk.next_task().expect("room is pending");
             log.on_completion(task.run(&mut disk.clone()), NOW).unwrap();
         }
         log.append_put(&job(id, JobState::Ready), &tube, &body, &[], NOW);
@@ -226,7 +226,7 @@ fn a_filled_file_is_synced_before_the_next_one() {
     let mut synced = Vec::new();
     for id in 1..=60 {
         while log.reserve_put(7, 200, &[]).is_err() {
-            let task = disk.next_task().expect("room is under way");
+            let task = disk.next_task().expect("room is pending");
             if let Task::Sync(LogPosition { file: index, .. }) = task {
                 synced.push(index);
             }
@@ -240,7 +240,7 @@ fn a_filled_file_is_synced_before_the_next_one() {
 }
 
 #[test]
-fn release_without_delay_counters_and_the_order_of_burial_outlive_restarts_and_migration() {
+fn release_without_delay_counters_and_the_order_of_burial_survive_restarts_and_compaction() {
     let disk = SimDisk::default();
     let tube = TubeName::default_tube();
     let body = Body::copy_of(&[b'b'; 50]).unwrap();
@@ -268,7 +268,7 @@ fn release_without_delay_counters_and_the_order_of_burial_outlive_restarts_and_m
         // All of them are copied, in the order in which they were put.
         for record in jobs.values() {
             while log.reserve_put(7, 50, &[]).is_err() {
-                let task = disk.next_task().expect("room is under way");
+                let task = disk.next_task().expect("room is pending");
                 log.on_completion(task.run(&mut disk.clone()), NOW).unwrap();
             }
             log.append_migrated(record, &tube, &body, &[], NOW);
@@ -278,7 +278,7 @@ fn release_without_delay_counters_and_the_order_of_burial_outlive_restarts_and_m
 }
 
 #[test]
-fn ids_are_not_given_twice_even_if_all_jobs_and_their_files_are_gone() {
+fn ids_are_not_assigned_twice_even_if_all_jobs_and_their_files_are_gone() {
     let disk = SimDisk::default();
     let (tube, body) = (TubeName::default_tube(), Body::copy_of(b"").unwrap());
     let (mut log, _, _) = open(&disk, config(SyncPolicy::EachCommit, 4096, 1), NOW).unwrap();
@@ -305,7 +305,7 @@ fn files_of_every_size_are_made_whole_before_they_are_used() {
     let (mut log, _, _) = open(&disk, config(SyncPolicy::EachCommit, 4096, 1), NOW).unwrap();
     let (tube, body) = (TubeName::default_tube(), Body::copy_of(&[b'q'; 30_000]).unwrap());
     while log.reserve_put(7, 30_000, &[]).is_err() {
-        let task = disk.next_task().expect("room is under way");
+        let task = disk.next_task().expect("room is pending");
         log.on_completion(task.run(&mut disk.clone()), NOW).unwrap();
     }
     let before = disk.used();

@@ -233,6 +233,31 @@ socket_owner() {
     again start beanstalkd
 }
 
+guarded() {
+    echo "# TLS with a key that only root can read, as the unit says, and access rules"
+    install -d -m 700 /etc/ssl/beanstalkd
+    install -m 600 /opt/cert.pem /opt/key.pem /etc/ssl/beanstalkd
+    echo token-of-the-team-that-is-long-enough >/opt/token
+    printf '[identities.team]\ntokens = ["%s"]\nproduce = ["mail"]\n' "$(beanstalkd --hash-token </opt/token)" \
+        >/etc/beanstalkd-access.toml
+    drop_in tls '[Service]\nLoadCredential=cert.pem:/etc/ssl/beanstalkd/cert.pem\nLoadCredential=key.pem:/etc/ssl/beanstalkd/key.pem\n'
+    local keys=/run/credentials/beanstalkd.service
+    setting BEANSTALKD_EXTRA "\"--access /etc/beanstalkd-access.toml --listen tls://127.0.0.1:11305 --tls-cert $keys/cert.pem --tls-key $keys/key.pem\""
+    again restart beanstalkd
+    check "it is up" within 10 active
+    ctl() { beanstalkctl --server 127.0.0.1:11305 --tls --ca /opt/cert.pem "$@"; }
+    check "a client with a token puts over TLS" ctl --token-file /opt/token put mail hello
+    check "not where it may not" not ctl --token-file /opt/token put other hello
+    same "a stranger may do nothing" FORBIDDEN "$(say 'list-tubes\r\n')"
+    echo '[identities.team]' >/etc/beanstalkd-access.toml
+    check "other rules are read" systemctl reload beanstalkd
+    check "and are in force" within 10 not ctl --token-file /opt/token put mail hello
+    setting BEANSTALKD_EXTRA '"-b /var/lib/beanstalkd"'
+    no_drop_ins
+    again restart beanstalkd
+    check "and back to an open server" within 10 ours
+}
+
 removal() {
     echo "# removed and purged"
     say 'put 0 0 60 4\r\nkept\r\n' >/dev/null
@@ -264,6 +289,7 @@ if [ ! -e /opt/booted ]; then
     watchdog
     socket
     socket_owner
+    guarded
     systemctl enable --quiet beanstalkd@11301
     echo "# again, from the start"
     systemctl reboot

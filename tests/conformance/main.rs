@@ -3,12 +3,13 @@
 //! Black-box tests over raw bytes. The environment names the server and the cases:
 //!
 //! - `SERVER=/path/to/beanstalkd`: the program that each case starts; by default ours, and then Debian's if it is
-//!   installed. With `TRANSPORT=tcp` it listens on loopback TCP instead of unix sockets.
+//!   installed. With `TRANSPORT=tcp` it listens on loopback TCP instead of unix sockets, and with `TRANSPORT=tls` it
+//!   speaks TLS there, with the flags of this server.
 //! - `ADDRESS=host:port` or `ADDRESS=unix:/path`: a server that is running already.
 //! - `KIND=c-1.12`, `c-1.13`, `ours` or `neutral`: the kind of server whose listed deviations are excused; by
 //!   default `neutral` if `SERVER` or `ADDRESS` is set.
 //! - `MARKS=promised,habit`: only the cases with these marks.
-//! - `OFFERS=manage,work,tags`: a neutral server has the commands for whoever looks after a queue, those for workers, and
+//! - `OFFERS=manage,work,tags`: a neutral server has the commands for operators, those for workers, and
 //!   the tags of `put`.
 //! - `JUNIT=file`: what came of each case, as JUnit XML.
 //!
@@ -87,7 +88,8 @@ fn subjects() -> Result<Vec<Subject>, String> {
     let transport = match setting("TRANSPORT").as_deref() {
         None | Some("unix") => Transport::Unix,
         Some("tcp") => Transport::Tcp,
-        Some(other) => return Err(format!("TRANSPORT={other}: expected unix or tcp")),
+        Some("tls") => Transport::Tls,
+        Some(other) => return Err(format!("TRANSPORT={other}: expected unix, tcp or tls")),
     };
     // The error names the server that could not be started.
     let program =

@@ -1,4 +1,4 @@
-//! Plays one script into two servers, one step at a time, and compares the replies of each client.
+//! Plays a script into two servers, one step at a time, and compares the replies to each client.
 //!
 //! Owns: a side (a server, its clients, and a connection of the runner) and the comparison. Some events cause no reply,
 //! such as a client that begins to wait or a connection that ends. The runner waits for these in `stats`.
@@ -10,7 +10,7 @@ use beanstalkd_testkit::server::{POLL_INTERVAL, Server, Transport};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How long an awaited event may take. This is short, because each attempt at a shorter script may wait for so long.
+/// How long an awaited event may take. This is short, because each attempt at a shorter script may wait this long.
 const PATIENCE: Duration = Duration::from_secs(4);
 
 /// A difference between two servers.
@@ -31,13 +31,13 @@ pub fn play(script: &[Step], a: &Path, b: &Path) -> std::io::Result<Option<Diffe
             std::thread::sleep(time);
             continue;
         }
-        let (heard_a, heard_b) = (a.perform(step), b.perform(step));
-        if heard_a != heard_b || heard_a.is_err() {
-            let shown = |heard: Result<Vec<String>, String>| match heard {
+        let (replies_a, replies_b) = (a.perform(step), b.perform(step));
+        if replies_a != replies_b || replies_a.is_err() {
+            let shown = |replies: Result<Vec<String>, String>| match replies {
                 Ok(replies) => replies.join("\n      "),
                 Err(failure) => failure,
             };
-            return Ok(Some(Difference { step: number, a: shown(heard_a), b: shown(heard_b) }));
+            return Ok(Some(Difference { step: number, a: shown(replies_a), b: shown(replies_b) }));
         }
     }
     Ok(None)
@@ -65,49 +65,51 @@ impl Side {
         Ok(Self { server, control, clients: [const { None }; CLIENTS], waiting: None })
     }
 
-    /// Does a step, and returns the replies in normal form.
+    /// Performs a step, and returns the replies in normal form.
     fn perform(&mut self, step: &Step) -> Result<Vec<String>, String> {
         self.act(step).map_err(|failure| format!("failure: {failure}"))
     }
 
     fn act(&mut self, step: &Step) -> Result<Vec<String>, Failure> {
-        let mut heard = Vec::new();
+        let mut replies = Vec::new();
         match &step.action {
-            Action::Say { commands, writes } => match &mut self.waiting {
+            Action::Send { commands, writes } => match &mut self.waiting {
                 Some(waiting) if waiting.client == step.client => {
                     waiting.replies_behind += commands.iter().map(|command| command.replies).sum::<usize>();
-                    self.say(step.client, &concatenated(commands), writes)?;
+                    self.send(step.client, &concatenated(commands), writes)?;
                 }
                 Some(_) => {
                     for command in commands {
-                        self.say(step.client, &command.bytes, &[])?;
-                        self.hear(step.client, command.replies, &mut heard)?;
-                        self.hear_waiting(&mut heard)?;
+                        self.send(step.client, &command.bytes, &[])?;
+                        self.receive(step.client, command.replies, &mut replies)?;
+                        self.receive_after_wait(&mut replies)?;
                     }
                 }
                 None => {
-                    self.say(step.client, &concatenated(commands), writes)?;
-                    let replies = commands.iter().map(|command| command.replies).sum();
-                    self.hear(step.client, replies, &mut heard)?;
+                    self.send(step.client, &concatenated(commands), writes)?;
+                    let count = commands.iter().map(|command| command.replies).sum();
+                    self.receive(step.client, count, &mut replies)?;
                 }
             },
-            Action::Reserve(line) if self.waiting.is_none() => self.reserve(step.client, line, &mut heard)?,
+            Action::Reserve(line) if self.waiting.is_none() => {
+                self.reserve(step.client, line, &mut replies)?
+            }
             Action::Reserve(_) => {}
-            // C gives the jobs of a client that leaves back one by one, and serves whoever waits after each, so
-            // that the first reserved is given first; ours gives all back, then the most urgent.
+            // When a client leaves, C releases its jobs one by one and serves waiting clients after each, in the order of
+            // the reserves. This server releases all of them, and then serves the most urgent first.
             Action::HalfClose | Action::Close
                 if self.waiting.is_some() && self.asked("current-jobs-reserved")? > 1 => {}
-            // C runs what stands behind the wait of a client that closes over TCP, and not over a unix socket.
+            // If a waiting client closes, C executes its later commands over TCP, but not over a unix socket.
             Action::Close if self.waiting.as_ref().is_some_and(|waiting| waiting.replies_behind > 0) => {}
             Action::Wait(_) => unreachable!("time passes for both servers at once"),
-            Action::HalfClose => self.half_close(step.client, &mut heard)?,
+            Action::HalfClose => self.half_close(step.client, &mut replies)?,
             Action::Close => {
                 self.clients[step.client] = None;
                 self.forget(step.client)?;
             }
         }
-        self.hear_waiting(&mut heard)?;
-        Ok(heard)
+        self.receive_after_wait(&mut replies)?;
+        Ok(replies)
     }
 
     fn client(&mut self, number: usize) -> Result<&mut Client, Failure> {
@@ -119,7 +121,7 @@ impl Side {
         Ok(self.clients[number].as_mut().expect("connected above"))
     }
 
-    fn say(&mut self, client: usize, bytes: &[u8], writes: &[usize]) -> Result<(), Failure> {
+    fn send(&mut self, client: usize, bytes: &[u8], writes: &[usize]) -> Result<(), Failure> {
         let mut rest = bytes;
         for &length in writes {
             let (write, tail) = rest.split_at(length);
@@ -131,48 +133,49 @@ impl Side {
         self.client(client)?.send(rest)
     }
 
-    fn hear(&mut self, client: usize, replies: usize, heard: &mut Vec<String>) -> Result<(), Failure> {
-        for _ in 0..replies {
+    /// Reads `count` replies to a client.
+    fn receive(&mut self, client: usize, count: usize, replies: &mut Vec<String>) -> Result<(), Failure> {
+        for _ in 0..count {
             let reply = self.client(client)?.read_reply()?;
-            heard.push(format!("client {client}: {}", normalize(&reply, replies == 1)));
+            replies.push(format!("client {client}: {}", normalize(&reply, count == 1)));
         }
         Ok(())
     }
 
     /// Sends a reserve and finds out whether it waits.
-    fn reserve(&mut self, client: usize, line: &str, heard: &mut Vec<String>) -> Result<(), Failure> {
+    fn reserve(&mut self, client: usize, line: &str, replies: &mut Vec<String>) -> Result<(), Failure> {
         self.client(client)?.send(format!("{line}\r\n").as_bytes())?;
         let start = Instant::now();
         while start.elapsed() < PATIENCE {
             if self.asked("current-waiting")? == 1 {
                 self.waiting = Some(Waiting { client, replies_behind: 0 });
-                heard.push(format!("client {client} waits"));
+                replies.push(format!("client {client} waits"));
                 return Ok(());
             }
             if self.client(client)?.has_reply_within(POLL_INTERVAL)? {
-                return self.hear(client, 1, heard);
+                return self.receive(client, 1, replies);
             }
         }
         Err(self.client(client)?.failure("neither waits nor is answered"))
     }
 
     /// Reads the replies to a client whose wait is over.
-    fn hear_waiting(&mut self, heard: &mut Vec<String>) -> Result<(), Failure> {
+    fn receive_after_wait(&mut self, replies: &mut Vec<String>) -> Result<(), Failure> {
         if self.waiting.is_some() && self.asked("current-waiting")? == 0 {
             let Waiting { client, replies_behind } = self.waiting.take().expect("checked above");
-            self.hear(client, 1 + replies_behind, heard)?;
+            self.receive(client, 1 + replies_behind, replies)?;
         }
         Ok(())
     }
 
-    fn half_close(&mut self, client: usize, heard: &mut Vec<String>) -> Result<(), Failure> {
+    fn half_close(&mut self, client: usize, replies: &mut Vec<String>) -> Result<(), Failure> {
         let connection = self.client(client)?;
         connection.half_close()?;
         let behind = match &self.waiting {
             Some(waiting) if waiting.client == client => 1 + waiting.replies_behind,
             _ => 0,
         };
-        self.hear(client, behind, heard)?;
+        self.receive(client, behind, replies)?;
         self.client(client)?.expect_closed()?;
         self.clients[client] = None;
         self.forget(client)

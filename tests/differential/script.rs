@@ -1,35 +1,35 @@
-//! Random scripts: what several clients say, step by step, made from a seed.
+//! Random scripts: the steps of several clients, made from a seed.
 //!
-//! Owns: the generator and its random numbers. Beside single commands it makes scenes, for what single ones
-//! seldom meet: the order of kicks, ties, the safety margin, pauses, the order of watched tubes. One script in
-//! [`LATE_EVERY`] is about time, and lets a second and a half pass once. Whatever else would make two right
-//! servers differ is not generated: other times of seconds, two clients waiting at once (C serves them in an
-//! arbitrary order), lines beyond the longest and bare CRs (C loses its place), kick bounds beyond 32 bits (C wraps),
-//! and malformed time-outs (1.12 takes them for 0). What only shows while a script is played, `lockstep` leaves out.
+//! Owns: the generator. Besides single commands it makes groups of commands that belong together, for situations that
+//! single commands seldom reach: the order of kicks, ties, the safety margin, pauses, the order of watched tubes. One script
+//! in [`LATE_EVERY`] lets a second and a half pass. Steps for which two correct servers may differ are not generated: other
+//! times of seconds, two waiting clients (C serves them in an arbitrary order), lines that are too long and bare CRs (C gets
+//! out of step), kick bounds beyond 32 bits (C wraps), and malformed time-outs (1.12 takes them for 0). Differences that
+//! depend on the state of a script while it is played are left out by `lockstep`.
 
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-/// The limit that both servers run with, so that a job too big is a short one.
+/// The limit of a job's size for both servers, in bytes: small, so that a job that is too big is short.
 pub const MAX_JOB_BYTES: usize = 300;
 
-/// How many clients a script has at most.
+/// The greatest number of clients in a script.
 pub const CLIENTS: usize = 4;
 
 const STEPS: RangeInclusive<u64> = 10..=80;
 
-/// How many lines one write may hold.
+/// The number of lines in a pipeline.
 const PIPELINED: RangeInclusive<u64> = 2..=6;
 
-/// One script in so many lets time pass.
+/// One script in this many lets time pass.
 pub const LATE_EVERY: u64 = 100;
 
-/// How long that is: half a second from the ends of the times in such a script, so that a loaded machine is no
+/// The time that passes: half a second away from all deadlines in such a script, so that a loaded machine makes no
 /// difference.
 const LATE: Duration = Duration::from_millis(1500);
 
-/// The times to run in such a script.
+/// The times to run in such a script, in seconds.
 const SHORT_TTRS: [&str; 3] = ["2", "3", "4"];
 
 const TUBES: [&str; 5] = ["default", "t", "u", "v", "w"];
@@ -37,47 +37,47 @@ const TUBES: [&str; 5] = ["default", "t", "u", "v", "w"];
 /// One step of a script.
 #[derive(Clone)]
 pub struct Step {
-    /// Who acts.
+    /// The client that acts.
     pub client: usize,
-    /// What it does.
+    /// Its action.
     pub action: Action,
 }
 
-/// What a client may do.
+/// An action of a client.
 #[derive(Clone)]
 pub enum Action {
-    /// Sends commands, in writes of these lengths and the rest; or one by one while another client waits,
-    /// since what it does once it is served would race with those that are still to come.
-    Say { commands: Vec<Command>, writes: Vec<usize> },
+    /// Sends commands, in writes of these lengths and the rest. While another client waits, sends them one by one, because
+    /// the commands of a client that is served would race with the rest.
+    Send { commands: Vec<Command>, writes: Vec<usize> },
     /// Sends a reserve that may wait, unless a client is waiting already.
     Reserve(&'static str),
-    /// Says that it will send no more, hears the server out, and connects anew when it acts next.
+    /// Closes the sending half, reads the remaining replies, and connects again for its next action.
     HalfClose,
-    /// Closes, and connects anew when it acts next.
+    /// Closes the connection, and connects again for its next action.
     Close,
-    /// Lets time pass, for both servers at once.
+    /// Lets time pass, for both servers at the same time.
     Wait(Duration),
 }
 
 impl Step {
-    /// This step in one write without its command of that number, if it would have one left.
+    /// This step without its command number `number`, in one write; `None` if no command would be left.
     pub fn without_command(&self, number: usize) -> Option<Self> {
-        let Action::Say { commands, .. } = &self.action else { return None };
+        let Action::Send { commands, .. } = &self.action else { return None };
         if number >= commands.len() || commands.len() < 2 {
             return None;
         }
         let mut commands = commands.clone();
         commands.remove(number);
-        Some(Self { client: self.client, action: Action::Say { commands, writes: Vec::new() } })
+        Some(Self { client: self.client, action: Action::Send { commands, writes: Vec::new() } })
     }
 }
 
-/// A command with its body, or what looks like one, and how many replies it gets.
+/// A command with its body, possibly malformed, and its number of replies.
 #[derive(Clone)]
 pub struct Command {
-    /// What is sent.
+    /// The bytes that are sent.
     pub bytes: Vec<u8>,
-    /// How many replies that gets.
+    /// The number of replies to them.
     pub replies: usize,
 }
 
@@ -85,7 +85,7 @@ impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "client {}: ", self.client)?;
         match &self.action {
-            Action::Say { commands, writes } => {
+            Action::Send { commands, writes } => {
                 let bytes = concatenated(commands);
                 let mut rest = bytes.as_slice();
                 for &length in writes {
@@ -104,18 +104,18 @@ impl fmt::Display for Step {
 }
 
 impl Command {
-    /// A line, with its body if it has one, that gets one reply.
+    /// A command with one reply.
     fn of(line: &str) -> Self {
         Self { bytes: format!("{line}\r\n").into_bytes(), replies: 1 }
     }
 }
 
-/// All bytes of some commands.
+/// The bytes of all commands.
 pub fn concatenated(commands: &[Command]) -> Vec<u8> {
     commands.iter().flat_map(|command| &command.bytes).copied().collect()
 }
 
-/// SplitMix64: small, and the same everywhere.
+/// The generator SplitMix64, whose numbers are the same on every machine.
 pub struct Random(u64);
 
 impl Random {
@@ -162,24 +162,24 @@ pub fn generate(seed: u64) -> Vec<Step> {
 
 struct Generator {
     random: Random,
-    /// Ids used up so far, so that most ids are those of jobs.
+    /// The number of ids used so far, so that most random ids are those of jobs.
     puts: usize,
-    /// Delays so far.
+    /// The number of delays so far.
     delays: u32,
 }
 
 impl Generator {
     fn action(&mut self) -> Action {
         match self.random.below(43) {
-            40..=42 => self.scene(),
+            40..=42 => self.group(),
             0 => Action::HalfClose,
             1 => Action::Close,
             2..=5 => Action::Reserve(self.random.pick(&["reserve", "reserve-with-timeout 1000000"])),
-            _ => self.say(),
+            _ => self.commands(),
         }
     }
 
-    fn say(&mut self) -> Action {
+    fn commands(&mut self) -> Action {
         let lines = if self.random.one_in(4) { self.random.within(PIPELINED) } else { 1 };
         let commands: Vec<Command> = (0..lines).map(|_| self.command()).collect();
         let mut writes = Vec::new();
@@ -189,11 +189,11 @@ impl Generator {
             writes.push(length);
             left -= length;
         }
-        Action::Say { commands, writes }
+        Action::Send { commands, writes }
     }
 
-    /// Some commands that belong together, about jobs of their own.
-    fn scene(&mut self) -> Action {
+    /// A group of commands that belong together, with its own jobs.
+    fn group(&mut self) -> Action {
         let mut lines = Vec::new();
         match self.random.below(6) {
             0 => {
@@ -237,16 +237,16 @@ impl Generator {
                 lines.extend(["list-tubes-watched", "list-tubes"].map(str::to_owned));
             }
         }
-        Action::Say { commands: lines.iter().map(|line| Command::of(line)).collect(), writes: Vec::new() }
+        Action::Send { commands: lines.iter().map(|line| Command::of(line)).collect(), writes: Vec::new() }
     }
 
-    /// Three puts of one priority with these delays, and their ids.
+    /// Adds three puts of one priority with these delays, and returns their ids.
     fn three_jobs(&mut self, lines: &mut Vec<String>, delays: [u32; 3]) -> [usize; 3] {
         let priority = self.priority();
         delays.map(|delay| self.job(lines, priority, delay, "1000"))
     }
 
-    /// A put, and the id that it will get.
+    /// Adds a put, and returns the id that it will get.
     fn job(&mut self, lines: &mut Vec<String>, priority: &str, delay: u32, ttr: &str) -> usize {
         lines.push(format!("put {priority} {delay} {ttr} 1\r\nx"));
         self.puts += 1;
@@ -260,34 +260,34 @@ impl Generator {
         }
     }
 
-    /// A script about time: a client holds jobs, lets some of their time pass, and touches them or gives them up.
+    /// A script about time: a client reserves jobs, lets some of their time pass, and touches them or gives them up.
     fn late(&mut self) -> Vec<Step> {
-        // One by one, so that times are compared.
-        let say = |line: &str| {
-            let action = Action::Say { commands: vec![Command::of(line)], writes: Vec::new() };
+        // The commands are sent one by one, so that times are compared.
+        let step = |line: &str| {
+            let action = Action::Send { commands: vec![Command::of(line)], writes: Vec::new() };
             Step { client: 0, action }
         };
         let mut lines = Vec::new();
         let jobs = self.random.within(2..=4) as usize;
         for number in 0..jobs {
-            // Two at least end soon, so that the margin of one is left when the other is touched.
+            // At least two end soon, so that one is left in the safety margin when the other is touched.
             let ttr = if number < 2 { SHORT_TTRS[0] } else { self.random.pick(&SHORT_TTRS) };
             let priority = self.priority();
             self.job(&mut lines, priority, 0, ttr);
         }
-        let mut script: Vec<Step> = lines.iter().map(|line| say(line)).collect();
-        script.extend((0..jobs).map(|_| say("reserve-with-timeout 0")));
+        let mut script: Vec<Step> = lines.iter().map(|line| step(line)).collect();
+        script.extend((0..jobs).map(|_| step("reserve-with-timeout 0")));
         script.push(Step { client: 0, action: Action::Wait(LATE) });
         for _ in 0..10 {
             let id = 1 + self.random.below(jobs);
-            script.push(say(&match self.random.below(10) {
+            script.push(step(&match self.random.below(10) {
                 0..=4 => format!("touch {id}"),
                 5 => format!("delete {id}"),
                 6 => format!("bury {id} 0"),
                 7 => format!("release {id} 0 1000000"),
                 _ => format!("reserve-job {id}"),
             }));
-            script.extend([say(&format!("stats-job {id}")), say("reserve-with-timeout 0")]);
+            script.extend([step(&format!("stats-job {id}")), step("reserve-with-timeout 0")]);
         }
         script
     }
@@ -298,7 +298,7 @@ impl Generator {
         }
         let mut line = self.line().into_bytes();
         if self.random.one_in(12) {
-            self.damage(&mut line);
+            self.corrupt(&mut line);
         }
         line.extend_from_slice(b"\r\n");
         Command { bytes: line, replies: 1 }
@@ -348,7 +348,7 @@ impl Generator {
         let letters: Vec<u8> = (0..size).map(|_| self.random.pick(b"abc\0\xff ")).collect();
         let mut bytes = header.into_bytes();
         match self.random.below(20) {
-            // Refused, so that the body is a command, and unknown.
+            // The line is refused, so that the body is an unknown command.
             0 if size <= MAX_JOB_BYTES => {
                 bytes.extend_from_slice(b"x\r\nbody\r\n");
                 return Command { bytes, replies: 2 };
@@ -379,8 +379,8 @@ impl Generator {
         self.random.pick(&["0", "1", "5", "1023", "1024", "2147483648", "4294967295"])
     }
 
-    /// None, or so long that it never ends in a test, and longer than the one before: which of two delays
-    /// ends first must not depend on how long a server takes from command to command.
+    /// No delay, or one that never ends in a test and is longer than the one before: the order of two delays must not depend
+    /// on the time that a server takes between commands.
     fn delay(&mut self) -> u32 {
         self.delays += 1;
         match self.random.pick(&[0, 0, 0, 1_000_000, 4_294_000_000]) {
@@ -389,11 +389,11 @@ impl Generator {
         }
     }
 
-    /// Changes a byte of a line. No byte is a digit, so that no short time comes to be. Left alone is what
-    /// waits, what takes a body, and what C counts although it refuses it (a pause of an illegal name).
-    fn damage(&mut self, line: &mut Vec<u8>) {
-        let left_alone: [&[u8]; 3] = [b"reserve", b"put", b"pause-tube"];
-        if line.is_empty() || left_alone.iter().any(|start| line.starts_with(start)) {
+    /// Changes, inserts or removes a byte of a line. It inserts no digits, so that no short times come about. Commands that
+    /// wait or have a body are not changed, nor those that C counts although it refuses them (a pause of an invalid name).
+    fn corrupt(&mut self, line: &mut Vec<u8>) {
+        let excluded: [&[u8]; 3] = [b"reserve", b"put", b"pause-tube"];
+        if line.is_empty() || excluded.iter().any(|start| line.starts_with(start)) {
             return;
         }
         let byte = self.random.pick(b" \t\n\0x-+/;.$_()\x80\xffA");
@@ -406,7 +406,7 @@ impl Generator {
     }
 }
 
-/// Lines that are refused, or that look as if they should be.
+/// Lines that are refused, or look malformed.
 const MALFORMED: &[&str] = &[
     "",
     " ",

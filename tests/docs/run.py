@@ -5,9 +5,12 @@ A fenced block of README.md and doc/*.md in one of LANGUAGES says behind its lan
 
     run       run it, beside a server for each port in it; what follows as ```text output must be what it prints,
               where ... stands for anything, and a line of it for any lines
+    files     run it: the files *.pem that it makes are there for the blocks that follow
     then      run it, as `run` does, beside the servers of the block before: a reader follows in this order
     serve     start the server as it says: it must answer, and stop when told to
     staged    run it, as `run` does, on an installation in a directory of the test that stands for /; nothing is built
+    database  run it, as `run` does, beside two databases db1 and db2, which all blocks have in common. What a block
+              starts in the background ends with it
     make      run it in the repository, with few seeds
     dry-run   let make say what it would run, since it takes too long, or would run itself
     by-hand   it is not run: it needs the network (`make package-check` does the package), or other tools
@@ -18,7 +21,8 @@ Besides, links lead somewhere, the tests that are named exist, doc/protocol.md l
 stats as the server has them, and the alerts and the dashboard of packaging/monitoring watch series that there are.
 
 Ports and paths of the text are exchanged for ones of the test. Programs in a language whose interpreter or
-client is not here are skipped with a word.
+client is not here are skipped with a word; with CI=true, none that uses TLS may be, but Go's, whose client only a
+module proxy has.
 """
 
 import glob
@@ -38,10 +42,12 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 sys.path.insert(0, os.path.join(ROOT, "tests"))
 import with_server  # noqa: E402
 
+from databases import Databases, missing as missing_database  # noqa: E402
+
 SERVER = os.environ.get("BEANSTALKD", os.path.join(ROOT, "target/debug/beanstalkd"))
 CLIENTS = os.path.join(ROOT, "target/clients")
 LANGUAGES = ("sh", "python", "js", "go", "php", "ruby")
-MARKS = ("run", "then", "serve", "staged", "make", "dry-run", "by-hand")
+MARKS = ("run", "files", "then", "serve", "staged", "database", "make", "dry-run", "by-hand")
 TIMEOUT_S = 60
 SUITE_TIMEOUT_S = 600  # of a `make` block: whole suites, on a busy machine
 SEEDS = "20"  # of a `make` block, and its cases, whatever it says
@@ -62,7 +68,11 @@ STAGED_COMMANDS = {
     exit 1""",
 }
 DOCUMENTS = ["README.md", "CHANGELOG.md", *sorted(glob.glob("doc/*.md", root_dir=ROOT))]
+if "DOCUMENT" in os.environ:
+    DOCUMENTS = [os.environ["DOCUMENT"]]  # that one alone
 PORT = r"\b1130[0-9]\b"  # in the documents; each means a server of its own
+TLS_PORT = "11311"  # means a server that listens there with TLS, too, with cert.pem and key.pem of the blocks before
+OTHER_PORT = "11391"  # something else listens there
 FENCE = re.compile(r"^```(\S+)?(?: +(.+?))?$")
 
 
@@ -119,7 +129,8 @@ def command_for(block, directory):
         environment["PATH"] = f"{directory}:{environment['PATH']}"
         for inherited in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL"):
             environment.pop(inherited, None)
-        missing = "no nc" if "| nc " in block.text and not shutil.which("nc") else None
+        tools = re.findall(r"^(openssl|stunnel|haproxy) |\| (nc) ", block.text, re.MULTILINE)
+        missing = next((f"no {tool}" for tool in map("".join, tools) if not shutil.which(tool)), None)
         if block.mark == "staged":
             missing = missing or stage(directory, environment)
         elif block.mark == "dry-run":
@@ -187,10 +198,22 @@ def here(text, ports, directory):
     for shown, port in ports.items():
         text = re.sub(rf"\b{shown}\b", str(port), text)
     text = re.sub(r"127\.0\.0\.1:(11400|11380)", "127.0.0.1:0", text)
+    text = re.sub(rf"\b{OTHER_PORT}\b", str(free_port()), text)
     text = text.replace("/etc/default/", os.path.join(directory, "root/etc/default/"))
     text = text.replace("/path/to/another", SERVER)
     text = re.sub(r"\b(SEEDS|CASES)=\d+", rf"\g<1>={SEEDS}", text)
     return text.replace("/var/lib/beanstalkd", os.path.join(directory, "binlog"))
+
+
+def needs_certificate(block, directory):
+    """Whether the block needs a certificate that is not there; None if it needs none."""
+    return not os.path.exists(os.path.join(directory, "cert.pem")) if TLS_PORT in block.text else None
+
+
+def free_port():
+    """A port on which nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
 
 
 def differs(expected, actual):
@@ -207,9 +230,14 @@ class Servers:
     def __init__(self):
         self.of_port = {}  # as shown: process id and port
 
-    def prepare(self, block):
+    def prepare(self, block, directory):
         """None, or what is wrong."""
         wrong = None if block.mark == "then" else self.stop()
+        if needs_certificate(block, directory) is False and TLS_PORT not in self.of_port:
+            port = free_port()
+            files = [f"--tls-{name}={directory}/{name}.pem" for name in ("cert", "key")]
+            pid, _ = with_server.start(SERVER, [f"--listen=tls://127.0.0.1:{port}", *files])
+            self.of_port[TLS_PORT] = pid, port
         for shown in sorted(set(re.findall(PORT, block.text))):
             if shown not in self.of_port:
                 self.of_port[shown] = with_server.start(SERVER)
@@ -228,6 +256,8 @@ def run(block, directory, of_port):
     with open(os.path.join(directory, "program"), "w", encoding="utf-8") as program:
         program.write(here(block.text, ports, directory))
     command, environment, missing = command_for(block, directory)
+    if needs_certificate(block, directory):
+        missing = "no certificate"
     if missing:
         return f"skipped: {missing}"
     for pid, _ in list(of_port.values())[:1]:
@@ -253,9 +283,23 @@ def run(block, directory, of_port):
     return None
 
 
+def run_beside(databases, block, directory):
+    """As `run`, for a block that needs databases."""
+    # As many ports as it shows, those of metrics, too.
+    ports = {shown: (None, free_port()) for shown in re.findall(r"\b113[0-9]{2}\b", block.text)}
+    block.lines = databases.here(block.text).splitlines()
+    if "&" in block.text:
+        block.lines.insert(0, "trap 'kill $(jobs -p) 2>/dev/null; wait' EXIT")
+    databases.write_sudo(directory)
+    return run(block, directory, ports)
+
+
 def serve(block, directory):
     """Each command line of the block starts a server."""
-    text = here(block.text.replace("\\\n", " "), {}, directory)
+    text = here(block.text.replace("\\\n", " "), {TLS_PORT: 0}, directory)
+    if needs_certificate(block, directory):
+        return "skipped: no certificate"
+    text = re.sub(r"\b\w+\.pem\b", lambda file: os.path.join(directory, file.group()), text)
     for line in text.splitlines():
         line = line.replace("cargo run --release --", "beanstalkd").replace("cargo run --release", "beanstalkd")
         arguments = shlex.split(line, comments=True)
@@ -357,14 +401,20 @@ def broken_links():
 
 
 def tests_missing():
-    """The tests that doc/compatibility.md names and that are not there."""
-    with open(os.path.join(ROOT, "doc/compatibility.md"), encoding="utf-8") as file:
-        names = re.findall(r"`((?:src|tests)/\S+): (\w+)`", file.read())
-    for path, name in names:
+    """The tests that doc/compatibility.md and doc/ha.md name and that are not there."""
+    names = []
+    for document in ("doc/compatibility.md", "doc/ha.md"):
+        with open(os.path.join(ROOT, document), encoding="utf-8") as file:
+            names += [(document, *name) for name in re.findall(r"`((?:src|tests)/\S+): (\w+)`", file.read())]
+    for document, path, name in names:
         path = os.path.join(ROOT, path)
         files = [path] if os.path.isfile(path) else glob.glob(os.path.join(path, "**/*.rs"), recursive=True)
         if not any(re.search(rf"\b{name}", open(file, encoding="utf-8").read()) for file in files):
-            yield f"doc/compatibility.md: there is no test {name} in {os.path.relpath(path, ROOT)}"
+            yield f"{document}: there is no test {name} in {os.path.relpath(path, ROOT)}"
+
+
+def must_run(block):
+    return os.environ.get("CI") == "true" and TLS_PORT in block.text and block.language != "go"
 
 
 def main():
@@ -376,7 +426,7 @@ def main():
     ):
         failed += 1
         print(f"docs: {wrong}", file=sys.stderr)
-    servers = Servers()
+    servers, files, databases = Servers(), {}, None
     for path in DOCUMENTS:
         for block in blocks(path):
             if block.mark == "by-hand":
@@ -385,18 +435,30 @@ def main():
             directory = tempfile.mkdtemp()
             binlog = os.path.join(directory, "binlog")
             os.mkdir(binlog)
+            for name, content in files.items():
+                with open(os.path.join(directory, name), "wb") as file:
+                    file.write(content)
             if "--check" in block.text:  # needs a directory that a server has used
                 with_server.stop(with_server.start(SERVER, ["-b", binlog])[0])
             try:
                 if block.mark == "serve":
                     wrong = serve(block, directory)
+                elif block.mark == "database" and missing_database():
+                    wrong = ("" if os.environ.get("CI") else "skipped: ") + missing_database()
+                elif block.mark == "database":
+                    databases = databases or Databases()
+                    wrong = run_beside(databases, block, directory)
                 else:
-                    wrong = servers.prepare(block) or run(block, directory, servers.of_port)
+                    wrong = servers.prepare(block, directory) or run(block, directory, servers.of_port)
+                if block.mark == "files":
+                    for name in glob.glob("*.pem", root_dir=directory):
+                        with open(os.path.join(directory, name), "rb") as file:
+                            files[name] = file.read()
             finally:
                 shutil.rmtree(directory)
             if wrong is None:
                 counts[block.mark] += 1
-            elif wrong.startswith("skipped"):
+            elif wrong.startswith("skipped") and not must_run(block):
                 counts["skipped"] += 1
                 print(f"docs: {block.where}: {wrong}", file=sys.stderr)
             else:

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
+use beanstalkd::tags::{Name, TagSet};
+
 use beanstalkd_testkit::client::{Client, Failure};
 use beanstalkd_testkit::server::{Server, Transport};
 
@@ -46,7 +48,51 @@ pub struct SeenJob {
     pub releases: u64,
     pub buries: u64,
     pub kicks: u64,
+    pub tags: SeenTags,
     pub body: Vec<u8>,
+}
+
+/// The tags of a job as a client sees them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SeenTags {
+    /// The keys and groups with their numbers, as `stats-job` has them.
+    names: [String; 6],
+    held: bool,
+    expires: bool,
+}
+
+impl SeenTags {
+    /// What is to be seen of these tags.
+    pub fn of(tags: &TagSet<'_>, held: bool, was_reserved: bool) -> Self {
+        let (key, limited) = (tags.idempotency, tags.concurrency);
+        let text = |name: Option<Name<'_>>| name.map_or("", Name::as_str).to_owned();
+        let names = [
+            text(key.map(|tag| tag.key)),
+            key.map_or(0, |tag| tag.cooldown_s).to_string(),
+            text(tags.group),
+            text(tags.after.map(|after| after.group)),
+            text(limited.map(|tag| tag.key)),
+            limited.map_or(0, |tag| tag.limit).to_string(),
+        ];
+        Self { names, held, expires: tags.expires_after_s.is_some() && !was_reserved }
+    }
+
+    /// Other servers have no tags.
+    fn seen(stats: &BTreeMap<String, String>) -> Self {
+        const KEYS: [&str; 6] = [
+            "idempotency-key",
+            "idempotency-ttl",
+            "group",
+            "after-group",
+            "concurrency-key",
+            "concurrency-limit",
+        ];
+        if !stats.contains_key(KEYS[0]) {
+            return Self::of(&TagSet::default(), false, false);
+        }
+        let names = KEYS.map(|key| stats[key].trim_matches('"').to_owned());
+        Self { names, held: stats["held"] == "true", expires: stats["expires-in"] != "0" }
+    }
 }
 
 /// The existing jobs among `ids`.
@@ -85,6 +131,7 @@ fn seen_job(stats: &BTreeMap<String, String>, body: Vec<u8>) -> SeenJob {
         releases: number("releases"),
         buries: number("buries"),
         kicks: number("kicks"),
+        tags: SeenTags::seen(stats),
         body,
     }
 }
@@ -127,6 +174,21 @@ pub fn put(priority: u32, delay: u32, ttr: u32, body: &[u8]) -> Vec<u8> {
     command.extend_from_slice(body);
     command.extend_from_slice(b"\r\n");
     command
+}
+
+/// A `put` of `body` with tags.
+pub fn put_with(priority: u32, delay: u32, ttr: u32, tags: &TagSet<'_>, body: &[u8]) -> Vec<u8> {
+    let mut line = format!("put {priority} {delay} {ttr} {}", body.len());
+    if let Some(tag) = tags.idempotency {
+        line += &format!(" idp:{}:{}", tag.key, tag.cooldown_s);
+    }
+    if let Some(tag) = tags.concurrency {
+        line += &format!(" con:{}:{}", tag.key, tag.limit);
+    }
+    line.extend(tags.group.map(|group| format!(" grp:{group}")));
+    line.extend(tags.after.map(|after| format!(" aft:{}", after.group)));
+    line.extend(tags.expires_after_s.map(|seconds| format!(" exp:{seconds}")));
+    [line.as_bytes(), b"\r\n", body, b"\r\n"].concat()
 }
 
 /// The id in `INSERTED <id>` or `RESERVED <id> ...`.

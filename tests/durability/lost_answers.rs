@@ -72,6 +72,8 @@ fn a_key_counts_and_a_group_holds_after_a_kill_as_before() {
     }
     client.exchange(b"delete 1\r\n", b"DELETED\r\n").unwrap();
     client.exchange(b"delete 4\r\n", b"DELETED\r\n").unwrap();
+    // A later member does not hold again what is free.
+    client.exchange(&put("grp:h"), b"INSERTED 6\r\n").unwrap();
     server.restart(Signal::KILL).unwrap();
     let mut client = server.connect().unwrap();
     client.exchange(&put("idp:k:1000"), b"INSERTED 1 DELETED\r\n").unwrap();
@@ -79,7 +81,7 @@ fn a_key_counts_and_a_group_holds_after_a_kill_as_before() {
     client.exchange(b"reserve-job 5\r\n", b"RESERVED 5 1\r\nx\r\n").unwrap();
     client.exchange(b"delete 2\r\n", b"DELETED\r\n").unwrap();
     client.exchange(b"reserve-job 3\r\n", b"RESERVED 3 1\r\nx\r\n").unwrap();
-    client.exchange(b"flush-tube default\r\n", b"FLUSHED 2\r\n").unwrap();
+    client.exchange(b"flush-tube default\r\n", b"FLUSHED 3\r\n").unwrap();
     server.restart(Signal::KILL).unwrap();
     let mut client = server.connect().unwrap();
     let reply = String::from_utf8({
@@ -87,4 +89,37 @@ fn a_key_counts_and_a_group_holds_after_a_kill_as_before() {
         client.read_reply().unwrap()
     });
     assert!(!reply.unwrap().contains("DELETED"), "a flush forgets keys for good");
+}
+
+#[test]
+fn a_job_that_was_moved_keeps_its_tags_after_a_kill_and_a_group_that_a_flush_has_ended_holds_nothing() {
+    let mut server = start(&["-f", "0"]);
+    let mut client = server.connect().unwrap();
+    let put = |tags: &str| format!("put 9 0 60 1 {tags}\r\nx\r\n").into_bytes();
+    for (tags, id) in [("grp:g", 1), ("idp:k con:c aft:g exp:1000", 2), ("grp:h", 3), ("aft:h", 4)] {
+        client.exchange(&put(tags), format!("INSERTED {id}\r\n").as_bytes()).unwrap();
+    }
+    for id in [2, 4] {
+        client.exchange(format!("move {id} t\r\n").as_bytes(), b"MOVED\r\n").unwrap();
+    }
+    client.exchange(b"move 1 u\r\n", b"MOVED\r\n").unwrap();
+    client.exchange(b"flush-tube default\r\n", b"FLUSHED 1\r\n").unwrap();
+    server.restart(Signal::KILL).unwrap();
+    let mut client = server.connect().unwrap();
+    let stats = String::from_utf8(client.ask(b"stats-job 2\r\n").unwrap()).unwrap();
+    for line in [
+        "tube: \"t\"",
+        "idempotency-key: \"k\"",
+        "concurrency-key: \"c\"",
+        "after-group: \"g\"",
+        "held: true",
+    ] {
+        assert!(stats.lines().any(|other| other == line), "{line} is missing in {stats}");
+    }
+    assert!(!stats.contains("expires-in: 0"), "{stats}");
+    client.exchange(b"use t\r\n", b"USING t\r\n").unwrap();
+    client.exchange(&put("idp:k"), b"INSERTED 2 DELAYED\r\n").unwrap();
+    client.exchange(b"reserve-job 4\r\n", b"RESERVED 4 1\r\nx\r\n").unwrap();
+    client.exchange(b"delete 1\r\n", b"DELETED\r\n").unwrap();
+    client.exchange(b"reserve-job 2\r\n", b"RESERVED 2 1\r\nx\r\n").unwrap();
 }

@@ -5,7 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::jobs::{SeenJob, body, id_of, put};
+use beanstalkd::tags::{After, Concurrency, Idempotency, Name, TagSet};
+
+use crate::jobs::{SeenJob, SeenTags, body, id_of, put_with};
 use beanstalkd_testkit::random::Random;
 
 /// Longer than any test, in seconds, so that no deadline of a job passes.
@@ -42,12 +44,17 @@ pub struct Job {
     phantom_burials: u64,
     kicks: u64,
     body: Vec<u8>,
+    tags: TagSet<'static>,
+    /// Whether it waits for its group; the state is delayed.
+    is_held: bool,
+    /// Whether a duplicate has made it more urgent since it was reserved.
+    is_upgraded: bool,
 }
 
 /// One command. Jobs are named by their keys, which have the same order as their ids.
 #[derive(Clone, Debug)]
 pub enum Step {
-    Put { key: u64, priority: u32, delay: u32, ttr: u32, body: Vec<u8> },
+    Put { key: u64, priority: u32, delay: u32, ttr: u32, tags: TagSet<'static>, body: Vec<u8> },
     Reserve,
     ReserveJob(u64),
     Release { key: u64, priority: u32, delay: u32 },
@@ -73,6 +80,8 @@ pub enum Expected {
 pub enum Repertoire {
     /// All steps, with bodies that may be larger than a file.
     All,
+    /// The same, with tags.
+    Tagged,
     /// The steps that C logs. A reserved job is released with a delay, or buried, at once.
     KeptByC,
 }
@@ -81,8 +90,12 @@ pub enum Repertoire {
 #[derive(Clone, Debug)]
 pub struct Tube {
     pub name: String,
+    /// Keys and groups that no other tube has.
+    names: [Name<'static>; 2],
     ttrs: u64,
     pub jobs: BTreeMap<u64, Job>,
+    /// The ids of deleted jobs, by their keys that still count.
+    cooling: BTreeMap<Name<'static>, u64>,
     next_key: u64,
     burials: u64,
     delays: u32,
@@ -91,7 +104,10 @@ pub struct Tube {
 impl Tube {
     /// A tube whose jobs have `ttrs` different times to run.
     pub fn new(name: &str, ttrs: u64) -> Self {
-        Self { name: name.to_owned(), ttrs, jobs: BTreeMap::new(), next_key: 0, burials: 0, delays: 0 }
+        let names =
+            ["a", "b"].map(|end| Name::from(&*format!("{}-{end}", &name[..name.len().min(40)]).leak()));
+        let (name, jobs, cooling) = (name.to_owned(), BTreeMap::new(), BTreeMap::new());
+        Self { name, names, ttrs, jobs, cooling, next_key: 0, burials: 0, delays: 0 }
     }
 
     /// Random steps that can be sent in one write: each names only jobs whose ids are known.
@@ -122,10 +138,10 @@ impl Tube {
         if random.below(10) < put_share {
             return self.invent_put(random, repertoire);
         }
-        if repertoire == Repertoire::All && random.once_in(12) {
+        if repertoire != Repertoire::KeptByC && random.once_in(12) {
             return Step::Kick(random.below(6));
         }
-        if repertoire == Repertoire::All && random.once_in(4) {
+        if repertoire != Repertoire::KeptByC && random.once_in(4) {
             return Step::Reserve;
         }
         let known: Vec<u64> =
@@ -150,7 +166,7 @@ impl Tube {
     fn invent_put(&mut self, random: &mut Random, repertoire: Repertoire) -> Step {
         let key = self.next_key;
         let length = match (repertoire, random.below(60)) {
-            (Repertoire::All, 0) => 20_000 + random.below(40_000),
+            (Repertoire::All | Repertoire::Tagged, 0) => 20_000 + random.below(40_000),
             (_, 1..10) => random.below(3000),
             _ => random.below(200),
         };
@@ -158,7 +174,78 @@ impl Tube {
         body.extend((0..length).map(|_| random.next() as u8));
         let delay = if random.once_in(4) { self.new_delay() } else { 0 };
         let ttr = LONG + random.below(self.ttrs) as u32;
-        Step::Put { key, priority: self.priority(random), delay, ttr, body }
+        let tags = if repertoire == Repertoire::Tagged { self.tags(random) } else { TagSet::default() };
+        Step::Put { key, priority: self.priority(random), delay, ttr, tags, body }
+    }
+
+    fn tags(&self, random: &mut Random) -> TagSet<'static> {
+        let mut name = |one_in| random.once_in(one_in).then(|| random.pick(&self.names));
+        let (key, limited, group, after) = (name(4), name(4), name(4), name(6));
+        let idempotency =
+            key.map(|key| Idempotency { key, cooldown_s: if random.once_in(2) { LONG } else { 0 } });
+        TagSet {
+            // The answer to a duplicate has the id of the first.
+            idempotency: idempotency
+                .filter(|tag| self.with_key(tag.key).is_none_or(|(_, job)| job.id.is_some())),
+            concurrency: limited.map(|key| Concurrency { key, limit: 1 + random.below(2) as u32 }),
+            group,
+            after: after.map(|group| After { group, is_free: false }),
+            expires_after_s: random.once_in(4).then_some(LONG),
+            ..TagSet::default()
+        }
+    }
+
+    fn with_key(&self, key: Name<'_>) -> Option<(u64, &Job)> {
+        let has_key = |job: &Job| job.tags.idempotency.is_some_and(|tag| tag.key == key);
+        self.jobs.iter().find(|(_, job)| has_key(job)).map(|(&key, job)| (key, job))
+    }
+
+    fn has_members(&self, group: Name<'_>) -> bool {
+        self.jobs.values().any(|job| job.tags.group == Some(group))
+    }
+
+    fn may_be_reserved(&self, job: &Job) -> bool {
+        let taken = |key| {
+            let has_key = |job: &&Job| job.tags.concurrency.is_some_and(|tag| tag.key == key);
+            self.jobs.values().filter(has_key).filter(|job| job.state == State::Reserved).count()
+        };
+        !job.is_held && job.tags.concurrency.is_none_or(|tag| taken(tag.key) < tag.limit as usize)
+    }
+
+    /// What a put is answered whose key is in use, and what it does then.
+    fn put_again(&mut self, tags: &TagSet<'_>, priority: u32) -> Option<String> {
+        let key = tags.idempotency?.key;
+        let Some((first, job)) = self.with_key(key) else {
+            return self.cooling.get(&key).map(|id| format!("INSERTED {id} DELETED"));
+        };
+        let (id, is_more_urgent) = (job.id.unwrap_or_default(), priority < job.priority);
+        let line = format!("INSERTED {id} {}", job.state.text().to_uppercase());
+        if !is_more_urgent {
+            return Some(line);
+        }
+        let job = self.jobs.get_mut(&first).unwrap();
+        job.priority = priority;
+        job.is_upgraded |= job.state == State::Reserved;
+        Some(format!("{line} {priority}"))
+    }
+
+    /// The priority that a reserved job gets when it is given back.
+    fn given_priority(job: &Job, priority: u32) -> u32 {
+        if job.is_upgraded { priority.min(job.priority) } else { priority }
+    }
+
+    fn delete(&mut self, key: u64) {
+        let Job { id, tags, .. } = self.jobs.remove(&key).unwrap();
+        if let Some(tag) = tags.idempotency.filter(|tag| tag.cooldown_s > 0) {
+            self.cooling.extend(id.map(|id| (tag.key, id)));
+        }
+        let Some(group) = tags.group.filter(|&group| !self.has_members(group)) else { return };
+        for job in self.jobs.values_mut().filter(|job| job.is_held) {
+            if job.tags.after.is_some_and(|after| after.group == group) {
+                job.is_held = false;
+                job.state = if job.delay > 0 { State::Delayed } else { State::Ready };
+            }
+        }
     }
 
     fn priority(&self, random: &mut Random) -> u32 {
@@ -174,7 +261,9 @@ impl Tube {
     pub fn command(&self, step: &Step) -> Vec<u8> {
         let id = |key: &u64| self.jobs[key].id.unwrap();
         let text = match step {
-            Step::Put { priority, delay, ttr, body, .. } => return put(*priority, *delay, *ttr, body),
+            Step::Put { priority, delay, ttr, tags, body, .. } => {
+                return put_with(*priority, *delay, *ttr, tags, body);
+            }
             Step::Reserve => "reserve-with-timeout 0\r\n".to_owned(),
             Step::ReserveJob(key) => format!("reserve-job {}\r\n", id(key)),
             Step::Release { key, priority, delay } => format!("release {} {priority} {delay}\r\n", id(key)),
@@ -190,8 +279,15 @@ impl Tube {
     pub fn apply(&mut self, step: &Step) -> Expected {
         let line = |text: &str| Expected::Line(text.to_owned());
         match step {
-            Step::Put { key, priority, delay, ttr, body } => {
-                let state = if *delay > 0 { State::Delayed } else { State::Ready };
+            Step::Put { key, priority, delay, ttr, tags, body } => {
+                if let Some(answer) = self.put_again(tags, *priority) {
+                    self.next_key = key + 1;
+                    return Expected::Line(answer);
+                }
+                let is_held = tags
+                    .after
+                    .is_some_and(|after| self.has_members(after.group) || tags.group == Some(after.group));
+                let state = if *delay > 0 || is_held { State::Delayed } else { State::Ready };
                 let (priority, delay, ttr, body) = (*priority, *delay, *ttr, body.clone());
                 let (reserves, releases, buries, phantom_burials, kicks) = (0, 0, 0, 0, 0);
                 let (id, before) = (None, None);
@@ -208,6 +304,9 @@ impl Tube {
                     phantom_burials,
                     kicks,
                     body,
+                    tags: *tags,
+                    is_held,
+                    is_upgraded: false,
                 };
                 self.jobs.insert(*key, job);
                 self.next_key = key + 1;
@@ -215,18 +314,20 @@ impl Tube {
                 Expected::Inserted(*key)
             }
             Step::Reserve => {
-                let ready = self.jobs.iter().filter(|(_, job)| job.state == State::Ready);
+                let is_free = |job: &Job| job.state == State::Ready && self.may_be_reserved(job);
+                let ready = self.jobs.iter().filter(|(_, job)| is_free(job));
                 match ready.map(|(&key, job)| (job.priority, key)).min() {
                     Some((_, key)) => self.reserve(key),
                     None => line("TIMED_OUT"),
                 }
             }
+            Step::ReserveJob(key) if !self.may_be_reserved(&self.jobs[key]) => line("NOT_FOUND"),
             Step::ReserveJob(key) => self.reserve(*key),
             Step::Release { key, priority, delay } => {
                 let job = self.jobs.get_mut(key).unwrap();
                 let state = if *delay > 0 { State::Delayed } else { State::Ready };
                 (job.state, job.before) = (state, None);
-                (job.priority, job.delay) = (*priority, *delay);
+                (job.priority, job.delay) = (Self::given_priority(job, *priority), *delay);
                 job.releases += 1;
                 self.delays = self.delays.max(delay.saturating_sub(LONG) / DELAY_STEP);
                 line("RELEASED")
@@ -234,12 +335,13 @@ impl Tube {
             Step::Bury { key, priority } => {
                 self.burials += 1;
                 let job = self.jobs.get_mut(key).unwrap();
-                (job.state, job.before, job.priority) = (State::Buried(self.burials), None, *priority);
+                job.priority = Self::given_priority(job, *priority);
+                (job.state, job.before) = (State::Buried(self.burials), None);
                 job.buries += 1;
                 line("BURIED")
             }
             Step::Delete(key) => {
-                self.jobs.remove(key).unwrap();
+                self.delete(*key);
                 line("DELETED")
             }
             Step::Kick(bound) => {
@@ -251,6 +353,7 @@ impl Tube {
                 order.iter().for_each(|&key| self.kick(key));
                 Expected::Line(format!("KICKED {}", order.len()))
             }
+            Step::KickJob(key) if self.jobs[key].is_held => line("NOT_FOUND"),
             Step::KickJob(key) => {
                 self.kick(*key);
                 line("KICKED")
@@ -261,6 +364,7 @@ impl Tube {
     fn reserve(&mut self, key: u64) -> Expected {
         let job = self.jobs.get_mut(&key).unwrap();
         job.before = Some(job.state);
+        job.is_upgraded = false;
         job.state = State::Reserved;
         job.reserves += 1;
         Expected::Reserved(key)
@@ -282,7 +386,7 @@ impl Tube {
     }
 
     fn delayed(&self) -> Vec<u64> {
-        let delayed = self.jobs.iter().filter(|(_, job)| job.state == State::Delayed);
+        let delayed = self.jobs.iter().filter(|(_, job)| job.state == State::Delayed && !job.is_held);
         let mut order: Vec<(u32, u64)> = delayed.map(|(&key, job)| (job.delay, key)).collect();
         order.sort_unstable();
         order.into_iter().map(|(_, key)| key).collect()
@@ -310,7 +414,7 @@ impl Tube {
     /// Applies a restart: reserved jobs become ready.
     pub fn restart(&mut self) {
         for job in self.jobs.values_mut().filter(|job| job.state == State::Reserved) {
-            job.state = State::Ready;
+            (job.state, job.is_upgraded) = (State::Ready, false);
         }
     }
 
@@ -368,6 +472,7 @@ impl Tube {
                     == (job.priority.into(), job.delay.into(), job.ttr.into())
                 && (found.timeouts, found.releases, found.kicks) == (0, job.releases, job.kicks)
                 && found.reserves <= job.reserves
+                && found.tags == SeenTags::of(&job.tags, job.is_held, job.reserves > 0)
                 && burials.contains(&found.buries);
             if !is_same {
                 let (job, found) =

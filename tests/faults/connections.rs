@@ -85,6 +85,12 @@ fn a_client_that_closes_with_unread_replies_is_gone_at_once() {
     }
 }
 
+/// Huge pages double the memory of a small server, where the system gives them to every program.
+#[test]
+fn a_server_that_runs_uses_no_huge_pages() {
+    assert_eq!(Server::start(&[]).usage().status("THP_enabled"), "0");
+}
+
 #[test]
 fn memory_is_returned_after_a_burst() {
     const JOBS: usize = 200_000;

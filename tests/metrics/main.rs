@@ -142,7 +142,7 @@ fn waiting_and_running_times_are_histograms_of_the_tubes_that_have_any() {
     let server = eventful_server(&["--metrics-tubes", "100000"]);
     let mut client = server.client();
     let stats = client.data("stats-tube default");
-    // So many tubes that the histograms take several slices.
+    // Enough tubes that the histograms take several slices.
     for number in 0..3000 {
         assert_eq!(client.ask(&format!("use tube-{number}")), format!("USING tube-{number}"));
         let id = client.put(0, 60, b"x");

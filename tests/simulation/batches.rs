@@ -1,10 +1,11 @@
-//! The commands for workers that C does not have: batches, `touch-all`, and a reserve that ends at the next byte.
+//! Directed tests of the commands for workers that C does not have: batches, `touch-all`, and `reserve-with-abort`.
 
 use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
 use std::rc::Rc;
 
 use beanstalkd::clock::Timestamp;
+use beanstalkd::job::JobId;
 use beanstalkd::queue::{ClientId, PoisonLimits};
 use beanstalkd::server::{Readiness, Server};
 
@@ -51,14 +52,14 @@ impl Harness {
         Client { id, pipe }
     }
 
-    /// One turn with what has happened to these clients, in this order.
+    /// Runs one turn with the events of these clients, in this order.
     fn one_turn(&mut self, clients: &[&Client]) {
         let events: Vec<(ClientId, Readiness)> =
             clients.iter().map(|client| (client.id, client.pipe.borrow_mut().take_event())).collect();
         self.server.turn(events.into_iter(), self.now);
     }
 
-    /// The same, and what is left to be done.
+    /// Runs a turn with the events of these clients, and further turns until the server is idle.
     fn turn(&mut self, clients: &[&Client]) {
         self.one_turn(clients);
         for _ in 0..10_000 {
@@ -67,7 +68,7 @@ impl Harness {
             }
             self.server.turn(std::iter::empty(), self.now);
         }
-        panic!("the server does not come to rest");
+        panic!("the server does not become idle");
     }
 
     fn say(&mut self, client: &Client, bytes: impl AsRef<[u8]>) -> String {
@@ -82,12 +83,12 @@ impl Harness {
     }
 }
 
-/// So many jobs, each with such a body.
+/// The bytes of `count` puts with this body.
 fn puts(count: usize, body: &str) -> String {
     format!("put 0 0 100 {}\r\n{body}\r\n", body.len()).repeat(count)
 }
 
-/// What a batch of these jobs is answered, each with such a body.
+/// The reply with a batch of these jobs, each with this body.
 fn batch(ids: impl IntoIterator<Item = u64>, body: &str) -> String {
     let jobs: Vec<String> =
         ids.into_iter().map(|id| format!("RESERVED {id} {}\r\n{body}\r\n", body.len())).collect();
@@ -130,7 +131,29 @@ fn batches_are_done_in_slices_between_which_others_are_answered() {
 }
 
 #[test]
-fn a_batch_waits_in_line_for_its_first_job_and_then_takes_what_nobody_waits_for() {
+fn all_times_to_run_start_again_when_touch_all_comes_however_many_turns_it_takes() {
+    const JOBS: u64 = 1_000;
+    let mut harness = Harness::new();
+    let client = harness.connect();
+    harness.say(&client, puts(JOBS as usize, ""));
+    harness.say(&client, format!("reserve-batch {JOBS}\r\n"));
+    harness.passes(10);
+    let came = harness.now;
+    client.sends("touch-all\r\n");
+    harness.one_turn(&[&client]);
+    assert_eq!(client.received(), "", "it takes several turns");
+    for _ in 0..9 {
+        harness.now = harness.now.plus_seconds(1);
+        harness.one_turn(&[]);
+    }
+    assert_eq!(client.received(), format!("TOUCHED_ALL {JOBS}\r\n"));
+    let queue = harness.server.executor().queue();
+    let end = |id| queue.job(JobId(id)).expect("it is reserved").record.deadline_at;
+    assert!((1..=JOBS).all(|id| end(id) == came.plus_seconds(100)));
+}
+
+#[test]
+fn a_batch_waits_its_turn_for_the_first_job_and_then_takes_jobs_for_which_no_client_waits() {
     let mut harness = Harness::new();
     let [first, batcher, last, producer] = [(); 4].map(|()| harness.connect());
     for (client, line) in
@@ -197,7 +220,7 @@ fn a_batch_whose_only_job_is_flushed_meanwhile_is_empty() {
 }
 
 #[test]
-fn a_client_that_leaves_in_the_middle_of_a_batch_gives_all_of_it_back() {
+fn the_jobs_of_a_client_that_leaves_during_a_batch_are_ready_again() {
     let mut harness = Harness::new();
     let [batcher, producer] = [(); 2].map(|()| harness.connect());
     harness.say(&producer, puts(900, ""));

@@ -138,7 +138,10 @@ impl Lives {
         let (binlog, restored, next_id) = self
             .open(&self.disk.clone())
             .unwrap_or_else(|error| panic!("{:?}: the server does not start: {error}", self.sync));
-        self.durable_model.restart(&restored, next_id, promised);
+        let cooldowns = binlog.cooldowns();
+        let cooldowns =
+            cooldowns.map(|(id, found)| (id.0, (found.tube.to_owned(), found.key.to_owned()))).collect();
+        self.durable_model.restart(&restored, &cooldowns, next_id, promised);
         let mut executor = executor(PoisonLimits::default(), MAX_JOB_BYTES);
         for (record, tube, body, tags) in restored {
             executor.restore(&record, &tube, body, &tags, self.now);

@@ -3,7 +3,10 @@
 //! Owns: the versions of each job, and which of them were acknowledged. Never talks to a server. Driven by `crashes`,
 //! which reports the commands and the replies.
 
+use std::collections::BTreeMap;
+
 use beanstalkd::job::{Body, JobRecord, JobState};
+use beanstalkd::tags::{After, Name, TagSet};
 use beanstalkd::tube_name::TubeName;
 
 /// The facts of a job that must survive a restart. A reserved job comes back ready.
@@ -15,12 +18,18 @@ pub struct Facts {
     pub releases: u32,
     pub buries: u32,
     pub kicks: u32,
+    /// Whether it waits for a group; the state is delayed.
+    pub is_held: bool,
+    /// Of a job that expires: whether it was ever reserved.
+    pub was_reserved: bool,
 }
 
 /// One version of a job. A deleted job has no facts.
 #[derive(Clone, Debug)]
 struct Version {
     facts: Option<Facts>,
+    /// Whether the key of the deleted job still counts.
+    is_cooling: bool,
     /// The number of earlier acknowledgements, if this version was acknowledged.
     acknowledged: Option<u64>,
 }
@@ -31,6 +40,10 @@ pub struct Job {
     pub id: Option<u64>,
     pub tube: String,
     pub body: Vec<u8>,
+    /// As they were put.
+    pub tags: TagSet<'static>,
+    /// Whether a duplicate has made it more urgent since it was reserved.
+    pub is_upgraded: bool,
     /// Whether a command on it is not yet answered.
     pub is_busy: bool,
     /// The client that has reserved it.
@@ -45,6 +58,20 @@ impl Job {
     pub fn newest(&self) -> Option<&Facts> {
         self.versions.last().and_then(|version| version.facts.as_ref())
     }
+
+    /// Whether its key still counts after its delete.
+    pub fn is_cooling(&self) -> bool {
+        self.versions.last().is_some_and(|version| version.is_cooling)
+    }
+
+    fn is_member_of(&self, group: Name<'_>) -> bool {
+        self.tags.group == Some(group) && self.newest().is_some()
+    }
+
+    fn waits_for(&self, group: Name<'_>) -> bool {
+        self.newest().is_some_and(|facts| facts.is_held)
+            && self.tags.after.is_some_and(|after| after.group == group)
+    }
 }
 
 /// A job and a version of it, which a reply acknowledges.
@@ -52,6 +79,9 @@ pub type Step = (usize, usize);
 
 /// A job as the binlog restores it.
 pub type Restored = (JobRecord, TubeName, Body, Vec<u8>);
+
+/// The cooldowns that the binlog restores, by the id of the deleted job: the tube and the key.
+pub type Cooldowns = BTreeMap<u64, (String, String)>;
 
 #[derive(Debug, Default)]
 pub struct DurableModel {
@@ -65,19 +95,44 @@ pub struct DurableModel {
 
 impl DurableModel {
     /// Adds a job that is being put. Its body begins with its index here.
-    pub fn put(&mut self, tube: String, facts: Facts, filler: usize) -> Step {
+    pub fn put(&mut self, tube: String, facts: Facts, tags: TagSet<'static>, filler: usize) -> Step {
         let mut body = format!("{}:", self.jobs.len()).into_bytes();
         body.extend((0..filler).map(|at| (at % 251) as u8));
         self.jobs.push(Job {
             id: None,
             tube,
             body,
+            tags,
+            is_upgraded: false,
             is_busy: true,
             holder: None,
             buried: 0,
-            versions: vec![Version { facts: Some(facts), acknowledged: None }],
+            versions: vec![Version { facts: Some(facts), is_cooling: false, acknowledged: None }],
         });
         (self.jobs.len() - 1, 0)
+    }
+
+    /// Whether the group has members.
+    pub fn has_members(&self, group: Name<'_>) -> bool {
+        self.jobs.iter().any(|job| job.is_member_of(group))
+    }
+
+    /// Notes a command that deletes a job, or, if it is a flush, forgets its key. Jobs that wait for its group are free if it
+    /// was the last member.
+    pub fn end(&mut self, job: usize, is_flush: bool) -> Vec<Step> {
+        let tags = self.jobs[job].tags;
+        let mut steps = vec![self.change(job, None)];
+        let is_cooling = !is_flush && tags.idempotency.is_some_and(|tag| tag.cooldown_s > 0);
+        self.jobs[job].versions[steps[0].1].is_cooling = is_cooling;
+        if let Some(group) = tags.group.filter(|&group| !self.has_members(group)) {
+            for at in 0..self.jobs.len() {
+                if self.jobs[at].waits_for(group) {
+                    let facts = self.jobs[at].newest().map(freed);
+                    steps.push(self.change(at, facts));
+                }
+            }
+        }
+        steps
     }
 
     /// Notes a command that gives a job these facts.
@@ -85,11 +140,12 @@ impl DurableModel {
         self.burials += 1;
         let burials = self.burials;
         let known = &mut self.jobs[job];
-        if facts.as_ref().is_some_and(|facts| facts.state == JobState::Buried) {
+        let is_buried = |facts: Option<&Facts>| facts.is_some_and(|facts| facts.state == JobState::Buried);
+        if is_buried(facts.as_ref()) && !is_buried(known.newest()) {
             known.buried = burials;
         }
         known.is_busy = true;
-        known.versions.push(Version { facts, acknowledged: None });
+        known.versions.push(Version { facts, is_cooling: false, acknowledged: None });
         (job, known.versions.len() - 1)
     }
 
@@ -126,27 +182,43 @@ impl DurableModel {
 
     /// Compares the restored jobs with the model. The first `promised` acknowledgements must hold. With `None`, any may
     /// be lost, but no job may be restored that was never put.
-    pub fn restart(&mut self, restored: &[Restored], next_id: u64, promised: Option<u64>) {
+    pub fn restart(
+        &mut self,
+        restored: &[Restored],
+        cooldowns: &Cooldowns,
+        next_id: u64,
+        promised: Option<u64>,
+    ) {
         let mut found: Vec<Option<&Restored>> = vec![None; self.jobs.len()];
         for job in restored {
-            let (record, tube, body, _) = job;
+            let (record, tube, body, tags) = job;
             let known = &self.jobs[token(body.as_slice())];
             assert!(known.body == body.as_slice() && known.tube == tube.as_str(), "{record:?} was never put");
+            assert_eq!(TagSet::decode(tags).map(as_put).unwrap_or_default(), as_put(known.tags));
             let before = found[token(body.as_slice())].replace(job);
             assert!(before.is_none(), "{record:?} is restored twice");
         }
+        let mut unknown = cooldowns.clone();
         for (job, found) in self.jobs.iter_mut().zip(found) {
-            let facts = found.map(|(record, ..)| facts_of(record));
+            let facts = found.map(|(record, .., tags)| facts_of(record, tags));
+            let cooldown = job.id.and_then(|id| unknown.remove(&id));
+            if let Some((tube, key)) = &cooldown {
+                assert!(*tube == job.tube && job.tags.idempotency.is_some_and(|tag| tag.key == key.as_str()));
+            }
+            let is_cooling = cooldown.is_some();
             if let Some(promised) = promised {
-                job.check(facts.as_ref(), promised);
+                job.check(facts.as_ref(), is_cooling, promised);
             }
             // The id of an acknowledged job is not given again, even if the job was lost, because its client may
             // still delete it.
-            job.id = found.map(|(record, ..)| record.id.0).or(job.id.filter(|_| promised.is_some()));
+            let is_kept = promised.is_some() || is_cooling;
+            job.id = found.map(|(record, ..)| record.id.0).or(job.id.filter(|_| is_kept));
             assert!(job.id.is_none_or(|id| id < next_id), "the id {next_id} is given twice");
-            job.versions = vec![Version { facts, acknowledged: Some(0) }];
-            (job.is_busy, job.holder) = (false, None);
+            job.versions = vec![Version { facts, is_cooling, acknowledged: Some(0) }];
+            (job.is_busy, job.holder, job.is_upgraded) = (false, None, false);
         }
+        assert!(unknown.is_empty(), "cooldowns of no delete: {unknown:?}");
+        self.free_groups_without_members();
         self.first_id = next_id;
         self.acknowledgements = 1;
         // Buried jobs are restored in the order of their burials.
@@ -155,29 +227,62 @@ impl DurableModel {
             self.jobs[token(body.as_slice())].buried = self.burials;
         }
     }
+
+    /// After a loss of power a group may have lost members that nobody has deleted: it holds nothing.
+    fn free_groups_without_members(&mut self) {
+        for at in 0..self.jobs.len() {
+            let after = self.jobs[at].tags.after.map(|after| after.group);
+            if let Some(group) = after.filter(|&group| self.jobs[at].waits_for(group))
+                && !self.has_members(group)
+                && let Some(facts) = &mut self.jobs[at].versions[0].facts
+            {
+                *facts = freed(facts);
+            }
+        }
+    }
+}
+
+/// The facts of a job whose group has lost its last member.
+fn freed(held: &Facts) -> Facts {
+    let state = if held.delay_s > 0 { JobState::Delayed } else { JobState::Ready };
+    Facts { state, is_held: false, ..held.clone() }
+}
+
+/// The tags without what has become of them.
+fn as_put(tags: TagSet<'_>) -> TagSet<'_> {
+    TagSet { after: tags.after.map(|after| After { is_free: false, ..after }), ..tags }
 }
 
 impl Job {
     /// Checks that the restored version is not older than the promised one.
-    fn check(&self, facts: Option<&Facts>, promised: u64) {
+    fn check(&self, facts: Option<&Facts>, is_cooling: bool, promised: u64) {
         let is_promised = |version: &Version| version.acknowledged.is_some_and(|before| before < promised);
         let first = self.versions.iter().rposition(is_promised);
         let is_allowed = match first {
-            None if facts.is_none() => true,
-            _ => self.versions[first.unwrap_or(0)..].iter().any(|version| version.facts.as_ref() == facts),
+            None if facts.is_none() && !is_cooling => true,
+            _ => self.versions[first.unwrap_or(0)..]
+                .iter()
+                .any(|version| version.facts.as_ref() == facts && version.is_cooling == is_cooling),
         };
         assert!(
             is_allowed,
-            "job {:?} comes back as {facts:?}; {promised} acknowledgements hold, the last of it is \
+            "job {:?} comes back as {facts:?}, cooling: {is_cooling}; {promised} acknowledgements hold, the last of it is \
              number {first:?} of {:?}",
             self.id, self.versions
         );
     }
 }
 
-fn facts_of(record: &JobRecord) -> Facts {
+fn facts_of(record: &JobRecord, tags: &[u8]) -> Facts {
+    let tags = TagSet::decode(tags).unwrap_or_default();
+    let is_delayed = record.state == JobState::Delayed;
+    let is_free = tags.after.is_none_or(|after| after.is_free);
+    // The record of a held job is from before it was free.
+    let is_ready = is_delayed && is_free && record.delay_s == 0;
     Facts {
-        state: record.state,
+        state: if is_ready { JobState::Ready } else { record.state },
+        is_held: is_delayed && !is_free,
+        was_reserved: tags.expires_after_s.is_some() && record.counters.reserves > 0,
         priority: record.priority.0,
         delay_s: record.delay_s,
         releases: record.counters.releases,

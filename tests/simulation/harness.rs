@@ -8,6 +8,7 @@ use std::convert::Infallible;
 use std::hash::{DefaultHasher, Hasher};
 use std::rc::Rc;
 
+use beanstalkd::access::{Peer, Rules};
 use beanstalkd::clock::Timestamp;
 use beanstalkd::queue::{ClientId, PoisonLimits};
 use beanstalkd::server::{Readiness, Server};
@@ -25,6 +26,10 @@ use beanstalkd_testkit::subject::{START, executor};
 const MAX_CLIENTS: usize = 6;
 /// The number of turns in which a server without new input must become idle.
 const TURNS_TO_REST: usize = 1000;
+/// Access rules with which a server answers as one without rules does.
+const EVERYTHING_IS_ALLOWED: &str =
+    "[strangers]\nproduce = [\"*\"]\nwork = [\"*\"]\nobserve = [\"*\"]\nmanage = [\"*\"]\n";
+
 /// A client, with what it has sent and what it expects.
 struct Client {
     id: ClientId,
@@ -81,9 +86,15 @@ impl Harness {
         let limit = |random: &mut Random| random.once_in(4).then(|| 1 + random.below(3) as u32);
         let limits = PoisonLimits { timeouts: limit(&mut random), releases: limit(&mut random) };
         let max_job_bytes = random.pick(&[10, 65_535, 65_535, 1 << 20]);
+        let mut executor = executor(limits, max_job_bytes);
+        let mut oracle = Oracle::new(limits, max_job_bytes, START);
+        oracle.has_rules = random.once_in(4);
+        if oracle.has_rules {
+            executor.guard_with(Rules::parse(EVERYTHING_IS_ALLOWED, &|_| None).expect("the rules are right"));
+        }
         Self {
-            server: Server::new(executor(limits, max_job_bytes)),
-            oracle: Oracle::new(limits, max_job_bytes, START),
+            server: Server::new(executor),
+            oracle,
             clients: Vec::new(),
             now: START,
             digest: DefaultHasher::new(),
@@ -136,6 +147,7 @@ impl Harness {
         }
         let open = |id| Ok::<_, Infallible>(FakeStream { id, pipe: Rc::clone(&pipe) });
         let Ok(id) = self.server.accept(open, self.now);
+        self.server.identify(id, Peer::Unix(None), self.now);
         self.oracle.model.connect(id.index);
         self.say(|| format!("{} connects, {capacity} bytes of room", id.index));
         self.clients.push(Client {

@@ -2,13 +2,16 @@
 //!
 //! `SIMULATION_SEEDS=n` sets the number of seeds. `SEED=n` runs one of them, and prints every step.
 
+mod access;
 mod batches;
 mod crashes;
 mod directed;
 mod durable_model;
 mod harness;
 mod orders;
+mod ownership;
 mod replies;
+mod rights;
 mod script;
 mod waits;
 mod workload;
@@ -22,9 +25,9 @@ use beanstalkd_testkit::random::number_from_environment;
 
 /// The number of seeds, unless `SIMULATION_SEEDS` is set.
 const SEEDS: u64 = 10_000;
-/// The simulation with crashes runs one in so many seeds, because each runs several servers.
+/// The simulation with crashes runs one in this many seeds, because each runs several servers.
 const CRASH_SHARE: u64 = 4;
-/// One in so many seeds is run twice.
+/// One in this many seeds is run twice.
 const REPEATED: u64 = 16;
 
 /// Runs one seed, or one in `share` of all, some of them twice, on as many threads as there are cores.
@@ -66,4 +69,23 @@ fn what_was_acknowledged_survives_every_end_of_the_server() {
     let outcomes = run_seeds(CRASH_SHARE, crashes::run);
     let stalls: u64 = outcomes.iter().map(|outcome| outcome.stalls).sum();
     assert!(stalls > 0 || outcomes.len() < 100, "no command has waited for room in the binlog");
+}
+
+#[test]
+fn an_owner_acknowledges_only_what_every_later_owner_reads() {
+    let outcomes = run_seeds(1, ownership::run);
+    let sum = |of: fn(&ownership::Outcome) -> usize| outcomes.iter().map(of).sum::<usize>();
+    let (acknowledged, takeovers) = (sum(|outcome| outcome.acknowledged), sum(|outcome| outcome.takeovers));
+    assert!(acknowledged > 10 * outcomes.len() || outcomes.len() < 100, "{acknowledged} acknowledged");
+    assert!(takeovers > 2 * outcomes.len() || outcomes.len() < 100, "{takeovers} takeovers");
+}
+
+/// Each rule of the fencing is needed: a seed fails if it is broken.
+#[test]
+fn the_simulation_of_owners_notices_each_broken_rule() {
+    use ownership::Mutation::{BlindLook, NoFence, NoLock, NoQuestion, NoRaise};
+    for mutation in [NoFence, NoLock, NoRaise, BlindLook, NoQuestion] {
+        let is_noticed = |seed| panic::catch_unwind(|| ownership::run_mutant(seed, false, mutation)).is_err();
+        assert!((0..10_000).any(is_noticed), "{mutation:?} breaks no promise in 10,000 seeds");
+    }
 }

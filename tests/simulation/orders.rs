@@ -16,7 +16,7 @@ const FILE_BYTES: u64 = 65_536;
 
 fn harness(sync: SyncPolicy) -> Harness {
     let mut harness = Harness::start(SimDisk::default(), sync, FILE_BYTES);
-    harness.server.executor_mut().obey_orders();
+    harness.server.executor_mut().accept_orders();
     harness
 }
 
@@ -35,6 +35,7 @@ fn put(tube: &str, bytes: usize) -> Order {
         priority: Priority(3),
         delay_s: 0,
         ttr_s: 10,
+        tags: Vec::new(),
     })
 }
 

@@ -8,7 +8,7 @@ use beanstalkd::clock::Timestamp;
 use beanstalkd::job::{JobId, JobState, Priority, SHARED_FROM_BYTES};
 use beanstalkd::protocol::Verb;
 use beanstalkd::queue::{NewJob, PoisonLimits, Released, Reserve, WaitOutcome};
-use beanstalkd::tags::TagSet;
+use beanstalkd::tags::{Name, TagSet};
 
 use crate::script::{Request, Tags};
 use beanstalkd_testkit::model::{Double, Job, Model, State};
@@ -28,6 +28,8 @@ const LEAST_ROOM_BYTES: usize = 64 * 1024;
 pub struct Oracle {
     pub model: Model,
     pub max_job_bytes: u32,
+    /// Whether the server has access rules, which allow everything.
+    pub has_rules: bool,
     pub draining: bool,
     pub started_at: Timestamp,
     pub connections: u64,
@@ -86,6 +88,7 @@ impl Oracle {
         Self {
             model: Model::new(limits),
             max_job_bytes,
+            has_rules: false,
             draining: false,
             started_at,
             connections: 0,
@@ -453,7 +456,16 @@ impl Oracle {
         add("cmd-stats-group", &self.commands[Verb::StatsGroup as usize]);
         add("job-expirations", &model.counters.expirations);
         let words: Vec<&str> = EXTENSIONS.iter().map(|verb| verb.as_str()).collect();
-        add("extensions", &format!("\"{} stats-group idp con grp aft exp\"", words.join(" ")));
+        if self.has_rules {
+            add("identity", &"\"(strangers.unix)\"");
+            add("identity-connections", &self.model.clients.len());
+            for key in ["job-bytes", "log-ins", "log-ins-refused", "commands-forbidden", "puts-delayed"] {
+                add(&format!("identity-{key}"), &0);
+            }
+            add("identity-managing-commands", &(ANY_NUMBER as char));
+        }
+        let auth = if self.has_rules { " auth" } else { "" };
+        add("extensions", &format!("\"{} stats-group idp con grp aft exp{auth}\"", words.join(" ")));
         text
     }
 
@@ -564,10 +576,10 @@ impl Oracle {
     }
 
     fn stats_group(&self, name: &str) -> Option<String> {
-        let members = self.model.members(name).count();
-        let waiting = self.model.waiting_for(name).count();
+        let members = self.model.members(name.into()).count();
+        let waiting = self.model.waiting_for(name.into()).count();
         let is_buried = |job: &&Job| matches!(job.state, State::Buried { .. });
-        let buried = self.model.members(name).filter(is_buried).count();
+        let buried = self.model.members(name.into()).filter(is_buried).count();
         (members + waiting > 0).then(|| {
             format!(
                 "---\nname: \"{name}\"\npending: {members}\nburied: {buried}\ncomplete: {}\nwaiting-jobs: {waiting}\n",
@@ -618,11 +630,11 @@ fn tags_of(model: &Model, job: &Job, now: Timestamp) -> [(&'static str, String);
     let name = |name: Option<&str>| format!("\"{}\"", name.unwrap_or_default());
     let TagSet { idempotency, concurrency, group, after, .. } = job.tags;
     [
-        ("idempotency-key", name(idempotency.map(|tag| tag.key))),
+        ("idempotency-key", name(idempotency.map(|tag| tag.key.as_str()))),
         ("idempotency-ttl", idempotency.map_or(0, |tag| tag.cooldown_s).to_string()),
-        ("group", name(group)),
-        ("after-group", name(after.map(|after| after.group))),
-        ("concurrency-key", name(concurrency.map(|tag| tag.key))),
+        ("group", name(group.map(Name::as_str))),
+        ("after-group", name(after.map(|after| after.group.as_str()))),
+        ("concurrency-key", name(concurrency.map(|tag| tag.key.as_str()))),
         ("concurrency-limit", concurrency.map_or(0, |tag| tag.limit).to_string()),
         ("held", job.held.to_string()),
         ("expires-in", model.expires_in_s(job, now).to_string()),

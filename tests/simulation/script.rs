@@ -230,15 +230,16 @@ fn tags(random: &mut Random) -> Tags {
     }
     let mut some = |one_in| random.once_in(one_in).then(|| random.below(12) as usize);
     let concurrency =
-        some(3).map(|raw| Concurrency { key: ["k", LONG_NAME][raw % 2], limit: [1, 1, 2][raw % 3] });
+        some(3).map(|raw| Concurrency { key: ["k", LONG_NAME][raw % 2].into(), limit: [1, 1, 2][raw % 3] });
     Tags::Good(TagSet {
         concurrency,
         idempotency: some(4)
-            .map(|raw| Idempotency { key: ["k", LONG_NAME][raw % 2], cooldown_s: [0, 1, 3][raw % 3] }),
+            .map(|raw| Idempotency { key: ["k", LONG_NAME][raw % 2].into(), cooldown_s: [0, 1, 3][raw % 3] }),
         // Where a flush ends the last members of two groups, the model need not do it in the same order.
-        group: some(3).filter(|_| concurrency.is_none()).map(|raw| ["g", "h"][raw % 2]),
-        after: some(4).map(|raw| After { group: ["g", "h"][raw % 2], is_free: false }),
+        group: some(3).filter(|_| concurrency.is_none()).map(|raw| ["g", "h"][raw % 2].into()),
+        after: some(4).map(|raw| After { group: ["g", "h"][raw % 2].into(), is_free: false }),
         expires_after_s: some(4).map(|raw| [1, 2, 10][raw % 3]),
+        owner: None,
     })
 }
 

@@ -10,6 +10,7 @@ use std::rc::Rc;
 
 use beanstalkd::job::JobState;
 use beanstalkd::queue::ClientId;
+use beanstalkd::tags::{After, Concurrency, Idempotency, Name, TagSet};
 
 use crate::crashes::Lives;
 use crate::durable_model::{Facts, Job, Step};
@@ -20,6 +21,9 @@ use beanstalkd_testkit::sockets::{FakeStream, Pipe};
 pub const SHARED_TUBE: &str = "shared";
 /// Delays and times to run, in seconds, are longer than all servers run together.
 const LONG_S: u32 = 1_000_000;
+
+/// The keys and groups of each client.
+const NAMES: [[&str; 2]; 4] = [["a", "b"], ["c", "d"], ["e", "f"], ["g", "h"]];
 
 /// The next reply that a client expects.
 #[derive(Debug)]
@@ -96,21 +100,102 @@ impl Lives {
             0 => self.random.below(12_000),
             _ => self.random.below(400),
         } as usize;
-        let state = if delay_s > 0 { JobState::Delayed } else { JobState::Ready };
-        let facts = Facts { state, priority, delay_s, releases: 0, buries: 0, kicks: 0 };
+        let mut tags = if is_shared { TagSet::default() } else { self.tags(client) };
+        if let Some(key) = tags.idempotency.map(|tag| tag.key) {
+            match self.first_with_key(&own, key) {
+                Key::Free => {}
+                Key::Unclear => tags.idempotency = None,
+                Key::Used(first) => return self.put_again(client, first, priority, &tags),
+            }
+        }
+        let is_held = tags.after.is_some_and(|after| {
+            self.durable_model.has_members(after.group) || tags.group == Some(after.group)
+        });
+        let state = if delay_s > 0 || is_held { JobState::Delayed } else { JobState::Ready };
+        let (releases, buries, kicks, was_reserved) = (0, 0, 0, false);
+        let facts = Facts { state, priority, delay_s, releases, buries, kicks, is_held, was_reserved };
         let tube = if is_shared { SHARED_TUBE } else { &own };
         if is_shared {
             self.use_tube(client, SHARED_TUBE);
         }
-        let step = self.durable_model.put(tube.to_owned(), facts, filler);
+        let step = self.durable_model.put(tube.to_owned(), facts, tags, filler);
         let body = self.durable_model.jobs[step.0].body.clone();
-        let mut bytes = format!("put {priority} {delay_s} {LONG_S} {}\r\n", body.len()).into_bytes();
+        let words = words_of(&tags);
+        let mut bytes = format!("put {priority} {delay_s} {LONG_S} {}{words}\r\n", body.len()).into_bytes();
         bytes.extend(body);
         bytes.extend(b"\r\n");
         self.ask_bytes(client, &bytes, Expected::Inserted(step));
         if is_shared {
             self.use_tube(client, &own);
         }
+    }
+
+    /// The tags of a put into the client's own tube: none, or some with names that no other client has.
+    fn tags(&mut self, client: usize) -> TagSet<'static> {
+        if self.random.once_in(2) {
+            return TagSet::default();
+        }
+        let names = NAMES[client];
+        let mut name = |one_in| self.random.once_in(one_in).then(|| Name::from(self.random.pick(&names)));
+        let (key, limited, group, after) = (name(2), name(3), name(2), name(3));
+        TagSet {
+            idempotency: key
+                .map(|key| Idempotency { key, cooldown_s: self.random.pick(&[0, LONG_S, LONG_S]) }),
+            concurrency: limited.map(|key| Concurrency { key, limit: self.random.pick(&[1, 2]) }),
+            group,
+            after: after.map(|group| After { group, is_free: false }),
+            expires_after_s: self.random.once_in(3).then_some(LONG_S),
+            ..TagSet::default()
+        }
+    }
+
+    /// Which job of the tube a put with this key names.
+    fn first_with_key(&self, tube: &str, key: Name<'_>) -> Key {
+        let has_key = |job: &Job| job.tube == tube && job.tags.idempotency.is_some_and(|tag| tag.key == key);
+        let jobs = self.durable_model.jobs.iter().enumerate();
+        let counts = |job: &Job| job.newest().is_some() || job.is_cooling();
+        let first: Vec<_> = jobs.filter(|(_, job)| has_key(job) && counts(job)).collect();
+        match first[..] {
+            [] => Key::Free,
+            [(at, job)] if job.id.is_some() && !job.is_busy => Key::Used(at),
+            // After a loss of power there may be several: a delete was not synced.
+            _ => Key::Unclear,
+        }
+    }
+
+    /// Puts a job with the key of another one, which stores nothing.
+    fn put_again(&mut self, client: usize, first: usize, priority: u32, tags: &TagSet<'_>) {
+        let job = &mut self.durable_model.jobs[first];
+        let id = job.id.expect("its put was answered");
+        let line = format!("put {priority} 0 {LONG_S} 5{}\r\nagain\r\n", words_of(tags));
+        let Some(facts) = job.newest().cloned() else {
+            return self.ask_reply(client, &line, format!("INSERTED {id} DELETED\r\n").into());
+        };
+        let state = match facts.state {
+            _ if job.holder.is_some() => "RESERVED",
+            JobState::Delayed => "DELAYED",
+            JobState::Buried => "BURIED",
+            JobState::Ready | JobState::Reserved => "READY",
+        };
+        if priority >= facts.priority {
+            return self.ask_reply(client, &line, format!("INSERTED {id} {state}\r\n").into());
+        }
+        job.is_upgraded |= job.holder.is_some();
+        let step = self.durable_model.change(first, Some(Facts { priority, ..facts }));
+        let reply = format!("INSERTED {id} {state} {priority}\r\n").into();
+        self.ask(client, &line, Expected::Reply(reply, vec![step]));
+    }
+
+    /// Whether the tags of a job in the client's own tube allow that it is reserved.
+    fn may_be_reserved(&self, job: usize) -> bool {
+        let jobs = &self.durable_model.jobs;
+        let is_held = jobs[job].newest().is_some_and(|facts| facts.is_held);
+        let is_used_up = jobs[job].tags.concurrency.is_some_and(|tag| {
+            let has_key = |job: &&Job| job.tags.concurrency.is_some_and(|other| other.key == tag.key);
+            let taken = jobs.iter().filter(has_key).filter(|job| job.holder.is_some()).count();
+            taken >= tag.limit as usize
+        });
+        !is_held && !is_used_up
     }
 
     /// Sends a command on one job that no other client may touch now.
@@ -126,13 +211,15 @@ impl Lives {
         }
         let (job, id, mut facts) = free[self.random.below(free.len() as u64) as usize].clone();
         let holds = self.durable_model.jobs[job].holder == Some(client);
-        let priority = self.random.below(3) as u32;
+        let asked = self.random.below(3) as u32;
+        let known = &self.durable_model.jobs[job];
+        let priority = if known.is_upgraded { asked.min(facts.priority) } else { asked };
         let (command, reply, next) = match self.random.below(7) {
             0 => (format!("delete {id}\r\n"), "DELETED\r\n", None),
             1 => (format!("delete-batch {id} 0\r\n"), "DELETED_BATCH 1 1\r\n", None),
             6 if !holds => {
-                facts.priority = priority;
-                (format!("reprioritize {id} {priority}\r\n"), "REPRIORITIZED\r\n", Some(facts))
+                facts.priority = asked;
+                (format!("reprioritize {id} {asked}\r\n"), "REPRIORITIZED\r\n", Some(facts))
             }
             2 if holds => {
                 return self.ask_reply(client, &format!("touch {id}\r\n"), b"TOUCHED\r\n".to_vec());
@@ -142,12 +229,15 @@ impl Lives {
                 facts.state = if facts.delay_s > 0 { JobState::Delayed } else { JobState::Ready };
                 facts.priority = priority;
                 facts.releases += 1;
-                (format!("release {id} {priority} {}\r\n", facts.delay_s), "RELEASED\r\n", Some(facts))
+                (format!("release {id} {asked} {}\r\n", facts.delay_s), "RELEASED\r\n", Some(facts))
             }
             _ if holds => {
                 (facts.state, facts.priority) = (JobState::Buried, priority);
                 facts.buries += 1;
-                (format!("bury {id} {priority}\r\n"), "BURIED\r\n", Some(facts))
+                (format!("bury {id} {asked}\r\n"), "BURIED\r\n", Some(facts))
+            }
+            2 | 3 if facts.is_held => {
+                return self.ask_reply(client, &format!("kick-job {id}\r\n"), b"NOT_FOUND\r\n".to_vec());
             }
             2 | 3 if facts.state != JobState::Ready => {
                 facts.state = JobState::Ready;
@@ -156,21 +246,34 @@ impl Lives {
             }
             _ => return self.reserve_job(client, job, id, facts),
         };
-        let step = self.durable_model.change(job, next);
+        let steps = match next {
+            Some(_) => vec![self.durable_model.change(job, next)],
+            None => self.durable_model.end(job, false),
+        };
         self.durable_model.jobs[job].holder = None;
-        self.ask(client, &command, Expected::Reply(reply.into(), vec![step]));
+        self.ask(client, &command, Expected::Reply(reply.into(), steps));
     }
 
-    /// Reserves a job by its id. The binlog need not have a record of this, but of the next change of the job.
+    /// Reserves a job by its id. The binlog need not have a record of this, but of the next change of the job, unless the
+    /// job does not expire any more.
     fn reserve_job(&mut self, client: usize, job: usize, id: u64, facts: Facts) {
+        if !self.may_be_reserved(job) {
+            let line = format!("reserve-job {id}\r\n");
+            return self.ask_reply(client, &line, b"NOT_FOUND\r\n".to_vec());
+        }
         let body = &self.durable_model.jobs[job].body;
         let mut reply = format!("RESERVED {id} {}\r\n", body.len()).into_bytes();
         reply.extend(body);
         reply.extend(b"\r\n");
-        self.durable_model.change(job, Some(Facts { state: JobState::Ready, ..facts }));
+        let known = &mut self.durable_model.jobs[job];
+        (known.holder, known.is_upgraded) = (Some(client), false);
+        let expires = known.tags.expires_after_s.is_some();
+        let was_reserved = facts.was_reserved || expires;
+        let step =
+            self.durable_model.change(job, Some(Facts { state: JobState::Ready, was_reserved, ..facts }));
         self.durable_model.jobs[job].is_busy = false;
-        self.durable_model.jobs[job].holder = Some(client);
-        self.ask_reply(client, &format!("reserve-job {id}\r\n"), reply);
+        let steps = if expires { vec![step] } else { vec![] };
+        self.ask(client, &format!("reserve-job {id}\r\n"), Expected::Reply(reply, steps));
     }
 
     /// Kicks some of the buried jobs in the client's own tube, or all delayed jobs.
@@ -181,7 +284,8 @@ impl Lives {
             return;
         }
         let in_state = |state| {
-            let is_in = move |job: &Job| job.newest().is_some_and(|facts| facts.state == state);
+            let is_in =
+                move |job: &Job| job.newest().is_some_and(|facts| facts.state == state && !facts.is_held);
             jobs().filter(move |(_, job)| is_in(job)).map(|(at, job)| (job.buried, at)).collect::<Vec<_>>()
         };
         let mut kicked = in_state(JobState::Buried);
@@ -202,7 +306,7 @@ impl Lives {
         self.ask(client, &format!("kick {bound}\r\n"), Expected::Reply(reply, steps));
     }
 
-    /// Deletes all jobs in the client's own tube.
+    /// Deletes all jobs in the client's own tube, and forgets the keys of those that were deleted before.
     fn flush(&mut self, client: usize) {
         let own = self.own_tube(client);
         let jobs: Vec<usize> = (0..self.durable_model.jobs.len())
@@ -211,14 +315,17 @@ impl Lives {
         if jobs.iter().any(|&at| self.durable_model.jobs[at].is_busy) {
             return;
         }
+        let is_there = |job: &Job| job.newest().is_some();
+        let count = jobs.iter().filter(|&&at| is_there(&self.durable_model.jobs[at])).count();
         let mut steps = Vec::new();
         for at in jobs {
-            if self.durable_model.jobs[at].newest().is_some() {
-                steps.push(self.durable_model.change(at, None));
+            let job = &self.durable_model.jobs[at];
+            if is_there(job) || job.is_cooling() {
+                steps.extend(self.durable_model.end(at, true));
                 self.durable_model.jobs[at].holder = None;
             }
         }
-        let reply = format!("FLUSHED {}\r\n", steps.len()).into();
+        let reply = format!("FLUSHED {count}\r\n").into();
         self.ask(client, &format!("flush-tube {own}\r\n"), Expected::Reply(reply, steps));
     }
 
@@ -240,4 +347,27 @@ impl Lives {
     fn use_tube(&mut self, client: usize, tube: &str) {
         self.ask_reply(client, &format!("use {tube}\r\n"), format!("USING {tube}\r\n").into());
     }
+}
+
+/// What a key of a put stands for.
+enum Key {
+    Free,
+    Used(usize),
+    /// The test does not know yet.
+    Unclear,
+}
+
+/// The words of a put for these tags, with a space before each.
+fn words_of(tags: &TagSet<'_>) -> String {
+    let mut words = String::new();
+    if let Some(Idempotency { key, cooldown_s }) = tags.idempotency {
+        words += &format!(" idp:{key}:{cooldown_s}");
+    }
+    if let Some(Concurrency { key, limit }) = tags.concurrency {
+        words += &format!(" con:{key}:{limit}");
+    }
+    words.extend(tags.group.map(|group| format!(" grp:{group}")));
+    words.extend(tags.after.map(|after| format!(" aft:{}", after.group)));
+    words.extend(tags.expires_after_s.map(|seconds| format!(" exp:{seconds}")));
+    words
 }

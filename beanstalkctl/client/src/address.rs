@@ -1,4 +1,4 @@
-//! Where a server listens: host and port, or the path of a unix socket.
+//! The address of a server: host and port, or the path of a unix socket.
 
 use std::fmt;
 use std::net::Ipv6Addr;
@@ -22,13 +22,13 @@ pub enum Address {
     Unix(PathBuf),
 }
 
-/// The text is no address.
+/// The text is not an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AddressError(String);
 
 impl fmt::Display for AddressError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "\"{}\" is no address: expected host:port, [IPv6]:port or unix:PATH", self.0)
+        write!(f, "\"{}\" is not an address: expected host:port, [IPv6]:port or unix:PATH", self.0)
     }
 }
 
@@ -44,7 +44,7 @@ impl FromStr for Address {
         }
         let (host, port) = split_host(text).ok_or_else(wrong)?;
         let port = match port {
-            // u16's parser takes a plus sign.
+            // The parser of u16 accepts a plus sign.
             Some(port) if port.bytes().all(|byte| byte.is_ascii_digit()) => {
                 port.parse().map_err(|_| wrong())?
             }
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_read_and_shown() {
+    fn addresses_are_parsed_and_displayed() {
         for (text, shown) in [
             ("127.0.0.1:11300", "127.0.0.1:11300"),
             ("queue.example", "queue.example:11300"),
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_refused() {
+    fn invalid_addresses_are_refused() {
         for text in
             ["", ":1", "host:", "host:+1", "host:70000", "unix:", "[::1", "[::1]1", "a:1:b", "a b:1", "[]:1"]
         {

@@ -1,6 +1,6 @@
-//! A method for each command, with what it gives as a type.
+//! A method for each command, with a typed result.
 //!
-//! Owns: which replies belong to which command. What the server refuses is [`Error::Refused`].
+//! Owns: which replies belong to which command. A reply that refuses the command is [`Error::Refused`].
 
 use crate::address::Address;
 use crate::command::{Command, ReserveMode};
@@ -13,16 +13,16 @@ use crate::tag::Tag;
 use crate::yaml::{Dictionary, parse_dictionary, parse_list};
 use std::ops::{Deref, DerefMut};
 
-/// How to put a job. The default: priority 1024, which is not urgent, no delay, 60 seconds to run, no tags.
+/// How to put a job. The default is priority 1024, which does not count as urgent, no delay, a TTR of 60 seconds, no tags.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PutOptions {
-    /// 0 is the most urgent.
+    /// The priority; 0 is the most urgent.
     pub pri: u32,
-    /// In seconds.
+    /// Seconds until the job is ready.
     pub delay: u32,
-    /// In seconds.
+    /// The time to run in seconds; servers treat 0 as 1.
     pub ttr: u32,
-    /// An extension.
+    /// The tags: an extension, which the server must offer.
     pub tags: Vec<Tag>,
 }
 
@@ -58,25 +58,20 @@ impl From<Connection> for Client {
     }
 }
 
-/// Sends a command and takes the reply that belongs to it.
+/// Sends a command and returns the result of the reply that belongs to it.
 macro_rules! call {
     ($client:expr, $command:expr, $pattern:pat => $result:expr) => {{
         let command = $command;
         match $client.connection.call(&command)? {
             $pattern => Ok($result),
             Reply::Refused(refusal) => Err(Error::Refused(refusal)),
-            other => Err(unexpected(&command, &other)),
+            other => Err(Error::unexpected(&command, &other)),
         }
     }};
 }
 
-fn unexpected(command: &Command<'_>, reply: &Reply) -> Error {
-    let reply = format!("{reply:?}").chars().take(200).collect();
-    Error::Unexpected { command: command.verb(), reply }
-}
-
 impl Client {
-    /// Connects. The server may take 60 seconds for this and for each reply; see [`Connection::set_timeout`].
+    /// Connects. The connect and each reply time out after 60 seconds; see [`Connection::set_timeout`].
     pub fn connect(address: &Address) -> Result<Self, Error> {
         Connection::open(address).map(Self::from)
     }
@@ -90,10 +85,10 @@ impl Client {
         match self.connection.call(&command)? {
             Reply::Inserted(inserted) => Ok(inserted),
             Reply::Draining => Err(Error::Refused(Refusal::Draining)),
-            // C stores the job as a buried one where its ready queue cannot grow.
+            // C buries the job if it has no memory for its ready queue.
             Reply::Buried(Some(_)) => Err(Error::Refused(Refusal::OutOfMemory)),
             Reply::Refused(refusal) => Err(Error::Refused(refusal)),
-            other => Err(unexpected(&command, &other)),
+            other => Err(Error::unexpected(&command, &other)),
         }
     }
 
@@ -104,65 +99,65 @@ impl Client {
 
     // Workers.
 
-    /// Takes a job, or waits for one without an end.
+    /// Reserves a job of the watched tubes, and waits for one without a limit.
     pub fn reserve(&mut self) -> Result<Job, Error> {
         call!(self, Command::Reserve, Reply::Reserved(job) => job)
     }
 
-    /// Takes a job, or waits for one for so many seconds: then [`Refusal::TimedOut`].
+    /// Reserves a job, and waits at most `seconds` for one; [`Refusal::TimedOut`] if none came.
     pub fn reserve_with_timeout(&mut self, seconds: u32) -> Result<Job, Error> {
         call!(self, Command::ReserveWithTimeout(seconds), Reply::Reserved(job) => job)
     }
 
-    /// Takes this ready, delayed or buried job.
+    /// Reserves this ready, delayed or buried job.
     pub fn reserve_job(&mut self, id: u64) -> Result<Job, Error> {
         call!(self, Command::ReserveJob(id), Reply::Reserved(job) => job)
     }
 
-    /// Removes a job.
+    /// Deletes a job that is not reserved by another client.
     pub fn delete(&mut self, id: u64) -> Result<(), Error> {
         call!(self, Command::Delete(id), Reply::Deleted => ())
     }
 
-    /// Gives a job back. The result tells whether it is ready or delayed; `false`: the server has buried it.
+    /// Releases a job that this connection has reserved. Returns `false` if the server has buried it instead.
     pub fn release(&mut self, id: u64, pri: u32, delay: u32) -> Result<bool, Error> {
         let command = Command::Release { id, pri, delay };
         match self.connection.call(&command)? {
             Reply::Released => Ok(true),
             Reply::Buried(None) => Ok(false),
             Reply::Refused(refusal) => Err(Error::Refused(refusal)),
-            other => Err(unexpected(&command, &other)),
+            other => Err(Error::unexpected(&command, &other)),
         }
     }
 
-    /// Sets a job aside.
+    /// Buries a job that this connection has reserved.
     pub fn bury(&mut self, id: u64, pri: u32) -> Result<(), Error> {
         call!(self, Command::Bury { id, pri }, Reply::Buried(None) => ())
     }
 
-    /// Begins the TTR of a job anew.
+    /// Starts the TTR of a reserved job again.
     pub fn touch(&mut self, id: u64) -> Result<(), Error> {
         call!(self, Command::Touch(id), Reply::Touched => ())
     }
 
-    /// Adds a tube to those watched, and tells how many they are.
+    /// Watches a tube. Returns the number of watched tubes.
     pub fn watch(&mut self, tube: &Name) -> Result<u64, Error> {
         call!(self, Command::Watch(tube), Reply::Watching(count) => count)
     }
 
-    /// Removes a tube from those watched, and tells how many they are.
+    /// Stops watching a tube. Returns the number of watched tubes; [`Refusal::NotIgnored`] if it is the last one.
     pub fn ignore(&mut self, tube: &Name) -> Result<u64, Error> {
         call!(self, Command::Ignore(tube), Reply::Watching(count) => count)
     }
 
-    // Looking and looking after.
+    // Operators.
 
-    /// Shows a job.
+    /// Returns a job in any state, without reserving it.
     pub fn peek(&mut self, id: u64) -> Result<Job, Error> {
         call!(self, Command::Peek(id), Reply::Found(job) => job)
     }
 
-    /// Shows the next job of a state in the used tube. Reserved ones are an extension.
+    /// Returns the next job of a state in the used tube. [`State::Reserved`] is an extension.
     pub fn peek_next(&mut self, state: State) -> Result<Job, Error> {
         let command = match state {
             State::Ready => Command::PeekReady,
@@ -173,7 +168,7 @@ impl Client {
         call!(self, command, Reply::Found(job) => job)
     }
 
-    /// Makes up to `bound` buried jobs of the used tube ready, or delayed ones where none is buried; tells how many.
+    /// Makes up to `bound` buried jobs of the used tube ready, or delayed jobs if none is buried. Returns their number.
     pub fn kick(&mut self, bound: u64) -> Result<u64, Error> {
         call!(self, Command::Kick(bound), Reply::Kicked(Some(count)) => count)
     }
@@ -183,42 +178,42 @@ impl Client {
         call!(self, Command::KickJob(id), Reply::Kicked(None) => ())
     }
 
-    /// Lets nobody reserve from the tube for so long; 0 ends a pause.
+    /// Pauses the tube for `seconds`: no client can reserve its jobs. 0 ends a pause.
     pub fn pause_tube(&mut self, tube: &Name, seconds: u32) -> Result<(), Error> {
         call!(self, Command::PauseTube { tube, seconds }, Reply::Paused => ())
     }
 
-    /// The counters of the server.
+    /// Returns the counters of the server.
     pub fn stats(&mut self) -> Result<Dictionary, Error> {
         self.dictionary(&Command::Stats)
     }
 
-    /// The counters of a tube.
+    /// Returns the counters of a tube.
     pub fn stats_tube(&mut self, tube: &Name) -> Result<Dictionary, Error> {
         self.dictionary(&Command::StatsTube(tube))
     }
 
-    /// What the server tells of a job.
+    /// Returns the counters of a job.
     pub fn stats_job(&mut self, id: u64) -> Result<JobInfo, Error> {
         Ok(JobInfo::from_stats(&self.dictionary(&Command::StatsJob(id))?)?)
     }
 
-    /// Sends a command whose data is a dictionary.
+    /// Sends a command whose reply is a dictionary, and returns it.
     pub fn dictionary(&mut self, command: &Command<'_>) -> Result<Dictionary, Error> {
         Ok(parse_dictionary(&self.data(command)?)?)
     }
 
-    /// All tubes, in the server's order.
+    /// Returns the names of all tubes, in the server's order.
     pub fn list_tubes(&mut self) -> Result<Vec<String>, Error> {
         Ok(parse_list(&self.data(&Command::ListTubes)?)?)
     }
 
-    /// The watched tubes.
+    /// Returns the names of the watched tubes.
     pub fn list_tubes_watched(&mut self) -> Result<Vec<String>, Error> {
         Ok(parse_list(&self.data(&Command::ListTubesWatched)?)?)
     }
 
-    /// The used tube.
+    /// Returns the name of the used tube.
     pub fn list_tube_used(&mut self) -> Result<String, Error> {
         call!(self, Command::ListTubeUsed, Reply::Using(tube) => tube)
     }
@@ -227,11 +222,11 @@ impl Client {
         match self.connection.call(command)? {
             Reply::Ok(data) => Ok(data),
             Reply::Refused(refusal) => Err(Error::Refused(refusal)),
-            other => Err(unexpected(command, &other)),
+            other => Err(Error::unexpected(command, &other)),
         }
     }
 
-    /// Closes the connection. The server makes what it held ready again.
+    /// Closes the connection. The jobs that it has reserved become ready again.
     pub fn quit(mut self) -> Result<(), Error> {
         self.connection.push(&Command::Quit);
         self.connection.flush()
@@ -239,22 +234,23 @@ impl Client {
 
     // Extensions.
 
-    /// The extensions that the server offers; one that has none says so by having no such key.
+    /// Returns the extensions that the server offers. C beanstalkd offers none.
     pub fn extensions(&mut self) -> Result<Extensions, Error> {
         Ok(Extensions::from_stats(&self.stats()?))
     }
 
-    /// Deletes every job of the tube, and tells how many.
+    /// Deletes every job of the tube, including reserved ones. Returns their number.
     pub fn flush_tube(&mut self, tube: &Name) -> Result<u64, Error> {
         call!(self, Command::FlushTube(tube), Reply::Flushed(count) => count)
     }
 
-    /// Deletes the buried jobs of the tube, and tells how many.
+    /// Deletes the buried jobs of the tube. Returns their number.
     pub fn flush_buried(&mut self, tube: &Name) -> Result<u64, Error> {
         call!(self, Command::FlushBuried(tube), Reply::Flushed(count) => count)
     }
 
-    /// A page of at most `limit` (1 to 1000) of the tube's jobs.
+    /// Returns a page of at most `limit` (1 to 1000) jobs of the tube in this state. `cursor` is [`Page::next`] of the
+    /// previous page.
     pub fn list_jobs(
         &mut self,
         tube: &Name,
@@ -266,7 +262,7 @@ impl Client {
         Ok(Page::parse(&data, tube, state)?)
     }
 
-    /// Takes a job to another tube, where it keeps its state.
+    /// Moves a job to another tube, where it keeps its state.
     pub fn move_job(&mut self, id: u64, tube: &Name) -> Result<(), Error> {
         call!(self, Command::Move { id, tube }, Reply::Moved => ())
     }
@@ -276,27 +272,27 @@ impl Client {
         call!(self, Command::Reprioritize { id, pri }, Reply::Reprioritized => ())
     }
 
-    /// From now on the server takes no new jobs.
+    /// Starts drain mode: the server accepts no new jobs.
     pub fn drain(&mut self) -> Result<(), Error> {
         call!(self, Command::Drain, Reply::Draining => ())
     }
 
-    /// The server takes new jobs again.
+    /// Ends drain mode: the server accepts new jobs again.
     pub fn undrain(&mut self) -> Result<(), Error> {
         call!(self, Command::Undrain, Reply::NotDraining => ())
     }
 
-    /// The counters of a group.
+    /// Returns the counters of a group.
     pub fn stats_group(&mut self, name: &Name) -> Result<Dictionary, Error> {
         self.dictionary(&Command::StatsGroup(name))
     }
 
-    /// Takes up to `count` (1 to 1000) jobs. With a time-out in seconds it waits so long for the first one.
+    /// Reserves up to `count` (1 to 1000) jobs. With a time-out in seconds, waits at most that long for the first one.
     pub fn reserve_batch(&mut self, count: u32, timeout: Option<u32>) -> Result<Vec<Job>, Error> {
         call!(self, Command::ReserveBatch { count, timeout }, Reply::ReservedBatch(jobs) => jobs)
     }
 
-    /// Removes up to 1000 jobs, and tells how many were there and how many were not.
+    /// Deletes up to 1000 jobs. Returns how many were deleted, and for how many ids there was no job to delete.
     pub fn delete_batch(&mut self, ids: &[u64]) -> Result<(u64, u64), Error> {
         call!(
             self,
@@ -305,22 +301,27 @@ impl Client {
         )
     }
 
-    /// Touches every job that this connection holds, and tells how many.
+    /// Touches every job that this connection has reserved. Returns their number.
     pub fn touch_all(&mut self) -> Result<u64, Error> {
         call!(self, Command::TouchAll, Reply::TouchedAll(count) => count)
     }
 
-    /// Adds a tube with a weight (1 to 9999) to those watched, or changes its weight.
+    /// Logs in with a token. If it is nobody's, the server closes the connection.
+    pub fn auth(&mut self, token: &str) -> Result<(), Error> {
+        call!(self, Command::Auth(token), Reply::Authenticated => ())
+    }
+
+    /// Watches a tube with a weight (1 to 9999), or changes its weight. Returns the number of watched tubes.
     pub fn watch_weighted(&mut self, tube: &Name, weight: u32) -> Result<u64, Error> {
         call!(self, Command::WatchWeighted { tube, weight }, Reply::Watching(count) => count)
     }
 
-    /// Changes how reserves of this connection choose among the watched tubes.
+    /// Sets how the reserves of this connection choose among the watched tubes.
     pub fn reserve_mode(&mut self, mode: ReserveMode) -> Result<(), Error> {
         call!(self, Command::ReserveMode(mode), Reply::Using(_) => ())
     }
 
-    /// A reserve that ends with [`Refusal::Aborted`] at the next byte that the connection sends.
+    /// Reserves a job. The next byte on the connection ends the wait with [`Refusal::Aborted`].
     pub fn reserve_with_abort(&mut self, seconds: Option<u32>) -> Result<Job, Error> {
         call!(self, Command::ReserveWithAbort(seconds), Reply::Reserved(job) => job)
     }

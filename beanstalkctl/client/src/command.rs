@@ -1,11 +1,11 @@
-//! Every command that a client can send, and its bytes.
+//! The commands of the protocol and their encoding.
 
 use crate::data::State;
 use crate::name::Name;
 use crate::tag::Tag;
 use std::io::Write;
 
-/// A command. Those in the second half are extensions, which C beanstalkd answers with UNKNOWN_COMMAND or BAD_FORMAT.
+/// A command. From [`Command::FlushTube`] on, they are extensions: C beanstalkd answers UNKNOWN_COMMAND or BAD_FORMAT.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command<'a> {
     /// Puts a job into the used tube.
@@ -14,24 +14,24 @@ pub enum Command<'a> {
         pri: u32,
         /// Seconds until the job is ready.
         delay: u32,
-        /// Seconds that a client has for the job; a server makes 0 a 1.
+        /// The time to run in seconds; servers treat 0 as 1.
         ttr: u32,
-        /// Any bytes.
+        /// The body: any bytes.
         body: &'a [u8],
-        /// An extension where there are any.
+        /// The tags: an extension, if there are any.
         tags: &'a [Tag],
     },
     /// Changes the used tube.
     Use(&'a Name),
-    /// Takes a job from the watched tubes, or waits for one.
+    /// Reserves a job of the watched tubes, or waits for one.
     Reserve,
-    /// The same, for at most so many seconds; 0 does not wait.
+    /// Reserves a job, and waits at most this many seconds for one; 0 does not wait.
     ReserveWithTimeout(u32),
-    /// Takes this ready, delayed or buried job.
+    /// Reserves this ready, delayed or buried job.
     ReserveJob(u64),
-    /// Removes a job.
+    /// Deletes a job.
     Delete(u64),
-    /// Gives a reserved job back.
+    /// Releases a reserved job.
     Release {
         /// The job.
         id: u64,
@@ -40,18 +40,18 @@ pub enum Command<'a> {
         /// Seconds until it is ready.
         delay: u32,
     },
-    /// Sets a reserved job aside.
+    /// Buries a reserved job.
     Bury {
         /// The job.
         id: u64,
         /// Its new priority.
         pri: u32,
     },
-    /// Begins the TTR of a reserved job anew.
+    /// Starts the TTR of a reserved job again.
     Touch(u64),
-    /// Adds a tube to those watched.
+    /// Watches a tube.
     Watch(&'a Name),
-    /// Removes a tube from those watched.
+    /// Stops watching a tube.
     Ignore(&'a Name),
     /// Shows a job.
     Peek(u64),
@@ -61,15 +61,15 @@ pub enum Command<'a> {
     PeekDelayed,
     /// Shows the job of the used tube that was buried first.
     PeekBuried,
-    /// Makes up to so many buried jobs of the used tube ready, or delayed ones where none is buried.
+    /// Makes up to this many buried jobs of the used tube ready, or delayed jobs if none is buried.
     Kick(u64),
     /// Makes this buried or delayed job ready.
     KickJob(u64),
-    /// Lets nobody reserve from the tube.
+    /// Pauses a tube: no client can reserve its jobs.
     PauseTube {
         /// The tube.
         tube: &'a Name,
-        /// For so long; 0 ends a pause.
+        /// The length of the pause; 0 ends a pause.
         seconds: u32,
     },
     /// Shows the counters of the server.
@@ -95,16 +95,16 @@ pub enum Command<'a> {
     ListJobs {
         /// The tube.
         tube: &'a Name,
-        /// Of which state.
+        /// Their state.
         state: State,
-        /// At most so many, 1 to 1000.
+        /// The greatest number of jobs, 1 to 1000.
         limit: u32,
-        /// Where the page before ended.
+        /// The cursor that came with the previous page.
         cursor: Option<&'a str>,
     },
-    /// Shows the job of the used tube that is reserved longest.
+    /// Shows the job of the used tube that has been reserved longest.
     PeekReserved,
-    /// Takes a job to another tube.
+    /// Moves a job to another tube.
     Move {
         /// The job.
         id: u64,
@@ -118,33 +118,35 @@ pub enum Command<'a> {
         /// Its new priority.
         pri: u32,
     },
-    /// From now on the server takes no new jobs.
+    /// Starts drain mode: the server accepts no new jobs.
     Drain,
-    /// The server takes new jobs again.
+    /// Ends drain mode: the server accepts new jobs again.
     Undrain,
     /// Shows the counters of a group.
     StatsGroup(&'a Name),
-    /// Takes up to so many jobs.
+    /// Reserves several jobs.
     ReserveBatch {
-        /// 1 to 1000.
+        /// The greatest number of jobs, 1 to 1000.
         count: u32,
-        /// Waits so many seconds for the first one.
+        /// Seconds to wait for the first job; `None` does not wait.
         timeout: Option<u32>,
     },
-    /// Removes up to 1000 jobs.
+    /// Deletes 1 to 1000 jobs.
     DeleteBatch(&'a [u64]),
-    /// Touches every job that this connection holds.
+    /// Touches every job that this connection has reserved.
     TouchAll,
-    /// Adds a tube with a weight to those watched.
+    /// Logs in with a token.
+    Auth(&'a str),
+    /// Watches a tube with a weight, or changes its weight.
     WatchWeighted {
         /// The tube.
         tube: &'a Name,
-        /// 1 to 9999.
+        /// The weight, 1 to 9999.
         weight: u32,
     },
-    /// Changes how reserves of this connection choose among the watched tubes.
+    /// Sets how the reserves of this connection choose among the watched tubes.
     ReserveMode(ReserveMode),
-    /// A reserve that ends at the next byte that the client sends.
+    /// A reserve whose wait ends at the next byte from the client; with a number, also after this many seconds.
     ReserveWithAbort(Option<u32>),
 }
 
@@ -153,9 +155,9 @@ pub enum Command<'a> {
 pub enum ReserveMode {
     /// By priority over all watched tubes, as C does.
     Fifo,
-    /// By chance, in proportion to the weights.
+    /// At random, with probabilities in proportion to the weights.
     Weighted,
-    /// By weight divided by the mean run time of the tube's jobs.
+    /// As [`Self::Weighted`], with each weight divided by the mean running time of the tube's jobs.
     WeightedFair,
 }
 
@@ -170,7 +172,7 @@ impl ReserveMode {
 }
 
 impl Command<'_> {
-    /// Appends the command as it goes over the wire.
+    /// Appends the command's bytes, including a body.
     pub fn encode(&self, out: &mut Vec<u8>) {
         // Writing to a vector does not fail.
         let _ = self.write(out);
@@ -239,6 +241,7 @@ impl Command<'_> {
                 ids.iter().try_for_each(|id| write!(out, " {id}"))
             }
             Self::TouchAll => out.write_all(b"touch-all"),
+            Self::Auth(token) => write!(out, "auth {token}"),
             Self::WatchWeighted { tube, weight } => write!(out, "watch {tube} {weight}"),
             Self::ReserveMode(mode) => write!(out, "reserve-mode {}", mode.word()),
             Self::ReserveWithAbort(None) => out.write_all(b"reserve-with-abort"),
@@ -248,7 +251,7 @@ impl Command<'_> {
         }
     }
 
-    /// The words before the arguments, for messages.
+    /// The name of the command, for messages.
     pub fn verb(&self) -> String {
         let mut line = Vec::new();
         self.encode(&mut line);
@@ -256,7 +259,7 @@ impl Command<'_> {
         String::from_utf8_lossy(&line[..end]).into_owned()
     }
 
-    /// How many seconds the server may wait before it answers: 0 where it answers at once, `None` without an end.
+    /// How many seconds the server may wait before it replies: 0 if it replies at once, `None` if there is no limit.
     pub(crate) fn longest_wait(&self) -> Option<u32> {
         match self {
             Self::Reserve | Self::ReserveWithAbort(None) => None,
@@ -279,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_with_arguments_have_them_in_order() {
+    fn arguments_are_encoded_in_order() {
         let tube: Name = "mail".parse().unwrap();
         let tags = ["idp:a:5".parse().unwrap(), "grp:g".parse().unwrap()];
         for (command, line) in [
@@ -306,6 +309,7 @@ mod tests {
             (Command::DeleteBatch(&[1, 2, 3]), "delete-batch 1 2 3\r\n"),
             (Command::ReserveBatch { count: 5, timeout: Some(1) }, "reserve-batch 5 1\r\n"),
             (Command::ReserveMode(ReserveMode::WeightedFair), "reserve-mode weighted-fair\r\n"),
+            (Command::Auth("t0k3n"), "auth t0k3n\r\n"),
             (Command::Quit, "quit\r\n"),
         ] {
             assert_eq!(encoded(&command), line);
@@ -313,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn the_verb_is_the_word_of_the_protocol() {
+    fn the_verb_is_the_name_of_the_command() {
         assert_eq!(Command::Stats.verb(), "stats");
         assert_eq!(Command::DeleteBatch(&[1]).verb(), "delete-batch");
     }

@@ -1,32 +1,37 @@
-//! A connection: commands go out, replies come in, in the order of the commands.
+//! A connection: sends commands and receives their replies, in the order of the commands.
 //!
-//! Owns: the socket, the bytes that were read ahead, the bytes that were not yet written.
-//! Never: sends more than the server can take while nobody reads its replies, so that no pipeline stands still.
+//! Owns: the socket, the bytes that were read ahead, and the bytes that are not written yet.
+//! Never: sends more commands than the kernel's buffers can take before it reads replies, so that no pipeline deadlocks.
 
 use crate::address::Address;
 use crate::command::Command;
 use crate::error::Error;
 use crate::reply::{Parsed, Reply};
+#[cfg(feature = "tls")]
+use crate::tls::{Tls, TlsStream};
 use std::collections::VecDeque;
+use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-/// How long to wait for a connection and for each reply, unless the caller says otherwise.
+/// The default time-out of a connect and of each reply.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The most that one read takes.
+/// The size of one read.
 const READ_BYTES: usize = 64 * 1024;
 
-/// The most bytes of commands without their replies. A server that cannot get rid of its replies reads no more: what
-/// was sent must fit into the kernel's buffers, or each side waits for the other. Those have 200 KB by default.
+/// The greatest number of bytes of commands without replies. A server whose replies are not read stops reading: what is
+/// sent then must fit into the kernel's buffers, about 200 KB by default, or each side waits for the other.
 const MAX_OUTSTANDING_BYTES: usize = 32 * 1024;
 
 #[derive(Debug)]
 enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
+    #[cfg(feature = "tls")]
+    Tls(Box<TlsStream>),
 }
 
 impl Stream {
@@ -34,6 +39,8 @@ impl Stream {
         match self {
             Self::Tcp(stream) => stream.set_read_timeout(timeout),
             Self::Unix(stream) => stream.set_read_timeout(timeout),
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => stream.sock.set_read_timeout(timeout),
         }
     }
 
@@ -41,20 +48,31 @@ impl Stream {
         match self {
             Self::Tcp(stream) => stream.set_write_timeout(timeout),
             Self::Unix(stream) => stream.set_write_timeout(timeout),
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => stream.sock.set_write_timeout(timeout),
         }
     }
 
+    /// The same socket; of a connection with TLS, the one below it.
     fn try_clone(&self) -> io::Result<Self> {
         Ok(match self {
             Self::Tcp(stream) => Self::Tcp(stream.try_clone()?),
             Self::Unix(stream) => Self::Unix(stream.try_clone()?),
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => Self::Tcp(stream.sock.try_clone()?),
         })
     }
 
-    fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+    fn close_sending(&mut self) -> io::Result<()> {
         match self {
-            Self::Tcp(stream) => stream.shutdown(how),
-            Self::Unix(stream) => stream.shutdown(how),
+            Self::Tcp(stream) => stream.shutdown(Shutdown::Write),
+            Self::Unix(stream) => stream.shutdown(Shutdown::Write),
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => {
+                stream.conn.send_close_notify();
+                stream.flush()?;
+                stream.sock.shutdown(Shutdown::Write)
+            }
         }
     }
 
@@ -62,6 +80,8 @@ impl Stream {
         match self {
             Self::Tcp(stream) => stream,
             Self::Unix(stream) => stream,
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => stream,
         }
     }
 
@@ -69,58 +89,135 @@ impl Stream {
         match self {
             Self::Tcp(stream) => stream,
             Self::Unix(stream) => stream,
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => stream,
         }
     }
 }
 
-/// Closes a connection from another thread: whoever waits there for a reply gets [`Error::Closed`].
+/// Closes a connection from another thread. A thread that waits for a reply gets [`Error::Closed`].
 #[derive(Debug)]
 pub struct Closer(Stream);
 
 impl Closer {
-    /// Closes the connection. The server makes the jobs that it held ready again.
+    /// Closes the connection. The jobs that it has reserved become ready again.
     pub fn close(&self) {
-        // A connection that is closed already is what was asked for.
-        let _ = self.0.shutdown(Shutdown::Both);
+        // This fails only if the connection is already closed.
+        let _ = match &self.0 {
+            Stream::Tcp(stream) => stream.shutdown(Shutdown::Both),
+            Stream::Unix(stream) => stream.shutdown(Shutdown::Both),
+            #[cfg(feature = "tls")]
+            Stream::Tls(stream) => stream.sock.shutdown(Shutdown::Both),
+        };
     }
 }
 
-/// One connection to a server, beneath the commands.
+/// A token for `auth`. It is not shown by `Debug`.
+#[derive(Clone)]
+pub struct Token(String);
+
+impl Token {
+    /// The token in a text: visible characters of ASCII, with white space around it.
+    pub fn parse(text: &str) -> Option<Self> {
+        let token = text.trim_ascii();
+        let is_token = !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic());
+        is_token.then(|| Self(token.to_owned()))
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(…)")
+    }
+}
+
+/// How connections are opened.
+#[derive(Debug, Clone)]
+pub struct Connector {
+    /// How long the connect and each reply may take; `None` means no limit.
+    pub timeout: Option<Duration>,
+    /// Logs in on each connection with this token.
+    pub token: Option<Token>,
+    /// Connections to hosts use TLS with these settings.
+    #[cfg(feature = "tls")]
+    pub tls: Option<Tls>,
+}
+
+impl Connector {
+    /// Opens plain connections.
+    pub fn plain(timeout: Option<Duration>) -> Self {
+        Self {
+            timeout,
+            token: None,
+            #[cfg(feature = "tls")]
+            tls: None,
+        }
+    }
+
+    /// Connects. A unix socket is always plain.
+    pub fn open(&self, address: &Address) -> Result<Connection, Error> {
+        let stream = match address {
+            Address::Unix(path) => UnixStream::connect(path).map(Stream::Unix),
+            Address::Tcp { host, port } => {
+                connect_tcp(host, *port, self.timeout).and_then(|stream| self.over(host, stream))
+            }
+        };
+        let failed = |source| Error::Connect { address: address.clone(), source };
+        let mut connection = Connection::new(stream.map_err(failed)?).map_err(failed)?;
+        connection.set_timeout(self.timeout)?;
+        if let Some(Token(token)) = &self.token {
+            match connection.call(&Command::Auth(token))? {
+                Reply::Authenticated => {}
+                Reply::Refused(refusal) => return Err(Error::Refused(refusal)),
+                other => return Err(Error::unexpected(&Command::Auth(""), &other)),
+            }
+        }
+        Ok(connection)
+    }
+
+    #[cfg(feature = "tls")]
+    fn over(&self, host: &str, stream: TcpStream) -> io::Result<Stream> {
+        let Some(tls) = &self.tls else { return Ok(Stream::Tcp(stream)) };
+        stream.set_read_timeout(self.timeout)?;
+        stream.set_nodelay(true)?;
+        tls.begin(host, stream).map(|stream| Stream::Tls(Box::new(stream)))
+    }
+
+    #[cfg(not(feature = "tls"))]
+    fn over(&self, _: &str, stream: TcpStream) -> io::Result<Stream> {
+        Ok(Stream::Tcp(stream))
+    }
+}
+
+/// A connection to a server, on which any [`Command`] can be sent.
 #[derive(Debug)]
 pub struct Connection {
     stream: Stream,
-    /// Received; what is parsed ends at `parsed`, and goes at the next read.
+    /// Received bytes. The first `parsed` ones are parsed, and are removed at the next read.
     input: Vec<u8>,
     parsed: usize,
-    /// Encoded, not yet written.
+    /// Encoded commands that are not written yet.
     output: Vec<u8>,
     timeout: Option<Duration>,
 }
 
 impl Connection {
-    /// Connects within 60 seconds, which every reply may take, too.
+    /// Connects. The connect and each reply time out after 60 seconds.
     pub fn open(address: &Address) -> Result<Self, Error> {
         Self::open_within(address, Some(DEFAULT_TIMEOUT))
     }
 
-    /// Connects within `timeout`, which every reply may take, too.
+    /// Connects. The connect and each reply time out after `timeout`; `None` means no limit.
     pub fn open_within(address: &Address, timeout: Option<Duration>) -> Result<Self, Error> {
-        let stream = match address {
-            Address::Unix(path) => UnixStream::connect(path).map(Stream::Unix),
-            Address::Tcp { host, port } => connect_tcp(host, *port, timeout).map(Stream::Tcp),
-        };
-        let failed = |source| Error::Connect { address: address.clone(), source };
-        let mut connection = Self::new(stream.map_err(failed)?).map_err(failed)?;
-        connection.set_timeout(timeout)?;
-        Ok(connection)
+        Connector::plain(timeout).open(address)
     }
 
-    /// Takes over a connected socket.
+    /// Uses a connected TCP socket.
     pub fn over_tcp(stream: TcpStream) -> Result<Self, Error> {
         Ok(Self::new(Stream::Tcp(stream))?)
     }
 
-    /// Takes over a connected socket.
+    /// Uses a connected unix socket.
     pub fn over_unix(stream: UnixStream) -> Result<Self, Error> {
         Ok(Self::new(Stream::Unix(stream))?)
     }
@@ -133,21 +230,21 @@ impl Connection {
         Ok(Self { stream, input: Vec::new(), parsed: 0, output: Vec::new(), timeout: Some(DEFAULT_TIMEOUT) })
     }
 
-    /// How long each reply may take from now on; `None`: for ever. The wait that a reserve asks for is added to it.
+    /// Sets the time-out of each reply; `None` means no limit. For a reserve, its own wait is added.
     pub fn set_timeout(&mut self, timeout: Option<Duration>) -> Result<(), Error> {
         // The system refuses a time-out of zero.
         self.timeout = timeout.map(|timeout| timeout.max(Duration::from_millis(1)));
         Ok(self.stream.set_write_timeout(self.timeout)?)
     }
 
-    /// What closes this connection from another thread.
+    /// Returns a handle that closes this connection from another thread.
     pub fn closer(&self) -> Result<Closer, Error> {
         Ok(Closer(self.stream.try_clone()?))
     }
 
-    /// Says that nothing more will be sent. Replies still come.
+    /// Closes the sending half. Replies can still be received.
     pub fn close_sending(&mut self) -> Result<(), Error> {
-        Ok(self.stream.shutdown(Shutdown::Write)?)
+        Ok(self.stream.close_sending()?)
     }
 
     /// Adds a command to those that the next [`Self::flush`] sends.
@@ -161,7 +258,7 @@ impl Connection {
         self.send_bytes(&output)
     }
 
-    /// Sends bytes that may be no command: for tests of servers.
+    /// Sends any bytes, for tests of servers.
     pub fn send_bytes(&mut self, bytes: &[u8]) -> Result<(), Error> {
         match self.stream.as_write().write_all(bytes) {
             Err(error) if is_closed(&error) => Err(Error::Closed),
@@ -169,7 +266,7 @@ impl Connection {
         }
     }
 
-    /// Waits for the next reply. After [`Error::TimedOut`] it may be called again for the same reply.
+    /// Receives the next reply. After [`Error::TimedOut`], a further call waits for the same reply again.
     pub fn receive(&mut self) -> Result<Reply, Error> {
         self.receive_within(self.timeout)
     }
@@ -229,7 +326,7 @@ impl Connection {
     }
 
     /// Sends many commands without waiting for each reply. `each` gets the replies in the order of the commands, with
-    /// their position; after an error, what it has got is what the server has certainly done.
+    /// their positions. After an error, only the commands whose replies it got are known to be executed.
     pub fn pipeline<'a>(
         &mut self,
         commands: impl IntoIterator<Item = Command<'a>>,
@@ -261,7 +358,7 @@ impl Connection {
         Ok(())
     }
 
-    /// The same, with the replies in a vector.
+    /// Sends many commands as [`Self::pipeline`] does, and returns the replies.
     pub fn call_all<'a>(
         &mut self,
         commands: impl IntoIterator<Item = Command<'a>>,
@@ -286,7 +383,7 @@ struct Outstanding {
 }
 
 impl Outstanding {
-    /// A command that is larger than all room goes alone.
+    /// Whether the command may be sent now. A command larger than `max_bytes` is sent alone.
     fn has_room_for(&self, next: &Sent, max_bytes: usize) -> bool {
         self.sent.is_empty() || self.bytes + next.bytes <= max_bytes
     }
@@ -296,7 +393,7 @@ impl Outstanding {
         self.sent.push_back(sent);
     }
 
-    /// Takes the first one out: how long the server may wait before it answers it.
+    /// Removes the first command, and returns how long the server may wait before it replies.
     fn pop(&mut self) -> Option<u32> {
         let sent = self.sent.pop_front()?;
         self.bytes -= sent.bytes;
@@ -314,7 +411,7 @@ fn is_closed(error: &io::Error) -> bool {
     )
 }
 
-/// The first address of the host that accepts.
+/// Connects to the first address of the host that accepts a connection.
 fn connect_tcp(host: &str, port: u16, timeout: Option<Duration>) -> io::Result<TcpStream> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
     for address in (host, port).to_socket_addrs()? {

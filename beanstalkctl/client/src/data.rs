@@ -1,4 +1,4 @@
-//! What servers tell of jobs and of themselves, as types.
+//! The data of replies as types: states, counters of jobs, pages of jobs, extensions.
 
 use crate::tag::Tag;
 use crate::yaml::{Dictionary, YamlError, parse_page};
@@ -17,7 +17,7 @@ pub enum State {
 }
 
 impl State {
-    /// All of them, in the order of the stats.
+    /// All states, in the order of the stats.
     pub const ALL: [Self; 4] = [Self::Ready, Self::Reserved, Self::Delayed, Self::Buried];
 
     /// The protocol's word.
@@ -47,11 +47,11 @@ impl FromStr for State {
 
     fn from_str(word: &str) -> Result<Self, String> {
         Self::from_word(word)
-            .ok_or_else(|| format!("\"{word}\" is no state: expected ready, reserved, delayed or buried"))
+            .ok_or_else(|| format!("\"{word}\" is not a state: expected ready, reserved, delayed or buried"))
     }
 }
 
-/// What a server tells of a job. Times are in seconds.
+/// The counters of a job. Times are in seconds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the keys of stats-job")]
 pub struct JobInfo {
@@ -63,20 +63,20 @@ pub struct JobInfo {
     pub delay: u64,
     pub ttr: u64,
     pub time_left: u64,
-    /// The size of the body; `stats-job` does not tell it.
+    /// The size of the body in bytes; `stats-job` does not have it.
     pub bytes: Option<u64>,
     pub reserves: u64,
     pub timeouts: u64,
     pub releases: u64,
     pub buries: u64,
     pub kicks: u64,
-    /// Waits for a group to be empty.
+    /// The job waits until a group is empty.
     pub held: bool,
     pub tags: Vec<Tag>,
 }
 
 impl JobInfo {
-    /// From the data of `stats-job`.
+    /// Reads the data of `stats-job`.
     pub fn from_stats(stats: &Dictionary) -> Result<Self, YamlError> {
         let tube = stats.get("tube").ok_or_else(|| missing("tube"))?;
         let state = stats.get("state").and_then(State::from_word).ok_or_else(|| missing("state"))?;
@@ -110,7 +110,7 @@ fn missing(key: &str) -> YamlError {
     YamlError { line: 0, found: format!("the key {key} is missing or wrong") }
 }
 
-/// The tags from the keys that stand for them. Empty values and zeros mean that there is none.
+/// The tags, from their keys. An empty value or 0 means that there is none.
 fn tags(keys: &Dictionary) -> Vec<Tag> {
     let name = |key: &str| keys.get(key).and_then(|value| value.parse().ok());
     let number =
@@ -120,7 +120,7 @@ fn tags(keys: &Dictionary) -> Vec<Tag> {
         tags.push(Tag::Idempotency { key, seconds: number("idempotency-ttl") });
     }
     if let Some(key) = name("concurrency-key") {
-        // 1 is the default.
+        // A limit of 1 is the default.
         tags.push(Tag::Concurrency { key, limit: number("concurrency-limit").filter(|limit| *limit > 1) });
     }
     tags.extend(name("group").map(Tag::Group));
@@ -132,18 +132,18 @@ fn tags(keys: &Dictionary) -> Vec<Tag> {
 /// A page of `list-jobs`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page {
-    /// Where the next page begins; `None` at the end.
+    /// The cursor of the next page; `None` on the last page.
     pub next: Option<String>,
-    /// In the order in which they would be served.
+    /// The jobs, in the order in which they would be served.
     pub jobs: Vec<JobInfo>,
 }
 
 impl Page {
-    /// From the data of `list-jobs <tube> <state>`.
+    /// Reads the data of `list-jobs <tube> <state>`.
     pub fn parse(data: &[u8], tube: &str, state: State) -> Result<Self, YamlError> {
         let (next, jobs) = parse_page(data)?;
         let jobs = jobs.iter().map(|keys| JobInfo::from_keys(keys, tube, state)).collect::<Result<_, _>>()?;
-        // A cursor goes back into a command line: one that is no word would be taken for something else there.
+        // The cursor becomes an argument of the next command line, so it must be one printable word.
         if next.bytes().any(|byte| !byte.is_ascii_graphic()) {
             return Err(missing("next"));
         }
@@ -156,13 +156,13 @@ impl Page {
 pub struct Extensions(BTreeSet<String>);
 
 impl Extensions {
-    /// From the data of `stats`. C beanstalkd offers none.
+    /// Reads the key `extensions` from the data of `stats`. C beanstalkd has no such key.
     pub fn from_stats(stats: &Dictionary) -> Self {
         let words = stats.get("extensions").unwrap_or_default().split_ascii_whitespace();
         Self(words.map(|word| word.trim_end_matches(':').to_owned()).collect())
     }
 
-    /// Whether the server has this command, or takes this tag (`idp`, `grp`, …).
+    /// Whether the server offers this command or tag (`idp`, `grp`, …).
     pub fn has(&self, word: &str) -> bool {
         self.0.contains(word)
     }
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn extensions_are_words() {
+    fn extensions_are_read_as_words() {
         let stats = parse_dictionary(b"---\nid: x\nextensions: \"flush-tube list-jobs idp:\"\n").unwrap();
         let extensions = Extensions::from_stats(&stats);
         assert!(extensions.has("flush-tube") && extensions.has("idp") && !extensions.has("move"));

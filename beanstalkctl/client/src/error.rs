@@ -1,60 +1,62 @@
-//! What can go wrong, by who has to change something.
+//! The errors of a command, by their cause.
 
 use crate::address::Address;
-use crate::reply::ParseError;
+use crate::command::Command;
+use crate::reply::{ParseError, Reply};
 use crate::yaml::YamlError;
 use std::fmt;
 use std::io;
 
-/// Why a command has no result.
+/// Why a command has failed.
 #[derive(Debug)]
 pub enum Error {
-    /// Nobody answers at the address.
+    /// The address does not accept connections.
     Connect {
-        /// Where.
+        /// The address.
         address: Address,
-        /// What the system says.
+        /// The error of the system.
         source: io::Error,
     },
     /// The connection failed.
     Io(io::Error),
     /// The server closed the connection.
     Closed,
-    /// The reply did not come in time. It may still come: the connection can be read again.
+    /// The reply did not arrive in time. It may still arrive: [`Connection::receive`](crate::Connection::receive) can be
+    /// called again.
     TimedOut,
-    /// What came is no reply of the protocol. The connection is of no more use.
+    /// The received bytes are not a reply of the protocol. The connection can no longer be used.
     Malformed(ParseError),
-    /// The data behind OK is not what the command gives.
+    /// The data after OK does not have the form that the command promises.
     MalformedData(YamlError),
-    /// A reply of the protocol, but none of this command.
+    /// A reply of the protocol that this command does not have.
     Unexpected {
-        /// The command's word.
+        /// The name of the command.
         command: String,
         /// The reply.
         reply: String,
     },
-    /// The server understood, or did not, and says no. Nothing has changed.
+    /// The server refused the command. Nothing has changed.
     Refused(Refusal),
 }
 
-/// How a server says no.
+/// Why a server refused a command: its reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Refusal {
     /// The arguments are wrong, or the line is too long.
     BadFormat,
     /// The server does not have this command.
     UnknownCommand,
-    /// There is no room, in memory or on the disk.
+    /// There is no room in memory or on the disk.
     OutOfMemory,
     /// The server failed.
     InternalError,
     /// The body is above the server's limit.
     JobTooBig,
-    /// The server takes no new jobs.
+    /// The server is in drain mode and accepts no new jobs.
     Draining,
-    /// The body did not end where its size said.
+    /// CR LF did not follow the body.
     ExpectedCrlf,
-    /// No such job or tube, or not held by this connection, or not in the right state.
+    /// There is no such job or tube, or the job is not reserved by this connection, or not in the right state.
     NotFound,
     /// It is the last watched tube.
     NotIgnored,
@@ -62,25 +64,36 @@ pub enum Refusal {
     TimedOut,
     /// A reservation of this connection ends within a second.
     DeadlineSoon,
-    /// The reserve was ended by a byte that the client sent.
+    /// A byte from the client ended the wait of the reserve.
     Aborted,
-    /// The other tube has the job with this id, which has the same key.
+    /// The access rules of the server do not allow it.
+    Forbidden,
+    /// The token is nobody's.
+    Unauthorized,
+    /// The server has as many connections of this identity as it may have.
+    TooManyConnections,
+    /// In the other tube, the job with this id has the same idempotency key.
     Exists(u64),
 }
 
-/// Who has to change something.
+/// The party that caused an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Culprit {
-    /// The command, or the moment at which it was sent.
+    /// The caller: the command, or the time at which it was sent.
     Caller,
-    /// The server, which failed or speaks something else.
+    /// The server: it failed, or does not follow the protocol.
     Server,
-    /// The way between.
+    /// The network between them.
     Network,
 }
 
 impl Error {
-    /// Who has to change something before it can work.
+    pub(crate) fn unexpected(command: &Command<'_>, reply: &Reply) -> Self {
+        let reply = format!("{reply:?}").chars().take(200).collect();
+        Self::Unexpected { command: command.verb(), reply }
+    }
+
+    /// The party that caused the error.
     pub fn culprit(&self) -> Culprit {
         match self {
             Self::Connect { .. } | Self::Io(_) | Self::Closed | Self::TimedOut => Culprit::Network,
@@ -92,7 +105,7 @@ impl Error {
         }
     }
 
-    /// Whether the server said NOT_FOUND.
+    /// Whether the reply was NOT_FOUND.
     pub fn is_not_found(&self) -> bool {
         matches!(self, Self::Refused(Refusal::NotFound))
     }
@@ -113,6 +126,9 @@ impl fmt::Display for Refusal {
             Self::TimedOut => "TIMED_OUT",
             Self::DeadlineSoon => "DEADLINE_SOON",
             Self::Aborted => "ABORTED",
+            Self::Forbidden => "FORBIDDEN",
+            Self::Unauthorized => "UNAUTHORIZED",
+            Self::TooManyConnections => "TOO_MANY_CONNECTIONS",
             Self::Exists(id) => return write!(f, "EXISTS {id}"),
         };
         f.write_str(words)
@@ -148,7 +164,7 @@ impl std::error::Error for Error {
 impl From<io::Error> for Error {
     fn from(error: io::Error) -> Self {
         match error.kind() {
-            // A read with a time-out ends with either, depending on the system.
+            // A read that times out has either kind, depending on the system.
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Self::TimedOut,
             _ => Self::Io(error),
         }

@@ -16,12 +16,12 @@
 //! # }
 //! ```
 //!
-//! [`Client`] has a method for each command. Beneath it stands [`Connection`], which sends any [`Command`] and
+//! [`Client`] has a method for each command. It uses a [`Connection`], which sends any [`Command`] and
 //! receives any [`Reply`], one at a time or many in a pipeline. Commands that C beanstalkd does not have are
 //! extensions; [`Client::extensions`] asks a server which of them it offers.
 //!
 //! Owns: the encoding of commands, the parsing of replies, sockets.
-//! Never: retries, connects again, starts threads, or panics because of what a server sent.
+//! Never: retries, reconnects, starts threads, or panics because of the bytes of a server.
 //! Driven by: the caller's thread, which waits for each reply.
 
 mod address;
@@ -33,15 +33,19 @@ mod error;
 mod name;
 mod reply;
 mod tag;
+#[cfg(feature = "tls")]
+mod tls;
 mod yaml;
 
 pub use address::{Address, AddressError, DEFAULT_PORT};
 pub use client::{Client, PutOptions};
 pub use command::{Command, ReserveMode};
-pub use connection::{Closer, Connection};
+pub use connection::{Closer, Connection, Connector, Token};
 pub use data::{Extensions, JobInfo, Page, State};
 pub use error::{Culprit, Error, Refusal};
 pub use name::{Name, NameError};
 pub use reply::{Inserted, Job, ParseError, Parsed, Reply};
 pub use tag::{Tag, TagError};
+#[cfg(feature = "tls")]
+pub use tls::{Tls, TlsError};
 pub use yaml::{Dictionary, YamlError, parse_dictionary, parse_list};

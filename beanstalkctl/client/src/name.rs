@@ -1,4 +1,4 @@
-//! Names of tubes, keys and groups: all follow the rule of tube names.
+//! Names of tubes, keys and groups, which all follow the rules of tube names.
 
 use std::fmt;
 use std::ops::Deref;
@@ -11,7 +11,7 @@ const MAX_BYTES: usize = 200;
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Name(String);
 
-/// The text is no name.
+/// The text is not a valid name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NameError(String);
 
@@ -19,7 +19,7 @@ impl fmt::Display for NameError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "\"{}\" is no name: expected 1 to {MAX_BYTES} of A-Z a-z 0-9 - + / ; . $ _ ( ), not beginning with -",
+            "\"{}\" is not a name: expected 1 to {MAX_BYTES} of A-Z a-z 0-9 - + / ; . $ _ ( ), not beginning with -",
             self.0
         )
     }
@@ -28,7 +28,7 @@ impl fmt::Display for NameError {
 impl std::error::Error for NameError {}
 
 impl Name {
-    /// The tube that every client uses and watches at first.
+    /// The tube `default`, which a new connection uses and watches.
     pub fn default_tube() -> Self {
         Self("default".to_owned())
     }
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_follow_the_rule_of_tubes() {
+    fn names_follow_the_rules_of_tube_names() {
         for good in ["a", "mail-out", "$x;(y)/z+1._", &"n".repeat(200)] {
             assert!(good.parse::<Name>().is_ok(), "{good}");
         }

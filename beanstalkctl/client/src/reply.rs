@@ -1,19 +1,19 @@
-//! Every reply that a server can give, parsed from bytes that may be incomplete or wrong.
+//! The replies of the protocol, and their parser, which accepts incomplete and malformed bytes.
 
 use crate::data::State;
 use crate::error::Refusal;
 use std::fmt;
 
-/// The longest reply line: a tube name of 200 bytes fits with any word.
+/// The longest reply line that is accepted, in bytes: more than the longest of the protocol, USING with a tube name.
 const MAX_LINE_BYTES: usize = 1024;
 
-/// The longest body or data: the limit that a server can have for a job. More is no reply, but something else.
+/// The longest body or data that is accepted, in bytes: the greatest limit that a server can have for a job.
 const MAX_DATA_BYTES: u64 = 1 << 30;
 
-/// The most jobs of a batch.
+/// The greatest number of jobs in a batch.
 const MAX_BATCH: u64 = 1000;
 
-/// A job as a server gives it.
+/// A job with its body, from a reserve or a peek.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Job {
     /// The id.
@@ -22,14 +22,15 @@ pub struct Job {
     pub body: Vec<u8>,
 }
 
-/// What became of a put.
+/// The result of a put.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inserted {
-    /// The id of the job, or of the one that has the same key.
+    /// The id of the new job, or of the existing job with the same idempotency key.
     pub id: u64,
-    /// The word behind the id where a job with the same key was there: its state, or DELETED. Then nothing was stored.
+    /// If a job with the same key exists, or the key still counts: the state of that job, or DELETED. The put has stored
+    /// nothing then.
     pub existing: Option<String>,
-    /// The priority that the existing job has now, where the put was more urgent.
+    /// The new priority of the existing job, if the put was more urgent.
     pub pri: Option<u32>,
 }
 
@@ -43,15 +44,15 @@ pub enum Reply {
     Found(Job),
     Ok(Vec<u8>),
     Watching(u64),
-    /// With a count of `kick`, without of `kick-job`.
+    /// With a count as the reply to `kick`, without one as the reply to `kick-job`.
     Kicked(Option<u64>),
     Deleted,
     Released,
-    /// With an id of a put that found no room for the ready queue, as C answers.
+    /// With an id as C's reply to a put for which its ready queue has no memory.
     Buried(Option<u64>),
     Touched,
     Paused,
-    /// Of `drain` done, of `put` refused.
+    /// `drain` was done, or `put` was refused.
     Draining,
     NotDraining,
     Flushed(u64),
@@ -63,19 +64,20 @@ pub enum Reply {
         not_found: u64,
     },
     TouchedAll(u64),
+    Authenticated,
     Refused(Refusal),
 }
 
-/// What came is no reply.
+/// Why bytes are not a reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ParseError {
     /// No line end within 1024 bytes.
     LineTooLong,
-    /// The line is none of the protocol.
+    /// The line is not a reply of the protocol.
     UnknownLine(String),
-    /// More than 1 GiB is announced.
+    /// The line announces more than 1 GiB.
     DataTooLong(u64),
-    /// CR LF is missing behind the data.
+    /// CR LF does not follow the data.
     MissingCrlf,
 }
 
@@ -92,12 +94,12 @@ impl fmt::Display for ParseError {
 
 impl std::error::Error for ParseError {}
 
-/// What the bytes received so far are.
+/// The result of parsing the bytes received so far.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Parsed {
-    /// A reply, and how many bytes it took.
+    /// A whole reply, and its length in bytes.
     Whole(Reply, usize),
-    /// The beginning of one, which needs at least so many bytes altogether.
+    /// The beginning of a reply that has at least this many bytes.
     Needs(usize),
 }
 
@@ -126,7 +128,7 @@ impl Reply {
     }
 }
 
-/// The first line without its end, and its length with it.
+/// The first line without its line end, and its length with the line end.
 fn line(bytes: &[u8]) -> Result<Option<(&[u8], usize)>, ParseError> {
     let window = &bytes[..bytes.len().min(MAX_LINE_BYTES)];
     match window.windows(2).position(|pair| pair == b"\r\n") {
@@ -136,12 +138,12 @@ fn line(bytes: &[u8]) -> Result<Option<(&[u8], usize)>, ParseError> {
     }
 }
 
-/// Digits alone: Rust's parser would take a sign.
+/// Parses digits; unlike Rust's parser, it refuses a sign.
 fn number(digits: &str) -> Option<u64> {
     if digits.bytes().all(|byte| byte.is_ascii_digit()) { digits.parse().ok() } else { None }
 }
 
-/// The data of `size` bytes from `start`, and where CR LF behind it ends; or how many bytes that needs.
+/// The data of `size` bytes from `start`, and the end of the CR LF after it; or `Err` with the number of bytes needed.
 fn data(bytes: &[u8], start: usize, size: u64) -> Result<Result<(&[u8], usize), usize>, ParseError> {
     if size > MAX_DATA_BYTES {
         return Err(ParseError::DataTooLong(size));
@@ -180,7 +182,7 @@ fn with_data(
     }
 }
 
-/// `count` times RESERVED with its body, from `start`. Bodies are copied only when all have come.
+/// Parses `count` RESERVED replies from `start`. Copies the bodies only when all have arrived.
 fn batch(count: u64, bytes: &[u8], start: usize) -> Result<Parsed, ParseError> {
     let mut found = Vec::new();
     let mut at = start;
@@ -204,7 +206,7 @@ fn batch(count: u64, bytes: &[u8], start: usize) -> Result<Parsed, ParseError> {
     Ok(Parsed::Whole(Reply::ReservedBatch(jobs), at))
 }
 
-/// A reply that is a line alone.
+/// Parses a reply that consists of a line only.
 fn short(word: &str, arguments: &[&str]) -> Option<Reply> {
     let reply = match (word, arguments) {
         ("INSERTED", [id, rest @ ..]) => Reply::Inserted(inserted(id, rest)?),
@@ -247,6 +249,10 @@ fn alone(word: &str) -> Option<Reply> {
         "TIMED_OUT" => Reply::Refused(Refusal::TimedOut),
         "DEADLINE_SOON" => Reply::Refused(Refusal::DeadlineSoon),
         "ABORTED" => Reply::Refused(Refusal::Aborted),
+        "AUTHENTICATED" => Reply::Authenticated,
+        "FORBIDDEN" => Reply::Refused(Refusal::Forbidden),
+        "UNAUTHORIZED" => Reply::Refused(Refusal::Unauthorized),
+        "TOO_MANY_CONNECTIONS" => Reply::Refused(Refusal::TooManyConnections),
         _ => return None,
     })
 }
@@ -293,7 +299,7 @@ mod tests {
     ];
 
     #[test]
-    fn every_beginning_of_a_reply_needs_more_and_the_whole_is_taken_exactly() {
+    fn a_partial_reply_needs_more_bytes_and_a_whole_one_is_parsed_exactly() {
         for text in REPLIES {
             for cut in 0..text.len() {
                 match Reply::parse(&text.as_bytes()[..cut]) {
@@ -312,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_reply_is_an_error() {
+    fn malformed_replies_are_errors() {
         for text in [
             "\r\n",
             "HTTP/1.1 400 Bad Request\r\n",
@@ -338,8 +344,8 @@ mod tests {
     }
 
     #[test]
-    fn changed_bytes_never_panic() {
-        // Every reply with every byte exchanged for some that matter to a parser.
+    fn corrupted_replies_never_panic() {
+        // Replaces each byte of each reply by some that matter to a parser.
         for text in REPLIES {
             for at in 0..text.len() {
                 for byte in [0, b' ', b'\r', b'\n', b'-', b'9', b'R', 0xff] {

@@ -1,4 +1,4 @@
-//! The tags that an extended server takes behind the size of a put.
+//! The tags of a put, an extension: words after the size.
 
 use crate::name::Name;
 use std::fmt;
@@ -7,29 +7,29 @@ use std::str::FromStr;
 /// A tag of a job. As text: `idp:KEY[:SECONDS]`, `con:KEY[:LIMIT]`, `grp:NAME`, `aft:NAME`, `exp:SECONDS`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Tag {
-    /// The job is the only one of its tube with this key, and for so many seconds after its delete, too.
+    /// No other job of the tube has this key, while this job exists and for `seconds` after its delete.
     Idempotency {
-        /// Unique in the tube.
+        /// The key, unique in the tube.
         key: Name,
-        /// How long the key counts after a delete.
+        /// How many seconds the key counts after a delete.
         seconds: Option<u32>,
     },
-    /// At most so many jobs with this key are reserved at once, over all tubes.
+    /// At most `limit` jobs with this key are reserved at once, over all tubes.
     Concurrency {
-        /// Shared by the jobs that are limited.
+        /// The key, which the limited jobs share.
         key: Name,
-        /// By default 1.
+        /// The limit, at least 1; the default is 1.
         limit: Option<u32>,
     },
     /// The job is a member of this group.
     Group(Name),
-    /// The job is held until this group has no member left.
+    /// The job is held until this group has no members.
     After(Name),
-    /// The job is deleted if nobody has reserved it so many seconds after its put.
+    /// The job is deleted if no client has reserved it within this many seconds after the put; at least 1.
     Expires(u32),
 }
 
-/// The text is no tag.
+/// The text is not a tag.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TagError(String);
 
@@ -37,7 +37,7 @@ impl fmt::Display for TagError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "\"{}\" is no tag: expected idp:KEY[:SECONDS], con:KEY[:LIMIT], grp:NAME, aft:NAME or exp:SECONDS",
+            "\"{}\" is not a tag: expected idp:KEY[:SECONDS], con:KEY[:LIMIT], grp:NAME, aft:NAME or exp:SECONDS",
             self.0
         )
     }
@@ -46,7 +46,7 @@ impl fmt::Display for TagError {
 impl std::error::Error for TagError {}
 
 impl Tag {
-    /// The word before the colon, as a server names the tag among its extensions.
+    /// The word before the colon, by which a server lists the tag among its extensions.
     pub fn word(&self) -> &'static str {
         match self {
             Self::Idempotency { .. } => "idp",
@@ -110,14 +110,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tags_are_shown_as_they_are_read() {
+    fn tags_are_displayed_as_they_are_parsed() {
         for text in ["idp:a", "idp:a:60", "con:a", "con:a:3", "grp:b", "aft:c/d", "exp:5"] {
             assert_eq!(text.parse::<Tag>().map(|tag| tag.to_string()).as_deref(), Ok(text));
         }
     }
 
     #[test]
-    fn what_is_no_tag_is_refused() {
+    fn invalid_tags_are_refused() {
         for text in
             ["", "idp", "idp:", "idp:a:", "idp:a:b", "con:a:0", "exp:0", "exp:-1", "exp:+1", "grp:a:b", "x:a"]
         {

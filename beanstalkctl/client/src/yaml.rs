@@ -1,16 +1,16 @@
-//! The data behind OK: YAML of the simplest kind.
+//! The data after OK: a small subset of YAML.
 //!
 //! Owns: dictionaries of one level, lists of names, and the pages of `list-jobs`.
-//! Never: nested documents, anchors, multi-line text; no server sends them.
+//! Never: parses nested documents, anchors or text of several lines, because no server sends them.
 
 use std::fmt;
 
-/// The data is not what the command gives.
+/// The data does not have the form that the command promises.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct YamlError {
-    /// Counted from 1; 0 where it is none of the lines.
+    /// The line, counted from 1; 0 if the error is not in one line.
     pub line: usize,
-    /// What is there.
+    /// What was found there.
     pub found: String,
 }
 
@@ -22,7 +22,7 @@ impl fmt::Display for YamlError {
 
 impl std::error::Error for YamlError {}
 
-/// Keys and values in their order. Quotes around a value are gone.
+/// Keys and values in their order, without the quotes around values.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Dictionary(Vec<(String, String)>);
 
@@ -41,12 +41,12 @@ impl Dictionary {
         }
     }
 
-    /// The same, 0 where there is none: servers differ in the keys that they have.
+    /// The value of a key that is a whole number; 0 if the server does not have the key.
     pub fn number_or_zero(&self, key: &str) -> u64 {
         self.number(key).unwrap_or(0)
     }
 
-    /// Keys and values, in the order in which they came.
+    /// The keys and values, in the server's order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(key, value)| (key.as_str(), value.as_str()))
     }
@@ -58,13 +58,13 @@ impl FromIterator<(String, String)> for Dictionary {
     }
 }
 
-/// The lines of the data behind `---`, with their numbers.
+/// The lines of the data after `---`, with their numbers.
 fn lines(data: &[u8]) -> Result<impl Iterator<Item = (usize, &str)>, YamlError> {
     let text = std::str::from_utf8(data)
-        .map_err(|_| YamlError { line: 0, found: "bytes that are no UTF-8".to_owned() })?;
+        .map_err(|_| YamlError { line: 0, found: "bytes that are not UTF-8".to_owned() })?;
     let rest = text
         .strip_prefix("---\n")
-        .ok_or_else(|| YamlError { line: 1, found: "it does not begin with ---".to_owned() })?;
+        .ok_or_else(|| YamlError { line: 1, found: "no --- at the beginning".to_owned() })?;
     Ok(rest.lines().enumerate().map(|(index, line)| (index + 2, line)).filter(|(_, line)| !line.is_empty()))
 }
 
@@ -72,7 +72,7 @@ fn wrong(line: usize, found: &str) -> YamlError {
     YamlError { line, found: found.escape_default().take(200).collect() }
 }
 
-/// The data of the stats commands.
+/// Parses the data of the stats commands.
 pub fn parse_dictionary(data: &[u8]) -> Result<Dictionary, YamlError> {
     lines(data)?.map(|(number, line)| pair(line).ok_or_else(|| wrong(number, line))).collect()
 }
@@ -83,7 +83,7 @@ fn pair(line: &str) -> Option<(String, String)> {
     Some((key.trim().to_owned(), unquoted(value.trim())))
 }
 
-/// The text within double quotes, with `\"` and `\\` resolved; without quotes as it is.
+/// Removes double quotes around the value and resolves `\"` and `\\` within them.
 fn unquoted(value: &str) -> String {
     let inner = value.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
     let Some(inner) = inner else { return value.to_owned() };
@@ -98,7 +98,7 @@ fn unquoted(value: &str) -> String {
     text
 }
 
-/// The data of the commands that list tubes.
+/// Parses the data of the commands that list tubes.
 pub fn parse_list(data: &[u8]) -> Result<Vec<String>, YamlError> {
     let item = |(number, line): (usize, &str)| {
         line.strip_prefix("- ").map(unquoted).ok_or_else(|| wrong(number, line))
@@ -106,7 +106,7 @@ pub fn parse_list(data: &[u8]) -> Result<Vec<String>, YamlError> {
     lines(data)?.map(item).collect()
 }
 
-/// The data of `list-jobs`: the next cursor, empty at the end, and a dictionary for each job.
+/// Parses the data of `list-jobs`: the cursor of the next page, empty on the last one, and a dictionary for each job.
 pub(crate) fn parse_page(data: &[u8]) -> Result<(String, Vec<Dictionary>), YamlError> {
     let (mut next, mut jobs, mut has_jobs) = (None, Vec::new(), false);
     for (number, line) in lines(data)? {
@@ -118,7 +118,7 @@ pub(crate) fn parse_page(data: &[u8]) -> Result<(String, Vec<Dictionary>), YamlE
         match key.as_str() {
             "next" => next = Some(value),
             "jobs" if value.is_empty() || value == "[]" => has_jobs = true,
-            _ => {} // further keys may come one day
+            _ => {} // later versions may add keys
         }
     }
     match next {
@@ -127,7 +127,7 @@ pub(crate) fn parse_page(data: &[u8]) -> Result<(String, Vec<Dictionary>), YamlE
     }
 }
 
-/// `{key: value, …}`, where commas within quotes separate nothing.
+/// Parses `{key: value, …}`. Commas within quotes do not separate entries.
 fn flow_dictionary(flow: &str) -> Option<Dictionary> {
     let mut rest = flow.trim().strip_prefix('{')?.strip_suffix('}')?.trim();
     let mut pairs = Vec::new();
@@ -139,7 +139,7 @@ fn flow_dictionary(flow: &str) -> Option<Dictionary> {
     Some(Dictionary(pairs))
 }
 
-/// The bytes until the first comma outside of quotes.
+/// The number of bytes before the first comma outside of quotes.
 fn entry_length(rest: &str) -> usize {
     let (mut quoted, mut escaped) = (false, false);
     for (at, byte) in rest.bytes().enumerate() {
@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_dictionary_keeps_order_and_drops_quotes() {
+    fn a_dictionary_keeps_the_order_and_drops_quotes() {
         let stats =
             parse_dictionary(b"---\nname: \"a:b\"\npri: 5\ntime-left: -3\nempty: \"\"\nalso:\n").unwrap();
         assert_eq!(stats.get("name"), Some("a:b"));
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_its_names() {
+    fn a_list_is_parsed_to_names() {
         assert_eq!(parse_list(b"---\n- default\n- mail\n").unwrap(), ["default", "mail"]);
         assert_eq!(parse_list(b"---\n").unwrap(), Vec::<String>::new());
     }
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_such_yaml_is_an_error() {
+    fn malformed_data_is_an_error() {
         for data in [&b""[..], b"--", b"---\nno colon\n", b"---\nk:v\n", b"\xff", b"---\n\xff\n"] {
             assert!(parse_dictionary(data).is_err(), "{data:?}");
         }

@@ -1,15 +1,15 @@
-//! Many commands at once, against servers that answer one at a time and read nothing while a reply does not go out.
+//! Pipelines, against servers that answer one command at a time and do not read while they cannot send a reply.
 
 use beanstalk_client::{Client, Command, Connection, Name, PutOptions, Refusal, Reply, State};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-/// A server that reads a line, and nothing more until its reply of `bytes` bytes has gone out.
+/// A server that reads no further line before its reply of `bytes` bytes is sent.
 fn slow_server(bytes: usize) -> Client {
     let (ours, theirs) = UnixStream::pair().unwrap();
     std::thread::spawn(move || {
-        // No read ahead: what is not answered stays in the socket.
+        // Nothing is read ahead: commands that are not answered stay in the socket.
         let mut input = BufReader::with_capacity(1, theirs.try_clone().unwrap());
         let mut output = theirs;
         let mut line = String::new();
@@ -30,8 +30,8 @@ fn slow_server(bytes: usize) -> Client {
 }
 
 #[test]
-fn large_replies_do_not_bring_a_pipeline_to_a_stand_still() {
-    // A megabyte of commands and eighty of replies: more than the buffers between hold, in both directions.
+fn large_replies_do_not_deadlock_a_pipeline() {
+    // A megabyte of commands and eighty of replies: more than the kernel's buffers can hold in either direction.
     let mut client = slow_server(2_000);
     let peek = |id: u64| Command::Peek(u64::MAX - id);
     let mut next = 0;
@@ -49,8 +49,8 @@ fn large_replies_do_not_bring_a_pipeline_to_a_stand_still() {
 }
 
 #[test]
-fn many_short_replies_to_large_puts_do_not_either() {
-    // Each write of a reply takes a buffer of its own in the kernel: a server may stop reading after some 70 of them.
+fn many_short_replies_to_large_puts_do_not_deadlock_a_pipeline() {
+    // Each write of a reply takes a separate buffer in the kernel: a server may stop reading after about 70 of them.
     for server in beanstalk_testing::servers(&[]) {
         let mut client = Client::connect(&server.address().parse().unwrap()).unwrap();
         client.set_timeout(Some(Duration::from_secs(30))).unwrap();
@@ -63,7 +63,7 @@ fn many_short_replies_to_large_puts_do_not_either() {
 }
 
 #[test]
-fn against_every_server_bodies_of_every_size_come_back() {
+fn against_every_server_bodies_of_every_size_are_returned_unchanged() {
     for server in beanstalk_testing::servers(&[]) {
         let mut client = Client::connect(&server.address().parse().unwrap()).unwrap();
         let tube: Name = "sizes".parse().unwrap();
@@ -78,7 +78,7 @@ fn against_every_server_bodies_of_every_size_come_back() {
                 other => panic!("{}: {other:?}", server.name),
             })
             .collect();
-        // Puts, whose bodies are large, among peeks, whose replies are.
+        // Puts with large bodies alternate with peeks with large replies.
         let mixed = ids.iter().zip(&bodies).flat_map(|(id, body)| [Command::Peek(*id), put(body)]);
         let replies = client.call_all(mixed).unwrap();
         for (pair, body) in replies.chunks(2).zip(&bodies) {
@@ -89,7 +89,7 @@ fn against_every_server_bodies_of_every_size_come_back() {
 }
 
 #[test]
-fn against_every_server_a_job_goes_its_way() {
+fn against_every_server_a_job_goes_through_all_states() {
     for server in beanstalk_testing::servers(&[]) {
         let mut client = Client::connect(&server.address().parse().unwrap()).unwrap();
         let tube: Name = "mail".parse().unwrap();

@@ -1,4 +1,4 @@
-//! Every method against replies that were written beforehand: what goes over the wire, and what comes of the reply.
+//! Every method of the client against prepared replies: the bytes that it sends, and its result.
 
 use beanstalk_client::{Client, Connection, Culprit, Error, Name, PutOptions, Refusal, ReserveMode, State};
 use std::fmt::Debug;
@@ -7,7 +7,7 @@ use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-/// Runs `act` on a client for which `reply` lies ready; returns its result and what it sent.
+/// Runs `act` on a client whose socket already has `reply`. Returns its result and the bytes that it sent.
 fn with<T>(reply: &str, act: impl FnOnce(&mut Client) -> T) -> (T, String) {
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     theirs.write_all(reply.as_bytes()).unwrap();
@@ -107,7 +107,7 @@ fn a_page_of_jobs() {
 }
 
 #[test]
-fn refusals_are_told_apart_from_failures() {
+fn refusals_are_distinguished_from_failures() {
     for (reply, refusal) in [
         ("NOT_FOUND\r\n", Refusal::NotFound),
         ("OUT_OF_MEMORY\r\n", Refusal::OutOfMemory),
@@ -157,7 +157,7 @@ fn a_wait_ends_when_another_thread_closes_the_connection() {
 }
 
 #[test]
-fn garbage_from_a_server_is_an_error_and_no_panic() {
+fn garbage_from_a_server_is_an_error_and_not_a_panic() {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut random = move || {
         state ^= state << 13;

@@ -1,19 +1,20 @@
 //! Arguments that several subcommands share, and how their values are read.
 
 use crate::listing::Filter;
+use crate::tag_pattern::TagPattern;
 use beanstalk_client::State;
 use clap::Args;
 use globset::{GlobBuilder, GlobMatcher};
 use regex::bytes::Regex;
 use std::time::Duration;
 
-/// Jobs by id, or all that fit.
+/// Jobs by id, or all jobs that a filter matches.
 #[derive(Args)]
 pub struct ActOn {
     /// Jobs by id
-    #[arg(value_name = "ID", conflicts_with_all = ["tubes", "states", "older_than", "body", "all"])]
+    #[arg(value_name = "ID", conflicts_with_all = ["tubes", "states", "older_than", "tag", "body", "all"])]
     pub ids: Vec<u64>,
-    /// Jobs that fit
+    /// The filter
     #[command(flatten)]
     pub choose: Choose,
     /// Ask or not
@@ -21,64 +22,68 @@ pub struct ActOn {
     pub confirm: Confirm,
 }
 
-/// Jobs of tubes that fit.
+/// Jobs of tubes that a filter matches.
 #[derive(Args)]
 pub struct Choose {
-    /// Jobs of these tubes; a name or a pattern such as 'mail-*'
+    /// Only jobs of this tube: a name, or a pattern such as 'mail-*'
     #[arg(long = "tube", short = 't', value_parser = glob, value_name = "TUBE")]
     pub tubes: Vec<GlobMatcher>,
     /// Which of their jobs
     #[command(flatten)]
     pub filter: FilterArguments,
-    /// Every job, of the tubes if there are any
+    /// Every job; with --tube, every job of these tubes
     #[arg(long)]
     pub all: bool,
 }
 
-/// Which jobs of tubes.
+/// A filter for jobs of tubes.
 #[derive(Args)]
 pub struct FilterArguments {
-    /// Jobs in this state: ready, reserved, delayed or buried
+    /// Only jobs in this state: ready, reserved, delayed or buried
     #[arg(long = "state", value_delimiter = ',', value_name = "STATE")]
     pub states: Vec<State>,
-    /// Jobs that were put at least so long ago
+    /// Only jobs that were put at least this long ago
     #[arg(long, value_parser = seconds, value_name = "TIME")]
     pub older_than: Option<u32>,
-    /// Jobs whose body has this regular expression
+    /// Only jobs with this tag: idp, con, grp, aft or exp, alone or with a key or a group such as grp:rows
+    #[arg(long, value_name = "TAG")]
+    pub tag: Option<TagPattern>,
+    /// Only jobs whose body matches this regular expression
     #[arg(long = "body-matches", value_name = "REGEX")]
     pub body: Option<Regex>,
 }
 
 impl FilterArguments {
-    /// As the listing takes it.
+    /// The filter in the form that the listing takes.
     pub fn filter(&self, tubes: &[GlobMatcher]) -> Filter {
         Filter {
             tubes: tubes.to_vec(),
             states: self.states.clone(),
             older_than: self.older_than.map(u64::from),
+            tag: self.tag.clone(),
             body: self.body.clone(),
         }
     }
 
     fn is_empty(&self) -> bool {
-        self.states.is_empty() && self.older_than.is_none() && self.body.is_none()
+        self.states.is_empty() && self.older_than.is_none() && self.tag.is_none() && self.body.is_none()
     }
 }
 
 impl Choose {
-    /// The filter; `None` where nothing says that many jobs are meant.
+    /// The filter; `None` if neither `--all` nor a condition is given. A tube alone does not choose jobs.
     pub fn filter(&self) -> Option<Filter> {
         (self.all || !self.filter.is_empty()).then(|| self.filter.filter(&self.tubes))
     }
 }
 
-/// Whether to ask before many things change.
+/// Whether to ask for confirmation before a change.
 #[derive(Args)]
 pub struct Confirm {
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long, short)]
     pub yes: bool,
-    /// Change nothing, only say what would change
+    /// Change nothing; only print what would change
     #[arg(long)]
     pub dry_run: bool,
 }
@@ -94,15 +99,15 @@ pub struct Tubes {
     pub confirm: Confirm,
 }
 
-/// When a job is ready.
+/// The delay of a job.
 #[derive(Args)]
 pub struct Delay {
-    /// Ready after so long
+    /// Seconds until the job becomes ready
     #[arg(long = "delay", short = 'd', value_parser = seconds, default_value = "0s", value_name = "TIME")]
     pub seconds: u32,
 }
 
-/// A time: seconds, or with units.
+/// Parses a time: a number of seconds, or numbers with units such as `1h 30m`.
 pub fn duration(text: &str) -> Result<Duration, String> {
     match text.parse::<u64>() {
         Ok(seconds) => Ok(Duration::from_secs(seconds)),
@@ -111,12 +116,12 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// A time in whole seconds, as the protocol has it.
+/// Parses a time in whole seconds, the unit of the protocol; at most 2^32 - 1.
 pub fn seconds(text: &str) -> Result<u32, String> {
     u32::try_from(duration(text)?.as_secs()).map_err(|_| "at most 4294967295 seconds".to_owned())
 }
 
-/// A pattern of names. A star stands for a slash, too: names of tubes are no paths.
+/// Parses a pattern of tube names. `*` also matches a slash, because tube names are not paths.
 pub fn glob(text: &str) -> Result<GlobMatcher, String> {
     let glob = GlobBuilder::new(text).literal_separator(false).backslash_escape(false).build();
     glob.map(|glob| glob.compile_matcher()).map_err(|error| error.to_string())

@@ -1,6 +1,6 @@
-//! The manual page and the completions in the repository are those that the command line gives.
+//! Tests that the manual page and the completions in the repository match the command line.
 //!
-//! `make ctl-generate` writes them.
+//! `make ctl-generate` writes these files.
 
 use super::Cli;
 use clap::{Arg, Command, CommandFactory};
@@ -8,31 +8,32 @@ use clap_complete::Shell;
 use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
 use std::path::{Path, PathBuf};
 
-/// Of the page. It changes with what the page says, not with the day on which it is generated.
+/// The date of the manual page: when its text last changed, not when it was generated.
 const DATE: &str = "2026-11-22";
 
 const CAVEATS: [&str; 4] = [
-    "Without list-jobs, as on C beanstalkd, jobs are found by asking for every id from the newest down, until as many were \
-     seen as the tubes have. With a binlog no counter tells the newest id: a job is put into a tube of its own and deleted \
-     at once to learn it.",
-    "Without move and reprioritize a job is reserved for a moment. A job that is moved without move is a copy with a new id; \
-     a bury or release is counted. If the connection breaks meanwhile, a job may be ready that was delayed or buried, or be \
-     there twice, but never lost.",
-    "Jobs in the hands of clients can be deleted by flush on a server with flush-tube, and by nobody else on any other.",
-    "An export without --drain of tubes that workers work on has jobs that they have done by then.",
+    "On a server without list-jobs, such as C beanstalkd, beanstalkctl asks for every id from the newest down, until it has \
+     seen as many jobs as the tubes have. If the server has a binlog, no counter shows the newest id: beanstalkctl puts a \
+     job into the tube beanstalkctl-probe and deletes it at once to learn it.",
+    "On a server without move and reprioritize, beanstalkctl reserves each job for a short time. A moved job is then a copy \
+     with a new id, and the counters of the job go up. If the connection breaks meanwhile, a delayed or buried job may \
+     become ready, and a moved job may exist twice; no job is lost.",
+    "flush deletes reserved jobs only on a server with flush-tube. On other servers only the client that has reserved a job \
+     can delete it.",
+    "An export without --drain may contain jobs that workers have finished in the meantime.",
 ];
 
 const FILES: [&str; 3] = [
-    "FILE.partial: what export writes until FILE is complete.",
-    "FILE.taking: how the jobs were that export --drain takes out, until it has done so.",
-    "FILE.journal: what import has put. As long as it is there, no job of FILE is put twice.",
+    "FILE.partial: the output of export until it is complete and gets the name FILE.",
+    "FILE.taking: the states that the jobs had before export --drain buried them. It is removed when the export is done.",
+    "FILE.journal: the jobs that import has put. While this file exists, no job of FILE is put twice.",
 ];
 
 const ENVIRONMENT: [&str; 3] = [
     "BEANSTALKD_SERVER: the default of --server.",
-    "NO_COLOR: no colours in help.",
-    "work sets for its commands: BEANSTALK_JOB_ID, BEANSTALK_TUBE, BEANSTALK_TAGS (separated by spaces), \
-     BEANSTALK_PRIORITY and BEANSTALK_ATTEMPT (from 1).",
+    "NO_COLOR: if set, the help has no colours.",
+    "work sets these variables for its commands: BEANSTALK_JOB_ID, BEANSTALK_TUBE, BEANSTALK_TAGS (separated by spaces), \
+     BEANSTALK_PRIORITY and BEANSTALK_ATTEMPT (counted from 1).",
 ];
 
 fn root() -> PathBuf {
@@ -45,11 +46,15 @@ fn compare(path: &str, generated: &[u8]) {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(&path, generated).unwrap();
     }
-    let there = std::fs::read(&path).unwrap_or_default();
-    assert!(there == generated, "{} is not what the command line gives: `make ctl-generate`", path.display());
+    let committed = std::fs::read(&path).unwrap_or_default();
+    assert!(
+        committed == generated,
+        "{} does not match the command line: run `make ctl-generate`",
+        path.display()
+    );
 }
 
-/// A paragraph. The crate escapes what would be a command of roff.
+/// Writes a paragraph. The crate escapes text that roff would take for a command.
 fn text(roff: &mut Roff, text: &str) {
     roff.text([roman(text)]);
 }
@@ -115,7 +120,7 @@ fn manual() -> Vec<u8> {
     let mut roff = Roff::new();
     roff.control("TH", ["BEANSTALKCTL", "1", DATE, "beanstalkctl 2.0", "User Commands"]);
     roff.control("SH", ["NAME"]);
-    text(&mut roff, "beanstalkctl - looks after the jobs of a beanstalkd");
+    text(&mut roff, "beanstalkctl - show and change the tubes and jobs of a beanstalkd");
     roff.control("SH", ["SYNOPSIS"]);
     roff.text([
         bold("beanstalkctl"),
@@ -128,11 +133,12 @@ fn manual() -> Vec<u8> {
         &mut roff,
         "DESCRIPTION",
         &[
-            "beanstalkctl shows tubes and jobs of a beanstalkd, changes them one by one or many at once, runs a command \
-             for each job, and carries jobs from one server to another.",
-            "What the server offers beyond the commands of C beanstalkd is used; without it, the same is made of C's \
-             commands, or beanstalkctl says that this server cannot do it.",
-            "A command that touches many jobs says how many, and asks. Ctrl-C stops it where nothing is half done.",
+            "beanstalkctl is the command-line client of beanstalkd. It shows tubes and jobs, changes them one by one or many \
+             at once, runs a command for each job, and transfers jobs between servers.",
+            "It uses the extensions that the server offers. On a server without them, it does the same with the commands of \
+             C beanstalkd, or says that this server cannot do it.",
+            "A command that changes many jobs prints their number and asks for confirmation. Ctrl-C stops it between two \
+             batches of jobs.",
         ],
     );
     roff.control("SH", ["OPTIONS"]);
@@ -151,8 +157,9 @@ fn manual() -> Vec<u8> {
         &mut roff,
         "EXIT STATUS",
         &[
-            "0: done. 1: nothing matched. 2: usage. 3: no connection, or it broke. 4: refused by the server. 5: a file \
-             or a command of this machine failed. 130: stopped by Ctrl-C or SIGTERM.",
+            "0: done. 1: nothing matched. 2: the command line is wrong, or a confirmation is needed and cannot be asked for. \
+             3: no connection, or it broke. 4: refused by the server. 5: a local file or command failed. 130: stopped by \
+             Ctrl-C or SIGTERM, or the question was answered with no.",
         ],
     );
     section(&mut roff, "ENVIRONMENT", &ENVIRONMENT);
@@ -166,12 +173,12 @@ fn manual() -> Vec<u8> {
 }
 
 #[test]
-fn the_manual_page_is_that_of_the_command_line() {
+fn the_manual_page_matches_the_command_line() {
     compare("doc/beanstalkctl.1", &manual());
 }
 
 #[test]
-fn the_completions_are_those_of_the_command_line() {
+fn the_completions_match_the_command_line() {
     for (shell, path) in [
         (Shell::Bash, "packaging/completions/beanstalkctl.bash"),
         (Shell::Zsh, "packaging/completions/_beanstalkctl"),

@@ -1,6 +1,6 @@
-//! The command line: what there is to say, and how it is explained.
+//! The command line: subcommands, arguments and their help texts.
 //!
-//! Owns: every subcommand, argument and default. The manual page and the completions are generated from here.
+//! Owns: every subcommand, argument and default. `generated.rs` makes the manual page and the completions from them.
 
 mod arguments;
 #[cfg(test)]
@@ -18,11 +18,11 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Looks after the jobs of a beanstalkd
+/// Show and change the tubes and jobs of a beanstalkd
 #[derive(Parser)]
 #[command(name = "beanstalkctl", version, max_term_width = 100, after_help = AFTER_HELP)]
 pub struct Cli {
-    /// The server: host:port, or unix:PATH. stats, tubes, watch, top, drain and undrain take several, separated by commas
+    /// Address of the server: host:port or unix:PATH. stats, tubes, watch, top, drain and undrain accept several, separated by commas
     #[arg(
         long,
         short,
@@ -35,36 +35,51 @@ pub struct Cli {
         help_heading = GLOBAL
     )]
     pub server: Vec<Address>,
-    /// Print JSON, a value on each line
+    /// Print JSON, one value on each line
     #[arg(long, global = true, help_heading = GLOBAL)]
     pub json: bool,
-    /// How long the server may take to answer
+    /// Longest time to wait for a reply of the server
     #[arg(long, global = true, value_parser = duration, default_value = "60s", value_name = "TIME", help_heading = GLOBAL)]
     pub timeout: Duration,
-    /// What to do
+    /// Connect with TLS
+    #[arg(long, global = true, requires = "ca", help_heading = GLOBAL)]
+    pub tls: bool,
+    /// Trust servers with a certificate of these authorities (PEM)
+    #[arg(long, global = true, requires = "tls", value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = GLOBAL)]
+    pub ca: Option<PathBuf>,
+    /// Show this certificate to the server (PEM)
+    #[arg(long, global = true, requires_all = ["tls", "key"], value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = GLOBAL)]
+    pub cert: Option<PathBuf>,
+    /// Key of the certificate (PEM)
+    #[arg(long, global = true, requires = "cert", value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = GLOBAL)]
+    pub key: Option<PathBuf>,
+    /// Log in with the token in this file
+    #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = GLOBAL)]
+    pub token_file: Option<PathBuf>,
+    /// The subcommand
     #[command(subcommand)]
     pub command: Command,
 }
 
 const GLOBAL: &str = "Options of every command";
 
-const AFTER_HELP: &str = "Times are seconds, or like 90s, 15m, 2h, 1d. \
-Exit codes: 0 done, 1 nothing matched, 2 usage, 3 no connection, 4 refused by the server, \
-5 a file or a command of this machine, 130 stopped by Ctrl-C.";
+const AFTER_HELP: &str = "A TIME is a number of seconds, or has units: 90s, 15m, 2h, 1d. \
+Exit codes: 0 done, 1 nothing matched, 2 wrong command line, 3 no connection, 4 refused by the server, \
+5 a local file or command failed, 130 stopped by Ctrl-C.";
 
 /// The subcommands.
 #[derive(Subcommand)]
 pub enum Command {
     /// Show the counters of the server, or of a tube
     Stats {
-        /// This tube's instead of the server's
+        /// Show the counters of this tube instead of those of the server
         tube: Option<Name>,
     },
-    /// List tubes with their counts
+    /// List tubes with their numbers of jobs
     Tubes(TubesArguments),
     /// List the jobs of tubes
     Jobs(JobsArguments),
-    /// Show what the server tells of jobs
+    /// Show the counters of jobs
     Job {
         /// The job's id
         #[arg(required = true, value_name = "ID")]
@@ -74,23 +89,23 @@ pub enum Command {
     Peek(PeekArguments),
     /// Put jobs
     Put(PutArguments),
-    /// Take a job, print its body, and give it back
+    /// Reserve a job, print its body, and release it
     Reserve(ReserveArguments),
     /// Delete jobs
     Delete(ActOn),
     /// Make buried and delayed jobs ready
     Kick(ActOn),
-    /// Bury ready and delayed jobs
+    /// Bury ready and delayed jobs, by reserving them first
     Bury(ActOn),
-    /// Make jobs ready, or delay them, by reserving them for a moment
+    /// Make jobs ready, or delay them, by reserving them first
     Release {
         /// Which
         #[command(flatten)]
         on: ActOn,
-        /// Their new priority; by default they keep theirs
+        /// New priority; without it, the jobs keep theirs
         #[arg(long, short)]
         priority: Option<u32>,
-        /// When they are ready
+        /// Their delay
         #[command(flatten)]
         delay: Delay,
     },
@@ -99,7 +114,7 @@ pub enum Command {
         /// Which
         #[command(flatten)]
         on: ActOn,
-        /// The tube that they go to
+        /// The new tube
         #[arg(long, value_name = "TUBE")]
         to: Name,
     },
@@ -108,16 +123,16 @@ pub enum Command {
         /// Which
         #[command(flatten)]
         on: ActOn,
-        /// Their new priority; 0 is the most urgent
+        /// New priority; 0 is the most urgent
         #[arg(long, short)]
         priority: u32,
     },
-    /// Let nobody reserve from tubes
+    /// Pause tubes: no client can reserve their jobs
     Pause {
         /// Which
         #[command(flatten)]
         tubes: Tubes,
-        /// For how long
+        /// Length of the pause
         #[arg(long = "for", value_parser = seconds, default_value = "1h", value_name = "TIME")]
         time: u32,
     },
@@ -128,24 +143,24 @@ pub enum Command {
         /// Which
         #[command(flatten)]
         tubes: Tubes,
-        /// The buried jobs alone
+        /// Delete only the buried jobs
         #[arg(long)]
         buried: bool,
     },
-    /// Let the server take no new jobs
+    /// Start drain mode: the server accepts no new jobs
     Drain,
-    /// Let the server take new jobs again
+    /// End drain mode: the server accepts new jobs again
     Undrain,
-    /// Tell what happens in tubes, as it happens
+    /// Print what happens in tubes, until Ctrl-C
     Watch {
-        /// Patterns of names; all tubes without them
+        /// Names of tubes, or patterns; without them, all tubes
         #[arg(value_parser = glob, value_name = "TUBE")]
         tubes: Vec<GlobMatcher>,
         /// How often to look
         #[arg(long, value_parser = duration, default_value = "1s", value_name = "TIME")]
         interval: Duration,
     },
-    /// Show tubes and jobs live, and act on them
+    /// Show tubes and jobs in a live view, and change them
     Top {
         /// How often to look
         #[arg(long, value_parser = duration, default_value = "1s", value_name = "TIME")]
@@ -159,21 +174,21 @@ pub enum Command {
     Import(ImportArguments),
 }
 
-/// Of `tubes`.
+/// The arguments of `tubes`.
 #[derive(Args)]
 pub struct TubesArguments {
-    /// Patterns of names, such as 'mail-*'; all without them
+    /// Names of tubes, or patterns such as 'mail-*'; without them, all tubes
     #[arg(value_parser = glob, value_name = "TUBE")]
     pub tubes: Vec<GlobMatcher>,
-    /// Order by this; counts with the largest first
+    /// Sort by this; numbers with the largest first
     #[arg(long, value_enum, default_value_t = TubeKey::Name)]
     pub sort: TubeKey,
-    /// The other way round
+    /// Reverse the order
     #[arg(long, short)]
     pub reverse: bool,
 }
 
-/// Of `jobs`.
+/// The arguments of `jobs`.
 #[derive(Args)]
 pub struct JobsArguments {
     /// Names of tubes, or patterns
@@ -182,29 +197,29 @@ pub struct JobsArguments {
     /// Which of their jobs
     #[command(flatten)]
     pub filter: FilterArguments,
-    /// At most so many
+    /// Print at most this many jobs
     #[arg(long, short = 'n')]
     pub limit: Option<u64>,
 }
 
-/// Of `peek`.
+/// The arguments of `peek`.
 #[derive(Args)]
 pub struct PeekArguments {
     /// The job's id
     #[arg(required_unless_present = "next", conflicts_with_all = ["next", "tube"], value_name = "ID")]
     pub id: Option<u64>,
-    /// The next job of this state instead
+    /// Instead of an id: the next job in this state
     #[arg(long, value_name = "STATE")]
     pub next: Option<State>,
-    /// Of this tube
+    /// With --next: the tube
     #[arg(long, default_value = "default")]
     pub tube: Name,
-    /// Format a body that is JSON
+    /// Format the body if it is JSON
     #[arg(long)]
     pub pretty: bool,
 }
 
-/// Of `put`.
+/// The arguments of `put`.
 #[derive(Args)]
 pub struct PutArguments {
     /// The tube
@@ -212,104 +227,104 @@ pub struct PutArguments {
     /// The body
     #[arg(required_unless_present_any = ["file", "lines"], conflicts_with_all = ["file", "lines"])]
     pub body: Option<OsString>,
-    /// The body is what this file holds; - for standard input
+    /// Read the body from this file; - is standard input
     #[arg(long, short, value_hint = ValueHint::FilePath, conflicts_with = "lines")]
     pub file: Option<PathBuf>,
-    /// A job for each line of standard input
+    /// Put a job for each line of standard input
     #[arg(long, short)]
     pub lines: bool,
-    /// 0 is the most urgent; below 1024 counts as urgent
+    /// Priority; 0 is the most urgent, and jobs below 1024 count as urgent
     #[arg(long, short, default_value_t = 1024)]
     pub priority: u32,
-    /// When it is ready
+    /// The delay
     #[command(flatten)]
     pub delay: Delay,
-    /// How long a worker has for it
+    /// Time to run: how long a worker may keep the job reserved
     #[arg(long, value_parser = seconds, default_value = "60s", value_name = "TIME")]
     pub ttr: u32,
-    /// Tags, which the server must know
+    /// Tags
     #[arg(
         long = "tag",
         value_name = "TAG",
-        help = "idp:KEY[:SECONDS], con:KEY[:LIMIT], grp:NAME, aft:NAME or exp:SECONDS; the server must know it"
+        help = "idp:KEY[:SECONDS], con:KEY[:LIMIT], grp:NAME, aft:NAME or exp:SECONDS; the server must support it"
     )]
     pub tags: Vec<Tag>,
 }
 
-/// Of `reserve`.
+/// The arguments of `reserve`.
 #[derive(Args)]
 pub struct ReserveArguments {
-    /// The tubes to take it from
+    /// The tubes to reserve from
     #[arg(default_value = "default", value_name = "TUBE")]
     pub tubes: Vec<Name>,
-    /// How long to wait for one; 0s: not at all. Without it: until there is one
+    /// Longest time to wait for a job; 0s does not wait. Without it, wait until there is a job
     #[arg(long, value_parser = seconds, value_name = "TIME")]
     pub wait: Option<u32>,
-    /// What becomes of it then
+    /// What to do with the job after its body is printed
     #[arg(long, value_enum, default_value_t = Then::Release)]
     pub then: Then,
 }
 
-/// What becomes of a job that was reserved.
+/// What is done with a reserved job after its body is printed.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Then {
-    /// It is ready again
+    /// Make it ready again
     Release,
-    /// It is done
+    /// Delete it
     Delete,
-    /// It is set aside
+    /// Bury it
     Bury,
-    /// It stays reserved, and is touched, until Ctrl-C; then it is ready again
+    /// Keep it reserved, with touches, until Ctrl-C; then make it ready again
     Hold,
 }
 
-/// Of `work`.
+/// The arguments of `work`.
 #[derive(Args)]
 pub struct WorkArguments {
-    /// The tubes to take jobs from
+    /// The tubes to reserve from
     #[arg(required = true, value_name = "TUBE")]
     pub tubes: Vec<Name>,
-    /// The command with its arguments. It gets the body on standard input, and exits with 0 when the job is done
+    /// The command with its arguments. The body is its standard input. If it exits with 0, the job is deleted
     #[arg(required = true, last = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
     pub command: Vec<OsString>,
-    /// So many commands at once
+    /// Number of commands to run in parallel
     #[arg(long, short, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub jobs: u32,
-    /// Bury a job that has failed so many times
+    /// Bury a job when it has failed this many times
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..))]
     pub attempts: u64,
-    /// Delay after the first failure; it doubles with each
+    /// Delay after the first failure; it doubles with each further failure
     #[arg(long, value_parser = seconds, default_value = "10s", value_name = "TIME")]
     pub delay: u32,
     /// The longest delay
     #[arg(long, value_parser = seconds, default_value = "1h", value_name = "TIME")]
     pub max_delay: u32,
-    /// End when there is no job, instead of waiting for one
+    /// Exit when there is no ready job, instead of waiting for one
     #[arg(long)]
     pub until_empty: bool,
 }
 
-/// Of `export`.
+/// The arguments of `export`.
 #[derive(Args)]
 pub struct ExportArguments {
-    /// Names of tubes, or patterns; all without them
+    /// Names of tubes, or patterns; without them, all tubes
     #[arg(value_parser = glob, value_name = "TUBE")]
     pub tubes: Vec<GlobMatcher>,
     /// Which of their jobs
     #[command(flatten)]
     pub filter: FilterArguments,
-    /// The file; - for standard output. It gets its name when it is complete
+    /// The file; - is standard output. It gets its name when it is complete
     #[arg(long, short, default_value = "-", value_hint = ValueHint::FilePath)]
     pub output: PathBuf,
-    /// Delete the jobs once they are safe in the file
+    /// Delete the jobs when they are in the file and synced
     #[arg(long)]
     pub drain: bool,
-    /// With --drain: ask or not
+    /// With --drain: ask for confirmation or not
     #[command(flatten)]
     pub confirm: Confirm,
 }
 
-/// Of `import`.
+/// The arguments of `import`.
 #[derive(Args)]
 pub struct ImportArguments {
     /// A file that export has written
@@ -318,13 +333,13 @@ pub struct ImportArguments {
     /// Put all jobs into this tube
     #[arg(long)]
     pub tube: Option<Name>,
-    /// Where it is written down what was put; by default FILE.journal
+    /// File that records which jobs were put; by default FILE.journal
     #[arg(long, value_hint = ValueHint::FilePath)]
     pub journal: Option<PathBuf>,
-    /// Put jobs with tags that the server does not know without them
+    /// Leave out tags that the server does not support
     #[arg(long)]
     pub drop_tags: bool,
-    /// Only check the file, and say what would be put
+    /// Only check the file, and print what would be put
     #[arg(long)]
     pub dry_run: bool,
 }

@@ -1,7 +1,7 @@
-//! delete, kick, bury, release, move and reprioritize: on jobs by id, or on all that fit.
+//! delete, kick, bury, release, move and reprioritize, on jobs by id or on all jobs that a filter matches.
 //!
-//! Owns: finding the jobs, the question, the loop with its progress, and what is said at the end.
-//! Never: touches a job that has changed its state or tube since it was counted.
+//! Owns: finding the jobs, the confirmation, the loop with its progress, and the report at the end.
+//! Never: changes a job whose state or tube has changed since it was counted.
 
 use super::batch::{self, Outcome};
 use super::confirm;
@@ -17,28 +17,28 @@ use serde_json::json;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Jobs that are looked at and then changed at once.
+/// How many jobs are checked and then changed together.
 const BATCH: usize = 200;
 
-/// What is done with each job.
+/// A change of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
-    /// Away with it.
+    /// Deletes it.
     Delete,
-    /// Ready.
+    /// Makes it ready.
     Kick,
-    /// Set aside.
+    /// Buries it.
     Bury,
-    /// Ready, or delayed.
+    /// Makes it ready, or delays it.
     Release {
-        /// Its own where there is none.
+        /// The new priority; `None` keeps the present one.
         pri: Option<u32>,
-        /// In seconds.
+        /// The delay in seconds; 0 makes the job ready.
         delay: u32,
     },
-    /// Into another tube.
+    /// Moves it to this tube.
     Move(Name),
-    /// With another priority.
+    /// Gives it this priority.
     Reprioritize(u32),
 }
 
@@ -65,7 +65,7 @@ impl Action {
         }
     }
 
-    /// Whether a job in this state can be acted on. A reserved job belongs to its client.
+    /// Whether a job in this state can be changed. A reserved job belongs to its client.
     pub fn applies_to(&self, state: State) -> bool {
         match self {
             Self::Kick => matches!(state, State::Delayed | State::Buried),
@@ -75,20 +75,20 @@ impl Action {
     }
 }
 
-/// A job as it was counted.
+/// A job, with its state and tube at the time of the count.
 struct Target {
     id: u64,
     state: State,
     tube: u32,
 }
 
-/// The jobs that are meant.
+/// The jobs that are to be changed.
 #[derive(Default)]
 struct Targets {
     jobs: Vec<Target>,
     tubes: Vec<String>,
     by_state: BTreeMap<State, u64>,
-    /// Jobs that fit but whose state does not allow the action.
+    /// The number of jobs that match but whose state does not allow the action.
     left_out: BTreeMap<State, u64>,
     missing: Vec<u64>,
 }
@@ -123,7 +123,7 @@ fn states(counts: &BTreeMap<State, u64>) -> String {
         .join(", ")
 }
 
-/// What became of the jobs.
+/// The outcomes, counted.
 #[derive(Default)]
 struct Report {
     done: u64,
@@ -151,7 +151,7 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut parts = Vec::new();
         if self.gone > 0 {
-            parts.push(format!("{} were gone", with_commas(self.gone)));
+            parts.push(format!("{} were deleted meanwhile", with_commas(self.gone)));
         }
         if self.changed > 0 {
             parts.push(format!("{} had changed meanwhile", with_commas(self.changed)));
@@ -161,7 +161,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// Does it.
+/// Finds the jobs, asks for confirmation unless they are given by id, and changes them.
 pub fn run(session: &mut Session, action: Action, on: &ActOn, out: &mut Output) -> Result<(), Failure> {
     let targets = find(session, &action, on)?;
     let total = targets.jobs.len() as u64;
@@ -189,7 +189,7 @@ pub fn run(session: &mut Session, action: Action, on: &ActOn, out: &mut Output) 
     }
     let mut report = Report::default();
     let ended = act_on_all(session, &action, &targets, &mut report);
-    say(&action, total, &report, out)?;
+    print_report(&action, total, &report, out)?;
     ended?;
     conclude(&action, &targets, &report)
 }
@@ -208,14 +208,15 @@ fn find(session: &mut Session, action: &Action, on: &ActOn) -> Result<Targets, F
     }
     let filter = on.choose.filter().ok_or_else(|| {
         Failure::Usage(
-            "which jobs? Give ids, or --all, --state, --older-than or --body-matches, with --tube".to_owned(),
+            "no jobs are chosen: give ids, or --all, --state, --older-than, --tag or --body-matches, with or without --tube"
+                .to_owned(),
         )
     })?;
     listing::jobs(session, &filter, false, &mut |found| {
         found.iter().for_each(|found| targets.add(action, &found.info));
         Ok(true)
     })?;
-    // Copies get ascending ids, and jobs of the same priority are served by id.
+    // A move by copies assigns ascending ids: in this order, jobs of one priority keep their order.
     targets.jobs.sort_by_key(|target| target.id);
     Ok(targets)
 }
@@ -229,7 +230,7 @@ fn nothing(action: &Action, targets: &Targets) -> Failure {
     let text = match targets.missing.as_slice() {
         [] => format!("no job matches{cannot}"),
         [id] => format!("there is no job {id}"),
-        several => format!("{} of these jobs are not there{cannot}", several.len()),
+        several => format!("{} of these jobs do not exist{cannot}", several.len()),
     };
     match targets.left_out.is_empty() {
         true => Failure::NothingMatched(text),
@@ -248,7 +249,7 @@ fn act_on_all(
         if interrupt::requested() {
             return Err(Failure::Interrupted("stopped".to_owned()));
         }
-        // The user may have thought for a while: what is not as it was counted stays as it is.
+        // Time may have passed before the confirmation: a job that has changed since the count is left alone.
         let infos = session.job_infos(targets_now.iter().map(|target| target.id))?;
         let mut same = Vec::with_capacity(infos.len());
         for (target, info) in targets_now.iter().zip(infos) {
@@ -268,7 +269,7 @@ fn act_on_all(
     Ok(())
 }
 
-fn say(action: &Action, matched: u64, report: &Report, out: &mut Output) -> Result<(), Failure> {
+fn print_report(action: &Action, matched: u64, report: &Report, out: &mut Output) -> Result<(), Failure> {
     let value = json!({
         "action": action.verb(),
         "matched": matched,
@@ -290,7 +291,7 @@ fn conclude(action: &Action, targets: &Targets, report: &Report) -> Result<(), F
     if report.refused() > 0 {
         return Err(Failure::Refused(format!("{} were refused", counted(report.refused(), "job"))));
     }
-    // Jobs that were named must be there; those that merely fitted may have gone their way.
+    // Jobs that were given by id must exist. Jobs that a filter matched may have been deleted meanwhile.
     if !targets.missing.is_empty() {
         let ids: Vec<String> = targets.missing.iter().map(u64::to_string).collect();
         return Err(Failure::NothingMatched(format!("there is no job {}", ids.join(", "))));

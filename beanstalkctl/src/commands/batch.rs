@@ -1,7 +1,7 @@
-//! An action on a batch of jobs, by the server's own command or by what C has.
+//! An action on a batch of jobs, with the server's own command or with the commands of C.
 //!
-//! Without `move` and `reprioritize`, and for `bury` and `release` ever, a job is reserved for a moment: then no worker
-//! gets it, and if the connection breaks in between it is ready.
+//! `bury` and `release`, and without these extensions also `move` and `reprioritize`, first reserve the job, so that no
+//! worker gets it. If the connection breaks before the second command, the job is ready.
 
 use super::act::Action;
 use super::relocate;
@@ -9,20 +9,20 @@ use crate::failure::Failure;
 use crate::session::{Session, unexpected};
 use beanstalk_client::{Command, JobInfo, Refusal, Reply, State};
 
-/// What became of a job.
+/// The outcome of an action on a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// As was asked.
+    /// The job was changed.
     Done,
-    /// It was not there any more.
+    /// The job was deleted before.
     Gone,
-    /// It was in another state, or in somebody's hands.
+    /// The job was in another state or tube than before.
     Changed,
-    /// The server said no.
+    /// The server refused the change, for this reason.
     Refused(String),
 }
 
-/// Acts on all of `jobs`, and tells what became of each.
+/// Performs the action on all of `jobs`, and passes the outcome of each to `each`.
 pub fn apply(
     session: &mut Session,
     action: &Action,
@@ -49,12 +49,12 @@ pub fn apply(
     }
 }
 
-/// Gives a job that was reserved for a moment back into the state in which it was.
+/// The command that returns a reserved job to the state that `job` says, with the priority `pri`.
 pub fn put_back(job: &JobInfo, pri: u32) -> Command<'static> {
     match job.state {
         State::Buried => Command::Bury { id: job.id, pri },
         State::Delayed => {
-            // A delay of 0 would make it ready, which it is anyway within this second.
+            // With less than a second left the delay is 0, and the job becomes ready that much earlier.
             let delay = u32::try_from(job.time_left).unwrap_or(u32::MAX);
             Command::Release { id: job.id, pri, delay }
         }
@@ -70,7 +70,7 @@ fn directly<'a>(
     Ok(session.client.pipeline(commands, |_, reply| each(outcome(reply)))?)
 }
 
-/// Two commands for each job: where the first finds nothing, neither does the second.
+/// Sends two commands for each job. If the reserve is refused, so is the second command, and its reply counts.
 fn after_reserve(
     session: &mut Session,
     jobs: &[JobInfo],
@@ -85,7 +85,7 @@ fn after_reserve(
     })?)
 }
 
-/// What a reply says of the job.
+/// The outcome that a reply stands for.
 pub fn outcome(reply: Reply) -> Outcome {
     match reply {
         Reply::Deleted
@@ -94,7 +94,7 @@ pub fn outcome(reply: Reply) -> Outcome {
         | Reply::Released
         | Reply::Reprioritized
         | Reply::Moved => Outcome::Done,
-        // It was there a moment ago: somebody has reserved, deleted or kicked it.
+        // The job existed when it was checked: another client has reserved, deleted or kicked it since.
         Reply::Refused(Refusal::NotFound) => Outcome::Changed,
         Reply::Refused(Refusal::Exists(id)) => {
             Outcome::Refused(format!("the other tube has a job with the same key, {id}"))

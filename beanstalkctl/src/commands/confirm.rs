@@ -1,11 +1,12 @@
-//! The question before many things change.
+//! The confirmation before many jobs or tubes are changed.
 
 use crate::cli::Confirm;
 use crate::failure::Failure;
 use crate::input::Lines;
 use std::io::{self, IsTerminal, Write};
 
-/// Says on standard error what would change and asks. `false`: nothing is to change, because it is a dry run.
+/// Asks on standard error whether to do `what`. Returns `false` for a dry run, which only prints it; a "no" is
+/// [`Failure::Interrupted`].
 pub fn ask(confirm: &Confirm, what: &str) -> Result<bool, Failure> {
     if confirm.dry_run {
         eprintln!("beanstalkctl: would {what}");
@@ -16,7 +17,8 @@ pub fn ask(confirm: &Confirm, what: &str) -> Result<bool, Failure> {
     }
     if !io::stdin().is_terminal() {
         return Err(Failure::Usage(format!(
-            "would {what}; nobody is there to ask: add --yes to do it, or --dry-run to be told only"
+            "would {what}, but cannot ask for confirmation: standard input is no terminal. Add --yes to do it, or \
+             --dry-run to see what would be done"
         )));
     }
     eprint!("beanstalkctl: {what}? [y/N] ");

@@ -1,7 +1,7 @@
 //! `flush`: deletes every job of tubes, or the buried ones.
 //!
-//! Without `flush-tube`, ready jobs are reserved and deleted, many at once, and delayed and buried ones are looked at and
-//! deleted one after the other. Jobs that clients hold are then out of reach.
+//! Without `flush-tube`, ready jobs are reserved and deleted, many at once, and delayed and buried jobs are peeked at and
+//! deleted one after the other. Reserved jobs cannot be deleted then.
 
 use super::confirm;
 use crate::cli::Tubes;
@@ -13,10 +13,10 @@ use crate::session::{Session, Tube, unexpected};
 use beanstalk_client::{Client, Command, Name, Refusal, Reply, State};
 use serde_json::json;
 
-/// Jobs that are reserved, and then deleted, at once.
+/// How many jobs are reserved, and then deleted, together.
 const BATCH: u64 = 200;
 
-/// Flushes them.
+/// Asks for confirmation and flushes the tubes.
 pub fn run(session: &mut Session, arguments: &Tubes, buried: bool, out: &mut Output) -> Result<(), Failure> {
     let tubes = session.tubes(&arguments.tubes)?;
     let states: &[State] = if buried { &[State::Buried] } else { &State::ALL };
@@ -49,13 +49,13 @@ pub fn run(session: &mut Session, arguments: &Tubes, buried: bool, out: &mut Out
     if held > 0 {
         let held = counted(held, "job");
         return Err(Failure::Refused(format!(
-            "{held} in the hands of clients: this server has no flush-tube, so nobody but they can delete them"
+            "{held} reserved by clients: on a server without flush-tube, only these clients can delete them"
         )));
     }
     Ok(())
 }
 
-/// Deletes what can be deleted of a tube, and tells how many jobs that were.
+/// Deletes all jobs of a tube that can be deleted, and returns their number.
 pub fn everything(session: &mut Session, tube: &Name) -> Result<u64, Failure> {
     let stats = session.client.stats_tube(tube)?;
     let tube = Tube { name: tube.clone(), stats };
@@ -105,13 +105,13 @@ fn flush(
     client.use_tube(&tube.name)?;
     for state in [State::Ready, State::Delayed, State::Buried] {
         if states.contains(&state) {
-            flush_by_looking(client, state, tube.count(state), &progress, done)?;
+            flush_by_peeking(client, state, tube.count(state), &progress, done)?;
         }
     }
     Ok(())
 }
 
-/// Those that can be reserved: of a paused tube none, which [`flush_by_looking`] deletes.
+/// Reserves and deletes ready jobs. The jobs of a paused tube cannot be reserved: [`flush_by_peeking`] deletes them.
 fn flush_ready(
     client: &mut Client,
     tube: &Name,
@@ -148,20 +148,20 @@ fn flush_ready(
     Ok(())
 }
 
-/// The next one of a state, then its delete together with a look at the one behind it: one round trip each.
-fn flush_by_looking(
+/// Peeks at the next job of a state, then sends its delete together with the next peek: one round trip for each job.
+fn flush_by_peeking(
     client: &mut Client,
     state: State,
     count: u64,
     progress: &Progress,
     done: &mut u64,
 ) -> Result<(), Failure> {
-    let look = match state {
+    let peek = match state {
         State::Ready => Command::PeekReady,
         State::Delayed => Command::PeekDelayed,
         _ => Command::PeekBuried,
     };
-    let mut next = client.call(&look)?;
+    let mut next = client.call(&peek)?;
     for _ in 0..count {
         if interrupt::requested() {
             return Err(Failure::Interrupted("stopped".to_owned()));
@@ -169,9 +169,9 @@ fn flush_by_looking(
         let id = match next {
             Reply::Found(job) => job.id,
             Reply::Refused(Refusal::NotFound) => break,
-            other => return Err(unexpected(&look.verb(), &other)),
+            other => return Err(unexpected(&peek.verb(), &other)),
         };
-        let mut replies = client.call_all([Command::Delete(id), look.clone()])?;
+        let mut replies = client.call_all([Command::Delete(id), peek.clone()])?;
         next = replies.pop().unwrap_or(Reply::Refused(Refusal::NotFound));
         *done += u64::from(replies.pop() == Some(Reply::Deleted));
         progress.add(1);

@@ -1,4 +1,4 @@
-//! `jobs`, `job` and `peek`: looking at jobs.
+//! `jobs`, `job` and `peek`: show jobs.
 
 use crate::cli::{JobsArguments, PeekArguments};
 use crate::failure::Failure;
@@ -10,7 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 use beanstalk_client::{JobInfo, State, Tag};
 use serde_json::{Value, json};
 
-/// Rows that are printed together, each column as wide as they need.
+/// How many rows are formatted together: their columns have the width that the longest cell needs.
 const ROWS: usize = 500;
 
 const HEADER: [&str; 13] = [
@@ -18,11 +18,11 @@ const HEADER: [&str; 13] = [
     "BURIES",
 ];
 
-/// Prints jobs of tubes.
+/// Prints the jobs of tubes that the filter matches.
 pub fn list(session: &mut Session, arguments: &JobsArguments, out: &mut Output) -> Result<(), Failure> {
     let filter = arguments.filter.filter(&arguments.tubes);
     let limit = arguments.limit.unwrap_or(u64::MAX);
-    // Without list-jobs they come in the order of their ids, and are sorted before they are printed.
+    // Without list-jobs, jobs come in the order of their ids and are sorted before they are printed.
     let in_order = session.has("list-jobs");
     let (mut count, mut kept) = (0, Vec::new());
     listing::jobs(session, &filter, false, &mut |found: Vec<Found>| {
@@ -34,7 +34,7 @@ pub fn list(session: &mut Session, arguments: &JobsArguments, out: &mut Output) 
         infos.truncate(usize::try_from(limit - count).unwrap_or(usize::MAX));
         count += infos.len() as u64;
         kept.append(&mut infos);
-        // The rows of short pages are one table; a long list is printed as it comes.
+        // Short pages make one table together; a long list is printed as it arrives.
         if kept.len() >= ROWS {
             print(&kept, count == kept.len() as u64, out)?;
             kept.clear();
@@ -55,7 +55,8 @@ pub fn list(session: &mut Session, arguments: &JobsArguments, out: &mut Output) 
     Ok(())
 }
 
-/// By tube and state, and as they would be served; which buried job is the first one, C does not tell.
+/// Sorts by tube and state, and then in the order in which the jobs would be served. C does not show the order of burial,
+/// so buried jobs are sorted by id.
 pub fn sort(jobs: &mut [JobInfo]) {
     let key = |job: &JobInfo| match job.state {
         State::Ready => (u64::from(job.pri), job.id),
@@ -97,7 +98,7 @@ fn row(job: &JobInfo) -> Vec<String> {
     ]
 }
 
-/// Prints what the server tells of jobs.
+/// Prints the counters of jobs.
 pub fn show(session: &mut Session, ids: &[u64], out: &mut Output) -> Result<(), Failure> {
     let infos = session.job_infos(ids.iter().copied())?;
     let mut missing = Vec::new();
@@ -161,13 +162,13 @@ pub fn peek(session: &mut Session, arguments: &PeekArguments, out: &mut Output) 
     if arguments.pretty {
         match serde_json::from_slice::<Value>(&job.body) {
             Ok(value) => return out.line(&format!("{value:#}")),
-            Err(_) => eprintln!("beanstalkctl: the body is no JSON; here it is as it is"),
+            Err(_) => eprintln!("beanstalkctl: the body is not JSON and is printed unchanged"),
         }
     }
     out.body(&job.body)
 }
 
-/// The object with the body: as text in `body` where it is UTF-8, else in `body_base64`.
+/// Adds the body to the object: as text in `body` if it is UTF-8, otherwise in `body_base64`.
 pub fn with_body(mut object: Value, body: &[u8]) -> Value {
     match std::str::from_utf8(body) {
         Ok(text) => object["body"] = json!(text),

@@ -1,4 +1,4 @@
-//! One module for each group of subcommands.
+//! The subcommands, a module for each group of them.
 
 pub mod act;
 pub mod batch;
@@ -19,43 +19,58 @@ use crate::interrupt;
 use crate::output::Output;
 use crate::session::Session;
 use crate::{top, transfer, work};
-use beanstalk_client::Address;
-use std::time::Duration;
+use beanstalk_client::{Address, Connector, Tls, Token};
 
-/// The servers that the command line names, and how to reach them.
+/// The servers that the command line names, and how to connect to them.
 pub struct Servers {
     addresses: Vec<Address>,
-    timeout: Duration,
+    connector: Connector,
 }
 
 impl Servers {
-    /// A session with each.
+    /// Opens a session with each server.
     pub fn all(&self) -> Result<Vec<Session>, Failure> {
-        self.addresses.iter().map(|address| Session::open(address, self.timeout)).collect()
+        self.addresses.iter().map(|address| Session::open(address, &self.connector)).collect()
     }
 
-    /// A session with the only one.
+    /// Opens a session with the only server; [`Failure::Usage`] if there are several.
     pub fn one(&self) -> Result<Session, Failure> {
-        Session::open(self.address()?, self.timeout)
+        Session::open(self.address()?, &self.connector)
     }
 
-    /// The only one.
+    /// The address of the only server; [`Failure::Usage`] if there are several.
     pub fn address(&self) -> Result<&Address, Failure> {
         match self.addresses.as_slice() {
             [address] => Ok(address),
-            several => Err(Failure::Usage(format!("this command takes one --server, not {}", several.len()))),
+            several => Err(Failure::Usage(format!("this command needs one --server, not {}", several.len()))),
         }
     }
 
-    /// How long a server may take to answer.
-    pub fn timeout(&self) -> Duration {
-        self.timeout
+    /// How to connect to them.
+    pub fn connector(&self) -> &Connector {
+        &self.connector
     }
 }
 
-/// Does what the command line says.
+/// How the command line says to connect.
+fn connector(cli: &Cli) -> Result<Connector, Failure> {
+    let mut connector = Connector::plain(Some(cli.timeout));
+    if let Some(ca) = cli.ca.as_deref().filter(|_| cli.tls) {
+        let identity = cli.cert.as_deref().zip(cli.key.as_deref());
+        connector.tls = Some(Tls::new(ca, identity).map_err(|error| Failure::Usage(error.to_string()))?);
+    }
+    if let Some(path) = &cli.token_file {
+        let text = std::fs::read_to_string(path).map_err(|error| Failure::file(path, &error))?;
+        let token = Token::parse(&text);
+        connector.token =
+            Some(token.ok_or_else(|| Failure::Usage(format!("{}: this is no token", path.display())))?);
+    }
+    Ok(connector)
+}
+
+/// Executes the subcommand.
 pub fn run(cli: Cli) -> Result<(), Failure> {
-    let servers = Servers { addresses: cli.server, timeout: cli.timeout };
+    let servers = Servers { connector: connector(&cli)?, addresses: cli.server };
     let mut output = Output::new(cli.json);
     let out = &mut output;
     interrupt::install(work::end_commands)?;

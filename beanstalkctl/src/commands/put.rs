@@ -1,4 +1,4 @@
-//! `put`: jobs from an argument, a file, or the lines of standard input.
+//! `put`: puts jobs from an argument, a file, or the lines of standard input.
 
 use crate::cli::PutArguments;
 use crate::failure::Failure;
@@ -13,13 +13,13 @@ use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Lines that are put at once.
+/// How many lines are put together.
 const BATCH: usize = 256;
 
-/// Puts them, and prints their ids.
+/// Puts the jobs and prints their ids.
 pub fn run(session: &mut Session, arguments: &PutArguments, out: &mut Output) -> Result<(), Failure> {
     if let Some(tag) = arguments.tags.iter().find(|tag| !session.has(tag.word())) {
-        return Err(Failure::Refused(format!("this server does not know the tag {}", tag.word())));
+        return Err(Failure::Refused(format!("this server does not support the tag {}", tag.word())));
     }
     session.client.use_tube(&arguments.tube)?;
     let options = PutOptions {
@@ -51,7 +51,7 @@ fn put_lines(session: &mut Session, options: &PutOptions, out: &mut Output) -> R
     loop {
         let after = |failure: Failure| failure.while_doing(&format!("after {}", counted(done, "job")));
         let Some(first) = lines.wait().map_err(after)? else { return Ok(()) };
-        // What has come is put before more is waited for.
+        // Lines that have already arrived are put before the next wait.
         let mut bodies = vec![first];
         while bodies.len() < BATCH
             && let Some(line) = lines.ready().map_err(after)?
@@ -67,7 +67,7 @@ fn put_lines(session: &mut Session, options: &PutOptions, out: &mut Output) -> R
     }
 }
 
-/// Puts all, prints the ids of those that are in, and tells how many they are.
+/// Puts all bodies, prints the ids of the accepted jobs, and returns their number.
 fn put(
     session: &mut Session,
     bodies: &[Vec<u8>],
@@ -82,7 +82,7 @@ fn put(
     for reply in replies {
         let Reply::Inserted(inserted) = reply else {
             refused.get_or_insert(match reply {
-                Reply::Draining => Failure::Refused("the server takes no new jobs (DRAINING)".to_owned()),
+                Reply::Draining => Failure::Refused("the server accepts no new jobs (DRAINING)".to_owned()),
                 other => unexpected("put", &other),
             });
             continue;

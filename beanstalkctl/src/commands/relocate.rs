@@ -1,20 +1,20 @@
-//! Moving jobs where the server has no `move`: a copy is put into the other tube, then the job is deleted.
+//! Moves jobs on a server without `move`: puts a copy into the other tube, then deletes the job.
 //!
-//! The job is reserved meanwhile, so no worker gets both. If the connection breaks in between, the job and its copy may
-//! both be there: rather twice than lost. The copy has a new id, and its age and counters begin anew.
+//! The job is reserved meanwhile, so that no worker gets both. If the connection breaks in between, both the job and its copy
+//! may exist, but no job is lost. The copy has a new id, and its age and counters begin at 0.
 
 use super::batch::{Outcome, put_back};
 use crate::failure::Failure;
 use crate::session::{Session, unexpected};
 use beanstalk_client::{Command, JobInfo, Name, Refusal, Reply, State};
 
-/// Jobs that are held at once: few, so that all is done before the shortest TTR ends.
+/// How many jobs are reserved together: few, so that all are moved before the shortest TTR, a second, ends.
 const BATCH: usize = 50;
 
-/// The delay of a copy that is to be buried: nobody may reserve it before it is.
+/// The delay of a copy that is to be buried, in seconds: no worker may reserve it before.
 pub const NEVER: u32 = u32::MAX;
 
-/// Moves them.
+/// Moves the jobs, and passes the outcome of each to `each`.
 pub fn by_copies(
     session: &mut Session,
     jobs: &[JobInfo],
@@ -50,7 +50,7 @@ fn move_batch(session: &mut Session, jobs: &[JobInfo], each: &mut dyn FnMut(Outc
             other => {
                 session.client.call(&put_back(job, job.pri))?;
                 each(Outcome::Refused(match other {
-                    Reply::Draining => "the server takes no new jobs (DRAINING)".to_owned(),
+                    Reply::Draining => "the server accepts no new jobs (DRAINING)".to_owned(),
                     other => unexpected("put", &other).to_string(),
                 }));
             }
@@ -86,7 +86,7 @@ fn delete_originals(
             each(Outcome::Done);
             continue;
         }
-        // The TTR has ended, and a worker may have the job: then there must be no copy.
+        // The TTR has ended, and a worker may have reserved the job: the copy must go.
         session.client.call(&Command::Delete(*copy))?;
         each(Outcome::Changed);
     }

@@ -1,4 +1,4 @@
-//! `reserve`: takes a job, prints its body, and does with it what it is told.
+//! `reserve`: reserves a job, prints its body, and releases, deletes, buries or holds it.
 
 use super::jobs::with_body;
 use crate::cli::{ReserveArguments, Then};
@@ -9,10 +9,10 @@ use crate::session::Session;
 use beanstalk_client::{Client, Error, Job, Name, Refusal};
 use std::time::{Duration, Instant};
 
-/// How long one reserve waits: then the program looks whether it is to stop.
+/// The longest wait of one reserve, in seconds. The program checks for an interrupt after each.
 const TURN_SECONDS: u32 = 1;
 
-/// Takes one.
+/// Reserves a job, prints it, and does what `--then` says.
 pub fn run(session: &mut Session, arguments: &ReserveArguments, out: &mut Output) -> Result<(), Failure> {
     watch_only(&mut session.client, &arguments.tubes)?;
     let job = wait_for_one(&mut session.client, arguments.wait)?;
@@ -40,7 +40,7 @@ pub fn run(session: &mut Session, arguments: &ReserveArguments, out: &mut Output
     Ok(())
 }
 
-/// Watches these tubes and no other.
+/// Watches only these tubes.
 pub fn watch_only(client: &mut Client, tubes: &[Name]) -> Result<(), Failure> {
     for tube in tubes {
         client.watch(tube)?;

@@ -1,11 +1,11 @@
-//! `stats`: the counters of servers, or of a tube.
+//! `stats`: prints the counters of servers, or of a tube.
 
 use super::Servers;
 use crate::failure::Failure;
 use crate::output::{Output, dictionary, table};
 use beanstalk_client::{Dictionary, Name};
 
-/// Prints them.
+/// Prints the counters.
 pub fn run(servers: &Servers, tube: Option<&Name>, out: &mut Output) -> Result<(), Failure> {
     let mut sessions = servers.all()?;
     let several = sessions.len() > 1;
@@ -39,6 +39,6 @@ fn print(server: &str, stats: &Dictionary, several: bool, out: &mut Output) -> R
         out.line(&format!("# {server}"))?;
     }
     let rows: Vec<_> = stats.iter().map(|(key, value)| vec![key.to_owned(), value.to_owned()]).collect();
-    // The header is for columns of many rows.
+    // Two columns of keys and values need no header.
     table(&["", ""], 2, &rows).iter().skip(1).try_for_each(|line| out.line(line))
 }

@@ -8,7 +8,7 @@ use crate::session::{Session, unexpected};
 use beanstalk_client::{Command, Refusal, Reply};
 use serde_json::json;
 
-/// Pauses tubes for so many seconds; 0 ends their pause. Asks where a pattern means more than one.
+/// Pauses tubes for `seconds`; 0 ends their pause. Asks for confirmation if a pattern matches several tubes.
 pub fn pause(
     session: &mut Session,
     arguments: &Tubes,
@@ -35,7 +35,7 @@ pub fn pause(
     for reply in replies {
         match reply {
             Reply::Paused => done += 1,
-            Reply::Refused(Refusal::NotFound) => {} // it has vanished
+            Reply::Refused(Refusal::NotFound) => {} // the tube was removed meanwhile
             other => return Err(unexpected("pause-tube", &other)),
         }
     }
@@ -54,15 +54,16 @@ pub fn drain(servers: &Servers, on: bool, out: &mut Output) -> Result<(), Failur
         let address = session.address.to_string();
         if !session.has(verb) {
             let pid = session.stats.get("pid").unwrap_or("PID").to_owned();
-            refused.push(format!("{address} has no command for it; on its machine: kill -{signal} {pid}"));
+            refused
+                .push(format!("{address} has no command {verb}; on its machine, use: kill -{signal} {pid}"));
             continue;
         }
         match on {
             true => session.client.drain()?,
             false => session.client.undrain()?,
         }
-        let says = if on { "takes no new jobs" } else { "takes new jobs" };
-        out.value_or_line(&json!({ "server": address, "draining": on }), &format!("{address} {says}"))?;
+        let mode = if on { "accepts no new jobs" } else { "accepts new jobs" };
+        out.value_or_line(&json!({ "server": address, "draining": on }), &format!("{address} {mode}"))?;
     }
     if refused.is_empty() { Ok(()) } else { Err(Failure::Refused(refused.join("; "))) }
 }

@@ -1,4 +1,4 @@
-//! `tubes`: tubes with their counts.
+//! `tubes`: lists tubes with their numbers of jobs.
 
 use super::Servers;
 use crate::cli::TubesArguments;
@@ -9,10 +9,10 @@ use beanstalk_client::State;
 use clap::ValueEnum;
 use std::cmp::Reverse;
 
-/// What to order tubes by.
+/// What to sort tubes by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum TubeKey {
-    /// The name
+    /// Name
     Name,
     /// Ready jobs
     Ready,
@@ -24,16 +24,16 @@ pub enum TubeKey {
     Buried,
     /// Jobs in any state
     Jobs,
-    /// Workers that wait
+    /// Waiting workers
     Waiting,
-    /// Jobs put since the tube came to be
+    /// Jobs put since the tube was created
     Total,
-    /// How long the oldest ready job is there, where the server tells
+    /// Age of the oldest ready job, if the server reports it
     Age,
 }
 
 impl TubeKey {
-    /// Of this tube. Names are compared apart from it.
+    /// The number of this tube to sort by; 0 for [`Self::Name`], because names are compared separately.
     pub fn of(self, tube: &Tube) -> u64 {
         match self {
             Self::Name => 0,
@@ -49,7 +49,7 @@ impl TubeKey {
     }
 }
 
-/// Prints them.
+/// Prints the tubes.
 pub fn run(servers: &Servers, arguments: &TubesArguments, out: &mut Output) -> Result<(), Failure> {
     let mut sessions = servers.all()?;
     let several = sessions.len() > 1;
@@ -61,7 +61,7 @@ pub fn run(servers: &Servers, arguments: &TubesArguments, out: &mut Output) -> R
     if found.is_empty() {
         return Err(Failure::NothingMatched("there is no such tube".to_owned()));
     }
-    // They are in the order of their names by server; equal counts stay in that of their names.
+    // The second sort is stable: tubes with equal numbers stay in the order of their names.
     found.sort_by(|(_, one), (_, other)| one.name.cmp(&other.name));
     found.sort_by_key(|(_, tube)| Reverse(arguments.sort.of(tube)));
     if arguments.reverse {

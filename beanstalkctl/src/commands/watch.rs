@@ -1,7 +1,7 @@
-//! `watch`: tells what happens in tubes, as it happens.
+//! `watch`: prints what happens in tubes, as it happens.
 //!
-//! Servers do not tell by themselves: their counters are compared from one look to the next. What comes and goes between
-//! two looks shows in counters alone.
+//! The protocol has no notifications, so this compares the counters of each tube with those of the previous sample. A job
+//! that comes and goes between two samples shows only in the counters of events.
 
 use super::Servers;
 use crate::failure::Failure;
@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
-/// Counters that only grow, and the word for what they count. Those that a server does not have do not change.
+/// Counters that only grow, and the word for what they count. A counter that a server does not have stays 0.
 const EVENTS: &[(&str, &str)] = &[
     ("total-jobs", "put"),
     ("job-reserves", "reserved"),
@@ -25,15 +25,15 @@ const EVENTS: &[(&str, &str)] = &[
     ("job-kicks", "kicked"),
 ];
 
-/// What is compared: the counters of a tube.
+/// A sample of the counters of a tube.
 #[derive(Clone, PartialEq, Eq)]
-struct Look {
+struct Sample {
     events: Vec<u64>,
     states: [u64; 4],
     paused: bool,
 }
 
-impl Look {
+impl Sample {
     fn at(tube: &Tube) -> Self {
         Self {
             events: EVENTS.iter().map(|(key, _)| tube.stats.number_or_zero(key)).collect(),
@@ -51,14 +51,14 @@ pub fn run(
     out: &mut Output,
 ) -> Result<(), Failure> {
     let mut sessions: Vec<_> =
-        servers.all()?.into_iter().map(|session| (session, None::<BTreeMap<String, Look>>)).collect();
+        servers.all()?.into_iter().map(|session| (session, None::<BTreeMap<String, Sample>>)).collect();
     let several = sessions.len() > 1;
     loop {
         for (session, before) in &mut sessions {
-            let now = looks(session, patterns)?;
+            let now = samples(session, patterns)?;
             if let Some(before) = before {
                 let server = session.address.to_string();
-                tell(&server, several, before, &now, out)?;
+                report(&server, several, before, &now, out)?;
             }
             *before = Some(now);
         }
@@ -69,24 +69,24 @@ pub fn run(
     }
 }
 
-fn looks(session: &mut Session, patterns: &[GlobMatcher]) -> Result<BTreeMap<String, Look>, Failure> {
+fn samples(session: &mut Session, patterns: &[GlobMatcher]) -> Result<BTreeMap<String, Sample>, Failure> {
     let tubes = session.tubes(patterns)?;
-    Ok(tubes.iter().map(|tube| (tube.name.to_string(), Look::at(tube))).collect())
+    Ok(tubes.iter().map(|tube| (tube.name.to_string(), Sample::at(tube))).collect())
 }
 
-fn tell(
+fn report(
     server: &str,
     several: bool,
-    before: &BTreeMap<String, Look>,
-    now: &BTreeMap<String, Look>,
+    before: &BTreeMap<String, Sample>,
+    now: &BTreeMap<String, Sample>,
     out: &mut Output,
 ) -> Result<(), Failure> {
-    let none = Look { events: vec![0; EVENTS.len()], states: [0; 4], paused: false };
-    for (tube, look) in now {
+    let none = Sample { events: vec![0; EVENTS.len()], states: [0; 4], paused: false };
+    for (tube, sample) in now {
         let last = before.get(tube).unwrap_or(&none);
         let is_new = !before.contains_key(tube);
-        if is_new || last != look {
-            let change = Change { server, tube, is_new, last, look };
+        if is_new || last != sample {
+            let change = Change { server, tube, is_new, last, sample };
             if out.is_json() { out.value(&change.value())? } else { out.line(&change.line(several))? }
         }
     }
@@ -101,14 +101,14 @@ struct Change<'a> {
     server: &'a str,
     tube: &'a str,
     is_new: bool,
-    last: &'a Look,
-    look: &'a Look,
+    last: &'a Sample,
+    sample: &'a Sample,
 }
 
 impl Change<'_> {
     /// How often each event happened. A tube that vanished and came back begins at zero.
     fn events(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        let counts = self.look.events.iter().zip(&self.last.events);
+        let counts = self.sample.events.iter().zip(&self.last.events);
         EVENTS
             .iter()
             .zip(counts)
@@ -124,12 +124,12 @@ impl Change<'_> {
         parts.extend(
             self.events().filter(|(_, count)| *count > 0).map(|(word, count)| format!("{count} {word}")),
         );
-        if self.look.paused != self.last.paused {
-            parts.push(if self.look.paused { "paused" } else { "resumed" }.to_owned());
+        if self.sample.paused != self.last.paused {
+            parts.push(if self.sample.paused { "paused" } else { "resumed" }.to_owned());
         }
         let states: Vec<String> = State::ALL
             .iter()
-            .zip(self.look.states)
+            .zip(self.sample.states)
             .map(|(state, count)| format!("{count} {state}"))
             .collect();
         let happened = if parts.is_empty() { String::new() } else { format!("{}; ", parts.join(", ")) };
@@ -145,8 +145,8 @@ impl Change<'_> {
         for (word, count) in self.events() {
             object.insert(word.replace(' ', "_"), json!(count));
         }
-        object.insert("paused".to_owned(), json!(self.look.paused));
-        for (state, count) in State::ALL.iter().zip(self.look.states) {
+        object.insert("paused".to_owned(), json!(self.sample.paused));
+        for (state, count) in State::ALL.iter().zip(self.sample.states) {
             object.insert(format!("current_{state}"), json!(count));
         }
         Value::Object(object)

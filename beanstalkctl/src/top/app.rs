@@ -8,7 +8,7 @@ use beanstalk_client::{JobInfo, Name, State};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use std::time::Instant;
 
-/// How long a pause by key is, in seconds.
+/// The length of a pause that the key `p` starts, in seconds.
 const PAUSE: u32 = 3600;
 
 /// What is on the screen.
@@ -16,68 +16,69 @@ const PAUSE: u32 = 3600;
 pub enum View {
     /// All tubes.
     Tubes,
-    /// The jobs of one.
+    /// The jobs of a tube in one state.
     Jobs(JobsOf),
-    /// The body of a job of one.
+    /// The body of one of these jobs, by its id.
     Body(JobsOf, u64),
 }
 
-/// What the next key answers.
+/// A prompt that takes the next keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Prompt {
-    /// A filter is being typed.
+    /// The user types a filter.
     Filter,
-    /// y does this.
+    /// A question, and the request to send if the answer is `y`.
     Confirm(String, Request),
 }
 
-/// What comes of a key.
+/// What the event loop has to do after a key.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Reaction {
-    /// Nothing outside.
+    /// Nothing.
     None,
-    /// The end.
+    /// End the program.
     Quit,
-    /// This is to be asked of the backend.
-    Ask(Request),
+    /// Send this to the backend.
+    Send(Request),
 }
 
 /// The state of the screen.
 pub struct App {
-    /// The names of the servers.
+    /// The addresses of the servers.
     pub servers: Vec<String>,
     /// What is on the screen.
     pub view: View,
-    /// The tubes that the filter lets through, in order.
+    /// The tubes that match the filter, sorted.
     pub rows: Vec<Row>,
-    /// The jobs of the tube.
+    /// The jobs of the tube that is shown.
     pub jobs: Vec<JobInfo>,
-    /// The body, line by line.
+    /// The lines of the body.
     pub body: Vec<String>,
-    /// The row that keys act on.
+    /// The index of the selected row.
     pub selected: usize,
     /// The first line of the body that is shown.
     pub scroll: usize,
-    /// A part of the names that are shown.
+    /// Only tubes whose names contain this text are shown.
     pub filter: String,
-    /// What rows are ordered by.
+    /// The sort key of the tubes.
     pub sort: SortKey,
-    /// The other way round.
+    /// Whether the order of the tubes is reversed.
     pub reversed: bool,
-    /// What the next key answers.
+    /// The prompt that takes the next keys, if there is one.
     pub prompt: Option<Prompt>,
-    /// What was done last, or went wrong.
+    /// The result of the last action, or an error.
     pub message: String,
     all: Vec<Row>,
     rates: Rates,
-    /// A look that has not been answered.
-    waiting: bool,
-    /// The jobs have just come into view, or one of them was acted on.
-    asked: bool,
+    /// A refresh was requested, and its answer has not arrived.
+    is_refreshing: bool,
+    /// The next refresh has to include the jobs even on a server without `list-jobs`: their view was just opened, or an
+    /// action has changed one of them.
+    needs_jobs: bool,
 }
 
 impl App {
-    /// Before the first look.
+    /// The state before the first refresh.
     pub fn new(servers: Vec<String>) -> Self {
         Self {
             servers,
@@ -94,31 +95,31 @@ impl App {
             message: String::new(),
             all: Vec::new(),
             rates: Rates::default(),
-            waiting: false,
-            asked: false,
+            is_refreshing: false,
+            needs_jobs: false,
         }
     }
 
-    /// Whether a look is under way: a second one would only queue behind it.
-    pub fn is_waiting(&self) -> bool {
-        self.waiting
+    /// Whether a refresh is under way: a second one would only wait behind it.
+    pub fn is_refreshing(&self) -> bool {
+        self.is_refreshing
     }
 
-    /// The next look.
-    pub fn look(&mut self) -> Request {
-        self.waiting = true;
+    /// The request for the next refresh.
+    pub fn refresh(&mut self) -> Request {
+        self.is_refreshing = true;
         let jobs = match &self.view {
             View::Tubes => None,
             View::Jobs(of) | View::Body(of, _) => Some(of.clone()),
         };
-        Request::Look { jobs, asked: std::mem::take(&mut self.asked) }
+        Request::Refresh { jobs, needs_jobs: std::mem::take(&mut self.needs_jobs) }
     }
 
-    /// Takes over what the backend tells.
+    /// Applies an update of the backend.
     pub fn take(&mut self, update: Update, now: Instant) {
         match update {
             Update::Tubes(servers) => {
-                self.waiting = false;
+                self.is_refreshing = false;
                 self.all = self.rates.rows(&servers, now);
                 for (server, why) in servers.iter().enumerate() {
                     if let Err(why) = why {
@@ -127,7 +128,7 @@ impl App {
                 }
                 self.arrange();
             }
-            // An answer that was overtaken by a key is of another view.
+            // After a key has changed the view, an earlier answer no longer belongs to it.
             Update::Jobs(of, jobs) => {
                 if matches!(&self.view, View::Jobs(shown) | View::Body(shown, _) if *shown == of) {
                     self.jobs = jobs;
@@ -139,14 +140,14 @@ impl App {
                     self.body = body_lines(&bytes);
                 }
             }
-            Update::Said(text) => {
+            Update::Message(text) => {
                 self.message = text;
-                self.asked = true;
+                self.needs_jobs = true;
             }
         }
     }
 
-    /// Filters and orders; the selected tube stays selected.
+    /// Filters and sorts the tubes; the selected tube stays selected.
     fn arrange(&mut self) {
         let selected = self.selected_row().map(|row| (row.server, row.name.clone()));
         self.rows = self.all.iter().filter(|row| row.name.contains(&self.filter)).cloned().collect();
@@ -175,7 +176,7 @@ impl App {
         }
     }
 
-    /// What a key does.
+    /// Handles a key.
     pub fn on_key(&mut self, key: KeyEvent) -> Reaction {
         if key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c') {
             return Reaction::Quit;
@@ -203,7 +204,7 @@ impl App {
 
     fn answer(&mut self, prompt: Prompt, code: KeyCode) -> Reaction {
         match (prompt, code) {
-            (Prompt::Confirm(_, request), KeyCode::Char('y' | 'Y')) => Reaction::Ask(request),
+            (Prompt::Confirm(_, request), KeyCode::Char('y' | 'Y')) => Reaction::Send(request),
             (Prompt::Confirm(..), _) => {
                 self.message = "nothing was changed".to_owned();
                 Reaction::None
@@ -237,8 +238,8 @@ impl App {
             self.selected = 0;
         }
         self.view = view;
-        self.asked = true;
-        Reaction::Ask(self.look())
+        self.needs_jobs = true;
+        Reaction::Send(self.refresh())
     }
 
     fn back(&mut self) -> Reaction {
@@ -269,7 +270,7 @@ impl App {
                 (self.body, self.scroll) = (Vec::new(), 0);
                 let server = of.server;
                 self.view = View::Body(of, id);
-                Reaction::Ask(Request::Body { server, id })
+                Reaction::Send(Request::Body { server, id })
             }
             _ => Reaction::None,
         }
@@ -294,8 +295,8 @@ impl App {
         let [ready, reserved, delayed, buried] = row.counts;
         let (name, total) = (&row.name, ready + reserved + delayed + buried);
         match code {
-            KeyCode::Char('p') if row.pause > 0 => Reaction::Ask(request(Act::Pause(0))),
-            KeyCode::Char('p') => Reaction::Ask(request(Act::Pause(PAUSE))),
+            KeyCode::Char('p') if row.pause > 0 => Reaction::Send(request(Act::Pause(0))),
+            KeyCode::Char('p') => Reaction::Send(request(Act::Pause(PAUSE))),
             KeyCode::Char('k') => {
                 self.ask(format!("kick {buried} buried jobs of {name}"), request(Act::KickBuried))
             }
@@ -314,8 +315,8 @@ impl App {
         let Some(id) = self.selected_job() else { return Reaction::None };
         let request = |action| job_request(of.server, &of.tube, id, action);
         match code {
-            KeyCode::Char('k') => Reaction::Ask(request(Action::Kick)),
-            KeyCode::Char('b') => Reaction::Ask(request(Action::Bury)),
+            KeyCode::Char('k') => Reaction::Send(request(Action::Kick)),
+            KeyCode::Char('b') => Reaction::Send(request(Action::Bury)),
             KeyCode::Char('d') => self.ask(format!("delete job {id}"), request(Action::Delete)),
             _ => Reaction::None,
         }
@@ -331,7 +332,7 @@ fn job_request(server: usize, tube: &Name, id: u64, action: Action) -> Request {
     Request::Act(server, tube.clone(), Act::Job(id, action))
 }
 
-/// The state whose jobs somebody most likely wants to see: buried, else the first that there are.
+/// The state whose jobs are shown first: buried, or else the first state with jobs.
 fn first_state(row: &Row) -> State {
     let [ready, reserved, delayed, buried] = row.counts;
     match () {
@@ -343,7 +344,7 @@ fn first_state(row: &Row) -> State {
     }
 }
 
-/// JSON is formatted; nothing in a body does anything to the terminal.
+/// The lines of a body: JSON is formatted, and control characters are escaped.
 fn body_lines(bytes: &[u8]) -> Vec<String> {
     let text = match serde_json::from_slice::<serde_json::Value>(bytes) {
         Ok(value) => format!("{value:#}"),
@@ -397,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_is_typed_kept_and_taken_back() {
+    fn a_filter_can_be_typed_kept_and_cancelled() {
         let mut app = app();
         type_in(&mut app, "/b");
         assert_eq!((app.rows.len(), app.filter.as_str()), (1, "b"));
@@ -416,15 +417,15 @@ mod tests {
         assert_eq!(press(&mut app, KeyCode::Enter), Reaction::None);
         press(&mut app, KeyCode::Char('D'));
         let asked = press(&mut app, KeyCode::Char('y'));
-        assert_eq!(asked, Reaction::Ask(Request::Act(0, "b".parse().unwrap(), Act::Flush)));
+        assert_eq!(asked, Reaction::Send(Request::Act(0, "b".parse().unwrap(), Act::Flush)));
     }
 
     #[test]
     fn drilling_shows_buried_jobs_first_and_old_answers_are_dropped() {
         let mut app = app();
         let of = JobsOf { server: 0, tube: "b".parse().unwrap(), state: State::Buried };
-        let look = Reaction::Ask(Request::Look { jobs: Some(of.clone()), asked: true });
-        assert_eq!(press(&mut app, KeyCode::Enter), look);
+        let refresh = Reaction::Send(Request::Refresh { jobs: Some(of.clone()), needs_jobs: true });
+        assert_eq!(press(&mut app, KeyCode::Enter), refresh);
         press(&mut app, KeyCode::Tab);
         assert!(matches!(&app.view, View::Jobs(of) if of.state == State::Ready));
         let data = b"---\nid: 1\ntube: \"b\"\nstate: buried\npri: 0\nage: 0\nttr: 1\n";
@@ -437,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn every_size_of_a_terminal_can_be_drawn() {
+    fn a_terminal_of_any_size_can_be_drawn() {
         let mut app = app();
         for (width, height) in [(1, 1), (10, 2), (80, 24), (300, 3)] {
             let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();

@@ -1,4 +1,4 @@
-//! What talks to the servers, on a thread of its own: a slow server does not keep a key waiting.
+//! The connections to the servers, on a thread of their own, so that keys work while a server is slow.
 
 use crate::commands::act::Action;
 use crate::commands::batch::{self, Outcome};
@@ -7,17 +7,16 @@ use crate::commands::jobs::sort;
 use crate::failure::Failure;
 use crate::listing::{self, Filter};
 use crate::session::{Session, Tube};
-use beanstalk_client::{JobInfo, Name, State};
+use beanstalk_client::{Connector, JobInfo, Name, State};
 use std::sync::mpsc::{Receiver, Sender};
-use std::time::Duration;
 
-/// The most jobs of a tube that are shown.
+/// The greatest number of jobs of a tube that are shown.
 pub const MAX_JOBS: usize = 500;
 
-/// Which jobs are looked at.
+/// Jobs of a tube in one state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobsOf {
-    /// By its place in the list of servers.
+    /// The index in the list of servers.
     pub server: usize,
     /// The tube.
     pub tube: Name,
@@ -25,70 +24,70 @@ pub struct JobsOf {
     pub state: State,
 }
 
-/// What the user wants to be done.
+/// An action that the user has requested.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Act {
     /// Kick every buried job of the tube.
     KickBuried,
-    /// Pause the tube for so many seconds; 0 ends it.
+    /// Pause the tube for this many seconds; 0 ends the pause.
     Pause(u32),
     /// Delete every job of the tube.
     Flush,
-    /// Act on one job.
+    /// Perform the action on the job with this id.
     Job(u64, Action),
 }
 
-/// What is asked of the backend.
+/// A request to the backend.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
-    /// Look at all tubes, and at these jobs. A server without `list-jobs` is asked for every id to find them: that is done
-    /// only where the user has just asked for them.
-    Look {
-        /// Which jobs.
+    /// Read the counters of all tubes, and these jobs. Finding jobs is slow on a server without `list-jobs`, which has to be
+    /// asked for every id, so it is done there only if it is needed.
+    Refresh {
+        /// The jobs in view.
         jobs: Option<JobsOf>,
-        /// Whether the user has just asked for them.
-        asked: bool,
+        /// Whether the jobs are needed even if finding them is slow.
+        needs_jobs: bool,
     },
-    /// Look at this body.
+    /// Read this body.
     Body {
-        /// The server.
+        /// The index in the list of servers.
         server: usize,
-        /// The job.
+        /// The job's id.
         id: u64,
     },
-    /// Do something with a tube or a job of it.
+    /// Perform an action on a tube of a server, or on one of its jobs.
     Act(usize, Name, Act),
 }
 
-/// What the backend tells.
+/// An answer of the backend.
 pub enum Update {
-    /// The tubes of each server; of one that does not answer, why.
+    /// The tubes of each server, or why they could not be read.
     Tubes(Vec<Result<Vec<Tube>, String>>),
-    /// The jobs that were asked for.
+    /// The requested jobs.
     Jobs(JobsOf, Vec<JobInfo>),
-    /// The body that was asked for.
+    /// The requested body of the job with this id.
     Body(u64, Vec<u8>),
-    /// What was done, or could not be.
-    Said(String),
+    /// The result of an action, or an error.
+    Message(String),
 }
 
-/// Answers requests until nobody is left who asks.
+/// Answers requests until the sender of the requests, or the receiver of the answers, is gone.
 pub fn run(
     mut sessions: Vec<Session>,
-    timeout: Duration,
+    connector: &Connector,
     inbox: &Receiver<Request>,
     outbox: &Sender<Update>,
 ) {
     while let Ok(request) = inbox.recv() {
         let updates = match request {
-            Request::Look { jobs, asked } => {
-                let jobs = jobs.filter(|of| asked || sessions[of.server].has("list-jobs"));
-                look(&mut sessions, timeout, jobs)
+            Request::Refresh { jobs, needs_jobs } => {
+                let jobs = jobs.filter(|of| needs_jobs || sessions[of.server].has("list-jobs"));
+                refresh(&mut sessions, connector, jobs)
             }
             Request::Body { server, id } => vec![body(&mut sessions[server], id)],
             Request::Act(server, tube, act) => {
                 let done = perform(&mut sessions[server], &tube, act);
-                vec![Update::Said(done.unwrap_or_else(|failure| failure.to_string()))]
+                vec![Update::Message(done.unwrap_or_else(|failure| failure.to_string()))]
             }
         };
         for update in updates {
@@ -99,11 +98,11 @@ pub fn run(
     }
 }
 
-fn look(sessions: &mut [Session], timeout: Duration, jobs: Option<JobsOf>) -> Vec<Update> {
+fn refresh(sessions: &mut [Session], connector: &Connector, jobs: Option<JobsOf>) -> Vec<Update> {
     let tubes = sessions.iter_mut().map(|session| {
         session.tubes(&[]).map_err(|failure| {
-            // The next look finds a new connection, if there is one.
-            if let Ok(again) = Session::open(&session.address, timeout) {
+            // The next refresh uses the new connection, if the server accepts one.
+            if let Ok(again) = Session::open(&session.address, connector) {
                 *session = again;
             }
             failure.to_string()
@@ -113,7 +112,7 @@ fn look(sessions: &mut [Session], timeout: Duration, jobs: Option<JobsOf>) -> Ve
     if let Some(of) = jobs {
         updates.push(match find_jobs(&mut sessions[of.server], &of) {
             Ok(found) => Update::Jobs(of, found),
-            Err(failure) => Update::Said(failure.to_string()),
+            Err(failure) => Update::Message(failure.to_string()),
         });
     }
     updates
@@ -137,7 +136,7 @@ fn find_jobs(session: &mut Session, of: &JobsOf) -> Result<Vec<JobInfo>, Failure
 fn body(session: &mut Session, id: u64) -> Update {
     match session.client.peek(id) {
         Ok(job) => Update::Body(id, job.body),
-        Err(error) => Update::Said(format!("job {id}: {error}")),
+        Err(error) => Update::Message(format!("job {id}: {error}")),
     }
 }
 
@@ -157,7 +156,7 @@ fn perform(session: &mut Session, tube: &Name, act: Act) -> Result<String, Failu
     }
 }
 
-/// As many as are buried now. A kick of more would go on with delayed jobs.
+/// Kicks as many jobs as are buried now.
 fn kick_buried(session: &mut Session, tube: &Name) -> Result<String, Failure> {
     let buried = session.client.stats_tube(tube)?.number_or_zero("current-jobs-buried");
     session.client.use_tube(tube)?;
@@ -170,7 +169,7 @@ fn act_on_job(session: &mut Session, id: u64, action: &Action) -> Result<String,
         return Ok(format!("job {id} is gone"));
     };
     if !action.applies_to(info.state) {
-        return Ok(format!("job {id} is {}: that cannot be done with it", info.state));
+        return Ok(format!("job {id} is {}: this action is not possible", info.state));
     }
     let mut said = String::new();
     batch::apply(session, action, &[info], &mut |outcome| {

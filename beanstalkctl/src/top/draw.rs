@@ -1,4 +1,4 @@
-//! The screen: a title, a table or a body, and a line of keys.
+//! Draws the screen: a title, a table or a body, and a line of keys.
 
 use super::app::{App, Prompt, View};
 use super::backend::MAX_JOBS;
@@ -33,7 +33,7 @@ const TUBE_HEADER: [&str; 12] = [
 const JOB_HEADER: [&str; 9] =
     ["ID", "PRI", "AGE", "LEFT", "TTR", "BYTES", "RESERVES", "RELEASES", "TIMEOUTS"];
 
-/// Draws it.
+/// Draws the whole screen.
 pub fn draw(frame: &mut Frame<'_>, app: &App) {
     let [title, body, keys] =
         Layout::vertical([Constraint::Length(1), Constraint::Min(1), Constraint::Length(1)])
@@ -57,7 +57,7 @@ fn title_of(app: &App) -> String {
     match &app.view {
         View::Tubes => {
             let filter =
-                if app.filter.is_empty() { String::new() } else { format!(", with \"{}\"", app.filter) };
+                if app.filter.is_empty() { String::new() } else { format!(" matching \"{}\"", app.filter) };
             let order = if app.reversed { "last" } else { "first" };
             format!(" {servers}: {} tubes{filter}, {} {order} ", app.rows.len(), app.sort.word())
         }
@@ -130,7 +130,7 @@ fn draw_jobs(frame: &mut Frame<'_>, app: &App, area: Rect) {
     draw_table(frame, area, &JOB_HEADER, &rows, app.selected, &|_| false);
 }
 
-/// The first column is text, the others are numbers. Rows that are `marked` stand out.
+/// Draws a table whose first column is text and whose other columns are numbers. Rows that are `marked` are bold.
 fn draw_table(
     frame: &mut Frame<'_>,
     area: Rect,
@@ -151,7 +151,7 @@ fn draw_table(
         Cell::from(Line::from(text.to_owned()).alignment(alignment))
     };
     let head = TableRow::new(header.iter().copied().enumerate().map(cell)).style(Modifier::BOLD);
-    // Only what fits is made: a server may have 20,000 tubes.
+    // Only the visible rows are made: a server may have 20,000 tubes.
     let visible = usize::from(area.height.saturating_sub(1)).max(1);
     let first = selected.saturating_sub(visible - 1);
     let shown = rows.iter().enumerate().skip(first).take(visible).map(|(position, row)| {

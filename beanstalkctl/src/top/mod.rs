@@ -1,7 +1,7 @@
-//! `top`: tubes and jobs, live.
+//! `top`: a live view of tubes and jobs.
 //!
-//! Owns: the terminal, and the loop that draws, waits for a key, and passes requests to the [`backend`]. [`app`] is what is
-//! shown and what a key does, without any terminal; [`draw`] puts it on the screen.
+//! Owns: the terminal, and the loop that draws, waits for a key, and passes requests to the [`backend`]. [`app`] is the state
+//! of the screen and handles keys, without a terminal; [`draw`] draws it.
 
 mod app;
 mod backend;
@@ -17,38 +17,36 @@ use std::io::{self, IsTerminal};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-/// How long one wait for a key may be: then what the backend has brought is shown.
+/// The longest wait for a key, after which updates of the backend are drawn.
 const TURN: Duration = Duration::from_millis(50);
 
-/// How long after a signal the loop may take to end. It never ends by itself where the terminal is gone: the reader of
-/// keys then reads without end.
+/// How long the loop may take to end after a signal. If the terminal is gone, the read of a key never returns, so the loop
+/// would not end by itself.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Shows until the user quits.
+/// Runs until the user quits.
 pub fn run(servers: &Servers, interval: Duration) -> Result<(), Failure> {
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
-        return Err(Failure::Usage(
-            "top needs a terminal; `tubes`, `jobs` and `watch` do without".to_owned(),
-        ));
+        return Err(Failure::Usage("top needs a terminal; `tubes`, `jobs` and `watch` do not".to_owned()));
     }
     progress::hide();
     let sessions = servers.all()?;
     let names: Vec<String> = sessions.iter().map(|session| session.address.to_string()).collect();
     let (requests, inbox) = mpsc::channel();
     let (outbox, updates) = mpsc::channel();
-    let timeout = servers.timeout();
-    std::thread::spawn(move || backend::run(sessions, timeout, &inbox, &outbox));
+    let connector = servers.connector().clone();
+    std::thread::spawn(move || backend::run(sessions, &connector, &inbox, &outbox));
     std::thread::spawn(end_after_a_signal);
     let mut app = App::new(names);
-    // It also restores the terminal when the program panics.
+    // This also restores the terminal if the program panics.
     let mut terminal = ratatui::init();
     let ended = (|| -> io::Result<()> {
-        let mut next_look = Instant::now();
+        let mut next_refresh = Instant::now();
         loop {
-            if Instant::now() >= next_look && !app.is_waiting() {
-                // A backend that has ended has told why.
-                let _ = requests.send(app.look());
-                next_look = Instant::now() + interval;
+            if Instant::now() >= next_refresh && !app.is_refreshing() {
+                // The send fails only if the backend has ended, and its last update says why.
+                let _ = requests.send(app.refresh());
+                next_refresh = Instant::now() + interval;
             }
             while let Ok(update) = updates.try_recv() {
                 app.take(update, Instant::now());
@@ -67,9 +65,9 @@ pub fn run(servers: &Servers, interval: Duration) -> Result<(), Failure> {
             match app.on_key(key) {
                 Reaction::None => {}
                 Reaction::Quit => return Ok(()),
-                Reaction::Ask(request) => {
+                Reaction::Send(request) => {
                     let _ = requests.send(request);
-                    next_look = Instant::now();
+                    next_refresh = Instant::now();
                 }
             }
         }

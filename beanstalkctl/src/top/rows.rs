@@ -1,4 +1,4 @@
-//! The tubes as rows: rates from one look to the next, filter and order.
+//! The rows of the tubes: their rates from one refresh to the next, and their order.
 
 use crate::session::Tube;
 use beanstalk_client::{Dictionary, Name, State};
@@ -9,27 +9,27 @@ use std::time::Instant;
 /// A tube on the screen.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row {
-    /// By its place in the list of servers.
+    /// The index in the list of servers.
     pub server: usize,
     /// The tube.
     pub name: Name,
-    /// Ready, reserved, delayed, buried.
+    /// The numbers of ready, reserved, delayed and buried jobs.
     pub counts: [u64; 4],
-    /// Workers that wait.
+    /// The number of waiting workers.
     pub waiting: u64,
-    /// Puts a second; `None` at the first look.
+    /// Puts per second; `None` after the first refresh.
     pub put_rate: Option<f64>,
-    /// Deletes a second.
+    /// Deletes per second; `None` after the first refresh.
     pub delete_rate: Option<f64>,
-    /// Seconds that the oldest ready job is there, where the server tells.
+    /// The age of the oldest ready job in seconds, if the server reports it.
     pub oldest: Option<u64>,
-    /// How long 95 of 100 jobs wait at most, and run, where the server tells.
+    /// The 95th percentiles of waiting and running time, if the server reports them.
     pub p95: [Option<String>; 2],
-    /// Seconds that are left of its pause.
+    /// Seconds until the pause ends; 0 if the tube is not paused.
     pub pause: u64,
 }
 
-/// What rows are ordered by.
+/// What rows are sorted by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SortKey {
     Buried,
@@ -134,7 +134,7 @@ fn row(server: usize, tube: &Tube, rates: Option<(f64, f64)>) -> Row {
     }
 }
 
-/// The key of a server's stats that has the time, whatever its exact name: `wait-time-p95`, `run-p95`.
+/// The value of the key with this 95th percentile. Servers name it differently: `wait-time-p95`, `wait-p95`.
 fn p95(stats: &Dictionary, what: &str) -> Option<String> {
     let found = stats.iter().find(|(key, _)| key.starts_with(what) && key.ends_with("p95"))?;
     Some(found.1.to_owned())
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_need_two_looks() {
+    fn rates_need_two_refreshes() {
         let start = Instant::now();
         let mut rates = Rates::default();
         assert_eq!(rates.rows(&[Ok(vec![tube("a", 0, 0, 10)])], start)[0].put_rate, None);

@@ -1,6 +1,6 @@
-//! The file of a draining export, and FILE.taking beside it.
+//! The file of an export with `--drain`, and FILE.taking beside it.
 //!
-//! Owns: which jobs are in the file already, and what jobs were before they were buried for the export.
+//! Owns: which jobs are already in the file, and the states that jobs had before they were buried for the export.
 
 use super::export::{instance, sync_directory};
 use super::record::Record;
@@ -13,13 +13,13 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Seek, Write};
 use std::path::{Path, PathBuf};
 
-/// The file that jobs move into, and what was in it before.
+/// The open file, with the jobs that it held before.
 pub struct DrainFile {
     path: PathBuf,
     file: File,
-    /// By id. Jobs of an earlier run of the server may have had the same.
+    /// The jobs in the file, by id. Several may have the same id if they come from different runs of the server.
     known: HashMap<u64, Vec<Record>>,
-    /// Jobs that an earlier run has begun to take out.
+    /// Jobs that an earlier, interrupted export has begun to bury.
     taking: HashMap<u64, Taken>,
     taking_path: PathBuf,
     taking_file: File,
@@ -28,7 +28,7 @@ pub struct DrainFile {
 }
 
 impl DrainFile {
-    /// Opens or creates it. A line that was being written when the program ended is cut off: its job was not deleted.
+    /// Opens or creates the file, and cuts off an incomplete last line. The job of such a line was not deleted.
     pub fn open(path: &Path, session: &Session) -> Result<Self, Failure> {
         let failed = |error: std::io::Error| Failure::file(path, &error);
         let mut file = File::options().read(true).append(true).create(true).open(path).map_err(failed)?;
@@ -67,7 +67,7 @@ impl DrainFile {
         &self.server
     }
 
-    /// These jobs are about to be buried: what they are now is written down first.
+    /// Records the states of these jobs in FILE.taking, before they are buried.
     pub fn begin(&mut self, infos: &[JobInfo]) -> Result<(), Failure> {
         let entry = |info: &JobInfo| {
             let entry = json!({
@@ -86,7 +86,7 @@ impl DrainFile {
         written.map_err(|error| Failure::file(&self.taking_path, &error))
     }
 
-    /// Where an earlier run has reserved the job, or buried it, and come no further: what it was before.
+    /// If an earlier export was interrupted after it had reserved or buried this job: sets the state that the job had before.
     pub fn restore(&self, info: &mut JobInfo) {
         let Some(taken) = self.taking.get(&info.id) else { return };
         let broke_off = match info.state {
@@ -99,12 +99,13 @@ impl DrainFile {
         }
     }
 
-    /// All is done.
+    /// Removes FILE.taking, because the export is complete.
     pub fn finish(&self) -> Result<(), Failure> {
         fs::remove_file(&self.taking_path).map_err(|error| Failure::file(&self.taking_path, &error))
     }
 
-    /// Whether this job's line is in the file. A server gives ids anew when it starts without a binlog.
+    /// Whether the job is in the file. A server without a binlog assigns the same ids again after a restart, so the id
+    /// alone does not tell.
     fn has(&self, record: &Record) -> bool {
         self.known.get(&record.id).into_iter().flatten().any(|known| {
             (known.server == record.server || self.has_binlog)
@@ -112,7 +113,7 @@ impl DrainFile {
         })
     }
 
-    /// Writes the jobs that are not in the file, and makes sure that they stay there.
+    /// Appends the jobs that are not in the file, and syncs it.
     pub fn append(&mut self, records: &[Record]) -> Result<(), Failure> {
         let lines: String = records.iter().filter(|record| !self.has(record)).map(Record::line).collect();
         let written = self.file.write_all(lines.as_bytes()).and_then(|()| self.file.sync_all());
@@ -120,7 +121,7 @@ impl DrainFile {
     }
 }
 
-/// A job before it was reserved and buried for the export.
+/// The state of a job before it was reserved and buried for the export.
 struct Taken {
     state: State,
     left: u64,

@@ -1,9 +1,9 @@
-//! `export`: jobs into a file.
+//! `export`: writes jobs to a file.
 //!
-//! Without `--drain` the jobs stay as they are, and the file gets its name when it is complete. With `--drain` each job is
-//! buried, so that no worker has it; then its line is written and synced; then it is deleted. Whoever is interrupted runs
-//! the same again: jobs whose line is in the file are not written a second time, and those that were buried for the export
-//! are known by the file FILE.taking.
+//! Without `--drain` the jobs do not change, and the file gets its name when it is complete. With `--drain` each job is
+//! buried, so that no worker gets it; then its line is written and synced; then it is deleted. After an interruption, the same
+//! command continues: it does not write a job again that is in the file, and FILE.taking says which jobs were buried for the
+//! export.
 
 use super::drain_file::DrainFile;
 use super::record::Record;
@@ -22,10 +22,10 @@ use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-/// Jobs that are buried, written and deleted at once.
+/// How many jobs are buried, written and deleted together.
 const BATCH: usize = 200;
 
-/// Exports.
+/// Runs the export that the arguments describe.
 pub fn run(session: &mut Session, arguments: &ExportArguments, out: &mut Output) -> Result<(), Failure> {
     let filter = arguments.filter.filter(&arguments.tubes);
     let to_stdout = arguments.output == Path::new("-");
@@ -39,7 +39,7 @@ pub fn run(session: &mut Session, arguments: &ExportArguments, out: &mut Output)
     }
 }
 
-/// Gives the line of every job, and tells how many they are.
+/// Passes the line of every job that matches to `write`, and returns the number of jobs.
 fn copy(
     session: &mut Session,
     filter: &Filter,
@@ -76,7 +76,7 @@ fn to_file(session: &mut Session, filter: &Filter, path: &Path, out: &mut Output
     let count = match copied {
         Ok(count) => count,
         Err(failure) => {
-            // A part of the jobs is no export; all of them are still where they were.
+            // An incomplete export is removed: the jobs are still on the server.
             fs::remove_file(&partial).map_err(failed)?;
             return Err(failure);
         }
@@ -85,16 +85,16 @@ fn to_file(session: &mut Session, filter: &Filter, path: &Path, out: &mut Output
     fs::rename(&partial, path)
         .and_then(|()| sync_directory(path))
         .map_err(|error| Failure::file(path, &error))?;
-    say(out, count, false)
+    print_report(out, count, false)
 }
 
-fn say(out: &mut Output, count: u64, drained: bool) -> Result<(), Failure> {
+fn print_report(out: &mut Output, count: u64, drained: bool) -> Result<(), Failure> {
     let value = json!({ "action": "export", "done": count, "deleted": drained });
     let how = if drained { ", and deleted them" } else { "" };
     out.value_or_line(&value, &format!("exported {}{how}", counted(count, "job")))
 }
 
-/// A new name is safe when its directory is.
+/// Syncs the directory of a file, which makes a new name durable.
 pub fn sync_directory(path: &Path) -> std::io::Result<()> {
     let directory = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -123,14 +123,14 @@ fn drain(
     })?;
     if ids.is_empty() {
         return Err(Failure::NothingMatched(
-            "no job matches that is not in the hands of a client".to_owned(),
+            "no job matches, except jobs that clients have reserved".to_owned(),
         ));
     }
     ids.sort_unstable();
     let path = &arguments.output;
     let stay = match held {
         0 => String::new(),
-        held => format!("; {} in the hands of clients stay", counted(held, "job")),
+        held => format!("; {} reserved by clients stay", counted(held, "job")),
     };
     let what = format!(
         "write {} to {}, and delete them on {}{stay}",
@@ -144,26 +144,35 @@ fn drain(
             &format!("{} matched", ids.len()),
         );
     }
-    let mut file = DrainFile::open(path, session)?;
+    drain_all(session, &ids, DrainFile::open(path, session)?, out)
+}
+
+/// Moves the jobs to the file, a batch at a time, and prints how many.
+fn drain_all(
+    session: &mut Session,
+    ids: &[u64],
+    mut file: DrainFile,
+    out: &mut Output,
+) -> Result<(), Failure> {
     let progress = Progress::new("exporting", ids.len() as u64);
     let mut done = 0;
     for batch in ids.chunks(BATCH) {
         if interrupt::requested() {
-            say(out, done, true)?;
-            return Err(Failure::Interrupted("stopped; run the same again to go on".to_owned()));
+            print_report(out, done, true)?;
+            return Err(Failure::Interrupted("stopped; run the same command again to continue".to_owned()));
         }
         done += drain_batch(session, batch, &mut file)?;
         progress.add(batch.len() as u64);
     }
     drop(progress);
-    say(out, done, true)?;
+    print_report(out, done, true)?;
     match ids.len() as u64 - done {
         0 => file.finish(),
-        left => Err(Failure::Refused(format!("{} had changed meanwhile, and stay", counted(left, "job")))),
+        left => Err(Failure::Refused(format!("{} changed meanwhile and stay", counted(left, "job")))),
     }
 }
 
-/// Tells how many jobs are in the file and gone from the server.
+/// Moves a batch of jobs to the file, and returns how many were deleted on the server.
 fn drain_batch(session: &mut Session, ids: &[u64], file: &mut DrainFile) -> Result<u64, Failure> {
     let mut infos: Vec<JobInfo> = session.job_infos(ids.iter().copied())?.into_iter().flatten().collect();
     infos.iter_mut().for_each(|info| file.restore(info));
@@ -176,7 +185,7 @@ fn drain_batch(session: &mut Session, ids: &[u64], file: &mut DrainFile) -> Resu
     for (info, pair) in infos.into_iter().zip(replies.chunks(2)) {
         let body = match pair {
             [Reply::Reserved(job), Reply::Buried(None)] => job.body.clone(),
-            // Nobody can take a held job before its group is empty.
+            // No client can reserve a held job before its group is empty.
             [Reply::Refused(Refusal::NotFound), _] if info.held => match session.client.peek(info.id) {
                 Ok(job) => job.body,
                 Err(_) => continue,

@@ -1,8 +1,8 @@
-//! `import`: puts the jobs of an export, each once, whatever happens in between.
+//! `import`: puts each job of an export once, even if it is interrupted and run again.
 //!
-//! A put whose reply is lost may have been done or not, and a worker may have finished the job since. So each job is first
-//! put with a delay that never ends: nobody takes it, and after an interruption it is there to be found. When its id is in
-//! the [`Journal`], the delay is taken off. Doing that twice does no harm.
+//! If the reply to a put is lost, the job may exist or not, and a worker may have finished it since. So each job is first
+//! put with a delay that never ends: no worker can reserve it, and it can be found after an interruption. When its id is in
+//! the [`Journal`], the delay is removed. Removing it twice does no harm.
 
 use super::journal::{Journal, hash};
 use super::put::{self, Putting, Refused};
@@ -20,19 +20,19 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-/// Lines that go the three steps together.
+/// How many lines go through the three steps together.
 const BATCH: usize = 500;
 
-/// The export: where its lines are. Their bodies stay on the disk.
+/// The file of the export, with the positions of its lines. The lines themselves stay on the disk.
 struct Lines {
     path: PathBuf,
     file: File,
-    /// Where each begins, and at last the end of the file.
+    /// The offset of each line, and at the end the length of the file.
     starts: Vec<u64>,
 }
 
 impl Lines {
-    /// Reads the file once, and gives every line to `check`.
+    /// Reads the file once, and passes every job to `check`.
     fn open(path: &Path, check: &mut dyn FnMut(Record) -> Result<(), Failure>) -> Result<Self, Failure> {
         let failed = |error: std::io::Error| Failure::file(path, &error);
         let file = File::open(path).map_err(failed)?;
@@ -47,7 +47,7 @@ impl Lines {
             let wrong =
                 |what: &dyn std::fmt::Display| Failure::file(path, &format!("line {}: {what}", starts.len()));
             if !line.ends_with(b"\n") {
-                return Err(wrong(&"it has no end: the export was interrupted"));
+                return Err(wrong(&"the line is incomplete: the export was interrupted"));
             }
             check(Record::parse(&line).map_err(|error| wrong(&error))?)?;
             starts.push(starts[starts.len() - 1] + read);
@@ -62,8 +62,8 @@ impl Lines {
     fn read(&mut self, lines: &[usize]) -> Result<Vec<Vec<u8>>, Failure> {
         let mut read = |line: usize| -> std::io::Result<Vec<u8>> {
             let bounds = self.starts.get(line).zip(self.starts.get(line + 1));
-            let (start, end) = bounds
-                .ok_or_else(|| std::io::Error::other("it has lost lines since the journal was begun"))?;
+            let (start, end) =
+                bounds.ok_or_else(|| std::io::Error::other("the file has fewer lines than its journal"))?;
             let mut bytes = vec![0; (end - start) as usize];
             self.file.seek(SeekFrom::Start(*start))?;
             self.file.read_exact(&mut bytes)?;
@@ -77,7 +77,7 @@ impl Lines {
     }
 }
 
-/// Imports.
+/// Runs the import that the arguments describe.
 pub fn run(session: &mut Session, arguments: &ImportArguments, out: &mut Output) -> Result<(), Failure> {
     let mut tubes: BTreeMap<String, u64> = BTreeMap::new();
     let putting = Putting { tube: arguments.tube.clone(), drop_tags: arguments.drop_tags };
@@ -109,11 +109,11 @@ pub fn run(session: &mut Session, arguments: &ImportArguments, out: &mut Output)
     let before = journal.done.len();
     let imported = import(session, &mut lines, &putting, &mut journal);
     let done = (journal.done.len() - before) as u64;
-    say(out, lines.len() as u64, before as u64, done)?;
+    print_report(out, lines.len() as u64, before as u64, done)?;
     imported
 }
 
-fn say(out: &mut Output, matched: u64, before: u64, done: u64) -> Result<(), Failure> {
+fn print_report(out: &mut Output, matched: u64, before: u64, done: u64) -> Result<(), Failure> {
     let earlier =
         if before == 0 { String::new() } else { format!("; {} had been put before", counted(before, "job")) };
     out.value_or_line(
@@ -122,12 +122,12 @@ fn say(out: &mut Output, matched: u64, before: u64, done: u64) -> Result<(), Fai
     )
 }
 
-/// The lines that the journal speaks of must be those of the file. Further ones may have come.
+/// Checks that the lines in the journal are still those of the file. The file may have more lines.
 fn check_unchanged(lines: &mut Lines, journal: &Journal) -> Result<(), Failure> {
     for batch in journal.finished.iter().chain(&journal.open) {
         if hash(&lines.read(&batch.lines)?) != batch.hash {
             return Err(Failure::Usage(format!(
-                "{}: its lines have changed since its journal was begun. Name another one with --journal",
+                "{}: the lines have changed since the journal was started; name another journal with --journal",
                 lines.path.display()
             )));
         }
@@ -145,8 +145,8 @@ fn import(
     if let Some(batch) = journal.open.clone() {
         let (records, hash) = load(session, lines, putting, &batch.lines)?;
         if batch.ids.is_none() {
-            let there = put::find_again(session, &records, batch.above)?;
-            journal.put(put::put(session, &records, there, hash, &mut refused)?)?;
+            let existing = put::find_again(session, &records, batch.above)?;
+            journal.put(put::put(session, &records, existing, hash, &mut refused)?)?;
         }
         finish(session, &records, journal)?;
     }
@@ -155,7 +155,7 @@ fn import(
     let progress = Progress::new("importing", left.len() as u64);
     for batch in left.chunks(BATCH) {
         if interrupt::requested() {
-            return Err(Failure::Interrupted("stopped; run the same again to go on".to_owned()));
+            return Err(Failure::Interrupted("stopped; run the same command again to continue".to_owned()));
         }
         let (records, hash) = load(session, lines, putting, batch)?;
         journal.begin(batch, hash, above)?;
@@ -182,9 +182,9 @@ fn load(
     Ok((bytes.iter().map(record).collect::<Result<_, _>>()?, hash(&bytes)))
 }
 
-/// Takes the delay off the jobs of the open batch, and says so in the journal.
+/// Removes the delay of the jobs of the open batch, and records that in the journal.
 fn finish(session: &mut Session, records: &[Record], journal: &mut Journal) -> Result<(), Failure> {
     let ids = journal.open.as_ref().and_then(|batch| batch.ids.clone()).unwrap_or_default();
-    put::set_free(session, records, &ids)?;
+    put::remove_delays(session, records, &ids)?;
     journal.done()
 }

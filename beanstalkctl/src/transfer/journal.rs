@@ -1,8 +1,8 @@
-//! What an import has done so far, in a file beside the export: entries are synced before what follows them happens.
+//! The journal of an import: a file beside the export with the progress so far. Each entry is synced before the next step.
 //!
-//! A batch of lines goes three steps. `begin`: these lines are about to be put. `put`: they are, with these ids, and held
-//! back by a delay without an end. `done`: the delay is gone. Whatever the last entry of a batch is, the server tells what
-//! was done after it: see [`super::import`].
+//! A batch of lines has three entries. `begin`: these lines are about to be put. `put`: they were put with these ids, and have a
+//! delay that never ends. `done`: the delay is removed. After an interruption, [`super::import`] asks the server what was
+//! done after the last entry.
 
 use crate::failure::Failure;
 use crate::transfer::export::sync_directory;
@@ -12,33 +12,34 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-/// Lines that were begun together.
+/// Lines that are imported together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Batch {
-    /// Counted from 0.
+    /// The numbers of the lines, counted from 0.
     pub lines: Vec<usize>,
-    /// Of the bytes of the lines.
+    /// The hash of the bytes of the lines.
     pub hash: u64,
-    /// Jobs with ids up to this one were there before.
+    /// Jobs with ids up to this one existed before the batch.
     pub above: u64,
-    /// Of the jobs, in the order of the lines; `None`: it was not put, or the server has refused it.
+    /// The ids of the jobs, in the order of the lines; `None` for a job that the server has refused. `None` for all while
+    /// the batch is not put.
     pub ids: Option<Vec<Option<u64>>>,
 }
 
-/// The file.
+/// The open journal.
 pub struct Journal {
     path: PathBuf,
     file: File,
-    /// Lines that are done.
+    /// The lines whose jobs are imported.
     pub done: HashSet<usize>,
-    /// The hash of each batch, to see whether the export is still the same.
+    /// The batches that are done, with the hashes that show whether the export is still the same.
     pub finished: Vec<Batch>,
-    /// The batch that was under way when the program ended.
+    /// The batch that is under way, or was when the program ended.
     pub open: Option<Batch>,
 }
 
 impl Journal {
-    /// Opens or creates it. `header` says what it belongs to; one that belongs to something else is refused.
+    /// Opens or creates the file. `header` identifies the import: [`Failure::Usage`] if the file belongs to another one.
     pub fn open(path: &Path, header: &Value) -> Result<Self, Failure> {
         let failed = |error: std::io::Error| Failure::file(path, &error);
         let file = File::options().read(true).append(true).create(true).open(path).map_err(failed)?;
@@ -50,7 +51,7 @@ impl Journal {
         loop {
             let mut line = Vec::new();
             let read = reader.read_until(b'\n', &mut line).map_err(failed)? as u64;
-            // An entry without its end was being written: nothing has happened after it.
+            // An incomplete entry was never synced, so nothing was done after it.
             if !line.ends_with(b"\n") {
                 break;
             }
@@ -61,7 +62,7 @@ impl Journal {
                 (_, Some(entry)) => journal.take(&entry),
                 (_, None) => None,
             };
-            taken.ok_or_else(|| Failure::file(path, &format!("no entry of a journal at byte {whole}")))?;
+            taken.ok_or_else(|| Failure::file(path, &format!("invalid journal entry at byte {whole}")))?;
             whole += read;
         }
         journal.file.set_len(whole).map_err(failed)?;
@@ -74,12 +75,12 @@ impl Journal {
 
     fn belongs_to(&self, found: &Value, header: &Value) -> Failure {
         Failure::Usage(format!(
-            "{} is the journal of another import: {found}, not {header}. Name another one with --journal",
+            "{} is the journal of another import: {found}, not {header}; name another journal with --journal",
             self.path.display()
         ))
     }
 
-    /// Takes over an entry that was read.
+    /// Applies an entry that was read; `None` if it is invalid.
     fn take(&mut self, entry: &Value) -> Option<()> {
         if let Some(begin) = entry.get("begin") {
             let lines =
@@ -107,14 +108,14 @@ impl Journal {
         self.finished.push(batch);
     }
 
-    /// These lines are about to be put.
+    /// Records that these lines are about to be put.
     pub fn begin(&mut self, lines: &[usize], hash: u64, above: u64) -> Result<(), Failure> {
         self.append(&json!({ "begin": lines, "hash": format!("{hash:016x}"), "above": above }))?;
         self.open = Some(Batch { lines: lines.to_vec(), hash, above, ids: None });
         Ok(())
     }
 
-    /// They are, with these ids.
+    /// Records that the lines of the open batch were put with these ids.
     pub fn put(&mut self, ids: Vec<Option<u64>>) -> Result<(), Failure> {
         self.append(&json!({ "put": ids }))?;
         if let Some(batch) = self.open.as_mut() {
@@ -123,7 +124,7 @@ impl Journal {
         Ok(())
     }
 
-    /// The delay is gone.
+    /// Records that the open batch is done.
     pub fn done(&mut self) -> Result<(), Failure> {
         self.append(&json!({ "done": true }))?;
         self.finish();
@@ -140,7 +141,7 @@ fn numbers(value: &Value) -> Option<Vec<Option<u64>>> {
     Some(value.as_array()?.iter().map(Value::as_u64).collect())
 }
 
-/// FNV-1a: whether lines are the same as when they were begun. It guards against mistakes, not against intent.
+/// The FNV-1a hash of lines. It detects an export that was changed by mistake, not one that was forged.
 pub fn hash(lines: &[Vec<u8>]) -> u64 {
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     lines.iter().flatten().fold(0xcbf2_9ce4_8422_2325, step)
@@ -151,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_synced_is_known_again_and_a_torn_entry_is_not() {
+    fn synced_entries_are_restored_and_a_torn_entry_is_dropped() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("journal");
         let header = json!({ "server": "a" });

@@ -1,8 +1,8 @@
-//! `export` and `import`: jobs as lines of JSON, from one server to another of any kind.
+//! `export` and `import`: transfer jobs between servers of any kind, as lines of JSON.
 //!
 //! - [`record`]: a job as a line.
-//! - [`export`]: reads jobs, or takes them out (`--drain`).
-//! - [`import`]: puts them, each once; [`journal`] remembers how far it came.
+//! - [`export`]: writes jobs to a file; with `--drain`, also deletes them.
+//! - [`import`]: puts each job once; [`journal`] records its progress.
 
 mod drain_file;
 pub mod export;

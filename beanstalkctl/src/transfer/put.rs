@@ -1,4 +1,4 @@
-//! The steps of an import on the server: put, find again, set free.
+//! The steps of an import on the server: put jobs with an endless delay, find them again, and remove the delay.
 
 use super::record::Record;
 use crate::cli::glob;
@@ -9,19 +9,19 @@ use crate::session::{Session, unexpected};
 use beanstalk_client::{Command, JobInfo, Name, Refusal, Reply, State, Tag};
 use std::collections::BTreeSet;
 
-/// How long the key of a job that cannot be held back counts after its delete.
+/// How long the key of a job that waits for a group counts after its delete, in seconds.
 const KEY_SECONDS: u32 = 7 * 86_400;
 
-/// What is changed about the jobs of a file.
+/// The changes that the arguments make to the jobs of a file.
 pub struct Putting {
-    /// All go into this tube.
+    /// The tube into which all jobs are put, if one is given.
     pub tube: Option<Name>,
-    /// Tags that the server does not know are left out.
+    /// Whether to leave out tags that the server does not support.
     pub drop_tags: bool,
 }
 
 impl Putting {
-    /// The job as it is to be put.
+    /// The job as it is put; [`Failure::Refused`] if the server does not support a tag.
     pub fn prepare(&self, session: &Session, mut record: Record) -> Result<Record, Failure> {
         if let Some(tube) = &self.tube {
             record.tube = tube.clone();
@@ -29,11 +29,11 @@ impl Putting {
         if self.drop_tags {
             record.tags.retain(|tag| session.has(tag.word()));
         }
-        // A server makes 0 a 1.
+        // Servers treat a TTR of 0 as 1.
         record.ttr = record.ttr.max(1);
         match record.tags.iter().find(|tag| !session.has(tag.word())) {
             Some(tag) => Err(Failure::Refused(format!(
-                "this server does not know the tag {tag} of job {}; --drop-tags puts it without",
+                "this server does not support the tag {tag} of job {}; --drop-tags puts the job without it",
                 record.id
             ))),
             None => Ok(record),
@@ -41,7 +41,7 @@ impl Putting {
     }
 }
 
-/// Jobs that the server did not take.
+/// The jobs that the server has refused.
 #[derive(Default)]
 pub struct Refused {
     count: u64,
@@ -54,7 +54,7 @@ impl Refused {
         self.last = Some(reply);
     }
 
-    /// Whether there is no sense in putting more.
+    /// Whether the server would also refuse further jobs.
     pub fn takes_nothing_more(&self) -> bool {
         matches!(
             self.last,
@@ -62,12 +62,12 @@ impl Refused {
         )
     }
 
-    /// The end of an import with them.
+    /// The failure of the import; `Ok` if no job was refused.
     pub fn into_result(self) -> Result<(), Failure> {
         match &self.last {
             None => Ok(()),
             Some(Reply::Draining) => Err(Failure::Refused(
-                "the server takes no new jobs (DRAINING); run the same again later".to_owned(),
+                "the server accepts no new jobs (DRAINING); run the same command again later".to_owned(),
             )),
             Some(reply) => {
                 Err(unexpected("put", reply)
@@ -77,20 +77,21 @@ impl Refused {
     }
 }
 
-/// Whether the server holds the job back until a group is empty: such a job cannot be set free by a client.
+/// Whether the server holds the job until a group is empty. A client cannot end the delay of such a job.
 fn waits_for_group(record: &Record) -> bool {
     record.tags.iter().any(|tag| matches!(tag, Tag::After(_)))
 }
 
-/// Puts the records that are not `there`, held back by a delay without an end. Gives the ids of all.
+/// Puts the records that do not exist yet, with an endless delay. `existing` has the ids of those that exist. Returns the
+/// ids of all; `None` for a job that was refused.
 pub fn put(
     session: &mut Session,
     records: &[Record],
-    there: Vec<Option<u64>>,
+    existing: Vec<Option<u64>>,
     hash: u64,
     refused: &mut Refused,
 ) -> Result<Vec<Option<u64>>, Failure> {
-    let mut ids = there;
+    let mut ids = existing;
     let tags: Vec<Vec<Tag>> =
         records.iter().enumerate().map(|(position, record)| tags_of(record, hash, position)).collect();
     let mut commands = Vec::new();
@@ -115,7 +116,7 @@ pub fn put(
     Ok(ids)
 }
 
-/// A job that waits for a group gets a key, if it has none: so a second put of it is none.
+/// The tags of a record. A job that waits for a group gets a key if it has none, so that a second put does not store it.
 fn tags_of(record: &Record, hash: u64, position: usize) -> Vec<Tag> {
     let mut tags = record.tags.clone();
     let has_key = tags.iter().any(|tag| matches!(tag, Tag::Idempotency { .. }));
@@ -126,15 +127,15 @@ fn tags_of(record: &Record, hash: u64, position: usize) -> Vec<Tag> {
     tags
 }
 
-/// The ids of the records that an import, which did not come to write them down, has put and not set free. None of the
-/// jobs up to the id `above` is one of them.
+/// Finds the jobs that an interrupted import has put without recording their ids, and whose delay it has not removed. All of
+/// them have ids greater than `above`.
 pub fn find_again(
     session: &mut Session,
     records: &[Record],
     above: u64,
 ) -> Result<Vec<Option<u64>>, Failure> {
     let tubes: BTreeSet<&str> = records.iter().map(|record| record.tube.as_str()).collect();
-    // No character of a name means anything in a pattern.
+    // Tube names have no characters that are special in a pattern.
     let tubes = tubes.into_iter().map(glob).collect::<Result<_, _>>().map_err(Failure::Local)?;
     let filter = Filter { tubes, states: vec![State::Delayed], ..Filter::default() };
     let mut held: Vec<Found> = Vec::new();
@@ -156,9 +157,9 @@ pub fn find_again(
     Ok(records.iter().map(&mut find).collect())
 }
 
-/// Takes the delay without an end off these jobs, and gives them the state that they had. A job of which that is done, and
-/// which a worker may have deleted, is left alone.
-pub fn set_free(session: &mut Session, records: &[Record], ids: &[Option<u64>]) -> Result<(), Failure> {
+/// Removes the endless delay of these jobs, and gives them the state that they had. A job whose delay was removed before is
+/// left alone: a worker may have it.
+pub fn remove_delays(session: &mut Session, records: &[Record], ids: &[Option<u64>]) -> Result<(), Failure> {
     let mut held = still_held(session, records.iter().zip(ids.iter().copied()))?;
     let commands = held.iter().flat_map(|(record, id)| {
         let (id, pri, delay) = (*id, record.pri, record.delay);
@@ -169,14 +170,14 @@ pub fn set_free(session: &mut Session, records: &[Record], ids: &[Option<u64>]) 
         }
     });
     session.client.pipeline(commands, |_, _| {})?;
-    // A job whose concurrency key is used up cannot be reserved: it is made ready rather than left behind.
+    // A job at the limit of its concurrency key cannot be reserved, so it cannot be buried or delayed: it is made ready.
     held.retain(|(record, _)| record.tags.iter().any(|tag| matches!(tag, Tag::Concurrency { .. })));
     let left = still_held(session, held.into_iter().map(|(record, id)| (record, Some(id))))?;
     Ok(session.client.pipeline(left.iter().map(|(_, id)| Command::KickJob(*id)), |_, _| {})?)
 }
 
-/// Whether the job still has the delay without an end. It is ready where an import broke off between the reserve and what
-/// was to follow it.
+/// Whether the job still has the endless delay. It is ready if an import was interrupted between the reserve and the
+/// command after it.
 fn is_held(record: &Record, info: &JobInfo) -> bool {
     let broke_off = info.state == State::Ready
         && matches!(record.state, State::Buried | State::Delayed)

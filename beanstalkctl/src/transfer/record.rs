@@ -1,4 +1,4 @@
-//! A job as a line of JSON.
+//! A line of an export: a job as JSON.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -7,33 +7,33 @@ use serde_json::{Map, Value, json};
 
 use crate::commands::jobs::with_body;
 
-/// A job that was exported.
+/// An exported job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
-    /// On the server that it comes from.
+    /// The id on the server of the export.
     pub id: u64,
     /// The tube.
     pub tube: Name,
-    /// When it was exported. A reserved job is ready for whoever imports it.
+    /// The state at the time of the export. The import makes a reserved job ready.
     pub state: State,
     /// The priority.
     pub pri: u32,
-    /// Seconds that were left of its delay.
+    /// Seconds that were left of the delay; 0 in the other states.
     pub delay: u32,
     /// The time to run, in seconds.
     pub ttr: u32,
-    /// Seconds since its put.
+    /// Seconds since the put.
     pub age: u64,
     /// The tags.
     pub tags: Vec<Tag>,
     /// The body.
     pub body: Vec<u8>,
-    /// The `id` of the server's stats, which tells its runs apart.
+    /// The `id` of the server's stats, which differs in each run.
     pub server: String,
 }
 
 impl Record {
-    /// From what a server tells.
+    /// From the counters of a job; an error if the name of the tube is invalid.
     pub fn new(info: &JobInfo, body: Vec<u8>, server: &str) -> Result<Self, String> {
         let narrow = |seconds: u64| u32::try_from(seconds).unwrap_or(u32::MAX);
         Ok(Self {
@@ -50,7 +50,7 @@ impl Record {
         })
     }
 
-    /// The line, with its end.
+    /// The line, with its line end.
     pub fn line(&self) -> String {
         let object = json!({
             "id": self.id,
@@ -66,21 +66,21 @@ impl Record {
         format!("{}\n", with_body(object, &self.body))
     }
 
-    /// From a line. `tube`, and one of `body` and `body_base64`, must be there; the rest has the defaults of `put`.
+    /// Parses a line. `tube`, and one of `body` and `body_base64`, are required; the other keys have the defaults of `put`.
     pub fn parse(line: &[u8]) -> Result<Self, String> {
         let value: Value = serde_json::from_slice(line).map_err(|error| error.to_string())?;
-        let object = value.as_object().ok_or("no JSON object")?;
+        let object = value.as_object().ok_or("expected a JSON object")?;
         let body = match (object.get("body"), object.get("body_base64")) {
             (Some(Value::String(text)), None) => text.clone().into_bytes(),
             (None, Some(Value::String(text))) => {
                 STANDARD.decode(text).map_err(|error| format!("body_base64: {error}"))?
             }
-            _ => return Err("neither body nor body_base64 is there as text, or both are".to_owned()),
+            _ => return Err("expected one of body and body_base64, as a text".to_owned()),
         };
         let tags = match object.get("tags") {
             None => Vec::new(),
             Some(Value::Array(tags)) => tags.iter().map(tag).collect::<Result<_, _>>()?,
-            Some(_) => return Err("tags: no array".to_owned()),
+            Some(_) => return Err("tags: expected an array".to_owned()),
         };
         let state = text(object, "state")?.unwrap_or("ready");
         Ok(Self {
@@ -89,7 +89,7 @@ impl Record {
                 .ok_or("tube is missing")?
                 .parse()
                 .map_err(|error| format!("tube: {error}"))?,
-            state: State::from_word(state).ok_or_else(|| format!("state: {state}"))?,
+            state: State::from_word(state).ok_or_else(|| format!("state: \"{state}\" is not a state"))?,
             pri: number(object, "priority", 1024)?,
             delay: number(object, "delay", 0)?,
             ttr: number(object, "ttr", 60)?,
@@ -106,7 +106,7 @@ fn tag(value: &Value) -> Result<Tag, String> {
 }
 
 fn text<'a>(object: &'a Map<String, Value>, key: &str) -> Result<Option<&'a str>, String> {
-    object.get(key).map(|value| value.as_str().ok_or_else(|| format!("{key}: no text"))).transpose()
+    object.get(key).map(|value| value.as_str().ok_or_else(|| format!("{key}: expected a text"))).transpose()
 }
 
 fn number<T: TryFrom<u64>>(object: &Map<String, Value>, key: &str, default: T) -> Result<T, String> {
@@ -114,7 +114,7 @@ fn number<T: TryFrom<u64>>(object: &Map<String, Value>, key: &str, default: T) -
         None => Ok(default),
         Some(value) => {
             let number = value.as_u64().and_then(|number| T::try_from(number).ok());
-            number.ok_or_else(|| format!("{key}: {value} is not in its range"))
+            number.ok_or_else(|| format!("{key}: {value} is not a number in the range of this key"))
         }
     }
 }

@@ -1,4 +1,4 @@
-//! One run of the command: the body goes to its standard input, its end is awaited, and something is done meanwhile.
+//! A run of the command for one job: writes the body to its standard input and waits for its end.
 
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::collections::HashSet;
@@ -9,17 +9,17 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
 
-/// The process groups of the commands that run.
+/// The process groups of the running commands.
 static RUNNING: Mutex<Option<HashSet<i32>>> = Mutex::new(None);
 
 fn running() -> MutexGuard<'static, Option<HashSet<i32>>> {
     RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Sends SIGTERM to the commands that run: somebody has asked twice to stop.
+/// Sends SIGTERM to the running commands. Called at the second signal to the program.
 pub fn end_commands() {
     for group in running().iter().flatten() {
-        // One that has just ended is none to end.
+        // A command that has just ended needs no signal.
         let _ = Pid::from_raw(*group).map(|group| kill_process_group(group, Signal::TERM));
     }
 }
@@ -36,16 +36,16 @@ pub fn run(
         .args(&command[1..])
         .envs(environment.iter().map(|(key, value)| (key, value)))
         .stdin(Stdio::piped())
-        // Ctrl-C in a terminal goes to its whole process group: the command is to come to its end.
+        // The terminal sends Ctrl-C to a whole process group. The command is not in it, so that it can finish.
         .process_group(0)
         .spawn()?;
     let group = i32::try_from(child.id()).map_err(io::Error::other)?;
     running().get_or_insert_default().insert(group);
     let mut input = child.stdin.take();
     let (ended, end) = mpsc::channel();
-    // Nobody waits for this thread: something that the command has left behind may keep the pipe open and not read it.
+    // This thread is not joined: a process that the command has left behind may keep the pipe open and not read it.
     std::thread::spawn(move || {
-        // A command need not read its input, and then the pipe breaks.
+        // If the command ends without reading its input, the pipe breaks, which is no error.
         let _ = input.as_mut().map(|input| input.write_all(&body));
     });
     let status = std::thread::scope(|scope| {
@@ -55,7 +55,7 @@ pub fn run(
                 Ok(status) => return status,
                 Err(mpsc::RecvTimeoutError::Timeout) => meanwhile(),
                 Err(mpsc::RecvTimeoutError::Disconnected) => {
-                    return Err(io::Error::other("nobody waits for it"));
+                    return Err(io::Error::other("the thread that waits for the command has ended"));
                 }
             }
         }

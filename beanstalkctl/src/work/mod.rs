@@ -1,7 +1,7 @@
 //! `work`: runs a command for each job.
 //!
-//! Owns: the threads, each with a connection and one command at a time, and how they end. [`worker`] has the life of a
-//! job, [`child`] that of a command.
+//! Owns: the threads, each with a connection and one command at a time, and how they end. [`worker`] processes a job,
+//! [`child`] runs the command.
 
 mod child;
 mod worker;
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use worker::Worker;
 
-/// What the workers have done together.
+/// The results of all workers, counted.
 #[derive(Default)]
 pub struct Counts {
     done: AtomicU64,
@@ -30,7 +30,7 @@ impl Counts {
     }
 }
 
-/// Works until SIGTERM, Ctrl-C or, if asked, until there is no job. Commands that run then come to their end.
+/// Works until SIGTERM or Ctrl-C, or with `--until-empty` until there is no ready job. Then waits for the running commands.
 pub fn run(servers: &Servers, arguments: &WorkArguments) -> Result<(), Failure> {
     let address = servers.address()?;
     let counts = Counts::default();
@@ -40,13 +40,13 @@ pub fn run(servers: &Servers, arguments: &WorkArguments) -> Result<(), Failure> 
         for _ in 0..arguments.jobs {
             let ended = ended.clone();
             let counts = &counts;
-            // The first connection is made here, so that a wrong address is said at once.
-            let worker = Worker::connect(address, servers.timeout(), arguments, counts)
+            // The first connection is made here, so that a wrong address is reported at once.
+            let worker = Worker::connect(address, servers.connector(), arguments, counts)
                 .inspect_err(|_| interrupt::request())?;
             scope.spawn(move || ended.send(worker.run()));
         }
         drop(ended);
-        // A worker that fails for good stops the others, when they have done what they have in hand.
+        // If a worker fails for good, the others finish their commands and stop.
         for end in ends {
             if let Err(failure) = end {
                 interrupt::request();

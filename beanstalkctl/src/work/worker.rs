@@ -1,47 +1,47 @@
-//! One worker: takes a job, runs the command, says what became of it, again and again.
+//! A worker: in a loop, reserves a job, runs the command, and deletes, releases or buries the job.
 
 use super::{Counts, child};
 use crate::cli::WorkArguments;
 use crate::commands::reserve::watch_only;
 use crate::failure::Failure;
 use crate::interrupt;
-use beanstalk_client::{Address, Client, Connection, Culprit, Error, Job, JobInfo, Refusal, Tag};
+use beanstalk_client::{Address, Client, Connector, Culprit, Error, Job, JobInfo, Refusal, Tag};
 use std::time::{Duration, Instant};
 
-/// How long one reserve waits: then the worker looks whether it is to stop.
+/// The longest wait of one reserve, in seconds. The worker checks for an interrupt after each.
 const TURN_SECONDS: u32 = 1;
 
-/// The longest pause before a broken connection is made again.
+/// The longest pause between two attempts to connect again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// A worker with its connection.
 pub struct Worker<'a> {
     client: Client,
     address: &'a Address,
-    timeout: Duration,
+    connector: &'a Connector,
     arguments: &'a WorkArguments,
     counts: &'a Counts,
 }
 
-fn connect(address: &Address, timeout: Duration, arguments: &WorkArguments) -> Result<Client, Failure> {
-    let mut client = Client::from(Connection::open_within(address, Some(timeout))?);
+fn connect(address: &Address, connector: &Connector, arguments: &WorkArguments) -> Result<Client, Failure> {
+    let mut client = Client::from(connector.open(address)?);
     watch_only(&mut client, &arguments.tubes)?;
     Ok(client)
 }
 
 impl<'a> Worker<'a> {
-    /// Connects.
+    /// Connects, and watches the tubes of the command line.
     pub fn connect(
         address: &'a Address,
-        timeout: Duration,
+        connector: &'a Connector,
         arguments: &'a WorkArguments,
         counts: &'a Counts,
     ) -> Result<Self, Failure> {
-        let client = connect(address, timeout, arguments)?;
-        Ok(Self { client, address, timeout, arguments, counts })
+        let client = connect(address, connector, arguments)?;
+        Ok(Self { client, address, connector, arguments, counts })
     }
 
-    /// Works until it is asked to stop, or until there is no job if that was asked for.
+    /// Works until the program is told to stop, or with `--until-empty` until there is no ready job.
     pub fn run(mut self) -> Result<(), Failure> {
         while !interrupt::requested() {
             let turn = if self.arguments.until_empty { 0 } else { TURN_SECONDS };
@@ -59,12 +59,12 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Tries, with growing pauses, until it works or the worker is asked to stop.
+    /// Tries to connect, with growing pauses, until it succeeds or the program is told to stop.
     fn connect_again(&mut self, why: &str) -> Result<(), Failure> {
         eprintln!("beanstalkctl: {}: {why}; connecting again", self.address);
         let mut pause = Duration::from_millis(100);
         while !interrupt::wait(pause) {
-            match connect(self.address, self.timeout, self.arguments) {
+            match connect(self.address, self.connector, self.arguments) {
                 Ok(client) => {
                     self.client = client;
                     return Ok(());
@@ -79,7 +79,7 @@ impl<'a> Worker<'a> {
     fn work_on(&mut self, job: Job) -> Result<(), Failure> {
         let id = job.id;
         let info = match self.client.stats_job(id) {
-            // Its time to run has ended, and somebody else has done it since.
+            // The TTR has ended, and another worker has deleted the job since.
             Err(error) if error.is_not_found() => return Ok(()),
             other => other?,
         };
@@ -107,7 +107,7 @@ impl<'a> Worker<'a> {
                 );
                 self.settle(&what, |client| client.release(id, info.pri, delay).map(drop))
             }
-            // The command is at fault, not the job: every other would go the same way.
+            // The command cannot be started: this would fail for every other job too.
             Err(error) => {
                 self.settle(&what, |client| client.release(id, info.pri, 0).map(drop))?;
                 let command = self.arguments.command[0].to_string_lossy();
@@ -130,7 +130,7 @@ impl<'a> Worker<'a> {
             ("BEANSTALK_PRIORITY", info.pri.to_string()),
             ("BEANSTALK_ATTEMPT", attempt.to_string()),
         ];
-        // Twice within a TTR, and in time for the shortest one, of a second.
+        // Three times in a TTR. The least is 300 ms, in time for the shortest TTR of a second.
         let every = Duration::from_millis((info.ttr * 1000 / 3).clamp(300, 60_000));
         let (client, id) = (&mut self.client, job.id);
         let mut lost = false;
@@ -145,31 +145,31 @@ impl<'a> Worker<'a> {
         })
     }
 
-    /// Says to the server what became of a job. If it is not ours any more, nothing can be said.
+    /// Deletes, releases or buries the job with `send`. If its TTR has ended, there is nothing to do.
     fn settle(
         &mut self,
         what: &str,
-        say: impl FnOnce(&mut Client) -> Result<(), Error>,
+        send: impl FnOnce(&mut Client) -> Result<(), Error>,
     ) -> Result<(), Failure> {
-        match say(&mut self.client) {
+        match send(&mut self.client) {
             Err(error) if error.is_not_found() => {
                 eprintln!("beanstalkctl: {what}: its time to run had ended; another worker may have it");
                 Ok(())
             }
             Err(error) if error.culprit() == Culprit::Network => {
-                Err(Failure::from(error).while_doing(&format!("{what}: what became of it could not be said")))
+                Err(Failure::from(error).while_doing(&format!("{what}: the result could not be sent")))
             }
             other => Ok(other?),
         }
     }
 }
 
-/// Which attempt this is, from 1. A job that was buried after all its attempts and kicked begins anew.
+/// The number of this attempt, counted from 1. After a bury at the last attempt and a kick, it begins at 1 again.
 fn attempt(info: &JobInfo, attempts: u64) -> u64 {
     (info.releases + info.timeouts + info.buries) % attempts.max(1) + 1
 }
 
-/// Seconds until the next attempt.
+/// Seconds until the next attempt: `first`, doubled with each attempt, at most `longest`.
 fn delay(attempt: u64, first: u32, longest: u32) -> u32 {
     let doublings = u32::try_from(attempt.saturating_sub(1)).unwrap_or(u32::MAX);
     let factor = 1_u32.checked_shl(doublings).unwrap_or(u32::MAX);
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn attempts_count_releases_and_timeouts_and_begin_anew_after_a_bury() {
+    fn attempts_count_releases_and_timeouts_and_start_again_after_a_bury() {
         assert_eq!(attempt(&info(0, 0, 0), 3), 1);
         assert_eq!(attempt(&info(1, 1, 0), 3), 3);
         assert_eq!(attempt(&info(2, 0, 1), 3), 1);

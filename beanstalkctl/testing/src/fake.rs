@@ -1,7 +1,7 @@
-//! A server in this process that speaks the protocol with every extension, for tests of clients.
+//! A server in this process with every extension, for tests of clients.
 //!
-//! Owns: a unix socket, a thread for each connection, and a log of the command lines that came.
-//! Never: waits in a reserve, or lets time pass: delays and deadlines do not end. A test sees what a client says.
+//! Owns: a unix socket, a thread for each connection, and a log of the received command lines.
+//! Never: waits in a reserve, or lets time pass: delays and deadlines do not end.
 
 use crate::fake_queue::{FakeJob, FakeQueue};
 use std::fmt::Write as _;
@@ -13,21 +13,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 const EXTENSIONS: &str = "flush-tube flush-buried list-jobs peek-reserved move reprioritize drain undrain \
     idp con grp aft exp stats-group reserve-batch delete-batch touch-all";
 
-/// How a fake differs from one that offers everything.
+/// The differences from a fake that offers every extension and closes no connection.
 #[derive(Default, Clone)]
 pub struct FakeOptions {
-    /// Extensions that it does not offer, and answers with UNKNOWN_COMMAND.
+    /// Extensions that it does not offer and answers with UNKNOWN_COMMAND.
     pub without: Vec<&'static str>,
-    /// Closes the connection at the N-th command line, before it is executed; 0: never.
+    /// Closes the connection before it executes the N-th command line; 0: never.
     pub close_before: usize,
-    /// Closes the connection at the N-th command line, when it is executed but not answered; 0: never.
+    /// Closes the connection after it has executed the N-th command line, without a reply; 0: never.
     pub close_after: usize,
 }
 
 struct Shared {
     queue: Mutex<FakeQueue>,
     log: Mutex<Vec<String>>,
-    /// Command lines so far.
+    /// The number of command lines so far.
     count: AtomicUsize,
     options: FakeOptions,
 }
@@ -43,12 +43,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Fake {
-    /// Starts one that offers every extension.
+    /// Starts a fake that offers every extension.
     pub fn start() -> Self {
         Self::start_with(FakeOptions::default())
     }
 
-    /// Starts one.
+    /// Starts a fake with these differences.
     pub fn start_with(options: FakeOptions) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let listener = UnixListener::bind(directory.path().join("socket")).expect("a socket");
@@ -77,24 +77,24 @@ impl Fake {
         Self { shared, directory }
     }
 
-    /// Its address, as `--server` takes it.
+    /// The address of its socket, in the form of `--server`.
     pub fn address(&self) -> String {
         format!("unix:{}", self.directory.path().join("socket").display())
     }
 
-    /// From now on it closes no connection. Tells whether it has closed one.
+    /// Stops closing connections. Returns whether it has closed one.
     pub fn disarm(&self) -> bool {
         let options = &self.shared.options;
         let at = options.close_before.max(options.close_after);
         at > 0 && self.shared.count.swap(usize::MAX / 2, Ordering::SeqCst) >= at
     }
 
-    /// How many command lines have come.
+    /// The number of command lines so far.
     pub fn count(&self) -> usize {
         self.shared.count.load(Ordering::SeqCst)
     }
 
-    /// The command lines that came since the last call.
+    /// The command lines since the last call.
     pub fn take_log(&self) -> Vec<String> {
         std::mem::take(&mut lock(&self.shared.log))
     }
@@ -352,7 +352,7 @@ fn stats_tube(queue: &FakeQueue, tube: &str) -> String {
     )
 }
 
-/// `<tube> <state> [<limit> [<cursor>]]`; the cursor is how many jobs were given.
+/// Executes `list-jobs <tube> <state> [<limit> [<cursor>]]`. The cursor is the number of jobs on earlier pages.
 fn list_jobs(queue: &FakeQueue, arguments: &[&str]) -> Vec<u8> {
     let [tube, state, rest @ ..] = arguments else { return b"BAD_FORMAT\r\n".to_vec() };
     if !queue.tubes().iter().any(|name| name == tube) {

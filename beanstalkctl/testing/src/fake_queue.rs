@@ -1,9 +1,9 @@
-//! The queue of the fake server: the simplest that can be, a list of jobs that every command walks.
+//! The queue of the fake server: a list of jobs, which every command searches from end to end.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
 
-/// A job of the fake.
+/// A job of the fake server.
 #[derive(Clone)]
 pub(crate) struct FakeJob {
     pub id: u64,
@@ -14,7 +14,7 @@ pub(crate) struct FakeJob {
     pub ttr: u32,
     pub body: Vec<u8>,
     pub tags: Vec<String>,
-    /// The connection that holds it.
+    /// The connection that has reserved it.
     pub holder: Option<usize>,
     pub reserves: u32,
     pub releases: u32,
@@ -31,7 +31,7 @@ impl FakeJob {
         self.tag("aft:").is_some()
     }
 
-    /// The keys of `stats-job` behind those of C.
+    /// The keys of `stats-job` after those of C.
     fn tag_keys(&self) -> Vec<(&'static str, String)> {
         let split = |word| {
             let value: &str = self.tag(word).unwrap_or_default();
@@ -97,14 +97,14 @@ impl FakeJob {
     }
 }
 
-/// What the fake keeps.
+/// The state of the fake server.
 #[derive(Default)]
 pub(crate) struct FakeQueue {
     pub jobs: Vec<FakeJob>,
     pub last_id: u64,
     pub draining: bool,
     pub paused: HashMap<String, u32>,
-    /// Tubes that some connection uses.
+    /// The used tube of each connection that has sent `use`.
     pub used: HashMap<usize, String>,
 }
 
@@ -124,7 +124,7 @@ impl FakeQueue {
         self.jobs.iter().filter(of_tube).filter(|job| job.state == state).count()
     }
 
-    /// The jobs of a tube and state as they would be served.
+    /// The jobs of a tube in a state, in the order in which they would be served.
     pub(crate) fn in_order(&self, tube: &str, state: &str) -> Vec<&FakeJob> {
         let mut jobs: Vec<_> =
             self.jobs.iter().filter(|job| job.tube == tube && job.state == state).collect();
@@ -147,7 +147,7 @@ impl FakeQueue {
         before - self.jobs.len()
     }
 
-    /// What a connection held is ready again.
+    /// Makes the jobs that a connection has reserved ready again.
     pub(crate) fn release_all(&mut self, holder: usize) {
         for job in self.jobs.iter_mut().filter(|job| job.holder == Some(holder)) {
             (job.holder, job.state) = (None, "ready");

@@ -1,8 +1,8 @@
 //! Servers for the tests of beanstalkctl and its client library.
 //!
-//! Owns: starting this repository's server and Debian's, each on a unix socket of its own, and [`Fake`], a server in
-//! this process that speaks the extensions.
-//! Never: takes a TCP port; leaves a process behind.
+//! Owns: starting this repository's server and Debian's, each on its own unix socket, and [`Fake`], a server in this
+//! process with every extension.
+//! Never: uses a TCP port; leaves a process behind.
 
 mod fake;
 mod fake_queue;
@@ -15,19 +15,19 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long a server may take to start.
+/// The longest time that a server may take to start.
 const START_WITHIN: Duration = Duration::from_secs(30);
 
-/// A server that is a process. It ends when this is dropped.
+/// A server process. Dropping it ends the process.
 pub struct Server {
-    /// For messages.
+    /// The name in messages of tests.
     pub name: &'static str,
     child: Child,
     directory: tempfile::TempDir,
 }
 
 impl Server {
-    /// Its address, as `--server` takes it.
+    /// The address of its socket, in the form of `--server`.
     pub fn address(&self) -> String {
         format!("unix:{}", self.socket().display())
     }
@@ -36,7 +36,7 @@ impl Server {
         self.directory.path().join("socket")
     }
 
-    /// Starts `program` with further `arguments`.
+    /// Starts `program` with `-l` and further `arguments`, and waits until it replies.
     pub fn start(name: &'static str, program: &Path, arguments: &[&str]) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let socket = directory.path().join("socket");
@@ -49,11 +49,11 @@ impl Server {
             .spawn()
             .unwrap_or_else(|error| panic!("{}: {error}", program.display()));
         let server = Self { name, child, directory };
-        server.wait_until_it_answers();
+        server.wait_until_it_replies();
         server
     }
 
-    fn wait_until_it_answers(&self) {
+    fn wait_until_it_replies(&self) {
         let give_up_at = Instant::now() + START_WITHIN;
         while Instant::now() < give_up_at {
             if let Ok(mut stream) = UnixStream::connect(self.socket()) {
@@ -62,7 +62,7 @@ impl Server {
                     return;
                 }
             }
-            // The socket comes to be without an event that another process could await.
+            // No event tells another process that the socket exists.
             std::thread::sleep(Duration::from_millis(5));
         }
         panic!("{}: the server does not answer", self.name);
@@ -76,27 +76,27 @@ impl Drop for Server {
     }
 }
 
-/// This repository's server and Debian's, where they are; says which are missing. Extensions are none of their business.
+/// Starts this repository's server and Debian's, as far as they are installed; prints which are missing.
 pub fn servers(arguments: &[&str]) -> Vec<Server> {
     [ours(arguments), debians(arguments)].into_iter().flatten().collect()
 }
 
-/// This repository's server: `$BEANSTALKD`, or the one beside the test's own program.
+/// Starts this repository's server: `$BEANSTALKD`, or the program in the directory of the test's own program.
 pub fn ours(arguments: &[&str]) -> Option<Server> {
     let program = match std::env::var_os("BEANSTALKD") {
         Some(path) => PathBuf::from(path),
         // A test runs as target/debug/deps/NAME.
         None => std::env::current_exe().ok()?.ancestors().nth(2)?.join("beanstalkd"),
     };
-    start_if_there("ours", &program, arguments)
+    start_if_installed("ours", &program, arguments)
 }
 
-/// Debian's server.
+/// Starts Debian's server.
 pub fn debians(arguments: &[&str]) -> Option<Server> {
-    start_if_there("Debian's", Path::new("/usr/bin/beanstalkd"), arguments)
+    start_if_installed("Debian's", Path::new("/usr/bin/beanstalkd"), arguments)
 }
 
-fn start_if_there(name: &'static str, program: &Path, arguments: &[&str]) -> Option<Server> {
+fn start_if_installed(name: &'static str, program: &Path, arguments: &[&str]) -> Option<Server> {
     if program.exists() {
         return Some(Server::start(name, program, arguments));
     }
@@ -104,7 +104,7 @@ fn start_if_there(name: &'static str, program: &Path, arguments: &[&str]) -> Opt
     None
 }
 
-/// Says that something is not tested. Where `CI` is set that fails: what is skipped there would look like passed.
+/// Prints that a test is skipped. If `CI` is set this fails, because a skipped test would look like a passed one.
 pub fn skip(why: &str) {
     assert!(std::env::var_os("CI").is_none(), "{why}, and CI needs it");
     eprintln!("skipped: {why}");

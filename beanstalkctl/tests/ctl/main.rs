@@ -1,9 +1,11 @@
-//! The program itself, against this repository's server, Debian's, and a server that has every extension.
+//! beanstalkctl as a process, against this repository's server, Debian's server, and a fake server with every extension.
 
-mod acting;
-mod looking;
+mod access;
+mod changing;
+mod showing;
 mod support;
 mod terminal;
+mod tls;
 mod top;
 mod transfer;
 mod work;

@@ -1,4 +1,4 @@
-//! Running the program, and the servers that it is run against.
+//! Runs the program, and starts the servers that it is run against.
 
 use beanstalk_client::{Client, Name, PutOptions};
 use beanstalk_testing::{Fake, Server};
@@ -7,7 +7,7 @@ use std::io::Write;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How the program ended.
+/// The exit code and the output of the program.
 #[derive(Debug)]
 pub struct Ended {
     pub code: i32,
@@ -16,7 +16,7 @@ pub struct Ended {
 }
 
 impl Ended {
-    /// The lines of `--json`.
+    /// The values that `--json` has printed.
     pub fn json(&self) -> Vec<Value> {
         self.out
             .lines()
@@ -24,7 +24,7 @@ impl Ended {
             .collect()
     }
 
-    /// Requires an exit code.
+    /// Asserts the exit code.
     #[track_caller]
     pub fn ends_with(self, code: i32) -> Self {
         assert_eq!(self.code, code, "{self:?}");
@@ -32,7 +32,7 @@ impl Ended {
     }
 }
 
-/// The program with these arguments.
+/// The program with these arguments, not started yet.
 pub fn command(address: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_beanstalkctl"));
     command.env("BEANSTALKD_SERVER", address).args(arguments);
@@ -40,10 +40,10 @@ pub fn command(address: &str, arguments: &[&str]) -> Command {
     command
 }
 
-/// Runs it with something on standard input.
+/// Runs the program with `input` on standard input.
 pub fn ctl_with(address: &str, arguments: &[&str], input: &[u8]) -> Ended {
     let mut child = command(address, arguments).spawn().unwrap();
-    // It may end without reading.
+    // The write fails if the program ends without reading, which is no error.
     let _ = child.stdin.take().unwrap().write_all(input);
     let output = child.wait_with_output().unwrap();
     Ended {
@@ -53,12 +53,12 @@ pub fn ctl_with(address: &str, arguments: &[&str], input: &[u8]) -> Ended {
     }
 }
 
-/// Runs it.
+/// Runs the program with an empty standard input.
 pub fn ctl(address: &str, arguments: &[&str]) -> Ended {
     ctl_with(address, arguments, b"")
 }
 
-/// A server of whatever kind.
+/// A server of any kind.
 pub enum Any {
     Process(Server),
     Fake(Fake),
@@ -76,7 +76,7 @@ impl Any {
         client(&self.address())
     }
 
-    /// Whether it has the commands and tags that C does not have: this repository's server and the fake do.
+    /// Whether it offers the extensions: this repository's server and the fake do.
     pub fn has_extensions(&self) -> bool {
         match self {
             Self::Process(server) => server.name == "ours",
@@ -89,7 +89,7 @@ pub fn client(address: &str) -> Client {
     Client::connect(&address.parse().unwrap()).unwrap()
 }
 
-/// One of each kind that is there.
+/// Starts a server of each kind that is installed.
 pub fn everywhere() -> Vec<Any> {
     let processes = beanstalk_testing::servers(&[]).into_iter().map(Any::Process);
     processes.chain([Any::Fake(Fake::start())]).collect()
@@ -99,13 +99,13 @@ pub fn name(text: &str) -> Name {
     text.parse().unwrap()
 }
 
-/// Puts a job, and gives its id.
+/// Puts a job and returns its id.
 pub fn put(client: &mut Client, tube: &str, body: &[u8], delay: u32) -> u64 {
     client.use_tube(&name(tube)).unwrap();
     client.put(body, &PutOptions { delay, ..PutOptions::default() }).unwrap().id
 }
 
-/// Puts a job and buries it.
+/// Puts a job, buries it with priority 7, and returns its id.
 pub fn put_buried(client: &mut Client, tube: &str, body: &[u8]) -> u64 {
     let id = put(client, tube, body, 0);
     client.reserve_job(id).unwrap();
@@ -113,7 +113,7 @@ pub fn put_buried(client: &mut Client, tube: &str, body: &[u8]) -> u64 {
     id
 }
 
-/// Ready, reserved, delayed, buried of a tube; zeros where there is none.
+/// The numbers of ready, reserved, delayed and buried jobs of a tube; zeros if there is no such tube.
 pub fn counts(address: &str, tube: &str) -> [u64; 4] {
     match client(address).stats_tube(&name(tube)) {
         Ok(stats) => ["ready", "reserved", "delayed", "buried"]
@@ -123,20 +123,20 @@ pub fn counts(address: &str, tube: &str) -> [u64; 4] {
     }
 }
 
-/// For what must come: far more than any machine needs.
+/// The time-out of waits: far more than any machine needs.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Waits for something that no event tells of.
+/// Waits for a condition for which there is no event.
 #[track_caller]
 pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let give_up_at = Instant::now() + PATIENCE;
     while !condition() {
-        assert!(Instant::now() < give_up_at, "{what} does not come");
+        assert!(Instant::now() < give_up_at, "timed out waiting for {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
 
-/// As Ctrl-C does.
+/// Sends the signal that Ctrl-C sends.
 pub fn interrupt(child: &Child) {
     Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
 }

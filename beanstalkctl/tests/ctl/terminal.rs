@@ -1,16 +1,16 @@
-//! A terminal in which a person would sit: tmux types, and shows what is on the screen.
+//! A real terminal: tmux sends keys and reads the screen.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// A terminal of its own.
+/// A tmux server with one window.
 pub struct Terminal {
     socket: String,
     _directory: tempfile::TempDir,
 }
 
 impl Terminal {
-    /// With the program in it, and behind it how it ended; none where there is no tmux.
+    /// Runs the program in a terminal, followed by a line with its exit code; `None` if tmux is not installed.
     pub fn with(address: &str, arguments: &str) -> Option<Self> {
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("tmux").to_str().unwrap().to_owned();
@@ -33,19 +33,19 @@ impl Terminal {
         Some(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// The process id of the program in it.
+    /// The process id of the program.
     pub fn program_id(&self) -> String {
         let shell = self.tmux(&["display-message", "-p", "#{pane_pid}"]).unwrap();
         let children = Command::new("ps").args(["-o", "pid=", "--ppid", shell.trim()]).output().unwrap();
         String::from_utf8(children.stdout).unwrap().trim().to_owned()
     }
 
-    /// Types.
+    /// Sends keys, in the notation of `tmux send-keys`.
     pub fn keys(&self, keys: &[&str]) {
         self.tmux(&[&["send-keys"], keys].concat()).unwrap();
     }
 
-    /// Waits until the screen is as it should be.
+    /// Waits until the screen contains `what`, and returns the screen.
     #[track_caller]
     pub fn shows(&self, what: &str) -> String {
         let give_up_at = Instant::now() + Duration::from_secs(60);

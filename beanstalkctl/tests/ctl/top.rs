@@ -1,4 +1,4 @@
-//! top in a real terminal.
+//! `top` in a real terminal.
 
 use super::support::{client, counts, put, put_buried};
 use super::terminal::Terminal;
@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 #[test]
-fn tubes_jobs_and_bodies_are_shown_and_acted_on() {
+fn tubes_jobs_and_bodies_are_shown_and_changed() {
     let fake = Fake::start();
     let address = fake.address();
     let mut client = client(&address);
@@ -21,7 +21,7 @@ fn tubes_jobs_and_bodies_are_shown_and_acted_on() {
     assert_eq!(tubes[0], "failed", "buried first:\n{screen}");
     terminal.keys(&["/"]);
     terminal.keys(&["mail", "Enter"]);
-    terminal.shows("1 tubes, with \"mail\"");
+    terminal.shows("1 tubes matching \"mail\"");
     terminal.keys(&["p"]);
     terminal.shows("mail is paused");
     terminal.keys(&["/", "Escape"]);

@@ -1,4 +1,4 @@
-//! export and import: nothing lost, nothing twice, wherever it is interrupted.
+//! `export` and `import`: no job is lost or put twice, wherever they are interrupted.
 
 use super::support::{client, counts, ctl, everywhere, name, put, put_buried};
 use beanstalk_testing::{Fake, FakeOptions};
@@ -7,7 +7,7 @@ use std::path::Path;
 
 const BODIES: [&[u8]; 3] = [b"ready \xff", b"later", b"buried\n"];
 
-/// One job of each state.
+/// Puts a job of each state.
 fn fill(address: &str) {
     let mut client = client(address);
     put(&mut client, "t", BODIES[0], 0);
@@ -15,7 +15,7 @@ fn fill(address: &str) {
     put_buried(&mut client, "t", BODIES[2]);
 }
 
-/// The bodies of all jobs of `t` with their states and priorities.
+/// The bodies of all jobs of `t`, with their states and priorities.
 fn jobs(address: &str) -> Vec<(Vec<u8>, String, u64)> {
     let listed = ctl(address, &["jobs", "t", "--json"]);
     let mut client = client(address);
@@ -46,14 +46,14 @@ fn text(path: &Path) -> &str {
 }
 
 #[test]
-fn jobs_go_from_every_server_to_every_other_and_only_once() {
+fn jobs_are_transferred_once_between_servers_of_every_kind() {
     let directory = tempfile::tempdir().unwrap();
     let (sources, targets) = (everywhere(), everywhere());
     for (number, source) in sources.iter().enumerate() {
         fill(&source.address());
         let file = directory.path().join(format!("{number}.jsonl"));
         ctl(&source.address(), &["export", "t", "--output", text(&file)]).ends_with(0);
-        assert_eq!(jobs(&source.address()), expected(), "the source is as it was");
+        assert_eq!(jobs(&source.address()), expected(), "the source has not changed");
         for (place, target) in targets.iter().enumerate() {
             let journal = directory.path().join(format!("{number}.{place}"));
             let import = ["import", text(&file), "--journal", text(&journal), "--json"];
@@ -67,7 +67,7 @@ fn jobs_go_from_every_server_to_every_other_and_only_once() {
 }
 
 #[test]
-fn an_import_that_breaks_anywhere_goes_on_where_it_was() {
+fn an_import_that_is_interrupted_anywhere_can_be_continued() {
     let directory = tempfile::tempdir().unwrap();
     let source = Fake::start();
     fill(&source.address());
@@ -86,7 +86,7 @@ fn an_import_that_breaks_anywhere_goes_on_where_it_was() {
             ctl(&target.address(), &import).ends_with(0);
             assert_eq!(jobs(&target.address()), expected(), "after {after}, at command {at}");
             if !broken {
-                assert!(at > 15, "the whole way was tried");
+                assert!(at > 15, "an interruption at every step was tried");
                 break;
             }
         }
@@ -94,7 +94,7 @@ fn an_import_that_breaks_anywhere_goes_on_where_it_was() {
 }
 
 #[test]
-fn a_job_that_was_worked_on_after_a_broken_import_does_not_come_again() {
+fn a_job_that_was_finished_after_an_interrupted_import_is_not_put_again() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("jobs");
     fs::write(&file, "{\"tube\":\"t\",\"body\":\"once\"}\n").unwrap();
@@ -105,7 +105,7 @@ fn a_job_that_was_worked_on_after_a_broken_import_does_not_come_again() {
         let first = ctl(&target.address(), &import);
         if !target.disarm() {
             assert_eq!(first.code, 0, "{first:?}");
-            assert!(at > 10, "the whole way was tried");
+            assert!(at > 10, "an interruption at every step was tried");
             break;
         }
         let mut worker = client(&target.address());
@@ -127,12 +127,12 @@ fn a_job_that_was_worked_on_after_a_broken_import_does_not_come_again() {
 }
 
 #[test]
-fn a_draining_export_that_breaks_anywhere_has_each_job_once_in_the_end() {
+fn a_draining_export_that_is_interrupted_anywhere_has_each_job_once_in_the_end() {
     for after in [false, true] {
         for at in 1.. {
             let (close_before, close_after) = if after { (0, at) } else { (at, 0) };
             let directory = tempfile::tempdir().unwrap();
-            // The jobs are put over a connection whose commands count as well.
+            // The commands that put the jobs count, too.
             let offset = 8;
             let shift = |at: usize| if at == 0 { 0 } else { at + offset };
             let source = Fake::start_with(FakeOptions {
@@ -141,14 +141,14 @@ fn a_draining_export_that_breaks_anywhere_has_each_job_once_in_the_end() {
                 ..FakeOptions::default()
             });
             fill(&source.address());
-            assert_eq!(source.count(), offset, "what filling takes");
+            assert_eq!(source.count(), offset, "the number of commands that put the jobs");
             let file = directory.path().join("jobs");
             let export = ["export", "t", "--drain", "--yes", "--output", text(&file)];
             let first = ctl(&source.address(), &export);
             let broken = source.disarm();
             assert_eq!(first.code, if broken { 3 } else { 0 }, "{first:?}");
             if broken {
-                // A torn line is what a power cut leaves.
+                // A loss of power can leave an incomplete line.
                 if let Ok(mut bytes) = fs::read(&file) {
                     bytes.extend_from_slice(b"{\"id\":");
                     fs::write(&file, bytes).unwrap();
@@ -159,7 +159,7 @@ fn a_draining_export_that_breaks_anywhere_has_each_job_once_in_the_end() {
             assert_eq!(counts(&source.address(), "t"), [0; 4], "after {after}, at {at}");
             let target = Fake::start();
             if broken {
-                // The second run may have had nothing to do, and then the torn line is still there.
+                // If the second run had nothing to do, the incomplete line is still there.
                 let bytes = fs::read(&file).unwrap();
                 let end = bytes.iter().rposition(|byte| *byte == b'\n').unwrap() + 1;
                 fs::write(&file, &bytes[..end]).unwrap();
@@ -167,7 +167,7 @@ fn a_draining_export_that_breaks_anywhere_has_each_job_once_in_the_end() {
             ctl(&target.address(), &["import", text(&file)]).ends_with(0);
             assert_eq!(jobs(&target.address()), expected(), "after {after}, at {at}");
             if !broken {
-                assert!(at > 8, "the whole way was tried");
+                assert!(at > 8, "an interruption at every step was tried");
                 break;
             }
         }
@@ -175,7 +175,7 @@ fn a_draining_export_that_breaks_anywhere_has_each_job_once_in_the_end() {
 }
 
 #[test]
-fn a_draining_export_takes_the_jobs_of_every_server() {
+fn a_draining_export_moves_the_jobs_of_every_server_to_the_file() {
     for server in everywhere() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("jobs");
@@ -191,7 +191,7 @@ fn a_draining_export_takes_the_jobs_of_every_server() {
 }
 
 #[test]
-fn tags_come_along_where_they_are_known() {
+fn tags_are_transferred_to_servers_that_support_them() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("jobs");
     let source = Fake::start();
@@ -227,14 +227,14 @@ fn a_journal_belongs_to_its_file_and_its_server() {
     ctl(&other.address(), &["import", text(&file)]).ends_with(2);
     fs::write(&file, "{\"tube\":\"t\",\"body\":\"b\"}\n").unwrap();
     ctl(&one.address(), &["import", text(&file)]).ends_with(2);
-    // Further lines are welcome.
+    // Lines may be added to the file.
     fs::write(&file, "{\"tube\":\"t\",\"body\":\"a\"}\n{\"tube\":\"t\",\"body\":\"b\"}\n").unwrap();
     ctl(&one.address(), &["import", text(&file)]).ends_with(0);
     assert_eq!((counts(&one.address(), "t"), counts(&other.address(), "t")), ([2, 0, 0, 0], [0; 4]));
 }
 
 #[test]
-fn a_file_that_is_wrong_puts_nothing() {
+fn nothing_is_put_from_a_malformed_file() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("jobs");
     let target = Fake::start();
@@ -250,7 +250,7 @@ fn a_file_that_is_wrong_puts_nothing() {
 }
 
 #[test]
-fn jobs_that_the_server_refuses_come_when_it_takes_them() {
+fn jobs_that_the_server_refuses_are_put_by_a_later_run() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("jobs");
     let target = Fake::start();
@@ -263,7 +263,7 @@ fn jobs_that_the_server_refuses_come_when_it_takes_them() {
 }
 
 #[test]
-fn nothing_matches_and_no_file_is_left() {
+fn an_export_without_jobs_leaves_no_file() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("jobs");
     let source = Fake::start();

@@ -1,4 +1,4 @@
-//! work: a command for each job.
+//! `work`: runs a command for each job.
 
 use super::support::{client, command, counts, ctl, everywhere, put, wait_until};
 use beanstalk_client::PutOptions;
@@ -11,7 +11,7 @@ fn text(path: &Path) -> &str {
 }
 
 #[test]
-fn a_command_gets_the_body_and_is_told_of_the_job() {
+fn a_command_gets_the_body_and_the_variables_of_the_job() {
     for server in everywhere() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("seen");
@@ -26,7 +26,7 @@ fn a_command_gets_the_body_and_is_told_of_the_job() {
 }
 
 #[test]
-fn a_job_that_fails_comes_later_and_is_buried_in_the_end() {
+fn a_job_that_fails_is_delayed_and_buried_after_the_last_attempt() {
     for server in everywhere() {
         let address = server.address();
         put(&mut server.client(), "t", b"x", 0);
@@ -34,7 +34,7 @@ fn a_job_that_fails_comes_later_and_is_buried_in_the_end() {
         ctl(&address, &work).ends_with(0);
         assert_eq!(counts(&address, "t"), [0, 0, 1, 0]);
         let kick = ["kick", "--all", "--yes"];
-        // A delay that is skipped is no attempt; a bury ends the attempts, and a kick gives new ones.
+        // A kick of a delayed job is not an attempt. After a bury, a kick starts the attempts again.
         for expected in [[0, 0, 0, 1], [0, 0, 1, 0], [0, 0, 0, 1]] {
             ctl(&address, &kick).ends_with(0);
             ctl(&address, &work).ends_with(0);
@@ -44,7 +44,7 @@ fn a_job_that_fails_comes_later_and_is_buried_in_the_end() {
 }
 
 #[test]
-fn a_job_is_touched_again_and_again_while_its_command_runs() {
+fn a_job_is_touched_repeatedly_while_its_command_runs() {
     let server = beanstalk_testing::Fake::start();
     let directory = tempfile::tempdir().unwrap();
     let go_on = directory.path().join("go on");
@@ -76,7 +76,7 @@ fn a_command_that_cannot_be_started_leaves_the_job() {
 }
 
 #[test]
-fn a_command_that_does_not_read_a_large_body_does_no_harm() {
+fn a_command_need_not_read_a_large_body() {
     for server in everywhere() {
         put(&mut server.client(), "t", &vec![b'x'; 65_000], 0);
         ctl(&server.address(), &["work", "t", "--until-empty", "--", "true"]).ends_with(0);
@@ -85,10 +85,10 @@ fn a_command_that_does_not_read_a_large_body_does_no_harm() {
 }
 
 #[test]
-fn what_a_command_leaves_behind_does_not_hold_its_worker() {
+fn a_process_that_a_command_leaves_behind_does_not_block_the_worker() {
     let server = beanstalk_testing::Fake::start();
     put(&mut client(&server.address()), "t", &vec![b'x'; 200_000], 0);
-    // It keeps the pipe of the body open, and reads none of it. Its outputs are not those of the test.
+    // The process keeps the pipe of the body open and does not read it. Its outputs are not those of the test.
     let script = "sleep 600 <&0 >/dev/null 2>&1 & echo $! >\"$0\"";
     let directory = tempfile::tempdir().unwrap();
     let pid = directory.path().join("pid");
@@ -100,13 +100,13 @@ fn what_a_command_leaves_behind_does_not_hold_its_worker() {
 }
 
 #[test]
-fn commands_run_side_by_side() {
+fn commands_run_in_parallel() {
     let server = beanstalk_testing::Fake::start();
     let directory = tempfile::tempdir().unwrap();
     for body in [&b"a"[..], b"b"] {
         put(&mut client(&server.address()), "t", body, 0);
     }
-    // Each waits until the other is there, too.
+    // Each command waits until the other has started.
     let script = "touch \"$0/$(cat)\"; until [ -e \"$0/a\" ] && [ -e \"$0/b\" ]; do sleep 0.01; done";
     let work = ["work", "t", "-j", "2", "--until-empty", "--", "sh", "-c", script, text(directory.path())];
     ctl(&server.address(), &work).ends_with(0);
@@ -114,7 +114,7 @@ fn commands_run_side_by_side() {
 }
 
 #[test]
-fn sigterm_lets_the_command_come_to_its_end_and_takes_no_further_job() {
+fn after_a_signal_the_command_finishes_and_no_further_job_is_reserved() {
     for signal in ["-TERM", "-INT"] {
         let server = beanstalk_testing::Fake::start();
         let directory = tempfile::tempdir().unwrap();
@@ -135,7 +135,7 @@ fn sigterm_lets_the_command_come_to_its_end_and_takes_no_further_job() {
 }
 
 #[test]
-fn a_second_signal_ends_the_command_and_the_job_comes_again() {
+fn a_second_signal_ends_the_command_and_the_job_is_ready_again() {
     let server = beanstalk_testing::Fake::start();
     let directory = tempfile::tempdir().unwrap();
     let (begun, ended) = (directory.path().join("begun"), directory.path().join("ended"));
@@ -145,7 +145,7 @@ fn a_second_signal_ends_the_command_and_the_job_comes_again() {
     let child = command(&server.address(), &work).spawn().unwrap();
     wait_until("the command", || begun.exists());
     let id = child.id().to_string();
-    // Two signals of a kind that come at once are one: the second is sent again until the program has ended.
+    // Two equal signals at the same time are delivered as one: the second is repeated until the program has ended.
     let mut child = child;
     wait_until("the end", || {
         Command::new("kill").args(["-TERM", &id]).status().unwrap();
@@ -157,7 +157,7 @@ fn a_second_signal_ends_the_command_and_the_job_comes_again() {
 }
 
 #[test]
-fn a_worker_outlives_its_server() {
+fn a_worker_connects_again_after_its_connection_breaks() {
     let fake = beanstalk_testing::Fake::start_with(beanstalk_testing::FakeOptions {
         close_after: 3, // watch, ignore, reserve: the reply with the job is lost
         ..Default::default()

@@ -126,7 +126,7 @@ impl Directory {
 pub(super) fn sync(file: &File) -> io::Result<()> {
     file.sync_data()?;
     if file.metadata()?.nlink() == 0 {
-        return Err(io::Error::new(ErrorKind::NotFound, "somebody has removed the file"));
+        return Err(io::Error::new(ErrorKind::NotFound, "another program has removed the file"));
     }
     Ok(())
 }

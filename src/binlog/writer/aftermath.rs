@@ -1,6 +1,6 @@
-//! Tags, and deletes that start a cooldown or free a group.
+//! Tags, deletes that start a cooldown or free a group, and first reservations that end an expiry.
 //!
-//! Owns: how much room the deletes of which jobs may need beside their own record, in [`Promises`]; the cooldowns. A delete
+//! Owns: how much room these need for which jobs beside the record of their delete, in [`Promises`]; the cooldowns. A delete
 //! and what it leads to are one write to one file, and so are a job and its tags. Driven by the server.
 
 use std::collections::BTreeMap;
@@ -14,32 +14,74 @@ use crate::binlog::cooldowns::Cooldowns;
 use crate::binlog::format::{DiskRecord, SHORT_BYTES};
 use crate::clock::Timestamp;
 use crate::id_map::IdMap;
-use crate::job::JobId;
+use crate::job::{JobId, JobRecord};
+use crate::tags::TagSet;
+
+/// What a job may need one day beside the record of its delete.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::binlog) struct Promise {
+    /// Short records for what its delete may lead to, and for a record that forgets the cooldown.
+    aftermath: u8,
+    /// Whether there is to be room for its first reservation, because the job does not expire any more from then on.
+    first_reservation: bool,
+}
+
+impl Promise {
+    /// What a job in such a tube with such tags may need.
+    pub(in crate::binlog) fn of(tube_len: usize, tags: &[u8], was_reserved: bool) -> Self {
+        let expires = TagSet::decode(tags).is_some_and(|tags| tags.expires_after_s.is_some());
+        let aftermath = units_of_aftermath(tube_len, tags);
+        Self { aftermath, first_reservation: expires && !was_reserved }
+    }
+
+    fn units(self) -> u64 {
+        u64::from(self.aftermath) + u64::from(self.first_reservation)
+    }
+
+    /// As one byte; `None` if nothing is promised.
+    fn packed(self) -> Option<NonZeroU8> {
+        NonZeroU8::new(self.aftermath << 1 | u8::from(self.first_reservation))
+    }
+
+    fn from_packed(packed: NonZeroU8) -> Self {
+        Self { aftermath: packed.get() >> 1, first_reservation: packed.get() & 1 != 0 }
+    }
+}
+
+const _: () = assert!(MAX_DELETE_UNITS < 1 << 7, "it fits into a byte with one more bit");
 
 /// The room that is kept beside one short record for each delete, in short records.
 #[derive(Debug, Default)]
 pub(in crate::binlog) struct Promises {
-    /// For each job whose delete may lead to something: what that takes, and a record that forgets the cooldown.
+    /// For each job that may need any.
     by_job: IdMap<NonZeroU8>,
     /// The sum of these.
     units: u64,
 }
 
 impl Promises {
-    /// The delete of job `id` may need so much.
-    pub(in crate::binlog) fn set(&mut self, id: JobId, units: u8) {
+    /// Reserves the room that job `id` may need.
+    pub(in crate::binlog) fn set(&mut self, id: JobId, promise: Promise) {
         self.release(id);
-        if let Some(units) = NonZeroU8::new(units) {
-            self.units += u64::from(units.get());
-            self.by_job.insert(id, units);
+        if let Some(packed) = promise.packed() {
+            self.units += promise.units();
+            self.by_job.insert(id, packed);
         }
     }
 
     /// Job `id` is deleted.
     fn release(&mut self, id: JobId) {
         if !self.by_job.is_empty() {
-            self.units -= self.by_job.remove(id).map_or(0, |units| u64::from(units.get()));
+            self.units -= self.by_job.remove(id).map_or(0, |packed| Promise::from_packed(packed).units());
         }
+    }
+
+    /// The first reservation of job `id` needs no room any more. Returns whether it did.
+    fn release_first_reservation(&mut self, id: JobId) -> bool {
+        let promise = self.by_job.get(id).map(|&packed| Promise::from_packed(packed));
+        let Some(promise) = promise.filter(|promise| promise.first_reservation) else { return false };
+        self.set(id, Promise { first_reservation: false, ..promise });
+        true
     }
 
     /// How much room is kept.
@@ -54,7 +96,7 @@ impl Promises {
 
     /// Asserts what is true between two calls.
     pub(super) fn check_invariants(&self, is_logged: impl Fn(JobId) -> bool) {
-        let sum: u64 = self.by_job.iter().map(|(_, units)| u64::from(units.get())).sum();
+        let sum: u64 = self.by_job.iter().map(|(_, &packed)| Promise::from_packed(packed).units()).sum();
         assert_eq!(sum, self.units, "the sum is that of the jobs");
         assert!(self.by_job.iter().all(|(id, _)| is_logged(id)), "room is kept for jobs that are there");
     }
@@ -111,8 +153,9 @@ impl UnloggedAftermaths {
     }
 }
 
-/// Set in the id of a job among the deletes that are not logged: its cooldown is to be forgotten.
-const FORGETS: u64 = 1 << 63;
+/// Set in the id of a job among the deletes that are not logged: this is none. Its first reservation is to be logged, or its
+/// cooldown is to be forgotten.
+pub(super) const NO_DELETE: u64 = 1 << 63;
 
 impl Binlog {
     // ---- room ----
@@ -120,18 +163,38 @@ impl Binlog {
     /// How much more a job in such a tube with such tags may need one day. From then on a delete may have several short
     /// records, so that the ends of files count less.
     pub(super) fn promise_for(&mut self, tube_len: usize, tags: &[u8]) -> u64 {
-        let units = u64::from(units_of_aftermath(tube_len, tags));
+        let units = Promise::of(tube_len, tags, false).units();
         if units > 0 {
             self.ahead.space.allow_deletes_of(MAX_DELETE_UNITS);
         }
         units
     }
 
-    /// Keeps the room for the delete of a job that stands in the log now.
-    pub(super) fn keep_promise(&mut self, id: JobId, tube_len: usize, tags: &[u8]) {
+    /// Keeps the room for a job that stands in the log now.
+    pub(super) fn keep_promise(&mut self, job: &JobRecord, tube_len: usize, tags: &[u8]) {
         if !tags.is_empty() || !self.promises.is_empty() {
-            self.promises.set(id, units_of_aftermath(tube_len, tags));
+            self.promises.set(job.id, Promise::of(tube_len, tags, job.counters.reserves > 0));
         }
+    }
+
+    /// The log has this state of a job.
+    pub(super) fn note_state(&mut self, job: &JobRecord) {
+        if !self.promises.is_empty() && job.counters.reserves > 0 {
+            self.promises.release_first_reservation(job.id);
+        }
+    }
+
+    /// Logs a state for which there is no room if it is the first reservation of a job that expires: room was kept for it,
+    /// and replies wait for it. Returns whether it is.
+    pub(super) fn append_first_reservation(&mut self, job: &JobRecord, body_len: usize) -> bool {
+        let is_one = job.counters.reserves > 0 && self.promises.release_first_reservation(job.id);
+        if is_one {
+            let record = DiskRecord::of_job(job, body_len, self.wall);
+            self.unlogged.reservations.insert(job.id, record);
+            self.unlogged.deletes.push(JobId(job.id.0 | NO_DELETE));
+            self.log_deletes();
+        }
+        is_one
     }
 
     /// Short records for which there is room: the deletes of all jobs and all that these may lead to.
@@ -172,11 +235,20 @@ impl Binlog {
         self.promises.release(id);
     }
 
-    /// Logs one of the deletes that were not logged, or that a cooldown is forgotten.
+    /// Logs one of the deletes that were not logged, or a first reservation, or that a cooldown is forgotten.
     pub(super) fn append_unlogged(&mut self, id: JobId, target: Target) {
-        if id.0 & FORGETS != 0 {
+        if id.0 & NO_DELETE != 0 {
+            let id = JobId(id.0 & !NO_DELETE);
+            // A job is reserved before it is deleted, and before its cooldown ends.
+            if let Some(record) = self.unlogged.reservations.remove(&id) {
+                self.append_short(&record, target);
+                if self.files.file_of(id).is_some() {
+                    self.files.update(id);
+                }
+                return;
+            }
             self.enter(target);
-            return self.append_alone(Kind::Forgets, JobId(id.0 & !FORGETS), &[]);
+            return self.append_alone(Kind::Forgets, id, &[]);
         }
         let Some(aftermath) = self.unlogged.aftermaths.remove(id) else {
             return self.append_short(&DiskRecord::deletion(id), target);
@@ -235,7 +307,7 @@ impl Binlog {
 
     /// Logs that the cooldown of job `id` counts no more.
     pub(in crate::binlog) fn append_forgetting(&mut self, id: JobId) {
-        self.unlogged.deletes.push(JobId(id.0 | FORGETS));
+        self.unlogged.deletes.push(JobId(id.0 | NO_DELETE));
         self.log_deletes();
     }
 

@@ -4,7 +4,7 @@
 //! room, in [`Unlogged`]. The calls of the server that log something are here. Driven by the server, command by command,
 //! then by one commit per turn.
 
-use std::collections::{BTreeSet, TryReserveError};
+use std::collections::{BTreeMap, BTreeSet, TryReserveError};
 
 use super::Binlog;
 use super::aftermath::UnloggedAftermaths;
@@ -204,6 +204,8 @@ pub(super) struct Unlogged {
     pub(super) deletes: IdQueue,
     /// What some of them lead to.
     pub(super) aftermaths: UnloggedAftermaths,
+    /// First reservations of jobs that expire, which stand in line among the deletes.
+    pub(super) reservations: BTreeMap<JobId, DiskRecord>,
     /// Jobs whose newest state is to be logged as soon as the next file is there.
     pub(super) updates: BTreeSet<JobId>,
 }
@@ -307,14 +309,15 @@ impl Binlog {
             None => self.fail(BinlogError::NotReserved),
         }
         self.files.update(job.id);
+        self.note_state(job);
     }
 
-    /// Notes a job's new state for which there is `no_room`. If room is to come, [`Binlog::next_postponed`]
+    /// Notes a job's new state for which there is `no_room`. `body_len` is that of its body in bytes. If room is to come, [`Binlog::next_postponed`]
     /// asks for the state then. On a full disk the state stays unlogged until the job's next change: the room that
     /// comes there is for commands that are refused without it.
-    pub fn postpone_update(&mut self, job: &JobRecord, no_room: NoRoom, now: Timestamp) {
+    pub fn postpone_update(&mut self, job: &JobRecord, body_len: usize, no_room: NoRoom, now: Timestamp) {
         self.note_burial(job, now);
-        if no_room == NoRoom::Pending {
+        if !self.append_first_reservation(job, body_len) && no_room == NoRoom::Pending {
             self.unlogged.updates.insert(job.id);
         }
     }
@@ -406,7 +409,7 @@ impl Binlog {
         }
         self.append_record(&record, tube, Some(body), record_bytes);
         self.files.place(job.id, self.appender.file(), bytes);
-        self.keep_promise(job.id, tube.len(), tags);
+        self.keep_promise(job, tube.len(), tags);
         self.unlogged.updates.remove(&job.id);
     }
 

@@ -21,7 +21,7 @@ use super::space::file_units;
 
 /// How long the log waits before it tries again to remove a file.
 const REMOVE_RETRY_NS: u64 = NS_PER_S;
-/// For each byte that is logged, so many may be copied.
+/// How many bytes may be copied for each byte that is logged.
 const COPIES_TO_LOGGED: u64 = 4;
 /// Bytes that a turn may copy however little it logs itself: a few dozen small jobs, which takes some
 /// microseconds.
@@ -29,13 +29,13 @@ const COPIED_PER_TURN: u64 = 16 * 1024;
 /// The closed files may be this many times as long as the records of all jobs, and all files once more and one
 /// file. A byte that is logged then costs at most about one more for copies.
 const CLOSED_TO_LIVE: u64 = 2;
-/// While files wait for their removal, no further file is made if the directory would then be longer than so many
-/// times the live bytes and [`DIRECTORY_FILES`] files.
+/// While files wait for their removal, no further file is made if the directory would then be longer than this many
+/// times the live bytes plus [`DIRECTORY_FILES`] files.
 const DIRECTORY_TO_LIVE: u64 = 3;
 /// See [`DIRECTORY_TO_LIVE`].
 const DIRECTORY_FILES: u64 = 2;
-/// So many files may always be there: the one to which records are appended, one made ahead, one to be removed, and one
-/// that was filled meanwhile. With fewer, every file would wait for a removal when few jobs are alive.
+/// This many files may always exist: the one to which records are appended, one made ahead, one to be removed, and one
+/// that was filled meanwhile. With fewer, every new file would wait for a removal if there are few jobs.
 const UNHINDERED_FILES: u64 = 4;
 
 /// What is copied and what is removed.

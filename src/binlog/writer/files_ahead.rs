@@ -18,7 +18,7 @@ const CREATE_RETRY_NS: u64 = NS_PER_S;
 /// How long the log waits before it tries to make a file again for which descriptors or memory were lacking. Commands
 /// wait for that file.
 const SHORTAGE_RETRY_NS: u64 = NS_PER_S / 10;
-/// So many of the files made ahead are ready to be appended to, beside the one that records go to.
+/// How many of the files made ahead stay open, besides the file to which records are appended.
 pub(super) const OPEN_AHEAD: usize = 3;
 /// If the disk has no room for a file of the usual length, shorter ones are made, down to this length.
 const LEAST_FILE_BYTES: u64 = 64 * 1024;
@@ -237,7 +237,7 @@ impl Binlog {
             let pause_ns = if has_no_room { CREATE_RETRY_NS } else { SHORTAGE_RETRY_NS };
             self.ahead.creation = Creation::Failed { retry_at: now + pause_ns, is_shortage: !has_no_room };
             self.ahead.is_disk_full |= has_no_room;
-            // The command that wanted so much asks again. Others may need less.
+            // The command that needs this much asks again. Others may need less.
             self.ahead.wanted = None;
         } else {
             self.fail(BinlogError::Create { file: index, error });

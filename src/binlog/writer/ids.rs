@@ -6,8 +6,8 @@ use crate::binlog::SyncPolicy;
 use crate::binlog::marker::MarkerKind;
 use crate::job::JobId;
 
-/// Markers announce so many ids ahead of the last one given, if jobs are acknowledged before they are on the medium:
-/// after a loss of power, a restart gives none of these ids again. A million puts a second with `-f 50` need half of them.
+/// How many ids markers announce beyond the last assigned one, if jobs are acknowledged before they are on the medium:
+/// after a loss of power, a restart assigns none of these ids again. A million puts per second with `-f 50` need half of them.
 const IDS_AHEAD: u64 = 100_000;
 
 /// The ids that were given and announced.

@@ -33,7 +33,7 @@ mod invariants;
 mod moves;
 mod space;
 
-pub(super) use self::aftermath::{BeginningOfTags, Promises};
+pub(super) use self::aftermath::{BeginningOfTags, Promise, Promises};
 pub(super) use self::burials::Burials;
 
 /// Length of the first file of a run if files are longer: the server answers no client before this file is
@@ -112,10 +112,10 @@ impl Health {
     }
 }
 
-/// Warnings of what could be said every second.
+/// Warnings that would otherwise repeat every second.
 #[derive(Debug, Default)]
 struct Warnings {
-    /// Until then nothing more is said.
+    /// No warning is logged before this time.
     quiet_until: Timestamp,
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Owns: the two records of a move, and their room. Driven by the server.
 
-use super::Binlog;
+use super::{Binlog, Promise};
 use crate::binlog::attachment::tag_record_bytes;
 use crate::binlog::files::Item;
 use crate::binlog::format::{DiskRecord, MAX_BODY_BYTES, SHORT_BYTES, full_record_bytes};
@@ -45,7 +45,7 @@ impl Binlog {
             Some(target) => self.append_short(&DiskRecord::departure(job.id), target),
             None => self.fail(BinlogError::NotReserved),
         }
-        self.promises.set(job.id, 0);
+        self.promises.set(job.id, Promise::default());
         let promised = if tags.is_empty() { 0 } else { self.promise_for(tube.as_bytes().len(), tags) };
         self.append_full(job, tube, body.into(), tags, self.live_units() + promised, now);
     }

@@ -51,13 +51,13 @@ pub struct Space {
     /// Bytes that records may still take in the file to which they are appended.
     free: u64,
     spares: VecDeque<Spare>,
-    /// So many of the spares, the first ones, are ready to be appended to.
+    /// How many of the spares are open; these are the first ones.
     open_count: usize,
     /// Short records that fit into the spares, whatever the deletes are.
     spare_units: u64,
     spare_bytes: u64,
-    /// So many short records at the end of each file do not count, because a delete of several short records goes to one
-    /// file and may leave so many unused. 0 while each delete is one short record.
+    /// How many short records at the end of each file do not count as room, because a delete of several short records must be
+    /// in one file and may leave this many unused. 0 while each delete is one short record.
     waste_units: u64,
 }
 
@@ -183,7 +183,7 @@ impl Space {
         None
     }
 
-    /// So many short records at the end of each file do not count.
+    /// Sets how many short records at the end of each file do not count as room.
     #[must_use]
     pub fn waste_units(&self) -> u64 {
         self.waste_units

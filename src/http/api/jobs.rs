@@ -8,6 +8,7 @@ use super::url::Parameters;
 use super::write::write_job;
 use crate::clock::Timestamp;
 use crate::http::selection::{AsOf, Filter, MAX_CONTAINED_BYTES, Share, Step, Walk};
+use crate::http::tag_filter::TagFilter;
 use crate::http::{SLICE_BYTES, Sources, put};
 use crate::job::{JobId, JobState};
 use crate::queue::Place;
@@ -17,8 +18,8 @@ use crate::stats::JobView;
 const DEFAULT_LIMIT: usize = 50;
 /// The most jobs in a page.
 const MAX_LIMIT: usize = 1000;
-/// Jobs that a list looks at before it says how far it has come: a second or so. Whoever wants more asks for the
-/// next page, and may stop in between.
+/// How many jobs are examined for a page: about a second. The cursor of the response continues the search, so a client can
+/// stop in between.
 const MAX_LOOKS: u64 = 500_000;
 
 /// The key of the instant at which jobs were counted.
@@ -57,6 +58,13 @@ pub fn contained(text: Option<String>) -> Result<Option<Box<str>>, Problem> {
         }
         text => Ok(text.filter(|text| !text.is_empty()).map(String::into_boxed_str)),
     }
+}
+
+/// The filter by a tag.
+pub fn tag(text: Option<String>) -> Result<Option<TagFilter>, Problem> {
+    let wrong =
+        || Problem::bad("tag: expected idp, con, grp or aft, each alone or with a name (grp:rows), or exp");
+    text.filter(|text| !text.is_empty()).map(|text| TagFilter::parse(&text).ok_or_else(wrong)).transpose()
 }
 
 /// Two numbers with a hyphen between them.
@@ -102,6 +110,7 @@ fn filter(parameters: &mut Parameters, as_of: AsOf) -> Result<Filter, Problem> {
         younger_than_s: number(parameters, "younger_than")?,
         min_priority: number(parameters, "min_priority")?,
         max_priority: number(parameters, "max_priority")?,
+        tag: tag(parameters.take("tag"))?,
         contains: contained(parameters.take("contains"))?,
     })
 }

@@ -13,6 +13,7 @@ use crate::clock::Timestamp;
 use crate::http::selection::{AsOf, Filter, Walk};
 use crate::http::task::{Change, NewJob, Order, Selection};
 use crate::job::{Body, JobId, Priority};
+use crate::tags::TagSet;
 use crate::tube_name::TubeName;
 
 /// The most jobs that a request names: as many as fit its body with room to spare.
@@ -82,6 +83,23 @@ impl Fields {
         jobs.ok_or_else(|| missing("jobs"))
     }
 
+    /// Tags as `put` takes them, in their bytes.
+    fn tags(&mut self) -> Result<Vec<u8>, Problem> {
+        let expected =
+            "a list of tags, each once: idp:KEY[:SECONDS], con:KEY[:N], grp:NAME, aft:NAME, exp:SECONDS";
+        let tags = self.take("tags", expected, |value| {
+            let Value::Array(words) = value else { return None };
+            let mut tags = TagSet::default();
+            for word in &words {
+                tags.add(word.as_str()?.as_bytes()).ok()?;
+            }
+            let mut bytes = Vec::new();
+            tags.encode(&mut bytes).ok()?;
+            Some(bytes)
+        })?;
+        Ok(tags.unwrap_or_default())
+    }
+
     /// All keys must have been read.
     fn end(self) -> Result<(), Problem> {
         match self.0.keys().next() {
@@ -145,6 +163,7 @@ pub fn put(tube: TubeName, mut fields: Fields) -> Result<Order, Problem> {
         priority: Priority(fields.number("priority")?.unwrap_or(0)),
         delay_s: fields.number("delay")?.unwrap_or(0),
         ttr_s: fields.number("ttr")?.unwrap_or(DEFAULT_TTR_S),
+        tags: fields.tags()?,
     };
     fields.end()?;
     Ok(Order::Put(job))
@@ -203,6 +222,7 @@ fn filter(fields: &mut Fields, as_of: AsOf) -> Result<Filter, Problem> {
         younger_than_s: fields.long("younger_than")?,
         min_priority: fields.number("min_priority")?,
         max_priority: fields.number("max_priority")?,
+        tag: jobs::tag(fields.text("tag")?)?,
         contains: jobs::contained(fields.text("contains")?)?,
     })
 }

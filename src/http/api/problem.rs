@@ -13,7 +13,7 @@ pub struct Problem {
     pub status: &'static str,
     /// A word for programs.
     pub code: &'static str,
-    /// A sentence for people.
+    /// The message for operators.
     pub message: String,
     /// Further headers, each with its line end.
     pub headers: &'static str,
@@ -111,6 +111,7 @@ impl From<Obstacle> for Problem {
             Obstacle::NoJob | Obstacle::NoTube => ("404 Not Found", "not-found"),
             Obstacle::Reserved => ("409 Conflict", "reserved"),
             Obstacle::WrongState => ("409 Conflict", "wrong-state"),
+            Obstacle::KeyExists => ("409 Conflict", "key-exists"),
             Obstacle::TooBig => ("413 Content Too Large", "too-large"),
             Obstacle::Draining => ("409 Conflict", "draining"),
             Obstacle::NoRoom => ("507 Insufficient Storage", "no-room"),
@@ -127,6 +128,7 @@ pub fn sentence(obstacle: Obstacle) -> &'static str {
         Obstacle::NoTube => "there is no such tube",
         Obstacle::Reserved => "a client has reserved the job",
         Obstacle::WrongState => "the job is in a state in which this cannot be done",
+        Obstacle::KeyExists => "a job of the other tube has the same idp key",
         Obstacle::TooBig => "the body is longer than the server's largest job (-z)",
         Obstacle::Draining => "the server is draining: it takes no jobs",
         Obstacle::NoRoom => "memory or disk is short",

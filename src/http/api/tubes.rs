@@ -4,12 +4,11 @@
 
 use super::problem::Problem;
 use super::url::Parameters;
-use super::write::write_object;
+use super::write::write_tubes;
 use crate::http::page::{Query, Rank};
 use crate::http::rendering::{Form, Rendering};
 use crate::http::snapshot::{Choice, Snapshot};
-use crate::http::{SLICE_BYTES, Sources, put};
-use crate::stats::TUBE;
+use crate::http::{Sources, put};
 use crate::tube_name::TubeName;
 
 /// Tubes in a page unless the request says otherwise.
@@ -70,12 +69,8 @@ impl Form for TubeList {
     }
 
     fn write_tubes(snapshot: &Snapshot, first: usize, out: &mut String) -> Option<usize> {
-        for (place, tube) in snapshot.tubes().iter().enumerate().skip(first) {
-            out.push_str(if place == 0 { "" } else { "," });
-            write_object(TUBE, tube, out);
-            if out.len() >= SLICE_BYTES {
-                return Some(place + 1);
-            }
+        if let Some(next) = write_tubes(snapshot, first, out) {
+            return Some(next);
         }
         match (snapshot.query(), snapshot.tubes().last()) {
             (Some(query), Some(last)) if snapshot.omitted > 0 => {

@@ -7,11 +7,12 @@ use base64::prelude::BASE64_STANDARD;
 
 use super::problem::sentence;
 use crate::clock::Timestamp;
-use crate::http::put;
+use crate::http::snapshot::Snapshot;
 use crate::http::task::{Progress, Task};
+use crate::http::{SLICE_BYTES, put};
 use crate::job::BodyRef;
 use crate::json;
-use crate::stats::{Figure, JOB, JobView, Subject, TAGS, Value};
+use crate::stats::{Figure, JOB, JobView, Subject, TAGS, TUBE, Value};
 
 /// How much of a body stands in the JSON of its job, in bytes: more than people read, and little enough to be written
 /// at once.
@@ -29,11 +30,24 @@ pub fn write_object<S: Subject>(table: &[Figure<S>], view: &S::View<'_>, out: &m
     out.push('}');
 }
 
+/// Writes the tubes of the snapshot from number `first` on, until `out` has a slice. Returns the number of the next tube, or
+/// `None` after the last one.
+pub fn write_tubes(snapshot: &Snapshot, first: usize, out: &mut String) -> Option<usize> {
+    for (place, tube) in snapshot.tubes().iter().enumerate().skip(first) {
+        out.push_str(if place == 0 { "" } else { "," });
+        write_object(TUBE, tube, out);
+        if out.len() >= SLICE_BYTES {
+            return Some(place + 1);
+        }
+    }
+    None
+}
+
 fn write_figure<S: Subject>(figure: &Figure<S>, view: &S::View<'_>, out: &mut String) {
     put(out, format_args!("\"{}\":", figure.key));
     match figure.value(view) {
         Value::Word(text) | Value::Text(text) => put(out, format_args!("{}", json::Text(text))),
-        number => put(out, format_args!("{number}")),
+        number_or_flag => put(out, format_args!("{number_or_flag}")),
     }
 }
 

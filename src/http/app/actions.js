@@ -1,8 +1,9 @@
-// What is done to jobs, tubes and the server: the question, the request, and what has become of it.
-import { at, count, jobs, make, tubePath } from "./widgets.js";
+// The actions on jobs, tubes and the server: each asks for confirmation, sends a request and shows the result.
+import { at, count, make } from "./figures.js";
+import { jobs, tubePath } from "./widgets.js";
 import { get, notice, post, watch } from "./api.js";
 
-/** Asks; resolves to the values of the fields, or to null. `check` may say what is wrong with them. */
+/** Opens a dialog. Resolves to the values of its fields, or to null if it was cancelled. */
 function ask({ title, text, fields = [], label, danger = false }) {
   const box = at("dialog");
   return new Promise((resume) => {
@@ -33,34 +34,35 @@ function ask({ title, text, fields = [], label, danger = false }) {
   });
 }
 
-/** Sends a request, shows what it did, and has the view look again. */
-async function send(path, body, look, said) {
+/** Sends a request, shows the result in `message` or in the progress of its task, and refreshes the view. */
+async function send(path, body, refresh, message) {
   try {
     const task = await post(path, body);
-    look();
-    if (said) notice(said);
-    else await watch(task, look);
-    look();
+    refresh();
+    if (message) notice(message);
+    else await watch(task, refresh);
+    refresh();
     return task;
   } catch (error) {
     notice(error.message, "bad");
-    look();
+    refresh();
     return null;
   }
 }
 
 const CHANGES = {
-  kick: { name: "Kick", verb: "Kick", text: "They become ready." },
-  delete: { name: "Delete", verb: "Delete", danger: true, text: "They are gone for good. A client that holds one of them gets NOT_FOUND from then on." },
-  move: { name: "Move…", verb: "Move", fields: [{ name: "to", title: "To the tube" }], text: "They keep their state." },
+  kick: { name: "Kick", verb: "Kick", text: "The jobs become ready." },
+  delete: { name: "Delete", verb: "Delete", danger: true, text: "This cannot be undone. Clients lose the jobs that they have reserved." },
+  move: { name: "Move…", verb: "Move", fields: [{ name: "to", title: "To the tube" }], text: "The jobs keep their state." },
   priority: { name: "Priority…", verb: "Change the priority of", fields: [{ name: "priority", title: "Priority (0 is the most urgent)", kind: "number", value: 0 }] },
-  delay: { name: "Delay…", verb: "Change the delay of", fields: [{ name: "delay", title: "Seconds from now (0 makes them ready)", kind: "number", value: 0 }] },
+  delay: { name: "Delay…", verb: "Change the delay of", fields: [{ name: "delay", title: "Seconds from now (0: ready at once)", kind: "number", value: 0 }] },
 };
-export const KICKABLE = { kick: ["delayed", "buried"], delete: null, move: ["ready", "delayed", "buried"], priority: ["ready", "delayed", "buried"], delay: ["ready", "delayed"] };
+/** The states in which a change is possible; null: in all. */
+const STATES_OF = { kick: ["delayed", "buried"], delete: null, move: ["ready", "delayed", "buried"], priority: ["ready", "delayed", "buried"], delay: ["ready", "delayed"] };
 
-/** The changes that mean something for jobs in this state, as buttons. */
+/** The buttons of the changes that are possible for jobs in this state. */
 export const changeButtons = (state, act, disabled = false) => Object.entries(CHANGES)
-  .filter(([action]) => !KICKABLE[action] || KICKABLE[action].includes(state))
+  .filter(([action]) => !STATES_OF[action] || STATES_OF[action].includes(state))
   .map(([action, { name, danger }]) => make("button", { class: danger ? "danger" : "", disabled, "data-key": `change-${action}`, onclick: () => act(action) }, name));
 
 async function question(action, what, detail) {
@@ -69,22 +71,22 @@ async function question(action, what, detail) {
 }
 
 /** Changes one job. */
-export async function changeJob(action, id, look) {
+export async function changeJob(action, id, refresh) {
   const { verb, fields, danger } = CHANGES[action];
-  const text = action === "delete" ? "It is gone for good, also for a client that holds it." : "";
+  const text = action === "delete" ? "This cannot be undone. A client that has reserved the job loses it." : "";
   const values = await ask({ title: `${verb} job ${id}?`, text, fields, label: verb.split(" ")[0], danger });
-  return values && send(`jobs/${id}/actions`, { action, ...values }, look);
+  return values && send(`jobs/${id}/actions`, { action, ...values }, refresh);
 }
 
-/** Changes the jobs that are selected. */
-export async function changeSelected(action, ids, look) {
-  if (ids.length === 1) return changeJob(action, ids[0], look);
-  const values = await question(action, jobs(ids.length), "The selected ones.");
-  return values && send("jobs/actions", { action, jobs: ids, ...values }, look);
+/** Changes the selected jobs. */
+export async function changeSelected(action, ids, refresh) {
+  if (ids.length === 1) return changeJob(action, ids[0], refresh);
+  const values = await question(action, jobs(ids.length), "This changes the selected jobs.");
+  return values && send("jobs/actions", { action, jobs: ids, ...values }, refresh);
 }
 
-/** Changes exactly what the filter matches: counts, asks with the number, and gives the count back. */
-export async function changeMatching(action, tube, filter, told, look) {
+/** Changes exactly the jobs that the filter matches: counts them, shows the number in the question, and sends the count with the request. */
+export async function changeMatching(action, tube, filter, told, refresh) {
   let counted;
   const box = notice("Counting…", "running");
   try {
@@ -99,12 +101,12 @@ export async function changeMatching(action, tube, filter, told, look) {
     notice("No job matches.");
     return null;
   }
-  const values = await question(action, `${count(counted.count)} ${filter.state} ${counted.count === 1 ? "job" : "jobs"}`, `Of the tube “${tube}”${told}.`);
-  const numbers = Object.fromEntries(Object.entries(filter).map(([key, value]) => [key, key === "state" || key === "contains" ? value : Number(value)]));
-  return values && send(`${tubePath(tube)}/actions`, { action, ...numbers, ...values, expected: counted.count, as_of: counted.as_of }, look);
+  const values = await question(action, `${count(counted.count)} ${filter.state} ${counted.count === 1 ? "job" : "jobs"}`, `This changes the jobs in the tube “${tube}”${told}.`);
+  const numbers = Object.fromEntries(Object.entries(filter).map(([key, value]) => [key, ["state", "tag", "contains"].includes(key) ? value : Number(value)]));
+  return values && send(`${tubePath(tube)}/actions`, { action, ...numbers, ...values, expected: counted.count, as_of: counted.as_of }, refresh);
 }
 
-export async function put(tube, look) {
+export async function put(tube, refresh) {
   const values = await ask({
     title: "Put a job", label: "Put",
     fields: [
@@ -113,41 +115,42 @@ export async function put(tube, look) {
       { name: "priority", title: "Priority", kind: "number", value: 0, small: true },
       { name: "delay", title: "Delay (s)", kind: "number", value: 0, small: true },
       { name: "ttr", title: "Time to run (s)", kind: "number", value: 60, small: true },
+      { name: "tags", title: "Tags", required: false, hint: "idp:order-7 grp:rows exp:3600" },
     ],
   });
   if (!values) return;
-  const { tube: into, ...job } = values;
+  const { tube: into, tags, ...job } = values;
   try {
-    const task = await post(`${tubePath(into)}/jobs`, job);
-    notice(`Job ${task.job} put into “${into}”.`);
+    const task = await post(`${tubePath(into)}/jobs`, { ...job, tags: tags.split(/\s+/).filter(Boolean) });
+    notice(task.done ? `Job ${task.job} put into “${into}”.` : `Nothing was put: job ${task.job} has the same idp key.`);
   } catch (error) {
     notice(error.message, "bad");
   }
-  look();
+  refresh();
 }
 
-export async function pause(tube, look) {
+export async function pause(tube, refresh) {
   const values = await ask({
-    title: `Pause “${tube}”?`, text: "Nobody can reserve a job of it meanwhile.", label: "Pause",
-    fields: [{ name: "seconds", title: "For so many seconds", kind: "number", value: 600 }],
+    title: `Pause “${tube}”?`, text: "No client can reserve a job of the tube during the pause.", label: "Pause",
+    fields: [{ name: "seconds", title: "Length of the pause in seconds", kind: "number", value: 600 }],
   });
-  return values && send(`${tubePath(tube)}/actions`, { action: "pause", ...values }, look, `“${tube}” is paused.`);
+  return values && send(`${tubePath(tube)}/actions`, { action: "pause", ...values }, refresh, `“${tube}” is paused.`);
 }
 
-export const resume = (tube, look) => send(`${tubePath(tube)}/actions`, { action: "resume" }, look, `“${tube}” goes on.`);
+export const resume = (tube, refresh) => send(`${tubePath(tube)}/actions`, { action: "resume" }, refresh, `The pause of “${tube}” has ended.`);
 
-export async function flush(tube, figures, look) {
+export async function flush(tube, figures, refresh) {
   const number = ["ready", "reserved", "delayed", "buried"].reduce((sum, state) => sum + figures[`current-jobs-${state}`], 0);
   const values = await ask({
     title: `Delete all ${jobs(number)} of “${tube}”?`, danger: true, label: `Delete ${jobs(number)}`,
-    text: "Ready, reserved, delayed and buried ones, as many as there are when the server begins. They are gone for good.",
+    text: "This deletes all ready, reserved, delayed and buried jobs that are in the tube when the server begins. It cannot be undone.",
   });
-  return values && send(`${tubePath(tube)}/actions`, { action: "flush" }, look);
+  return values && send(`${tubePath(tube)}/actions`, { action: "flush" }, refresh);
 }
 
-export async function drain(isDraining, look) {
+export async function drain(isDraining, refresh) {
   const values = await ask(isDraining
-    ? { title: "End drain mode?", text: "The server takes jobs again.", label: "End drain mode" }
-    : { title: "Drain the server?", text: "It refuses every put from now on, and goes on with everything else.", label: "Drain", danger: true });
-  return values && send("server/actions", { action: isDraining ? "undrain" : "drain" }, look, isDraining ? "The server takes jobs again." : "The server is draining.");
+    ? { title: "End drain mode?", text: "The server will accept new jobs again.", label: "End drain mode" }
+    : { title: "Drain the server?", text: "The server will refuse every put. All other commands still work.", label: "Drain", danger: true });
+  return values && send("server/actions", { action: isDraining ? "undrain" : "drain" }, refresh, isDraining ? "The server accepts new jobs again." : "The server is draining.");
 }

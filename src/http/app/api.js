@@ -1,7 +1,7 @@
-// The API: requests, the token, and the tasks that take longer.
-import { make, at } from "./widgets.js";
+// The API: requests, the token, and the progress of tasks.
+import { at, make } from "./figures.js";
 
-const ANSWER_MS = 60000, LOOK_MS = 250;
+const REQUEST_TIMEOUT_MS = 60000, POLL_MS = 250;
 const KEY = "beanstalkd-token";
 let asking = null;
 
@@ -18,7 +18,7 @@ function headers(more) {
   return { ...more, ...(token ? { Authorization: `Bearer ${token}` } : {}) };
 }
 
-/* One question for the token at a time, however many requests wait for it. */
+/* All requests that need the token wait for one dialog. */
 function askForToken() {
   asking ??= new Promise((resume) => {
     const box = make("dialog", { "aria-labelledby": "token-title" });
@@ -33,7 +33,7 @@ function askForToken() {
         resume();
       },
     }, make("h2", { id: "token-title" }, "Token"),
-    make("p", { class: "faint" }, "This server asks for the token of --admin-token-file. It is kept until this tab is closed."),
+    make("p", { class: "faint" }, "This server requires the token in the file of --admin-token-file. The page keeps it until this tab is closed."),
     make("div", { class: "field" }, field),
     make("div", { class: "row" }, make("button", { class: "main", type: "submit" }, "Open")));
     box.addEventListener("cancel", (event) => event.preventDefault());
@@ -44,9 +44,9 @@ function askForToken() {
   return asking;
 }
 
-async function answer(path, options) {
+async function request(path, options) {
   for (;;) {
-    const response = await fetch(`/api/v1/${path}`, { ...options, headers: headers(options.headers), signal: AbortSignal.any([AbortSignal.timeout(ANSWER_MS), ...(options.signal ? [options.signal] : [])]) });
+    const response = await fetch(`/api/v1/${path}`, { ...options, headers: headers(options.headers), signal: AbortSignal.any([AbortSignal.timeout(REQUEST_TIMEOUT_MS), ...(options.signal ? [options.signal] : [])]) });
     if (response.ok) return response;
     const problem = await response.json().catch(() => ({ error: "failed", message: response.statusText }));
     if (response.status !== 401) throw new Refused(response.status, problem.error, problem.message);
@@ -58,13 +58,13 @@ async function answer(path, options) {
 export async function get(path, parameters = {}, signal) {
   const given = Object.entries(parameters).filter(([, value]) => value !== undefined && value !== null && value !== "");
   const query = new URLSearchParams(given).toString();
-  return (await answer(query ? `${path}?${query}` : path, { signal })).json();
+  return (await request(query ? `${path}?${query}` : path, { signal })).json();
 }
 
-export const blob = async (path) => (await answer(path, {})).blob();
+export const blob = async (path) => (await request(path, {})).blob();
 
 export async function post(path, body) {
-  const response = await answer(path, {
+  const response = await request(path, {
     method: "POST",
     headers: { "X-Beanstalkd-Admin": "1", ...(body ? { "Content-Type": "application/json" } : {}) },
     body: body ? JSON.stringify(body) : undefined,
@@ -82,18 +82,18 @@ export function notice(text, kind = "") {
 const number = new Intl.NumberFormat("en");
 const DONE = { kick: "kicked", delete: "deleted", move: "moved", priority: "given another priority", delay: "given another delay", flush: "deleted", "flush-buried": "deleted", put: "put" };
 
-function told(task) {
+function result(task) {
   const did = DONE[task.action];
   if (!did) return "Done.";
   const parts = [`${number.format(task.done)} ${task.done === 1 ? "job" : "jobs"} ${did}.`];
-  if (task.skipped) parts.push(`${number.format(task.skipped)} left as they are: ${task.message}.`);
+  if (task.skipped) parts.push(`${number.format(task.skipped)} not changed: ${task.message}.`);
   else if (task.state === "failed") parts.push(`Then it failed: ${task.message}.`);
   if (task.state === "stopped") parts.push("Stopped.");
   return parts.join(" ");
 }
 
-/** Watches a task until it is over, and says what was done. */
-export async function watch(task, seen) {
+/** Shows the progress of a task until it ends, then its result. Calls `refresh` at each step. */
+export async function watch(task, refresh) {
   let box = null, bar = null, text = null;
   while (task.state === "running" || task.state === "stopping") {
     if (!box) {
@@ -107,11 +107,11 @@ export async function watch(task, seen) {
     }
     text.textContent = `${number.format(task.done)} ${task.expected ? `of ${number.format(task.expected)} ` : ""}jobs ${DONE[task.action] ?? "done"}…`;
     if (task.expected) bar.value = task.done + task.skipped;
-    await new Promise((resume) => setTimeout(resume, LOOK_MS));
+    await new Promise((resume) => setTimeout(resume, POLL_MS));
     task = await get(`tasks/${task.id}`);
-    seen?.();
+    refresh?.();
   }
   box?.remove();
-  notice(told(task), task.state === "failed" || (task.done === 0 && task.skipped) ? "bad" : "");
+  notice(result(task), task.state === "failed" || (task.done === 0 && task.skipped) ? "bad" : "");
   return task;
 }

@@ -1,5 +1,6 @@
-// A job: its body, its history, and what can be done to it.
-import { bytes, definitions, duration, make, replace, tubeLink, whole } from "./widgets.js";
+// The view of a job: its body, its history, and the actions on it.
+import { bytes, duration, make, whole } from "./figures.js";
+import { definitions, replace, tagsOf, tubeLink } from "./widgets.js";
 import { blob, get, notice } from "./api.js";
 import { changeButtons, changeJob } from "./actions.js";
 
@@ -10,7 +11,7 @@ function bytesOf(body) {
   return Uint8Array.from(atob(body.data), (char) => char.charCodeAt(0));
 }
 
-/** The bytes in rows: where a row begins, its bytes, and its visible characters. */
+/** The bytes in rows of an offset, the bytes in hexadecimal, and the printable characters. */
 function hex(data) {
   const rows = [];
   for (let start = 0; start < data.length; start += HEX_ROW) {
@@ -22,7 +23,7 @@ function hex(data) {
   return rows.join("\n");
 }
 
-/** JSON with new lines and indents; every number and text stays as it was written. */
+/** JSON with line breaks and indentation; numbers and strings are not changed. Throws if the text is not JSON. */
 function formatted(text) {
   JSON.parse(text);
   const tokens = text.match(/"(?:[^"\\]|\\.)*"|[{}[\],:]|[^\s{}[\],:"]+/g) ?? [];
@@ -51,7 +52,7 @@ function forms(body) {
         const json = formatted(body.data);
         if (/^\s*[[{]/.test(body.data)) all.unshift(["JSON", "json", json]);
       } catch {
-        /* It is no JSON, so there is no such form. */
+        /* The body is not JSON. */
       }
     }
   }
@@ -84,10 +85,10 @@ export function job(main, changed, given) {
         role: "tab", "aria-selected": String(each === form), "data-key": `form-${each}`, onclick: () => { form = each; showBody(); },
       }, title)), make("button", { class: "plain", "data-key": "save", onclick: () => save(id) }, "Download")),
       make("pre", { class: `card ${kind}`, tabIndex: 0, "aria-label": "Body" }, text || "(empty)"),
-      body.truncated ? make("p", { class: "faint" }, "This is the beginning; the download has all of it.") : null);
+      body.truncated ? make("p", { class: "faint" }, "Only the beginning is shown; the download has the whole body.") : null);
   }
 
-  async function look(server) {
+  async function refresh(server) {
     let answer;
     try {
       answer = await get(`jobs/${encodeURIComponent(id)}`);
@@ -97,22 +98,23 @@ export function job(main, changed, given) {
       return;
     }
     const { job: figures } = answer;
-    replace(head, make("h1", {}, `Job ${figures.id}`), make("span", { class: `pill ${figures.state}` }, figures.state),
+    replace(head, make("h1", {}, `Job ${figures.id}`), make("span", { class: `pill ${figures.state}` }, figures.held ? "held" : figures.state),
       make("span", {}, "in ", make("a", { href: tubeLink(figures.tube, figures.state), "data-key": "tube" }, figures.tube)),
       server.read_only ? null : make("span", { class: "row end" }, changeButtons(figures.state, (action) => changeJob(action, id, changed))));
-    const left = { delayed: "ready in", reserved: "reserved for another" }[figures.state];
+    const tags = tagsOf(figures);
+    const left = { delayed: "ready in", reserved: "reservation ends in" }[figures.state];
     replace(history, definitions([
       ["priority", whole.format(figures.pri)], ["age", duration(figures.age)], ...(left ? [[left, duration(figures["time-left"])]] : []),
       ["delay", duration(figures.delay)], ["time to run", duration(figures.ttr)], ["body", bytes(figures.bytes)],
-      ...(figures.tags?.length ? [["tags", [].concat(figures.tags).join(", ")]] : []),
+      ...(tags.length ? [["tags", tags.join(" ")]] : []), ...(figures["expires-in"] ? [["expires in", duration(figures["expires-in"])]] : []),
       ["reserved", whole.format(figures.reserves)], ["timed out", whole.format(figures.timeouts)], ["released", whole.format(figures.releases)],
       ["buried", whole.format(figures.buries)], ["kicked", whole.format(figures.kicks)]]));
-    /* A body never changes. */
+    /* A body never changes, so it is drawn once. */
     if (drawnBody !== figures.id) {
       drawnBody = figures.id;
       body = answer.body;
       showBody();
     }
   }
-  return { look, title: `Job ${id}` };
+  return { refresh, title: `Job ${id}` };
 }

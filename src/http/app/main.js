@@ -1,5 +1,6 @@
-// The page: which view is shown, when it looks again, and what the header says.
-import { at, make, replace } from "./widgets.js";
+// The page: chooses the view, refreshes it, and shows the state of the server in the header.
+import { at, make } from "./figures.js";
+import { replace } from "./widgets.js";
 import { get, notice } from "./api.js";
 import { drain, put } from "./actions.js";
 import { overview } from "./overview.js";
@@ -7,7 +8,7 @@ import { tube } from "./tube.js";
 import { job } from "./job.js";
 
 const REFRESH_MS = 2000;
-let view = null, looking = null, again = false, timer = null;
+let view = null, refreshing = null, again = false, timer = null;
 
 function decoded(text) {
   try {
@@ -31,30 +32,29 @@ function open() {
 
 function showHead(server) {
   const { stats } = server;
-  const isDraining = stats.draining === true || stats.draining === "true";
-  const trouble = [isDraining && "draining", ["full", "failed"].includes(stats["binlog-state"]) && `binlog ${stats["binlog-state"]}`, server.read_only && "read-only"].filter(Boolean).join(", ");
+  const trouble = [stats.draining && "draining", ["full", "failed"].includes(stats["binlog-state"]) && `binlog ${stats["binlog-state"]}`, server.read_only && "read-only"].filter(Boolean).join(", ");
   at("state").textContent = trouble || "serving";
   at("state").className = trouble ? "bad" : "";
   at("host").textContent = stats.hostname;
   replace(at("nav"), server.read_only ? [] : [
     view.hasPut ? null : make("button", { "data-key": "server-put", onclick: () => put(null, changed) }, "Put a job…"),
-    make("button", { "data-key": "drain", onclick: () => drain(isDraining, changed) }, isDraining ? "End drain mode" : "Drain…")]);
+    make("button", { "data-key": "drain", onclick: () => drain(stats.draining, changed) }, stats.draining ? "End drain mode" : "Drain…")]);
   document.title = `${view.title} – beanstalkd on ${stats.hostname}`;
 }
 
-async function look() {
+async function refresh() {
   const shown = view;
   try {
     const server = await get("server");
     if (shown !== view) return;
     showHead(server);
-    await shown.look(server);
+    await shown.refresh(server);
     document.body.classList.remove("stale");
   } catch (error) {
     if (shown !== view) return;
-    const silent = error instanceof TypeError || error instanceof DOMException;
-    if (silent) {
-      at("state").textContent = "no answer";
+    const isUnreachable = error instanceof TypeError || error instanceof DOMException;
+    if (isUnreachable) {
+      at("state").textContent = "not reachable";
       at("state").className = "bad";
       document.body.classList.add("stale");
     } else {
@@ -63,16 +63,16 @@ async function look() {
   }
 }
 
-/* Looks at once, or again if a look is under way, and then every two seconds. */
+/* Refreshes at once, or again if a refresh is under way, and then every two seconds. */
 async function changed() {
-  if (looking) {
+  if (refreshing) {
     again = true;
     return;
   }
   clearTimeout(timer);
-  looking = look();
-  await looking;
-  looking = null;
+  refreshing = refresh();
+  await refreshing;
+  refreshing = null;
   timer = setTimeout(() => { if (!document.hidden) changed(); }, again ? 0 : REFRESH_MS);
   again = false;
 }

@@ -1,9 +1,9 @@
-//! The page for whoever looks after a queue: plain files, which the browser takes as they are.
+//! The page of `--admin`: plain files, which the browser uses without a build step.
 //!
-//! Owns: the files, and the policy under which a browser shows them. What the page shows and does goes through the API.
+//! Owns: the files, and the content policy under which a browser shows them. The page reads and changes everything through the API.
 
-/// The policy lets the page use its own files and the API, and nothing else. No script or style stands inside a file,
-/// and no text can become one, so a text that comes from a job stays a text.
+/// The policy permits the page's own files and the API, and nothing else. There are no inline scripts or styles, and no
+/// text can become markup, so a text from a job is always shown as text.
 pub const HEADERS: &str = "Content-Security-Policy: default-src 'none'; connect-src 'self'; img-src data:; \
                            style-src 'self'; script-src 'self'; base-uri 'none'; form-action 'none'; \
                            frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'\r\n\
@@ -13,13 +13,18 @@ pub const HEADERS: &str = "Content-Security-Policy: default-src 'none'; connect-
 /// A path, its media type and its content.
 type File = (&'static str, &'static str, &'static str);
 
-const SCRIPT: &str = "text/javascript; charset=utf-8";
+/// The media type of scripts.
+pub const SCRIPT: &str = "text/javascript; charset=utf-8";
+
+/// The formats, elements and plots that this page shares with the status page.
+pub const FIGURES: &str = include_str!("../figures.js");
 
 const FILES: &[File] = &[
     ("/", "text/html; charset=utf-8", include_str!("index.html")),
     ("/style.css", "text/css; charset=utf-8", include_str!("style.css")),
     ("/main.js", SCRIPT, include_str!("main.js")),
     ("/api.js", SCRIPT, include_str!("api.js")),
+    ("/figures.js", SCRIPT, FIGURES),
     ("/actions.js", SCRIPT, include_str!("actions.js")),
     ("/job.js", SCRIPT, include_str!("job.js")),
     ("/overview.js", SCRIPT, include_str!("overview.js")),
@@ -38,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_files_obey_the_policy() {
+    fn the_files_comply_with_the_policy() {
         for (path, _, content) in FILES {
             let local = content.replace("http://www.w3.org/2000/svg", "");
             for banned in [
@@ -63,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn every_file_that_is_named_is_there() {
+    fn every_file_that_is_referenced_exists() {
         for (path, _, content) in FILES {
             for part in
                 content.split(['"', '\'']).filter(|part| part.ends_with(".js") || part.ends_with(".css"))

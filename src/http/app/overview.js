@@ -1,16 +1,16 @@
-// The first view: the server's figures, and its tubes.
-import { STATES, card, count, definitions, duration, make, rate, replace, spark, tubeLink, whole } from "./widgets.js";
+// The first view: the figures of the server and its tubes.
+import { cards, count, duration, make, rate, whole } from "./figures.js";
+import { definitions, replace, spark, tubeLink } from "./widgets.js";
 import { get } from "./api.js";
 
 const PAGE = 100, SPARKS = 60;
 const COLUMNS = [
   ["name", "Tube", "left"], ["current-jobs-ready", "Ready"], ["current-jobs-reserved", "Reserved", "wide"], ["current-jobs-delayed", "Delayed", "wide"],
   ["current-jobs-buried", "Buried"], ["total-jobs", "Put/s", "wide"], ["cmd-delete", "Deleted/s", "wide"], ["oldest-ready-age", "Oldest ready"],
-  ["current-waiting", "Waiting", "wide"], ["pause-time-left", "Pause", "wide"], [null, "Ready, lately", "wide"],
+  ["current-waiting", "Waiting", "wide"], ["pause-time-left", "Pause", "wide"], [null, "Ready, recent", "wide"],
 ];
-const RATES = [["total-jobs", "put"], ["job-reserves", "reserved"], ["job-deletes", "deleted"], ["job-timeouts", "timed out"]];
 
-/* What was seen of tubes so far, for rates and small plots. Tubes that were not seen for a while are forgotten. */
+/* The last samples of tubes, for rates and small plots. Tubes that were not shown for a minute are removed if there are many. */
 const seen = new Map();
 
 function note(tubes) {
@@ -19,17 +19,17 @@ function note(tubes) {
     const old = seen.get(tube.name);
     const seconds = old ? (now - old.at) / 1000 : 0;
     const per = (key) => old && seconds > 0 ? Math.max(0, tube[key] - old.tube[key]) / seconds : null;
-    const lately = [...(old?.lately ?? []), tube["current-jobs-ready"]].slice(-SPARKS);
-    seen.set(tube.name, { at: now, tube, lately, puts: per("total-jobs"), deletes: per("cmd-delete") });
+    const recent = [...(old?.recent ?? []), tube["current-jobs-ready"]].slice(-SPARKS);
+    seen.set(tube.name, { at: now, tube, recent, puts: per("total-jobs"), deletes: per("cmd-delete") });
   }
   if (seen.size > 5000) for (const [name, { at }] of seen) if (now - at > 60000) seen.delete(name);
 }
 
 function cell(tube, key) {
-  const { lately, puts, deletes } = seen.get(tube.name);
+  const { recent, puts, deletes } = seen.get(tube.name);
   const value = tube[key];
   switch (key) {
-    case null: return [spark(lately, "ready"), false];
+    case null: return [spark(recent, "ready"), false];
     case "total-jobs": return puts === null ? ["–", true] : [rate(puts), puts === 0];
     case "cmd-delete": return deletes === null ? ["–", true] : [rate(deletes), deletes === 0];
     case "pause-time-left": return tube.pause ? [duration(value), false] : ["–", true];
@@ -49,26 +49,12 @@ function row(tube) {
   }));
 }
 
-function cards({ stats, history }) {
-  const ages = history.ages_ms;
-  const states = STATES.map((state) => {
-    const now = stats[`current-jobs-${state}`];
-    const points = history[`current-jobs-${state}`].map((value, i) => [ages[i], value]);
-    return card(state, state, "jobs", now, [...points, [0, now]], count);
-  });
-  const rates = RATES.map(([key, title]) => {
-    const samples = history[key].map((value, i) => [ages[i], value]);
-    const points = samples.slice(1).map(([age, value], i) => [age, Math.max(0, (value - samples[i][1]) * 1000 / Math.max(samples[i][0] - age, 1))]);
-    return card(title, "rate", "/s", points.at(-1)?.[1] ?? 0, points, rate);
-  });
-  return [states, rates];
-}
-
 export function overview(main, changed) {
-  /* Buried first: they wait for somebody. */
+  /* Tubes with buried jobs come first, because buried jobs need an operator. */
   let sorting = { key: "current-jobs-buried", up: false }, cursors = [null], search = "", next = null, asked = 0;
-  const states = make("section", { class: "grid", "aria-label": "Jobs by state" });
-  const rates = make("section", { class: "grid", "aria-label": "Rates of the last ten minutes" });
+  const plots = cards();
+  const states = make("section", { class: "grid", "aria-label": "Jobs by state" }, plots.states);
+  const rates = make("section", { class: "grid", "aria-label": "Rates of the last ten minutes" }, plots.rates);
   const about = make("section", { "aria-label": "About the server" });
   const title = make("h2", {}, "Tubes");
   const found = make("span", { class: "faint" });
@@ -76,7 +62,7 @@ export function overview(main, changed) {
   const head = make("tr"), body = make("tbody");
   const before = make("button", { onclick: () => { cursors.pop(); list(); } }, "Back");
   const after = make("button", { onclick: () => { cursors.push(next); list(); } }, "Next");
-  const empty = make("div", { class: "empty", hidden: true }, "No tube has such a name.");
+  const empty = make("div", { class: "empty", hidden: true }, "No tube matches.");
   replace(main, states, make("div", { class: "row space" }, title, field, found, make("span", { class: "row end" }, before, after)),
     make("div", { class: "card scroll" }, make("table", { "aria-label": "Tubes" }, make("thead", {}, head), body), empty),
     make("h2", {}, "Rates of the last ten minutes"), rates, make("h2", {}, "Server"), about);
@@ -99,7 +85,7 @@ export function overview(main, changed) {
   async function list() {
     const number = ++asked;
     const answer = await get("tubes", { sort: sorting.key, order: sorting.up ? "ascending" : "descending", search, limit: PAGE, cursor: cursors.at(-1) });
-    /* Another page or order was asked for meanwhile. */
+    /* A newer request has made this answer obsolete. */
     if (number !== asked) return;
     note(answer.tubes);
     next = answer.next;
@@ -114,19 +100,17 @@ export function overview(main, changed) {
     replace(body, answer.tubes.map(row));
   }
 
-  async function look(server) {
-    const [byState, byRate] = cards(server);
-    replace(states, byState);
-    replace(rates, byRate);
+  async function refresh(server) {
+    plots.show(server);
     const { stats } = server;
     replace(about, definitions([
       ["version", stats.version], ["up for", duration(stats.uptime)], ["connected", whole.format(stats["current-connections"])],
       ["producers", whole.format(stats["current-producers"])], ["workers", whole.format(stats["current-workers"])],
-      ["waiting in a reserve", whole.format(stats["current-waiting"])], ["binlog", stats["binlog-state"] === "off" ? "none: jobs live in memory alone" : stats["binlog-state"]],
+      ["waiting in a reserve", whole.format(stats["current-waiting"])], ["binlog", stats["binlog-state"] === "off" ? "none: jobs are in memory only" : stats["binlog-state"]],
       ["largest job", `${whole.format(stats["max-job-size"])} bytes`]]));
     await list();
   }
   showHead();
   changed();
-  return { look, title: "Tubes", search: field };
+  return { refresh, title: "Tubes", search: field };
 }

@@ -1,11 +1,12 @@
-// A tube: its jobs by state, filtered, a page at a time, and what can be done to them.
-import { STATES, bytes, count, duration, make, replace, tubeLink, tubePath, whole } from "./widgets.js";
+// The view of a tube: its jobs by state, filtered, a page at a time, and the actions on them.
+import { STATES, bytes, count, duration, make, whole } from "./figures.js";
+import { replace, tagsOf, tubeLink, tubePath } from "./widgets.js";
 import { get } from "./api.js";
 import { changeButtons, changeMatching, changeSelected, flush, pause, put, resume } from "./actions.js";
 
 const PAGE = 50;
-/* A list that looked at more jobs is not asked for again by itself. */
-const CHEAP_LOOKS = 5000;
+/* A list for which the server examined more jobs is not refreshed automatically. */
+const CHEAP_LIST = 5000;
 const UNITS = [["1", "seconds"], ["60", "minutes"], ["3600", "hours"], ["86400", "days"]];
 
 const COLUMNS = [
@@ -19,6 +20,7 @@ const COLUMNS = [
   ["Released", "wide", (job) => whole.format(job.releases)],
   ["Buried", "wide", (job) => whole.format(job.buries)],
   ["Kicked", "wide", (job) => whole.format(job.kicks)],
+  ["Tags", "left tags", (job) => tagsOf(job).join(" ") || "–"],
   ["Body", "", (job) => bytes(job.bytes)],
 ];
 
@@ -40,12 +42,13 @@ function filters(changed) {
   const priority = (title) => make("input", { type: "number", min: 0, max: 4294967295, step: 1, oninput: changed, "aria-label": title, placeholder: title.split(" ")[0].toLowerCase() });
   const least = priority("From priority"), most = priority("To priority");
   const contains = make("input", { type: "search", id: "search", placeholder: "text in the body", maxLength: 256, oninput: changed });
-  const clear = make("button", { type: "button", class: "plain", onclick: () => { older.clear(); younger.clear(); least.value = most.value = contains.value = ""; changed(); } }, "Clear");
+  const tag = make("input", { placeholder: "grp:name", maxLength: 204, autocomplete: "off", spellcheck: false, title: "idp, con, grp, aft or exp; with a key or a group: grp:name", oninput: changed });
+  const clear = make("button", { type: "button", class: "plain", onclick: () => { older.clear(); younger.clear(); least.value = most.value = tag.value = contains.value = ""; changed(); } }, "Clear");
   const isRoomy = matchMedia("(min-width: 44rem)").matches;
   const box = make("details", { open: isRoomy }, make("summary", {}, "Filter"), make("div", { class: "filters" }, make("label", { class: "grow" }, "Body contains", contains), older.field, younger.field,
-    make("label", {}, "Priority", make("span", { class: "pair" }, least, "–", most)), clear));
+    make("label", {}, "Priority", make("span", { class: "pair" }, least, "–", most)), make("label", {}, "Tag", tag), clear));
   const get = () => Object.fromEntries(Object.entries({
-    older_than: older.get(), younger_than: younger.get(), min_priority: least.value, max_priority: most.value, contains: contains.value,
+    older_than: older.get(), younger_than: younger.get(), min_priority: least.value, max_priority: most.value, tag: tag.value.trim(), contains: contains.value,
   }).filter(([, value]) => value !== undefined && value !== ""));
   const told = () => {
     const given = get(), parts = [];
@@ -53,6 +56,7 @@ function filters(changed) {
     if (given.younger_than) parts.push(`younger than ${younger.text()}`);
     if (given.min_priority) parts.push(`priority from ${given.min_priority}`);
     if (given.max_priority) parts.push(`priority to ${given.max_priority}`);
+    if (given.tag) parts.push(`tag ${given.tag}`);
     if (given.contains) parts.push(`body contains “${given.contains}”`);
     return parts.length ? `: ${parts.join(", ")}` : ", all in this state";
   };
@@ -69,6 +73,7 @@ export function tube(main, changed, name, given) {
     cursors = [null];
     selected.clear();
     isCheap = true;
+    asked++; /* ends a search that is under way */
     clearTimeout(timer);
     timer = setTimeout(changed, 250);
   };
@@ -82,9 +87,9 @@ export function tube(main, changed, name, given) {
   const after = make("button", { onclick: () => { cursors.push(next); again(); } }, "Next");
   const told = make("span", { class: "faint" });
   const bar = make("div", { class: "card acting row" });
-  const refresh = make("button", { hidden: true, onclick: again }, "Search again");
+  const searchAgain = make("button", { hidden: true, onclick: again }, "Search again");
   replace(main, make("div", { class: "row" }, title, pills, acts), tabs, filter.box,
-    make("div", { class: "row paging" }, told, refresh, make("span", { class: "row end" }, before, after)),
+    make("div", { class: "row paging" }, told, searchAgain, make("span", { class: "row end" }, before, after)),
     make("div", { class: "card scroll" }, make("table", { "aria-label": "Jobs" },
       make("thead", {}, make("tr", {}, make("th", { class: "check", scope: "col" }, all), COLUMNS.map(([text, where]) => make("th", { scope: "col", class: where }, text)))), body), empty),
     bar);
@@ -92,7 +97,7 @@ export function tube(main, changed, name, given) {
   function showHead() {
     const paused = figures.pause > 0;
     replace(pills, paused ? make("span", { class: "pill buried" }, `paused for ${duration(figures["pause-time-left"])}`) : null,
-      make("span", { class: "faint" }, `${whole.format(figures["current-watching"])} watch it, ${whole.format(figures["current-waiting"])} wait`));
+      make("span", { class: "faint" }, `${whole.format(figures["current-watching"])} watching, ${whole.format(figures["current-waiting"])} waiting`));
     replace(acts, readOnly ? [] : [
       make("button", { "data-key": "put", onclick: () => put(name, again) }, "Put…"),
       paused ? make("button", { "data-key": "pause", onclick: () => resume(name, again) }, "Resume") : make("button", { "data-key": "pause", onclick: () => pause(name, again) }, "Pause…"),
@@ -126,38 +131,45 @@ export function tube(main, changed, name, given) {
       changeButtons(state, act, scope === "selected" && number === 0));
   }
 
-  async function look(server) {
+  async function refresh(server) {
     readOnly = server.read_only;
     try {
       figures = await get(path);
     } catch (error) {
       if (error.status !== 404) throw error;
       figures = null;
-      replace(main, make("h1", {}, name), make("p", { class: "empty" }, "There is no such tube: it has no jobs, and nobody uses or watches it."));
+      replace(main, make("h1", {}, name), make("p", { class: "empty" }, "There is no such tube. A tube exists while it has jobs, or while a client uses or watches it."));
       return;
     }
-    /* Buried jobs first: they wait for somebody. */
+    /* Buried jobs come first, because they need an operator. */
     state ??= ["buried", "ready", "delayed", "reserved"].find((each) => figures[`current-jobs-${each}`] > 0) ?? "ready";
-    if (!main.contains(tabs)) replace(main, make("p", { class: "empty" }, make("a", { href: tubeLink(name), onclick: () => location.reload() }, "The tube is there again.")));
+    if (!main.contains(tabs)) replace(main, make("p", { class: "empty" }, make("a", { href: tubeLink(name), onclick: () => location.reload() }, "The tube exists again.")));
     showHead();
-    refresh.hidden = isCheap;
+    searchAgain.hidden = isCheap;
     if (!isCheap) return;
     const number = ++asked;
-    const answer = await get(`${path}/jobs`, { state, limit: PAGE, cursor: cursors.at(-1), ...filter.get() });
-    if (number !== asked) return;
-    isCheap = answer.looked_at <= CHEAP_LOOKS;
-    refresh.hidden = isCheap;
+    let answer, cursor = cursors.at(-1), examined = 0;
+    /* The server examines a bounded number of jobs for each answer: the search goes on until a job matches. */
+    do {
+      answer = await get(`${path}/jobs`, { state, limit: PAGE, cursor, ...filter.get() });
+      if (number !== asked || !main.isConnected) return;
+      examined += answer.looked_at;
+      cursor = answer.next;
+      if (!answer.jobs.length && cursor !== null) told.textContent = `Examined ${whole.format(examined)} jobs…`;
+    } while (!answer.jobs.length && cursor !== null);
+    isCheap = examined <= CHEAP_LIST;
+    searchAgain.hidden = isCheap;
     shown = answer.jobs;
     next = answer.next;
     before.disabled = cursors.length === 1;
     after.disabled = next === null;
-    after.textContent = next !== null && shown.length < PAGE ? "Search on" : "Next";
+    after.textContent = next !== null && shown.length < PAGE ? "Continue the search" : "Next";
     before.parentNode.hidden = before.disabled && after.disabled;
     const isFiltered = Object.keys(filter.get()).length > 0;
     empty.hidden = shown.length > 0;
-    empty.textContent = next !== null ? "No match so far." : isFiltered ? "No job matches." : `No ${state} jobs.`;
-    told.textContent = isFiltered && answer.looked_at > shown.length ? `Looked at ${whole.format(answer.looked_at)} jobs.` : "";
+    empty.textContent = isFiltered ? "No job matches." : `No ${state} jobs.`;
+    told.textContent = isFiltered && examined > shown.length ? `Examined ${whole.format(examined)} jobs.` : "";
     showJobs();
   }
-  return { look, hasPut: true, title: name, search: filter.contains, beforeSearch: () => { filter.box.open = true; } };
+  return { refresh, hasPut: true, title: name, search: filter.contains, beforeSearch: () => { filter.box.open = true; } };
 }

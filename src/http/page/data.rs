@@ -4,11 +4,11 @@
 
 use super::history::SERIES;
 use super::query::Query;
-use crate::http::api::write::write_object;
+use crate::http::api::write::{write_object, write_tubes};
 use crate::http::rendering::{Form, Rendering};
 use crate::http::snapshot::{Choice, Snapshot};
-use crate::http::{SLICE_BYTES, Sources, put};
-use crate::stats::{SERVER, TUBE};
+use crate::http::{Sources, put};
+use crate::stats::SERVER;
 
 /// The media type.
 pub const CONTENT_TYPE: &str = "application/json";
@@ -38,12 +38,8 @@ impl Form for Json {
     }
 
     fn write_tubes(snapshot: &Snapshot, first: usize, out: &mut String) -> Option<usize> {
-        for (place, tube) in snapshot.tubes().iter().enumerate().skip(first) {
-            out.push_str(if place == 0 { "" } else { "," });
-            write_object(TUBE, tube, out);
-            if out.len() >= SLICE_BYTES {
-                return Some(place + 1);
-            }
+        if let Some(next) = write_tubes(snapshot, first, out) {
+            return Some(next);
         }
         out.push_str("]}");
         None

@@ -7,7 +7,7 @@ use crate::http::task::Order;
 
 const MARK: &str = "X-Beanstalkd-Admin: 1\r\nContent-Type: application/json\r\n";
 
-/// Sends the requests, in pieces of so many bytes; returns what was answered, and the orders.
+/// Sends the requests, in pieces of this many bytes. Returns the responses and the orders.
 fn talk(access: &Access, requests: &[u8], piece: usize) -> (String, Vec<Order>, Exchange) {
     let (figures, tasks) = (Figures::default(), Tasks::default());
     let sources = Sources { site: Site::Admin { access, tasks: &tasks }, ..figures.sources() };

@@ -3,8 +3,10 @@
 use super::*;
 use crate::clock::NS_PER_S;
 use crate::http::selection::{AsOf, Filter, Share, Step, Walk};
+use crate::http::tag_filter::TagFilter;
 use crate::job::{Body, JobId, JobState, Priority};
 use crate::queue::{ClientId, NewJob, Reserve};
+use crate::tags::TagSet;
 use crate::tube_name::TubeName;
 
 const NOW: Timestamp = Timestamp(1_700_000_000 * NS_PER_S);
@@ -98,6 +100,27 @@ fn a_filter_takes_what_it_says() {
     assert_eq!(find(Filter { max_priority: Some(1), ..all.clone() }), [old]);
     assert_eq!(find(Filter { contains: Some("pie".into()), ..all.clone() }), [old]);
     assert_eq!(find(Filter { contains: Some("apple pies".into()), ..all }), []);
+}
+
+#[test]
+fn a_filter_by_tag_matches_only_jobs_with_the_tag() {
+    let mut tube = Tube::new();
+    tube.put(1, 0, b"plain", NOW);
+    let mut ids = Vec::new();
+    for group in ["a", "b"] {
+        let id = tube.queue.take_id();
+        let tags = TagSet { group: Some(group.into()), ..TagSet::default() };
+        let new = NewJob { id, priority: Priority(1), delay_s: 0, ttr_s: 100 };
+        tube.queue.put_tagged(tube.client, new, Body::copy_of(b"x").unwrap(), tags, NOW).unwrap();
+        ids.push(id);
+    }
+    let find = |tag| {
+        let tag = TagFilter::parse(tag);
+        tube.find(JobState::Ready, Filter { tag, ..tube.all() }, Share::TURN).0
+    };
+    assert_eq!(find("grp"), ids);
+    assert_eq!(find("grp:b"), ids[1..]);
+    assert_eq!(find("aft"), []);
 }
 
 #[test]

@@ -6,28 +6,29 @@ use super::Ending;
 use crate::clock::Timestamp;
 use crate::job::{Body, JobId};
 use crate::queue::Queue;
+use crate::queue::jobs::marks;
 
 impl Queue {
     /// When the job expires if nobody reserves it before.
     #[must_use]
     pub fn expires_at(&self, id: JobId) -> Option<Timestamp> {
-        let job = self.jobs.get(id)?;
-        let seconds = self.tags_of_any(id)?.expires_after_s?;
-        let is_pending = self.jobs.history(job).counters.reserves == 0;
-        is_pending.then(|| job.created_at.plus_seconds(seconds))
+        let job = self.jobs.get(id).filter(|job| job.has(marks::EXPIRES))?;
+        let seconds = self.tags_of(id).expires_after_s?;
+        Some(job.created_at.plus_seconds(seconds))
     }
 
     /// The job expires then, unless it is reserved or deleted before.
     pub(in crate::queue) fn begin_expiry(&mut self, id: JobId, at: Timestamp) {
+        self.jobs.held(id).marks |= marks::EXPIRES;
         self.tagged.expiries.insert((at, id));
         self.reschedule_tags();
     }
 
-    /// The job does not expire any more.
+    /// A job that would have expired then does not, because it is reserved or gone.
     pub(in crate::queue) fn end_expiry(&mut self, id: JobId, at: Timestamp) {
-        if self.tagged.expiries.remove((at, id)).is_some() {
-            self.reschedule_tags();
-        }
+        let found = self.tagged.expiries.remove((at, id));
+        assert!(found.is_some(), "what expires is scheduled");
+        self.reschedule_tags();
     }
 
     /// Deletes a job whose time is over.
@@ -38,7 +39,7 @@ impl Queue {
         if body.watch().is_some() {
             self.tagged.expired_bodies.push(body);
         }
-        self.settle(now);
+        self.settle(None, now);
         self.remove_tube_if_idle(tube);
     }
 

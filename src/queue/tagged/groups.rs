@@ -10,7 +10,7 @@ use crate::job::JobId;
 use crate::queue::Queue;
 use crate::queue::jobs::{Place, marks};
 use crate::queue::ordered::OrderedQueue;
-use crate::tags::TagSet;
+use crate::tags::{After, Name, TagSet};
 
 /// What a group takes beside its name and its jobs, in bytes.
 const GROUP_BYTES: usize = 128;
@@ -108,7 +108,7 @@ impl Queue {
     #[must_use]
     pub fn is_held(&self, id: JobId) -> bool {
         let after = self.jobs.get(id).filter(|job| job.has(marks::HELD)).and_then(|_| self.tags_of(id).after);
-        after.is_some_and(|after| self.tagged.groups.holds(after.group, id))
+        after.is_some_and(|after| self.tagged.groups.holds(after.group.as_str(), id))
     }
 
     pub(in crate::queue) fn join_group(&mut self, name: &str) {
@@ -116,8 +116,8 @@ impl Queue {
     }
 
     /// Whether a job that is put now waits for its group. Its own membership counts.
-    pub(in crate::queue) fn must_wait(&self, tags: &TagSet<'_>) -> bool {
-        tags.after.is_some_and(|after| !after.is_free && self.tagged.groups.has_members(after.group))
+    pub(in crate::queue) fn must_wait(&self, after: &After<'_>) -> bool {
+        self.tagged.groups.has_members(after.group.as_str())
     }
 
     /// The job waits for the group; once it is free, until then.
@@ -147,9 +147,9 @@ impl Queue {
         let after =
             TagSet::decode(&tags).and_then(|tags| tags.after).expect("what is held waits for a group");
         let groups = &mut self.tagged.groups;
-        let is_held = groups.holds(after.group, id);
+        let is_held = groups.holds(after.group.as_str(), id);
         if is_held {
-            groups.change(after.group, |group| group.waiting.remove(id));
+            groups.change(after.group.as_str(), |group| group.waiting.remove(id));
         }
         self.give_back_tags(tags);
         is_held
@@ -166,7 +166,7 @@ impl Queue {
         if is_held {
             let tags = self.take_tags(id);
             if let Some(after) = TagSet::decode(&tags).and_then(|tags| tags.after) {
-                self.hold(id, after.group, until);
+                self.hold(id, after.group.as_str(), until);
             }
             self.give_back_tags(tags);
         } else {
@@ -188,7 +188,7 @@ impl Queue {
     pub(in crate::queue) fn count_buried_member(&mut self, id: JobId, is_buried: bool) {
         let tags = self.take_tags(id);
         if let Some(name) = TagSet::decode(&tags).and_then(|tags| tags.group) {
-            self.tagged.groups.change(name, |group| {
+            self.tagged.groups.change(name.as_str(), |group| {
                 if is_buried {
                     group.buried += 1;
                 } else {
@@ -218,7 +218,7 @@ impl Queue {
                 let until = Timestamp(until.into());
                 self.take_out_of_held(id, until);
                 self.set_free(id, until, now);
-                self.serve_free_places(now);
+                self.offer_free_places(None, now);
             }
         }
         if self.tagged.groups.freeing.front().is_some_and(OrderedQueue::is_empty) {
@@ -253,7 +253,10 @@ impl Queue {
             }
             let is_held = self.is_held(id);
             assert!(
-                !is_held || tags.after.is_some_and(|after| !after.is_free && groups.has_members(after.group))
+                !is_held
+                    || tags
+                        .after
+                        .is_some_and(|after| !after.is_free && groups.has_members(after.group.as_str()))
             );
             assert!(
                 job.has(marks::HELD) || tags.after.is_none_or(|after| after.is_free),
@@ -264,8 +267,8 @@ impl Queue {
         }
         for (name, group) in &groups.by_name {
             assert!(group.members > 0, "without members nothing is held");
-            assert_eq!(members.get(&**name), Some(&group.members));
-            assert_eq!(buried.get(&**name), Some(&group.buried));
+            assert_eq!(members.get(&Name::from(&**name)), Some(&group.members));
+            assert_eq!(buried.get(&Name::from(&**name)), Some(&group.buried));
         }
         assert_eq!(members.len(), groups.by_name.len());
         assert_eq!(groups.by_name.values().map(|group| group.waiting.len()).sum::<usize>(), held);

@@ -1,7 +1,7 @@
 //! What the tags of a `put` do, beyond C's protocol.
 //!
 //! Owns: the tags of all jobs that have some, and what they ask for, a file for each: keys that are unique in a tube
-//! (`unique`), keys of which so many jobs are reserved at once (`places`), groups (`groups`) and expiry (`expiry`).
+//! (`unique`), keys of which so many jobs are reserved at once (`places`), groups (`groups`), expiry (`expiry`) and the sums of owners (`owners`).
 //! `storage` keeps the tags, `index` has the keys of the indexes.
 //!
 //! A job without tags has no marks, and nothing here is asked about it. For a job with tags the rest of the queue calls
@@ -13,6 +13,8 @@
 mod expiry;
 mod groups;
 mod index;
+mod offers;
+mod owners;
 mod places;
 pub mod storage;
 #[cfg(test)]
@@ -23,11 +25,14 @@ use std::collections::{TryReserveError, VecDeque};
 use std::hash::RandomState;
 
 pub use self::groups::GroupView;
+pub use self::owners::OWNED_JOB_BYTES;
 pub use self::unique::Duplicate;
 
 use self::groups::Groups;
+use self::offers::Offers;
+use self::owners::Owners;
 use self::places::Places;
-use self::storage::{Packed, Storage};
+use self::storage::{Packed, Storage, split};
 use self::unique::Unique;
 use super::deadlines::Owner;
 use super::jobs::{Job, Link, Place, marks};
@@ -36,7 +41,7 @@ use super::ordered::OrderedQueue;
 use super::{Change, ClientId, NewJob, Queue};
 use crate::clock::Timestamp;
 use crate::job::{Body, JobId, JobRecord, JobState, Priority};
-use crate::tags::TagSet;
+use crate::tags::{Concurrency, TagSet};
 
 /// What the indexes take for a job with tags, in bytes, at their usual size: a key, a place in a line, an expiry.
 const INDEX_BYTES: usize = 48;
@@ -47,7 +52,9 @@ pub struct Tagged {
     storage: Storage,
     unique: Unique,
     places: Places,
+    offers: Offers,
     groups: Groups,
+    owners: Owners,
     /// When jobs expire.
     expiries: OrderedQueue<DueKey>,
     /// Seeds the hashes against chosen names; nothing that can be observed depends on it.
@@ -124,6 +131,7 @@ impl Tagged {
             + self.unique.bytes()
             + self.places.bytes()
             + self.groups.bytes()
+            + self.owners.bytes()
     }
 
     /// When the first job expires or the first cooldown ends.
@@ -134,6 +142,11 @@ impl Tagged {
     /// Whether jobs that are free are still among the held ones.
     pub fn has_freed(&self) -> bool {
         self.groups.has_freed()
+    }
+
+    /// Whether `advance` has something to do, whatever the time.
+    pub fn has_more_to_do(&self) -> bool {
+        self.has_freed() || !self.offers.is_empty()
     }
 }
 
@@ -173,8 +186,8 @@ impl Queue {
         self.tagged.scratch = tags;
     }
 
-    /// The command `put` with tags, in their bytes, when the whole body has arrived and no other job has its key. The job
-    /// goes into the tube that the client uses.
+    /// The command `put` with tags, when the whole body has arrived and no other job has its key. The job goes into the tube
+    /// that the client uses.
     ///
     /// # Errors
     /// If the allocator has no memory. Nothing has changed.
@@ -183,52 +196,55 @@ impl Queue {
         client: ClientId,
         new: NewJob,
         body: Body,
-        tags: &mut [u8],
+        mut tags: TagSet<'_>,
         now: Timestamp,
     ) -> Result<(), TryReserveError> {
         let tube = self.client(client).using;
-        let set = TagSet::decode(tags).expect("tags are parsed before");
-        let is_own_group = set.group.is_some() && set.group == set.after.map(|after| after.group);
-        let must_wait = is_own_group || self.must_wait(&set);
-        if !must_wait {
-            TagSet::set_free(tags);
+        if let Some(after) = &mut tags.after {
+            let is_own_group = tags.group == Some(after.group);
+            after.is_free = !is_own_group && !self.must_wait(after);
         }
-        let packed = Packed::new(body, tags)?;
+        let packed = Packed::new(body, &tags)?;
         let ttr_s = new.ttr_s.max(1);
         let until = now.plus_seconds(new.delay_s);
         self.counters.puts += 1;
         self.tubes.get_mut(tube).puts += 1;
         self.note(Change::Put(new.id));
         let job = Job::new(now, new.priority, new.delay_s, ttr_s, tube, packed.body);
-        self.insert_tagged(new.id, job, packed.aside, tags);
-        let set = TagSet::decode(tags).expect("tags are parsed before");
-        if let Some(seconds) = set.expires_after_s {
+        self.insert_tagged(new.id, job, packed.aside, &tags);
+        if let Some(seconds) = tags.expires_after_s {
             self.begin_expiry(new.id, now.plus_seconds(seconds));
         }
-        match set.after {
-            Some(after) if must_wait => self.hold(new.id, after.group, until),
+        match (tags.after, tags.concurrency) {
+            (Some(after), _) if !after.is_free => self.hold(new.id, after.group.as_str(), until),
             _ if new.delay_s > 0 => self.delay(new.id, until),
-            _ => self.enqueue_tagged(new.id, now),
+            (_, Some(tag)) => self.enter_line(new.id, tag, now),
+            (_, None) => self.enqueue(new.id, tube, new.priority, now),
         }
-        self.settle(now);
+        self.settle(Some(client), now);
         Ok(())
     }
 
     /// Stores the job, which is in no collection yet, with its key and its membership.
-    fn insert_tagged(&mut self, id: JobId, mut job: Job, aside: Option<Box<[u8]>>, tags: &[u8]) {
-        let set = TagSet::decode(tags).expect("tags are parsed before");
+    fn insert_tagged(&mut self, id: JobId, mut job: Job, aside: Option<Box<[u8]>>, tags: &TagSet<'_>) {
         let tube = job.tube;
-        job.marks = marks::TAGGED | if aside.is_none() { marks::BEHIND_BODY } else { 0 };
+        let mark = |is_set, mark| if is_set { mark } else { 0 };
+        job.marks = marks::TAGGED
+            | mark(aside.is_none(), marks::BEHIND_BODY)
+            | mark(tags.concurrency.is_some(), marks::KEYED);
+        if let Some(owner) = tags.owner {
+            self.tagged.owners.add(owner.as_str(), job.body().len());
+        }
         self.jobs.insert(id, job);
         self.tagged.jobs += 1;
         if let Some(tags) = aside {
             self.tagged.storage.insert(id, tags);
         }
-        if let Some(tag) = set.idempotency {
+        if let Some(tag) = tags.idempotency {
             self.claim_key(id, tube, tag.key);
         }
-        if let Some(group) = set.group {
-            self.join_group(group);
+        if let Some(group) = tags.group {
+            self.join_group(group.as_str());
         }
     }
 
@@ -244,32 +260,28 @@ impl Queue {
         tags: &[u8],
         now: Timestamp,
     ) -> Result<(), TryReserveError> {
-        let Some(set) = TagSet::decode(tags) else {
+        let Some(mut tags) = TagSet::decode(tags) else {
             self.restore(record, tube, body, now);
             return Ok(());
         };
-        let packed = Packed::new(body, tags)?;
-        if let Some(tag) = set.idempotency {
+        if let Some(after) = &mut tags.after {
+            after.is_free |= record.state != JobState::Delayed;
+        }
+        let packed = Packed::new(body, &tags)?;
+        if let Some(tag) = tags.idempotency {
             self.note_double(tube, tag.key, now);
         }
         let job = self.restored(record, tube, packed.body, now);
-        self.insert_tagged(record.id, job, packed.aside, tags);
+        self.insert_tagged(record.id, job, packed.aside, &tags);
         self.restore_history(record);
-        if let Some(seconds) = set.expires_after_s
+        if let Some(seconds) = tags.expires_after_s
             && record.counters.reserves == 0
         {
             self.begin_expiry(record.id, record.created_at.plus_seconds(seconds));
         }
-        match (set.after, record.state) {
-            (Some(after), JobState::Delayed) if !after.is_free => {
-                self.hold(record.id, after.group, record.deadline_at);
-            }
-            (after, _) => {
-                if after.is_some() {
-                    TagSet::set_free(self.tagged.storage.get_mut(record.id, self.jobs.held(record.id)));
-                }
-                self.restore_place(record, now);
-            }
+        match tags.after.filter(|after| !after.is_free) {
+            Some(after) => self.hold(record.id, after.group.as_str(), record.deadline_at),
+            None => self.restore_place(record, now),
         }
         Ok(())
     }
@@ -277,12 +289,19 @@ impl Queue {
     /// Makes a job ready that is in no collection, and whose place says so already.
     pub(super) fn enqueue_tagged(&mut self, id: JobId, now: Timestamp) {
         let job = self.jobs.held(id);
-        let (tube, priority) = (job.tube, job.priority);
-        let tags = self.take_tags(id);
-        match TagSet::decode(&tags).and_then(|tags| tags.concurrency) {
-            Some(tag) => self.enter_line(id, tag, now),
-            None => self.enqueue(id, tube, priority, now),
+        if job.has(marks::KEYED) {
+            self.with_key(id, |queue, tag| queue.enter_line(id, tag, now));
+        } else {
+            let (tube, priority) = (job.tube, job.priority);
+            self.enqueue(id, tube, priority, now);
         }
+    }
+
+    /// Has a change made with the concurrency key of a job that has one.
+    fn with_key(&mut self, id: JobId, change: impl FnOnce(&mut Self, Concurrency<'_>)) {
+        let tags = self.take_tags(id);
+        let tag = TagSet::decode(&tags).and_then(|tags| tags.concurrency);
+        change(self, tag.expect("the marks say that it has a key"));
         self.give_back_tags(tags);
     }
 
@@ -299,46 +318,34 @@ impl Queue {
             }
             _ => self.unlink_plain(id, link),
         };
+        let is_keyed = link.marks & marks::KEYED != 0;
         match link.place {
-            Place::Ready(_) | Place::Reserved(_) => {
-                let tags = self.take_tags(id);
-                if let Some(tag) = TagSet::decode(&tags).and_then(|tags| tags.concurrency) {
-                    match link.place {
-                        Place::Reserved(_) => self.free_place(tag),
-                        _ => self.leave_line(id, tag),
-                    }
-                }
-                self.give_back_tags(tags);
-            }
+            Place::Ready(_) if is_keyed => self.with_key(id, |queue, tag| queue.leave_line(id, tag)),
+            Place::Reserved(_) if is_keyed => self.with_key(id, |queue, tag| queue.free_place(tag)),
             Place::Buried(_) => self.count_buried_member(id, false),
-            Place::Delayed(_) => {}
+            Place::Ready(_) | Place::Reserved(_) | Place::Delayed(_) => {}
         }
         since
     }
 
     /// A client that is gone gives the job back, which is in no collection now.
     pub(super) fn given_back_tagged(&mut self, id: JobId) {
-        let tags = self.take_tags(id);
-        if let Some(tag) = TagSet::decode(&tags).and_then(|tags| tags.concurrency) {
-            self.free_place(tag);
+        if self.jobs.held(id).has(marks::KEYED) {
+            self.with_key(id, |queue, tag| queue.free_place(tag));
         }
-        self.give_back_tags(tags);
     }
 
     /// The job was reserved.
     #[inline(never)]
     pub(super) fn assigned_tagged(&mut self, id: JobId) {
-        let expires_at = self.jobs.get(id).map(|job| job.created_at);
-        let tags = self.take_tags(id);
-        let set = TagSet::decode(&tags).unwrap_or_default();
-        self.jobs.held(id).marks &= !marks::UPGRADED;
-        if let (Some(seconds), Some(created_at)) = (set.expires_after_s, expires_at) {
-            self.end_expiry(id, created_at.plus_seconds(seconds));
+        if let Some(at) = self.expires_at(id) {
+            self.end_expiry(id, at);
         }
-        if let Some(tag) = set.concurrency {
-            self.take_place(id, tag);
+        let job = self.jobs.held(id);
+        job.marks &= !(marks::UPGRADED | marks::EXPIRES);
+        if job.has(marks::KEYED) {
+            self.with_key(id, |queue, tag| queue.take_place(id, tag));
         }
-        self.give_back_tags(tags);
     }
 
     /// The job was buried.
@@ -354,28 +361,31 @@ impl Queue {
 
     /// Ends a job of this tube that is in no collection, and returns its body, which may have more behind it.
     pub(super) fn remove_tagged(&mut self, id: JobId, tube: TubeKey, ending: Ending, now: Timestamp) -> Body {
-        let tags = self.take_tags(id);
-        let set = TagSet::decode(&tags).unwrap_or_default();
+        if let Some(at) = self.expires_at(id) {
+            self.end_expiry(id, at);
+        }
         let job = self.jobs.remove(id).expect("what a queue held is there");
         self.tagged.jobs -= 1;
-        self.tagged.storage.remove(id);
-        let (mut has_cooldown, mut freed_group) = (false, None);
-        if let Some(seconds) = set.expires_after_s {
-            self.end_expiry(id, job.created_at.plus_seconds(seconds));
+        let aside = self.tagged.storage.remove(id);
+        let tags = TagSet::decode(aside.as_deref().unwrap_or_else(|| split(job.body.as_slice()).1));
+        let tags = tags.expect("it has tags");
+        if let Some(owner) = tags.owner {
+            self.tagged.owners.subtract(owner.as_str(), job.body().len());
         }
-        if let Some(tag) = set.idempotency {
+        let (mut has_cooldown, mut freed_group) = (false, None);
+        if let Some(tag) = tags.idempotency {
             if ending == Ending::Deleted && tag.cooldown_s > 0 {
                 let until = now.plus_seconds(tag.cooldown_s);
-                self.begin_cooldown(id, tube, tag.key, until);
+                self.begin_cooldown(id, tube, tag.key.as_str(), until);
                 has_cooldown = true;
             } else {
                 self.free_key(id, tube, tag.key);
             }
         }
-        if let Some(group) = set.group
-            && self.tagged.groups.leave(group)
+        if let Some(group) = tags.group
+            && self.tagged.groups.leave(group.as_str())
         {
-            freed_group = Some(group.into());
+            freed_group = Some(group.as_str().into());
         }
         match ending {
             Ending::Deleted | Ending::Flushed => self.count(tube, |counters| &mut counters.deletes),
@@ -389,7 +399,6 @@ impl Queue {
                 self.tagged.freed_groups.push_back(freed_group);
             }
         }
-        self.give_back_tags(tags);
         job.body
     }
 
@@ -398,9 +407,10 @@ impl Queue {
         self.tagged.freed_groups.pop_front().flatten()
     }
 
-    /// A command has changed whether other jobs may be reserved: they go to clients that wait.
-    pub(super) fn settle(&mut self, now: Timestamp) {
-        self.serve_free_places(now);
+    /// A command, of the client `cause` if it is one of a client, has changed whether other jobs may be reserved: they go to
+    /// clients that wait.
+    pub(super) fn settle(&mut self, cause: Option<ClientId>, now: Timestamp) {
+        self.offer_free_places(cause, now);
         if self.tagged.has_freed() {
             self.go_on_freeing(now);
         }
@@ -442,7 +452,8 @@ impl Queue {
                 .inspect(|&id| {
                     let job = self.jobs.get(id).expect("an indexed job is there");
                     aside += usize::from(!job.has(marks::BEHIND_BODY));
-                    assert!(job.has(marks::TAGGED) && self.tags_of_any(id).is_some(), "tags can be read");
+                    let tags = self.tags_of_any(id).expect("tags can be read");
+                    assert!(job.has(marks::TAGGED) && job.has(marks::KEYED) == tags.concurrency.is_some());
                 })
                 .count()
         );
@@ -452,6 +463,7 @@ impl Queue {
         self.check_unique();
         self.check_places();
         self.check_groups();
+        self.check_owners();
         self.check_expiries();
     }
 }

@@ -3,31 +3,35 @@
 //! Owns: how many jobs of each key are reserved, and which ready jobs may be reserved now. Jobs of one tube with the same
 //! key and the same limit are alike: if any of them may be reserved, the most urgent may. So only this one, the first,
 //! stands in the tube's ready queue, and only while a place is free. The others, and the first while none is free, are
-//! parked: they are ready for everybody who looks, and no reserve sees them. A place that is taken or given back
-//! touches one job of each tube, however many wait.
+//! parked: they are ready for everybody who looks, and no reserve sees them.
+//!
+//! A key may be used in very many tubes. When its last place is taken, the firsts of other tubes stay in their ready
+//! queues until a reserve is about to choose from these: it parks them (`park_used_up`). `Queue::is_unsettled` says that
+//! there may be such jobs, so that reserves look at nothing else while there are none.
 //!
 //! A place that is given back is first kept for the job that gives it back: this one is put where it belongs, and only
-//! then the free places are offered to others (`serve_free_places`), the most urgent job first.
+//! then the free places are offered to others (`offers`).
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::hash::{BuildHasher, RandomState};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::hash::RandomState;
 
-use super::index::{Hash, Hashed, HashedReady, ready_with_hash, with_hash, with_prefix};
+use super::index::{
+    Hash, Hashed, HashedReady, hash_of, ready_after, ready_with_hash, spread, with_hash, with_prefix,
+};
 use crate::clock::Timestamp;
 use crate::job::{JobId, JobState};
 use crate::queue::Queue;
 use crate::queue::jobs::{Place, marks};
 use crate::queue::keys::{ReadyKey, TubeKey};
 use crate::queue::ordered::OrderedQueue;
-use crate::tags::{Concurrency, TagSet};
+use crate::tags::{Concurrency, Name};
 
-/// What a key of which jobs are reserved takes beside its name, in bytes.
-const KEY_BYTES: usize = 64;
+/// What a key of which jobs are reserved takes, in bytes.
+const KEY_BYTES: usize = 40;
 
-/// Bits of a hash for the tube: the key and the limit have the rest.
-const TUBE_BITS: u32 = 12;
-/// Bits of a hash for the limit.
-const LIMIT_BITS: u32 = 10;
+/// Bits of a hash for the tube: the key with the limit has the rest.
+const TUBE_BITS: u32 = 16;
 
 /// The places of all keys.
 #[derive(Debug, Default)]
@@ -36,63 +40,94 @@ pub struct Places {
     first: OrderedQueue<Hashed>,
     /// The others.
     behind: OrderedQueue<HashedReady>,
-    /// By key: how many of its jobs are reserved; not 0.
-    taken: BTreeMap<Box<str>, u32>,
-    key_bytes: usize,
-    /// Keys and limits for which a place may have become free.
-    freed: Vec<(Box<str>, u32)>,
+    /// The first ones that are parked, by the hash of key and limit.
+    parked: OrderedQueue<HashedReady>,
+    /// By the hash of a key: how many of its jobs are reserved; not 0. Two keys with the same 64 bits would share their
+    /// places, and no job is reserved that may not be. If a million keys are in use, the chance of that is one in 30 million.
+    taken: BTreeMap<u64, u32>,
+    /// Those of whose jobs one may be reserved that could not before; empty between commands.
+    pub(super) freed: Vec<Group>,
+}
+
+/// A key and a limit.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Group {
+    pub(super) key: Box<[u8]>,
+    pub(super) limit: u32,
+}
+
+impl Group {
+    fn of(tag: Concurrency<'_>) -> Self {
+        Self { key: tag.key.as_bytes().into(), limit: tag.limit }
+    }
+
+    pub(super) fn tag(&self) -> Concurrency<'_> {
+        Concurrency { key: Name::again(&self.key), limit: self.limit }
+    }
 }
 
 /// What jobs that are alike have in common.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 struct Line<'a> {
     tube: TubeKey,
-    key: &'a str,
-    limit: u32,
+    tag: Concurrency<'a>,
+    /// The hash of the key.
+    key: u64,
+    /// By which the first and the others are found.
+    hash: Hash,
 }
 
 impl<'a> Line<'a> {
-    fn new(tube: TubeKey, tag: Concurrency<'a>) -> Self {
-        Self { tube, key: tag.key, limit: tag.limit }
+    fn new(tube: TubeKey, tag: Concurrency<'a>, hasher: &RandomState) -> Self {
+        Self::of(tube, tag, hash_of(hasher, tag.key))
     }
 
-    fn hash(self, hasher: &RandomState) -> Hash {
-        let low = |value: u64, bits: u32| value & ((1 << bits) - 1);
-        let limit = low(hasher.hash_one(self.limit), LIMIT_BITS);
-        let tube = low(hasher.hash_one((self.tube, 't')), TUBE_BITS);
-        Hash::new((hasher.hash_one(self.key) << LIMIT_BITS | limit) << TUBE_BITS | tube)
+    fn of(tube: TubeKey, tag: Concurrency<'a>, key: u64) -> Self {
+        let low = spread(tube) >> (u64::BITS - TUBE_BITS);
+        let hash = Hash::new((key ^ spread(tag.limit)) << TUBE_BITS | low);
+        Self { tube, tag, key, hash }
+    }
+
+    /// That of the jobs with another limit.
+    fn with_limit(self, limit: u32) -> Self {
+        Self::of(self.tube, Concurrency { limit, ..self.tag }, self.key)
     }
 }
 
 impl Places {
-    fn taken(&self, key: &str) -> u32 {
-        self.taken.get(key).copied().unwrap_or(0)
-    }
-
     pub fn bytes(&self) -> usize {
-        self.taken.len() * KEY_BYTES + self.key_bytes
-    }
-
-    pub fn has_freed(&self) -> bool {
-        !self.freed.is_empty()
+        self.taken.len() * KEY_BYTES
     }
 }
 
 impl Queue {
     /// Whether a ready or delayed job with this tag may be reserved now.
     pub(in crate::queue) fn has_free_place(&self, tag: Concurrency<'_>) -> bool {
-        self.tagged.places.taken(tag.key) < tag.limit
+        self.is_free(self.line(0, tag))
+    }
+
+    /// As `has_free_place`, for a job of this line.
+    fn is_free(&self, line: Line<'_>) -> bool {
+        self.has_place(line) && !self.tagged.offers.searches(line.tag)
+    }
+
+    /// The same, though a free place may be about to be given to a client that waits.
+    fn has_place(&self, line: Line<'_>) -> bool {
+        self.tagged.places.taken.get(&line.key).is_none_or(|&taken| taken < line.tag.limit)
+    }
+
+    fn line<'a>(&self, tube: TubeKey, tag: Concurrency<'a>) -> Line<'a> {
+        Line::new(tube, tag, &self.tagged.hasher)
     }
 
     /// The first of the jobs in the line.
     fn first_of(&self, line: Line<'_>) -> Option<JobId> {
-        with_hash(&self.tagged.places.first, line.hash(&self.tagged.hasher))
-            .find(|&id| self.line_of(id) == Some(line))
+        with_hash(&self.tagged.places.first, line.hash).find(|&id| self.is_of_line(id, line))
     }
 
-    fn line_of(&self, id: JobId) -> Option<Line<'_>> {
+    fn is_of_line(&self, id: JobId, line: Line<'_>) -> bool {
         let job = self.jobs.get(id).expect("what an index has is there");
-        Some(Line::new(job.tube, self.tags_of(id).concurrency?))
+        job.tube == line.tube && self.tags_of(id).concurrency == Some(line.tag)
     }
 
     fn ready_key(&self, id: JobId) -> ReadyKey {
@@ -103,7 +138,7 @@ impl Queue {
     pub(in crate::queue) fn enter_line(&mut self, id: JobId, tag: Concurrency<'_>, now: Timestamp) {
         let key = self.ready_key(id);
         let tube = self.jobs.held(id).tube;
-        let line = Line::new(tube, tag);
+        let line = self.line(tube, tag);
         let first = self.first_of(line);
         if first.is_some_and(|first| self.ready_key(first) < key) {
             self.stand_behind(id, line);
@@ -119,7 +154,7 @@ impl Queue {
             }
         }
         self.insert_first(id, line);
-        if self.has_free_place(tag) {
+        if self.is_free(line) {
             self.enqueue(id, tube, key.priority(), now);
         } else {
             self.park(id, tube);
@@ -129,33 +164,35 @@ impl Queue {
     /// A job with this tag that was ready is in no collection any more, and leaves those that are alike.
     pub(in crate::queue) fn leave_line(&mut self, id: JobId, tag: Concurrency<'_>) {
         let job = self.jobs.held(id);
-        let line = Line::new(job.tube, tag);
         let (is_first, was_parked) = (job.has(marks::FIRST), job.has(marks::PARKED));
-        job.marks &= !marks::PARKED;
+        let tube = job.tube;
+        let line = self.line(tube, tag);
         if is_first {
             self.remove_first(id, line);
+        }
+        self.jobs.held(id).marks &= !marks::PARKED;
+        if is_first {
             self.advance_line(line, was_parked);
         } else {
-            let key = HashedReady::new(line.hash(&self.tagged.hasher), self.ready_key(id).priority(), id);
+            let key = HashedReady::new(line.hash, self.ready_key(id).priority(), id);
             let found = self.tagged.places.behind.remove(key);
             assert!(found.is_some(), "a job behind the first is indexed");
         }
     }
 
-    /// The next job of the line becomes the first. Where somebody waits for it, or nobody has looked for the one before
-    /// it, it is offered when the command is done.
+    /// The next job of the line becomes the first. Where somebody waits for it, it is offered when the command is done. If
+    /// the one before it was parked while a place is free, a walk is to come to it.
     fn advance_line(&mut self, line: Line<'_>, was_parked: bool) {
         let Some(next) = self.second_of(line) else { return };
-        let hash = line.hash(&self.tagged.hasher);
         let key = self.ready_key(next);
-        self.tagged.places.behind.remove(HashedReady::new(hash, key.priority(), next));
+        self.tagged.places.behind.remove(HashedReady::new(line.hash, key.priority(), next));
         self.insert_first(next, line);
-        if self.tagged.places.taken(line.key) >= line.limit {
+        if was_parked || !self.is_free(line) {
             return;
         }
         let tube = self.tubes.get(line.tube);
-        if was_parked || tube.pause.is_none() && self.first_waiting(line.tube).is_some() {
-            self.tagged.places.freed.push((line.key.into(), line.limit));
+        if tube.pause.is_none() && self.first_waiting(line.tube).is_some() {
+            self.tagged.places.freed.push(Group::of(line.tag));
         } else {
             self.unpark(next, line.tube);
             self.tubes.get_mut(line.tube).ready.insert(key);
@@ -164,36 +201,22 @@ impl Queue {
 
     /// The first of those behind the first.
     fn second_of(&self, line: Line<'_>) -> Option<JobId> {
-        ready_with_hash(&self.tagged.places.behind, line.hash(&self.tagged.hasher))
-            .find(|&id| self.line_of(id) == Some(line))
+        ready_with_hash(&self.tagged.places.behind, line.hash).find(|&id| self.is_of_line(id, line))
     }
 
     /// A job with this tag was reserved. `was_first`: it stood in the ready queue.
     pub(in crate::queue) fn take_place(&mut self, id: JobId, tag: Concurrency<'_>) {
         let job = self.jobs.held(id);
-        let line = Line::new(job.tube, tag);
-        let was_first = job.has(marks::FIRST);
+        let (tube, was_first) = (job.tube, job.has(marks::FIRST));
+        let line = self.line(tube, tag);
         if was_first {
             self.remove_first(id, line);
         }
-        let places = &mut self.tagged.places;
-        let taken = match places.taken.get_mut(tag.key) {
-            Some(taken) => {
-                *taken += 1;
-                *taken
-            }
-            None => {
-                places.key_bytes += tag.key.len();
-                places.taken.insert(tag.key.into(), 1);
-                1
-            }
-        };
-        for (id, tube) in self.firsts(tag.key, taken) {
-            if !self.jobs.held(id).has(marks::PARKED) {
-                self.work += 1;
-                self.take_out_of_ready(id, tube);
-                self.park(id, tube);
-            }
+        let taken = self.tagged.places.taken.entry(line.key).or_insert(0);
+        *taken += 1;
+        let used_up = line.with_limit(*taken);
+        if !self.is_unsettled && self.has_first(used_up) {
+            self.is_unsettled = true;
         }
         if was_first {
             self.advance_line(line, false);
@@ -203,73 +226,120 @@ impl Queue {
     /// A job with this tag is reserved no more.
     pub(in crate::queue) fn free_place(&mut self, tag: Concurrency<'_>) {
         let places = &mut self.tagged.places;
-        let taken = places.taken.get_mut(tag.key).expect("a reserved job has a place");
-        let before = *taken;
-        *taken -= 1;
-        if *taken == 0 {
-            places.taken.remove(tag.key);
-            places.key_bytes -= tag.key.len();
+        let Entry::Occupied(mut taken) = places.taken.entry(hash_of(&self.tagged.hasher, tag.key)) else {
+            unreachable!("a reserved job has a place")
+        };
+        let before = *taken.get();
+        if before == 1 {
+            taken.remove();
+        } else {
+            *taken.get_mut() = before - 1;
         }
-        places.freed.push((tag.key.into(), before));
+        // Only a parked job can have waited for it.
+        if !places.parked.is_empty() {
+            places.freed.push(Group { key: tag.key.as_bytes().into(), limit: before });
+        }
     }
 
-    /// Offers the places that have become free to the first jobs of their keys, the most urgent first.
-    pub(in crate::queue) fn serve_free_places(&mut self, now: Timestamp) {
-        while !self.tagged.places.freed.is_empty() {
-            let freed = std::mem::take(&mut self.tagged.places.freed);
-            let firsts = freed.iter().flat_map(|(key, limit)| self.firsts(key, *limit));
-            let parked = firsts.filter(|&(id, _)| self.is_parked(id));
-            let mut parked: BTreeSet<_> = parked.map(|(id, tube)| (self.ready_key(id), tube)).collect();
-            while let Some((first, tube)) = parked.pop_first() {
-                self.work += 1;
-                let tags = self.take_tags(first.job());
-                if let Some(tag) = TagSet::decode(&tags).and_then(|tags| tags.concurrency)
-                    && self.has_free_place(tag)
-                {
-                    self.unpark(first.job(), tube);
-                    self.count_unready(tube, first.priority());
-                    self.enqueue(first.job(), tube, first.priority(), now);
-                    // If a client has got it, the next of its line is the first now.
-                    let next = self.first_of(Line::new(tube, tag)).filter(|&next| self.is_parked(next));
-                    parked.extend(next.map(|next| (self.ready_key(next), tube)));
-                }
-                self.give_back_tags(tags);
+    /// Whether there is a ready job with the tag of this line, in whatever tube.
+    fn has_first(&self, line: Line<'_>) -> bool {
+        let mut firsts = with_prefix(&self.tagged.places.first, line.hash, TUBE_BITS);
+        firsts.any(|id| self.tags_of(id).concurrency == Some(line.tag))
+    }
+
+    /// The most urgent of the parked first jobs with this key and limit, or the next after `after`.
+    pub(super) fn first_parked(&self, group: &Group, after: Option<ReadyKey>) -> Option<ReadyKey> {
+        let mut parked = ready_after(&self.tagged.places.parked, self.parked_hash(group.tag()), after);
+        let is_meant = |id: &JobId| self.tags_of(*id).concurrency == Some(group.tag());
+        parked.find(is_meant).map(|id| self.ready_key(id))
+    }
+
+    /// A parked first job of this tube may be reserved: it goes to a client that waits, or stands in the ready queue.
+    pub(super) fn bring_forward(&mut self, first: ReadyKey, tube: TubeKey, now: Timestamp) {
+        self.unpark(first.job(), tube);
+        self.count_unready(tube, first.priority());
+        self.enqueue(first.job(), tube, first.priority(), now);
+    }
+
+    /// Parks the first jobs of a tube from which a client is about to reserve, of those that may not be reserved any more,
+    /// at most `left`, which goes down by each. Returns whether none is left.
+    #[cold]
+    pub(in crate::queue) fn park_used_up(&mut self, tube: TubeKey, left: &mut usize) -> bool {
+        while let Some(first) = self.tubes.get(tube).ready.first() {
+            let id = first.job();
+            let tag = self.tags_of_any(id).and_then(|tags| tags.concurrency);
+            if tag.is_none_or(|tag| self.has_free_place(tag)) {
+                return true;
             }
+            if *left == 0 {
+                return false;
+            }
+            *left -= 1;
+            self.work += 1;
+            self.take_out_of_ready(id, tube);
+            self.park(id, tube);
         }
+        true
     }
 
-    fn is_parked(&self, id: JobId) -> bool {
-        self.jobs.get(id).is_some_and(|job| job.has(marks::PARKED))
+    /// While places are unsettled, before a client chooses among its tubes: returns whether it may choose now. The tubes of
+    /// a client that watches many are looked at when they come first.
+    #[cold]
+    pub(in crate::queue) fn settle_heads(&mut self, client: u32) -> bool {
+        if self.tagged.offers.are_awaited_by(client) {
+            return false;
+        }
+        if self.clients[client as usize].wide.is_some() {
+            return true;
+        }
+        let mut left = self.shares.looked_at;
+        let count = self.clients[client as usize].watching.len();
+        (0..count).all(|place| {
+            let tube = self.clients[client as usize].watching[place];
+            self.park_used_up(tube, &mut left)
+        })
     }
 
-    /// The firsts of all lines with this key and limit, and their tubes.
-    fn firsts(&self, key: &str, limit: u32) -> Vec<(JobId, TubeKey)> {
-        let hash = Line { tube: 0, key, limit }.hash(&self.tagged.hasher);
-        let firsts = with_prefix(&self.tagged.places.first, hash, TUBE_BITS);
-        let lines = firsts.filter_map(|id| Some((id, self.line_of(id)?)));
-        lines
-            .filter(|(_, line)| (line.key, line.limit) == (key, limit))
-            .map(|(id, line)| (id, line.tube))
-            .collect()
+    /// To be called when a walk has ended or is put off.
+    pub(super) fn note_unsettled(&mut self) {
+        let is_settled = self.tagged.offers.is_empty() && self.tagged.places.taken.is_empty();
+        self.is_unsettled = !self.tagged.offers.is_empty() || self.is_unsettled && !is_settled;
     }
 
     fn insert_first(&mut self, id: JobId, line: Line<'_>) {
-        self.jobs.held(id).marks |= marks::FIRST;
-        let hash = line.hash(&self.tagged.hasher);
-        self.tagged.places.first.insert(Hashed::new(hash, id));
+        self.tagged.places.first.insert(Hashed::new(line.hash, id));
+        let job = self.jobs.held(id);
+        job.marks |= marks::FIRST;
+        if job.has(marks::PARKED) {
+            let key = self.parked_key(id);
+            self.tagged.places.parked.insert(key);
+        }
     }
 
+    /// A first job is none any more; whether it is parked has not changed yet.
     fn remove_first(&mut self, id: JobId, line: Line<'_>) {
-        self.jobs.held(id).marks &= !marks::FIRST;
-        let hash = line.hash(&self.tagged.hasher);
-        let found = self.tagged.places.first.remove(Hashed::new(hash, id));
+        let found = self.tagged.places.first.remove(Hashed::new(line.hash, id));
         assert!(found.is_some(), "the first of a line is indexed");
+        if self.jobs.held(id).has(marks::PARKED) {
+            let key = self.parked_key(id);
+            self.tagged.places.parked.remove(key);
+        }
+        self.jobs.held(id).marks &= !marks::FIRST;
+    }
+
+    fn parked_key(&self, id: JobId) -> HashedReady {
+        let tag = self.tags_of(id).concurrency.expect("what is first has a key");
+        HashedReady::new(self.parked_hash(tag), self.ready_key(id).priority(), id)
+    }
+
+    /// The hash by which the parked first jobs with this tag are found.
+    fn parked_hash(&self, tag: Concurrency<'_>) -> Hash {
+        Hash::new(hash_of(&self.tagged.hasher, tag.key) ^ spread(tag.limit))
     }
 
     fn stand_behind(&mut self, id: JobId, line: Line<'_>) {
         let priority = self.ready_key(id).priority();
-        let hash = line.hash(&self.tagged.hasher);
-        self.tagged.places.behind.insert(HashedReady::new(hash, priority, id));
+        self.tagged.places.behind.insert(HashedReady::new(line.hash, priority, id));
     }
 
     /// Takes a job that stays ready out of the queue of those that may be reserved.
@@ -283,8 +353,12 @@ impl Queue {
     /// Puts a job that is in no collection among its tube's parked jobs.
     fn park(&mut self, id: JobId, tube: TubeKey) {
         let key = self.ready_key(id);
-        self.jobs.held(id).marks |= marks::PARKED;
-        self.flushes.note_moved(id, tube);
+        let job = self.jobs.held(id);
+        job.marks |= marks::PARKED;
+        if job.has(marks::FIRST) {
+            let key = self.parked_key(id);
+            self.tagged.places.parked.insert(key);
+        }
         self.tubes.get_mut(tube).tagged_mut().parked.insert(key);
         self.count_ready(tube, key.priority());
     }
@@ -292,8 +366,12 @@ impl Queue {
     /// Takes a job out of its tube's parked jobs. It still counts as ready.
     fn unpark(&mut self, id: JobId, tube: TubeKey) {
         let key = self.ready_key(id);
-        self.jobs.held(id).marks &= !marks::PARKED;
-        self.flushes.note_moved(id, tube);
+        let job = self.jobs.held(id);
+        job.marks &= !marks::PARKED;
+        if job.has(marks::FIRST) {
+            let key = self.parked_key(id);
+            self.tagged.places.parked.remove(key);
+        }
         let found = self.tubes.get_mut(tube).tagged_mut().parked.remove(key);
         assert!(found.is_some(), "a parked job stands among its tube's parked jobs");
     }
@@ -309,8 +387,9 @@ impl Queue {
     /// Asserts the invariants of the fields.
     pub(in crate::queue) fn check_places(&self) {
         let places = &self.tagged.places;
-        let mut taken: BTreeMap<&str, u32> = BTreeMap::new();
-        let (mut ready, mut firsts) = (0, 0);
+        let mut taken: BTreeMap<u64, u32> = BTreeMap::new();
+        let (mut ready, mut firsts, mut parked) = (0, 0, 0);
+        let is_offered = |tag| self.tagged.offers.groups().any(|group| group.tag() == tag);
         for id in self.jobs.ids() {
             let job = self.jobs.get(id).expect("an indexed job is there");
             let tag = self.tags_of_any(id).and_then(|tags| tags.concurrency);
@@ -319,36 +398,48 @@ impl Queue {
                 continue;
             };
             match job.place() {
-                Place::Reserved(_) => *taken.entry(tag.key).or_insert(0) += 1,
+                Place::Reserved(_) => *taken.entry(hash_of(&self.tagged.hasher, tag.key)).or_insert(0) += 1,
                 Place::Ready(_) => {
                     ready += 1;
-                    let line = Line::new(job.tube, tag);
+                    let line = self.line(job.tube, tag);
                     let first = self.first_of(line).expect("of those that are ready, one is the first");
                     assert_eq!(first == id, job.has(marks::FIRST));
                     assert!(self.ready_key(first) <= self.ready_key(id), "the first is the most urgent");
-                    firsts += usize::from(first == id);
-                    let may_be_reserved = first == id && self.has_free_place(tag);
-                    assert_eq!(may_be_reserved, !job.has(marks::PARKED), "{id:?} {tag:?}");
+                    if first != id {
+                        assert!(job.has(marks::PARKED), "those behind the first are parked");
+                        continue;
+                    }
+                    firsts += 1;
+                    if job.has(marks::PARKED) {
+                        parked += 1;
+                        let (hash, before) = (self.parked_hash(tag), JobId(id.0 - 1));
+                        let start = HashedReady::new(hash, job.priority, before);
+                        assert_eq!(places.parked.iter_after(start).next(), Some(self.parked_key(id)));
+                        assert!(!self.has_free_place(tag) || is_offered(tag), "free places are offered");
+                    } else {
+                        assert!(
+                            self.has_free_place(tag) || self.is_unsettled,
+                            "reserves know what to look at"
+                        );
+                    }
                 }
                 Place::Delayed(_) | Place::Buried(_) => assert!(!job.has(marks::FIRST | marks::PARKED)),
             }
         }
         assert_eq!((places.first.len(), places.behind.len()), (firsts, ready - firsts));
-        assert!(
-            places.taken.iter().map(|(key, &count)| (&**key, count)).eq(taken),
-            "each reserved job has a place"
-        );
-        assert_eq!(places.taken.keys().map(|key| key.len()).sum::<usize>(), places.key_bytes);
-        assert!(!places.has_freed(), "free places are offered before a command ends");
+        assert_eq!(places.parked.len(), parked);
+        assert_eq!(places.taken, taken, "each reserved job has a place");
+        assert!(places.freed.is_empty(), "free places are offered before a command ends");
+        self.tagged.offers.check();
+        assert!(self.tagged.offers.is_empty() || self.is_unsettled);
     }
 
-    /// The state in which a job with tags may be reserved by `reserve-job`.
+    /// Whether a job with tags may be reserved by `reserve-job`. It may have a place that is being offered.
     pub(in crate::queue) fn may_be_reserved(&self, id: JobId) -> bool {
         let Some(job) = self.jobs.get(id) else { return false };
+        let tag = self.tags_of_any(id).and_then(|tags| tags.concurrency);
         job.place().state() != JobState::Reserved
             && !job.has(marks::HELD)
-            && self
-                .tags_of_any(id)
-                .is_none_or(|tags| tags.concurrency.is_none_or(|tag| self.has_free_place(tag)))
+            && tag.is_none_or(|tag| self.has_place(self.line(job.tube, tag)))
     }
 }

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, TryReserveError};
 
 use crate::job::{Body, JobId};
 use crate::queue::jobs::{Job, marks};
+use crate::tags::TagSet;
 
 /// A last byte that says that the length of the tags stands in the two bytes before it.
 const LONG: u8 = u8::MAX;
@@ -23,28 +24,28 @@ pub struct Packed {
 }
 
 impl Packed {
-    /// Puts `tags`, in their bytes, behind a short body.
+    /// Puts `tags` behind a short body.
     ///
     /// # Errors
     /// If the allocator has no memory.
-    pub fn new(body: Body, tags: &[u8]) -> Result<Self, TryReserveError> {
-        let mut end = Vec::new();
-        end.try_reserve_exact(tags.len() + 3)?;
-        end.extend_from_slice(tags);
-        match u8::try_from(tags.len()) {
-            Ok(len) if len < LONG => end.push(len),
-            _ => {
-                end.extend_from_slice(&(tags.len() as u16).to_le_bytes());
-                end.push(LONG);
+    pub fn new(body: Body, tags: &TagSet<'_>) -> Result<Self, TryReserveError> {
+        let len = tags.encoded_len();
+        let short = u8::try_from(len).ok().filter(|&len| len < LONG);
+        match body.try_extend(len + if short.is_some() { 1 } else { 3 })? {
+            Ok(mut bytes) => {
+                tags.write(&mut bytes);
+                if short.is_none() {
+                    bytes.extend_from_slice(&(len as u16).to_le_bytes());
+                }
+                bytes.push(short.unwrap_or(LONG));
+                Ok(Self { body: Body::from(bytes), aside: None })
+            }
+            Err(body) => {
+                let mut aside = Vec::new();
+                tags.encode(&mut aside)?;
+                Ok(Self { body, aside: Some(aside.into_boxed_slice()) })
             }
         }
-        Ok(match body.try_append(&end)? {
-            Ok(body) => Self { body, aside: None },
-            Err(body) => {
-                end.truncate(tags.len());
-                Self { body, aside: Some(end.into_boxed_slice()) }
-            }
-        })
     }
 }
 
@@ -91,11 +92,11 @@ impl Storage {
         self.aside.insert(id, tags);
     }
 
-    /// The job is gone.
-    pub fn remove(&mut self, id: JobId) {
-        if let Some(tags) = self.aside.remove(&id) {
-            self.bytes -= ASIDE_BYTES + tags.len();
-        }
+    /// The job is gone. Returns its tags if they are not behind its body.
+    pub fn remove(&mut self, id: JobId) -> Option<Box<[u8]>> {
+        let tags = self.aside.remove(&id)?;
+        self.bytes -= ASIDE_BYTES + tags.len();
+        Some(tags)
     }
 
     /// What it takes, in bytes.
@@ -112,19 +113,32 @@ impl Storage {
 mod tests {
     use super::*;
     use crate::job::SHARED_FROM_BYTES;
+    use crate::tags::{After, Name};
+
+    /// Tags that take so many bytes, 3 to 404.
+    fn tags_of_len(len: usize, name: &str) -> TagSet<'_> {
+        let named = |len: usize| (len > 2).then(|| Name::from(&name[..len - 2]));
+        let first = len.min(202);
+        let after = named(len - first).map(|group| After { group, is_free: false });
+        TagSet { group: named(first), after, ..TagSet::default() }
+    }
 
     #[test]
     fn tags_of_every_length_are_split_from_bodies_of_every_length() {
-        for tags_len in [1, 2, 18, 253, 254, 255, 256, 816] {
+        let name = "n".repeat(200);
+        for tags_len in [3, 4, 18, 202, 253, 254, 255, 256, 404] {
             for body_len in [0, 1, 255, 256, 7_000, SHARED_FROM_BYTES - 1, SHARED_FROM_BYTES, 100_000] {
-                let (body, tags) = (vec![255; body_len], vec![7; tags_len]);
+                let (body, tags) = (vec![255; body_len], tags_of_len(tags_len, &name));
+                let mut bytes = Vec::new();
+                tags.encode(&mut bytes).unwrap();
+                assert_eq!(bytes.len(), tags_len);
                 let packed = Packed::new(Body::copy_of(&body).unwrap(), &tags).unwrap();
                 match packed.aside {
                     Some(aside) => {
                         assert!(body_len + tags_len + 3 >= SHARED_FROM_BYTES, "short ones are behind it");
-                        assert_eq!((packed.body.as_slice(), &*aside), (&*body, &*tags));
+                        assert_eq!((packed.body.as_slice(), &*aside), (&*body, &*bytes));
                     }
-                    None => assert_eq!(split(packed.body.as_slice()), (&*body, &*tags)),
+                    None => assert_eq!(split(packed.body.as_slice()), (&*body, &*bytes)),
                 }
             }
         }

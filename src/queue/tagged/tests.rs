@@ -7,15 +7,15 @@ use crate::tags::{After, Concurrency, Idempotency};
 const NOW: Timestamp = Timestamp(1_700_000_000 * NS_PER_S);
 
 fn con(key: &str, limit: u32) -> TagSet<'_> {
-    TagSet { concurrency: Some(Concurrency { key, limit }), ..TagSet::default() }
+    TagSet { concurrency: Some(Concurrency { key: key.into(), limit }), ..TagSet::default() }
 }
 
 fn grp(name: &str) -> TagSet<'_> {
-    TagSet { group: Some(name), ..TagSet::default() }
+    TagSet { group: Some(name.into()), ..TagSet::default() }
 }
 
 fn aft(name: &str) -> TagSet<'_> {
-    TagSet { after: Some(After { group: name, is_free: false }), ..TagSet::default() }
+    TagSet { after: Some(After { group: name.into(), is_free: false }), ..TagSet::default() }
 }
 
 fn put_body(queue: &mut Queue, client: ClientId, priority: u32, tags: TagSet<'_>, body: &[u8]) -> JobId {
@@ -24,9 +24,7 @@ fn put_body(queue: &mut Queue, client: ClientId, priority: u32, tags: TagSet<'_>
     if tags.is_empty() {
         queue.put(client, new, body, NOW);
     } else {
-        let mut bytes = Vec::new();
-        tags.encode(&mut bytes).unwrap();
-        queue.put_tagged(client, new, body, &mut bytes, NOW).unwrap();
+        queue.put_tagged(client, new, body, tags, NOW).unwrap();
     }
     new.id
 }
@@ -62,41 +60,204 @@ fn a_reserve_sees_one_job_of_a_key_however_many_wait_and_none_once_it_is_used_up
     queue.check_invariants();
 }
 
+/// A queue with a job of one key in each of many tubes, `t0` and so on, the later the more urgent; one of them, in the tube
+/// "default", is reserved.
+struct ManyTubes {
+    queue: Queue,
+    producer: ClientId,
+    holder: ClientId,
+    reserved: JobId,
+}
+
+impl ManyTubes {
+    const TUBES: u32 = 20_000;
+    /// What one call may cost: a share, a delivery and a few steps.
+    const MOST: u64 = 300;
+
+    fn new() -> Self {
+        let mut queue = Queue::new(PoisonLimits::default());
+        let (producer, holder) = (queue.connect(), queue.connect());
+        let reserved = put(&mut queue, producer, 0, con("k", 1));
+        for tube in 0..Self::TUBES {
+            queue.use_tube(producer, &format!("t{tube}"));
+            put(&mut queue, producer, Self::TUBES - tube, con("k", 1));
+        }
+        let mut many = Self { queue, producer, holder, reserved };
+        assert!(many.costs_little(|queue| queue.reserve_job(holder, reserved, NOW)));
+        many
+    }
+
+    fn client(&mut self, tubes: impl IntoIterator<Item = u32>) -> ClientId {
+        let client = self.queue.connect();
+        tubes.into_iter().for_each(|tube| {
+            self.queue.watch(client, &format!("t{tube}"));
+        });
+        self.queue.ignore(client, "default");
+        client
+    }
+
+    fn costs_little<T>(&mut self, call: impl FnOnce(&mut Queue) -> T) -> T {
+        let before = self.queue.work();
+        let result = call(&mut self.queue);
+        let work = self.queue.work() - before;
+        assert!(work <= Self::MOST, "{work} in one call");
+        result
+    }
+
+    /// The result of a reserve, and how many calls it takes; nothing else happens meanwhile.
+    fn reserve(&mut self, client: ClientId, timeout_s: Option<u32>) -> (Reserve, usize) {
+        let before = self.queue.work();
+        for calls in 1.. {
+            let found = self.queue.reserve(client, timeout_s, NOW);
+            if found != Reserve::Unfinished {
+                return (found, calls);
+            }
+            assert!(self.queue.work() - before <= 1_100 * calls as u64);
+        }
+        unreachable!("it ends")
+    }
+
+    fn free(&mut self) {
+        let (holder, reserved) = (self.holder, self.reserved);
+        assert!(self.costs_little(|queue| queue.delete(holder, reserved, NOW)).is_some());
+    }
+
+    /// Ends all that is under way; returns in how many slices.
+    fn finish(&mut self) -> usize {
+        let mut slices = 0;
+        while self.queue.next_deadline() == Some(Timestamp::default()) {
+            self.costs_little(|queue| queue.advance(NOW));
+            slices += 1;
+        }
+        self.queue.check_invariants();
+        slices
+    }
+
+    fn delivered(&mut self) -> Option<(ClientId, JobId)> {
+        let Delivery { client, outcome: WaitOutcome::Reserved(id) } = self.queue.poll_delivery()? else {
+            panic!("nobody waits in vain")
+        };
+        Some((client, id))
+    }
+
+    /// The job of tube `t<tube>`.
+    fn job_in(tube: u32) -> JobId {
+        JobId(u64::from(tube) + 2)
+    }
+}
+
 #[test]
-fn a_free_place_costs_a_step_for_each_tube_and_goes_to_the_most_urgent_job() {
-    const TUBES: u32 = 1_000;
+fn a_key_of_many_tubes_is_used_up_at_once_and_free_again_in_slices() {
+    let mut many = ManyTubes::new();
+    let all = many.client(0..ManyTubes::TUBES);
+    let (found, calls) = many.reserve(all, Some(0));
+    assert_eq!((found, calls > 30), (Reserve::TimedOut, true), "each tube is looked at once");
+    assert!(many.reserve(all, Some(0)).1 == 1);
+    let one = many.client([7]);
+    assert_eq!(many.reserve(one, Some(0)), (Reserve::TimedOut, 1));
+    many.free();
+    many.queue.check_invariants();
+    let newer = many.queue.connect();
+    many.queue.watch(many.holder, "t7");
+    assert_eq!(many.queue.reserve(many.holder, Some(0), NOW), Reserve::Unfinished, "it has begun the walk");
+    assert_eq!(many.queue.reserve(newer, Some(0), NOW), Reserve::TimedOut, "others go on");
+    assert!(many.finish() > 50);
+    let last = ManyTubes::job_in(ManyTubes::TUBES - 1);
+    assert_eq!(many.reserve(many.holder, Some(0)), (Reserve::Job(ManyTubes::job_in(7)), 1));
+    assert_eq!(many.reserve(all, Some(0)).0, Reserve::TimedOut);
+    assert!(many.queue.delete(many.holder, ManyTubes::job_in(7), NOW).is_some());
+    many.finish();
+    assert_eq!(many.reserve(all, Some(0)).0, Reserve::Job(last), "the most urgent of all");
+    many.queue.check_invariants();
+}
+
+#[test]
+fn a_place_goes_to_a_client_that_waits_before_one_that_comes_while_it_is_offered() {
+    let mut many = ManyTubes::new();
+    let all = many.client(0..ManyTubes::TUBES);
+    assert_eq!(many.reserve(all, Some(0)).0, Reserve::TimedOut);
+    let waiting = [many.client([3]), many.client([5, 1_000])];
+    for client in waiting {
+        assert_eq!(many.reserve(client, None), (Reserve::Waiting, 1));
+    }
+    many.free();
+    assert_eq!(many.delivered(), None, "that takes some slices");
+    let rivals = [many.client([19_000]), many.client([1]), many.client([2])];
+    assert_eq!(many.reserve(rivals[0], None).0, Reserve::Waiting);
+    assert_eq!(many.reserve(rivals[1], Some(0)).0, Reserve::TimedOut, "the place is kept");
+    many.queue.use_tube(many.producer, "t1");
+    let urgent = put(&mut many.queue, many.producer, 0, con("k", 1));
+    let free = put(&mut many.queue, many.producer, 9, TagSet::default());
+    assert_eq!(many.reserve(rivals[1], Some(0)).0, Reserve::Job(free));
+    assert!(many.finish() > 20);
+    assert_eq!(many.delivered(), Some((waiting[1], ManyTubes::job_in(1_000))));
+    assert_eq!(many.delivered(), None);
+    assert!(many.queue.delete(waiting[1], ManyTubes::job_in(1_000), NOW).is_some());
+    many.finish();
+    assert_eq!(many.delivered(), Some((rivals[0], ManyTubes::job_in(19_000))), "the most urgent");
+    assert!(many.queue.delete(rivals[0], ManyTubes::job_in(19_000), NOW).is_some());
+    many.finish();
+    assert_eq!(many.delivered(), Some((waiting[0], ManyTubes::job_in(3))));
+    assert!(!many.queue.reserve_job(rivals[2], urgent, NOW));
+    assert!(many.queue.delete(waiting[0], ManyTubes::job_in(3), NOW).is_some());
+    assert!(
+        many.queue.reserve_job(rivals[2], urgent, NOW),
+        "by its id a job may have a place that is offered"
+    );
+    many.finish();
+    assert_eq!(many.reserve(rivals[1], Some(0)).0, Reserve::TimedOut);
+}
+
+#[test]
+fn whoever_leaves_or_changes_jobs_while_a_place_is_offered_loses_none() {
+    let mut many = ManyTubes::new();
+    let all = many.client(0..ManyTubes::TUBES);
+    assert_eq!(many.reserve(all, Some(0)).0, Reserve::TimedOut);
+    let waiting = many.client([3]);
+    assert_eq!(many.reserve(waiting, None).0, Reserve::Waiting);
+    many.queue.disconnect(many.holder, NOW);
+    for tube in [0, 10, 19_998] {
+        many.queue.advance(NOW);
+        assert!(many.queue.delete(many.producer, ManyTubes::job_in(tube), NOW).is_some());
+        many.queue.reprioritize(ManyTubes::job_in(tube + 1), Priority(0), NOW);
+        many.queue.move_job(ManyTubes::job_in(tube + 1), "elsewhere", NOW);
+        many.queue.pause_tube("t8", 5, NOW);
+    }
+    many.queue.check_invariants();
+    assert!(many.queue.stop_waiting(waiting));
+    many.finish();
+    many.queue.watch(waiting, "elsewhere");
+    assert_eq!(many.reserve(waiting, None).0, Reserve::Job(ManyTubes::job_in(1)));
+    assert_eq!(many.queue.counts().ready, u64::from(ManyTubes::TUBES) - 3);
+}
+
+#[test]
+fn keys_that_are_freed_together_are_offered_together() {
     let mut queue = Queue::new(PoisonLimits::default());
-    let (producer, worker) = (queue.connect(), queue.connect());
-    for tube in 0..TUBES {
-        queue.use_tube(producer, &format!("t{tube}"));
-        put(&mut queue, producer, TUBES - tube, con("k", 1));
-        put(&mut queue, producer, 0, con("k", 2));
+    queue.set_shares(crate::queue::Shares { given_back: 1, ..crate::queue::Shares::default() });
+    let (producer, holder, waiting) = (queue.connect(), queue.connect(), queue.connect());
+    let keys = ["a", "b", "c", "d"];
+    let taken = keys.map(|key| put(&mut queue, producer, 0, con(key, 1)));
+    taken.iter().for_each(|&id| assert!(queue.reserve_job(holder, id, NOW)));
+    queue.use_tube(producer, "t");
+    let jobs = [8, 5, 7, 6]
+        .iter()
+        .zip(keys)
+        .map(|(&priority, key)| put(&mut queue, producer, priority, con(key, 1)));
+    let jobs: Vec<JobId> = jobs.collect();
+    queue.watch(waiting, "t");
+    queue.ignore(waiting, "default");
+    assert_eq!(queue.reserve(waiting, None, NOW), Reserve::Waiting);
+    queue.set_shares(crate::queue::Shares { given_back: 4, ..crate::queue::Shares::default() });
+    queue.disconnect(holder, NOW);
+    while queue.next_deadline() == Some(Timestamp::default()) {
+        queue.check_invariants();
+        queue.advance(NOW);
     }
-    let first = put(&mut queue, producer, 0, con("k", 1));
-    assert!(queue.reserve_job(worker, first, NOW));
-    let workers: Vec<ClientId> = (0..3).map(|_| queue.connect()).collect();
-    for &worker in &workers {
-        for tube in [3, 998, 5] {
-            queue.watch(worker, &format!("t{tube}"));
-        }
-    }
-    let reserve = |queue: &mut Queue, worker| match queue.reserve(worker, None, NOW) {
-        Reserve::Job(id) => Some(queue.job(id).unwrap().record.priority.0),
-        other => {
-            assert_eq!(other, Reserve::Waiting);
-            None
-        }
-    };
-    assert_eq!(reserve(&mut queue, workers[0]), Some(0), "its limit is 2");
-    assert_eq!(reserve(&mut queue, workers[1]), None);
-    queue.check_invariants();
-    let work = queue.work();
-    assert!(queue.delete(worker, first, NOW).is_some());
-    assert!(queue.work() - work <= u64::from(2 * TUBES) + 64, "{}", queue.work() - work);
     let Some(Delivery { client, outcome: WaitOutcome::Reserved(id) }) = queue.poll_delivery() else {
-        panic!("the place goes to whoever waits")
+        panic!("somebody waits")
     };
-    assert_eq!((client, queue.job(id).unwrap().record.priority.0), (workers[1], 0));
+    assert_eq!((client, id), (waiting, jobs[1]), "the most urgent");
     queue.check_invariants();
 }
 
@@ -160,8 +321,8 @@ fn tags_of_large_bodies_are_kept_beside_them_and_do_the_same() {
     let mut queue = Queue::new(PoisonLimits::default());
     let client = queue.connect();
     let tags = TagSet {
-        idempotency: Some(Idempotency { key: "k", cooldown_s: 5 }),
-        after: Some(After { group: "g", is_free: false }),
+        idempotency: Some(Idempotency { key: "k".into(), cooldown_s: 5 }),
+        after: Some(After { group: "g".into(), is_free: false }),
         ..con("c", 1)
     };
     let member = put(&mut queue, client, 0, grp("g"));
@@ -204,13 +365,13 @@ fn a_restart_gives_back_keys_cooldowns_holds_and_expiries() {
         tags.encode(&mut bytes).unwrap();
         queue.restore_tagged(&record, "default", Body::copy_of(b"x").unwrap(), &bytes, NOW).unwrap();
     };
-    let key = |key| Idempotency { key, cooldown_s: 0 };
+    let key = |key: &'static str| Idempotency { key: key.into(), cooldown_s: 0 };
     let unique = TagSet { idempotency: Some(key("k")), ..TagSet::default() };
     let expiring = TagSet { expires_after_s: Some(1), ..TagSet::default() };
     restore(
         &mut queue,
         record(1, JobState::Buried, Timestamp::default(), 0),
-        TagSet { group: Some("g"), ..unique },
+        TagSet { group: Some("g".into()), ..unique },
     );
     restore(&mut queue, record(2, JobState::Delayed, NOW, 0), aft("g"));
     restore(&mut queue, record(3, JobState::Delayed, NOW, 0), aft("gone"));

@@ -4,15 +4,15 @@
 //! which a cooldown runs stays, because the key is that tube's.
 
 use std::collections::BTreeMap;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::RandomState;
 
-use super::index::{Hash, Hashed, with_hash};
+use super::index::{Hash, Hashed, hash_of, spread, with_hash};
 use crate::clock::Timestamp;
 use crate::job::{JobId, JobState, Priority};
 use crate::queue::keys::{DueKey, TubeKey};
 use crate::queue::ordered::OrderedQueue;
 use crate::queue::{Change, ClientId, Queue};
-use crate::tags::{Idempotency, TagSet};
+use crate::tags::{Idempotency, Name, TagSet};
 use crate::tube_name::TubeName;
 
 /// What a cooldown takes beside its key, in bytes.
@@ -49,8 +49,8 @@ pub enum Duplicate {
 }
 
 impl Unique {
-    fn hash(hasher: &RandomState, tube: TubeKey, key: &str) -> Hash {
-        Hash::new(hasher.hash_one((tube, key)))
+    fn hash(hasher: &RandomState, tube: TubeKey, key: Name<'_>) -> Hash {
+        Hash::new(hash_of(hasher, key) ^ spread(tube))
     }
 
     pub fn bytes(&self) -> usize {
@@ -64,12 +64,13 @@ impl Unique {
 
 impl Queue {
     /// The job of this tube with this key, or the one whose cooldown runs.
-    fn holder_of_key(&self, tube: TubeKey, key: &str, now: Timestamp) -> Option<Duplicate> {
+    fn holder_of_key(&self, tube: TubeKey, key: Name<'_>, now: Timestamp) -> Option<Duplicate> {
         let tagged = &self.tagged;
         let mut cooling = None;
         for id in with_hash(&tagged.unique.index, Unique::hash(&tagged.hasher, tube, key)) {
             if let Some(cooldown) = tagged.unique.cooldowns.get(&id) {
-                if cooldown.tube == tube && *cooldown.key == *key && cooldown.until > now {
+                if cooldown.tube == tube && cooldown.key.as_bytes() == key.as_bytes() && cooldown.until > now
+                {
                     cooling = Some(Duplicate::OfDeleted(id));
                 }
             } else if let Some(job) = self.jobs.get(id)
@@ -120,19 +121,19 @@ impl Queue {
     }
 
     /// The job has come into its tube.
-    pub(in crate::queue) fn claim_key(&mut self, id: JobId, tube: TubeKey, key: &str) {
+    pub(in crate::queue) fn claim_key(&mut self, id: JobId, tube: TubeKey, key: Name<'_>) {
         let hash = Unique::hash(&self.tagged.hasher, tube, key);
         self.tagged.unique.index.insert(Hashed::new(hash, id));
     }
 
     /// A job with this key comes back from a log: another may have come back with it.
-    pub(in crate::queue) fn note_double(&mut self, tube: &str, key: &str, now: Timestamp) {
+    pub(in crate::queue) fn note_double(&mut self, tube: &str, key: Name<'_>, now: Timestamp) {
         let double = self.tubes.find(tube).and_then(|tube| self.holder_of_key(tube, key, now));
         self.tagged.unique.has_doubles |= matches!(double, Some(Duplicate::Of(..)));
     }
 
     /// The job is gone from its tube.
-    pub(in crate::queue) fn free_key(&mut self, id: JobId, tube: TubeKey, key: &str) {
+    pub(in crate::queue) fn free_key(&mut self, id: JobId, tube: TubeKey, key: Name<'_>) {
         let hash = Unique::hash(&self.tagged.hasher, tube, key);
         let found = self.tagged.unique.index.remove(Hashed::new(hash, id));
         assert!(found.is_some(), "a key in use is indexed");
@@ -151,7 +152,7 @@ impl Queue {
     /// Restores a cooldown after a restart, in the tube of this valid name.
     pub fn restore_cooldown(&mut self, id: JobId, name: &str, key: &str, until: Timestamp) {
         let tube = self.tubes.find_or_make(name);
-        self.claim_key(id, tube, key);
+        self.claim_key(id, tube, key.into());
         self.begin_cooldown(id, tube, key, until);
         self.skip_ids_below(id.0.saturating_add(1));
     }
@@ -169,7 +170,7 @@ impl Queue {
         let Some(Cooldown { tube, key, until }) = unique.cooldowns.remove(&id) else { return };
         unique.key_bytes -= key.len();
         unique.due.remove((until, id));
-        self.free_key(id, tube, &key);
+        self.free_key(id, tube, (&*key).into());
         self.tubes.get_mut(tube).tagged_mut().cooldowns.remove(id);
         self.note(Change::CooldownOver(id));
         self.remove_tube_if_idle(tube);
@@ -191,7 +192,7 @@ impl Queue {
                 let job = self.jobs.get(id).expect("an indexed job is there");
                 let hash = Unique::hash(&self.tagged.hasher, job.tube, tag.key);
                 assert!(with_hash(&unique.index, hash).any(|other| other == id), "a key in use is indexed");
-                keys.push((job.tube, tag.key.to_owned()));
+                keys.push((job.tube, tag.key.as_str().to_owned()));
             }
         }
         assert_eq!(unique.index.len(), keys.len() + unique.cooldowns.len());

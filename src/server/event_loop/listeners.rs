@@ -19,6 +19,7 @@ use crate::os::listen::Listener;
 use crate::poll_token::{MAX_CLIENTS, PollToken};
 use crate::rate_limited_log::RateLimitedLog;
 use crate::server::Server;
+use crate::tls::Acceptor;
 
 /// Connections accepted in one turn, so that a crowd that connects does not keep the connected clients waiting.
 const ACCEPTS_PER_TURN: usize = 64;
@@ -64,6 +65,7 @@ struct PolledListener {
 
 enum ListenerSocket {
     Tcp(TcpListener),
+    Tls(TcpListener, Rc<Acceptor>),
     Unix(UnixListener),
 }
 
@@ -74,15 +76,25 @@ struct Pause {
 }
 
 impl Listeners {
-    /// Has the poll watch `listeners`.
+    /// Has the poll watch `listeners`. Those for TLS need the acceptor.
     ///
     /// # Errors
-    /// Where the system does not take one of them into its poll.
-    pub fn open(listeners: Vec<Listener>, limits: AcceptLimits, registry: &Registry) -> io::Result<Self> {
+    /// Where the system does not take one of them into its poll, or the acceptor is missing.
+    pub fn open(
+        listeners: Vec<Listener>,
+        tls: Option<&Rc<Acceptor>>,
+        limits: AcceptLimits,
+        registry: &Registry,
+    ) -> io::Result<Self> {
         let mut polled = Vec::new();
         for (number, listener) in (0..).zip(listeners) {
             let mut socket = match listener {
                 Listener::Tcp(listener) => ListenerSocket::Tcp(TcpListener::from_std(listener)),
+                Listener::Tls(listener) => {
+                    let acceptor =
+                        tls.ok_or_else(|| io::Error::other("a TLS listener has no certificate"))?;
+                    ListenerSocket::Tls(TcpListener::from_std(listener), Rc::clone(acceptor))
+                }
                 Listener::Unix(listener) => ListenerSocket::Unix(UnixListener::from_std(listener)),
             };
             registry.register(socket.source(), PollToken::Listener(number).into(), Interest::READABLE)?;
@@ -173,8 +185,14 @@ impl Listeners {
         let number = accepted.number();
         // Naming the other end costs a system call.
         let peer = log::log_enabled!(log::Level::Debug).then(|| accepted.peer());
+        let access_peer = server.executor().is_guarded().then(|| accepted.access_peer());
         match server.accept(|id| accepted.watch(Rc::clone(registry), id), now) {
-            Ok(id) => debug!("accept {} from {}", id.index, peer.unwrap_or_default()),
+            Ok(id) => {
+                debug!("accept {} from {}", id.index, peer.unwrap_or_default());
+                if let Some(peer) = access_peer {
+                    server.identify(id, peer, now);
+                }
+            }
             Err(error) => self.pause(&error.to_string(), server.client_count(), now),
         }
         // The lowest free number is given, so that all below this one are in use.
@@ -222,14 +240,14 @@ impl Listeners {
 impl ListenerSocket {
     fn source(&mut self) -> &mut dyn Source {
         match self {
-            Self::Tcp(listener) => listener,
+            Self::Tcp(listener) | Self::Tls(listener, _) => listener,
             Self::Unix(listener) => listener,
         }
     }
 
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
-            Self::Tcp(listener) => listener.as_fd(),
+            Self::Tcp(listener) | Self::Tls(listener, _) => listener.as_fd(),
             Self::Unix(listener) => listener.as_fd(),
         }
     }
@@ -237,6 +255,9 @@ impl ListenerSocket {
     fn accept(&self) -> io::Result<Accepted> {
         match self {
             Self::Tcp(listener) => listener.accept().map(|(stream, _)| Accepted::Tcp(stream)),
+            Self::Tls(listener, acceptor) => {
+                listener.accept().map(|(stream, _)| Accepted::Tls(stream, Rc::clone(acceptor)))
+            }
             Self::Unix(listener) => listener.accept().map(|(stream, _)| Accepted::Unix(stream)),
         }
     }

@@ -16,15 +16,21 @@ const WORTHWHILE_BYTES: usize = 16 << 20;
 /// megabytes or so, in which nobody is served.
 const AT_ONCE_BYTES: usize = 64 << 20;
 
-/// How long memory must have been free before it is given back. Whoever deletes a large job often puts
-/// the next one at once, and to touch a page anew costs more than to fill it.
+/// How long memory must have been free before it is given back. A client that deletes a large job often puts the next one
+/// at once, and the first use of a new page costs more than filling it.
 const GIVE_BACK_AFTER_NS: u64 = NS_PER_S / 10;
+
+/// How much is done, in simple requests, between two looks at what is in use. It can set free some megabytes at most,
+/// which are less than is worth giving back.
+const WORK_BETWEEN_LOOKS: u64 = 64;
 
 /// Looks after the allocator, once a turn.
 pub struct Memory {
     fill_reserve: fn() -> bool,
     next_try_at: Timestamp,
     warnings: RateLimitedLog,
+    /// What is to be done before the next look at what is in use.
+    look_at_work: u64,
     /// The most that was in use since memory was last given back.
     peak_bytes: usize,
     /// When to give memory back, unless it is in use again by then.
@@ -40,6 +46,7 @@ impl Memory {
             fill_reserve,
             next_try_at,
             warnings: RateLimitedLog::default(),
+            look_at_work: 0,
             peak_bytes: 0,
             give_back_at: None,
         }
@@ -50,8 +57,20 @@ impl Memory {
         self.give_back_at
     }
 
-    /// To be told at the end of a turn what jobs and connections use.
-    pub fn tend(&mut self, used_bytes: usize, now: Timestamp) {
+    /// To be told at the end of a turn how much `work` was done since the start, and what jobs and connections use.
+    pub fn tend(&mut self, work: u64, used_bytes: impl FnOnce() -> usize, now: Timestamp) {
+        if work >= self.look_at_work || self.give_back_at.is_some_and(|at| at <= now) {
+            self.look_at_work = work + WORK_BETWEEN_LOOKS;
+            self.look(used_bytes(), now);
+        }
+        if os::memory::is_exhausted() && now >= self.next_try_at {
+            self.next_try_at = now + RETRY_NS;
+            self.refill(now);
+        }
+    }
+
+    /// Gives memory back if much of it has been free for a while.
+    fn look(&mut self, used_bytes: usize, now: Timestamp) {
         self.peak_bytes = self.peak_bytes.max(used_bytes);
         if self.peak_bytes - used_bytes <= (self.peak_bytes / 2).clamp(WORTHWHILE_BYTES, AT_ONCE_BYTES) {
             self.give_back_at = None;
@@ -60,10 +79,6 @@ impl Memory {
             self.peak_bytes = used_bytes;
             os::memory::give_back();
             debug!("gave memory back to the system; {used_bytes} bytes are in use");
-        }
-        if os::memory::is_exhausted() && now >= self.next_try_at {
-            self.next_try_at = now + RETRY_NS;
-            self.refill(now);
         }
     }
 

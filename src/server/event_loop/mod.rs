@@ -6,6 +6,7 @@
 
 mod listeners;
 mod memory;
+mod reload;
 mod socket;
 
 use std::fmt;
@@ -18,6 +19,7 @@ use mio::event::Event;
 use mio::{Events, Interest, Poll, Registry, Token, Waker};
 
 pub use self::listeners::AcceptLimits;
+pub use self::reload::{ReadRules, Reload};
 
 use self::listeners::Listeners;
 use self::memory::Memory;
@@ -128,16 +130,18 @@ pub struct EventLoop {
     notifier: Option<Notifier>,
     metrics: Option<HttpServer>,
     admin: Option<HttpServer>,
+    reload: Reload,
 }
 
 impl EventLoop {
-    /// A loop that serves on `listeners`.
+    /// A loop that serves on `listeners`, with what SIGHUP can read again.
     ///
     /// # Errors
     /// Where the system gives no poll, or does not take a socket into it.
     pub fn new(
         executor: Executor,
         listeners: Vec<Listener>,
+        reload: Reload,
         mut signals: Signals,
         clock: Clock,
         settings: Settings,
@@ -145,8 +149,11 @@ impl EventLoop {
         let poll = Poll::new()?;
         let registry = Rc::new(poll.registry().try_clone()?);
         registry.register(&mut signals, PollToken::Signals.into(), Interest::READABLE)?;
-        let listeners = Listeners::open(listeners, settings.accept, &registry)?;
+        let listeners = Listeners::open(listeners, reload.acceptor(), settings.accept, &registry)?;
         let mut server = Server::new(executor);
+        if let Some(acceptor) = reload.acceptor() {
+            server.executor_mut().show_tls(acceptor);
+        }
         if let Some(timeout) = settings.idle_timeout {
             server.close_idle_after(timeout);
         }
@@ -163,6 +170,7 @@ impl EventLoop {
             notifier: Notifier::from_environment(),
             metrics: None,
             admin: None,
+            reload,
             has_binlog: false,
         })
     }
@@ -193,7 +201,7 @@ impl EventLoop {
         host: Option<String>,
         max_tubes: usize,
     ) -> io::Result<()> {
-        self.metrics = Some(HttpServer::new(listener, host, Role::Metrics(max_tubes), &self.registry)?);
+        self.metrics = Some(self.site(listener, host, Role::Metrics(max_tubes))?);
         Ok(())
     }
 
@@ -207,9 +215,13 @@ impl EventLoop {
         host: Option<String>,
         access: Access,
     ) -> io::Result<()> {
-        self.server.executor_mut().obey_orders();
-        self.admin = Some(HttpServer::new(listener, host, Role::Admin(access), &self.registry)?);
+        self.server.executor_mut().accept_orders();
+        self.admin = Some(self.site(listener, host, Role::Admin(access))?);
         Ok(())
+    }
+
+    fn site(&self, listener: Listener, host: Option<String>, role: Role) -> io::Result<HttpServer> {
+        HttpServer::new(listener, self.reload.acceptor(), host, role, &self.registry)
     }
 
     /// Serves until a signal says to stop; then writes out for a moment what is owed.
@@ -260,7 +272,8 @@ impl EventLoop {
         }
         // After the clients were served, so that the descriptors of those that left can be used again.
         self.listeners.accept(&mut self.server, &self.registry, now);
-        self.memory.tend(self.server.executor().memory_bytes(), now);
+        let executor = self.server.executor();
+        self.memory.tend(executor.work(), || executor.memory_bytes(), now);
         self.tell(now);
         Ok(stop)
     }
@@ -272,6 +285,9 @@ impl EventLoop {
         }
         if let Some(admin) = &mut self.admin {
             admin.turn(State::Obeying(self.server.executor_mut()), now);
+        }
+        if let Some(acceptor) = self.reload.acceptor() {
+            acceptor.report(now);
         }
         if let Some(notifier) = &mut self.notifier {
             notifier.turn(self.server.executor(), now);
@@ -356,6 +372,7 @@ impl EventLoop {
             match signal {
                 Signal::Drain => self.server.executor_mut().set_draining(true),
                 Signal::Undrain => self.server.executor_mut().set_draining(false),
+                Signal::Reload => self.reload.carry_out(&mut self.server),
                 Signal::Stop => stop = true,
             }
         }

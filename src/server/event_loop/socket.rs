@@ -1,6 +1,7 @@
-//! A connection's socket, TCP or unix, as the server's [`Stream`].
+//! A connection's socket, TCP or unix, plain or with TLS, as the server's [`Stream`].
 
 use std::io::{self, IoSlice, Read, Write};
+use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{AsRawFd, RawFd};
 use std::rc::Rc;
 
@@ -9,32 +10,46 @@ use mio::event::Source;
 use mio::net::{TcpStream, UnixStream};
 use mio::{Interest, Registry};
 
+use crate::access::Peer;
 use crate::os;
 use crate::poll_token::PollToken;
 use crate::queue::ClientId;
-use crate::server::Stream;
 #[cfg(all(target_pointer_width = "64", not(debug_assertions)))]
 use crate::server::connection::Connection;
+use crate::server::{Stream, TlsStream};
+use crate::tls::Acceptor;
 
 /// An accepted socket that no poll watches yet.
 pub enum Accepted {
     Tcp(TcpStream),
     Unix(UnixStream),
+    /// The client has to speak TLS.
+    Tls(TcpStream, Rc<Acceptor>),
 }
 
 impl Accepted {
     /// The address of the client, for the log.
     pub fn peer(&self) -> String {
         match self {
-            Self::Tcp(stream) => os::socket::peer(stream),
+            Self::Tcp(stream) | Self::Tls(stream, _) => os::socket::peer(stream),
             Self::Unix(stream) => os::socket::peer(stream),
+        }
+    }
+
+    /// The client, as access rules see it. An address that the system does not tell any more is no loopback.
+    pub fn access_peer(&self) -> Peer {
+        match self {
+            Self::Tcp(stream) | Self::Tls(stream, _) => {
+                Peer::Tcp(os::socket::peer_address(stream).unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)))
+            }
+            Self::Unix(stream) => Peer::Unix(os::socket::peer_user(stream)),
         }
     }
 
     /// Sets what the listener would have given it.
     pub fn set_options(&self) {
         let result = match self {
-            Self::Tcp(stream) => os::socket::set_connection_options(stream),
+            Self::Tcp(stream) | Self::Tls(stream, _) => os::socket::set_connection_options(stream),
             Self::Unix(_) => Ok(()),
         };
         if let Err(error) = result {
@@ -45,7 +60,7 @@ impl Accepted {
     /// The descriptor's number.
     pub fn number(&self) -> RawFd {
         match self {
-            Self::Tcp(stream) => stream.as_raw_fd(),
+            Self::Tcp(stream) | Self::Tls(stream, _) => stream.as_raw_fd(),
             Self::Unix(stream) => stream.as_raw_fd(),
         }
     }
@@ -53,65 +68,122 @@ impl Accepted {
     /// Has the poll of `registry` watch it for `client`.
     ///
     /// # Errors
-    /// Where the system does not take the socket into its poll.
-    pub fn watch(mut self, registry: Rc<Registry>, client: ClientId) -> io::Result<Socket> {
-        registry.register(self.source(), PollToken::Client(client).into(), Interest::READABLE)?;
-        Ok(Socket { kind: self, registry })
-    }
-
-    fn source(&mut self) -> &mut dyn Source {
-        match self {
-            Self::Tcp(stream) => stream,
-            Self::Unix(stream) => stream,
-        }
+    /// Where the system does not take the socket into its poll, or has no random numbers for TLS.
+    pub fn watch(self, registry: Rc<Registry>, client: ClientId) -> io::Result<Socket> {
+        let mut socket = match self {
+            Self::Tcp(stream) => Socket::Tcp(stream, registry),
+            Self::Unix(stream) => Socket::Unix(stream, registry),
+            Self::Tls(stream, acceptor) => {
+                Socket::Tls(Box::new(TlsStream::new(Socket::Tcp(stream, registry), client, acceptor)?))
+            }
+        };
+        let (source, registry) = socket.parts();
+        registry.register(source, PollToken::Client(client).into(), Interest::READABLE)?;
+        Ok(socket)
     }
 }
 
 /// A connection's socket, watched by the poll.
-pub struct Socket {
-    kind: Accepted,
-    registry: Rc<Registry>,
+pub enum Socket {
+    Tcp(TcpStream, Rc<Registry>),
+    Unix(UnixStream, Rc<Registry>),
+    /// With TLS over a TCP socket.
+    Tls(Box<TlsStream<Socket>>),
 }
 
 // In a debug build, mio's sockets are larger.
 #[cfg(all(target_pointer_width = "64", not(debug_assertions)))]
 const _: () = assert!(size_of::<Connection<Socket>>() <= 160, "a connection is a block of 160 bytes");
 
+impl Socket {
+    fn parts(&mut self) -> (&mut dyn Source, &Registry) {
+        match self {
+            Self::Tcp(stream, registry) => (stream, registry),
+            Self::Unix(stream, registry) => (stream, registry),
+            Self::Tls(stream) => stream.socket().parts(),
+        }
+    }
+}
+
 impl Stream for Socket {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match &mut self.kind {
-            Accepted::Tcp(stream) => stream.read(buffer),
-            Accepted::Unix(stream) => stream.read(buffer),
+        match self {
+            Self::Tcp(stream, _) => stream.read(buffer),
+            Self::Unix(stream, _) => stream.read(buffer),
+            Self::Tls(stream) => stream.read(buffer),
         }
     }
 
     fn read_into(&mut self, body: &mut Vec<u8>, max_bytes: usize) -> io::Result<usize> {
-        match &self.kind {
-            Accepted::Tcp(stream) => os::socket::read_into_spare(stream, body, max_bytes),
-            Accepted::Unix(stream) => os::socket::read_into_spare(stream, body, max_bytes),
+        match self {
+            Self::Tcp(stream, _) => os::socket::read_into_spare(stream, body, max_bytes),
+            Self::Unix(stream, _) => os::socket::read_into_spare(stream, body, max_bytes),
+            Self::Tls(stream) => stream.read_into(body, max_bytes),
         }
     }
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match &mut self.kind {
-            Accepted::Tcp(stream) => stream.write(bytes),
-            Accepted::Unix(stream) => stream.write(bytes),
+        match self {
+            Self::Tcp(stream, _) => stream.write(bytes),
+            Self::Unix(stream, _) => stream.write(bytes),
+            Self::Tls(stream) => stream.write(bytes),
         }
     }
 
     fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        match &mut self.kind {
-            Accepted::Tcp(stream) => stream.write_vectored(slices),
-            Accepted::Unix(stream) => stream.write_vectored(slices),
+        match self {
+            Self::Tcp(stream, _) => stream.write_vectored(slices),
+            Self::Unix(stream, _) => stream.write_vectored(slices),
+            Self::Tls(stream) => stream.write_vectored(slices),
+        }
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        match self {
+            Self::Tcp(..) | Self::Unix(..) => Ok(()),
+            Self::Tls(stream) => stream.finish(),
         }
     }
 
     fn await_writable(&mut self, client: ClientId, awaited: bool) {
         let interest = if awaited { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE };
-        if let Err(error) =
-            self.registry.reregister(self.kind.source(), PollToken::Client(client).into(), interest)
-        {
+        let (source, registry) = self.parts();
+        if let Err(error) = registry.reregister(source, PollToken::Client(client).into(), interest) {
             error!("cannot watch a connection: {error}");
+        }
+    }
+
+    fn peer(&self) -> String {
+        match self {
+            Self::Tcp(stream, _) => os::socket::peer(stream),
+            Self::Unix(stream, _) => os::socket::peer(stream),
+            Self::Tls(stream) => stream.peer(),
+        }
+    }
+
+    fn is_handshaking(&self) -> bool {
+        matches!(self, Self::Tls(stream) if stream.is_handshaking())
+    }
+
+    fn wants_write(&self) -> bool {
+        matches!(self, Self::Tls(stream) if stream.wants_write())
+    }
+
+    fn has_ended(&self) -> bool {
+        matches!(self, Self::Tls(stream) if stream.has_ended())
+    }
+
+    fn look_for_end(&mut self) -> bool {
+        match self {
+            Self::Tcp(..) | Self::Unix(..) => false,
+            Self::Tls(stream) => stream.look_for_end(),
+        }
+    }
+
+    fn peer_certificate(&self) -> Option<&[u8]> {
+        match self {
+            Self::Tcp(..) | Self::Unix(..) => None,
+            Self::Tls(stream) => stream.peer_certificate(),
         }
     }
 }

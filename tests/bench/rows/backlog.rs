@@ -34,7 +34,7 @@ impl Backlog {
     fn open(bench: &Bench, contender: &Contender, puts: Puts) -> Result<Self, Failure> {
         let server = bench.start(contender, Setup::PLAIN)?;
         let load = Load { puts, ..Load::new(1, DEPTH) };
-        let mut generator = Generator::connect(server.address, load)?;
+        let mut generator = Generator::connect(server.endpoint(), load)?;
         if !matches!(puts, Puts::RandomDelay) {
             generator.run(CYCLE, Until::Jobs(DEPTH))?;
         }

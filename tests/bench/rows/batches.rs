@@ -1,5 +1,7 @@
 //! What a job costs that is reserved and deleted in a batch, beside the plain commands.
 
+use std::time::Duration;
+
 use crate::failure::Failure;
 use crate::load::{CYCLE, DRAIN_IN_BATCHES, FILL, Generator, Load, Until};
 use crate::runner::{Bench, column};
@@ -12,21 +14,27 @@ const CONNECTIONS: usize = 32;
 
 /// Processor time per job: `reserve-batch` and `delete-batch`, to put, reserve and delete. Other servers have no batches.
 pub fn cost(bench: &Bench) -> Vec<Row> {
-    let jobs = bench.million() / 4;
+    // As many at a time as the plain cycle has.
+    let at_once = CONNECTIONS * DEPTH;
+    let rounds = bench.million() / 4 / at_once;
+    let jobs = rounds * at_once;
     let figures = bench.in_turns(
         |contender| {
             if contender.role != Role::Ours {
                 return Err(Failure::Meaningless);
             }
             let server = bench.start(contender, Setup::PLAIN)?;
-            let mut generator = Generator::connect(server.address, Load::new(CONNECTIONS, DEPTH))?;
+            let mut generator = Generator::connect(server.endpoint(), Load::new(CONNECTIONS, DEPTH))?;
             generator.run(CYCLE, Until::Jobs(jobs / 10))?;
             Ok((server, generator))
         },
         |(server, generator)| {
             let (plain, _) = server.cpu_of(|| generator.run(CYCLE, Until::Jobs(jobs)))?;
-            generator.run(FILL, Until::Jobs(jobs))?;
-            let (batched, _) = server.cpu_of(|| generator.run(DRAIN_IN_BATCHES, Until::Jobs(jobs)))?;
+            let mut batched = Duration::ZERO;
+            for _ in 0..rounds {
+                generator.run(FILL, Until::Jobs(at_once))?;
+                batched += server.cpu_of(|| generator.run(DRAIN_IN_BATCHES, Until::Jobs(at_once)))?.0;
+            }
             let [plain_us, batched_us] = [plain, batched].map(|cpu| cpu.as_secs_f64() * 1e6 / jobs as f64);
             Ok([batched_us / plain_us, batched_us])
         },

@@ -20,11 +20,11 @@ use crate::server::{Contender, Role, Setup};
 use crate::table::{Row, Target};
 
 /// The normal client's connections, each of which does one cycle after the other.
-const NORMAL_CONNECTIONS: usize = 4;
+pub const NORMAL_CONNECTIONS: usize = 4;
 /// The length of each half of a round: long enough for a thousand cycles even of a slowed client.
-const STRETCH: Duration = Duration::from_secs(2);
+pub const STRETCH: Duration = Duration::from_secs(2);
 /// How long hostile clients work before the measurement begins.
-const WARM_UP: Duration = Duration::from_millis(300);
+pub const WARM_UP: Duration = Duration::from_millis(300);
 
 const SLOW: usize = 5_000;
 const IDLE: usize = 5_000;
@@ -42,6 +42,8 @@ const PIPELINED: usize = 8_192;
 
 /// The number of clients that ask for a list at the same time.
 const LISTS: usize = 60;
+/// Puts a ready job without a body.
+pub const JOB: &str = "put 0 0 9999 0\r\n\r\n";
 /// Commands sent before their replies are read.
 const BATCH: usize = 500;
 
@@ -89,7 +91,7 @@ fn round(bench: &Bench, contender: &Contender, begin: Begin) -> Result<[f64; 8],
         return Err(Failure::Meaningless);
     }
     let server = bench.start(contender, Setup { max_job_bytes: MAX_JOB_BYTES, ..Setup::PLAIN })?;
-    let mut normal = Generator::connect(server.address, Load::new(NORMAL_CONNECTIONS, 1))?;
+    let mut normal = Generator::connect(server.endpoint(), Load::new(NORMAL_CONNECTIONS, 1))?;
     normal.run(CYCLE, Until::Elapsed(WARM_UP))?;
     let alone = normal.run(CYCLE, Until::Elapsed(STRETCH))?;
     let hostile = begin(server.address)?;
@@ -138,7 +140,7 @@ pub fn long_commands(bench: &Bench) -> Vec<Row> {
                 }
                 let server =
                     bench.start(contender, Setup { max_job_bytes: MAX_JOB_BYTES, ..Setup::PLAIN })?;
-                let mut normal = Generator::connect(server.address, Load::new(NORMAL_CONNECTIONS, 1))?;
+                let mut normal = Generator::connect(server.endpoint(), Load::new(NORMAL_CONNECTIONS, 1))?;
                 normal.run(CYCLE, Until::Elapsed(WARM_UP))?;
                 let _hostile = strike(server.address, size)?;
                 let beside = normal.run(CYCLE, Until::Elapsed(STRETCH))?;
@@ -154,15 +156,15 @@ pub fn long_commands(bench: &Bench) -> Vec<Row> {
 }
 
 /// Hostile clients, which work until this is dropped.
-struct Hostile {
+pub struct Hostile {
     over: Arc<AtomicBool>,
     /// Shut down on drop, so that no thread stays in a read or a write.
-    streams: Vec<TcpStream>,
+    pub streams: Vec<TcpStream>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Hostile {
-    fn new() -> Self {
+    pub fn new() -> Self {
         Self { over: Arc::default(), streams: Vec::new(), threads: Vec::new() }
     }
 
@@ -281,13 +283,13 @@ impl Hostile {
 
     fn flushing(address: SocketAddr, jobs: usize) -> Result<Self, Failure> {
         let mut client = watcher(address, 1)?;
-        in_batches(&mut client, jobs, 1, |_| "put 0 0 9999 0\r\n\r\n".to_owned())?;
+        in_batches(&mut client, jobs, 1, |_| JOB.to_owned())?;
         Self::one(client, b"flush-tube hostile-0\r\n".to_vec())
     }
 
     fn paging(address: SocketAddr, jobs: usize) -> Result<Self, Failure> {
         let mut client = watcher(address, 1)?;
-        in_batches(&mut client, jobs, 1, |_| "put 0 0 9999 0\r\n\r\n".to_owned())?;
+        in_batches(&mut client, jobs, 1, |_| JOB.to_owned())?;
         Self::one(client, b"list-jobs hostile-0 ready 1000\r\n".repeat(PIPELINED))
     }
 
@@ -322,7 +324,7 @@ impl Hostile {
             }
         }
         in_batches(&mut client, 1, 1, |_| "pause-tube hostile-0 9999\r\n".to_owned())?;
-        in_batches(&mut client, clients, 1, |_| "put 0 0 9999 0\r\n\r\n".to_owned())?;
+        in_batches(&mut client, clients, 1, |_| JOB.to_owned())?;
         hostile.strike(client, b"pause-tube hostile-0 0\r\n".to_vec())?;
         Ok(hostile)
     }
@@ -339,7 +341,7 @@ impl Hostile {
         Self::one(Client::connect(address)?, b"stats\r\n".repeat(times))
     }
 
-    fn spawn(&mut self, work: impl FnOnce(&AtomicBool) + Send + 'static) {
+    pub fn spawn(&mut self, work: impl FnOnce(&AtomicBool) + Send + 'static) {
         let over = self.over.clone();
         self.threads.push(thread::spawn(move || {
             // A thread may always lower its own priority. In Linux this does not affect the other threads.
@@ -350,7 +352,7 @@ impl Hostile {
 
     /// Fails if a hostile thread has ended, because the figures would then be those of a server without hostile
     /// clients.
-    fn check(&self) -> Result<(), Failure> {
+    pub fn check(&self) -> Result<(), Failure> {
         if self.threads.iter().any(JoinHandle::is_finished) { Err(Failure::Closed) } else { Ok(()) }
     }
 }
@@ -389,7 +391,7 @@ fn put_and_delete(client: &mut Client, over: &AtomicBool) -> Result<bool, Failur
 }
 
 /// A client that watches this many tubes, and uses the first of them.
-fn watcher(address: SocketAddr, tubes: usize) -> Result<Client, Failure> {
+pub fn watcher(address: SocketAddr, tubes: usize) -> Result<Client, Failure> {
     let mut client = Client::connect(address)?;
     in_batches(&mut client, tubes, 1, |tube| format!("watch hostile-{tube}\r\n"))?;
     in_batches(&mut client, 1, 2, |_| "ignore default\r\nuse hostile-0\r\n".to_owned())?;
@@ -397,7 +399,7 @@ fn watcher(address: SocketAddr, tubes: usize) -> Result<Client, Failure> {
 }
 
 /// Sends `count` commands, each of which is answered in `lines` lines.
-fn in_batches(
+pub fn in_batches(
     client: &mut Client,
     count: usize,
     lines: usize,

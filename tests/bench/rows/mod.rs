@@ -8,10 +8,14 @@ mod binlog;
 mod connections;
 mod cycles;
 mod hostile;
+mod hostile_http;
 mod hostile_memory;
+mod hostile_strangers;
 mod scale;
 mod spin;
 mod start;
+mod store;
+mod tls;
 mod tubes;
 
 use crate::load::Load;
@@ -77,13 +81,24 @@ pub const SECTIONS: &[Section] = &[
         measure: |bench| binlog::synced_rate(bench, "32 x 32", Load::new(32, 32), 60.0),
     },
     Section { name: "binlog start", measure: start::on_binlog },
+    Section { name: "store 64x1", measure: |bench| store::rates(bench, "64 x 1", Load::new(64, 1)) },
+    Section { name: "store 32x32", measure: |bench| store::rates(bench, "32 x 32", Load::new(32, 32)) },
+    Section { name: "store takeover", measure: store::takeover },
+    Section { name: "store start", measure: store::start },
+    Section { name: "store tables", measure: store::tables },
     Section { name: "empty start", measure: start::empty },
     Section { name: "scale: jobs", measure: scale::jobs },
     Section { name: "scale: tubes", measure: scale::tubes },
     Section { name: "scale: connections", measure: scale::connections },
     Section { name: "scale: watched", measure: scale::watched },
     Section { name: "spin", measure: spin::round_trips },
+    Section { name: "tls 32x1", measure: |bench| tls::cost(bench, "32 x 1", Load::new(32, 1)) },
+    Section { name: "tls 32x32", measure: |bench| tls::cost(bench, "32 x 32", Load::new(32, 32)) },
+    Section { name: "tls handshakes", measure: tls::handshakes },
+    Section { name: "tls idle", measure: tls::idle },
     Section { name: "hostile", measure: hostile::neighbours },
     Section { name: "hostile: long commands", measure: hostile::long_commands },
+    Section { name: "hostile: http requests", measure: hostile_http::requests },
+    Section { name: "hostile: strangers", measure: hostile_strangers::strangers },
     Section { name: "hostile memory", measure: hostile_memory::growth },
 ];

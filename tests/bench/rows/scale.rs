@@ -57,7 +57,7 @@ pub fn jobs(bench: &Bench) -> Vec<Row> {
         let before = server.resident_bytes()?;
         let load = Load { tubes: Tubes::Default, ..Load::new(1, 256) };
         let (cpu, outcome) =
-            server.cpu_of(|| Generator::connect(server.address, load)?.run(FILL, Until::Jobs(JOBS)))?;
+            server.cpu_of(|| Generator::connect(server.endpoint(), load)?.run(FILL, Until::Jobs(JOBS)))?;
         let resident = server.resident_bytes()?;
         let mut client = Client::connect(server.address)?;
         let mut reserves_us = Vec::with_capacity(ASKED);

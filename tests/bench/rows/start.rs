@@ -35,7 +35,7 @@ fn replay(bench: &Bench, contender: &Contender) -> Result<[f64; 2], Failure> {
     let setup = Setup { binlog: Some((directory.path(), 50)), ..Setup::PLAIN };
     let server = bench.start(contender, setup)?;
     let load = Load { body_bytes: BODY_BYTES, tubes: Tubes::Default, ..Load::new(8, 125) };
-    Generator::connect(server.address, load)?.run(FILL, Until::Jobs(bench.million()))?;
+    Generator::connect(server.endpoint(), load)?.run(FILL, Until::Jobs(bench.million()))?;
     server.stop()?;
 
     let mut seconds = Vec::with_capacity(STARTS);

@@ -93,12 +93,13 @@ fn expiries() -> Vec<Case> {
         ),
         code("no_expiry_is_lost_on_idle_connections", |bench| {
             const OWNERS: usize = 40;
-            let mut owners = Vec::new();
-            for id in 1..=OWNERS {
-                let mut owner = bench.connect()?;
+            let mut owners = (0..OWNERS).map(|_| bench.connect()).collect::<Result<Vec<_>, _>>()?;
+            for (id, owner) in (1..).zip(&mut owners) {
+                // Each has a tube of its own: the first job may expire before the last is reserved.
+                owner.exchange(format!("use t{id}\r\n").as_bytes(), format!("USING t{id}\r\n").as_bytes())?;
+                owner.exchange(format!("watch t{id}\r\n").as_bytes(), b"WATCHING 2\r\n")?;
                 owner.exchange(b"put 0 0 1 1\r\nx\r\n", format!("INSERTED {id}\r\n").as_bytes())?;
                 owner.exchange(b"reserve\r\n", format!("RESERVED {id} 1\r\nx\r\n").as_bytes())?;
-                owners.push(owner);
             }
             bench.play(&format!("until a: stats => current-jobs-ready: {OWNERS}, job-timeouts: {OWNERS}"))
         }),

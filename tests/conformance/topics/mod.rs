@@ -3,6 +3,7 @@
 use crate::case::{Case, resting_on};
 use crate::mark::{self, Mark};
 
+mod access;
 mod deadlines;
 mod drain;
 mod half_close;
@@ -31,6 +32,7 @@ mod work;
 /// All cases by topic. Here stands the mark of cases that do not set their own.
 pub fn all() -> Vec<(&'static str, Vec<Case>)> {
     vec![
+        ("access", resting_on(mark::UNKNOWN_COMMAND, access::cases())),
         ("deadlines", resting_on(mark::PUT, timed(deadlines::cases()))),
         ("drain", resting_on(mark::DRAINING, drain::cases())),
         ("half_close", resting_on(Mark::Habit, half_close::cases())),

@@ -1,9 +1,9 @@
-//! The tags of `put`, which C does not have: unique keys, places, groups, expiry.
+//! The tags of `put`, which C does not have: unique keys, concurrency limits, groups, expiry.
 
 use crate::case::{Case, Needs, script};
 
-/// Tags that are wrong: the body behind them is skipped.
-const WRONG: [&str; 18] = [
+/// Malformed tags: the server skips the body after them.
+const MALFORMED: [&str; 18] = [
     "idp:",
     "idp:-k",
     "idp:k:",
@@ -24,7 +24,7 @@ const WRONG: [&str; 18] = [
     "exp:x",
 ];
 
-/// What is no tag: C's BAD_FORMAT, and the body is read as commands.
+/// Words that are not tags: BAD_FORMAT as in C, and the body is read as commands.
 const UNKNOWN: [&str; 5] = ["x", "idp", "IDP:k", "idp:k x", "pri:1"];
 
 pub fn cases() -> Vec<Case> {
@@ -36,7 +36,7 @@ pub fn cases() -> Vec<Case> {
          a: put 0 0 60 1 | x -> INSERTED 2
          a: stats-job 2 => idempotency-ttl: 0, concurrency-limit: 0, held: false, expires-in: 0",
     )];
-    cases.extend(WRONG.iter().map(|tags| {
+    cases.extend(MALFORMED.iter().map(|tags| {
         script(
             format!("[{tags}]_is_of_bad_format_and_its_body_is_skipped"),
             format!("a: put 0 0 60 4 {tags} | quit -> BAD_FORMAT\na: put 0 0 60 1 | x -> INSERTED 1"),
@@ -49,9 +49,10 @@ pub fn cases() -> Vec<Case> {
         )
     }));
     cases.extend(unique_keys());
-    cases.extend(places());
+    cases.extend(concurrency_limits());
     cases.extend(groups());
     cases.extend(expiry());
+    cases.extend(with_other_commands());
     cases.into_iter().map(|case| case.needs(Needs::Tags).ours().fresh()).collect()
 }
 
@@ -73,6 +74,15 @@ fn unique_keys() -> Vec<Case> {
              a: stats => total-jobs: 2",
         ),
         script(
+            "a_duplicate_makes_a_buried_job_more_urgent",
+            "a: put 9 0 60 1 idp:k | x -> INSERTED 1
+             w: reserve -> RESERVED 1 1 | x
+             w: bury 1 9 -> BURIED
+             a: put 5 0 60 1 idp:k | y -> INSERTED 1 BURIED 5
+             a: kick 1 -> KICKED 1
+             a: stats-job 1 => pri: 5, state: ready",
+        ),
+        script(
             "a_key_is_that_of_its_tube",
             "a: put 9 0 60 1 idp:k | x -> INSERTED 1
              a: use t -> USING t
@@ -83,7 +93,7 @@ fn unique_keys() -> Vec<Case> {
              a: put 9 0 60 1 idp:k | x -> INSERTED 1 READY",
         ),
         script(
-            "a_duplicate_makes_the_first_more_urgent_and_never_less",
+            "a_duplicate_can_make_the_first_job_more_urgent_but_not_less",
             "a: put 9 0 60 1 idp:k | x -> INSERTED 1
              a: put 5 0 60 1 | x -> INSERTED 2
              a: put 3 0 60 1 idp:k | x -> INSERTED 1 READY 3
@@ -119,7 +129,7 @@ fn unique_keys() -> Vec<Case> {
     ]
 }
 
-fn places() -> Vec<Case> {
+fn concurrency_limits() -> Vec<Case> {
     vec![
         script(
             "a_key_that_is_used_up_is_passed_over_until_a_place_is_free",
@@ -138,7 +148,7 @@ fn places() -> Vec<Case> {
              w: -> RESERVED 2 1 | 2",
         ),
         script(
-            "places_are_counted_over_all_tubes_and_up_to_the_limit_of_the_job_at_hand",
+            "reservations_are_counted_over_all_tubes_against_the_limit_of_the_job_at_hand",
             "a: put 0 0 60 1 con:k:2 | 1 -> INSERTED 1
              a: use t -> USING t
              a: put 0 0 60 1 con:k:2 | 2 -> INSERTED 2
@@ -154,7 +164,7 @@ fn places() -> Vec<Case> {
              w: reserve -> RESERVED 3 1 | 3",
         ),
         script(
-            "a_worker_that_leaves_gives_its_place_back",
+            "a_worker_that_leaves_makes_room_for_another_job_of_the_key",
             "a: put 0 0 60 1 con:k | 1 -> INSERTED 1
              a: put 0 0 60 1 con:k | 2 -> INSERTED 2
              v: reserve -> RESERVED 1 1 | 1
@@ -193,7 +203,7 @@ fn groups() -> Vec<Case> {
              a: stats-job 3 => held: false, after-group: g",
         ),
         script(
-            "a_group_without_members_holds_nothing_and_one_that_comes_later_does_not_hold_again",
+            "a_group_without_members_holds_nothing_and_later_members_do_not_hold_a_free_job",
             "a: put 0 60 60 1 aft:g | 1 -> INSERTED 1
              a: put 0 0 60 1 grp:g | 2 -> INSERTED 2
              a: kick-job 1 -> KICKED
@@ -201,7 +211,7 @@ fn groups() -> Vec<Case> {
              a: stats-group h -> NOT_FOUND",
         ),
         script(
-            "held_jobs_come_behind_the_delayed_ones",
+            "held_jobs_come_after_the_delayed_ones",
             "a: put 0 0 60 1 grp:g | 1 -> INSERTED 1
              a: put 0 0 60 1 aft:g | 2 -> INSERTED 2
              a: put 0 600 60 1 | 3 -> INSERTED 3
@@ -212,9 +222,111 @@ fn groups() -> Vec<Case> {
     ]
 }
 
+/// What tags do under commands for workers and in drain mode.
+fn with_other_commands() -> Vec<Case> {
+    vec![
+        script(
+            "a_batch_has_no_more_jobs_of_a_key_than_places",
+            "a: put 0 0 60 1 con:k:2 | 1 -> INSERTED 1
+             a: put 0 0 60 1 con:k:2 | 2 -> INSERTED 2
+             a: put 0 0 60 1 con:k:2 | 3 -> INSERTED 3
+             w: reserve-batch 9 -> RESERVED_BATCH 2
+             w: -> RESERVED 1 1 | 1
+             w: -> RESERVED 2 1 | 2
+             w: delete-batch 1 -> DELETED_BATCH 1 0
+             w: reserve-batch 9 -> RESERVED_BATCH 1
+             w: -> RESERVED 3 1 | 3",
+        ),
+        script(
+            "delete_batch_begins_cooldowns_frees_places_and_ends_groups",
+            "a: put 0 0 60 1 idp:k:60 grp:g | 1 -> INSERTED 1
+             a: put 0 0 60 1 con:c grp:g | 2 -> INSERTED 2
+             a: put 5 0 60 1 con:c | 3 -> INSERTED 3
+             a: put 9 0 60 1 aft:g | 4 -> INSERTED 4
+             w: reserve-job 2 -> RESERVED 2 1 | 2
+             w: delete-batch 1 2 -> DELETED_BATCH 2 0
+             a: put 0 0 60 1 idp:k | y -> INSERTED 1 DELETED
+             w: reserve -> RESERVED 3 1 | 3
+             w: reserve -> RESERVED 4 1 | 4",
+        ),
+        script(
+            "touch_and_a_wait_that_is_aborted_leave_places_as_they_are",
+            "a: put 0 0 60 1 con:k | 1 -> INSERTED 1
+             a: put 0 0 60 1 con:k | 2 -> INSERTED 2
+             w: reserve -> RESERVED 1 1 | 1
+             w: touch 1 -> TOUCHED
+             w: touch-all -> TOUCHED_ALL 1
+             v: reserve-with-timeout 0 -> TIMED_OUT
+             w: release 1 0 0 -> RELEASED
+             v: reserve -> RESERVED 1 1 | 1",
+        ),
+        script(
+            "drain_mode_comes_before_the_look_at_a_key",
+            "a: put 9 0 60 1 idp:k | x -> INSERTED 1
+             a: drain -> DRAINING
+             a: put 1 0 60 1 idp:k | y -> DRAINING
+             a: stats-job 1 => pri: 9
+             a: undrain -> NOT_DRAINING
+             a: put 1 0 60 1 idp:k | y -> INSERTED 1 READY 1",
+        ),
+        script(
+            "drain_mode_stops_neither_expiry_nor_groups_nor_places",
+            "a: put 0 0 60 1 exp:1 | 1 -> INSERTED 1
+             a: put 0 0 60 1 grp:g con:k | 2 -> INSERTED 2
+             a: put 0 0 60 1 aft:g con:k | 3 -> INSERTED 3
+             a: drain -> DRAINING
+             until a: stats => job-expirations: 1
+             w: reserve -> RESERVED 2 1 | 2
+             w: delete 2 -> DELETED
+             w: reserve -> RESERVED 3 1 | 3",
+        ),
+        script(
+            "a_free_place_waits_for_the_end_of_a_pause",
+            "a: put 0 0 60 1 con:k | 1 -> INSERTED 1
+             a: put 0 0 60 1 con:k | 2 -> INSERTED 2
+             w: reserve -> RESERVED 1 1 | 1
+             a: pause-tube default 1000 -> PAUSED
+             v: reserve ->
+             waiting 1
+             w: delete 1 -> DELETED
+             a: stats => current-jobs-ready: 1, current-waiting: 1
+             a: pause-tube default 0 -> PAUSED
+             v: -> RESERVED 2 1 | 2",
+        ),
+        script(
+            "a_flush_frees_places_and_groups_of_other_tubes",
+            "a: put 0 0 60 1 grp:g con:k | 1 -> INSERTED 1
+             a: use t -> USING t
+             a: put 0 0 60 1 aft:g | 2 -> INSERTED 2
+             a: put 5 0 60 1 con:k | 3 -> INSERTED 3
+             w: reserve-job 1 -> RESERVED 1 1 | 1
+             v: watch t -> WATCHING 2
+             v: reserve-with-timeout 0 -> TIMED_OUT
+             a: flush-tube default -> FLUSHED 1
+             v: reserve -> RESERVED 2 1 | 2
+             v: reserve -> RESERVED 3 1 | 3
+             w: delete 1 -> NOT_FOUND",
+        ),
+        script(
+            "a_moved_job_takes_its_tags_along",
+            "a: put 0 600 60 1 grp:g | 1 -> INSERTED 1
+             a: put 7 0 60 1 idp:k con:c aft:g exp:600 | 2 -> INSERTED 2
+             a: move 2 t -> MOVED
+             a: stats-job 2 => tube: t, state: delayed, held: true, idempotency-key: k, concurrency-key: c, after-group: g, expires-in: 600
+             a: put 0 0 60 1 idp:k | y -> INSERTED 3
+             a: use t -> USING t
+             a: put 9 0 60 1 idp:k | y -> INSERTED 2 DELAYED
+             a: reprioritize 2 3 -> REPRIORITIZED
+             a: stats-job 2 => held: true, pri: 3
+             a: delete 1 -> DELETED
+             a: peek-ready -> FOUND 2 1 | 2",
+        ),
+    ]
+}
+
 fn expiry() -> Vec<Case> {
     vec![script(
-        "a_job_that_nobody_reserves_in_time_is_deleted",
+        "a_job_that_no_client_reserves_in_time_is_deleted",
         "a: put 0 0 60 1 idp:k:60 exp:1 | 1 -> INSERTED 1
              a: put 0 0 60 1 exp:1 | 2 -> INSERTED 2
              w: reserve-job 2 -> RESERVED 2 1 | 2

@@ -1,9 +1,9 @@
-//! The commands for workers, which C does not have: batches, `touch-all`, weights and reserve modes, an abortable
-//! reserve.
+//! The commands for workers that C does not have: batches, `touch-all`, weights and reserve modes, and
+//! `reserve-with-abort`.
 
 use crate::case::{Case, Needs, code, script};
 
-/// Lines that are no commands.
+/// Malformed lines of these commands.
 const MALFORMED: [&str; 33] = [
     "reserve-batch",
     "reserve-batch\\s",
@@ -40,7 +40,7 @@ const MALFORMED: [&str; 33] = [
     "reserve-with-abort 2147483648",
 ];
 
-/// Three ready jobs, of which 2 is the most urgent.
+/// Steps that put three jobs, of which job 2 is the most urgent.
 const THREE: &str = "a: put 5 0 60 1 | x -> INSERTED 1
     a: put 1 0 60 2 | yy -> INSERTED 2
     a: put 5 0 60 3 | zzz -> INSERTED 3";
@@ -65,7 +65,7 @@ pub fn cases() -> Vec<Case> {
     cases.into_iter().map(|case| case.needs(Needs::Work).ours()).collect()
 }
 
-/// A case that goes on from [`THREE`].
+/// A case that begins with [`THREE`].
 fn after(name: &str, steps: &str) -> Case {
     script(name, format!("{THREE}\n{steps}"))
 }
@@ -81,6 +81,15 @@ fn batches() -> Vec<Case> {
              b: -> RESERVED 3 3 | zzz
              b: stats => cmd-reserve-batch: 2, current-jobs-reserved: 3, current-workers: 1, job-reserves: 3",
         ),
+        after(
+            "a_batch_has_no_more_jobs_than_were_asked_for",
+            "a: put 4294967295 0 60 1 | w -> INSERTED 4
+             b: reserve-batch 3 -> RESERVED_BATCH 3
+             b: -> RESERVED 2 2 | yy
+             b: -> RESERVED 1 1 | x
+             b: -> RESERVED 3 3 | zzz
+             b: peek-ready -> FOUND 4 1 | w",
+        ),
         script(
             "a_batch_of_nothing_is_empty_at_once",
             "a: reserve-batch 5 -> RESERVED_BATCH 0
@@ -88,7 +97,7 @@ fn batches() -> Vec<Case> {
         ),
         script("a_batch_of_nothing_with_a_time_out_waits", "a: reserve-batch 5 1 -> TIMED_OUT"),
         script(
-            "a_batch_that_waits_is_answered_with_what_comes",
+            "a_batch_that_waits_gets_the_next_job",
             "b: reserve-batch 5 60 ->
              waiting 1
              a: put 0 0 60 1 | x -> INSERTED 1
@@ -163,7 +172,7 @@ fn deletes() -> Vec<Case> {
 fn touches() -> Vec<Case> {
     vec![
         after(
-            "touch_all_touches_what_the_client_holds",
+            "touch_all_touches_the_jobs_that_the_client_has_reserved",
             "a: touch-all -> TOUCHED_ALL 0
              a: reserve -> RESERVED 2 2 | yy
              b: reserve -> RESERVED 1 1 | x
@@ -217,7 +226,7 @@ fn modes() -> Vec<Case> {
              b: stats => cmd-reserve-mode: 2",
         ),
         script(
-            "a_client_that_waits_in_a_weighted_mode_gets_what_comes_in_its_turn",
+            "clients_that_wait_in_a_weighted_mode_are_served_in_order",
             "a: reserve-mode weighted -> USING weighted
              a: watch t 100 -> WATCHING 2
              a: reserve ->
@@ -243,7 +252,7 @@ fn modes() -> Vec<Case> {
             for _ in 0..20 {
                 client.ask(b"reserve\r\n")?;
             }
-            // The chance that even four of them are others is less than one in 10^12.
+            // The probability that four of them are from the other tube is less than 10^-12.
             let stats = String::from_utf8_lossy(&client.ask(b"stats-tube heavy\r\n")?).into_owned();
             let reserved = stats.lines().find_map(|line| line.strip_prefix("current-jobs-reserved: "));
             match reserved.and_then(|count| count.parse::<u32>().ok()) {
@@ -266,27 +275,27 @@ fn aborts() -> Vec<Case> {
              a: stats => cmd-reserve-with-abort: 1, current-waiting: 0",
         ),
         script(
-            "an_abortable_reserve_with_a_time_out_ends_then",
+            "an_abortable_reserve_with_a_time_out_times_out",
             "a: reserve-with-abort 1 -> TIMED_OUT
              a: reserve-with-abort 0 -> TIMED_OUT",
         ),
-        after("an_abortable_reserve_takes_a_job_that_is_there", "b: reserve-with-abort -> RESERVED 2 2 | yy"),
+        after("an_abortable_reserve_takes_a_ready_job", "b: reserve-with-abort -> RESERVED 2 2 | yy"),
         script(
-            "an_abortable_reserve_takes_a_job_that_comes",
+            "an_abortable_reserve_that_waits_gets_the_next_job",
             "b: reserve-with-abort ->
              waiting 1
              a: put 0 0 60 1 | x -> INSERTED 1
              b: -> RESERVED 1 1 | x",
         ),
         script(
-            "an_abortable_reserve_of_a_client_that_sends_no_more_is_timed_out",
+            "a_half_close_while_an_abortable_reserve_waits_is_timed_out",
             "b: reserve-with-abort ->
              waiting 1
              b: <half-close>
              b: -> TIMED_OUT
              b: -> <closed>",
         ),
-        code("what_is_pipelined_behind_an_abortable_reserve_ends_it", |bench| {
+        code("bytes_that_are_pipelined_after_an_abortable_reserve_end_it", |bench| {
             let client = bench.client("a")?;
             client.exchange(b"reserve-with-abort\r\nlist-tube-used\r\n", b"ABORTED\r\nUSING default\r\n")?;
             client.send(b"reserve-with-abort\r\nlist-tube")?;

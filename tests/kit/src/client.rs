@@ -11,6 +11,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
+use crate::tls::Progress;
 use crate::{PATIENCE, printable};
 
 /// The most bytes of one read.
@@ -103,6 +104,9 @@ impl Stream {
 /// One connection to a server.
 pub struct Client {
     stream: Stream,
+    /// How many bytes were sent, and how far the bridge is that passes them on with TLS.
+    sent: u64,
+    bridge: Option<Progress>,
     unread: Vec<u8>,
     /// The last sends and receipts.
     transcript: VecDeque<String>,
@@ -123,8 +127,20 @@ impl Client {
         Ok(Self::new(Stream::Tcp(stream)))
     }
 
+    /// A client whose bytes a bridge passes on with TLS.
+    pub fn over_tls((stream, bridge): (UnixStream, Progress)) -> io::Result<Self> {
+        Ok(Self { bridge: Some(bridge), ..Self::over_unix(stream)? })
+    }
+
     fn new(stream: Stream) -> Self {
-        Self { stream, unread: Vec::new(), transcript: VecDeque::new(), patience: PATIENCE }
+        Self {
+            stream,
+            sent: 0,
+            bridge: None,
+            unread: Vec::new(),
+            transcript: VecDeque::new(),
+            patience: PATIENCE,
+        }
     }
 
     /// Sets how long each reply may take from now on.
@@ -139,7 +155,12 @@ impl Client {
             Stream::Unix(stream) => stream.write_all(bytes),
             Stream::Tcp(stream) => stream.write_all(bytes),
         };
-        sent.map_err(|error| self.failure(&format!("sending: {error}")))
+        sent.map_err(|error| self.failure(&format!("sending: {error}")))?;
+        self.sent += bytes.len() as u64;
+        if let Some(bridge) = &self.bridge {
+            bridge.wait_for(self.sent);
+        }
+        Ok(())
     }
 
     /// Sends `bytes` again and again until the socket takes no more without waiting. Returns how many bytes it took.
@@ -153,6 +174,7 @@ impl Client {
             }
         };
         self.stream.set_nonblocking(false)?;
+        self.sent += sent as u64;
         if end.kind() == io::ErrorKind::WouldBlock { Ok(sent) } else { Err(end) }
     }
 
@@ -167,6 +189,7 @@ impl Client {
             Stream::Unix(stream) => Box::new(stream.try_clone()?),
             Stream::Tcp(stream) => Box::new(stream.try_clone()?),
         };
+        self.sent += bytes.len() as u64;
         Ok(std::thread::spawn(move || twin.write_all(&bytes)))
     }
 

@@ -5,6 +5,7 @@
 //! which reply is right. Driven by the suites in `tests/`, the benchmark and the fuzz targets. The server does not
 //! depend on it.
 
+pub mod cells;
 pub mod client;
 pub mod corpus;
 pub mod disk;
@@ -13,12 +14,14 @@ pub mod model;
 pub mod observer;
 pub mod operations;
 pub mod panicking;
+pub mod postgres;
 pub mod random;
 pub mod server;
 pub mod sockets;
 pub mod subject;
 pub mod system;
 pub mod tasks;
+pub mod tls;
 
 use std::path::PathBuf;
 use std::time::Duration;

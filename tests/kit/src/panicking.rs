@@ -7,19 +7,21 @@
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::io;
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
+use rustls::ClientConfig;
 
 use crate::client::{self, Failure};
 use crate::server::{self, Address, Transport};
 use crate::system::Process;
-use crate::{PATIENCE, server_under_test};
+use crate::{PATIENCE, server_under_test, tls};
 
 /// The pause between two looks at a condition that causes no event.
 const LOOK_INTERVAL: Duration = Duration::from_millis(5);
@@ -117,14 +119,14 @@ impl Server {
     pub fn socket_path(&self) -> PathBuf {
         match self.0.address() {
             Address::Unix(path) => path,
-            Address::Tcp(_) => panic!("the server listens on a port, not on a unix socket"),
+            Address::Tcp(_) | Address::Tls(_) => panic!("the server listens on a port, not on a unix socket"),
         }
     }
 
     /// The port on which it listens.
     pub fn port(&self) -> u16 {
         match self.0.address() {
-            Address::Tcp(address) => address.port(),
+            Address::Tcp(address) | Address::Tls(address) => address.port(),
             Address::Unix(_) => panic!("the server listens on a unix socket, not on a port"),
         }
     }
@@ -194,6 +196,11 @@ impl Client {
     /// A connection to a port of the loopback interface.
     pub fn to_port(port: u16) -> io::Result<Self> {
         TcpStream::connect(("127.0.0.1", port)).and_then(client::Client::over_tcp).map(Self)
+    }
+
+    /// A connection with TLS to an address, by these settings.
+    pub fn over_tls(address: SocketAddr, config: &Arc<ClientConfig>) -> io::Result<Self> {
+        tls::connect(address, config).and_then(client::Client::over_tls).map(Self)
     }
 
     /// The descriptor, for options and for closing with a reset.
@@ -283,14 +290,30 @@ impl Client {
         words[1].parse().unwrap()
     }
 
+    /// Sends `line`, and returns the data or the body of the reply, or `None` if it is NOT_FOUND.
+    #[track_caller]
+    pub fn find(&mut self, line: &str) -> Option<Vec<u8>> {
+        let reply = self.ask(line);
+        let size = reply.rsplit(' ').next().and_then(|size| size.parse().ok());
+        match size {
+            Some(size) => Some(self.body(size)),
+            None if reply == "NOT_FOUND" => None,
+            None => panic!("{line}: {reply}"),
+        }
+    }
+
+    /// Sends `line`, and returns the pairs in the reply's data by key, or `None` if it is NOT_FOUND.
+    #[track_caller]
+    pub fn find_data(&mut self, line: &str) -> Option<HashMap<String, String>> {
+        let text = String::from_utf8(self.find(line)?).unwrap();
+        let pairs = text.lines().filter_map(|line| line.split_once(": "));
+        Some(pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).collect())
+    }
+
     /// Sends `line`, and returns the pairs in the reply's data by key.
     #[track_caller]
     pub fn data(&mut self, line: &str) -> HashMap<String, String> {
-        let reply = self.ask(line);
-        let size = reply.strip_prefix("OK ").unwrap_or_else(|| panic!("{line}: {reply}")).parse().unwrap();
-        let text = String::from_utf8(self.body(size)).unwrap();
-        let pairs = text.lines().filter_map(|line| line.split_once(": "));
-        pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+        self.find_data(line).unwrap_or_else(|| panic!("{line}: NOT_FOUND"))
     }
 
     /// A number among the stats.

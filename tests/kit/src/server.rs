@@ -6,12 +6,14 @@
 use crate::PATIENCE;
 use crate::client::Client;
 use crate::system::{self, Process};
+use crate::tls;
 use rustix::process::{Pid, Signal, kill_process};
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -31,6 +33,8 @@ pub enum Transport {
     Unix,
     /// A port of the loopback interface that the kernel picks.
     Tcp,
+    /// The same, with TLS.
+    Tls,
 }
 
 /// The address of a running server.
@@ -40,14 +44,25 @@ pub enum Address {
     Unix(PathBuf),
     /// A port of the loopback interface.
     Tcp(SocketAddr),
+    /// A port where the server speaks TLS and its certificate is [`tls::server_identity`].
+    Tls(SocketAddr),
 }
 
 impl Address {
+    /// A connection of the system to it, over which nothing is sent.
+    pub fn open_socket(&self) -> io::Result<OwnedFd> {
+        match self {
+            Self::Unix(path) => UnixStream::connect(path).map(Into::into),
+            Self::Tcp(address) | Self::Tls(address) => TcpStream::connect(address).map(Into::into),
+        }
+    }
+
     /// A new connection.
     pub fn connect(&self) -> io::Result<Client> {
         match self {
             Self::Unix(path) => Client::over_unix(UnixStream::connect(path)?),
             Self::Tcp(address) => Client::over_tcp(TcpStream::connect(address)?),
+            Self::Tls(address) => Client::over_tls(tls::connect(*address, tls::usual_client())?),
         }
     }
 }
@@ -287,6 +302,12 @@ fn choose_address(transport: Transport, directory: &Path) -> io::Result<(Address
             let address = free_address()?;
             let port = address.port().to_string();
             Ok((Address::Tcp(address), vec!["-l".into(), "127.0.0.1".into(), "-p".into(), port.into()]))
+        }
+        Transport::Tls => {
+            let address = free_address()?;
+            let mut arguments = vec!["-l".into(), format!("tls://{address}").into()];
+            arguments.extend(tls::server_identity().write(directory)?.map(OsString::from));
+            Ok((Address::Tls(address), arguments))
         }
     }
 }

@@ -207,7 +207,10 @@ impl Stream for FakeStream {
     }
 
     fn await_writable(&mut self, _: ClientId, awaited: bool) {
-        self.pipe.borrow_mut().write_is_awaited = awaited;
+        let pipe = &mut *self.pipe.borrow_mut();
+        pipe.write_is_awaited = awaited;
+        // As with the system, an event that was not taken yet is lost with the interest in it.
+        pipe.event.writable &= awaited;
     }
 }
 

@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::rc::Rc;
 
+use beanstalkd::access::Peer;
 use beanstalkd::queue::PoisonLimits;
 use beanstalkd::server::Server;
 
@@ -11,13 +12,32 @@ use crate::random::Random;
 use crate::sockets::{FakeStream, Pipe};
 use crate::subject::{START, executor};
 
+/// Where the client comes from, where it matters.
+const STRANGER: Peer = Peer::Unix(None);
+
 /// The largest body that the server takes, in bytes.
-const MAX_JOB_BYTES: u32 = 1000;
+pub const MAX_JOB_BYTES: u32 = 1000;
 
 /// Checks one input. Its first byte says how the other bytes are split.
 pub fn check(input: &[u8]) {
-    let Some((&plan, stream)) = input.split_first() else { return };
-    let whole = replies(stream, &mut [stream].into_iter());
+    let open_server = || Server::new(executor(PoisonLimits::default(), MAX_JOB_BYTES));
+    check_with(input, open_server, |_| {});
+}
+
+/// The same with these servers, each of which is then looked at. Returns all bytes that each server has sent.
+pub fn check_with(
+    input: &[u8],
+    server: impl Fn() -> Server<FakeStream>,
+    look_at: impl Fn(&Server<FakeStream>),
+) -> Vec<u8> {
+    let Some((&plan, stream)) = input.split_first() else { return Vec::new() };
+    let ask = |pieces: &mut dyn Iterator<Item = &[u8]>| {
+        let mut server = server();
+        let replies = replies(&mut server, stream, pieces);
+        look_at(&server);
+        replies
+    };
+    let whole = ask(&mut [stream].into_iter());
     let mut random = Random::new(plan.into());
     let mut left = stream;
     let mut pieces = std::iter::from_fn(|| {
@@ -26,16 +46,22 @@ pub fn check(input: &[u8]) {
         left = rest;
         (!piece.is_empty()).then_some(piece)
     });
-    let split = replies(stream, &mut pieces);
+    let split = ask(&mut pieces);
     assert_eq!(whole.escape_ascii().to_string(), split.escape_ascii().to_string());
+    whole
 }
 
 /// All bytes that the server sends to a client that sends these pieces and then closes its sending half.
-fn replies(stream: &[u8], pieces: &mut dyn Iterator<Item = &[u8]>) -> Vec<u8> {
-    let mut server = Server::new(executor(PoisonLimits::default(), MAX_JOB_BYTES));
+pub fn replies(
+    server: &mut Server<FakeStream>,
+    stream: &[u8],
+    pieces: &mut dyn Iterator<Item = &[u8]>,
+) -> Vec<u8> {
+    let before = server.client_count();
     let pipe = Pipe::new(usize::MAX, Random::new(stream.len() as u64));
     let open = |id| Ok::<_, Infallible>(FakeStream { id, pipe: Rc::clone(&pipe) });
     let Ok(id) = server.accept(open, START);
+    server.identify(id, STRANGER, START);
     let turn = |server: &mut Server<FakeStream>| {
         let event = pipe.borrow_mut().take_event();
         server.turn([(id, event)].into_iter(), START);
@@ -46,11 +72,11 @@ fn replies(stream: &[u8], pieces: &mut dyn Iterator<Item = &[u8]>) -> Vec<u8> {
     };
     for piece in pieces {
         pipe.borrow_mut().arrive(piece);
-        turn(&mut server);
+        turn(server);
     }
     pipe.borrow_mut().end(false);
-    turn(&mut server);
-    assert_eq!(server.executor().queue().client_count(), 0, "the client is gone after its half-close");
+    turn(server);
+    assert_eq!(server.client_count(), before, "the client is gone after its half-close");
     observer::take();
     pipe.borrow_mut().take_outbound(usize::MAX)
 }

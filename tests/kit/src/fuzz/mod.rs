@@ -1,9 +1,15 @@
 //! The bodies of the fuzz targets. Each interprets the input, and checks a property that must hold for every input.
 
+mod access_file;
 mod byte_stream;
 mod command_line;
+mod guarded_stream;
 mod operation_sequence;
+mod tls_handshake;
 
+pub use access_file::check as access_file;
 pub use byte_stream::check as byte_stream;
 pub use command_line::check as command_line;
+pub use guarded_stream::check as guarded_stream;
 pub use operation_sequence::check as operations;
+pub use tls_handshake::check as tls_handshake;

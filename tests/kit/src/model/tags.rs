@@ -3,7 +3,7 @@
 use beanstalkd::clock::{NS_PER_S, Timestamp};
 use beanstalkd::job::JobId;
 use beanstalkd::queue::Change;
-use beanstalkd::tags::TagSet;
+use beanstalkd::tags::{Name, TagSet};
 
 use super::{Job, Model, State, TubePlace, after_s};
 
@@ -12,7 +12,7 @@ use super::{Job, Model, State, TubePlace, after_s};
 pub struct Cooldown {
     pub id: u64,
     pub tube: TubePlace,
-    pub key: &'static str,
+    pub key: Name<'static>,
     pub until: Timestamp,
 }
 
@@ -33,7 +33,7 @@ pub enum Double {
 
 impl Model {
     /// The job of the tube with this key.
-    fn with_key(&self, tube: TubePlace, key: &str) -> Option<&Job> {
+    fn with_key(&self, tube: TubePlace, key: Name<'_>) -> Option<&Job> {
         self.jobs
             .iter()
             .find(|job| job.tube == tube && job.tags.idempotency.is_some_and(|tag| tag.key == key))
@@ -71,7 +71,7 @@ impl Model {
         if tube == job.tube { None } else { self.with_key(tube, key).map(|job| job.id) }
     }
 
-    fn reserved_with(&self, key: &str) -> u32 {
+    fn reserved_with(&self, key: Name<'_>) -> u32 {
         let has_key = |job: &&Job| job.tags.concurrency.is_some_and(|tag| tag.key == key);
         self.jobs.iter().filter(has_key).filter(|job| matches!(job.state, State::Reserved { .. })).count()
             as u32
@@ -93,11 +93,11 @@ impl Model {
         })
     }
 
-    pub fn members(&self, group: &str) -> impl Iterator<Item = &Job> {
+    pub fn members(&self, group: Name<'_>) -> impl Iterator<Item = &Job> {
         self.jobs.iter().filter(move |job| job.tags.group == Some(group))
     }
 
-    pub fn waiting_for(&self, group: &str) -> impl Iterator<Item = &Job> {
+    pub fn waiting_for(&self, group: Name<'_>) -> impl Iterator<Item = &Job> {
         self.jobs
             .iter()
             .filter(move |job| job.held && job.tags.after.is_some_and(|after| after.group == group))
@@ -147,16 +147,17 @@ impl Model {
             key: tag.key,
             until: after_s(now, tag.cooldown_s),
         }));
-        let empty = tags.group.filter(|group| self.members(group).next().is_none());
+        let empty = tags.group.filter(|&group| self.members(group).next().is_none());
         let freed: Vec<u64> =
-            empty.iter().flat_map(|group| self.waiting_for(group)).map(|job| job.id).collect();
+            empty.into_iter().flat_map(|group| self.waiting_for(group)).map(|job| job.id).collect();
         match ending {
             Ending::Deleted | Ending::Flushed => self.count(tube, |counters| &mut counters.deletes),
             Ending::Expired => self.count(tube, |counters| &mut counters.expirations),
         }
         if cooldown.is_some() || !freed.is_empty() {
             self.changes.push(Change::DeletedWith(JobId(id)));
-            self.freed_groups.push(empty.filter(|_| !freed.is_empty()).map(str::to_owned));
+            self.freed_groups
+                .push(empty.filter(|_| !freed.is_empty()).map(|group| group.as_str().to_owned()));
         } else {
             self.changes.push(Change::Deleted(JobId(id)));
         }

@@ -1,4 +1,4 @@
-//! A server's worth of jobs beside a log: a random life, and what must be left of it.
+//! A log on a simulated disk with a random workload, and a model of the jobs that must come back after a crash.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,22 +9,22 @@ use beanstalkd::clock::Timestamp;
 use beanstalkd::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
 use beanstalkd::tube_name::TubeName;
 
-use crate::tagged_world::{TaggedWorld, cooldowns_of};
+use crate::tag_model::{TagModel, cooldowns_of};
 use beanstalkd_testkit::disk::{Random, SimDisk};
 
-/// A job at some time.
+/// The state of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
     pub record: JobRecord,
     pub tube: TubeName,
     pub body: Vec<u8>,
-    /// As `TagSet` encodes them; empty for none.
+    /// The tags, encoded by `TagSet`; empty if there are none.
     pub tags: Vec<u8>,
-    /// Counts burials, so that their order is known.
+    /// The number of the job's last burial, counted over all jobs.
     pub buried: u64,
 }
 
-/// One state in a job's life; `None` once it is deleted.
+/// A state of a job and the position of its record in the log; `None` after the delete.
 #[derive(Clone, Debug)]
 pub struct Version {
     pub logged: SequenceNumber,
@@ -35,7 +35,7 @@ pub fn config(sync: SyncPolicy, file_bytes: u64, seed: u64) -> Config {
     Config { file_bytes, sync, recover: false, nonce_seed: seed }
 }
 
-/// What a restart gives back: the jobs in the order of their restoration.
+/// The jobs that a start restores, in the order of their restoration, with tube, body and tags.
 pub type Restored = Vec<(JobRecord, TubeName, Vec<u8>, Vec<u8>)>;
 
 /// Opens the log on `disk`.
@@ -51,7 +51,7 @@ pub fn open(
     Ok((log, summary, restored))
 }
 
-/// Where a life ended.
+/// Why a workload ended.
 #[derive(Debug)]
 pub enum End {
     Crashed,
@@ -59,35 +59,35 @@ pub enum End {
     Done,
 }
 
-pub struct World {
+pub struct Harness {
     pub disk: SimDisk,
     pub log: Binlog,
     pub now: Timestamp,
-    /// All versions of each job since it was last known to be durable.
+    /// All states of each job since the start.
     pub versions: BTreeMap<u64, Vec<Version>>,
-    /// Tasks that the store was given, oldest first.
+    /// Tasks of the helper thread that are not done, the oldest first.
     helper: VecDeque<Task>,
     next_id: u64,
     burials: u64,
-    /// The durable position that the server has seen: replies up to here may have left.
+    /// The durable position that the log has reported: replies up to here may have been sent.
     pub seen_durable: SequenceNumber,
-    /// The highest id whose put may have been acknowledged.
+    /// The greatest id whose put may have been acknowledged.
     pub acknowledged_id: u64,
-    /// Whether replies leave before the medium has what they acknowledge, but no id may be given twice.
+    /// Whether replies are sent before the sync (`-f MS`). No id may be assigned twice even then.
     acknowledges_at_commit: bool,
     pub max_body: u64,
-    /// Whether jobs go to other tubes, too.
+    /// Whether the workload moves jobs to other tubes.
     pub relocates: bool,
-    /// What the tags lead to; `None` if no job has tags.
-    pub tagged: Option<TaggedWorld>,
+    /// The model of the tags; `None` if no job has tags.
+    pub tag_model: Option<TagModel>,
 }
 
-impl World {
-    /// A new server on what `before` left, or on nothing. Checks that nothing acknowledged is lost.
-    pub fn begin(disk: SimDisk, config: Config, before: Option<&World>) -> Result<Self, OpenError> {
+impl Harness {
+    /// Starts on the disk that `before` left, or on an empty one. Checks that no acknowledged change is lost.
+    pub fn begin(disk: SimDisk, config: Config, before: Option<&Harness>) -> Result<Self, OpenError> {
         let now = before.map_or(Timestamp(1_000_000_000_000), |before| before.now);
         let (log, summary, restored) = open(&disk, config, now)?;
-        let mut world = Self {
+        let mut harness = Self {
             disk,
             log,
             now,
@@ -100,27 +100,27 @@ impl World {
             acknowledges_at_commit: matches!(config.sync, SyncPolicy::Every(_)),
             max_body: 300,
             relocates: before.is_some_and(|before| before.relocates),
-            tagged: before.and_then(|before| before.tagged.as_ref()).map(|_| TaggedWorld::default()),
+            tag_model: before.and_then(|before| before.tag_model.as_ref()).map(|_| TagModel::default()),
         };
-        assert!(summary.next_job_id > world.acknowledged_id, "an id would be given twice");
-        // Without syncing, nothing is promised but that the server starts.
+        assert!(summary.next_job_id > harness.acknowledged_id, "an id would be assigned twice");
+        // With `-F` nothing is promised but that the server starts.
         if let Some(before) = before.filter(|_| config.sync != SyncPolicy::Never) {
             before.check(&restored, config.sync);
-            before.check_tags(&restored, &cooldowns_of(&world.log), config.sync);
+            before.check_tags(&restored, &cooldowns_of(&harness.log), config.sync);
         }
-        if let Some(tagged) = &mut world.tagged {
-            tagged.restart(cooldowns_of(&world.log));
+        if let Some(model) = &mut harness.tag_model {
+            model.restart(cooldowns_of(&harness.log));
         }
         for (record, tube, body, tags) in restored {
-            world.burials += 1;
-            let job = Job { record, tube, body, tags, buried: world.burials };
+            harness.burials += 1;
+            let job = Job { record, tube, body, tags, buried: harness.burials };
             let version = Version { logged: SequenceNumber::default(), job: Some(job) };
-            world.versions.insert(record.id.0, vec![version]);
+            harness.versions.insert(record.id.0, vec![version]);
         }
-        Ok(world)
+        Ok(harness)
     }
 
-    /// Whether what came back is what a crash may leave.
+    /// Checks that the restored jobs are what a crash may leave.
     fn check(&self, restored: &Restored, sync: SyncPolicy) {
         let mut found = BTreeMap::new();
         for (record, tube, body, _) in restored {
@@ -130,10 +130,10 @@ impl World {
         for (id, versions) in &self.versions {
             let back = found.remove(id);
             let durable = versions.iter().rposition(|version| version.logged <= self.seen_durable);
-            // A job of which nothing was durable may be gone.
+            // A job without a durable record may be lost.
             let allowed = &versions[durable.unwrap_or(0)..];
-            // What was not durable may be lost in part: a move, but not a later change of the job, which then comes
-            // back changed in the tube before. A tube from before the last durable version would be a loss.
+            // Of the records that are not durable, some may be lost: if a move is lost and a later change is not, the job
+            // comes back changed, in its old tube. A tube from before the last durable record would be a loss.
             let is_tube = |tube: &TubeName| {
                 allowed.iter().filter_map(|version| version.job.as_ref()).any(|job| job.tube == *tube)
             };
@@ -154,7 +154,7 @@ impl World {
                 order.push((job.record.state == JobState::Buried, job.buried, *id));
             }
         }
-        assert!(found.is_empty(), "jobs from nowhere: {found:?}");
+        assert!(found.is_empty(), "jobs that were never put: {found:?}");
         let mut expected: Vec<u64> = Vec::new();
         expected.extend(order.iter().filter(|(buried, ..)| !buried).map(|(_, _, id)| *id));
         let mut buried: Vec<_> = order.iter().filter(|(buried, ..)| *buried).collect();
@@ -163,8 +163,8 @@ impl World {
         assert!(restored.iter().map(|(record, ..)| record.id.0).eq(expected), "order of restoration");
     }
 
-    /// Lives for `turns` turns, or until the disk ends it.
-    pub fn live(&mut self, turns: u64, random: &mut Random) -> End {
+    /// Runs `turns` turns, or until the disk fails.
+    pub fn run(&mut self, turns: u64, random: &mut Random) -> End {
         for _ in 0..turns {
             if let Err(error) = self.turn(random) {
                 return if self.disk.has_crashed() { End::Crashed } else { failed(&error) };
@@ -173,7 +173,7 @@ impl World {
         End::Done
     }
 
-    /// Does what a server does in a turn.
+    /// Runs a turn of a server: some random commands, compaction, a commit, and some tasks of the helper thread.
     pub fn turn(&mut self, random: &mut Random) -> Result<(), BinlogError> {
         self.now = self.now + random.below(20_000_000);
         self.note_file();
@@ -194,17 +194,17 @@ impl World {
         Ok(())
     }
 
-    /// Copies what the log asks for.
+    /// Appends the copies that compaction requests.
     pub fn migrate(&mut self) {
         while let Some(id) = self.log.next_migration() {
-            let job = self.newest(id.0).expect("the log migrates living jobs alone");
+            let job = self.newest(id.0).expect("only jobs that exist are copied");
             let body = Body::copy_of(&job.body).unwrap();
             self.log.append_migrated(&job.record, &job.tube, &body, &job.tags, self.now);
-            // A copy has a place in the log of its own, but is no new state.
+            // A copy is not a new state of the job.
         }
     }
 
-    /// Has the helper do up to `count` tasks.
+    /// Does up to `count` tasks of the helper thread.
     pub fn help(&mut self, count: u64) -> Result<(), BinlogError> {
         while let Some(task) = self.disk.next_task() {
             self.helper.push_back(task);
@@ -221,7 +221,7 @@ impl World {
         Ok(())
     }
 
-    /// Has the helper do all there is to do.
+    /// Does all tasks of the helper thread.
     pub fn help_all(&mut self) -> Result<(), BinlogError> {
         loop {
             self.help(1)?;
@@ -249,7 +249,7 @@ impl World {
         self.versions.entry(id).or_default().push(Version { logged, job });
     }
 
-    /// Waits for room as long as there is hope.
+    /// Reserves room, and does tasks of the helper thread while the room is pending.
     pub fn reserve(
         &mut self,
         reserve: impl Fn(&mut Binlog) -> Result<(), NoRoom>,
@@ -260,7 +260,7 @@ impl World {
                     self.help(1)?;
                     if self.helper.is_empty() && reserve(&mut self.log) == Err(NoRoom::Pending) {
                         self.help(0)?;
-                        assert!(!self.helper.is_empty(), "room is said to come, but nothing is under way");
+                        assert!(!self.helper.is_empty(), "room is pending, but there is no task");
                     }
                 }
                 other => return Ok(other),
@@ -269,8 +269,8 @@ impl World {
     }
 
     fn command(&mut self, random: &mut Random) -> Result<(), BinlogError> {
-        if self.tagged.is_some() && random.once_in(8) {
-            self.forget_some_cooldown(random);
+        if self.tag_model.is_some() && random.once_in(8) {
+            self.end_some_cooldown(random);
         }
         let count = self.versions.len() as u64;
         if count == 0 || random.below(10) < 4 {
@@ -296,7 +296,7 @@ impl World {
         };
         let body: Vec<u8> = (0..length).map(|_| random.next() as u8).collect();
         let tube = TubeName::parse(if random.once_in(2) { b"default" } else { b"another/tube" }).unwrap();
-        self.log.reserve_id(JobId(self.next_id)).expect("fewer are put than are announced");
+        self.log.reserve_id(JobId(self.next_id)).expect("fewer ids are used than announced");
         let tags = self.random_tags(random);
         let room = self.reserve(|log| log.reserve_put(tube.as_bytes().len(), length as usize, &tags))?;
         if room.is_err() {
@@ -328,7 +328,7 @@ impl World {
         }
     }
 
-    /// The job goes to another tube.
+    /// Moves the job to another tube.
     pub fn relocate(&mut self, mut job: Job, random: &mut Random) -> Result<(), BinlogError> {
         let tube = TubeName::parse(if random.once_in(2) { b"moved" } else { b"moved/again" }).unwrap();
         let lengths = (tube.as_bytes().len(), job.body.len());

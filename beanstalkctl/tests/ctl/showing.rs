@@ -1,4 +1,5 @@
-//! stats, tubes, jobs, job, peek, put, reserve, watch.
+//! The commands that show jobs and tubes, and those of producers and workers: stats, tubes, jobs, job, peek, put, reserve,
+//! watch.
 
 use super::support::{
     client, command, counts, ctl, ctl_with, everywhere, interrupt, put, put_buried, wait_until,
@@ -78,16 +79,12 @@ fn ids_of_an_earlier_run_are_found_without_list_jobs() {
         let listed = ctl(&server.address(), &["jobs", "t", "--json"]).ends_with(0).json();
         let ids: Vec<_> = listed.iter().map(|job| job["id"].as_u64().unwrap()).collect();
         assert_eq!(ids, [old, newer]);
-        assert_eq!(
-            counts(&server.address(), "beanstalkctl-probe"),
-            [0; 4],
-            "the probe leaves nothing behind"
-        );
+        assert_eq!(counts(&server.address(), "beanstalkctl-probe"), [0; 4], "the probe was deleted");
     }
 }
 
 #[test]
-fn bodies_are_printed_as_they_are_or_formatted() {
+fn bodies_are_printed_unchanged_or_formatted() {
     for server in everywhere() {
         let mut client = server.client();
         let id = put(&mut client, "t", b"{\"a\":[1]}", 0).to_string();
@@ -104,7 +101,7 @@ fn bodies_are_printed_as_they_are_or_formatted() {
 }
 
 #[test]
-fn put_takes_an_argument_a_file_or_lines() {
+fn put_takes_bodies_from_an_argument_a_file_or_lines() {
     for server in everywhere() {
         let put = ["put", "t", "hello", "-p", "3", "--delay", "1m", "--ttr", "2m"];
         let id = ctl(&server.address(), &put).ends_with(0).out;
@@ -121,7 +118,7 @@ fn put_takes_an_argument_a_file_or_lines() {
 }
 
 #[test]
-fn a_line_is_put_when_it_comes_and_ctrl_c_ends_the_wait_for_the_next() {
+fn a_line_is_put_when_it_arrives_and_ctrl_c_ends_the_wait_for_the_next() {
     let fake = Fake::start();
     let mut child = command(&fake.address(), &["put", "t", "--lines"]).spawn().unwrap();
     let mut input = child.stdin.take().unwrap();
@@ -134,23 +131,32 @@ fn a_line_is_put_when_it_comes_and_ctrl_c_ends_the_wait_for_the_next() {
 }
 
 #[test]
-fn a_tag_goes_to_a_server_that_knows_it_and_to_no_other() {
+fn a_tag_is_sent_only_to_a_server_that_supports_it() {
     for server in everywhere() {
-        let put = ctl(&server.address(), &["put", "t", "x", "--tag", "idp:once", "--json"]);
+        let first = ctl(&server.address(), &["put", "t", "x", "--tag", "idp:once", "--json"]);
         if !server.has_extensions() {
-            assert_eq!((put.code, counts(&server.address(), "t")), (4, [0; 4]));
+            assert_eq!((first.code, counts(&server.address(), "t")), (4, [0; 4]));
             continue;
         }
-        assert_eq!(put.ends_with(0).json()[0]["existing"], serde_json::Value::Null);
+        assert_eq!(first.ends_with(0).json()[0]["existing"], serde_json::Value::Null);
         let again = ctl(&server.address(), &["put", "t", "x", "--tag", "idp:once", "--json"]).ends_with(0);
         assert_eq!(again.json()[0]["existing"], "ready");
         let listed = ctl(&server.address(), &["jobs", "t", "--json"]).ends_with(0);
         assert_eq!(listed.json()[0]["tags"][0], "idp:once");
+        put(&mut server.client(), "t", b"x", 0);
+        let ids = |tag: &str| {
+            let listed = ctl(&server.address(), &["jobs", "t", "--tag", tag, "--json"]);
+            listed.json().iter().map(|job| job["id"].as_u64().unwrap()).collect::<Vec<_>>()
+        };
+        assert_eq!((ids("idp"), ids("idp:once"), ids("idp:other")), (vec![1], vec![1], vec![]));
+        ctl(&server.address(), &["delete", "--tube", "t", "--tag", "idp:once", "--yes"]).ends_with(0);
+        assert_eq!(counts(&server.address(), "t"), [1, 0, 0, 0]);
+        ctl(&server.address(), &["jobs", "t", "--tag", "once"]).ends_with(2);
     }
 }
 
 #[test]
-fn a_reserved_job_goes_where_it_is_told() {
+fn a_reserved_job_is_released_buried_or_deleted_as_told() {
     for server in everywhere() {
         let address = server.address();
         put(&mut server.client(), "t", b"body", 0);
@@ -166,13 +172,13 @@ fn a_reserved_job_goes_where_it_is_told() {
 }
 
 #[test]
-fn watch_tells_what_happens() {
+fn watch_prints_what_happens() {
     for server in everywhere() {
         let mut child =
             command(&server.address(), &["watch", "t", "--interval", "20ms", "--json"]).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut client = server.client();
-        // Watching begins at a moment that nobody is told: jobs are put until one shows.
+        // No event tells when watching has begun: jobs are put until one is shown.
         let line = std::thread::scope(|scope| {
             let reader = scope.spawn(move || lines.next().unwrap().unwrap());
             while !reader.is_finished() {
@@ -190,7 +196,7 @@ fn watch_tells_what_happens() {
 }
 
 #[test]
-fn several_servers_are_shown_together_where_that_makes_sense() {
+fn several_servers_are_shown_together() {
     let (one, other) = (Fake::start(), Fake::start());
     let both = format!("{},{}", one.address(), other.address());
     assert_eq!(ctl(&both, &["stats", "--json"]).ends_with(0).json().len(), 2);
@@ -203,7 +209,7 @@ fn several_servers_are_shown_together_where_that_makes_sense() {
 }
 
 #[test]
-fn exit_codes_tell_why() {
+fn exit_codes_tell_the_cause() {
     ctl("unix:/nonexistent/socket", &["stats"]).ends_with(3);
     ctl("127.0.0.1:1", &["tubes"]).ends_with(3);
     ctl("host:port:x:", &["tubes"]).ends_with(2);
@@ -214,7 +220,7 @@ fn exit_codes_tell_why() {
 }
 
 #[test]
-fn every_page_is_asked_for_where_there_is_list_jobs_and_no_id_is() {
+fn with_list_jobs_pages_are_requested_and_single_jobs_are_not() {
     let fake = Fake::start();
     let lines: String = (0..1203).map(|number| format!("{number}\n")).collect();
     ctl_with(&fake.address(), &["put", "t", "--lines"], lines.as_bytes()).ends_with(0);

@@ -1,32 +1,32 @@
-//! The tags of a world's jobs: groups, who waits for them, cooldowns, and what must be left of all that.
+//! The harness's jobs with tags: groups and the jobs that wait for them, cooldowns, and what must come back after a crash.
 
 use std::collections::BTreeMap;
 
 use beanstalkd::binlog::{Aftermath, Binlog, Cooldown, SequenceNumber, SyncPolicy};
 use beanstalkd::clock::Timestamp;
 use beanstalkd::job::JobId;
-use beanstalkd::tags::{After, Concurrency, Idempotency, TagSet};
+use beanstalkd::tags::{After, Concurrency, Idempotency, Name, TagSet};
 
-use crate::world::{Job, Restored, World};
+use crate::harness::{Harness, Job, Restored};
 use beanstalkd_testkit::disk::Random;
 
 /// Cooldowns by the job whose delete started each.
 pub type Cooldowns = BTreeMap<u64, State>;
 
-/// A cooldown: tube, key and end.
+/// The tube, the key and the end of a cooldown.
 type State = (String, String, Timestamp);
 
-/// What the tags have led to, beside the tags themselves.
+/// The cooldowns that deletes have started, and the file of each log position.
 #[derive(Debug, Default)]
-pub struct TaggedWorld {
-    /// The states of each cooldown.
+pub struct TagModel {
+    /// The states of each cooldown, with their positions in the log; `None` after its end.
     cooldowns: BTreeMap<u64, Vec<(SequenceNumber, Option<State>)>>,
-    /// The file in which the log was after so many records.
+    /// The file that was written at each position of the log.
     files: Vec<(SequenceNumber, u32)>,
 }
 
-impl TaggedWorld {
-    /// What a restart has found.
+impl TagModel {
+    /// Begins again with the cooldowns that a start has found.
     pub fn restart(&mut self, found: Cooldowns) {
         let version = |cooldown| vec![(SequenceNumber::default(), Some(cooldown))];
         self.cooldowns = found.into_iter().map(|(id, cooldown)| (id, version(cooldown))).collect();
@@ -44,17 +44,17 @@ pub fn encoded(tags: &TagSet<'_>) -> Vec<u8> {
     bytes
 }
 
-/// The same tags, whether the job waits or not.
+/// The same tags with the job freed from its group.
 pub fn as_free(tags: &[u8]) -> Vec<u8> {
     let Some(mut tags) = TagSet::decode(tags) else { return Vec::new() };
     tags.after = tags.after.map(|after| After { is_free: true, ..after });
     encoded(&tags)
 }
 
-impl World {
-    /// The tags of a job that is about to be put; empty for none.
+impl Harness {
+    /// Random tags for a put; empty for a job without tags.
     pub fn random_tags(&self, random: &mut Random) -> Vec<u8> {
-        if self.tagged.is_none() || random.once_in(3) {
+        if self.tag_model.is_none() || random.once_in(3) {
             return Vec::new();
         }
         let names = ["g", "group/two", "a.name.that.takes.more.than.one.record.of.the.log.and.then.some"];
@@ -63,17 +63,17 @@ impl World {
         let mut tags = TagSet::default();
         if random.once_in(2) {
             let cooldown_s = [0, 1, 3600][random.below(3) as usize];
-            tags.idempotency = Some(Idempotency { key, cooldown_s });
+            tags.idempotency = Some(Idempotency { key: key.into(), cooldown_s });
         }
         if random.once_in(4) {
-            tags.concurrency = Some(Concurrency { key, limit: 1 + random.below(2) as u32 });
+            tags.concurrency = Some(Concurrency { key: key.into(), limit: 1 + random.below(2) as u32 });
         }
         if random.once_in(2) {
-            tags.group = Some(group);
+            tags.group = Some(group.into());
         }
         if random.once_in(3) {
-            let is_free = !self.has_member_beside(0, awaited) && tags.group != Some(awaited);
-            tags.after = Some(After { group: awaited, is_free });
+            let is_free = !self.has_member_beside(0, awaited) && tags.group != Some(awaited.into());
+            tags.after = Some(After { group: awaited.into(), is_free });
         }
         if tags.is_empty() || random.once_in(5) {
             tags.expires_after_s = Some(1 + random.below(100) as u32);
@@ -85,23 +85,23 @@ impl World {
         self.versions.values().filter_map(|versions| versions.last()?.job.as_ref())
     }
 
-    /// Whether a job other than `id` is a member.
+    /// Whether a job other than `id` is a member of the group.
     fn has_member_beside(&self, id: u64, group: &str) -> bool {
         let mut others = self.living().filter(|job| job.record.id.0 != id);
-        others.any(|job| TagSet::decode(&job.tags).is_some_and(|tags| tags.group == Some(group)))
+        others.any(|job| TagSet::decode(&job.tags).is_some_and(|tags| tags.group == Some(group.into())))
     }
 
-    /// Deletes a job with all that this leads to.
+    /// Deletes a job, starts its cooldown, and frees the jobs that wait for its group if it was the last member.
     pub fn delete_tagged(&mut self, job: &Job) {
         let id = job.record.id.0;
         let tags = TagSet::decode(&job.tags).expect("the job has tags");
         let idempotency = tags.idempotency.filter(|tag| tag.cooldown_s > 0);
         let cooldown = idempotency.map(|Idempotency { key, cooldown_s }| Cooldown {
             tube: job.tube.as_str(),
-            key,
+            key: key.as_str(),
             until: self.now.plus_seconds(cooldown_s),
         });
-        let freed_group = tags.group.filter(|group| !self.has_member_beside(id, group));
+        let freed_group = tags.group.map(Name::as_str).filter(|group| !self.has_member_beside(id, group));
         self.log.append_delete_with(JobId(id), &Aftermath { cooldown, freed_group });
         self.logged(id, None);
         if let Some(cooldown) = cooldown {
@@ -110,7 +110,7 @@ impl World {
         }
         let waits = |job: &&Job| {
             let after = TagSet::decode(&job.tags).and_then(|tags| tags.after);
-            after.is_some_and(|after| Some(after.group) == freed_group && !after.is_free)
+            after.is_some_and(|after| Some(after.group.as_str()) == freed_group && !after.is_free)
         };
         let freed: Vec<Job> = self.living().filter(waits).cloned().collect();
         for mut job in freed {
@@ -121,14 +121,14 @@ impl World {
 
     fn cooldown_logged(&mut self, id: u64, state: Option<State>) {
         let logged = self.log.appended();
-        let tagged = self.tagged.as_mut().expect("jobs have tags");
-        tagged.cooldowns.entry(id).or_default().push((logged, state));
+        let model = self.tag_model.as_mut().expect("jobs have tags");
+        model.cooldowns.entry(id).or_default().push((logged, state));
     }
 
-    /// A cooldown ends, or is forgotten before.
-    pub fn forget_some_cooldown(&mut self, random: &mut Random) {
-        let tagged = self.tagged.as_ref().expect("jobs have tags");
-        let alive: Vec<u64> = tagged
+    /// Ends a random cooldown, as `flush-tube` does.
+    pub fn end_some_cooldown(&mut self, random: &mut Random) {
+        let model = self.tag_model.as_ref().expect("jobs have tags");
+        let alive: Vec<u64> = model
             .cooldowns
             .iter()
             .filter(|(_, states)| states.last().is_some_and(|(_, state)| state.is_some()))
@@ -142,11 +142,11 @@ impl World {
         self.cooldown_logged(id, None);
     }
 
-    /// Whether tags and cooldowns came back as a crash may leave them.
+    /// Checks that tags and cooldowns are what a crash may leave.
     pub fn check_tags(&self, restored: &Restored, cooldowns: &Cooldowns, sync: SyncPolicy) {
-        let Some(tagged) = &self.tagged else { return };
+        let Some(model) = &self.tag_model else { return };
         if sync == SyncPolicy::EachCommit && self.is_unsynced_part_in_one_file() {
-            return self.check_prefix(tagged, restored, cooldowns);
+            return self.check_prefix(model, restored, cooldowns);
         }
         for (record, _, _, tags) in restored {
             let versions = &self.versions[&record.id.0];
@@ -154,10 +154,10 @@ impl World {
             assert!(jobs.any(|job| as_free(&job.tags) == as_free(tags)), "tags of {record:?}");
         }
         for (id, cooldown) in cooldowns {
-            let mut states = tagged.cooldowns[id].iter();
+            let mut states = model.cooldowns[id].iter();
             assert!(states.any(|(_, state)| state.as_ref() == Some(cooldown)), "{cooldown:?}");
         }
-        for (id, states) in &tagged.cooldowns {
+        for (id, states) in &model.cooldowns {
             let durable = states.iter().rposition(|(logged, _)| *logged <= self.seen_durable);
             let Some(durable) = durable else { continue };
             let may_be_gone = states[durable..].iter().any(|(_, state)| self.has_ended(state.as_ref()));
@@ -169,49 +169,50 @@ impl World {
         cooldown.is_none_or(|(_, _, until)| *until <= self.now)
     }
 
-    /// A file that was not synced may lose its end and the next one nothing.
+    /// Whether all records that are not synced are in one file. If they are in two, the first may lose its end while the
+    /// second is whole.
     fn is_unsynced_part_in_one_file(&self) -> bool {
-        let tagged = self.tagged.as_ref().expect("jobs have tags");
-        let synced = tagged.files.iter().rfind(|(appended, _)| *appended <= self.seen_durable);
+        let model = self.tag_model.as_ref().expect("jobs have tags");
+        let synced = model.files.iter().rfind(|(appended, _)| *appended <= self.seen_durable);
         synced.map(|(_, file)| *file) == Some(self.log.stats().current_index)
     }
 
-    /// Notes which file the log is in after so many records.
+    /// Records which file the log writes to at its present position.
     pub fn note_file(&mut self) {
         let state = (self.log.appended(), self.log.stats().current_index);
-        if let Some(tagged) = &mut self.tagged {
-            tagged.files.push(state);
+        if let Some(model) = &mut self.tag_model {
+            model.files.push(state);
         }
     }
 
-    /// With `-f 0`, all that comes back is what there was at one moment: no change is there in part, and none without
-    /// those before it.
-    fn check_prefix(&self, tagged: &TaggedWorld, restored: &Restored, cooldowns: &Cooldowns) {
+    /// With `-f 0`, the restored state must be the state at one position of the log: no change is there in part, and none
+    /// without those before it.
+    fn check_prefix(&self, model: &TagModel, restored: &Restored, cooldowns: &Cooldowns) {
         let found: BTreeMap<u64, _> = restored
             .iter()
             .map(|(record, tube, body, tags)| (record.id.0, (record, tube, body, tags)))
             .collect();
-        let mut moments: Vec<SequenceNumber> = self.versions.values().flatten().map(|v| v.logged).collect();
-        moments.extend(tagged.cooldowns.values().flatten().map(|(logged, _)| *logged));
-        moments.retain(|&moment| moment > self.seen_durable);
-        moments.push(self.seen_durable);
-        moments.sort_unstable();
-        moments.dedup();
-        let is_at = |moment: &SequenceNumber| {
+        let mut positions: Vec<SequenceNumber> = self.versions.values().flatten().map(|v| v.logged).collect();
+        positions.extend(model.cooldowns.values().flatten().map(|(logged, _)| *logged));
+        positions.retain(|&position| position > self.seen_durable);
+        positions.push(self.seen_durable);
+        positions.sort_unstable();
+        positions.dedup();
+        let is_at = |position: &SequenceNumber| {
             let versions = self.versions.iter().filter_map(|(id, versions)| {
-                let version = versions.iter().rfind(|version| version.logged <= *moment)?;
+                let version = versions.iter().rfind(|version| version.logged <= *position)?;
                 version.job.as_ref().map(|job| (*id, (&job.record, &job.tube, &job.body, &job.tags)))
             });
-            let states = tagged.cooldowns.iter().filter_map(|(id, states)| {
-                let (_, state) = states.iter().rfind(|(logged, _)| logged <= moment)?;
+            let states = model.cooldowns.iter().filter_map(|(id, states)| {
+                let (_, state) = states.iter().rfind(|(logged, _)| logged <= position)?;
                 state.as_ref().filter(|_| !self.has_ended(state.as_ref())).map(|state| (*id, state))
             });
             versions.eq(found.iter().map(|(id, job)| (*id, *job)))
                 && states.eq(cooldowns.iter().map(|(id, state)| (*id, state)))
         };
         assert!(
-            moments.iter().any(is_at),
-            "what came back was never there at once: {found:?} {cooldowns:?} {tagged:?} {moments:?}"
+            positions.iter().any(is_at),
+            "no position of the log has this state: {found:?} {cooldowns:?} {model:?} {positions:?}"
         );
     }
 }

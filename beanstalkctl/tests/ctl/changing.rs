@@ -1,4 +1,5 @@
-//! delete, kick, bury, release, move, reprioritize, pause, resume, flush, drain: on one and on many.
+//! The commands that change jobs and tubes, on one and on many: delete, kick, bury, release, move, reprioritize, pause,
+//! resume, flush, drain.
 
 use super::support::{
     client, command, counts, ctl, ctl_with, everywhere, interrupt, name, put, put_buried, wait_until,
@@ -8,7 +9,7 @@ use beanstalk_client::State;
 use beanstalk_testing::{Fake, FakeOptions};
 
 #[test]
-fn jobs_are_acted_on_by_id() {
+fn jobs_are_changed_by_id() {
     for server in everywhere() {
         let (address, mut client) = (server.address(), server.client());
         let id = put(&mut client, "t", b"x", 0).to_string();
@@ -40,7 +41,7 @@ fn many_are_chosen_by_state_body_and_tube() {
         let choose = ["--tube", "mail-*", "--body-matches", "^drop"];
         let dry = ctl(&address, &[&["delete", "--dry-run"], &choose[..]].concat()).ends_with(0);
         assert!(dry.err.contains("4 jobs (2 ready, 2 buried) of 2 tubes"), "{dry:?}");
-        // Nobody is there to ask.
+        // Standard input is not a terminal, so the program cannot ask.
         ctl(&address, &[&["delete"], &choose[..]].concat()).ends_with(2);
         assert_eq!((counts(&address, "mail-a"), counts(&address, "mail-b")), ([3, 0, 0, 0], [0, 0, 0, 3]));
         ctl(&address, &[&["delete", "--yes", "--state", "buried"], &choose[..]].concat()).ends_with(0);
@@ -54,7 +55,7 @@ fn many_are_chosen_by_state_body_and_tube() {
 }
 
 #[test]
-fn what_a_client_holds_is_left_to_it() {
+fn reserved_jobs_are_not_changed() {
     for server in everywhere() {
         let (address, mut client) = (server.address(), server.client());
         let held = put(&mut client, "t", b"held", 0);
@@ -68,7 +69,7 @@ fn what_a_client_holds_is_left_to_it() {
 }
 
 #[test]
-fn a_moved_job_keeps_all_but_its_id() {
+fn a_moved_job_keeps_its_state_and_priority() {
     for server in everywhere() {
         let (address, mut client) = (server.address(), server.client());
         put(&mut client, "from", b"ready", 0);
@@ -101,7 +102,7 @@ fn a_move_keeps_the_order_of_jobs() {
 }
 
 #[test]
-fn a_move_that_is_refused_leaves_the_jobs_where_and_as_they_were() {
+fn a_move_that_is_refused_changes_nothing() {
     let fake = Fake::start_with(FakeOptions { without: vec!["move"], ..FakeOptions::default() });
     let mut client = client(&fake.address());
     put(&mut client, "from", b"ready", 0);
@@ -130,7 +131,7 @@ fn tubes_are_flushed() {
         assert_eq!((buried.json()[0]["done"].as_u64(), counts(&address, "t")), (Some(3), [450, 1, 3, 0]));
         client.pause_tube(&name("t"), 60).unwrap();
         let flushed = ctl(&address, &["flush", "t", "--yes"]);
-        // A job in somebody's hands is out of reach of C's commands, and that is said.
+        // C has no command that deletes a job that another client has reserved. The exit code says so.
         let expected = if server.has_extensions() { (0, [0; 4]) } else { (4, [0, 1, 0, 0]) };
         assert_eq!((flushed.code, counts(&address, "t")), expected);
         assert_eq!(counts(&address, "other"), [1, 0, 0, 0]);
@@ -155,11 +156,14 @@ fn tubes_are_paused_and_resumed() {
         ctl(&address, &["resume", "a-1", "a-2"]).ends_with(0);
         assert_eq!((pause(&mut client, "a-1"), pause(&mut client, "a-2")), (0, 0));
         ctl(&address, &["pause", "nothing"]).ends_with(1);
+        let partly = ctl(&address, &["pause", "a-1", "100"]);
+        assert_eq!(partly.code, 0, "{partly:?}");
+        assert!(partly.err.contains("no tube matches 100"), "a time that was taken for a tube: {partly:?}");
     }
 }
 
 #[test]
-fn drain_mode_is_set_where_there_is_a_command_for_it() {
+fn drain_mode_is_set_if_the_server_has_the_command() {
     for server in everywhere() {
         let drained = ctl(&server.address(), &["drain"]);
         if server.has_extensions() {
@@ -175,7 +179,7 @@ fn drain_mode_is_set_where_there_is_a_command_for_it() {
     }
 }
 
-/// What the fake only imitates, on this repository's server.
+/// The extensions that the fake only imitates, on this repository's server.
 #[test]
 fn the_server_of_this_repository_lists_moves_reprioritizes_and_flushes() {
     let Some(server) = beanstalk_testing::ours(&[]) else { return };
@@ -221,13 +225,13 @@ fn the_server_of_this_repository_lists_moves_reprioritizes_and_flushes() {
     let pri = client.stats_job(1000).unwrap().pri;
     assert_eq!((client.peek_next(State::Ready).unwrap().id, pri), (1000, 0));
     ctl(&address, &["flush", "t", "--yes"]).ends_with(0);
-    assert!(client.delete(first.id).unwrap_err().is_not_found(), "the job that it held is gone");
+    assert!(client.delete(first.id).unwrap_err().is_not_found(), "the job that it had reserved is gone");
     ctl(&address, &["flush", "u", "--buried", "--yes"]).ends_with(0);
     assert_eq!((counts(&address, "t"), counts(&address, "u")), ([0; 4], [1, 0, 0, 0]));
 }
 
 #[test]
-fn extensions_are_used_where_they_are_offered_and_not_elsewhere() {
+fn extensions_are_used_if_and_only_if_they_are_offered() {
     for (extension, arguments) in [
         ("move", &["move", "1", "--to", "u"][..]),
         ("reprioritize", &["reprioritize", "1", "-p", "5"]),
@@ -246,7 +250,7 @@ fn extensions_are_used_where_they_are_offered_and_not_elsewhere() {
 }
 
 #[test]
-fn ctrl_c_stops_between_jobs_and_says_what_was_done() {
+fn ctrl_c_stops_between_jobs_and_reports_what_was_done() {
     let fake = Fake::start();
     let lines = "x\n".repeat(3_000);
     ctl_with(&fake.address(), &["put", "t", "--lines"], lines.as_bytes()).ends_with(0);
@@ -261,7 +265,7 @@ fn ctrl_c_stops_between_jobs_and_says_what_was_done() {
 }
 
 #[test]
-fn a_question_is_asked_and_what_changes_while_somebody_thinks_is_left_alone() {
+fn jobs_that_change_before_the_confirmation_are_left_alone() {
     for (answer, expected) in [("y", [1, 0, 0, 0]), ("n", [1, 0, 0, 1]), ("C-c", [1, 0, 0, 1])] {
         let fake = Fake::start();
         let mut client = client(&fake.address());

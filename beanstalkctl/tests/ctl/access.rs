@@ -1,0 +1,34 @@
+//! Servers with access rules.
+
+use beanstalkd_testkit::panicking::Server;
+use beanstalkd_testkit::server::free_address;
+
+use crate::support::ctl;
+
+const TOKEN: &str = "0123456789abcdef0123456789abcdef";
+const SHA256_OF_TOKEN: &str = "3eb1bd439947eb762998e566ccc2e099c791118b2f40579cc4f7da2b5061b7f9";
+
+#[test]
+fn a_token_in_a_file_logs_in() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_string_lossy().into_owned()
+    };
+    let rules = format!("[identities.mailer]\ntokens = [\"{SHA256_OF_TOKEN}\"]\nproduce = [\"mail\"]\n");
+    let address = free_address().unwrap().to_string();
+    let _server = Server::start(&["--listen", &address, "--access", &file("rules.toml", &rules)]);
+    let token = file("token", &format!("{TOKEN}\n"));
+    ctl(&address, &["put", "mail", "hello", "--token-file", &token]).ends_with(0);
+    let tubes = ctl(&address, &["tubes", "--token-file", &token]).ends_with(0);
+    assert!(tubes.out.contains("mail"), "{tubes:?}");
+    let forbidden = ctl(&address, &["put", "other", "hello", "--token-file", &token]).ends_with(4);
+    assert!(forbidden.err.contains("FORBIDDEN"), "{forbidden:?}");
+    ctl(&address, &["tubes"]).ends_with(4);
+    let wrong =
+        ctl(&address, &["tubes", "--token-file", &file("wrong", &TOKEN.replace('0', "1"))]).ends_with(4);
+    assert!(wrong.err.contains("UNAUTHORIZED") && !wrong.err.contains(TOKEN), "{wrong:?}");
+    ctl(&address, &["tubes", "--token-file", "/missing"]).ends_with(5);
+    ctl(&address, &["tubes", "--token-file", &file("empty", "\n")]).ends_with(2);
+}

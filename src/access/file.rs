@@ -1,0 +1,394 @@
+//! The access file: from TOML to rules.
+//!
+//! Owns: the grammar of the file, which is strict: what it does not know is an error with its line and column, because a
+//! word that is misspelled must not open or close a door in silence.
+
+use std::fmt;
+use std::ops::Range;
+
+use toml::Spanned;
+use toml::de::{DeArray, DeTable, DeValue};
+
+use super::{Grants, Identity, IdentityId, Limits, Place, Role, Rules, TokenHash};
+use crate::number::number_of_bytes;
+use crate::tube_name::{TubeName, is_name_byte};
+
+/// Finds the id of the user with a name; `None` if there is no such user.
+pub type LookUpUser<'a> = dyn Fn(&str) -> Option<u32> + 'a;
+
+/// What is wrong with an access file, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileError {
+    /// The line, from 1 on.
+    pub line: usize,
+    /// The character in the line, from 1 on.
+    pub column: usize,
+    /// What was found and what was expected.
+    pub message: String,
+}
+
+impl fmt::Display for FileError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "line {}, column {}: {}", self.line, self.column, self.message)
+    }
+}
+
+impl std::error::Error for FileError {}
+
+/// What is wrong, and which bytes of the text it is about.
+struct Fault(Range<usize>, String);
+
+type Key<'k, 'i> = &'k Spanned<std::borrow::Cow<'i, str>>;
+type Value<'v, 'i> = &'v Spanned<DeValue<'i>>;
+
+/// What the name of an identity is.
+const NAME: &str = "1 to 200 of the characters that tube names have, and no bracket at the beginning";
+
+const TOP_KEYS: &str = "identities, strangers";
+const IDENTITY_KEYS: &str = "unix-users, certificates, tokens, produce, work, observe, manage, max-connections, max-job-bytes, \
+                             puts-per-second";
+const STRANGERS_KEYS: &str = "loopback, unix, produce, work, observe, manage, max-connections, max-job-bytes, \
+                              puts-per-second";
+const PLACE_KEYS: &str = "produce, work, observe, manage, max-connections, max-job-bytes, puts-per-second";
+
+/// More puts than a server can do in a second: the time between two is a whole number of nanoseconds.
+const MOST_PUTS_PER_SECOND: u32 = 1_000_000_000;
+
+/// The rules in `text`.
+pub fn parse(text: &str, look_up: &LookUpUser<'_>) -> Result<Rules, FileError> {
+    let at = |fault: Fault| {
+        let before = text.get(..fault.0.start).unwrap_or(text);
+        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        FileError {
+            line: before.matches('\n').count() + 1,
+            column: before[line_start..].chars().count() + 1,
+            message: fault.1,
+        }
+    };
+    let table = DeTable::parse(text).map_err(|error| {
+        at(Fault(error.span().unwrap_or_default(), error.message().trim_end().replace('\n', ", ")))
+    })?;
+    rules(table.get_ref(), look_up).map_err(at)
+}
+
+fn rules(table: &DeTable<'_>, look_up: &LookUpUser<'_>) -> Result<Rules, Fault> {
+    let mut rules = Rules { identities: Place::ALL.map(stranger).into(), ..Rules::default() };
+    for (key, value) in table {
+        match &**key.get_ref() {
+            "strangers" => strangers(&mut rules, table_of(key, value)?)?,
+            "identities" => {
+                for (name, value) in table_of(key, value)? {
+                    let is_name = TubeName::check(name.get_ref().as_bytes()).is_some();
+                    if !is_name || name.get_ref().starts_with('(') {
+                        return Err(Fault(name.span(), format!("{:?} is no name: {NAME}", name.get_ref())));
+                    }
+                    identity(&mut rules, name.get_ref(), table_of(name, value)?, look_up)?;
+                }
+            }
+            _ => return Err(unknown(key, TOP_KEYS)),
+        }
+    }
+    Ok(rules)
+}
+
+fn stranger(place: Place) -> Identity {
+    Identity { name: place.name().into(), grants: Grants::default(), limits: Limits::default() }
+}
+
+/// `[strangers]`. Its tables `loopback` and `unix` stand in its place for those who come from there.
+fn strangers(rules: &mut Rules, table: &DeTable<'_>) -> Result<(), Fault> {
+    let mut said = [false; Place::ALL.len()];
+    for (key, value) in table {
+        let place = match &**key.get_ref() {
+            "loopback" => Place::Loopback,
+            "unix" => Place::Unix,
+            _ => continue,
+        };
+        said[place as usize] = true;
+        for (key, value) in table_of(key, value)? {
+            if !right(&mut rules.identities[place as usize], key, value)? {
+                return Err(unknown(key, PLACE_KEYS));
+            }
+        }
+    }
+    for (key, value) in table {
+        if matches!(&**key.get_ref(), "loopback" | "unix") {
+            continue;
+        }
+        for place in Place::ALL.into_iter().filter(|&place| !said[place as usize]) {
+            if !right(&mut rules.identities[place as usize], key, value)? {
+                return Err(unknown(key, STRANGERS_KEYS));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn identity(
+    rules: &mut Rules,
+    name: &str,
+    table: &DeTable<'_>,
+    look_up: &LookUpUser<'_>,
+) -> Result<(), Fault> {
+    let id = IdentityId(rules.identities.len() as u32);
+    let mut identity = Identity { name: name.into(), grants: Grants::default(), limits: Limits::default() };
+    for (key, value) in table {
+        match &**key.get_ref() {
+            "tokens" => {
+                for value in array_of(key, value)? {
+                    token(rules, id, value)?;
+                }
+            }
+            "certificates" => {
+                for value in array_of(key, value)? {
+                    certificate(rules, id, value)?;
+                }
+            }
+            "unix-users" => {
+                for value in array_of(key, value)? {
+                    unix_user(rules, id, value, look_up)?;
+                }
+            }
+            _ if right(&mut identity, key, value)? => {}
+            _ => return Err(unknown(key, IDENTITY_KEYS)),
+        }
+    }
+    rules.identities.push(identity);
+    Ok(())
+}
+
+fn token(rules: &mut Rules, id: IdentityId, value: Value<'_, '_>) -> Result<(), Fault> {
+    let hash = value.get_ref().as_str().and_then(TokenHash::parse).ok_or_else(|| {
+        Fault(
+            value.span(),
+            "expected the SHA-256 hash of a token, 64 hexadecimal digits, as beanstalkd --hash-token prints it"
+                .to_owned(),
+        )
+    })?;
+    if rules.owner_of(&hash).is_some() {
+        return Err(Fault(value.span(), "this token stands in the file already".to_owned()));
+    }
+    rules.tokens.push((hash, id));
+    Ok(())
+}
+
+fn certificate(rules: &mut Rules, id: IdentityId, value: Value<'_, '_>) -> Result<(), Fault> {
+    let DeValue::String(name) = value.get_ref() else {
+        return Err(expected("a name in certificates", value.span(), value.get_ref()));
+    };
+    if name.is_empty() {
+        return Err(Fault(value.span(), "the name in certificates is empty".to_owned()));
+    }
+    match rules.certificates.insert((&**name).into(), id) {
+        None => Ok(()),
+        Some(_) => Err(Fault(value.span(), format!("the certificate {name:?} stands in the file already"))),
+    }
+}
+
+fn unix_user(
+    rules: &mut Rules,
+    id: IdentityId,
+    value: Value<'_, '_>,
+    look_up: &LookUpUser<'_>,
+) -> Result<(), Fault> {
+    let user = match value.get_ref() {
+        DeValue::String(name) => {
+            look_up(name).ok_or_else(|| Fault(value.span(), format!("this machine has no user {name:?}")))?
+        }
+        DeValue::Integer(number) => u32::from_str_radix(number.as_str(), number.radix())
+            .map_err(|_| Fault(value.span(), format!("{} is no number of a user", number.as_str())))?,
+        other => return Err(expected("the name or the number of a user", value.span(), other)),
+    };
+    match rules.users.insert(user, id) {
+        None => Ok(()),
+        Some(_) => Err(Fault(value.span(), format!("the user {user} stands in the file already"))),
+    }
+}
+
+/// Sets what the key stands for, if it is a role or a limit.
+fn right(identity: &mut Identity, key: Key<'_, '_>, value: Value<'_, '_>) -> Result<bool, Fault> {
+    let Identity { grants, limits, .. } = identity;
+    match &**key.get_ref() {
+        "max-connections" => limits.max_connections = Some(number(value, 1, u32::MAX)?),
+        "puts-per-second" => limits.puts_per_second = Some(number(value, 1, MOST_PUTS_PER_SECOND)?),
+        "max-job-bytes" => limits.max_job_bytes = Some(bytes(value)?),
+        _ => return role(grants, key, value),
+    }
+    Ok(true)
+}
+
+/// A whole number in a range.
+fn number(value: Value<'_, '_>, least: u32, most: u32) -> Result<u32, Fault> {
+    let number = value.get_ref().as_integer();
+    let number = number.and_then(|number| u32::from_str_radix(number.as_str(), number.radix()).ok());
+    number
+        .filter(|number| (least..=most).contains(number))
+        .ok_or_else(|| Fault(value.span(), format!("expected a whole number of {least} to {most}")))
+}
+
+/// A number of bytes, or a text such as "64m".
+fn bytes(value: Value<'_, '_>) -> Result<u64, Fault> {
+    let bytes = match value.get_ref() {
+        DeValue::Integer(number) => u64::from_str_radix(number.as_str(), number.radix()).ok(),
+        DeValue::String(text) => number_of_bytes(text),
+        _ => None,
+    };
+    bytes.ok_or_else(|| {
+        Fault(
+            value.span(),
+            "expected a number of bytes, such as 65535, \"64k\", \"10m\" or \"1g\"".to_owned(),
+        )
+    })
+}
+
+/// Adds a role with its patterns, if the key is a role.
+fn role(grants: &mut Grants, key: Key<'_, '_>, value: Value<'_, '_>) -> Result<bool, Fault> {
+    let Some(role) = Role::ALL.into_iter().find(|role| role.as_str() == key.get_ref()) else {
+        return Ok(false);
+    };
+    for value in array_of(key, value)? {
+        let DeValue::String(pattern) = value.get_ref() else {
+            return Err(expected("a pattern of tube names in quotes", value.span(), value.get_ref()));
+        };
+        let is_pattern = (1..=TubeName::MAX_BYTES).contains(&pattern.len())
+            && pattern.bytes().all(|byte| is_name_byte(byte) || matches!(byte, b'*' | b'?'));
+        if !is_pattern {
+            return Err(Fault(
+                value.span(),
+                format!(
+                    "{pattern:?} matches no tube: a pattern has 1 to {} characters of tube names, `*` for any \
+                     characters and `?` for one",
+                    TubeName::MAX_BYTES
+                ),
+            ));
+        }
+        grants.add(role, pattern);
+    }
+    Ok(true)
+}
+
+fn table_of<'v, 'i>(key: Key<'_, '_>, value: Value<'v, 'i>) -> Result<&'v DeTable<'i>, Fault> {
+    let what = || format!("a table for {}", key.get_ref());
+    value.get_ref().as_table().ok_or_else(|| expected(&what(), value.span(), value.get_ref()))
+}
+
+fn array_of<'v, 'i>(key: Key<'_, '_>, value: Value<'v, 'i>) -> Result<&'v DeArray<'i>, Fault> {
+    let what = || format!("a list for {}, such as [\"a\", \"b\"]", key.get_ref());
+    value.get_ref().as_array().ok_or_else(|| expected(&what(), value.span(), value.get_ref()))
+}
+
+fn expected(what: &str, at: Range<usize>, found: &DeValue<'_>) -> Fault {
+    Fault(at, format!("expected {what}, but this is a value of type {}", found.type_str()))
+}
+
+fn unknown(key: Key<'_, '_>, known: &str) -> Fault {
+    Fault(key.span(), format!("unknown key {:?}; the keys here are: {known}", key.get_ref()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::access::{Peer, Roles};
+
+    fn look_up(name: &str) -> Option<u32> {
+        (name == "mail").then_some(8)
+    }
+
+    fn error(text: &str) -> String {
+        parse(text, &look_up).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn each_fault_is_found_with_its_place() {
+        let hash = TokenHash::of(b"x").to_string();
+        for (text, expected) in [
+            ("x = 1", "line 1, column 1: unknown key \"x\"; the keys here are: identities, strangers"),
+            ("\n[identities.a]\n  prodce = []\n", "line 3, column 3: unknown key \"prodce\""),
+            ("[strangers]\nunix-users = []\n", "line 2, column 1: unknown key \"unix-users\""),
+            ("[strangers.unix]\nunix = []\n", "line 2, column 1: unknown key \"unix\""),
+            ("[strangers.loopback]\n[strangers]\nx = 1", "line 3, column 1: unknown key \"x\""),
+            (
+                "identities = 1",
+                "line 1, column 14: expected a table for identities, but this is a value of type integer",
+            ),
+            ("[identities]\n\"a b\" = {}", "line 2, column 1: \"a b\" is no name"),
+            ("[identities.a]\nwork = \"a\"", "line 2, column 8: expected a list for work"),
+            ("[identities.a]\nwork = [1]", "line 2, column 9: expected a pattern of tube names in quotes"),
+            ("[identities.a]\nwork = [\"ü\"]", "line 2, column 9: \"ü\" matches no tube"),
+            ("[identities.a]\nwork = [\"ok\", \"\"]", "line 2, column 15: \"\" matches no tube"),
+            ("[identities.a]\ntokens = [\"00\"]", "line 2, column 11: expected the SHA-256 hash of a token"),
+            (
+                "[identities.a]\nunix-users = [\"nobody-here\"]",
+                "line 2, column 15: this machine has no user \"nobody-here\"",
+            ),
+            ("[identities.a]\nunix-users = [-1]", "line 2, column 15: -1 is no number of a user"),
+            (
+                "[identities.a]\nunix-users = [4294967296]",
+                "line 2, column 15: 4294967296 is no number of a user",
+            ),
+            (
+                "[identities.a]\nunix-users = [true]",
+                "line 2, column 15: expected the name or the number of a user",
+            ),
+            (
+                "[identities.a]\nunix-users = [\"mail\"]\n[identities.b]\nunix-users = [8]",
+                "line 4, column 15: the user 8 stands in the file already",
+            ),
+            ("[identities.a]\ncertificates = [\"\"]", "line 2, column 17: the name in certificates is empty"),
+            (
+                "[identities.a]\ncertificates = [\"x\", \"x\"]",
+                "line 2, column 22: the certificate \"x\" stands in the file",
+            ),
+            ("[identities.\"(a\"]", "line 1, column 13: \"(a\" is no name"),
+            (
+                "[identities.a]\nputs-per-second = 0",
+                "line 2, column 19: expected a whole number of 1 to 1000000000",
+            ),
+            (
+                "[strangers]\nmax-connections = 1.5",
+                "line 2, column 19: expected a whole number of 1 to 4294967295",
+            ),
+            ("[strangers.unix]\nmax-job-bytes = \"1x\"", "line 2, column 17: expected a number of bytes"),
+            ("[strangers]\nmax-job-bytes = -1", "line 2, column 17: expected a number of bytes"),
+            ("[identities.a]\n[identities.a]\n", "line 2, column 13: duplicate key"),
+            ("[identities.a\n", "line 1, column 14: "),
+        ] {
+            let error = error(text);
+            assert!(error.starts_with(expected), "{text}\n{error}");
+        }
+        let twice = format!("[identities.a]\ntokens = [\"{hash}\"]\n[identities.b]\ntokens = [\"{hash}\"]");
+        assert_eq!(error(&twice), "line 4, column 11: this token stands in the file already");
+    }
+
+    #[test]
+    fn strangers_have_no_role_unless_the_file_gives_one() {
+        let rules = parse("", &look_up).unwrap();
+        assert!(rules.identities().all(|identity| identity.grants.somewhere().is_empty()));
+        assert_eq!(rules.identities().count(), 3);
+        let text = "[strangers]\nobserve = [\"*\"]\n[strangers.unix]\nwork = [\"a*\"]\n";
+        let rules = parse(text, &look_up).unwrap();
+        let roles: Vec<String> =
+            rules.identities().map(|identity| identity.grants.on("a").to_string()).collect();
+        assert_eq!(roles, ["observe", "observe", "work"]);
+    }
+
+    #[test]
+    fn an_identity_has_users_tokens_and_roles() {
+        let hash = TokenHash::of(b"x");
+        let name = ["other".to_owned(), "mail.example".to_owned()];
+        let text = format!(
+            "# mail\n[identities.mail]\nunix-users = [\"mail\", 0x10]\ncertificates = [\"mail.example\"]\ntokens = [\"{hash}\"]\nproduce = [\"m-*\"]\nmanage = [\"*\"]\n"
+        );
+        let rules = parse(&text, &look_up).unwrap();
+        let id = rules.owner_of(&hash).unwrap();
+        assert_eq!(&*rules.identity(id).name, "mail");
+        assert_eq!(rules.users.get(&8), Some(&id));
+        assert_eq!(rules.users.get(&16), Some(&id));
+        let far = Peer::Tcp([192, 0, 2, 1].into());
+        assert_eq!(rules.identify(far, &name, None), id);
+        assert_eq!(&*rules.identity(rules.identify(far, &name[..1], None)).name, "(strangers)");
+        let grants = &rules.identity(id).grants;
+        assert_eq!(grants.on("m-1"), Roles::of(&[Role::Produce, Role::Manage]));
+        assert_eq!(grants.patterns(Role::Produce).collect::<Vec<_>>(), ["m-*"]);
+    }
+}

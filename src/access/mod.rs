@@ -1,0 +1,211 @@
+//! Access rules: who a client is, and what it may do.
+//!
+//! Owns: the access file (`file`), roles and the patterns of tubes that they are for (`role`), the role that each command
+//! needs (`need`), the hashes of tokens (`token`) and the limit of tries (`tries`). Pure: an identity, a command and a
+//! tube make a yes or a no. Never knows a connection or the queue. Driven by the server, before a command is executed,
+//! and only with `--access`.
+
+mod file;
+mod need;
+mod pace;
+mod report;
+mod role;
+mod token;
+mod tries;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::IpAddr;
+use std::rc::Rc;
+
+pub use self::file::{FileError, LookUpUser};
+pub use self::need::{Need, Subject, Verdict};
+pub use self::pace::Pace;
+pub use self::report::report;
+pub use self::role::{Grants, Role, Roles};
+pub use self::token::TokenHash;
+pub use self::tries::Tries;
+
+/// The other end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Peer {
+    /// A client that has connected by TCP from this address.
+    Tcp(IpAddr),
+    /// The client of a unix socket, with its user's id where the system tells it.
+    Unix(Option<u32>),
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => address.to_canonical().fmt(out),
+            Self::Unix(Some(user)) => write!(out, "unix:uid={user}"),
+            Self::Unix(None) => out.write_str("unix"),
+        }
+    }
+}
+
+/// The rules of an access file.
+#[derive(Debug, Default)]
+pub struct Rules {
+    /// The strangers first, by [`Place`], and then the identities of the file in the order of their names.
+    identities: Vec<Identity>,
+    tokens: Vec<(TokenHash, IdentityId)>,
+    users: BTreeMap<u32, IdentityId>,
+    /// By a name in a client's certificate.
+    certificates: BTreeMap<Box<str>, IdentityId>,
+}
+
+/// Somebody whom the access file names, or the strangers at a place.
+#[derive(Debug)]
+pub struct Identity {
+    /// The name, which follows the rules of tube names. Only a stranger's begins with a bracket.
+    pub name: Rc<str>,
+    /// What it may do.
+    pub grants: Grants,
+    /// How much of the server it may take.
+    pub limits: Limits,
+}
+
+/// How much of the server all clients of an identity together may take; `None` means any amount.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Connections at a time.
+    pub max_connections: Option<u32>,
+    /// Bytes of the jobs that it has put and that are there.
+    pub max_job_bytes: Option<u64>,
+    /// Puts in a second; at least 1.
+    pub puts_per_second: Option<u32>,
+}
+
+/// An identity of the rules in force.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct IdentityId(u32);
+
+/// Where strangers come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Network,
+    Loopback,
+    Unix,
+}
+
+impl Place {
+    const ALL: [Self; 3] = [Self::Network, Self::Loopback, Self::Unix];
+
+    fn of(peer: Peer) -> Self {
+        match peer {
+            Peer::Tcp(address) if address.to_canonical().is_loopback() => Self::Loopback,
+            Peer::Tcp(_) => Self::Network,
+            Peer::Unix(_) => Self::Unix,
+        }
+    }
+
+    /// The name of the strangers who come from there.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Network => "(strangers)",
+            Self::Loopback => "(strangers.loopback)",
+            Self::Unix => "(strangers.unix)",
+        }
+    }
+}
+
+impl IdentityId {
+    /// Its place among the identities of its rules.
+    #[must_use]
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl Rules {
+    /// The rules in the text of an access file. `look_up` finds the ids of users.
+    ///
+    /// # Errors
+    /// The first thing in the text that is not as `doc/security.md` describes it.
+    pub fn parse(text: &str, look_up: &LookUpUser<'_>) -> Result<Self, FileError> {
+        file::parse(text, look_up)
+    }
+
+    /// Who the client is: the owner of the token that it has shown, or whom its certificate names first among `names`, or the
+    /// user of its unix socket, or a stranger.
+    #[must_use]
+    pub fn identify(&self, peer: Peer, names: &[String], token: Option<&TokenHash>) -> IdentityId {
+        token
+            .and_then(|token| self.owner_of(token))
+            .or_else(|| names.iter().find_map(|name| self.certificates.get(name.as_str()).copied()))
+            .or_else(|| self.user(peer))
+            .unwrap_or(IdentityId(Place::of(peer) as u32))
+    }
+
+    /// The owner of a token. The time that this takes does not depend on how much of a hash is alike.
+    #[must_use]
+    pub fn owner_of(&self, token: &TokenHash) -> Option<IdentityId> {
+        // Each hash is compared, so that the time does not tell which one was found.
+        self.tokens
+            .iter()
+            .fold(None, |found, (hash, owner)| if hash.is(token) { Some(*owner) } else { found })
+    }
+
+    fn user(&self, peer: Peer) -> Option<IdentityId> {
+        match peer {
+            Peer::Unix(Some(user)) => self.users.get(&user).copied(),
+            Peer::Unix(None) | Peer::Tcp(_) => None,
+        }
+    }
+
+    /// The identity with this id.
+    ///
+    /// # Panics
+    /// If the id is not from these rules.
+    #[must_use]
+    pub fn identity(&self, id: IdentityId) -> &Identity {
+        &self.identities[id.0 as usize]
+    }
+
+    /// Whether the identity is one of those that stand for all whom the file does not name.
+    #[must_use]
+    pub fn is_stranger(id: IdentityId) -> bool {
+        (id.0 as usize) < Place::ALL.len()
+    }
+
+    /// The identities that the file names, with their ids.
+    pub fn named(&self) -> impl Iterator<Item = &Identity> {
+        self.identities.iter().skip(Place::ALL.len())
+    }
+
+    /// The identities: strangers first.
+    pub fn identities(&self) -> impl Iterator<Item = &Identity> {
+        self.identities.iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_comes_before_a_user_and_a_user_before_a_stranger() {
+        let token = "correct-horse-battery-staple-0001";
+        let text = format!(
+            "[identities.local]\nunix-users = [1000]\n[identities.remote]\ntokens = [\"{}\"]\n",
+            TokenHash::of(token.as_bytes())
+        );
+        let rules = Rules::parse(&text, &|_| None).unwrap();
+        let hash = TokenHash::of(token.as_bytes());
+        let name = |peer, token| &*rules.identity(rules.identify(peer, &[], token)).name;
+        let [near, mapped, far]: [IpAddr; 3] =
+            ["127.0.0.1", "::ffff:127.0.0.1", "192.0.2.1"].map(|text| text.parse().unwrap());
+        assert_eq!(name(Peer::Unix(Some(1000)), None), "local");
+        assert_eq!(name(Peer::Unix(Some(1000)), Some(&hash)), "remote");
+        assert_eq!(name(Peer::Unix(Some(1001)), None), "(strangers.unix)");
+        assert_eq!(name(Peer::Unix(None), None), "(strangers.unix)");
+        assert_eq!(name(Peer::Tcp(near), None), "(strangers.loopback)");
+        assert_eq!(name(Peer::Tcp(mapped), None), "(strangers.loopback)");
+        assert_eq!(name(Peer::Tcp(far), None), "(strangers)");
+        assert_eq!(name(Peer::Tcp(far), Some(&hash)), "remote");
+        let other = TokenHash::of(b"correct-horse-battery-staple-0002");
+        assert_eq!(name(Peer::Tcp(far), Some(&other)), "(strangers)");
+    }
+}

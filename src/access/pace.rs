@@ -1,0 +1,55 @@
+//! Puts per second: when the next one is permitted.
+
+use crate::clock::{NS_PER_S, Timestamp};
+
+/// The pace of somebody's puts. Whoever has not put for a while may do as many at once as a second permits.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Pace {
+    /// When the next put is permitted if none was saved up.
+    next_at: Timestamp,
+}
+
+impl Pace {
+    /// A put is to be done at `now`, of which `per_second` are permitted. Returns when it may be done: `now`, or later.
+    pub fn take(&mut self, per_second: u32, now: Timestamp) -> Timestamp {
+        let saved_up = now.minus_ns(NS_PER_S);
+        let at = self.next_at.max(saved_up + NS_PER_S / u64::from(per_second));
+        self.next_at = at + NS_PER_S / u64::from(per_second);
+        at.max(now)
+    }
+
+    /// A put that had to wait will not be done: the following ones need not wait for it.
+    pub fn give_back(&mut self, per_second: u32) {
+        self.next_at = self.next_at.minus_ns(NS_PER_S / u64::from(per_second));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START: Timestamp = Timestamp(1_700_000_000 * NS_PER_S);
+
+    #[test]
+    fn a_second_of_puts_may_be_done_at_once_and_then_one_at_a_time() {
+        let mut pace = Pace::default();
+        let at: Vec<u64> = (0..14).map(|_| pace.take(10, START).since_ns(START) / 1_000_000).collect();
+        assert_eq!(at, [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 100, 200, 300, 400]);
+        assert_eq!(pace.take(10, START + NS_PER_S / 2), START + NS_PER_S / 2);
+        assert_eq!(pace.take(10, START + NS_PER_S / 2), START + NS_PER_S / 10 * 6);
+        pace.give_back(10);
+        assert_eq!(pace.take(10, START + NS_PER_S / 2), START + NS_PER_S / 10 * 6);
+    }
+
+    #[test]
+    fn over_a_long_time_no_more_puts_are_done_than_are_permitted() {
+        for per_second in [1, 3, 1000, u32::MAX] {
+            let (mut pace, mut now, mut done) = (Pace::default(), START, 0);
+            while now < START + 10 * NS_PER_S && done < 100_000 {
+                now = pace.take(per_second, now);
+                done += 1;
+            }
+            assert!(done <= 11 * u64::from(per_second) + 1, "{done} of {per_second}");
+        }
+    }
+}

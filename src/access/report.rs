@@ -1,0 +1,77 @@
+//! What `--check-access` prints: the rules in words.
+
+use std::fmt::Write as _;
+
+use super::{Identity, Limits, Role, Rules};
+
+/// What everybody may do, or the identity called `only`; `None` if there is none of that name.
+#[must_use]
+pub fn report(rules: &Rules, only: Option<&str>) -> Option<String> {
+    let mut text = String::new();
+    for identity in rules.identities() {
+        if only.is_none_or(|name| *identity.name == *name) {
+            describe(identity, &mut text);
+        }
+    }
+    (!text.is_empty()).then_some(text)
+}
+
+fn describe(identity: &Identity, text: &mut String) {
+    let Identity { name, grants, limits } = identity;
+    // Writing to a string does not fail.
+    let _ = writeln!(text, "{name}:");
+    if grants.somewhere().is_empty() {
+        let _ = writeln!(text, "  nothing");
+    }
+    for role in grants.somewhere().iter() {
+        let patterns: Vec<&str> = grants.patterns(role).collect();
+        let _ = writeln!(text, "  {}: {} ({})", role.as_str(), patterns.join(" "), meaning(role));
+    }
+    describe_limits(limits, text);
+}
+
+/// The limits in words.
+fn describe_limits(limits: &Limits, text: &mut String) {
+    let Limits { max_connections, max_job_bytes, puts_per_second } = *limits;
+    let rows = [
+        (max_connections.map(u64::from), "connections at a time"),
+        (max_job_bytes, "bytes of jobs"),
+        (puts_per_second.map(u64::from), "puts a second"),
+    ];
+    for (limit, what) in rows {
+        if let Some(limit) = limit {
+            let _ = writeln!(text, "  at most {limit} {what}");
+        }
+    }
+}
+
+fn meaning(role: Role) -> &'static str {
+    match role {
+        Role::Produce => "puts jobs",
+        Role::Work => "reserves and finishes jobs",
+        Role::Observe => "sees jobs and counters",
+        Role::Manage => "kicks, pauses, moves and flushes",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_report_says_who_may_do_what() {
+        let text = "[identities.mail]\nproduce = [\"mail\", \"m-*\"]\nmanage = [\"mail\"]\nmax-job-bytes = \"1k\"\nputs-per-second = 5\n[strangers.unix]\nobserve = [\"*\"]\n";
+        let rules = Rules::parse(text, &|_| None).unwrap();
+        assert_eq!(
+            report(&rules, None).unwrap(),
+            "(strangers):\n  nothing\n(strangers.loopback):\n  nothing\n\
+             (strangers.unix):\n  observe: * (sees jobs and counters)\n\
+             mail:\n  produce: mail m-* (puts jobs)\n  manage: mail (kicks, pauses, moves and flushes)\n  at most 1024 bytes of jobs\n  at most 5 puts a second\n"
+        );
+        assert_eq!(
+            report(&rules, Some("mail")).unwrap(),
+            "mail:\n  produce: mail m-* (puts jobs)\n  manage: mail (kicks, pauses, moves and flushes)\n  at most 1024 bytes of jobs\n  at most 5 puts a second\n"
+        );
+        assert_eq!(report(&rules, Some("other")), None);
+    }
+}

@@ -1,0 +1,150 @@
+//! The limit of tries to guess a token.
+//!
+//! Owns: how many wrong tokens have come from which address in the last minute. Its memory is bounded: when there are
+//! wrong tokens from very many addresses, all further addresses share one count.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use super::Peer;
+use crate::clock::{NS_PER_S, Timestamp};
+
+/// Wrong tokens from one address in a minute, after which no token from there is looked at.
+const MOST_WRONG: u32 = 10;
+/// How long wrong tokens count.
+const WINDOW_NS: u64 = 60 * NS_PER_S;
+/// Addresses with a count of their own.
+const MOST_SOURCES: usize = 4096;
+
+/// Wrong tokens by where they came from.
+#[derive(Debug, Default)]
+pub struct Tries {
+    by_source: HashMap<Source, Count>,
+    others: Count,
+}
+
+/// Where tries come from. A network of IPv6 addresses that one customer has is one source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Source {
+    Address(IpAddr),
+    User(Option<u32>),
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Count {
+    wrong: u32,
+    since: Timestamp,
+}
+
+impl Source {
+    fn of(peer: Peer) -> Self {
+        match peer {
+            Peer::Tcp(address) => Self::Address(match address.to_canonical() {
+                IpAddr::V6(address) => {
+                    let [a, b, c, d, ..] = address.segments();
+                    IpAddr::from([a, b, c, d, 0, 0, 0, 0])
+                }
+                address => address,
+            }),
+            Peer::Unix(user) => Self::User(user),
+        }
+    }
+}
+
+impl Count {
+    fn is_over(&self, now: Timestamp) -> bool {
+        self.since + WINDOW_NS <= now
+    }
+
+    fn is_too_many(&self, now: Timestamp) -> bool {
+        self.wrong >= MOST_WRONG && !self.is_over(now)
+    }
+
+    fn add(&mut self, now: Timestamp) {
+        if self.is_over(now) {
+            *self = Self { wrong: 0, since: now };
+        }
+        self.wrong += 1;
+    }
+}
+
+impl Tries {
+    /// Whether a token from there is looked at.
+    #[must_use]
+    pub fn may_try(&self, peer: Peer, now: Timestamp) -> bool {
+        let count = self.by_source.get(&Source::of(peer));
+        let count = count.or_else(|| self.is_full().then_some(&self.others));
+        !count.is_some_and(|count| count.is_too_many(now))
+    }
+
+    /// Notes that a wrong token has come from there.
+    pub fn note_wrong(&mut self, peer: Peer, now: Timestamp) {
+        let source = Source::of(peer);
+        if self.is_full() && !self.by_source.contains_key(&source) {
+            self.by_source.retain(|_, count| !count.is_over(now));
+        }
+        if self.is_full() && !self.by_source.contains_key(&source) {
+            self.others.add(now);
+        } else {
+            self.by_source.entry(source).or_default().add(now);
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.by_source.len() >= MOST_SOURCES
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START: Timestamp = Timestamp(1_700_000_000 * NS_PER_S);
+
+    fn v4(number: u32) -> Peer {
+        Peer::Tcp(IpAddr::V4(number.into()))
+    }
+
+    #[test]
+    fn ten_wrong_tokens_in_a_minute_are_the_last() {
+        let mut tries = Tries::default();
+        for _ in 0..MOST_WRONG {
+            assert!(tries.may_try(v4(1), START));
+            tries.note_wrong(v4(1), START);
+        }
+        assert!(!tries.may_try(v4(1), START));
+        assert!(tries.may_try(v4(2), START), "another address");
+        assert!(tries.may_try(Peer::Unix(Some(1)), START), "a user");
+        assert!(!tries.may_try(v4(1), START + (WINDOW_NS - 1)));
+        assert!(tries.may_try(v4(1), START + WINDOW_NS));
+        tries.note_wrong(v4(1), START + WINDOW_NS);
+        assert!(tries.may_try(v4(1), START + WINDOW_NS), "the count begins again");
+    }
+
+    #[test]
+    fn a_network_of_ipv6_is_one_source_and_a_mapped_address_is_ipv4() {
+        let mut tries = Tries::default();
+        for host in 0..MOST_WRONG {
+            let address = format!("2001:db8:1:2::{host:x}").parse().unwrap();
+            tries.note_wrong(Peer::Tcp(address), START);
+            tries.note_wrong(Peer::Tcp("::ffff:192.0.2.1".parse().unwrap()), START);
+        }
+        assert!(!tries.may_try(Peer::Tcp("2001:db8:1:2:3::1".parse().unwrap()), START));
+        assert!(tries.may_try(Peer::Tcp("2001:db8:1:3::1".parse().unwrap()), START));
+        assert!(!tries.may_try(Peer::Tcp("192.0.2.1".parse().unwrap()), START));
+    }
+
+    #[test]
+    fn many_addresses_take_bounded_memory_and_share_a_count_then() {
+        let mut tries = Tries::default();
+        for number in 0..MOST_SOURCES as u32 + MOST_WRONG {
+            tries.note_wrong(v4(number), START);
+        }
+        assert_eq!(tries.by_source.len(), MOST_SOURCES);
+        assert!(tries.may_try(v4(0), START), "one wrong token from there");
+        assert!(!tries.may_try(v4(u32::MAX), START), "an address without a count of its own");
+        tries.note_wrong(v4(u32::MAX), START + WINDOW_NS);
+        assert_eq!(tries.by_source.len(), 1, "counts that are over make room");
+        assert!(tries.may_try(v4(u32::MAX - 1), START + WINDOW_NS));
+    }
+}

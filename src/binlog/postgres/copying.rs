@@ -1,0 +1,89 @@
+//! Copying a log into a queue that has none: all of it becomes visible in one transaction.
+//!
+//! Owns: the connection of an owner that serves nobody. Files count as removed until the copy is whole, so that what a copy
+//! leaves behind that was broken off is deleted by the next owner.
+
+use super::claim::{Claim, as_int, claim, number};
+use super::wire::Value;
+use super::{Settings, StoreError, sql};
+
+/// A queue into which a log is copied.
+#[derive(Debug)]
+pub struct PostgresCopy {
+    claim: Claim,
+    allow_async: bool,
+}
+
+impl PostgresCopy {
+    /// Becomes the owner of the queue.
+    ///
+    /// # Errors
+    /// If another server owns it, if it has a log, or if the database cannot be used.
+    pub fn begin(settings: &Settings) -> Result<Self, StoreError> {
+        let mut claim = claim(settings, false)?;
+        claim.session.prepare(sql::COPYING)?;
+        let mut copy = Self { claim, allow_async: settings.allow_async };
+        let queue = Value::Int(copy.claim.queue);
+        let files = copy.claim.session.run("count_files", &[queue])?;
+        if files.first().and_then(|row| number(row, 0)) != Some(0) {
+            copy.hand_over()?;
+            return Err(StoreError::Refused("the queue has a log already".to_owned()));
+        }
+        copy.transact(&[("clear_log", &[queue]), ("clear_files", &[queue])])?;
+        Ok(copy)
+    }
+
+    /// Does `statements` in one transaction if this process still owns the queue.
+    fn transact(&mut self, statements: &[(&str, &[Value<'_>])]) -> Result<(), StoreError> {
+        let Claim { session, queue, epoch, .. } = &mut self.claim;
+        let proof = [
+            Value::Int(*queue),
+            Value::Int(as_int(*epoch)),
+            Value::Int(self.allow_async.into()),
+            Value::Int(1),
+        ];
+        session.add("prove", &proof, false)?;
+        for (name, values) in statements {
+            session.add(name, values, false)?;
+        }
+        session.end();
+        session.flush()?;
+        session.rows()?;
+        Ok(())
+    }
+
+    /// Makes a file of `length` bytes.
+    ///
+    /// # Errors
+    /// If the database refuses it.
+    pub fn make(&mut self, file: u32, length: u64) -> Result<(), StoreError> {
+        let values = [Value::Int(self.claim.queue), Value::Int(file.into()), Value::Int(as_int(length))];
+        self.transact(&[("copy_file", &values)])
+    }
+
+    /// Writes `bytes` at an offset of a file.
+    ///
+    /// # Errors
+    /// If the database refuses it.
+    pub fn write(&mut self, file: u32, offset: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        let queue = Value::Int(self.claim.queue);
+        let values = [queue, Value::Int(file.into()), Value::Int(as_int(offset)), Value::Bytes(bytes)];
+        self.transact(&[("append", &values)])
+    }
+
+    /// Makes all files visible, and hands the queue over.
+    ///
+    /// # Errors
+    /// If the database refuses it.
+    pub fn publish(mut self) -> Result<(), StoreError> {
+        let queue = Value::Int(self.claim.queue);
+        self.transact(&[("publish", &[queue])])?;
+        self.hand_over()
+    }
+
+    fn hand_over(&mut self) -> Result<(), StoreError> {
+        let Claim { session, queue, epoch, .. } = &mut self.claim;
+        session.run("hand_over", &[Value::Int(*queue), Value::Int(as_int(*epoch))])?;
+        Ok(())
+    }
+}

@@ -1,0 +1,544 @@
+//! The helper thread: one transaction after another, and a heartbeat while there is none.
+//!
+//! Owns: the connection of the owner, the work that is not done yet, and the transaction under way. What to do upon an
+//! answer is decided by [`Owner`]; this file carries it out.
+
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind};
+use std::mem;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use log::{error, info, warn};
+
+use super::claim::{Claim, Since, Unfit, as_int, connect, number, text};
+use super::sql;
+use super::wire::{Failure, Session, Value};
+use super::{Settings, StoreError};
+use crate::binlog::LogPosition;
+use crate::binlog::ownership::{Answer, End, Owner, Step};
+use crate::binlog::storage::{Completion, Task};
+use crate::clock::Timestamp;
+
+/// Bytes that no sync was asked for are committed when there are this many.
+const MOST_UNASKED_BYTES: usize = 256 * 1024;
+/// Or after this time.
+const UNASKED_FOR: Duration = Duration::from_millis(500);
+/// The bytes that are sent with one statement.
+const CHUNK_BYTES: usize = 4 << 20;
+/// Rows of removed files that a transaction deletes besides its own work, for each row that it adds.
+const PURGED_PER_ROW: usize = 2;
+/// And at least.
+const PURGED_AT_LEAST: usize = 16;
+/// Rows of removed files that are deleted at a time while there is nothing else to do.
+const PURGED_IDLE: usize = 2000;
+
+/// What the store asks of the thread, in order.
+#[derive(Debug)]
+pub(super) enum Work {
+    Append { at: LogPosition, bytes: Vec<u8> },
+    Task(Task),
+}
+
+/// What wakes the loop; nothing before the loop runs.
+pub(super) type Wake = Arc<Mutex<Option<Box<dyn Fn() + Send>>>>;
+
+/// A transaction.
+#[derive(Debug)]
+enum Transaction {
+    Append {
+        appends: Vec<(LogPosition, Vec<u8>)>,
+        syncs: Vec<Task>,
+    },
+    Do(Task),
+    /// Rows of a removed file.
+    Purge,
+}
+
+pub(super) struct Helper {
+    pub(super) settings: Settings,
+    pub(super) given: Receiver<Work>,
+    pub(super) done: Sender<Completion>,
+    pub(super) wake: Wake,
+    owner: Owner,
+    owner_name: String,
+    queue: i64,
+    since: Since,
+    session: Option<Session>,
+    waiting: VecDeque<Work>,
+    /// Bytes in `waiting`, and when the first of them came.
+    waiting_bytes: usize,
+    waiting_since: Option<Instant>,
+    under_way: Option<(Transaction, Instant)>,
+    /// Removed files that still have rows.
+    purges: VecDeque<u32>,
+    /// Where the newest appended bytes end.
+    end: LogPosition,
+    tickets: i64,
+    /// Why there is no good connection, or why it is over.
+    trouble: String,
+}
+
+impl Helper {
+    pub(super) fn new(
+        settings: Settings,
+        claim: Claim,
+        purges: Vec<u32>,
+        given: Receiver<Work>,
+        done: Sender<Completion>,
+        wake: Wake,
+    ) -> Self {
+        let Claim { session, queue, epoch, owner: owner_name, since } = claim;
+        Self {
+            owner: Owner::new(settings.times, epoch, since.now()),
+            settings,
+            given,
+            done,
+            wake,
+            owner_name,
+            queue,
+            since,
+            session: Some(session),
+            waiting: VecDeque::new(),
+            waiting_bytes: 0,
+            waiting_since: None,
+            under_way: None,
+            purges: purges.into(),
+            end: LogPosition::default(),
+            tickets: 0,
+            trouble: String::new(),
+        }
+    }
+
+    /// Works until no more can come, and then hands the queue over.
+    pub(super) fn run(mut self) {
+        let mut is_closing = false;
+        loop {
+            while let Ok(work) = self.given.try_recv() {
+                self.take(work);
+            }
+            self.begin_next(is_closing);
+            let now = self.since.now();
+            match self.owner.next(now) {
+                Step::End(end) => return self.end(end),
+                Step::Rest(_) if is_closing && self.under_way.is_none() => return self.hand_over(),
+                Step::Rest(until) => is_closing |= self.rest(until, is_closing),
+                step => self.carry_out(step),
+            }
+        }
+    }
+
+    fn take(&mut self, work: Work) {
+        if let Work::Append { at, bytes } = &work {
+            self.waiting_bytes += bytes.len();
+            self.waiting_since.get_or_insert_with(Instant::now);
+            self.end = LogPosition { file: at.file, offset: at.offset + bytes.len() as u64 };
+        }
+        self.waiting.push_back(work);
+    }
+
+    /// Waits for work until a time. Returns whether no more can come.
+    fn rest(&mut self, until: Timestamp, is_closing: bool) -> bool {
+        let mut pause = Duration::from_nanos(until.since_ns(self.since.now()));
+        if let Some(since) = self.waiting_since {
+            pause = pause.min(UNASKED_FOR.saturating_sub(since.elapsed()));
+        }
+        if is_closing {
+            std::thread::sleep(pause);
+            return true;
+        }
+        match self.given.recv_timeout(pause) {
+            Ok(work) => self.take(work),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return true,
+        }
+        false
+    }
+
+    // ---- transactions ----
+
+    /// Begins the next transaction if none is under way and there is something to do.
+    fn begin_next(&mut self, is_closing: bool) {
+        if self.under_way.is_some() {
+            return;
+        }
+        let Some(transaction) = self.next_transaction(is_closing) else { return };
+        if let Transaction::Append { appends, syncs } = &transaction
+            && appends.is_empty()
+        {
+            // What is to be synced was committed before.
+            for task in syncs.clone() {
+                self.complete(task, 0, Ok(()));
+            }
+            return;
+        }
+        self.under_way = Some((transaction, Instant::now()));
+        self.owner.begin(self.since.now());
+    }
+
+    fn next_transaction(&mut self, is_closing: bool) -> Option<Transaction> {
+        let is_due = self.waiting.iter().any(|work| matches!(work, Work::Task(_)))
+            || self.waiting_bytes >= MOST_UNASKED_BYTES
+            || self.waiting_since.is_some_and(|since| is_closing || since.elapsed() >= UNASKED_FOR);
+        if !is_due {
+            return (!self.purges.is_empty() && self.owner.is_serving()).then_some(Transaction::Purge);
+        }
+        if let Some(Work::Task(Task::Make { .. } | Task::Shorten { .. } | Task::Remove { .. })) =
+            self.waiting.front()
+            && let Some(Work::Task(task)) = self.waiting.pop_front()
+        {
+            return Some(Transaction::Do(task));
+        }
+        let (mut appends, mut syncs) = (Vec::new(), Vec::new());
+        while let Some(Work::Append { .. } | Work::Task(Task::Sync(_))) = self.waiting.front() {
+            match self.waiting.pop_front() {
+                Some(Work::Append { at, bytes }) => appends.push((at, bytes)),
+                Some(Work::Task(task)) => syncs.push(task),
+                None => {}
+            }
+        }
+        self.waiting_bytes = 0;
+        self.waiting_since = None;
+        let rest = self.waiting.iter().any(|work| matches!(work, Work::Append { .. }));
+        if rest {
+            self.waiting_since = Some(Instant::now());
+        }
+        Some(Transaction::Append { appends, syncs })
+    }
+
+    fn complete(&self, task: Task, elapsed_us: u64, result: io::Result<()>) {
+        // If nobody receives it, the process is ending.
+        let _ = self.done.send(Completion { task, elapsed_us, result });
+        if let Some(wake) = &*self.wake.lock().unwrap_or_else(PoisonError::into_inner) {
+            wake();
+        }
+    }
+
+    /// The transaction under way has come to an end.
+    fn finish(&mut self, result: io::Result<()>) {
+        let Some((transaction, start)) = self.under_way.take() else { return };
+        let elapsed_us = u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let copy = |result: &io::Result<()>| match result {
+            Ok(()) => Ok(()),
+            Err(error) => Err(io::Error::new(error.kind(), error.to_string())),
+        };
+        match transaction {
+            Transaction::Append { syncs, .. } => {
+                for task in syncs {
+                    self.complete(task, elapsed_us, copy(&result));
+                }
+            }
+            Transaction::Do(task) => {
+                if let (Task::Remove { file }, true) = (&task, result.is_ok()) {
+                    self.purges.push_back(*file);
+                }
+                if let Task::Make { file, .. } = &task {
+                    self.purges.retain(|purged| purged != file);
+                }
+                self.complete(task, elapsed_us, result);
+            }
+            Transaction::Purge => {}
+        }
+    }
+
+    // ---- steps ----
+
+    fn carry_out(&mut self, step: Step) {
+        let was_serving = self.owner.is_serving();
+        let answer = match step {
+            Step::Connect => self.connect(),
+            Step::Raise(epoch) => self.raise(epoch),
+            Step::Look(epoch) => self.look(epoch),
+            Step::Commit(epoch) | Step::Beat(epoch) => {
+                match self.commit(epoch, matches!(step, Step::Commit(_))) {
+                    Ok(()) => Answer::Done,
+                    Err(failure) => {
+                        if let Some(kind) = self.is_full(&failure) {
+                            self.owner.abandon();
+                            return self.finish(Err(io::Error::new(kind, failure.to_string())));
+                        }
+                        self.answer_of(failure)
+                    }
+                }
+            }
+            Step::Rest(_) | Step::End(_) => return,
+        };
+        let is_committed = self.owner.answered(step, answer, self.since.now());
+        if matches!(answer, Answer::Lost | Answer::Busy) {
+            self.session = None;
+        }
+        if !self.owner.is_serving() && matches!(self.under_way, Some((Transaction::Purge, _))) {
+            // No command waits for it, and it is begun again later.
+            self.owner.abandon();
+            self.under_way = None;
+        }
+        if was_serving && !self.owner.is_serving() {
+            warn!(
+                "{}: {}; nothing is acknowledged until the database confirms it",
+                self.place(),
+                self.trouble
+            );
+        }
+        if !was_serving && self.owner.is_serving() {
+            info!("{}: reached again; epoch {}", self.place(), self.owner.epoch());
+        }
+        if is_committed {
+            self.finish(Ok(()));
+        }
+    }
+
+    fn place(&self) -> String {
+        format!("queue {} in {}", self.settings.url.queue, self.settings.url)
+    }
+
+    fn connect(&mut self) -> Answer {
+        self.session = None;
+        let opened = connect(&self.settings).and_then(|mut session| {
+            let prepared = session.prepare(sql::PREPARED);
+            prepared
+                .map(|()| session)
+                .map_err(|failure| (Unfit::Failed(failure.clone()), failure.to_string()))
+        });
+        match opened {
+            Ok(session) => {
+                self.session = Some(session);
+                Answer::Done
+            }
+            Err((_, text)) => {
+                if text != self.trouble {
+                    warn!("{}: {text}; trying again", self.place());
+                    self.trouble = text;
+                }
+                Answer::Busy
+            }
+        }
+    }
+
+    fn raise(&mut self, epoch: u64) -> Answer {
+        match self.try_raise(epoch) {
+            Ok(answer) => answer,
+            Err(failure) => self.answer_of(failure),
+        }
+    }
+
+    fn try_raise(&mut self, epoch: u64) -> Result<Answer, Failure> {
+        let Some(session) = &mut self.session else { return Ok(Answer::Lost) };
+        let allow_async = i64::from(self.settings.allow_async);
+        let values = [
+            Value::Int(self.queue),
+            Value::Int(as_int(epoch)),
+            Value::Text(&self.owner_name),
+            Value::Int(allow_async),
+        ];
+        let raised = session.run("raise", &values)?;
+        if let Some(epoch) = raised.first().and_then(|row| number(row, 0)) {
+            check_replication(session, self.settings.allow_async)?;
+            return Ok(Answer::Raised(u64::try_from(epoch).unwrap_or(0)));
+        }
+        let rows = session.run("see_queue", &[Value::Text(&self.settings.url.queue)])?;
+        let Some(row) = rows.first() else { return Ok(Answer::Refused) };
+        let (found, owner) = (number(row, 1).unwrap_or(0), text(row, 2));
+        if owner != self.owner_name && found >= as_int(epoch) {
+            self.trouble = format!("the queue was taken over by {owner}, epoch {found}");
+            return Ok(Answer::TakenOver);
+        }
+        self.trouble = if found < as_int(epoch) {
+            format!("the database has epoch {found} of the queue and not {epoch}: it is an old copy")
+        } else {
+            "the database has stopped to replicate".to_owned()
+        };
+        Ok(Answer::Busy)
+    }
+
+    fn look(&mut self, epoch: u64) -> Answer {
+        let (Some(session), Some((transaction, _))) = (&mut self.session, &self.under_way) else {
+            return Answer::Lost;
+        };
+        let Transaction::Append { appends, .. } = transaction else {
+            // Everything else may be done twice.
+            return Answer::Absent;
+        };
+        let Some((at, _)) = appends.first() else { return Answer::Absent };
+        let (file, start) = (Value::Int(at.file.into()), Value::Int(as_int(at.offset)));
+        match session.run("look", &[Value::Int(self.queue), file, start, Value::Int(as_int(epoch))]) {
+            Ok(rows) => match rows.first().map(|row| text(row, 0)) {
+                None => Answer::NotProven,
+                Some("t") => Answer::Done,
+                Some(_) => Answer::Absent,
+            },
+            Err(failure) => self.answer_of(failure),
+        }
+    }
+
+    /// Proves that this server is the owner, and commits the transaction under way if `with_work`.
+    fn commit(&mut self, epoch: u64, with_work: bool) -> Result<(), Failure> {
+        self.tickets += 1;
+        let (queue, ticket) = (Value::Int(self.queue), self.tickets);
+        let allow_async = self.settings.allow_async;
+        let gone = || Failure::Lost("the connection is lost".to_owned());
+        let session = self.session.as_mut().ok_or_else(gone)?;
+        let values = [queue, Value::Int(as_int(epoch)), Value::Int(allow_async.into()), Value::Int(ticket)];
+        session.add("prove", &values, false)?;
+        let mut purge = None;
+        if with_work && let Some((transaction, _)) = &self.under_way {
+            let mut purged = PURGED_AT_LEAST;
+            match transaction {
+                Transaction::Append { appends, .. } => {
+                    for (at, bytes) in appends {
+                        purged += PURGED_PER_ROW * bytes.len().div_ceil(sql::PIECE_BYTES);
+                        add_append(session, queue, *at, bytes)?;
+                    }
+                }
+                Transaction::Do(task) => add_task(session, queue, task)?,
+                Transaction::Purge => purged = PURGED_IDLE,
+            }
+            purge = self.purges.front().copied();
+            if let Some(file) = purge {
+                let file = Value::Int(file.into());
+                session.add("purge_rows", &[queue, file, Value::Int(as_int(purged as u64))], false)?;
+                session.add("purge_file", &[queue, file], false)?;
+            }
+        }
+        session.end();
+        if !allow_async {
+            session.add("standby_names", &[], false)?;
+            session.end();
+        }
+        session.flush()?;
+        let rows = session.rows();
+        // The answer to what was sent behind it comes in any case.
+        let names = if allow_async { Ok(Vec::new()) } else { session.rows() };
+        let (rows, names) = (rows?, names?);
+        if rows.first().and_then(|row| number(row, 0)) != Some(ticket) {
+            return Err(Failure::Lost("the database has answered something else".to_owned()));
+        }
+        if !allow_async && names.first().is_none_or(|row| text(row, 0).is_empty()) {
+            return Err(Failure::Lost("synchronous_standby_names is empty".to_owned()));
+        }
+        if purge.is_some() && rows.len() > 1 {
+            self.purges.pop_front();
+        }
+        Ok(())
+    }
+
+    /// How a transaction has failed that makes a file, if the database has no room for it.
+    fn is_full(&self, failure: &Failure) -> Option<ErrorKind> {
+        let Some((Transaction::Do(Task::Make { .. }), _)) = &self.under_way else { return None };
+        match failure {
+            Failure::Refused { code, .. } if code == "53100" => Some(ErrorKind::StorageFull),
+            _ => None,
+        }
+    }
+
+    fn answer_of(&mut self, failure: Failure) -> Answer {
+        let answer = match &failure {
+            Failure::Lost(_) => Answer::Lost,
+            Failure::Refused { code, .. } => match code.get(..2) {
+                // The proof divides by the number of rows that it has found.
+                _ if code == "22012" => {
+                    self.trouble =
+                        "the epoch of the queue has changed, or the database has stopped to replicate"
+                            .to_owned();
+                    return Answer::NotProven;
+                }
+                // These rows are there: perhaps an answer was lost.
+                _ if code == "23505" => Answer::Lost,
+                Some("08" | "25" | "40" | "53" | "55" | "57") => Answer::Busy,
+                _ => Answer::Refused,
+            },
+        };
+        self.trouble = failure.to_string();
+        answer
+    }
+
+    // ---- the end ----
+
+    /// Says that all has failed, and takes what still comes.
+    fn end(mut self, end: End) {
+        let reason = match end {
+            End::TakenOver | End::Refused => mem::take(&mut self.trouble),
+            End::TimedOut => format!(
+                "the database has confirmed nothing for {} s (--store-timeout): {}",
+                self.settings.times.store_timeout_ns / 1_000_000_000,
+                self.trouble
+            ),
+        };
+        error!("{}: {reason}", self.place());
+        let failed = || Err(io::Error::other(reason.clone()));
+        self.finish(failed());
+        // The loop may wait for nothing, and must know all the same.
+        self.complete(Task::Sync(self.end), 0, failed());
+        for work in mem::take(&mut self.waiting) {
+            if let Work::Task(task) = work {
+                self.complete(task, 0, failed());
+            }
+        }
+        while let Ok(work) = self.given.recv() {
+            if let Work::Task(task) = work {
+                self.complete(task, 0, failed());
+            }
+        }
+    }
+
+    /// Says that this server does not own the queue any more, so that another need not wait.
+    fn hand_over(mut self) {
+        let Some(mut session) = self.session.take().filter(|_| self.owner.is_serving()) else { return };
+        let values = [Value::Int(self.queue), Value::Int(as_int(self.owner.epoch()))];
+        match session.run("hand_over", &values) {
+            Ok(_) => session.close(),
+            Err(failure) => warn!("{}: cannot hand the queue over: {failure}", self.place()),
+        }
+    }
+}
+
+/// Fails if the database has stopped to wait for its standbys since the last statement began.
+fn check_replication(session: &mut Session, allow_async: bool) -> Result<(), Failure> {
+    if allow_async {
+        return Ok(());
+    }
+    let names = session.run("standby_names", &[])?;
+    if names.first().is_none_or(|row| text(row, 0).is_empty()) {
+        return Err(Failure::Lost("synchronous_standby_names is empty".to_owned()));
+    }
+    Ok(())
+}
+
+fn add_append(session: &mut Session, queue: Value<'_>, at: LogPosition, bytes: &[u8]) -> Result<(), Failure> {
+    let mut offset = at.offset;
+    for chunk in bytes.chunks(CHUNK_BYTES) {
+        let values = [queue, Value::Int(at.file.into()), Value::Int(as_int(offset)), Value::Bytes(chunk)];
+        session.add("append", &values, false)?;
+        offset += chunk.len() as u64;
+    }
+    Ok(())
+}
+
+fn add_task(session: &mut Session, queue: Value<'_>, task: &Task) -> Result<(), Failure> {
+    match task {
+        Task::Sync(_) => {}
+        Task::Make { file, bytes, head } => {
+            let file = Value::Int((*file).into());
+            session.add("clear_file", &[queue, file], false)?;
+            session.add("make_file", &[queue, file, Value::Int(as_int(*bytes))], false)?;
+            session.add("append", &[queue, file, Value::Int(0), Value::Bytes(&head[..])], false)?;
+        }
+        Task::Shorten { file, bytes } => {
+            let values = [queue, Value::Int((*file).into()), Value::Int(as_int(*bytes))];
+            for statement in ["cut_rows", "cut_row", "set_length"] {
+                session.add(statement, &values, false)?;
+            }
+        }
+        Task::Remove { file } => {
+            session.add("remove_file", &[queue, Value::Int((*file).into())], false)?;
+        }
+    }
+    Ok(())
+}
+
+/// For the message of a start that fails.
+impl From<Failure> for StoreError {
+    fn from(failure: Failure) -> Self {
+        Self::of_host(Unfit::Failed(failure.clone()), failure.to_string())
+    }
+}

@@ -1,0 +1,350 @@
+//! The log in PostgreSQL: the store that `-b postgresql://...` names.
+//!
+//! Owns: the tables, the connections, the thread that commits, and the ownership of the queue. It is the second shell of the
+//! binlog: it calls sockets, a thread and a clock, and decides nothing about the log. Driven by the log through
+//! [`Storage`]. Files of the log are rows here; `doc/binlog.md` has the tables.
+//!
+//! Bytes that the log appends stay in memory until the turn is over, and then go to the thread with the tasks. The thread
+//! commits all that waits in one transaction.
+
+use std::fmt;
+use std::io;
+use std::mem;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+use super::LogPosition;
+use super::ownership::Times;
+use super::storage::{Completion, Listing, Storage, Task};
+use crate::database_url::DatabaseUrl;
+
+mod claim;
+mod copying;
+mod helper;
+mod reading;
+mod sql;
+mod tls;
+mod wire;
+
+pub use self::copying::PostgresCopy;
+
+use self::claim::{Claim, Unfit, claim, connect, number};
+use self::helper::{Helper, Wake, Work};
+use self::reading::Reading;
+use self::wire::{LogIn, Session, Value};
+
+/// How long a host may take to accept a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long the database may take for an answer before another connection is tried, unless commands wait for a shorter
+/// time.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How the store is used.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    url: DatabaseUrl,
+    log_in: LogIn,
+    times: Times,
+    allow_async: bool,
+    /// This server, as others see it in the row of the queue.
+    owner: String,
+}
+
+impl Settings {
+    /// The settings for the queue at `url`. The files that the address names are read. `owner` is unique to this process.
+    ///
+    /// # Errors
+    /// If a file cannot be used.
+    pub fn new(
+        url: DatabaseUrl,
+        password: Option<String>,
+        times: Times,
+        allow_async: bool,
+        owner: String,
+    ) -> Result<Self, StoreError> {
+        let log_in = LogIn {
+            user: url.user.clone(),
+            database: url.database.clone(),
+            password,
+            tls: tls::config(&url.tls)?,
+            answer_timeout: ANSWER_TIMEOUT.min(Duration::from_nanos(times.store_timeout_ns) / 2),
+            connect_timeout: CONNECT_TIMEOUT,
+        };
+        Ok(Self { url, log_in, times, allow_async, owner })
+    }
+}
+
+/// Why the queue cannot be used.
+#[derive(Debug)]
+pub enum StoreError {
+    /// Another server owns it.
+    Held {
+        /// That server.
+        owner: String,
+    },
+    /// No host takes writes now.
+    Unreachable(String),
+    /// Commits would not survive the loss of a machine.
+    Unsafe(String),
+    /// The database refuses what the store needs.
+    Refused(String),
+    /// The tables are of another version of the server.
+    Version {
+        /// Their version; 0 if it is not to be found.
+        found: i64,
+    },
+    /// A file that the address names cannot be used.
+    File(String),
+}
+
+impl StoreError {
+    fn of_host(unfit: Unfit, text: String) -> Self {
+        match unfit {
+            Unfit::Unsafe(_) => Self::Unsafe(text),
+            Unfit::ReadOnly | Unfit::Failed(wire::Failure::Lost(_)) => Self::Unreachable(text),
+            Unfit::Failed(wire::Failure::Refused { code, .. }) => match code.get(..2) {
+                Some("08" | "25" | "40" | "53" | "55" | "57") => Self::Unreachable(text),
+                _ => Self::Refused(text),
+            },
+        }
+    }
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Held { owner } => write!(
+                out,
+                "the queue belongs to {owner}; end that server first, or start with --wait-for-lock to take over from it"
+            ),
+            Self::Unreachable(text) => write!(out, "the database is not to be had: {text}"),
+            Self::Unsafe(text) => write!(
+                out,
+                "what is acknowledged would not survive the loss of a database machine: {text}; set up synchronous \
+                 replication, or start with --allow-async if that may be"
+            ),
+            Self::Refused(text) => write!(out, "the database refuses: {text}"),
+            Self::Version { found } => write!(
+                out,
+                "the tables have version {found}, expected {}: use the server that belongs to them",
+                sql::VERSION
+            ),
+            Self::File(text) => out.write_str(text),
+        }
+    }
+}
+
+impl std::error::Error for StoreError {}
+
+/// The log in PostgreSQL.
+#[derive(Debug)]
+pub struct PostgresStorage {
+    /// For reading; given back when the loop starts.
+    reading: Option<Reading>,
+    thread: Option<Running>,
+    /// What is not given to the thread yet.
+    submitted: Vec<Work>,
+}
+
+/// A running thread. Dropping this waits for what the thread was given, and hands the queue over.
+struct Running {
+    /// `None` once no more can come.
+    given: Option<Sender<Work>>,
+    done: Receiver<Completion>,
+    wake: Wake,
+    /// Tasks whose outcomes were not received.
+    under_way: usize,
+    handle: Option<JoinHandle<()>>,
+}
+
+impl fmt::Debug for Running {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Running").field("under_way", &self.under_way).finish_non_exhaustive()
+    }
+}
+
+impl PostgresStorage {
+    /// Becomes the owner of the queue. Waits for an earlier owner: for ever if `waits`, else only as long as a dead one is
+    /// taken for alive. This takes time: it is not for the loop.
+    ///
+    /// # Errors
+    /// If another server owns the queue, or if the database cannot be used.
+    pub fn claim(settings: &Settings, waits: bool) -> Result<Self, StoreError> {
+        let claim = claim(settings, waits)?;
+        let refused = |error: io::Error| StoreError::Unreachable(error.to_string());
+        let mut reading = Self::open_reading(settings, &claim)?;
+        let purges = reading.removed().map_err(refused)?;
+        let (given, incoming) = channel();
+        let (outgoing, done) = channel();
+        let wake: Wake = Arc::new(Mutex::new(None));
+        let helper = Helper::new(settings.clone(), claim, purges, incoming, outgoing, Arc::clone(&wake));
+        let handle = Builder::new().name("binlog".to_owned()).spawn(|| helper.run()).map_err(refused)?;
+        let running = Running { given: Some(given), done, wake, under_way: 0, handle: Some(handle) };
+        Ok(Self { reading: Some(reading), thread: Some(running), submitted: Vec::new() })
+    }
+
+    /// A connection for reading what the owner has found.
+    fn open_reading(settings: &Settings, claim: &Claim) -> Result<Reading, StoreError> {
+        let mut session = connect(settings).map_err(|(unfit, text)| StoreError::of_host(unfit, text))?;
+        session.prepare(sql::READING)?;
+        session.prepare(sql::KEEPING)?;
+        let rows = session.run("queue", &[Value::Text(&settings.url.queue)])?;
+        let found =
+            rows.first().and_then(|row| Some((number(row, 0)?, u64::try_from(number(row, 1)?).ok()?)));
+        if found != Some((claim.queue, claim.epoch)) {
+            return Err(StoreError::Unreachable(
+                "the hosts of the address are different databases".to_owned(),
+            ));
+        }
+        Ok(Reading::new(session, claim.queue))
+    }
+
+    /// The log of the queue, in which nothing can be changed through this value. A standby of the database will do.
+    ///
+    /// # Errors
+    /// If no host can be reached.
+    pub fn read_only(settings: &Settings) -> Result<Self, StoreError> {
+        let mut last = StoreError::Unreachable("there is no host".to_owned());
+        for host in &settings.url.hosts {
+            match Self::read_only_at(settings, Session::open(host, &settings.log_in)) {
+                Ok(reading) => {
+                    return Ok(Self { reading, thread: None, submitted: Vec::new() });
+                }
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    /// `None` if the database has no such queue.
+    fn read_only_at(
+        settings: &Settings,
+        session: Result<Session, wire::Failure>,
+    ) -> Result<Option<Reading>, StoreError> {
+        let mut session = session?;
+        // One view of all rows, whatever an owner does meanwhile.
+        session.query("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")?;
+        if session.query(sql::HAS_TABLES)?.is_empty() {
+            return Ok(None);
+        }
+        session.prepare(sql::READING)?;
+        let rows = session.run("queue", &[Value::Text(&settings.url.queue)])?;
+        Ok(rows.first().and_then(|row| number(row, 0)).map(|queue| Reading::new(session, queue)))
+    }
+
+    fn reading(&mut self) -> io::Result<&mut Reading> {
+        self.reading.as_mut().ok_or_else(|| io::Error::other("the log is read at the start alone"))
+    }
+}
+
+impl Storage for PostgresStorage {
+    fn list(&mut self) -> io::Result<Listing> {
+        // Nobody has used the queue yet.
+        self.reading.as_mut().map_or(Ok(Listing::default()), Reading::list)
+    }
+
+    fn size(&mut self, file: u32) -> io::Result<u64> {
+        self.reading()?.size(file)
+    }
+
+    fn read(&mut self, file: u32, offset: u64, bytes: &mut [u8]) -> io::Result<usize> {
+        self.reading()?.read(file, offset, bytes)
+    }
+
+    /// Nothing: the one connection is there.
+    fn prepare(&mut self, _: u32) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn append(&mut self, at: LogPosition, bytes: &[u8]) -> io::Result<()> {
+        if let Some(Work::Append { at: start, bytes: before }) = self.submitted.last_mut()
+            && start.file == at.file
+            && start.offset + before.len() as u64 == at.offset
+        {
+            before.extend_from_slice(bytes);
+        } else {
+            self.submitted.push(Work::Append { at, bytes: bytes.to_vec() });
+        }
+        Ok(())
+    }
+
+    fn release(&mut self, _: u32) {}
+
+    fn submit(&mut self, task: Task) {
+        self.submitted.push(Work::Task(task));
+    }
+
+    fn poll(&mut self) -> Option<Completion> {
+        let running = self.thread.as_mut()?;
+        let completion = running.done.try_recv().ok()?;
+        running.under_way = running.under_way.saturating_sub(1);
+        Some(completion)
+    }
+
+    fn begin(&mut self) {
+        let Some(running) = &mut self.thread else { return };
+        for work in self.submitted.drain(..) {
+            if matches!(work, Work::Task(_)) {
+                running.under_way += 1;
+            }
+            // The thread receives until this end is closed.
+            let _ = running.given.as_ref().map(|given| given.send(work));
+        }
+    }
+
+    fn wait(&mut self) -> Option<Completion> {
+        self.begin();
+        let running = self.thread.as_mut().filter(|running| running.under_way > 0)?;
+        let completion = running.done.recv().ok()?;
+        running.under_way -= 1;
+        Some(completion)
+    }
+
+    fn start(&mut self, wake: Box<dyn Fn() + Send>) -> io::Result<()> {
+        if let Some(reading) = self.reading.take() {
+            reading.session.close();
+        }
+        if let Some(running) = &self.thread {
+            // What was done before this is polled in the first turn.
+            wake();
+            *running.wake.lock().unwrap_or_else(PoisonError::into_inner) = Some(wake);
+        }
+        self.begin();
+        Ok(())
+    }
+
+    fn keep_tail(&mut self, file: u32, offset: u64) -> io::Result<u64> {
+        self.reading()?.keep_tail(file, offset)
+    }
+
+    fn set_aside(&mut self, file: u32) -> io::Result<()> {
+        self.reading()?.set_aside(file)
+    }
+}
+
+impl Drop for PostgresStorage {
+    fn drop(&mut self) {
+        self.begin();
+        self.reading = None;
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.given = None;
+        if let Some(handle) = mem::take(&mut self.handle) {
+            let _ = handle.join();
+        }
+    }
+}
+
+/// The password in a file: its first line.
+///
+/// # Errors
+/// If the file cannot be read.
+pub fn password_of(path: &Path) -> Result<String, StoreError> {
+    tls::password_of(path)
+}

@@ -1,0 +1,210 @@
+//! The tables, and every statement that the store uses. `doc/binlog.md` has their meaning.
+
+/// The version of the tables.
+pub(super) const VERSION: i64 = 1;
+
+/// The bytes of a row of the log: a row must fit into a page with its header, so that no row is stored apart.
+pub(super) const PIECE_BYTES: usize = 8000;
+
+/// Makes the tables. Two servers that start at once make them one after the other.
+pub(super) const CREATE: &str = "
+    SELECT pg_advisory_xact_lock(7094021551);
+    CREATE TABLE IF NOT EXISTS beanstalkd.version (version integer PRIMARY KEY);
+    INSERT INTO beanstalkd.version VALUES (1) ON CONFLICT DO NOTHING;
+    CREATE TABLE IF NOT EXISTS beanstalkd.queue (
+        id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+        name text NOT NULL UNIQUE,
+        epoch bigint NOT NULL DEFAULT 0,
+        owner text NOT NULL DEFAULT '',
+        heartbeat timestamptz
+    ) WITH (fillfactor = 20, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
+    CREATE TABLE IF NOT EXISTS beanstalkd.file (
+        queue integer NOT NULL,
+        file integer NOT NULL,
+        length bigint NOT NULL,
+        removed boolean NOT NULL DEFAULT false,
+        PRIMARY KEY (queue, file)
+    );
+    CREATE TABLE IF NOT EXISTS beanstalkd.log (
+        queue integer NOT NULL,
+        file integer NOT NULL,
+        start bigint NOT NULL,
+        bytes bytea NOT NULL,
+        PRIMARY KEY (queue, file, start)
+    ) WITH (toast_tuple_target = 8160, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
+            autovacuum_vacuum_insert_scale_factor = 0, autovacuum_vacuum_insert_threshold = 100000,
+            autovacuum_vacuum_cost_delay = 0);
+    ALTER TABLE beanstalkd.log ALTER COLUMN bytes SET STORAGE EXTERNAL;
+    CREATE TABLE IF NOT EXISTS beanstalkd.lost (
+        queue integer NOT NULL,
+        file integer NOT NULL,
+        cut bigint NOT NULL,
+        start bigint NOT NULL,
+        bytes bytea NOT NULL,
+        kept timestamptz NOT NULL DEFAULT now(),
+        PRIMARY KEY (queue, file, cut, start)
+    )";
+
+/// A role that does not own the database may use a schema that is there, and may not even try to make it.
+pub(super) const LACKS_SCHEMA: &str = "SELECT 1 WHERE to_regnamespace('beanstalkd') IS NULL";
+pub(super) const CREATE_SCHEMA: &str = "CREATE SCHEMA IF NOT EXISTS beanstalkd";
+/// Whether the tables are there.
+pub(super) const HAS_TABLES: &str = "SELECT 1 WHERE to_regclass('beanstalkd.version') IS NOT NULL";
+pub(super) const READ_VERSION: &str = "SELECT version FROM beanstalkd.version";
+
+/// What a host is: whether it is read-only, how it commits, and how many standbys are attached that may be synchronous. A
+/// role that may not see the state of the standbys sees their number.
+pub(super) const HOST: &str = "
+    SELECT pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on',
+        current_setting('synchronous_commit'), current_setting('synchronous_standby_names'),
+        (SELECT count(*) FROM pg_stat_replication
+            WHERE sync_state IS NULL OR sync_state IN ('sync', 'quorum'))";
+
+/// The settings of each connection that writes. No statement waits for a lock for long: it may be held through a
+/// connection that was given up.
+pub(super) const SET: &str =
+    "SET statement_timeout = 0; SET lock_timeout = '5s'; SET idle_session_timeout = 0";
+pub(super) const SET_SYNCHRONOUS: &str = "SET synchronous_commit = on";
+pub(super) const STANDBY_NAMES: &str = "SELECT current_setting('synchronous_standby_names')";
+
+/// Whether this database replicates each commit, or need not: the last value of a statement.
+macro_rules! is_synchronous {
+    ($allow_async:literal) => {
+        concat!("(", $allow_async, "::int4 = 1 OR current_setting('synchronous_standby_names') <> '')")
+    };
+}
+
+/// The statements with their names, as each connection that writes prepares them.
+pub(super) const PREPARED: &[(&str, &str)] = &[
+    ("add_queue", "INSERT INTO beanstalkd.queue (name) VALUES ($1::text) ON CONFLICT DO NOTHING"),
+    (
+        "see_queue",
+        "SELECT id, epoch, owner, heartbeat,
+            (extract(epoch FROM clock_timestamp() - heartbeat) * 1000000)::int8
+            FROM beanstalkd.queue WHERE name = $1::text",
+    ),
+    (
+        "take_over",
+        concat!(
+            "UPDATE beanstalkd.queue SET epoch = epoch + 1, owner = $4::text, heartbeat = clock_timestamp()
+            WHERE id = $1::int4 AND epoch = $2::int8
+            AND heartbeat IS NOT DISTINCT FROM nullif($3::text, '')::timestamptz AND ",
+            is_synchronous!("$5"),
+            " RETURNING epoch"
+        ),
+    ),
+    (
+        "raise",
+        concat!(
+            "UPDATE beanstalkd.queue SET epoch = epoch + 1, heartbeat = clock_timestamp()
+            WHERE id = $1::int4 AND epoch >= $2::int8 AND owner = $3::text AND ",
+            is_synchronous!("$4"),
+            " RETURNING epoch"
+        ),
+    ),
+    // Fails if the queue has another epoch, and with it all of the transaction. The ticket tells this answer from a late
+    // one to another transaction.
+    (
+        "prove",
+        concat!(
+            "WITH mine AS (UPDATE beanstalkd.queue SET heartbeat = clock_timestamp()
+            WHERE id = $1::int4 AND epoch = $2::int8 AND ",
+            is_synchronous!("$3"),
+            " RETURNING id) SELECT $4::int8 / count(*) FROM mine"
+        ),
+    ),
+    ("standby_names", STANDBY_NAMES),
+    (
+        "append",
+        "INSERT INTO beanstalkd.log (queue, file, start, bytes)
+            SELECT $1::int4, $2::int4, $3::int8 + piece, substr($4::bytea, piece + 1, 8000)
+            FROM generate_series(0, length($4::bytea) - 1, 8000) AS piece",
+    ),
+    (
+        "look",
+        "SELECT EXISTS (SELECT 1 FROM beanstalkd.log
+                WHERE queue = $1::int4 AND file = $2::int4 AND start = $3::int8)
+            FROM beanstalkd.queue WHERE id = $1::int4 AND epoch = $4::int8",
+    ),
+    ("clear_file", "DELETE FROM beanstalkd.log WHERE queue = $1::int4 AND file = $2::int4"),
+    (
+        "make_file",
+        "INSERT INTO beanstalkd.file (queue, file, length) VALUES ($1::int4, $2::int4, $3::int8)
+            ON CONFLICT (queue, file) DO UPDATE SET length = excluded.length, removed = false",
+    ),
+    ("set_length", "UPDATE beanstalkd.file SET length = $3::int8 WHERE queue = $1::int4 AND file = $2::int4"),
+    (
+        "cut_rows",
+        "DELETE FROM beanstalkd.log WHERE queue = $1::int4 AND file = $2::int4 AND start >= $3::int8",
+    ),
+    (
+        "cut_row",
+        "UPDATE beanstalkd.log SET bytes = substr(bytes, 1, ($3::int8 - start)::int4)
+            WHERE queue = $1::int4 AND file = $2::int4
+            AND start = (SELECT max(start) FROM beanstalkd.log
+                WHERE queue = $1::int4 AND file = $2::int4 AND start < $3::int8)
+            AND start + length(bytes) > $3::int8",
+    ),
+    ("remove_file", "UPDATE beanstalkd.file SET removed = true WHERE queue = $1::int4 AND file = $2::int4"),
+    (
+        "purge_rows",
+        "DELETE FROM beanstalkd.log WHERE ctid = ANY (ARRAY(SELECT ctid FROM beanstalkd.log
+            WHERE queue = $1::int4 AND file = $2::int4 ORDER BY start LIMIT $3::int8))",
+    ),
+    (
+        "purge_file",
+        "DELETE FROM beanstalkd.file WHERE queue = $1::int4 AND file = $2::int4 AND removed
+            AND NOT EXISTS (SELECT 1 FROM beanstalkd.log WHERE queue = $1::int4 AND file = $2::int4)
+            RETURNING file",
+    ),
+    ("hand_over", "UPDATE beanstalkd.queue SET heartbeat = NULL WHERE id = $1::int4 AND epoch = $2::int8"),
+];
+
+/// The statements of a connection that reads the log at the start.
+pub(super) const READING: &[(&str, &str)] = &[
+    ("queue", "SELECT id, epoch FROM beanstalkd.queue WHERE name = $1::text"),
+    ("list", "SELECT file FROM beanstalkd.file WHERE queue = $1::int4 AND NOT removed ORDER BY file"),
+    ("removed", "SELECT file FROM beanstalkd.file WHERE queue = $1::int4 AND removed ORDER BY file"),
+    (
+        "length",
+        "SELECT length FROM beanstalkd.file WHERE queue = $1::int4 AND file = $2::int4 AND NOT removed",
+    ),
+    (
+        "read",
+        "SELECT start, bytes FROM beanstalkd.log WHERE queue = $1::int4 AND file = $2::int4
+            AND start >= coalesce((SELECT max(start) FROM beanstalkd.log
+                WHERE queue = $1::int4 AND file = $2::int4 AND start <= $3::int8), 0)
+            ORDER BY start",
+    ),
+];
+
+/// The statements that a start in spite of damage needs besides.
+pub(super) const KEEPING: &[(&str, &str)] = &[
+    (
+        "keep_tail",
+        "WITH kept AS (INSERT INTO beanstalkd.lost (queue, file, cut, start, bytes)
+            SELECT queue, file, $3::int8, greatest(start, $3::int8),
+                substr(bytes, (greatest(start, $3::int8) - start + 1)::int4)
+            FROM beanstalkd.log WHERE queue = $1::int4 AND file = $2::int4 AND start + length(bytes) > $3::int8
+            ON CONFLICT (queue, file, cut, start) DO UPDATE SET bytes = excluded.bytes, kept = now()
+            RETURNING start + length(bytes) AS ends)
+            SELECT coalesce(max(ends) - $3::int8, 0) FROM kept",
+    ),
+    (
+        "drop_file",
+        "WITH rows AS (DELETE FROM beanstalkd.log WHERE queue = $1::int4 AND file = $2::int4)
+            DELETE FROM beanstalkd.file WHERE queue = $1::int4 AND file = $2::int4 RETURNING file",
+    ),
+];
+
+/// The statements of a copy into a queue that has no log.
+pub(super) const COPYING: &[(&str, &str)] = &[
+    ("count_files", "SELECT count(*) FROM beanstalkd.file WHERE queue = $1::int4 AND NOT removed"),
+    ("clear_log", "DELETE FROM beanstalkd.log WHERE queue = $1::int4"),
+    ("clear_files", "DELETE FROM beanstalkd.file WHERE queue = $1::int4"),
+    (
+        "copy_file",
+        "INSERT INTO beanstalkd.file (queue, file, length, removed) VALUES ($1::int4, $2::int4, $3::int8, true)",
+    ),
+    ("publish", "UPDATE beanstalkd.file SET removed = false WHERE queue = $1::int4"),
+];

@@ -1,0 +1,278 @@
+//! The address of a queue in PostgreSQL, as `-b` takes it.
+//!
+//! Owns: the parsing of `postgresql://[user@]host[:port],.../db?queue=NAME`, and what is refused in it. Never opens anything.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+/// PostgreSQL's port.
+const DEFAULT_PORT: u16 = 5432;
+/// The user if the address names none.
+const DEFAULT_USER: &str = "beanstalkd";
+/// The longest name of a queue, in bytes.
+const MAX_QUEUE_BYTES: usize = 200;
+
+/// A machine of the database.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DatabaseHost {
+    /// A name or an address, and a port.
+    Tcp {
+        /// Without brackets.
+        host: String,
+        /// The port.
+        port: u16,
+    },
+    /// A socket in the file system.
+    Unix(PathBuf),
+}
+
+/// How the connection is protected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DatabaseTls {
+    /// Not at all.
+    Off,
+    /// The server's certificate is verified, with its name.
+    VerifyFull {
+        /// The authorities; `None` for those of the system.
+        roots: Option<PathBuf>,
+    },
+}
+
+/// Where a queue's log is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DatabaseUrl {
+    /// At least one.
+    pub hosts: Vec<DatabaseHost>,
+    /// The role.
+    pub user: String,
+    /// The database.
+    pub database: String,
+    /// The name of the queue.
+    pub queue: String,
+    /// How the connection is protected.
+    pub tls: DatabaseTls,
+}
+
+/// The address as it was meant: it never has a password.
+impl fmt::Display for DatabaseUrl {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "postgresql://{}@", self.user)?;
+        for (at, host) in self.hosts.iter().enumerate() {
+            write!(out, "{}{host}", if at == 0 { "" } else { "," })?;
+        }
+        write!(out, "/{}?queue={}", self.database, self.queue)
+    }
+}
+
+impl fmt::Display for DatabaseHost {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp { host, port } if host.contains(':') => write!(out, "[{host}]:{port}"),
+            Self::Tcp { host, port } => write!(out, "{host}:{port}"),
+            Self::Unix(path) => write!(out, "{}", path.display()),
+        }
+    }
+}
+
+/// Whether `text` is meant as an address of a database, and not as a directory.
+#[must_use]
+pub fn is_database_url(text: &str) -> bool {
+    without_scheme(text).is_some()
+}
+
+fn without_scheme(text: &str) -> Option<&str> {
+    text.strip_prefix("postgresql://").or_else(|| text.strip_prefix("postgres://"))
+}
+
+impl DatabaseUrl {
+    /// The address that `text` is.
+    ///
+    /// # Errors
+    /// What was expected instead. The words never repeat a part of `text`, which may hold a password.
+    pub fn parse(text: &str) -> Result<Self, &'static str> {
+        const FORM: &str = "postgresql://[USER@]HOST[:PORT][,HOST...]/DATABASE?queue=NAME";
+        let rest = without_scheme(text).ok_or(FORM)?;
+        let (rest, parameters) = rest.split_once('?').unwrap_or((rest, ""));
+        let (authority, database) = rest.split_once('/').ok_or(FORM)?;
+        let (user, hosts) = match authority.rsplit_once('@') {
+            Some((user, _)) if user.contains(':') => {
+                return Err("no password in the address, because `ps` shows it: use --store-password-file");
+            }
+            Some((user, hosts)) => (decoded(user).ok_or(FORM)?, hosts),
+            None => (DEFAULT_USER.to_owned(), authority),
+        };
+        let hosts = hosts.split(',').map(host).collect::<Option<Vec<_>>>().ok_or(FORM)?;
+        let database = decoded(database).ok_or(FORM)?;
+        if user.is_empty() || database.is_empty() {
+            return Err(FORM);
+        }
+        let Parameters { queue, tls, roots } = Parameters::parse(parameters)?;
+        let queue = queue.ok_or("?queue=NAME at the end of the address: which queue the server owns")?;
+        let is_near = hosts.iter().all(DatabaseHost::is_near);
+        let tls = match tls {
+            Some(false) if roots.is_some() => return Err("no sslrootcert where sslmode is disable"),
+            Some(false) => DatabaseTls::Off,
+            None if is_near && roots.is_none() => DatabaseTls::Off,
+            Some(true) | None => DatabaseTls::VerifyFull { roots },
+        };
+        Ok(Self { hosts, user, database, queue, tls })
+    }
+}
+
+impl DatabaseHost {
+    /// Whether what goes there stays on this machine.
+    fn is_near(&self) -> bool {
+        match self {
+            Self::Unix(_) => true,
+            Self::Tcp { host, .. } => {
+                host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+            }
+        }
+    }
+}
+
+#[derive(Default)]
+struct Parameters {
+    queue: Option<String>,
+    tls: Option<bool>,
+    roots: Option<PathBuf>,
+}
+
+impl Parameters {
+    fn parse(text: &str) -> Result<Self, &'static str> {
+        let mut found = Self::default();
+        for pair in text.split('&').filter(|pair| !pair.is_empty()) {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let value = decoded(value).ok_or("a percent sign with two hexadecimal digits behind it")?;
+            match (key, value.as_str()) {
+                ("queue", name) if is_queue_name(name) => found.queue = Some(value),
+                ("queue", _) => return Err("queue=NAME of 1 to 200 letters, digits and -_./"),
+                ("sslmode", "disable") => found.tls = Some(false),
+                ("sslmode", "verify-full") => found.tls = Some(true),
+                ("sslmode", _) => {
+                    return Err("sslmode=verify-full (or disable, in a network that you trust)");
+                }
+                ("sslrootcert", "") => return Err("sslrootcert=FILE"),
+                ("sslrootcert", _) => found.roots = Some(value.into()),
+                ("password", _) => {
+                    return Err(
+                        "no password in the address, because `ps` shows it: use --store-password-file",
+                    );
+                }
+                _ => return Err("no parameters but queue, sslmode and sslrootcert"),
+            }
+        }
+        Ok(found)
+    }
+}
+
+fn is_queue_name(name: &str) -> bool {
+    (1..=MAX_QUEUE_BYTES).contains(&name.len())
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_./".contains(&byte))
+}
+
+fn host(text: &str) -> Option<DatabaseHost> {
+    let (host, port) = if let Some(bracketed) = text.strip_prefix('[') {
+        let (host, rest) = bracketed.split_once(']')?;
+        (host, if rest.is_empty() { None } else { Some(rest.strip_prefix(':')?) })
+    } else {
+        match text.split_once(':') {
+            Some((host, port)) => (host, Some(port)),
+            None => (text, None),
+        }
+    };
+    let host = decoded(host)?;
+    let port = port.map_or(Some(DEFAULT_PORT), |port| port.parse().ok().filter(|&port| port > 0))?;
+    if host.starts_with('/') {
+        return Some(DatabaseHost::Unix(PathBuf::from(host).join(format!(".s.PGSQL.{port}"))));
+    }
+    (!host.is_empty()).then_some(DatabaseHost::Tcp { host, port })
+}
+
+/// `text` with the bytes that `%XX` stands for.
+fn decoded(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        bytes.push(if byte == b'%' {
+            let digit = |byte: Option<u8>| char::from(byte?).to_digit(16);
+            u8::try_from(digit(rest.next())? * 16 + digit(rest.next())?).ok()?
+        } else {
+            byte
+        });
+    }
+    String::from_utf8(bytes).ok().filter(|text| !text.contains('\0'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tcp(host: &str, port: u16) -> DatabaseHost {
+        DatabaseHost::Tcp { host: host.to_owned(), port }
+    }
+
+    #[test]
+    fn an_address_names_hosts_user_database_and_queue() {
+        let url =
+            DatabaseUrl::parse("postgresql://mail@db1,db2:5433,[fd00::1]:5434/jobs?queue=mail").unwrap();
+        assert_eq!(url.hosts, [tcp("db1", 5432), tcp("db2", 5433), tcp("fd00::1", 5434)]);
+        assert_eq!((url.user.as_str(), url.database.as_str(), url.queue.as_str()), ("mail", "jobs", "mail"));
+        assert_eq!(url.tls, DatabaseTls::VerifyFull { roots: None });
+        assert_eq!(url.to_string(), "postgresql://mail@db1:5432,db2:5433,[fd00::1]:5434/jobs?queue=mail");
+        assert_eq!(DatabaseUrl::parse(&url.to_string()), Ok(url));
+    }
+
+    #[test]
+    fn a_socket_of_the_file_system_is_a_host() {
+        let url = DatabaseUrl::parse("postgres://%2Frun%2Fpg:5433/jobs?queue=a").unwrap();
+        assert_eq!(url.hosts, [DatabaseHost::Unix("/run/pg/.s.PGSQL.5433".into())]);
+        assert_eq!((url.user.as_str(), url.tls), ("beanstalkd", DatabaseTls::Off));
+    }
+
+    #[test]
+    fn what_leaves_the_machine_is_encrypted_unless_the_address_says_otherwise() {
+        let tls = |rest: &str| DatabaseUrl::parse(&format!("postgresql://{rest}")).map(|url| url.tls);
+        let verified = |roots: Option<&str>| Ok(DatabaseTls::VerifyFull { roots: roots.map(Into::into) });
+        assert_eq!(tls("127.0.0.1,[::1],localhost/d?queue=q"), Ok(DatabaseTls::Off));
+        assert_eq!(tls("127.0.0.1,db/d?queue=q"), verified(None));
+        assert_eq!(tls("db/d?queue=q&sslmode=disable"), Ok(DatabaseTls::Off));
+        assert_eq!(tls("localhost/d?queue=q&sslmode=verify-full"), verified(None));
+        assert_eq!(tls("localhost/d?sslrootcert=/etc/ca.pem&queue=q"), verified(Some("/etc/ca.pem")));
+        assert!(tls("db/d?queue=q&sslmode=require").is_err(), "it would verify nothing");
+        assert!(tls("db/d?queue=q&sslmode=disable&sslrootcert=a").is_err());
+    }
+
+    #[test]
+    fn a_password_is_refused_and_never_repeated() {
+        for text in ["postgresql://u:secret@h/d?queue=q", "postgresql://u@h/d?queue=q&password=secret"] {
+            let error = DatabaseUrl::parse(text).unwrap_err();
+            assert!(error.contains("--store-password-file") && !error.contains("secret"), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_address_is_refused() {
+        for rest in [
+            "",
+            "h",
+            "h/",
+            "/d?queue=q",
+            "h/d",
+            "h/d?queue=",
+            "h/d?queue=a%20b",
+            "h:0/d?queue=q",
+            "h:x/d?queue=q",
+            "h,/d?queue=q",
+            "@h/d?queue=q",
+            "[::1/d?queue=q",
+            "h/d?queue=q&what=1",
+            "h/%zz?queue=q",
+            "%00/d?queue=q",
+        ] {
+            assert!(DatabaseUrl::parse(&format!("postgresql://{rest}")).is_err(), "{rest}");
+        }
+        assert!(is_database_url("postgres://h") && !is_database_url("/var/lib/postgres://"));
+    }
+}

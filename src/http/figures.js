@@ -1,0 +1,122 @@
+// What the status page and the administration page share: formats, elements and plots. Strings only become text nodes,
+// never markup.
+export const STATES = ["ready", "reserved", "delayed", "buried"];
+export const RATES = [["total-jobs", "put"], ["job-reserves", "reserved"], ["job-deletes", "deleted"], ["job-timeouts", "timed out"]];
+const WINDOW_MS = 600000, MINUTE_MS = 60000;
+
+export const at = (id) => document.getElementById(id);
+export const whole = new Intl.NumberFormat("en");
+export const rounded = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
+const compact = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+export const rate = (n) => n >= 100 ? whole.format(Math.round(n)) : rounded.format(n);
+export const count = (n) => n >= 1e7 ? compact.format(n) : whole.format(n);
+const span = (ms) => ms < MINUTE_MS ? `${Math.round(ms / 1000)} s` : `${Math.round(ms / MINUTE_MS)} min`;
+
+/** A time in seconds with its two largest units. */
+export function duration(s) {
+  const parts = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
+  const first = parts.findIndex(([unit]) => s >= unit);
+  if (first < 0) return "0 s";
+  return parts.slice(first, first + 2).map(([unit, name], i) => {
+    const n = Math.floor(i ? (s % parts[first][0]) / unit : s / unit);
+    return n ? `${n} ${name}` : "";
+  }).join(" ").trim();
+}
+
+export function bytes(n) {
+  const units = ["B", "KiB", "MiB", "GiB"];
+  let unit = 0;
+  for (; n >= 1024 && unit < 3; unit++) n /= 1024;
+  return `${rounded.format(n)} ${units[unit]}`;
+}
+
+/** An element with properties and children. A string becomes a text node; null, undefined and false are left out. */
+export function make(name, properties = {}, ...children) {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(properties)) {
+    if (value === undefined || value === null) continue;
+    if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
+    else if (key.includes("-") || key === "role" || key === "list" || key === "for") made.setAttribute(key, value);
+    else if (key === "class") made.className = value;
+    else made[key] = value;
+  }
+  made.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
+  return made;
+}
+
+/** An SVG element. */
+export function drawn(name, attributes, ...children) {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  made.append(...children);
+  return made;
+}
+
+/** The parts of a line plot of points [x, value], from 0 at the bottom to the largest value at the top. */
+export function line(points, width) {
+  const top = Math.max(...points.map((point) => point[1]), 0);
+  const y = (value) => (top ? 98 - 94 * value / top : 98).toFixed(1);
+  const path = points.map(([x, value], i) => `${i ? "L" : "M"}${x.toFixed(1)} ${y(value)}`).join("");
+  const parts = [drawn("line", { class: "base", x1: 0, x2: width, y1: 99, y2: 99 })];
+  if (points.length > 1) {
+    parts.push(drawn("path", { class: "area", d: `${path}V98H${points[0][0].toFixed(1)}Z` }), drawn("path", { class: "line", d: path }));
+  }
+  return parts;
+}
+
+/**
+ * A card with a number and a plot of the last ten minutes. The pointer marks a point. `show` takes the number, the points
+ * [age in ms, value] from the oldest to the newest, and the format of values.
+ */
+export function card(title, className, unit) {
+  const value = make("span", { class: "value" }, "–"), left = make("span"), right = make("span");
+  const plot = drawn("svg", { class: "plot", viewBox: `0 0 ${WINDOW_MS} 100`, preserveAspectRatio: "none", role: "img" });
+  const box = make("article", { class: `card ${className}` }, make("h3", {}, title),
+    make("div", {}, value, make("span", { class: "unit" }, unit)), plot, make("div", { class: "scale" }, left, right));
+  let points = [], format = String, pointer = null;
+  function mark() {
+    plot.querySelector(".mark")?.remove();
+    if (pointer === null || !points.length) return false;
+    const frame = plot.getBoundingClientRect();
+    const age = WINDOW_MS * (1 - (pointer - frame.left) / frame.width);
+    const nearest = points.reduce((a, b) => Math.abs(b[0] - age) < Math.abs(a[0] - age) ? b : a);
+    const x = WINDOW_MS - nearest[0];
+    plot.append(drawn("line", { class: "mark", x1: x, x2: x, y1: 0, y2: 100 }));
+    left.textContent = format(nearest[1]);
+    right.textContent = `${span(nearest[0])} ago`;
+    return true;
+  }
+  function draw() {
+    const top = format(Math.max(...points.map((point) => point[1]), 0));
+    plot.replaceChildren(...line(points.map(([age, n]) => [WINDOW_MS - age, n]), WINDOW_MS));
+    plot.setAttribute("aria-label", `${title}: ${value.textContent} ${unit}, at most ${top} in ten minutes`);
+    if (!mark()) {
+      left.textContent = `max ${top}`;
+      right.textContent = points.length ? `last ${span(points[0][0])}` : "";
+    }
+  }
+  plot.addEventListener("pointermove", (event) => { pointer = event.clientX; mark(); });
+  plot.addEventListener("pointerleave", () => { pointer = null; draw(); });
+  return { box, show: (now, next, text) => { value.textContent = text(now); points = next; format = text; draw(); } };
+}
+
+/** The cards of the jobs by state and of the rates, and a function that shows the figures of the server in them. */
+export function cards() {
+  const states = STATES.map((state) => card(state, state, "jobs"));
+  const rates = RATES.map(([, title]) => card(title, "rate", "/s"));
+  function show({ stats, history }) {
+    const series = (key) => history[key].map((value, i) => [history.ages_ms[i], value]);
+    STATES.forEach((state, i) => {
+      const key = `current-jobs-${state}`;
+      states[i].show(stats[key], [...series(key), [0, stats[key]]], count);
+    });
+    RATES.forEach(([key], i) => {
+      const samples = series(key);
+      /* The events since the last sample count if the time is long enough for a rate. */
+      if (samples.length && samples.at(-1)[0] > 1500) samples.push([0, stats[key]]);
+      const points = samples.slice(1).map(([age, value], k) => [age, Math.max(0, (value - samples[k][1]) * 1000 / (samples[k][0] - age))]);
+      rates[i].show(points.at(-1)?.[1] ?? 0, points, rate);
+    });
+  }
+  return { states: states.map(({ box }) => box), rates: rates.map(({ box }) => box), show };
+}

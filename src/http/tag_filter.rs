@@ -1,0 +1,92 @@
+//! A filter for jobs by a tag.
+//!
+//! Owns: the text of such a filter, and which tags match it.
+
+use crate::tags::TagSet;
+use crate::tube_name::TubeName;
+
+/// The kinds of tags, each with its word in the protocol.
+const KINDS: [(&str, Kind); 5] = [
+    ("idp", Kind::Idempotency),
+    ("con", Kind::Concurrency),
+    ("grp", Kind::Group),
+    ("aft", Kind::After),
+    ("exp", Kind::Expiry),
+];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Idempotency,
+    Concurrency,
+    Group,
+    After,
+    Expiry,
+}
+
+/// Matches jobs that have a tag of a kind, with any key or with a certain one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TagFilter {
+    kind: Kind,
+    /// The key or the group; `None` matches any.
+    name: Option<TubeName>,
+}
+
+impl TagFilter {
+    /// Parses `idp`, `con`, `grp`, `aft` or `exp`, the first four also with a colon and a key or a group.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (word, name) = match text.split_once(':') {
+            Some((word, name)) => (word, Some(TubeName::parse(name.as_bytes())?)),
+            None => (text, None),
+        };
+        let &(_, kind) = KINDS.iter().find(|(known, _)| *known == word)?;
+        (kind != Kind::Expiry || name.is_none()).then_some(Self { kind, name })
+    }
+
+    /// Whether a job with these tags matches.
+    pub fn matches(&self, tags: &TagSet<'_>) -> bool {
+        let found = match self.kind {
+            Kind::Idempotency => tags.idempotency.map(|tag| tag.key),
+            Kind::Concurrency => tags.concurrency.map(|tag| tag.key),
+            Kind::Group => tags.group,
+            Kind::After => tags.after.map(|tag| tag.group),
+            Kind::Expiry => return tags.expires_after_s.is_some(),
+        };
+        found.is_some_and(|found| self.name.as_ref().is_none_or(|name| found == name.as_str()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tags::{After, Concurrency, Idempotency};
+
+    fn filter(text: &str) -> TagFilter {
+        TagFilter::parse(text).unwrap_or_else(|| panic!("{text} is a filter"))
+    }
+
+    #[test]
+    fn a_filter_matches_a_kind_with_any_key_or_with_one() {
+        let tags = TagSet {
+            idempotency: Some(Idempotency { key: "order".into(), cooldown_s: 0 }),
+            concurrency: Some(Concurrency { key: "host".into(), limit: 2 }),
+            group: Some("rows".into()),
+            after: Some(After { group: "files".into(), is_free: false }),
+            expires_after_s: Some(60),
+            ..TagSet::default()
+        };
+        for text in ["idp", "con", "grp", "aft", "exp", "idp:order", "con:host", "grp:rows", "aft:files"] {
+            assert!(filter(text).matches(&tags), "{text}");
+            assert!(!filter(text).matches(&TagSet::default()), "{text}");
+        }
+        for text in ["idp:host", "con:order", "grp:files", "aft:rows", "grp:row", "grp:rows2"] {
+            assert!(!filter(text).matches(&tags), "{text}");
+        }
+    }
+
+    #[test]
+    fn other_texts_are_no_filters() {
+        for text in ["", ":", "idp:", "grp:-a", "grp:a:b", "exp:5", "GRP", "group", "idp:k:60", "grp:a b"] {
+            assert_eq!(TagFilter::parse(text), None, "{text}");
+        }
+    }
+}

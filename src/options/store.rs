@@ -1,0 +1,141 @@
+//! Where the binlog is, and how a database is used for it.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::{Argument, UsageError};
+use crate::database_url::DatabaseUrl;
+
+/// How old the owner's heartbeat is when a standby takes over, unless `--takeover-after` says otherwise.
+pub const DEFAULT_TAKEOVER_AFTER: Duration = Duration::from_secs(5);
+/// How long commands wait for the database unless `--store-timeout` says otherwise: a promotion takes some ten seconds.
+pub const DEFAULT_STORE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Where a binlog is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BinlogPlace {
+    /// In a directory.
+    Directory(PathBuf),
+    /// In a database.
+    Database(Box<DatabaseUrl>),
+}
+
+impl fmt::Display for BinlogPlace {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Directory(path) => write!(out, "{}", path.display()),
+            Self::Database(url) => url.fmt(out),
+        }
+    }
+}
+
+/// How a database is used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreOptions {
+    /// How old the owner's heartbeat is when a standby takes over.
+    pub takeover_after: Duration,
+    /// How long commands wait for the database.
+    pub timeout: Duration,
+    /// Whether the database may commit without a standby.
+    pub allow_async: bool,
+    /// The file with the password.
+    pub password_file: Option<PathBuf>,
+}
+
+impl Default for StoreOptions {
+    fn default() -> Self {
+        Self {
+            takeover_after: DEFAULT_TAKEOVER_AFTER,
+            timeout: DEFAULT_STORE_TIMEOUT,
+            allow_async: false,
+            password_file: None,
+        }
+    }
+}
+
+impl StoreOptions {
+    /// Sets the option of this flag; returns whether there is one.
+    pub(super) fn set(&mut self, argument: &Argument) -> Result<bool, UsageError> {
+        match argument.flag() {
+            "--takeover-after" => self.takeover_after = argument.seconds()?,
+            "--store-timeout" => self.timeout = argument.seconds()?,
+            "--allow-async" => self.allow_async = true,
+            "--store-password-file" => self.password_file = Some(argument.file()?),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::{Action, Fsync, Options};
+
+    const URL: &str = "postgresql://db/jobs?queue=mail";
+
+    fn serve(words: &[&str]) -> Options {
+        match Options::parse(words.iter().copied()) {
+            Ok(Action::Serve(options)) => *options,
+            other => panic!("{words:?}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_database_is_synced_before_each_reply_unless_the_line_says_otherwise() {
+        let options = serve(&["-b", URL]);
+        assert_eq!(options.binlog, Some(BinlogPlace::Database(Box::new(DatabaseUrl::parse(URL).unwrap()))));
+        assert_eq!((options.fsync, options.store), (Fsync::Within(Duration::ZERO), StoreOptions::default()));
+        assert_eq!(serve(&["-f", "7", "-b", URL]).fsync, Fsync::Within(Duration::from_millis(7)));
+        assert_eq!(serve(&["-b", URL, "-F"]).fsync, Fsync::Never);
+        assert_eq!(serve(&["-b", "d"]).fsync, Fsync::Within(Duration::from_millis(50)));
+    }
+
+    #[test]
+    fn options_of_a_database_are_refused_without_one() {
+        let options = serve(&[
+            "--takeover-after",
+            "3",
+            "--store-timeout=9",
+            "--allow-async",
+            "--store-password-file",
+            "p",
+            "-b",
+            URL,
+        ]);
+        let expected = StoreOptions {
+            takeover_after: Duration::from_secs(3),
+            timeout: Duration::from_secs(9),
+            allow_async: true,
+            password_file: Some("p".into()),
+        };
+        assert_eq!(options.store, expected);
+        for words in [
+            &["--allow-async"][..],
+            &["--takeover-after", "3", "-b", "d"],
+            &["--takeover-after", "0", "-b", URL],
+            &["--store-timeout", "x", "-b", URL],
+            &["-b", "postgresql://db"],
+            &["-b", "postgresql://u:hidden@db/jobs?queue=mail"],
+        ] {
+            let error = Options::parse(words.iter().copied()).unwrap_err().to_string();
+            assert!(!error.contains("hidden"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_copy_has_two_places() {
+        let copy = |words: &[&str]| Options::parse(words.iter().copied());
+        let url = || BinlogPlace::Database(Box::new(DatabaseUrl::parse(URL).unwrap()));
+        let directory = || BinlogPlace::Directory("d".into());
+        let store = StoreOptions { allow_async: true, ..StoreOptions::default() };
+        assert_eq!(copy(&["--copy", "d", URL, "--allow-async"]), Ok(Action::Copy(directory(), url(), store)));
+        assert_eq!(
+            copy(&["--copy", URL, "d"]),
+            Ok(Action::Copy(url(), directory(), StoreOptions::default()))
+        );
+        assert_eq!(copy(&["--copy", "d"]), Err(UsageError::MissingArgument("--copy".to_owned())));
+        assert!(copy(&["--copy", "d", "--allow-async", URL]).is_err());
+    }
+}

@@ -1,0 +1,33 @@
+//! Files with secrets, such as keys and tokens.
+
+use std::fs::File;
+use std::io::{self, ErrorKind, Read};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+/// The bit of a file's permissions that lets all users read it.
+const READABLE_BY_ALL: u32 = 0o004;
+
+/// A file that was read.
+#[derive(Debug)]
+pub struct SecretFile {
+    /// What is in it.
+    pub bytes: Vec<u8>,
+    /// Whether everybody on this machine can read it.
+    pub is_readable_by_all: bool,
+}
+
+/// Reads a file of at most `max_bytes`.
+///
+/// # Errors
+/// If the system refuses to read it, or if it is longer.
+pub fn read(path: &Path, max_bytes: usize) -> io::Result<SecretFile> {
+    let file = File::open(path)?;
+    let is_readable_by_all = file.metadata()?.permissions().mode() & READABLE_BY_ALL != 0;
+    let mut bytes = Vec::new();
+    file.take(max_bytes as u64 + 1).read_to_end(&mut bytes)?;
+    if bytes.len() > max_bytes {
+        return Err(io::Error::new(ErrorKind::FileTooLarge, format!("it is longer than {max_bytes} bytes")));
+    }
+    Ok(SecretFile { bytes, is_readable_by_all })
+}

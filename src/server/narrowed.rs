@@ -1,0 +1,181 @@
+//! `list-tubes` and `stats` for a client that may not see every tube.
+//!
+//! Owns: how far such a list or such a sum is. Each is made in slices. A list is taken from the list of all tubes, which
+//! clients share; the sums go through the tubes in their order, so a tube that takes the place of one that is removed
+//! meanwhile can be missed. Driven by `guarded`.
+
+use std::collections::TryReserveError;
+use std::vec;
+
+use super::execute::{Executor, answer};
+use super::tube_lists::{Found, let_go};
+use crate::access::{Grants, Need};
+use crate::clock::Timestamp;
+use crate::job::Body;
+use crate::protocol::{List, ListWriter, Reply, write_list};
+use crate::queue::ClientId;
+use crate::session::{Outcome, Output, StalledCommand, Until};
+use crate::stats::{CommandCounts, ServerView, StatsSource, TubeSums};
+use crate::tube_name::TubeName;
+
+/// Tubes looked at in a slice.
+const TUBES_PER_SLICE: usize = 256;
+/// Tubes that cost as much to look at as a simple request.
+const TUBES_PER_WORK: u64 = 4;
+
+/// What such a client waits for.
+#[derive(Debug)]
+pub enum Narrowed {
+    /// The list of all tubes, for which it asked when their set was at this version.
+    AllTubes(u64),
+    /// Its own list.
+    List(Filter),
+    /// Sums over the tubes before a position.
+    Sums(usize, TubeSums),
+}
+
+/// A list of tubes that is taken from the list of all.
+#[derive(Debug)]
+pub struct Filter {
+    pieces: vec::IntoIter<Body>,
+    piece: Option<Body>,
+    /// How many bytes of the piece are done.
+    done: usize,
+    writer: ListWriter,
+}
+
+impl Filter {
+    /// Nothing of `list` is looked at yet. `None` if there is no memory.
+    fn new(list: &List) -> Option<Self> {
+        let mut pieces = Vec::new();
+        pieces.try_reserve_exact(list.pieces().len()).ok()?;
+        for piece in list.pieces() {
+            pieces.push(piece.share().or_else(|| Body::copy_of(piece.as_slice()).ok())?);
+        }
+        let writer = ListWriter::new(0).ok()?;
+        Some(Self { pieces: pieces.into_iter(), piece: None, done: 0, writer })
+    }
+
+    /// Looks at a slice of the list; returns whether it was the last, or that there is no memory.
+    fn go_on(&mut self, grants: &Grants) -> Result<bool, TryReserveError> {
+        let Some(piece) = self.piece.take().or_else(|| self.pieces.next()) else { return Ok(true) };
+        let rest = &piece.as_slice()[self.done..];
+        for line in rest.split_inclusive(|&byte| byte == b'\n').take(TUBES_PER_SLICE) {
+            self.done += line.len();
+            let name = line.strip_prefix(b"- ").and_then(|name| TubeName::check(name.trim_ascii_end()));
+            if let Some(name) = name.filter(|name| grants.on(name).meets(Need::SEE_TUBE)) {
+                self.writer.push(name)?;
+            }
+        }
+        if self.done < piece.len() {
+            self.piece = Some(piece);
+        } else {
+            self.done = 0;
+        }
+        Ok(false)
+    }
+}
+
+impl Executor {
+    /// Begins the answer to `list-tubes`, or to `stats` if so.
+    pub(super) fn begin_narrowed(
+        &mut self,
+        client: ClientId,
+        is_stats: bool,
+        output: &mut Output,
+        now: Timestamp,
+    ) -> Outcome {
+        let narrowed = if is_stats {
+            Narrowed::Sums(0, TubeSums::default())
+        } else if self.is_list_short() {
+            let grants = self.guard.as_ref().and_then(|guard| guard.grants(client));
+            let may_see = |name: &&str| grants.is_some_and(|grants| grants.on(name).meets(Need::SEE_TUBE));
+            let list = write_list(self.queue.tube_names().map(TubeName::as_str).filter(may_see));
+            return self.answer_data(Some(list), output);
+        } else {
+            Narrowed::AllTubes(self.ask_for_list())
+        };
+        self.narrowed(client, narrowed, output, now)
+    }
+
+    /// Goes on with the list or the sums that the client waits for.
+    pub(super) fn go_on_narrowed(
+        &mut self,
+        client: ClientId,
+        output: &mut Output,
+        now: Timestamp,
+    ) -> Outcome {
+        let known = self.guard.as_mut().and_then(|guard| guard.client_mut(client));
+        match known.and_then(|known| known.narrowed.take()) {
+            Some(narrowed) => self.narrowed(client, *narrowed, output, now),
+            None => answer(output, &Reply::InternalError),
+        }
+    }
+
+    /// A slice of it.
+    fn narrowed(
+        &mut self,
+        client: ClientId,
+        narrowed: Narrowed,
+        output: &mut Output,
+        now: Timestamp,
+    ) -> Outcome {
+        self.work += TUBES_PER_SLICE as u64 / TUBES_PER_WORK;
+        let (narrowed, until) = match narrowed {
+            Narrowed::AllTubes(since) => match self.find_list(since, output.held_bytes()) {
+                Found::NotYet => (narrowed, Until::TubeList),
+                Found::NoMemory => return answer(output, &Reply::OutOfMemory),
+                Found::List(list) => match Filter::new(list) {
+                    Some(filter) => (Narrowed::List(filter), Until::NextTurn),
+                    None => return answer(output, &Reply::OutOfMemory),
+                },
+            },
+            Narrowed::List(mut filter) => {
+                if self.lacks_memory_for(filter.writer.held_bytes() + output.held_bytes()) {
+                    return answer(output, &Reply::OutOfMemory);
+                }
+                let grants = self.guard.as_ref().and_then(|guard| guard.grants(client));
+                match grants.map_or(Ok(true), |grants| filter.go_on(grants)) {
+                    Ok(false) => (Narrowed::List(filter), Until::NextTurn),
+                    Ok(true) => return self.answer_list(filter, output),
+                    Err(_) => return answer(output, &Reply::OutOfMemory),
+                }
+            }
+            Narrowed::Sums(position, mut sums) => {
+                if self.add_sums(client, position, &mut sums) {
+                    let stats = self.stats_of(client, &self.narrowed_view(sums, now));
+                    return self.answer_data(Some(stats), output);
+                }
+                (Narrowed::Sums(position + TUBES_PER_SLICE, sums), Until::NextTurn)
+            }
+        };
+        if let Some(known) = self.guard.as_mut().and_then(|guard| guard.client_mut(client)) {
+            known.narrowed = Some(Box::new(narrowed));
+        }
+        Outcome::stall(StalledCommand::Narrowed, until)
+    }
+
+    fn answer_list(&mut self, filter: Filter, output: &mut Output) -> Outcome {
+        let Ok(list) = filter.writer.finish() else { return answer(output, &Reply::OutOfMemory) };
+        let outcome = answer(output, &Reply::List(&list));
+        let_go(list, &mut self.detached_bodies);
+        outcome
+    }
+
+    /// Adds the next tubes to the sums; returns whether these were the last.
+    fn add_sums(&self, client: ClientId, position: usize, sums: &mut TubeSums) -> bool {
+        let Some(grants) = self.guard.as_ref().and_then(|guard| guard.grants(client)) else { return true };
+        for (name, jobs, counters) in self.queue.sums_from(position).take(TUBES_PER_SLICE) {
+            if grants.on(name.as_str()).meets(Need::SEE_TUBE) {
+                sums.add(&jobs, &counters);
+            }
+        }
+        position + TUBES_PER_SLICE >= self.queue.tube_count()
+    }
+
+    /// The server as a client sees it that may not see every tube: what its commands and jobs are as a whole is not told.
+    fn narrowed_view(&self, sums: TubeSums, now: Timestamp) -> ServerView<'_> {
+        static NO_COMMANDS: CommandCounts = CommandCounts::NONE;
+        ServerView { sums, commands: &NO_COMMANDS, ..self.server_view(now) }
+    }
+}

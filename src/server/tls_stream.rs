@@ -1,0 +1,153 @@
+//! TLS over another stream, as a stream.
+//!
+//! Owns: the stream below, the [`Channel`] that encrypts, and whether the poll is asked for room: because a reply waits,
+//! as the connection says, or because TLS itself has something to send. Sessions and connections see plaintext, and readiness as of a plain stream.
+
+use std::io::{self, ErrorKind, IoSlice, Read, Write};
+use std::rc::Rc;
+
+use log::debug;
+
+use super::Stream;
+use crate::queue::ClientId;
+use crate::tls::{Acceptor, Channel};
+
+/// A stream with its encrypted half.
+#[derive(Debug)]
+pub struct TlsStream<S: Stream> {
+    socket: S,
+    client: ClientId,
+    acceptor: Rc<Acceptor>,
+    channel: Channel,
+    /// A reply waits for room.
+    reply_waits: bool,
+    /// The poll reports room.
+    awaits_room: bool,
+}
+
+impl<S: Stream> TlsStream<S> {
+    /// TLS for a client that has just connected.
+    ///
+    /// # Errors
+    /// If there are no random numbers.
+    pub fn new(socket: S, client: ClientId, acceptor: Rc<Acceptor>) -> io::Result<Self> {
+        let channel = acceptor.accept().map_err(io::Error::other)?;
+        Ok(Self { socket, client, acceptor, channel, reply_waits: false, awaits_room: false })
+    }
+
+    /// The stream below.
+    pub fn socket(&mut self) -> &mut S {
+        &mut self.socket
+    }
+
+    fn receive(&mut self, room: usize, take: impl FnMut(&[u8])) -> io::Result<usize> {
+        let result = self.channel.read(&mut Wire(&mut self.socket), room, take);
+        match &result {
+            // What a client did that has gone is not worth a line; why one was not let in, or sent off, is.
+            Err(error) if error.kind() == ErrorKind::InvalidData => {
+                self.acceptor.note_failure(&self.socket.peer(), error);
+            }
+            Err(error) if error.kind() != ErrorKind::WouldBlock => debug!("{}: {error}", self.client.index),
+            _ => {}
+        }
+        self.await_room();
+        result
+    }
+
+    fn await_room(&mut self) {
+        let wanted = self.reply_waits || self.channel.wants_write();
+        if wanted != self.awaits_room {
+            self.awaits_room = wanted;
+            self.socket.await_writable(self.client, wanted);
+        }
+    }
+}
+
+impl<S: Stream> Stream for TlsStream<S> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut filled = 0;
+        self.receive(buffer.len(), |plaintext| {
+            buffer[filled..filled + plaintext.len()].copy_from_slice(plaintext);
+            filled += plaintext.len();
+        })
+    }
+
+    fn read_into(&mut self, body: &mut Vec<u8>, max_bytes: usize) -> io::Result<usize> {
+        let room = max_bytes.min(body.capacity() - body.len());
+        self.receive(room, |plaintext| body.extend_from_slice(plaintext))
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.channel.write(&mut Wire(&mut self.socket), &[IoSlice::new(bytes)])
+    }
+
+    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.channel.write(&mut Wire(&mut self.socket), slices)
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        self.channel.finish(&mut Wire(&mut self.socket))
+    }
+
+    fn await_writable(&mut self, _: ClientId, awaited: bool) {
+        self.reply_waits = awaited;
+        self.await_room();
+    }
+
+    fn peer(&self) -> String {
+        self.socket.peer()
+    }
+
+    fn is_handshaking(&self) -> bool {
+        self.channel.is_handshaking()
+    }
+
+    fn wants_write(&self) -> bool {
+        self.channel.wants_write()
+    }
+
+    fn has_ended(&self) -> bool {
+        self.channel.has_ended()
+    }
+
+    fn look_for_end(&mut self) -> bool {
+        // An error shows itself again in the read that follows.
+        let has_ended = self.channel.look_for_end(&mut Wire(&mut self.socket)).unwrap_or(true);
+        self.await_room();
+        has_ended
+    }
+
+    fn peer_certificate(&self) -> Option<&[u8]> {
+        self.channel.peer_certificate()
+    }
+}
+
+impl<S: Stream> Drop for TlsStream<S> {
+    fn drop(&mut self) {
+        // Here the connection was ended before its time, so the client is told as far as there is room.
+        let _ = self.channel.finish(&mut Wire(&mut self.socket));
+    }
+}
+
+/// The stream below as the standard library sees it.
+struct Wire<'a, S>(&'a mut S);
+
+impl<S: Stream> Read for Wire<'_, S> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.0.read(buffer)
+    }
+}
+
+impl<S: Stream> Write for Wire<'_, S> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.0.write_vectored(slices)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

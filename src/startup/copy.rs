@@ -1,0 +1,189 @@
+//! `--copy FROM TO`: a binlog to another place, offline, whole or not at all.
+//!
+//! Owns: the order of the steps. Both places are taken as a server takes them, so that no server uses them meanwhile. Driven
+//! by `main`.
+
+use std::fmt::Display;
+use std::fs::{self, File};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use beanstalkd::binlog::{self, FileName, Storage};
+use beanstalkd::options::{BinlogPlace, StoreOptions};
+use beanstalkd::os::directory_lock::DirectoryLock;
+
+use super::store::{Prepared, database, prepare};
+
+/// Bytes that are copied at a time.
+const PIECE_BYTES: usize = 1 << 20;
+
+/// What was copied.
+#[derive(Debug)]
+pub struct Copied {
+    /// Files.
+    pub files: u64,
+    /// Jobs in them.
+    pub jobs: u64,
+}
+
+/// Copies the log at `from` to `to`, where there must be none. The error is a text for the operator.
+pub fn copy(from: &BinlogPlace, to: &BinlogPlace, options: &StoreOptions) -> Result<Copied, String> {
+    let of = |place: &BinlogPlace, error: &dyn Display| format!("{place}: {error}");
+    let source = prepare(from, options).map_err(|error| of(from, &error))?;
+    let target = prepare(to, options).map_err(|error| of(to, &error))?;
+    let mut source = open_source(&source).map_err(|error| of(from, &error))?;
+    let report = binlog::check(&mut *source).map_err(|error| of(from, &error))?;
+    if report.files.is_empty() {
+        return Err(format!("{from}: no binlog here"));
+    }
+    if !report.is_sound() {
+        return Err(format!("{from}: the binlog is damaged: start a server with --recover on it first"));
+    }
+    let mut target = Target::open(target).map_err(|error| of(to, &error))?;
+    for file in &report.files {
+        target.make(file.index, file.bytes).map_err(|error| of(to, &error))?;
+        copy_file(&mut *source, &mut target, file.index, file.bytes).map_err(|error| match error {
+            Side::From(error) => of(from, &error),
+            Side::To(error) => of(to, &error),
+        })?;
+    }
+    target.publish().map_err(|error| of(to, &error))?;
+    Ok(Copied { files: report.files.len() as u64, jobs: report.jobs })
+}
+
+/// Takes the log that is copied.
+fn open_source(source: &Prepared) -> Result<Box<dyn Storage>, String> {
+    match source {
+        Prepared::Directory(path) => {
+            let lock = DirectoryLock::take(path).map_err(|error| error.to_string())?;
+            Ok(Box::new(binlog::DirectoryStorage::new(path, Some(lock))))
+        }
+        Prepared::Database(settings) => match database::claim(settings, false) {
+            Ok(store) => Ok(Box::new(store)),
+            Err(error) => Err(error.to_string()),
+        },
+    }
+}
+
+/// The side that an error is of.
+enum Side {
+    From(io::Error),
+    To(String),
+}
+
+/// Copies the bytes of a file, without the pieces that are zeros.
+fn copy_file(source: &mut dyn Storage, target: &mut Target, file: u32, bytes: u64) -> Result<(), Side> {
+    let mut piece = vec![0; PIECE_BYTES];
+    let mut offset = 0;
+    while offset < bytes {
+        let count = source.read(file, offset, &mut piece).map_err(Side::From)?;
+        if count == 0 {
+            return Err(Side::From(ErrorKind::UnexpectedEof.into()));
+        }
+        if let Some(last) = piece[..count].iter().rposition(|&byte| byte != 0) {
+            target.write(file, offset, &piece[..=last]).map_err(Side::To)?;
+        }
+        offset += count as u64;
+    }
+    Ok(())
+}
+
+/// Where a log is copied to.
+enum Target {
+    Directory(NewDirectory),
+    Database(Box<database::Copy>),
+}
+
+impl Target {
+    fn open(target: Prepared) -> Result<Self, String> {
+        match target {
+            Prepared::Directory(path) => NewDirectory::beside(path).map(Self::Directory),
+            Prepared::Database(settings) => match database::copy(&settings) {
+                Ok(copy) => Ok(Self::Database(Box::new(copy))),
+                Err(error) => Err(error.to_string()),
+            },
+        }
+    }
+
+    fn make(&mut self, file: u32, bytes: u64) -> Result<(), String> {
+        match self {
+            Self::Directory(directory) => {
+                directory.make(file, bytes).map_err(|error| format!("binlog.{file}: {error}"))
+            }
+            Self::Database(copy) => copy.make(file, bytes).map_err(|error| error.to_string()),
+        }
+    }
+
+    fn write(&mut self, file: u32, offset: u64, bytes: &[u8]) -> Result<(), String> {
+        match self {
+            Self::Directory(directory) => {
+                directory.write(offset, bytes).map_err(|error| format!("binlog.{file}: {error}"))
+            }
+            Self::Database(copy) => copy.write(file, offset, bytes).map_err(|error| error.to_string()),
+        }
+    }
+
+    fn publish(self) -> Result<(), String> {
+        match self {
+            Self::Directory(directory) => directory.publish().map_err(|error| error.to_string()),
+            Self::Database(copy) => copy.publish().map_err(|error| error.to_string()),
+        }
+    }
+}
+
+/// A directory beside the one that is asked for, until it takes its place. Removed when dropped.
+struct NewDirectory {
+    path: PathBuf,
+    unfinished: PathBuf,
+    file: Option<File>,
+}
+
+impl NewDirectory {
+    fn beside(path: PathBuf) -> Result<Self, String> {
+        match fs::read_dir(&path).map(|mut entries| entries.next().is_none()) {
+            Ok(true) => {}
+            Ok(false) => return Err("expected a directory that is empty, or none".to_owned()),
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(error.to_string()),
+        }
+        let mut name = path.file_name().ok_or("expected the name of a directory")?.to_owned();
+        name.push(format!(".copy-{}", std::process::id()));
+        let unfinished = path.with_file_name(name);
+        fs::create_dir(&unfinished).map_err(|error| format!("{}: {error}", unfinished.display()))?;
+        Ok(Self { path, unfinished, file: None })
+    }
+
+    fn make_durable(&mut self) -> io::Result<()> {
+        self.file.take().map_or(Ok(()), |file| file.sync_all())
+    }
+
+    fn make(&mut self, file: u32, bytes: u64) -> io::Result<()> {
+        self.make_durable()?;
+        let path = self.unfinished.join(FileName::Log(file).text());
+        let file = File::options().write(true).create_new(true).mode(0o600).open(path)?;
+        file.set_len(bytes)?;
+        self.file = Some(file);
+        Ok(())
+    }
+
+    fn write(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.file.as_ref().map_or(Ok(()), |file| file.write_all_at(bytes, offset))
+    }
+
+    /// Gives the directory its name, in one step.
+    fn publish(mut self) -> io::Result<()> {
+        self.make_durable()?;
+        File::open(&self.unfinished)?.sync_all()?;
+        fs::rename(&self.unfinished, &self.path)?;
+        let parent = self.path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
+    }
+}
+
+impl Drop for NewDirectory {
+    fn drop(&mut self) {
+        // It is not there any more once it has its name.
+        let _ = fs::remove_dir_all(&self.unfinished);
+    }
+}

@@ -1,0 +1,152 @@
+//! The store of the binlog: a directory or a database.
+//!
+//! Owns: how a store is taken, waited for and opened, and what a message about it says. Driven by `startup` and `main`.
+
+use std::fmt;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Duration;
+
+use beanstalkd::binlog::{DirectoryStorage, Storage};
+use beanstalkd::http::StartupHealth;
+use beanstalkd::options::{BinlogPlace, StoreOptions, exit_code};
+use beanstalkd::os::directory_lock::{DirectoryLock, LockError};
+use beanstalkd::os::service_manager;
+use beanstalkd::os::signals::{Signal, Signals};
+use log::{error, info, warn};
+
+use super::refusal::refuse_lock;
+
+#[cfg(feature = "postgres")]
+pub mod database;
+#[cfg(not(feature = "postgres"))]
+pub mod no_database;
+#[cfg(not(feature = "postgres"))]
+pub use self::no_database as database;
+
+/// How often a server that waits for its store looks for a signal to end.
+const LOOK_FOR_SIGNALS: Duration = Duration::from_millis(200);
+
+/// A place whose files (of a password, of authorities) were read.
+#[derive(Clone, Debug)]
+pub enum Prepared {
+    /// In a directory.
+    Directory(std::path::PathBuf),
+    /// In a database.
+    Database(Box<database::Settings>),
+}
+
+/// Why a store cannot be read.
+#[derive(Debug)]
+pub struct StoreProblem(String);
+
+impl fmt::Display for StoreProblem {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.0)
+    }
+}
+
+/// Reads what the place needs.
+pub fn prepare(place: &BinlogPlace, options: &StoreOptions) -> Result<Prepared, StoreProblem> {
+    match place {
+        BinlogPlace::Directory(path) => Ok(Prepared::Directory(path.clone())),
+        BinlogPlace::Database(url) => {
+            let settings = database::settings(url, options);
+            settings
+                .map(|settings| Prepared::Database(Box::new(settings)))
+                .map_err(|error| StoreProblem(error.to_string()))
+        }
+    }
+}
+
+impl Prepared {
+    /// The store, in which nothing can be changed.
+    pub fn read_only(&self) -> Result<Box<dyn Storage>, StoreProblem> {
+        match self {
+            Self::Directory(path) => Ok(Box::new(DirectoryStorage::read_only(path))),
+            Self::Database(settings) => {
+                database::read_only(settings).map_err(|error| StoreProblem(error.to_string()))
+            }
+        }
+    }
+}
+
+/// The result of taking a store.
+pub enum Taken {
+    /// Nobody else uses it until this value is dropped.
+    Store(Box<dyn Storage>),
+    /// A signal to stop came first.
+    Stopped,
+}
+
+/// Takes the store. A standby waits for it, and tells the service manager and `/readyz` that it waits.
+pub fn take(
+    place: &BinlogPlace,
+    prepared: Prepared,
+    waits: bool,
+    signals: &mut Signals,
+    health: Option<&StartupHealth>,
+) -> Result<Taken, i32> {
+    match prepared {
+        Prepared::Directory(path) => {
+            let refuse = |error: LockError| refuse_lock(&path, &error);
+            let lock = match DirectoryLock::take(&path) {
+                Err(LockError::Held { .. }) if waits => {
+                    tell(&format!("standby: waiting for the lock of {place}"), health);
+                    let (outcome, waiting) = channel();
+                    // If nobody receives the result, the process is ending.
+                    DirectoryLock::wait(&path, move |lock| drop(outcome.send(lock))).map_err(refuse)?;
+                    let Some(lock) = await_one(&waiting, signals, place)? else { return Ok(Taken::Stopped) };
+                    info!("the lock is free, taking over");
+                    lock
+                }
+                lock => lock,
+            };
+            let lock = lock.map_err(refuse)?;
+            Ok(Taken::Store(Box::new(DirectoryStorage::new(&path, Some(lock)))))
+        }
+        Prepared::Database(settings) => {
+            if waits {
+                tell(&format!("standby: waiting for {place}"), health);
+            }
+            let (outcome, waiting) = channel();
+            let claim = move || drop(outcome.send(database::claim(&settings, waits)));
+            let thread = std::thread::Builder::new().name("claim".to_owned()).spawn(claim);
+            thread.map_err(|error| refuse(place, &error))?;
+            let Some(store) = await_one(&waiting, signals, place)? else { return Ok(Taken::Stopped) };
+            Ok(Taken::Store(Box::new(store.map_err(|error| refuse(place, &error))?)))
+        }
+    }
+}
+
+/// Waits for what a thread sends; `None` if a signal to stop comes first.
+fn await_one<T>(waiting: &Receiver<T>, signals: &mut Signals, place: &BinlogPlace) -> Result<Option<T>, i32> {
+    loop {
+        match waiting.recv_timeout(LOOK_FOR_SIGNALS) {
+            Ok(outcome) => return Ok(Some(outcome)),
+            Err(RecvTimeoutError::Timeout) if signals.pending().any(|signal| signal == Signal::Stop) => {
+                return Ok(None);
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => {
+                error!("the wait for the lock of {place} has ended without it");
+                return Err(exit_code::BINLOG_DIRECTORY);
+            }
+        }
+    }
+}
+
+fn tell(status: &str, health: Option<&StartupHealth>) {
+    info!("{status}");
+    if let Err(error) = service_manager::notify_status(status) {
+        warn!("cannot tell the service manager: {error}");
+    }
+    if let Some(health) = health {
+        health.say(status);
+    }
+}
+
+/// The store cannot be used.
+pub fn refuse(place: &BinlogPlace, error: &dyn fmt::Display) -> i32 {
+    error!("-b {place}: {error}");
+    exit_code::BINLOG_DIRECTORY
+}

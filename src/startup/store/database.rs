@@ -1,0 +1,42 @@
+//! The store in a database, of a program that has it.
+
+use std::time::Duration;
+
+use beanstalkd::binlog::{self, PostgresStorage, Storage, StoreError, Times};
+use beanstalkd::database_url::DatabaseUrl;
+use beanstalkd::options::StoreOptions;
+use beanstalkd::os::process::{Machine, random_u64};
+
+pub use beanstalkd::binlog::{PostgresCopy as Copy, Settings};
+
+/// The variable of the environment that has the password if no file is named.
+const PASSWORD: &str = "PGPASSWORD";
+
+/// Reads the files that the store needs.
+pub fn settings(url: &DatabaseUrl, options: &StoreOptions) -> Result<Settings, StoreError> {
+    let password = match &options.password_file {
+        Some(path) => Some(binlog::password_of(path)?),
+        None => std::env::var(PASSWORD).ok().filter(|password| !password.is_empty()),
+    };
+    let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    let times =
+        Times { takeover_after_ns: ns(options.takeover_after), store_timeout_ns: ns(options.timeout) };
+    let host = Machine::this().map_or_else(|_| "?".to_owned(), |machine| machine.hostname);
+    let owner = format!("{host} pid {} ({:016x})", std::process::id(), random_u64());
+    Settings::new(url.clone(), password, times, options.allow_async, owner)
+}
+
+/// Becomes the owner of the queue.
+pub fn claim(settings: &Settings, waits: bool) -> Result<PostgresStorage, StoreError> {
+    PostgresStorage::claim(settings, waits)
+}
+
+/// The log, in which nothing can be changed.
+pub fn read_only(settings: &Settings) -> Result<Box<dyn Storage>, StoreError> {
+    Ok(Box::new(PostgresStorage::read_only(settings)?))
+}
+
+/// A queue without a log, for a copy.
+pub fn copy(settings: &Settings) -> Result<Copy, StoreError> {
+    Copy::begin(settings)
+}

@@ -1,0 +1,28 @@
+//! The start of TLS: the certificates and keys that the command line names.
+
+use beanstalkd::options::{Options, exit_code};
+use beanstalkd::os;
+use beanstalkd::server::event_loop::Reload;
+use beanstalkd::tls::{Acceptor, Files};
+use log::{error, warn};
+
+/// Reads the files, if there are any, and says what SIGHUP reads again.
+pub fn load(options: &Options) -> Result<Reload, i32> {
+    let (Some(certificate), Some(key)) = (&options.tls.certificate, &options.tls.key) else {
+        return Ok(Reload::default());
+    };
+    let files = Files {
+        certificate: certificate.clone(),
+        key: key.clone(),
+        client_ca: options.tls.client_ca.clone(),
+        crl: options.tls.crl.clone(),
+    };
+    let credentials = files.load(os::clock::wall_time_ns()).map_err(|error| {
+        error!("{error}");
+        exit_code::USAGE
+    })?;
+    for warning in &credentials.warnings {
+        warn!("{warning}");
+    }
+    Ok(Reload { tls: Some((files, Acceptor::new(credentials))), access: None })
+}

@@ -1,0 +1,83 @@
+//! What is told of an identity of the access rules.
+
+use std::rc::Rc;
+
+use super::{Figure, Identities, Read, Subject};
+use crate::queue::Queue;
+
+impl Subject for Identities {
+    type View<'a> = IdentityView<'a>;
+}
+
+/// What the clients of an identity have done since the start, or since the identity is in the rules.
+#[derive(Clone, Debug)]
+pub struct IdentityFigures {
+    /// Its name.
+    pub name: Rc<str>,
+    /// How many clients it has.
+    pub connections: u64,
+    /// Connections by a user, and tokens shown.
+    pub log_ins: u64,
+    /// Tokens that were refused, which its clients had shown.
+    pub log_ins_refused: u64,
+    /// Commands that were refused.
+    pub commands_forbidden: u64,
+    /// Puts that had to wait.
+    pub puts_delayed: u64,
+    /// Managing commands that were allowed.
+    pub managing_commands: u64,
+}
+
+impl IdentityFigures {
+    /// Those of an identity that has done nothing.
+    #[must_use]
+    pub fn new(name: Rc<str>) -> Self {
+        Self {
+            name,
+            connections: 0,
+            log_ins: 0,
+            log_ins_refused: 0,
+            commands_forbidden: 0,
+            puts_delayed: 0,
+            managing_commands: 0,
+        }
+    }
+}
+
+/// An identity as its figures are read.
+#[derive(Clone, Copy, Debug)]
+pub struct IdentityView<'a> {
+    /// What it has done.
+    pub figures: &'a IdentityFigures,
+    /// Where its jobs are.
+    pub queue: &'a Queue,
+}
+
+type Row = Figure<Identities>;
+
+/// The figures of an identity: in `stats`, of that of the client who asks.
+pub const IDENTITY: &[Figure<Identities>] = &[
+    // In the metrics it is the label of every other figure.
+    Row::plain("identity", Read::Text(|identity| &identity.figures.name)),
+    Row::gauge("identity-connections", "Connected clients of the identity.", |identity| {
+        identity.figures.connections
+    }),
+    Row::gauge("identity-job-bytes", "Jobs of the identity, where max-job-bytes limits them.", |identity| {
+        identity.queue.owned_bytes(&identity.figures.name)
+    }),
+    Row::counter("identity-log-ins", "Connections by a user, and tokens shown.", |identity| {
+        identity.figures.log_ins
+    }),
+    Row::counter("identity-log-ins-refused", "Tokens that were refused.", |identity| {
+        identity.figures.log_ins_refused
+    }),
+    Row::counter("identity-commands-forbidden", "Commands that were answered FORBIDDEN.", |identity| {
+        identity.figures.commands_forbidden
+    }),
+    Row::counter("identity-puts-delayed", "Puts that had to wait because of puts-per-second.", |identity| {
+        identity.figures.puts_delayed
+    }),
+    Row::counter("identity-managing-commands", "Managing commands that were allowed.", |identity| {
+        identity.figures.managing_commands
+    }),
+];

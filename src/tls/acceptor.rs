@@ -1,0 +1,151 @@
+//! What the connections of all TLS listeners share.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use log::warn;
+use rustls::{HandshakeKind, ServerConnection};
+
+use super::{Channel, Credentials, Failure};
+use crate::clock::Timestamp;
+use crate::rate_limited_log::RateLimitedLog;
+
+/// The most bytes of ciphertext that are read in one call.
+const READ_BYTES: usize = 32 * 1024;
+
+/// The credentials in force, the buffer that all TLS connections read into, and the counts of handshakes.
+pub struct Acceptor {
+    credentials: RefCell<Credentials>,
+    pub(super) scratch: RefCell<Box<[u8]>>,
+    counts: Counts,
+    /// The failures since the last report, with the latest of them.
+    unreported: RefCell<(u64, String)>,
+    log: RefCell<RateLimitedLog>,
+}
+
+/// What has happened since the start.
+#[derive(Default)]
+struct Counts {
+    open: Cell<u64>,
+    full: Cell<u64>,
+    resumed: Cell<u64>,
+    failed: [Cell<u64>; Failure::ALL.len()],
+    held_bytes: Cell<usize>,
+}
+
+/// The figures of all TLS listeners, for the metrics.
+#[derive(Clone, Copy, Debug)]
+pub struct Figures {
+    /// Connections, those in their handshake included.
+    pub open_connections: u64,
+    /// Handshakes that succeeded without an earlier session.
+    pub full_handshakes: u64,
+    /// Handshakes that resumed an earlier session.
+    pub resumed_handshakes: u64,
+    /// Handshakes that failed, by reason.
+    pub failed_handshakes: [(&'static str, u64); Failure::ALL.len()],
+    /// When the certificate of the server expires, in seconds since 1970.
+    pub expires_at_s: u64,
+}
+
+impl fmt::Debug for Acceptor {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Acceptor").field("open", &self.counts.open).finish_non_exhaustive()
+    }
+}
+
+fn add(count: &Cell<u64>) {
+    count.set(count.get() + 1);
+}
+
+impl Acceptor {
+    /// An acceptor with these credentials.
+    #[must_use]
+    pub fn new(credentials: Credentials) -> Rc<Self> {
+        Rc::new(Self {
+            credentials: RefCell::new(credentials),
+            scratch: RefCell::new(vec![0; READ_BYTES].into_boxed_slice()),
+            counts: Counts::default(),
+            unreported: RefCell::default(),
+            log: RefCell::default(),
+        })
+    }
+
+    /// Has handshakes that begin from now on use other credentials. Connections that exist keep theirs.
+    pub fn replace(&self, credentials: Credentials) {
+        *self.credentials.borrow_mut() = credentials;
+    }
+
+    /// The credentials in force, for an acceptor on another thread.
+    #[must_use]
+    pub fn credentials(&self) -> Credentials {
+        self.credentials.borrow().clone()
+    }
+
+    /// The encrypted half of a new connection.
+    ///
+    /// # Errors
+    /// If there are no random numbers.
+    pub fn accept(self: &Rc<Self>) -> Result<Channel, rustls::Error> {
+        let config = Arc::clone(&self.credentials.borrow().config);
+        let connection = ServerConnection::new(config)?;
+        self.counts.open.set(self.counts.open.get() + 1);
+        Ok(Channel::new(connection, Rc::clone(self)))
+    }
+
+    pub(super) fn closed(&self) {
+        self.counts.open.set(self.counts.open.get() - 1);
+    }
+
+    /// A connection holds `after` bytes now, which were `before`.
+    pub(super) fn holds(&self, before: usize, after: usize) {
+        self.counts.held_bytes.set(self.counts.held_bytes.get() - before + after);
+    }
+
+    /// What the encrypted halves of all connections hold, about, in bytes.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        self.counts.held_bytes.get()
+    }
+
+    pub(super) fn handshake_done(&self, kind: Option<HandshakeKind>) {
+        add(if kind == Some(HandshakeKind::Resumed) { &self.counts.resumed } else { &self.counts.full });
+    }
+
+    pub(super) fn handshake_failed(&self, failure: Failure) {
+        add(&self.counts.failed[failure as usize]);
+    }
+
+    /// Notes for the log that a connection of `peer` was refused, or ended, because of `reason`.
+    pub fn note_failure(&self, peer: &str, reason: &impl fmt::Display) {
+        let (count, latest) = &mut *self.unreported.borrow_mut();
+        *count += 1;
+        *latest = format!("{peer}: {reason}");
+    }
+
+    /// Writes to the log what has failed, now and then. To be called once a turn.
+    pub fn report(&self, now: Timestamp) {
+        let (count, latest) = &mut *self.unreported.borrow_mut();
+        if *count > 0 {
+            self.log.borrow_mut().line(now, |_| {
+                warn!("TLS: closed the connection of {latest} ({count} such since the last line)");
+                *count = 0;
+            });
+        }
+    }
+
+    /// What has happened so far.
+    #[must_use]
+    pub fn figures(&self) -> Figures {
+        let Counts { open, full, resumed, failed, .. } = &self.counts;
+        Figures {
+            open_connections: open.get(),
+            full_handshakes: full.get(),
+            resumed_handshakes: resumed.get(),
+            failed_handshakes: Failure::ALL.map(|failure| (failure.name(), failed[failure as usize].get())),
+            expires_at_s: self.credentials.borrow().expires_at_s,
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! Why a handshake has failed, for the metrics.
+
+use rustls::Error;
+
+/// Why a handshake has failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// The client has ended the connection, or was too slow.
+    Unfinished,
+    /// What the client sent is not TLS, or is damaged.
+    Malformed,
+    /// The client sent more than [`super::HANDSHAKE_BYTES`].
+    TooLong,
+    /// The client has no version of TLS, cipher suite or signature scheme that the server takes.
+    Incompatible,
+    /// A certificate of the client is required, and it sent none.
+    NoCertificate,
+    /// The certificate of the client is not from the authority, has expired or was revoked.
+    BadCertificate,
+    /// The client does not accept the certificate of the server, or another part of its handshake.
+    Refused,
+    /// Any other breach of the protocol.
+    Protocol,
+}
+
+impl Failure {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Self; 8] = [
+        Self::Unfinished,
+        Self::Malformed,
+        Self::TooLong,
+        Self::Incompatible,
+        Self::NoCertificate,
+        Self::BadCertificate,
+        Self::Refused,
+        Self::Protocol,
+    ];
+
+    /// The name in the metrics.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Unfinished => "unfinished",
+            Self::Malformed => "malformed",
+            Self::TooLong => "too_long",
+            Self::Incompatible => "incompatible",
+            Self::NoCertificate => "no_certificate",
+            Self::BadCertificate => "bad_certificate",
+            Self::Refused => "refused_by_client",
+            Self::Protocol => "protocol",
+        }
+    }
+
+    /// The kind of an error of rustls.
+    pub(super) fn of(error: &Error) -> Self {
+        match error {
+            Error::InvalidMessage(_) | Error::PeerSentOversizedRecord | Error::DecryptError => {
+                Self::Malformed
+            }
+            Error::PeerIncompatible(_) => Self::Incompatible,
+            Error::NoCertificatesPresented => Self::NoCertificate,
+            Error::InvalidCertificate(_) | Error::InvalidCertRevocationList(_) => Self::BadCertificate,
+            Error::AlertReceived(_) => Self::Refused,
+            _ => Self::Protocol,
+        }
+    }
+}

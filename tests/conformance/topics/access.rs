@@ -1,0 +1,357 @@
+//! Access rules: `auth`, and what each identity of `access.toml` may do.
+
+use crate::case::{Case, Needs, code, script};
+use beanstalkd_testkit::client::Failure;
+
+/// The rules. The tokens of its identities follow a pattern, see [`log_in`].
+const RULES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/conformance/access.toml");
+
+/// What a stranger is answered, for each command with arguments.
+const COMMANDS: [&str; 40] = [
+    "use mine",
+    "reserve",
+    "reserve-with-timeout 0",
+    "reserve-batch 1",
+    "reserve-with-abort",
+    "reserve-job 1",
+    "delete 1",
+    "delete-batch 1",
+    "release 1 0 0",
+    "bury 1 0",
+    "touch 1",
+    "touch-all",
+    "watch mine",
+    "ignore default",
+    "peek 1",
+    "peek-ready",
+    "peek-delayed",
+    "peek-buried",
+    "peek-reserved",
+    "kick 1",
+    "kick-job 1",
+    "stats",
+    "stats-job 1",
+    "stats-tube default",
+    "stats-tube none",
+    "stats-group g",
+    "list-tubes",
+    "list-tube-used",
+    "list-tubes-watched",
+    "pause-tube default 1",
+    "flush-tube default",
+    "flush-buried default",
+    "list-jobs default ready",
+    "list-jobs none ready",
+    "move 1 mine",
+    "reprioritize 1 0",
+    "drain",
+    "undrain",
+    "reserve-mode fifo",
+    "use default",
+];
+
+/// Commands about a job; a client that may not know of it is told that there is none.
+const ABOUT_JOBS: [&str; 11] = [
+    "reserve-job",
+    "delete",
+    "release",
+    "bury",
+    "touch",
+    "peek",
+    "kick-job",
+    "stats-job",
+    "move",
+    "reprioritize",
+    "delete-batch",
+];
+
+pub fn cases() -> Vec<Case> {
+    let mut cases = open();
+    cases.extend(guarded());
+    cases
+}
+
+/// A server without rules.
+fn open() -> Vec<Case> {
+    vec![
+        script(
+            "auth_is_unknown_without_rules",
+            "a: auth x -> UNKNOWN_COMMAND
+         a: auth -> UNKNOWN_COMMAND
+         a: authx -> UNKNOWN_COMMAND
+         a: stats => malformed-commands: 3, cmd-stats: 1",
+        )
+        .needs(Needs::Extension)
+        .ours()
+        .fresh(),
+        script("auth_with_a_nul_is_of_bad_format", "a: auth \\0 -> BAD_FORMAT"),
+    ]
+}
+
+fn guarded() -> Vec<Case> {
+    let mut cases = vec![
+        code("a_stranger_may_do_nothing", |bench| {
+            let client = bench.client("a")?;
+            for command in COMMANDS {
+                // That there is no such job, every client may know.
+                let line = command.split(' ').next().unwrap_or_default();
+                let is_about_a_job = ABOUT_JOBS.contains(&line) && line != "delete-batch";
+                let expected = if is_about_a_job { "NOT_FOUND" } else { "FORBIDDEN" };
+                client.exchange(format!("{command}\r\n").as_bytes(), format!("{expected}\r\n").as_bytes())?;
+            }
+            bench.play(
+                "a: put 0 0 60 4 | quit -> FORBIDDEN
+         a: xyz -> UNKNOWN_COMMAND
+         a: put x -> BAD_FORMAT
+         a: quit -> <closed>",
+            )
+        }),
+        code("whether_there_is_a_job_cannot_be_seen", |bench| {
+            bench.steps(&played(
+                "e: <everybody>
+         e: put 0 0 60 1 | x -> INSERTED 1
+         s: list-tubes -> FORBIDDEN
+         w: <worker>",
+            ))?;
+            for client in ["s", "w"] {
+                for word in ABOUT_JOBS {
+                    let mut replies = Vec::new();
+                    for id in [1, 2] {
+                        let rest = match word {
+                            "release" => " 0 0",
+                            "bury" | "reprioritize" => " 0",
+                            "move" => " mine",
+                            _ => "",
+                        };
+                        replies.push(bench.client(client)?.ask(format!("{word} {id}{rest}\r\n").as_bytes())?);
+                    }
+                    if replies[0] != replies[1] {
+                        return Err(Failure::new(format!(
+                            "{client}: {word} tells whether there is a job: {replies:?}"
+                        )));
+                    }
+                }
+            }
+            bench.play("e: peek 1 -> FOUND 1 1 | x")
+        }),
+        guarded_script(
+            "a_wrong_token_closes_the_connection",
+            "a: auth wrong -> UNAUTHORIZED
+         a: -> <closed>
+         b: list-tubes -> FORBIDDEN",
+        ),
+        guarded_script(
+            "what_follows_a_wrong_token_is_not_executed",
+            "a: auth wrong\\r\\nlist-tubes -> UNAUTHORIZED
+         a: -> <closed>",
+        ),
+        guarded_script(
+            "a_token_makes_an_identity",
+            "a: list-tube-used -> FORBIDDEN
+         a: <producer>
+         a: list-tube-used -> USING default
+         a: put 0 0 60 1 | x -> FORBIDDEN
+         a: use mine -> USING mine
+         a: put 0 0 60 1 | x -> INSERTED 1",
+        ),
+        guarded_script(
+            "another_token_makes_another_identity",
+            "a: <producer>
+         a: use mine -> USING mine
+         a: put 0 0 60 1 | x -> INSERTED 1
+         a: watch mine -> FORBIDDEN
+         a: <worker>
+         a: put 0 0 60 1 | x -> FORBIDDEN
+         a: watch mine -> WATCHING 1
+         a: reserve -> RESERVED 1 1 | x
+         a: delete 1 -> DELETED",
+        ),
+        guarded_script(
+            "the_body_of_a_refused_put_is_not_executed",
+            "a: <worker>
+         a: put 0 0 60 12 | list-tubes\\r\\n -> FORBIDDEN
+         a: put 0 0 60 4 idp:x | quit -> FORBIDDEN
+         a: put 0 0 60 4 what | quit -> FORBIDDEN
+         a: list-tube-used -> USING default",
+        ),
+        guarded_script(
+            "a_producer_may_not_look",
+            "e: <everybody>
+         a: <producer>
+         a: use mine -> USING mine
+         a: put 0 0 60 1 | x -> INSERTED 1
+         a: peek 1 -> FORBIDDEN
+         a: peek-ready -> FORBIDDEN
+         a: stats-job 1 -> FORBIDDEN
+         a: delete 1 -> FORBIDDEN
+         a: kick 1 -> FORBIDDEN
+         a: list-jobs mine ready -> FORBIDDEN
+         a: stats-tube mine => current-jobs-ready: 1
+         e: use mine -> USING mine
+         e: peek-ready -> FOUND 1 1 | x",
+        ),
+        guarded_script(
+            "a_worker_works",
+            "e: <everybody>
+         e: use mine -> USING mine
+         e: put 0 0 60 1 | x -> INSERTED 1
+         w: <worker>
+         w: watch mine -> WATCHING 1
+         w: reserve -> RESERVED 1 1 | x
+         w: touch 1 -> TOUCHED
+         w: release 1 0 0 -> RELEASED
+         w: reserve-job 1 -> RESERVED 1 1 | x
+         w: bury 1 0 -> BURIED
+         w: kick 1 -> FORBIDDEN
+         w: kick-job 1 -> FORBIDDEN
+         w: peek 1 -> FOUND 1 1 | x
+         w: delete 1 -> DELETED",
+        ),
+        guarded_script(
+            "an_observer_changes_nothing",
+            "e: <everybody>
+         e: use mine -> USING mine
+         e: put 0 0 60 1 | x -> INSERTED 1
+         o: <observer>
+         o: peek 1 -> FOUND 1 1 | x
+         o: delete 1 -> FORBIDDEN
+         o: reserve-job 1 -> FORBIDDEN
+         o: move 1 mine-2 -> FORBIDDEN
+         o: kick-job 1 -> FORBIDDEN
+         o: reprioritize 1 0 -> FORBIDDEN
+         o: flush-tube mine -> FORBIDDEN
+         o: pause-tube mine 1 -> FORBIDDEN
+         o: use mine -> USING mine
+         o: kick 1 -> FORBIDDEN
+         o: peek-ready -> FOUND 1 1 | x
+         o: stats-job 1 => state: ready, pri: 0
+         o: drain -> FORBIDDEN",
+        ),
+        guarded_script(
+            "a_manager_manages",
+            "e: <everybody>
+         e: use mine -> USING mine
+         e: put 0 9 60 1 | x -> INSERTED 1
+         m: <manager>
+         m: reprioritize 1 5 -> REPRIORITIZED
+         m: kick-job 1 -> KICKED
+         m: reserve-job 1 -> FORBIDDEN
+         m: move 1 mine-2 -> MOVED
+         m: move 1 other -> FORBIDDEN
+         m: pause-tube mine-2 0 -> PAUSED
+         m: flush-tube mine-2 -> FLUSHED 1
+         m: flush-tube other -> FORBIDDEN
+         m: drain -> FORBIDDEN
+         e: drain -> DRAINING
+         e: undrain -> NOT_DRAINING",
+        ),
+        guarded_script(
+            "a_worker_gets_nothing_from_the_tube_at_the_start",
+            "e: <everybody>
+         e: put 0 0 60 1 | x -> INSERTED 1
+         w: <worker>
+         w: reserve-with-timeout 0 -> FORBIDDEN
+         w: reserve-batch 1 -> FORBIDDEN
+         w: list-tubes-watched -> OK 4 | ---\\n
+         w: watch mine -> WATCHING 1
+         w: reserve-with-timeout 0 -> TIMED_OUT
+         w: ignore default -> WATCHING 1
+         w: ignore mine -> NOT_IGNORED
+         w: list-tubes-watched -> OK 11 | ---\\n- mine\\n
+         w: watch default -> FORBIDDEN
+         w: reserve-job 1 -> NOT_FOUND",
+        ),
+        guarded_script(
+            "a_waiting_worker_gets_only_what_it_may",
+            "w: <worker>
+         w: watch mine -> WATCHING 1
+         w: reserve ->
+         e: <everybody>
+         until e: stats => current-waiting: 1
+         e: put 0 0 60 1 | x -> INSERTED 1
+         e: use mine -> USING mine
+         e: put 0 0 60 1 | y -> INSERTED 2
+         w: -> RESERVED 2 1 | y",
+        ),
+        guarded_script(
+            "lists_show_what_may_be_seen",
+            "e: <everybody>
+         e: use other -> USING other
+         e: put 0 0 60 1 | x -> INSERTED 1
+         e: use mine-2 -> USING mine-2
+         e: put 0 0 60 1 | x -> INSERTED 2
+         o: <observer>
+         o: list-tubes -> OK 13 | ---\\n- mine-2\\n
+         o: stats => current-jobs-ready: 1, current-tubes: 1, total-jobs: 1, cmd-put: 0, job-bytes: 0
+         e: stats => current-jobs-ready: 2, current-tubes: 3, cmd-put: 2
+         o: stats-tube other -> FORBIDDEN
+         o: stats-tube mine-3 -> NOT_FOUND
+         o: list-jobs other ready -> FORBIDDEN",
+        ),
+        guarded_script(
+            "a_batch_deletes_what_may_be_deleted",
+            "e: <everybody>
+         e: put 0 0 60 1 | x -> INSERTED 1
+         e: use mine -> USING mine
+         e: put 0 0 60 1 | y -> INSERTED 2
+         w: <worker>
+         w: delete-batch 1 2 3 -> DELETED_BATCH 1 2
+         e: peek 1 -> FOUND 1 1 | x",
+        ),
+        guarded_script(
+            "names_of_tags_follow_the_patterns",
+            "a: <producer>
+         a: use mine -> USING mine
+         a: put 0 0 60 4 grp:other | quit -> FORBIDDEN
+         a: put 0 0 60 4 aft:other | quit -> FORBIDDEN
+         a: put 0 0 60 4 con:other | quit -> FORBIDDEN
+         a: put 0 0 60 1 grp:mine-g con:mine idp:other | x -> INSERTED 1
+         a: put 0 0 60 1 con:mine:0 | x -> BAD_FORMAT
+         a: stats-group mine-g -> FORBIDDEN
+         o: <observer>
+         o: stats-group other -> FORBIDDEN
+         o: stats-group mine-g => pending: 1",
+        ),
+        guarded_script(
+            "a_key_tells_nothing_of_another_tube",
+            "e: <everybody>
+         e: put 0 0 60 1 idp:k | x -> INSERTED 1
+         a: <producer>
+         a: put 0 0 60 1 idp:k | x -> FORBIDDEN
+         a: use other -> FORBIDDEN
+         a: use mine -> USING mine
+         a: put 0 0 60 1 idp:k | x -> INSERTED 2",
+        ),
+        code("the_list_of_extensions_ends_with_auth", |bench| {
+            bench.steps(&played("a: <everybody>"))?;
+            let stats = bench.client("a")?.ask(b"stats\r\n")?;
+            let stats = String::from_utf8_lossy(&stats).into_owned();
+            if stats.contains(" auth\"\n") { Ok(()) } else { Err(Failure::new(stats)) }
+        }),
+    ];
+    for case in &mut cases {
+        case.flags = vec!["--access".to_owned(), RULES.to_owned()];
+    }
+    cases.into_iter().map(|case| case.needs(Needs::Extension).ours().fresh()).collect()
+}
+
+fn guarded_script(name: &str, text: &str) -> Case {
+    script(name, played(text))
+}
+
+/// A script in which the step `a: <worker>` logs a client in as the worker.
+fn played(text: &str) -> String {
+    let mut script = String::new();
+    for line in text.lines() {
+        match line.split_once(": <").and_then(|(client, rest)| Some((client, rest.strip_suffix('>')?))) {
+            Some((client, name)) if !["close", "half-close"].contains(&name) => {
+                script += &format!(
+                    "{client}: auth token-of-{name}-for-the-conformance-suite -> AUTHENTICATED
+         "
+                );
+            }
+            _ => script += &format!("{line}\n"),
+        }
+    }
+    script
+}

@@ -1,0 +1,124 @@
+"""Two clusters of PostgreSQL with synchronous replication, for blocks of the documentation that need a database.
+
+db1 and db2 of the text are these two. `sudo -u postgres` is what it is on their machine.
+"""
+
+import atexit
+import glob
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+
+SETTINGS = """
+unix_socket_directories = '{directory}'
+listen_addresses = '127.0.0.1'
+port = {port}
+shared_buffers = 32MB
+"""
+LOG_INS = "local all all trust\nlocal replication all trust\nhost replication all 127.0.0.1/32 trust\n" \
+    "host all all 127.0.0.1/32 scram-sha-256\n"
+SUDO = """#!/bin/sh
+[ "$1 $2" = "-u postgres" ] || { echo "nothing stands for: sudo $*" >&2; exit 1; }
+shift 2
+PGHOST=%s PGPORT=%s PGUSER=postgres PGPASSWORD= exec "$@"
+"""
+
+
+def programs():
+    """Where Debian has them, or None."""
+    found = glob.glob("/usr/lib/postgresql/*/bin")
+    return max(found, key=lambda path: float(path.split("/")[4]), default=None)
+
+
+def missing():
+    """None, or why there can be no database."""
+    if programs() is None:
+        return "no PostgreSQL (apt-get install postgresql)"
+    return None
+
+
+def as_user():
+    """Arguments for subprocess: PostgreSQL does not run as root."""
+    if os.getuid() != 0:
+        return {}
+    return {"user": "postgres", "group": pwd.getpwnam("postgres").pw_gid, "extra_groups": []}
+
+
+class Databases:
+    def __init__(self):
+        # Short, because the path of a socket may have 107 bytes at most; with the documents' hosts as names.
+        self.root = tempfile.mkdtemp(prefix="docs-pg-", dir="/tmp")
+        os.chmod(self.root, 0o755)
+        self.ports, self.processes = [], []
+        for _ in ("db1", "db2"):
+            with socket.create_server(("127.0.0.1", 0)) as listener:
+                self.ports.append(listener.getsockname()[1])
+        atexit.register(self.stop)
+        self.make()
+
+    def make(self):
+        first, second = (os.path.join(self.root, name) for name in ("db1", "db2"))
+        for directory in (first, second):
+            os.mkdir(directory)
+            if os.getuid() == 0:
+                shutil.chown(directory, "postgres", "postgres")
+        self.run("initdb", "-N", "-A", "trust", "-U", "postgres", "-E", "UTF8", "-D", f"{first}/data")
+        self.launch(first, self.ports[0])
+        source = f"host=127.0.0.1 port={self.ports[0]} user=postgres"
+        self.run("pg_basebackup", "-N", "-c", "fast", "-R", "-d", source, "-D", f"{second}/data")
+        self.launch(second, self.ports[1])
+        self.psql("ALTER SYSTEM SET synchronous_standby_names = '*'")
+        self.psql("SELECT pg_reload_conf()")
+        give_up_at = time.monotonic() + 30
+        while "sync" not in self.psql("SELECT sync_state FROM pg_stat_replication"):
+            if time.monotonic() > give_up_at:
+                raise RuntimeError("the standby does not stream")
+            time.sleep(0.05)
+
+    def launch(self, directory, port):
+        data = f"{directory}/data"
+        with open(f"{data}/postgresql.conf", "a", encoding="utf-8") as settings:
+            settings.write(SETTINGS.format(directory=directory, port=port))
+        with open(f"{data}/pg_hba.conf", "w", encoding="utf-8") as log_ins:
+            log_ins.write(LOG_INS)
+        with open(f"{self.root}/log", "a", encoding="utf-8") as log:
+            command = [f"{programs()}/postgres", "-D", data]
+            self.processes.append(subprocess.Popen(command, cwd="/", stdout=log, stderr=log, **as_user()))
+        give_up_at = time.monotonic() + 30
+        ready = [f"{programs()}/pg_isready", "-q", "-h", directory, "-p", str(port)]
+        while subprocess.run(ready, check=False).returncode:
+            if time.monotonic() > give_up_at:
+                raise RuntimeError("the database does not start")
+            time.sleep(0.05)
+
+    def run(self, program, *arguments):
+        command = [f"{programs()}/{program}", *arguments]
+        return subprocess.run(command, cwd="/", check=True, capture_output=True, text=True, **as_user()).stdout
+
+    def psql(self, sql):
+        where = ["-h", f"{self.root}/db1", "-p", str(self.ports[0]), "-U", "postgres"]
+        return self.run("psql", "-X", "-A", "-t", *where, "-c", sql)
+
+    def here(self, text):
+        """The text with these databases in it."""
+        for name, port in zip(("db1", "db2"), self.ports):
+            text = text.replace(f"@{name}", f"@127.0.0.1:{port}").replace(f",{name}", f",127.0.0.1:{port}")
+        return text
+
+    def write_sudo(self, directory):
+        """Makes the program that stands for sudo on the database's machine."""
+        path = os.path.join(directory, "sudo")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(SUDO % (f"{self.root}/db1", self.ports[0]))
+        os.chmod(path, 0o755)
+
+    def stop(self):
+        for process in reversed(self.processes):
+            process.send_signal(signal.SIGQUIT)
+            process.wait()
+        shutil.rmtree(self.root, ignore_errors=True)

@@ -1,0 +1,252 @@
+//! Clients that put, reserve and delete without a pause, and go to another server when one does not answer.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use beanstalkd_testkit::PATIENCE;
+use beanstalkd_testkit::client::Client;
+use beanstalkd_testkit::random::Random;
+
+use crate::history::History;
+use crate::world::open;
+
+/// How many clients work at once.
+const CLIENTS: usize = 4;
+/// The most jobs that a client holds at once.
+const MOST_HELD: usize = 8;
+/// The most puts in a pipeline.
+const DEPTH: u64 = 12;
+/// The pause before another try to connect.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// What all clients share.
+#[derive(Default)]
+pub struct Shared {
+    history: Mutex<History>,
+    replies: AtomicU64,
+    is_over: AtomicBool,
+}
+
+impl Shared {
+    /// The history so far.
+    pub fn history(&self) -> MutexGuard<'_, History> {
+        self.history.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Clients at work.
+pub struct Load {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Load {
+    /// Starts the clients. `name` is in each body, and no other load has it.
+    pub fn start(shared: &Arc<Shared>, addresses: &[SocketAddr], name: &str, random: &mut Random) -> Self {
+        Self::start_with(shared, addresses, name, random, false)
+    }
+
+    /// Starts clients of a balancer.
+    pub fn through_balancer(shared: &Arc<Shared>, address: SocketAddr, random: &mut Random) -> Self {
+        Self::start_with(shared, &[address], "through", random, true)
+    }
+
+    fn start_with(
+        shared: &Arc<Shared>,
+        addresses: &[SocketAddr],
+        name: &str,
+        random: &mut Random,
+        is_relayed: bool,
+    ) -> Self {
+        shared.is_over.store(false, Ordering::Relaxed);
+        let start = |number| {
+            let worker = Worker {
+                number,
+                name: format!("{name}-{number}"),
+                addresses: addresses.to_vec(),
+                random: Random::new(random.next()),
+                shared: Arc::clone(shared),
+                puts: 0,
+                held: Vec::new(),
+                is_relayed,
+            };
+            thread::spawn(move || worker.run())
+        };
+        Self { shared: Arc::clone(shared), threads: (0..CLIENTS).map(start).collect() }
+    }
+
+    /// Waits until the clients have read `count` replies more; returns whether they did in this time.
+    pub fn wait_for_replies(&self, count: u64, patience: Duration) -> bool {
+        let (start, before) = (Instant::now(), self.shared.replies.load(Ordering::Relaxed));
+        while self.shared.replies.load(Ordering::Relaxed) < before + count {
+            if start.elapsed() > patience {
+                return false;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        true
+    }
+
+    /// Ends the clients.
+    pub fn stop(self) {
+        self.shared.is_over.store(true, Ordering::Relaxed);
+        for thread in self.threads {
+            thread.join().expect("a client does not panic");
+        }
+    }
+}
+
+/// The connection is lost, or of no more use.
+struct Lost;
+
+struct Worker {
+    number: usize,
+    name: String,
+    addresses: Vec<SocketAddr>,
+    random: Random,
+    shared: Arc<Shared>,
+    puts: u64,
+    /// The jobs that it has reserved through its connection.
+    held: Vec<u64>,
+    /// Whether a balancer may close both its connections at once. The server may then give a job to another client before
+    /// this one knows.
+    is_relayed: bool,
+}
+
+impl Worker {
+    fn run(mut self) {
+        while !self.is_over() {
+            let address = self.random.pick(&self.addresses);
+            match open(address) {
+                Some((mut client, owner)) => {
+                    let owner = if self.is_relayed { format!("{owner} by {}", self.number) } else { owner };
+                    while !self.is_over() && self.step(&mut client, &owner).is_ok() {}
+                    // The history hears of it first, because the server gives the jobs to others at once.
+                    self.shared.history().disconnected(self.number);
+                    self.held.clear();
+                }
+                None => thread::sleep(PAUSE),
+            }
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.shared.is_over.load(Ordering::Relaxed)
+    }
+
+    fn step(&mut self, client: &mut Client, owner: &str) -> Result<(), Lost> {
+        let choice = self.random.below(10);
+        match self.held.pop() {
+            Some(id) if choice < 4 || self.held.len() + 1 >= MOST_HELD => self.delete(client, id),
+            Some(id) if choice == 4 => self.give_back(client, id),
+            held => {
+                self.held.extend(held);
+                if choice < 8 { self.reserve(client, owner) } else { self.put(client) }
+            }
+        }
+    }
+
+    fn put(&mut self, client: &mut Client) -> Result<(), Lost> {
+        let count = 1 + self.random.below(DEPTH);
+        let bodies: Vec<String> = (0..count).map(|_| self.new_body()).collect();
+        let put = |body: &String| format!("put 0 0 3600 {}\r\n{body}\r\n", body.len());
+        let commands: String = bodies.iter().map(put).collect();
+        let mut history = self.shared.history();
+        bodies.iter().for_each(|body| history.putting(body));
+        drop(history);
+        client.send(commands.as_bytes()).map_err(|_| Lost)?;
+        for body in &bodies {
+            let reply = self.read(client)?;
+            match reply.strip_prefix("INSERTED ") {
+                Some(id) => self.shared.history().inserted(body, id.parse().map_err(|_| Lost)?),
+                None if reply == "OUT_OF_MEMORY" => self.shared.history().refused(body),
+                None => return Err(Lost),
+            }
+        }
+        Ok(())
+    }
+
+    fn new_body(&mut self) -> String {
+        self.puts += 1;
+        let padding = "x".repeat(self.random.below(200) as usize);
+        format!("{}-{}-{padding}", self.name, self.puts)
+    }
+
+    fn reserve(&mut self, client: &mut Client, owner: &str) -> Result<(), Lost> {
+        let asked_at = self.shared.history().tick();
+        client.send(b"reserve-with-timeout 0\r\n").map_err(|_| Lost)?;
+        let reply = self.read(client)?;
+        if reply == "TIMED_OUT" {
+            return Ok(());
+        }
+        let (id, body) = reserved(&reply).ok_or(Lost)?;
+        self.shared.history().reserved(self.number, owner, id, body, asked_at);
+        self.held.push(id);
+        Ok(())
+    }
+
+    fn delete(&mut self, client: &mut Client, id: u64) -> Result<(), Lost> {
+        self.shared.history().deleting(id);
+        client.send(format!("delete {id}\r\n").as_bytes()).map_err(|_| Lost)?;
+        match self.read(client)?.as_str() {
+            "DELETED" => self.shared.history().deleted(id),
+            "NOT_FOUND" => self.shared.history().held_job_not_found(id),
+            _ => return Err(Lost),
+        }
+        Ok(())
+    }
+
+    fn give_back(&mut self, client: &mut Client, id: u64) -> Result<(), Lost> {
+        self.shared.history().giving_back(id);
+        client.send(format!("release {id} 0 0\r\n").as_bytes()).map_err(|_| Lost)?;
+        if self.read(client)? == "RELEASED" { Ok(()) } else { Err(Lost) }
+    }
+
+    fn read(&self, client: &mut Client) -> Result<String, Lost> {
+        let reply = client.read_reply().map_err(|_| Lost)?;
+        self.shared.replies.fetch_add(1, Ordering::Relaxed);
+        let reply = String::from_utf8(reply).map_err(|_| Lost)?;
+        Ok(reply.trim_end().to_owned())
+    }
+}
+
+/// Id and body of the reply RESERVED, which has lost its last line end.
+fn reserved(reply: &str) -> Option<(u64, &str)> {
+    let (line, body) = reply.split_once("\r\n")?;
+    let id = line.strip_prefix("RESERVED ")?.split(' ').next()?;
+    Some((id.parse().ok()?, body))
+}
+
+/// Takes all jobs out of the queue, whoever owns it, and returns them.
+///
+/// # Panics
+///
+/// If the queue is not emptied in time.
+pub fn drain(addresses: &[SocketAddr]) -> BTreeMap<u64, String> {
+    let mut found = BTreeMap::new();
+    let start = Instant::now();
+    while start.elapsed() < PATIENCE {
+        let Some((mut client, _)) = addresses.iter().find_map(|&address| open(address)) else {
+            thread::sleep(PAUSE);
+            continue;
+        };
+        while let Ok(reply) = client.ask(b"reserve-with-timeout 0\r\n") {
+            let reply = String::from_utf8_lossy(&reply).trim_end().to_owned();
+            if reply == "TIMED_OUT" {
+                return found;
+            }
+            let Some((id, body)) = reserved(&reply) else { break };
+            found.insert(id, body.to_owned());
+            // A delete without an answer: the job may come once more.
+            let Ok(reply) = client.ask(format!("delete {id}\r\n").as_bytes()) else { break };
+            if reply != b"DELETED\r\n" {
+                break;
+            }
+        }
+    }
+    panic!("the queue was not emptied in time");
+}

@@ -1,0 +1,129 @@
+//! Clients reach the owner of the queue through HAProxy with the configuration of `packaging/haproxy.cfg`.
+
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use beanstalkd_testkit::PATIENCE;
+use beanstalkd_testkit::random::Random;
+use beanstalkd_testkit::server::{POLL_INTERVAL, free_address};
+use rustix::process::Signal;
+
+use crate::clients::{Load, Shared, drain};
+use crate::world::{World, open};
+
+/// Debian's place of the program.
+const PROGRAM: &str = "/usr/sbin/haproxy";
+
+/// HAProxy, killed when dropped.
+struct Balancer {
+    address: SocketAddr,
+    child: Child,
+    _directory: tempfile::TempDir,
+}
+
+impl Balancer {
+    /// Starts it in front of the servers of `world`; `None` after saying why the test is skipped.
+    fn start(world: &World) -> Option<Self> {
+        if !Path::new(PROGRAM).exists() {
+            let complaint = format!("{PROGRAM} is not installed (apt-get install haproxy)");
+            assert!(std::env::var_os("CI").is_none(), "{complaint}, but CI requires it");
+            eprintln!("skipped: {complaint}");
+            return None;
+        }
+        let address = free_address().unwrap();
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/haproxy.cfg");
+        let mut config = std::fs::read_to_string(path).unwrap();
+        let mut replace = |shown: &str, ours: &str| {
+            assert!(config.contains(shown), "packaging/haproxy.cfg has no {shown}");
+            config = config.replace(shown, ours);
+        };
+        replace("bind :11300", &format!("bind {address}"));
+        for (number, (server, metrics)) in (1..).zip(world.addresses().iter().zip(world.metrics())) {
+            let shown = format!("192.0.2.{number}:11300 check port 11380");
+            replace(&shown, &format!("{server} check port {}", metrics.port()));
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("haproxy.cfg");
+        std::fs::write(&path, config).unwrap();
+        // In the foreground, and without a word for each check.
+        let mut command = Command::new(PROGRAM);
+        let child = command.args(["-db", "-q", "-f"]).arg(&path).stderr(Stdio::null()).spawn().unwrap();
+        let balancer = Self { address, child, _directory: directory };
+        let start = Instant::now();
+        while TcpStream::connect(address).is_err() {
+            assert!(start.elapsed() < PATIENCE, "HAProxy does not listen");
+            std::thread::sleep(POLL_INTERVAL);
+        }
+        Some(balancer)
+    }
+}
+
+impl Drop for Balancer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn clients_go_on_through_haproxy_after_a_takeover() {
+    let world = World::on_directory().unwrap();
+    let Some(balancer) = Balancer::start(&world) else { return };
+    let shared = Arc::<Shared>::default();
+    let load = Load::through_balancer(&shared, balancer.address, &mut Random::new(1));
+    for signal in [Signal::KILL, Signal::TERM] {
+        assert!(load.wait_for_replies(300, PATIENCE), "clients get no replies\n{}", world.logs());
+        let before = open(balancer.address).map(|(_, id)| id);
+        world.signal(world.owner(), signal);
+        assert!(load.wait_for_replies(300, PATIENCE), "no replies after {signal:?}\n{}", world.logs());
+        let start = Instant::now();
+        // The clients may have read replies of the earlier owner until it ended.
+        while open(balancer.address).is_none_or(|(_, id)| before.as_ref() == Some(&id)) {
+            assert!(start.elapsed() < PATIENCE, "HAProxy does not lead to the new owner");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+    load.stop();
+    let left = drain(&[balancer.address]);
+    let mut history = shared.history();
+    history.drained(&left);
+    assert_eq!(history.problems(), [""; 0]);
+    assert!(history.counts().0 > 0, "the clients have put nothing");
+}
+
+/// The program for Python in the readme, which puts a job, reserves and deletes it, with the port of the balancer.
+fn program_of_readme(port: u16) -> String {
+    let readme = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
+    let (_, rest) = readme.split_once("```python then\n").expect("the readme has a program for Python");
+    let (program, _) = rest.split_once("```").expect("the block ends");
+    assert!(program.contains("11300"), "{program}");
+    program.replace("11300", &port.to_string())
+}
+
+#[test]
+fn the_client_of_the_readme_goes_on_through_haproxy_after_a_takeover() {
+    let python = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/clients/python/bin/python");
+    if !python.exists() {
+        eprintln!("skipped: `make clients` installs greenstalk, and runs this test");
+        return;
+    }
+    let world = World::on_directory().unwrap();
+    let Some(balancer) = Balancer::start(&world) else { return };
+    let program = program_of_readme(balancer.address.port());
+    for _ in 0..2 {
+        let start = Instant::now();
+        loop {
+            let ended = Command::new(&python).args(["-c", &program]).output().unwrap();
+            if ended.status.success() {
+                assert_eq!(ended.stdout, b"to: ann\n");
+                break;
+            }
+            // It has met the takeover, and its user starts it again.
+            assert!(start.elapsed() < PATIENCE, "{}", String::from_utf8_lossy(&ended.stderr));
+        }
+        world.signal(world.owner(), Signal::KILL);
+    }
+}

@@ -1,0 +1,13 @@
+//! Two servers for one queue: one takes over from the other, and nothing that was acknowledged is lost.
+//!
+//! Tests with a database need PostgreSQL from Debian, those with a balancer HAProxy, and those with network namespaces root.
+//! `make failover` runs many rounds.
+
+mod clients;
+mod faults;
+mod haproxy;
+mod history;
+mod namespaces;
+mod proxy;
+mod rounds;
+mod world;

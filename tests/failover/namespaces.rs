@@ -1,0 +1,183 @@
+//! Two servers on machines of their own: network namespaces on a bridge, with an address that moves to the owner.
+//!
+//! Owns: the namespaces, which need root.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+use beanstalkd_testkit::postgres::{Cluster, DATABASE, PASSWORD, ROLE, installation};
+use beanstalkd_testkit::server::{POLL_INTERVAL, spawn, wait};
+use beanstalkd_testkit::{PATIENCE, server_under_test};
+use rustix::process::geteuid;
+use tempfile::TempDir;
+
+use crate::world::open;
+
+const PORT: u16 = 11300;
+const METRICS_PORT: u16 = 11380;
+
+/// The host of this address in the network of the test: 1 is the test, 2 and 3 are the servers, 9 moves.
+fn host(number: u8) -> Ipv4Addr {
+    Ipv4Addr::new(10, 213, 87, number)
+}
+const VIRTUAL: u8 = 9;
+
+fn ip(arguments: &str) {
+    let status = Command::new("ip").args(arguments.split(' ')).status().unwrap();
+    assert!(status.success(), "ip {arguments}: {status}");
+}
+
+/// A bridge with two machines, removed when dropped.
+struct Network {
+    names: [String; 2],
+    bridge: String,
+}
+
+impl Network {
+    /// `None` after saying why the test is skipped.
+    fn make() -> Option<Self> {
+        if !geteuid().is_root() {
+            eprintln!("skipped: network namespaces need root");
+            return None;
+        }
+        let pid = std::process::id();
+        let network =
+            Self { names: [2, 3].map(|number| format!("bt{pid}-{number}")), bridge: format!("bt{pid}") };
+        let bridge = &network.bridge;
+        ip(&format!("link add {bridge} type bridge"));
+        ip(&format!("addr add {}/24 dev {bridge}", host(1)));
+        ip(&format!("link set {bridge} up"));
+        for (name, number) in network.names.iter().zip(2..) {
+            ip(&format!("netns add {name}"));
+            ip(&format!("link add {name} type veth peer name eth0 netns {name}"));
+            ip(&format!("link set {name} master {bridge} up"));
+            ip(&format!("-n {name} addr add {}/24 dev eth0", host(number)));
+            ip(&format!("-n {name} link set eth0 up"));
+            ip(&format!("-n {name} link set lo up"));
+        }
+        Some(network)
+    }
+
+    /// Does what keepalived does on both machines: the address is where the server is ready, and a machine that does not
+    /// have it any more has not heard of it yet if it is cut off.
+    fn move_address(&self, to: usize) {
+        let address = host(VIRTUAL);
+        ip(&format!("-n {} addr add {address}/24 dev eth0", self.names[to]));
+        // keepalived announces the address to the network.
+        ip(&format!("neigh flush dev {}", self.bridge));
+    }
+
+    fn take_address(&self, from: usize) {
+        ip(&format!("-n {} addr del {}/24 dev eth0", self.names[from], host(VIRTUAL)));
+    }
+
+    /// Connects a machine with the network, or takes out its plug.
+    fn plug(&self, machine: usize, is_connected: bool) {
+        let state = if is_connected { "up" } else { "down" };
+        ip(&format!("link set {} {state}", self.names[machine]));
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        for name in &self.names {
+            let _ = Command::new("ip").args(["netns", "del", name]).status();
+        }
+        let _ = Command::new("ip").args(["link", "del", &self.bridge]).status();
+    }
+}
+
+/// A server on a machine, killed when dropped.
+struct Machine {
+    number: u8,
+    child: Child,
+    directory: TempDir,
+}
+
+impl Machine {
+    fn start(network: &Network, machine: usize, url: &str) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let password: PathBuf = directory.path().join("password");
+        fs::write(&password, PASSWORD).unwrap();
+        fs::set_permissions(&password, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+        let metrics = format!("0.0.0.0:{METRICS_PORT}");
+        let flags =
+            ["-b", url, "--wait-for-lock", "--takeover-after", "2", "--store-timeout", "6", "--allow-async"];
+        let more = ["--store-password-file", "password", "-l", "0.0.0.0", "--metrics", &metrics];
+        let wrapper = ["ip", "netns", "exec", &network.names[machine]].map(OsString::from);
+        let arguments: Vec<OsString> = flags.iter().chain(&more).map(OsString::from).collect();
+        let child = spawn(&wrapper, &server_under_test(), &arguments, directory.path()).unwrap();
+        Self { number: machine as u8 + 2, child, directory }
+    }
+
+    /// The status line of `/readyz`; empty if nobody answers.
+    fn readiness(&self) -> String {
+        let address = SocketAddr::from((host(self.number), METRICS_PORT));
+        let mut answer = String::new();
+        if let Ok(mut stream) = TcpStream::connect_timeout(&address, Duration::from_secs(1)) {
+            let _ = stream.set_read_timeout(Some(Duration::from_secs(1)));
+            let _ = stream.write_all(b"GET /readyz HTTP/1.0\r\n\r\n");
+            let _ = stream.read_to_string(&mut answer);
+        }
+        answer.lines().next().unwrap_or_default().to_owned()
+    }
+
+    fn wait_until_ready(&self, code: &str) {
+        let start = Instant::now();
+        while !self.readiness().contains(code) {
+            assert!(start.elapsed() < PATIENCE, "{}: not {code}: {}", self.number, self.log());
+            std::thread::sleep(POLL_INTERVAL);
+        }
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.directory.path().join("stderr")).unwrap_or_default()
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn an_address_moves_to_the_new_owner_and_a_machine_that_was_cut_off_is_fenced() {
+    let (Some(installation), Some(network)) = (installation(), Network::make()) else { return };
+    let cluster = Cluster::start_with(&installation, "listen_addresses = '*'\n").unwrap();
+    let at = SocketAddr::from((host(1), cluster.address().port()));
+    let url = format!("postgresql://{ROLE}@{at}/{DATABASE}?queue=moves&sslmode=disable");
+    let mut first = Machine::start(&network, 0, &url);
+    first.wait_until_ready("200");
+    let second = Machine::start(&network, 1, &url);
+    second.wait_until_ready("503");
+
+    network.move_address(0);
+    let address = SocketAddr::from((host(VIRTUAL), PORT));
+    let (mut client, owner) = open(address).unwrap();
+    client.exchange(b"put 0 0 60 4\r\nkept\r\n", b"INSERTED 1\r\n").unwrap();
+
+    network.plug(0, false);
+    // It is in the kernel of a machine that hears nothing, and arrives when the machine is back.
+    client.send(b"put 0 0 60 4\r\nlate\r\n").unwrap();
+    second.wait_until_ready("200");
+    network.move_address(1);
+    let (mut other, new_owner) = open(address).unwrap();
+    assert_ne!(new_owner, owner);
+    other.exchange(b"reserve-with-timeout 0\r\n", b"RESERVED 1 4\r\nkept\r\n").unwrap();
+    other.exchange(b"delete 1\r\n", b"DELETED\r\n").unwrap();
+
+    network.take_address(0);
+    network.plug(0, true);
+    let status = wait(&mut first.child).unwrap();
+    assert!(!status.success(), "a server that was fenced has ended with {status}: {}", first.log());
+    let said = client.read_to_end().unwrap_or_default();
+    assert!(!said.starts_with(b"INSERTED"), "a server that was fenced has acknowledged a put");
+    other.exchange(b"reserve-with-timeout 0\r\n", b"TIMED_OUT\r\n").unwrap();
+}

@@ -1,0 +1,30 @@
+//! Arbitrary bytes as an access file.
+
+use beanstalkd::access::{Peer, Role, Rules, report};
+
+/// Reads `input`. What is wrong has a place in the text, and what is right has a report.
+pub fn check(input: &[u8]) {
+    let Ok(text) = std::str::from_utf8(input) else { return };
+    match Rules::parse(text, &|name| (name.len() == 4).then_some(4)) {
+        Ok(rules) => {
+            assert!(report(&rules, None).is_some(), "there are always strangers");
+            for identity in rules.identities() {
+                for role in Role::ALL {
+                    let has_pattern = identity.grants.patterns(role).next().is_some();
+                    assert_eq!(identity.grants.somewhere().iter().any(|some| some == role), has_pattern);
+                }
+                let everywhere = identity.grants.everywhere();
+                assert!(everywhere.is_empty() || identity.grants.on("any").meets(everywhere));
+            }
+            let owner = rules.identity(rules.identify(Peer::Unix(Some(4)), &[], None));
+            assert!(!owner.name.is_empty());
+        }
+        Err(error) => {
+            assert!((1..=text.matches('\n').count() + 1).contains(&error.line), "{error}");
+            assert!(
+                error.column >= 1 && !error.message.is_empty() && !error.message.contains('\n'),
+                "{error}"
+            );
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! Arbitrary bytes from a client of a server with access rules. Whatever it sends, it learns nothing of the tube that it
+//! may not see, and changes nothing there; and the replies do not depend on how the bytes are split into reads.
+
+use beanstalkd::access::{Rules, TokenHash};
+use beanstalkd::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
+use beanstalkd::queue::PoisonLimits;
+use beanstalkd::server::Server;
+use beanstalkd::tube_name::TubeName;
+
+use super::byte_stream::{MAX_JOB_BYTES, check_with};
+use crate::sockets::FakeStream;
+use crate::subject::{START, executor};
+
+/// A token that makes the client an identity with other rights. The inputs know it.
+const TOKEN: &[u8] = b"the-token-of-the-guarded-stream-0";
+/// What no input contains: the name of a tube that no pattern matches, and the body of each job that the client may not see.
+const SECRET: &str = "zzSECRETzz";
+/// Another tube that no pattern matches. The inputs know its name.
+const HIDDEN: &str = "hidden";
+
+/// Checks one input, as `byte_stream` does.
+pub fn check(input: &[u8]) {
+    let sent = check_with(input, server, look_at);
+    assert!(!String::from_utf8_lossy(&sent).contains(SECRET), "another tube or a job of it was shown");
+}
+
+fn server() -> Server<FakeStream> {
+    let rules = format!(
+        "[strangers]\nproduce = [\"a*\"]\nwork = [\"a\"]\nputs-per-second = 1000000\n[identities.b]\n\
+         tokens = [\"{}\"]\nproduce = [\"b*\", \"default\"]\nwork = [\"b\"]\nobserve = [\"a*\"]\n\
+         manage = [\"default\"]\nmax-job-bytes = 2000\n",
+        TokenHash::of(TOKEN)
+    );
+    let mut executor = executor(PoisonLimits::default(), MAX_JOB_BYTES);
+    executor.guard_with(Rules::parse(&rules, &|_| None).expect("the rules are right"));
+    for (id, tube) in (1..).zip([HIDDEN, SECRET]) {
+        let record = JobRecord {
+            id: JobId(id),
+            priority: Priority(0),
+            delay_s: 0,
+            ttr_s: 1,
+            created_at: START,
+            deadline_at: START,
+            counters: Counters::default(),
+            state: JobState::Ready,
+        };
+        let tube = TubeName::parse(tube.as_bytes()).expect("a name");
+        let body = Body::copy_of(SECRET.as_bytes()).expect("there is memory");
+        executor.restore(&record, &tube, body, &[], START);
+    }
+    Server::new(executor)
+}
+
+/// The jobs of these tubes are as they were.
+fn look_at(server: &Server<FakeStream>) {
+    for (id, tube) in (1..).zip([HIDDEN, SECRET]) {
+        let job = server.executor().queue().job(JobId(id)).expect("the job was not deleted");
+        assert_eq!((job.tube.as_str(), job.record.state), (tube, JobState::Ready));
+        assert_eq!(job.record.counters, Counters::default());
+    }
+}

@@ -1,0 +1,77 @@
+//! What a stranger may send to a TLS listener: any bytes, in any pieces.
+
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind, IoSlice, Read, Write};
+use std::rc::Rc;
+
+use beanstalkd::tls::{Acceptor, Files, HANDSHAKE_BYTES};
+
+use crate::tls;
+
+thread_local! {
+    static ACCEPTOR: Rc<Acceptor> = acceptor();
+}
+
+fn acceptor() -> Rc<Acceptor> {
+    let directory = tempfile::tempdir().expect("there is a directory for temporary files");
+    tls::server_identity().write(directory.path()).expect("files can be written");
+    let [certificate, key] = ["cert.pem", "key.pem"].map(|name| directory.path().join(name));
+    let files = Files { certificate, key, client_ca: None, crl: None };
+    Acceptor::new(files.load(0).expect("the files are right"))
+}
+
+/// A socket with what has arrived.
+#[derive(Default)]
+struct Socket {
+    inbound: VecDeque<u8>,
+    read: usize,
+    written: usize,
+}
+
+impl Read for Socket {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.inbound.is_empty() {
+            return Err(ErrorKind::WouldBlock.into());
+        }
+        let count = self.inbound.read(buffer)?;
+        self.read += count;
+        Ok(count)
+    }
+}
+
+impl Write for Socket {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.written += bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        slices.iter().map(|slice| self.write(slice)).sum()
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The first byte of the input says how long the pieces are; the others are sent. No stranger gets a byte through, or ends a
+/// handshake that it cannot have the keys of; the server reads no more than it may, and its answers are short.
+pub fn check(input: &[u8]) {
+    let Some((&first, bytes)) = input.split_first() else { return };
+    let length = if first == 0 { usize::MAX } else { first.into() };
+    let mut channel = ACCEPTOR.with(Acceptor::accept).expect("there are random numbers");
+    let mut socket = Socket::default();
+    for piece in bytes.chunks(length) {
+        socket.inbound.extend(piece);
+        match channel.read(&mut socket, 1 << 16, |_| panic!("a byte of a stranger came through")) {
+            Ok(count) => panic!("a stranger has ended its stream in peace: {count}"),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => assert!(channel.is_handshaking()),
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::InvalidData);
+                break;
+            }
+        }
+    }
+    assert!(channel.peer_certificate().is_none());
+    assert!(socket.read <= HANDSHAKE_BYTES && socket.written < HANDSHAKE_BYTES);
+}

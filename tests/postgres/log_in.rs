@@ -1,0 +1,91 @@
+//! Logging in: passwords, certificates, and a role that can do no more than it needs.
+
+use std::fs;
+
+use beanstalkd_testkit::postgres::{Cluster, DATABASE, PASSWORD, ROLE, installation};
+use beanstalkd_testkit::tls;
+
+use crate::servers::{Password, has, put};
+
+/// The statements of the manual, for a role that does not own the tables.
+const GRANTS: &str = "
+    GRANT USAGE ON SCHEMA beanstalkd TO least;
+    GRANT SELECT ON beanstalkd.version TO least;
+    GRANT SELECT, INSERT, UPDATE ON beanstalkd.queue TO least;
+    GRANT SELECT, INSERT, UPDATE, DELETE ON beanstalkd.file, beanstalkd.log TO least;
+    GRANT SELECT, INSERT, UPDATE ON beanstalkd.lost TO least;";
+
+#[test]
+fn the_password_is_nowhere_to_be_seen() {
+    let Some(installation) = installation() else { return };
+    let cluster = Cluster::start(&installation).unwrap();
+    let (url, password) = (cluster.url("mail"), Password::new());
+    let server = password.serve(&url, &["--allow-async", "-VV"]);
+    let mut client = server.connect().unwrap();
+    put(&mut client, "job");
+    let stats = String::from_utf8(client.ask(b"stats\r\n").unwrap()).unwrap();
+    let process = format!("/proc/{}", server.process().0);
+    let words = fs::read_to_string(format!("{process}/cmdline")).unwrap();
+    for text in [&stats, &words, &server.stderr()] {
+        assert!(!text.contains(PASSWORD), "{text}");
+    }
+    let secret = format!("postgresql://{ROLE}:hidden@{}/{DATABASE}?queue=mail", cluster.address());
+    let (done, said) = password.run(&["-b", &secret]);
+    assert!(!done && said.contains("--store-password-file") && !said.contains("hidden"), "{said}");
+    fs::write(password.path(), "wrong\n").unwrap();
+    let mut refused = password.launch(&cluster.url("other"), &["--allow-async"], "refused");
+    assert_eq!(refused.wait().code(), Some(10));
+    let log = refused.log();
+    assert!(log.contains("password authentication failed") && !log.contains("wrong"), "{log}");
+    fs::write(password.path(), "\n").unwrap();
+    assert!(!password.run(&["--check", &url]).0);
+}
+
+#[test]
+fn the_certificate_of_the_database_is_verified() {
+    let Some(installation) = installation() else { return };
+    let mut cluster = Cluster::start(&installation).unwrap();
+    cluster.require_tls(tls::server_identity()).unwrap();
+    let password = Password::new();
+    let roots = password.directory().join("roots.pem");
+    let plain = cluster.url("mail").replace("127.0.0.1", "localhost");
+    let url = format!("{plain}&sslmode=verify-full&sslrootcert={}", roots.display());
+    fs::write(&roots, tls::authority().pem()).unwrap();
+    let server = password.serve(&url, &["--allow-async"]);
+    put(&mut server.connect().unwrap(), "encrypted");
+    let encrypted = "SELECT bool_and(ssl) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid)
+        WHERE application_name = 'beanstalkd'";
+    assert_eq!(cluster.query(encrypted).unwrap(), "t");
+    drop(server);
+    fs::write(&roots, tls::Authority::new("another").pem()).unwrap();
+    let (done, said) = password.run(&["--check", &url]);
+    assert!(!done && said.contains("invalid peer certificate"), "{said}");
+    let (done, said) = password.run(&["--check", &cluster.url("mail")]);
+    assert!(!done && said.contains("no pg_hba.conf entry"), "{said}");
+}
+
+#[test]
+fn a_role_needs_no_more_than_the_documented_rights() {
+    let Some(installation) = installation() else { return };
+    let cluster = Cluster::start(&installation).unwrap();
+    let password = Password::new();
+    // The owner of the schema makes the tables.
+    password.use_once(&cluster.url("first"));
+    cluster.query(&format!("CREATE ROLE least LOGIN PASSWORD '{PASSWORD}'")).unwrap();
+    cluster.query(&format!("GRANT CONNECT ON DATABASE {DATABASE} TO least")).unwrap();
+    cluster.query(GRANTS).unwrap();
+    let url = cluster.url("mail").replace(ROLE, "least");
+    let mut server = password.serve(&url, &["--allow-async", "-s", "65536"]);
+    let mut client = server.connect().unwrap();
+    for _ in 0..20 {
+        let id = put(&mut client, &"x".repeat(20_000));
+        client.exchange(format!("delete {id}\r\n").as_bytes(), b"DELETED\r\n").unwrap();
+    }
+    let last = put(&mut client, "last");
+    server.restart(rustix::process::Signal::TERM).unwrap();
+    assert!(has(&mut server.connect().unwrap(), last, "last"));
+    let manual = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/binlog.md")).unwrap();
+    for line in GRANTS.lines().map(|line| line.trim().replace("TO least", "TO mail")) {
+        assert!(manual.contains(&line), "doc/binlog.md does not have {line}");
+    }
+}

@@ -1,0 +1,7 @@
+//! Tests the log in PostgreSQL with the real program and real clusters. They are skipped where PostgreSQL is missing.
+
+mod log_in;
+mod ownership;
+mod replication;
+mod servers;
+mod tables;

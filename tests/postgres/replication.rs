@@ -1,0 +1,80 @@
+//! Commits that would not survive the loss of a database machine.
+
+use beanstalkd_testkit::postgres::{Cluster, Pair, installation};
+use rustix::process::Signal;
+
+use crate::servers::{Password, has, put};
+
+#[test]
+fn a_database_that_does_not_replicate_is_refused() {
+    let Some(installation) = installation() else { return };
+    let cluster = Cluster::start(&installation).unwrap();
+    let (url, password) = (cluster.url("mail"), Password::new());
+    for (settings, reason) in [
+        (("synchronous_commit", "on"), "synchronous_standby_names is empty"),
+        (("synchronous_commit", "off"), "synchronous_commit is off"),
+        (("synchronous_commit", "local"), "synchronous_commit is local"),
+    ] {
+        cluster.set(settings.0, settings.1).unwrap();
+        let mut server = password.launch(&url, &[], "refused");
+        assert_eq!(server.wait().code(), Some(10));
+        let log = server.log();
+        assert!(log.contains(reason) && log.contains("--allow-async"), "{log}");
+    }
+}
+
+#[test]
+fn a_database_without_its_standby_is_refused_and_no_commit_is_acknowledged_without_it() {
+    let Some(installation) = installation() else { return };
+    let mut pair = Pair::start(&installation).unwrap();
+    let (url, password) = (pair.primary.url("mail"), Password::new());
+    let mut server = password.serve(&url, &[]);
+    let mut client = server.connect().unwrap();
+    let first = put(&mut client, "replicated");
+    // The operator gives synchronous replication up: nothing is acknowledged any more, and nothing is lost.
+    pair.primary.require_standbys("").unwrap();
+    client.send(b"put 0 0 100 4\r\nlate\r\n").unwrap();
+    assert!(!client.has_reply_within(std::time::Duration::from_millis(1500)).unwrap());
+    pair.primary.require_standbys("*").unwrap();
+    client.expect(format!("INSERTED {}\r\n", first + 1).as_bytes()).unwrap();
+    assert!(server.stop(Signal::TERM).unwrap().success());
+    pair.standby.stop(beanstalkd_testkit::postgres::Stop::Fast).unwrap();
+    pair.primary.wait_for("SELECT count(*) FROM pg_stat_replication", "0").unwrap();
+    let mut alone = password.launch(&url, &[], "alone");
+    assert_eq!(alone.wait().code(), Some(10));
+    assert!(alone.log().contains("no synchronous standby is attached"), "{}", alone.log());
+}
+
+#[test]
+fn what_was_acknowledged_survives_the_loss_of_the_primary() {
+    let Some(installation) = installation() else { return };
+    let mut pair = Pair::start(&installation).unwrap();
+    let (url, password) = (pair.url("mail"), Password::new());
+    let server = password.serve(&url, &[]);
+    let mut client = server.connect().unwrap();
+    let first = put(&mut client, "before");
+    pair.lose_primary().unwrap();
+    client.send(b"put 0 0 100 5\r\nlater\r\n").unwrap();
+    pair.replace_standby().unwrap();
+    client.expect(format!("INSERTED {}\r\n", first + 1).as_bytes()).unwrap();
+    assert!(has(&mut client, first, "before"));
+    let (sound, report) = password.run(&["--check", &url]);
+    assert!(sound && report.contains("2 jobs"), "{report}");
+    assert!(server.stderr().contains("reached again; epoch"), "{}", server.stderr());
+}
+
+#[test]
+fn without_the_database_commands_wait_and_are_refused_in_the_end() {
+    let Some(installation) = installation() else { return };
+    let mut cluster = Cluster::start(&installation).unwrap();
+    let (url, password) = (cluster.url("mail"), Password::new());
+    let mut server = password.launch(&url, &["--allow-async", "--store-timeout", "12"], "server");
+    let mut client = server.connect();
+    put(&mut client, "before");
+    cluster.restart(beanstalkd_testkit::postgres::Stop::Kill).unwrap();
+    put(&mut client, "after a restart");
+    cluster.stop(beanstalkd_testkit::postgres::Stop::Fast).unwrap();
+    client.exchange(b"put 0 0 100 3\r\nend\r\n", b"INTERNAL_ERROR\r\n").unwrap();
+    assert_eq!(server.wait().code(), Some(1));
+    assert!(server.log().contains("--store-timeout"), "{}", server.log());
+}

@@ -1,0 +1,161 @@
+//! The servers of these tests, and what their clients do.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Instant;
+
+use beanstalkd_testkit::PATIENCE;
+use beanstalkd_testkit::client::Client;
+use beanstalkd_testkit::postgres::PASSWORD;
+use beanstalkd_testkit::server::{self, POLL_INTERVAL, Server, Transport};
+use tempfile::TempDir;
+
+/// The program under test.
+pub fn ours() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_beanstalkd"))
+}
+
+/// A file with the password of the role.
+pub struct Password {
+    directory: TempDir,
+}
+
+impl Password {
+    pub fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("password"), format!("{PASSWORD}\n")).unwrap();
+        Self { directory }
+    }
+
+    pub fn path(&self) -> String {
+        self.directory.path().join("password").to_str().unwrap().to_owned()
+    }
+
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// The flags that every server of these tests has.
+    fn flags(&self, url: &str, flags: &[&str]) -> Vec<String> {
+        let own = ["-b", url, "--takeover-after", "2", "--store-password-file", &self.path()];
+        own.iter().chain(flags).map(|&flag| flag.to_owned()).collect()
+    }
+
+    /// A server of the queue at `url`, which answers.
+    pub fn serve(&self, url: &str, flags: &[&str]) -> Server {
+        self.try_to_serve(url, flags).unwrap()
+    }
+
+    pub fn try_to_serve(&self, url: &str, flags: &[&str]) -> io::Result<Server> {
+        Server::start(ours(), Transport::Unix, &self.flags(url, flags))
+    }
+
+    /// A server that has the tables made, puts a job and ends.
+    pub fn use_once(&self, url: &str) {
+        put(&mut self.serve(url, &["--allow-async"]).connect().unwrap(), "job");
+    }
+
+    /// A server whose log is in a directory.
+    pub fn serve_directory(&self, directory: &str) -> Server {
+        let flags = ["-b", directory].map(str::to_owned);
+        Server::start(ours(), Transport::Unix, &flags).unwrap()
+    }
+
+    /// A server that need not answer yet.
+    pub fn launch(&self, url: &str, flags: &[&str], name: &str) -> Launched {
+        let log = self.directory().join(format!("{name}.log"));
+        let socket = self.directory().join(name);
+        let child = Command::new(ours())
+            .args(self.flags(url, flags))
+            .arg("-l")
+            .arg(format!("unix:{}", socket.display()))
+            .stderr(fs::File::create(&log).unwrap())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        Launched { child, log, socket }
+    }
+
+    /// What the program prints, and whether it succeeds.
+    pub fn run(&self, arguments: &[&str]) -> (bool, String) {
+        let output = Command::new(ours())
+            .args(arguments)
+            .args(["--store-password-file", &self.path()])
+            .output()
+            .unwrap();
+        let said = [output.stdout, output.stderr].concat();
+        (output.status.success(), String::from_utf8(said).unwrap())
+    }
+}
+
+/// A server that was started and may be waiting. Killed when dropped.
+pub struct Launched {
+    pub child: Child,
+    log: std::path::PathBuf,
+    socket: std::path::PathBuf,
+}
+
+impl Launched {
+    pub fn log(&self) -> String {
+        fs::read_to_string(&self.log).unwrap()
+    }
+
+    /// Waits until its log has `words`.
+    pub fn wait_for(&self, words: &str) {
+        wait_until(&format!("the log has {words:?}"), || self.log().contains(words));
+    }
+
+    /// A connection, once it listens.
+    pub fn connect(&self) -> Client {
+        let mut stream = None;
+        wait_until("it listens", || {
+            stream = std::os::unix::net::UnixStream::connect(&self.socket).ok();
+            stream.is_some()
+        });
+        Client::over_unix(stream.unwrap()).unwrap()
+    }
+
+    pub fn wait(&mut self) -> ExitStatus {
+        server::wait(&mut self.child).unwrap()
+    }
+}
+
+impl Drop for Launched {
+    fn drop(&mut self) {
+        // An error means that it has exited already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < PATIENCE, "expected that {what}");
+        std::thread::sleep(POLL_INTERVAL);
+    }
+}
+
+/// Puts a job, and returns its id.
+pub fn put(client: &mut Client, body: &str) -> u64 {
+    let command = format!("put 0 0 100 {}\r\n{body}\r\n", body.len());
+    let reply = client.ask(command.as_bytes()).unwrap();
+    let reply = String::from_utf8(reply).unwrap();
+    let id = reply.trim_end().strip_prefix("INSERTED ");
+    id.and_then(|id| id.parse().ok()).unwrap_or_else(|| panic!("put: {reply:?}"))
+}
+
+/// Whether the job is there, with this body.
+pub fn has(client: &mut Client, id: u64, body: &str) -> bool {
+    let reply = client.ask(format!("peek {id}\r\n").as_bytes()).unwrap();
+    reply.starts_with(b"FOUND") && String::from_utf8_lossy(&reply).contains(body)
+}
+
+/// A figure of `stats`.
+pub fn figure(client: &mut Client, key: &str) -> String {
+    let reply = String::from_utf8(client.ask(b"stats\r\n").unwrap()).unwrap();
+    let line = reply.lines().find_map(|line| line.strip_prefix(&format!("{key}: ")));
+    line.unwrap_or_else(|| panic!("stats without {key}: {reply}")).to_owned()
+}

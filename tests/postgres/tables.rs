@@ -1,0 +1,135 @@
+//! What stands in the tables: bounded under load, copied, repaired, and of one version.
+
+use std::fs;
+
+use beanstalkd_testkit::postgres::{Cluster, installation};
+use rustix::process::Signal;
+
+use crate::servers::{Password, has, put, wait_until};
+
+#[test]
+fn the_rows_of_removed_files_go() {
+    let Some(installation) = installation() else { return };
+    let cluster = Cluster::start(&installation).unwrap();
+    let (url, password) = (cluster.url("mail"), Password::new());
+    let server = password.serve(&url, &["--allow-async", "-s", "65536"]);
+    let mut client = server.connect().unwrap();
+    let kept = put(&mut client, "kept");
+    for _ in 0..100 {
+        let id = put(&mut client, &"x".repeat(30_000));
+        client.exchange(format!("delete {id}\r\n").as_bytes(), b"DELETED\r\n").unwrap();
+    }
+    let figure = |sql: &str| cluster.query(sql).unwrap().parse::<u64>().unwrap();
+    wait_until("few rows are left", || {
+        figure("SELECT count(*) FROM beanstalkd.log") < 100
+            && figure("SELECT count(*) FROM beanstalkd.file") < 12
+    });
+    assert_eq!(figure("SELECT max(length(bytes)) FROM beanstalkd.log"), 8000);
+    let toast = "SELECT pg_relation_size(reltoastrelid) FROM pg_class WHERE oid = 'beanstalkd.log'::regclass";
+    assert_eq!(figure(toast), 0, "no row is stored apart");
+    assert!(has(&mut client, kept, "kept"));
+}
+
+#[test]
+fn a_log_is_copied_whole_into_a_database_and_back() {
+    let Some(installation) = installation() else { return };
+    let cluster = Cluster::start(&installation).unwrap();
+    let (url, password) = (cluster.url("mail"), Password::new());
+    let flags = ["--allow-async"];
+    let root = password.directory().to_owned();
+    let (first, last) = (root.join("first"), root.join("last"));
+    fs::create_dir(&first).unwrap();
+    let directory = first.to_str().unwrap();
+    let mut ids = Vec::new();
+    let mut server = password.serve_directory(directory);
+    let mut client = server.connect().unwrap();
+    for number in 0..50 {
+        ids.push(put(&mut client, &format!("job {number} {}", "x".repeat(number * 500))));
+    }
+    client.exchange(b"delete 7\r\n", b"DELETED\r\n").unwrap();
+    let (copied, said) = password.run(&["--copy", directory, &url, "--allow-async"]);
+    assert!(!copied && said.contains("is locked by"), "a server uses it: {said}");
+    server.stop(Signal::TERM).unwrap();
+    let (_, before) = password.run(&["--dump", directory]);
+    let (copied, said) = password.run(&["--copy", directory, &url, "--allow-async"]);
+    assert!(copied && said.contains("49 jobs"), "{said}");
+    assert_eq!(password.run(&["--dump", &url]).1, before);
+    let (copied, said) = password.run(&["--copy", directory, &url, "--allow-async"]);
+    assert!(!copied && said.contains("has a log already"), "{said}");
+    let mut server = password.serve(&url, &flags);
+    let mut client = server.connect().unwrap();
+    assert!(has(&mut client, ids[49], "job 49") && put(&mut client, "more") > ids[49]);
+    server.stop(Signal::TERM).unwrap();
+    let (_, before) = password.run(&["--dump", &url]);
+    let target = last.to_str().unwrap();
+    let (copied, said) = password.run(&["--copy", &url, target, "--allow-async"]);
+    assert!(copied && said.contains("50 jobs"), "{said}");
+    assert_eq!(password.run(&["--dump", target]).1, before);
+    let (copied, said) = password.run(&["--copy", &url, target, "--allow-async"]);
+    assert!(!copied && said.contains("expected a directory that is empty"), "{said}");
+    assert!(has(&mut password.serve_directory(target).connect().unwrap(), ids[49], "job 49"));
+}
+
+#[test]
+fn a_copy_that_is_broken_off_leaves_no_log() {
+    let Some(installation) = installation() else { return };
+    let cluster = Cluster::start(&installation).unwrap();
+    let (url, password) = (cluster.url("mail"), Password::new());
+    let directory = password.directory().join("log");
+    fs::create_dir(&directory).unwrap();
+    let directory = directory.to_str().unwrap();
+    let mut server = password.serve_directory(directory);
+    put(&mut server.connect().unwrap(), "job");
+    server.stop(Signal::TERM).unwrap();
+    // The tables are there, and no row of the log may be added.
+    password.use_once(&cluster.url("other"));
+    cluster
+        .query(
+            "CREATE FUNCTION beanstalkd.refuse() RETURNS trigger LANGUAGE plpgsql AS
+            $$ BEGIN RAISE EXCEPTION 'no'; END $$;
+            CREATE TRIGGER refuse BEFORE INSERT ON beanstalkd.log FOR EACH ROW EXECUTE FUNCTION beanstalkd.refuse()",
+        )
+        .unwrap();
+    let (copied, said) = password.run(&["--copy", directory, &url, "--allow-async"]);
+    assert!(!copied && said.contains("nothing was copied"), "{said}");
+    let (found, said) = password.run(&["--check", &url]);
+    assert!(!found && said.contains("no binlog here"), "{said}");
+    cluster.query("DROP TRIGGER refuse ON beanstalkd.log").unwrap();
+    let (copied, said) = password.run(&["--copy", directory, &url, "--allow-async", "--takeover-after", "1"]);
+    assert!(copied, "{said}");
+}
+
+#[test]
+fn a_damaged_log_is_refused_and_recovered_with_what_was_cut_off_kept() {
+    let Some(installation) = installation() else { return };
+    let cluster = Cluster::start(&installation).unwrap();
+    let (url, password) = (cluster.url("mail"), Password::new());
+    let mut server = password.serve(&url, &["--allow-async"]);
+    let mut client = server.connect().unwrap();
+    let ids = [put(&mut client, "first"), put(&mut client, "second"), put(&mut client, "third")];
+    server.stop(Signal::TERM).unwrap();
+    let damage =
+        "UPDATE beanstalkd.log SET bytes = overlay(bytes PLACING 'secunda' FROM position('second' IN bytes))
+        WHERE position('second' IN bytes) > 0";
+    cluster.query(damage).unwrap();
+    assert!(!password.run(&["--check", &url]).0);
+    let mut refused = password.launch(&url, &["--allow-async"], "refused");
+    assert_eq!(refused.wait().code(), Some(65));
+    assert!(refused.log().contains("the binlog is damaged"), "{}", refused.log());
+    let server = password.serve(&url, &["--allow-async", "--recover"]);
+    let mut client = server.connect().unwrap();
+    assert!(has(&mut client, ids[0], "first") && !has(&mut client, ids[1], "sec"));
+    assert_ne!(cluster.query("SELECT count(*) FROM beanstalkd.lost").unwrap(), "0");
+}
+
+#[test]
+fn tables_of_another_version_are_refused() {
+    let Some(installation) = installation() else { return };
+    let cluster = Cluster::start(&installation).unwrap();
+    let password = Password::new();
+    password.use_once(&cluster.url("mail"));
+    cluster.query("UPDATE beanstalkd.version SET version = 2").unwrap();
+    let mut refused = password.launch(&cluster.url("other"), &["--allow-async"], "refused");
+    assert_eq!(refused.wait().code(), Some(10));
+    assert!(refused.log().contains("version 2, expected 1"), "{}", refused.log());
+}

@@ -1,0 +1,375 @@
+//! Random rights: a client may do what `doc/security.md` says, and learns nothing of tubes for which it has no role.
+//!
+//! Owns: an oracle that reads the document's table of commands, and commands of every kind from a seed. The server's own
+//! table of commands is not used here.
+
+use beanstalkd::job::JobId;
+use beanstalkd_testkit::random::Random;
+
+use crate::access::{ANNA, Client, Guarded, OPERATOR};
+use crate::run_seeds;
+
+/// One seed in this many of the simulation's.
+const SHARE: u64 = 16;
+const STEPS: usize = 80;
+
+const ROLES: [&str; 4] = ["produce", "work", "observe", "manage"];
+/// The tubes of commands, which are the names of groups and keys, too.
+const TUBES: [&str; 6] = ["default", "a1", "a2", "b1", "b2", "c"];
+const PATTERNS: [&str; 8] = ["a*", "b?", "?1", "c", "*2", "none", "a1", "*"];
+
+/// What Anna may do.
+struct Rights {
+    patterns: [Vec<&'static str>; 4],
+}
+
+impl Rights {
+    /// Anna may always work in `default`, which each client watches at first: otherwise it leaves her watch list, which
+    /// has tests of its own.
+    fn random(random: &mut Random) -> Self {
+        let mut patterns = ROLES.map(|_| Vec::new());
+        for (role, patterns) in patterns.iter_mut().enumerate() {
+            patterns.extend((ROLES[role] == "work").then_some("default"));
+            while !random.once_in(2) {
+                // All tubes are rarely for her.
+                let most = if random.once_in(8) { PATTERNS.len() } else { PATTERNS.len() - 1 };
+                patterns.push(random.pick(&PATTERNS[..most]));
+            }
+            patterns.sort_unstable();
+            patterns.dedup();
+        }
+        Self { patterns }
+    }
+
+    fn rules(&self) -> String {
+        let lines = |of: &dyn Fn(usize) -> String| {
+            (0..ROLES.len()).map(|role| format!("{} = [{}]\n", ROLES[role], of(role))).collect::<String>()
+        };
+        let own = |role: usize| {
+            let quoted: Vec<String> = self.patterns[role].iter().map(|name| format!("\"{name}\"")).collect();
+            quoted.join(", ")
+        };
+        format!(
+            "[identities.operator]\nunix-users = [0]\n{}[identities.anna]\nunix-users = [1]\n{}",
+            lines(&|_| "\"*\"".to_owned()),
+            lines(&own)
+        )
+    }
+
+    fn has(&self, roles: &[&str], tube: &str) -> bool {
+        self.has_where(roles, |pattern| matches(pattern, tube))
+    }
+
+    fn has_where(&self, roles: &[&str], holds: impl Fn(&str) -> bool) -> bool {
+        let named = (0..ROLES.len()).filter(|&role| roles.contains(&ROLES[role]));
+        named.flat_map(|role| &self.patterns[role]).any(|pattern| holds(pattern))
+    }
+
+    fn sees(&self, tube: &str) -> bool {
+        self.has(&ROLES, tube)
+    }
+}
+
+fn matches(pattern: &str, name: &str) -> bool {
+    match (pattern.chars().next(), name.chars().next()) {
+        (None, rest) => rest.is_none(),
+        (Some('*'), Some(_)) if matches(pattern, &name[1..]) => true,
+        (Some('*'), _) => matches(&pattern[1..], name),
+        (Some(wanted), Some(found)) => {
+            (wanted == '?' || wanted == found) && matches(&pattern[1..], &name[1..])
+        }
+        (Some(_), None) => false,
+    }
+}
+
+/// A command, and what it names.
+struct Command {
+    word: &'static str,
+    text: String,
+    tube: &'static str,
+    ids: Vec<u64>,
+    /// The names of its tags that count over all tubes.
+    tags: Vec<&'static str>,
+}
+
+/// The commands about a tube, a job, and nothing that is named.
+const OF_TUBES: [&str; 9] = [
+    "use",
+    "watch",
+    "ignore",
+    "stats-tube",
+    "stats-group",
+    "pause-tube",
+    "flush-tube",
+    "flush-buried",
+    "list-jobs",
+];
+const OF_JOBS: [&str; 10] = [
+    "reserve-job",
+    "release",
+    "bury",
+    "touch",
+    "delete",
+    "peek",
+    "kick-job",
+    "stats-job",
+    "move",
+    "reprioritize",
+];
+const OTHERS: [&str; 16] = [
+    "reserve-with-timeout",
+    "reserve-batch",
+    "touch-all",
+    "peek-ready",
+    "peek-delayed",
+    "peek-buried",
+    "peek-reserved",
+    "kick",
+    "list-tubes",
+    "list-tube-used",
+    "list-tubes-watched",
+    "delete-batch",
+    "reserve-mode",
+    "drain",
+    "undrain",
+    "put",
+];
+
+impl Command {
+    /// A command about one of `tubes`, or of the jobs up to `last_id` and one more.
+    fn random(random: &mut Random, tubes: &[&'static str], last_id: u64) -> Self {
+        let word = match random.below(8) {
+            0 | 1 => "put",
+            2 | 3 => random.pick(&OF_TUBES),
+            4 | 5 => random.pick(&OF_JOBS),
+            _ => random.pick(&OTHERS),
+        };
+        let tube = random.pick(tubes);
+        let ids: Vec<u64> = (0..1 + random.below(4)).map(|_| 1 + random.below(last_id + 1)).collect();
+        let id = ids[0];
+        let mut tags = Vec::new();
+        let rest = match word {
+            "put" => {
+                let mut line = format!("{} {} 1 1", random.below(3), random.below(2));
+                for tag in ["con", "grp", "aft"] {
+                    if random.once_in(6) {
+                        tags.push(random.pick(tubes));
+                        line += &format!(" {tag}:{}", tags[tags.len() - 1]);
+                    }
+                }
+                line + "\r\nx"
+            }
+            "pause-tube" => format!("{tube} {}", random.below(2)),
+            "list-jobs" => format!("{tube} {}", random.pick(&["ready", "delayed", "buried", "reserved"])),
+            "release" => format!("{id} 1 {}", random.below(2)),
+            "bury" | "reprioritize" => format!("{id} 2"),
+            "move" => format!("{id} {tube}"),
+            "reserve-with-timeout" => "0".to_owned(),
+            "reserve-batch" | "kick" => "2".to_owned(),
+            "reserve-mode" => "fifo".to_owned(),
+            "delete-batch" => ids.iter().map(u64::to_string).collect::<Vec<_>>().join(" "),
+            word if OF_TUBES.contains(&word) => tube.to_owned(),
+            word if OF_JOBS.contains(&word) => id.to_string(),
+            _ => String::new(),
+        };
+        let text = format!("{word} {rest}").trim_end().to_owned() + "\r\n";
+        Self { word, text, tube, ids, tags }
+    }
+}
+
+/// The roles that the document names for a command, and what for.
+fn documented(word: &str) -> (Vec<&'static str>, &'static str) {
+    let document = include_str!("../../doc/security.md");
+    let quoted = format!("`{word}`");
+    let mut rows = document.lines().filter(|line| line.starts_with('|'));
+    let row = rows.find(|row| {
+        row.split('|').nth(1).is_some_and(|words| words.split(',').any(|word| word.trim() == quoted))
+    });
+    let cells: Vec<&str> =
+        row.unwrap_or_else(|| panic!("{word} has no row")).split('|').map(str::trim).collect();
+    let roles = if cells[2] == "any role" { ROLES.to_vec() } else { cells[2].split(" or ").collect() };
+    (roles, cells[3])
+}
+
+/// The oracle, beside a server without rules that does what Anna may do.
+struct Oracle<'a> {
+    rights: &'a Rights,
+    open: &'a mut Guarded,
+    used: &'static str,
+}
+
+impl Oracle<'_> {
+    fn tube_of(&self, id: u64) -> Option<String> {
+        self.open.0.executor().queue().job(JobId(id)).map(|job| job.tube.as_str().to_owned())
+    }
+
+    /// What Anna is answered if she may not do this.
+    fn refusal(&self, command: &Command) -> Option<&'static str> {
+        let (roles, subject) = documented(command.word);
+        let of_job = || match self.tube_of(command.ids[0]) {
+            Some(tube) if self.rights.has(&roles, &tube) => None,
+            Some(tube) if self.rights.sees(&tube) => Some("FORBIDDEN\r\n"),
+            _ => Some("NOT_FOUND\r\n"),
+        };
+        let is_allowed = match subject {
+            "the used tube" => {
+                self.rights.has(&roles, self.used)
+                    && command.tags.iter().all(|name| self.rights.has(&["produce"], name))
+            }
+            "the tube or group that it names" => self.rights.has(&roles, command.tube),
+            "the job's tube" if command.word == "delete-batch" => self.rights.has_where(&roles, |_| true),
+            "the job's tube" => return of_job(),
+            "the job's tube; produce or manage for the other tube" => {
+                if let Some(refusal) = of_job() {
+                    return Some(refusal);
+                }
+                self.rights.has(&["produce", "manage"], command.tube)
+            }
+            "every tube (`*`)" => self.rights.has_where(&roles, |pattern| pattern == "*"),
+            "some tube" | "each watched tube; the others leave the watch list" => {
+                self.rights.has_where(&roles, |_| true)
+            }
+            other => panic!("{other}: what is this?"),
+        };
+        (!is_allowed).then_some("FORBIDDEN\r\n")
+    }
+
+    /// What Anna is answered.
+    fn reply(&mut self, anna: &Client, command: &Command) -> String {
+        if let Some(refusal) = self.refusal(command) {
+            return refusal.to_owned();
+        }
+        match command.word {
+            "delete-batch" => {
+                let (roles, _) = documented("delete-batch");
+                let is_hers =
+                    |id: &&u64| self.tube_of(**id).is_some_and(|tube| self.rights.has(&roles, &tube));
+                let hers: Vec<String> = command.ids.iter().filter(is_hers).map(u64::to_string).collect();
+                let others = command.ids.len() - hers.len();
+                if hers.is_empty() {
+                    return format!("DELETED_BATCH 0 {others}\r\n");
+                }
+                let reply = self.open.reply(anna, &format!("delete-batch {}\r\n", hers.join(" ")));
+                let counts: Vec<usize> =
+                    reply.split_ascii_whitespace().skip(1).map(|count| count.parse().unwrap()).collect();
+                format!("DELETED_BATCH {} {}\r\n", counts[0], counts[1] + others)
+            }
+            "list-tubes" => {
+                let list = self.open.reply(anna, "list-tubes\r\n");
+                let names = list.lines().filter_map(|line| line.strip_prefix("- "));
+                let seen: String =
+                    names.filter(|name| self.rights.sees(name)).map(|name| format!("- {name}\n")).collect();
+                format!("OK {}\r\n---\n{seen}\r\n", 4 + seen.len())
+            }
+            word => {
+                if word == "use" {
+                    self.used = command.tube;
+                }
+                self.open.reply(anna, &command.text)
+            }
+        }
+    }
+}
+
+/// Anna's replies are those of an open server to what she may do, and refusals to all else, which changes nothing.
+#[test]
+fn random_rights_are_kept_as_the_document_says() {
+    run_seeds(SHARE, |seed, is_shown| {
+        let mut random = Random::new(seed);
+        let rights = Rights::random(&mut random);
+        let (mut guarded, mut open) = (Guarded::with(&rights.rules()), Guarded::open());
+        let both = |server: &mut Guarded, peer| server.connect(Some(peer));
+        let [operators, annas] =
+            [OPERATOR, ANNA].map(|peer| [both(&mut guarded, peer), both(&mut open, peer)]);
+        let mut oracle = Oracle { rights: &rights, open: &mut open, used: "default" };
+        let mut refused = 0;
+        for last_id in 1..=STEPS as u64 {
+            let pause_ns = random.below(2) * 700_000_000;
+            guarded.pass(pause_ns);
+            oracle.open.pass(pause_ns);
+            let command = Command::random(&mut random, &TUBES, last_id);
+            let is_operator = random.once_in(3);
+            let ([of_guarded, of_open], name) =
+                if is_operator { (&operators, "operator") } else { (&annas, "anna") };
+            let expected = if is_operator {
+                oracle.open.reply(of_open, &command.text)
+            } else {
+                refused += usize::from(oracle.refusal(&command).is_some());
+                oracle.reply(of_open, &command)
+            };
+            let reply = guarded.reply(of_guarded, &command.text);
+            if is_shown {
+                println!("{name}: {:?} -> {reply:?}", command.text);
+            }
+            assert_eq!(reply, expected, "{name}: {:?} with {}", command.text, rights.rules());
+        }
+        guarded.0.executor().queue().check_invariants();
+        refused
+    });
+}
+
+/// The keys of `stats` that tell of the server as a whole.
+const OF_THE_SERVER: [&str; 5] =
+    ["buffer-bytes", "total-connections", "current-producers", "current-workers", "current-waiting"];
+
+/// On one server there is nothing in the tubes that Anna may not see, on the other there is. She is answered the same,
+/// whatever she asks.
+#[test]
+fn what_is_in_tubes_that_may_not_be_seen_changes_no_reply() {
+    run_seeds(SHARE, |seed, is_shown| {
+        let mut random = Random::new(seed);
+        let rights = Rights::random(&mut random);
+        let hidden: Vec<&str> = TUBES.into_iter().filter(|tube| !rights.sees(tube)).collect();
+        if hidden.is_empty() {
+            return;
+        }
+        let mut servers = [(); 2].map(|()| Guarded::with(&rights.rules()));
+        let operators = servers.each_mut().map(|server| server.connect(Some(OPERATOR)));
+        let annas = servers.each_mut().map(|server| server.connect(Some(ANNA)));
+        let first = hidden[0];
+        for (server, operator) in servers.iter_mut().zip(&operators) {
+            server.reply(operator, &format!("use {first}\r\nwatch {first}\r\nignore default\r\n"));
+        }
+        let mut last_id = 0;
+        for _ in 0..STEPS {
+            let pause_ns = random.below(2) * 700_000_000;
+            servers.iter_mut().for_each(|server| server.pass(pause_ns));
+            if random.once_in(2) {
+                let mut command = Command::random(&mut random, &hidden, last_id);
+                if command.word == "put" {
+                    // Ids ascend over all tubes, so both servers take one.
+                    let tube = random.pick(&hidden);
+                    let put = format!("use {tube}\r\n{}", command.text);
+                    if servers[0].reply(&operators[0], &put).contains("INSERTED") {
+                        last_id += 1;
+                        let unseen = format!("use {tube}\r\nput 0 0 1 0\r\n\r\ndelete {last_id}\r\n");
+                        servers[1].reply(&operators[1], &unseen);
+                    }
+                } else if !OF_JOBS.contains(&command.word) && !["drain", "undrain"].contains(&command.word) {
+                    if command.word == "delete-batch" {
+                        command.text = String::new();
+                    }
+                    servers[0].reply(&operators[0], &command.text);
+                }
+                continue;
+            }
+            let mut command = Command::random(&mut random, &TUBES, last_id);
+            if random.once_in(16) {
+                command.text = "stats\r\n".to_owned();
+            }
+            let replies = [0, 1].map(|at| {
+                let reply = servers[at].reply(&annas[at], &command.text);
+                let told =
+                    reply.lines().filter(|line| !OF_THE_SERVER.iter().any(|key| line.starts_with(key)));
+                told.collect::<Vec<_>>().join("\n")
+            });
+            last_id += u64::from(replies[0].starts_with("INSERTED"));
+            if is_shown {
+                println!("{:?} -> {:?}", command.text, replies[0]);
+            }
+            let [told, of_nothing] = replies.each_ref().map(|reply| reply.lines().collect::<Vec<_>>());
+            let differs = told.iter().zip(&of_nothing).find(|(one, other)| one != other);
+            assert!(told == of_nothing, "{:?}: {differs:?} with {}", command.text, rights.rules());
+        }
+    });
+}

@@ -1,0 +1,170 @@
+//! What strangers can do before their handshake is done: nothing that outlasts them, and little while they last.
+
+use std::io::Write;
+use std::net::TcpStream;
+
+use beanstalkd_testkit::panicking::{scale, wait_until};
+use socket2::SockRef;
+
+use crate::{TlsServer, bare_end, client_hello, open, read_to_close};
+
+/// A record that announces `length` bytes, with as many of them as are in `body`.
+fn record(kind: u8, length: u16, body: &[u8]) -> Vec<u8> {
+    [&[kind, 3, 1], &length.to_be_bytes()[..], body].concat()
+}
+
+const HANDSHAKE: u8 = 22;
+
+/// Handshakes that end after any byte, by a half-close or a reset.
+#[test]
+fn a_handshake_cut_at_any_byte_leaves_nothing_behind() {
+    let server = TlsServer::start(&[]);
+    let hello = client_hello(&server.settings(None));
+    let mut client = server.connect();
+    for length in 0..hello.len() {
+        let mut socket = server.socket();
+        socket.write_all(&hello[..length]).unwrap();
+        if length % 2 == 0 {
+            bare_end(&socket);
+            read_to_close(&socket);
+        } else {
+            SockRef::from(&socket).set_linger(Some(std::time::Duration::ZERO)).unwrap();
+        }
+    }
+    assert_eq!(client.ask("list-tube-used"), "USING default");
+    wait_until("all strangers are gone", || client.stat("current-connections") == 1);
+}
+
+#[test]
+fn garbage_is_told_off_and_closed() {
+    let server = TlsServer::start(&[]);
+    let oversized = record(HANDSHAKE, 0xffff, &[1]);
+    let message_of_16_mb = record(HANDSHAKE, 4, &[1, 0xff, 0xff, 0xff]);
+    let garbage: &[&[u8]] = &[
+        b"put 0 0 60 1\r\nx\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        &[0; 64],
+        &[0xff; 64],
+        &oversized,
+        &message_of_16_mb,
+        &record(23, 3, b"abc"),
+        &record(21, 2, &[2, 40]),
+    ];
+    for bytes in garbage {
+        let mut socket = server.socket();
+        socket.write_all(bytes).unwrap();
+        let told = read_to_close(&socket);
+        assert!(told.is_empty() || told[0] == 21, "nothing but an alert answers {}", bytes.escape_ascii());
+    }
+    assert_eq!(server.connections(), 1);
+    let line = "TLS: closed the connection of 127.0.0.1:";
+    wait_until("the log says so", || server.server.log().contains(line));
+}
+
+/// A client that sends a message of many fragments, which never ends.
+#[test]
+fn a_stranger_can_send_32_kib_and_no_more() {
+    let server = TlsServer::start(&[]);
+    let mut socket = server.socket();
+    let fragment = record(HANDSHAKE, 1024, &[0; 1024]);
+    // A hello of 64,000 bytes begins.
+    let mut begin = record(HANDSHAKE, 1024, &[0; 1024]);
+    begin[5..9].copy_from_slice(&[1, 0, 0xfa, 0]);
+    let mut taken = socket.write(&begin).unwrap();
+    while taken < 40 * 1024 && socket.write_all(&fragment).is_ok() {
+        taken += fragment.len();
+    }
+    read_to_close(&socket);
+    let reason = "more bytes than a handshake may have";
+    wait_until("the log says so", || server.server.log().contains(reason));
+}
+
+/// The memory that many strangers can hold: less than 80 KiB each, whatever they send.
+#[test]
+fn memory_for_strangers_is_bounded() {
+    let strangers = scale("TLS_STRANGERS", 300);
+    let server = TlsServer::start(&[]);
+    let before = server.server.usage().memory();
+    let mut begin = record(HANDSHAKE, 1024, &[0; 1024]);
+    begin[5..9].copy_from_slice(&[1, 0, 0xfa, 0]);
+    let fragment = record(HANDSHAKE, 1024, &[0; 1024]);
+    let hold = |_| {
+        let mut socket = server.socket();
+        socket.write_all(&begin).unwrap();
+        for _ in 0..29 {
+            socket.write_all(&fragment).unwrap();
+        }
+        socket
+    };
+    let sockets: Vec<TcpStream> = (0..strangers).map(hold).collect();
+    let mut client = server.server.connect();
+    wait_until("all are connected", || client.stat("current-connections") == strangers as u64 + 1);
+    let grown = server.server.usage().memory().saturating_sub(before);
+    assert!(grown < strangers * 80 * 1024, "{} bytes for each stranger", grown / strangers);
+    drop(sockets);
+    wait_until("all are gone", || client.stat("current-connections") == 1);
+}
+
+/// With a limit of memory, what TLS holds counts: for strangers, too, who get in no more beyond it.
+#[test]
+fn connections_count_as_memory() {
+    let server = TlsServer::start(&["--max-memory", "1m"]);
+    let mut client = server.server.connect();
+    let before = client.stat("buffer-bytes");
+    let first = server.connect();
+    wait_until("a connection is counted", || client.stat("buffer-bytes") >= before + 8 * 1024);
+    drop(first);
+    wait_until("it is gone", || client.stat("buffer-bytes") < before + 8 * 1024);
+    let strangers: Vec<TcpStream> = (0..300).map(|_| server.socket()).collect();
+    wait_until("the first of them are connected", || client.stat("current-connections") > 50);
+    wait_until("the others are refused", || client.stat("connections-refused") > 100);
+    assert_eq!(client.ask("put 0 0 60 1\r\nx"), "OUT_OF_MEMORY");
+    drop(strangers);
+    wait_until("all are gone", || client.stat("current-connections") == 1);
+    assert!(client.ask("put 0 0 60 1\r\nx").starts_with("INSERTED "));
+}
+
+#[test]
+fn a_handshake_that_stalls_is_closed() {
+    // The limit is that of --idle-timeout where this is shorter; the simulation tests the other one.
+    let server = TlsServer::start(&["--idle-timeout", "1"]);
+    let hello = client_hello(&server.settings(None));
+    let mut stalled = server.socket();
+    stalled.write_all(&hello[..hello.len() / 2]).unwrap();
+    let silent = server.socket();
+    read_to_close(&stalled);
+    read_to_close(&silent);
+}
+
+#[test]
+fn a_thousand_handshakes_at_once_do_not_stop_the_others() {
+    let strangers = scale("TLS_HANDSHAKES", 300);
+    let server = TlsServer::start(&[]);
+    let hello = client_hello(&server.settings(None));
+    let mut client = server.server.connect();
+    let sockets: Vec<TcpStream> = (0..strangers).map(|_| server.socket()).collect();
+    for mut socket in &sockets {
+        socket.write_all(&hello).unwrap();
+    }
+    // All of them are answered in the end, and the client is served in between.
+    assert_eq!(client.ask("list-tube-used"), "USING default");
+    for mut socket in &sockets {
+        let mut first = [0; 1];
+        std::io::Read::read_exact(&mut socket, &mut first).unwrap();
+        assert_eq!(first[0], HANDSHAKE);
+    }
+}
+
+/// Damaged bytes after the handshake end the connection; the job that the client held comes back.
+#[test]
+fn damaged_records_end_the_connection() {
+    let server = TlsServer::start(&[]);
+    let mut worker = open(server.address, &server.settings(None)).unwrap();
+    worker.write_all(b"put 0 0 60 1\r\nx\r\nreserve\r\n").unwrap();
+    let mut replies = [0; 29];
+    std::io::Read::read_exact(&mut worker, &mut replies).unwrap();
+    assert_eq!(replies.escape_ascii().to_string(), "INSERTED 1\\r\\nRESERVED 1 1\\r\\nx\\r\\n");
+    let mut observer = server.server.connect();
+    worker.sock.write_all(&record(23, 32, &[7; 32])).unwrap();
+    wait_until("the job is ready again", || observer.data("stats-job 1")["state"] == "ready");
+}

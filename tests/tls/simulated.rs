@@ -1,0 +1,343 @@
+//! The server over TLS on fake sockets: bytes arrive in pieces, writes find little room, calls are interrupted, and a seed
+//! repeats it all. Each script's replies must be those that the same script gets without TLS.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::io::{ErrorKind, Read, Write};
+use std::rc::Rc;
+
+use beanstalkd::clock::Timestamp;
+use beanstalkd::os;
+use beanstalkd::queue::{ClientId, PoisonLimits};
+use beanstalkd::server::{Readiness, Server, Stream, TlsStream};
+use beanstalkd::tls::{Acceptor, Files, HANDSHAKE_TIMEOUT};
+use beanstalkd_testkit::random::{Random, number_from_environment};
+use beanstalkd_testkit::sockets::{FakeStream, Pipe};
+use beanstalkd_testkit::subject::{START, executor};
+use beanstalkd_testkit::tls;
+use rustls::ClientConnection;
+
+use crate::client_hello;
+
+/// Turns in which a server without new input must become idle.
+const TURNS_TO_REST: usize = 10_000;
+
+/// Far more handshakes than a turn goes on with.
+const STRANGERS: usize = 50;
+
+/// An acceptor with the usual certificate.
+pub fn acceptor() -> Rc<Acceptor> {
+    let directory = tempfile::tempdir().unwrap();
+    tls::server_identity().write(directory.path()).unwrap();
+    let [certificate, key] = ["cert.pem", "key.pem"].map(|name| directory.path().join(name));
+    let files = Files { certificate, key, client_ca: None, crl: None };
+    Acceptor::new(files.load(os::clock::wall_time_ns()).unwrap())
+}
+
+fn server<S: Stream>() -> Server<S> {
+    Server::new(executor(PoisonLimits { timeouts: None, releases: None }, 1 << 20))
+}
+
+/// A client of the simulated server.
+struct Peer {
+    id: ClientId,
+    pipe: Rc<RefCell<Pipe>>,
+    tls: ClientConnection,
+    /// Ciphertext that has not arrived yet.
+    under_way: VecDeque<u8>,
+    replies: Vec<u8>,
+    is_closed: bool,
+}
+
+struct Simulation {
+    server: Server<TlsStream<FakeStream>>,
+    acceptor: Rc<Acceptor>,
+    random: Random,
+    now: Timestamp,
+}
+
+impl Simulation {
+    fn new(seed: u64) -> Self {
+        Self { server: server(), acceptor: acceptor(), random: Random::new(seed), now: START }
+    }
+
+    fn connect(&mut self, capacity: usize) -> Peer {
+        let pipe = Pipe::new(capacity, Random::new(self.random.next()));
+        let acceptor = &self.acceptor;
+        let open = |id| TlsStream::new(FakeStream { id, pipe: Rc::clone(&pipe) }, id, Rc::clone(acceptor));
+        let id = self.server.accept(open, self.now).unwrap();
+        let tls = ClientConnection::new(
+            std::sync::Arc::clone(tls::usual_client()),
+            "localhost".try_into().unwrap(),
+        )
+        .unwrap();
+        Peer { id, pipe, tls, under_way: VecDeque::new(), replies: Vec::new(), is_closed: false }
+    }
+
+    fn turn(&mut self, peers: &[&mut Peer]) {
+        let event = |peer: &&mut Peer| {
+            let mut pipe = peer.pipe.borrow_mut();
+            pipe.has_event().then(|| (peer.id, pipe.take_event()))
+        };
+        let events: Vec<(ClientId, Readiness)> = peers.iter().filter_map(event).collect();
+        self.server.turn(events.into_iter(), self.now);
+    }
+
+    /// Whether the server would go on without an event.
+    fn is_busy(&self) -> bool {
+        self.server.next_turn_at().is_some_and(|at| at <= self.now)
+    }
+
+    /// A random step of the network, or a turn.
+    fn step(&mut self, peer: &mut Peer) {
+        match self.random.below(4) {
+            0 => {
+                let most = self.random.pick(&[1, 5, 100, 5000, 40_000, usize::MAX]);
+                peer.arrive(most);
+            }
+            1 => {
+                let most = self.random.pick(&[1, 5, 100, 5000, usize::MAX]);
+                peer.read(most);
+            }
+            2 if self.random.once_in(16) => peer.pipe.borrow_mut().false_alarm(),
+            _ => self.turn(&[peer]),
+        }
+    }
+
+    /// Passes everything on until nothing happens any more.
+    fn rest(&mut self, peer: &mut Peer) {
+        for _ in 0..TURNS_TO_REST {
+            peer.arrive(usize::MAX);
+            let read = peer.read(usize::MAX);
+            if !read && peer.under_way.is_empty() && !peer.pipe.borrow().has_event() && !self.is_busy() {
+                return;
+            }
+            self.turn(&[peer]);
+        }
+        panic!("the server does not come to rest");
+    }
+}
+
+impl Peer {
+    /// Says something, which is under way then.
+    fn say(&mut self, bytes: &[u8]) {
+        self.tls.set_buffer_limit(None);
+        self.tls.writer().write_all(bytes).unwrap();
+    }
+
+    /// Lets some of what was said arrive.
+    fn arrive(&mut self, most: usize) {
+        while self.tls.wants_write() {
+            self.tls.write_tls(&mut self.under_way).unwrap();
+        }
+        let count = most.min(self.under_way.len());
+        if count > 0 {
+            let bytes: Vec<u8> = self.under_way.drain(..count).collect();
+            self.pipe.borrow_mut().arrive(&bytes);
+        }
+    }
+
+    /// Reads some of what the server has sent; returns whether there was anything.
+    fn read(&mut self, most: usize) -> bool {
+        let wire = self.pipe.borrow_mut().take_outbound(most);
+        let mut rest = &wire[..];
+        while !rest.is_empty() {
+            if self.tls.read_tls(&mut rest).unwrap() == 0 {
+                break;
+            }
+            self.is_closed |= self.tls.process_new_packets().unwrap().peer_has_closed();
+            match self.tls.reader().read_to_end(&mut self.replies) {
+                Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
+                Ok(_) => assert!(self.is_closed),
+            }
+        }
+        !wire.is_empty()
+    }
+}
+
+/// Random commands whose replies depend on nothing but themselves.
+fn script(random: &mut Random) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for id in 1..=3 + random.below(20) {
+        let size = random.pick(&[0, 1, 100, 5000, 16_384, 40_000, 300_000]);
+        bytes.extend(format!("put 0 0 60 {size}\r\n").as_bytes());
+        bytes.extend((0..size).map(|_| b'a' + random.below(26) as u8));
+        bytes.extend(b"\r\n");
+        match random.below(6) {
+            0 => bytes.extend(format!("peek {id}\r\n").repeat(5).as_bytes()),
+            1 => bytes.extend(b"reserve\r\n"),
+            2 => bytes.extend(format!("delete {id}\r\n").as_bytes()),
+            3 => bytes.extend("list-tubes\r\n".repeat(300).as_bytes()),
+            4 => bytes.extend(format!("watch t{id}\r\nreserve-with-timeout 0\r\n").as_bytes()),
+            _ => {}
+        }
+    }
+    bytes.extend(
+        random.pick(&["", "quit\r\n", "watch x\r\nignore default\r\nreserve\r\nuse x\r\n"]).as_bytes(),
+    );
+    bytes
+}
+
+/// What the script is answered without TLS, by a client that half-closes behind it.
+fn plain_replies(script: &[u8]) -> Vec<u8> {
+    let mut server: Server<FakeStream> = server();
+    let pipe = Pipe::new(usize::MAX, Random::new(1));
+    let Ok(id) = server.accept(|id| Ok::<_, Infallible>(FakeStream { id, pipe: Rc::clone(&pipe) }), START);
+    pipe.borrow_mut().arrive(script);
+    pipe.borrow_mut().end(false);
+    let mut replies = Vec::new();
+    let mut turns = 0;
+    while server.client_count() > 0 && turns < TURNS_TO_REST {
+        let event = pipe.borrow_mut().take_event();
+        server.turn([(id, event)].into_iter(), START);
+        replies.extend(pipe.borrow_mut().take_outbound(usize::MAX));
+        turns += 1;
+    }
+    replies.extend(pipe.borrow_mut().take_outbound(usize::MAX));
+    replies
+}
+
+fn run(seed: u64) {
+    let mut simulation = Simulation::new(seed);
+    let script = script(&mut simulation.random);
+    let expected = plain_replies(&script);
+    let capacity = simulation.random.pick(&[1000, 4096, 100_000, 4_000_000]);
+    let mut peer = simulation.connect(capacity);
+    // How the client ends: by a word in TLS, by the end of the stream, or by both.
+    let (announces, closes) = simulation.random.pick(&[(true, false), (false, true), (true, true)]);
+    let mut rest = &script[..];
+    while !rest.is_empty() {
+        let most = simulation.random.pick(&[10, 1000, 100_000, usize::MAX]).min(rest.len());
+        peer.say(&rest[..most]);
+        rest = &rest[most..];
+        for _ in 0..simulation.random.below(20) {
+            simulation.step(&mut peer);
+        }
+    }
+    // Before the end of the handshake, an end would be its failure.
+    while peer.tls.is_handshaking() {
+        simulation.step(&mut peer);
+    }
+    if announces {
+        peer.tls.send_close_notify();
+    }
+    for _ in 0..simulation.random.below(200) {
+        simulation.step(&mut peer);
+    }
+    if closes {
+        peer.arrive(usize::MAX);
+        peer.pipe.borrow_mut().end(false);
+    }
+    simulation.rest(&mut peer);
+    assert_eq!(simulation.server.client_count(), 0, "seed {seed}: the connection ends");
+    assert!(peer.is_closed, "seed {seed}: the server announces the end");
+    let same = expected.iter().zip(&peer.replies).take_while(|(a, b)| a == b).count();
+    assert!(expected == peer.replies, "seed {seed}: replies differ at byte {same} of {}", expected.len());
+    let figures = simulation.acceptor.figures();
+    assert_eq!((figures.open_connections, figures.full_handshakes), (0, 1));
+    assert_eq!(simulation.acceptor.held_bytes(), 0, "seed {seed}: nobody holds anything");
+}
+
+/// Room in the socket can be used by a read, which sends what was encrypted. The reply goes on nevertheless.
+#[test]
+fn a_reply_goes_on_after_a_read_has_sent_what_was_encrypted() {
+    let mut simulation = Simulation::new(1);
+    let mut peer = simulation.connect(5000);
+    simulation.rest(&mut peer);
+    let body = "x".repeat(9000);
+    peer.say(format!("put 0 0 60 9000\r\n{body}\r\npeek 1\r\n").as_bytes());
+    peer.arrive(usize::MAX);
+    while simulation.is_busy() || peer.pipe.borrow().has_event() {
+        simulation.turn(&[&mut peer]);
+    }
+    let idle_bytes = 12_000;
+    assert!(simulation.acceptor.held_bytes() > idle_bytes, "what is encrypted is counted");
+    peer.say(b"list-tube-used\r\n");
+    peer.arrive(usize::MAX);
+    let readable = peer.pipe.borrow_mut().take_event();
+    peer.pipe.borrow_mut().widen();
+    peer.read(usize::MAX);
+    simulation.server.turn([(peer.id, readable)].into_iter(), simulation.now);
+    simulation.rest(&mut peer);
+    assert!(peer.replies.ends_with(b"\r\nUSING default\r\n"), "{}", peer.replies.len());
+    assert!(simulation.acceptor.held_bytes() < idle_bytes);
+}
+
+#[test]
+fn replies_over_tls_are_those_without_it() {
+    if let Some(seed) = number_from_environment("SEED") {
+        return run(seed);
+    }
+    for seed in 0..number_from_environment("TLS_SEEDS").unwrap_or(100) {
+        run(seed);
+    }
+}
+
+/// The server's part of the handshake is longer than the room in the socket, and nothing but that room causes an event.
+#[test]
+fn a_handshake_goes_on_when_there_is_room_again() {
+    for capacity in [1, 100, 700] {
+        let mut simulation = Simulation::new(capacity);
+        let mut peer = simulation.connect(capacity as usize);
+        peer.arrive(usize::MAX);
+        while peer.tls.is_handshaking() {
+            assert!(peer.pipe.borrow().has_event() || simulation.is_busy(), "there is a reason for a turn");
+            simulation.turn(&[&mut peer]);
+            peer.read(usize::MAX);
+        }
+        simulation.rest(&mut peer);
+        assert_eq!(simulation.acceptor.figures().full_handshakes, 1);
+    }
+}
+
+#[test]
+fn a_handshake_has_ten_seconds() {
+    let mut simulation = Simulation::new(1);
+    let hello = client_hello(tls::usual_client());
+    let mut peers: Vec<Peer> = (0..3).map(|_| simulation.connect(100_000)).collect();
+    peers[0].pipe.borrow_mut().arrive(&hello[..hello.len() - 1]);
+    peers[1].pipe.borrow_mut().arrive(&hello);
+    simulation.rest(&mut peers[2]);
+    let limit = HANDSHAKE_TIMEOUT.as_nanos() as u64;
+    let [first, second, done] = &mut peers[..] else { unreachable!() };
+    simulation.turn(&[first, second, done]);
+    assert_eq!(simulation.server.next_turn_at(), Some(START + limit), "nothing else is to be done");
+    simulation.now = START + (limit - 1);
+    simulation.turn(&[]);
+    assert_eq!(simulation.server.client_count(), 3);
+    simulation.now = START + limit;
+    simulation.turn(&[]);
+    assert_eq!(simulation.server.client_count(), 1, "the one whose handshake is done stays");
+    assert_eq!(simulation.acceptor.figures().failed_handshakes[0], ("unfinished", 2));
+    assert_eq!(simulation.server.next_turn_at(), None, "nobody looks at it any more");
+}
+
+#[test]
+fn a_turn_goes_on_with_a_few_handshakes_and_serves_the_others_first() {
+    let mut simulation = Simulation::new(1);
+    let hello = client_hello(tls::usual_client());
+    let mut known = simulation.connect(100_000);
+    simulation.rest(&mut known);
+    let mut strangers: Vec<Peer> = (0..STRANGERS).map(|_| simulation.connect(100_000)).collect();
+    for stranger in &strangers {
+        stranger.pipe.borrow_mut().arrive(&hello);
+    }
+    known.say(b"list-tube-used\r\n");
+    known.arrive(usize::MAX);
+    // The strangers' events come first.
+    let mut all: Vec<&mut Peer> = strangers.iter_mut().chain([&mut known]).collect();
+    simulation.turn(&all);
+    let answered = |all: &[&mut Peer]| all.iter().filter(|peer| peer.pipe.borrow().has_outbound()).count();
+    let in_first_turn = answered(&all);
+    assert!((2..8).contains(&in_first_turn), "{in_first_turn} answers in a turn");
+    assert!(all.last().unwrap().pipe.borrow().has_outbound(), "the client is answered");
+    let mut turns = 1;
+    while simulation.is_busy() {
+        simulation.turn(&all);
+        turns += 1;
+    }
+    assert_eq!(answered(&all), STRANGERS + 1, "all are answered in the end");
+    assert!(turns >= STRANGERS / in_first_turn, "{turns} turns");
+    all.clear();
+}

@@ -1,0 +1,156 @@
+//! Which files the server starts with.
+
+use std::ffi::OsString;
+use std::os::unix::fs::PermissionsExt;
+
+use beanstalkd_testkit::panicking::has_tool;
+use beanstalkd_testkit::server::{free_address, run_to_end};
+use beanstalkd_testkit::server_under_test;
+use beanstalkd_testkit::tls::{Authority, Leaf, pem};
+
+use crate::{TlsServer, text};
+
+/// What a server says that does not start with these files.
+fn refusal(files: &[(&str, &str)]) -> String {
+    let directory = tempfile::tempdir().unwrap();
+    let address = free_address().unwrap();
+    let mut arguments: Vec<OsString> = vec!["-l".into(), format!("tls://{address}").into()];
+    for (flag, content) in files {
+        let path = directory.path().join(flag);
+        if *content != "missing" {
+            std::fs::write(&path, content).unwrap();
+        }
+        arguments.extend([format!("--{flag}").into(), path.into()]);
+    }
+    let ended = run_to_end(&server_under_test(), &arguments, directory.path()).unwrap();
+    assert_eq!(ended.status.code(), Some(5), "{}", ended.stderr);
+    ended.stderr
+}
+
+#[test]
+fn each_file_that_cannot_be_used_is_named_with_the_reason() {
+    let authority = Authority::new("authority");
+    let identity = authority.issue(Leaf::of("localhost"));
+    let (certificate, key) = (identity.certificate_pem(), identity.key_pem());
+    let other = authority.issue(Leaf::of("localhost")).key_pem();
+    let encrypted = pem("ENCRYPTED PRIVATE KEY", b"x");
+    let garbage = pem("CERTIFICATE", b"x");
+    let cut = &certificate[..certificate.len() / 2];
+    let refusals: &[(&[(&str, &str)], &str)] = &[
+        (&[("tls-cert", "missing"), ("tls-key", &key)], "tls-cert: No such file or directory"),
+        (&[("tls-cert", &certificate), ("tls-key", "missing")], "tls-key: No such file or directory"),
+        (
+            &[("tls-cert", ""), ("tls-key", &key)],
+            "tls-cert: found no certificate in it, expected a file in PEM",
+        ),
+        (
+            &[("tls-cert", cut), ("tls-key", &key)],
+            "tls-cert: expected a file in PEM format: missing section end",
+        ),
+        (&[("tls-cert", &garbage), ("tls-key", &key)], "tls-cert: cannot be used: "),
+        (&[("tls-cert", &certificate), ("tls-key", &certificate)], "tls-key: found no private key in it"),
+        (
+            &[("tls-cert", &certificate), ("tls-key", &other)],
+            "tls-key: this is not the key of the first certificate",
+        ),
+        (
+            &[("tls-cert", &certificate), ("tls-key", &encrypted)],
+            "tls-key: cannot be used: a key with a passphrase",
+        ),
+        (
+            &[("tls-cert", &certificate), ("tls-key", &key), ("tls-client-ca", &key)],
+            "tls-client-ca: found no certificate in it",
+        ),
+        (
+            &[
+                ("tls-cert", &certificate),
+                ("tls-key", &key),
+                ("tls-client-ca", &certificate),
+                ("tls-crl", &key),
+            ],
+            "tls-crl: found no revocation list (X509 CRL) in it",
+        ),
+    ];
+    for (files, expected) in refusals {
+        let said = refusal(files);
+        assert!(said.contains(expected), "expected {expected:?} in {said}");
+    }
+}
+
+#[test]
+fn what_an_operator_should_know_is_in_the_log() {
+    let authority = Authority::new("authority");
+    let expired = authority.issue(Leaf { until: 2020, ..Leaf::of("localhost") });
+    let directory = tempfile::tempdir().unwrap();
+    let flags = expired.write(directory.path()).unwrap();
+    let mut flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    let address = format!("tls://{}", free_address().unwrap());
+    flags.extend(["--listen", &address]);
+    let key = directory.path().join("key.pem");
+    std::fs::set_permissions(&key, PermissionsExt::from_mode(0o644)).unwrap();
+    let log = beanstalkd_testkit::panicking::Server::start(&flags).log();
+    assert!(log.contains("cert.pem: expired at 2020-01-01T00:00:00Z; clients will refuse it"), "{log}");
+    assert!(log.contains("key.pem: everybody on this machine can read it (chmod 600)"), "{log}");
+    std::fs::set_permissions(&key, PermissionsExt::from_mode(0o640)).unwrap();
+    let log = beanstalkd_testkit::panicking::Server::start(&flags).log();
+    assert!(!log.contains("everybody"), "{log}");
+    assert!(log.contains(&format!("listening on {address}")), "{log}");
+}
+
+/// The keys and forms that `openssl` makes, RSA among them.
+#[test]
+fn keys_of_all_kinds_and_forms_are_taken() {
+    if !has_tool("openssl") {
+        assert!(std::env::var_os("CI").is_none(), "CI requires openssl");
+        return;
+    }
+    let server = TlsServer::start(&[]);
+    let (key, certificate) = (server.file("key.pem"), server.file("cert.pem"));
+    let openssl = |arguments: &[&str]| {
+        let status = std::process::Command::new("openssl").args(arguments).output().unwrap();
+        assert!(status.status.success(), "{}", String::from_utf8_lossy(&status.stderr));
+    };
+    let kinds: &[(&[&str], &str)] = &[
+        (&["genpkey", "-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048"], "PRIVATE KEY"),
+        (&["genrsa", "-traditional", "2048"], "RSA PRIVATE KEY"),
+        (&["ecparam", "-name", "prime256v1", "-genkey", "-noout"], "EC PRIVATE KEY"),
+        (&["genpkey", "-algorithm", "ED25519"], "PRIVATE KEY"),
+    ];
+    for (index, (make, label)) in kinds.iter().enumerate() {
+        openssl(&[&make[..1], &["-out", text(&key)], &make[1..]].concat());
+        assert!(std::fs::read_to_string(&key).unwrap().contains(&format!("BEGIN {label}")), "{label}");
+        openssl(&[
+            "req",
+            "-x509",
+            "-new",
+            "-key",
+            text(&key),
+            "-out",
+            text(&certificate),
+            "-days",
+            "9",
+            "-subj",
+            "/CN=localhost",
+            "-addext",
+            "subjectAltName=DNS:localhost",
+            "-addext",
+            "basicConstraints=critical,CA:FALSE",
+        ]);
+        server.server.signal(rustix::process::Signal::HUP);
+        beanstalkd_testkit::panicking::wait_until(label, || {
+            server.server.log().matches("SIGHUP: the certificates were read again").count() == index + 1
+        });
+        let mut roots = rustls::RootCertStore::empty();
+        let pem = std::fs::read(&certificate).unwrap();
+        roots.add(rustls::pki_types::pem::PemObject::from_pem_slice(&pem).unwrap()).unwrap();
+        for version in rustls::ALL_VERSIONS {
+            let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
+            let client = rustls::ClientConfig::builder_with_provider(provider)
+                .with_protocol_versions(&[version])
+                .unwrap()
+                .with_root_certificates(roots.clone())
+                .with_no_client_auth();
+            server.serves(&std::sync::Arc::new(client)).unwrap();
+        }
+    }
+}
