@@ -20,6 +20,17 @@ STOP_WITHIN_S = 10
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
+def free_port():
+    """A port on which nobody listens, and which the kernel gives to nobody for a minute: a connection that its
+    end closed first stays in TIME_WAIT. A server, which sets SO_REUSEADDR, can bind it."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = listener.getsockname()
+        client = socket.create_connection(address)
+        listener.accept()[0].close()
+        client.close()
+    return address[1]
+
+
 def start(program, arguments=()):
     """A server on a port that the kernel picks: its process id and the port."""
     listener = socket.create_server(("127.0.0.1", 0), backlog=128)

@@ -18,12 +18,6 @@ SERVER = os.environ.get("BEANSTALKD", os.path.join(ROOT, "target/debug/beanstalk
 PATIENCE_S = 60
 
 
-def free_port():
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return taken.getsockname()[1]
-
-
 class Client:
     """Speaks the protocol."""
 
@@ -90,7 +84,7 @@ class Server:
     """A server with --admin on a free port."""
 
     def __init__(self, *options):
-        self.admin = free_port()
+        self.admin = with_server.free_port()
         self.pid, self.port = with_server.start(SERVER, ["--admin", f"127.0.0.1:{self.admin}", *options])
 
     def client(self):

@@ -356,7 +356,7 @@ def many_tubes_and_many_jobs(server, browser):
 
 def the_status_page_shows_the_figures(page_of):
     """The page of --metrics, which shares its plots with that of --admin."""
-    metrics = kit.free_port()
+    metrics = kit.with_server.free_port()
     with kit.server("--metrics", f"127.0.0.1:{metrics}") as server, page_of(server) as browser:
         server.client().put("mail", "x")
         browser.driver.get(f"http://127.0.0.1:{metrics}/")

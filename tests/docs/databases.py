@@ -9,10 +9,11 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
+
+import with_server
 
 SETTINGS = """
 unix_socket_directories = '{directory}'
@@ -54,10 +55,7 @@ class Databases:
         # Short, because the path of a socket may have 107 bytes at most; with the documents' hosts as names.
         self.root = tempfile.mkdtemp(prefix="docs-pg-", dir="/tmp")
         os.chmod(self.root, 0o755)
-        self.ports, self.processes = [], []
-        for _ in ("db1", "db2"):
-            with socket.create_server(("127.0.0.1", 0)) as listener:
-                self.ports.append(listener.getsockname()[1])
+        self.ports, self.processes = [with_server.free_port() for _ in ("db1", "db2")], []
         atexit.register(self.stop)
         self.make()
 

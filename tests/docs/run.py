@@ -198,7 +198,7 @@ def here(text, ports, directory):
     for shown, port in ports.items():
         text = re.sub(rf"\b{shown}\b", str(port), text)
     text = re.sub(r"127\.0\.0\.1:(11400|11380)", "127.0.0.1:0", text)
-    text = re.sub(rf"\b{OTHER_PORT}\b", str(free_port()), text)
+    text = re.sub(rf"\b{OTHER_PORT}\b", str(with_server.free_port()), text)
     text = text.replace("/etc/default/", os.path.join(directory, "root/etc/default/"))
     text = text.replace("/path/to/another", SERVER)
     text = re.sub(r"\b(SEEDS|CASES)=\d+", rf"\g<1>={SEEDS}", text)
@@ -208,12 +208,6 @@ def here(text, ports, directory):
 def needs_certificate(block, directory):
     """Whether the block needs a certificate that is not there; None if it needs none."""
     return not os.path.exists(os.path.join(directory, "cert.pem")) if TLS_PORT in block.text else None
-
-
-def free_port():
-    """A port on which nobody listens."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
 
 
 def differs(expected, actual):
@@ -234,7 +228,7 @@ class Servers:
         """None, or what is wrong."""
         wrong = None if block.mark == "then" else self.stop()
         if needs_certificate(block, directory) is False and TLS_PORT not in self.of_port:
-            port = free_port()
+            port = with_server.free_port()
             files = [f"--tls-{name}={directory}/{name}.pem" for name in ("cert", "key")]
             pid, _ = with_server.start(SERVER, [f"--listen=tls://127.0.0.1:{port}", *files])
             self.of_port[TLS_PORT] = pid, port
@@ -286,7 +280,7 @@ def run(block, directory, of_port):
 def run_beside(databases, block, directory):
     """As `run`, for a block that needs databases."""
     # As many ports as it shows, those of metrics, too.
-    ports = {shown: (None, free_port()) for shown in re.findall(r"\b113[0-9]{2}\b", block.text)}
+    ports = {shown: (None, with_server.free_port()) for shown in re.findall(r"\b113[0-9]{2}\b", block.text)}
     block.lines = databases.here(block.text).splitlines()
     if "&" in block.text:
         block.lines.insert(0, "trap 'kill $(jobs -p) 2>/dev/null; wait' EXIT")

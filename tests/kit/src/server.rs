@@ -9,7 +9,6 @@ use crate::system::{self, Process};
 use crate::tls;
 use rustix::process::{Pid, Signal, kill_process};
 use std::cell::Cell;
-use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -17,14 +16,10 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// The pause between two looks at a condition that causes no event.
 pub const POLL_INTERVAL: Duration = Duration::from_millis(2);
-
-/// How often to start a TCP server if another program takes its port before the server binds it.
-const PORT_ATTEMPTS: usize = 5;
 
 /// The kind of address on which a server listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -269,23 +264,18 @@ fn launch(
     flags: &[String],
     directory: &Path,
 ) -> Result<(Child, Address, Client), StartError> {
-    for attempt in 1.. {
-        let (address, mut arguments) = choose_address(transport, directory)?;
-        let own = directory.to_string_lossy();
-        arguments.extend(flags.iter().map(|flag| flag.replace("{dir}", &own).into()));
-        let mut child = spawn(wrapper, binary, &arguments, directory)?;
-        match wait_until_accepting(&mut child, &address, directory) {
-            Ok(first) => return Ok((child, address, first)),
-            Err(error) => {
-                let _ = child.kill();
-                let _ = child.wait();
-                if transport == Transport::Unix || attempt == PORT_ATTEMPTS {
-                    return Err(error);
-                }
-            }
+    let (address, mut arguments) = choose_address(transport, directory)?;
+    let own = directory.to_string_lossy();
+    arguments.extend(flags.iter().map(|flag| flag.replace("{dir}", &own).into()));
+    let mut child = spawn(wrapper, binary, &arguments, directory)?;
+    match wait_until_accepting(&mut child, &address, directory) {
+        Ok(first) => Ok((child, address, first)),
+        Err(error) => {
+            let _ = child.kill();
+            let _ = child.wait();
+            Err(error)
         }
     }
-    unreachable!("the last attempt returns")
 }
 
 fn choose_address(transport: Transport, directory: &Path) -> io::Result<(Address, Vec<OsString>)> {
@@ -312,16 +302,16 @@ fn choose_address(transport: Transport, directory: &Path) -> io::Result<(Address
     }
 }
 
-/// A loopback address with a port that the kernel picks. Each port is returned once: its server may not have bound it
-/// yet, and a test must not connect to the server of another test.
+/// A loopback address with a port that the kernel picks and keeps for a minute: a connection that the port's end closed
+/// first stays in TIME_WAIT, so that the kernel gives the port to nobody, while a server, which sets `SO_REUSEADDR`, can
+/// bind it. Without that, a client that connects before the server listens may even get a connection to itself.
 pub fn free_address() -> io::Result<SocketAddr> {
-    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
-    loop {
-        let address = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?;
-        if GIVEN.lock().expect("no thread panics while it holds the lock").insert(address.port()) {
-            return Ok(address);
-        }
-    }
+    let listener = TcpListener::bind(("127.0.0.1", 0))?;
+    let address = listener.local_addr()?;
+    let client = TcpStream::connect(address)?;
+    drop(listener.accept()?);
+    drop(client);
+    Ok(address)
 }
 
 /// Starts `binary`, with `wrapper` before its command line, and with its output in files of `directory`.
