@@ -2,8 +2,12 @@
 
 use std::io::Write;
 use std::net::TcpStream;
+use std::sync::Arc;
 
 use beanstalkd_testkit::panicking::{scale, wait_until};
+use beanstalkd_testkit::tls::{Authority, Leaf};
+use rustls::version::{TLS12, TLS13};
+use rustls::{ClientConfig, ClientConnection};
 use socket2::SockRef;
 
 use crate::{TlsServer, bare_end, client_hello, open, read_to_close};
@@ -33,6 +37,49 @@ fn a_handshake_cut_at_any_byte_leaves_nothing_behind() {
     }
     assert_eq!(client.ask("list-tube-used"), "USING default");
     wait_until("all strangers are gone", || client.stat("current-connections") == 1);
+}
+
+/// Does the handshake up to what the client sends last, and returns this.
+fn last_flight(mut socket: &TcpStream, config: &Arc<ClientConfig>) -> Vec<u8> {
+    let mut tls = ClientConnection::new(Arc::clone(config), "localhost".try_into().unwrap()).unwrap();
+    tls.write_tls(&mut socket).unwrap();
+    // With TLS 1.2 the handshake goes on behind this flight, with TLS 1.3 it ends with it.
+    while tls.is_handshaking() && !(tls.wants_write() && tls.protocol_version() == Some(TLS12.version)) {
+        tls.read_tls(&mut socket).unwrap();
+        tls.process_new_packets().unwrap();
+    }
+    let mut flight = Vec::new();
+    while tls.wants_write() {
+        tls.write_tls(&mut flight).unwrap();
+    }
+    flight
+}
+
+/// The same at the end of a handshake: the certificate of the client, the proof that it has the key, and the last message.
+#[test]
+fn a_certificate_of_a_client_cut_at_any_byte_lets_nobody_in() {
+    let clients = Authority::new("clients");
+    let server = TlsServer::start_with(&[("tls-client-ca", &clients.pem())], &[]);
+    let mut observer = server.server.connect();
+    let worker = clients.issue(Leaf::of("worker"));
+    for version in [&TLS12, &TLS13] {
+        let settings = server.authority.client(Some(&worker), &[version]);
+        let length = last_flight(&server.socket(), &settings).len();
+        for cut in 0..length {
+            let socket = server.socket();
+            // A signature is a byte longer or shorter than others.
+            let flight = last_flight(&socket, &settings);
+            (&socket).write_all(&flight[..cut.min(flight.len() - 1)]).unwrap();
+            if cut % 2 == 0 {
+                bare_end(&socket);
+                assert!(read_to_close(&socket).is_empty(), "the server says nothing after {cut} bytes");
+            } else {
+                SockRef::from(&socket).set_linger(Some(std::time::Duration::ZERO)).unwrap();
+            }
+        }
+        server.serves(&settings).unwrap();
+    }
+    wait_until("all strangers are gone", || observer.stat("current-connections") == 1);
 }
 
 #[test]
