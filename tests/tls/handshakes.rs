@@ -108,6 +108,36 @@ fn garbage_is_told_off_and_closed() {
     wait_until("the log says so", || server.server.log().contains(line));
 }
 
+/// An offer of TLS 1.1, or of suites without forward secrecy alone, is refused with the reason (RFC 8446, 6.2).
+#[test]
+fn old_versions_and_weak_suites_are_refused() {
+    const PROTOCOL_VERSION: u8 = 70;
+    const HANDSHAKE_FAILURE: u8 = 40;
+    /// The heads of the record and the message, the version, the random bytes and the length of the session id.
+    const HEAD_BYTES: usize = 5 + 4 + 2 + 32 + 1;
+    let server = TlsServer::start(&[]);
+    let hello = client_hello(&server.authority.client(None, &[&TLS12]));
+    let mut old = hello.clone();
+    old[9..11].copy_from_slice(&[3, 2]);
+    let versions = [0, 43, 0, 3, 2, 3, 3];
+    if let Some(at) = old.windows(versions.len()).position(|window| window == versions) {
+        old[at + 6] = 2;
+    }
+    let mut weak = hello;
+    let begin = HEAD_BYTES + usize::from(weak[HEAD_BYTES - 1]);
+    let length = u16::from_be_bytes([weak[begin], weak[begin + 1]]);
+    for suite in weak[begin + 2..][..length.into()].chunks_mut(2) {
+        // TLS_RSA_WITH_AES_128_GCM_SHA256.
+        suite.copy_from_slice(&[0, 0x9c]);
+    }
+    for (hello, reason) in [(old, PROTOCOL_VERSION), (weak, HANDSHAKE_FAILURE)] {
+        let mut socket = server.socket();
+        socket.write_all(&hello).unwrap();
+        let told = read_to_close(&socket);
+        assert!(told.first() == Some(&21) && told.ends_with(&[2, reason]), "{told:?}");
+    }
+}
+
 /// A client that sends a message of many fragments, which never ends.
 #[test]
 fn a_stranger_can_send_32_kib_and_no_more() {
