@@ -59,9 +59,11 @@ ctl-generate:
 docs: server ctl-build
 	PATH="$(CURDIR)/target/debug:$$PATH" python3 tests/docs/run.py
 
-# The tests of hostile clients at full size: ten thousand clients, and a hundred thousand connections that end after any byte.
+# The tests of hostile clients at full size: ten thousand clients, a hundred thousand connections that end after any byte, and
+# ten thousand handshakes.
 survive:
-	SURVIVE_SENDERS=5000 SURVIVE_CLOSINGS=100000 $(CARGO) test --locked --release --test survive --test faults
+	SURVIVE_SENDERS=5000 SURVIVE_CLOSINGS=100000 TLS_STRANGERS=10000 TLS_HANDSHAKES=10000 \
+		$(CARGO) test --locked --release --test survive --test faults --test tls
 
 # Sends all commands for MINUTES, by default 30, at RATE commands per second. Checks that no job is lost and no memory leaks.
 soak:

@@ -234,21 +234,29 @@ socket_owner() {
 }
 
 guarded() {
-    echo "# TLS with a key that only root can read, as the unit says, and access rules"
+    echo "# TLS and access rules, with files that only root can read, as the unit says"
     install -d -m 700 /etc/ssl/beanstalkd
     install -m 600 /opt/cert.pem /opt/key.pem /etc/ssl/beanstalkd
     echo token-of-the-team-that-is-long-enough >/opt/token
     printf '[identities.team]\ntokens = ["%s"]\nproduce = ["mail"]\n' "$(beanstalkd --hash-token </opt/token)" \
-        >/etc/beanstalkd-access.toml
-    drop_in tls '[Service]\nLoadCredential=cert.pem:/etc/ssl/beanstalkd/cert.pem\nLoadCredential=key.pem:/etc/ssl/beanstalkd/key.pem\n'
-    local keys=/run/credentials/beanstalkd.service
-    setting BEANSTALKD_EXTRA "\"--access /etc/beanstalkd-access.toml --listen tls://127.0.0.1:11305 --tls-cert $keys/cert.pem --tls-key $keys/key.pem\""
+        >/etc/ssl/beanstalkd/access.toml
+    local credentials="" file
+    for file in cert.pem key.pem access.toml; do credentials+="LoadCredential=$file:/etc/ssl/beanstalkd/$file\n"; done
+    drop_in tls "[Service]\n$credentials"
+    local files=/run/credentials/beanstalkd.service
+    local tls="--listen tls://127.0.0.1:11305 --tls-cert $files/cert.pem --tls-key $files/key.pem"
+    setting BEANSTALKD_EXTRA "\"--access $files/access.toml $tls\""
     again restart beanstalkd
     check "it is up" within 10 active
     ctl() { beanstalkctl --server 127.0.0.1:11305 --tls --ca /opt/cert.pem "$@"; }
     check "a client with a token puts over TLS" ctl --token-file /opt/token put mail hello
     check "not where it may not" not ctl --token-file /opt/token put other hello
     same "a stranger may do nothing" FORBIDDEN "$(say 'list-tubes\r\n')"
+
+    install -m 644 /etc/ssl/beanstalkd/access.toml /etc/beanstalkd-access.toml
+    setting BEANSTALKD_EXTRA "\"--access /etc/beanstalkd-access.toml $tls\""
+    again restart beanstalkd
+    check "it is up with rules that a reload can change" within 10 ctl --token-file /opt/token put mail hello
     echo '[identities.team]' >/etc/beanstalkd-access.toml
     check "other rules are read" systemctl reload beanstalkd
     check "and are in force" within 10 not ctl --token-file /opt/token put mail hello
@@ -256,6 +264,10 @@ guarded() {
     no_drop_ins
     again restart beanstalkd
     check "and back to an open server" within 10 ours
+    local process
+    process=$(show MainPID)
+    check "a reload of it" systemctl reload beanstalkd
+    check "does nothing" eval 'ours && [ "$(show MainPID)" = '"$process"' ]'
 }
 
 removal() {

@@ -394,17 +394,29 @@ def broken_links():
                     yield f"{path}: there is no {target}"
 
 
+def threat_tests():
+    """The tests in the last column of the threats of doc/security.md."""
+    with open(os.path.join(ROOT, "doc/security.md"), encoding="utf-8") as file:
+        tables = re.findall(r"^\| threat \|.*\n\|[-|]+\n((?:\|.*\n)+)", file.read(), re.MULTILINE)
+    for row in "".join(tables).splitlines():
+        yield from re.findall(r"`(\w+)`", row.split("|")[-2])
+
+
 def tests_missing():
-    """The tests that doc/compatibility.md and doc/ha.md name and that are not there."""
-    names = []
+    """The tests that doc/compatibility.md, doc/ha.md and doc/security.md name and that are not there."""
+    names = [("doc/security.md", ("src", "tests"), name) for name in threat_tests()]
     for document in ("doc/compatibility.md", "doc/ha.md"):
         with open(os.path.join(ROOT, document), encoding="utf-8") as file:
-            names += [(document, *name) for name in re.findall(r"`((?:src|tests)/\S+): (\w+)`", file.read())]
-    for document, path, name in names:
-        path = os.path.join(ROOT, path)
-        files = [path] if os.path.isfile(path) else glob.glob(os.path.join(path, "**/*.rs"), recursive=True)
+            found = re.findall(r"`((?:src|tests)/\S+): (\w+)`", file.read())
+            names += [(document, (path,), name) for path, name in found]
+    for document, paths, name in names:
+        files = [file for path in paths for file in sources(os.path.join(ROOT, path))]
         if not any(re.search(rf"\b{name}", open(file, encoding="utf-8").read()) for file in files):
-            yield f"{document}: there is no test {name} in {os.path.relpath(path, ROOT)}"
+            yield f"{document}: there is no test {name} in {' or '.join(paths)}"
+
+
+def sources(path):
+    return [path] if os.path.isfile(path) else glob.glob(os.path.join(path, "**/*.rs"), recursive=True)
 
 
 def must_run(block):

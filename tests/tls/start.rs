@@ -3,10 +3,11 @@
 use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt;
 
-use beanstalkd_testkit::panicking::has_tool;
+use beanstalkd_testkit::panicking::{Client, has_tool, wait_until};
 use beanstalkd_testkit::server::{free_address, run_to_end};
 use beanstalkd_testkit::server_under_test;
 use beanstalkd_testkit::tls::{Authority, Leaf, pem};
+use rustls::version::{TLS12, TLS13};
 
 use crate::{TlsServer, text};
 
@@ -153,4 +154,60 @@ fn keys_of_all_kinds_and_forms_are_taken() {
             server.serves(&std::sync::Arc::new(client)).unwrap();
         }
     }
+}
+
+/// A client that knows the root alone needs the certificates between it and the server.
+#[test]
+fn all_certificates_of_a_chain_are_sent() {
+    let server = TlsServer::start(&[]);
+    let intermediate = server.authority.intermediate("intermediate");
+    let identity = intermediate.issue(Leaf::of("localhost"));
+    server.replace_identity(&identity);
+    std::fs::write(server.file("cert.pem"), identity.certificate_pem() + &intermediate.pem()).unwrap();
+    server.server.signal(rustix::process::Signal::HUP);
+    wait_until("the chain is read", || server.server.log().contains("the certificates were read again"));
+    for version in [&TLS12, &TLS13] {
+        server.serves(&server.authority.client(None, &[version])).unwrap();
+    }
+}
+
+#[test]
+fn listeners_with_and_without_tls_have_the_same_jobs() {
+    let others = [free_address().unwrap(), free_address().unwrap()];
+    let [second, plain] = [format!("tls://{}", others[0]), others[1].to_string()];
+    let server = TlsServer::start(&["--listen", &second, "--listen", &plain]);
+    let settings = server.settings(None);
+    let mut clients = vec![server.connect(), server.server.connect()];
+    clients.push(Client::over_tls(others[0], &settings).unwrap());
+    clients.push(Client::to_port(others[1].port()).unwrap());
+    for (client, id) in clients.iter_mut().zip(1..) {
+        assert_eq!(client.put(0, 60, b"x"), id);
+    }
+    for (client, id) in clients.iter_mut().rev().zip(1..) {
+        assert_eq!(client.reserve("reserve-with-timeout 0"), id);
+    }
+}
+
+#[test]
+fn rules_are_checked_without_a_server() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("access.toml");
+    let check = |rules: &str, identity: &[&str]| {
+        std::fs::write(&path, rules).unwrap();
+        let arguments = [&["--check-access", text(&path)], identity].concat();
+        let arguments: Vec<OsString> = arguments.iter().map(OsString::from).collect();
+        let ended = run_to_end(&server_under_test(), &arguments, directory.path()).unwrap();
+        (ended.status.code(), ended.stdout, ended.stderr)
+    };
+    let rules = "[identities.a]\nwork = [\"w*\"]\n[identities.b]\nobserve = [\"*\"]\n";
+    let (code, said, _) = check(rules, &["a"]);
+    assert_eq!((code, said.as_str()), (Some(0), "a:\n  work: w* (reserves and finishes jobs)\n"));
+    let (code, said, _) = check(rules, &[]);
+    assert!(
+        code == Some(0) && said.contains("b:\n  observe: *") && said.contains("(strangers):\n  nothing\n")
+    );
+    let (code, _, why) = check(rules, &["c"]);
+    assert!(code == Some(1) && why.contains("the file has no identity of this name"), "{why}");
+    let (code, _, why) = check("[identities.a]\nwrok = []\n", &[]);
+    assert!(code == Some(1) && why.contains("line 2, column 1: unknown key \"wrok\""), "{why}");
 }

@@ -1,10 +1,11 @@
 //! Connections with TLS behave as those without.
 
 use std::io::{ErrorKind, Read, Write};
+use std::sync::Arc;
 
 use beanstalkd_testkit::panicking::wait_until;
-use rustls::HandshakeKind;
 use rustls::version::{TLS12, TLS13};
+use rustls::{ClientConfig, ClientConnection, HandshakeKind};
 
 use crate::{TlsServer, bare_end, open};
 
@@ -20,6 +21,22 @@ fn sessions_are_resumed_in_both_versions() {
             assert_eq!(stream.conn.handshake_kind(), Some(expected), "{version:?}");
         }
     }
+}
+
+/// What a client sends before the handshake is done could be sent again by somebody else (0-RTT).
+#[test]
+fn a_resumed_session_takes_no_early_data() {
+    let server = TlsServer::start(&[]);
+    let mut settings = ClientConfig::clone(&server.settings(None));
+    settings.enable_early_data = true;
+    let settings = Arc::new(settings);
+    server.serves(&settings).unwrap();
+    let mut tls = ClientConnection::new(Arc::clone(&settings), "localhost".try_into().unwrap()).unwrap();
+    assert!(tls.early_data().is_none(), "the ticket of the first session allows none");
+    let mut stream = open(server.address, &settings).unwrap();
+    stream.write_all(b"list-tube-used\r\n").unwrap();
+    stream.read_exact(&mut [0; 15]).unwrap();
+    assert_eq!(stream.conn.handshake_kind(), Some(HandshakeKind::Resumed));
 }
 
 #[test]

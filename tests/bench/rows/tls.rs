@@ -30,6 +30,7 @@ pub fn cost(bench: &Bench, name: &str, load: Load) -> Vec<Row> {
                 outcome.rate() / 1e3,
                 outcome.latency_us(0.5),
                 outcome.latency_us(0.99),
+                cpu_us - plain_us,
             ])
         },
     );
@@ -41,6 +42,7 @@ pub fn cost(bench: &Bench, name: &str, load: Load) -> Vec<Row> {
         row("CPU per command", "µs", Target::TimesFloor(1.15), 0),
         row("the same beside the peer behind stunnel", "µs", Target::OfPeer(0.5), 0),
         row("CPU, to that without TLS", "ratio", Target::None, 1),
+        row("CPU that TLS adds", "µs", Target::None, 5),
         row("throughput", "1000 commands/s", Target::None, 2),
         row("p50 of a batch", "µs", Target::None, 3),
         row("p99 of a batch", "µs", Target::None, 4),

@@ -66,12 +66,22 @@ impl Leaf<'_> {
 impl Authority {
     /// A new authority.
     pub fn new(name: &str) -> Self {
+        let key = KeyPair::generate().expect("there are random numbers");
+        Self(CertifiedIssuer::self_signed(Self::params(name), key).expect("the parameters are right"))
+    }
+
+    /// A new authority that this one vouches for.
+    pub fn intermediate(&self, name: &str) -> Self {
+        let key = KeyPair::generate().expect("there are random numbers");
+        Self(CertifiedIssuer::signed_by(Self::params(name), key, &self.0).expect("the parameters are right"))
+    }
+
+    fn params(name: &str) -> CertificateParams {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        let key = KeyPair::generate().expect("there are random numbers");
-        Self(CertifiedIssuer::self_signed(params, key).expect("the parameters are right"))
+        params
     }
 
     /// Its own certificate, as PEM.
