@@ -279,6 +279,7 @@ impl Executor {
     }
 
     /// Asserts every invariant of the log, whose cost grows with the number of jobs.
+    #[inline]
     pub(super) fn check_binlog(&self) {
         let Persistence { binlog, written, .. } = &self.persistence;
         let Some(binlog) = binlog else { return };

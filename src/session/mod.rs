@@ -430,6 +430,7 @@ impl Session {
     ///
     /// # Panics
     /// Where it is not.
+    #[inline]
     pub fn check_invariants(&self) {
         match (&self.phase, self.unread.as_deref()) {
             (Phase::Closing | Phase::Aborted, unread) => {

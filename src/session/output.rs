@@ -232,6 +232,7 @@ impl Output {
     ///
     /// # Panics
     /// Where it is not.
+    #[inline]
     pub fn check_invariants(&self) {
         assert!(self.sent() <= self.bytes.len(), "no more is sent than there is");
         let Some(shared) = &self.shared else { return };
