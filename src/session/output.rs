@@ -251,6 +251,7 @@ impl Output {
     ///
     /// # Panics
     /// If there are fewer unsent bytes.
+    #[inline]
     pub fn advance(&mut self, mut count: usize) {
         let mut sent = self.sent();
         while let Some(shared) = &mut self.shared
