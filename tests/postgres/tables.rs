@@ -7,7 +7,7 @@ use beanstalkd_testkit::PATIENCE;
 use beanstalkd_testkit::postgres::{Cluster, installation};
 use rustix::process::Signal;
 
-use crate::servers::{Password, has, put, wait_until};
+use crate::servers::{Password, figure as figure_of_stats, has, put, wait_until};
 
 #[test]
 fn the_rows_of_removed_files_go() {
@@ -53,6 +53,9 @@ fn the_space_of_deleted_rows_is_used_again() {
             rows += 125;
         }
     }
+    let of_stats = |key: &str| figure_of_stats(&mut server.connect().unwrap(), key).parse::<u64>().unwrap();
+    assert_eq!((of_stats("store-epoch"), of_stats("store-reconnects")), (1, 0));
+    assert!(of_stats("store-commits") >= rows / 125 && of_stats("store-table-bytes") > 1 << 24);
     let pages = figure("SELECT pg_relation_size('beanstalkd.log') / 8192");
     assert!(pages * 2 < rows, "{pages} pages for {rows} rows");
 }

@@ -40,7 +40,7 @@ const PURGED_IDLE: usize = 2000;
 const IDLE_AFTER: Duration = Duration::from_millis(100);
 /// A commit waits for the clients that the last one has answered, for this share of its time: else the clients of a queue
 /// fall into two halves, of which one waits while the other is answered, and everything takes two commits.
-const GATHERING: u32 = 4;
+const GATHERING: u32 = 2;
 /// But no longer than this.
 const LONGEST_GATHERING: Duration = Duration::from_millis(2);
 /// And only if there was more than one client in one of so many commits: one alone has nobody to wait for.
