@@ -15,7 +15,9 @@ use log::{error, info, warn};
 
 use super::claim::{Claim, Since, Unfit, as_int, connect, number, text};
 use super::figures::Figures;
+use super::gathering::Gathering;
 use super::sql;
+use super::statements::{add_append, add_task};
 use super::vacuum::Vacuum;
 use super::wire::{Failure, Session, Value};
 use super::{Settings, StoreError};
@@ -28,8 +30,6 @@ use crate::clock::Timestamp;
 const MOST_UNASKED_BYTES: usize = 256 * 1024;
 /// Or after this time.
 const UNASKED_FOR: Duration = Duration::from_millis(500);
-/// The bytes that are sent with one statement.
-const CHUNK_BYTES: usize = 4 << 20;
 /// Rows of removed files that are deleted for each row that is added.
 const PURGED_PER_ROW: usize = 2;
 /// And at least so many at a time, because a statement costs more than a row.
@@ -38,13 +38,6 @@ const PURGED_AT_LEAST: usize = 64;
 const PURGED_IDLE: usize = 2000;
 /// There is nothing else to do after this time without a commit.
 const IDLE_AFTER: Duration = Duration::from_millis(100);
-/// A commit waits for the clients that the last one has answered, for this share of its time: else the clients of a queue
-/// fall into two halves, of which one waits while the other is answered, and everything takes two commits.
-const GATHERING: u32 = 2;
-/// But no longer than this.
-const LONGEST_GATHERING: Duration = Duration::from_millis(2);
-/// And only if there was more than one client in one of so many commits: one alone has nobody to wait for.
-const CROWDED_FOR: u32 = 16;
 
 /// What the store asks of the thread, in order.
 #[derive(Debug)]
@@ -83,10 +76,7 @@ pub(super) struct Helper {
     waiting_bytes: usize,
     waiting_since: Option<Instant>,
     under_way: Option<(Transaction, Instant)>,
-    /// The next commit does not begin before this, or before it has so many bytes.
-    gathering: Option<(Instant, usize)>,
-    /// For how many commits it is expected that several clients commit at once.
-    crowded_for: u32,
+    gathering: Gathering,
     /// When the last commit ended.
     last_end: Instant,
     /// Removed files that still have rows.
@@ -127,8 +117,7 @@ impl Helper {
             waiting_bytes: 0,
             waiting_since: None,
             under_way: None,
-            gathering: None,
-            crowded_for: 0,
+            gathering: Gathering::default(),
             last_end: Instant::now(),
             purges: purges.into(),
             purgeable: 0,
@@ -177,8 +166,8 @@ impl Helper {
         if let Some(since) = self.waiting_since {
             pause = pause.min(UNASKED_FOR.saturating_sub(since.elapsed()));
         }
-        if let Some((until, _)) = self.gathering {
-            pause = pause.min(until.saturating_duration_since(Instant::now()));
+        if let Some(left) = self.gathering.pause(Instant::now(), self.waiting_bytes) {
+            pause = pause.min(left);
         }
         if !self.purges.is_empty() && self.owner.is_serving() {
             pause = pause.min(IDLE_AFTER.saturating_sub(self.last_end.elapsed()));
@@ -199,11 +188,10 @@ impl Helper {
 
     /// Begins the next transaction if none is under way and there is something to do.
     fn begin_next(&mut self, is_closing: bool) {
-        let gathers = |(until, bytes)| self.waiting_bytes < bytes && Instant::now() < until;
-        if self.under_way.is_some() || self.gathering.is_some_and(gathers) && !is_closing {
+        let gathers = self.gathering.pause(Instant::now(), self.waiting_bytes).is_some();
+        if self.under_way.is_some() || gathers && !is_closing {
             return;
         }
-        self.gathering = None;
         let Some(transaction) = self.next_transaction(is_closing) else { return };
         if let Transaction::Append { appends, syncs } = &transaction
             && appends.is_empty()
@@ -280,15 +268,8 @@ impl Helper {
         match transaction {
             Transaction::Append { appends, syncs } => {
                 self.take_all();
-                let is_crowded = appends.len() > 1 || self.waiting_bytes > 0;
-                self.crowded_for = if is_crowded { CROWDED_FOR } else { self.crowded_for.saturating_sub(1) };
-                if self.crowded_for > 0 {
-                    // Those that are answered now will have as much to commit, and others wait already.
-                    let bytes =
-                        appends.iter().map(|(_, bytes)| bytes.len()).sum::<usize>() + self.waiting_bytes;
-                    let pause = (elapsed / GATHERING).min(LONGEST_GATHERING);
-                    self.gathering = Some((self.last_end + pause, bytes - bytes / 8));
-                }
+                let bytes = appends.iter().map(|(_, bytes)| bytes.len()).sum();
+                self.gathering.note_commit(self.last_end, elapsed, appends.len(), bytes, self.waiting_bytes);
                 for task in syncs {
                     self.tell(task, elapsed_us, copy(&result));
                 }
@@ -576,48 +557,6 @@ fn check_replication(session: &mut Session, allow_async: bool) -> Result<(), Fai
     let names = session.run("standby_names", &[])?;
     if names.first().is_none_or(|row| text(row, 0).is_empty()) {
         return Err(Failure::Lost("synchronous_standby_names is empty".to_owned()));
-    }
-    Ok(())
-}
-
-/// Adds an append, and before it the proof that this server is the owner, if there is one to be added.
-fn add_append(
-    session: &mut Session,
-    mut proof: &[Value<'_>],
-    queue: Value<'_>,
-    at: LogPosition,
-    bytes: &[u8],
-) -> Result<(), Failure> {
-    let mut offset = at.offset;
-    for chunk in bytes.chunks(CHUNK_BYTES) {
-        let place = [Value::Int(at.file.into()), Value::Int(as_int(offset)), Value::Bytes(chunk)];
-        match mem::take(&mut proof) {
-            [] => session.add("append", &[&[queue], &place[..]].concat(), false)?,
-            proof => session.add("prove_and_append", &[proof, &place].concat(), false)?,
-        }
-        offset += chunk.len() as u64;
-    }
-    Ok(())
-}
-
-fn add_task(session: &mut Session, queue: Value<'_>, task: &Task) -> Result<(), Failure> {
-    match task {
-        Task::Sync(_) => {}
-        Task::Make { file, bytes, head } => {
-            let file = Value::Int((*file).into());
-            session.add("clear_file", &[queue, file], false)?;
-            session.add("make_file", &[queue, file, Value::Int(as_int(*bytes))], false)?;
-            session.add("append", &[queue, file, Value::Int(0), Value::Bytes(&head[..])], false)?;
-        }
-        Task::Shorten { file, bytes } => {
-            let values = [queue, Value::Int((*file).into()), Value::Int(as_int(*bytes))];
-            for statement in ["cut_rows", "cut_row", "set_length"] {
-                session.add(statement, &values, false)?;
-            }
-        }
-        Task::Remove { file } => {
-            session.add("remove_file", &[queue, Value::Int((*file).into())], false)?;
-        }
     }
     Ok(())
 }
