@@ -40,7 +40,7 @@ pub use ownership::{Answer, End, Owner, Seen, Step, Times, Watch};
 #[cfg(feature = "postgres")]
 pub use postgres::{PostgresCopy, PostgresStorage, Settings, StoreError, password_of};
 pub use replay::{DamagedFile, Refusal, ReplaySummary, Warning};
-pub use storage::{Completion, Listing, Storage, Task};
+pub use storage::{Completion, DatabaseFigures, Listing, Storage, Task};
 pub use writer::{Binlog, Stats};
 
 /// The last index that a file may have: C counts files in an `int`.

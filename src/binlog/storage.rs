@@ -51,6 +51,11 @@ pub trait Storage {
     /// Gives back what reading or appending to file `file` has needed: the log does neither for now.
     fn release(&mut self, file: u32);
 
+    /// Whether the store does all syncs that wait as one, so that nothing is gained if the log asks for one at a time.
+    fn joins_syncs(&self) -> bool {
+        false
+    }
+
     /// Has the store do `task` after all tasks that were submitted before.
     fn submit(&mut self, task: Task);
 
@@ -72,6 +77,11 @@ pub trait Storage {
     /// If the system has no thread for it.
     fn start(&mut self, wake: Box<dyn Fn() + Send>) -> io::Result<()>;
 
+    /// What a database says of itself; `None` for a store that is none.
+    fn database(&self) -> Option<DatabaseFigures> {
+        None
+    }
+
     /// Copies file `file` from `offset` on, up to its last byte that is not zero, to where no log is read from. Returns
     /// how many bytes it copied; they are durable by then.
     ///
@@ -84,6 +94,23 @@ pub trait Storage {
     /// # Errors
     /// If the file cannot be taken out.
     fn set_aside(&mut self, file: u32) -> io::Result<()>;
+}
+
+/// The figures of a store in a database.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DatabaseFigures {
+    /// The epoch of this owner.
+    pub epoch: u64,
+    /// Transactions of this owner that the database has confirmed, heartbeats included.
+    pub commits: u64,
+    /// How often another connection was necessary.
+    pub reconnects: u64,
+    /// The time since the last confirmed transaction, in seconds.
+    pub silence_s: u64,
+    /// Whether the server makes sure that the database replicates each commit.
+    pub is_replicated: bool,
+    /// The size of the table of the log when it was last vacuumed, in bytes; 0 before that.
+    pub table_bytes: u64,
 }
 
 /// The files of a store.

@@ -11,7 +11,7 @@ use super::{SLICE_BYTES, Sources, put};
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::queue::{Durations, TOTAL_BOUNDS, TubeView};
 use crate::stats::{
-    Figure, Histogram, IDENTITY, IdentityView, Read, SERVER, Series, ServerView, Subject, TUBE,
+    DATABASE, Figure, Histogram, IDENTITY, IdentityView, Read, SERVER, Series, ServerView, Subject, TUBE,
 };
 use crate::tls;
 
@@ -151,6 +151,7 @@ fn write_server(sources: &Sources<'_>, omitted: usize, out: &mut String) {
     let server = &sources.server;
     write_figures(server, out);
     write_identities(server, out);
+    write_database(server, out);
     single(
         out,
         "beanstalkd_metrics_tubes_omitted",
@@ -216,6 +217,18 @@ fn write_identities(server: &ServerView<'_>, out: &mut String) {
             push_value(out, &figure.read, &IdentityView { figures, queue: server.queue });
             out.push('\n');
         }
+    }
+}
+
+/// Writes the figures of the database in which the binlog is.
+fn write_database(server: &ServerView<'_>, out: &mut String) {
+    let Some(database) = &server.binlog.database else { return };
+    for figure in DATABASE {
+        let Some(family) = Family::of(figure, "") else { continue };
+        head(out, &family.name, family.kind, family.help);
+        push_series(out, &family.name, &[]);
+        push_value(out, &figure.read, database);
+        out.push('\n');
     }
 }
 

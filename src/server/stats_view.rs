@@ -12,7 +12,7 @@ use crate::job::JobId;
 use crate::protocol::{Command, Dictionary};
 use crate::queue::{ClientId, GroupView};
 use crate::session::{Outcome, Output};
-use crate::stats::{self, EXTENSIONS, GUARDED_EXTENSIONS, IdentityView, JOB, JobView, SERVER};
+use crate::stats::{self, EXTENSIONS, GUARDED_EXTENSIONS, IdentityView, JOB, JobView};
 use crate::stats::{ServerView, StatsSource, TAGS, TUBE, TubeSums};
 use crate::tls::Acceptor;
 
@@ -73,10 +73,9 @@ impl Executor {
 
     /// The stats for a client, to which the server looks like this.
     pub(super) fn stats_of(&self, client: ClientId, server: &ServerView<'_>) -> Vec<u8> {
-        match self.guard.as_ref().and_then(|guard| guard.figures_of(client)) {
-            Some(figures) => stats::yaml_with_identity(server, &IdentityView { figures, queue: &self.queue }),
-            None => stats::yaml(&[SERVER], server),
-        }
+        let figures = self.guard.as_ref().and_then(|guard| guard.figures_of(client));
+        let identity = figures.map(|figures| IdentityView { figures, queue: &self.queue });
+        stats::server_yaml(server, identity.as_ref())
     }
 
     /// The answer to `stats-tube`, if there is such a tube.

@@ -5,6 +5,7 @@
 //! protocol's stats commands (here), the metrics and the page (in `http`). Never changes what it reads. The server hands
 //! in the views.
 
+mod database;
 mod histogram;
 mod identity;
 mod job;
@@ -14,6 +15,7 @@ mod tube;
 use std::fmt::{self, Display};
 use std::time::Duration;
 
+pub use self::database::DATABASE;
 pub use self::histogram::Histogram;
 pub use self::identity::{IDENTITY, IdentityFigures, IdentityView};
 pub use self::job::{JOB, JobView, TAGS, write_line};
@@ -42,6 +44,10 @@ pub enum Tube {}
 /// The identities of access rules: `stats`, of the client that asks.
 #[derive(Debug)]
 pub enum Identities {}
+
+/// The database in which the binlog is: `stats`.
+#[derive(Debug)]
+pub enum Database {}
 
 /// A job: `stats-job`.
 #[derive(Debug)]
@@ -177,13 +183,19 @@ pub fn yaml<S: Subject>(tables: &[&[Figure<S>]], view: &S::View<'_>) -> Vec<u8> 
     dictionary.into_bytes()
 }
 
-/// The figures of the server with those of the asking client's identity, which stand before the last row.
+/// The figures of the server. Before the last row stand those of its database, if it has one, and those of the asking
+/// client's identity.
 #[must_use]
-pub fn yaml_with_identity(server: &ServerView<'_>, identity: &IdentityView<'_>) -> Vec<u8> {
+pub fn server_yaml(server: &ServerView<'_>, identity: Option<&IdentityView<'_>>) -> Vec<u8> {
     let (rows, last) = SERVER.split_at(SERVER.len() - 1);
     let mut dictionary = Dictionary::default();
     add(&mut dictionary, rows, server);
-    add(&mut dictionary, IDENTITY, identity);
+    if let Some(database) = &server.binlog.database {
+        add(&mut dictionary, DATABASE, database);
+    }
+    if let Some(identity) = identity {
+        add(&mut dictionary, IDENTITY, identity);
+    }
     add(&mut dictionary, last, server);
     dictionary.into_bytes()
 }
@@ -238,5 +250,6 @@ mod tests {
         check(JOB);
         check(TAGS);
         check(IDENTITY);
+        check(DATABASE);
     }
 }

@@ -1,11 +1,13 @@
 //! What stands in the tables: bounded under load, copied, repaired, and of one version.
 
 use std::fs;
+use std::time::Instant;
 
+use beanstalkd_testkit::PATIENCE;
 use beanstalkd_testkit::postgres::{Cluster, installation};
 use rustix::process::Signal;
 
-use crate::servers::{Password, has, put, wait_until};
+use crate::servers::{Password, figure as figure_of_stats, has, put, wait_until};
 
 #[test]
 fn the_rows_of_removed_files_go() {
@@ -28,6 +30,34 @@ fn the_rows_of_removed_files_go() {
     let toast = "SELECT pg_relation_size(reltoastrelid) FROM pg_class WHERE oid = 'beanstalkd.log'::regclass";
     assert_eq!(figure(toast), 0, "no row is stored apart");
     assert!(has(&mut client, kept, "kept"));
+}
+
+#[test]
+fn the_space_of_deleted_rows_is_used_again() {
+    let Some(installation) = installation() else { return };
+    // The server alone has to see to it.
+    let cluster = Cluster::start_with(&installation, "autovacuum = off\n").unwrap();
+    let (url, password) = (cluster.url("mail"), Password::new());
+    let server = password.serve(&url, &["--allow-async", "-s", "4194304", "-z", "1048576"]);
+    let mut client = server.connect().unwrap();
+    let figure = |sql: &str| cluster.query(sql).unwrap().parse::<u64>().unwrap();
+    let vacuums = "SELECT coalesce(sum(vacuum_count), 0) FROM pg_stat_user_tables WHERE relname = 'log'";
+    let body = "x".repeat(1_000_000);
+    let mut rows = 0;
+    for done in 0..4 {
+        let start = Instant::now();
+        while figure(vacuums) == done {
+            assert!(start.elapsed() < PATIENCE, "no vacuum after {rows} rows");
+            let id = put(&mut client, &body);
+            client.exchange(format!("delete {id}\r\n").as_bytes(), b"DELETED\r\n").unwrap();
+            rows += 125;
+        }
+    }
+    let of_stats = |key: &str| figure_of_stats(&mut server.connect().unwrap(), key).parse::<u64>().unwrap();
+    assert_eq!((of_stats("store-epoch"), of_stats("store-reconnects")), (1, 0));
+    assert!(of_stats("store-commits") >= rows / 125 && of_stats("store-table-bytes") > 1 << 24);
+    let pages = figure("SELECT pg_relation_size('beanstalkd.log') / 8192");
+    assert!(pages * 2 < rows, "{pages} pages for {rows} rows");
 }
 
 #[test]

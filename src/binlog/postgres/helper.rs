@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::mem;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -13,7 +14,11 @@ use std::time::{Duration, Instant};
 use log::{error, info, warn};
 
 use super::claim::{Claim, Since, Unfit, as_int, connect, number, text};
+use super::figures::Figures;
+use super::gathering::Gathering;
 use super::sql;
+use super::statements::{add_append, add_task};
+use super::vacuum::Vacuum;
 use super::wire::{Failure, Session, Value};
 use super::{Settings, StoreError};
 use crate::binlog::LogPosition;
@@ -25,14 +30,14 @@ use crate::clock::Timestamp;
 const MOST_UNASKED_BYTES: usize = 256 * 1024;
 /// Or after this time.
 const UNASKED_FOR: Duration = Duration::from_millis(500);
-/// The bytes that are sent with one statement.
-const CHUNK_BYTES: usize = 4 << 20;
-/// Rows of removed files that a transaction deletes besides its own work, for each row that it adds.
+/// Rows of removed files that are deleted for each row that is added.
 const PURGED_PER_ROW: usize = 2;
-/// And at least.
-const PURGED_AT_LEAST: usize = 16;
+/// And at least so many at a time, because a statement costs more than a row.
+const PURGED_AT_LEAST: usize = 64;
 /// Rows of removed files that are deleted at a time while there is nothing else to do.
 const PURGED_IDLE: usize = 2000;
+/// There is nothing else to do after this time without a commit.
+const IDLE_AFTER: Duration = Duration::from_millis(100);
 
 /// What the store asks of the thread, in order.
 #[derive(Debug)]
@@ -71,8 +76,15 @@ pub(super) struct Helper {
     waiting_bytes: usize,
     waiting_since: Option<Instant>,
     under_way: Option<(Transaction, Instant)>,
+    gathering: Gathering,
+    /// When the last commit ended.
+    last_end: Instant,
     /// Removed files that still have rows.
     purges: VecDeque<u32>,
+    /// Rows of them that are to be deleted.
+    purgeable: usize,
+    vacuum: Vacuum,
+    figures: Arc<Figures>,
     /// Where the newest appended bytes end.
     end: LogPosition,
     tickets: i64,
@@ -88,6 +100,7 @@ impl Helper {
         given: Receiver<Work>,
         done: Sender<Completion>,
         wake: Wake,
+        figures: Arc<Figures>,
     ) -> Self {
         let Claim { session, queue, epoch, owner: owner_name, since } = claim;
         Self {
@@ -104,7 +117,12 @@ impl Helper {
             waiting_bytes: 0,
             waiting_since: None,
             under_way: None,
+            gathering: Gathering::default(),
+            last_end: Instant::now(),
             purges: purges.into(),
+            purgeable: 0,
+            vacuum: Vacuum::new(Arc::clone(&figures)),
+            figures,
             end: LogPosition::default(),
             tickets: 0,
             trouble: String::new(),
@@ -115,9 +133,7 @@ impl Helper {
     pub(super) fn run(mut self) {
         let mut is_closing = false;
         loop {
-            while let Ok(work) = self.given.try_recv() {
-                self.take(work);
-            }
+            self.take_all();
             self.begin_next(is_closing);
             let now = self.since.now();
             match self.owner.next(now) {
@@ -126,6 +142,12 @@ impl Helper {
                 Step::Rest(until) => is_closing |= self.rest(until, is_closing),
                 step => self.carry_out(step),
             }
+        }
+    }
+
+    fn take_all(&mut self) {
+        while let Ok(work) = self.given.try_recv() {
+            self.take(work);
         }
     }
 
@@ -144,6 +166,12 @@ impl Helper {
         if let Some(since) = self.waiting_since {
             pause = pause.min(UNASKED_FOR.saturating_sub(since.elapsed()));
         }
+        if let Some(left) = self.gathering.pause(Instant::now(), self.waiting_bytes) {
+            pause = pause.min(left);
+        }
+        if !self.purges.is_empty() && self.owner.is_serving() {
+            pause = pause.min(IDLE_AFTER.saturating_sub(self.last_end.elapsed()));
+        }
         if is_closing {
             std::thread::sleep(pause);
             return true;
@@ -160,7 +188,8 @@ impl Helper {
 
     /// Begins the next transaction if none is under way and there is something to do.
     fn begin_next(&mut self, is_closing: bool) {
-        if self.under_way.is_some() {
+        let gathers = self.gathering.pause(Instant::now(), self.waiting_bytes).is_some();
+        if self.under_way.is_some() || gathers && !is_closing {
             return;
         }
         let Some(transaction) = self.next_transaction(is_closing) else { return };
@@ -182,7 +211,8 @@ impl Helper {
             || self.waiting_bytes >= MOST_UNASKED_BYTES
             || self.waiting_since.is_some_and(|since| is_closing || since.elapsed() >= UNASKED_FOR);
         if !is_due {
-            return (!self.purges.is_empty() && self.owner.is_serving()).then_some(Transaction::Purge);
+            let may_purge = self.owner.is_serving() && self.last_end.elapsed() >= IDLE_AFTER;
+            return (may_purge && !self.purges.is_empty()).then_some(Transaction::Purge);
         }
         if let Some(Work::Task(Task::Make { .. } | Task::Shorten { .. } | Task::Remove { .. })) =
             self.waiting.front()
@@ -208,8 +238,16 @@ impl Helper {
     }
 
     fn complete(&self, task: Task, elapsed_us: u64, result: io::Result<()>) {
+        self.tell(task, elapsed_us, result);
+        self.wake();
+    }
+
+    fn tell(&self, task: Task, elapsed_us: u64, result: io::Result<()>) {
         // If nobody receives it, the process is ending.
         let _ = self.done.send(Completion { task, elapsed_us, result });
+    }
+
+    fn wake(&self) {
         if let Some(wake) = &*self.wake.lock().unwrap_or_else(PoisonError::into_inner) {
             wake();
         }
@@ -218,16 +256,24 @@ impl Helper {
     /// The transaction under way has come to an end.
     fn finish(&mut self, result: io::Result<()>) {
         let Some((transaction, start)) = self.under_way.take() else { return };
-        let elapsed_us = u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let elapsed = start.elapsed();
+        let elapsed_us = u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX);
+        if !matches!(transaction, Transaction::Purge) {
+            self.last_end = Instant::now();
+        }
         let copy = |result: &io::Result<()>| match result {
             Ok(()) => Ok(()),
             Err(error) => Err(io::Error::new(error.kind(), error.to_string())),
         };
         match transaction {
-            Transaction::Append { syncs, .. } => {
+            Transaction::Append { appends, syncs } => {
+                self.take_all();
+                let bytes = appends.iter().map(|(_, bytes)| bytes.len()).sum();
+                self.gathering.note_commit(self.last_end, elapsed, appends.len(), bytes, self.waiting_bytes);
                 for task in syncs {
-                    self.complete(task, elapsed_us, copy(&result));
+                    self.tell(task, elapsed_us, copy(&result));
                 }
+                self.wake();
             }
             Transaction::Do(task) => {
                 if let (Task::Remove { file }, true) = (&task, result.is_ok()) {
@@ -265,6 +311,7 @@ impl Helper {
             Step::Rest(_) | Step::End(_) => return,
         };
         let is_committed = self.owner.answered(step, answer, self.since.now());
+        self.figures.epoch.store(self.owner.epoch(), Relaxed);
         if matches!(answer, Answer::Lost | Answer::Busy) {
             self.session = None;
         }
@@ -302,6 +349,7 @@ impl Helper {
         });
         match opened {
             Ok(session) => {
+                self.figures.reconnects.fetch_add(1, Relaxed);
                 self.session = Some(session);
                 Answer::Done
             }
@@ -378,27 +426,32 @@ impl Helper {
         let allow_async = self.settings.allow_async;
         let gone = || Failure::Lost("the connection is lost".to_owned());
         let session = self.session.as_mut().ok_or_else(gone)?;
-        let values = [queue, Value::Int(as_int(epoch)), Value::Int(allow_async.into()), Value::Int(ticket)];
-        session.add("prove", &values, false)?;
-        let mut purge = None;
-        if with_work && let Some((transaction, _)) = &self.under_way {
-            let mut purged = PURGED_AT_LEAST;
-            match transaction {
-                Transaction::Append { appends, .. } => {
-                    for (at, bytes) in appends {
-                        purged += PURGED_PER_ROW * bytes.len().div_ceil(sql::PIECE_BYTES);
-                        add_append(session, queue, *at, bytes)?;
-                    }
+        let proof = [queue, Value::Int(as_int(epoch)), Value::Int(allow_async.into()), Value::Int(ticket)];
+        let transaction = self.under_way.as_ref().map(|(transaction, _)| transaction).filter(|_| with_work);
+        match transaction {
+            Some(Transaction::Append { appends, .. }) => {
+                self.purgeable = self.purgeable.min(PURGED_AT_LEAST);
+                for (index, (at, bytes)) in appends.iter().enumerate() {
+                    self.purgeable += PURGED_PER_ROW * bytes.len().div_ceil(sql::PIECE_BYTES);
+                    let proof = if index == 0 { &proof[..] } else { &[] };
+                    add_append(session, proof, queue, *at, bytes)?;
                 }
-                Transaction::Do(task) => add_task(session, queue, task)?,
-                Transaction::Purge => purged = PURGED_IDLE,
             }
-            purge = self.purges.front().copied();
-            if let Some(file) = purge {
-                let file = Value::Int(file.into());
-                session.add("purge_rows", &[queue, file, Value::Int(as_int(purged as u64))], false)?;
-                session.add("purge_file", &[queue, file], false)?;
+            other => {
+                session.add("prove", &proof, false)?;
+                match other {
+                    Some(Transaction::Do(task)) => add_task(session, queue, task)?,
+                    Some(_) => self.purgeable = PURGED_IDLE,
+                    None => {}
+                }
             }
+        }
+        let is_purging = transaction.is_some() && self.purgeable >= PURGED_AT_LEAST;
+        let purge = self.purges.front().copied().filter(|_| is_purging);
+        if let Some(file) = purge {
+            let file = Value::Int(file.into());
+            session.add("purge_rows", &[queue, file, Value::Int(as_int(self.purgeable as u64))], false)?;
+            session.add("purge_file", &[queue, file], false)?;
         }
         session.end();
         if !allow_async {
@@ -416,8 +469,12 @@ impl Helper {
         if !allow_async && names.first().is_none_or(|row| text(row, 0).is_empty()) {
             return Err(Failure::Lost("synchronous_standby_names is empty".to_owned()));
         }
-        if purge.is_some() && rows.len() > 1 {
-            self.purges.pop_front();
+        self.figures.note_commit();
+        if purge.is_some() {
+            if rows.len() > 1 {
+                self.purges.pop_front();
+            }
+            self.vacuum.note_deleted(mem::take(&mut self.purgeable), &self.settings);
         }
         Ok(())
     }
@@ -500,38 +557,6 @@ fn check_replication(session: &mut Session, allow_async: bool) -> Result<(), Fai
     let names = session.run("standby_names", &[])?;
     if names.first().is_none_or(|row| text(row, 0).is_empty()) {
         return Err(Failure::Lost("synchronous_standby_names is empty".to_owned()));
-    }
-    Ok(())
-}
-
-fn add_append(session: &mut Session, queue: Value<'_>, at: LogPosition, bytes: &[u8]) -> Result<(), Failure> {
-    let mut offset = at.offset;
-    for chunk in bytes.chunks(CHUNK_BYTES) {
-        let values = [queue, Value::Int(at.file.into()), Value::Int(as_int(offset)), Value::Bytes(chunk)];
-        session.add("append", &values, false)?;
-        offset += chunk.len() as u64;
-    }
-    Ok(())
-}
-
-fn add_task(session: &mut Session, queue: Value<'_>, task: &Task) -> Result<(), Failure> {
-    match task {
-        Task::Sync(_) => {}
-        Task::Make { file, bytes, head } => {
-            let file = Value::Int((*file).into());
-            session.add("clear_file", &[queue, file], false)?;
-            session.add("make_file", &[queue, file, Value::Int(as_int(*bytes))], false)?;
-            session.add("append", &[queue, file, Value::Int(0), Value::Bytes(&head[..])], false)?;
-        }
-        Task::Shorten { file, bytes } => {
-            let values = [queue, Value::Int((*file).into()), Value::Int(as_int(*bytes))];
-            for statement in ["cut_rows", "cut_row", "set_length"] {
-                session.add(statement, &values, false)?;
-            }
-        }
-        Task::Remove { file } => {
-            session.add("remove_file", &[queue, Value::Int((*file).into())], false)?;
-        }
     }
     Ok(())
 }

@@ -18,20 +18,25 @@ use std::time::Duration;
 
 use super::LogPosition;
 use super::ownership::Times;
-use super::storage::{Completion, Listing, Storage, Task};
+use super::storage::{Completion, DatabaseFigures, Listing, Storage, Task};
 use crate::database_url::DatabaseUrl;
 
 mod claim;
 mod copying;
+mod figures;
+mod gathering;
 mod helper;
 mod reading;
 mod sql;
+mod statements;
 mod tls;
+mod vacuum;
 mod wire;
 
 pub use self::copying::PostgresCopy;
 
 use self::claim::{Claim, Unfit, claim, connect, number};
+use self::figures::Figures;
 use self::helper::{Helper, Wake, Work};
 use self::reading::Reading;
 use self::wire::{LogIn, Session, Value};
@@ -147,6 +152,7 @@ pub struct PostgresStorage {
     thread: Option<Running>,
     /// What is not given to the thread yet.
     submitted: Vec<Work>,
+    figures: Arc<Figures>,
 }
 
 /// A running thread. Dropping this waits for what the thread was given, and hands the queue over.
@@ -180,10 +186,19 @@ impl PostgresStorage {
         let (given, incoming) = channel();
         let (outgoing, done) = channel();
         let wake: Wake = Arc::new(Mutex::new(None));
-        let helper = Helper::new(settings.clone(), claim, purges, incoming, outgoing, Arc::clone(&wake));
+        let figures = Arc::new(Figures::new(claim.since, claim.epoch, !settings.allow_async));
+        let helper = Helper::new(
+            settings.clone(),
+            claim,
+            purges,
+            incoming,
+            outgoing,
+            Arc::clone(&wake),
+            Arc::clone(&figures),
+        );
         let handle = Builder::new().name("binlog".to_owned()).spawn(|| helper.run()).map_err(refused)?;
         let running = Running { given: Some(given), done, wake, under_way: 0, handle: Some(handle) };
-        Ok(Self { reading: Some(reading), thread: Some(running), submitted: Vec::new() })
+        Ok(Self { reading: Some(reading), thread: Some(running), submitted: Vec::new(), figures })
     }
 
     /// A connection for reading what the owner has found.
@@ -211,7 +226,8 @@ impl PostgresStorage {
         for host in &settings.url.hosts {
             match Self::read_only_at(settings, Session::open(host, &settings.log_in)) {
                 Ok(reading) => {
-                    return Ok(Self { reading, thread: None, submitted: Vec::new() });
+                    let figures = Arc::default();
+                    return Ok(Self { reading, thread: None, submitted: Vec::new(), figures });
                 }
                 Err(error) => last = error,
             }
@@ -260,6 +276,10 @@ impl Storage for PostgresStorage {
     }
 
     fn append(&mut self, at: LogPosition, bytes: &[u8]) -> io::Result<()> {
+        debug_assert!(
+            !bytes.is_empty(),
+            "an append proves the ownership in the statement that adds its rows"
+        );
         if let Some(Work::Append { at: start, bytes: before }) = self.submitted.last_mut()
             && start.file == at.file
             && start.offset + before.len() as u64 == at.offset
@@ -272,6 +292,14 @@ impl Storage for PostgresStorage {
     }
 
     fn release(&mut self, _: u32) {}
+
+    fn database(&self) -> Option<DatabaseFigures> {
+        Some(self.figures.read())
+    }
+
+    fn joins_syncs(&self) -> bool {
+        true
+    }
 
     fn submit(&mut self, task: Task) {
         self.submitted.push(Work::Task(task));

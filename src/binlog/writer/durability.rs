@@ -31,6 +31,8 @@ pub(super) struct Durability {
     policy: SyncPolicy,
     /// All that was written to the store.
     written: Mark,
+    /// Whether the store does all syncs that wait as one.
+    joins_syncs: bool,
     /// Asked for, oldest first.
     in_flight: VecDeque<Mark>,
     /// The end of what was asked for.
@@ -54,6 +56,7 @@ impl Durability {
     pub(super) fn new(policy: SyncPolicy, end: LogPosition, ids: u64) -> Self {
         Self {
             policy,
+            joins_syncs: false,
             written: Mark::default(),
             in_flight: VecDeque::new(),
             requested: end,
@@ -65,6 +68,11 @@ impl Durability {
             syncs: 0,
             sync_us: 0,
         }
+    }
+
+    /// For a store that does all syncs that wait as one, if `joins_syncs`.
+    pub(super) fn joining(self, joins_syncs: bool) -> Self {
+        Self { joins_syncs, ..self }
     }
 
     /// The store has taken the log up to `mark`.
@@ -102,9 +110,11 @@ impl Durability {
     }
 
     /// When the next sync must be asked for; `None` if nothing is unsynced, or if a sync is under way: the next one then
-    /// covers all that was written during it.
+    /// covers all that was written during it. A store that joins syncs does that by itself, and begins the next one without
+    /// waiting for the log.
     pub(super) fn deadline(&self) -> Option<Timestamp> {
-        let since = self.unsynced_since.filter(|_| self.in_flight.is_empty())?;
+        let joins = self.joins_syncs && self.policy == SyncPolicy::EachCommit;
+        let since = self.unsynced_since.filter(|_| joins || self.in_flight.is_empty())?;
         match self.policy {
             SyncPolicy::Never => None,
             SyncPolicy::Every(milliseconds) => Some(since + u64::from(milliseconds) * NS_PER_MS),
@@ -233,6 +243,25 @@ mod tests {
         assert_eq!(sync.durable(), mark(20));
         assert_eq!(sync.deadline(), Some(Timestamp(50_003_000)));
         sync.check_invariants(mark(30).end);
+    }
+
+    #[test]
+    fn a_store_that_joins_syncs_is_asked_for_one_in_each_commit() {
+        let new = |policy| Durability::new(policy, LogPosition::default(), 0).joining(true);
+        let mut sync = new(SyncPolicy::EachCommit);
+        for offset in [10, 20, 30] {
+            grow(&mut sync, offset, offset);
+            assert_eq!(sync.deadline(), Some(Timestamp(offset)));
+            assert_eq!(sync.request(), Some(mark(offset).end));
+        }
+        sync.completed(mark(20).end, 7);
+        assert_eq!(sync.durable(), mark(20));
+        sync.check_invariants(mark(30).end);
+        let mut sync = new(SyncPolicy::Every(50));
+        grow(&mut sync, 10, 10);
+        sync.request();
+        grow(&mut sync, 20, 20);
+        assert_eq!(sync.deadline(), None, "-f says how often");
     }
 
     #[test]

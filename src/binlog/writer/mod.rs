@@ -11,7 +11,7 @@ use super::cooldowns::Cooldowns;
 use super::files::Files;
 use super::format::WallOffset;
 use super::marker::MarkerKind;
-use super::storage::{Completion, Storage, Task, is_lack_of_room};
+use super::storage::{Completion, DatabaseFigures, Storage, Task, is_lack_of_room};
 use super::{BinlogError, Config, LogPosition, SequenceNumber, SyncPolicy};
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::job::JobId;
@@ -67,6 +67,8 @@ pub struct Stats {
     pub sync_us: u64,
     /// "ok", "full" or "failed".
     pub state: &'static str,
+    /// The figures of the store, if it is a database.
+    pub database: Option<DatabaseFigures>,
 }
 
 /// The open log.
@@ -154,6 +156,7 @@ impl Binlog {
         let ids = Ids::new(config.sync, next_job_id);
         // The header of the file that is made below announces these ids.
         let announced = ids.announced_by(MarkerKind::Durable);
+        let durability = Durability::new(config.sync, durable, announced).joining(storage.joins_syncs());
         let mut log = Self {
             storage,
             config,
@@ -167,7 +170,7 @@ impl Binlog {
             unlogged: Unlogged::default(),
             ahead: FilesAhead::new(&config, next_index),
             compaction: Compaction::new(),
-            durability: Durability::new(config.sync, durable, announced),
+            durability,
             health: Health::Serving,
             warnings: Warnings::default(),
         };
@@ -457,6 +460,7 @@ impl Binlog {
                 (true, true) => "full",
                 (true, false) => "ok",
             },
+            database: self.storage.database(),
         }
     }
 

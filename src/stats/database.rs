@@ -1,0 +1,37 @@
+//! What is told of the store of the binlog, if it is a database.
+
+use super::{Database, Figure, Read, Subject};
+use crate::binlog::DatabaseFigures;
+
+impl Subject for Database {
+    type View<'a> = DatabaseFigures;
+}
+
+type Row = Figure<Database>;
+
+/// The figures of the database, for a server that keeps its binlog there.
+pub const DATABASE: &[Figure<Database>] = &[
+    Row::gauge("store-epoch", "The epoch in which this server owns the queue.", |store| store.epoch),
+    Row::counter(
+        "store-commits",
+        "Transactions that the database has confirmed, heartbeats included.",
+        |store| store.commits,
+    ),
+    Row::counter("store-reconnects", "Connections to the database after the first.", |store| {
+        store.reconnects
+    }),
+    Row::gauge("store-silence", "Time since the database has confirmed a transaction.", |store| {
+        store.silence_s
+    })
+    .named("store_silence_seconds"),
+    Row::new(
+        "store-replicated",
+        "1 if the server makes sure that each commit is replicated, 0 with --allow-async.",
+        Read::Flag(|store| store.is_replicated),
+    ),
+    Row::gauge(
+        "store-table-bytes",
+        "The table of the log at its last vacuum, of all queues; 0 before.",
+        |store| store.table_bytes,
+    ),
+];
