@@ -213,7 +213,7 @@ impl Tagged {
     }
 
     /// The groups without members that jobs wait for. A delete and what it frees are one change, so that such a group is
-    /// left only by damage, by a loss of power without `-f 0`, or by C.
+    /// left only by damage, by a loss of power that took puts without a reply, or by C.
     pub(super) fn groups_without_members(&self) -> BTreeSet<Box<str>> {
         let tags = || self.tags.iter().filter_map(|(_, bytes)| TagSet::decode_checked(bytes));
         let members: HashSet<Name<'_>> = tags().filter_map(|tags| tags.group).collect();

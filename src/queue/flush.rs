@@ -1,7 +1,7 @@
 //! Flushes: deletes the jobs that a tube had when the command came, a few at a time.
 //!
-//! Owns: which jobs these are, and how far each flush has come. A flush walks through the held jobs, which no other delete
-//! is to free before, the ready ones, parked or not, the delayed, the buried, and the reservations of all clients, once
+//! Owns: which jobs these are, and how far each flush has come. A flush walks through the held jobs, none of
+//! which goes to a client meanwhile, the ready ones, parked or not, the delayed, the buried, and the reservations of all clients, once
 //! each. Last, it forgets the keys that deleted jobs have left in the tube. A job that goes from one state to another
 //! meanwhile may get behind the walk, so it is noted, and deleted wherever it is. Jobs that come later stay: their ids
 //! are larger, they were put later, or they were moved here from another tube. While no flush is under way, nothing of
@@ -163,6 +163,11 @@ impl Flushes {
         for flush in self.0.iter_mut().filter(|flush| flush.tube == Some(tube) && id.0 < flush.next_id) {
             into(flush).insert(id);
         }
+    }
+
+    /// Whether a flush walks through its held jobs, of which those may lose their group that it has yet to delete.
+    pub fn walk_through_held(&self) -> bool {
+        self.0.iter().any(|flush| flush.tube.is_some() && matches!(flush.stage, Stage::Held(_)))
     }
 
     /// The tube is gone. It had no jobs, and another may have its key from now on.

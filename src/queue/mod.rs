@@ -281,7 +281,7 @@ impl Queue {
     /// The earliest instant at which `advance` has something to do.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Timestamp> {
-        if !self.leaving.is_empty() || self.tagged.has_more_to_do() {
+        if !self.leaving.is_empty() || self.has_more_to_do() {
             return Some(Timestamp::default());
         }
         self.deadlines.first().map(|(at, _)| at)

@@ -108,7 +108,7 @@ impl Queue {
         let end = self.work + DUE_PER_ADVANCE;
         while self.work < end {
             self.work += 1;
-            if self.tagged.has_freed() {
+            if self.frees_jobs() {
                 self.go_on_freeing(now);
                 continue;
             }

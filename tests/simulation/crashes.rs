@@ -84,6 +84,7 @@ pub struct Lives {
 /// If the jobs after a restart are not those that were acknowledged.
 pub fn run(seed: u64, trace: bool) -> Outcome {
     let mut lives = Lives::new(seed, trace);
+    lives.say(|| format!("{:?}, files of {} bytes", lives.sync, lives.file_bytes));
     let mut promised = Some(0);
     for _ in 0..LIVES {
         lives.start(promised);

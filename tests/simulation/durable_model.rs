@@ -3,7 +3,7 @@
 //! Owns: the versions of each job, and which of them were acknowledged. Never talks to a server. Driven by `crashes`,
 //! which reports the commands and the replies.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use beanstalkd::job::{Body, JobRecord, JobState};
 use beanstalkd::tags::{After, Name, TagSet};
@@ -198,16 +198,24 @@ impl DurableModel {
             let before = found[token(body.as_slice())].replace(job);
             assert!(before.is_none(), "{record:?} is restored twice");
         }
+        let members: BTreeSet<&str> = restored
+            .iter()
+            .filter_map(|(.., tags)| TagSet::decode(tags)?.group)
+            .map(|group| group.as_str())
+            .collect();
         let mut unknown = cooldowns.clone();
         for (job, found) in self.jobs.iter_mut().zip(found) {
             let facts = found.map(|(record, .., tags)| facts_of(record, tags));
+            let has_members = job.tags.after.is_some_and(|after| members.contains(after.group.as_str()));
+            let is_held = facts.as_ref().is_some_and(|facts| facts.is_held);
+            assert!(has_members || !is_held, "job {:?} waits for a group without members", job.id);
             let cooldown = job.id.and_then(|id| unknown.remove(&id));
             if let Some((tube, key)) = &cooldown {
                 assert!(*tube == job.tube && job.tags.idempotency.is_some_and(|tag| tag.key == key.as_str()));
             }
             let is_cooling = cooldown.is_some();
             if let Some(promised) = promised {
-                job.check(facts.as_ref(), is_cooling, promised);
+                job.check(facts.as_ref(), is_cooling, has_members, promised);
             }
             // The id of an acknowledged job is not given again, even if the job was lost, because its client may
             // still delete it.
@@ -218,26 +226,12 @@ impl DurableModel {
             (job.is_busy, job.holder, job.is_upgraded) = (false, None, false);
         }
         assert!(unknown.is_empty(), "cooldowns of no delete: {unknown:?}");
-        self.free_groups_without_members();
         self.first_id = next_id;
         self.acknowledgements = 1;
         // Buried jobs are restored in the order of their burials.
         for (_, _, body, _) in restored.iter().filter(|(record, ..)| record.state == JobState::Buried) {
             self.burials += 1;
             self.jobs[token(body.as_slice())].buried = self.burials;
-        }
-    }
-
-    /// After a loss of power a group may have lost members that nobody has deleted: it holds nothing.
-    fn free_groups_without_members(&mut self) {
-        for at in 0..self.jobs.len() {
-            let after = self.jobs[at].tags.after.map(|after| after.group);
-            if let Some(group) = after.filter(|&group| self.jobs[at].waits_for(group))
-                && !self.has_members(group)
-                && let Some(facts) = &mut self.jobs[at].versions[0].facts
-            {
-                *facts = freed(facts);
-            }
         }
     }
 }
@@ -254,15 +248,18 @@ fn as_put(tags: TagSet<'_>) -> TagSet<'_> {
 }
 
 impl Job {
-    /// Checks that the restored version is not older than the promised one.
-    fn check(&self, facts: Option<&Facts>, is_cooling: bool, promised: u64) {
+    /// Checks that the restored version is not older than the promised one. A loss of power can take the members of a group
+    /// that are newer than what was promised: then the group holds nothing, whatever the versions say.
+    fn check(&self, facts: Option<&Facts>, is_cooling: bool, has_members: bool, promised: u64) {
         let is_promised = |version: &Version| version.acknowledged.is_some_and(|before| before < promised);
         let first = self.versions.iter().rposition(is_promised);
         let is_allowed = match first {
             None if facts.is_none() && !is_cooling => true,
-            _ => self.versions[first.unwrap_or(0)..]
-                .iter()
-                .any(|version| version.facts.as_ref() == facts && version.is_cooling == is_cooling),
+            _ => self.versions[first.unwrap_or(0)..].iter().any(|version| {
+                let is_free = |held: &Facts| !has_members && held.is_held && facts == Some(&freed(held));
+                version.is_cooling == is_cooling
+                    && (version.facts.as_ref() == facts || version.facts.as_ref().is_some_and(is_free))
+            }),
         };
         assert!(
             is_allowed,

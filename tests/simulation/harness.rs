@@ -376,6 +376,7 @@ impl Harness {
         );
         let accepted = client.accepted.take();
         let unread = client.expected.len();
+        self.say(|| format!("{index} is answered {request:?}"));
         let is_command =
             !matches!(request, Request::Body { .. } | Request::BadFormat | Request::UnknownCommand);
         assert_eq!(logged, is_command, "{request:?} is parsed as something else");

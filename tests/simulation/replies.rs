@@ -137,15 +137,16 @@ impl Oracle {
             }
         }
         assert!(jobs.len() <= batch.most as usize, "client {client} wanted {} jobs", batch.most);
-        // Those that it has lost meanwhile count, too.
+        // Those that it has lost meanwhile count, too, and so does the room that they would have taken.
         let is_full = jobs.len() == batch.most as usize;
+        let wanted = jobs.len();
         jobs.retain(|&id| self.model.holds(client, id));
         let mut reply = format!("RESERVED_BATCH {count}\r\n").into_bytes();
         for &id in &jobs {
             let Answer::Reply(job) = self.job("RESERVED", id) else { unreachable!("a job is a reply") };
             reply.extend(job);
         }
-        let has_room = unread + reply.len() <= LEAST_ROOM_BYTES;
+        let has_room = unread + reply.len() <= LEAST_ROOM_BYTES && jobs.len() == wanted;
         if has_room && !is_full {
             let more = self.model.clone().reserve(client, Some(0), None, now);
             assert!(

@@ -361,7 +361,12 @@ fn what_is_in_tubes_that_may_not_be_seen_changes_no_reply() {
                 let reply = servers[at].reply(&annas[at], &command.text);
                 let told =
                     reply.lines().filter(|line| !OF_THE_SERVER.iter().any(|key| line.starts_with(key)));
-                told.collect::<Vec<_>>().join("\n")
+                let mut told = told.collect::<Vec<_>>();
+                if command.word == "list-tubes" {
+                    // Their order follows from all tubes that have come and gone.
+                    told.sort_unstable();
+                }
+                told.join("\n")
             });
             last_id += u64::from(replies[0].starts_with("INSERTED"));
             if is_shown {

@@ -140,17 +140,22 @@ impl Tagged {
     }
 
     /// Whether jobs that are free are still among the held ones.
-    pub fn has_freed(&self) -> bool {
+    fn has_freed(&self) -> bool {
         self.groups.has_freed()
-    }
-
-    /// Whether `advance` has something to do, whatever the time.
-    pub fn has_more_to_do(&self) -> bool {
-        self.has_freed() || !self.offers.is_empty()
     }
 }
 
 impl Queue {
+    /// Whether jobs that are free may leave the held ones now. They wait for a flush, which may have to delete them.
+    pub(super) fn frees_jobs(&self) -> bool {
+        self.tagged.has_freed() && !self.flushes.walk_through_held()
+    }
+
+    /// Whether `advance` has something to do, whatever the time.
+    pub(super) fn has_more_to_do(&self) -> bool {
+        !self.tagged.offers.is_empty() || self.frees_jobs()
+    }
+
     /// The tags of a job that has some.
     fn tags_of(&self, id: JobId) -> TagSet<'_> {
         self.tags_of_any(id).expect("it has tags")
@@ -411,7 +416,7 @@ impl Queue {
     /// clients that wait.
     pub(super) fn settle(&mut self, cause: Option<ClientId>, now: Timestamp) {
         self.offer_free_places(cause, now);
-        if self.tagged.has_freed() {
+        if self.frees_jobs() {
             self.go_on_freeing(now);
         }
     }

@@ -308,6 +308,20 @@ fn with_other_commands() -> Vec<Case> {
              w: delete 1 -> NOT_FOUND",
         ),
         script(
+            "a_flush_gives_no_job_away_that_it_frees_and_deletes",
+            "a: put 0 0 60 1 grp:g | 1 -> INSERTED 1
+             a: use t -> USING t
+             a: put 0 0 60 1 grp:h aft:g | 2 -> INSERTED 2
+             a: put 0 0 60 1 aft:h | 3 -> INSERTED 3
+             w: watch t -> WATCHING 2
+             w: ignore default -> WATCHING 1
+             w: reserve ->
+             waiting 1
+             a: flush-tube t -> FLUSHED 2
+             a: put 0 0 60 1 | 4 -> INSERTED 4
+             w: -> RESERVED 4 1 | 4",
+        ),
+        script(
             "a_moved_job_takes_its_tags_along",
             "a: put 0 600 60 1 grp:g | 1 -> INSERTED 1
              a: put 7 0 60 1 idp:k con:c aft:g exp:600 | 2 -> INSERTED 2

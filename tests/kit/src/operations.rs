@@ -658,24 +658,25 @@ fn flush(queue: &mut Queue, client: ClientId, tube: &str, only_buried: bool, now
     if queue.begin_flush(client, tube, flushed, now) == BeginFlush::NoTube {
         return 0;
     }
-    let mut count = 0;
-    loop {
+    let (mut count, mut is_done) = (0, false);
+    while !is_done {
         match queue.next_to_flush(client, &mut 1) {
             FlushStep::Job(job) => {
                 queue.flush_job(job, now);
-                while queue.next_deadline() == Some(Timestamp::default()) {
-                    queue.advance(now);
-                }
                 count += 1;
             }
             FlushStep::Cooldown(job) => queue.end_cooldown(job),
             FlushStep::Unfinished => queue.check_invariants(),
             FlushStep::Done => {
                 queue.end_flush(client);
-                return count;
+                is_done = true;
             }
         }
+        while queue.next_deadline() == Some(Timestamp::default()) {
+            queue.advance(now);
+        }
     }
+    count
 }
 
 /// Does what a duplicate leads to; returns how it would be answered.

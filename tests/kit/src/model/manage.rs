@@ -41,7 +41,12 @@ impl Model {
             }
         }
         jobs.sort_unstable();
-        jobs.iter().for_each(|&(_, _, id)| self.end(id, Ending::Flushed, now));
+        // Held jobs that it frees itself are deleted, too, before a client can get them.
+        let held = jobs.partition_point(|&(state, ..)| state == 0);
+        let freed: Vec<_> =
+            jobs[..held].iter().map(|&(_, _, id)| self.end_alone(id, Ending::Flushed, now)).collect();
+        freed.into_iter().for_each(|freed| self.free(freed, now));
+        jobs[held..].iter().for_each(|&(_, _, id)| self.end(id, Ending::Flushed, now));
         if !only_buried {
             let mut keys: Vec<u64> = self
                 .cooldowns

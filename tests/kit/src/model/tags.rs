@@ -138,6 +138,12 @@ impl Model {
 
     /// The job ends, with all that follows from it.
     pub(super) fn end(&mut self, id: u64, ending: Ending, now: Timestamp) {
+        let freed = self.end_alone(id, ending, now);
+        self.free(freed, now);
+    }
+
+    /// The job ends. Returns the jobs that are free because of it.
+    pub(super) fn end_alone(&mut self, id: u64, ending: Ending, now: Timestamp) -> Vec<u64> {
         let Job { tube, tags, .. } = self.job_mut(id).clone();
         self.jobs.retain(|job| job.id != id);
         let cooldown = tags.idempotency.filter(|tag| ending == Ending::Deleted && tag.cooldown_s > 0);
@@ -162,10 +168,12 @@ impl Model {
             self.changes.push(Change::Deleted(JobId(id)));
         }
         self.serve_free_places(now);
-        self.free(freed, now);
+        freed
     }
 
-    fn free(&mut self, mut ids: Vec<u64>, now: Timestamp) {
+    /// Those of the jobs are free that are there still.
+    pub(super) fn free(&mut self, mut ids: Vec<u64>, now: Timestamp) {
+        ids.retain(|&id| self.job(id).is_some());
         ids.sort_unstable();
         for id in ids {
             let job = self.job_mut(id);
