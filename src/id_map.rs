@@ -97,6 +97,7 @@ impl<T> IdMap<T> {
     }
 
     /// Sets the value of `id` to `value`; returns the old value.
+    #[inline]
     pub fn insert(&mut self, id: JobId, value: T) -> Option<T> {
         while !self.reaches(id) {
             self.add_level();
@@ -123,6 +124,7 @@ impl<T> IdMap<T> {
     }
 
     /// Removes the value of `id` and returns it.
+    #[inline]
     pub fn remove(&mut self, id: JobId) -> Option<T> {
         if !self.reaches(id) {
             return None;

@@ -251,6 +251,7 @@ impl<'a> From<&'a Body> for BodyRef<'a> {
 }
 
 impl From<Vec<u8>> for Body {
+    #[inline]
     fn from(bytes: Vec<u8>) -> Self {
         if bytes.len() < SHARED_FROM_BYTES {
             Self(Bytes::Owned(bytes.into_boxed_slice()))

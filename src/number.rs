@@ -2,12 +2,14 @@
 
 /// A decimal number at the start of `text`, after any spaces: its value and what follows it. `None` without a
 /// digit, or above `u64::MAX`. A sign is not a digit.
+#[inline(always)]
 pub fn leading_u64(text: &[u8]) -> Option<(u64, &[u8])> {
     let (value, rest) = digits(skip_spaces(text))?;
     value.map(|value| (value, rest))
 }
 
 /// As [`leading_u64`], up to `u32::MAX`.
+#[inline]
 pub fn leading_u32(text: &[u8]) -> Option<(u32, &[u8])> {
     let (value, rest) = leading_u64(text)?;
     u32::try_from(value).ok().map(|value| (value, rest))
@@ -60,7 +62,6 @@ fn signed(text: &[u8]) -> Option<(Option<u64>, &[u8])> {
 }
 
 /// The digits that `text` begins with: their value, if it fits, and what follows. `None` without a digit.
-#[inline]
 fn digits(text: &[u8]) -> Option<(Option<u64>, &[u8])> {
     // Every number of this many digits fits; most have far fewer.
     const FITTING: usize = u64::MAX.ilog10() as usize;

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use constant_time_eq::constant_time_eq_32;
 use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
 
 use crate::token::{self, TokenError};
 
@@ -49,7 +49,7 @@ impl TokenHash {
     /// Whether the hashes are the same. The time it takes tells nothing of them.
     #[must_use]
     pub fn is(&self, other: &Self) -> bool {
-        constant_time_eq_32(&self.0, &other.0)
+        self.0[..].ct_eq(&other.0).into()
     }
 }
 

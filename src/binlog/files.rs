@@ -344,6 +344,7 @@ impl Files {
     ///
     /// # Panics
     /// If an invariant does not hold.
+    #[inline]
     pub fn check_invariants(&self) {
         let (mut live, mut live_bytes, mut full_bytes) = (0, 0, 0);
         for file in &self.files {

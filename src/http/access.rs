@@ -10,7 +10,7 @@
 
 use std::fmt;
 
-use constant_time_eq::constant_time_eq;
+use subtle::ConstantTimeEq;
 
 use super::Sources;
 use super::request::{Method, Request};
@@ -57,7 +57,7 @@ impl Token {
 
     /// Whether `given` is the token. The time it takes tells nothing of the token but its length.
     fn is(&self, given: &[u8]) -> bool {
-        constant_time_eq(&self.0, given)
+        self.0.ct_eq(given).into()
     }
 }
 

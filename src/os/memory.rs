@@ -30,6 +30,7 @@ const LARGE_BYTES: usize = 8 << 20;
 static EXHAUSTED: AtomicBool = AtomicBool::new(false);
 
 /// Whether the server is using its reserve. It should then accept nothing new.
+#[inline]
 #[must_use]
 pub fn is_exhausted() -> bool {
     EXHAUSTED.load(Ordering::Relaxed)

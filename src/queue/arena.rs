@@ -105,6 +105,7 @@ impl<T> Arena<T> {
     }
 
     /// Stores `record`; after a `reserve` it does not allocate.
+    #[inline]
     pub fn insert(&mut self, record: T) -> Slot {
         if self.open.last().is_none_or(|&chunk| self.chunks[chunk as usize].entries.capacity() == 0) {
             self.reserve().expect("room for a record was reserved before");
@@ -136,6 +137,7 @@ impl<T> Arena<T> {
     ///
     /// # Panics
     /// If there is no record: a slot is valid only as long as its record.
+    #[inline]
     pub fn remove(&mut self, slot: Slot) -> T {
         let chunk = &mut self.chunks[slot.chunk()];
         let entry = &mut chunk.entries[slot.entry()];

@@ -285,6 +285,7 @@ impl Queue {
     }
 
     /// Asserts the invariants of the fields.
+    #[inline]
     pub(super) fn check_flushes(&self) {
         for flush in &self.flushes.0 {
             assert!(self.is_connected(flush.client), "a flush ends with its client");

@@ -1,4 +1,7 @@
 //! The invariants of the whole queue between two commands, checked by tests and debug builds.
+//!
+//! Each function that checks is `#[inline]`: such a function is compiled where it is called. A release build of the
+//! server calls none, so it compiles none; tests in release builds have them.
 
 use std::collections::HashMap;
 
@@ -16,6 +19,7 @@ impl Queue {
     ///
     /// # Panics
     /// If an invariant does not hold.
+    #[inline]
     pub fn check_invariants(&self) {
         let counts = self.check_tubes();
         assert_eq!(counts, self.counts, "the counts are those of the tubes together");
@@ -29,6 +33,7 @@ impl Queue {
         self.check_tagged();
     }
 
+    #[inline]
     fn check_tubes(&self) -> JobCounts {
         let mut counts = JobCounts::default();
         let mut names = HashMap::new();
@@ -84,6 +89,7 @@ impl Queue {
 
     /// Looks at the jobs of the tube that may not be reserved; returns the counts of the parked ones, and how many are
     /// held.
+    #[inline]
     fn check_tagged_in(&self, tube: &Tube) -> (JobCounts, u64) {
         let mut parked = JobCounts::default();
         let Some(tagged) = tube.tagged() else { return (parked, 0) };
@@ -102,6 +108,7 @@ impl Queue {
         (parked, tagged.held.len() as u64)
     }
 
+    #[inline]
     fn check_jobs(&self) {
         for id in self.jobs.ids() {
             let job = self.jobs.get(id).expect("an indexed job is there");
@@ -114,6 +121,7 @@ impl Queue {
         }
     }
 
+    #[inline]
     fn check_clients(&self) {
         let (mut reserved, mut waiting, mut using, mut watching) = (0, 0, HashMap::new(), HashMap::new());
         for (index, client) in &self.clients {

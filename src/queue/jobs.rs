@@ -229,6 +229,7 @@ impl Jobs {
         Ok(())
     }
 
+    #[inline]
     pub fn insert(&mut self, id: JobId, job: Job) {
         self.body_bytes += job.body.len();
         let slot = self.records.insert(job);
@@ -237,6 +238,7 @@ impl Jobs {
         assert!(old.is_none(), "an id is given once");
     }
 
+    #[inline]
     pub fn remove(&mut self, id: JobId) -> Option<Job> {
         let job = self.records.remove(self.index.remove(id)?);
         self.last = self.last.filter(|&(last, _)| last != id);
@@ -247,6 +249,7 @@ impl Jobs {
         Some(job)
     }
 
+    #[inline]
     pub fn get(&self, id: JobId) -> Option<&Job> {
         self.slot(id).map(|slot| self.records.get(slot))
     }

@@ -71,6 +71,7 @@ impl Queue {
     ///
     /// # Errors
     /// If the allocator has no memory.
+    #[inline]
     pub fn reserve_put(&mut self) -> Result<(), TryReserveError> {
         self.jobs.reserve()
     }

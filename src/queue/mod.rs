@@ -399,6 +399,7 @@ impl Queue {
     }
 
     /// Sets the client's deadline in the heap to what its state requires.
+    #[inline]
     fn reschedule_client(&mut self, client: u32) {
         self.deadlines.set(Owner::Client(client), self.clients[client as usize].deadline());
     }

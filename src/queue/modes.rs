@@ -450,6 +450,7 @@ impl Queue {
     }
 
     /// Asserts the invariants of the fields.
+    #[inline]
     pub(super) fn check_choices(&self) {
         let mut weighed = 0;
         for (_, client) in &self.clients {

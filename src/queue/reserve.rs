@@ -98,6 +98,7 @@ impl Queue {
 
     /// Does what has become due by `now`, the earliest first, and not more than a turn's share of it:
     /// while `next_deadline` is not after `now`, there is more to do.
+    #[inline]
     pub fn advance(&mut self, now: Timestamp) {
         if !self.leaving.is_empty() {
             self.go_on_leaving(now);

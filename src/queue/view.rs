@@ -111,6 +111,7 @@ impl Queue {
     }
 
     /// The body of the job with this id.
+    #[inline(always)]
     #[must_use]
     pub fn body(&self, id: JobId) -> Option<BodyRef<'_>> {
         self.jobs.get(id).map(Job::body)

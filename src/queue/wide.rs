@@ -213,6 +213,7 @@ impl Queue {
     }
 
     /// Asserts the invariants of the fields.
+    #[inline]
     pub(super) fn check_wide(&self) {
         let mut subscriptions = 0;
         for (index, client) in &self.clients {

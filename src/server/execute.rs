@@ -239,6 +239,7 @@ impl Executor {
 
     /// Executes one request of a client, and puts the reply into its output if there is one yet. If the server is
     /// `GUARDED`, access rules decide first; an open server has no such step.
+    #[inline]
     pub(super) fn execute<const GUARDED: bool>(
         &mut self,
         client: ClientId,

@@ -51,6 +51,7 @@ impl Persistence {
     }
 
     /// Whether a put fits, with its later delete. Nothing has changed either way. The tube is asked for with a log alone.
+    #[inline]
     pub fn room_for_put<'a>(
         &mut self,
         id: JobId,
@@ -177,6 +178,7 @@ impl Persistence {
     }
 
     /// Does what is due in the log.
+    #[inline]
     pub fn advance(&mut self, now: Timestamp) {
         let Some(binlog) = &mut self.binlog else { return };
         if binlog.next_deadline().is_some_and(|at| at <= now)
@@ -279,6 +281,7 @@ impl Executor {
     }
 
     /// Asserts every invariant of the log, whose cost grows with the number of jobs.
+    #[inline]
     pub(super) fn check_binlog(&self) {
         let Persistence { binlog, written, .. } = &self.persistence;
         let Some(binlog) = binlog else { return };

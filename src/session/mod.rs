@@ -243,7 +243,7 @@ impl Session {
 
     /// The last request, or the wait that it became, has come to this: the one place where an outcome becomes a
     /// phase.
-    #[inline]
+    #[inline(always)]
     pub fn apply(&mut self, outcome: Outcome) {
         debug_assert!(
             matches!(self.phase, Phase::WantCommand | Phase::Waiting(_)),
@@ -430,6 +430,7 @@ impl Session {
     ///
     /// # Panics
     /// Where it is not.
+    #[inline]
     pub fn check_invariants(&self) {
         match (&self.phase, self.unread.as_deref()) {
             (Phase::Closing | Phase::Aborted, unread) => {

@@ -232,6 +232,7 @@ impl Output {
     ///
     /// # Panics
     /// Where it is not.
+    #[inline]
     pub fn check_invariants(&self) {
         assert!(self.sent() <= self.bytes.len(), "no more is sent than there is");
         let Some(shared) = &self.shared else { return };
@@ -250,6 +251,7 @@ impl Output {
     ///
     /// # Panics
     /// If there are fewer unsent bytes.
+    #[inline]
     pub fn advance(&mut self, mut count: usize) {
         let mut sent = self.sent();
         while let Some(shared) = &mut self.shared

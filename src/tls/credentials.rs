@@ -16,11 +16,8 @@ use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKey
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{InconsistentKeys, RootCertStore, ServerConfig};
-use x509_cert::certificate::{CertificateInner, Raw};
-use x509_cert::crl::CertificateList;
-use x509_cert::der::Decode;
-use x509_cert::time::Validity;
 
+use super::x509;
 use crate::os::secret_file;
 
 /// The longest file of certificates, or of a key.
@@ -221,9 +218,7 @@ fn expiry(
     warnings: &mut Vec<String>,
 ) -> Result<u64, CredentialError> {
     let first = chain.first().ok_or_else(|| file.wrong(Problem::Missing("certificate")))?;
-    let certificate = CertificateInner::<Raw>::from_der(first).map_err(|error| file.rejected(error))?;
-    let Validity { not_before, not_after, .. } = certificate.tbs_certificate().validity();
-    let (begin, end) = (not_before.to_unix_duration(), not_after.to_unix_duration());
+    let (begin, end) = x509::validity(first).map_err(|error| file.rejected(error))?;
     let path = file.path.display();
     if end.as_secs() < now_s {
         warnings.push(format!("--tls-cert {path}: expired at {}; clients will refuse it", time(end)));
@@ -242,8 +237,7 @@ fn warn_if_outdated(
     now_s: u64,
     warnings: &mut Vec<String>,
 ) -> Result<(), CredentialError> {
-    let list = CertificateList::<Raw>::from_der(list).map_err(|error| file.rejected(error))?;
-    let next_update = list.tbs_cert_list.next_update.map(x509_cert::time::Time::to_unix_duration);
+    let next_update = x509::next_update(list).map_err(|error| file.rejected(error))?;
     if let Some(next) = next_update.filter(|next| next.as_secs() < now_s) {
         let path = file.path.display();
         warnings.push(format!("--tls-crl {path}: a newer list was due at {}; fetch it", time(next)));

@@ -11,7 +11,7 @@ mod acceptor;
 mod channel;
 mod credentials;
 mod failure;
-mod names;
+mod x509;
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub use self::acceptor::{Acceptor, Figures};
 pub use self::channel::Channel;
 pub use self::credentials::{CredentialError, Credentials, Files};
 pub use self::failure::Failure;
-pub use self::names::names;
+pub use self::x509::names;
 
 /// How long a client may take for its handshake. A handshake takes two round trips; a machine far away or under load
 /// takes a second or two.

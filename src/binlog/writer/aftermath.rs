@@ -95,6 +95,7 @@ impl Promises {
     }
 
     /// Asserts what is true between two calls.
+    #[inline]
     pub(super) fn check_invariants(&self, is_logged: impl Fn(JobId) -> bool) {
         let sum: u64 = self.by_job.iter().map(|(_, &packed)| Promise::from_packed(packed).units()).sum();
         assert_eq!(sum, self.units, "the sum is that of the jobs");
@@ -146,6 +147,7 @@ impl UnloggedAftermaths {
     }
 
     /// Asserts what is true between two calls.
+    #[inline]
     pub(super) fn check_invariants(&self, is_unlogged: impl Fn(JobId) -> bool) {
         let units = |one: &UnloggedAftermath| one.units() + u64::from(one.cooldown.is_some());
         assert_eq!(self.units, self.by_job.values().map(units).sum::<u64>());
@@ -361,6 +363,7 @@ impl Binlog {
     }
 
     /// Asserts what is true of tags, deletes and cooldowns between two calls.
+    #[inline]
     pub(super) fn check_aftermaths(&self) {
         self.promises.check_invariants(|id| self.files.file_of(id).is_some());
         assert!(

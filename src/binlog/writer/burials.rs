@@ -46,6 +46,7 @@ impl Burials {
     }
 
     /// Asserts what is true between two calls.
+    #[inline]
     pub(super) fn check_invariants(&self) {
         assert!(
             self.times.values().all(|&time| time <= self.latest),

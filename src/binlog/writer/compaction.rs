@@ -119,6 +119,7 @@ impl Compaction {
     }
 
     /// Asserts what is true between two calls.
+    #[inline]
     pub(super) fn check_invariants(&self, files: &Files, current: u32) {
         let Some(Removal { below, stage }) = self.removal else { return };
         assert!(below <= current, "the file that records go to is never removed");

@@ -185,6 +185,7 @@ impl Durability {
     }
 
     /// Asserts what is true between two calls, when the log ends at `end` once it is written.
+    #[inline]
     pub(super) fn check_invariants(&self, end: LogPosition) {
         let asked_for = [&self.durable].into_iter().chain(&self.in_flight);
         assert!(asked_for.is_sorted_by(|a, b| a.end <= b.end && a.sequence <= b.sequence && a.ids <= b.ids));

@@ -145,6 +145,7 @@ impl FilesAhead {
     }
 
     /// Asserts what is true between two calls.
+    #[inline]
     pub(super) fn check_invariants(&self) {
         self.space.check_invariants();
         assert!(

@@ -61,6 +61,7 @@ impl Ids {
     }
 
     /// Asserts what is true between two calls.
+    #[inline]
     pub(super) fn check_invariants(&self) {
         assert!(self.next >= 1, "no job has the id 0");
         assert!(self.announced <= self.next.saturating_add(IDS_AHEAD), "no more ids are announced than that");

@@ -8,6 +8,7 @@ impl Binlog {
     ///
     /// # Panics
     /// If an invariant does not hold.
+    #[inline]
     pub fn check_invariants(&self) {
         if !self.health.is_serving() {
             return;
@@ -37,6 +38,7 @@ impl Binlog {
     }
 
     /// A job whose delete or update is not logged is known for one of them alone.
+    #[inline]
     fn check_unlogged(&self) {
         for id in self.unlogged.deletes.iter().filter(|id| id.0 & NO_DELETE == 0) {
             assert!(self.files.file_of(id).is_none(), "a deleted job has no record: {id:?}");

@@ -138,6 +138,7 @@ impl Space {
     }
 
     /// Asserts what is true between two calls.
+    #[inline]
     pub fn check_invariants(&self) {
         assert_eq!(
             self.spare_units,

@@ -56,6 +56,7 @@ impl Queue {
     }
 
     /// Asserts the invariants of the fields.
+    #[inline]
     pub(in crate::queue) fn check_expiries(&self) {
         let expiring = self.jobs.ids().filter_map(|id| Some((self.expires_at(id)?, id)));
         let mut expiring: Vec<_> = expiring.collect();

@@ -241,6 +241,7 @@ impl Queue {
     }
 
     /// Asserts the invariants of the fields.
+    #[inline]
     pub(in crate::queue) fn check_groups(&self) {
         let groups = &self.tagged.groups;
         let (mut members, mut buried, mut held) = (BTreeMap::new(), BTreeMap::new(), 0);

@@ -448,6 +448,7 @@ impl Queue {
     }
 
     /// Asserts the invariants of the fields.
+    #[inline]
     pub(super) fn check_tagged(&self) {
         let with_tags = self.jobs.ids().filter(|&id| self.jobs.get(id).is_some_and(|job| job.marks != 0));
         let mut aside = 0;

@@ -49,6 +49,7 @@ impl Owners {
 
 impl Queue {
     /// Asserts the invariants of the fields.
+    #[inline]
     pub(in crate::queue) fn check_owners(&self) {
         let mut owners = Owners::default();
         for id in self.jobs.ids() {

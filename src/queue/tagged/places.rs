@@ -385,6 +385,7 @@ impl Queue {
     }
 
     /// Asserts the invariants of the fields.
+    #[inline]
     pub(in crate::queue) fn check_places(&self) {
         let places = &self.tagged.places;
         let mut taken: BTreeMap<u64, u32> = BTreeMap::new();

@@ -183,6 +183,7 @@ impl Queue {
     }
 
     /// Asserts the invariants of the fields.
+    #[inline]
     pub(in crate::queue) fn check_unique(&self) {
         let unique = &self.tagged.unique;
         assert_eq!(unique.due.len(), unique.cooldowns.len(), "each cooldown ends");

@@ -58,6 +58,7 @@ impl Memory {
     }
 
     /// To be told at the end of a turn how much `work` was done since the start, and what jobs and connections use.
+    #[inline]
     pub fn tend(&mut self, work: u64, used_bytes: impl FnOnce() -> usize, now: Timestamp) {
         if work >= self.look_at_work || self.give_back_at.is_some_and(|at| at <= now) {
             self.look_at_work = work + WORK_BETWEEN_LOOKS;

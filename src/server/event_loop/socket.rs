@@ -106,6 +106,7 @@ impl Socket {
 }
 
 impl Stream for Socket {
+    #[inline]
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(stream, _) => stream.read(buffer),
@@ -122,6 +123,7 @@ impl Stream for Socket {
         }
     }
 
+    #[inline]
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(stream, _) => stream.write(bytes),
