@@ -20,15 +20,17 @@ STOP_WITHIN_S = 10
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
+BOUND = []
+
+
 def free_port():
-    """A port on which nobody listens, and which the kernel gives to nobody for a minute: a connection that its
-    end closed first stays in TIME_WAIT. A server, which sets SO_REUSEADDR, can bind it."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        address = listener.getsockname()
-        client = socket.create_connection(address)
-        listener.accept()[0].close()
-        client.close()
-    return address[1]
+    """A port on which nobody listens, and which the kernel gives to nobody while this program runs: a socket stays
+    bound to it. A server can bind it besides, since both set SO_REUSEADDR."""
+    bound = socket.socket()
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    bound.bind(("127.0.0.1", 0))
+    BOUND.append(bound)
+    return bound.getsockname()[1]
 
 
 def start(program, arguments=()):

@@ -8,14 +8,16 @@ use crate::client::Client;
 use crate::system::{self, Process};
 use crate::tls;
 use rustix::process::{Pid, Signal, kill_process};
+use socket2::{Domain, Socket, Type};
 use std::cell::Cell;
 use std::ffi::OsString;
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// The pause between two looks at a condition that causes no event.
@@ -302,16 +304,20 @@ fn choose_address(transport: Transport, directory: &Path) -> io::Result<(Address
     }
 }
 
-/// A loopback address with a port that the kernel picks and keeps for a minute: a connection that the port's end closed
-/// first stays in TIME_WAIT, so that the kernel gives the port to nobody, while a server, which sets `SO_REUSEADDR`, can
-/// bind it. Without that, a client that connects before the server listens may even get a connection to itself.
+/// A loopback address with a port that the kernel picks and gives to nobody else as long as this process runs: a socket
+/// stays bound to it. A server can bind it besides, since both set `SO_REUSEADDR`. The socket never listens: a program that
+/// another test starts holds it, too, until it is executed, and would take the port from the server and its clients.
 pub fn free_address() -> io::Result<SocketAddr> {
-    let listener = TcpListener::bind(("127.0.0.1", 0))?;
-    let address = listener.local_addr()?;
-    let client = TcpStream::connect(address)?;
-    drop(listener.accept()?);
-    drop(client);
-    Ok(address)
+    static BOUND: Mutex<Vec<Socket>> = Mutex::new(Vec::new());
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+    socket.set_reuse_address(true)?;
+    socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into())?;
+    let address = socket.local_addr()?.as_socket();
+    // Elsewhere such a socket keeps the server from binding.
+    if cfg!(target_os = "linux") {
+        BOUND.lock().expect("no thread panics while it holds the lock").push(socket);
+    }
+    address.ok_or_else(|| io::Error::other("a socket of IPv4 has another address"))
 }
 
 /// Starts `binary`, with `wrapper` before its command line, and with its output in files of `directory`.
