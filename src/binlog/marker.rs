@@ -147,6 +147,31 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_is_left_of_a_damaged_header_is_told_from_a_record_of_c() {
+        let header = Marker {
+            kind: MarkerKind::Header(4096),
+            file: 1,
+            next_job_id: 1,
+            durable: LogPosition::default(),
+            oldest: 0,
+            sync: SyncPolicy::Never,
+        };
+        let head = file_head(&header, Seal { nonce: 7 });
+        let at = VERSION_BYTES as usize + FIXED_AT;
+        let damaged = |places: &[usize]| {
+            let mut head = head;
+            places.iter().for_each(|&place| head[at + place] ^= 0x10);
+            Marker::resembles_header(&head)
+        };
+        assert!(damaged(&[]) && damaged(&[20]), "the id and the number are there");
+        assert!((0..8).all(|place| damaged(&[place])), "one byte of the id is damaged");
+        assert!((8..12).all(|place| damaged(&[place])), "the number is damaged");
+        assert!((1..8).all(|place| !damaged(&[0, place])), "the number alone may be a priority");
+        assert!((0..8).all(|place| (8..12).all(|other| !damaged(&[place, other]))), "both are damaged");
+        assert!(Marker::resembles_header(&head[..at + 8]) && !Marker::resembles_header(&head[..at + 7]));
+    }
+
+    #[test]
     fn a_marker_reads_back_and_is_right_at_its_position_alone() {
         let seal = Seal { nonce: 7 };
         for kind in [

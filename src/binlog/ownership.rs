@@ -348,6 +348,27 @@ mod tests {
     }
 
     #[test]
+    fn a_transaction_that_is_given_up_leaves_nothing_to_do_or_to_wait_for() {
+        let mut owner = Owner::new(TIMES, 7, at(0));
+        owner.begin(at(0));
+        owner.abandon();
+        assert!(owner.is_free());
+        assert_eq!(owner.next(at(0)), Step::Rest(at(1000)), "nothing is committed");
+        answer(&mut owner, Answer::Lost, at(1000));
+        assert_eq!(owner.next(at(90_000)), Step::Connect, "no command waits for the database");
+    }
+
+    #[test]
+    fn the_epoch_is_the_one_raised_last() {
+        let mut owner = Owner::new(TIMES, 7, at(0));
+        assert_eq!(owner.epoch(), 7);
+        answer(&mut owner, Answer::Lost, at(1000));
+        answer(&mut owner, Answer::Done, at(1200));
+        answer(&mut owner, Answer::Raised(12), at(1200));
+        assert_eq!(owner.epoch(), 12);
+    }
+
+    #[test]
     fn a_standby_takes_over_from_nobody_and_from_the_silent() {
         let mut watch = Watch::new(TIMES);
         let seen = |age_ms: Option<u64>| Seen { epoch: 3, age_ns: age_ms.map(|age_ms| age_ms * MS) };

@@ -101,3 +101,18 @@ impl Reader {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_that_cancel_each_other_out_are_not_zeros() {
+        for len in [2, 255, 256, 257] {
+            let mut bytes = vec![0; len];
+            assert!(is_zero(&bytes));
+            (bytes[0], bytes[len - 1]) = (7, 7);
+            assert!(!is_zero(&bytes));
+        }
+    }
+}

@@ -237,3 +237,98 @@ fn free(tags: &[u8], group: &str) -> Result<Option<Box<[u8]>>, TryReserveError> 
     tags.encode(&mut bytes)?;
     Ok(Some(bytes.into_boxed_slice()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::binlog::attachment::parts;
+    use crate::tags::Idempotency;
+
+    const HERE: LogPosition = LogPosition { file: 3, offset: 4096 };
+    const JOB: JobId = JobId(7);
+
+    fn behind(markers: u64) -> LogPosition {
+        LogPosition { offset: HERE.offset + markers * SHORT_BYTES, ..HERE }
+    }
+
+    /// Reads the attachments, which stand one behind another, then the record of `job` at `at`.
+    fn taken(attachments: &[(Kind, JobId, &[u8])], job: JobId, at: LogPosition) -> Vec<(Kind, Vec<u8>)> {
+        let mut pending = Pending::default();
+        let all = attachments.iter().flat_map(|&(kind, job, bytes)| Part::all(kind, job, bytes));
+        for (number, part) in all.enumerate() {
+            assert!(pending.add(&part, behind(number as u64)).unwrap().is_none(), "none stands alone");
+        }
+        pending.take(job, at).into_iter().map(|one| (one.kind, one.bytes.into_vec())).collect()
+    }
+
+    #[test]
+    fn attachments_belong_to_the_record_of_their_job_right_behind_them() {
+        let long = [b'x'; 200];
+        let length = parts(long.len());
+        let tags: &[(Kind, JobId, &[u8])] = &[(Kind::Tags, JOB, &long)];
+        assert_eq!(taken(tags, JOB, behind(length)), [(Kind::Tags, long.to_vec())]);
+        assert!(taken(tags, JOB, behind(length + 1)).is_empty(), "something stands between them");
+        assert!(taken(tags, JobId(8), behind(length)).is_empty(), "the record is another job's");
+        let two: &[(Kind, JobId, &[u8])] =
+            &[(Kind::DeleteCooldown, JOB, b"a"), (Kind::DeleteFrees, JOB, b"b")];
+        assert_eq!(taken(two, JOB, behind(2)).len(), 2);
+        let strange: &[(Kind, JobId, &[u8])] =
+            &[(Kind::DeleteCooldown, JobId(8), b"a"), (Kind::DeleteFrees, JOB, b"b")];
+        assert_eq!(taken(strange, JOB, behind(2)), [(Kind::DeleteFrees, b"b".to_vec())]);
+    }
+
+    #[test]
+    fn an_attachment_without_its_last_part_counts_for_nothing() {
+        let mut pending = Pending::default();
+        let first = Part::all(Kind::Tags, JOB, &[b'x'; 200]).next().unwrap();
+        assert!(pending.add(&first, HERE).unwrap().is_none());
+        assert!(pending.take(JOB, behind(1)).is_empty());
+    }
+
+    #[test]
+    fn tags_that_are_damaged_are_those_of_an_earlier_record_or_lost() {
+        let mut bytes = Vec::new();
+        let key = Idempotency { key: Name::from("key"), cooldown_s: 60 };
+        TagSet { idempotency: Some(key), ..TagSet::default() }.encode(&mut bytes).unwrap();
+        let whole = |kind| Attachment { kind, job: JOB, bytes: bytes.clone().into_boxed_slice() };
+        let damaged = || Attachment { bytes: Box::from(&b"\xff"[..]), ..whole(Kind::Tags) };
+        let mut tagged = Tagged::default();
+        for attachments in [vec![], vec![damaged()], vec![whole(Kind::DeleteFrees)]] {
+            assert!(matches!(tagged.find(JOB, attachments), FoundTags::Lost));
+        }
+        // No writer puts anything before the tags.
+        assert!(matches!(tagged.find(JOB, vec![damaged(), whole(Kind::Tags)]), FoundTags::Lost));
+        let found = tagged.find(JOB, vec![whole(Kind::Tags)]);
+        assert!(matches!(&found, FoundTags::Here(tags) if **tags == bytes[..]));
+        assert_eq!(tagged.set(JOB, found).unwrap(), bytes.len());
+        assert!(matches!(tagged.find(JOB, vec![damaged()]), FoundTags::Earlier));
+        assert!(matches!(tagged.find(JobId(8), vec![]), FoundTags::Lost));
+        tagged.forget(JOB);
+        assert_eq!(tagged.of(JOB), b"");
+        assert!(matches!(tagged.find(JOB, vec![]), FoundTags::Lost));
+    }
+
+    #[test]
+    fn what_a_delete_leads_to_is_understood_as_a_whole_or_not_at_all() {
+        let one = |kind, bytes: &[u8]| Attachment { kind, job: JOB, bytes: bytes.into() };
+        let cooldown = b"\x09\0\0\0\0\0\0\0\x07defaultkey";
+        let found =
+            FoundAftermath::of(vec![one(Kind::DeleteCooldown, cooldown), one(Kind::DeleteFrees, b"g")]);
+        let found = found.expect("both are understood");
+        assert_eq!(
+            (found.cooldown.as_deref(), found.freed_group.as_deref()),
+            (Some(&cooldown[..]), Some(&b"g"[..]))
+        );
+        assert!(FoundAftermath::of(vec![one(Kind::DeleteCooldown, cooldown)]).is_some());
+        assert!(FoundAftermath::of(vec![one(Kind::DeleteFrees, b"g")]).is_some());
+        for strange in [
+            vec![],
+            vec![one(Kind::DeleteCooldown, b"\x01")],
+            vec![one(Kind::DeleteFrees, b"no tube's name")],
+            vec![one(Kind::Tags, b"g")],
+            vec![one(Kind::DeleteCooldown, cooldown), one(Kind::Tags, b"g")],
+        ] {
+            assert!(FoundAftermath::of(strange).is_none());
+        }
+    }
+}

@@ -393,3 +393,42 @@ impl Queue {
         self.make_buried(id);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::NS_PER_S;
+    use crate::queue::{PoisonLimits, Reserve};
+
+    /// The waiting time that is counted when the job is reserved at once after it was restored.
+    fn waited_s(state: JobState, deadline_at: Timestamp, counters: Counters) -> u64 {
+        const NOW: Timestamp = Timestamp(1_700_000_000 * NS_PER_S);
+        let record = JobRecord {
+            id: JobId(1),
+            priority: Priority(0),
+            delay_s: 30,
+            ttr_s: 60,
+            created_at: Timestamp(NOW.0 - 100 * NS_PER_S),
+            deadline_at: Timestamp((NOW.0 + deadline_at.0).saturating_sub(1000 * NS_PER_S)),
+            counters,
+            state,
+        };
+        let mut queue = Queue::new(PoisonLimits::default());
+        queue.restore(&record, "default", Body::copy_of(b"x").unwrap(), NOW);
+        let worker = queue.connect();
+        assert_eq!(queue.reserve(worker, Some(0), NOW), Reserve::Job(record.id));
+        let tube = queue.tubes.get(queue.tubes.find("default").unwrap());
+        tube.times().expect("a waiting time was counted").durations(NOW).0.max_ns / NS_PER_S
+    }
+
+    #[test]
+    fn a_restored_job_has_waited_since_its_delay_ended_if_that_is_known() {
+        let released = Counters { releases: 1, ..Counters::default() };
+        let ago = |s: u64| Timestamp((1000 - s) * NS_PER_S);
+        assert_eq!(waited_s(JobState::Ready, Timestamp(0), Counters::default()), 70);
+        assert_eq!(waited_s(JobState::Ready, Timestamp(0), released), 0, "nobody knows when it became ready");
+        assert_eq!(waited_s(JobState::Delayed, ago(20), Counters::default()), 20);
+        assert_eq!(waited_s(JobState::Delayed, ago(20), released), 20);
+        assert_eq!(waited_s(JobState::Delayed, ago(0), released), 0, "a delay that ends now is over");
+    }
+}

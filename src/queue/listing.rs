@@ -128,6 +128,24 @@ mod tests {
     }
 
     #[test]
+    fn a_list_of_another_version_may_have_other_tubes() {
+        let mut queue = Queue::new(PoisonLimits::default());
+        let client = queue.connect();
+        let mut seen = BTreeSet::from([queue.tubes_version()]);
+        for (watch, name) in [(true, "a"), (true, "b"), (false, "a"), (true, "c"), (false, "b"), (true, "b")]
+        {
+            if watch {
+                queue.watch(client, name);
+            } else {
+                queue.ignore(client, name);
+            }
+            assert!(seen.insert(queue.tubes_version()), "{name} has come or gone");
+        }
+        queue.watch(client, "b");
+        assert!(!seen.insert(queue.tubes_version()), "it was watched before");
+    }
+
+    #[test]
     fn what_is_there_all_the_time_is_listed_once_and_what_comes_and_goes_at_most_once() {
         let mut seed = 11u64;
         let mut random = move |below: u64| {

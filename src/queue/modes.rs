@@ -518,6 +518,20 @@ mod tests {
     }
 
     #[test]
+    fn the_typical_run_time_follows_those_that_are_looked_up() {
+        let mut choice = Choice::default();
+        let mut typical_after = |run_ns, times| {
+            (0..times).for_each(|_| choice.learn(run_ns));
+            choice.typical_run_ns
+        };
+        assert_eq!(typical_after(64_000, 1), 64_000, "the first one is all that is known");
+        assert_eq!(typical_after(64_000, 100), 64_000);
+        let one_more = typical_after(128_000, 1);
+        assert!((64_001..96_000).contains(&one_more), "one of many moves it a little: {one_more}");
+        assert!((127_000..=128_000).contains(&typical_after(128_000, 1000)));
+    }
+
+    #[test]
     fn every_number_below_a_bound_is_drawn_about_as_often() {
         let mut random = Generator::new(1);
         let mut counts = [0; 7];

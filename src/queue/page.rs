@@ -238,6 +238,17 @@ fn collect(mut places: impl Iterator<Item = Place>, limit: usize) -> Page {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn keys_of_two_orders_are_merged_into_one() {
+        let lists: [&[u32]; 5] = [&[], &[3], &[1, 4, 6], &[2, 3, 7, 8], &[9]];
+        for (a, b) in lists.iter().flat_map(|a| lists.iter().map(move |b| (a, b))) {
+            let found: Vec<u32> = merged(a.iter().copied(), b.iter().copied()).collect();
+            let mut all = [*a, *b].concat();
+            all.sort_unstable();
+            assert_eq!(found, all);
+        }
+    }
     use crate::clock::NS_PER_S;
     use crate::job::Body;
     use crate::queue::{ClientId, NewJob, PoisonLimits, Reserve};

@@ -296,6 +296,24 @@ mod tests {
     }
 
     #[test]
+    fn the_mean_running_time_is_that_of_the_last_two_windows() {
+        let mut times = Times::new(NOW);
+        assert_eq!(times.mean_run_ns(NOW), None);
+        times.observe_run(100, NOW);
+        times.observe_run(200, NOW);
+        times.observe_wait(5000, NOW);
+        let next = NOW + WINDOW_NS;
+        times.observe_run(900, next);
+        for (later, mean_ns) in [(1, Some(400)), (2, Some(900)), (3, None)] {
+            let now = NOW + later * WINDOW_NS;
+            assert_eq!(times.mean_run_ns(now), mean_ns, "{later} windows later");
+            assert_eq!(times.durations(now).1.mean_ns, mean_ns.unwrap_or(0));
+        }
+        times.observe_run(50, NOW + 3 * WINDOW_NS);
+        assert_eq!(times.mean_run_ns(NOW + 3 * WINDOW_NS), Some(50), "nothing ran in the window before");
+    }
+
+    #[test]
     fn what_is_told_is_of_the_last_two_windows_and_the_totals_of_all() {
         let mut times = Times::new(NOW);
         (1..=100).for_each(|number| times.observe_wait(number * NS_PER_S / 100, NOW));

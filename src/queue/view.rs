@@ -339,3 +339,125 @@ fn job_counts(tube: &Tube) -> JobCounts {
         buried: tube.buried.len() as u64,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::ops::RangeInclusive;
+
+    use super::*;
+    use crate::job::{Body, Priority};
+    use crate::queue::times::Times;
+    use crate::queue::{NewJob, PoisonLimits, Reserve};
+    use crate::tags::{Concurrency, Idempotency, Name};
+
+    const COUNT: usize = 2048;
+    const NOW: Timestamp = Timestamp(1_700_000_000_000_000_000);
+
+    /// How much each of many things takes, in bytes.
+    fn each_takes(queue: &mut Queue, mut make: impl FnMut(&mut Queue, usize)) -> usize {
+        let before = queue.bytes();
+        (0..COUNT).for_each(|number| make(queue, number));
+        queue.bytes().saturating_sub(before) / COUNT
+    }
+
+    fn assert_in(range: RangeInclusive<usize>, bytes: usize, what: &str) {
+        assert!(range.contains(&bytes), "{what}: {bytes} bytes, and not {range:?}");
+    }
+
+    fn put(queue: &mut Queue, client: ClientId, tags: TagSet<'_>) -> JobId {
+        let new = NewJob { id: queue.take_id(), priority: Priority(0), delay_s: 0, ttr_s: 10 };
+        let body = Body::copy_of(&[b'x'; 100]).unwrap();
+        if tags.is_empty() {
+            queue.put(client, new, body, NOW);
+        } else {
+            queue.put_tagged(client, new, body, tags, NOW).unwrap();
+        }
+        new.id
+    }
+
+    fn reserve(queue: &mut Queue, worker: ClientId) {
+        assert!(matches!(queue.reserve(worker, None, NOW), Reserve::Job(_)));
+    }
+
+    fn name(number: usize) -> String {
+        format!("a-name-of-thirty-bytes-{number:07}")
+    }
+
+    #[test]
+    fn clients_and_what_they_watch_and_reserve_count_as_memory() {
+        let queue = &mut Queue::new(PoisonLimits::default());
+        let (first, second, third) = (queue.connect(), queue.connect(), queue.connect());
+        let client = each_takes(queue, |queue, _| {
+            queue.connect();
+        });
+        assert_in(500..=1000, client, "a client");
+        let tube = each_takes(queue, |queue, number| {
+            queue.watch(first, &name(number));
+        });
+        assert_in(400..=900, tube, "a tube that is watched");
+        let watched = each_takes(queue, |queue, number| {
+            queue.watch(second, &name(number));
+        });
+        assert_in(100..=200, watched, "a tube that another client watches");
+        let weighed = each_takes(queue, |queue, number| {
+            queue.watch_with_weight(third, &name(number), 9);
+        });
+        assert_in(16..=50, weighed - watched, "a weight");
+        let worker = queue.connect();
+        (0..COUNT).for_each(|_| drop(put(queue, worker, TagSet::default())));
+        (0..COUNT).for_each(|_| reserve(queue, worker));
+        let held = queue.bytes();
+        queue.disconnect(worker, NOW);
+        while queue.counts().reserved > 0 {
+            queue.advance(NOW);
+        }
+        assert_in(24..=100, (held - queue.bytes()) / COUNT, "a reservation");
+    }
+
+    #[test]
+    fn tags_and_what_they_lead_to_count_as_memory() {
+        let queue = &mut Queue::new(PoisonLimits::default());
+        let (client, worker) = (queue.connect(), queue.connect());
+        let plain = each_takes(queue, |queue, _| drop(put(queue, client, TagSet::default())));
+        let keyed = each_takes(queue, |queue, number| {
+            let name = name(number);
+            let tag = Concurrency { key: Name::from(name.as_str()), limit: 1 };
+            put(queue, client, TagSet { concurrency: Some(tag), ..TagSet::default() });
+        });
+        assert_in(60..=300, keyed - plain, "the tag of a job");
+        let grouped = each_takes(queue, |queue, number| {
+            let name = name(number);
+            put(queue, client, TagSet { group: Some(Name::from(name.as_str())), ..TagSet::default() });
+        });
+        assert_in(100..=300, grouped - keyed, "a group");
+        let owned = each_takes(queue, |queue, number| {
+            let name = name(number);
+            put(queue, client, TagSet { owner: Some(Name::from(name.as_str())), ..TagSet::default() });
+        });
+        assert_in(50..=200, owned - keyed, "an owner");
+        let before = queue.bytes();
+        for number in 0..COUNT {
+            let name = name(number);
+            let tag = Idempotency { key: Name::from(name.as_str()), cooldown_s: 60 };
+            let id = put(queue, client, TagSet { idempotency: Some(tag), ..TagSet::default() });
+            assert!(queue.delete(client, id, NOW).is_some());
+        }
+        assert_in(150..=400, (queue.bytes() - before) / COUNT, "a cooldown");
+        (0..COUNT).for_each(|_| reserve(queue, worker));
+        let reserved = each_takes(queue, |queue, _| reserve(queue, worker));
+        queue.check_invariants();
+        assert_in(60..=400, reserved, "a reservation that takes a place of a key");
+    }
+
+    #[test]
+    fn the_times_of_a_tube_count_as_memory() {
+        let queue = &mut Queue::new(PoisonLimits::default());
+        let worker = queue.connect();
+        let each = each_takes(queue, |queue, number| {
+            queue.use_tube(worker, &name(number));
+            let id = put(queue, worker, TagSet::default());
+            assert!(queue.reserve_job(worker, id, NOW));
+        });
+        assert_in(size_of::<Times>()..=size_of::<Times>() + 1500, each, "a tube whose job was reserved");
+    }
+}

@@ -324,8 +324,8 @@ impl ReplyBuffer for Output {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::SHARED_FROM_BYTES;
-    use crate::protocol::{ListWriter, SHORT_LIST_BYTES, list_bytes};
+    use crate::job::{BodyRef, JobId, SHARED_FROM_BYTES};
+    use crate::protocol::{ListWriter, SHORT_LIST_BYTES, list_bytes, reserved_len};
 
     #[test]
     fn pieces_come_out_in_order_however_little_the_socket_takes() {
@@ -351,6 +351,40 @@ mod tests {
             }
             assert_eq!(sent, expected);
             assert!(output.as_slice().is_some_and(<[u8]>::is_empty));
+        }
+    }
+
+    #[test]
+    fn a_reserved_job_takes_as_many_bytes_as_a_batch_expects() {
+        for id in [0, 9, 10, 99, 100, u64::MAX] {
+            for len in [0, 9, 10, 99, 100, SHARED_FROM_BYTES] {
+                let body = Body::copy_of(&vec![b'x'; len]).unwrap();
+                let mut output = Output::default();
+                output.write(&Reply::Reserved(JobId(id), BodyRef::from(&body))).unwrap();
+                assert_eq!(output.len(), reserved_len(JobId(id), BodyRef::from(&body)) + len, "job {id}");
+            }
+        }
+    }
+
+    #[test]
+    fn no_more_than_the_bounds_wait_to_be_sent() {
+        for (is_tight, most_own, most) in [
+            (true, TIGHT_UNSENT_OWN_BYTES, TIGHT_UNSENT_BYTES),
+            (false, MAX_UNSENT_OWN_BYTES, MAX_UNSENT_BYTES),
+        ] {
+            for (own_len, shared_len) in [(0, 0), (100, 0), (0, SHARED_FROM_BYTES), (100, SHARED_FROM_BYTES)]
+            {
+                let mut output = Output::default();
+                output.bytes().extend_from_slice(&vec![b'x'; own_len]);
+                if shared_len > 0 {
+                    output.push_body(&Body::copy_of(&vec![b'y'; shared_len]).unwrap()).unwrap();
+                }
+                let (own_left, left) = (most_own - own_len, most - own_len - shared_len);
+                assert!(!output.would_exceed(is_tight, 0, 0));
+                assert!(!output.would_exceed(is_tight, own_left, left));
+                assert!(output.would_exceed(is_tight, own_left + 1, 0));
+                assert!(output.would_exceed(is_tight, 0, left + 1));
+            }
         }
     }
 

@@ -4,7 +4,7 @@
 #[derive(Clone, Debug)]
 pub struct CFile {
     pub bytes: Vec<u8>,
-    version: i32,
+    pub version: i32,
 }
 
 pub const DELETED: u8 = 0;

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use beanstalkd::binlog::{
-    Config, FileName, LogPosition, OpenError, Refusal, ReplaySummary, SyncPolicy, Task,
+    Config, FileName, LogPosition, OpenError, Refusal, ReplaySummary, SyncPolicy, Task, Warning,
 };
 use beanstalkd::clock::Timestamp;
 use beanstalkd::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
@@ -12,6 +12,7 @@ use beanstalkd::tube_name::TubeName;
 
 use crate::c_file::{BURIED, CFile, DELETED, READY};
 use crate::harness::{Restored, config, open};
+use crate::room::Fixture;
 use beanstalkd_testkit::disk::SimDisk;
 
 const NOW: Timestamp = Timestamp(1_700_000_000_000_000_000);
@@ -165,7 +166,79 @@ fn a_gap_among_files_of_c_is_a_warning() {
     let other = CFile::new(7).full(2, b"y", READY).zeros(512);
     let disk = SimDisk::with_files(&BTreeMap::from([(1, file.bytes), (3, other.bytes)]));
     let (_, summary, restored) = open(&disk, config(SyncPolicy::EachCommit, 8192, 1), NOW).unwrap();
-    assert_eq!((ids(&restored), summary.warnings.len()), (vec![1, 2], 1));
+    assert_eq!((ids(&restored), summary.warnings), (vec![1, 2], vec![Warning::Gap { file: 2 }]));
+}
+
+#[test]
+fn the_summary_counts_files_records_and_bytes() {
+    let first = CFile::new(7).full(1, b"one", READY).full(2, b"two", READY).zeros(512);
+    let second = CFile::new(7).short(1, 3, BURIED).full(3, b"three", READY).short(9, 1, READY).zeros(700);
+    let bytes = (first.bytes.len() + second.bytes.len()) as u64;
+    let (summary, _) = replay(&[&first, &second], false).unwrap();
+    assert_eq!((summary.files, summary.records, summary.jobs, summary.bytes), (2, 5, 3, bytes));
+    assert_eq!(summary.ignored_records, 1);
+}
+
+/// C makes a file and writes its version before it uses it.
+#[test]
+fn an_empty_file_is_told_of_unless_c_has_gone_on_with_the_next_one() {
+    let version = CFile::new(7);
+    let zeros = CFile { bytes: vec![0; 512], ..version.clone() };
+    let used = CFile::new(7).full(1, b"x", READY).zeros(512);
+    let cases: [(&[&CFile], &[u32]); 7] = [
+        (&[&version], &[1]),
+        (&[&version, &used], &[]),
+        (&[&used, &version, &used], &[]),
+        (&[&version, &version], &[2]),
+        (&[&version, &zeros], &[1, 2]),
+        (&[&zeros, &used], &[1]),
+        (&[&used, &version], &[2]),
+    ];
+    for (files, blank) in cases {
+        let (summary, _) = replay(files, false).unwrap();
+        let expected: Vec<Warning> = blank.iter().map(|&file| Warning::Blank { file }).collect();
+        assert_eq!(summary.warnings, expected);
+    }
+}
+
+#[test]
+fn a_file_that_others_know_to_have_records_is_not_taken_for_one_that_was_never_used() {
+    let mut fixture = Fixture::open(&SimDisk::default(), SyncPolicy::EachCommit, 8192);
+    while fixture.disk.files().len() < 5 {
+        fixture.put().unwrap();
+        fixture.commit();
+    }
+    let files = fixture.disk.files();
+    let newest = fixture.log.stats().current_index;
+    assert!(newest >= 3, "some files are full");
+    for (&index, bytes) in &files {
+        let mut damaged = files.clone();
+        damaged.insert(index, vec![0; bytes.len()]);
+        let opened = open(&SimDisk::with_files(&damaged), config(SyncPolicy::EachCommit, 8192, 1), NOW);
+        match opened {
+            Err(OpenError::Refused(refusals)) => {
+                assert!(index <= newest && refusals.contains(&Refusal::DamagedHeader { file: index }));
+            }
+            Ok((_, summary, _)) => {
+                assert!(index > newest, "binlog.{index} has records");
+                assert_eq!(summary.warnings, [Warning::Blank { file: index }]);
+            }
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn c_may_have_removed_files_behind_ours() {
+    let mut fixture = Fixture::open(&SimDisk::default(), SyncPolicy::EachCommit, 8192);
+    fixture.put().unwrap();
+    fixture.commit();
+    let mut files = fixture.disk.files();
+    let next = files.keys().last().unwrap() + 1;
+    files.insert(next + 1, CFile::new(7).full(90, b"x", READY).zeros(512).bytes);
+    let (_, summary, _) =
+        open(&SimDisk::with_files(&files), config(SyncPolicy::EachCommit, 8192, 1), NOW).unwrap();
+    assert_eq!(summary.warnings, [Warning::Gap { file: next }]);
 }
 
 fn job(id: u64, state: JobState) -> JobRecord {

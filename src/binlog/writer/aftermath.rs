@@ -382,3 +382,54 @@ pub(in crate::binlog) struct BeginningOfTags {
     pub(in crate::binlog) promises: Promises,
     pub(in crate::binlog) cooldowns: Cooldowns,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tags::Name;
+
+    fn encoded(tags: TagSet<'_>) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        tags.encode(&mut bytes).unwrap();
+        bytes
+    }
+
+    #[test]
+    fn room_is_kept_for_the_first_reservation_of_a_job_that_expires_until_it_comes() {
+        let expiring = encoded(TagSet { expires_after_s: Some(9), ..TagSet::default() });
+        let grouped = encoded(TagSet { group: Some(Name::from("g")), ..TagSet::default() });
+        let both =
+            encoded(TagSet { expires_after_s: Some(9), group: Some(Name::from("g")), ..TagSet::default() });
+        for (tags, was_reserved, units, first) in [
+            (&expiring, false, 1, true),
+            (&expiring, true, 0, false),
+            (&grouped, false, 1, false),
+            (&grouped, true, 1, false),
+            (&both, false, 2, true),
+            (&both, true, 1, false),
+            (&Vec::new(), false, 0, false),
+        ] {
+            let mut promises = Promises::default();
+            assert!(promises.is_empty());
+            promises.set(JobId(1), Promise::of(7, tags, was_reserved));
+            assert_eq!((promises.units(), promises.is_empty()), (units, units == 0));
+            assert_eq!(promises.release_first_reservation(JobId(1)), first);
+            assert!(!promises.release_first_reservation(JobId(1)), "there is one first reservation");
+            assert_eq!(promises.units(), units - u64::from(first));
+            promises.check_invariants(|id| id == JobId(1));
+            promises.release(JobId(1));
+            assert_eq!((promises.units(), promises.is_empty()), (0, true));
+        }
+    }
+
+    #[test]
+    fn a_promise_is_the_same_behind_its_one_byte() {
+        for aftermath in 0..MAX_DELETE_UNITS as u8 {
+            for first_reservation in [false, true] {
+                let promise = Promise { aftermath, first_reservation };
+                let units = promise.packed().map_or(0, |packed| Promise::from_packed(packed).units());
+                assert_eq!(units, u64::from(aftermath) + u64::from(first_reservation));
+            }
+        }
+    }
+}

@@ -253,6 +253,33 @@ mod tests {
     }
 
     #[test]
+    fn files_made_ahead_are_counted_until_they_are_used_or_taken_back() {
+        let mut space = Space::default();
+        assert_eq!((space.newest_spare(), space.spare_bytes()), (None, 0));
+        for (index, bytes) in [(7, 4096), (8, 8192), (9, 20_480)] {
+            space.add_spare(Spare { index, bytes, nonce: 0 });
+            assert_eq!(space.newest_spare(), Some(index));
+        }
+        assert_eq!((space.spare_bytes(), space.spare_count()), (32_768, 3));
+        assert_eq!(space.drop_newest_spare().map(|spare| spare.index), Some(9));
+        space.check_invariants();
+        assert_eq!((space.newest_spare(), space.spare_bytes()), (Some(8), 12_288));
+        assert_eq!(space.next_spare().map(|spare| spare.index), Some(7));
+        space.check_invariants();
+        assert_eq!((space.newest_spare(), space.spare_bytes(), space.spare_count()), (Some(8), 8192, 1));
+    }
+
+    #[test]
+    fn a_file_made_for_a_record_holds_it_whatever_its_length() {
+        let least = 4096 - FRONT_BYTES - TAIL_BYTES - SHORT_BYTES + 1;
+        for bytes in least..12_500 {
+            let mut space = Space::default();
+            space.add_spare(spare(length_of_next_file(4096, bytes, 3)));
+            assert_eq!(space.find(bytes, 3), Some(Target::Spare(0)), "{bytes} bytes");
+        }
+    }
+
+    #[test]
     fn the_next_file_is_made_while_one_is_still_free() {
         let mut space = Space::default();
         space.use_file(8192, FRONT_BYTES);

@@ -1,6 +1,6 @@
 //! Restarts with `-b`: which jobs come back, and in which state.
 
-use crate::case::{Case, Needs, code};
+use crate::case::{Case, Needs, code, script};
 use beanstalkd_testkit::client::Failure;
 use rustix::process::Signal;
 
@@ -186,6 +186,15 @@ pub fn cases() -> Vec<Case> {
         })
         .needs(Needs::Persistence)
         .flags(&["-b", "{dir}", "-f0", "-s", "65536"]),
+    );
+    cases.push(
+        script(
+            "stats_job_names_the_file_of_the_job",
+            "a: put 5 0 77 5 | hello -> INSERTED 1
+             a: stats-job 1 => file: 1",
+        )
+        .needs(Needs::Persistence)
+        .flags(BINLOG),
     );
     cases.push(
         code("three_restarts_in_a_row", |bench| {
