@@ -668,7 +668,7 @@ fn flush(queue: &mut Queue, client: ClientId, tube: &str, only_buried: bool, now
             FlushStep::Cooldown(job) => queue.end_cooldown(job),
             FlushStep::Unfinished => queue.check_invariants(),
             FlushStep::Done => {
-                queue.end_flush(client);
+                queue.end_flush(client, now);
                 is_done = true;
             }
         }
