@@ -47,10 +47,9 @@ impl Deadlines {
     /// # Errors
     /// If the allocator has no memory. Nothing has changed.
     pub fn reserve(&mut self, tubes: usize, clients: usize) -> Result<(), TryReserveError> {
-        let owners = tubes + clients + 1;
-        self.heap.try_reserve(owners.saturating_sub(self.heap.len()))?;
-        self.tubes.try_reserve(tubes.saturating_sub(self.tubes.len()))?;
-        self.clients.try_reserve(clients.saturating_sub(self.clients.len()))
+        reserve_all(&mut self.heap, tubes + clients + 1)?;
+        reserve_all(&mut self.tubes, tubes)?;
+        reserve_all(&mut self.clients, clients)
     }
 
     /// `owner` has a deadline at `at`, and none before.
@@ -153,6 +152,18 @@ impl Deadlines {
         assert_eq!(found, owner, "the heap knows each owner's position");
         Some(at)
     }
+}
+
+/// Makes room for `count` entries in all. Most of the room may never be used, and then takes no memory: unlike a
+/// reallocation, this copies nothing but the entries that are there.
+fn reserve_all<T>(entries: &mut Vec<T>, count: usize) -> Result<(), TryReserveError> {
+    if entries.capacity() < count {
+        let mut larger = Vec::new();
+        larger.try_reserve_exact(2 * count)?;
+        larger.append(entries);
+        *entries = larger;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
