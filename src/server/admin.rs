@@ -242,7 +242,7 @@ impl Executor {
     /// Ends what an order holds.
     fn end_work(&mut self, work: Work, now: Timestamp) {
         if let Work::Flush(client) = work {
-            self.queue.end_flush(client);
+            self.queue.end_flush(client, now);
             self.disconnect(client, now);
         }
     }

@@ -12,6 +12,7 @@ use beanstalkd_testkit::server::{POLL_INTERVAL, free_address};
 use rustix::process::Signal;
 
 use crate::clients::{Load, Shared, drain};
+use crate::readme::Program;
 use crate::world::{World, open};
 
 /// Debian's place of the program.
@@ -94,36 +95,13 @@ fn clients_go_on_through_haproxy_after_a_takeover() {
     assert!(history.counts().0 > 0, "the clients have put nothing");
 }
 
-/// The program for Python in the readme, which puts a job, reserves and deletes it, with the port of the balancer.
-fn program_of_readme(port: u16) -> String {
-    let readme = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
-    let (_, rest) = readme.split_once("```python then\n").expect("the readme has a program for Python");
-    let (program, _) = rest.split_once("```").expect("the block ends");
-    assert!(program.contains("11300"), "{program}");
-    program.replace("11300", &port.to_string())
-}
-
 #[test]
-fn the_client_of_the_readme_goes_on_through_haproxy_after_a_takeover() {
-    let python = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/clients/python/bin/python");
-    if !python.exists() {
-        eprintln!("skipped: `make clients` installs greenstalk, and runs this test");
-        return;
-    }
+fn the_clients_of_the_readme_go_on_through_haproxy_after_a_takeover() {
     let world = World::on_directory().unwrap();
     let Some(balancer) = Balancer::start(&world) else { return };
-    let program = program_of_readme(balancer.address.port());
-    for _ in 0..2 {
-        let start = Instant::now();
-        loop {
-            let ended = Command::new(&python).args(["-c", &program]).output().unwrap();
-            if ended.status.success() {
-                assert_eq!(ended.stdout, b"to: ann\n");
-                break;
-            }
-            // It has met the takeover, and its user starts it again.
-            assert!(start.elapsed() < PATIENCE, "{}", String::from_utf8_lossy(&ended.stderr));
-        }
+    for mut program in Program::all(balancer.address) {
+        program.run();
         world.signal(world.owner(), Signal::KILL);
+        program.run();
     }
 }

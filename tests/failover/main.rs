@@ -1,6 +1,7 @@
 //! Two servers for one queue: one takes over from the other, and nothing that was acknowledged is lost.
 //!
-//! Tests with a database need PostgreSQL from Debian, those with a balancer HAProxy, and those with network namespaces root.
+//! Tests with a database need PostgreSQL from Debian, those with a balancer HAProxy, those with network namespaces
+//! root, and the one with a virtual address keepalived.
 //! `make failover` runs many rounds.
 
 mod clients;
@@ -9,5 +10,6 @@ mod haproxy;
 mod history;
 mod namespaces;
 mod proxy;
+mod readme;
 mod rounds;
 mod world;

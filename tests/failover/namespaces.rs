@@ -6,16 +6,20 @@ use std::ffi::OsString;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::path::PathBuf;
-use std::process::{Child, Command};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use beanstalkd_testkit::postgres::{Cluster, DATABASE, PASSWORD, ROLE, installation};
+use beanstalkd_testkit::random::Random;
 use beanstalkd_testkit::server::{POLL_INTERVAL, spawn, wait};
 use beanstalkd_testkit::{PATIENCE, server_under_test};
-use rustix::process::geteuid;
+use rustix::process::{Pid, Signal, geteuid, kill_process};
 use tempfile::TempDir;
 
+use crate::clients::{Load, Shared, drain};
+use crate::readme::Program;
 use crate::world::open;
 
 const PORT: u16 = 11300;
@@ -32,11 +36,18 @@ fn ip(arguments: &str) {
     assert!(status.success(), "ip {arguments}: {status}");
 }
 
+/// Debian's place of the program.
+const KEEPALIVED: &str = "/usr/sbin/keepalived";
+
 /// A bridge with two machines, removed when dropped.
 struct Network {
     names: [String; 2],
     bridge: String,
+    /// The addresses and names of the test are there once.
+    _alone: MutexGuard<'static, ()>,
 }
+
+static ALONE: Mutex<()> = Mutex::new(());
 
 impl Network {
     /// `None` after saying why the test is skipped.
@@ -45,9 +56,9 @@ impl Network {
             eprintln!("skipped: network namespaces need root");
             return None;
         }
-        let pid = std::process::id();
-        let network =
-            Self { names: [2, 3].map(|number| format!("bt{pid}-{number}")), bridge: format!("bt{pid}") };
+        let (pid, alone) = (std::process::id(), ALONE.lock().unwrap_or_else(PoisonError::into_inner));
+        let names = [2, 3].map(|number| format!("bt{pid}-{number}"));
+        let network = Self { names, bridge: format!("bt{pid}"), _alone: alone };
         let bridge = &network.bridge;
         ip(&format!("link add {bridge} type bridge"));
         ip(&format!("addr add {}/24 dev {bridge}", host(1)));
@@ -86,6 +97,8 @@ impl Network {
 impl Drop for Network {
     fn drop(&mut self) {
         for name in &self.names {
+            // The kernel removes it with the namespace, but some time later.
+            let _ = Command::new("ip").args(["link", "del", name]).status();
             let _ = Command::new("ip").args(["netns", "del", name]).status();
         }
         let _ = Command::new("ip").args(["link", "del", &self.bridge]).status();
@@ -101,18 +114,29 @@ struct Machine {
 
 impl Machine {
     fn start(network: &Network, machine: usize, url: &str) -> Self {
+        Self::start_with(network, machine, url, "2")
+    }
+
+    fn start_with(network: &Network, machine: usize, url: &str, takeover_after: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let password: PathBuf = directory.path().join("password");
         fs::write(&password, PASSWORD).unwrap();
         fs::set_permissions(&password, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
         let metrics = format!("0.0.0.0:{METRICS_PORT}");
         let flags =
-            ["-b", url, "--wait-for-lock", "--takeover-after", "2", "--store-timeout", "6", "--allow-async"];
-        let more = ["--store-password-file", "password", "-l", "0.0.0.0", "--metrics", &metrics];
+            ["-b", url, "--wait-for-lock", "--takeover-after", takeover_after, "--store-timeout", "6"];
+        let more =
+            ["--allow-async", "--store-password-file", "password", "-l", "0.0.0.0", "--metrics", &metrics];
         let wrapper = ["ip", "netns", "exec", &network.names[machine]].map(OsString::from);
         let arguments: Vec<OsString> = flags.iter().chain(&more).map(OsString::from).collect();
         let child = spawn(&wrapper, &server_under_test(), &arguments, directory.path()).unwrap();
         Self { number: machine as u8 + 2, child, directory }
+    }
+
+    /// Its server gets SIGKILL.
+    fn die(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
     }
 
     /// The status line of `/readyz`; empty if nobody answers.
@@ -145,6 +169,104 @@ impl Drop for Machine {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// keepalived on a machine, ended when dropped.
+struct Keepalived {
+    child: Child,
+    directory: TempDir,
+}
+
+impl Keepalived {
+    /// With the configuration of `packaging/`, and the address of the test. `None` after saying why the test is skipped.
+    fn start(network: &Network, machine: usize) -> Option<Self> {
+        if !Path::new(KEEPALIVED).exists() {
+            let complaint = format!("{KEEPALIVED} is not installed (apt-get install keepalived)");
+            assert!(std::env::var_os("CI").is_none(), "{complaint}, but CI requires it");
+            eprintln!("skipped: {complaint}");
+            return None;
+        }
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/keepalived.conf");
+        let config = fs::read_to_string(path).unwrap();
+        assert!(config.contains("192.0.2.9/24"), "packaging/keepalived.conf has another address");
+        let config = config.replace("192.0.2.9", &host(VIRTUAL).to_string());
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        fs::write(at("keepalived.conf"), config).unwrap();
+        let run = || {
+            let mut command = Command::new("ip");
+            command.args(["netns", "exec", &network.names[machine], KEEPALIVED]);
+            command.arg("--use-file").arg(at("keepalived.conf")).stdin(Stdio::null());
+            command
+        };
+        assert!(
+            run().arg("--config-test").status().unwrap().success(),
+            "keepalived refuses its configuration"
+        );
+        let log = fs::File::create(at("log")).unwrap();
+        let mut command = run();
+        command.args(["--dont-fork", "--log-console", "--log-detail", "--vrrp"]);
+        for (flag, file) in [("--pid", "pid"), ("--vrrp_pid", "vrrp-pid"), ("--checkers_pid", "checkers-pid")]
+        {
+            command.arg(flag).arg(at(file));
+        }
+        let child = command.stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
+        Some(Self { child, directory })
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
+    }
+}
+
+impl Drop for Keepalived {
+    fn drop(&mut self) {
+        // It ends its child, which SIGKILL would leave behind.
+        let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
+        let _ = wait(&mut self.child);
+    }
+}
+
+#[test]
+fn the_clients_of_the_readme_go_on_at_an_address_that_keepalived_moves() {
+    let (Some(installation), Some(network)) = (installation(), Network::make()) else { return };
+    let cluster = Cluster::start_with(&installation, "listen_addresses = '*'\n").unwrap();
+    let at = SocketAddr::from((host(1), cluster.address().port()));
+    let url = format!("postgresql://{ROLE}@{at}/{DATABASE}?queue=moves&sslmode=disable");
+    let Some(first) = Keepalived::start(&network, 0) else { return };
+    let second = Keepalived::start(&network, 1).unwrap();
+    let mut machines = [0, 1].map(|machine| Machine::start(&network, machine, &url));
+    let address = SocketAddr::from((host(VIRTUAL), PORT));
+    let logs = || format!("{}\n{}", first.log(), second.log());
+    let mut patience_s = 2;
+    let mut take_over = || {
+        let owner = machines.iter().position(|machine| machine.readiness().contains("200")).unwrap();
+        machines[owner].die();
+        // It is back before anybody misses it, and waits for longer than the other one: it is alive, but not the owner.
+        patience_s += 2;
+        machines[owner] = Machine::start_with(&network, owner, &url, &patience_s.to_string());
+        machines[1 - owner].wait_until_ready("200");
+    };
+    let shared = Arc::<Shared>::default();
+    let load = Load::start(&shared, &[address], "virtual", &mut Random::new(1));
+    // There and back.
+    for takeovers in 0..3 {
+        let goes_on = load.wait_for_replies(300, PATIENCE);
+        assert!(goes_on, "no replies after {takeovers} takeovers\n{}", logs());
+        if takeovers < 2 {
+            take_over();
+        }
+    }
+    load.stop();
+    let left = drain(&[address]);
+    let mut history = shared.history();
+    history.drained(&left);
+    assert_eq!(history.problems(), [""; 0]);
+
+    let mut programs = Program::all(address);
+    programs.iter_mut().for_each(Program::run);
+    take_over();
+    programs.iter_mut().for_each(Program::run);
 }
 
 #[test]

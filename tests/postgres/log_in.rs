@@ -1,11 +1,15 @@
 //! Logging in: passwords, certificates, and a role that can do no more than it needs.
 
+use std::ffi::OsString;
 use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
 
 use beanstalkd_testkit::postgres::{Cluster, DATABASE, PASSWORD, ROLE, installation};
+use beanstalkd_testkit::server::{Server, Transport};
 use beanstalkd_testkit::tls;
 
-use crate::servers::{Password, has, put, wait_until};
+use crate::servers::{Password, has, ours, put, wait_until};
 
 /// The statements of the manual, for a role that does not own the tables.
 const GRANTS: &str = "
@@ -20,14 +24,34 @@ fn the_password_is_nowhere_to_be_seen() {
     let Some(installation) = installation() else { return };
     let cluster = Cluster::start(&installation).unwrap();
     let (url, password) = (cluster.url("mail"), Password::new());
-    let server = password.serve(&url, &["--allow-async", "-VV"]);
-    let mut client = server.connect().unwrap();
-    put(&mut client, "job");
-    let stats = String::from_utf8(client.ask(b"stats\r\n").unwrap()).unwrap();
-    let process = format!("/proc/{}", server.process().0);
-    let words = fs::read_to_string(format!("{process}/cmdline")).unwrap();
-    for text in [&stats, &words, &server.stderr()] {
-        assert!(!text.contains(PASSWORD), "{text}");
+    for from_file in [true, false] {
+        let mut wrapper: Vec<OsString> = ["env", "RUST_LOG=trace"].map(OsString::from).into();
+        let mut flags =
+            ["-b", &url, "--allow-async", "--takeover-after", "1", "-VV"].map(str::to_owned).to_vec();
+        flags.extend(["--metrics", "unix:{dir}/metrics"].map(str::to_owned));
+        if from_file {
+            flags.extend(["--store-password-file".to_owned(), password.path()]);
+        } else {
+            wrapper.push(format!("PGPASSWORD={PASSWORD}").into());
+        }
+        let server = Server::start_wrapped(&wrapper, ours(), Transport::Unix, &flags).unwrap();
+        let mut client = server.connect().unwrap();
+        put(&mut client, "job");
+        let stats = String::from_utf8(client.ask(b"stats\r\n").unwrap()).unwrap();
+        let words = fs::read_to_string(format!("/proc/{}/cmdline", server.process().0)).unwrap();
+        let metrics = server.directory().join("metrics");
+        let mut texts = vec![stats, words, server.stderr()];
+        for path in ["/metrics", "/page.json", "/"] {
+            let mut stream = UnixStream::connect(&metrics).unwrap();
+            stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).unwrap();
+            assert!(answer.starts_with("HTTP/1.1 200"), "{path}: {answer}");
+            texts.push(answer);
+        }
+        for text in texts {
+            assert!(!text.contains(PASSWORD), "{text}");
+        }
     }
     let secret = format!("postgresql://{ROLE}:hidden@{}/{DATABASE}?queue=mail", cluster.address());
     let (done, said) = password.run(&["-b", &secret]);

@@ -1,5 +1,7 @@
 //! Tests the log in PostgreSQL with the real program and real clusters. They are skipped where PostgreSQL is missing.
 
+mod copies;
+mod figures;
 mod log_in;
 mod ownership;
 mod replication;

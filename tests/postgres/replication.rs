@@ -3,7 +3,7 @@
 use beanstalkd_testkit::postgres::{Cluster, Pair, installation};
 use rustix::process::Signal;
 
-use crate::servers::{Password, has, put};
+use crate::servers::{Password, has, put, wait_until};
 
 #[test]
 fn a_database_that_does_not_replicate_is_refused() {
@@ -43,6 +43,35 @@ fn a_database_without_its_standby_is_refused_and_no_commit_is_acknowledged_witho
     let mut alone = password.launch(&url, &[], "alone");
     assert_eq!(alone.wait().code(), Some(10));
     assert!(alone.log().contains("no synchronous standby is attached"), "{}", alone.log());
+}
+
+#[test]
+fn commits_wait_for_the_standby_although_the_setting_changes_and_somebody_cancels_their_wait() {
+    let Some(installation) = installation() else { return };
+    let mut pair = Pair::start(&installation).unwrap();
+    for setting in ["on", "remote_apply"] {
+        pair.primary.set("synchronous_commit", setting).unwrap();
+        let password = Password::new();
+        let server = password.serve(&pair.primary.url(setting), &[]);
+        let mut client = server.connect().unwrap();
+        let first = put(&mut client, "replicated");
+        pair.primary.set("synchronous_commit", "off").unwrap();
+        pair.standby.stop(beanstalkd_testkit::postgres::Stop::Kill).unwrap();
+        client.send(b"put 0 0 100 4\r\nlate\r\n").unwrap();
+        let moment = std::time::Duration::from_secs(1);
+        assert!(!client.has_reply_within(moment).unwrap(), "{setting}: a commit that no standby has");
+        let waits = "FROM pg_stat_activity WHERE application_name = 'beanstalkd' AND wait_event = 'SyncRep'";
+        pair.primary.wait_for(&format!("SELECT count(*) {waits}"), "1").unwrap();
+        // The database then says that the commit is done, and warns that no standby may have it.
+        pair.primary.query(&format!("SELECT pg_cancel_backend(pid) {waits}")).unwrap();
+        assert!(!client.has_reply_within(moment).unwrap(), "{setting}: a commit whose wait was cancelled");
+        wait_until("the log says so", || {
+            server.stderr().contains("canceling wait for synchronous replication")
+        });
+        pair.primary.set("synchronous_commit", setting).unwrap();
+        pair.standby.launch().unwrap();
+        client.expect(format!("INSERTED {}\r\n", first + 1).as_bytes()).unwrap();
+    }
 }
 
 #[test]

@@ -59,7 +59,12 @@ impl Password {
 
     /// A server whose log is in a directory.
     pub fn serve_directory(&self, directory: &str) -> Server {
-        let flags = ["-b", directory].map(str::to_owned);
+        self.serve_directory_with(directory, &[])
+    }
+
+    /// The same with further flags.
+    pub fn serve_directory_with(&self, directory: &str, flags: &[&str]) -> Server {
+        let flags: Vec<String> = ["-b", directory].iter().chain(flags).map(|&flag| flag.to_owned()).collect();
         Server::start(ours(), Transport::Unix, &flags).unwrap()
     }
 

@@ -1,6 +1,5 @@
-//! What stands in the tables: bounded under load, copied, repaired, and of one version.
+//! What stands in the tables: bounded under load, repaired, and of one version.
 
-use std::fs;
 use std::time::Instant;
 
 use beanstalkd_testkit::PATIENCE;
@@ -58,75 +57,6 @@ fn the_space_of_deleted_rows_is_used_again() {
     assert!(of_stats("store-commits") >= rows / 125 && of_stats("store-table-bytes") > 1 << 24);
     let pages = figure("SELECT pg_relation_size('beanstalkd.log') / 8192");
     assert!(pages * 2 < rows, "{pages} pages for {rows} rows");
-}
-
-#[test]
-fn a_log_is_copied_whole_into_a_database_and_back() {
-    let Some(installation) = installation() else { return };
-    let cluster = Cluster::start(&installation).unwrap();
-    let (url, password) = (cluster.url("mail"), Password::new());
-    let flags = ["--allow-async"];
-    let root = password.directory().to_owned();
-    let (first, last) = (root.join("first"), root.join("last"));
-    fs::create_dir(&first).unwrap();
-    let directory = first.to_str().unwrap();
-    let mut ids = Vec::new();
-    let mut server = password.serve_directory(directory);
-    let mut client = server.connect().unwrap();
-    for number in 0..50 {
-        ids.push(put(&mut client, &format!("job {number} {}", "x".repeat(number * 500))));
-    }
-    client.exchange(b"delete 7\r\n", b"DELETED\r\n").unwrap();
-    let (copied, said) = password.run(&["--copy", directory, &url, "--allow-async"]);
-    assert!(!copied && said.contains("is locked by"), "a server uses it: {said}");
-    server.stop(Signal::TERM).unwrap();
-    let (_, before) = password.run(&["--dump", directory]);
-    let (copied, said) = password.run(&["--copy", directory, &url, "--allow-async"]);
-    assert!(copied && said.contains("49 jobs"), "{said}");
-    assert_eq!(password.run(&["--dump", &url]).1, before);
-    let (copied, said) = password.run(&["--copy", directory, &url, "--allow-async"]);
-    assert!(!copied && said.contains("has a log already"), "{said}");
-    let mut server = password.serve(&url, &flags);
-    let mut client = server.connect().unwrap();
-    assert!(has(&mut client, ids[49], "job 49") && put(&mut client, "more") > ids[49]);
-    server.stop(Signal::TERM).unwrap();
-    let (_, before) = password.run(&["--dump", &url]);
-    let target = last.to_str().unwrap();
-    let (copied, said) = password.run(&["--copy", &url, target, "--allow-async"]);
-    assert!(copied && said.contains("50 jobs"), "{said}");
-    assert_eq!(password.run(&["--dump", target]).1, before);
-    let (copied, said) = password.run(&["--copy", &url, target, "--allow-async"]);
-    assert!(!copied && said.contains("expected a directory that is empty"), "{said}");
-    assert!(has(&mut password.serve_directory(target).connect().unwrap(), ids[49], "job 49"));
-}
-
-#[test]
-fn a_copy_that_is_broken_off_leaves_no_log() {
-    let Some(installation) = installation() else { return };
-    let cluster = Cluster::start(&installation).unwrap();
-    let (url, password) = (cluster.url("mail"), Password::new());
-    let directory = password.directory().join("log");
-    fs::create_dir(&directory).unwrap();
-    let directory = directory.to_str().unwrap();
-    let mut server = password.serve_directory(directory);
-    put(&mut server.connect().unwrap(), "job");
-    server.stop(Signal::TERM).unwrap();
-    // The tables are there, and no row of the log may be added.
-    password.use_once(&cluster.url("other"));
-    cluster
-        .query(
-            "CREATE FUNCTION beanstalkd.refuse() RETURNS trigger LANGUAGE plpgsql AS
-            $$ BEGIN RAISE EXCEPTION 'no'; END $$;
-            CREATE TRIGGER refuse BEFORE INSERT ON beanstalkd.log FOR EACH ROW EXECUTE FUNCTION beanstalkd.refuse()",
-        )
-        .unwrap();
-    let (copied, said) = password.run(&["--copy", directory, &url, "--allow-async"]);
-    assert!(!copied && said.contains("nothing was copied"), "{said}");
-    let (found, said) = password.run(&["--check", &url]);
-    assert!(!found && said.contains("no binlog here"), "{said}");
-    cluster.query("DROP TRIGGER refuse ON beanstalkd.log").unwrap();
-    let (copied, said) = password.run(&["--copy", directory, &url, "--allow-async", "--takeover-after", "1"]);
-    assert!(copied, "{said}");
 }
 
 #[test]

@@ -124,10 +124,10 @@ fn open_for_writing(
         if number(row, 3) == Some(0) {
             return Err(Unfit::Unsafe("no synchronous standby is attached".to_owned()));
         }
-        // More than `on` is the operator's choice; less would not survive the loss of both machines' power.
-        if commit != "remote_apply" {
-            session.query(sql::SET_SYNCHRONOUS)?;
-        }
+        // More than `on` is the operator's choice; less would not survive the loss of both machines' power. It is set in
+        // any case, so that it stays for this connection when the setting of the database changes.
+        let is_applied = commit == "remote_apply";
+        session.query(if is_applied { sql::SET_REMOTE_APPLY } else { sql::SET_SYNCHRONOUS })?;
     }
     session.query(sql::SET)?;
     Ok(session)

@@ -67,6 +67,7 @@ pub(super) const SET: &str =
     "SET statement_timeout = 0; SET lock_timeout = '5s'; SET idle_session_timeout = 0;
     SET enable_seqscan = off; SET enable_bitmapscan = off; SET plan_cache_mode = force_generic_plan";
 pub(super) const SET_SYNCHRONOUS: &str = "SET synchronous_commit = on";
+pub(super) const SET_REMOTE_APPLY: &str = "SET synchronous_commit = remote_apply";
 
 pub(super) const TABLE_BYTES: &str = "SELECT pg_total_relation_size('beanstalkd.log')";
 /// Makes the space of deleted rows free. It does not shorten the table, because that would hold up commits; and it leaves a

@@ -1,0 +1,87 @@
+//! The clients of the readme, which go on after a takeover as their users would let them.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use beanstalkd_testkit::PATIENCE;
+use tempfile::TempDir;
+
+/// Where `make clients` installs those of Python and Node.
+const CLIENTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/target/clients");
+
+/// A program of the readme that puts a job, reserves and deletes it, and what it prints.
+pub struct Program {
+    pub language: &'static str,
+    command: Command,
+    output: String,
+    _directory: TempDir,
+}
+
+impl Program {
+    /// Those whose language and client library are installed, for the server at `address`.
+    pub fn all(address: SocketAddr) -> Vec<Self> {
+        let python = Path::new(CLIENTS).join("python/bin/python");
+        let modules = Path::new(CLIENTS).join("node/node_modules");
+        let mut found = Vec::new();
+        let mut add = |is_there: bool, language, interpreter: &Path| {
+            if is_there {
+                found.push(Self::of(language, interpreter, &modules, address));
+            } else {
+                eprintln!("skipped: the client for {language} is not installed");
+            }
+        };
+        add(python.exists(), "python", &python);
+        add(modules.join("node-beanstalk").is_dir(), "js", Path::new("node"));
+        add(succeeds("php", &["-r", "require_once 'Pheanstalk/autoload.php';"]), "php", Path::new("php"));
+        add(succeeds("ruby", &["-e", "require 'beaneater'"]), "ruby", Path::new("ruby"));
+        found
+    }
+
+    fn of(language: &'static str, interpreter: &Path, modules: &Path, address: SocketAddr) -> Self {
+        let readme = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).unwrap();
+        let between = |text: &str, start: &str| {
+            let (_, rest) = text.split_once(start).unwrap_or_else(|| panic!("the readme has no {start}"));
+            let (block, rest) = rest.split_once("```").expect("the block ends");
+            (block.to_owned(), rest.to_owned())
+        };
+        let (program, rest) = between(&readme, &format!("```{language} then\n"));
+        let (output, _) = between(&rest, "```text output\n");
+        assert!(program.contains("127.0.0.1") && program.contains("11300"), "{program}");
+        let program = program.replace("127.0.0.1", &address.ip().to_string());
+        let program = program.replace("11300", &address.port().to_string());
+        let directory = tempfile::tempdir().unwrap();
+        let path: PathBuf = directory.path().join("program");
+        fs::write(&path, program).unwrap();
+        // Debian installs this library where PHP finds it, and not into the directory of the program.
+        fs::create_dir(directory.path().join("vendor")).unwrap();
+        let autoload = "<?php require_once 'Pheanstalk/autoload.php';";
+        fs::write(directory.path().join("vendor/autoload.php"), autoload).unwrap();
+        let mut command = Command::new(interpreter);
+        command.arg(&path).current_dir(directory.path()).env("NODE_PATH", modules);
+        Self { language, command, output, _directory: directory }
+    }
+
+    /// Runs it until it has printed what the readme shows: it may meet the takeover, and its user starts it again. The one
+    /// for Node ends without an error then.
+    pub fn run(&mut self) {
+        let start = Instant::now();
+        loop {
+            let ended = self.command.output().unwrap();
+            let printed = String::from_utf8_lossy(&ended.stdout);
+            if ended.status.success() && printed == self.output {
+                return;
+            }
+            let said = String::from_utf8_lossy(&ended.stderr);
+            assert!(start.elapsed() < PATIENCE, "{}: {}: {printed}{said}", self.language, ended.status);
+        }
+    }
+}
+
+fn succeeds(program: &str, arguments: &[&str]) -> bool {
+    let mut command = Command::new(program);
+    let ended = command.args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    ended.is_ok_and(|status| status.success())
+}

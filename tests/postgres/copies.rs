@@ -1,0 +1,223 @@
+//! `--copy`: a queue comes from C, moves into a database and goes back; a copy is whole or not there.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use beanstalkd_testkit::client::Client;
+use beanstalkd_testkit::debian_server;
+use beanstalkd_testkit::postgres::{Cluster, installation};
+use beanstalkd_testkit::server::{Server, Transport};
+use rustix::process::Signal;
+
+use crate::servers::{Password, has, ours, put, wait_until};
+
+#[test]
+fn a_log_is_copied_whole_into_a_database_and_back() {
+    let Some(installation) = installation() else { return };
+    let cluster = Cluster::start(&installation).unwrap();
+    let (url, password) = (cluster.url("mail"), Password::new());
+    let flags = ["--allow-async"];
+    let root = password.directory().to_owned();
+    let (first, last) = (root.join("first"), root.join("last"));
+    fs::create_dir(&first).unwrap();
+    let directory = first.to_str().unwrap();
+    let mut ids = Vec::new();
+    let mut server = password.serve_directory(directory);
+    let mut client = server.connect().unwrap();
+    for number in 0..50 {
+        ids.push(put(&mut client, &format!("job {number} {}", "x".repeat(number * 500))));
+    }
+    client.exchange(b"delete 7\r\n", b"DELETED\r\n").unwrap();
+    let (copied, said) = password.run(&["--copy", directory, &url, "--allow-async"]);
+    assert!(!copied && said.contains("is locked by"), "a server uses it: {said}");
+    server.stop(Signal::TERM).unwrap();
+    let (_, before) = password.run(&["--dump", directory]);
+    let (copied, said) = password.run(&["--copy", directory, &url, "--allow-async"]);
+    assert!(copied && said.contains("49 jobs"), "{said}");
+    assert_eq!(password.run(&["--dump", &url]).1, before);
+    let (copied, said) = password.run(&["--copy", directory, &url, "--allow-async"]);
+    assert!(!copied && said.contains("has a log already"), "{said}");
+    let mut server = password.serve(&url, &flags);
+    let mut client = server.connect().unwrap();
+    assert!(has(&mut client, ids[49], "job 49") && put(&mut client, "more") > ids[49]);
+    server.stop(Signal::TERM).unwrap();
+    let (_, before) = password.run(&["--dump", &url]);
+    let target = last.to_str().unwrap();
+    let (copied, said) = password.run(&["--copy", &url, target, "--allow-async"]);
+    assert!(copied && said.contains("50 jobs"), "{said}");
+    assert_eq!(password.run(&["--dump", target]).1, before);
+    let (copied, said) = password.run(&["--copy", &url, target, "--allow-async"]);
+    assert!(!copied && said.contains("expected a directory that is empty"), "{said}");
+    assert!(has(&mut password.serve_directory(target).connect().unwrap(), ids[49], "job 49"));
+}
+
+#[test]
+fn a_copy_that_is_broken_off_leaves_no_log() {
+    let Some(installation) = installation() else { return };
+    let cluster = Cluster::start(&installation).unwrap();
+    let (url, password) = (cluster.url("mail"), Password::new());
+    let directory = password.directory().join("log");
+    fs::create_dir(&directory).unwrap();
+    let directory = directory.to_str().unwrap();
+    let mut server = password.serve_directory(directory);
+    put(&mut server.connect().unwrap(), "job");
+    server.stop(Signal::TERM).unwrap();
+    // The tables are there, and no row of the log may be added.
+    password.use_once(&cluster.url("other"));
+    cluster
+        .query(
+            "CREATE FUNCTION beanstalkd.refuse() RETURNS trigger LANGUAGE plpgsql AS
+            $$ BEGIN RAISE EXCEPTION 'no'; END $$;
+            CREATE TRIGGER refuse BEFORE INSERT ON beanstalkd.log FOR EACH ROW EXECUTE FUNCTION beanstalkd.refuse()",
+        )
+        .unwrap();
+    let (copied, said) = password.run(&["--copy", directory, &url, "--allow-async"]);
+    assert!(!copied && said.contains("nothing was copied"), "{said}");
+    let (found, said) = password.run(&["--check", &url]);
+    assert!(!found && said.contains("no binlog here"), "{said}");
+    cluster.query("DROP TRIGGER refuse ON beanstalkd.log").unwrap();
+    let (copied, said) = password.run(&["--copy", directory, &url, "--allow-async", "--takeover-after", "1"]);
+    assert!(copied, "{said}");
+}
+
+/// The state, priority and tube that `stats-job` names.
+fn seen(client: &mut Client, id: u64) -> String {
+    let reply = client.ask(format!("stats-job {id}\r\n").as_bytes()).unwrap();
+    let reply = String::from_utf8(reply).unwrap();
+    let of = |key: &str| reply.lines().find_map(|line| line.strip_prefix(&format!("{key}: "))).unwrap_or("-");
+    format!("{} {} {}", of("state"), of("pri"), of("tube").trim_matches('"'))
+}
+
+fn serve_by_c(program: &Path, directory: &Path) -> Server {
+    let flags = ["-f0", "-s", "1048576", "-b", directory.to_str().unwrap()].map(str::to_owned);
+    Server::start(program, Transport::Unix, &flags).unwrap()
+}
+
+#[test]
+fn a_queue_comes_from_c_moves_into_a_database_and_goes_back_to_c() {
+    let (Some(installation), Some(c)) = (installation(), debian_server()) else { return };
+    let cluster = Cluster::start(&installation).unwrap();
+    let (url, password) = (cluster.url("mail"), Password::new());
+    let (first, last) = (password.directory().join("first"), password.directory().join("last"));
+    fs::create_dir(&first).unwrap();
+    let mut server = serve_by_c(&c, &first);
+    let mut client = server.connect().unwrap();
+    let ready = put(&mut client, "ready");
+    client.exchange(b"use mail\r\n", b"USING mail\r\n").unwrap();
+    client.exchange(b"put 7 3600 60 7\r\ndelayed\r\n", b"INSERTED 2\r\n").unwrap();
+    client.exchange(b"watch mail\r\n", b"WATCHING 2\r\n").unwrap();
+    let large = "x".repeat(60_000);
+    let buried = put(&mut client, &large);
+    client.ask(format!("reserve-job {buried}\r\n").as_bytes()).unwrap();
+    client.exchange(format!("bury {buried} 9\r\n").as_bytes(), b"BURIED\r\n").unwrap();
+    let gone = put(&mut client, "gone");
+    client.exchange(format!("delete {gone}\r\n").as_bytes(), b"DELETED\r\n").unwrap();
+    let expected = ["ready 0 default", "delayed 7 mail", "buried 9 mail"];
+    let states = |client: &mut Client| [ready, 2, buried].map(|id| seen(client, id));
+    assert_eq!(states(&mut client), expected);
+    server.stop(Signal::KILL).unwrap();
+
+    let (copied, said) = password.run(&["--copy", first.to_str().unwrap(), &url, "--allow-async"]);
+    assert!(copied && said.contains("3 jobs"), "{said}");
+    let mut server = password.serve(&url, &["--allow-async"]);
+    let mut client = server.connect().unwrap();
+    assert_eq!(states(&mut client), expected);
+    assert!(has(&mut client, ready, "ready") && has(&mut client, buried, &large));
+    assert!(!has(&mut client, gone, "gone"));
+    let added = put(&mut client, "added");
+    client.exchange(format!("delete {ready}\r\n").as_bytes(), b"DELETED\r\n").unwrap();
+    let back = ["--copy", &url, last.to_str().unwrap(), "--allow-async"];
+    let (copied, said) = password.run(&back);
+    assert!(!copied && said.contains("the queue belongs to"), "a server uses it: {said}");
+    assert!(!last.exists());
+    server.stop(Signal::TERM).unwrap();
+
+    let (copied, said) = password.run(&back);
+    assert!(copied && said.contains("3 jobs"), "{said}");
+    let server = serve_by_c(&c, &last);
+    let mut client = server.connect().unwrap();
+    assert_eq!([2, buried].map(|id| seen(&mut client, id)), expected[1..]);
+    assert!(has(&mut client, buried, &large) && has(&mut client, added, "added"));
+    assert!(!has(&mut client, ready, "ready") && !has(&mut client, gone, "gone"));
+}
+
+/// A directory with two files, the second of which is the larger one.
+fn two_files(password: &Password) -> PathBuf {
+    let directory = password.directory().join("from");
+    fs::create_dir(&directory).unwrap();
+    let flags = ["-s", "65536", "-z", "1m"];
+    let mut server = password.serve_directory_with(directory.to_str().unwrap(), &flags);
+    let mut client = server.connect().unwrap();
+    put(&mut client, "small");
+    put(&mut client, &"x".repeat(400_000));
+    server.stop(Signal::TERM).unwrap();
+    directory
+}
+
+#[test]
+fn a_copy_that_dies_or_finds_no_room_makes_no_directory() {
+    let password = Password::new();
+    let (from, to) = (two_files(&password), password.directory().join("to"));
+    let limit = "ulimit -f 200; exec \"$@\"";
+    for (shell, dies) in [(limit.to_owned(), true), (format!("trap '' XFSZ; {limit}"), false)] {
+        let mut command = Command::new("sh");
+        command.args(["-c", &shell, "sh"]).arg(ours()).arg("--copy").args([&from, &to]);
+        let output = command.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code().is_none(), dies, "{}: {said}", output.status);
+        assert!(dies || said.contains("nothing was copied"), "{said}");
+        assert!(!to.exists());
+        // What a copy has left that was killed is a directory of another name, which is in nobody's way.
+        let names = fs::read_dir(password.directory()).unwrap();
+        let left = names.flatten().filter(|entry| entry.file_name().to_string_lossy().contains(".copy-"));
+        assert_eq!(left.count(), 1);
+    }
+    let (from, to) = (from.to_str().unwrap(), to.to_str().unwrap());
+    assert!(password.run(&["--copy", from, to]).0);
+    assert_eq!(password.run(&["--dump", to]).1, password.run(&["--dump", from]).1);
+}
+
+/// Lets a copy into `url` begin, and kills it in the middle.
+fn kill_a_copy(cluster: &Cluster, password: &Password, from: &str, url: &str) {
+    let trigger = "CREATE FUNCTION beanstalkd.wait() RETURNS trigger LANGUAGE plpgsql AS
+        $$ BEGIN PERFORM pg_sleep(600); RETURN NEW; END $$;
+        CREATE TRIGGER wait BEFORE INSERT ON beanstalkd.log FOR EACH ROW WHEN (NEW.start > 100000)
+        EXECUTE FUNCTION beanstalkd.wait()";
+    cluster.query(trigger).unwrap();
+    let mut copy = Command::new(ours())
+        .args(["--copy", from, url, "--allow-async", "--store-password-file", &password.path()])
+        .spawn()
+        .unwrap();
+    let sleeps = "FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
+    cluster.wait_for(&format!("SELECT count(*) {sleeps}"), "1").unwrap();
+    copy.kill().unwrap();
+    copy.wait().unwrap();
+    cluster.query(&format!("SELECT pg_terminate_backend(pid) {sleeps}")).unwrap();
+    cluster.query("DROP TRIGGER wait ON beanstalkd.log; DROP FUNCTION beanstalkd.wait").unwrap();
+}
+
+#[test]
+fn a_copy_that_is_killed_leaves_no_job_in_the_database() {
+    let Some(installation) = installation() else { return };
+    let cluster = Cluster::start(&installation).unwrap();
+    let password = Password::new();
+    let from = two_files(&password);
+    let from = from.to_str().unwrap();
+    password.use_once(&cluster.url("other"));
+    let [first, second] = ["first", "second"].map(|queue| cluster.url(queue));
+    for url in [&first, &second] {
+        kill_a_copy(&cluster, &password, from, url);
+        assert_ne!(cluster.query("SELECT count(*) FROM beanstalkd.file WHERE removed").unwrap(), "0");
+        let (found, said) = password.run(&["--check", url]);
+        assert!(!found && said.contains("no binlog here"), "{said}");
+    }
+    // A server finds an empty queue, and deletes what the copy has left.
+    let server = password.serve(&first, &["--allow-async"]);
+    assert_eq!(crate::servers::figure(&mut server.connect().unwrap(), "current-jobs-ready"), "0");
+    let left = "SELECT count(*) FROM beanstalkd.file JOIN beanstalkd.queue ON queue = id WHERE name = 'first' AND removed";
+    wait_until("the rows go", || cluster.query(left).unwrap() == "0");
+    let (copied, said) = password.run(&["--copy", from, &second, "--allow-async", "--takeover-after", "1"]);
+    assert!(copied, "{said}");
+    assert_eq!(password.run(&["--dump", &second]).1, password.run(&["--dump", from]).1);
+}

@@ -1,0 +1,97 @@
+//! What `stats` and `/metrics` tell of the database.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+
+use beanstalkd_testkit::PATIENCE;
+use beanstalkd_testkit::postgres::{Cluster, Pair, installation};
+use beanstalkd_testkit::server::Server;
+
+use crate::servers::{Password, put, wait_until};
+
+/// The keys of `stats`, and their series.
+const FIGURES: [(&str, &str); 6] = [
+    ("store-epoch", "beanstalkd_store_epoch"),
+    ("store-commits", "beanstalkd_store_commits_total"),
+    ("store-reconnects", "beanstalkd_store_reconnects_total"),
+    ("store-silence", "beanstalkd_store_silence_seconds"),
+    ("store-replicated", "beanstalkd_store_replicated"),
+    ("store-table-bytes", "beanstalkd_store_table_bytes"),
+];
+
+/// Keys or series with their values, of those about the store.
+type Figures = Vec<(String, String)>;
+
+fn stats(server: &Server) -> Figures {
+    let reply = String::from_utf8(server.connect().unwrap().ask(b"stats\r\n").unwrap()).unwrap();
+    let lines = reply.lines().filter(|line| line.starts_with("store-"));
+    lines.filter_map(|line| line.split_once(": ")).map(|(key, value)| (key.into(), value.into())).collect()
+}
+
+fn metrics(password: &Password) -> Figures {
+    let mut stream = UnixStream::connect(password.directory().join("metrics")).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+    let mut scrape = String::new();
+    stream.read_to_string(&mut scrape).unwrap();
+    let lines = scrape.lines().filter(|line| line.starts_with("beanstalkd_store_"));
+    lines.filter_map(|line| line.split_once(' ')).map(|(name, value)| (name.into(), value.into())).collect()
+}
+
+fn metrics_flag(password: &Password) -> String {
+    format!("--metrics=unix:{}", password.directory().join("metrics").display())
+}
+
+fn value(figures: &Figures, name: &str) -> u64 {
+    let found = figures.iter().find(|(key, _)| key == name);
+    found.unwrap_or_else(|| panic!("{figures:?} without {name}")).1.parse().unwrap()
+}
+
+#[test]
+fn stats_and_metrics_have_the_figures_of_a_database() {
+    let Some(installation) = installation() else { return };
+    let pair = Pair::start(&installation).unwrap();
+    let (url, password) = (pair.primary.url("mail"), Password::new());
+    let flag = metrics_flag(&password);
+    let server = password.serve(&url, &[&flag]);
+    put(&mut server.connect().unwrap(), "job");
+    let (keys, series) = (stats(&server), metrics(&password));
+    let names = |figures: &Figures| figures.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
+    assert_eq!(names(&keys), FIGURES.map(|(key, _)| key));
+    assert_eq!(names(&series), FIGURES.map(|(_, name)| name));
+    assert!(keys.contains(&("store-replicated".into(), "true".into())), "{keys:?}");
+    let of = |name: &str| value(&metrics(&password), name);
+    assert_eq!((of("beanstalkd_store_replicated"), of("beanstalkd_store_table_bytes")), (1, 0));
+    assert_eq!((of("beanstalkd_store_epoch"), of("beanstalkd_store_reconnects_total")), (1, 0));
+    let commits = of("beanstalkd_store_commits_total");
+    assert!(commits >= value(&keys, "store-commits"), "it was read later");
+    put(&mut server.connect().unwrap(), "another");
+    assert!(of("beanstalkd_store_commits_total") > commits);
+
+    pair.primary.pause();
+    wait_until("the silence of the database shows", || of("beanstalkd_store_silence_seconds") > 0);
+    pair.primary.resume();
+    wait_until("the silence is over", || of("beanstalkd_store_silence_seconds") == 0);
+    let before = (of("beanstalkd_store_epoch"), of("beanstalkd_store_reconnects_total"));
+    let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'beanstalkd'";
+    pair.primary.query(end).unwrap();
+    put(&mut server.connect().unwrap(), "through a new connection");
+    assert!(of("beanstalkd_store_epoch") > before.0);
+    assert!(of("beanstalkd_store_reconnects_total") > before.1);
+}
+
+#[test]
+fn a_database_that_need_not_replicate_shows_as_such_and_a_directory_has_no_figures() {
+    let Some(installation) = installation() else { return };
+    let cluster = Cluster::start(&installation).unwrap();
+    let password = Password::new();
+    let flag = metrics_flag(&password);
+    let server = password.serve(&cluster.url("mail"), &["--allow-async", &flag]);
+    assert!(stats(&server).contains(&("store-replicated".into(), "false".into())));
+    assert_eq!(value(&metrics(&password), "beanstalkd_store_replicated"), 0);
+    drop(server);
+    let directory = password.directory().join("log");
+    std::fs::create_dir(&directory).unwrap();
+    let server = password.serve_directory_with(directory.to_str().unwrap(), &[&flag]);
+    assert_eq!((stats(&server), metrics(&password)), (Vec::new(), Vec::new()));
+}
