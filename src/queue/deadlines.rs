@@ -50,6 +50,16 @@ impl Deadlines {
         self.clients.try_reserve(1)
     }
 
+    /// Makes sure that there is room for the next deadline of an owner that has none, if there are so many tubes.
+    ///
+    /// # Errors
+    /// If the allocator has no memory. Nothing has changed.
+    #[inline]
+    pub fn reserve_entry(&mut self, tubes: usize) -> Result<(), TryReserveError> {
+        self.heap.try_reserve(1)?;
+        self.tubes.try_reserve(tubes.saturating_sub(self.tubes.len()))
+    }
+
     /// Sets the deadline of `owner` to `at`, or removes it if `at` is `None`.
     pub fn set(&mut self, owner: Owner, at: Option<Timestamp>) {
         let position = *self.position(owner);
@@ -148,6 +158,18 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
+
+    #[test]
+    fn the_next_deadline_fits_into_the_room_that_was_reserved() {
+        let mut deadlines = Deadlines::default();
+        for key in [3, 70_000, 20, 5000].into_iter().chain(100..4000) {
+            deadlines.reserve_entry(70_001).unwrap();
+            let room = |deadlines: &Deadlines| (deadlines.heap.capacity(), deadlines.tubes.capacity());
+            let before = room(&deadlines);
+            deadlines.set(Owner::Tube(key), Some(Timestamp(1)));
+            assert_eq!(room(&deadlines), before);
+        }
+    }
 
     #[test]
     fn the_first_is_the_earliest_whatever_was_set_moved_or_removed() {

@@ -308,7 +308,17 @@ impl Queue {
             watching.grow(2 * watching.len());
         }
         self.tubes.reserve()?;
-        self.deadlines.reserve()
+        self.reserve_deadline()
+    }
+
+    /// Makes sure that there is room for a deadline that a command adds: the first delay of a tube, its pause, or the first
+    /// reservation of a client.
+    ///
+    /// # Errors
+    /// If the allocator has no memory. Nothing has changed.
+    #[inline]
+    pub fn reserve_deadline(&mut self) -> Result<(), TryReserveError> {
+        self.deadlines.reserve_entry(self.tubes.key_bound())
     }
 
     /// Adds a client, which uses and watches only the tube "default".

@@ -278,7 +278,7 @@ impl Executor {
         }
         let put = if self.draining {
             Err(Refusal::Job(Obstacle::Draining))
-        } else if self.lacks_memory_for(job.body.len()) || !self.has_room_for_client() {
+        } else if self.lacks_memory_to_put(job.body.len()) || !self.has_room_for_client() {
             Err(Refusal::NoRoom)
         } else {
             let client = self.queue.connect();
