@@ -1,8 +1,10 @@
 //! The min-heap of deadlines that sets the time-out of the poll.
 //!
-//! Owns: for each tube and each client the earliest instant at which something becomes due, at most one instant
-//! for each. The heap knows the position of every owner, so a deadline that moves leaves no stale entry behind.
-//! It does not know what becomes due. Driven by `Queue`.
+//! Owns: for each tube and each client one instant, before which nothing of it becomes due. A deadline that comes
+//! closer moves its entry; one that moves away or ends leaves it where it is, because the next one, which is often set
+//! at once, need not move it then. An entry may therefore be too early. Whoever finds it due sets it to what it should
+//! be. The heap knows the position of every owner, so that each has one entry at most. It does not know what becomes
+//! due. Driven by `Queue`.
 
 use std::collections::TryReserveError;
 
@@ -25,7 +27,7 @@ const ABSENT: u32 = u32::MAX;
 /// Children of a node: four deadlines share a cache line.
 const WAYS: usize = 4;
 
-/// Every pending deadline, the earliest first.
+/// An instant for every pending deadline, the earliest first.
 #[derive(Debug, Default)]
 pub struct Deadlines {
     heap: Vec<(Timestamp, Owner)>,
@@ -35,32 +37,31 @@ pub struct Deadlines {
 }
 
 impl Deadlines {
-    /// The earliest deadline and its owner.
+    /// The earliest instant and its owner.
     pub fn first(&self) -> Option<(Timestamp, Owner)> {
         self.heap.first().copied()
     }
 
-    /// Makes sure that there is room for a new tube or client.
+    /// Makes sure that there is room for so many tubes and clients, whether they have deadlines or not.
     ///
     /// # Errors
     /// If the allocator has no memory. Nothing has changed.
-    pub fn reserve(&mut self) -> Result<(), TryReserveError> {
-        self.heap.try_reserve(1)?;
-        self.tubes.try_reserve(1)?;
-        self.clients.try_reserve(1)
+    pub fn reserve(&mut self, tubes: usize, clients: usize) -> Result<(), TryReserveError> {
+        reserve_all(&mut self.heap, tubes + clients + 1)?;
+        reserve_all(&mut self.tubes, tubes)?;
+        reserve_all(&mut self.clients, clients)
     }
 
-    /// Makes sure that there is room for the next deadline of an owner that has none, if there are so many tubes.
-    ///
-    /// # Errors
-    /// If the allocator has no memory. Nothing has changed.
+    /// `owner` has a deadline at `at`, and none before.
     #[inline]
-    pub fn reserve_entry(&mut self, tubes: usize) -> Result<(), TryReserveError> {
-        self.heap.try_reserve(1)?;
-        self.tubes.try_reserve(tubes.saturating_sub(self.tubes.len()))
+    pub fn note(&mut self, owner: Owner, at: Timestamp) {
+        let position = *self.position(owner);
+        if position == ABSENT || at < self.heap[position as usize].0 {
+            self.set(owner, Some(at));
+        }
     }
 
-    /// Sets the deadline of `owner` to `at`, or removes it if `at` is `None`.
+    /// Sets the instant of `owner` to `at`, or removes it if `at` is `None`.
     pub fn set(&mut self, owner: Owner, at: Option<Timestamp>) {
         let position = *self.position(owner);
         match (position, at) {
@@ -139,7 +140,7 @@ impl Deadlines {
         *self.position(entry.1) = index as u32;
     }
 
-    /// The deadline of `owner`, for the check of the invariants.
+    /// The instant of `owner`, for the check of the invariants.
     pub fn of(&self, owner: Owner) -> Option<Timestamp> {
         let (positions, key) = match owner {
             Owner::Tube(key) => (&self.tubes, key),
@@ -153,23 +154,23 @@ impl Deadlines {
     }
 }
 
+/// Makes room for `count` entries in all. Most of the room may never be used, and then takes no memory: unlike a
+/// reallocation, this copies nothing but the entries that are there.
+fn reserve_all<T>(entries: &mut Vec<T>, count: usize) -> Result<(), TryReserveError> {
+    if entries.capacity() < count {
+        let mut larger = Vec::new();
+        larger.try_reserve_exact(2 * count)?;
+        larger.append(entries);
+        *entries = larger;
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-
-    #[test]
-    fn the_next_deadline_fits_into_the_room_that_was_reserved() {
-        let mut deadlines = Deadlines::default();
-        for key in [3, 70_000, 20, 5000].into_iter().chain(100..4000) {
-            deadlines.reserve_entry(70_001).unwrap();
-            let room = |deadlines: &Deadlines| (deadlines.heap.capacity(), deadlines.tubes.capacity());
-            let before = room(&deadlines);
-            deadlines.set(Owner::Tube(key), Some(Timestamp(1)));
-            assert_eq!(room(&deadlines), before);
-        }
-    }
 
     #[test]
     fn the_first_is_the_earliest_whatever_was_set_moved_or_removed() {
@@ -197,5 +198,34 @@ mod tests {
             assert_eq!(deadlines.first().map(|(at, owner)| (at, kind(owner).0, kind(owner).1)), first);
             assert_eq!((deadlines.of(owner), deadlines.heap.len()), (at, model.len()));
         }
+    }
+
+    #[test]
+    fn a_deadline_that_comes_closer_moves_and_one_that_moves_away_stays() {
+        let mut deadlines = Deadlines::default();
+        deadlines.note(Owner::Client(1), Timestamp(7));
+        deadlines.note(Owner::Client(1), Timestamp(9));
+        assert_eq!(deadlines.first(), Some((Timestamp(7), Owner::Client(1))));
+        deadlines.note(Owner::Client(1), Timestamp(5));
+        deadlines.note(Owner::Tube(0), Timestamp(6));
+        assert_eq!(deadlines.first(), Some((Timestamp(5), Owner::Client(1))));
+    }
+
+    #[test]
+    fn with_room_for_all_owners_nothing_grows() {
+        let mut deadlines = Deadlines::default();
+        for owners in 1..=100 {
+            deadlines.reserve(owners, owners).unwrap();
+        }
+        let room = |deadlines: &Deadlines| {
+            (deadlines.heap.capacity(), deadlines.tubes.capacity(), deadlines.clients.capacity())
+        };
+        let before = room(&deadlines);
+        for key in 0..100 {
+            deadlines.set(Owner::Tube(key), Some(Timestamp(1)));
+            deadlines.set(Owner::Client(key), Some(Timestamp(1)));
+        }
+        deadlines.set(Owner::Tags, Some(Timestamp(1)));
+        assert_eq!(room(&deadlines), before);
     }
 }

@@ -279,9 +279,10 @@ impl Queue {
         body
     }
 
-    /// The client's flush is done.
-    pub fn end_flush(&mut self, client: ClientId) {
+    /// The client's flush is done. Jobs that are free and had to wait for it go on.
+    pub fn end_flush(&mut self, client: ClientId, now: Timestamp) {
         self.flushes.end(client);
+        self.settle(None, now);
     }
 
     /// Asserts the invariants of the fields.
@@ -442,7 +443,7 @@ mod tests {
                 }
                 busy.queue.check_invariants();
             }
-            busy.queue.end_flush(flusher);
+            busy.queue.end_flush(flusher, busy.now);
             let left: Vec<_> = there
                 .intersection(&busy.in_tube(None))
                 .filter(|id| !busy.came.contains(id))
@@ -479,7 +480,7 @@ mod tests {
                 }
                 busy.change();
             }
-            busy.queue.end_flush(flusher);
+            busy.queue.end_flush(flusher, busy.now);
             let left = busy.queue.tubes.find("t").map(|key| busy.queue.tubes.get(key).buried.first());
             assert!(
                 left.flatten().is_none_or(|(number, id)| number >= next_burial || busy.came.contains(&id)),
@@ -500,7 +501,7 @@ mod tests {
         for flushed in [Flushed::All, Flushed::Buried] {
             assert_eq!(busy.queue.begin_flush(flusher, "gone", flushed, busy.now), BeginFlush::Begun);
             assert_eq!(busy.queue.flushes.0.len(), 1);
-            busy.queue.end_flush(flusher);
+            busy.queue.end_flush(flusher, busy.now);
         }
         assert_eq!(busy.queue.begin_flush(flusher, "gone", Flushed::All, busy.now), BeginFlush::Begun);
         assert!(busy.queue.delete(producer, id, busy.now).is_some());

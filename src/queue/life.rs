@@ -6,6 +6,7 @@
 
 use std::collections::TryReserveError;
 
+use super::deadlines::Owner;
 use super::jobs::{Job, Link, Place, marks};
 use super::keys::{ReadyKey, Reservation, TubeKey};
 use super::tagged::Ending;
@@ -245,7 +246,7 @@ impl Queue {
         let reservation = reserved.remove(Reservation::key(before, id));
         let reservation = reservation.expect("a reserved job stands among its holder's reservations");
         reserved.insert(Reservation { until, ..reservation });
-        self.reschedule_client(client.index);
+        self.schedule(Owner::Client(client.index));
         true
     }
 
@@ -288,7 +289,7 @@ impl Queue {
         if length_s == 0 {
             self.end_pause(key, now);
         }
-        self.reschedule_tube(key);
+        self.schedule(Owner::Tube(key));
         true
     }
 
@@ -319,7 +320,6 @@ impl Queue {
                 let found = tube.delayed.remove((Timestamp(until.into()), id));
                 assert!(found.is_some(), "a delayed job stands among its tube's delays");
                 self.counts.delayed -= 1;
-                self.reschedule_tube(key);
             }
             Place::Buried(number) => {
                 let found = tube.buried.remove((number.into(), id));
@@ -333,7 +333,6 @@ impl Queue {
                 let key = Reservation::key(Timestamp(until.into()), id);
                 let found = self.clients[holder as usize].reserved.remove(key);
                 let found = found.expect("a reserved job stands among its holder's reservations");
-                self.reschedule_client(holder);
                 return Some(found.since);
             }
         }
@@ -366,7 +365,7 @@ impl Queue {
         self.flushes.note_moved(id, key);
         self.tubes.get_mut(key).delayed.insert((until, id));
         self.counts.delayed += 1;
-        self.reschedule_tube(key);
+        self.schedule(Owner::Tube(key));
     }
 
     /// Puts a job behind its tube's buried ones.

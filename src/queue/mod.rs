@@ -293,7 +293,7 @@ impl Queue {
     /// If the allocator has no memory. Nothing has changed.
     pub fn reserve_client(&mut self) -> Result<(), TryReserveError> {
         reserve_in_slab(&mut self.clients)?;
-        self.deadlines.reserve()
+        self.deadlines.reserve(self.tubes.len() + 1, self.clients.len() + 1)
     }
 
     /// Makes sure that the registries have room for the client's next `use` or `watch`.
@@ -308,17 +308,7 @@ impl Queue {
             watching.grow(2 * watching.len());
         }
         self.tubes.reserve()?;
-        self.reserve_deadline()
-    }
-
-    /// Makes sure that there is room for a deadline that a command adds: the first delay of a tube, its pause, or the first
-    /// reservation of a client.
-    ///
-    /// # Errors
-    /// If the allocator has no memory. Nothing has changed.
-    #[inline]
-    pub fn reserve_deadline(&mut self) -> Result<(), TryReserveError> {
-        self.deadlines.reserve_entry(self.tubes.key_bound())
+        self.deadlines.reserve(self.tubes.len() + 1, self.clients.len() + 1)
     }
 
     /// Adds a client, which uses and watches only the tube "default".
@@ -403,15 +393,21 @@ impl Queue {
         }
     }
 
-    /// Sets the tube's deadline in the heap to what its state requires.
-    fn reschedule_tube(&mut self, tube: TubeKey) {
-        self.deadlines.set(Owner::Tube(tube), self.tubes.get(tube).deadline());
+    /// When something of the tube, of the client, or of the tags becomes due.
+    fn deadline_of(&self, owner: Owner) -> Option<Timestamp> {
+        match owner {
+            Owner::Tube(tube) => self.tubes.get(tube).deadline(),
+            Owner::Client(client) => self.clients[client as usize].deadline(),
+            Owner::Tags => self.tagged.next_due(),
+        }
     }
 
-    /// Sets the client's deadline in the heap to what its state requires.
+    /// The deadline of the owner may have come closer.
     #[inline]
-    fn reschedule_client(&mut self, client: u32) {
-        self.deadlines.set(Owner::Client(client), self.clients[client as usize].deadline());
+    fn schedule(&mut self, owner: Owner) {
+        if let Some(at) = self.deadline_of(owner) {
+            self.deadlines.note(owner, at);
+        }
     }
 
     /// Counts an event that is not a put, in its tube and in the totals.

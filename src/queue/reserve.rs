@@ -113,12 +113,16 @@ impl Queue {
                 self.go_on_freeing(now);
                 continue;
             }
-            match self.deadlines.first() {
-                Some((at, Owner::Tube(tube))) if at <= now => self.tube_is_due(tube, now),
-                Some((at, Owner::Client(client))) if at <= now => self.client_is_due(client, now),
-                Some((at, Owner::Tags)) if at <= now => self.tags_are_due(now),
-                _ => break,
+            let Some((at, owner)) = self.deadlines.first().filter(|&(at, _)| at <= now) else { break };
+            // What has moved away is not due yet.
+            if self.deadline_of(owner) == Some(at) {
+                match owner {
+                    Owner::Tube(tube) => self.tube_is_due(tube, now),
+                    Owner::Client(client) => self.client_is_due(client, now),
+                    Owner::Tags => self.tags_are_due(now),
+                }
             }
+            self.deadlines.set(owner, self.deadline_of(owner));
         }
     }
 
@@ -155,7 +159,7 @@ impl Queue {
         reserved.insert(reservation);
         // The others end later, and change no deadline.
         if reserved.first() == Some(reservation) {
-            self.reschedule_client(client);
+            self.schedule(Owner::Client(client));
         }
         self.note(Change::Updated(id));
         if marks != 0 {
@@ -249,7 +253,7 @@ impl Queue {
             }
         }
         self.waiting += 1;
-        self.reschedule_client(index);
+        self.schedule(Owner::Client(index));
     }
 
     /// Does nothing if the client does not wait.
@@ -267,7 +271,6 @@ impl Queue {
             }
         }
         self.waiting -= 1;
-        self.reschedule_client(index);
     }
 
     /// A pause or a delay has ended. If both have, the earlier one is processed first, and the delay first if they
@@ -282,7 +285,6 @@ impl Queue {
             self.counts.delayed -= 1;
             self.make_ready_since(id, until, now);
         }
-        self.reschedule_tube(key);
     }
 
     /// Ends a tube's pause: waiting clients get its ready jobs, a limited number at a time.

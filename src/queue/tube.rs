@@ -277,12 +277,6 @@ impl Tubes {
         reserve_in_slab(&mut self.slab)
     }
 
-    /// More than the largest key.
-    #[inline]
-    pub fn key_bound(&self) -> usize {
-        self.slab.capacity()
-    }
-
     /// The tube at `key`, which holds it in being.
     pub fn get(&self, key: TubeKey) -> &Tube {
         &self.slab[key as usize]

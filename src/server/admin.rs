@@ -242,7 +242,7 @@ impl Executor {
     /// Ends what an order holds.
     fn end_work(&mut self, work: Work, now: Timestamp) {
         if let Work::Flush(client) = work {
-            self.queue.end_flush(client);
+            self.queue.end_flush(client, now);
             self.disconnect(client, now);
         }
     }
@@ -278,7 +278,7 @@ impl Executor {
         }
         let put = if self.draining {
             Err(Refusal::Job(Obstacle::Draining))
-        } else if self.lacks_memory_to_put(job.body.len()) || !self.has_room_for_client() {
+        } else if self.lacks_memory_for(job.body.len()) || !self.has_room_for_client() {
             Err(Refusal::NoRoom)
         } else {
             let client = self.queue.connect();

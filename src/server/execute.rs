@@ -258,7 +258,7 @@ impl Executor {
                 self.command::<GUARDED>(client, command, output, now)
             }
             // Other clients may have taken the memory while the body came.
-            Request::Put(_, _, body) if self.lacks_memory_to_put(body.len() + output.held_bytes()) => {
+            Request::Put(_, _, body) if self.lacks_memory_for(body.len() + output.held_bytes()) => {
                 self.reject_put(&Reply::OutOfMemory, output)
             }
             Request::Put(id, header, body) if GUARDED => {

@@ -79,7 +79,7 @@ impl Executor {
         let (deleted, is_done) = self.flush_slice(client, self.work() + WORK_PER_TURN, now);
         let flushed = flushed + deleted;
         if is_done {
-            self.queue.end_flush(client);
+            self.queue.end_flush(client, now);
             return answer(output, &Reply::Flushed(flushed));
         }
         Outcome::stall(StalledCommand::Flush { flushed }, Until::NextTurn)

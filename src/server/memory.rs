@@ -40,12 +40,6 @@ impl Executor {
         (self.is_memory_exhausted)() || self.exceeds_bound(bytes, 0)
     }
 
-    /// The same for a `put`, which may bring a tube its first delay.
-    #[inline]
-    pub(super) fn lacks_memory_to_put(&mut self, bytes: usize) -> bool {
-        self.lacks_memory_for(bytes) || self.queue.reserve_deadline().is_err()
-    }
-
     /// Whether the bound is reached, so that connections should use little memory.
     pub(super) fn is_short_of_memory(&self) -> bool {
         (self.is_memory_exhausted)() || self.exceeds_bound(0, 0)
@@ -67,7 +61,7 @@ impl Executor {
         client: ClientId,
         held_bytes: usize,
     ) -> bool {
-        use Command::{Kick, KickJob, ListJobs, Move, PauseTube, PeekReserved, Release, Reprioritize};
+        use Command::{Kick, KickJob, ListJobs, Move, PauseTube, PeekReserved, Reprioritize};
         use Command::{Reserve, ReserveBatch, ReserveJob, ReserveMode, ReserveWithAbort, ReserveWithTimeout};
         use Command::{Use, Watch};
         match *command {
@@ -89,12 +83,7 @@ impl Executor {
             | ListJobs { .. }
             | PeekReserved
             | Reprioritize { .. }
-            | PauseTube { .. } => {
-                (self.is_memory_exhausted)()
-                    || self.is_beyond_margin()
-                    || self.queue.reserve_deadline().is_err()
-            }
-            Release { delay_s: 1.., .. } => self.queue.reserve_deadline().is_err(),
+            | PauseTube { .. } => (self.is_memory_exhausted)() || self.is_beyond_margin(),
             ReserveMode(_) => {
                 (self.is_memory_exhausted)()
                     || self.is_beyond_margin()

@@ -50,6 +50,8 @@ pub struct Job {
     pub holder: Option<usize>,
     /// Its position in the order of burials.
     pub buried: u64,
+    /// Whether the group that it was waiting for has lost its last member since it was deleted.
+    is_freed_by_loss: bool,
     versions: Vec<Version>,
 }
 
@@ -107,6 +109,7 @@ impl DurableModel {
             is_busy: true,
             holder: None,
             buried: 0,
+            is_freed_by_loss: false,
             versions: vec![Version { facts: Some(facts), is_cooling: false, acknowledged: None }],
         });
         (self.jobs.len() - 1, 0)
@@ -129,6 +132,9 @@ impl DurableModel {
                 if self.jobs[at].waits_for(group) {
                     let facts = self.jobs[at].newest().map(freed);
                     steps.push(self.change(at, facts));
+                } else if self.jobs[at].newest().is_none() {
+                    let after = self.jobs[at].tags.after;
+                    self.jobs[at].is_freed_by_loss |= after.is_some_and(|after| after.group == group);
                 }
             }
         }
@@ -223,7 +229,7 @@ impl DurableModel {
             job.id = found.map(|(record, ..)| record.id.0).or(job.id.filter(|_| is_kept));
             assert!(job.id.is_none_or(|id| id < next_id), "the id {next_id} is given twice");
             job.versions = vec![Version { facts, is_cooling, acknowledged: Some(0) }];
-            (job.is_busy, job.holder, job.is_upgraded) = (false, None, false);
+            (job.is_busy, job.holder, job.is_upgraded, job.is_freed_by_loss) = (false, None, false, false);
         }
         assert!(unknown.is_empty(), "cooldowns of no delete: {unknown:?}");
         self.first_id = next_id;
@@ -249,14 +255,16 @@ fn as_put(tags: TagSet<'_>) -> TagSet<'_> {
 
 impl Job {
     /// Checks that the restored version is not older than the promised one. A loss of power can take the members of a group
-    /// that are newer than what was promised: then the group holds nothing, whatever the versions say.
+    /// that are newer than what was promised: then the group holds nothing, whatever the versions say. It can also take the
+    /// delete of a job, and leave the later one by which the job's group has lost its last member.
     fn check(&self, facts: Option<&Facts>, is_cooling: bool, has_members: bool, promised: u64) {
         let is_promised = |version: &Version| version.acknowledged.is_some_and(|before| before < promised);
         let first = self.versions.iter().rposition(is_promised);
         let is_allowed = match first {
             None if facts.is_none() && !is_cooling => true,
             _ => self.versions[first.unwrap_or(0)..].iter().any(|version| {
-                let is_free = |held: &Facts| !has_members && held.is_held && facts == Some(&freed(held));
+                let may_be_free = !has_members || self.is_freed_by_loss;
+                let is_free = |held: &Facts| may_be_free && held.is_held && facts == Some(&freed(held));
                 version.is_cooling == is_cooling
                     && (version.facts.as_ref() == facts || version.facts.as_ref().is_some_and(is_free))
             }),

@@ -254,8 +254,8 @@ impl Lives {
         self.ask(client, &command, Expected::Reply(reply.into(), steps));
     }
 
-    /// Reserves a job by its id. The binlog need not have a record of this, but of the next change of the job, unless the
-    /// job does not expire any more.
+    /// Reserves a job by its id. The binlog need not have a record of this, but of the next change of the job, unless this
+    /// is the first reservation of a job that expires.
     fn reserve_job(&mut self, client: usize, job: usize, id: u64, facts: Facts) {
         if !self.may_be_reserved(job) {
             let line = format!("reserve-job {id}\r\n");
@@ -268,11 +268,12 @@ impl Lives {
         let known = &mut self.durable_model.jobs[job];
         (known.holder, known.is_upgraded) = (Some(client), false);
         let expires = known.tags.expires_after_s.is_some();
-        let was_reserved = facts.was_reserved || expires;
-        let step =
-            self.durable_model.change(job, Some(Facts { state: JobState::Ready, was_reserved, ..facts }));
+        let is_kept = expires && !facts.was_reserved;
+        let step = self
+            .durable_model
+            .change(job, Some(Facts { state: JobState::Ready, was_reserved: expires, ..facts }));
         self.durable_model.jobs[job].is_busy = false;
-        let steps = if expires { vec![step] } else { vec![] };
+        let steps = if is_kept { vec![step] } else { vec![] };
         self.ask(client, &format!("reserve-job {id}\r\n"), Expected::Reply(reply, steps));
     }
 

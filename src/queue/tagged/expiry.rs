@@ -6,6 +6,7 @@ use super::Ending;
 use crate::clock::Timestamp;
 use crate::job::{Body, JobId};
 use crate::queue::Queue;
+use crate::queue::deadlines::Owner;
 use crate::queue::jobs::marks;
 
 impl Queue {
@@ -21,14 +22,13 @@ impl Queue {
     pub(in crate::queue) fn begin_expiry(&mut self, id: JobId, at: Timestamp) {
         self.jobs.held(id).marks |= marks::EXPIRES;
         self.tagged.expiries.insert((at, id));
-        self.reschedule_tags();
+        self.schedule(Owner::Tags);
     }
 
     /// A job that would have expired then does not, because it is reserved or gone.
     pub(in crate::queue) fn end_expiry(&mut self, id: JobId, at: Timestamp) {
         let found = self.tagged.expiries.remove((at, id));
         assert!(found.is_some(), "what expires is scheduled");
-        self.reschedule_tags();
     }
 
     /// Deletes a job whose time is over.

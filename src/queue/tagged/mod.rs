@@ -135,7 +135,7 @@ impl Tagged {
     }
 
     /// When the first job expires or the first cooldown ends.
-    fn next_due(&self) -> Option<Timestamp> {
+    pub fn next_due(&self) -> Option<Timestamp> {
         [self.expiries.first().map(|(at, _)| at), self.unique.next_due()].into_iter().flatten().min()
     }
 
@@ -421,11 +421,6 @@ impl Queue {
         }
     }
 
-    /// Sets the deadline of the tags in the heap to what they require.
-    fn reschedule_tags(&mut self) {
-        self.deadlines.set(Owner::Tags, self.tagged.next_due());
-    }
-
     /// A job expires, or a cooldown ends, the earlier first.
     pub(super) fn tags_are_due(&mut self, now: Timestamp) {
         match (self.tagged.expiries.first(), self.first_cooldown()) {
@@ -433,7 +428,7 @@ impl Queue {
                 self.expire(expiry.1, now);
             }
             (_, Some((_, id))) => self.end_cooldown(id),
-            _ => self.reschedule_tags(),
+            _ => {}
         }
     }
 
@@ -464,7 +459,7 @@ impl Queue {
                 .count()
         );
         assert_eq!(aside, self.tagged.storage.len());
-        assert_eq!(self.deadlines.of(Owner::Tags), self.tagged.next_due(), "the heap knows the deadline");
+        self.check_deadline(Owner::Tags);
         assert!(self.keeps_changes || self.tagged.freed_groups.is_empty());
         self.check_unique();
         self.check_places();

@@ -9,6 +9,7 @@ use std::hash::RandomState;
 use super::index::{Hash, Hashed, hash_of, spread, with_hash};
 use crate::clock::Timestamp;
 use crate::job::{JobId, JobState, Priority};
+use crate::queue::deadlines::Owner;
 use crate::queue::keys::{DueKey, TubeKey};
 use crate::queue::ordered::OrderedQueue;
 use crate::queue::{Change, ClientId, Queue};
@@ -146,7 +147,7 @@ impl Queue {
         unique.cooldowns.insert(id, Cooldown { tube, key: key.into(), until });
         unique.due.insert((until, id));
         self.tubes.get_mut(tube).tagged_mut().cooldowns.insert(id);
-        self.reschedule_tags();
+        self.schedule(Owner::Tags);
     }
 
     /// Restores a cooldown after a restart, in the tube of this valid name.
@@ -174,7 +175,6 @@ impl Queue {
         self.tubes.get_mut(tube).tagged_mut().cooldowns.remove(id);
         self.note(Change::CooldownOver(id));
         self.remove_tube_if_idle(tube);
-        self.reschedule_tags();
     }
 
     /// The first cooldown is over.

@@ -322,6 +322,15 @@ fn with_other_commands() -> Vec<Case> {
              w: -> RESERVED 4 1 | 4",
         ),
         script(
+            "what_a_flush_frees_is_there_for_the_next_command_of_the_write",
+            "a: put 0 600 60 1 grp:x | 1 -> INSERTED 1
+             a: use t -> USING t
+             a: put 0 0 60 1 grp:g aft:x | 2 -> INSERTED 2
+             a: use u -> USING u
+             a: put 0 0 60 1 aft:g | 3 -> INSERTED 3
+             a: flush-tube t | peek-ready -> FLUSHED 1 | FOUND 3 1 | 3",
+        ),
+        script(
             "a_moved_job_takes_its_tags_along",
             "a: put 0 600 60 1 grp:g | 1 -> INSERTED 1
              a: put 7 0 60 1 idp:k con:c aft:g exp:600 | 2 -> INSERTED 2
