@@ -28,17 +28,24 @@ fn stats(server: &Server) -> Figures {
     lines.filter_map(|line| line.split_once(": ")).map(|(key, value)| (key.into(), value.into())).collect()
 }
 
-fn metrics(password: &Password) -> Figures {
+/// What the server with [`metrics_flag`] tells of itself.
+pub fn scrape(password: &Password) -> String {
     let mut stream = UnixStream::connect(password.directory().join("metrics")).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
     let mut scrape = String::new();
     stream.read_to_string(&mut scrape).unwrap();
+    scrape
+}
+
+fn metrics(password: &Password) -> Figures {
+    let scrape = scrape(password);
     let lines = scrape.lines().filter(|line| line.starts_with("beanstalkd_store_"));
     lines.filter_map(|line| line.split_once(' ')).map(|(name, value)| (name.into(), value.into())).collect()
 }
 
-fn metrics_flag(password: &Password) -> String {
+/// The flag for metrics in the password's directory.
+pub fn metrics_flag(password: &Password) -> String {
     format!("--metrics=unix:{}", password.directory().join("metrics").display())
 }
 

@@ -30,6 +30,9 @@ use crate::clock::Timestamp;
 const MOST_UNASKED_BYTES: usize = 256 * 1024;
 /// Or after this time.
 const UNASKED_FOR: Duration = Duration::from_millis(500);
+/// A transaction takes no further bytes once it has as many: what is sent to the database at once stays small, also if
+/// much came while the database was away.
+const MOST_BYTES: usize = 4 << 20;
 /// Rows of removed files that are deleted for each row that is added.
 const PURGED_PER_ROW: usize = 2;
 /// And at least so many at a time, because a statement costs more than a row.
@@ -220,20 +223,24 @@ impl Helper {
         {
             return Some(Transaction::Do(task));
         }
-        let (mut appends, mut syncs) = (Vec::new(), Vec::new());
+        let (mut appends, mut syncs, mut taken) = (Vec::new(), Vec::new(), 0);
         while let Some(Work::Append { .. } | Work::Task(Task::Sync(_))) = self.waiting.front() {
+            // The syncs behind these appends may come with them.
+            if taken >= MOST_BYTES && matches!(self.waiting.front(), Some(Work::Append { .. })) {
+                break;
+            }
             match self.waiting.pop_front() {
-                Some(Work::Append { at, bytes }) => appends.push((at, bytes)),
+                Some(Work::Append { at, bytes }) => {
+                    taken += bytes.len();
+                    appends.push((at, bytes));
+                }
                 Some(Work::Task(task)) => syncs.push(task),
                 None => {}
             }
         }
-        self.waiting_bytes = 0;
-        self.waiting_since = None;
+        self.waiting_bytes -= taken;
         let rest = self.waiting.iter().any(|work| matches!(work, Work::Append { .. }));
-        if rest {
-            self.waiting_since = Some(Instant::now());
-        }
+        self.waiting_since = rest.then(Instant::now);
         Some(Transaction::Append { appends, syncs })
     }
 

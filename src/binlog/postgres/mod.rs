@@ -284,9 +284,13 @@ impl Storage for PostgresStorage {
             && start.file == at.file
             && start.offset + before.len() as u64 == at.offset
         {
+            before.try_reserve(bytes.len())?;
             before.extend_from_slice(bytes);
         } else {
-            self.submitted.push(Work::Append { at, bytes: bytes.to_vec() });
+            let mut copy = Vec::new();
+            copy.try_reserve_exact(bytes.len())?;
+            copy.extend_from_slice(bytes);
+            self.submitted.push(Work::Append { at, bytes: copy });
         }
         Ok(())
     }

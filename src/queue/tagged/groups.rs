@@ -3,7 +3,7 @@
 //! Owns: the groups, and which jobs wait for each. A group that has lost its last member frees the jobs that wait for it
 //! at that instant, whatever comes later; they leave their tubes' held jobs some at a time.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, LinkedList};
 
 use crate::clock::Timestamp;
 use crate::job::JobId;
@@ -30,8 +30,9 @@ struct Group {
 pub struct Groups {
     by_name: BTreeMap<Box<str>, Group>,
     name_bytes: usize,
-    /// Jobs of groups that have lost their last member. Some may be gone.
-    freeing: VecDeque<OrderedQueue<JobId>>,
+    /// Jobs of groups that have lost their last member. Some may be gone. A flush can end a million groups before the first
+    /// of these jobs goes on, and no allocation may be as large as clients make it: a list grows by one entry at a time.
+    freeing: LinkedList<OrderedQueue<JobId>>,
 }
 
 /// A group as it is now.
@@ -223,9 +224,6 @@ impl Queue {
         }
         if self.tagged.groups.freeing.front().is_some_and(OrderedQueue::is_empty) {
             self.tagged.groups.freeing.pop_front();
-        }
-        if self.tagged.groups.freeing.is_empty() {
-            self.tagged.groups.freeing = VecDeque::new();
         }
     }
 
