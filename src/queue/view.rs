@@ -404,8 +404,10 @@ mod tests {
         });
         assert_in(16..=50, weighed - watched, "a weight");
         let worker = queue.connect();
-        (0..COUNT).for_each(|_| drop(put(queue, worker, TagSet::default())));
-        (0..COUNT).for_each(|_| reserve(queue, worker));
+        for _ in 0..COUNT {
+            put(queue, worker, TagSet::default());
+            reserve(queue, worker);
+        }
         let held = queue.bytes();
         queue.disconnect(worker, NOW);
         while queue.counts().reserved > 0 {
@@ -418,7 +420,9 @@ mod tests {
     fn tags_and_what_they_lead_to_count_as_memory() {
         let queue = &mut Queue::new(PoisonLimits::default());
         let (client, worker) = (queue.connect(), queue.connect());
-        let plain = each_takes(queue, |queue, _| drop(put(queue, client, TagSet::default())));
+        let plain = each_takes(queue, |queue, _| {
+            put(queue, client, TagSet::default());
+        });
         let keyed = each_takes(queue, |queue, number| {
             let name = name(number);
             let tag = Concurrency { key: Name::from(name.as_str()), limit: 1 };
