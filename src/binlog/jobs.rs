@@ -259,9 +259,15 @@ impl Jobs {
         Ok(())
     }
 
+    /// A cooldown shows that its job was deleted: a loss of power can keep the cooldown, which is repeated as long as it
+    /// lasts, and take the record of the delete.
     fn start_cooldown(&mut self, id: JobId, bytes: Box<[u8]>, source: Source) {
         let record_bytes = parts(bytes.len()) * SHORT_BYTES;
         if self.tagged.cooldowns.insert(id, bytes) {
+            if self.alive.remove(id).is_some() {
+                self.files.remove(id);
+                self.tagged.forget(id);
+            }
             self.files.place_cooldown(id, source.file, record_bytes);
             self.next_id = self.next_id.max(id.0.saturating_add(1));
             if source.beyond {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use beanstalkd::binlog::{Aftermath, Binlog, Cooldown, SequenceNumber, SyncPolicy};
 use beanstalkd::clock::Timestamp;
-use beanstalkd::job::JobId;
+use beanstalkd::job::{JobId, JobRecord};
 use beanstalkd::tags::{After, Concurrency, Idempotency, Name, TagSet};
 
 use crate::harness::{Harness, Job, Restored};
@@ -145,6 +145,11 @@ impl Harness {
     /// Checks that tags and cooldowns are what a crash may leave.
     pub fn check_tags(&self, restored: &Restored, cooldowns: &Cooldowns, sync: SyncPolicy) {
         let Some(model) = &self.tag_model else { return };
+        let is_cooling = |job: &JobRecord| cooldowns.contains_key(&job.id.0);
+        assert!(
+            !restored.iter().any(|(job, ..)| is_cooling(job)),
+            "a job comes back with the cooldown of its delete"
+        );
         if sync == SyncPolicy::EachCommit && self.is_unsynced_part_in_one_file() {
             return self.check_prefix(model, restored, cooldowns);
         }

@@ -220,6 +220,11 @@ impl DurableModel {
                 assert!(*tube == job.tube && job.tags.idempotency.is_some_and(|tag| tag.key == key.as_str()));
             }
             let is_cooling = cooldown.is_some();
+            assert!(
+                !is_cooling || facts.is_none(),
+                "job {:?} comes back with the cooldown of its delete",
+                job.id
+            );
             if let Some(promised) = promised {
                 job.check(facts.as_ref(), is_cooling, has_members, promised);
             }

@@ -60,7 +60,8 @@ impl Model {
         let cooling = self
             .cooldowns
             .iter()
-            .find(|cooldown| cooldown.tube == tube && cooldown.key == key && cooldown.until > now);
+            .filter(|cooldown| cooldown.tube == tube && cooldown.key == key && cooldown.until > now)
+            .max_by_key(|cooldown| cooldown.id);
         cooling.map(|cooldown| Double::OfDeleted(cooldown.id))
     }
 
