@@ -51,11 +51,6 @@ pub trait Storage {
     /// Gives back what reading or appending to file `file` has needed: the log does neither for now.
     fn release(&mut self, file: u32);
 
-    /// Whether the store does all syncs that wait as one, so that nothing is gained if the log asks for one at a time.
-    fn joins_syncs(&self) -> bool {
-        false
-    }
-
     /// Has the store do `task` after all tasks that were submitted before.
     fn submit(&mut self, task: Task);
 

@@ -1,8 +1,9 @@
 //! The helper thread, which does the tasks of the store.
 //!
 //! Owns: the thread, the tasks that it was given and the outcomes that nobody has polled. The thread does one task after
-//! another, in the order given, and decides nothing about the log. It syncs a file through the handle that the log
-//! appends through, so that a sync never lacks a descriptor.
+//! another, in the order given, and decides nothing about the log. Syncs of one file that wait behind each other are done
+//! as one: while the disk is busy with the last sync, the loop adds to the next. It syncs a file through the handle that
+//! the log appends through, so that a sync never lacks a descriptor.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -45,10 +46,17 @@ struct Running {
     submitted: Vec<Assignment>,
     /// `None` once no more tasks can come.
     given: Option<Sender<Assignment>>,
-    done: Receiver<Completion>,
+    done: Receiver<Done>,
     /// Tasks whose outcomes were not received.
     under_way: usize,
     thread: Option<JoinHandle<()>>,
+}
+
+/// The outcome of some assignments, which is that of the last of them.
+#[derive(Debug)]
+struct Done {
+    completion: Completion,
+    assignments: usize,
 }
 
 impl Helper {
@@ -76,9 +84,8 @@ impl Tasks<Directory> for Helper {
     fn poll(&mut self) -> Option<Completion> {
         match &mut self.0 {
             State::Running(running) => {
-                let completion = running.done.try_recv().ok()?;
-                running.under_way -= 1;
-                Some(completion)
+                let done = running.done.try_recv().ok()?;
+                Some(running.note(done))
             }
             State::Idle { .. } | State::Failed => None,
         }
@@ -95,9 +102,8 @@ impl Tasks<Directory> for Helper {
         match &mut self.0 {
             State::Idle { disk, given } => Some(given.pop_front()?.run(disk)),
             State::Running(running) if running.under_way > 0 => {
-                let completion = running.done.recv().ok()?;
-                running.under_way -= 1;
-                Some(completion)
+                let done = running.done.recv().ok()?;
+                Some(running.note(done))
             }
             State::Running(_) | State::Failed => None,
         }
@@ -133,6 +139,13 @@ impl Running {
     }
 }
 
+impl Running {
+    fn note(&mut self, done: Done) -> Completion {
+        self.under_way -= done.assignments;
+        done.completion
+    }
+}
+
 impl Drop for Running {
     fn drop(&mut self) {
         self.begin();
@@ -144,6 +157,14 @@ impl Drop for Running {
 }
 
 impl Assignment {
+    /// Whether it does what `earlier` does, and perhaps more: both are syncs of one file.
+    fn includes(&self, earlier: &Self) -> bool {
+        match (&self.task, &earlier.task) {
+            (Task::Sync(position), Task::Sync(before)) => position.file == before.file,
+            _ => false,
+        }
+    }
+
     fn run(self, disk: &mut Directory) -> Completion {
         match self.file {
             Some(file) => {
@@ -157,9 +178,18 @@ impl Assignment {
 }
 
 /// What the thread does until no more tasks can come.
-fn work(given: &Receiver<Assignment>, done: &Sender<Completion>, mut disk: Directory, wake: &dyn Fn()) {
-    while let Ok(assignment) = given.recv() {
-        if done.send(assignment.run(&mut disk)).is_err() {
+fn work(given: &Receiver<Assignment>, done: &Sender<Done>, mut disk: Directory, wake: &dyn Fn()) {
+    let mut next = None;
+    while let Some(mut assignment) = next.take().or_else(|| given.recv().ok()) {
+        let mut assignments = 1;
+        next = loop {
+            match given.try_recv() {
+                Ok(later) if later.includes(&assignment) => assignment = later,
+                later => break later.ok(),
+            }
+            assignments += 1;
+        };
+        if done.send(Done { completion: assignment.run(&mut disk), assignments }).is_err() {
             return;
         }
         wake();
@@ -207,6 +237,31 @@ mod tests {
         assert!(done.iter().all(|done| done.result.is_ok()));
         drop(helper);
         assert_eq!(woken.load(Ordering::SeqCst), 3);
+    }
+
+    #[test]
+    fn syncs_of_one_file_that_wait_are_done_as_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut disk = Directory::new(directory.path());
+        let (given, incoming) = channel();
+        let (outgoing, done) = channel();
+        disk.create(FileName::Log(1)).unwrap();
+        disk.create(FileName::Log(2)).unwrap();
+        let tasks = [sync_to(1, 1), sync_to(1, 2), sync_to(2, 1), Task::Remove { file: 1 }, sync_to(2, 2)];
+        for task in tasks {
+            let file = match task {
+                Task::Sync(position) => disk.open_file(FileName::Log(position.file)),
+                _ => None,
+            };
+            given.send(Assignment { task, file }).unwrap();
+        }
+        drop(given);
+        work(&incoming, &outgoing, disk, &|| {});
+        drop(outgoing);
+        let done: Vec<_> = done.iter().map(|done| (done.completion.task, done.assignments)).collect();
+        let expected =
+            [(sync_to(1, 2), 2), (sync_to(2, 1), 1), (Task::Remove { file: 1 }, 1), (sync_to(2, 2), 1)];
+        assert_eq!(done, expected);
     }
 
     /// The handle is that of the file that was appended to, so that no sync can lack a descriptor, and none can reach

@@ -301,10 +301,6 @@ impl Storage for PostgresStorage {
         Some(self.figures.read())
     }
 
-    fn joins_syncs(&self) -> bool {
-        true
-    }
-
     fn submit(&mut self, task: Task) {
         self.submitted.push(Work::Task(task));
     }

@@ -31,8 +31,6 @@ pub(super) struct Durability {
     policy: SyncPolicy,
     /// All that was written to the store.
     written: Mark,
-    /// Whether the store does all syncs that wait as one.
-    joins_syncs: bool,
     /// Asked for, oldest first.
     in_flight: VecDeque<Mark>,
     /// The end of what was asked for.
@@ -56,7 +54,6 @@ impl Durability {
     pub(super) fn new(policy: SyncPolicy, end: LogPosition, ids: u64) -> Self {
         Self {
             policy,
-            joins_syncs: false,
             written: Mark::default(),
             in_flight: VecDeque::new(),
             requested: end,
@@ -68,11 +65,6 @@ impl Durability {
             syncs: 0,
             sync_us: 0,
         }
-    }
-
-    /// For a store that does all syncs that wait as one, if `joins_syncs`.
-    pub(super) fn joining(self, joins_syncs: bool) -> Self {
-        Self { joins_syncs, ..self }
     }
 
     /// The store has taken the log up to `mark`.
@@ -109,16 +101,17 @@ impl Durability {
         }
     }
 
-    /// When the next sync must be asked for; `None` if nothing is unsynced, or if a sync is under way: the next one then
-    /// covers all that was written during it. A store that joins syncs does that by itself, and begins the next one without
-    /// waiting for the log.
+    /// When the next sync must be asked for; `None` if nothing is unsynced. With [`SyncPolicy::EachCommit`] every commit
+    /// asks: the store does all syncs that wait as one, and begins it as soon as the last one is done, while the loop still
+    /// sends the replies that waited for that. With [`SyncPolicy::Every`] one at a time is asked for.
     pub(super) fn deadline(&self) -> Option<Timestamp> {
-        let joins = self.joins_syncs && self.policy == SyncPolicy::EachCommit;
-        let since = self.unsynced_since.filter(|_| joins || self.in_flight.is_empty())?;
+        let since = self.unsynced_since?;
         match self.policy {
-            SyncPolicy::Never => None,
-            SyncPolicy::Every(milliseconds) => Some(since + u64::from(milliseconds) * NS_PER_MS),
+            SyncPolicy::Every(milliseconds) if self.in_flight.is_empty() => {
+                Some(since + u64::from(milliseconds) * NS_PER_MS)
+            }
             SyncPolicy::EachCommit => Some(since),
+            SyncPolicy::Every(_) | SyncPolicy::Never => None,
         }
     }
 
@@ -246,37 +239,16 @@ mod tests {
     }
 
     #[test]
-    fn a_store_that_joins_syncs_is_asked_for_one_in_each_commit() {
-        let new = |policy| Durability::new(policy, LogPosition::default(), 0).joining(true);
-        let mut sync = new(SyncPolicy::EachCommit);
+    fn each_commit_asks_for_a_sync_and_the_store_does_some_as_one() {
+        let mut sync = Durability::new(SyncPolicy::EachCommit, LogPosition::default(), 0);
         for offset in [10, 20, 30] {
             grow(&mut sync, offset, offset);
             assert_eq!(sync.deadline(), Some(Timestamp(offset)));
             assert_eq!(sync.request(), Some(mark(offset).end));
         }
         sync.completed(mark(20).end, 7);
-        assert_eq!(sync.durable(), mark(20));
+        assert_eq!((sync.durable(), sync.deadline()), (mark(20), None));
         sync.check_invariants(mark(30).end);
-        let mut sync = new(SyncPolicy::Every(50));
-        grow(&mut sync, 10, 10);
-        sync.request();
-        grow(&mut sync, 20, 20);
-        assert_eq!(sync.deadline(), None, "-f says how often");
-    }
-
-    #[test]
-    fn a_commit_asks_for_a_sync_unless_one_is_under_way() {
-        let mut sync = Durability::new(SyncPolicy::EachCommit, LogPosition::default(), 0);
-        grow(&mut sync, 10, 10);
-        assert_eq!(sync.deadline(), Some(Timestamp(10)));
-        assert_eq!(sync.request(), Some(mark(10).end));
-        for offset in [20, 30] {
-            grow(&mut sync, offset, offset);
-            assert_eq!(sync.deadline(), None, "the disk does one sync at a time");
-        }
-        sync.completed(mark(10).end, 7);
-        assert_eq!((sync.durable(), sync.deadline()), (mark(10), Some(Timestamp(20))));
-        assert_eq!(sync.request(), Some(mark(30).end));
         sync.completed(mark(30).end, 7);
         assert_eq!((sync.durable(), sync.sync_totals()), (mark(30), (2, 14)));
     }

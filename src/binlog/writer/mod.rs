@@ -156,7 +156,7 @@ impl Binlog {
         let ids = Ids::new(config.sync, next_job_id);
         // The header of the file that is made below announces these ids.
         let announced = ids.announced_by(MarkerKind::Durable);
-        let durability = Durability::new(config.sync, durable, announced).joining(storage.joins_syncs());
+        let durability = Durability::new(config.sync, durable, announced);
         let mut log = Self {
             storage,
             config,
