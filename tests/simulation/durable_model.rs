@@ -261,14 +261,16 @@ fn as_put(tags: TagSet<'_>) -> TagSet<'_> {
 impl Job {
     /// Checks that the restored version is not older than the promised one. A loss of power can take the members of a group
     /// that are newer than what was promised: then the group holds nothing, whatever the versions say. It can also take the
-    /// delete of a job, and leave the later one by which the job's group has lost its last member.
+    /// delete of a job, or another change of it, and leave the later delete by which its group has lost its last member.
     fn check(&self, facts: Option<&Facts>, is_cooling: bool, has_members: bool, promised: u64) {
         let is_promised = |version: &Version| version.acknowledged.is_some_and(|before| before < promised);
         let first = self.versions.iter().rposition(is_promised);
+        let since = &self.versions[first.unwrap_or(0)..];
+        let is_not_held = |version: &Version| version.facts.as_ref().is_some_and(|facts| !facts.is_held);
+        let may_be_free = !has_members || self.is_freed_by_loss || since.iter().any(is_not_held);
         let is_allowed = match first {
             None if facts.is_none() && !is_cooling => true,
-            _ => self.versions[first.unwrap_or(0)..].iter().any(|version| {
-                let may_be_free = !has_members || self.is_freed_by_loss;
+            _ => since.iter().any(|version| {
                 let is_free = |held: &Facts| may_be_free && held.is_held && facts == Some(&freed(held));
                 version.is_cooling == is_cooling
                     && (version.facts.as_ref() == facts || version.facts.as_ref().is_some_and(is_free))
