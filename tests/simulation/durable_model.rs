@@ -262,14 +262,17 @@ impl Job {
     /// Checks that the restored version is not older than the promised one. A loss of power can take the members of a group
     /// that are newer than what was promised: then the group holds nothing, whatever the versions say. It can also take the
     /// delete of a job, or another change of it, and leave the later delete by which its group has lost its last member.
+    /// Of a delete that was not promised it can take the cooldown, while the file that had the job is removed already.
     fn check(&self, facts: Option<&Facts>, is_cooling: bool, has_members: bool, promised: u64) {
         let is_promised = |version: &Version| version.acknowledged.is_some_and(|before| before < promised);
         let first = self.versions.iter().rposition(is_promised);
         let since = &self.versions[first.unwrap_or(0)..];
         let is_not_held = |version: &Version| version.facts.as_ref().is_some_and(|facts| !facts.is_held);
         let may_be_free = !has_members || self.is_freed_by_loss || since.iter().any(is_not_held);
+        let has_lost_cooldown = |version: &Version| version.is_cooling && !is_promised(version);
         let is_allowed = match first {
             None if facts.is_none() && !is_cooling => true,
+            _ if facts.is_none() && !is_cooling && since.iter().any(has_lost_cooldown) => true,
             _ => since.iter().any(|version| {
                 let is_free = |held: &Facts| may_be_free && held.is_held && facts == Some(&freed(held));
                 version.is_cooling == is_cooling
