@@ -559,7 +559,7 @@ _beanstalkctl() {
             return 0
             ;;
         beanstalkctl__subcmd__export)
-            opts="-o -y -s -h --state --older-than --tag --body-matches --output --drain --yes --dry-run --server --json --timeout --tls --ca --cert --key --token-file --help"
+            opts="-o -y -s -h --state --older-than --tag --body-matches --output --force --drain --yes --dry-run --server --json --timeout --tls --ca --cert --key --token-file --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

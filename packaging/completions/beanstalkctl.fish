@@ -347,13 +347,14 @@ complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand export" -l sta
 complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand export" -l older-than -d 'Only jobs that were put at least this long ago' -r
 complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand export" -l tag -d 'Only jobs with this tag: idp, con, grp, aft or exp, alone or with a key or a group such as grp:rows' -r
 complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand export" -l body-matches -d 'Only jobs whose body matches this regular expression' -r
-complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand export" -s o -l output -d 'The file; - is standard output. It gets its name when it is complete' -r -F
+complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand export" -s o -l output -d 'The file; - is standard output. It gets its name when it is complete; a device or a FIFO is written to' -r -F
 complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand export" -s s -l server -d 'Address of the server: host:port or unix:PATH. stats, tubes, watch, top, drain and undrain accept several, separated by commas' -r
 complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand export" -l timeout -d 'Longest time to wait for a reply of the server' -r
 complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand export" -l ca -d 'Trust servers with a certificate of these authorities (PEM)' -r -F
 complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand export" -l cert -d 'Show this certificate to the server (PEM)' -r -F
 complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand export" -l key -d 'Key of the certificate (PEM)' -r -F
 complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand export" -l token-file -d 'Log in with the token in this file' -r -F
+complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand export" -l force -d 'Replace a file that --drain wrote, although it may have the only copy of its jobs'
 complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand export" -l drain -d 'Delete the jobs when they are in the file and synced'
 complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand export" -s y -l yes -d 'Do not ask for confirmation'
 complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand export" -l dry-run -d 'Change nothing; only print what would change'

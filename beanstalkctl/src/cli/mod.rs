@@ -313,9 +313,12 @@ pub struct ExportArguments {
     /// Which of their jobs
     #[command(flatten)]
     pub filter: FilterArguments,
-    /// The file; - is standard output. It gets its name when it is complete
+    /// The file; - is standard output. It gets its name when it is complete; a device or a FIFO is written to
     #[arg(long, short, default_value = "-", value_hint = ValueHint::FilePath)]
     pub output: PathBuf,
+    /// Replace a file that --drain wrote, although it may have the only copy of its jobs
+    #[arg(long, conflicts_with = "drain")]
+    pub force: bool,
     /// Delete the jobs when they are in the file and synced
     #[arg(long)]
     pub drain: bool,

@@ -2,16 +2,20 @@
 //!
 //! Owns: which jobs are already in the file, and the states that jobs had before they were buried for the export.
 
+use super::destination::{Replacement, beside, lock};
 use super::export::{instance, sync_directory};
-use super::record::Record;
+use super::record::{Record, is_drained, marked_as_drained};
 use crate::failure::Failure;
 use crate::session::Session;
 use beanstalk_client::{JobInfo, State};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Seek, Write};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+
+/// The first bytes of each line of an export.
+const LINE_START: &[u8] = b"{\"id\":";
 
 /// The open file, with the jobs that it held before.
 pub struct DrainFile {
@@ -29,30 +33,17 @@ pub struct DrainFile {
 
 impl DrainFile {
     /// Opens or creates the file, and cuts off an incomplete last line. The job of such a line was not deleted.
+    /// Locks the file: another export with `--drain` cannot open it.
     pub fn open(path: &Path, session: &Session) -> Result<Self, Failure> {
-        let failed = |error: std::io::Error| Failure::file(path, &error);
-        let mut file = File::options().read(true).append(true).create(true).open(path).map_err(failed)?;
+        let failed = |error: io::Error| Failure::file(path, &error);
+        let file = File::options().read(true).append(true).create(true).open(path).map_err(failed)?;
+        lock(path, &file)?;
         sync_directory(path).map_err(failed)?;
-        let mut known: HashMap<u64, Vec<Record>> = HashMap::new();
-        let (mut reader, mut whole) = (BufReader::new(&file), 0);
-        loop {
-            let mut line = Vec::new();
-            let read = reader.read_until(b'\n', &mut line).map_err(failed)?;
-            if !line.ends_with(b"\n") {
-                break;
-            }
-            let record = Record::parse(&line).map_err(|error| Failure::file(path, &error))?;
-            known.entry(record.id).or_default().push(record);
-            whole += read as u64;
-        }
-        drop(reader);
-        file.set_len(whole).and_then(|()| file.seek(std::io::SeekFrom::End(0)).map(drop)).map_err(failed)?;
+        let (file, known) = read(path, file)?;
         let has_binlog = session.stats.number_or_zero("binlog-current-index") > 0;
         let server = instance(session);
-        let mut taking_path = path.as_os_str().to_owned();
-        taking_path.push(".taking");
-        let taking_path = PathBuf::from(taking_path);
-        let failed = |error: std::io::Error| Failure::file(&taking_path, &error);
+        let taking_path = beside(path, ".taking");
+        let failed = |error: io::Error| Failure::file(&taking_path, &error);
         let taking_file = File::options().append(true).create(true).open(&taking_path).map_err(failed)?;
         sync_directory(&taking_path).map_err(failed)?;
         let text = fs::read(&taking_path).map_err(failed)?;
@@ -115,10 +106,48 @@ impl DrainFile {
 
     /// Appends the jobs that are not in the file, and syncs it.
     pub fn append(&mut self, records: &[Record]) -> Result<(), Failure> {
-        let lines: String = records.iter().filter(|record| !self.has(record)).map(Record::line).collect();
+        let lines: String =
+            records.iter().filter(|record| !self.has(record)).map(Record::drained_line).collect();
         let written = self.file.write_all(lines.as_bytes()).and_then(|()| self.file.sync_all());
         written.map_err(|error| Failure::file(&self.path, &error))
     }
+}
+
+/// The jobs of a drain file by id, and the file itself: without an incomplete last line, and with the mark of a drained job in
+/// every line. Lines of an export without `--drain` have none, and a drain that finds its jobs there writes no line.
+fn read(path: &Path, mut file: File) -> Result<(File, HashMap<u64, Vec<Record>>), Failure> {
+    let failed = |error: io::Error| Failure::file(path, &error);
+    let (mut known, mut all_marked, mut whole) = (HashMap::<u64, Vec<Record>>::new(), true, 0);
+    let mut reader = BufReader::new(&file);
+    loop {
+        let mut line = Vec::new();
+        let read = reader.read_until(b'\n', &mut line).map_err(failed)?;
+        if !line.ends_with(b"\n") {
+            // A line of ours begins in this way. The end of any other file stays as it is.
+            if !line.starts_with(LINE_START) && !LINE_START.starts_with(&line) {
+                return Err(Failure::file(path, &"this is not an export"));
+            }
+            break;
+        }
+        let record = Record::parse(&line).map_err(|error| Failure::file(path, &error))?;
+        known.entry(record.id).or_default().push(record);
+        all_marked &= is_drained(&line);
+        whole += read as u64;
+    }
+    if all_marked {
+        file.set_len(whole).and_then(|()| file.seek(SeekFrom::End(0))).map_err(failed)?;
+        return Ok((file, known));
+    }
+    let mut marked = Replacement::create(path)?;
+    reader.seek(SeekFrom::Start(0)).map_err(failed)?;
+    for line in reader.take(whole).split(b'\n') {
+        let line = marked_as_drained(&line.map_err(failed)?).map_err(|error| Failure::file(path, &error))?;
+        marked.write(line.as_bytes())?;
+    }
+    marked.replace(&file)?;
+    let file = File::options().read(true).append(true).open(path).map_err(failed)?;
+    lock(path, &file)?;
+    Ok((file, known))
 }
 
 /// The state of a job before it was reserved and buried for the export.

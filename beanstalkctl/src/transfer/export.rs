@@ -5,6 +5,7 @@
 //! command continues: it does not write a job again that is in the file, and FILE.taking says which jobs were buried for the
 //! export.
 
+use super::destination::{Destination, Replacement, check_replaceable, open_stream, parent};
 use super::drain_file::DrainFile;
 use super::record::Record;
 use crate::cli::ExportArguments;
@@ -18,9 +19,9 @@ use crate::progress::Progress;
 use crate::session::{Session, unexpected};
 use beanstalk_client::{Command, JobInfo, Refusal, Reply, State};
 use serde_json::json;
-use std::fs::{self, File};
-use std::io::{BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
 
 /// How many jobs are buried, written and deleted together.
 const BATCH: usize = 200;
@@ -28,14 +29,19 @@ const BATCH: usize = 200;
 /// Runs the export that the arguments describe.
 pub fn run(session: &mut Session, arguments: &ExportArguments, out: &mut Output) -> Result<(), Failure> {
     let filter = arguments.filter.filter(&arguments.tubes);
-    let to_stdout = arguments.output == Path::new("-");
-    match (arguments.drain, to_stdout) {
-        (true, true) => {
+    match (arguments.drain, Destination::of(&arguments.output)?) {
+        (true, Destination::File(path)) => drain(session, &filter, arguments, &path, out),
+        (true, Destination::Stdout) if arguments.output == Path::new("-") => {
             Err(Failure::Usage("--drain needs --output FILE, which can be synced to the disk".to_owned()))
         }
-        (true, false) => drain(session, &filter, arguments, out),
-        (false, true) => copy(session, &filter, &mut |line| out.line(line.trim_end())).map(drop),
-        (false, false) => to_file(session, &filter, &arguments.output, out),
+        (true, _) => {
+            Err(Failure::file(&arguments.output, &"--drain needs a file, which can be synced to the disk"))
+        }
+        (false, Destination::Stdout) => {
+            copy(session, &filter, &mut |line| out.line(line.trim_end())).map(drop)
+        }
+        (false, Destination::Stream(path)) => to_stream(session, &filter, &path),
+        (false, Destination::File(path)) => to_file(session, &filter, &path, arguments.force, out),
     }
 }
 
@@ -66,25 +72,26 @@ pub fn instance(session: &Session) -> String {
     session.stats.get("id").unwrap_or_default().to_owned()
 }
 
-fn to_file(session: &mut Session, filter: &Filter, path: &Path, out: &mut Output) -> Result<(), Failure> {
-    let mut partial = path.as_os_str().to_owned();
-    partial.push(".partial");
-    let partial = PathBuf::from(partial);
-    let failed = |error: std::io::Error| Failure::file(&partial, &error);
-    let mut file = BufWriter::new(File::create(&partial).map_err(failed)?);
-    let copied = copy(session, filter, &mut |line| file.write_all(line.as_bytes()).map_err(failed));
-    let count = match copied {
-        Ok(count) => count,
-        Err(failure) => {
-            // An incomplete export is removed: the jobs are still on the server.
-            fs::remove_file(&partial).map_err(failed)?;
-            return Err(failure);
-        }
-    };
-    file.flush().and_then(|()| file.get_ref().sync_all()).map_err(failed)?;
-    fs::rename(&partial, path)
-        .and_then(|()| sync_directory(path))
-        .map_err(|error| Failure::file(path, &error))?;
+fn to_stream(session: &mut Session, filter: &Filter, path: &Path) -> Result<(), Failure> {
+    let mut stream = open_stream(path)?;
+    let failed = |error: std::io::Error| Failure::file(path, &error);
+    copy(session, filter, &mut |line| stream.write_all(line.as_bytes()).map_err(failed))?;
+    stream.flush().map_err(failed)
+}
+
+fn to_file(
+    session: &mut Session,
+    filter: &Filter,
+    path: &Path,
+    force: bool,
+    out: &mut Output,
+) -> Result<(), Failure> {
+    if !force {
+        check_replaceable(path)?;
+    }
+    let mut file = Replacement::create(path)?;
+    let count = copy(session, filter, &mut |line| file.write(line.as_bytes()))?;
+    file.finish(force)?;
     print_report(out, count, false)
 }
 
@@ -96,17 +103,14 @@ fn print_report(out: &mut Output, count: u64, drained: bool) -> Result<(), Failu
 
 /// Syncs the directory of a file, which makes a new name durable.
 pub fn sync_directory(path: &Path) -> std::io::Result<()> {
-    let directory = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    File::open(directory)?.sync_all()
+    File::open(parent(path))?.sync_all()
 }
 
 fn drain(
     session: &mut Session,
     filter: &Filter,
     arguments: &ExportArguments,
+    path: &Path,
     out: &mut Output,
 ) -> Result<(), Failure> {
     let (mut ids, mut held) = (Vec::new(), 0);
@@ -127,7 +131,6 @@ fn drain(
         ));
     }
     ids.sort_unstable();
-    let path = &arguments.output;
     let stay = match held {
         0 => String::new(),
         held => format!("; {} reserved by clients stay", counted(held, "job")),

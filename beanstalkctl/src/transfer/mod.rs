@@ -1,9 +1,10 @@
 //! `export` and `import`: transfer jobs between servers of any kind, as lines of JSON.
 //!
 //! - [`record`]: a job as a line.
-//! - [`export`]: writes jobs to a file; with `--drain`, also deletes them.
+//! - [`export`]: writes jobs to a file; with `--drain`, also deletes them. [`destination`] says what may be replaced by it.
 //! - [`import`]: puts each job once; [`journal`] records its progress.
 
+mod destination;
 mod drain_file;
 pub mod export;
 pub mod import;

@@ -7,6 +7,21 @@ use serde_json::{Map, Value, json};
 
 use crate::commands::jobs::with_body;
 
+/// The mark of a line that was written before its job was deleted on the server. In a body the quotes are escaped.
+const DRAINED: &[u8] = br#""drained":true"#;
+
+/// Whether the line has the mark of a drained job.
+pub fn is_drained(line: &[u8]) -> bool {
+    line.windows(DRAINED.len()).any(|part| part == DRAINED)
+}
+
+/// The line with the mark of a drained job, and with its line end.
+pub fn marked_as_drained(line: &[u8]) -> Result<String, serde_json::Error> {
+    let mut object: Map<String, Value> = serde_json::from_slice(line)?;
+    object.insert("drained".to_owned(), json!(true));
+    Ok(format!("{}\n", Value::Object(object)))
+}
+
 /// An exported job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
@@ -52,7 +67,18 @@ impl Record {
 
     /// The line, with its line end.
     pub fn line(&self) -> String {
-        let object = json!({
+        format!("{}\n", with_body(self.keys(), &self.body))
+    }
+
+    /// The line of a job that is deleted on the server afterwards, with its line end: it may be the only copy.
+    pub fn drained_line(&self) -> String {
+        let mut object = self.keys();
+        object["drained"] = json!(true);
+        format!("{}\n", with_body(object, &self.body))
+    }
+
+    fn keys(&self) -> Value {
+        json!({
             "id": self.id,
             "tube": self.tube.as_str(),
             "state": self.state.word(),
@@ -62,8 +88,7 @@ impl Record {
             "age": self.age,
             "tags": self.tags.iter().map(Tag::to_string).collect::<Vec<_>>(),
             "server": self.server,
-        });
-        format!("{}\n", with_body(object, &self.body))
+        })
     }
 
     /// Parses a line. `tube`, and one of `body` and `body_base64`, are required; the other keys have the defaults of `put`.

@@ -1,9 +1,12 @@
 //! `export` and `import`: no job is lost or put twice, wherever they are interrupted.
 
-use super::support::{client, counts, ctl, everywhere, name, put, put_buried};
+use super::support::{client, command, counts, ctl, everywhere, name, put, put_buried};
 use beanstalk_testing::{Fake, FakeOptions};
 use std::fs;
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
 
 const BODIES: [&[u8]; 3] = [b"ready \xff", b"later", b"buried\n"];
 
@@ -269,4 +272,133 @@ fn an_export_without_jobs_leaves_no_file() {
     let source = Fake::start();
     ctl(&source.address(), &["export", "t", "--output", text(&file)]).ends_with(1);
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+}
+
+/// Runs `mkfifo` and returns its path.
+fn fifo(directory: &Path) -> std::path::PathBuf {
+    let path = directory.join("fifo");
+    assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+    path
+}
+
+#[test]
+fn an_export_writes_into_what_is_no_regular_file_and_never_replaces_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let source = Fake::start();
+    fill(&source.address());
+    let export = |path: &Path| ctl(&source.address(), &["export", "t", "--output", text(path)]);
+
+    let pipe = fifo(directory.path());
+    let (sent, received) = std::sync::mpsc::channel();
+    let reader = pipe.clone();
+    std::thread::spawn(move || sent.send(fs::read_to_string(reader).unwrap()));
+    export(&pipe).ends_with(0);
+    let lines = received.recv_timeout(Duration::from_secs(30)).expect("the FIFO got the export");
+    assert_eq!(lines.lines().count(), 3);
+    assert!(fs::symlink_metadata(&pipe).unwrap().file_type().is_fifo());
+
+    // A link to a device stays, and so does a link to a file, which gets the export.
+    for (name, to) in [("device", Path::new("/dev/null")), ("link", &directory.path().join("file"))] {
+        let link = directory.path().join(name);
+        fs::write(directory.path().join("file"), "before\n").unwrap();
+        std::os::unix::fs::symlink(to, &link).unwrap();
+        export(&link).ends_with(0);
+        assert_eq!(fs::read_link(&link).unwrap(), to);
+    }
+    assert_eq!(fs::read_to_string(directory.path().join("file")).unwrap().lines().count(), 3);
+    let dangling = directory.path().join("dangling");
+    std::os::unix::fs::symlink("/nonexistent/file", &dangling).unwrap();
+    export(&dangling).ends_with(5);
+    export(directory.path()).ends_with(5);
+
+    // Jobs are deleted only when a regular file has them.
+    for path in [&directory.path().join("device"), &pipe, &dangling, directory.path()] {
+        ctl(&source.address(), &["export", "t", "--drain", "--yes", "--output", text(path)]).ends_with(5);
+    }
+    assert_eq!(jobs(&source.address()), expected());
+    let left = fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    let mut left: Vec<_> = left.map(|name| name.into_string().unwrap()).collect();
+    left.sort();
+    assert_eq!(left, ["dangling", "device", "fifo", "file", "link"]);
+}
+
+#[test]
+fn an_export_to_a_name_of_standard_output_is_written_behind_what_is_there() {
+    let directory = tempfile::tempdir().unwrap();
+    let source = Fake::start();
+    fill(&source.address());
+    let file = directory.path().join("jobs");
+    fs::write(&file, "before\n").unwrap();
+    // As /dev/stdout is. That link itself would be replaced if this test failed as root.
+    let links = tempfile::tempdir().unwrap();
+    let stdout = links.path().join("stdout");
+    std::os::unix::fs::symlink("/proc/self/fd/1", &stdout).unwrap();
+    for path in [text(&stdout), "/dev/fd/1", "/proc/self/fd/1", "-"] {
+        let out = fs::File::options().append(true).open(&file).unwrap();
+        let mut export = command(&source.address(), &["export", "t", "--output", path]);
+        assert!(export.stdout(out).status().unwrap().success(), "{path}");
+        let lines = fs::read_to_string(&file).unwrap();
+        assert_eq!((lines.lines().next(), lines.lines().count()), (Some("before"), 4), "{path}");
+        fs::write(&file, "before\n").unwrap();
+        let piped = ctl(&source.address(), &["export", "t", "--output", path]).ends_with(0);
+        assert_eq!(piped.out.lines().count(), 3, "{path}: {piped:?}");
+    }
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn a_file_that_drain_wrote_is_not_replaced() {
+    let directory = tempfile::tempdir().unwrap();
+    let source = Fake::start();
+    let file = directory.path().join("jobs");
+    let link = directory.path().join("link");
+    std::os::unix::fs::symlink(&file, &link).unwrap();
+    let export = ["export", "t", "--output", text(&file)];
+    fill(&source.address());
+    // Two exports of copies: the second replaces the first. Then the same jobs are drained to it.
+    ctl(&source.address(), &export).ends_with(0);
+    ctl(&source.address(), &export).ends_with(0);
+    ctl(&source.address(), &[&export[..], &["--drain", "--yes"]].concat()).ends_with(0);
+    let drained = fs::read(&file).unwrap();
+    assert_eq!(drained.iter().filter(|byte| **byte == b'\n').count(), 3, "no job is in the file twice");
+    put(&mut client(&source.address()), "t", b"new", 0);
+    let refused = ctl(&source.address(), &export).ends_with(5);
+    assert!(refused.err.contains("--force") && refused.err.contains("--drain"), "{refused:?}");
+    ctl(&source.address(), &["export", "t", "--output", text(&link)]).ends_with(5);
+    assert_eq!(fs::read(&file).unwrap(), drained);
+    ctl(&source.address(), &[&export[..], &["--force"]].concat()).ends_with(0);
+    assert_eq!(fs::read_to_string(&file).unwrap().lines().count(), 1);
+    // A drain that is not complete yet may have written nothing, and its jobs are buried.
+    fs::write(directory.path().join("jobs.taking"), "").unwrap();
+    ctl(&source.address(), &export).ends_with(5);
+}
+
+#[test]
+fn a_draining_export_does_not_cut_off_the_end_of_another_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let source = Fake::start();
+    fill(&source.address());
+    let file = directory.path().join("notes");
+    for content in ["a line without an end", "{\"tube\":\"t\",\"body\":\"x\"}\nnotes"] {
+        fs::write(&file, content).unwrap();
+        ctl(&source.address(), &["export", "t", "--drain", "--yes", "--output", text(&file)]).ends_with(5);
+        assert_eq!(fs::read_to_string(&file).unwrap(), content);
+    }
+    assert_eq!(jobs(&source.address()), expected());
+}
+
+#[test]
+fn only_one_draining_export_writes_to_a_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let source = Fake::start();
+    fill(&source.address());
+    let file = directory.path().join("jobs");
+    let other = fs::File::create(&file).unwrap();
+    rustix::fs::flock(&other, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let export = ["export", "t", "--drain", "--yes", "--output", text(&file)];
+    let refused = ctl(&source.address(), &export).ends_with(5);
+    assert!(refused.err.contains("another"), "{refused:?}");
+    assert_eq!(jobs(&source.address()), expected());
+    drop(other);
+    ctl(&source.address(), &export).ends_with(0);
 }

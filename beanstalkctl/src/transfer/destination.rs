@@ -1,0 +1,205 @@
+//! Where an export goes: to standard output, into something that is no regular file, or into a file.
+//!
+//! Owns: following links, and which files may be replaced. A device, a FIFO, a link or an open descriptor is never replaced by
+//! a file, and neither is a file that may have the only copy of a job.
+
+use super::export::sync_directory;
+use super::record::is_drained;
+use crate::failure::Failure;
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, BufWriter, Write};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// The greatest number of links behind one another that the kernel follows.
+const MAX_LINKS: usize = 40;
+
+/// Where the lines of an export go.
+#[derive(Debug)]
+pub enum Destination {
+    /// Standard output.
+    Stdout,
+    /// What has no contents that could be replaced: a device, a FIFO, an open descriptor.
+    Stream(PathBuf),
+    /// A regular file, or a name that is free.
+    File(PathBuf),
+}
+
+impl Destination {
+    /// Looks at what `path` names, and follows links.
+    pub fn of(path: &Path) -> Result<Self, Failure> {
+        if path == Path::new("-") {
+            return Ok(Self::Stdout);
+        }
+        let mut real = path.to_owned();
+        for links in 0..MAX_LINKS {
+            let directory = parent(&real);
+            let name = real.file_name().ok_or_else(|| Failure::file(path, &"this is no name of a file"))?;
+            let directory = fs::canonicalize(directory).map_err(|error| Failure::file(&real, &error))?;
+            // A link there stands for an open descriptor, of which the name that the link shows need not exist.
+            if directory.starts_with("/proc") || directory == Path::new("/dev/fd") {
+                let is_own = fs::canonicalize("/proc/self/fd").is_ok_and(|own| own == directory);
+                return Ok(if is_own && name == "1" { Self::Stdout } else { Self::Stream(real) });
+            }
+            let place = directory.join(name);
+            let kind = match fs::symlink_metadata(&place) {
+                Ok(metadata) => metadata.file_type(),
+                Err(error) if error.kind() == io::ErrorKind::NotFound && links == 0 => {
+                    return Ok(Self::File(place));
+                }
+                Err(error) => return Err(Failure::file(path, &format!("{}: {error}", place.display()))),
+            };
+            match () {
+                () if kind.is_symlink() => {
+                    real =
+                        directory.join(fs::read_link(&place).map_err(|error| Failure::file(path, &error))?);
+                }
+                () if kind.is_file() => return Ok(Self::File(place)),
+                () if kind.is_dir() || kind.is_socket() => {
+                    return Err(Failure::file(path, &"this is neither a file nor a device nor a FIFO"));
+                }
+                () => return Ok(Self::Stream(place)),
+            }
+        }
+        Err(Failure::file(path, &"too many links"))
+    }
+}
+
+/// The directory of a path.
+pub fn parent(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// The path with `suffix` behind the name.
+pub fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(suffix);
+    name.into()
+}
+
+/// Opens a device, a FIFO or a descriptor for writing. Behind what is there, because a descriptor may be a file.
+pub fn open_stream(path: &Path) -> Result<BufWriter<File>, Failure> {
+    let opened = File::options().append(true).open(path);
+    opened.map(BufWriter::new).map_err(|error| Failure::file(path, &error))
+}
+
+/// Checks that an export may replace the file: it has no line that `--drain` wrote, and no drain is under way. The jobs of such
+/// a file may be nowhere else.
+pub fn check_replaceable(path: &Path) -> Result<(), Failure> {
+    let only_copy = |what: &str| {
+        let text = format!(
+            "{what}: it may have the only copy of these jobs. Name another file, continue it with --drain, or replace it \
+             with --force"
+        );
+        Err(Failure::file(path, &text))
+    };
+    if beside(path, ".taking").exists() {
+        return only_copy("an export with --drain to this file is not complete");
+    }
+    let mut lines = match File::open(path) {
+        Ok(file) => BufReader::new(file),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(Failure::file(path, &error)),
+    };
+    let mut line = Vec::new();
+    while lines.read_until(b'\n', &mut line).map_err(|error| Failure::file(path, &error))? > 0 {
+        if is_drained(&line) {
+            return only_copy("this file was written by export --drain");
+        }
+        line.clear();
+    }
+    Ok(())
+}
+
+/// Locks a file that a drain writes to, and checks that `path` still names it.
+pub fn lock(path: &Path, file: &File) -> Result<(), Failure> {
+    // Some file systems have no locks.
+    if flock(file, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
+        return Err(Failure::file(path, &"another export with --drain writes to this file"));
+    }
+    let same =
+        |here: fs::Metadata, named: fs::Metadata| (here.dev(), here.ino()) == (named.dev(), named.ino());
+    let is_named = file.metadata().and_then(|here| Ok(same(here, fs::metadata(path)?)));
+    if is_named.map_err(|error| Failure::file(path, &error))? {
+        return Ok(());
+    }
+    Err(Failure::file(path, &"another export has replaced this file meanwhile"))
+}
+
+/// A file that gets its name when it is complete. Until then it is `PATH.partial`; dropping it removes that.
+pub struct Replacement {
+    path: PathBuf,
+    partial: PathBuf,
+    file: Option<BufWriter<File>>,
+}
+
+impl Replacement {
+    /// Creates `PATH.partial`, in place of one that an earlier run has left, with the permissions of the file at `path`.
+    pub fn create(path: &Path) -> Result<Self, Failure> {
+        let partial = beside(path, ".partial");
+        let failed = |error: io::Error| Failure::file(&partial, &error);
+        if fs::symlink_metadata(&partial).is_ok_and(|metadata| metadata.is_file()) {
+            fs::remove_file(&partial).map_err(failed)?;
+        }
+        let file = File::options().write(true).create_new(true).open(&partial).map_err(failed)?;
+        if let Ok(metadata) = fs::metadata(path) {
+            file.set_permissions(metadata.permissions()).map_err(failed)?;
+        }
+        Ok(Self { path: path.to_owned(), partial, file: Some(BufWriter::new(file)) })
+    }
+
+    /// Writes a line.
+    pub fn write(&mut self, line: &[u8]) -> Result<(), Failure> {
+        let written = self.file.as_mut().map_or(Ok(()), |file| file.write_all(line));
+        written.map_err(|error| Failure::file(&self.partial, &error))
+    }
+
+    /// Syncs the file and gives it its name. Without `force`, it does not replace a file with drained jobs.
+    pub fn finish(self, force: bool) -> Result<(), Failure> {
+        match File::open(&self.path) {
+            Ok(present) => {
+                // A drain has locked the file that it writes to.
+                lock(&self.path, &present)?;
+                if !force {
+                    check_replaceable(&self.path)?;
+                }
+                self.replace(&present)
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => self.name(|partial, path| {
+                // This fails if a drain has created the file meanwhile. Some file systems have no hard links.
+                match fs::hard_link(partial, path) {
+                    Ok(()) => fs::remove_file(partial),
+                    Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(error),
+                    Err(_) => fs::rename(partial, path),
+                }
+            }),
+            Err(error) => Err(Failure::file(&self.path, &error)),
+        }
+    }
+
+    /// Syncs the file and gives it its name in place of the file that has it, which the caller has locked.
+    pub fn replace(self, _locked: &File) -> Result<(), Failure> {
+        self.name(|partial, path| fs::rename(partial, path))
+    }
+
+    fn name(mut self, give_name: impl FnOnce(&Path, &Path) -> io::Result<()>) -> Result<(), Failure> {
+        let synced =
+            self.file.as_mut().map_or(Ok(()), |file| file.flush().and_then(|()| file.get_ref().sync_all()));
+        let named = synced.and_then(|()| give_name(&self.partial, &self.path));
+        named.map_err(|error| Failure::file(&self.path, &error))?;
+        self.file = None;
+        sync_directory(&self.path).map_err(|error| Failure::file(&self.path, &error))
+    }
+}
+
+impl Drop for Replacement {
+    fn drop(&mut self) {
+        if self.file.take().is_some() {
+            // The jobs of an incomplete export are still on the server.
+            let _ = fs::remove_file(&self.partial);
+        }
+    }
+}
