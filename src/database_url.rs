@@ -5,11 +5,14 @@
 use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// PostgreSQL's port.
 const DEFAULT_PORT: u16 = 5432;
 /// The user if the address names none.
 const DEFAULT_USER: &str = "beanstalkd";
+/// The longest time to wait for a host: it holds up the hosts behind it.
+const MAX_CONNECT_SECONDS: u64 = 600;
 /// The longest name of a queue, in bytes.
 const MAX_QUEUE_BYTES: usize = 200;
 
@@ -32,6 +35,13 @@ pub enum DatabaseHost {
 pub enum DatabaseTls {
     /// Not at all.
     Off,
+    /// Nobody can read along, and nobody's name is verified.
+    Require,
+    /// The server's certificate is verified, without its name.
+    VerifyCa {
+        /// The authorities.
+        roots: PathBuf,
+    },
     /// The server's certificate is verified, with its name.
     VerifyFull {
         /// The authorities; `None` for those of the system.
@@ -52,6 +62,8 @@ pub struct DatabaseUrl {
     pub queue: String,
     /// How the connection is protected.
     pub tls: DatabaseTls,
+    /// How long each address may take to accept a connection.
+    pub connect_timeout: Option<Duration>,
 }
 
 /// The address as it was meant: it never has a password.
@@ -107,16 +119,20 @@ impl DatabaseUrl {
         if user.is_empty() || database.is_empty() {
             return Err(FORM);
         }
-        let Parameters { queue, tls, roots } = Parameters::parse(parameters)?;
+        let Parameters { queue, tls, roots, connect_timeout } = Parameters::parse(parameters)?;
         let queue = queue.ok_or("?queue=NAME at the end of the address: which queue the server owns")?;
         let is_near = hosts.iter().all(DatabaseHost::is_near);
-        let tls = match tls {
-            Some(false) if roots.is_some() => return Err("no sslrootcert where sslmode is disable"),
-            Some(false) => DatabaseTls::Off,
-            None if is_near && roots.is_none() => DatabaseTls::Off,
-            Some(true) | None => DatabaseTls::VerifyFull { roots },
+        let tls = match (tls, roots) {
+            (Some(SslMode::Disable), Some(_)) => return Err("no sslrootcert where sslmode is disable"),
+            (Some(SslMode::Disable), None) => DatabaseTls::Off,
+            // As for libpq, authorities are there to be asked.
+            (Some(SslMode::Require | SslMode::VerifyCa), Some(roots)) => DatabaseTls::VerifyCa { roots },
+            (Some(SslMode::Require), None) => DatabaseTls::Require,
+            (Some(SslMode::VerifyCa), None) => return Err("sslrootcert=FILE where sslmode is verify-ca"),
+            (None, None) if is_near => DatabaseTls::Off,
+            (Some(SslMode::VerifyFull) | None, roots) => DatabaseTls::VerifyFull { roots },
         };
-        Ok(Self { hosts, user, database, queue, tls })
+        Ok(Self { hosts, user, database, queue, tls, connect_timeout })
     }
 }
 
@@ -132,11 +148,20 @@ impl DatabaseHost {
     }
 }
 
+/// The words of libpq that are understood. The other two may fall back to plain text.
+enum SslMode {
+    Disable,
+    Require,
+    VerifyCa,
+    VerifyFull,
+}
+
 #[derive(Default)]
 struct Parameters {
     queue: Option<String>,
-    tls: Option<bool>,
+    tls: Option<SslMode>,
     roots: Option<PathBuf>,
+    connect_timeout: Option<Duration>,
 }
 
 impl Parameters {
@@ -148,10 +173,14 @@ impl Parameters {
             match (key, value.as_str()) {
                 ("queue", name) if is_queue_name(name) => found.queue = Some(value),
                 ("queue", _) => return Err("queue=NAME of 1 to 200 letters, digits and -_./"),
-                ("sslmode", "disable") => found.tls = Some(false),
-                ("sslmode", "verify-full") => found.tls = Some(true),
+                ("sslmode", "disable") => found.tls = Some(SslMode::Disable),
+                ("sslmode", "require") => found.tls = Some(SslMode::Require),
+                ("sslmode", "verify-ca") => found.tls = Some(SslMode::VerifyCa),
+                ("sslmode", "verify-full") => found.tls = Some(SslMode::VerifyFull),
                 ("sslmode", _) => {
-                    return Err("sslmode=verify-full (or disable, in a network that you trust)");
+                    return Err(
+                        "sslmode=verify-full, verify-ca, require or disable: it never falls back to plain text",
+                    );
                 }
                 ("sslrootcert", "") => return Err("sslrootcert=FILE"),
                 ("sslrootcert", _) => found.roots = Some(value.into()),
@@ -160,7 +189,27 @@ impl Parameters {
                         "no password in the address, because `ps` shows it: use --store-password-file",
                     );
                 }
-                _ => return Err("no parameters but queue, sslmode and sslrootcert"),
+                ("connect_timeout", seconds) => {
+                    let seconds =
+                        seconds.parse().ok().filter(|seconds| (1..=MAX_CONNECT_SECONDS).contains(seconds));
+                    let seconds = seconds.ok_or("connect_timeout=SECONDS from 1 to 600, for each address")?;
+                    found.connect_timeout = Some(Duration::from_secs(seconds));
+                }
+                // The server does this in any case.
+                ("target_session_attrs", "read-write" | "primary" | "any") => {}
+                ("target_session_attrs", _) => {
+                    return Err(
+                        "no target_session_attrs but read-write: the server writes, so it looks for the host \
+                                that takes writes",
+                    );
+                }
+                ("options", _) => {
+                    return Err("no options: the server sets what matters to its sessions by itself");
+                }
+                _ => {
+                    return Err("no parameters but queue, sslmode, sslrootcert, connect_timeout and \
+                                target_session_attrs=read-write");
+                }
             }
         }
         Ok(found)
@@ -240,8 +289,32 @@ mod tests {
         assert_eq!(tls("db/d?queue=q&sslmode=disable"), Ok(DatabaseTls::Off));
         assert_eq!(tls("localhost/d?queue=q&sslmode=verify-full"), verified(None));
         assert_eq!(tls("localhost/d?sslrootcert=/etc/ca.pem&queue=q"), verified(Some("/etc/ca.pem")));
-        assert!(tls("db/d?queue=q&sslmode=require").is_err(), "it would verify nothing");
+        assert_eq!(tls("db/d?queue=q&sslmode=require"), Ok(DatabaseTls::Require));
+        assert_eq!(tls("localhost/d?queue=q&sslmode=require"), Ok(DatabaseTls::Require));
+        let with_roots = Ok(DatabaseTls::VerifyCa { roots: "ca".into() });
+        assert_eq!(tls("db/d?queue=q&sslmode=require&sslrootcert=ca"), with_roots);
+        assert_eq!(tls("db/d?queue=q&sslmode=verify-ca&sslrootcert=ca"), with_roots);
+        assert!(tls("db/d?queue=q&sslmode=verify-ca").is_err());
+        assert!(tls("db/d?queue=q&sslmode=prefer").is_err(), "it would fall back to plain text");
         assert!(tls("db/d?queue=q&sslmode=disable&sslrootcert=a").is_err());
+    }
+
+    #[test]
+    fn words_of_libpq_are_understood_or_the_error_says_why_not() {
+        let parse = |rest: &str| DatabaseUrl::parse(&format!("postgresql://db/d?queue=q&{rest}"));
+        assert_eq!(parse("").unwrap().connect_timeout, None);
+        assert_eq!(parse("connect_timeout=10").unwrap().connect_timeout, Some(Duration::from_secs(10)));
+        for text in ["connect_timeout=0", "connect_timeout=601", "connect_timeout=", "connect_timeout=x"] {
+            assert!(parse(text).unwrap_err().contains("from 1 to 600"), "{text}");
+        }
+        for text in ["read-write", "primary", "any"] {
+            assert!(parse(&format!("target_session_attrs={text}")).is_ok(), "{text}");
+        }
+        for text in ["standby", "prefer-standby", "read-only"] {
+            let error = parse(&format!("target_session_attrs={text}")).unwrap_err();
+            assert!(error.contains("takes writes"), "{error}");
+        }
+        assert!(parse("options=-c%20jit=off").unwrap_err().contains("by itself"));
     }
 
     #[test]

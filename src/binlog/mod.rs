@@ -38,7 +38,7 @@ pub use directory::{Directory, DirectoryStorage, Disk, FileName, MOST_DESCRIPTOR
 pub use open::Restore;
 pub use ownership::{Answer, End, Owner, Seen, Step, Times, Watch};
 #[cfg(feature = "postgres")]
-pub use postgres::{PostgresCopy, PostgresStorage, Settings, StoreError, password_of};
+pub use postgres::{Password, PostgresCopy, PostgresStorage, Settings, StoreError};
 pub use replay::{DamagedFile, Refusal, ReplaySummary, Warning};
 pub use storage::{Completion, DatabaseFigures, Listing, Storage, Task};
 pub use writer::{Binlog, Stats};

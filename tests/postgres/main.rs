@@ -6,4 +6,5 @@ mod log_in;
 mod ownership;
 mod replication;
 mod servers;
+mod sessions;
 mod tables;

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use log::{info, warn};
 
+use super::address::addresses;
 use super::sql;
 use super::wire::{Failure, Row, Session, Value};
 use super::{Settings, StoreError};
@@ -45,8 +46,8 @@ pub(super) struct Claim {
 #[derive(Debug)]
 pub(super) enum Unfit {
     Failed(Failure),
-    /// It takes no writes.
-    ReadOnly,
+    /// It takes no writes, for this reason.
+    ReadOnly(&'static str),
     /// Its commits are not as durable as they must be.
     Unsafe(String),
 }
@@ -61,7 +62,7 @@ impl fmt::Display for Unfit {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Failed(failure) => failure.fmt(out),
-            Self::ReadOnly => out.write_str("it takes no writes"),
+            Self::ReadOnly(reason) => write!(out, "it takes no writes: {reason}"),
             Self::Unsafe(reason) => out.write_str(reason),
         }
     }
@@ -83,14 +84,15 @@ pub(super) fn text(row: &Row, column: usize) -> &str {
     std::str::from_utf8(bytes).unwrap_or_default()
 }
 
-/// A connection to the first host that takes writes and commits durably. The text of an error names all hosts.
+/// A connection to the first address that takes writes and commits durably. The text of an error names all of them.
 pub(super) fn connect(settings: &Settings) -> Result<Session, (Unfit, String)> {
     let mut worst: Option<(Unfit, String)> = None;
-    for host in &settings.url.hosts {
-        match open_for_writing(settings, || Session::open(host, &settings.log_in)) {
+    for (at, address) in addresses(&settings.url.hosts) {
+        let open = || Session::open(&address?, &settings.log_in);
+        match open_for_writing(settings, open) {
             Ok(session) => return Ok(session),
             Err(unfit) => {
-                let text = format!("{host}: {unfit}");
+                let text = format!("{at}: {unfit}");
                 worst = Some(match worst {
                     // What an operator must mend says more than a host that is down or a standby.
                     Some((Unfit::Unsafe(reason), all)) => (Unfit::Unsafe(reason), format!("{all}; {text}")),
@@ -100,7 +102,7 @@ pub(super) fn connect(settings: &Settings) -> Result<Session, (Unfit, String)> {
             }
         }
     }
-    Err(worst.unwrap_or((Unfit::ReadOnly, String::new())))
+    Err(worst.unwrap_or((Unfit::ReadOnly("there is no host"), String::new())))
 }
 
 fn open_for_writing(
@@ -111,17 +113,20 @@ fn open_for_writing(
     let rows = session.query(sql::HOST)?;
     let row = rows.first().ok_or_else(|| Failure::Lost("no answer".to_owned()))?;
     if text(row, 0) == "t" {
-        return Err(Unfit::ReadOnly);
+        return Err(Unfit::ReadOnly("it is a standby"));
+    }
+    if text(row, 1) == "on" {
+        return Err(Unfit::ReadOnly("default_transaction_read_only is on"));
     }
     if !settings.allow_async {
-        let commit = text(row, 1);
+        let commit = text(row, 2);
         if matches!(commit, "off" | "local") {
             return Err(Unfit::Unsafe(format!("synchronous_commit is {commit}")));
         }
-        if text(row, 2).is_empty() {
+        if text(row, 3).is_empty() {
             return Err(Unfit::Unsafe("synchronous_standby_names is empty".to_owned()));
         }
-        if number(row, 3) == Some(0) {
+        if number(row, 4) == Some(0) {
             return Err(Unfit::Unsafe("no synchronous standby is attached".to_owned()));
         }
         // More than `on` is the operator's choice; less would not survive the loss of both machines' power. It is set in
@@ -129,7 +134,6 @@ fn open_for_writing(
         let is_applied = commit == "remote_apply";
         session.query(if is_applied { sql::SET_REMOTE_APPLY } else { sql::SET_SYNCHRONOUS })?;
     }
-    session.query(sql::SET)?;
     Ok(session)
 }
 
@@ -177,7 +181,7 @@ pub(super) fn claim(settings: &Settings, waits: bool) -> Result<Claim, StoreErro
             }
             Err(error) => {
                 let may_pass = match &error {
-                    StoreError::Unreachable(_) => true,
+                    StoreError::Unreachable(_) | StoreError::Lost(_) => true,
                     StoreError::Unsafe(_) => waits,
                     _ => false,
                 };
@@ -220,7 +224,7 @@ fn attempt(
     let mut open = match session.take() {
         Some(open) => open,
         None => {
-            let mut open = connect(settings).map_err(|(unfit, text)| StoreError::of_host(unfit, text))?;
+            let mut open = connect(settings).map_err(|(unfit, text)| StoreError::of_hosts(unfit, text))?;
             make_tables(&mut open)?;
             open.prepare(sql::PREPARED)?;
             open.run("add_queue", &[Value::Text(&settings.url.queue)])?;
@@ -228,7 +232,7 @@ fn attempt(
         }
     };
     let rows = open.run("see_queue", &[Value::Text(&settings.url.queue)])?;
-    let row = rows.first().ok_or_else(|| StoreError::Unreachable("the queue has no row".to_owned()))?;
+    let row = rows.first().ok_or_else(|| StoreError::Lost("the queue has no row".to_owned()))?;
     let (queue, epoch) = (number(row, 0).unwrap_or(0), number(row, 1).unwrap_or(0));
     let (owner, heartbeat) = (text(row, 2), text(row, 3));
     let age_ns = number(row, 4).map(|age_us| u64::try_from(age_us).unwrap_or(0).saturating_mul(1000));

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use log::{error, info, warn};
 
+use super::Settings;
 use super::claim::{Claim, Since, Unfit, as_int, connect, number, text};
 use super::figures::Figures;
 use super::gathering::Gathering;
@@ -20,7 +21,6 @@ use super::sql;
 use super::statements::{add_append, add_task};
 use super::vacuum::Vacuum;
 use super::wire::{Failure, Session, Value};
-use super::{Settings, StoreError};
 use crate::binlog::LogPosition;
 use crate::binlog::ownership::{Answer, End, Owner, Step};
 use crate::binlog::storage::{Completion, Task};
@@ -566,11 +566,4 @@ fn check_replication(session: &mut Session, allow_async: bool) -> Result<(), Fai
         return Err(Failure::Lost("synchronous_standby_names is empty".to_owned()));
     }
     Ok(())
-}
-
-/// For the message of a start that fails.
-impl From<Failure> for StoreError {
-    fn from(failure: Failure) -> Self {
-        Self::of_host(Unfit::Failed(failure.clone()), failure.to_string())
-    }
 }

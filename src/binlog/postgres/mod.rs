@@ -10,7 +10,6 @@
 use std::fmt;
 use std::io;
 use std::mem;
-use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
@@ -21,11 +20,13 @@ use super::ownership::Times;
 use super::storage::{Completion, DatabaseFigures, Listing, Storage, Task};
 use crate::database_url::DatabaseUrl;
 
+mod address;
 mod claim;
 mod copying;
 mod figures;
 mod gathering;
 mod helper;
+mod password;
 mod reading;
 mod sql;
 mod statements;
@@ -34,14 +35,16 @@ mod vacuum;
 mod wire;
 
 pub use self::copying::PostgresCopy;
+pub use self::password::Password;
 
+use self::address::addresses;
 use self::claim::{Claim, Unfit, claim, connect, number};
 use self::figures::Figures;
 use self::helper::{Helper, Wake, Work};
 use self::reading::Reading;
 use self::wire::{LogIn, Session, Value};
 
-/// How long a host may take to accept a connection.
+/// How long an address may take to accept a connection, unless the URL says otherwise.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long the database may take for an answer before another connection is tried, unless commands wait for a shorter
 /// time.
@@ -59,13 +62,13 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// The settings for the queue at `url`. The files that the address names are read. `owner` is unique to this process.
+    /// The settings for the queue at `url`. The file of authorities that the address names is read. `owner` is unique to this process.
     ///
     /// # Errors
     /// If a file cannot be used.
     pub fn new(
         url: DatabaseUrl,
-        password: Option<String>,
+        password: Password,
         times: Times,
         allow_async: bool,
         owner: String,
@@ -76,7 +79,7 @@ impl Settings {
             password,
             tls: tls::config(&url.tls)?,
             answer_timeout: ANSWER_TIMEOUT.min(Duration::from_nanos(times.store_timeout_ns) / 2),
-            connect_timeout: CONNECT_TIMEOUT,
+            connect_timeout: url.connect_timeout.unwrap_or(CONNECT_TIMEOUT),
         };
         Ok(Self { url, log_in, times, allow_async, owner })
     }
@@ -90,8 +93,10 @@ pub enum StoreError {
         /// That server.
         owner: String,
     },
-    /// No host takes writes now.
+    /// No host takes writes now. The text names each host with its reason.
     Unreachable(String),
+    /// The connection has failed after the log-in.
+    Lost(String),
     /// Commits would not survive the loss of a machine.
     Unsafe(String),
     /// The database refuses what the store needs.
@@ -106,15 +111,26 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    fn of_host(unfit: Unfit, text: String) -> Self {
+    /// No host will do; `text` names each with its reason.
+    fn of_hosts(unfit: Unfit, text: String) -> Self {
         match unfit {
             Unfit::Unsafe(_) => Self::Unsafe(text),
-            Unfit::ReadOnly | Unfit::Failed(wire::Failure::Lost(_)) => Self::Unreachable(text),
-            Unfit::Failed(wire::Failure::Refused { code, .. }) => match code.get(..2) {
-                Some("08" | "25" | "40" | "53" | "55" | "57") => Self::Unreachable(text),
-                _ => Self::Refused(text),
-            },
+            Unfit::Failed(failure) if !failure.may_pass() => Self::Refused(text),
+            Unfit::ReadOnly(_) | Unfit::Failed(_) => Self::Unreachable(text),
         }
+    }
+
+    /// The host `at` will not do.
+    fn at(at: &str, failure: wire::Failure) -> Self {
+        let text = format!("{at}: {failure}");
+        Self::of_hosts(Unfit::Failed(failure), text)
+    }
+}
+
+/// Of a statement.
+impl From<wire::Failure> for StoreError {
+    fn from(failure: wire::Failure) -> Self {
+        if failure.may_pass() { Self::Lost(failure.to_string()) } else { Self::Refused(failure.to_string()) }
     }
 }
 
@@ -125,7 +141,8 @@ impl fmt::Display for StoreError {
                 out,
                 "the queue belongs to {owner}; end that server first, or start with --wait-for-lock to take over from it"
             ),
-            Self::Unreachable(text) => write!(out, "the database is not to be had: {text}"),
+            Self::Unreachable(text) => write!(out, "cannot connect to the database at {text}"),
+            Self::Lost(text) => write!(out, "the connection to the database is lost: {text}"),
             Self::Unsafe(text) => write!(
                 out,
                 "what is acknowledged would not survive the loss of a database machine: {text}; set up synchronous \
@@ -180,7 +197,7 @@ impl PostgresStorage {
     /// If another server owns the queue, or if the database cannot be used.
     pub fn claim(settings: &Settings, waits: bool) -> Result<Self, StoreError> {
         let claim = claim(settings, waits)?;
-        let refused = |error: io::Error| StoreError::Unreachable(error.to_string());
+        let refused = |error: io::Error| StoreError::Lost(error.to_string());
         let mut reading = Self::open_reading(settings, &claim)?;
         let purges = reading.removed().map_err(refused)?;
         let (given, incoming) = channel();
@@ -203,16 +220,14 @@ impl PostgresStorage {
 
     /// A connection for reading what the owner has found.
     fn open_reading(settings: &Settings, claim: &Claim) -> Result<Reading, StoreError> {
-        let mut session = connect(settings).map_err(|(unfit, text)| StoreError::of_host(unfit, text))?;
+        let mut session = connect(settings).map_err(|(unfit, text)| StoreError::of_hosts(unfit, text))?;
         session.prepare(sql::READING)?;
         session.prepare(sql::KEEPING)?;
         let rows = session.run("queue", &[Value::Text(&settings.url.queue)])?;
         let found =
             rows.first().and_then(|row| Some((number(row, 0)?, u64::try_from(number(row, 1)?).ok()?)));
         if found != Some((claim.queue, claim.epoch)) {
-            return Err(StoreError::Unreachable(
-                "the hosts of the address are different databases".to_owned(),
-            ));
+            return Err(StoreError::Lost("the hosts of the address are different databases".to_owned()));
         }
         Ok(Reading::new(session, claim.queue))
     }
@@ -223,8 +238,10 @@ impl PostgresStorage {
     /// If no host can be reached.
     pub fn read_only(settings: &Settings) -> Result<Self, StoreError> {
         let mut last = StoreError::Unreachable("there is no host".to_owned());
-        for host in &settings.url.hosts {
-            match Self::read_only_at(settings, Session::open(host, &settings.log_in)) {
+        for (at, address) in addresses(&settings.url.hosts) {
+            let session = address.and_then(|address| Session::open(&address, &settings.log_in));
+            let session = session.map_err(|failure| StoreError::at(&at, failure));
+            match session.and_then(|session| Self::read_only_at(settings, session)) {
                 Ok(reading) => {
                     let figures = Arc::default();
                     return Ok(Self { reading, thread: None, submitted: Vec::new(), figures });
@@ -236,11 +253,7 @@ impl PostgresStorage {
     }
 
     /// `None` if the database has no such queue.
-    fn read_only_at(
-        settings: &Settings,
-        session: Result<Session, wire::Failure>,
-    ) -> Result<Option<Reading>, StoreError> {
-        let mut session = session?;
+    fn read_only_at(settings: &Settings, mut session: Session) -> Result<Option<Reading>, StoreError> {
         // One view of all rows, whatever an owner does meanwhile.
         session.query("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")?;
         if session.query(sql::HAS_TABLES)?.is_empty() {
@@ -367,12 +380,4 @@ impl Drop for Running {
             let _ = handle.join();
         }
     }
-}
-
-/// The password in a file: its first line.
-///
-/// # Errors
-/// If the file cannot be read.
-pub fn password_of(path: &Path) -> Result<String, StoreError> {
-    tls::password_of(path)
 }

@@ -52,20 +52,51 @@ pub(super) const CREATE_SCHEMA: &str = "CREATE SCHEMA IF NOT EXISTS beanstalkd";
 pub(super) const HAS_TABLES: &str = "SELECT 1 WHERE to_regclass('beanstalkd.version') IS NOT NULL";
 pub(super) const READ_VERSION: &str = "SELECT version FROM beanstalkd.version";
 
-/// What a host is: whether it is read-only, how it commits, and how many standbys are attached that may be synchronous. A
+/// What a host is: whether it is a standby, whether it is set to be read-only, how it commits, and how many standbys are attached that may be synchronous. A
 /// role that may not see the state of the standbys sees their number.
 pub(super) const HOST: &str = "
-    SELECT pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on',
+    SELECT pg_is_in_recovery(), current_setting('transaction_read_only'),
         current_setting('synchronous_commit'), current_setting('synchronous_standby_names'),
         (SELECT count(*) FROM pg_stat_replication
             WHERE sync_state IS NULL OR sync_state IN ('sync', 'quorum'))";
 
-/// The settings of each connection that writes. No statement waits for a lock for long: it may be held through a
-/// connection that was given up. Every statement finds its rows through a primary key: a statement that was planned while
-/// a table was empty would read all of the table later.
-pub(super) const SET: &str =
-    "SET statement_timeout = 0; SET lock_timeout = '5s'; SET idle_session_timeout = 0;
-    SET enable_seqscan = off; SET enable_bitmapscan = off; SET plan_cache_mode = force_generic_plan";
+/// The settings of each session. They are a part of the log-in, so they replace those of the server, the role and the
+/// database before the first statement. Not here are `synchronous_commit` and `default_transaction_read_only`, with which
+/// an operator says what a commit is worth and that nothing is to be written: [`HOST`] asks for them.
+///
+/// No statement waits for a lock for long: it may be held through a connection that was given up. Every statement finds
+/// its rows through a primary key: a statement that was planned while a table was empty would read all of the table later.
+/// A policy that hides rows makes an error, because hidden rows are lost jobs.
+pub(super) const SESSION: &[(&str, &str)] = &[
+    ("application_name", "beanstalkd"),
+    ("client_encoding", "UTF8"),
+    ("client_min_messages", "warning"),
+    ("DateStyle", "ISO, MDY"),
+    ("TimeZone", "UTC"),
+    ("bytea_output", "hex"),
+    ("standard_conforming_strings", "on"),
+    ("search_path", "pg_catalog"),
+    ("row_security", "off"),
+    ("statement_timeout", "0"),
+    ("lock_timeout", "5s"),
+    ("idle_in_transaction_session_timeout", "0"),
+    ("idle_session_timeout", "0"),
+    ("default_transaction_isolation", "read committed"),
+    ("default_transaction_deferrable", "off"),
+    ("enable_seqscan", "off"),
+    ("enable_bitmapscan", "off"),
+    ("enable_indexscan", "on"),
+    ("enable_indexonlyscan", "on"),
+    ("enable_tidscan", "on"),
+    ("max_parallel_workers_per_gather", "0"),
+    ("jit", "off"),
+    ("plan_cache_mode", "force_generic_plan"),
+    ("vacuum_cost_delay", "0"),
+];
+/// The first version with a setting that bounds a transaction.
+pub(super) const HAS_TRANSACTION_TIMEOUT: u32 = 17;
+pub(super) const TRANSACTION_TIMEOUT: (&str, &str) = ("transaction_timeout", "0");
+pub(super) const SET_TRANSACTION_TIMEOUT: &str = "SET transaction_timeout = 0";
 pub(super) const SET_SYNCHRONOUS: &str = "SET synchronous_commit = on";
 pub(super) const SET_REMOTE_APPLY: &str = "SET synchronous_commit = remote_apply";
 

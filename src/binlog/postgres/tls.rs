@@ -1,13 +1,15 @@
-//! The files that a connection to the database needs: authorities, and a password.
+//! What verifies the certificate of the database.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use log::warn;
-use rustls::crypto::ring;
-use rustls::pki_types::CertificateDer;
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
-use rustls::{ClientConfig, RootCertStore};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 
 use super::StoreError;
 use crate::database_url::DatabaseTls;
@@ -15,17 +17,44 @@ use crate::os::secret_file;
 
 /// The longest file of authorities.
 const MAX_ROOTS_BYTES: usize = 4 << 20;
-/// The longest file with a password.
-const MAX_PASSWORD_BYTES: usize = 4096;
 /// Where systems have the authorities that they trust.
 const SYSTEM_ROOTS: &[&str] =
     &["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
 
-/// What verifies the certificates of the database; `None` if they are not asked for.
+/// What encrypts connections and verifies the certificates of the database; `None` for plain text.
 pub(super) fn config(tls: &DatabaseTls) -> Result<Option<Arc<ClientConfig>>, StoreError> {
-    let DatabaseTls::VerifyFull { roots } = tls else { return Ok(None) };
+    let provider = Arc::new(ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| StoreError::File(error.to_string()))?;
+    let lax = |authorities| Arc::new(LaxVerifier { authorities, provider: Arc::clone(&provider) });
+    let verifier = match tls {
+        DatabaseTls::Off => return Ok(None),
+        DatabaseTls::VerifyFull { roots } => {
+            let config = builder.with_root_certificates(read_roots(roots.as_deref())?);
+            return Ok(Some(Arc::new(config.with_no_client_auth())));
+        }
+        DatabaseTls::VerifyCa { roots } => {
+            let store = Arc::new(read_roots(Some(roots))?);
+            let authorities = WebPkiServerVerifier::builder_with_provider(store, Arc::clone(&provider));
+            lax(Some(authorities.build().map_err(|error| StoreError::File(error.to_string()))?))
+        }
+        DatabaseTls::Require => {
+            warn!(
+                "sslmode=require: anybody on the way to the database can pose as it; sslmode=verify-full verifies its \
+                 certificate"
+            );
+            lax(None)
+        }
+    };
+    let config = builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth();
+    Ok(Some(Arc::new(config)))
+}
+
+/// The authorities in a file, or those of the system.
+fn read_roots(roots: Option<&Path>) -> Result<RootCertStore, StoreError> {
     let path = match roots {
-        Some(path) => path.as_path(),
+        Some(path) => path,
         None => SYSTEM_ROOTS.iter().map(Path::new).find(|path| path.exists()).ok_or_else(|| {
             StoreError::File(
                 "this system has no file of authorities: name one with sslrootcert=FILE".to_owned(),
@@ -49,26 +78,55 @@ pub(super) fn config(tls: &DatabaseTls) -> Result<Option<Arc<ClientConfig>>, Sto
     if store.is_empty() {
         return Err(wrong(&"found no certificate in it, expected a file in PEM format"));
     }
-    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(|error| wrong(&error))?
-        .with_root_certificates(store)
-        .with_no_client_auth();
-    Ok(Some(Arc::new(config)))
+    Ok(store)
 }
 
-pub(super) fn password_of(path: &Path) -> Result<String, StoreError> {
-    let wrong = |reason: &dyn std::fmt::Display| {
-        StoreError::File(format!("--store-password-file {}: {reason}", path.display()))
-    };
-    let file = secret_file::read(path, MAX_PASSWORD_BYTES).map_err(|error| wrong(&error))?;
-    if file.is_readable_by_all {
-        warn!("--store-password-file {}: every user of this machine can read it", path.display());
+/// Verifies what libpq's words `require` and `verify-ca` ask for, and not the name.
+#[derive(Debug)]
+struct LaxVerifier {
+    /// Who must have signed the certificate; `None` for anybody.
+    authorities: Option<Arc<WebPkiServerVerifier>>,
+    provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for LaxVerifier {
+    fn verify_server_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let Some(authorities) = &self.authorities else { return Ok(ServerCertVerified::assertion()) };
+        // The name comes last: with this answer, all else is verified.
+        match authorities.verify_server_cert(certificate, intermediates, name, ocsp, now) {
+            Err(Error::InvalidCertificate(
+                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+            )) => Ok(ServerCertVerified::assertion()),
+            other => other,
+        }
     }
-    let text = String::from_utf8(file.bytes).map_err(|_| wrong(&"expected text in UTF-8"))?;
-    let line = text.lines().next().unwrap_or_default();
-    if line.is_empty() {
-        return Err(wrong(&"expected the password in its first line"));
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, certificate, signed, &self.provider.signature_verification_algorithms)
     }
-    Ok(line.to_owned())
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, certificate, signed, &self.provider.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
 }

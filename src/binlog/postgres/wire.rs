@@ -5,7 +5,7 @@
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,22 +20,27 @@ use postgres_protocol::message::frontend;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
-use crate::database_url::DatabaseHost;
+use super::address::Address;
+use super::password::Password;
+use super::sql;
 use crate::os::socket;
 
 /// The bytes of one read.
 const READ_BYTES: usize = 64 * 1024;
+
+/// What a pooler answers to a setting in the log-in that it does not pass on.
+const PROTOCOL_VIOLATION: &str = "08P01";
 
 /// What is needed to log in.
 #[derive(Clone)]
 pub(super) struct LogIn {
     pub(super) user: String,
     pub(super) database: String,
-    pub(super) password: Option<String>,
+    pub(super) password: Password,
     pub(super) tls: Option<Arc<ClientConfig>>,
     /// How long the database may take for an answer.
     pub(super) answer_timeout: Duration,
-    /// How long a host may take to accept a connection.
+    /// How long an address may take to accept a connection, and again until the log-in is done.
     pub(super) connect_timeout: Duration,
 }
 
@@ -58,6 +63,19 @@ pub(super) enum Failure {
         /// In the words of the database.
         message: String,
     },
+}
+
+impl Failure {
+    /// Whether the same may succeed later, without anybody's doing.
+    pub(super) fn may_pass(&self) -> bool {
+        match self {
+            Self::Lost(_) => true,
+            Self::Refused { code, .. } if code == PROTOCOL_VIOLATION => false,
+            Self::Refused { code, .. } => {
+                matches!(code.get(..2), Some("08" | "25" | "40" | "53" | "55" | "57"))
+            }
+        }
+    }
 }
 
 impl fmt::Display for Failure {
@@ -142,6 +160,8 @@ pub(super) struct Session {
     deadline: Instant,
     /// A warning that came with the last answers: the database may not have kept what it has promised.
     warning: Option<String>,
+    /// The major version of the database.
+    version: u32,
 }
 
 impl fmt::Debug for Session {
@@ -151,40 +171,40 @@ impl fmt::Debug for Session {
 }
 
 impl Session {
-    /// Connects to `host` and logs in.
-    pub(super) fn open(host: &DatabaseHost, log_in: &LogIn) -> Result<Self, Failure> {
-        let stream = connect(host, log_in)?;
+    /// Connects to `address` and logs in.
+    pub(super) fn open(address: &Address, log_in: &LogIn) -> Result<Self, Failure> {
+        let mut session = Self::log_in(address, log_in, &[])?;
+        // An older version refuses a setting that it does not know, so the version must be known first.
+        if session.version >= sql::HAS_TRANSACTION_TIMEOUT
+            && session.query(sql::SET_TRANSACTION_TIMEOUT).is_err()
+        {
+            // The setting that is to be replaced has ended that statement.
+            return Self::log_in(address, log_in, &[sql::TRANSACTION_TIMEOUT]);
+        }
+        Ok(session)
+    }
+
+    /// Logs in with the settings of [`sql::SESSION`] and `more`: no statement runs with those of the role or the database.
+    fn log_in(address: &Address, log_in: &LogIn, more: &[(&str, &str)]) -> Result<Self, Failure> {
         let mut session = Self {
-            stream,
+            stream: connect(address, log_in)?,
             input: BytesMut::new(),
             output: BytesMut::new(),
             answer_timeout: log_in.answer_timeout,
             deadline: Instant::now() + log_in.connect_timeout,
             warning: None,
+            version: 0,
         };
-        let parameters = [
-            ("user", &*log_in.user),
-            ("database", &log_in.database),
-            ("application_name", "beanstalkd"),
-            ("client_encoding", "UTF8"),
-            ("client_min_messages", "warning"),
-        ];
+        let identity = [("user", &*log_in.user), ("database", &log_in.database)];
+        let parameters = identity.iter().chain(sql::SESSION).chain(more).copied();
         frontend::startup_message(parameters, &mut session.output)?;
         session.send()?;
-        session.authenticate(log_in)?;
-        session.await_ready()?;
+        session.authenticate(log_in).and_then(|()| session.await_ready()).map_err(explained)?;
         Ok(session)
     }
 
     fn authenticate(&mut self, log_in: &LogIn) -> Result<(), Failure> {
-        let password = || {
-            let missing = || Failure::Refused {
-                code: "28000".to_owned(),
-                message: "the database asks for a password: use --store-password-file or PGPASSWORD"
-                    .to_owned(),
-            };
-            log_in.password.as_deref().ok_or_else(missing)
-        };
+        let password = || log_in.password.read();
         match self.receive()? {
             Message::AuthenticationOk => return Ok(()),
             Message::AuthenticationCleartextPassword => {
@@ -209,7 +229,7 @@ impl Session {
                 if !known {
                     return Err(unexpected());
                 }
-                self.prove(password()?)?;
+                self.prove(&password()?)?;
             }
             Message::ErrorResponse(body) => return Err(refused(&mut body.fields())),
             _ => {
@@ -384,7 +404,14 @@ impl Session {
                     let warning = refused(&mut body.fields());
                     self.warning = Some(warning.to_string());
                 }
-                Some(Message::ParameterStatus(_) | Message::NotificationResponse(_)) => {}
+                Some(Message::ParameterStatus(body)) => {
+                    if body.name()? == "server_version" {
+                        let digits = |letter: &char| letter.is_ascii_digit();
+                        let major: String = body.value()?.chars().take_while(digits).collect();
+                        self.version = major.parse().unwrap_or(0);
+                    }
+                }
+                Some(Message::NotificationResponse(_)) => {}
                 Some(message) => return Ok(message),
                 None => self.fill()?,
             }
@@ -427,22 +454,40 @@ fn refused(fields: &mut ErrorFields<'_>) -> Failure {
     Failure::Refused { code, message }
 }
 
-fn connect(host: &DatabaseHost, log_in: &LogIn) -> Result<Stream, Failure> {
-    let (name, port) = match host {
-        DatabaseHost::Unix(path) => return Ok(Stream::Unix(UnixStream::connect(path)?)),
-        DatabaseHost::Tcp { host, port } => (host.as_str(), *port),
-    };
-    let mut last = Failure::Lost(format!("{name} has no address"));
-    for address in (name, port).to_socket_addrs()? {
-        match TcpStream::connect_timeout(&address, log_in.connect_timeout) {
-            Ok(stream) => {
-                socket::set_database_options(&stream)?;
-                return encrypt(stream, name, log_in);
-            }
-            Err(error) => last = error.into(),
+/// A log-in that has failed, with what to do about it.
+fn explained(failure: Failure) -> Failure {
+    match failure {
+        Failure::Refused { code, message } if code == PROTOCOL_VIOLATION => {
+            let message = format!(
+                "{message}; if a pooler such as PgBouncer is there: the server needs sessions with settings of its own, so \
+                 the address must be that of PostgreSQL itself"
+            );
+            Failure::Refused { code, message }
+        }
+        other => other,
+    }
+}
+
+fn connect(address: &Address, log_in: &LogIn) -> Result<Stream, Failure> {
+    match address {
+        Address::Unix(path) => Ok(Stream::Unix(UnixStream::connect(path).map_err(unreached)?)),
+        Address::Tcp { name, address } => {
+            let stream = TcpStream::connect_timeout(address, log_in.connect_timeout).map_err(unreached)?;
+            socket::set_database_options(&stream)?;
+            encrypt(stream, name, log_in)
         }
     }
-    Err(last)
+}
+
+/// Why nobody has accepted a connection.
+fn unreached(error: io::Error) -> Failure {
+    match error.kind() {
+        ErrorKind::ConnectionRefused => Failure::Lost(
+            "connection refused: PostgreSQL is not running there, or its listen_addresses does not name this address"
+                .to_owned(),
+        ),
+        _ => error.into(),
+    }
 }
 
 /// Asks for TLS and does the handshake, if the address says so.
@@ -455,7 +500,11 @@ fn encrypt(mut stream: TcpStream, name: &str, log_in: &LogIn) -> Result<Stream, 
     let mut answer = [0];
     stream.read_exact(&mut answer)?;
     if answer != *b"S" {
-        return Err(Failure::Lost("the database does not offer TLS".to_owned()));
+        return Err(Failure::Lost(
+            "the database does not offer TLS: set `ssl = on` with a certificate in its postgresql.conf, or in a network \
+             that you trust use sslmode=disable in the address"
+                .to_owned(),
+        ));
     }
     let name = ServerName::try_from(name.to_owned()).map_err(|error| Failure::Lost(error.to_string()))?;
     let tls =

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use beanstalkd::binlog::{self, PostgresStorage, Storage, StoreError, Times};
+use beanstalkd::binlog::{Password, PostgresStorage, Storage, StoreError, Times};
 use beanstalkd::database_url::DatabaseUrl;
 use beanstalkd::options::StoreOptions;
 use beanstalkd::os::process::{Machine, random_u64};
@@ -15,8 +15,8 @@ const PASSWORD: &str = "PGPASSWORD";
 /// Reads the files that the store needs.
 pub fn settings(url: &DatabaseUrl, options: &StoreOptions) -> Result<Settings, StoreError> {
     let password = match &options.password_file {
-        Some(path) => Some(binlog::password_of(path)?),
-        None => std::env::var(PASSWORD).ok().filter(|password| !password.is_empty()),
+        Some(path) => Password::in_file(path)?,
+        None => Password::given(std::env::var(PASSWORD).ok().filter(|password| !password.is_empty())),
     };
     let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     let times =

@@ -1,0 +1,71 @@
+//! The password for the database.
+//!
+//! Owns: where it comes from. A file is read at each log-in, so that a password can be replaced without a restart.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use log::warn;
+
+use super::StoreError;
+use super::wire::Failure;
+use crate::os::secret_file;
+
+/// The longest file with a password.
+const MAX_BYTES: usize = 4096;
+
+/// Where the password for the database comes from.
+#[derive(Clone)]
+pub struct Password {
+    /// The file, if one is named.
+    file: Option<PathBuf>,
+    /// What was found at the start. The file may be one that only root can read, and the server may not be root any more.
+    first: Option<String>,
+}
+
+/// The password is nobody's business.
+impl fmt::Debug for Password {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Password").field("file", &self.file).finish_non_exhaustive()
+    }
+}
+
+impl Password {
+    /// The first line of a file.
+    ///
+    /// # Errors
+    /// If the file has no password that can be read.
+    pub fn in_file(path: &Path) -> Result<Self, StoreError> {
+        let wrong = |reason| StoreError::File(format!("--store-password-file {}: {reason}", path.display()));
+        let (first, is_readable_by_all) = read(path).map_err(wrong)?;
+        if is_readable_by_all {
+            warn!("--store-password-file {}: every user of this machine can read it", path.display());
+        }
+        Ok(Self { file: Some(path.to_owned()), first: Some(first) })
+    }
+
+    /// This password, or none.
+    #[must_use]
+    pub fn given(password: Option<String>) -> Self {
+        Self { file: None, first: password }
+    }
+
+    /// The password as it is now.
+    pub(super) fn read(&self) -> Result<String, Failure> {
+        let now = self.file.as_deref().and_then(|path| read(path).ok()).map(|(password, _)| password);
+        now.or_else(|| self.first.clone()).ok_or_else(|| Failure::Refused {
+            code: "28000".to_owned(),
+            message: "the database asks for a password: use --store-password-file or PGPASSWORD".to_owned(),
+        })
+    }
+}
+
+/// The first line of a file, and whether everybody can read it.
+fn read(path: &Path) -> Result<(String, bool), String> {
+    let file = secret_file::read(path, MAX_BYTES).map_err(|error| error.to_string())?;
+    let text = String::from_utf8(file.bytes).map_err(|_| "expected text in UTF-8")?;
+    match text.lines().next() {
+        None | Some("") => Err("expected the password in its first line".to_owned()),
+        Some(line) => Ok((line.to_owned(), file.is_readable_by_all)),
+    }
+}
