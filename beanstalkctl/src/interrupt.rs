@@ -12,13 +12,12 @@ fn signals() -> MutexGuard<'static, u32> {
     SIGNALS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Starts counting signals. The second one calls `at_once` and ends the program.
-pub fn install(at_once: impl Fn() + Send + 'static) -> Result<(), Failure> {
-    let handler = move || {
+/// Starts counting signals. The second one ends the program.
+pub fn install() -> Result<(), Failure> {
+    let handler = || {
         *signals() += 1;
         CHANGED.notify_all();
         if *signals() > 1 {
-            at_once();
             process::exit(130);
         }
     };

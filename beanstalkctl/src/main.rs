@@ -23,6 +23,9 @@ use failure::Failure;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    if work::is_guard() {
+        return work::guard();
+    }
     match commands::run(cli::Cli::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {

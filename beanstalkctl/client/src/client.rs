@@ -226,10 +226,14 @@ impl Client {
         }
     }
 
-    /// Closes the connection. The jobs that it has reserved become ready again.
+    /// Closes the connection, and waits until the server has closed it. The jobs that it has reserved are ready again then,
+    /// and their counters have not changed.
     pub fn quit(mut self) -> Result<(), Error> {
-        self.connection.push(&Command::Quit);
-        self.connection.flush()
+        match self.connection.call(&Command::Quit) {
+            Err(Error::Closed) => Ok(()),
+            Err(error) => Err(error),
+            Ok(reply) => Err(Error::unexpected(&Command::Quit, &reply)),
+        }
     }
 
     // Extensions.

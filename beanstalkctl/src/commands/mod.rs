@@ -73,7 +73,7 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
     let servers = Servers { connector: connector(&cli)?, addresses: cli.server };
     let mut output = Output::new(cli.json);
     let out = &mut output;
-    interrupt::install(work::end_commands)?;
+    interrupt::install()?;
     let done = match cli.command {
         Command::Stats { tube } => stats::run(&servers, tube.as_ref(), out),
         Command::Tubes(arguments) => tubes::run(&servers, &arguments, out),
@@ -81,7 +81,7 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Command::Job { ids } => jobs::show(&mut servers.one()?, &ids, out),
         Command::Peek(arguments) => jobs::peek(&mut servers.one()?, &arguments, out),
         Command::Put(arguments) => put::run(&mut servers.one()?, &arguments, out),
-        Command::Reserve(arguments) => reserve::run(&mut servers.one()?, &arguments, out),
+        Command::Reserve(arguments) => reserve::run(servers.one()?, &arguments, out),
         Command::Delete(on) => act::run(&mut servers.one()?, act::Action::Delete, &on, out),
         Command::Kick(on) => act::run(&mut servers.one()?, act::Action::Kick, &on, out),
         Command::Bury(on) => act::run(&mut servers.one()?, act::Action::Bury, &on, out),

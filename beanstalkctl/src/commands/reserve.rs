@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 const TURN_SECONDS: u32 = 1;
 
 /// Reserves a job, prints it, and does what `--then` says.
-pub fn run(session: &mut Session, arguments: &ReserveArguments, out: &mut Output) -> Result<(), Failure> {
+pub fn run(mut session: Session, arguments: &ReserveArguments, out: &mut Output) -> Result<(), Failure> {
     watch_only(&mut session.client, &arguments.tubes)?;
     let job = wait_for_one(&mut session.client, arguments.wait)?;
     let info = session.client.stats_job(job.id)?;
@@ -24,9 +24,9 @@ pub fn run(session: &mut Session, arguments: &ReserveArguments, out: &mut Output
         out.body(&job.body)?;
     }
     out.flush()?;
-    let client = &mut session.client;
+    let mut client = session.client;
     match arguments.then {
-        Then::Release => client.release(job.id, info.pri, 0).map(drop)?,
+        Then::Release => {}
         Then::Delete => client.delete(job.id)?,
         Then::Bury => client.bury(job.id, info.pri)?,
         Then::Hold => {
@@ -34,10 +34,10 @@ pub fn run(session: &mut Session, arguments: &ReserveArguments, out: &mut Output
             while !interrupt::wait(every) {
                 client.touch(job.id)?;
             }
-            client.release(job.id, info.pri, 0).map(drop)?;
         }
     }
-    Ok(())
+    // The end of the connection makes the job ready, and is no release: those that count releases as failures count none.
+    Ok(client.quit()?)
 }
 
 /// Watches only these tubes.

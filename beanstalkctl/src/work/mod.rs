@@ -1,24 +1,43 @@
 //! `work`: runs a command for each job.
 //!
 //! Owns: the threads, each with a connection and one command at a time, and how they end. [`worker`] processes a job,
-//! [`child`] runs the command.
+//! [`attempts`] counts its failures, [`child`] runs the command, and [`guard`] ends commands whose program was killed.
 
+mod attempts;
 mod child;
+mod guard;
 mod worker;
 
-pub use child::end_commands;
+pub use guard::{is_guard, run as guard};
 
 use crate::cli::WorkArguments;
 use crate::commands::Servers;
 use crate::failure::Failure;
 use crate::interrupt;
+use attempts::{Attempts, Limits};
+use guard::Guard;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc;
+use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 use worker::Worker;
+
+/// What the workers of this process share.
+pub struct Shared<'a> {
+    arguments: &'a WorkArguments,
+    limits: Limits,
+    guard: Guard,
+    counts: Counts,
+    attempts: Mutex<Attempts>,
+}
+
+impl Shared<'_> {
+    fn attempts(&self) -> MutexGuard<'_, Attempts> {
+        self.attempts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 /// The results of all workers, counted.
 #[derive(Default)]
-pub struct Counts {
+struct Counts {
     done: AtomicU64,
     failed: AtomicU64,
     buried: AtomicU64,
@@ -33,15 +52,23 @@ impl Counts {
 /// Works until SIGTERM or Ctrl-C, or with `--until-empty` until there is no ready job. Then waits for the running commands.
 pub fn run(servers: &Servers, arguments: &WorkArguments) -> Result<(), Failure> {
     let address = servers.address()?;
-    let counts = Counts::default();
+    let WorkArguments { attempts, delay, max_delay, .. } = *arguments;
+    let shared = Shared {
+        arguments,
+        limits: Limits { attempts, delay, max_delay },
+        guard: Guard::start()
+            .map_err(|error| Failure::Local(format!("a process that ends the commands: {error}")))?,
+        counts: Counts::default(),
+        attempts: Mutex::default(),
+    };
     let (ended, ends) = mpsc::channel();
     let mut first_failure = None;
     std::thread::scope(|scope| -> Result<(), Failure> {
         for _ in 0..arguments.jobs {
             let ended = ended.clone();
-            let counts = &counts;
+            let shared = &shared;
             // The first connection is made here, so that a wrong address is reported at once.
-            let worker = Worker::connect(address, servers.connector(), arguments, counts)
+            let worker = Worker::connect(address, servers.connector(), shared)
                 .inspect_err(|_| interrupt::request())?;
             scope.spawn(move || ended.send(worker.run()));
         }
@@ -55,6 +82,10 @@ pub fn run(servers: &Servers, arguments: &WorkArguments) -> Result<(), Failure> 
         }
         Ok(())
     })?;
+    let Shared { guard, counts, .. } = shared;
+    guard
+        .dismiss()
+        .map_err(|error| Failure::Local(format!("the process that ends the commands: {error}")))?;
     let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     let (done, failed, buried) = (count(&counts.done), count(&counts.failed), count(&counts.buried));
     eprintln!("beanstalkctl: {done} done, {failed} failed, {buried} of them buried");

@@ -1,6 +1,6 @@
 //! A worker: in a loop, reserves a job, runs the command, and deletes, releases or buries the job.
 
-use super::{Counts, child};
+use super::{Counts, Shared, child};
 use crate::cli::WorkArguments;
 use crate::commands::reserve::watch_only;
 use crate::failure::Failure;
@@ -19,8 +19,7 @@ pub struct Worker<'a> {
     client: Client,
     address: &'a Address,
     connector: &'a Connector,
-    arguments: &'a WorkArguments,
-    counts: &'a Counts,
+    shared: &'a Shared<'a>,
 }
 
 fn connect(address: &Address, connector: &Connector, arguments: &WorkArguments) -> Result<Client, Failure> {
@@ -34,17 +33,23 @@ impl<'a> Worker<'a> {
     pub fn connect(
         address: &'a Address,
         connector: &'a Connector,
-        arguments: &'a WorkArguments,
-        counts: &'a Counts,
+        shared: &'a Shared<'a>,
     ) -> Result<Self, Failure> {
-        let client = connect(address, connector, arguments)?;
-        Ok(Self { client, address, connector, arguments, counts })
+        let client = connect(address, connector, shared.arguments)?;
+        Ok(Self { client, address, connector, shared })
     }
 
-    /// Works until the program is told to stop, or with `--until-empty` until there is no ready job.
+    /// Works until the program is told to stop, or with `--until-empty` until there is no ready job. Then leaves the server.
     pub fn run(mut self) -> Result<(), Failure> {
+        let ended = self.work();
+        // If the server is gone, so are the reservations.
+        let _ = self.client.quit();
+        ended
+    }
+
+    fn work(&mut self) -> Result<(), Failure> {
         while !interrupt::requested() {
-            let turn = if self.arguments.until_empty { 0 } else { TURN_SECONDS };
+            let turn = if self.shared.arguments.until_empty { 0 } else { TURN_SECONDS };
             let done = match self.client.reserve_with_timeout(turn) {
                 Ok(job) => self.work_on(job),
                 Err(Error::Refused(Refusal::TimedOut)) if turn == 0 => return Ok(()),
@@ -64,7 +69,7 @@ impl<'a> Worker<'a> {
         eprintln!("beanstalkctl: {}: {why}; connecting again", self.address);
         let mut pause = Duration::from_millis(100);
         while !interrupt::wait(pause) {
-            match connect(self.address, self.connector, self.arguments) {
+            match connect(self.address, self.connector, self.shared.arguments) {
                 Ok(client) => {
                     self.client = client;
                     return Ok(());
@@ -83,37 +88,61 @@ impl<'a> Worker<'a> {
             Err(error) if error.is_not_found() => return Ok(()),
             other => other?,
         };
-        let attempt = attempt(&info, self.arguments.attempts);
-        let began = Instant::now();
-        let status = self.run_command(job, &info, attempt);
-        let took = began.elapsed().as_secs_f32();
         let what = format!("job {id} of {}", info.tube);
+        let failures = self.shared.attempts().failures(&info, &self.shared.limits);
+        if failures >= self.shared.limits.attempts {
+            eprintln!(
+                "beanstalkctl: {what}: has failed {failures} times, the last time by a time-out; buried"
+            );
+            return self.bury(&what, &info);
+        }
+        let began = Instant::now();
+        let status = self.run_command(job, &info, failures + 1);
+        let took = began.elapsed().as_secs_f32();
         match status {
             Ok(status) if status.success() => {
-                Counts::add(&self.counts.done);
+                Counts::add(&self.shared.counts.done);
+                self.shared.attempts().forget(id);
                 eprintln!("beanstalkctl: {what}: done in {took:.1}s");
-                self.settle(&what, |client| client.delete(id))
+                self.settle(&what, |client| client.delete(id)).map(drop)
             }
             Ok(status) => {
-                Counts::add(&self.counts.failed);
-                if attempt >= self.arguments.attempts {
-                    Counts::add(&self.counts.buried);
-                    eprintln!("beanstalkctl: {what}: {status} after {took:.1}s, attempt {attempt}; buried");
-                    return self.settle(&what, |client| client.bury(id, info.pri));
-                }
-                let delay = delay(attempt, self.arguments.delay, self.arguments.max_delay);
-                eprintln!(
-                    "beanstalkctl: {what}: {status} after {took:.1}s, attempt {attempt}; again in {delay}s"
-                );
-                self.settle(&what, |client| client.release(id, info.pri, delay).map(drop))
+                Counts::add(&self.shared.counts.failed);
+                self.after_failure(&format!("{what}: {status} after {took:.1}s"), &info, failures + 1)
             }
-            // The command cannot be started: this would fail for every other job too.
+            // The command cannot be started: this would fail for every other job too. The server makes the job ready when
+            // the connection ends, and counts no release.
             Err(error) => {
-                self.settle(&what, |client| client.release(id, info.pri, 0).map(drop))?;
-                let command = self.arguments.command[0].to_string_lossy();
-                Err(Failure::Local(format!("{command}: {error}")))
+                let command = self.shared.arguments.command[0].to_string_lossy().into_owned();
+                Err(Failure::Local(format!("{command} cannot be started: {error}; {what} stays as it was")))
             }
         }
+    }
+
+    /// Releases or buries a job after this many failures.
+    fn after_failure(&mut self, what: &str, info: &JobInfo, failures: u64) -> Result<(), Failure> {
+        let attempt = format!("attempt {failures}");
+        if failures >= self.shared.limits.attempts {
+            eprintln!("beanstalkctl: {what}, {attempt}; buried");
+            return self.bury(what, info);
+        }
+        self.shared.attempts().failed(info, failures);
+        let delay = self.shared.limits.delay_after(failures);
+        eprintln!("beanstalkctl: {what}, {attempt}; again in {delay}s");
+        if self.settle(what, |client| client.release(info.id, info.pri, delay))? == Some(false) {
+            Counts::add(&self.shared.counts.buried);
+            self.shared.attempts().buried(info);
+            eprintln!("beanstalkctl: {what}: the server has buried it, by its own limit");
+        }
+        Ok(())
+    }
+
+    fn bury(&mut self, what: &str, info: &JobInfo) -> Result<(), Failure> {
+        if self.settle(what, |client| client.bury(info.id, info.pri))?.is_some() {
+            Counts::add(&self.shared.counts.buried);
+            self.shared.attempts().buried(info);
+        }
+        Ok(())
     }
 
     fn run_command(
@@ -134,75 +163,39 @@ impl<'a> Worker<'a> {
         let every = Duration::from_millis((info.ttr * 1000 / 3).clamp(300, 60_000));
         let (client, id) = (&mut self.client, job.id);
         let mut lost = false;
-        child::run(&self.arguments.command, &environment, job.body, every, &mut || {
-            if lost {
-                return;
-            }
-            if let Err(error) = client.touch(id) {
-                lost = true;
-                eprintln!("beanstalkctl: job {id}: {error}; the server may give it to another worker");
-            }
-        })
+        child::run(
+            &self.shared.arguments.command,
+            self.shared.guard.group(),
+            &environment,
+            job.body,
+            every,
+            &mut || {
+                if lost {
+                    return;
+                }
+                if let Err(error) = client.touch(id) {
+                    lost = true;
+                    eprintln!("beanstalkctl: job {id}: {error}; the server may give it to another worker");
+                }
+            },
+        )
     }
 
     /// Deletes, releases or buries the job with `send`. If its TTR has ended, there is nothing to do.
-    fn settle(
+    fn settle<T>(
         &mut self,
         what: &str,
-        send: impl FnOnce(&mut Client) -> Result<(), Error>,
-    ) -> Result<(), Failure> {
+        send: impl FnOnce(&mut Client) -> Result<T, Error>,
+    ) -> Result<Option<T>, Failure> {
         match send(&mut self.client) {
             Err(error) if error.is_not_found() => {
                 eprintln!("beanstalkctl: {what}: its time to run had ended; another worker may have it");
-                Ok(())
+                Ok(None)
             }
             Err(error) if error.culprit() == Culprit::Network => {
                 Err(Failure::from(error).while_doing(&format!("{what}: the result could not be sent")))
             }
-            other => Ok(other?),
+            other => Ok(Some(other?)),
         }
-    }
-}
-
-/// The number of this attempt, counted from 1. After a bury at the last attempt and a kick, it begins at 1 again.
-fn attempt(info: &JobInfo, attempts: u64) -> u64 {
-    (info.releases + info.timeouts + info.buries) % attempts.max(1) + 1
-}
-
-/// Seconds until the next attempt: `first`, doubled with each attempt, at most `longest`.
-fn delay(attempt: u64, first: u32, longest: u32) -> u32 {
-    let doublings = u32::try_from(attempt.saturating_sub(1)).unwrap_or(u32::MAX);
-    let factor = 1_u32.checked_shl(doublings).unwrap_or(u32::MAX);
-    first.saturating_mul(factor).min(longest)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use beanstalk_client::parse_dictionary;
-
-    fn info(releases: u64, timeouts: u64, buries: u64) -> JobInfo {
-        let data = format!(
-            "---\nid: 1\ntube: \"t\"\nstate: reserved\npri: 0\nage: 0\nttr: 1\nreleases: {releases}\ntimeouts: {timeouts}\n\
-             buries: {buries}\n"
-        );
-        JobInfo::from_stats(&parse_dictionary(data.as_bytes()).unwrap()).unwrap()
-    }
-
-    #[test]
-    fn attempts_count_releases_and_timeouts_and_start_again_after_a_bury() {
-        assert_eq!(attempt(&info(0, 0, 0), 3), 1);
-        assert_eq!(attempt(&info(1, 1, 0), 3), 3);
-        assert_eq!(attempt(&info(2, 0, 1), 3), 1);
-        assert_eq!(attempt(&info(0, 0, 5), 1), 1);
-    }
-
-    #[test]
-    fn delays_double_up_to_the_longest() {
-        assert_eq!(
-            [1, 2, 3, 9, 40, 4_000_000_000].map(|attempt| delay(attempt, 10, 3600)),
-            [10, 20, 40, 2560, 3600, 3600]
-        );
-        assert_eq!(delay(5, 0, 3600), 0);
     }
 }

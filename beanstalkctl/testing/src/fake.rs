@@ -63,6 +63,8 @@ impl Fake {
             for (number, stream) in listener.incoming().flatten().enumerate() {
                 let shared = Arc::clone(&accepted);
                 std::thread::spawn(move || {
+                    // A client that sees the end of its connection finds its jobs ready.
+                    let _open = stream.try_clone();
                     let _ = Session {
                         number,
                         used: "default".to_owned(),
@@ -118,6 +120,9 @@ impl Session<'_> {
                 return Ok(());
             }
             let words: Vec<&str> = line.split_ascii_whitespace().collect();
+            if words == ["quit"] {
+                return Ok(());
+            }
             lock(&self.shared.log).push(words.join(" "));
             let count = self.shared.count.fetch_add(1, Ordering::SeqCst) + 1;
             if count == self.shared.options.close_before {

@@ -76,6 +76,11 @@ impl Any {
         client(&self.address())
     }
 
+    /// Whether delays and times to run end: not on the fake.
+    pub fn lets_time_pass(&self) -> bool {
+        matches!(self, Self::Process(_))
+    }
+
     /// Whether it offers the extensions: this repository's server and the fake do.
     pub fn has_extensions(&self) -> bool {
         match self {

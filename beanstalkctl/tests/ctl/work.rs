@@ -170,3 +170,160 @@ fn a_worker_connects_again_after_its_connection_breaks() {
     child.kill().unwrap();
     child.wait().unwrap();
 }
+
+/// Reserves the only job of `t` and waits until its time to run ends.
+fn let_time_out(server: &super::support::Any, id: u64, times: u64) {
+    let mut client = server.client();
+    client.watch(&"t".parse().unwrap()).unwrap();
+    client.reserve_with_timeout(5).unwrap();
+    wait_until("the time-out", || client.stats_job(id).unwrap().timeouts == times);
+}
+
+#[test]
+fn a_job_that_only_times_out_is_buried_after_the_last_attempt() {
+    for server in everywhere().into_iter().filter(super::support::Any::lets_time_pass) {
+        let mut client = server.client();
+        client.use_tube(&"t".parse().unwrap()).unwrap();
+        let id = client.put(b"x", &PutOptions { ttr: 1, ..PutOptions::default() }).unwrap().id;
+        let directory = tempfile::tempdir().unwrap();
+        let ran = directory.path().join("ran");
+        let script = "echo $BEANSTALK_ATTEMPT >\"$0\"; false";
+        let work = |attempts: &str| {
+            let work = ["work", "t", "--until-empty", "--attempts", attempts, "--delay", "1h"];
+            ctl(&server.address(), &[&work[..], &["--", "sh", "-c", script, text(&ran)]].concat())
+                .ends_with(0)
+        };
+        let_time_out(&server, id, 1);
+        let_time_out(&server, id, 2);
+        assert!(work("2").err.contains("buried"));
+        assert!(!ran.exists(), "its attempts were used up");
+        assert_eq!(counts(&server.address(), "t"), [0, 0, 0, 1]);
+        // A kick gives it all its attempts again.
+        for (expected, attempt) in [([0, 0, 1, 0], "1"), ([0, 0, 0, 1], "2")] {
+            ctl(&server.address(), &["kick", "--all", "--yes"]).ends_with(0);
+            work("2");
+            assert_eq!(fs::read_to_string(&ran).unwrap().trim(), attempt);
+            assert_eq!(counts(&server.address(), "t"), expected);
+        }
+    }
+}
+
+#[test]
+fn a_look_at_a_job_costs_no_attempt() {
+    for server in everywhere() {
+        let address = server.address();
+        let id = put(&mut server.client(), "t", b"x", 0);
+        let directory = tempfile::tempdir().unwrap();
+        let ran = directory.path().join("ran");
+        let script = "echo $BEANSTALK_ATTEMPT >>\"$0\"; false";
+        let work = ["work", "t", "--until-empty", "--attempts", "3", "--delay", "1h", "--"];
+        let work = [&work[..], &["sh", "-c", script, text(&ran)]].concat();
+        let mut other = server.client();
+        for _ in 0..3 {
+            // With this program, and with another client before the first failure.
+            for _ in 0..4 {
+                ctl(&address, &["reserve", "t", "--wait", "0s"]).ends_with(0);
+                ctl(&address, &["peek", &id.to_string()]).ends_with(0);
+                if !ran.exists() {
+                    other.reserve_job(id).unwrap();
+                    other.release(id, 1024, 0).unwrap();
+                }
+            }
+            ctl(&address, &work).ends_with(0);
+            if counts(&address, "t")[2] == 1 {
+                ctl(&address, &["kick", &id.to_string()]).ends_with(0);
+            }
+        }
+        assert_eq!(fs::read_to_string(&ran).unwrap(), "1\n2\n3\n");
+        assert_eq!(counts(&address, "t"), [0, 0, 0, 1]);
+    }
+}
+
+#[test]
+fn a_worker_that_goes_on_counts_its_own_failures_whatever_others_do() {
+    for server in everywhere() {
+        let address = server.address();
+        let id = put(&mut server.client(), "t", b"x", 0);
+        let directory = tempfile::tempdir().unwrap();
+        let ran = directory.path().join("ran");
+        let script = "echo $BEANSTALK_ATTEMPT >>\"$0\"; false";
+        let work = ["work", "t", "--attempts", "3", "--delay", "1h", "--", "sh", "-c", script, text(&ran)];
+        let mut child = command(&address, &work).spawn().unwrap();
+        let mut other = server.client();
+        for _ in 0..2 {
+            wait_until("a failure", || counts(&address, "t") == [0, 0, 1, 0]);
+            for _ in 0..4 {
+                other.reserve_job(id).unwrap();
+                other.release(id, 1024, 3_600).unwrap();
+            }
+            other.kick_job(id).unwrap();
+        }
+        wait_until("the bury", || counts(&address, "t") == [0, 0, 0, 1]);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(fs::read_to_string(&ran).unwrap(), "1\n2\n3\n");
+    }
+}
+
+#[test]
+fn a_missing_program_costs_no_attempt_and_is_named() {
+    for server in everywhere() {
+        let id = put(&mut server.client(), "t", b"x", 0);
+        for _ in 0..3 {
+            let missing = ctl(&server.address(), &["work", "t", "--", "no-such-program"]).ends_with(5);
+            assert!(missing.err.contains("no-such-program cannot be started"), "{missing:?}");
+        }
+        let info = server.client().stats_job(id).unwrap();
+        assert_eq!((info.releases, info.timeouts, info.buries), (0, 0, 0));
+        assert_eq!(counts(&server.address(), "t"), [1, 0, 0, 0]);
+    }
+}
+
+/// Whether a process runs. One that has ended and that nobody has waited for does not.
+fn runs(pid: &str) -> bool {
+    let shown = Command::new("ps").args(["-o", "stat=", "-p", pid]).output().unwrap();
+    let state = String::from_utf8(shown.stdout).unwrap();
+    !state.trim().is_empty() && !state.starts_with('Z')
+}
+
+#[test]
+fn the_command_of_a_killed_worker_ends_with_it() {
+    // The first command is killed from outside, together with what it has started. The second one kills the worker at once.
+    for script in [
+        "sleep 600 & echo \"$! $$\" >\"$0.new\"; mv \"$0.new\" \"$0\"; wait",
+        "echo $$ >\"$0.new\"; mv \"$0.new\" \"$0\"; kill -9 $PPID; sleep 600; sleep 600",
+    ] {
+        let server = beanstalk_testing::Fake::start();
+        let directory = tempfile::tempdir().unwrap();
+        let pids = directory.path().join("pids");
+        put(&mut client(&server.address()), "t", b"x", 0);
+        let mut worker = command(&server.address(), &["work", "t", "--", "sh", "-c", script, text(&pids)])
+            .spawn()
+            .unwrap();
+        wait_until("the command", || pids.exists());
+        let pids = fs::read_to_string(&pids).unwrap();
+        // SIGKILL.
+        worker.kill().unwrap();
+        worker.wait().unwrap();
+        for pid in pids.split_whitespace() {
+            wait_until("the end of the command", || !runs(pid));
+        }
+        wait_until("the job", || counts(&server.address(), "t") == [1, 0, 0, 0]);
+    }
+}
+
+#[test]
+fn a_command_that_ignores_sigterm_does_not_outlive_its_worker() {
+    let server = beanstalk_testing::Fake::start();
+    let directory = tempfile::tempdir().unwrap();
+    let pid = directory.path().join("pid");
+    put(&mut client(&server.address()), "t", b"x", 0);
+    let script = "trap '' TERM; echo $$ >\"$0.new\"; mv \"$0.new\" \"$0\"; while :; do sleep 0.1; done";
+    let mut worker =
+        command(&server.address(), &["work", "t", "--", "sh", "-c", script, text(&pid)]).spawn().unwrap();
+    wait_until("the command", || pid.exists());
+    worker.kill().unwrap();
+    worker.wait().unwrap();
+    let pid = fs::read_to_string(&pid).unwrap();
+    wait_until("the end of the command", || !runs(pid.trim()));
+}
