@@ -61,7 +61,13 @@ fn main() -> ExitCode {
 /// `--check-access`: exits with 0 if the file is right and has the identity that was asked for.
 fn check_access(program: &str, file: &Path, identity: Option<&str>) -> ExitCode {
     let rules = match access::read(file) {
-        Ok(rules) => rules,
+        Ok(access::AccessFile { rules, doubt }) => {
+            if let Some(doubt) = doubt {
+                let file = file.display();
+                log_setup::report(program, format_args!("--check-access {file}: SIGHUP refuses it: {doubt}"));
+            }
+            rules
+        }
         Err(error) => {
             log_setup::report(program, format_args!("--check-access {}: {error}", file.display()));
             return ExitCode::FAILURE;

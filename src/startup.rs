@@ -65,10 +65,7 @@ pub fn serve(options: &Options) -> Result<(), i32> {
         sockets.listen_for_clients(options)?;
         admin.listen(options, &mut sockets)?;
     }
-    if let Some(user) = &options.user {
-        os::privileges::become_user(user)
-            .map_err(|error| refuse_privileges(&format!("-u {user}"), &error))?;
-    }
+    drop_privileges(options, &reload)?;
     let clock = Clock::start();
     let credentials = reload.tls.as_ref().map(|(_, acceptor)| acceptor.credentials());
     let health = metrics
@@ -140,13 +137,33 @@ fn read_again(options: &Options) -> Result<Reload, i32> {
     Ok(Reload { access: options.access.clone().map(access::reader), ..tls::load(options)? })
 }
 
+/// Becomes the user of `-u`, and warns of files that root has read, and that this user cannot read at SIGHUP.
+fn drop_privileges(options: &Options, reload: &Reload) -> Result<(), i32> {
+    let Some(user) = &options.user else { return Ok(()) };
+    os::privileges::become_user(user).map_err(|error| refuse_privileges(&format!("-u {user}"), &error))?;
+    let tls = reload.tls.iter().flat_map(|(files, _)| files.named());
+    let access = options.access.iter().map(|path| ("--access", path.as_path()));
+    for (flag, path) in tls.chain(access) {
+        if let Err(error) = std::fs::File::open(path) {
+            let path = path.display();
+            warn!(
+                "{flag} {path}: user {user} cannot read it ({error}), so SIGHUP will refuse it: let this user read it"
+            );
+        }
+    }
+    Ok(())
+}
+
 /// The access rules, if the command line names a file.
 fn read_rules(options: &Options) -> Result<Option<Rules>, i32> {
     let Some(path) = &options.access else { return Ok(None) };
-    let rules = access::read(path).map_err(|error| {
+    let access::AccessFile { rules, doubt } = access::read(path).map_err(|error| {
         error!("--access {}: {error}", path.display());
         exit_code::USAGE
     })?;
+    if let Some(doubt) = doubt {
+        warn!("--access {}: {doubt}; SIGHUP refuses such a file", path.display());
+    }
     info!("access rules of {}, identities: {}", path.display(), rules.named().count());
     Ok(Some(rules))
 }

@@ -204,6 +204,13 @@ impl HttpServer {
         Ok(self.listener.into())
     }
 
+    /// Closes the connections of clients that would not get in any more, after a reload.
+    pub fn recheck_certificates(&mut self) {
+        for slot in &mut self.connections {
+            slot.take_if(|connection| !connection.socket.is_certificate_good());
+        }
+    }
+
     /// A turn: accepts, reads, does one slice of work, writes, and closes connections that are over.
     pub fn turn(&mut self, mut state: State<'_>, now: Timestamp) {
         if let Some(source) = state.source()

@@ -77,6 +77,11 @@ pub trait Socket: Read + Write + Source {
     fn wants_write(&self) -> bool {
         false
     }
+
+    /// Whether the client would get in now with the certificate that it has shown, if it had to show one.
+    fn is_certificate_good(&self) -> bool {
+        true
+    }
 }
 
 impl Socket for TcpStream {}
@@ -104,6 +109,11 @@ impl Socket for TlsSocket {
 
     fn wants_write(&self) -> bool {
         self.channel.wants_write()
+    }
+
+    fn is_certificate_good(&self) -> bool {
+        // A client in its handshake is checked at the end of it.
+        self.channel.is_handshaking() || self.channel.check_certificate().is_ok()
     }
 }
 

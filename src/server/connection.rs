@@ -88,6 +88,11 @@ pub trait Stream {
     fn peer_certificate(&self) -> Option<&[u8]> {
         None
     }
+
+    /// Whether a client with this certificate would get in now; if not, the stream notes why for the log.
+    fn is_certificate_good(&self) -> bool {
+        true
+    }
 }
 
 /// What the poll has reported about a connection.
@@ -198,6 +203,16 @@ impl<S: Stream> Connection<S> {
     /// Whether the client is a stranger until its TLS handshake is done.
     pub fn is_handshaking(&self) -> bool {
         self.stream.is_handshaking()
+    }
+
+    /// Whether the client has shown a certificate.
+    pub fn has_certificate(&self) -> bool {
+        self.stream.peer_certificate().is_some()
+    }
+
+    /// Whether the certificate would let it in now.
+    pub fn is_certificate_good(&self) -> bool {
+        self.stream.is_certificate_good()
     }
 
     /// Whether the last turn left something to read, execute or send.

@@ -26,6 +26,7 @@ mod memory;
 mod narrowed;
 mod notifier;
 mod persistence;
+mod reload;
 mod stats_view;
 mod tagged_put;
 mod tls_stream;
@@ -52,7 +53,7 @@ use self::client_lists::{List, enlist};
 use self::connection::Connection;
 use self::idle::IdleTimeouts;
 use self::invariants::Sweeps;
-use crate::access::{Peer, Rules};
+use crate::access::Peer;
 use crate::binlog::Completion;
 use crate::clock::Timestamp;
 use crate::poll_token;
@@ -82,6 +83,8 @@ pub struct Server<S> {
     shortages: RateLimitedLog,
     idle_timeouts: IdleTimeouts,
     sweeps: Sweeps,
+    /// The index of the connection whose certificate is to be checked next, after a reload.
+    next_check: Option<usize>,
 }
 
 impl<S: Stream> Server<S> {
@@ -103,6 +106,7 @@ impl<S: Stream> Server<S> {
             shortages: RateLimitedLog::default(),
             idle_timeouts: IdleTimeouts::default(),
             sweeps: Sweeps::default(),
+            next_check: None,
         }
     }
 
@@ -181,25 +185,6 @@ impl<S: Stream> Server<S> {
         }
     }
 
-    /// Puts other access rules in force; what is no longer allowed is refused from each client's next command on. A wait
-    /// for a job of a tube from which its client may not reserve any more ends with TIMED_OUT. Comes between two turns.
-    pub fn replace_rules(&mut self, rules: Rules) {
-        self.executor.replace_rules(rules);
-        for index in 0..self.connections.len() {
-            let Some(connection) = self.connections[index].as_deref_mut() else { continue };
-            let id = connection.id_at(index);
-            if !connection.session.is_waiting() || self.executor.may_wait(id) {
-                continue;
-            }
-            connection.end_wait(&mut self.executor, id);
-            connection.hold_replies(&self.executor);
-            enlist(&mut self.unsent, List::Unsent, id, &mut connection.listed);
-            if connection.is_runnable() {
-                enlist(&mut self.going_on, List::Turn, id, &mut connection.listed);
-            }
-        }
-    }
-
     /// The clients whose puts had to wait until now go on.
     fn wake_permitted(&mut self, now: Timestamp) {
         while let Some(index) = self.executor.next_permitted(now) {
@@ -225,6 +210,9 @@ impl<S: Stream> Server<S> {
         }
         if self.executor.is_guarded() {
             self.wake_permitted(now);
+        }
+        if self.next_check.is_some() {
+            self.check_certificates(now);
         }
         self.executor.carry_out_orders(now);
         self.serve_those_going_on(now);
@@ -260,6 +248,7 @@ impl<S: Stream> Server<S> {
             || !self.postponed.is_empty()
             || !self.handshaking.is_empty()
             || !self.unsent.is_empty()
+            || self.next_check.is_some()
             || self.executor.has_work_on_lists()
             || self.executor.has_orders();
         if is_due {

@@ -120,6 +120,14 @@ impl<S: Stream> Stream for TlsStream<S> {
     fn peer_certificate(&self) -> Option<&[u8]> {
         self.channel.peer_certificate()
     }
+
+    fn is_certificate_good(&self) -> bool {
+        let check = self.channel.check_certificate();
+        if let Err(error) = &check {
+            self.acceptor.note_failure(&self.socket.peer(), error);
+        }
+        check.is_ok()
+    }
 }
 
 impl<S: Stream> Drop for TlsStream<S> {

@@ -5,6 +5,7 @@
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use beanstalkd::access::{FileError, Rules, TokenHash};
@@ -13,6 +14,9 @@ use beanstalkd::server::event_loop::ReadRules;
 
 /// The largest access file, in bytes: far more than anybody writes, and little enough to be read at once.
 const MOST_BYTES: u64 = 16 << 20;
+
+/// The bit of a file's permissions that lets all users write to it.
+const WRITABLE_BY_ALL: u32 = 0o002;
 
 /// Why there are no rules.
 #[derive(Debug)]
@@ -23,6 +27,36 @@ pub enum AccessError {
     TooLarge,
     /// It is wrong.
     Wrong(FileError),
+    /// SIGHUP does not put it in force.
+    Doubtful(Doubt),
+}
+
+/// Why a file is not to be trusted although its grammar is right. The start warns of it, because an operator is there who sees
+/// the warning; SIGHUP refuses the file, because better rules are in force.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Doubt {
+    /// Nobody is named in it: it was perhaps read while it was being written.
+    NoIdentities,
+    /// Every user of the machine can change it.
+    WritableByAll,
+}
+
+impl fmt::Display for Doubt {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::NoIdentities => "the file has no identities, expected at least one table [identities.NAME]",
+            Self::WritableByAll => "everybody on this machine can write to it (chmod o-w)",
+        })
+    }
+}
+
+/// What was read from an access file.
+#[derive(Debug)]
+pub struct AccessFile {
+    /// The rules.
+    pub rules: Rules,
+    /// Why they are not to be trusted, if so.
+    pub doubt: Option<Doubt>,
 }
 
 impl fmt::Display for AccessError {
@@ -31,6 +65,7 @@ impl fmt::Display for AccessError {
             Self::Read(error) => error.fmt(out),
             Self::TooLarge => write!(out, "the file has more than {MOST_BYTES} bytes"),
             Self::Wrong(error) => error.fmt(out),
+            Self::Doubtful(doubt) => doubt.fmt(out),
         }
     }
 }
@@ -41,18 +76,29 @@ impl std::error::Error for AccessError {}
 ///
 /// # Errors
 /// If the file cannot be read, or has anything wrong.
-pub fn read(path: &Path) -> Result<Rules, AccessError> {
+pub fn read(path: &Path) -> Result<AccessFile, AccessError> {
     let mut text = String::new();
-    let mut file = File::open(path).map_err(AccessError::Read)?.take(MOST_BYTES + 1);
-    if file.read_to_string(&mut text).map_err(AccessError::Read)? as u64 > MOST_BYTES {
+    let file = File::open(path).map_err(AccessError::Read)?;
+    let is_writable_by_all = file.metadata().map_err(AccessError::Read)?.mode() & WRITABLE_BY_ALL != 0;
+    if file.take(MOST_BYTES + 1).read_to_string(&mut text).map_err(AccessError::Read)? as u64 > MOST_BYTES {
         return Err(AccessError::TooLarge);
     }
-    Rules::parse(&text, &id_of_user).map_err(AccessError::Wrong)
+    let rules = Rules::parse(&text, &id_of_user).map_err(AccessError::Wrong)?;
+    let doubt = if is_writable_by_all {
+        Some(Doubt::WritableByAll)
+    } else {
+        rules.named().next().is_none().then_some(Doubt::NoIdentities)
+    };
+    Ok(AccessFile { rules, doubt })
 }
 
 /// What reads the rules in a file again; its error names the file.
 pub fn reader(path: PathBuf) -> Box<ReadRules> {
-    Box::new(move || read(&path).map_err(|error| format!("--access {}: {error}", path.display())))
+    let read_again = |path: &Path| match read(path)? {
+        AccessFile { doubt: Some(doubt), .. } => Err(AccessError::Doubtful(doubt)),
+        AccessFile { rules, doubt: None } => Ok(rules),
+    };
+    Box::new(move || read_again(&path).map_err(|error| format!("--access {}: {error}", path.display())))
 }
 
 /// The hash of the token on the standard input.

@@ -6,7 +6,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use log::warn;
-use rustls::{HandshakeKind, ServerConnection};
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::{HandshakeKind, ServerConfig};
 
 use super::{Channel, Credentials, Failure};
 use crate::clock::Timestamp;
@@ -73,7 +74,7 @@ impl Acceptor {
         })
     }
 
-    /// Has handshakes that begin from now on use other credentials. Connections that exist keep theirs.
+    /// Has handshakes use other credentials. Those that have begun end with the others, and then clients are checked with these.
     pub fn replace(&self, credentials: Credentials) {
         *self.credentials.borrow_mut() = credentials;
     }
@@ -90,9 +91,23 @@ impl Acceptor {
     /// If there are no random numbers.
     pub fn accept(self: &Rc<Self>) -> Result<Channel, rustls::Error> {
         let config = Arc::clone(&self.credentials.borrow().config);
-        let connection = ServerConnection::new(config)?;
+        let channel = Channel::new(config, Rc::clone(self))?;
         self.counts.open.set(self.counts.open.get() + 1);
-        Ok(Channel::new(connection, Rc::clone(self)))
+        Ok(channel)
+    }
+
+    /// Whether no reload has come since a handshake began with `config`.
+    pub(super) fn is_in_force(&self, config: &Arc<ServerConfig>) -> bool {
+        Arc::ptr_eq(&self.credentials.borrow().config, config)
+    }
+
+    /// Whether a client with these certificates, its own first, gets in now: whether they are valid, from an authority, and
+    /// not revoked.
+    pub(super) fn check(&self, chain: &[CertificateDer<'_>]) -> Result<(), rustls::Error> {
+        let Some(verifier) = self.credentials.borrow().verifier.clone() else { return Ok(()) };
+        let (certificate, intermediates) =
+            chain.split_first().ok_or(rustls::Error::NoCertificatesPresented)?;
+        verifier.verify_client_cert(certificate, intermediates, UnixTime::now()).map(|_| ())
     }
 
     pub(super) fn closed(&self) {
@@ -145,7 +160,7 @@ impl Acceptor {
             full_handshakes: full.get(),
             resumed_handshakes: resumed.get(),
             failed_handshakes: Failure::ALL.map(|failure| (failure.name(), failed[failure as usize].get())),
-            expires_at_s: self.credentials.borrow().expires_at_s,
+            expires_at_s: self.credentials.borrow().expires_at_s(),
         }
     }
 }

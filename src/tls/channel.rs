@@ -8,9 +8,11 @@ use std::fmt;
 use std::io::{self, BufRead, ErrorKind, IoSlice, Read, Write};
 use std::mem;
 use std::rc::Rc;
+use std::sync::Arc;
 
-use rustls::ServerConnection;
+use rustls::{Error, IoState, ServerConfig, ServerConnection};
 
+use super::sessions::SessionEnd;
 use super::{Acceptor, Failure, HANDSHAKE_BYTES};
 
 /// The most plaintext that is encrypted before the socket has taken it. No write of a connection is offered less than this
@@ -29,6 +31,8 @@ pub struct Channel {
     tls: ServerConnection,
     acceptor: Rc<Acceptor>,
     stage: Stage,
+    /// Until when the client can resume its session.
+    session_end: SessionEnd,
     /// Bytes of the socket that rustls had no room for, because decrypted bytes have not been taken yet.
     unfed: Vec<u8>,
     /// The client has said that it will send no more, or has closed its half of the socket.
@@ -45,6 +49,8 @@ enum Stage {
     Handshake {
         /// The bytes that came so far.
         received: usize,
+        /// What the handshake has begun with, which a reload may have replaced since.
+        config: Arc<ServerConfig>,
     },
     Open,
     /// Nothing more is read or written.
@@ -67,19 +73,27 @@ impl fmt::Debug for Channel {
 }
 
 impl Channel {
-    pub(super) fn new(mut tls: ServerConnection, acceptor: Rc<Acceptor>) -> Self {
+    pub(super) fn new(config: Arc<ServerConfig>, acceptor: Rc<Acceptor>) -> Result<Self, Error> {
+        let mut tls = ServerConnection::new(Arc::clone(&config))?;
         tls.set_buffer_limit(Some(MAX_UNSENT_BYTES));
-        let stage = Stage::Handshake { received: 0 };
-        let mut channel =
-            Self { tls, acceptor, stage, unfed: Vec::new(), has_ended: false, encrypted: 0, held_bytes: 0 };
+        let mut channel = Self {
+            tls,
+            acceptor,
+            stage: Stage::Handshake { received: 0, config },
+            session_end: SessionEnd::NEVER,
+            unfed: Vec::new(),
+            has_ended: false,
+            encrypted: 0,
+            held_bytes: 0,
+        };
         channel.count();
-        channel
+        Ok(channel)
     }
 
     /// Has the acceptor count what the connection holds. rustls tells of no buffers, so those of a handshake are taken to be
     /// as long as what has come.
     fn count(&mut self) {
-        let received = if let Stage::Handshake { received } = self.stage { received } else { 0 };
+        let received = if let Stage::Handshake { received, .. } = self.stage { received } else { 0 };
         let held_bytes = IDLE_BYTES + received + self.unfed.capacity() + self.encrypted;
         self.acceptor.holds(self.held_bytes, held_bytes);
         self.held_bytes = held_bytes;
@@ -111,6 +125,14 @@ impl Channel {
             return None;
         }
         self.tls.peer_certificates()?.first().map(AsRef::as_ref)
+    }
+
+    /// Whether the client would still get in with the certificate that it has shown.
+    ///
+    /// # Errors
+    /// Why it would not.
+    pub fn check_certificate(&self) -> Result<(), Error> {
+        self.acceptor.check(self.tls.peer_certificates().unwrap_or_default())
     }
 
     /// Passes at most `room` bytes of plaintext on to `take`; returns how many. 0 means that the client will send no
@@ -216,7 +238,12 @@ impl Channel {
     }
 
     fn unread_plaintext(&mut self) -> usize {
-        self.tls.process_new_packets().map_or(0, |state| state.plaintext_bytes_to_read())
+        self.process().map_or(0, |state| state.plaintext_bytes_to_read())
+    }
+
+    /// Has rustls go on with what it was fed.
+    fn process(&mut self) -> Result<IoState, Error> {
+        self.session_end.within(|| self.tls.process_new_packets())
     }
 
     fn take_plaintext(&mut self, room: usize, take: &mut impl FnMut(&[u8])) -> usize {
@@ -240,7 +267,7 @@ impl Channel {
         let acceptor = Rc::clone(&self.acceptor);
         let mut scratch = acceptor.scratch.borrow_mut();
         let mut most = most.min(scratch.len());
-        if let Stage::Handshake { received } = self.stage {
+        if let Stage::Handshake { received, .. } = self.stage {
             most = most.min(HANDSHAKE_BYTES - received);
             if most == 0 {
                 return Err(self.fail(Failure::TooLong, &"more bytes than a handshake may have"));
@@ -261,7 +288,7 @@ impl Channel {
             }
             return Ok(Received::All);
         }
-        if let Stage::Handshake { received } = &mut self.stage {
+        if let Stage::Handshake { received, .. } = &mut self.stage {
             *received += count;
         }
         self.feed(socket, &scratch[..count])?;
@@ -281,7 +308,7 @@ impl Channel {
                 }
                 Err(error) => return Err(self.fail(Failure::Malformed, &error)),
             }
-            match self.tls.process_new_packets() {
+            match self.process() {
                 Ok(state) => self.has_ended |= state.peer_has_closed(),
                 Err(error) => {
                     // The client is told why, if its socket has room.
@@ -290,11 +317,24 @@ impl Channel {
                 }
             }
         }
-        if self.is_handshaking() && !self.tls.is_handshaking() {
-            self.stage = Stage::Open;
-            self.acceptor.handshake_done(self.tls.handshake_kind());
-        }
         let _ = self.flush(socket);
+        self.end_handshake()
+    }
+
+    /// Lets the client in if its handshake is done. If a reload came meanwhile, the certificate is checked as the new files
+    /// say.
+    fn end_handshake(&mut self) -> io::Result<()> {
+        let Stage::Handshake { config, .. } = &self.stage else { return Ok(()) };
+        if self.tls.is_handshaking() {
+            return Ok(());
+        }
+        if !self.acceptor.is_in_force(config)
+            && let Err(error) = self.check_certificate()
+        {
+            return Err(self.fail(Failure::of(&error), &error));
+        }
+        self.stage = Stage::Open;
+        self.acceptor.handshake_done(self.tls.handshake_kind());
         Ok(())
     }
 

@@ -1,7 +1,8 @@
 //! What the server shows to its clients, and what it asks of them, from files.
 //!
-//! Owns: reading and checking the files. Everything is checked before anything is used, so a start or a reload
-//! either has all of it or none.
+//! Owns: reading and checking the files. There are three parts: the certificate with its key, the authorities of clients,
+//! and the revocation lists. A start needs all of them. In a reload, a part whose files are bad stays as it was, and keeps
+//! no other part from being replaced: what takes rights away must not wait for a key.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -10,13 +11,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
-use rustls::crypto::ring::{self, Ticketer};
+use rustls::crypto::ring;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{InconsistentKeys, RootCertStore, ServerConfig};
 
+use super::sessions::{Sessions, Verifier};
 use super::x509;
 use crate::os::secret_file;
 
@@ -43,10 +46,28 @@ pub struct Files {
 #[derive(Clone, Debug)]
 pub struct Credentials {
     pub(super) config: Arc<ServerConfig>,
-    /// When the certificate of the server expires, in seconds since 1970.
-    pub(super) expires_at_s: u64,
+    /// What checks the certificates of clients; `None` if they are asked for none.
+    pub(super) verifier: Option<Arc<dyn ClientCertVerifier>>,
+    parts: Parts,
     /// What an operator should know of the files although they can be used.
     pub warnings: Vec<String>,
+}
+
+/// What was read, which a reload replaces part by part.
+#[derive(Clone, Debug)]
+struct Parts {
+    key: Arc<CertifiedKey>,
+    /// When the certificate of the server expires, in seconds since 1970.
+    expires_at_s: u64,
+    authorities: Option<Arc<RootCertStore>>,
+    lists: Vec<CertificateRevocationListDer<'static>>,
+}
+
+impl Credentials {
+    /// When the certificate of the server expires, in seconds since 1970.
+    pub(super) fn expires_at_s(&self) -> u64 {
+        self.parts.expires_at_s
+    }
 }
 
 /// Why a file cannot be used.
@@ -121,6 +142,14 @@ impl Named<'_> {
 }
 
 impl Files {
+    /// The paths with their flags.
+    pub fn named(&self) -> impl Iterator<Item = (&'static str, &Path)> {
+        let always = [("--tls-cert", &self.certificate), ("--tls-key", &self.key)];
+        let clients = [("--tls-client-ca", &self.client_ca), ("--tls-crl", &self.crl)];
+        let clients = clients.into_iter().filter_map(|(flag, path)| Some((flag, path.as_ref()?)));
+        always.into_iter().chain(clients).map(|(flag, path)| (flag, path.as_path()))
+    }
+
     /// Reads and checks all files. `wall_ns` is the time on the machine's clock, in nanoseconds since 1970.
     ///
     /// # Errors
@@ -128,31 +157,78 @@ impl Files {
     pub fn load(&self, wall_ns: u64) -> Result<Credentials, CredentialError> {
         let now_s = wall_ns / 1_000_000_000;
         let mut warnings = Vec::new();
+        let (key, expires_at_s) = self.server_key(now_s, &mut warnings)?;
+        let (authorities, lists) = (self.authorities()?, self.lists(now_s, &mut warnings)?);
+        self.assemble(Parts { key, expires_at_s, authorities, lists }, warnings)
+    }
+
+    /// Reads all files again. Returns what is to be used from now on, in which a part whose files cannot be used is as
+    /// `before`; and what is wrong with such files.
+    pub fn reload(&self, before: &Credentials, wall_ns: u64) -> (Credentials, Vec<CredentialError>) {
+        let now_s = wall_ns / 1_000_000_000;
+        let (mut warnings, mut errors) = (Vec::new(), Vec::new());
+        let mut parts = before.parts.clone();
+        match self.server_key(now_s, &mut warnings) {
+            Ok((key, expires_at_s)) => (parts.key, parts.expires_at_s) = (key, expires_at_s),
+            Err(error) => errors.push(error),
+        }
+        match self.authorities() {
+            Ok(authorities) => parts.authorities = authorities,
+            Err(error) => errors.push(error),
+        }
+        match self.lists(now_s, &mut warnings) {
+            Ok(lists) => parts.lists = lists,
+            Err(error) => errors.push(error),
+        }
+        // The lists are the last thing that TLS can refuse, so what went well with the former ones goes well again.
+        let with_former_lists = Parts { lists: before.parts.lists.clone(), ..parts.clone() };
+        let mut assembled = self.assemble(parts, warnings);
+        if let Err(error) = assembled {
+            errors.push(error);
+            assembled = self.assemble(with_former_lists, Vec::new());
+        }
+        (assembled.unwrap_or_else(|_| before.clone()), errors)
+    }
+
+    fn assemble(&self, parts: Parts, warnings: Vec<String>) -> Result<Credentials, CredentialError> {
         let certificates = Named { flag: "--tls-cert", path: &self.certificate };
-        let chain: Vec<CertificateDer<'static>> =
-            certificates.all(&certificates.read(MAX_FILE_BYTES)?.bytes, "certificate")?;
-        let expires_at_s = expiry(certificates, &chain, now_s, &mut warnings)?;
-        let (key_file, key) = self.key(&mut warnings)?;
+        let verifier = self.client_verifier(&parts)?;
         let provider = Arc::new(ring::default_provider());
         let builder = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .map_err(|error| certificates.rejected(error))?;
-        let builder = match self.client_verifier(now_s, &mut warnings)? {
-            Some(verifier) => builder.with_client_cert_verifier(verifier),
+        let builder = match &verifier {
+            Some(verifier) => builder.with_client_cert_verifier(Arc::new(Verifier::of(Arc::clone(verifier)))),
             None => builder.with_no_client_auth(),
         };
-        let mut config = builder.with_single_cert(chain, key).map_err(|error| match error {
+        let mut config = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(Arc::clone(&parts.key))));
+        // Sessions are resumed by tickets, so the server holds nothing for a client that has left. The keys of the tickets
+        // are made here: after a reload, a client shows its certificate again, which may have been revoked.
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.ticketer = Arc::new(Sessions::new().map_err(|error| certificates.rejected(error))?);
+        Ok(Credentials { config: Arc::new(config), verifier, parts, warnings })
+    }
+
+    /// The certificate of the server with its key, and when it expires, in seconds since 1970.
+    fn server_key(
+        &self,
+        now_s: u64,
+        warnings: &mut Vec<String>,
+    ) -> Result<(Arc<CertifiedKey>, u64), CredentialError> {
+        let certificates = Named { flag: "--tls-cert", path: &self.certificate };
+        let chain: Vec<CertificateDer<'static>> =
+            certificates.all(&certificates.read(MAX_FILE_BYTES)?.bytes, "certificate")?;
+        let expires_at_s = expiry(certificates, &chain, now_s, warnings)?;
+        let (key_file, key) = self.key(warnings)?;
+        let key = CertifiedKey::from_der(chain, key, &ring::default_provider());
+        let key = key.map_err(|error| match error {
             rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
                 key_file.wrong(Problem::WrongKey)
             }
             rustls::Error::InvalidCertificate(_) => certificates.rejected(error),
             error => key_file.rejected(error),
         })?;
-        // Sessions are resumed by tickets, so the server holds nothing for a client that has left. The keys of the tickets
-        // are made here: after a reload, a client shows its certificate again, which may have been revoked.
-        config.session_storage = Arc::new(NoServerSessionStorage {});
-        config.ticketer = Ticketer::new().map_err(|error| certificates.rejected(error))?;
-        Ok(Credentials { config: Arc::new(config), expires_at_s, warnings })
+        Ok((Arc::new(key), expires_at_s))
     }
 
     fn key(
@@ -176,33 +252,48 @@ impl Files {
         Ok((file, key))
     }
 
-    /// What checks the certificates of clients, if they need one.
-    fn client_verifier(
+    /// The authorities of clients, if clients need a certificate.
+    fn authorities(&self) -> Result<Option<Arc<RootCertStore>>, CredentialError> {
+        let Some(path) = &self.client_ca else { return Ok(None) };
+        let file = Named { flag: "--tls-client-ca", path };
+        let certificates: Vec<CertificateDer<'static>> =
+            file.all(&file.read(MAX_FILE_BYTES)?.bytes, "certificate")?;
+        let mut authorities = RootCertStore::empty();
+        for certificate in certificates {
+            authorities.add(certificate).map_err(|error| file.rejected(error))?;
+        }
+        Ok(Some(Arc::new(authorities)))
+    }
+
+    /// The revocation lists.
+    fn lists(
         &self,
         now_s: u64,
         warnings: &mut Vec<String>,
-    ) -> Result<Option<Arc<dyn ClientCertVerifier>>, CredentialError> {
-        let Some(path) = &self.client_ca else { return Ok(None) };
-        let authorities = Named { flag: "--tls-client-ca", path };
-        let certificates: Vec<CertificateDer<'static>> =
-            authorities.all(&authorities.read(MAX_FILE_BYTES)?.bytes, "certificate")?;
-        let mut roots = RootCertStore::empty();
-        for certificate in certificates {
-            roots.add(certificate).map_err(|error| authorities.rejected(error))?;
+    ) -> Result<Vec<CertificateRevocationListDer<'static>>, CredentialError> {
+        let Some(path) = &self.crl else { return Ok(Vec::new()) };
+        let file = Named { flag: "--tls-crl", path };
+        let lists: Vec<CertificateRevocationListDer<'static>> =
+            file.all(&file.read(MAX_CRL_BYTES)?.bytes, "revocation list (X509 CRL)")?;
+        for list in &lists {
+            warn_if_outdated(file, list, now_s, warnings)?;
         }
-        let mut builder =
-            WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::new(ring::default_provider()));
-        let mut last = authorities;
-        if let Some(path) = &self.crl {
-            last = Named { flag: "--tls-crl", path };
-            let lists: Vec<CertificateRevocationListDer<'static>> =
-                last.all(&last.read(MAX_CRL_BYTES)?.bytes, "revocation list (X509 CRL)")?;
-            for list in &lists {
-                warn_if_outdated(last, list, now_s, warnings)?;
-            }
-            builder = builder.with_crls(lists);
-        }
-        builder.build().map(Some).map_err(|error| last.rejected(error))
+        Ok(lists)
+    }
+
+    /// What checks the certificates of clients, if they need one.
+    fn client_verifier(&self, parts: &Parts) -> Result<Option<Arc<dyn ClientCertVerifier>>, CredentialError> {
+        let (Some(path), Some(authorities)) = (&self.client_ca, &parts.authorities) else { return Ok(None) };
+        let last = match &self.crl {
+            Some(path) => Named { flag: "--tls-crl", path },
+            None => Named { flag: "--tls-client-ca", path },
+        };
+        let provider = Arc::new(ring::default_provider());
+        WebPkiClientVerifier::builder_with_provider(Arc::clone(authorities), provider)
+            .with_crls(parts.lists.iter().cloned())
+            .build()
+            .map(Some)
+            .map_err(|error| last.rejected(error))
     }
 }
 

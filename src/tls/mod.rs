@@ -11,6 +11,7 @@ mod acceptor;
 mod channel;
 mod credentials;
 mod failure;
+mod sessions;
 mod x509;
 
 use std::time::Duration;

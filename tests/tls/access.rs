@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
 
 use beanstalkd_testkit::panicking::wait_until;
 use beanstalkd_testkit::tls::{Authority, Leaf};
@@ -79,15 +80,60 @@ fn sighup_puts_other_rules_in_force_and_bad_ones_change_nothing() {
     assert_eq!(local.ask("list-tube-used"), "USING default");
     let put = "put 0 0 60 1\r\nx";
     assert_eq!(ask(&server, &clients, "team", put), "INSERTED 1\r\n");
-    reload(&server, "[identities.team]\nprodce = []\n", "nothing was changed: --access ");
+    reload(&server, "[identities.team]\nprodce = []\n", "refused --access ");
     assert!(server.server.log().contains("line 2, column 1: unknown key \"prodce\""));
     assert_eq!(ask(&server, &clients, "team", put), "INSERTED 2\r\n");
     assert_eq!(local.ask("list-tube-used"), "USING default");
     reload(&server, &team("work").replace("unix-users", "# unix-users"), "the access rules were read again");
     assert_eq!(ask(&server, &clients, "team", put), "FORBIDDEN\r\n");
     assert_eq!(local.ask("list-tube-used"), "FORBIDDEN", "the connection stays, and its rights do not");
-    // A certificate that cannot be used keeps the old rules, too.
+}
+
+#[test]
+fn a_file_that_cannot_be_used_keeps_no_other_from_being_used() {
+    let clients = Authority::new("clients");
+    let team = |role: &str| {
+        format!("{}[identities.team]\ncertificates = [\"team\"]\n{role} = [\"*\"]\n", operator())
+    };
+    let no_list = clients.revoke(&[], 4000);
+    let pem = clients.pem();
+    let rules = team("produce");
+    let files = [("tls-client-ca", pem.as_str()), ("tls-crl", &no_list), ("access", &rules)];
+    let server = TlsServer::start_with(&files, &[]);
+    let put = "put 0 0 60 1\r\nx";
+    assert_eq!(ask(&server, &clients, "team", put), "INSERTED 1\r\n");
     fs::write(server.file("key.pem"), "no key").unwrap();
-    reload(&server, &team("produce"), "nothing was changed: --tls-");
-    assert_eq!(local.ask("list-tube-used"), "FORBIDDEN");
+    reload(&server, &team("work"), "SIGHUP: refused --tls-key");
+    wait_until("the rules are read", || server.server.log().contains("the access rules were read again"));
+    assert_eq!(ask(&server, &clients, "team", put), "FORBIDDEN\r\n", "the rules are in force");
+    // The serial number of a leaf is 1000 if nothing else is said.
+    fs::write(server.file("tls-crl"), clients.revoke(&[1000], 4000)).unwrap();
+    fs::write(server.file("tls-client-ca"), "no authority").unwrap();
+    reload(&server, "no rules", "SIGHUP: refused --access");
+    let serves = |serial| {
+        let identity = clients.issue(Leaf { serial, ..Leaf::of("team") });
+        server.serves(&server.settings(Some(&identity)))
+    };
+    serves(1000).expect_err("the list is in force");
+    serves(7).unwrap();
+}
+
+#[test]
+fn a_reload_refuses_rules_without_identities_and_a_file_that_everybody_can_write_to() {
+    let clients = Authority::new("clients");
+    let server = start(&clients, &operator());
+    let mut local = server.server.connect();
+    for nobody in ["", "# all of it\n", "[strangers]\nproduce = [\"*\"]\n"] {
+        let refusals = server.server.log().matches("the file has no identities").count();
+        fs::write(server.file("access"), nobody).unwrap();
+        server.server.signal(Signal::HUP);
+        wait_until("it is refused", || {
+            server.server.log().matches("the file has no identities").count() == refusals + 1
+        });
+        assert_eq!(local.ask("list-tube-used"), "USING default", "the rules stay");
+    }
+    fs::set_permissions(server.file("access"), fs::Permissions::from_mode(0o666)).unwrap();
+    reload(&server, &operator(), "everybody on this machine can write to it");
+    assert!(!server.server.log().contains("the access rules were read again"));
+    assert_eq!(local.ask("list-tube-used"), "USING default");
 }

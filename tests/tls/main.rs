@@ -8,12 +8,15 @@ mod handshakes;
 mod http;
 mod identities;
 mod reload;
+mod resumption;
 mod simulated;
 mod start;
 mod streams;
 
+use std::fs::Permissions;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -43,7 +46,8 @@ impl TlsServer {
     /// A server with these files beside its certificate; each has the name of its flag.
     pub fn start_with(files: &[(&str, &str)], flags: &[&str]) -> Self {
         let authority = Authority::new("the servers' authority");
-        let directory = tempfile::tempdir().unwrap();
+        let for_us_alone = Permissions::from_mode(0o700);
+        let directory = tempfile::Builder::new().permissions(for_us_alone).tempdir().unwrap();
         let mut arguments = authority.issue(Leaf::of("localhost")).write(directory.path()).unwrap().to_vec();
         for (flag, content) in files {
             let path = directory.path().join(flag);

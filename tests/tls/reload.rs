@@ -13,7 +13,7 @@ fn reload(server: &TlsServer, outcome: &str, nth: usize) {
 }
 
 const DONE: &str = "SIGHUP: the certificates were read again";
-const REFUSED: &str = "SIGHUP: nothing was changed: --tls-";
+const REFUSED: &str = "SIGHUP: refused --tls-";
 
 #[test]
 fn new_connections_get_the_new_certificate_and_the_others_stay() {

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt;
 
-use beanstalkd_testkit::panicking::{Client, has_tool, wait_until};
+use beanstalkd_testkit::panicking::{Client, has_tool, is_root, wait_until};
 use beanstalkd_testkit::server::{free_address, run_to_end};
 use beanstalkd_testkit::server_under_test;
 use beanstalkd_testkit::tls::{Authority, Leaf, pem};
@@ -210,4 +210,20 @@ fn rules_are_checked_without_a_server() {
     assert!(code == Some(1) && why.contains("the file has no identity of this name"), "{why}");
     let (code, _, why) = check("[identities.a]\nwrok = []\n", &[]);
     assert!(code == Some(1) && why.contains("line 2, column 1: unknown key \"wrok\""), "{why}");
+}
+
+#[test]
+fn the_start_warns_of_files_that_a_reload_could_not_read() {
+    if !is_root() {
+        return;
+    }
+    let rules = "[identities.team]\nunix-users = [0]\nproduce = [\"*\"]\n";
+    // The directory is for root alone.
+    let server = TlsServer::start_with(&[("access", rules)], &["-u", "nobody"]);
+    let log = server.server.log();
+    for flag in ["--tls-cert", "--tls-key", "--access"] {
+        let warned =
+            log.lines().any(|line| line.contains(flag) && line.contains("user nobody cannot read it"));
+        assert!(warned, "{flag}: {log}");
+    }
 }

@@ -372,7 +372,12 @@ impl EventLoop {
             match signal {
                 Signal::Drain => self.server.executor_mut().set_draining(true),
                 Signal::Undrain => self.server.executor_mut().set_draining(false),
-                Signal::Reload => self.reload.carry_out(&mut self.server),
+                Signal::Reload => {
+                    self.reload.carry_out(&mut self.server);
+                    for site in self.metrics.iter_mut().chain(&mut self.admin) {
+                        site.recheck_certificates();
+                    }
+                }
                 Signal::Stop => stop = true,
             }
         }

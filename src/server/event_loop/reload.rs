@@ -1,7 +1,7 @@
 //! What SIGHUP reads again while the server runs.
 //!
-//! Owns: the order of a reload. Everything is read and checked before anything is replaced, so what is bad leaves all
-//! as it was. Connections stay: those that exist keep what they began with. Driven by the loop.
+//! Owns: the order of a reload. Each file is checked before it replaces what was read from it before, and a bad one leaves
+//! that as it was. Connections stay, but for those whose certificate would not let them in any more. Driven by the loop.
 
 use std::rc::Rc;
 
@@ -30,34 +30,33 @@ impl Reload {
         self.tls.as_ref().map(|(_, acceptor)| acceptor)
     }
 
-    /// Reads everything again, and uses it if all of it is good.
+    /// Reads everything again, and uses what is good. What is bad stays as it was, and keeps nothing else from being used:
+    /// files that take rights away must not wait for others.
     pub(super) fn carry_out<S: Stream>(&self, server: &mut Server<S>) {
         if self.tls.is_none() && self.access.is_none() {
             info!("SIGHUP: there is nothing to read again: this server uses neither TLS nor --access");
             return;
         }
-        let credentials =
-            self.tls.as_ref().map(|(files, _)| files.load(os::clock::wall_time_ns())).transpose();
-        let credentials = credentials.map_err(|error| error.to_string());
-        let all = credentials
-            .and_then(|credentials| Ok((credentials, self.access.as_ref().map(|read| read()).transpose()?)));
-        let (credentials, rules) = match all {
-            Ok(all) => all,
-            Err(error) => {
-                error!("SIGHUP: nothing was changed: {error}");
-                return;
-            }
-        };
-        if let (Some(credentials), Some((_, acceptor))) = (credentials, &self.tls) {
+        if let Some((files, acceptor)) = &self.tls {
+            let (credentials, errors) = files.reload(&acceptor.credentials(), os::clock::wall_time_ns());
             for warning in &credentials.warnings {
                 warn!("{warning}");
             }
+            for error in &errors {
+                error!("SIGHUP: refused {error}; what was read from this file before stays in force");
+            }
             acceptor.replace(credentials);
-            info!("SIGHUP: the certificates were read again; new connections use them");
+            server.recheck_certificates();
+            let others = if errors.is_empty() { "" } else { "the others of " };
+            info!("SIGHUP: {others}the certificates were read again; new connections use them");
         }
-        if let Some(rules) = rules {
-            server.replace_rules(rules);
-            info!("SIGHUP: the access rules were read again; they count from the next command on");
+        match self.access.as_ref().map(|read| read()) {
+            None => {}
+            Some(Err(error)) => error!("SIGHUP: refused {error}; the rules in force stay"),
+            Some(Ok(rules)) => {
+                server.replace_rules(rules);
+                info!("SIGHUP: the access rules were read again; they count from the next command on");
+            }
         }
     }
 }

@@ -188,4 +188,11 @@ impl Stream for Socket {
             Self::Tls(stream) => stream.peer_certificate(),
         }
     }
+
+    fn is_certificate_good(&self) -> bool {
+        match self {
+            Self::Tcp(..) | Self::Unix(..) => true,
+            Self::Tls(stream) => stream.is_certificate_good(),
+        }
+    }
 }

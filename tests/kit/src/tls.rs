@@ -9,7 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -95,13 +95,30 @@ impl Authority {
         self.issue_for(leaf, &key)
     }
 
+    /// A certificate with a new key that expires at `end`, to the second.
+    pub fn issue_until(&self, leaf: Leaf<'_>, end: SystemTime) -> Identity {
+        let key = KeyPair::generate_for(leaf.algorithm).expect("there are random numbers");
+        let mut params = Self::params_of(leaf);
+        params.not_after =
+            date_time_ymd(1970, 1, 1) + end.duration_since(UNIX_EPOCH).expect("it is after 1970");
+        self.sign(&params, &key)
+    }
+
     /// A certificate for `key`.
     pub fn issue_for(&self, leaf: Leaf<'_>, key: &KeyPair) -> Identity {
+        self.sign(&Self::params_of(leaf), key)
+    }
+
+    fn params_of(leaf: Leaf<'_>) -> CertificateParams {
         let mut params = CertificateParams::new([leaf.name.to_owned()]).expect("it is a DNS name");
         params.subject_alt_names.push(SanType::IpAddress(Ipv4Addr::LOCALHOST.into()));
         params.distinguished_name.push(DnType::CommonName, leaf.name);
         params.serial_number = Some(SerialNumber::from(leaf.serial));
         params.not_after = date_time_ymd(leaf.until, 1, 1);
+        params
+    }
+
+    fn sign(&self, params: &CertificateParams, key: &KeyPair) -> Identity {
         let certificate = params.signed_by(key, &self.0).expect("the parameters are right");
         Identity { certificate: certificate.der().clone(), key: key.serialize_der() }
     }

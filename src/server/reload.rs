@@ -1,0 +1,61 @@
+//! What a reload changes for the clients that are connected.
+//!
+//! Owns: that a client without a right to wait does not wait, and that one whose certificate would not let it in any more is
+//! closed. Driven by `event_loop/reload.rs`, and by the turn for the slices.
+
+use log::info;
+
+use super::client_lists::{List, enlist};
+use super::{Server, Stream};
+use crate::access::Rules;
+use crate::clock::Timestamp;
+
+/// Certificates that are checked in a turn, each of which takes about 100 microseconds.
+const CHECKS_PER_TURN: usize = 4;
+
+impl<S: Stream> Server<S> {
+    /// Puts other access rules in force; what is no longer allowed is refused from each client's next command on. A wait
+    /// for a job of a tube from which its client may not reserve any more ends with TIMED_OUT. Comes between two turns.
+    pub fn replace_rules(&mut self, rules: Rules) {
+        self.executor.replace_rules(rules);
+        for index in 0..self.connections.len() {
+            let Some(connection) = self.connections[index].as_deref_mut() else { continue };
+            let id = connection.id_at(index);
+            if !connection.session.is_waiting() || self.executor.may_wait(id) {
+                continue;
+            }
+            connection.end_wait(&mut self.executor, id);
+            connection.hold_replies(&self.executor);
+            enlist(&mut self.unsent, List::Unsent, id, &mut connection.listed);
+            if connection.is_runnable() {
+                enlist(&mut self.going_on, List::Turn, id, &mut connection.listed);
+            }
+        }
+    }
+
+    /// Other files of TLS are in force: from the next turn on, checks the certificate of each client that is connected, and
+    /// closes the connections of those that would not get in any more.
+    pub fn recheck_certificates(&mut self) {
+        self.next_check = Some(0);
+    }
+
+    /// Checks a turn's share of the certificates.
+    pub(super) fn check_certificates(&mut self, now: Timestamp) {
+        let Some(mut index) = self.next_check.take() else { return };
+        let mut checks = 0;
+        while checks < CHECKS_PER_TURN {
+            let Some(connection) = self.connections.get(index) else { return };
+            if let Some(connection) = connection.as_deref().filter(|connection| connection.has_certificate())
+            {
+                checks += 1;
+                if !connection.is_certificate_good() {
+                    let id = connection.id_at(index);
+                    info!(client = id.index; "closed {}: its certificate does not let it in any more", id.index);
+                    self.close(id, now);
+                }
+            }
+            index += 1;
+        }
+        self.next_check = Some(index);
+    }
+}
