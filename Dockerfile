@@ -8,16 +8,15 @@ FROM rust:1-alpine AS build
 RUN apk add --no-cache musl-dev gcc make
 WORKDIR /src
 COPY . .
-RUN cargo build --release --locked && mkdir -p /out/var/lib/beanstalkd
+RUN make && strip target/release/beanstalkd target/release/beanstalkctl && mkdir -p /out/var/lib/beanstalkd
 
 FROM busybox:stable-musl
-COPY --from=build /src/target/release/beanstalkd /usr/bin/beanstalkd
+COPY --from=build /src/target/release/beanstalkd /src/target/release/beanstalkctl /src/packaging/health-check /usr/bin/
 # A new volume gets the owner of this directory.
 COPY --from=build --chown=65532:65532 /out/var/lib/beanstalkd /var/lib/beanstalkd
 USER 65532:65532
 EXPOSE 11300
 VOLUME /var/lib/beanstalkd
-# If you change the port, set --health-cmd too.
-HEALTHCHECK --interval=10s --timeout=3s --start-period=60s \
-    CMD printf 'stats\r\n' | nc -w 2 127.0.0.1 11300 | grep -q '^OK '
+# If you change the port, set --health-cmd too: health-check PORT.
+HEALTHCHECK --interval=10s --timeout=3s --start-period=60s CMD ["/bin/sh", "/usr/bin/health-check"]
 ENTRYPOINT ["/usr/bin/beanstalkd"]

@@ -1,4 +1,4 @@
-# `make` builds, `make check` runs all checks and tests, `make install` installs.
+# `make` builds, `make check` runs all checks and tests, `make install` installs, `make help` lists the rest.
 
 CARGO ?= cargo
 PREFIX ?= /usr/local
@@ -13,13 +13,21 @@ CTL_PACKAGES = -p beanstalkctl -p beanstalk-client -p beanstalk-testing
 SYSTEMD ?= $(shell systemctl --version 2>/dev/null | sed -n '1s/systemd \([0-9]*\).*/\1/p')
 unit_for_systemd = sed $(if $(filter-out 0,$(shell expr 0$(SYSTEMD) '<' 254)),-e '/^RestartSteps=/d' -e '/^RestartMaxDelaySec=/d')
 UNITS = beanstalkd.service beanstalkd@.service beanstalkd.socket
+# Whether to install the units and the settings, which are for root, or for a package.
+FOR_SYSTEM ?= $(DESTDIR)$(filter 0,$(shell id -u))
 
-.PHONY: all check server admin ctl ctl-build ctl-generate clients docs units install-check exchange conformance differential model simulation \
-	cross-check check-32bit failover kubernetes kill-loop interchange soak fuzz pack-corpus deny survive bench micro install install-ctl uninstall uninstall-ctl deb package-check clean
+.PHONY: help all check server admin ctl ctl-build ctl-generate clients docs units install-check exchange conformance differential model simulation \
+	cross-check check-32bit failover kubernetes kill-loop interchange soak fuzz pack-corpus deny survive bench micro install install-ctl install-units uninstall uninstall-ctl deb package-check clean
 
+# Builds the server and beanstalkctl.
 all:
 	$(CARGO) build --release --locked
 	$(CARGO) build --release --locked -p beanstalkctl
+
+# Lists the targets.
+help:
+	@awk '/^# / { text = text " " substr($$0, 3); next } \
+		/^[a-z0-9-]+:([^=]|$$)/ && text { sub(":.*", ""); printf "%s\n   %s\n", $$0, text } { text = "" }' Makefile | fold -s -w 100
 
 # All checks; people and CI run the same. Over TLS the conformance suite leaves out the cases that wait for time to pass.
 check:
@@ -70,6 +78,7 @@ soak:
 	SOAK_MINUTES=$(or $(MINUTES),30) $(if $(RATE),SOAK_RATE=$(RATE)) \
 		$(CARGO) test --locked --release --test soak -- --nocapture
 
+# Checks the units of systemd.
 units:
 	sh tests/units.sh
 
@@ -81,6 +90,7 @@ deny:
 		echo "deny: skipped, cargo-deny is not installed"; \
 	fi
 
+# Tests `make install`, and the health check of the container image.
 install-check: server
 	sh tests/install.sh
 
@@ -92,12 +102,13 @@ exchange: server
 cross-check:
 	CARGO="$(CARGO)" sh tests/cross_check.sh
 
-# The tests of the library, the conformance suite, model and simulation as 32-bit programs. Needs rustup and gcc-multilib.
 TARGET_32BIT = i686-unknown-linux-gnu
+# The tests of the library, the conformance suite, model and simulation as 32-bit programs. Needs rustup and gcc-multilib.
 check-32bit:
 	rustup target add $(TARGET_32BIT)
 	$(CARGO) test --locked --target $(TARGET_32BIT) --lib --test conformance --test model --test simulation
 
+# Builds the server for tests.
 server:
 	$(CARGO) build --locked
 
@@ -149,10 +160,10 @@ interchange:
 	HISTORIES=$(or $(HISTORIES),1000) $(SEED:%=SEED=%) $(CARGO) test --locked --test durability -- --nocapture \
 		histories_alternate
 
-# TARGET=command_line, byte_stream, guarded_stream, access_file, tls_handshake or operations, for SECONDS; needs cargo-fuzz, but no nightly compiler.
-# New inputs stay in target/corpus. `make pack-corpus` adds those that reach more code to the committed corpus.
 CORPUS = target/corpus/$(TARGET)
 corpus_tool = $(CARGO) run --locked --quiet --package beanstalkd-testkit --bin corpus --
+# TARGET=command_line, byte_stream, guarded_stream, access_file, tls_handshake or operations, for SECONDS; needs cargo-fuzz, but no nightly compiler.
+# New inputs stay in target/corpus. `make pack-corpus` adds those that reach more code to the committed corpus.
 fuzz:
 	$(corpus_tool) unpack fuzz/corpus/$(TARGET) $(CORPUS)
 	$(CARGO) fuzz run -s none $(TARGET) $(CORPUS) -- -dict=fuzz/protocol.dict -max_total_time=$(or $(SECONDS),60)
@@ -164,17 +175,24 @@ pack-corpus:
 	$(CARGO) fuzz run -s none $(TARGET) $(CORPUS).kept $(CORPUS) -- -merge=1
 	$(corpus_tool) pack $(CORPUS).kept fuzz/corpus/$(TARGET)
 
-# Run `make` first, so that root does not run cargo. The symbols stay in target. An existing /etc/default/beanstalkd stays.
+# Installs what `make` has built. Run `make` first, so that root does not run cargo. The symbols stay in target. An existing /etc/default/beanstalkd
+# stays. Without root, PREFIX=$$HOME/.local installs the programs and manual pages, and no units.
 install:
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(UNITDIR) \
-		$(DESTDIR)/etc/default
+	@mkdir -p $(DESTDIR)$(PREFIX)/bin 2>/dev/null && test -w $(DESTDIR)$(PREFIX)/bin || { \
+		echo "make install: you may not write to $(PREFIX): use sudo make install, or make install PREFIX=\$$HOME/.local" >&2; exit 1; }
+	install -d $(DESTDIR)$(PREFIX)/share/man/man1
 	install -s -m 755 $(BINARY) $(DESTDIR)$(PREFIX)/bin/beanstalkd
 	install -m 644 doc/beanstalkd.1 $(DESTDIR)$(PREFIX)/share/man/man1/beanstalkd.1
+	if [ -e $(CTL_BINARY) ]; then $(MAKE) install-ctl; fi
+	$(if $(FOR_SYSTEM),$(MAKE) install-units,@echo "make install: only root can install the units; start $(PREFIX)/bin/beanstalkd yourself")
+
+# Installs the units and the settings.
+install-units:
+	install -d $(DESTDIR)$(UNITDIR) $(DESTDIR)/etc/default
 	for unit in $(UNITS); do \
 		$(unit_for_systemd) -e 's|/usr/bin/beanstalkd|$(PREFIX)/bin/beanstalkd|' $$unit >$(DESTDIR)$(UNITDIR)/$$unit && \
 		chmod 644 $(DESTDIR)$(UNITDIR)/$$unit || exit 1; \
 	done
-	if [ -e $(CTL_BINARY) ]; then $(MAKE) install-ctl; fi
 	test -e $(DESTDIR)/etc/default/beanstalkd || \
 		install -m 644 packaging/default $(DESTDIR)/etc/default/beanstalkd
 
@@ -194,8 +212,7 @@ install-ctl:
 # Removes the installed files, except /etc/default/beanstalkd and the binlog.
 uninstall: uninstall-ctl
 	rm -f $(DESTDIR)$(PREFIX)/bin/beanstalkd $(DESTDIR)$(PREFIX)/share/man/man1/beanstalkd.1 \
-		$(DESTDIR)$(UNITDIR)/beanstalkd.service $(DESTDIR)$(UNITDIR)/beanstalkd@.service \
-		$(DESTDIR)$(UNITDIR)/beanstalkd.socket
+		$(if $(FOR_SYSTEM),$(UNITS:%=$(DESTDIR)$(UNITDIR)/%))
 
 uninstall-ctl:
 	rm -f $(DESTDIR)$(PREFIX)/bin/beanstalkctl $(DESTDIR)$(PREFIX)/share/man/man1/beanstalkctl.1 \
@@ -210,6 +227,7 @@ deb:
 	mkdir -p target/units
 	for unit in $(UNITS); do $(unit_for_systemd) -e '' $$unit >target/units/$$unit || exit 1; done
 	$(CARGO) deb --locked --strip
+	sh packaging/finish-package "$${CARGO_TARGET_DIR:-target}"/debian/beanstalkd_*.deb
 
 # Installs, starts, uses and removes the package in a fresh Debian. Needs root, debootstrap and Debian's archive.
 package-check: deb

@@ -31,15 +31,15 @@ fn main() -> ExitCode {
     let program = program.to_string_lossy();
     match Options::parse(arguments) {
         Ok(Action::ShowVersion) => print(&format!("beanstalkd {VERSION}\n")),
-        Ok(Action::ShowHelp) => {
-            // C prints the help on stderr, too.
-            eprint!("{}", options::help(&program));
-            ExitCode::SUCCESS
-        }
+        Ok(Action::ShowHelp) => print(&options::help(&program)),
         Ok(Action::Check(place, options)) => check(&program, &place, &options),
         Ok(Action::Dump(place, options)) => dump(&program, &place, &options),
         Ok(Action::Copy(from, to, options)) => copy(&program, &from, &to, &options),
         Ok(Action::CheckAccess(file, identity)) => check_access(&program, &file, identity.as_deref()),
+        Ok(Action::CheckFiles(options)) => match startup::check_files(&options) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(code) => fail(code),
+        },
         Ok(Action::HashToken) => match access::hash_of_input() {
             Ok(hash) => print(&format!("{hash}\n")),
             Err(error) => {

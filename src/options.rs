@@ -80,6 +80,8 @@ pub enum Action {
     Copy(BinlogPlace, BinlogPlace, StoreOptions),
     /// Print what an access file allows, to everybody or to one identity.
     CheckAccess(PathBuf, Option<String>),
+    /// Read the files that SIGHUP reads with these options.
+    CheckFiles(Box<Options>),
     /// Print the hash of the token that stands on the standard input.
     HashToken,
 }
@@ -281,6 +283,7 @@ impl Options {
         let mut options = Self::default();
         let mut said = Said::default();
         let (mut reading, mut copying, mut other_action) = (None, None, None);
+        let mut checks_files = false;
         while let Some(argument) = line.next()? {
             match argument.flag() {
                 "-l" => {
@@ -306,6 +309,7 @@ impl Options {
                 "--check-access" => {
                     other_action = Some(Action::CheckAccess(argument.file()?, line.next_operand()));
                 }
+                "--check-files" => checks_files = true,
                 "--hash-token" => other_action = Some(Action::HashToken),
                 _ => options.set_further(&argument, &mut said)?,
             }
@@ -325,7 +329,8 @@ impl Options {
         let dependent = std::mem::take(&mut said.dependent);
         options.set_addresses(said);
         options.judge(dependent)?;
-        Ok(Action::Serve(Box::new(options)))
+        let options = Box::new(options);
+        Ok(if checks_files { Action::CheckFiles(options) } else { Action::Serve(options) })
     }
 
     /// Sets an option of the binlog, or an option that C does not have. 0 removes a limit.

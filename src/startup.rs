@@ -107,6 +107,17 @@ pub fn serve(options: &Options) -> Result<(), i32> {
     event_loop.run().map_err(|error| refuse(&error, exit_code::FAILED))
 }
 
+/// Reads what SIGHUP makes a server with these options read, and says what is wrong; the error is the exit code.
+pub fn check_files(options: &Options) -> Result<(), i32> {
+    log_setup::start(options.log_format, options.verbosity);
+    let reload = read_again(options)?;
+    let rules = reload.access.map_or(Ok(()), |read| read().map(drop));
+    rules.map_err(|error| {
+        error!("{error}");
+        exit_code::USAGE
+    })
+}
+
 /// The place of the binlog, if there is one, whose files were read.
 fn prepare_store(options: &Options) -> Result<Option<(&BinlogPlace, Prepared)>, i32> {
     let prepare = |place| match store::prepare(place, &options.store) {

@@ -52,4 +52,58 @@ quietly install
 grep -q mine "$root/etc/default/beanstalkd" || fail "what the administrator wrote is gone"
 quietly uninstall
 [ "$(cd "$root" && find . -type f)" = ./etc/default/beanstalkd ] || fail "uninstall left or took too much"
+
+# A user without root's rights: programs and manual pages, and nothing elsewhere.
+as_user() { make --silent --no-print-directory "$@" FOR_SYSTEM= UNITDIR="$root/units" BINARY="${BINARY:-target/debug/beanstalkd}"; }
+home=$root/home/.local
+as_user install PREFIX="$home" >"$root/said"
+[ -x "$home/bin/beanstalkd" ] && [ -s "$home/share/man/man1/beanstalkd.1" ] || fail "a user has not got the program"
+[ ! -e "$root/units" ] || fail "a user gets units, which are for root"
+grep -q "only root can install the units" "$root/said" || fail "nobody says why there are no units"
+as_user uninstall PREFIX="$home"
+[ -z "$(find "$home" -type f)" ] || fail "a user cannot uninstall"
+touch "$root/file"
+as_user install PREFIX="$root/file/local" 2>"$root/said" && fail "installed into a file"
+grep -q 'PREFIX=$HOME/.local' "$root/said" || fail "no advice for a user who may not write there: $(cat "$root/said")"
+
+[ "$(make --silent --no-print-directory help | grep -cx 'install\|check\|check-32bit\|fuzz')" = 4 ] || fail "make help lacks targets"
+
+# The health check of the image: open, guarded, a standby, one that hangs, none.
+port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+started() { # OPTIONS...: starts a server, and waits for a line of its log
+    RUST_LOG=info "${BINARY:-target/debug/beanstalkd}" -l 127.0.0.1 -p "$port" "$@" 2>"$root/log" &
+    server=$!
+    tries=500
+    until grep -q 'listening on\|standby: waiting' "$root/log"; do
+        tries=$((tries - 1))
+        [ $tries -gt 0 ] || fail "the server does not come up: $(cat "$root/log")"
+        sleep 0.01
+    done
+}
+healthy() { sh packaging/health-check "$port" "$server"; }
+unhealthy() { ! sh packaging/health-check "$port" "$server"; }
+ended() { kill -KILL "$1"; wait "$1" 2>/dev/null || true; }
+mkdir "$root/queue"
+echo '[identities.team]' >"$root/access.toml"
+started
+healthy || fail "an open server is not healthy"
+kill -STOP "$server"
+unhealthy || fail "a server that hangs is healthy"
+ended "$server"
+unhealthy || fail "no server is healthy"
+started --access "$root/access.toml"
+healthy || fail "a server with access rules is not healthy"
+ended "$server"
+"${BINARY:-target/debug/beanstalkd}" -l "unix:$root/active" -b "$root/queue" 2>/dev/null &
+active=$!
+until [ -S "$root/active" ]; do sleep 0.01; done
+started -b "$root/queue" --wait-for-lock
+healthy || fail "a standby is not healthy"
+ended "$active"
+tries=500
+until grep -q 'listening on' "$root/log"; do tries=$((tries - 1)); [ $tries -gt 0 ] || fail "no takeover"; sleep 0.01; done
+healthy || fail "a standby that has taken over is not healthy"
+kill -STOP "$server"
+unhealthy || fail "a standby that has taken over and hangs is healthy"
+ended "$server"
 echo "install: good"

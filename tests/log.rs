@@ -82,3 +82,29 @@ fn a_wrong_command_line_is_one_line_that_names_the_help() {
         }
     }
 }
+
+#[test]
+fn the_help_that_was_asked_for_is_on_the_standard_output() {
+    let directory = tempfile::tempdir().unwrap();
+    let said = log_until_end(directory.path(), &["--help"], false, 0);
+    assert_eq!(said, "");
+    let help = std::fs::read_to_string(directory.path().join("stdout")).unwrap();
+    assert!(help.starts_with("Use: ") && help.contains("--listen"), "{help}");
+}
+
+#[test]
+fn files_that_a_reload_would_refuse_are_named_without_a_server() {
+    let directory = tempfile::tempdir().unwrap();
+    let rules = directory.path().join("rules.toml");
+    let arguments = ["-l", "unix:socket", "-b", "missing", "--access", "rules.toml", "--check-files"];
+    std::fs::write(&rules, "[identities.team]\nproduces = [\"mail\"]\n").unwrap();
+    let said = log_until_end(directory.path(), &arguments, false, 5);
+    assert!(said.contains("error --access rules.toml: ") && said.contains("line 2"), "{said}");
+    // This one is enough for a start, but not for a reload.
+    std::fs::write(&rules, "").unwrap();
+    let said = log_until_end(directory.path(), &arguments, false, 5);
+    assert!(said.contains("error --access rules.toml: "), "{said}");
+    std::fs::write(&rules, "[identities.team]\ntokens = []\n").unwrap();
+    log_until_end(directory.path(), &arguments, false, 0);
+    assert!(!directory.path().join("socket").exists());
+}

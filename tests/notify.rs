@@ -1,10 +1,11 @@
 //! The server's messages to a service manager. The test listens on a socket in place of systemd.
 
+use std::net::TcpListener;
 use std::os::unix::net::UnixDatagram;
 use std::process::{Child, ExitStatus};
 
 use beanstalkd_testkit::PATIENCE;
-use beanstalkd_testkit::panicking::{Client, spawn, wait_for};
+use beanstalkd_testkit::panicking::{Client, Server, spawn, wait_for};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// A server whose service manager is the test.
@@ -16,6 +17,10 @@ struct Service {
 
 impl Service {
     fn start(watchdog_us: Option<u64>) -> Self {
+        Self::start_with(watchdog_us, &[])
+    }
+
+    fn start_with(watchdog_us: Option<u64>, flags: &[&str]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("notify");
         let notifications = UnixDatagram::bind(&path).unwrap();
@@ -25,7 +30,7 @@ impl Service {
         let mut wrapper = vec!["env", "-u", "WATCHDOG_PID", "-u", "WATCHDOG_USEC", &socket];
         wrapper.extend(watchdog.as_deref());
         let listen = format!("unix:{}", directory.path().join("socket").display());
-        let server = spawn(&wrapper, &[], &["-l", &listen], directory.path());
+        let server = spawn(&wrapper, &[], &[&["-l", &listen], flags].concat(), directory.path());
         Self { server, notifications, directory }
     }
 
@@ -119,4 +124,35 @@ fn the_status_shows_drain_mode_at_once() {
     put_until("INSERTED");
     assert!(service.message().starts_with("STATUS=draining: "));
     assert!(service.message().starts_with("STATUS=serving: "));
+}
+
+#[test]
+fn a_standby_is_ready_at_once_and_gives_signs_of_life_only_when_it_serves() {
+    let jobs = tempfile::tempdir().unwrap();
+    let jobs = jobs.path().to_str().unwrap();
+    let mut active = Server::start(&["-b", jobs]);
+    let service = Service::start_with(Some(200_000), &["-b", jobs, "--wait-for-lock"]);
+    // Without this message systemd waits, and with it dpkg or the boot, until the other server ends.
+    assert_eq!(
+        service.message_with("READY"),
+        format!("READY=1\nSTATUS=standby: waiting for the lock of {jobs}\nWATCHDOG_USEC=0\n")
+    );
+    assert!(Client::to_unix(&service.directory.path().join("socket")).is_err(), "a standby does not listen");
+    active.signal(Signal::KILL);
+    active.end();
+    assert_eq!(service.message_with("READY"), format!("READY=1\nSTATUS={EMPTY}\nWATCHDOG_USEC=200000\n"));
+    assert_eq!(service.message_with("WATCHDOG=1"), format!("WATCHDOG=1\nSTATUS={EMPTY}\n"));
+    drop(service.connect());
+}
+
+#[cfg(feature = "postgres")]
+#[test]
+fn a_standby_whose_database_cannot_be_reached_is_ready_and_ends_when_it_is_told_to() {
+    let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let url = format!("postgresql://mail@{gone}/jobs?queue=mail&sslmode=disable");
+    let mut service = Service::start_with(None, &["-b", &url, "--wait-for-lock"]);
+    let ready = service.message_with("READY");
+    assert!(ready.starts_with("READY=1\nSTATUS=standby: waiting for postgresql://"), "{ready}");
+    service.signal(Signal::TERM);
+    assert_eq!(service.ended().code(), Some(0));
 }

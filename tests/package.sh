@@ -28,7 +28,42 @@ show() { echo "# $*" && "$@"; }
 
 install -m 644 "${packages[0]}" "$root/tmp/beanstalkd.deb"
 export DEBIAN_FRONTEND=noninteractive
-show chroot "$root" apt-get -qq -o Dpkg::Use-Pty=0 -o APT::Sandbox::User=root install -y /tmp/beanstalkd.deb
+get() { chroot "$root" apt-get -qq -o Dpkg::Use-Pty=0 -o APT::Sandbox::User=root "$@"; }
+get update
+
+# C's package, with a link in place of its directory; then ours, twice; then none; then ours.
+link=$root/var/lib/beanstalkd
+is_linked() { [ "$(readlink "$link")" = /srv/queue ] && [ -e "$root/srv/queue/binlog.1" ] || fail "the link is gone $1"; }
+get install -y beanstalkd
+[ -n "$(find "$root"/etc/rc?.d -name '*beanstalkd')" ] || fail "C's script for sysvinit is not linked"
+rm -rf "$link" && install -d "$root/srv/queue" && ln -s /srv/queue "$link"
+touch "$root/srv/queue/binlog.1"
+for what in "from C's package" "once more"; do
+    show get install -y --reinstall /tmp/beanstalkd.deb 2>&1 | tee "$root/tmp/output"
+    grep -q 'unable to delete\|not empty' "$root/tmp/output" && fail "dpkg warns at an upgrade $what"
+    is_linked "after an upgrade $what"
+done
+chroot "$root" dpkg -S /var/lib/beanstalkd
+[ -z "$(find "$root"/etc/rc?.d -name '*beanstalkd')" ] || fail "links of C's script for sysvinit stay"
+mv "$root/srv/queue" "$root/srv/unmounted"
+get install -y --reinstall /tmp/beanstalkd.deb >"$root/tmp/output" 2>&1 && fail "an upgrade replaces a link to nowhere"
+grep 'Mount or make that directory' "$root/tmp/output" || fail "an upgrade fails without advice"
+mv "$root/srv/unmounted" "$root/srv/queue"
+is_linked "after an upgrade that failed"
+chroot "$root" dpkg --remove beanstalkd
+is_linked "after the removal"
+get install -y /tmp/beanstalkd.deb && is_linked "after a new installation"
+chroot "$root" dpkg --purge beanstalkd
+is_linked "after the purge"
+rm -rf "$link" "$root/srv/queue"
+
+show get install -y /tmp/beanstalkd.deb
+documents=$root/usr/share/doc/beanstalkd
+links=$(zcat -f "$documents"/*.md "$documents"/changelog.gz |
+    grep -o '](\(\.\./\)*[A-Za-z][A-Za-z0-9_/.-]*[)#]' | sed 's/..\(.*\)./\1/' | sort -u)
+for target in $links; do
+    [ -e "$documents/$target" ] || fail "a document has a link to $target, which is not installed"
+done
 chroot "$root" dpkg -s beanstalkd | grep -E '^(Status|Version):'
 [ "$(stat -c %A "$root/var/lib/beanstalkd")" = drwxr-x--- ] || fail "others may look into the binlog's directory"
 echo 'BEANSTALKD_EXTRA="-b /var/lib/beanstalkd -f0 --metrics 127.0.0.1:11400"' >>"$root/etc/default/beanstalkd"
@@ -124,5 +159,6 @@ stop
 
 show chroot "$root" dpkg --purge beanstalkd 2>&1 | tail -n 1
 [ -e "$root/var/lib/beanstalkd/lock" ] || fail "purging took the jobs"
+[ -z "$(find "$root/etc" -name '*beanstalkd' -not -path '*/default/*')" ] || fail "purging leaves files in /etc"
 kill "$namespace"
 echo "package: good"

@@ -31,6 +31,7 @@ pub const FLAGS: &[(&str, &str)] = &[
     ("", "allow-async"),
     ("", "admin-read-only"),
     ("", "hash-token"),
+    ("", "check-files"),
 ];
 
 /// The flags with an argument, in the same way.

@@ -361,6 +361,7 @@ fn the_first_of_version_help_and_errors_counts() {
         (&["-Vv", "-q"], Action::ShowVersion),
         (&["-v", "-h"], Action::ShowVersion),
         (&["-vq"], Action::ShowVersion),
+        (&["--check-files"], Action::CheckFiles(Box::default())),
         (&["-h"], Action::ShowHelp),
         (&["--help", "nonsense"], Action::ShowHelp),
         (&["-p1", "-hv"], Action::ShowHelp),

@@ -116,12 +116,30 @@ pub fn hides(path: &Path) -> bool {
     platform::is_in_private_tmp(path)
 }
 
-/// Tells the service manager that the server is ready, and what it does.
+/// Tells the service manager that the server is ready, and what it does. From now on the server sends keep-alives.
 ///
 /// # Errors
 /// If the service manager's socket does not accept the message.
 pub fn notify_ready(status: &str) -> io::Result<()> {
-    sd_notify::notify(&[NotifyState::Ready, NotifyState::Status(status)])
+    ready(status, watchdog_timeout())
+}
+
+/// Tells the service manager that the server has started as far as it can: it is a standby. Jobs for which the service
+/// is needed go on. The service manager awaits no keep-alives until [`notify_ready`].
+///
+/// # Errors
+/// As `notify_ready`.
+pub fn notify_standby(status: &str) -> io::Result<()> {
+    ready(status, watchdog_timeout().map(|_| Duration::ZERO))
+}
+
+/// `watchdog` is how long the service manager waits for a keep-alive, zero for ever; `None` leaves it as
+/// it is.
+fn ready(status: &str, watchdog: Option<Duration>) -> io::Result<()> {
+    let watchdog = watchdog.map(|timeout| format!("WATCHDOG_USEC={}", timeout.as_micros()));
+    let watchdog = watchdog.as_deref().map(NotifyState::Custom);
+    let states = [NotifyState::Ready, NotifyState::Status(status)];
+    sd_notify::notify(&states.into_iter().chain(watchdog).collect::<Vec<_>>())
 }
 
 /// Tells the service manager in one line what the server does.
@@ -200,6 +218,7 @@ mod tests {
             }
         }
         assert!(inherited_listeners().unwrap().is_empty());
+        notify_standby("waiting").unwrap();
         notify_ready("empty").unwrap();
         notify_watchdog("full").unwrap();
         notify_status("idle").unwrap();
@@ -250,7 +269,8 @@ mod tests {
         };
         assert_eq!(child.line(), address);
         assert_eq!(child.line(), "unix");
-        assert_eq!(heard(), "READY=1\nSTATUS=empty\n");
+        assert_eq!(heard(), "READY=1\nSTATUS=waiting\nWATCHDOG_USEC=0\n");
+        assert_eq!(heard(), "READY=1\nSTATUS=empty\nWATCHDOG_USEC=3000000\n");
         assert_eq!(heard(), "WATCHDOG=1\nSTATUS=full\n");
         assert_eq!(heard(), "STATUS=idle\n");
         assert_eq!(heard(), "STOPPING=1\n");

@@ -3,8 +3,9 @@
 //! Owns: how a store is taken, waited for and opened, and what a message about it says. Driven by `startup` and `main`.
 
 use std::fmt;
+use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use beanstalkd::binlog::{DirectoryStorage, Storage};
 use beanstalkd::http::StartupHealth;
@@ -25,6 +26,10 @@ pub use self::no_database as database;
 
 /// How often a server that waits for its store looks for a signal to end.
 const LOOK_FOR_SIGNALS: Duration = Duration::from_millis(200);
+
+/// How long a server may need to become the owner of a queue in a database before it counts as a standby. The first server
+/// on a queue is not reported as ready before it serves.
+const STANDBY_AFTER: Duration = Duration::from_secs(2);
 
 /// A place whose files (of a password, of authorities) were read.
 #[derive(Clone, Debug)]
@@ -91,11 +96,15 @@ pub fn take(
             let refuse = |error: LockError| refuse_lock(&path, &error);
             let lock = match DirectoryLock::take(&path) {
                 Err(LockError::Held { .. }) if waits => {
-                    tell(&format!("standby: waiting for the lock of {place}"), health);
+                    let status = format!("standby: waiting for the lock of {place}");
+                    tell(&status, health);
+                    notify(service_manager::notify_standby(&status));
                     let (outcome, waiting) = channel();
                     // If nobody receives the result, the process is ending.
                     DirectoryLock::wait(&path, move |lock| drop(outcome.send(lock))).map_err(refuse)?;
-                    let Some(lock) = await_one(&waiting, signals, place)? else { return Ok(Taken::Stopped) };
+                    let Some(lock) = await_one(&waiting, signals, place, None)? else {
+                        return Ok(Taken::Stopped);
+                    };
                     info!("the lock is free, taking over");
                     lock
                 }
@@ -105,26 +114,41 @@ pub fn take(
             Ok(Taken::Store(Box::new(DirectoryStorage::new(&path, Some(lock)))))
         }
         Prepared::Database(settings) => {
-            if waits {
-                tell(&format!("standby: waiting for {place}"), health);
+            let status = waits.then(|| format!("standby: waiting for {place}"));
+            if let Some(status) = &status {
+                tell(status, health);
             }
             let (outcome, waiting) = channel();
             let claim = move || drop(outcome.send(database::claim(&settings, waits)));
             let thread = std::thread::Builder::new().name("claim".to_owned()).spawn(claim);
             thread.map_err(|error| refuse(place, &error))?;
-            let Some(store) = await_one(&waiting, signals, place)? else { return Ok(Taken::Stopped) };
+            let Some(store) = await_one(&waiting, signals, place, status.as_deref())? else {
+                return Ok(Taken::Stopped);
+            };
             Ok(Taken::Store(Box::new(store.map_err(|error| refuse(place, &error))?)))
         }
     }
 }
 
-/// Waits for what a thread sends; `None` if a signal to stop comes first.
-fn await_one<T>(waiting: &Receiver<T>, signals: &mut Signals, place: &BinlogPlace) -> Result<Option<T>, i32> {
+/// Waits for what a thread sends; `None` if a signal to stop comes first. If that takes long, the service manager gets
+/// `standby` as the status of a service that is ready.
+fn await_one<T>(
+    waiting: &Receiver<T>,
+    signals: &mut Signals,
+    place: &BinlogPlace,
+    mut standby: Option<&str>,
+) -> Result<Option<T>, i32> {
+    let start = Instant::now();
     loop {
         match waiting.recv_timeout(LOOK_FOR_SIGNALS) {
             Ok(outcome) => return Ok(Some(outcome)),
             Err(RecvTimeoutError::Timeout) if signals.pending().any(|signal| signal == Signal::Stop) => {
                 return Ok(None);
+            }
+            Err(RecvTimeoutError::Timeout) if start.elapsed() >= STANDBY_AFTER => {
+                if let Some(status) = standby.take() {
+                    notify(service_manager::notify_standby(status));
+                }
             }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => {
@@ -137,11 +161,15 @@ fn await_one<T>(waiting: &Receiver<T>, signals: &mut Signals, place: &BinlogPlac
 
 fn tell(status: &str, health: Option<&StartupHealth>) {
     info!("{status}");
-    if let Err(error) = service_manager::notify_status(status) {
-        warn!("cannot tell the service manager: {error}");
-    }
+    notify(service_manager::notify_status(status));
     if let Some(health) = health {
         health.say(status);
+    }
+}
+
+fn notify(told: io::Result<()>) {
+    if let Err(error) = told {
+        warn!("cannot tell the service manager: {error}");
     }
 }
 

@@ -162,9 +162,47 @@ healing() {
     setting BEANSTALKD_EXTRA '--no-such-flag'
     again start beanstalkd 2>/dev/null
     same "so does a wrong command line" "failed 5 0" "$(show ActiveState) $(show ExecMainStatus) $(show NRestarts)"
+    setting BEANSTALKD_EXTRA '-u nobody'
+    again start beanstalkd 2>/dev/null
+    same "so does a user that it cannot become" "failed 34 0" "$(show ActiveState) $(show ExecMainStatus) $(show NRestarts)"
+    setting BEANSTALKD_EXTRA '-u no-such-user'
+    again start beanstalkd 2>/dev/null
+    same "and one that is not there" "failed 33 0" "$(show ActiveState) $(show ExecMainStatus) $(show NRestarts)"
     setting BEANSTALKD_EXTRA '"-b /var/lib/beanstalkd"'
     rm -r /var/lib/beanstalkd/damaged
     again start beanstalkd
+}
+
+standby() {
+    echo "# a standby: nothing waits until it serves"
+    systemctl stop beanstalkd
+    hold_lock
+    setting BEANSTALKD_EXTRA '"-b /var/lib/beanstalkd --wait-for-lock --metrics 127.0.0.1:11400"'
+    drop_in watchdog '[Service]\nWatchdogSec=2s\n'
+    check "it starts" timeout 20 systemctl start beanstalkd
+    check "and says what it is" grep -q '^standby: waiting for the lock' <(show StatusText)
+    check "it is not ready for clients" grep -q ' 503 ' <(printf 'GET /readyz HTTP/1.0\r\n\r\n' | nc -w5 127.0.0.1 11400)
+    systemctl enable --quiet --now beanstalkd@11301
+    local process instance
+    instance=$(show MainPID beanstalkd@11301.service)
+    check "an upgrade ends" install_package ours
+    check "and restarts an instance" [ "$(show MainPID beanstalkd@11301.service)" != "$instance" ]
+    check "which serves" within 10 ours "127.0.0.1 11301"
+    same "jobs of systemd that wait for a server" "" "$(systemctl list-jobs --no-legend | grep beanstalkd)"
+    process=$(show MainPID)
+    sleep 5 # twice as long as the watchdog waits
+    same "the watchdog leaves it alone" "$process 0" "$(show MainPID) $(show NRestarts)"
+    kill $holder
+    check "the lock is free: it serves" within 10 ours
+    kill -STOP "$process"
+    check "and from now on the watchdog looks after it" within 30 eval '[ "$(show MainPID)" != '"$process"' ] && ours'
+    no_drop_ins
+    setting BEANSTALKD_EXTRA '"-b postgresql://127.0.0.1:9/jobs?queue=mail --wait-for-lock"'
+    systemctl stop beanstalkd
+    check "so does one whose database cannot be reached" timeout 20 systemctl start beanstalkd
+    check "and says what it is" grep -q '^standby: waiting for postgresql' <(show StatusText)
+    setting BEANSTALKD_EXTRA '"-b /var/lib/beanstalkd"'
+    systemctl restart beanstalkd
 }
 
 watchdog() {
@@ -260,6 +298,10 @@ guarded() {
     echo '[identities.team]' >/etc/beanstalkd-access.toml
     check "other rules are read" systemctl reload beanstalkd
     check "and are in force" within 10 not ctl --token-file /opt/token put mail hello
+    echo '[identities.team' >/etc/beanstalkd-access.toml
+    check "a reload fails if the server refuses the file" not systemctl reload beanstalkd
+    check "and says why" within 10 grep -q '/etc/beanstalkd-access.toml: line 1' <(journalctl -q -o cat -u beanstalkd)
+    check "the server goes on" active
     setting BEANSTALKD_EXTRA '"-b /var/lib/beanstalkd"'
     no_drop_ins
     again restart beanstalkd
@@ -298,6 +340,7 @@ if [ ! -e /opt/booted ]; then
     hidden_paths
     directories
     healing
+    standby
     watchdog
     socket
     socket_owner
