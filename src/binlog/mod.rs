@@ -36,7 +36,7 @@ pub use check::{CheckReport, FileReport, check, dump};
 pub use decision::{Decision, FileEnd, Situation, Writer, decide};
 pub use directory::{Directory, DirectoryStorage, Disk, FileName, MOST_DESCRIPTORS, OnDisk, Tasks};
 pub use open::Restore;
-pub use ownership::{Answer, End, Owner, Seen, Step, Times, Watch};
+pub use ownership::{Answer, End, Lease, Owner, Seen, Step, Times, Watch};
 #[cfg(feature = "postgres")]
 pub use postgres::{Password, PostgresCopy, PostgresStorage, Settings, StoreError};
 pub use replay::{DamagedFile, Refusal, ReplaySummary, Warning};

@@ -1,28 +1,41 @@
-//! Who owns a queue whose log is in a database, and what an owner does upon each answer of the database.
+//! Who owns a queue whose log is in a database, what an owner does upon each answer of the database, and what it may say.
 //!
-//! Owns: the decisions of an owner, in [`Owner`], and of a server that waits to become one, in [`Watch`]. Pure: both say what
-//! to do next, and are told what came of it. Driven by the helper thread of `postgres/`, and by the simulation with a
-//! database in memory.
+//! Owns: the decisions of an owner, in [`Owner`], its right to answer, in [`Lease`], and the decisions of a server that waits
+//! to become one, in [`Watch`]. Pure: they say what to do next, and are told what came of it. Driven by the helper thread of
+//! `postgres/`, by the turn of the server, and by the simulation with a database in memory.
 //!
-//! The queue has a row with an epoch, an owner and a heartbeat. Each transaction of the owner holds that row and proves that
+//! The queue has a row with an epoch, an owner and a heartbeat. Each transaction of the owner locks that row and proves that
 //! it still has the owner's epoch. Who takes over raises the epoch, and has to wait for a transaction that holds the row. So
 //! after that, no earlier owner commits anything, whatever the clocks say; the clocks only say when to take over.
+//!
+//! Not every reply waits for a commit: a job that was only looked at, a time-out or a duplicate leave no record. For these
+//! there is the lease. A standby takes over when it has not seen the heartbeat change for `takeover_after` on its own
+//! clock, so it cannot do so earlier than that after the owner has *sent* the last heartbeat that it has seen. The owner
+//! counts the same time, less a margin, on its own clock, from the instant just before it has sent its last confirmed
+//! heartbeat. What has taken effect by an instant at which that time is not over, took effect while nobody else could own the
+//! queue. A proof that changes no heartbeat extends no lease, because a standby does not see it.
 //!
 //! If a connection is lost in the middle of a transaction, nobody knows whether it was committed, and it may still be on its
 //! way. The owner then raises its own epoch through a new connection. After that the earlier transaction is either there
 //! or will never be, and the owner looks. All that was committed before is as durable as the raised epoch.
 
-use crate::clock::Timestamp;
+use crate::clock::{NS_PER_S, Timestamp};
 
 /// How long an owner waits before it tries to reach the database again.
 const RETRY_NS: u64 = 200_000_000;
 
+/// The lease ends this part of `takeover_after` before its end. The clocks of two machines do not have the same rate: a
+/// daemon that corrects one makes it faster or slower by up to 8.4 % (chrony's `maxslewrate`), and so the time between two
+/// instants can differ by 17 %. The time between the check of the lease and the write needs no margin, because the check comes
+/// after the effect.
+const MARGIN_SHARE: u64 = 5;
+
 /// The times that the operator has chosen, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Times {
-    /// How old a heartbeat is when its owner is taken for dead.
+    /// How long a heartbeat does not change when its owner is taken for dead.
     pub takeover_after_ns: u64,
-    /// How long commands wait for the database.
+    /// How long the owner goes on without an answer of the database.
     pub store_timeout_ns: u64,
 }
 
@@ -30,7 +43,51 @@ impl Times {
     /// The time between two heartbeats.
     #[must_use]
     pub fn beat_ns(self) -> u64 {
-        (self.takeover_after_ns / 5).min(crate::clock::NS_PER_S)
+        (self.takeover_after_ns / 5).min(NS_PER_S)
+    }
+
+    /// How long a lease holds after its heartbeat was sent.
+    #[must_use]
+    pub fn lease_ns(self) -> u64 {
+        self.takeover_after_ns - self.takeover_after_ns / MARGIN_SHARE
+    }
+}
+
+/// The right of an owner to answer: nobody else can own the queue before its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// On a clock of this machine that nobody can set, and that counts the time while the machine is suspended.
+    end: Timestamp,
+}
+
+impl Lease {
+    /// No right.
+    pub const NONE: Self = Self { end: Timestamp(0) };
+
+    /// The right that a heartbeat gives which was sent after `sent_at`, and was confirmed.
+    #[must_use]
+    pub fn of(sent_at: Timestamp, times: Times) -> Self {
+        Self { end: sent_at + times.lease_ns() }
+    }
+
+    /// The lease that ends at `end`.
+    #[must_use]
+    pub fn until(end: Timestamp) -> Self {
+        Self { end }
+    }
+
+    /// When it ends.
+    #[must_use]
+    pub fn end(self) -> Timestamp {
+        self.end
+    }
+
+    /// Whether what has taken effect may be told. `now` is read **after** the last command whose reply is to be sent, and
+    /// before the first byte of it. A pause after that does no harm: what the reply says was so while nobody else could own
+    /// the queue, and the reply is late as one that the network has delayed.
+    #[must_use]
+    pub fn holds(self, now: Timestamp) -> bool {
+        now < self.end
     }
 }
 
@@ -39,14 +96,20 @@ impl Times {
 pub enum Step {
     /// Reach a server of the database that takes writes, and whose commits are as durable as the operator wants.
     Connect,
-    /// Raise the epoch of the queue if this server still owns it and if the row has at least this epoch.
+    /// Raise the epoch of the queue if this server still owns it and if the row has at least this epoch. It is a heartbeat.
     Raise(u64),
     /// Look whether the transaction under way is there, if the queue has this epoch: another owner may have written to the
     /// same place of the log since.
     Look(u64),
     /// Commit the transaction under way if the queue has this epoch.
-    Commit(u64),
-    /// Prove that this server is alive if the queue has this epoch.
+    Commit {
+        /// The epoch.
+        epoch: u64,
+        /// Whether the commit is a heartbeat, too. Most are none: each heartbeat leaves a dead version of the row, which
+        /// stays for as long as somebody else has a transaction open.
+        beats: bool,
+    },
+    /// Change the heartbeat if the queue has this epoch.
     Beat(u64),
     /// Nothing until this time, or until there is something to commit.
     Rest(Timestamp),
@@ -59,7 +122,7 @@ pub enum Step {
 pub enum End {
     /// Another server owns the queue.
     TakenOver,
-    /// The database was not to be had for as long as commands may wait.
+    /// The database has confirmed nothing for as long as an owner goes on without it.
     TimedOut,
     /// The database refuses what it must do.
     Refused,
@@ -105,7 +168,7 @@ enum State {
     /// This server is the owner, and does not know whether the transaction under way is there.
     Raised,
     /// This server has proven that it is the owner.
-    Serving { beat_at: Timestamp },
+    Serving,
     /// It is over.
     Ended(End),
 }
@@ -117,16 +180,32 @@ pub struct Owner {
     epoch: u64,
     state: State,
     pending: Pending,
-    /// Since when commands wait without a good answer of the database.
-    waiting_since: Option<Timestamp>,
+    lease: Lease,
+    /// When the next heartbeat is due.
+    beat_at: Timestamp,
+    /// When the last step was asked for, which is before it was sent.
+    asked_at: Timestamp,
+    /// The first step since which the database has not confirmed what was asked of it.
+    silent_since: Option<Timestamp>,
 }
 
 impl Owner {
-    /// A server that has become the owner with `epoch`, and is connected.
+    /// A server that has become the owner with `epoch`, and is connected. What has made it the owner was sent after
+    /// `sent_at`, and is its first heartbeat.
     #[must_use]
-    pub fn new(times: Times, epoch: u64, now: Timestamp) -> Self {
-        let state = State::Serving { beat_at: now + times.beat_ns() };
-        Self { times, epoch, state, pending: Pending::None, waiting_since: None }
+    pub fn new(times: Times, epoch: u64, sent_at: Timestamp) -> Self {
+        let mut owner = Self {
+            times,
+            epoch,
+            state: State::Serving,
+            pending: Pending::None,
+            lease: Lease::NONE,
+            beat_at: sent_at,
+            asked_at: sent_at,
+            silent_since: None,
+        };
+        owner.has_beaten();
+        owner
     }
 
     /// The epoch that this owner has raised last.
@@ -135,10 +214,16 @@ impl Owner {
         self.epoch
     }
 
+    /// Its right to answer.
+    #[must_use]
+    pub fn lease(&self) -> Lease {
+        self.lease
+    }
+
     /// Whether the last answer came through a connection that is still good.
     #[must_use]
     pub fn is_serving(&self) -> bool {
-        matches!(self.state, State::Serving { .. })
+        self.state == State::Serving
     }
 
     /// Whether no transaction is under way, so that another may begin.
@@ -151,63 +236,79 @@ impl Owner {
     ///
     /// # Panics
     /// If one is under way.
-    pub fn begin(&mut self, now: Timestamp) {
+    pub fn begin(&mut self) {
         assert!(self.is_free(), "one transaction at a time");
         self.pending = Pending::Open;
-        self.waiting_since = Some(now);
     }
 
-    /// What to do now.
+    /// When this owner ends if the database goes on to confirm nothing; `None` while it has confirmed all.
+    #[must_use]
+    pub fn gives_up_at(&self) -> Option<Timestamp> {
+        self.silent_since.map(|since| since + self.times.store_timeout_ns)
+    }
+
+    /// What to do now. `now` is read before the step is sent.
     pub fn next(&mut self, now: Timestamp) -> Step {
-        let deadline = self.waiting_since.map(|since| since + self.times.store_timeout_ns);
-        if !self.is_serving() && deadline.is_some_and(|at| at <= now) {
+        let gives_up_at = self.gives_up_at();
+        // One that stood still in the meantime may still be the owner: it asks first.
+        if !self.is_serving() && gives_up_at.is_some_and(|at| at <= now) {
             self.end(End::TimedOut);
         }
-        match self.state {
-            State::Ended(end) => Step::End(end),
+        let step = match self.state {
+            State::Ended(end) => return Step::End(end),
             State::Lost { retry_at } if retry_at > now => {
-                Step::Rest(deadline.map_or(retry_at, |at| at.min(retry_at)))
+                return Step::Rest(gives_up_at.map_or(retry_at, |at| at.min(retry_at)));
             }
             State::Lost { .. } => Step::Connect,
             State::Connected => Step::Raise(self.epoch),
             State::Raised => Step::Look(self.epoch),
-            State::Serving { .. } if self.pending == Pending::Open => Step::Commit(self.epoch),
-            State::Serving { beat_at } if beat_at <= now => Step::Beat(self.epoch),
-            State::Serving { beat_at } => Step::Rest(beat_at),
-        }
+            State::Serving if self.pending == Pending::Open => {
+                Step::Commit { epoch: self.epoch, beats: self.beat_at <= now }
+            }
+            State::Serving if self.beat_at <= now => Step::Beat(self.epoch),
+            State::Serving => return Step::Rest(self.beat_at),
+        };
+        self.asked_at = now;
+        self.silent_since.get_or_insert(now);
+        step
     }
 
-    /// Takes note of what came of `step`. Returns whether the transaction under way is committed now.
+    /// Takes note of what came of `step`, which is the last one. Returns whether the transaction under way is committed now.
     pub fn answered(&mut self, step: Step, answer: Answer, now: Timestamp) -> bool {
         match (step, answer) {
             (Step::Connect, Answer::Done) => self.state = State::Connected,
             (Step::Raise(_), Answer::Raised(epoch)) => {
                 self.epoch = epoch;
-                self.state = if self.pending == Pending::Unknown {
-                    State::Raised
-                } else {
-                    State::Serving { beat_at: now + self.times.beat_ns() }
-                };
+                self.has_beaten();
+                let is_unknown = self.pending == Pending::Unknown;
+                self.state = if is_unknown { State::Raised } else { State::Serving };
             }
-            (Step::Look(_) | Step::Commit(_), Answer::Done) => {
-                self.serve(now);
+            (Step::Look(_) | Step::Commit { .. }, Answer::Done) => {
+                self.state = State::Serving;
                 self.pending = Pending::None;
-                self.waiting_since = None;
+                if matches!(step, Step::Commit { beats: true, .. }) {
+                    self.has_beaten();
+                }
+                self.silent_since = None;
                 return true;
             }
             (Step::Look(_), Answer::Absent) => {
-                self.serve(now);
+                self.state = State::Serving;
                 self.pending = Pending::Open;
             }
-            (Step::Beat(_), Answer::Done) => self.serve(now),
+            (Step::Beat(_), Answer::Done) => self.has_beaten(),
             // Perhaps it was this server that has raised the epoch, through a connection that it has given up.
-            (Step::Commit(_) | Step::Beat(_) | Step::Look(_), Answer::NotProven) => {
-                self.state = State::Connected
+            (Step::Commit { .. } | Step::Beat(_) | Step::Look(_), Answer::NotProven) => {
+                self.state = State::Connected;
+                self.lease = Lease::NONE;
             }
-            (_, Answer::TakenOver) => self.end(End::TakenOver),
+            (_, Answer::TakenOver) => {
+                self.lease = Lease::NONE;
+                self.end(End::TakenOver);
+            }
             (_, Answer::Refused) => self.end(End::Refused),
             (_, answer) => {
-                if matches!((step, answer), (Step::Commit(_), Answer::Lost)) {
+                if matches!((step, answer), (Step::Commit { .. }, Answer::Lost)) {
                     self.pending = Pending::Unknown;
                 }
                 self.state = State::Lost { retry_at: now + RETRY_NS };
@@ -219,11 +320,15 @@ impl Owner {
     /// The transaction under way has changed nothing, and is given up.
     pub fn abandon(&mut self) {
         self.pending = Pending::None;
-        self.waiting_since = None;
     }
 
-    fn serve(&mut self, now: Timestamp) {
-        self.state = State::Serving { beat_at: now + self.times.beat_ns() };
+    /// A heartbeat is confirmed that was sent after `asked_at`. While a transaction waits, its clients do.
+    fn has_beaten(&mut self) {
+        self.lease = Lease::of(self.asked_at, self.times);
+        self.beat_at = self.asked_at + self.times.beat_ns();
+        if self.is_free() {
+            self.silent_since = None;
+        }
     }
 
     fn end(&mut self, end: End) {
@@ -231,43 +336,51 @@ impl Owner {
     }
 }
 
-/// The row of a queue, as a server sees it that does not own it.
+/// The row of a queue, as a server sees it that does not serve it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
     /// The epoch.
     pub epoch: u64,
-    /// How old the heartbeat is by the clock of the database, in nanoseconds; `None` if nobody owns the queue.
-    pub age_ns: Option<u64>,
+    /// A value that each heartbeat changes, and that means nothing else here; `None` if nobody owns the queue.
+    pub heartbeat: Option<i64>,
+    /// Whether the row names this server: it has taken over, and the answer was lost.
+    pub is_own: bool,
 }
 
 /// A server that waits until it may take over.
 #[derive(Clone, Copy, Debug)]
 pub struct Watch {
     takeover_after_ns: u64,
-    /// After a lost connection, a heartbeat that is old says only that the owner could not reach the database either.
-    not_before: Timestamp,
+    /// What the row was, and when it was first received like this.
+    unchanged: Option<(Seen, Timestamp)>,
 }
 
 impl Watch {
     /// A server that has not looked yet.
     #[must_use]
     pub fn new(times: Times) -> Self {
-        Self { takeover_after_ns: times.takeover_after_ns, not_before: Timestamp(0) }
+        Self { takeover_after_ns: times.takeover_after_ns, unchanged: None }
     }
 
-    /// The connection was lost.
-    pub fn lost(&mut self, now: Timestamp) {
-        self.not_before = now + self.takeover_after_ns;
+    /// The connection was lost. The time begins anew: perhaps the owner could not reach the database either.
+    pub fn lost(&mut self) {
+        self.unchanged = None;
     }
 
-    /// Whether to take over from the epoch that was seen. It is done in one update, which changes nothing if the row is not
-    /// as it was seen.
+    /// For how long the row has not changed.
     #[must_use]
-    pub fn may_take_over(&self, seen: Seen, now: Timestamp) -> bool {
-        match seen.age_ns {
-            None => true,
-            Some(age_ns) => age_ns > self.takeover_after_ns && now >= self.not_before,
+    pub fn unchanged_ns(&self, now: Timestamp) -> u64 {
+        self.unchanged.map_or(0, |(_, since)| now.since_ns(since))
+    }
+
+    /// Takes note of the row, which was received before `now`. Returns whether to take over: in one update, which changes
+    /// nothing if the row is not as it was seen.
+    #[must_use]
+    pub fn may_take_over(&mut self, seen: Seen, now: Timestamp) -> bool {
+        if self.unchanged.is_none_or(|(before, _)| before != seen) {
+            self.unchanged = Some((seen, now));
         }
+        seen.heartbeat.is_none() || seen.is_own || self.unchanged_ns(now) > self.takeover_after_ns
     }
 }
 
@@ -288,28 +401,62 @@ mod tests {
         (step, owner.answered(step, answer, now))
     }
 
+    fn commit(epoch: u64) -> Step {
+        Step::Commit { epoch, beats: false }
+    }
+
     #[test]
-    fn an_idle_owner_beats_and_a_commit_is_a_beat() {
+    fn an_owner_beats_at_intervals_whether_it_commits_or_not() {
         let mut owner = Owner::new(TIMES, 7, at(0));
         assert_eq!(owner.next(at(0)), Step::Rest(at(1000)));
         assert_eq!(answer(&mut owner, Answer::Done, at(1000)), (Step::Beat(7), false));
-        owner.begin(at(1500));
-        assert_eq!(answer(&mut owner, Answer::Done, at(1500)), (Step::Commit(7), true));
-        assert_eq!(owner.next(at(2000)), Step::Rest(at(2500)));
+        owner.begin();
+        assert_eq!(answer(&mut owner, Answer::Done, at(1500)), (commit(7), true));
+        assert_eq!(owner.next(at(1600)), Step::Rest(at(2000)), "the commit was no heartbeat");
+        owner.begin();
+        let beats = Step::Commit { epoch: 7, beats: true };
+        assert_eq!(answer(&mut owner, Answer::Done, at(2000)), (beats, true));
+        assert_eq!(owner.next(at(2500)), Step::Rest(at(3000)));
+    }
+
+    #[test]
+    fn a_lease_counts_from_the_sending_of_the_last_confirmed_heartbeat() {
+        let mut owner = Owner::new(TIMES, 7, at(100));
+        assert_eq!(owner.lease(), Lease::until(at(4100)), "a margin of a second before a standby takes over");
+        assert!(owner.lease().holds(at(4099)) && !owner.lease().holds(at(4100)));
+        let step = owner.next(at(1100));
+        assert_eq!(owner.lease().end(), at(4100), "it is not confirmed");
+        owner.answered(step, Answer::Done, at(3000));
+        assert_eq!(owner.lease().end(), at(5100), "the standby may have seen it when it was sent");
+        owner.begin();
+        let step = owner.next(at(2000));
+        assert_eq!(step, commit(7));
+        owner.answered(step, Answer::Done, at(2001));
+        assert_eq!(owner.lease().end(), at(5100), "no standby sees a commit");
+        for (ends, answers) in [(at(5100), Answer::Lost), (at(0), Answer::NotProven)] {
+            let mut owner = owner;
+            answer(&mut owner, answers, at(4000));
+            assert_eq!(owner.lease().end(), ends, "{answers:?}");
+            if answers == Answer::Lost {
+                answer(&mut owner, Answer::Done, at(4200));
+            }
+            answer(&mut owner, Answer::Raised(8), at(4300));
+            assert_eq!(owner.lease().end(), at(8300), "who raises the epoch changes the heartbeat");
+        }
     }
 
     #[test]
     fn a_commit_whose_answer_is_lost_is_looked_for_under_a_new_epoch() {
         for (found, committed) in [(Answer::Done, true), (Answer::Absent, false)] {
             let mut owner = Owner::new(TIMES, 7, at(0));
-            owner.begin(at(0));
+            owner.begin();
             answer(&mut owner, Answer::Lost, at(0));
             assert_eq!(owner.next(at(1)), Step::Rest(at(200)));
             assert_eq!(answer(&mut owner, Answer::Done, at(200)), (Step::Connect, false));
             assert_eq!(answer(&mut owner, Answer::Raised(9), at(201)), (Step::Raise(7), false));
             assert_eq!(answer(&mut owner, found, at(202)), (Step::Look(9), committed));
             assert!(owner.is_serving() && owner.is_free() == committed);
-            let next = if committed { Step::Rest(at(1202)) } else { Step::Commit(9) };
+            let next = if committed { Step::Rest(at(1201)) } else { commit(9) };
             assert_eq!(owner.next(at(202)), next);
         }
     }
@@ -326,36 +473,60 @@ mod tests {
     #[test]
     fn an_owner_that_is_fenced_ends_unless_it_has_raised_the_epoch_itself() {
         let mut owner = Owner::new(TIMES, 7, at(0));
-        owner.begin(at(0));
-        assert_eq!(answer(&mut owner, Answer::NotProven, at(0)), (Step::Commit(7), false));
+        owner.begin();
+        assert_eq!(answer(&mut owner, Answer::NotProven, at(0)), (commit(7), false));
         let mut by_itself = owner;
         answer(&mut by_itself, Answer::Raised(9), at(0));
-        assert_eq!(by_itself.next(at(0)), Step::Commit(9), "nothing was changed, so nothing is looked for");
+        assert_eq!(by_itself.next(at(0)), commit(9), "nothing was changed, so nothing is looked for");
         answer(&mut owner, Answer::TakenOver, at(0));
         assert_eq!(owner.next(at(0)), Step::End(End::TakenOver));
+        assert_eq!(owner.lease(), Lease::NONE);
     }
 
     #[test]
-    fn commands_wait_for_the_database_and_an_owner_without_commands_waits_for_ever() {
-        let mut owner = Owner::new(TIMES, 7, at(0));
-        answer(&mut owner, Answer::Lost, at(1000));
-        answer(&mut owner, Answer::Busy, at(90_000));
-        assert_eq!(owner.next(at(90_000)), Step::Rest(at(90_200)));
-        owner.begin(at(90_100));
-        answer(&mut owner, Answer::Busy, at(120_000));
-        assert_eq!(owner.next(at(120_000)), Step::Rest(at(120_100)));
-        assert_eq!(owner.next(at(120_100)), Step::End(End::TimedOut));
+    fn an_owner_ends_when_the_database_has_been_silent_for_too_long_whether_commands_wait_or_not() {
+        for waits in [false, true] {
+            let mut owner = Owner::new(TIMES, 7, at(0));
+            if waits {
+                owner.begin();
+            }
+            answer(&mut owner, Answer::Lost, at(1000));
+            assert_eq!(owner.gives_up_at(), Some(at(31_000)));
+            answer(&mut owner, Answer::Busy, at(30_900));
+            assert_eq!(owner.next(at(30_900)), Step::Rest(at(31_000)), "it ends to the second");
+            assert_eq!(owner.next(at(31_000)), Step::End(End::TimedOut));
+        }
     }
 
     #[test]
-    fn a_transaction_that_is_given_up_leaves_nothing_to_do_or_to_wait_for() {
+    fn commands_that_wait_do_not_begin_anew_with_each_connection() {
         let mut owner = Owner::new(TIMES, 7, at(0));
-        owner.begin(at(0));
+        owner.begin();
+        for ms in [0, 10_000, 20_000] {
+            answer(&mut owner, Answer::Lost, at(ms));
+            answer(&mut owner, Answer::Done, at(ms + 200));
+            answer(&mut owner, Answer::Raised(8), at(ms + 201));
+            answer(&mut owner, Answer::Absent, at(ms + 202));
+        }
+        answer(&mut owner, Answer::Lost, at(29_999));
+        assert_eq!(owner.next(at(30_000)), Step::End(End::TimedOut));
+    }
+
+    #[test]
+    fn an_owner_that_stood_still_asks_before_it_gives_up() {
+        let mut owner = Owner::new(TIMES, 7, at(0));
+        assert_eq!(owner.next(at(900_000)), Step::Beat(7));
+        assert!(!owner.lease().holds(at(900_000)), "and says nothing until then");
+        assert_eq!(owner.gives_up_at(), Some(at(930_000)));
+    }
+
+    #[test]
+    fn a_transaction_that_is_given_up_leaves_nothing_to_do() {
+        let mut owner = Owner::new(TIMES, 7, at(0));
+        owner.begin();
         owner.abandon();
         assert!(owner.is_free());
         assert_eq!(owner.next(at(0)), Step::Rest(at(1000)), "nothing is committed");
-        answer(&mut owner, Answer::Lost, at(1000));
-        assert_eq!(owner.next(at(90_000)), Step::Connect, "no command waits for the database");
     }
 
     #[test]
@@ -369,17 +540,34 @@ mod tests {
     }
 
     #[test]
-    fn a_standby_takes_over_from_nobody_and_from_the_silent() {
+    fn a_standby_takes_over_from_nobody_from_itself_and_from_a_heartbeat_that_does_not_change() {
+        let seen = |heartbeat| Seen { epoch: 3, heartbeat, is_own: false };
         let mut watch = Watch::new(TIMES);
-        let seen = |age_ms: Option<u64>| Seen { epoch: 3, age_ns: age_ms.map(|age_ms| age_ms * MS) };
         assert!(watch.may_take_over(seen(None), at(0)));
-        assert!(
-            !watch.may_take_over(seen(Some(5000)), at(0)) && watch.may_take_over(seen(Some(5001)), at(0))
-        );
-        watch.lost(at(100));
-        assert!(!watch.may_take_over(seen(Some(60_000)), at(5099)), "the owner could not reach it either");
-        assert!(
-            watch.may_take_over(seen(Some(60_000)), at(5100)) && watch.may_take_over(seen(None), at(100))
-        );
+        assert!(watch.may_take_over(Seen { is_own: true, ..seen(Some(9)) }, at(0)));
+        // The value may be of any clock: it is the change that counts, forwards or backwards.
+        for (heartbeat, ms) in [(5, 10_000), (4, 14_000), (i64::MAX, 18_000)] {
+            assert!(!watch.may_take_over(seen(Some(heartbeat)), at(ms)));
+        }
+        assert!(!watch.may_take_over(seen(Some(i64::MAX)), at(23_000)));
+        assert!(!watch.may_take_over(Seen { epoch: 4, ..seen(Some(i64::MAX)) }, at(23_001)), "another epoch");
+        assert!(watch.may_take_over(Seen { epoch: 4, ..seen(Some(i64::MAX)) }, at(28_002)));
+        watch.lost();
+        assert!(!watch.may_take_over(seen(Some(7)), at(40_000)), "the owner could not reach it either");
+        assert!(!watch.may_take_over(seen(Some(7)), at(45_000)));
+        assert!(watch.may_take_over(seen(Some(7)), at(45_001)));
+    }
+
+    /// Whatever two clocks do that are corrected as fast as the fastest daemon does it.
+    #[test]
+    fn the_lease_is_over_before_a_standby_can_take_over_although_the_clocks_differ() {
+        const FASTEST_PER_MILLION: u64 = 83_334;
+        for takeover_after_ns in [NS_PER_S, 5 * NS_PER_S, 3600 * NS_PER_S] {
+            let times = Times { takeover_after_ns, ..TIMES };
+            let longest_lease = times.lease_ns() / (1_000_000 - FASTEST_PER_MILLION);
+            let shortest_wait = takeover_after_ns / (1_000_000 + FASTEST_PER_MILLION);
+            assert!(longest_lease < shortest_wait);
+            assert!(2 * times.beat_ns() < times.lease_ns(), "a late heartbeat does no harm");
+        }
     }
 }

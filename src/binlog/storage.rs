@@ -102,6 +102,8 @@ pub struct DatabaseFigures {
     pub reconnects: u64,
     /// The time since the last confirmed transaction, in seconds.
     pub silence_s: u64,
+    /// Whether the server has proven lately enough that it owns the queue: without this, it answers nothing.
+    pub has_lease: bool,
     /// Whether the server makes sure that the database replicates each commit.
     pub is_replicated: bool,
     /// The size of the table of the log when it was last vacuumed, in bytes; 0 before that.

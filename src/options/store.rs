@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::{Argument, UsageError};
 use crate::database_url::DatabaseUrl;
 
-/// How old the owner's heartbeat is when a standby takes over, unless `--takeover-after` says otherwise.
+/// How long the owner's heartbeat does not change before a standby takes over, unless `--takeover-after` says otherwise.
 pub const DEFAULT_TAKEOVER_AFTER: Duration = Duration::from_secs(5);
 /// How long commands wait for the database unless `--store-timeout` says otherwise: a promotion takes some ten seconds.
 pub const DEFAULT_STORE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -33,9 +33,9 @@ impl fmt::Display for BinlogPlace {
 /// How a database is used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreOptions {
-    /// How old the owner's heartbeat is when a standby takes over.
+    /// How long the owner's heartbeat does not change before a standby takes over.
     pub takeover_after: Duration,
-    /// How long commands wait for the database.
+    /// How long the server goes on while the database confirms nothing.
     pub timeout: Duration,
     /// Whether the database may commit without a standby.
     pub allow_async: bool,

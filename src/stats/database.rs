@@ -25,6 +25,11 @@ pub const DATABASE: &[Figure<Database>] = &[
     })
     .named("store_silence_seconds"),
     Row::new(
+        "store-lease",
+        "1 if the server has proven lately that it owns the queue; without this it answers nothing.",
+        Read::Flag(|store| store.has_lease),
+    ),
+    Row::new(
         "store-replicated",
         "1 if the server makes sure that each commit is replicated, 0 with --allow-async.",
         Read::Flag(|store| store.is_replicated),

@@ -10,11 +10,12 @@ use beanstalkd_testkit::server::Server;
 use crate::servers::{Password, put, wait_until};
 
 /// The keys of `stats`, and their series.
-const FIGURES: [(&str, &str); 6] = [
+const FIGURES: [(&str, &str); 7] = [
     ("store-epoch", "beanstalkd_store_epoch"),
     ("store-commits", "beanstalkd_store_commits_total"),
     ("store-reconnects", "beanstalkd_store_reconnects_total"),
     ("store-silence", "beanstalkd_store_silence_seconds"),
+    ("store-lease", "beanstalkd_store_lease"),
     ("store-replicated", "beanstalkd_store_replicated"),
     ("store-table-bytes", "beanstalkd_store_table_bytes"),
 ];

@@ -82,14 +82,14 @@ enum Request {
     Read { epoch: u64 },
     Raise { epoch: u64, owner: u64 },
     Look { at: Position, epoch: u64 },
-    Prove { epoch: u64, add: Option<(Position, u64)> },
+    Prove { epoch: u64, add: Option<(Position, u64)>, beats: bool },
 }
 
 #[derive(Clone, Debug)]
 enum Reply {
     Connected,
     Busy,
-    Seen(Row, u64),
+    Seen(Row),
     Epoch(Option<u64>),
     TakenOver,
     Read(BTreeMap<Position, u64>),
@@ -377,11 +377,11 @@ impl World {
         let clock = self.now.0 + self.cluster.clock_ahead;
         let Cluster { visible, is_attached, waits_for_standby, .. } = &self.cluster;
         let row = visible.row.clone();
-        let heartbeat = Some(clock);
+        let heartbeat = Some(row.heartbeat.map_or(clock, |before| clock.max(before + 1)));
         match request {
             Request::Connect if *is_attached && *waits_for_standby => Stage::Answered(Reply::Connected),
             Request::Connect => Stage::Answered(Reply::Busy),
-            Request::See => Stage::Answered(Reply::Seen(row, clock)),
+            Request::See => Stage::Answered(Reply::Seen(row)),
             Request::Read { epoch } if row.epoch == *epoch => {
                 let ids: BTreeSet<u64> = visible.log.values().copied().collect();
                 let missing = self.acknowledged.difference(&ids).next();
@@ -416,7 +416,7 @@ impl World {
                 let epoch = row.epoch + 1;
                 self.change(Row { epoch, heartbeat, ..row }, None, Reply::Epoch(Some(epoch)))
             }
-            Request::Prove { epoch, add } => {
+            Request::Prove { epoch, add, beats } => {
                 let is_fenced = row.epoch != *epoch && self.mutation != Mutation::NoFence;
                 if is_fenced || !*waits_for_standby {
                     return Stage::Answered(Reply::NotProven);
@@ -424,6 +424,7 @@ impl World {
                 if add.is_some_and(|(at, _)| visible.log.contains_key(&at)) {
                     return Stage::Answered(Reply::Doubtful);
                 }
+                let heartbeat = if *beats { heartbeat } else { row.heartbeat };
                 self.change(Row { heartbeat, ..row }, *add, Reply::Proven)
             }
         }
@@ -477,7 +478,7 @@ impl World {
                 if owner.is_free() && begins_work {
                     *work = Some(((*file, *offset), *next_id));
                     (*next_id, *offset) = (*next_id + 1, *offset + 1);
-                    owner.begin(now);
+                    owner.begin();
                 }
                 let step = owner.next(now);
                 let add = *work;
@@ -488,8 +489,8 @@ impl World {
                         let (at, _) = add.expect("a transaction is under way");
                         (step, Request::Look { at, epoch })
                     }
-                    Step::Commit(epoch) => (step, Request::Prove { epoch, add }),
-                    Step::Beat(epoch) => (step, Request::Prove { epoch, add: None }),
+                    Step::Commit { epoch, beats } => (step, Request::Prove { epoch, add, beats }),
+                    Step::Beat(epoch) => (step, Request::Prove { epoch, add: None, beats: true }),
                     Step::Rest(_) => return,
                     Step::End(end) => return self.die(at, &format!("ends: {end:?}")),
                 }
@@ -508,7 +509,7 @@ impl World {
         match &mut self.servers[server].role {
             Role::Watching { watch, is_connected } => {
                 *is_connected = false;
-                watch.lost(now);
+                watch.lost();
             }
             Role::Reading { .. } => self.die(server, "cannot read the log"),
             Role::Owning { owner, .. } => {
@@ -525,15 +526,16 @@ impl World {
             Role::Down { .. } => {}
             Role::Watching { watch, is_connected } => match reply {
                 Reply::Connected => *is_connected = true,
-                Reply::Seen(row, clock) => {
-                    let age_ns = row.heartbeat.map(|at| clock.saturating_sub(at));
-                    if watch.may_take_over(Seen { epoch: row.epoch, age_ns }, now) {
+                Reply::Seen(row) => {
+                    let heartbeat = row.heartbeat.map(|at| i64::try_from(at).unwrap());
+                    let seen = Seen { epoch: row.epoch, heartbeat, is_own: row.owner == life };
+                    if watch.may_take_over(seen, now) {
                         self.send(server, WATCHING, Request::TakeOver { seen: row, owner: life });
                     }
                 }
                 Reply::Epoch(Some(epoch)) => self.servers[server].role = Role::Reading { epoch },
                 Reply::Epoch(None) => {}
-                _ => watch.lost(now),
+                _ => watch.lost(),
             },
             Role::Reading { epoch } => {
                 let epoch = *epoch;

@@ -12,24 +12,18 @@ use super::address::addresses;
 use super::sql;
 use super::wire::{Failure, Row, Session, Value};
 use super::{Settings, StoreError};
-use crate::binlog::ownership::{Seen, Watch};
+use crate::binlog::ownership::{Seen, Times, Watch};
 use crate::clock::Timestamp;
+use crate::os::clock;
 
 /// How often a server looks whether it may take over.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
+/// What the statements say in place of a heartbeat that is NULL.
+const NO_HEARTBEAT: i64 = -1;
 
-/// The time since the start of this value, for the decisions of owners.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Since(Instant);
-
-impl Since {
-    pub(super) fn start() -> Self {
-        Self(Instant::now())
-    }
-
-    pub(super) fn now(self) -> Timestamp {
-        Timestamp(u64::try_from(self.0.elapsed().as_nanos()).unwrap_or(u64::MAX))
-    }
+/// The time for the decisions of owners: nobody can set this clock, and it goes on while the machine is suspended.
+pub(super) fn now() -> Timestamp {
+    Timestamp(clock::boot_time_ns())
 }
 
 /// A queue that this server owns.
@@ -39,7 +33,10 @@ pub(super) struct Claim {
     pub(super) queue: i64,
     pub(super) epoch: u64,
     pub(super) owner: String,
-    pub(super) since: Since,
+    /// An instant before the takeover was sent.
+    pub(super) sent_at: Timestamp,
+    /// Removed files that may have rows.
+    pub(super) removed: Vec<u32>,
 }
 
 /// Why a host cannot be used.
@@ -152,29 +149,75 @@ fn make_tables(session: &mut Session) -> Result<(), StoreError> {
     }
 }
 
+/// The connections of a server that waits. It has all that an owner needs before it takes over: a server that could not open
+/// one after that would end, and the other one has lost the queue to it.
+struct Open {
+    session: Session,
+    reading: Session,
+}
+
+impl Open {
+    fn new(settings: &Settings) -> Result<Self, StoreError> {
+        let refused = |(unfit, text)| StoreError::of_hosts(unfit, text);
+        let mut session = connect(settings).map_err(refused)?;
+        make_tables(&mut session)?;
+        session.prepare(sql::PREPARED)?;
+        session.run("add_queue", &[Value::Text(&settings.url.queue)])?;
+        Ok(Self { session, reading: open_reading(settings)? })
+    }
+
+    /// Fails unless the connection for reading is good, and sees the queue as the other one does: two hosts of the address may
+    /// both take writes.
+    fn check_reading(&mut self, settings: &Settings, queue: i64, epoch: i64) -> Result<(), StoreError> {
+        let rows = self.reading.run("queue", &[Value::Text(&settings.url.queue)])?;
+        let found = rows.first().map(|row| (number(row, 0), number(row, 1)));
+        if found == Some((Some(queue), Some(epoch))) {
+            return Ok(());
+        }
+        Err(StoreError::Lost("the hosts of the address are different databases".to_owned()))
+    }
+}
+
+/// A connection that reads the log.
+pub(super) fn open_reading(settings: &Settings) -> Result<Session, StoreError> {
+    let mut reading = connect(settings).map_err(|(unfit, text)| StoreError::of_hosts(unfit, text))?;
+    reading.prepare(sql::READING)?;
+    reading.prepare(sql::KEEPING)?;
+    Ok(reading)
+}
+
 /// What a try to become the owner has come to.
 enum Attempt {
-    Claimed(Box<Claim>),
+    Claimed(Box<(Claim, Session)>),
     /// Another server owns the queue.
     Held(String),
 }
 
-/// Becomes the owner of the queue. Waits for an earlier owner: for ever if `waits`, else as long as a dead one is taken for
-/// alive.
-pub(super) fn claim(settings: &Settings, waits: bool) -> Result<Claim, StoreError> {
-    let since = Since::start();
+/// Becomes the owner of the queue, and returns a second connection for reading its log. Waits for an earlier owner: for ever
+/// if `waits`, else as long as a dead one is taken for alive.
+pub(super) fn claim(settings: &Settings, waits: bool) -> Result<(Claim, Session), StoreError> {
+    let mut settings = settings.clone();
     let mut watch = Watch::new(settings.times);
-    let mut session = None;
+    let mut open = None;
     let mut complaints = Complaints::default();
-    let patience = if waits { None } else { Some(Instant::now()) };
-    let is_over =
-        |longest_ns: u64| patience.is_some_and(|start| start.elapsed() > Duration::from_nanos(longest_ns));
+    let start = Instant::now();
+    let Times { store_timeout_ns, takeover_after_ns } = settings.times;
+    // A heartbeat needs a moment to be seen.
+    let held_ns = takeover_after_ns + 2 * settings.times.beat_ns();
+    if !waits {
+        settings.log_in.limit = Some(start + Duration::from_nanos(store_timeout_ns + held_ns));
+    }
+    let mut held_since = None;
+    let is_over = |since: Instant, longest_ns| !waits && since.elapsed() >= Duration::from_nanos(longest_ns);
     loop {
-        match attempt(settings, &mut session, &watch, since) {
-            Ok(Attempt::Claimed(claim)) => return Ok(*claim),
+        match attempt(&settings, &mut open, &mut watch) {
+            Ok(Attempt::Claimed(claimed)) => {
+                let (mut claim, mut reading) = *claimed;
+                (claim.session.limit, reading.limit) = (None, None);
+                return Ok((claim, reading));
+            }
             Ok(Attempt::Held(owner)) => {
-                // A heartbeat needs a moment to be seen.
-                if is_over(settings.times.takeover_after_ns + 2 * settings.times.beat_ns()) {
+                if is_over(*held_since.get_or_insert_with(Instant::now), held_ns) {
                     return Err(StoreError::Held { owner });
                 }
                 complaints.say(|| format!("the queue belongs to {owner}"), false);
@@ -185,11 +228,11 @@ pub(super) fn claim(settings: &Settings, waits: bool) -> Result<Claim, StoreErro
                     StoreError::Unsafe(_) => waits,
                     _ => false,
                 };
-                if !may_pass || is_over(settings.times.store_timeout_ns) {
+                if !may_pass || is_over(start, store_timeout_ns) {
                     return Err(error);
                 }
-                session = None;
-                watch.lost(since.now());
+                open = None;
+                watch.lost();
                 complaints.say(|| error.to_string(), true);
             }
         }
@@ -215,52 +258,72 @@ impl Complaints {
     }
 }
 
-fn attempt(
-    settings: &Settings,
-    session: &mut Option<Session>,
-    watch: &Watch,
-    since: Since,
-) -> Result<Attempt, StoreError> {
-    let mut open = match session.take() {
+fn attempt(settings: &Settings, kept: &mut Option<Open>, watch: &mut Watch) -> Result<Attempt, StoreError> {
+    let mut open = match kept.take() {
         Some(open) => open,
-        None => {
-            let mut open = connect(settings).map_err(|(unfit, text)| StoreError::of_hosts(unfit, text))?;
-            make_tables(&mut open)?;
-            open.prepare(sql::PREPARED)?;
-            open.run("add_queue", &[Value::Text(&settings.url.queue)])?;
-            open
-        }
+        None => Open::new(settings)?,
     };
-    let rows = open.run("see_queue", &[Value::Text(&settings.url.queue)])?;
+    let rows = open.session.run("see_queue", &[Value::Text(&settings.url.queue)])?;
+    let received_at = now();
     let row = rows.first().ok_or_else(|| StoreError::Lost("the queue has no row".to_owned()))?;
     let (queue, epoch) = (number(row, 0).unwrap_or(0), number(row, 1).unwrap_or(0));
-    let (owner, heartbeat) = (text(row, 2), text(row, 3));
-    let age_ns = number(row, 4).map(|age_us| u64::try_from(age_us).unwrap_or(0).saturating_mul(1000));
-    let seen = Seen { epoch: u64::try_from(epoch).unwrap_or(0), age_ns };
-    if watch.may_take_over(seen, since.now()) {
-        let values = [
-            Value::Int(queue),
-            Value::Int(epoch),
-            Value::Text(heartbeat),
-            Value::Text(&settings.owner),
-            Value::Int(i64::from(settings.allow_async)),
-        ];
-        let taken = open.run("take_over", &values)?;
-        if let Some(epoch) = taken.first().and_then(|row| number(row, 0)) {
-            let was = if owner.is_empty() { "nobody" } else { owner };
-            match age_ns {
-                Some(age_ns) => info!(
-                    "took over from {was}, whose heartbeat is {}.{:03} s old; epoch {epoch}",
-                    age_ns / 1_000_000_000,
-                    age_ns / 1_000_000 % 1000
-                ),
-                None => info!("took over from {was}; epoch {epoch}"),
-            }
-            let epoch = u64::try_from(epoch).unwrap_or(0);
-            let owner = settings.owner.clone();
-            return Ok(Attempt::Claimed(Box::new(Claim { session: open, queue, epoch, owner, since })));
-        }
+    let (owner, heartbeat) = (text(row, 2).to_owned(), number(row, 3));
+    let seen = Seen { epoch: u64::try_from(epoch).unwrap_or(0), heartbeat, is_own: owner == settings.owner };
+    if !watch.may_take_over(seen, received_at) {
+        *kept = Some(open);
+        return Ok(Attempt::Held(owner));
     }
-    *session = Some(open);
-    Ok(Attempt::Held(owner.to_owned()))
+    open.check_reading(settings, queue, epoch)?;
+    let sent_at = now();
+    let Some((epoch, removed)) = take_over(&mut open.session, settings, queue, epoch, heartbeat)? else {
+        *kept = Some(open);
+        return Ok(Attempt::Held(owner));
+    };
+    if let Err(error) = open.check_reading(settings, queue, epoch) {
+        // Nobody serves the queue now. The next attempt takes it over again, from nobody or from this server.
+        open.session.run("hand_over", &[Value::Int(queue), Value::Int(epoch)])?;
+        return Err(error);
+    }
+    let (name, silence_ms) = (&owner, watch.unchanged_ns(received_at) / 1_000_000);
+    match heartbeat.filter(|_| !seen.is_own) {
+        Some(_) => info!(
+            "took over from {name}, whose heartbeat has not changed for {}.{:03} s; epoch {epoch}",
+            silence_ms / 1000,
+            silence_ms % 1000
+        ),
+        None if name.is_empty() => info!("took over from nobody; epoch {epoch}"),
+        None => info!("took over from {name}; epoch {epoch}"),
+    }
+    let Open { session, reading } = open;
+    let (epoch, owner) = (u64::try_from(epoch).unwrap_or(0), settings.owner.clone());
+    let claim = Claim { session, queue, epoch, owner, sent_at, removed };
+    Ok(Attempt::Claimed(Box::new((claim, reading))))
+}
+
+/// Takes over if the row is as it was seen. Returns the new epoch and the removed files.
+fn take_over(
+    session: &mut Session,
+    settings: &Settings,
+    queue: i64,
+    epoch: i64,
+    heartbeat: Option<i64>,
+) -> Result<Option<(i64, Vec<u32>)>, StoreError> {
+    let values = [
+        Value::Int(queue),
+        Value::Int(epoch),
+        Value::Int(heartbeat.unwrap_or(NO_HEARTBEAT)),
+        Value::Text(&settings.owner),
+        Value::Int(i64::from(settings.allow_async)),
+    ];
+    session.add("take_over", &values, false)?;
+    session.add("removed", &values[..1], false)?;
+    session.end();
+    session.flush()?;
+    let mut rows = session.rows()?;
+    // The row of the takeover has two columns, those of the files one.
+    let Some(epoch) = rows.first().filter(|row| row.len() == 2).and_then(|row| number(row, 0)) else {
+        return Ok(None);
+    };
+    let files = rows.drain(1..).filter_map(|row| u32::try_from(number(&row, 0)?).ok());
+    Ok(Some((epoch, files.collect())))
 }

@@ -20,7 +20,7 @@ impl PostgresCopy {
     /// # Errors
     /// If another server owns it, if it has a log, or if the database cannot be used.
     pub fn begin(settings: &Settings) -> Result<Self, StoreError> {
-        let mut claim = claim(settings, false)?;
+        let (mut claim, _) = claim(settings, false)?;
         claim.session.prepare(sql::COPYING)?;
         let mut copy = Self { claim, allow_async: settings.allow_async };
         let queue = Value::Int(copy.claim.queue);
@@ -42,7 +42,7 @@ impl PostgresCopy {
             Value::Int(self.allow_async.into()),
             Value::Int(1),
         ];
-        session.add("prove", &proof, false)?;
+        session.add("beat", &proof, false)?;
         for (name, values) in statements {
             session.add(name, values, false)?;
         }

@@ -1,41 +1,43 @@
-//! The figures of the store, which the threads write and the loop reads.
+//! The figures of the store and the lease of the owner, which the threads write and the loop reads.
 //!
-//! Owns: the counters. Nobody waits for anybody here, and nothing is decided by a figure.
+//! Owns: the counters, and the end of the lease. Nobody waits for anybody here, and nothing is decided by a figure. A lease
+//! that was read and is out of date has held when it was written, and ends at its time.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
-use super::claim::Since;
+use super::claim::now;
+use crate::binlog::ownership::Lease;
 use crate::binlog::storage::DatabaseFigures;
-use crate::clock::NS_PER_S;
+use crate::clock::{NS_PER_S, Timestamp};
 
 /// Written by the helper and by the thread of the vacuum.
 #[derive(Debug)]
 pub(super) struct Figures {
-    since: Since,
     is_replicated: bool,
     pub(super) epoch: AtomicU64,
     commits: AtomicU64,
     pub(super) reconnects: AtomicU64,
-    /// When the database has confirmed a transaction, in nanoseconds after `since`.
+    lease_end_ns: AtomicU64,
+    /// When the database has confirmed a transaction.
     confirmed_at_ns: AtomicU64,
     pub(super) table_bytes: AtomicU64,
 }
 
 impl Default for Figures {
     fn default() -> Self {
-        Self::new(Since::start(), 0, false)
+        Self::new(0, false)
     }
 }
 
 impl Figures {
-    pub(super) fn new(since: Since, epoch: u64, is_replicated: bool) -> Self {
+    pub(super) fn new(epoch: u64, is_replicated: bool) -> Self {
         Self {
-            since,
             is_replicated,
             epoch: AtomicU64::new(epoch),
             commits: AtomicU64::new(0),
             reconnects: AtomicU64::new(0),
-            confirmed_at_ns: AtomicU64::new(since.now().0),
+            lease_end_ns: AtomicU64::new(0),
+            confirmed_at_ns: AtomicU64::new(now().0),
             table_bytes: AtomicU64::new(0),
         }
     }
@@ -43,7 +45,15 @@ impl Figures {
     /// The database has confirmed a transaction.
     pub(super) fn note_commit(&self) {
         self.commits.fetch_add(1, Relaxed);
-        self.confirmed_at_ns.store(self.since.now().0, Relaxed);
+        self.confirmed_at_ns.store(now().0, Relaxed);
+    }
+
+    pub(super) fn lease(&self) -> Lease {
+        Lease::until(Timestamp(self.lease_end_ns.load(Acquire)))
+    }
+
+    pub(super) fn set_lease(&self, lease: Lease) {
+        self.lease_end_ns.store(lease.end().0, Release);
     }
 
     pub(super) fn read(&self) -> DatabaseFigures {
@@ -51,7 +61,8 @@ impl Figures {
             epoch: self.epoch.load(Relaxed),
             commits: self.commits.load(Relaxed),
             reconnects: self.reconnects.load(Relaxed),
-            silence_s: self.since.now().0.saturating_sub(self.confirmed_at_ns.load(Relaxed)) / NS_PER_S,
+            silence_s: now().0.saturating_sub(self.confirmed_at_ns.load(Relaxed)) / NS_PER_S,
+            has_lease: self.lease().holds(now()),
             is_replicated: self.is_replicated,
             table_bytes: self.table_bytes.load(Relaxed),
         }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use log::{error, info, warn};
 
 use super::Settings;
-use super::claim::{Claim, Since, Unfit, as_int, connect, number, text};
+use super::claim::{Claim, Unfit, as_int, connect, now, number, text};
 use super::figures::Figures;
 use super::gathering::Gathering;
 use super::sql;
@@ -72,7 +72,6 @@ pub(super) struct Helper {
     owner: Owner,
     owner_name: String,
     queue: i64,
-    since: Since,
     session: Option<Session>,
     waiting: VecDeque<Work>,
     /// Bytes in `waiting`, and when the first of them came.
@@ -99,22 +98,22 @@ impl Helper {
     pub(super) fn new(
         settings: Settings,
         claim: Claim,
-        purges: Vec<u32>,
         given: Receiver<Work>,
         done: Sender<Completion>,
         wake: Wake,
         figures: Arc<Figures>,
     ) -> Self {
-        let Claim { session, queue, epoch, owner: owner_name, since } = claim;
+        let Claim { session, queue, epoch, owner: owner_name, sent_at, removed } = claim;
+        let owner = Owner::new(settings.times, epoch, sent_at);
+        figures.set_lease(owner.lease());
         Self {
-            owner: Owner::new(settings.times, epoch, since.now()),
+            owner,
             settings,
             given,
             done,
             wake,
             owner_name,
             queue,
-            since,
             session: Some(session),
             waiting: VecDeque::new(),
             waiting_bytes: 0,
@@ -122,7 +121,7 @@ impl Helper {
             under_way: None,
             gathering: Gathering::default(),
             last_end: Instant::now(),
-            purges: purges.into(),
+            purges: removed.into(),
             purgeable: 0,
             vacuum: Vacuum::new(Arc::clone(&figures)),
             figures,
@@ -138,8 +137,7 @@ impl Helper {
         loop {
             self.take_all();
             self.begin_next(is_closing);
-            let now = self.since.now();
-            match self.owner.next(now) {
+            match self.owner.next(now()) {
                 Step::End(end) => return self.end(end),
                 Step::Rest(_) if is_closing && self.under_way.is_none() => return self.hand_over(),
                 Step::Rest(until) => is_closing |= self.rest(until, is_closing),
@@ -165,7 +163,7 @@ impl Helper {
 
     /// Waits for work until a time. Returns whether no more can come.
     fn rest(&mut self, until: Timestamp, is_closing: bool) -> bool {
-        let mut pause = Duration::from_nanos(until.since_ns(self.since.now()));
+        let mut pause = Duration::from_nanos(until.since_ns(now()));
         if let Some(since) = self.waiting_since {
             pause = pause.min(UNASKED_FOR.saturating_sub(since.elapsed()));
         }
@@ -206,7 +204,7 @@ impl Helper {
             return;
         }
         self.under_way = Some((transaction, Instant::now()));
-        self.owner.begin(self.since.now());
+        self.owner.begin();
     }
 
     fn next_transaction(&mut self, is_closing: bool) -> Option<Transaction> {
@@ -299,25 +297,28 @@ impl Helper {
 
     fn carry_out(&mut self, step: Step) {
         let was_serving = self.owner.is_serving();
+        self.limit_waits();
         let answer = match step {
             Step::Connect => self.connect(),
             Step::Raise(epoch) => self.raise(epoch),
             Step::Look(epoch) => self.look(epoch),
-            Step::Commit(epoch) | Step::Beat(epoch) => {
-                match self.commit(epoch, matches!(step, Step::Commit(_))) {
-                    Ok(()) => Answer::Done,
-                    Err(failure) => {
-                        if let Some(kind) = self.is_full(&failure) {
-                            self.owner.abandon();
-                            return self.finish(Err(io::Error::new(kind, failure.to_string())));
-                        }
-                        self.answer_of(failure)
+            Step::Beat(epoch) => self
+                .commit(epoch, true, false)
+                .map_or_else(|failure| self.answer_of(failure), |()| Answer::Done),
+            Step::Commit { epoch, beats } => match self.commit(epoch, beats, true) {
+                Ok(()) => Answer::Done,
+                Err(failure) => {
+                    if let Some(kind) = self.is_full(&failure) {
+                        self.owner.abandon();
+                        return self.finish(Err(io::Error::new(kind, failure.to_string())));
                     }
+                    self.answer_of(failure)
                 }
-            }
+            },
             Step::Rest(_) | Step::End(_) => return,
         };
-        let is_committed = self.owner.answered(step, answer, self.since.now());
+        let is_committed = self.owner.answered(step, answer, now());
+        self.publish_lease();
         self.figures.epoch.store(self.owner.epoch(), Relaxed);
         if matches!(answer, Answer::Lost | Answer::Busy) {
             self.session = None;
@@ -339,6 +340,28 @@ impl Helper {
         }
         if is_committed {
             self.finish(Ok(()));
+        }
+    }
+
+    /// No step takes longer than this owner goes on without the database.
+    fn limit_waits(&mut self) {
+        let gives_up_at = self.owner.gives_up_at();
+        let limit = gives_up_at.map(|at| Instant::now() + Duration::from_nanos(at.since_ns(now())));
+        self.settings.log_in.limit = limit;
+        if let Some(session) = &mut self.session {
+            session.limit = limit;
+        }
+    }
+
+    /// Tells the loop how long it may answer, and wakes it if it has fallen silent.
+    fn publish_lease(&self) {
+        let before = self.figures.lease();
+        if before != self.owner.lease() {
+            self.figures.set_lease(self.owner.lease());
+            // The clock is read after this: the loop has read the old lease before, if it has found that it is over.
+            if !before.holds(now()) {
+                self.wake();
+            }
         }
     }
 
@@ -426,32 +449,33 @@ impl Helper {
         }
     }
 
-    /// Proves that this server is the owner, and commits the transaction under way if `with_work`.
-    fn commit(&mut self, epoch: u64, with_work: bool) -> Result<(), Failure> {
+    /// Proves that this server is the owner: with a heartbeat if it `beats`, and with the transaction under way if it
+    /// `has_work`.
+    fn commit(&mut self, epoch: u64, beats: bool, has_work: bool) -> Result<(), Failure> {
         self.tickets += 1;
         let (queue, ticket) = (Value::Int(self.queue), self.tickets);
         let allow_async = self.settings.allow_async;
         let gone = || Failure::Lost("the connection is lost".to_owned());
         let session = self.session.as_mut().ok_or_else(gone)?;
         let proof = [queue, Value::Int(as_int(epoch)), Value::Int(allow_async.into()), Value::Int(ticket)];
-        let transaction = self.under_way.as_ref().map(|(transaction, _)| transaction).filter(|_| with_work);
+        let transaction = self.under_way.as_ref().map(|(transaction, _)| transaction).filter(|_| has_work);
+        let appends = match transaction {
+            Some(Transaction::Append { appends, .. }) => &appends[..],
+            _ => &[],
+        };
+        if beats || appends.is_empty() {
+            session.add(if beats { "beat" } else { "prove" }, &proof, false)?;
+        }
         match transaction {
-            Some(Transaction::Append { appends, .. }) => {
-                self.purgeable = self.purgeable.min(PURGED_AT_LEAST);
-                for (index, (at, bytes)) in appends.iter().enumerate() {
-                    self.purgeable += PURGED_PER_ROW * bytes.len().div_ceil(sql::PIECE_BYTES);
-                    let proof = if index == 0 { &proof[..] } else { &[] };
-                    add_append(session, proof, queue, *at, bytes)?;
-                }
-            }
-            other => {
-                session.add("prove", &proof, false)?;
-                match other {
-                    Some(Transaction::Do(task)) => add_task(session, queue, task)?,
-                    Some(_) => self.purgeable = PURGED_IDLE,
-                    None => {}
-                }
-            }
+            Some(Transaction::Append { .. }) => self.purgeable = self.purgeable.min(PURGED_AT_LEAST),
+            Some(Transaction::Do(task)) => add_task(session, queue, task)?,
+            Some(Transaction::Purge) => self.purgeable = PURGED_IDLE,
+            None => {}
+        }
+        for (index, (at, bytes)) in appends.iter().enumerate() {
+            self.purgeable += PURGED_PER_ROW * bytes.len().div_ceil(sql::PIECE_BYTES);
+            let proof = if index == 0 && !beats { &proof[..] } else { &[] };
+            add_append(session, proof, queue, *at, bytes)?;
         }
         let is_purging = transaction.is_some() && self.purgeable >= PURGED_AT_LEAST;
         let purge = self.purges.front().copied().filter(|_| is_purging);

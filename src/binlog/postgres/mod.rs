@@ -38,7 +38,7 @@ pub use self::copying::PostgresCopy;
 pub use self::password::Password;
 
 use self::address::addresses;
-use self::claim::{Claim, Unfit, claim, connect, number};
+use self::claim::{Unfit, claim, number};
 use self::figures::Figures;
 use self::helper::{Helper, Wake, Work};
 use self::reading::Reading;
@@ -80,6 +80,7 @@ impl Settings {
             tls: tls::config(&url.tls)?,
             answer_timeout: ANSWER_TIMEOUT.min(Duration::from_nanos(times.store_timeout_ns) / 2),
             connect_timeout: url.connect_timeout.unwrap_or(CONNECT_TIMEOUT),
+            limit: None,
         };
         Ok(Self { url, log_in, times, allow_async, owner })
     }
@@ -196,40 +197,23 @@ impl PostgresStorage {
     /// # Errors
     /// If another server owns the queue, or if the database cannot be used.
     pub fn claim(settings: &Settings, waits: bool) -> Result<Self, StoreError> {
-        let claim = claim(settings, waits)?;
         let refused = |error: io::Error| StoreError::Lost(error.to_string());
-        let mut reading = Self::open_reading(settings, &claim)?;
-        let purges = reading.removed().map_err(refused)?;
+        // Nothing that can be lacking is left for the time after the claim.
+        let (start, to_start) = channel::<Helper>();
+        let run = move || to_start.recv().map_or((), Helper::run);
+        let handle = Builder::new().name("binlog".to_owned()).spawn(run).map_err(refused)?;
+        let (claim, reading) = claim(settings, waits)?;
+        let reading = Reading::new(reading, claim.queue);
         let (given, incoming) = channel();
         let (outgoing, done) = channel();
         let wake: Wake = Arc::new(Mutex::new(None));
-        let figures = Arc::new(Figures::new(claim.since, claim.epoch, !settings.allow_async));
-        let helper = Helper::new(
-            settings.clone(),
-            claim,
-            purges,
-            incoming,
-            outgoing,
-            Arc::clone(&wake),
-            Arc::clone(&figures),
-        );
-        let handle = Builder::new().name("binlog".to_owned()).spawn(|| helper.run()).map_err(refused)?;
+        let figures = Arc::new(Figures::new(claim.epoch, !settings.allow_async));
+        let helper =
+            Helper::new(settings.clone(), claim, incoming, outgoing, Arc::clone(&wake), Arc::clone(&figures));
+        // The thread waits for it.
+        let _ = start.send(helper);
         let running = Running { given: Some(given), done, wake, under_way: 0, handle: Some(handle) };
         Ok(Self { reading: Some(reading), thread: Some(running), submitted: Vec::new(), figures })
-    }
-
-    /// A connection for reading what the owner has found.
-    fn open_reading(settings: &Settings, claim: &Claim) -> Result<Reading, StoreError> {
-        let mut session = connect(settings).map_err(|(unfit, text)| StoreError::of_hosts(unfit, text))?;
-        session.prepare(sql::READING)?;
-        session.prepare(sql::KEEPING)?;
-        let rows = session.run("queue", &[Value::Text(&settings.url.queue)])?;
-        let found =
-            rows.first().and_then(|row| Some((number(row, 0)?, u64::try_from(number(row, 1)?).ok()?)));
-        if found != Some((claim.queue, claim.epoch)) {
-            return Err(StoreError::Lost("the hosts of the address are different databases".to_owned()));
-        }
-        Ok(Reading::new(session, claim.queue))
     }
 
     /// The log of the queue, in which nothing can be changed through this value. A standby of the database will do.

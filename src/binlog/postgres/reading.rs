@@ -60,11 +60,6 @@ impl Reading {
         Ok(Listing { indexes: self.file_numbers("list")?, strange_names: Vec::new() })
     }
 
-    /// The files that were removed, and whose rows are not all gone.
-    pub(super) fn removed(&mut self) -> io::Result<Vec<u32>> {
-        Ok(self.file_numbers("removed")?.into_iter().filter_map(|file| u32::try_from(file).ok()).collect())
-    }
-
     pub(super) fn size(&mut self, file: u32) -> io::Result<u64> {
         self.finish()?;
         let rows =

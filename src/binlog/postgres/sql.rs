@@ -112,54 +112,87 @@ macro_rules! is_synchronous {
     };
 }
 
+/// A heartbeat as a number: a time as text would look as the settings of the session say.
+macro_rules! heartbeat_number {
+    () => {
+        "(extract(epoch FROM heartbeat) * 1000000)::int8"
+    };
+}
+
+/// What each heartbeat sets. It grows, also if the clock of the database is set back: a standby looks for a change alone. It
+/// is a time for the servers of the version before, which compare it with the clock of the database.
+macro_rules! next_heartbeat {
+    () => {
+        "heartbeat = greatest(clock_timestamp(), heartbeat + interval '1 microsecond')"
+    };
+}
+
 /// The statements with their names, as each connection that writes prepares them.
 pub(super) const PREPARED: &[(&str, &str)] = &[
     ("add_queue", "INSERT INTO beanstalkd.queue (name) VALUES ($1::text) ON CONFLICT DO NOTHING"),
     (
         "see_queue",
-        "SELECT id, epoch, owner, heartbeat,
-            (extract(epoch FROM clock_timestamp() - heartbeat) * 1000000)::int8
-            FROM beanstalkd.queue WHERE name = $1::text",
+        concat!(
+            "SELECT id, epoch, owner, ",
+            heartbeat_number!(),
+            " FROM beanstalkd.queue WHERE name = $1::text"
+        ),
     ),
+    // $3 is -1 in place of NULL: a queue that nobody owns.
     (
         "take_over",
         concat!(
-            "UPDATE beanstalkd.queue SET epoch = epoch + 1, owner = $4::text, heartbeat = clock_timestamp()
-            WHERE id = $1::int4 AND epoch = $2::int8
-            AND heartbeat IS NOT DISTINCT FROM nullif($3::text, '')::timestamptz AND ",
+            "UPDATE beanstalkd.queue SET epoch = epoch + 1, owner = $4::text, ",
+            next_heartbeat!(),
+            " WHERE id = $1::int4 AND epoch = $2::int8 AND coalesce(",
+            heartbeat_number!(),
+            ", -1) = $3::int8 AND ",
             is_synchronous!("$5"),
-            " RETURNING epoch"
+            " RETURNING epoch, true"
         ),
     ),
+    // Behind the takeover, in the same transaction.
+    ("removed", "SELECT file FROM beanstalkd.file WHERE queue = $1::int4 AND removed ORDER BY file"),
     (
         "raise",
         concat!(
-            "UPDATE beanstalkd.queue SET epoch = epoch + 1, heartbeat = clock_timestamp()
-            WHERE id = $1::int4 AND epoch >= $2::int8 AND owner = $3::text AND ",
+            "UPDATE beanstalkd.queue SET epoch = epoch + 1, ",
+            next_heartbeat!(),
+            " WHERE id = $1::int4 AND epoch >= $2::int8 AND owner = $3::text AND ",
             is_synchronous!("$4"),
             " RETURNING epoch"
         ),
     ),
     // Fails if the queue has another epoch, and with it all of the transaction. The ticket tells this answer from a late
-    // one to another transaction.
+    // one to another transaction. It locks the row and leaves it as it is: an update would leave a dead version of the row
+    // with each commit, and each commit reads over all of them while somebody else has a transaction open.
     (
         "prove",
         concat!(
-            "WITH mine AS (UPDATE beanstalkd.queue SET heartbeat = clock_timestamp()
-            WHERE id = $1::int4 AND epoch = $2::int8 AND ",
+            "WITH mine AS (SELECT id FROM beanstalkd.queue WHERE id = $1::int4 AND epoch = $2::int8 AND ",
+            is_synchronous!("$3"),
+            " FOR NO KEY UPDATE) SELECT $4::int8 / count(*) FROM mine"
+        ),
+    ),
+    // The same proof with a heartbeat.
+    (
+        "beat",
+        concat!(
+            "WITH mine AS (UPDATE beanstalkd.queue SET ",
+            next_heartbeat!(),
+            " WHERE id = $1::int4 AND epoch = $2::int8 AND ",
             is_synchronous!("$3"),
             " RETURNING id) SELECT $4::int8 / count(*) FROM mine"
         ),
     ),
     ("standby_names", "SHOW synchronous_standby_names"),
-    // The same proof with an append, for what is done most.
+    // The proof with an append, for what is done most.
     (
         "prove_and_append",
         concat!(
-            "WITH mine AS (UPDATE beanstalkd.queue SET heartbeat = clock_timestamp()
-            WHERE id = $1::int4 AND epoch = $2::int8 AND ",
+            "WITH mine AS (SELECT id FROM beanstalkd.queue WHERE id = $1::int4 AND epoch = $2::int8 AND ",
             is_synchronous!("$3"),
-            " RETURNING id), rows AS (INSERT INTO beanstalkd.log (queue, file, start, bytes)
+            " FOR NO KEY UPDATE), rows AS (INSERT INTO beanstalkd.log (queue, file, start, bytes)
             SELECT id, $5::int4, $6::int8 + piece, substr($7::bytea, piece + 1, 8000)
             FROM mine, generate_series(0, length($7::bytea) - 1, 8000) AS piece)
             SELECT $4::int8 / count(*) FROM mine"
@@ -215,7 +248,6 @@ pub(super) const PREPARED: &[(&str, &str)] = &[
 pub(super) const READING: &[(&str, &str)] = &[
     ("queue", "SELECT id, epoch FROM beanstalkd.queue WHERE name = $1::text"),
     ("list", "SELECT file FROM beanstalkd.file WHERE queue = $1::int4 AND NOT removed ORDER BY file"),
-    ("removed", "SELECT file FROM beanstalkd.file WHERE queue = $1::int4 AND removed ORDER BY file"),
     (
         "length",
         "SELECT length FROM beanstalkd.file WHERE queue = $1::int4 AND file = $2::int4 AND NOT removed",

@@ -58,6 +58,7 @@ impl Vacuum {
 
 fn vacuum(mut settings: Settings, figures: &Figures) -> Result<(), String> {
     settings.log_in.answer_timeout = ANSWER_TIMEOUT;
+    settings.log_in.limit = None;
     let mut session = claim::connect(&settings).map_err(|(_, text)| text)?;
     let size = session.query(sql::TABLE_BYTES).map_err(|failure| failure.to_string())?;
     let bytes = size.first().and_then(|row| claim::number(row, 0)).unwrap_or(0);

@@ -42,6 +42,14 @@ pub(super) struct LogIn {
     pub(super) answer_timeout: Duration,
     /// How long an address may take to accept a connection, and again until the log-in is done.
     pub(super) connect_timeout: Duration,
+    /// Nothing is waited for after this.
+    pub(super) limit: Option<Instant>,
+}
+
+/// `timeout`, or less if `limit` comes first; never nothing, which a socket would take for ever.
+fn within(limit: Option<Instant>, timeout: Duration) -> Duration {
+    let left = limit.map_or(timeout, |limit| limit.saturating_duration_since(Instant::now()));
+    timeout.min(left).max(Duration::from_millis(1))
 }
 
 /// The password is nobody's business.
@@ -156,6 +164,8 @@ pub(super) struct Session {
     /// What is to be sent.
     output: BytesMut,
     answer_timeout: Duration,
+    /// Nothing is waited for after this.
+    pub(super) limit: Option<Instant>,
     /// When the answer that is awaited must be there.
     deadline: Instant,
     /// A warning that came with the last answers: the database may not have kept what it has promised.
@@ -191,7 +201,8 @@ impl Session {
             input: BytesMut::new(),
             output: BytesMut::new(),
             answer_timeout: log_in.answer_timeout,
-            deadline: Instant::now() + log_in.connect_timeout,
+            limit: log_in.limit,
+            deadline: Instant::now() + within(log_in.limit, log_in.connect_timeout),
             warning: None,
             version: 0,
         };
@@ -312,7 +323,7 @@ impl Session {
     /// Sends all that was added.
     pub(super) fn flush(&mut self) -> Result<(), Failure> {
         self.warning = None;
-        self.deadline = Instant::now() + self.answer_timeout;
+        self.extend();
         self.send()
     }
 
@@ -366,7 +377,7 @@ impl Session {
 
     /// Makes the time that an answer may take as long as it has to be for `rows` that are taken slowly.
     pub(super) fn extend(&mut self) {
-        self.deadline = Instant::now() + self.answer_timeout;
+        self.deadline = Instant::now() + within(self.limit, self.answer_timeout);
     }
 
     /// Says good-bye.
@@ -390,7 +401,7 @@ impl Session {
     // ---- bytes ----
 
     fn send(&mut self) -> Result<(), Failure> {
-        self.stream.set_timeout(self.answer_timeout)?;
+        self.stream.set_timeout(within(Some(self.deadline), self.answer_timeout))?;
         self.stream.write_all(&self.output)?;
         self.output.clear();
         Ok(())
@@ -472,7 +483,8 @@ fn connect(address: &Address, log_in: &LogIn) -> Result<Stream, Failure> {
     match address {
         Address::Unix(path) => Ok(Stream::Unix(UnixStream::connect(path).map_err(unreached)?)),
         Address::Tcp { name, address } => {
-            let stream = TcpStream::connect_timeout(address, log_in.connect_timeout).map_err(unreached)?;
+            let stream = TcpStream::connect_timeout(address, within(log_in.limit, log_in.connect_timeout))
+                .map_err(unreached)?;
             socket::set_database_options(&stream)?;
             encrypt(stream, name, log_in)
         }
@@ -493,7 +505,7 @@ fn unreached(error: io::Error) -> Failure {
 /// Asks for TLS and does the handshake, if the address says so.
 fn encrypt(mut stream: TcpStream, name: &str, log_in: &LogIn) -> Result<Stream, Failure> {
     let Some(config) = &log_in.tls else { return Ok(Stream::Tcp(stream)) };
-    set_timeouts(&stream, log_in.connect_timeout)?;
+    set_timeouts(&stream, within(log_in.limit, log_in.connect_timeout))?;
     let mut request = BytesMut::new();
     frontend::ssl_request(&mut request);
     stream.write_all(&request)?;
