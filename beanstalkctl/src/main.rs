@@ -29,8 +29,8 @@ fn main() -> ExitCode {
     match commands::run(cli::Cli::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            if !matches!(failure, Failure::OutputClosed) {
-                eprintln!("beanstalkctl: {failure}");
+            if !matches!(failure, Failure::OutputClosed | Failure::Said(_)) {
+                output::say(&failure.to_string());
             }
             ExitCode::from(failure.code())
         }

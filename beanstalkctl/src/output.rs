@@ -24,12 +24,20 @@ impl Output {
 
     /// Writes a JSON value on a line.
     pub fn value(&mut self, value: &Value) -> Result<(), Failure> {
-        Ok(writeln!(self.out, "{value}")?)
+        self.json_line(&value.to_string())
     }
 
-    /// Writes a line of text.
-    pub fn line(&mut self, line: &str) -> Result<(), Failure> {
+    /// Writes lines of JSON. Characters that can control a terminal are written as JSON's escapes, which changes no value.
+    pub fn json_line(&mut self, line: &str) -> Result<(), Failure> {
+        if line.chars().any(|character| controls_terminal(character) && character != '\n') {
+            return Ok(writeln!(self.out, "{}", escaped_json(line))?);
+        }
         Ok(writeln!(self.out, "{line}")?)
+    }
+
+    /// Writes a line of text, with its control characters escaped.
+    pub fn line(&mut self, line: &str) -> Result<(), Failure> {
+        Ok(writeln!(self.out, "{}", visible(line.as_bytes(), false))?)
     }
 
     /// Writes `value` if the output is JSON, otherwise `line`.
@@ -40,7 +48,7 @@ impl Output {
     /// Writes a body byte for byte; on a terminal, with its control characters escaped and with a line end.
     pub fn body(&mut self, body: &[u8]) -> Result<(), Failure> {
         if io::stdout().is_terminal() {
-            return self.line(&visible(body, true));
+            return Ok(writeln!(self.out, "{}", visible(body, true))?);
         }
         Ok(self.out.write_all(body)?)
     }
@@ -51,13 +59,41 @@ impl Output {
     }
 }
 
+/// Prints a message on standard error, on one line. The only place that does: a text of a server may be in it.
+#[allow(clippy::print_stderr, reason = "the messages of the program")]
+pub fn say(message: &str) {
+    eprintln!("beanstalkctl: {}", visible(message.as_bytes(), false));
+}
+
+/// Whether a terminal does something else than to show the character: control characters of ASCII and of Latin-1, separators of
+/// lines, and what changes the direction of the text.
+fn controls_terminal(character: char) -> bool {
+    let changes_direction = matches!(character,
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    character.is_control() || changes_direction
+}
+
+/// JSON in which no character controls the terminal. Outside of its texts JSON has no such character but line ends.
+fn escaped_json(json: &str) -> String {
+    let mut text = String::with_capacity(json.len() + 16);
+    for character in json.chars() {
+        match character {
+            '\n' => text.push('\n'),
+            // All of them have four digits.
+            control if controls_terminal(control) => text.push_str(&format!("\\u{:04x}", u32::from(control))),
+            other => text.push(other),
+        }
+    }
+    text
+}
+
 /// The bytes as text with control characters escaped, so that they cannot control the terminal.
 pub fn visible(bytes: &[u8], keep_lines: bool) -> String {
     let mut text = String::new();
     for character in String::from_utf8_lossy(bytes).chars() {
         match character {
             '\n' | '\t' if keep_lines => text.push(character),
-            control if control.is_control() => text.extend(control.escape_default()),
+            control if controls_terminal(control) => text.extend(control.escape_default()),
             other => text.push(other),
         }
     }
@@ -66,6 +102,8 @@ pub fn visible(bytes: &[u8], keep_lines: bool) -> String {
 
 /// The lines of a table. The first `left` columns are aligned to the left, the others to the right.
 pub fn table(header: &[&str], left: usize, rows: &[Vec<String>]) -> Vec<String> {
+    let cells = |row: &Vec<String>| row.iter().map(|cell| visible(cell.as_bytes(), false)).collect();
+    let rows: Vec<Vec<String>> = rows.iter().map(cells).collect();
     let width = |column: usize| {
         let cells = rows.iter().map(|row| row[column].chars().count());
         cells.chain([header[column].len()]).max().unwrap_or(0)
@@ -82,7 +120,7 @@ pub fn table(header: &[&str], left: usize, rows: &[Vec<String>]) -> Vec<String> 
         line.trim_end().to_owned()
     };
     let header: Vec<String> = header.iter().map(|&name| name.to_owned()).collect();
-    std::iter::once(&header).chain(rows).map(|row| format_row(row)).collect()
+    std::iter::once(&header).chain(&rows).map(|row| format_row(row)).collect()
 }
 
 /// A number with its noun: `1 job`, `1,234 jobs`.
@@ -183,6 +221,15 @@ mod tests {
     fn control_characters_of_bodies_are_escaped() {
         assert_eq!(visible(b"a\x1b[2Jb\nc", true), "a\\u{1b}[2Jb\nc");
         assert_eq!(visible(b"a\nb\xff", false), "a\\nb\u{fffd}");
+        assert_eq!(visible("\u{9b}1m\u{202e}ä".as_bytes(), false), "\\u{9b}1m\\u{202e}ä");
+    }
+
+    #[test]
+    fn escaped_json_has_the_same_value() {
+        let value = json!({ "a\u{85}": "\u{1b}[2J\u{7f}\u{9b}\u{2028}\u{202e}ä\n" });
+        let text = escaped_json(&value.to_string());
+        assert!(!text.chars().any(controls_terminal), "{text}");
+        assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), value);
     }
 
     #[test]

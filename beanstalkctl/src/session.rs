@@ -1,6 +1,7 @@
 //! A connection to a server, with the extensions that it offers.
 
 use crate::failure::Failure;
+use crate::output::say;
 use beanstalk_client::{
     Address, Client, Command, Connector, Dictionary, Error, Extensions, JobInfo, Name, Refusal, Reply,
 };
@@ -70,7 +71,7 @@ impl Session {
         // If nothing is found, the command says so.
         let is_found = |pattern: &&GlobMatcher| names.iter().any(|name| pattern.is_match(name.as_str()));
         for pattern in patterns.iter().filter(|pattern| !names.is_empty() && !is_found(pattern)) {
-            eprintln!("beanstalkctl: no tube matches {}", pattern.glob());
+            say(&format!("no tube matches {}", pattern.glob()));
         }
         Ok(names)
     }

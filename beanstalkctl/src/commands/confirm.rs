@@ -3,13 +3,15 @@
 use crate::cli::Confirm;
 use crate::failure::Failure;
 use crate::input::Lines;
+use crate::output::{say, visible};
 use std::io::{self, IsTerminal, Write};
 
 /// Asks on standard error whether to do `what`. Returns `false` for a dry run, which only prints it; a "no" is
 /// [`Failure::Interrupted`].
+#[allow(clippy::print_stderr, reason = "a question has no line end")]
 pub fn ask(confirm: &Confirm, what: &str) -> Result<bool, Failure> {
     if confirm.dry_run {
-        eprintln!("beanstalkctl: would {what}");
+        say(&format!("would {what}"));
         return Ok(false);
     }
     if confirm.yes {
@@ -21,7 +23,7 @@ pub fn ask(confirm: &Confirm, what: &str) -> Result<bool, Failure> {
              --dry-run to see what would be done"
         )));
     }
-    eprint!("beanstalkctl: {what}? [y/N] ");
+    eprint!("beanstalkctl: {}? [y/N] ", visible(what.as_bytes(), false));
     io::stderr().flush().map_err(|error| Failure::Local(format!("standard error: {error}")))?;
     let unchanged = || Failure::Interrupted("nothing was changed".to_owned());
     let answer = match Lines::new().wait() {

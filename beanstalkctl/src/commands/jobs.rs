@@ -3,7 +3,7 @@
 use crate::cli::{JobsArguments, PeekArguments};
 use crate::failure::Failure;
 use crate::listing::{self, Found};
-use crate::output::{self, Output, age, table};
+use crate::output::{self, Output, age, say, table};
 use crate::session::Session;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -161,8 +161,8 @@ pub fn peek(session: &mut Session, arguments: &PeekArguments, out: &mut Output) 
     }
     if arguments.pretty {
         match serde_json::from_slice::<Value>(&job.body) {
-            Ok(value) => return out.line(&format!("{value:#}")),
-            Err(_) => eprintln!("beanstalkctl: the body is not JSON and is printed unchanged"),
+            Ok(value) => return out.json_line(&format!("{value:#}")),
+            Err(_) => say("the body is not JSON and is printed unchanged"),
         }
     }
     out.body(&job.body)

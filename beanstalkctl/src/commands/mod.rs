@@ -16,7 +16,7 @@ pub mod watch;
 use crate::cli::{Cli, Command};
 use crate::failure::Failure;
 use crate::interrupt;
-use crate::output::Output;
+use crate::output::{Output, say};
 use crate::session::Session;
 use crate::{top, transfer, work};
 use beanstalk_client::{Address, Connector, Tls, Token};
@@ -28,9 +28,61 @@ pub struct Servers {
 }
 
 impl Servers {
-    /// Opens a session with each server.
-    pub fn all(&self) -> Result<Vec<Session>, Failure> {
-        self.addresses.iter().map(|address| Session::open(address, &self.connector)).collect()
+    /// The addresses, in the order of the command line.
+    pub fn addresses(&self) -> &[Address] {
+        &self.addresses
+    }
+
+    /// Opens a session with each server, with all at the same time: one that does not answer delays none of the others.
+    fn open(&self) -> Vec<Result<Session, Failure>> {
+        let open = |address| Session::open(address, &self.connector);
+        if let [only] = self.addresses.as_slice() {
+            return vec![open(only)];
+        }
+        std::thread::scope(|scope| {
+            let opening: Vec<_> =
+                self.addresses.iter().map(|address| scope.spawn(move || open(address))).collect();
+            let ended = |_| Err(Failure::Local("the thread that connects has ended".to_owned()));
+            opening.into_iter().map(|thread| thread.join().unwrap_or_else(ended)).collect()
+        })
+    }
+
+    /// Calls `each` with a session with each server, in the order of the command line. If it fails for one of several, says
+    /// so, and goes on with the others; the failure at the end has the exit code of the first.
+    pub fn each(&self, mut each: impl FnMut(&mut Session) -> Result<(), Failure>) -> Result<(), Failure> {
+        let mut first = Ok(());
+        for opened in self.open() {
+            let done = opened.and_then(|mut session| {
+                let done = each(&mut session);
+                done.map_err(|failure| self.name(failure, &session.address))
+            });
+            match done {
+                Err(failure) if self.addresses.len() == 1 => return Err(failure),
+                Err(Failure::OutputClosed) => return Err(Failure::OutputClosed),
+                Err(failure) => {
+                    say(&failure.to_string());
+                    first = first.and(Err(Failure::Said(failure.code())));
+                }
+                Ok(()) => {}
+            }
+        }
+        first
+    }
+
+    /// Opens a session with each server that answers; the failure of the first if none does.
+    pub fn open_some(&self) -> Result<Vec<Option<Session>>, Failure> {
+        let mut opened = self.open();
+        if opened.iter().all(Result::is_err)
+            && let Some(Err(failure)) = opened.drain(..).next()
+        {
+            return Err(failure);
+        }
+        Ok(opened.into_iter().map(Result::ok).collect())
+    }
+
+    /// Puts the address in front of the failure if there are several servers.
+    fn name(&self, failure: Failure, address: &Address) -> Failure {
+        if self.addresses.len() == 1 { failure } else { failure.while_doing(&address.to_string()) }
     }
 
     /// Opens a session with the only server; [`Failure::Usage`] if there are several.
@@ -49,6 +101,18 @@ impl Servers {
     /// How to connect to them.
     pub fn connector(&self) -> &Connector {
         &self.connector
+    }
+}
+
+/// The failure of a command that has found nothing on the servers that answered. If some did not, it may be on these.
+fn nothing_matched(servers: Result<(), Failure>, what: &str) -> Result<(), Failure> {
+    match servers {
+        Ok(()) => Err(Failure::NothingMatched(what.to_owned())),
+        Err(Failure::Said(code)) => {
+            say(&format!("{what} on the other servers"));
+            Err(Failure::Said(code))
+        }
+        failed => failed,
     }
 }
 

@@ -4,7 +4,7 @@ use super::jobs::with_body;
 use crate::cli::{ReserveArguments, Then};
 use crate::failure::Failure;
 use crate::interrupt;
-use crate::output::{self, Output};
+use crate::output::{self, Output, say};
 use crate::session::Session;
 use beanstalk_client::{Client, Error, Job, Name, Refusal};
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ pub fn run(mut session: Session, arguments: &ReserveArguments, out: &mut Output)
     if out.is_json() {
         out.value(&with_body(output::job(&info), &job.body))?;
     } else {
-        eprintln!("beanstalkctl: job {} of {}", job.id, info.tube);
+        say(&format!("job {} of {}", job.id, info.tube));
         out.body(&job.body)?;
     }
     out.flush()?;

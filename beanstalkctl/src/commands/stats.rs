@@ -1,33 +1,29 @@
 //! `stats`: prints the counters of servers, or of a tube.
 
-use super::Servers;
+use super::{Servers, nothing_matched};
 use crate::failure::Failure;
 use crate::output::{Output, dictionary, table};
 use beanstalk_client::{Dictionary, Name};
 
 /// Prints the counters.
 pub fn run(servers: &Servers, tube: Option<&Name>, out: &mut Output) -> Result<(), Failure> {
-    let mut sessions = servers.all()?;
-    let several = sessions.len() > 1;
-    let mut missing = 0;
-    for session in &mut sessions {
+    let several = servers.addresses().len() > 1;
+    let (mut answered, mut is_found) = (false, false);
+    let done = servers.each(|session| {
+        answered = true;
         let stats = match tube {
             None => session.stats.clone(),
             Some(tube) => match session.client.stats_tube(tube) {
-                Err(error) if error.is_not_found() => {
-                    missing += 1;
-                    continue;
-                }
+                Err(error) if error.is_not_found() => return Ok(()),
                 other => other?,
             },
         };
-        print(&session.address.to_string(), &stats, several, out)?;
-    }
+        is_found = true;
+        print(&session.address.to_string(), &stats, several, out)
+    });
     match tube {
-        Some(tube) if missing == sessions.len() => {
-            Err(Failure::NothingMatched(format!("there is no tube {tube}")))
-        }
-        _ => Ok(()),
+        Some(tube) if answered && !is_found => nothing_matched(done, &format!("there is no tube {tube}")),
+        _ => done,
     }
 }
 

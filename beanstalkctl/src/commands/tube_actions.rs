@@ -49,21 +49,19 @@ pub fn pause(
 /// Begins or ends drain mode.
 pub fn drain(servers: &Servers, on: bool, out: &mut Output) -> Result<(), Failure> {
     let (verb, signal) = if on { ("drain", "USR1") } else { ("undrain", "USR2") };
-    let mut refused = Vec::new();
-    for mut session in servers.all()? {
+    servers.each(|session| {
         let address = session.address.to_string();
         if !session.has(verb) {
-            let pid = session.stats.get("pid").unwrap_or("PID").to_owned();
-            refused
-                .push(format!("{address} has no command {verb}; on its machine, use: kill -{signal} {pid}"));
-            continue;
+            let pid = session.stats.get("pid").unwrap_or("PID");
+            return Err(Failure::Refused(format!(
+                "this server has no command {verb}; on its machine, use: kill -{signal} {pid}"
+            )));
         }
         match on {
             true => session.client.drain()?,
             false => session.client.undrain()?,
         }
         let mode = if on { "accepts no new jobs" } else { "accepts new jobs" };
-        out.value_or_line(&json!({ "server": address, "draining": on }), &format!("{address} {mode}"))?;
-    }
-    if refused.is_empty() { Ok(()) } else { Err(Failure::Refused(refused.join("; "))) }
+        out.value_or_line(&json!({ "server": address, "draining": on }), &format!("{address} {mode}"))
+    })
 }

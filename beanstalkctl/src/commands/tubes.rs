@@ -1,6 +1,6 @@
 //! `tubes`: lists tubes with their numbers of jobs.
 
-use super::Servers;
+use super::{Servers, nothing_matched};
 use crate::cli::TubesArguments;
 use crate::failure::Failure;
 use crate::output::{Output, age, dictionary, table};
@@ -51,16 +51,28 @@ impl TubeKey {
 
 /// Prints the tubes.
 pub fn run(servers: &Servers, arguments: &TubesArguments, out: &mut Output) -> Result<(), Failure> {
-    let mut sessions = servers.all()?;
-    let several = sessions.len() > 1;
+    let several = servers.addresses().len() > 1;
     let mut found = Vec::new();
-    for session in &mut sessions {
+    let mut answered = false;
+    let done = servers.each(|session| {
         let address = session.address.to_string();
         found.extend(session.tubes(&arguments.tubes)?.into_iter().map(|tube| (address.clone(), tube)));
-    }
+        answered = true;
+        Ok(())
+    });
     if found.is_empty() {
-        return Err(Failure::NothingMatched("there is no such tube".to_owned()));
+        return if answered { nothing_matched(done, "there is no such tube") } else { done };
     }
+    print(found, arguments, several, out)?;
+    done
+}
+
+fn print(
+    mut found: Vec<(String, Tube)>,
+    arguments: &TubesArguments,
+    several: bool,
+    out: &mut Output,
+) -> Result<(), Failure> {
     // The second sort is stable: tubes with equal numbers stay in the order of their names.
     found.sort_by(|(_, one), (_, other)| one.name.cmp(&other.name));
     found.sort_by_key(|(_, tube)| Reverse(arguments.sort.of(tube)));

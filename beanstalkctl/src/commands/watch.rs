@@ -6,9 +6,9 @@
 use super::Servers;
 use crate::failure::Failure;
 use crate::interrupt;
-use crate::output::Output;
+use crate::output::{Output, say};
 use crate::session::{Session, Tube};
-use beanstalk_client::State;
+use beanstalk_client::{Address, State};
 use globset::GlobMatcher;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -43,33 +43,82 @@ impl Sample {
     }
 }
 
-/// Watches until Ctrl-C.
+/// The samples of all tubes of a server.
+type Samples = BTreeMap<String, Sample>;
+
+/// Watches until Ctrl-C. If one of several servers is down, says so, and goes on with the others.
 pub fn run(
     servers: &Servers,
     patterns: &[GlobMatcher],
     interval: Duration,
     out: &mut Output,
 ) -> Result<(), Failure> {
-    let mut sessions: Vec<_> =
-        servers.all()?.into_iter().map(|session| (session, None::<BTreeMap<String, Sample>>)).collect();
-    let several = sessions.len() > 1;
-    loop {
-        for (session, before) in &mut sessions {
-            let now = samples(session, patterns)?;
-            if let Some(before) = before {
-                let server = session.address.to_string();
-                report(&server, several, before, &now, out)?;
+    let several = servers.addresses().len() > 1;
+    let mut watched = Vec::new();
+    for opened in servers.open() {
+        match opened {
+            Ok(session) => watched.push(Watched { session: Some(session), last: None }),
+            Err(failure) if !several => return Err(failure),
+            Err(failure) => {
+                say(&failure.to_string());
+                watched.push(Watched::default());
             }
-            *before = Some(now);
+        }
+    }
+    loop {
+        for (address, server) in servers.addresses().iter().zip(&mut watched) {
+            match server.look(servers, address, patterns) {
+                Ok((before, now)) => report(&address.to_string(), several, before.as_ref(), &now, out)?,
+                Err(failure) if !several => return Err(failure),
+                Err(failure) => server.fail(&failure),
+            }
         }
         out.flush()?;
+        if watched.iter().all(|server| server.session.is_none()) {
+            return Err(Failure::Said(Failure::Connection(String::new()).code()));
+        }
         if interrupt::wait(interval) {
             return Ok(());
         }
     }
 }
 
-fn samples(session: &mut Session, patterns: &[GlobMatcher]) -> Result<BTreeMap<String, Sample>, Failure> {
+/// A server with its last sample. Without a session it is down, which was said.
+#[derive(Default)]
+struct Watched {
+    session: Option<Session>,
+    last: Option<Samples>,
+}
+
+impl Watched {
+    /// The last sample and a new one. Connects again if the server is down.
+    fn look(
+        &mut self,
+        servers: &Servers,
+        address: &Address,
+        patterns: &[GlobMatcher],
+    ) -> Result<(Option<Samples>, Samples), Failure> {
+        let session = match &mut self.session {
+            Some(session) => session,
+            gone => {
+                let session = gone.insert(Session::open(address, servers.connector())?);
+                say(&format!("{address} is back"));
+                session
+            }
+        };
+        let now = samples(session, patterns).map_err(|failure| servers.name(failure, address))?;
+        Ok((self.last.replace(now.clone()), now))
+    }
+
+    fn fail(&mut self, failure: &Failure) {
+        self.last = None;
+        if self.session.take().is_some() {
+            say(&failure.to_string());
+        }
+    }
+}
+
+fn samples(session: &mut Session, patterns: &[GlobMatcher]) -> Result<Samples, Failure> {
     let tubes = session.tubes(patterns)?;
     Ok(tubes.iter().map(|tube| (tube.name.to_string(), Sample::at(tube))).collect())
 }
@@ -77,10 +126,11 @@ fn samples(session: &mut Session, patterns: &[GlobMatcher]) -> Result<BTreeMap<S
 fn report(
     server: &str,
     several: bool,
-    before: &BTreeMap<String, Sample>,
-    now: &BTreeMap<String, Sample>,
+    before: Option<&Samples>,
+    now: &Samples,
     out: &mut Output,
 ) -> Result<(), Failure> {
+    let Some(before) = before else { return Ok(()) };
     let none = Sample { events: vec![0; EVENTS.len()], states: [0; 4], paused: false };
     for (tube, sample) in now {
         let last = before.get(tube).unwrap_or(&none);

@@ -1,4 +1,4 @@
-//! The connections to the servers, on a thread of their own, so that keys work while a server is slow.
+//! The connection to a server, on a thread of its own: keys and the other servers work while it is slow.
 
 use crate::commands::act::Action;
 use crate::commands::batch::{self, Outcome};
@@ -7,7 +7,7 @@ use crate::commands::jobs::sort;
 use crate::failure::Failure;
 use crate::listing::{self, Filter};
 use crate::session::{Session, Tube};
-use beanstalk_client::{Connector, JobInfo, Name, State};
+use beanstalk_client::{Address, Connector, JobInfo, Name, State};
 use std::sync::mpsc::{Receiver, Sender};
 
 /// The greatest number of jobs of a tube that are shown.
@@ -43,7 +43,9 @@ pub enum Request {
     /// Read the counters of all tubes, and these jobs. Finding jobs is slow on a server without `list-jobs`, which has to be
     /// asked for every id, so it is done there only if it is needed.
     Refresh {
-        /// The jobs in view.
+        /// The index in the list of servers.
+        server: usize,
+        /// The jobs in view, if they are of this server.
         jobs: Option<JobsOf>,
         /// Whether the jobs are needed even if finding them is slow.
         needs_jobs: bool,
@@ -61,32 +63,36 @@ pub enum Request {
 
 /// An answer of the backend.
 pub enum Update {
-    /// The tubes of each server, or why they could not be read.
-    Tubes(Vec<Result<Vec<Tube>, String>>),
-    /// The requested jobs.
-    Jobs(JobsOf, Vec<JobInfo>),
+    /// The tubes of the server with this index, or why they could not be read.
+    Tubes(usize, Result<Vec<Tube>, String>),
+    /// The requested jobs, or why they could not be read.
+    Jobs(JobsOf, Result<Vec<JobInfo>, String>),
     /// The requested body of the job with this id.
     Body(u64, Vec<u8>),
     /// The result of an action, or an error.
     Message(String),
 }
 
+impl Request {
+    /// The index of the server that it is for.
+    pub fn server(&self) -> usize {
+        match self {
+            Self::Refresh { server, .. } | Self::Body { server, .. } | Self::Act(server, ..) => *server,
+        }
+    }
+}
+
 /// Answers requests until the sender of the requests, or the receiver of the answers, is gone.
-pub fn run(
-    mut sessions: Vec<Session>,
-    connector: &Connector,
-    inbox: &Receiver<Request>,
-    outbox: &Sender<Update>,
-) {
+pub fn run(mut server: Server, inbox: &Receiver<Request>, outbox: &Sender<Update>) {
     while let Ok(request) = inbox.recv() {
         let updates = match request {
-            Request::Refresh { jobs, needs_jobs } => {
-                let jobs = jobs.filter(|of| needs_jobs || sessions[of.server].has("list-jobs"));
-                refresh(&mut sessions, connector, jobs)
-            }
-            Request::Body { server, id } => vec![body(&mut sessions[server], id)],
-            Request::Act(server, tube, act) => {
-                let done = perform(&mut sessions[server], &tube, act);
+            Request::Refresh { server: number, jobs, needs_jobs } => server.refresh(number, jobs, needs_jobs),
+            Request::Body { id, .. } => vec![match server.session().and_then(|session| body(session, id)) {
+                Ok(body) => Update::Body(id, body),
+                Err(failure) => Update::Message(format!("job {id}: {failure}")),
+            }],
+            Request::Act(_, tube, act) => {
+                let done = server.session().and_then(|session| perform(session, &tube, act));
                 vec![Update::Message(done.unwrap_or_else(|failure| failure.to_string()))]
             }
         };
@@ -98,24 +104,42 @@ pub fn run(
     }
 }
 
-fn refresh(sessions: &mut [Session], connector: &Connector, jobs: Option<JobsOf>) -> Vec<Update> {
-    let tubes = sessions.iter_mut().map(|session| {
-        session.tubes(&[]).map_err(|failure| {
-            // The next refresh uses the new connection, if the server accepts one.
-            if let Ok(again) = Session::open(&session.address, connector) {
-                *session = again;
-            }
-            failure.to_string()
+/// A server, with a session while it answers.
+pub struct Server {
+    /// Its address.
+    pub address: Address,
+    /// How to connect to it.
+    pub connector: Connector,
+    /// The session; `None` if the server is gone.
+    pub session: Option<Session>,
+}
+
+impl Server {
+    /// The session. Connects if there is none.
+    fn session(&mut self) -> Result<&mut Session, Failure> {
+        Ok(match &mut self.session {
+            Some(session) => session,
+            gone => gone.insert(Session::open(&self.address, &self.connector)?),
         })
-    });
-    let mut updates = vec![Update::Tubes(tubes.collect())];
-    if let Some(of) = jobs {
-        updates.push(match find_jobs(&mut sessions[of.server], &of) {
-            Ok(found) => Update::Jobs(of, found),
-            Err(failure) => Update::Message(failure.to_string()),
-        });
     }
-    updates
+
+    fn refresh(&mut self, number: usize, jobs: Option<JobsOf>, needs_jobs: bool) -> Vec<Update> {
+        let tubes = self.session().and_then(|session| session.tubes(&[]));
+        let session = match (&tubes, &mut self.session) {
+            (Ok(_), Some(session)) => session,
+            _ => {
+                // The next refresh connects again.
+                self.session = None;
+                return vec![Update::Tubes(number, tubes.map_err(|failure| failure.to_string()))];
+            }
+        };
+        let mut updates = vec![Update::Tubes(number, tubes.map_err(|failure| failure.to_string()))];
+        if let Some(of) = jobs.filter(|_| needs_jobs || session.has("list-jobs")) {
+            let found = find_jobs(session, &of).map_err(|failure| failure.to_string());
+            updates.push(Update::Jobs(of, found));
+        }
+        updates
+    }
 }
 
 fn find_jobs(session: &mut Session, of: &JobsOf) -> Result<Vec<JobInfo>, Failure> {
@@ -133,11 +157,8 @@ fn find_jobs(session: &mut Session, of: &JobsOf) -> Result<Vec<JobInfo>, Failure
     Ok(jobs)
 }
 
-fn body(session: &mut Session, id: u64) -> Update {
-    match session.client.peek(id) {
-        Ok(job) => Update::Body(id, job.body),
-        Err(error) => Update::Message(format!("job {id}: {error}")),
-    }
+fn body(session: &mut Session, id: u64) -> Result<Vec<u8>, Failure> {
+    Ok(session.client.peek(id)?.body)
 }
 
 fn perform(session: &mut Session, tube: &Name, act: Act) -> Result<String, Failure> {

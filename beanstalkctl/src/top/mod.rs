@@ -5,6 +5,8 @@
 
 mod app;
 mod backend;
+mod body;
+mod columns;
 mod draw;
 mod rows;
 
@@ -30,12 +32,20 @@ pub fn run(servers: &Servers, interval: Duration) -> Result<(), Failure> {
         return Err(Failure::Usage("top needs a terminal; `tubes`, `jobs` and `watch` do not".to_owned()));
     }
     progress::hide();
-    let sessions = servers.all()?;
-    let names: Vec<String> = sessions.iter().map(|session| session.address.to_string()).collect();
-    let (requests, inbox) = mpsc::channel();
+    let opened = servers.open_some()?;
+    let names = servers.addresses().iter().map(ToString::to_string).collect();
     let (outbox, updates) = mpsc::channel();
-    let connector = servers.connector().clone();
-    std::thread::spawn(move || backend::run(sessions, &connector, &inbox, &outbox));
+    let mut requests = Vec::new();
+    for (address, session) in servers.addresses().iter().zip(opened) {
+        let server =
+            backend::Server { address: address.clone(), connector: servers.connector().clone(), session };
+        let (sender, inbox) = mpsc::channel();
+        let outbox = outbox.clone();
+        std::thread::spawn(move || backend::run(server, &inbox, &outbox));
+        requests.push(sender);
+    }
+    // The send fails only if the backend has ended, and its last update says why.
+    let send = |request: backend::Request| drop(requests[request.server()].send(request));
     std::thread::spawn(end_after_a_signal);
     let mut app = App::new(names);
     // This also restores the terminal if the program panics.
@@ -43,14 +53,14 @@ pub fn run(servers: &Servers, interval: Duration) -> Result<(), Failure> {
     let ended = (|| -> io::Result<()> {
         let mut next_refresh = Instant::now();
         loop {
-            if Instant::now() >= next_refresh && !app.is_refreshing() {
-                // The send fails only if the backend has ended, and its last update says why.
-                let _ = requests.send(app.refresh());
+            if Instant::now() >= next_refresh {
+                app.refresh().into_iter().for_each(&send);
                 next_refresh = Instant::now() + interval;
             }
             while let Ok(update) = updates.try_recv() {
                 app.take(update, Instant::now());
             }
+            app.set_width(usize::from(terminal.size()?.width));
             terminal.draw(|frame| draw::draw(frame, &app))?;
             if interrupt::requested() {
                 return Ok(());
@@ -66,7 +76,7 @@ pub fn run(servers: &Servers, interval: Duration) -> Result<(), Failure> {
                 Reaction::None => {}
                 Reaction::Quit => return Ok(()),
                 Reaction::Send(request) => {
-                    let _ = requests.send(request);
+                    send(request);
                     next_refresh = Instant::now();
                 }
             }

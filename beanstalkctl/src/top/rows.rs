@@ -87,26 +87,23 @@ pub fn sort(rows: &mut [Row], key: SortKey, reversed: bool) {
     }
 }
 
-/// The counters of the last look, for rates.
+/// The counters of the last look at a server, for rates.
 #[derive(Default)]
 pub struct Rates {
-    last: HashMap<(usize, Name), (Instant, u64, u64)>,
+    last: HashMap<Name, (Instant, u64, u64)>,
 }
 
 impl Rates {
-    /// The rows of a look at `now`.
-    pub fn rows(&mut self, servers: &[Result<Vec<Tube>, String>], now: Instant) -> Vec<Row> {
+    /// The rows of a look at the server with this index at `now`.
+    pub fn rows(&mut self, server: usize, tubes: &[Tube], now: Instant) -> Vec<Row> {
         let mut next = HashMap::new();
         let mut rows = Vec::new();
-        for (server, tubes) in servers.iter().enumerate() {
-            for tube in tubes.iter().flatten() {
-                let key = (server, tube.name.clone());
-                let puts = tube.stats.number_or_zero("total-jobs");
-                let deletes = tube.stats.number_or_zero("cmd-delete");
-                let before = self.last.get(&key).copied();
-                rows.push(row(server, tube, before.map(|before| rates(before, (now, puts, deletes)))));
-                next.insert(key, (now, puts, deletes));
-            }
+        for tube in tubes {
+            let puts = tube.stats.number_or_zero("total-jobs");
+            let deletes = tube.stats.number_or_zero("cmd-delete");
+            let before = self.last.get(&tube.name).copied();
+            rows.push(row(server, tube, before.map(|before| rates(before, (now, puts, deletes)))));
+            next.insert(tube.name.clone(), (now, puts, deletes));
         }
         self.last = next;
         rows
@@ -156,8 +153,8 @@ mod tests {
 
     #[test]
     fn buried_tubes_come_first_and_equals_by_name() {
-        let tubes = vec![Ok(vec![tube("b", 9, 0, 0), tube("a", 5, 0, 0), tube("c", 0, 1, 0)])];
-        let mut rows = Rates::default().rows(&tubes, Instant::now());
+        let tubes = [tube("b", 9, 0, 0), tube("a", 5, 0, 0), tube("c", 0, 1, 0)];
+        let mut rows = Rates::default().rows(0, &tubes, Instant::now());
         let names = |rows: &[Row]| rows.iter().map(|row| row.name.to_string()).collect::<Vec<_>>();
         sort(&mut rows, SortKey::Buried, false);
         assert_eq!(names(&rows), ["c", "a", "b"]);
@@ -171,8 +168,8 @@ mod tests {
     fn rates_need_two_refreshes() {
         let start = Instant::now();
         let mut rates = Rates::default();
-        assert_eq!(rates.rows(&[Ok(vec![tube("a", 0, 0, 10)])], start)[0].put_rate, None);
-        let later = rates.rows(&[Ok(vec![tube("a", 0, 0, 30)])], start + Duration::from_secs(2));
+        assert_eq!(rates.rows(0, &[tube("a", 0, 0, 10)], start)[0].put_rate, None);
+        let later = rates.rows(0, &[tube("a", 0, 0, 30)], start + Duration::from_secs(2));
         assert_eq!((later[0].put_rate, later[0].p95[1].as_deref()), (Some(10.0), Some("0.5")));
     }
 }

@@ -38,7 +38,7 @@ pub fn run(session: &mut Session, arguments: &ExportArguments, out: &mut Output)
             Err(Failure::file(&arguments.output, &"--drain needs a file, which can be synced to the disk"))
         }
         (false, Destination::Stdout) => {
-            copy(session, &filter, &mut |line| out.line(line.trim_end())).map(drop)
+            copy(session, &filter, &mut |line| out.json_line(line.trim_end())).map(drop)
         }
         (false, Destination::Stream(path)) => to_stream(session, &filter, &path),
         (false, Destination::File(path)) => to_file(session, &filter, &path, arguments.force, out),

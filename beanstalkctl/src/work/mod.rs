@@ -14,6 +14,7 @@ use crate::cli::WorkArguments;
 use crate::commands::Servers;
 use crate::failure::Failure;
 use crate::interrupt;
+use crate::output::say;
 use attempts::{Attempts, Limits};
 use guard::Guard;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -88,6 +89,6 @@ pub fn run(servers: &Servers, arguments: &WorkArguments) -> Result<(), Failure> 
         .map_err(|error| Failure::Local(format!("the process that ends the commands: {error}")))?;
     let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     let (done, failed, buried) = (count(&counts.done), count(&counts.failed), count(&counts.buried));
-    eprintln!("beanstalkctl: {done} done, {failed} failed, {buried} of them buried");
+    say(&format!("{done} done, {failed} failed, {buried} of them buried"));
     first_failure.map_or(Ok(()), Err)
 }

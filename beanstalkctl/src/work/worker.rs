@@ -5,6 +5,7 @@ use crate::cli::WorkArguments;
 use crate::commands::reserve::watch_only;
 use crate::failure::Failure;
 use crate::interrupt;
+use crate::output::say;
 use beanstalk_client::{Address, Client, Connector, Culprit, Error, Job, JobInfo, Refusal, Tag};
 use std::time::{Duration, Instant};
 
@@ -66,7 +67,7 @@ impl<'a> Worker<'a> {
 
     /// Tries to connect, with growing pauses, until it succeeds or the program is told to stop.
     fn connect_again(&mut self, why: &str) -> Result<(), Failure> {
-        eprintln!("beanstalkctl: {}: {why}; connecting again", self.address);
+        say(&format!("{}: {why}; connecting again", self.address));
         let mut pause = Duration::from_millis(100);
         while !interrupt::wait(pause) {
             match connect(self.address, self.connector, self.shared.arguments) {
@@ -91,9 +92,7 @@ impl<'a> Worker<'a> {
         let what = format!("job {id} of {}", info.tube);
         let failures = self.shared.attempts().failures(&info, &self.shared.limits);
         if failures >= self.shared.limits.attempts {
-            eprintln!(
-                "beanstalkctl: {what}: has failed {failures} times, the last time by a time-out; buried"
-            );
+            say(&format!("{what}: has failed {failures} times, the last time by a time-out; buried"));
             return self.bury(&what, &info);
         }
         let began = Instant::now();
@@ -103,7 +102,7 @@ impl<'a> Worker<'a> {
             Ok(status) if status.success() => {
                 Counts::add(&self.shared.counts.done);
                 self.shared.attempts().forget(id);
-                eprintln!("beanstalkctl: {what}: done in {took:.1}s");
+                say(&format!("{what}: done in {took:.1}s"));
                 self.settle(&what, |client| client.delete(id)).map(drop)
             }
             Ok(status) => {
@@ -123,16 +122,16 @@ impl<'a> Worker<'a> {
     fn after_failure(&mut self, what: &str, info: &JobInfo, failures: u64) -> Result<(), Failure> {
         let attempt = format!("attempt {failures}");
         if failures >= self.shared.limits.attempts {
-            eprintln!("beanstalkctl: {what}, {attempt}; buried");
+            say(&format!("{what}, {attempt}; buried"));
             return self.bury(what, info);
         }
         self.shared.attempts().failed(info, failures);
         let delay = self.shared.limits.delay_after(failures);
-        eprintln!("beanstalkctl: {what}, {attempt}; again in {delay}s");
+        say(&format!("{what}, {attempt}; again in {delay}s"));
         if self.settle(what, |client| client.release(info.id, info.pri, delay))? == Some(false) {
             Counts::add(&self.shared.counts.buried);
             self.shared.attempts().buried(info);
-            eprintln!("beanstalkctl: {what}: the server has buried it, by its own limit");
+            say(&format!("{what}: the server has buried it, by its own limit"));
         }
         Ok(())
     }
@@ -175,7 +174,7 @@ impl<'a> Worker<'a> {
                 }
                 if let Err(error) = client.touch(id) {
                     lost = true;
-                    eprintln!("beanstalkctl: job {id}: {error}; the server may give it to another worker");
+                    say(&format!("job {id}: {error}; the server may give it to another worker"));
                 }
             },
         )
@@ -189,7 +188,7 @@ impl<'a> Worker<'a> {
     ) -> Result<Option<T>, Failure> {
         match send(&mut self.client) {
             Err(error) if error.is_not_found() => {
-                eprintln!("beanstalkctl: {what}: its time to run had ended; another worker may have it");
+                say(&format!("{what}: its time to run had ended; another worker may have it"));
                 Ok(None)
             }
             Err(error) if error.culprit() == Culprit::Network => {

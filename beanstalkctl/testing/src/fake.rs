@@ -18,10 +18,26 @@ const EXTENSIONS: &str = "flush-tube flush-buried list-jobs peek-reserved move r
 pub struct FakeOptions {
     /// Extensions that it does not offer and answers with UNKNOWN_COMMAND.
     pub without: Vec<&'static str>,
+    /// Is put at the beginning of every text in its data, as a hostile server could.
+    pub hostile: &'static str,
     /// Closes the connection before it executes the N-th command line; 0: never.
     pub close_before: usize,
     /// Closes the connection after it has executed the N-th command line, without a reply; 0: never.
     pub close_after: usize,
+}
+
+impl FakeOptions {
+    /// The reply with `hostile` in every quoted text of its data.
+    fn spoiled(&self, reply: Vec<u8>) -> Vec<u8> {
+        let data = reply.strip_prefix(b"OK ").and_then(|rest| String::from_utf8(rest.to_vec()).ok());
+        match data.as_deref().and_then(|data| data.split_once("\r\n")) {
+            Some((_, data)) if !self.hostile.is_empty() => {
+                let data = data.trim_end_matches("\r\n").replace(": \"", &format!(": \"{}", self.hostile));
+                ok(&data)
+            }
+            _ => reply,
+        }
+    }
 }
 
 struct Shared {
@@ -140,7 +156,7 @@ impl Session<'_> {
             if count == self.shared.options.close_after {
                 return Ok(());
             }
-            output.write_all(&reply)?;
+            output.write_all(&self.shared.options.spoiled(reply))?;
         }
     }
 

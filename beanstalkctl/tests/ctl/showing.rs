@@ -4,7 +4,7 @@
 use super::support::{
     client, command, counts, ctl, ctl_with, everywhere, interrupt, put, put_buried, wait_until,
 };
-use beanstalk_testing::Fake;
+use beanstalk_testing::{Fake, FakeOptions};
 use std::io::{BufRead, BufReader, Write};
 
 #[test]
@@ -206,6 +206,109 @@ fn several_servers_are_shown_together() {
         (Some(&*one.address()), Some(&*other.address()))
     );
     ctl(&both, &["jobs", "t"]).ends_with(2);
+}
+
+#[test]
+fn if_one_of_several_servers_is_down_the_others_are_shown() {
+    let (one, other) = (Fake::start(), Fake::start());
+    put(&mut client(&other.address()), "t", b"x", 0);
+    let several = format!("{},unix:/nonexistent/socket,{}", one.address(), other.address());
+    for (arguments, lines) in [
+        (&["stats", "--json"][..], 2),
+        (&["tubes", "--json"], 3),
+        (&["stats", "t", "--json"], 1),
+        (&["drain"], 2),
+    ] {
+        let shown = ctl(&several, arguments).ends_with(3);
+        assert_eq!(shown.out.lines().count(), lines, "{shown:?}");
+        assert_eq!(shown.err.lines().count(), 1, "{shown:?}");
+        assert!(shown.err.contains("unix:/nonexistent/socket"), "{shown:?}");
+    }
+    // None is up, or the tube is nowhere.
+    let down = ctl("unix:/nonexistent/a,unix:/nonexistent/b", &["tubes"]).ends_with(3);
+    assert_eq!((down.out.as_str(), down.err.lines().count()), ("", 2), "{down:?}");
+    let missing = ctl(&several, &["stats", "nowhere"]).ends_with(3);
+    assert_eq!(missing.err.lines().count(), 2, "{missing:?}");
+    // One breaks off in the middle.
+    let broken = Fake::start_with(FakeOptions { close_before: 2, ..FakeOptions::default() });
+    let shown = ctl(&format!("{},{}", broken.address(), other.address()), &["tubes", "--json"]).ends_with(3);
+    assert_eq!((shown.out.lines().count(), shown.err.lines().count()), (2, 1), "{shown:?}");
+    assert!(shown.err.contains(&broken.address()), "{shown:?}");
+}
+
+#[test]
+fn watch_goes_on_when_one_of_several_servers_is_gone_and_comes_back() {
+    let up = Fake::start();
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("link");
+    let late = format!("unix:{}", socket.display());
+    let several = format!("{},{late}", up.address());
+    let mut child = command(&several, &["watch", "--interval", "20ms"]).spawn().unwrap();
+    let mut errors = BufReader::new(child.stderr.take().unwrap()).lines();
+    assert!(errors.next().unwrap().unwrap().contains(&late));
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    // No event tells when watching has begun: jobs are put until one is shown.
+    let mut producer = client(&up.address());
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(move || lines.next().unwrap().unwrap());
+        while !reader.is_finished() {
+            put(&mut producer, "t", b"x", 0);
+            std::thread::sleep(std::time::Duration::from_millis(30));
+        }
+        assert!(reader.join().unwrap().contains(&format!("{} t: ", up.address())));
+    });
+    let fake = Fake::start();
+    std::os::unix::fs::symlink(fake.address().strip_prefix("unix:").unwrap(), &socket).unwrap();
+    assert!(errors.next().unwrap().unwrap().contains("is back"));
+    interrupt(&child);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn text_of_a_server_does_not_reach_the_terminal_raw() {
+    // A title of the window in ASCII and with C1 controls, a carriage return, and a reversal of the direction.
+    let hostile = "\u{1b}]0;x\u{7}\r\u{9b}31m\u{7f}\u{202e}";
+    let options = FakeOptions { hostile, ..FakeOptions::default() };
+    let server = Fake::start_with(options.clone());
+    let address = server.address();
+    let id = put(&mut client(&address), "t", b"{\"a\":\"\xc2\x9b\"}", 0).to_string();
+    let unsafe_in = |text: &str| {
+        text.chars().any(|it| it != '\n' && (it.is_control() || it == '\u{202e}' || it == '\u{9b}'))
+    };
+    for arguments in [
+        &["stats"][..],
+        &["stats", "t"],
+        &["tubes"],
+        &["jobs", "t"],
+        &["job", &id],
+        &["peek", &id, "--pretty"],
+        &["export"],
+        &["drain"],
+        &["put", "t", "x"],
+        &["kick", &id],
+        &["bury", "--all", "--dry-run"],
+        &["flush", "t", "--dry-run"],
+        &["work", "t", "--until-empty", "--", "false"],
+        &["reserve", "t", "--wait", "0s"],
+        &["import", "/nonexistent"],
+    ] {
+        for format in [&[][..], &["--json"]] {
+            let shown = ctl(&address, &[arguments, format].concat());
+            let body = arguments[0] == "reserve" && format.is_empty();
+            assert!(!unsafe_in(&shown.err) && (body || !unsafe_in(&shown.out)), "{arguments:?}: {shown:?}");
+        }
+    }
+    // As JSON it is exact.
+    let stats = ctl(&address, &["stats", "--json"]).ends_with(0).json();
+    assert_eq!(stats[0]["hostname"], format!("{hostile}fake"));
+    // What it answers instead of a reply of the protocol.
+    for line in ["\u{1b}[2J\r\n", "USING \u{1b}[2J\r\n", "OK 9\r\n---\n\u{1b}: x\r\n", "\u{9b}31m\r\n"] {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        std::thread::spawn(move || listener.accept().unwrap().0.write_all(line.as_bytes()).unwrap());
+        let shown = ctl(&address, &["tubes"]);
+        assert!(shown.code != 0 && !unsafe_in(&shown.err), "{shown:?}");
+    }
 }
 
 #[test]

@@ -12,12 +12,18 @@ pub struct Terminal {
 impl Terminal {
     /// Runs the program in a terminal, followed by a line with its exit code; `None` if tmux is not installed.
     pub fn with(address: &str, arguments: &str) -> Option<Self> {
+        Self::sized(130, address, arguments)
+    }
+
+    /// The same with this many columns.
+    pub fn sized(columns: u16, address: &str, arguments: &str) -> Option<Self> {
+        let columns = columns.to_string();
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("tmux").to_str().unwrap().to_owned();
         let terminal = Self { socket, _directory: directory };
         let program = env!("CARGO_BIN_EXE_beanstalkctl");
         let line = format!("'{program}' --server '{address}' {arguments}; echo ended with $?; cat");
-        terminal.tmux(&["-f", "/dev/null", "new-session", "-d", "-x", "130", "-y", "20", &line])?;
+        terminal.tmux(&["-f", "/dev/null", "new-session", "-d", "-x", &columns, "-y", "20", &line])?;
         Some(terminal)
     }
 

@@ -17,7 +17,7 @@ fn tubes_jobs_and_bodies_are_shown_and_changed() {
     let Some(terminal) = Terminal::with(&address, "top --interval 100ms") else { return };
 
     let screen = terminal.shows("3 tubes, buried first");
-    let tubes: Vec<_> = screen.lines().skip(2).filter_map(|line| line.split_whitespace().next()).collect();
+    let tubes: Vec<_> = screen.lines().skip(3).filter_map(|line| line.split_whitespace().next()).collect();
     assert_eq!(tubes[0], "failed", "buried first:\n{screen}");
     terminal.keys(&["/"]);
     terminal.keys(&["mail", "Enter"]);
@@ -51,6 +51,37 @@ fn tubes_jobs_and_bodies_are_shown_and_changed() {
     terminal.shows("3 tubes");
     terminal.keys(&["q"]);
     terminal.shows("ended with 0");
+}
+
+#[test]
+fn several_servers_of_which_one_comes_and_goes_are_shown_in_80_columns() {
+    let up = Fake::start();
+    put(&mut client(&up.address()), "mail", b"0123456789abcdef and more", 0);
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("late");
+    let several = format!("{},unix:{}", up.address(), socket.display());
+    let Some(terminal) = Terminal::sized(80, &several, "top --interval 100ms") else { return };
+    terminal.shows("is gone: 2 tubes");
+    let screen = terminal.shows("such file or directory");
+    assert!(screen.contains(" buried 0  ready 1 ") && screen.contains("? help"), "{screen}");
+    let fake = Fake::start();
+    put(&mut client(&fake.address()), "letters", b"x", 0);
+    std::os::unix::fs::symlink(fake.address().strip_prefix("unix:").unwrap(), &socket).unwrap();
+    let screen = terminal.shows(": 4 tubes");
+    assert!(screen.contains("late") && screen.contains("letters"), "{screen}");
+    terminal.keys(&["?"]);
+    terminal.shows("any key closes this");
+    terminal.keys(&["Enter"]);
+    terminal.shows("? help");
+    terminal.keys(&["/"]);
+    terminal.keys(&["mail", "Enter"]);
+    terminal.shows("1 tubes matching");
+    terminal.keys(&["Enter"]);
+    terminal.shows("1 ready jobs of mail");
+    terminal.keys(&["Enter"]);
+    terminal.shows("0123456789abcdef and more");
+    terminal.keys(&["x"]);
+    terminal.shows("30 31 32 33 34 35 36 37  38 39 61 62 63 64 65 66  |0123456789abcdef|");
 }
 
 #[test]
