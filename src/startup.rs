@@ -28,6 +28,7 @@ use crate::{ALLOCATOR, VERSION};
 pub mod access;
 mod admin;
 pub mod copy;
+mod path_advice;
 pub mod refusal;
 pub mod store;
 mod tls;

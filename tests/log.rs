@@ -1,10 +1,10 @@
 //! The formats of the log: text, text for the journal, and JSON.
 
-use std::fs::File;
-use std::os::unix::fs::MetadataExt;
+use std::fs::{DirBuilder, File, Permissions};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 
-use beanstalkd_testkit::panicking::{Server, spawn, wait_for};
+use beanstalkd_testkit::panicking::{Server, is_root, spawn, wait_for};
 
 /// The standard error of a server that exits with `code`. `journal` tells the server that its standard error is the
 /// journal, or another file.
@@ -81,6 +81,24 @@ fn a_wrong_command_line_is_one_line_that_names_the_help() {
             assert_eq!(said.starts_with("<3>"), journal, "{said}");
         }
     }
+}
+
+#[test]
+fn a_directory_that_cannot_be_used_is_blamed_on_its_cause() {
+    let log = log_of(&[], false);
+    assert!(log.contains("missing does not exist") && !log.contains("sandbox"), "{log}");
+    if !is_root() {
+        return;
+    }
+    // All can pass through the outer directory, and only root can write to the inner one.
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
+    let inner = directory.path().join("inner");
+    DirBuilder::new().mode(0o750).create(&inner).unwrap();
+    let arguments = ["-l", "unix:socket", "-u", "nobody", "-b", inner.to_str().unwrap()];
+    let log = log_until_end(directory.path(), &arguments, false, 10);
+    let cause = "inner belongs to root:root and has the mode 750, and the server runs as nobody";
+    assert!(log.contains(cause) && !log.contains("sandbox"), "{log}");
 }
 
 #[test]

@@ -156,3 +156,22 @@ fn a_standby_whose_database_cannot_be_reached_is_ready_and_ends_when_it_is_told_
     service.signal(Signal::TERM);
     assert_eq!(service.ended().code(), Some(0));
 }
+
+#[test]
+fn refused_puts_are_in_the_status_and_in_one_line_of_the_log() {
+    let service = Service::start(Some(200_000));
+    assert!(service.message().starts_with("READY=1\n"));
+    service.signal(Signal::USR1);
+    let mut client = service.connect();
+    while client.ask("put 0 0 60 1\r\nx") != "DRAINING" {}
+    for _ in 0..100 {
+        assert_eq!(client.ask("put 0 0 60 1\r\nx"), "DRAINING");
+    }
+    let status = service.message_with("refused");
+    assert!(
+        status.contains("draining: ") && status.contains("; refused 1 put: the server drains\n"),
+        "{status}"
+    );
+    let log = std::fs::read_to_string(service.directory.path().join("stderr")).unwrap();
+    assert_eq!(log.matches("warn refused ").count(), 1, "{log}");
+}

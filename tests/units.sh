@@ -29,6 +29,8 @@ allows 'BEANSTALKD_LISTEN_ADDR=127.0.0.1\n#BEANSTALKD_EXTRA="-b /srv/jobs"\n' ''
 allows 'BEANSTALKD_EXTRA="-b /var/lib/beanstalkd/a -u b --listen 10.0.0.1 --listen unix:/run/beanstalkd/s"\n' ''
 allows 'BEANSTALKD_EXTRA="-b /var/lib/beanstalkd/../x"\n' 'ReadWritePaths=-/var/lib/x '
 allows 'BEANSTALKD_EXTRA="--binlog-dir /srv/x"\n' 'ReadWritePaths=-/srv/x '
+allows "BEANSTALKD_EXTRA=\"-b '/srv/my jobs' -l unix:/srv/s/1\"\\n" 'ReadWritePaths="-/srv/my jobs" ReadWritePaths=-/srv/s '
+allows "BEANSTALKD_EXTRA='-b \"/srv/my jobs\"'\\n" 'ReadWritePaths="-/srv/my jobs" '
 rm "$root/settings"
 sh packaging/allow-paths "$root/settings" "$root/drop-in.d/paths.conf"
 [ ! -e "$root/drop-in.d" ] || { echo "units: exceptions without settings" >&2; exit 1; }

@@ -114,6 +114,24 @@ pub fn id_of_user(name: &str) -> Option<u32> {
     User::from_name(name).ok().flatten().map(|user| user.uid.as_raw())
 }
 
+/// The user that the process has, as the system decides about files.
+#[must_use]
+pub fn own_user() -> u32 {
+    nix::unistd::geteuid().as_raw()
+}
+
+/// The name of a user, or the number if there is no name.
+#[must_use]
+pub fn name_of_user(id: u32) -> String {
+    User::from_uid(Uid::from_raw(id)).ok().flatten().map_or_else(|| id.to_string(), |user| user.name)
+}
+
+/// The name of a group, or the number if there is no name.
+#[must_use]
+pub fn name_of_group(id: u32) -> String {
+    Group::from_gid(Gid::from_raw(id)).ok().flatten().map_or_else(|| id.to_string(), |group| group.name)
+}
+
 /// The id of the user with this name or number.
 ///
 /// # Errors

@@ -16,6 +16,7 @@ use crate::clock::Timestamp;
 use crate::http::selection::{Share, Step, Walk};
 use crate::http::task::{Change, Control, NewJob, Obstacle, Order, Progress, Selection, Task, TaskId, Tasks};
 use crate::job::{JobId, JobState};
+use crate::protocol::Reply;
 use crate::queue::{self, BeginFlush, ClientId, Flushed};
 use crate::tube_name::TubeName;
 
@@ -290,7 +291,8 @@ impl Executor {
             Ok(Put::Stored(id)) => (task.job, task.done) = (Some(id), 1),
             Ok(Put::Double(first)) => (task.job, task.skipped) = (Some(first), 1),
             Err(Refusal::NoRoomYet) => {}
-            Err(_) => self.rejected_puts += 1,
+            Err(Refusal::Job(Obstacle::Draining)) => self.rejected_puts.count(&Reply::Draining),
+            Err(_) => self.rejected_puts.count(&Reply::OutOfMemory),
         }
         put.map(|_| ())
     }

@@ -53,7 +53,7 @@ pub struct Executor {
     /// Lines that were no command.
     pub(super) malformed: u64,
     /// Puts that were complete and not stored, because memory or disk was short or the server drains.
-    pub(super) rejected_puts: u64,
+    pub(super) rejected_puts: super::refused_puts::RefusedPuts,
     /// Histograms of turns, commands and syncs; recorded only while metrics are served.
     pub(super) timings: Timings,
     /// Commands whose time is in `timings`.
@@ -93,7 +93,7 @@ impl Executor {
             draining: false,
             connections: 0,
             malformed: 0,
-            rejected_puts: 0,
+            rejected_puts: Default::default(),
             timings: Timings::default(),
             timed_commands: 0,
             refused_connections: 0,
@@ -468,7 +468,7 @@ impl Executor {
     /// Refuses a `put` whose body is complete, because memory or disk is short or the server drains.
     #[cold]
     pub(super) fn reject_put(&mut self, reply: &Reply<'_>, output: &mut Output) -> Outcome {
-        self.rejected_puts += 1;
+        self.rejected_puts.count(reply);
         answer(output, reply)
     }
 

@@ -26,6 +26,7 @@ mod memory;
 mod narrowed;
 mod notifier;
 mod persistence;
+mod refused_puts;
 mod reload;
 mod stats_view;
 mod tagged_put;

@@ -49,7 +49,7 @@ impl Notifier {
 
     /// Tells that the server is up.
     pub fn ready(&mut self, executor: &Executor, now: Timestamp) {
-        let told = service_manager::notify_ready(&Status(executor).to_string());
+        let told = service_manager::notify_ready(&Status(executor, now).to_string());
         self.conclude(told, now);
     }
 
@@ -64,7 +64,7 @@ impl Notifier {
             return;
         }
         self.said_draining = executor.draining;
-        let status = Status(executor).to_string();
+        let status = Status(executor, now).to_string();
         let told = if self.watchdog {
             service_manager::notify_watchdog(&status)
         } else {
@@ -92,11 +92,11 @@ impl Notifier {
 }
 
 /// The server's state in a line.
-struct Status<'a>(&'a Executor);
+struct Status<'a>(&'a Executor, Timestamp);
 
 impl fmt::Display for Status<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(executor) = self;
+        let Self(executor, now) = self;
         let jobs = executor.queue.counts();
         write!(
             out,
@@ -108,6 +108,7 @@ impl fmt::Display for Status<'_> {
             jobs.buried,
             Count(executor.queue.tube_count() as u64, "tube"),
             Count(executor.queue.client_count() as u64, "connection"),
-        )
+        )?;
+        executor.refused_puts(*now).map_or(Ok(()), |refused| write!(out, "; {refused}"))
     }
 }

@@ -36,7 +36,7 @@ impl StatsSource for Executor {
             connections: self.connections,
             refused_connections: self.refused_connections,
             malformed: self.malformed,
-            rejected_puts: self.rejected_puts,
+            rejected_puts: self.rejected_puts.total,
             tls: self.tls.as_ref().map(|acceptor| acceptor.figures()),
             now,
         }

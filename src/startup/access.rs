@@ -12,6 +12,8 @@ use beanstalkd::access::{FileError, Rules, TokenHash};
 use beanstalkd::os::privileges::id_of_user;
 use beanstalkd::server::event_loop::ReadRules;
 
+use super::path_advice::advice;
+
 /// The largest access file, in bytes: far more than anybody writes, and little enough to be read at once.
 const MOST_BYTES: u64 = 16 << 20;
 
@@ -21,8 +23,8 @@ const WRITABLE_BY_ALL: u32 = 0o002;
 /// Why there are no rules.
 #[derive(Debug)]
 pub enum AccessError {
-    /// The file cannot be read.
-    Read(io::Error),
+    /// The file cannot be read; the cause is added.
+    Read(io::Error, String),
     /// It is larger than [`MOST_BYTES`].
     TooLarge,
     /// It is wrong.
@@ -62,7 +64,7 @@ pub struct AccessFile {
 impl fmt::Display for AccessError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Read(error) => error.fmt(out),
+            Self::Read(error, cause) => write!(out, "{error}{cause}"),
             Self::TooLarge => write!(out, "the file has more than {MOST_BYTES} bytes"),
             Self::Wrong(error) => error.fmt(out),
             Self::Doubtful(doubt) => doubt.fmt(out),
@@ -78,9 +80,13 @@ impl std::error::Error for AccessError {}
 /// If the file cannot be read, or has anything wrong.
 pub fn read(path: &Path) -> Result<AccessFile, AccessError> {
     let mut text = String::new();
-    let file = File::open(path).map_err(AccessError::Read)?;
-    let is_writable_by_all = file.metadata().map_err(AccessError::Read)?.mode() & WRITABLE_BY_ALL != 0;
-    if file.take(MOST_BYTES + 1).read_to_string(&mut text).map_err(AccessError::Read)? as u64 > MOST_BYTES {
+    let unreadable = |error: io::Error| {
+        let cause = advice(path, &error);
+        AccessError::Read(error, cause)
+    };
+    let file = File::open(path).map_err(unreadable)?;
+    let is_writable_by_all = file.metadata().map_err(unreadable)?.mode() & WRITABLE_BY_ALL != 0;
+    if file.take(MOST_BYTES + 1).read_to_string(&mut text).map_err(unreadable)? as u64 > MOST_BYTES {
         return Err(AccessError::TooLarge);
     }
     let rules = Rules::parse(&text, &id_of_user).map_err(AccessError::Wrong)?;

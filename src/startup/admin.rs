@@ -14,6 +14,7 @@ use beanstalkd::server::event_loop::EventLoop;
 use log::{error, info, warn};
 
 use super::Sockets;
+use super::path_advice::advice;
 
 /// What the API needs until the loop runs.
 pub struct Admin {
@@ -60,9 +61,13 @@ fn read_token(path: &Path) -> Result<Token, i32> {
         error!("--admin-token-file {}: {error}", path.display());
         exit_code::USAGE
     };
-    let file = secret_file::read(path, 2 * Token::MAX_BYTES).map_err(|error| refuse(&error))?;
+    let file = secret_file::read(path, 2 * Token::MAX_BYTES).map_err(|error| {
+        let cause = advice(path, &error);
+        error!("--admin-token-file {}: {error}{cause}", path.display());
+        exit_code::USAGE
+    })?;
     if file.is_readable_by_all {
-        warn!("--admin-token-file {}: everybody on this machine can read it (chmod 600)", path.display());
+        warn!("--admin-token-file {}: everybody on this machine can read it (chmod o-r)", path.display());
     }
     Token::parse(&file.bytes).map_err(|error| refuse(&error))
 }

@@ -3,7 +3,7 @@
 //! Owns: the advice, and the exit code of each failure that has more than one. Driven by `startup` and `main`.
 
 use std::error::Error;
-use std::io::{self, ErrorKind};
+use std::io::ErrorKind;
 use std::path::Path;
 
 use beanstalkd::binlog::OpenError;
@@ -11,11 +11,9 @@ use beanstalkd::options::{BinlogPlace, exit_code};
 use beanstalkd::os::directory_lock::LockError;
 use beanstalkd::os::listen::ListenError;
 use beanstalkd::os::privileges::PrivilegeError;
-use beanstalkd::os::service_manager;
 use log::error;
 
-const SANDBOX: &str = "; the sandbox of the systemd unit is the likely reason: the directory must exist, and \
-                       ReadWritePaths= in a drop-in must name it (systemctl edit)";
+use super::path_advice::advice;
 
 /// Says why the server does not start, and returns the exit code.
 pub fn refuse(error: &dyn Error, code: i32) -> i32 {
@@ -27,9 +25,9 @@ pub fn refuse(error: &dyn Error, code: i32) -> i32 {
 pub fn refuse_lock(directory: &Path, error: &LockError) -> i32 {
     let advice = match error {
         LockError::Held { .. } => {
-            "; end that server first, or start with --wait-for-lock to take over from it"
+            "; end that server first, or start with --wait-for-lock to take over from it".to_owned()
         }
-        LockError::Open { source, .. } | LockError::Lock { source, .. } => advice_on_path(source),
+        LockError::Open { path, source } | LockError::Lock { path, source } => advice(path, source),
     };
     error!("-b {}: {error}{advice}", directory.display());
     exit_code::BINLOG_DIRECTORY
@@ -47,7 +45,11 @@ pub fn refuse_binlog(place: &BinlogPlace, error: &OpenError) -> i32 {
         | OpenError::Read { error: source, .. }
         | OpenError::Write { error: source, .. }
         | OpenError::Keep { error: source, .. } => {
-            error!("-b {directory}: {error}{}", advice_on_path(source));
+            let advice = match place {
+                BinlogPlace::Directory(path) => advice(path, source),
+                BinlogPlace::Database(_) => String::new(),
+            };
+            error!("-b {directory}: {error}{advice}");
         }
         OpenError::TooManyFiles | OpenError::OutOfMemory | OpenError::Failed(_) => {
             error!("-b {directory}: {error}");
@@ -73,12 +75,13 @@ pub fn binlog_exit_code(error: &OpenError) -> i32 {
 pub fn refuse_listener(flags: &str, error: &ListenError) -> i32 {
     let flags = if flags.is_empty() { String::new() } else { format!("{flags}: ") };
     let advice = match error {
-        ListenError::BindUnix { source, .. } => advice_on_path(source),
+        ListenError::BindUnix { path, source } => advice(path, source),
         ListenError::Access { source, .. } if source.kind() == ErrorKind::PermissionDenied => {
             "; without root's rights a server can give the socket to its own user and to the groups of that user \
              alone: SocketUser= and SocketGroup= of a .socket unit can name any"
+                .to_owned()
         }
-        _ => "",
+        _ => String::new(),
     };
     error!("{flags}{error}{advice}");
     exit_code::LISTEN
@@ -91,39 +94,5 @@ pub fn refuse_privileges(flag: &str, error: &PrivilegeError) -> i32 {
         PrivilegeError::LookUp { .. } => exit_code::USER_LOOKUP,
         PrivilegeError::NoSuchName { .. } => exit_code::NO_SUCH_USER,
         PrivilegeError::Refused { .. } | PrivilegeError::StillRoot { .. } => exit_code::BECOME_USER,
-    }
-}
-
-fn advice_on_path(error: &io::Error) -> &'static str {
-    advice(error.kind(), service_manager::is_supervised())
-}
-
-/// The advice if a file cannot be made, by the error of the system.
-fn advice(kind: ErrorKind, is_supervised: bool) -> &'static str {
-    match kind {
-        ErrorKind::ReadOnlyFilesystem | ErrorKind::PermissionDenied | ErrorKind::NotFound
-            if is_supervised =>
-        {
-            SANDBOX
-        }
-        ErrorKind::PermissionDenied => "; the user that the server runs as must be allowed to write there",
-        ErrorKind::NotFound => "; the directory must exist",
-        _ => "",
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_sandbox_of_the_unit_is_named_where_it_is_likely() {
-        for kind in [ErrorKind::ReadOnlyFilesystem, ErrorKind::PermissionDenied, ErrorKind::NotFound] {
-            assert!(advice(kind, true).contains("ReadWritePaths="), "{kind:?}");
-            assert!(!advice(kind, false).contains("unit"), "{kind:?}: there is no unit");
-        }
-        for kind in [ErrorKind::StorageFull, ErrorKind::AddrInUse] {
-            assert_eq!(advice(kind, true), "", "{kind:?}: the sandbox does not cause it");
-        }
     }
 }

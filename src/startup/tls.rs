@@ -6,6 +6,8 @@ use beanstalkd::server::event_loop::Reload;
 use beanstalkd::tls::{Acceptor, Files};
 use log::{error, warn};
 
+use super::path_advice::advice;
+
 /// Reads the files, if there are any, and says what SIGHUP reads again.
 pub fn load(options: &Options) -> Result<Reload, i32> {
     let (Some(certificate), Some(key)) = (&options.tls.certificate, &options.tls.key) else {
@@ -18,7 +20,8 @@ pub fn load(options: &Options) -> Result<Reload, i32> {
         crl: options.tls.crl.clone(),
     };
     let credentials = files.load(os::clock::wall_time_ns()).map_err(|error| {
-        error!("{error}");
+        let cause = error.unreadable().map(|(path, error)| advice(path, error));
+        error!("{error}{}", cause.unwrap_or_default());
         exit_code::USAGE
     })?;
     for warning in &credentials.warnings {

@@ -89,6 +89,17 @@ enum Problem {
     Rejected(Box<dyn StdError + Send + Sync>),
 }
 
+impl CredentialError {
+    /// The file and the reason, if the system refused to read it.
+    #[must_use]
+    pub fn unreadable(&self) -> Option<(&Path, &io::Error)> {
+        match &self.problem {
+            Problem::Read(error) => Some((&self.path, error)),
+            _ => None,
+        }
+    }
+}
+
 impl fmt::Display for CredentialError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{} {}: ", self.flag, self.path.display())?;
@@ -239,7 +250,7 @@ impl Files {
         let read = file.read(MAX_FILE_BYTES)?;
         if read.is_readable_by_all {
             warnings.push(format!(
-                "--tls-key {}: everybody on this machine can read it (chmod 600)",
+                "--tls-key {}: everybody on this machine can read it (chmod o-r)",
                 file.path.display()
             ));
         }

@@ -39,7 +39,10 @@ impl Password {
         let wrong = |reason| StoreError::File(format!("--store-password-file {}: {reason}", path.display()));
         let (first, is_readable_by_all) = read(path).map_err(wrong)?;
         if is_readable_by_all {
-            warn!("--store-password-file {}: every user of this machine can read it", path.display());
+            warn!(
+                "--store-password-file {}: every user of this machine can read it (chmod o-r)",
+                path.display()
+            );
         }
         Ok(Self { file: Some(path.to_owned()), first: Some(first) })
     }

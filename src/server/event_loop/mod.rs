@@ -289,6 +289,7 @@ impl EventLoop {
         if let Some(acceptor) = self.reload.acceptor() {
             acceptor.report(now);
         }
+        self.server.executor_mut().tell_of_refused_puts(now);
         if let Some(notifier) = &mut self.notifier {
             notifier.turn(self.server.executor(), now);
         }
@@ -300,9 +301,11 @@ impl EventLoop {
         let metrics = self.metrics.as_ref().map(HttpServer::next_turn_at);
         let admin = self.admin.as_ref().map(HttpServer::next_turn_at);
         let memory = self.memory.next_turn_at();
-        let turns =
-            [self.server.next_turn_at(), self.listeners.next_turn_at(), memory, notifier, metrics, admin];
-        turns.into_iter().flatten().min()
+        let refused_puts = self.server.executor().next_line_of_refused_puts_at();
+        let server = [self.server.next_turn_at(), refused_puts];
+        let turns = [self.listeners.next_turn_at(), memory, notifier, metrics, admin];
+        let turns = turns.into_iter().chain(server);
+        turns.flatten().min()
     }
 
     /// Writes out the replies that are owed, for a moment: a client that does not read is not waited for.

@@ -1,0 +1,142 @@
+//! Puts that the server refuses although they are right: it drains, or memory or the disk is short.
+//!
+//! Owns: their numbers, and when the log has a line about them. The executor counts them; the event loop asks once a turn
+//! whether a line is due.
+
+use std::fmt;
+
+use log::warn;
+
+use super::Executor;
+use crate::clock::{NS_PER_S, Timestamp};
+use crate::log_setup::Count;
+use crate::protocol::Reply;
+
+/// The least time between two lines, and how long the status shows the last one.
+const INTERVAL_NS: u64 = 60 * NS_PER_S;
+
+/// The numbers of puts that were refused.
+#[derive(Debug, Default)]
+pub(super) struct RefusedPuts {
+    /// All of them, also those that are too long.
+    pub total: u64,
+    draining: u64,
+    no_room: u64,
+    /// How many of `draining` and `no_room` are in a line.
+    told: u64,
+    last: Option<(Timestamp, Refused)>,
+}
+
+/// What a line says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Refused {
+    puts: u64,
+    reason: &'static str,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "refused {}: {}", Count(self.puts, "put"), self.reason)
+    }
+}
+
+impl RefusedPuts {
+    /// Counts a put that gets this reply.
+    pub fn count(&mut self, reply: &Reply<'_>) {
+        self.total += 1;
+        match reply {
+            Reply::Draining => self.draining += 1,
+            Reply::OutOfMemory => self.no_room += 1,
+            _ => {}
+        }
+    }
+
+    fn untold(&self) -> u64 {
+        self.draining + self.no_room - self.told
+    }
+
+    /// When a line is due.
+    fn due_at(&self) -> Option<Timestamp> {
+        (self.untold() > 0).then(|| self.last.map_or(Timestamp(0), |(at, _)| at + INTERVAL_NS))
+    }
+
+    /// The line that is due.
+    fn take_due(&mut self, is_draining: bool, is_disk_full: bool, now: Timestamp) -> Option<Refused> {
+        if self.due_at().is_none_or(|at| at > now) {
+            return None;
+        }
+        let reason = if is_draining {
+            "the server drains"
+        } else if is_disk_full {
+            "the disk of the binlog is full"
+        } else {
+            "memory is short, or an identity has as many jobs as it may"
+        };
+        let refused = Refused { puts: self.untold(), reason };
+        self.told = self.draining + self.no_room;
+        self.last = Some((now, refused));
+        Some(refused)
+    }
+
+    /// What the last line says, if it is recent.
+    fn recent(&self, now: Timestamp) -> Option<Refused> {
+        self.last.filter(|&(at, _)| now < at + INTERVAL_NS).map(|(_, refused)| refused)
+    }
+}
+
+impl Executor {
+    /// Logs a line about refused puts if one is due.
+    pub fn tell_of_refused_puts(&mut self, now: Timestamp) {
+        if self.rejected_puts.untold() == 0 {
+            return;
+        }
+        let is_full = self.persistence.is_kept() && self.persistence.stats().state == "full";
+        if let Some(refused) = self.rejected_puts.take_due(self.draining, is_full, now) {
+            warn!("{refused}");
+        }
+    }
+
+    /// When [`Executor::tell_of_refused_puts`] has something to do.
+    pub fn next_line_of_refused_puts_at(&self) -> Option<Timestamp> {
+        self.rejected_puts.due_at()
+    }
+
+    /// Which puts were refused in the last minute, in words.
+    pub(super) fn refused_puts(&self, now: Timestamp) -> Option<Refused> {
+        self.rejected_puts.recent(now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_comes_at_once_and_then_one_a_minute_with_the_number_of_puts() {
+        let mut puts = RefusedPuts::default();
+        let mut lines = Vec::new();
+        for second in 0..100 {
+            for _ in 0..5 {
+                puts.count(&Reply::OutOfMemory);
+            }
+            let now = Timestamp(second * NS_PER_S);
+            lines.extend(puts.take_due(false, true, now).map(|refused| (second, refused.to_string())));
+        }
+        let line = |puts| format!("refused {puts} puts: the disk of the binlog is full");
+        assert_eq!(lines, [(0, line(5)), (60, line(300))]);
+        // The last puts have their line although no other put is refused.
+        assert_eq!(puts.due_at(), Some(Timestamp(120 * NS_PER_S)));
+        let last = puts.take_due(true, false, Timestamp(120 * NS_PER_S)).unwrap();
+        assert_eq!(last.to_string(), "refused 195 puts: the server drains");
+        assert_eq!((puts.due_at(), puts.total), (None, 500));
+        assert_eq!(puts.recent(Timestamp(179 * NS_PER_S)), Some(last));
+        assert_eq!(puts.recent(Timestamp(180 * NS_PER_S)), None);
+    }
+
+    #[test]
+    fn a_put_that_is_too_long_is_the_fault_of_its_client_and_gets_no_line() {
+        let mut puts = RefusedPuts::default();
+        puts.count(&Reply::JobTooBig);
+        assert_eq!((puts.total, puts.due_at()), (1, None));
+    }
+}
