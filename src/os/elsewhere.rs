@@ -1,6 +1,7 @@
 //! The items of `linux` for other systems. A server there does the same for its clients, but it knows less about its
 //! process.
 
+use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -15,6 +16,16 @@ pub const BOOT_CLOCK: ClockId = ClockId::CLOCK_MONOTONIC;
 /// Unknown: the figures are in `/proc` on Linux.
 pub fn memory() -> Option<(u64, u64)> {
     None
+}
+
+/// There are none.
+pub fn open_unnamed(_directory: &Path) -> io::Result<File> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+/// There are none.
+pub fn name_file(_file: &File, _path: &Path) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
 }
 
 /// Does nothing: these systems are not told.

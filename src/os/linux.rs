@@ -3,15 +3,17 @@
 //!
 //! `elsewhere` has the same items for other systems.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::Duration;
 
+use nix::fcntl::{AT_FDCWD, AtFlags};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use nix::time::ClockId;
-use nix::unistd::{SysconfVar, sysconf};
+use nix::unistd::{SysconfVar, linkat, sysconf};
 use socket2::SockRef;
 
 /// This clock goes on while the machine is suspended, as delays and TTRs must.
@@ -26,6 +28,17 @@ pub fn memory() -> Option<(u64, u64)> {
     let text = fs::read_to_string("/proc/self/statm").ok()?;
     let mut pages = text.split(' ').map(|pages| pages.parse::<u64>().ok());
     Some((pages.next()?? * page_bytes, pages.next()?? * page_bytes))
+}
+
+/// Opens a new file in `directory` that has no name, and that is gone when it is closed, unless it gets one.
+pub fn open_unnamed(directory: &Path) -> io::Result<File> {
+    File::options().write(true).mode(0o600).custom_flags(libc::O_TMPFILE).open(directory)
+}
+
+/// Gives a file without a name this one.
+pub fn name_file(file: &File, path: &Path) -> io::Result<()> {
+    let unnamed = format!("/proc/self/fd/{}", file.as_raw_fd());
+    Ok(linkat(AT_FDCWD, &*unnamed, AT_FDCWD, path, AtFlags::AT_SYMLINK_FOLLOW)?)
 }
 
 /// Whether the kernel may use huge pages for memory that is touched from now on. Old kernels cannot be told, and then do as

@@ -16,6 +16,7 @@ pub mod secret_file;
 pub mod service_manager;
 pub mod signals;
 pub mod socket;
+pub mod unnamed_file;
 
 pub use self::process::{CpuTime, Usage};
 

@@ -3,6 +3,7 @@
 //! Owns: the order of the steps. Both places are taken as a server takes them, so that no server uses them meanwhile. Driven
 //! by `main`.
 
+use std::ffi::OsStr;
 use std::fmt::Display;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
@@ -11,10 +12,17 @@ use std::path::{Path, PathBuf};
 
 use beanstalkd::binlog::{self, FileName, Storage};
 use beanstalkd::options::{BinlogPlace, StoreOptions};
+use beanstalkd::os;
 use beanstalkd::os::directory_lock::DirectoryLock;
 
 use super::store::{Prepared, database, prepare};
 
+/// Behind the name of a directory that is not whole yet; then comes the number of the process.
+const MARK: &str = ".copy-";
+/// The name of the file that a directory is locked with.
+const LOCK: &str = "lock";
+/// Descriptors that a copy needs besides those of its files.
+const SPARE_DESCRIPTORS: usize = 32;
 /// Bytes that are copied at a time.
 const PIECE_BYTES: usize = 1 << 20;
 
@@ -40,7 +48,7 @@ pub fn copy(from: &BinlogPlace, to: &BinlogPlace, options: &StoreOptions) -> Res
     if !report.is_sound() {
         return Err(format!("{from}: the binlog is damaged: start a server with --recover on it first"));
     }
-    let mut target = Target::open(target).map_err(|error| of(to, &error))?;
+    let mut target = Target::open(target, report.files.len()).map_err(|error| of(to, &error))?;
     for file in &report.files {
         target.make(file.index, file.bytes).map_err(|error| of(to, &error))?;
         copy_file(&mut *source, &mut target, file.index, file.bytes).map_err(|error| match error {
@@ -96,9 +104,9 @@ enum Target {
 }
 
 impl Target {
-    fn open(target: Prepared) -> Result<Self, String> {
+    fn open(target: Prepared, files: usize) -> Result<Self, String> {
         match target {
-            Prepared::Directory(path) => NewDirectory::beside(path).map(Self::Directory),
+            Prepared::Directory(path) => NewDirectory::beside(path, files).map(Self::Directory),
             Prepared::Database(settings) => match database::copy(&settings) {
                 Ok(copy) => Ok(Self::Database(Box::new(copy))),
                 Err(error) => Err(error.to_string()),
@@ -136,11 +144,14 @@ impl Target {
 struct NewDirectory {
     path: PathBuf,
     unfinished: PathBuf,
-    file: Option<File>,
+    files: Vec<(u32, File)>,
+    /// Of the directory `unfinished`, once it is there. If the files have names from the beginning, so has the directory.
+    lock: Option<DirectoryLock>,
 }
 
 impl NewDirectory {
-    fn beside(path: PathBuf) -> Result<Self, String> {
+    /// For a log of a number of `files`.
+    fn beside(path: PathBuf, files: usize) -> Result<Self, String> {
         match fs::read_dir(&path).map(|mut entries| entries.next().is_none()) {
             Ok(true) => {}
             Ok(false) => return Err("expected a directory that is empty, or none".to_owned()),
@@ -148,36 +159,65 @@ impl NewDirectory {
             Err(error) => return Err(error.to_string()),
         }
         let mut name = path.file_name().ok_or("expected the name of a directory")?.to_owned();
-        name.push(format!(".copy-{}", std::process::id()));
-        let unfinished = path.with_file_name(name);
-        fs::create_dir(&unfinished).map_err(|error| format!("{}: {error}", unfinished.display()))?;
-        Ok(Self { path, unfinished, file: None })
+        name.push(MARK);
+        remove_remains(parent(&path), &name);
+        name.push(std::process::id().to_string());
+        let mut new = Self { unfinished: path.with_file_name(name), path, files: Vec::new(), lock: None };
+        let descriptors = os::limits::raise_open_files().unwrap_or(0);
+        let has_unnamed = (files + SPARE_DESCRIPTORS) as u64 <= descriptors
+            && os::unnamed_file::open(parent(&new.path)).is_ok();
+        if !has_unnamed {
+            new.make_directory().map_err(|error| format!("{}: {error}", new.unfinished.display()))?;
+        }
+        Ok(new)
     }
 
-    fn make_durable(&mut self) -> io::Result<()> {
-        self.file.take().map_or(Ok(()), |file| file.sync_all())
+    fn make_directory(&mut self) -> io::Result<()> {
+        fs::create_dir(&self.unfinished)?;
+        self.lock =
+            Some(DirectoryLock::take(&self.unfinished).map_err(|error| io::Error::other(error.to_string()))?);
+        Ok(())
     }
 
-    fn make(&mut self, file: u32, bytes: u64) -> io::Result<()> {
-        self.make_durable()?;
-        let path = self.unfinished.join(FileName::Log(file).text());
-        let file = File::options().write(true).create_new(true).mode(0o600).open(path)?;
+    fn name_of(&self, file: u32) -> PathBuf {
+        self.unfinished.join(FileName::Log(file).text())
+    }
+
+    fn make(&mut self, index: u32, bytes: u64) -> io::Result<()> {
+        if let Some((_, file)) = self.files.last() {
+            file.sync_all()?;
+        }
+        let file = if self.lock.is_some() {
+            // One is open at a time.
+            self.files.clear();
+            File::options().write(true).create_new(true).mode(0o600).open(self.name_of(index))?
+        } else {
+            os::unnamed_file::open(parent(&self.path))?
+        };
         file.set_len(bytes)?;
-        self.file = Some(file);
+        self.files.push((index, file));
         Ok(())
     }
 
     fn write(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.file.as_ref().map_or(Ok(()), |file| file.write_all_at(bytes, offset))
+        self.files.last().map_or(Ok(()), |(_, file)| file.write_all_at(bytes, offset))
     }
 
     /// Gives the directory its name, in one step.
     fn publish(mut self) -> io::Result<()> {
-        self.make_durable()?;
+        if let Some((_, file)) = self.files.last() {
+            file.sync_all()?;
+        }
+        if self.lock.is_none() {
+            self.make_directory()?;
+            for (index, file) in &self.files {
+                os::unnamed_file::give_name(file, &self.name_of(*index))?;
+            }
+        }
+        fs::remove_file(self.unfinished.join(LOCK))?;
         File::open(&self.unfinished)?.sync_all()?;
         fs::rename(&self.unfinished, &self.path)?;
-        let parent = self.path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
+        File::open(parent(&self.path))?.sync_all()
     }
 }
 
@@ -186,4 +226,31 @@ impl Drop for NewDirectory {
         // It is not there any more once it has its name.
         let _ = fs::remove_dir_all(&self.unfinished);
     }
+}
+
+fn parent(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Removes what earlier copies have left in `parent` that were killed: directories whose names begin with `mark`, and which
+/// nobody has locked.
+fn remove_remains(parent: &Path, mark: &OsStr) {
+    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let number = name.as_encoded_bytes().strip_prefix(mark.as_encoded_bytes());
+        let is_remains =
+            number.is_some_and(|number| !number.is_empty() && number.iter().all(u8::is_ascii_digit));
+        if is_remains && holds_a_log_alone(&entry.path()) && DirectoryLock::take(&entry.path()).is_ok() {
+            // What cannot be removed is in nobody's way.
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+/// Whether a directory has nothing but what a copy makes.
+fn holds_a_log_alone(directory: &Path) -> bool {
+    let is_file = |name: &str| name.strip_prefix("binlog.").is_some_and(|index| index.parse::<u32>().is_ok());
+    let is_ours = |name: &OsStr| name == LOCK || name.to_str().is_some_and(is_file);
+    fs::read_dir(directory)
+        .is_ok_and(|mut entries| entries.all(|entry| entry.is_ok_and(|entry| is_ours(&entry.file_name()))))
 }

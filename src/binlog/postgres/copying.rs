@@ -1,7 +1,7 @@
-//! Copying a log into a queue that has none: all of it becomes visible in one transaction.
+//! Copying a log into a queue that has none, in one transaction: the database keeps nothing of a copy that is broken off.
 //!
-//! Owns: the connection of an owner that serves nobody. Files count as removed until the copy is whole, so that what a copy
-//! leaves behind that was broken off is deleted by the next owner.
+//! Owns: the connection of an owner that serves nobody. The transaction holds the row of the queue, so that nobody takes
+//! over meanwhile.
 
 use super::claim::{Claim, as_int, claim, number};
 use super::wire::Value;
@@ -29,12 +29,15 @@ impl PostgresCopy {
             copy.hand_over()?;
             return Err(StoreError::Refused("the queue has a log already".to_owned()));
         }
-        copy.transact(&[("clear_log", &[queue]), ("clear_files", &[queue])])?;
+        copy.claim.session.query("BEGIN")?;
+        copy.prove()?;
+        // A copy of the version before may have left rows.
+        copy.add(&[("clear_log", &[queue]), ("clear_files", &[queue])])?;
         Ok(copy)
     }
 
-    /// Does `statements` in one transaction if this process still owns the queue.
-    fn transact(&mut self, statements: &[(&str, &[Value<'_>])]) -> Result<(), StoreError> {
+    /// Fails if another server owns the queue, or if the database does not replicate.
+    fn prove(&mut self) -> Result<(), StoreError> {
         let Claim { session, queue, epoch, .. } = &mut self.claim;
         let proof = [
             Value::Int(*queue),
@@ -42,7 +45,13 @@ impl PostgresCopy {
             Value::Int(self.allow_async.into()),
             Value::Int(1),
         ];
-        session.add("beat", &proof, false)?;
+        session.run("prove", &proof)?;
+        Ok(())
+    }
+
+    /// Adds `statements` to the transaction.
+    fn add(&mut self, statements: &[(&str, &[Value<'_>])]) -> Result<(), StoreError> {
+        let session = &mut self.claim.session;
         for (name, values) in statements {
             session.add(name, values, false)?;
         }
@@ -58,7 +67,7 @@ impl PostgresCopy {
     /// If the database refuses it.
     pub fn make(&mut self, file: u32, length: u64) -> Result<(), StoreError> {
         let values = [Value::Int(self.claim.queue), Value::Int(file.into()), Value::Int(as_int(length))];
-        self.transact(&[("copy_file", &values)])
+        self.add(&[("copy_file", &values)])
     }
 
     /// Writes `bytes` at an offset of a file.
@@ -68,17 +77,18 @@ impl PostgresCopy {
     pub fn write(&mut self, file: u32, offset: u64, bytes: &[u8]) -> Result<(), StoreError> {
         let queue = Value::Int(self.claim.queue);
         let values = [queue, Value::Int(file.into()), Value::Int(as_int(offset)), Value::Bytes(bytes)];
-        self.transact(&[("append", &values)])
+        self.add(&[("append", &values)])
     }
 
-    /// Makes all files visible, and hands the queue over.
+    /// Makes the copy visible, and hands the queue over.
     ///
     /// # Errors
     /// If the database refuses it.
     pub fn publish(mut self) -> Result<(), StoreError> {
-        let queue = Value::Int(self.claim.queue);
-        self.transact(&[("publish", &[queue])])?;
-        self.hand_over()
+        self.prove()?;
+        self.hand_over()?;
+        self.claim.session.query("COMMIT")?;
+        Ok(())
     }
 
     fn hand_over(&mut self) -> Result<(), StoreError> {

@@ -287,7 +287,6 @@ pub(super) const COPYING: &[(&str, &str)] = &[
     ("clear_files", "DELETE FROM beanstalkd.file WHERE queue = $1::int4"),
     (
         "copy_file",
-        "INSERT INTO beanstalkd.file (queue, file, length, removed) VALUES ($1::int4, $2::int4, $3::int8, true)",
+        "INSERT INTO beanstalkd.file (queue, file, length, removed) VALUES ($1::int4, $2::int4, $3::int8, false)",
     ),
-    ("publish", "UPDATE beanstalkd.file SET removed = false WHERE queue = $1::int4"),
 ];
