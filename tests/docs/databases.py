@@ -20,6 +20,8 @@ unix_socket_directories = '{directory}'
 listen_addresses = '127.0.0.1'
 port = {port}
 shared_buffers = 32MB
+cluster_name = '{name}'
+ssl = on
 """
 LOG_INS = "local all all trust\nlocal replication all trust\nhost replication all 127.0.0.1/32 trust\n" \
     "host all all 127.0.0.1/32 scram-sha-256\n"
@@ -66,11 +68,17 @@ class Databases:
             if os.getuid() == 0:
                 shutil.chown(directory, "postgres", "postgres")
         self.run("initdb", "-N", "-A", "trust", "-U", "postgres", "-E", "UTF8", "-D", f"{first}/data")
+        # The other one gets a copy.
+        key, certificate = f"{first}/data/server.key", f"{first}/data/server.crt"
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+                        "-subj", "/CN=db1", "-addext", "basicConstraints=critical,CA:FALSE", "-keyout", key, "-out",
+                        certificate], check=True, capture_output=True, **as_user())
+        os.chmod(key, 0o600)
         self.launch(first, self.ports[0])
         source = f"host=127.0.0.1 port={self.ports[0]} user=postgres"
         self.run("pg_basebackup", "-N", "-c", "fast", "-R", "-d", source, "-D", f"{second}/data")
         self.launch(second, self.ports[1])
-        self.psql("ALTER SYSTEM SET synchronous_standby_names = '*'")
+        self.psql("ALTER SYSTEM SET synchronous_standby_names = 'FIRST 1 (db2)'")
         self.psql("SELECT pg_reload_conf()")
         give_up_at = time.monotonic() + 30
         while "sync" not in self.psql("SELECT sync_state FROM pg_stat_replication"):
@@ -81,7 +89,8 @@ class Databases:
     def launch(self, directory, port):
         data = f"{directory}/data"
         with open(f"{data}/postgresql.conf", "a", encoding="utf-8") as settings:
-            settings.write(SETTINGS.format(directory=directory, port=port))
+            name = os.path.basename(directory)
+            settings.write(SETTINGS.format(directory=directory, port=port, name=name))
         with open(f"{data}/pg_hba.conf", "w", encoding="utf-8") as log_ins:
             log_ins.write(LOG_INS)
         with open(f"{self.root}/log", "a", encoding="utf-8") as log:
