@@ -29,6 +29,12 @@ impl Timestamp {
         Self(self.0.saturating_sub(ns))
     }
 
+    /// How far a clock that reads `clock_ns` at this instant is ahead of the one that made it, in nanoseconds.
+    #[must_use]
+    pub fn offset_ns(self, clock_ns: u64) -> i64 {
+        i64::try_from(i128::from(clock_ns) - i128::from(self.0)).unwrap_or(0)
+    }
+
     /// Nanoseconds from `earlier` to this instant; 0 if `earlier` is later.
     #[must_use]
     pub fn since_ns(self, earlier: Self) -> u64 {

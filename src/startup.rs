@@ -281,7 +281,10 @@ fn open_binlog(
     let now = clock.now();
     let mut restore =
         |record, tube: &TubeName, body, tags: &[u8]| executor.restore(&record, tube, body, tags, now);
-    let (binlog, summary) = Binlog::open(storage, config, now, Clock::wall_offset_ns(now), &mut restore)
+    // By the store's clock, if it has one: its last owner may have been another machine.
+    let offset_ns =
+        storage.clock_ns().map_or_else(|| Clock::wall_offset_ns(now), |clock_ns| now.offset_ns(clock_ns));
+    let (binlog, summary) = Binlog::open(storage, config, now, offset_ns, &mut restore)
         .map_err(|error| refuse_binlog(place, &error))?;
     for warning in &summary.warnings {
         warn!("{warning}");

@@ -28,8 +28,8 @@ pub type Restore<'a> = dyn FnMut(JobRecord, &TubeName, Body, &[u8]) + 'a;
 impl Binlog {
     /// Reads the log in `storage`, repairs what a crash has torn, and begins a new file. `restore` is then
     /// called once for each job: those that are not buried by ascending id, then the buried in the order
-    /// of their burial. A job that was reserved is ready. `wall_offset_ns` is the wall clock less the
-    /// clock of `now`.
+    /// of their burial. A job that was reserved is ready. `wall_offset_ns` is the clock of the log
+    /// less the clock of `now`.
     ///
     /// # Errors
     /// If the log cannot be read, or holds damage that a crash does not explain; nothing has changed

@@ -72,6 +72,12 @@ pub trait Storage {
     /// If the system has no thread for it.
     fn start(&mut self, wake: Box<dyn Fn() + Send>) -> io::Result<()>;
 
+    /// The time now in nanoseconds since 1970, by a clock that the log's owners on different machines hand on; `None` if the
+    /// times in the log are those of this machine's wall clock.
+    fn clock_ns(&self) -> Option<u64> {
+        None
+    }
+
     /// What a database says of itself; `None` for a store that is none.
     fn database(&self) -> Option<DatabaseFigures> {
         None

@@ -1,5 +1,6 @@
 //! Tests the log in PostgreSQL with the real program and real clusters. They are skipped where PostgreSQL is missing.
 
+mod clocks;
 mod copies;
 mod figures;
 mod log_in;

@@ -1,6 +1,7 @@
 //! Commits that would not survive the loss of a database machine.
 
-use beanstalkd_testkit::postgres::{Cluster, Pair, installation};
+use beanstalkd_testkit::postgres::{Cluster, Pair, Stop, installation, url};
+use beanstalkd_testkit::server::free_address;
 use rustix::process::Signal;
 
 use crate::servers::{Password, has, put, wait_until};
@@ -106,4 +107,51 @@ fn without_the_database_commands_wait_and_are_refused_in_the_end() {
     client.exchange(b"put 0 0 100 3\r\nend\r\n", b"INTERNAL_ERROR\r\n").unwrap();
     assert_eq!(server.wait().code(), Some(1));
     assert!(server.log().contains("--store-timeout"), "{}", server.log());
+}
+
+#[test]
+fn a_server_that_has_seen_a_higher_epoch_uses_no_older_copy_of_the_database() {
+    let Some(installation) = installation() else { return };
+    let mut old = Cluster::start(&installation).unwrap();
+    let password = Password::new();
+    password.use_once(&old.url("mail"));
+    let new = old.standby_at(free_address().unwrap(), old.address()).unwrap();
+    let position = old.query("SELECT pg_current_wal_lsn()").unwrap();
+    new.wait_for(&format!("SELECT pg_last_wal_replay_lsn() >= '{position}'"), "t").unwrap();
+    old.stop(Stop::Fast).unwrap();
+    new.promote().unwrap();
+    let url = url(&[old.address(), new.address()], "mail");
+    let flags = ["--allow-async", "--wait-for-lock"];
+    let owner = password.launch(&url, &flags, "owner");
+    let mut client = owner.connect();
+    let id = put(&mut client, "in the new one");
+    let standby = password.launch(&url, &flags, "standby");
+    standby.wait_for("waiting for it");
+    // The old one is back and takes writes. It comes first in the address.
+    old.launch().unwrap();
+    let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'beanstalkd'";
+    new.query(end).unwrap();
+    assert_eq!(put(&mut client, "again"), id + 1);
+    drop(owner);
+    assert!(has(&mut standby.connect(), id + 1, "again"));
+    assert_eq!(old.query("SELECT epoch FROM beanstalkd.queue").unwrap(), "1");
+    drop(new);
+    let mut client = standby.connect();
+    client.send(b"put 0 0 100 4\r\nlate\r\n").unwrap();
+    standby.wait_for("it is an old copy, with epoch 1 of the queue");
+}
+
+#[test]
+fn a_setting_that_any_standby_fulfils_is_warned_of() {
+    let Some(installation) = installation() else { return };
+    let pair = Pair::start(&installation).unwrap();
+    let (url, password) = (pair.primary.url("mail"), Password::new());
+    let server = password.serve(&url, &[]);
+    put(&mut server.connect().unwrap(), "job");
+    let warning = "synchronous_standby_names is *: any standby counts";
+    assert_eq!(server.stderr().matches(warning).count(), 1, "{}", server.stderr());
+    let name = pair.primary.query("SELECT application_name FROM pg_stat_replication").unwrap();
+    pair.primary.require_standbys(&format!("FIRST 1 ({name})")).unwrap();
+    let server = password.serve(&pair.primary.url("other"), &[]);
+    assert!(!server.stderr().contains("any standby counts"), "{}", server.stderr());
 }

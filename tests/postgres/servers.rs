@@ -70,12 +70,18 @@ impl Password {
 
     /// A server that need not answer yet.
     pub fn launch(&self, url: &str, flags: &[&str], name: &str) -> Launched {
+        self.launch_with(url, flags, name, &[])
+    }
+
+    /// The same with these variables of the environment.
+    pub fn launch_with(&self, url: &str, flags: &[&str], name: &str, variables: &[(&str, &str)]) -> Launched {
         let log = self.directory().join(format!("{name}.log"));
         let socket = self.directory().join(name);
         let child = Command::new(ours())
             .args(self.flags(url, flags))
             .arg("-l")
             .arg(format!("unix:{}", socket.display()))
+            .envs(variables.iter().copied())
             .stderr(fs::File::create(&log).unwrap())
             .stdout(Stdio::null())
             .spawn()

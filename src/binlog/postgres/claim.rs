@@ -9,15 +9,18 @@ use std::time::{Duration, Instant};
 use log::{info, warn};
 
 use super::address::addresses;
+use super::queue_clock::{ClockWatch, QueueClock};
 use super::sql;
 use super::wire::{Failure, Row, Session, Value};
 use super::{Settings, StoreError};
 use crate::binlog::ownership::{Seen, Times, Watch};
-use crate::clock::Timestamp;
+use crate::clock::{NS_PER_S, Timestamp};
 use crate::os::clock;
 
 /// How often a server looks whether it may take over.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
+/// How often a server that waits says again what is wrong.
+const SAID_EVERY_NS: u64 = 60 * NS_PER_S;
 /// What the statements say in place of a heartbeat that is NULL.
 const NO_HEARTBEAT: i64 = -1;
 
@@ -37,14 +40,15 @@ pub(super) struct Claim {
     pub(super) sent_at: Timestamp,
     /// Removed files that may have rows.
     pub(super) removed: Vec<u32>,
+    pub(super) clock: QueueClock,
 }
 
 /// Why a host cannot be used.
 #[derive(Debug)]
 pub(super) enum Unfit {
     Failed(Failure),
-    /// It takes no writes, for this reason.
-    ReadOnly(&'static str),
+    /// It takes no writes of the owner, for this reason.
+    ReadOnly(String),
     /// Its commits are not as durable as they must be.
     Unsafe(String),
 }
@@ -59,7 +63,7 @@ impl fmt::Display for Unfit {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Failed(failure) => failure.fmt(out),
-            Self::ReadOnly(reason) => write!(out, "it takes no writes: {reason}"),
+            Self::ReadOnly(reason) => out.write_str(reason),
             Self::Unsafe(reason) => out.write_str(reason),
         }
     }
@@ -99,7 +103,7 @@ pub(super) fn connect(settings: &Settings) -> Result<Session, (Unfit, String)> {
             }
         }
     }
-    Err(worst.unwrap_or((Unfit::ReadOnly("there is no host"), String::new())))
+    Err(worst.unwrap_or((Unfit::ReadOnly(String::new()), String::new())))
 }
 
 fn open_for_writing(
@@ -110,17 +114,19 @@ fn open_for_writing(
     let rows = session.query(sql::HOST)?;
     let row = rows.first().ok_or_else(|| Failure::Lost("no answer".to_owned()))?;
     if text(row, 0) == "t" {
-        return Err(Unfit::ReadOnly("it is a standby"));
+        return Err(Unfit::ReadOnly("it takes no writes: it is a standby".to_owned()));
     }
     if text(row, 1) == "on" {
-        return Err(Unfit::ReadOnly("default_transaction_read_only is on"));
+        return Err(Unfit::ReadOnly("it takes no writes: default_transaction_read_only is on".to_owned()));
     }
+    let names = text(row, 3);
+    settings.seen.note_names(names);
     if !settings.allow_async {
         let commit = text(row, 2);
         if matches!(commit, "off" | "local") {
             return Err(Unfit::Unsafe(format!("synchronous_commit is {commit}")));
         }
-        if text(row, 3).is_empty() {
+        if names.is_empty() {
             return Err(Unfit::Unsafe("synchronous_standby_names is empty".to_owned()));
         }
         if number(row, 4) == Some(0) {
@@ -131,7 +137,26 @@ fn open_for_writing(
         let is_applied = commit == "remote_apply";
         session.query(if is_applied { sql::SET_REMOTE_APPLY } else { sql::SET_SYNCHRONOUS })?;
     }
+    check_epoch(settings, &mut session)?;
     Ok(session)
+}
+
+/// Fails if this server has seen a higher epoch of the queue: this database lacks what was committed in it.
+fn check_epoch(settings: &Settings, session: &mut Session) -> Result<(), Unfit> {
+    let seen = settings.seen.epoch();
+    if seen == 0 {
+        return Ok(());
+    }
+    let has_tables = !session.query(sql::HAS_TABLES)?.is_empty();
+    // The name has no character that a text of SQL would not take as it is.
+    let rows = if has_tables { session.query(&sql::epoch_of(&settings.url.queue))? } else { Vec::new() };
+    let found = rows.first().and_then(|row| number(row, 0)).unwrap_or(0);
+    if found < as_int(seen) {
+        return Err(Unfit::ReadOnly(format!(
+            "it is an old copy, with epoch {found} of the queue and not {seen}"
+        )));
+    }
+    Ok(())
 }
 
 /// Makes the tables if there are none, and fails if they are of another version.
@@ -144,9 +169,20 @@ fn make_tables(session: &mut Session) -> Result<(), StoreError> {
     }
     let versions = session.query(sql::READ_VERSION)?;
     match versions.first().and_then(|row| number(row, 0)) {
-        Some(sql::VERSION) => Ok(()),
-        found => Err(StoreError::Version { found: found.unwrap_or(0) }),
+        Some(sql::VERSION) => {}
+        found => return Err(StoreError::Version { found: found.unwrap_or(0) }),
     }
+    if !session.query(sql::LACKS_CLOCK)?.is_empty() {
+        let refused = |failure| match StoreError::from(failure) {
+            StoreError::Refused(text) => {
+                let add = sql::ADD_CLOCK;
+                StoreError::Refused(format!("{text}; as the owner of the tables, do this once: {add}"))
+            }
+            other => other,
+        };
+        session.query(sql::ADD_CLOCK).map_err(refused)?;
+    }
+    Ok(())
 }
 
 /// The connections of a server that waits. It has all that an owner needs before it takes over: a server that could not open
@@ -197,7 +233,7 @@ enum Attempt {
 /// if `waits`, else as long as a dead one is taken for alive.
 pub(super) fn claim(settings: &Settings, waits: bool) -> Result<(Claim, Session), StoreError> {
     let mut settings = settings.clone();
-    let mut watch = Watch::new(settings.times);
+    let (mut watch, mut clocks) = (Watch::new(settings.times), ClockWatch::default());
     let mut open = None;
     let mut complaints = Complaints::default();
     let start = Instant::now();
@@ -210,7 +246,7 @@ pub(super) fn claim(settings: &Settings, waits: bool) -> Result<(Claim, Session)
     let mut held_since = None;
     let is_over = |since: Instant, longest_ns| !waits && since.elapsed() >= Duration::from_nanos(longest_ns);
     loop {
-        match attempt(&settings, &mut open, &mut watch) {
+        match attempt(&settings, &mut open, &mut watch, &mut clocks) {
             Ok(Attempt::Claimed(claimed)) => {
                 let (mut claim, mut reading) = *claimed;
                 (claim.session.limit, reading.limit) = (None, None);
@@ -220,12 +256,14 @@ pub(super) fn claim(settings: &Settings, waits: bool) -> Result<(Claim, Session)
                 if is_over(*held_since.get_or_insert_with(Instant::now), held_ns) {
                     return Err(StoreError::Held { owner });
                 }
-                complaints.say(|| format!("the queue belongs to {owner}"), false);
+                complaints.say(format!("the queue belongs to {owner}"), false);
             }
             Err(error) => {
                 let may_pass = match &error {
                     StoreError::Unreachable(_) | StoreError::Lost(_) => true,
                     StoreError::Unsafe(_) => waits,
+                    // It was in order once: somebody may be replacing the password.
+                    StoreError::Refused(_) => waits && held_since.is_some(),
                     _ => false,
                 };
                 if !may_pass || is_over(start, store_timeout_ns) {
@@ -233,32 +271,42 @@ pub(super) fn claim(settings: &Settings, waits: bool) -> Result<(Claim, Session)
                 }
                 open = None;
                 watch.lost();
-                complaints.say(|| error.to_string(), true);
+                complaints.say(error.to_string(), true);
             }
         }
         thread::sleep(LOOK_AGAIN);
     }
 }
 
-/// Says what is in the way, once for each reason.
+/// Says what is in the way, once for each reason; what is wrong once a minute.
 #[derive(Default)]
-struct Complaints(String);
+struct Complaints {
+    last: String,
+    said_at: Timestamp,
+}
 
 impl Complaints {
-    fn say(&mut self, text: impl FnOnce() -> String, is_warning: bool) {
-        let text = text();
-        if text != self.0 {
-            if is_warning {
-                warn!("{text}; trying again")
-            } else {
-                info!("{text}; waiting for it")
-            }
-            self.0 = text;
+    fn say(&mut self, text: String, is_warning: bool) {
+        if self.is_due(&text, is_warning, now()) {
+            if is_warning { warn!("{text}; trying again") } else { info!("{text}; waiting for it") }
         }
+    }
+
+    fn is_due(&mut self, text: &str, is_warning: bool, now: Timestamp) -> bool {
+        let is_due = text != self.last || is_warning && now.since_ns(self.said_at) >= SAID_EVERY_NS;
+        if is_due {
+            (self.last, self.said_at) = (text.to_owned(), now);
+        }
+        is_due
     }
 }
 
-fn attempt(settings: &Settings, kept: &mut Option<Open>, watch: &mut Watch) -> Result<Attempt, StoreError> {
+fn attempt(
+    settings: &Settings,
+    kept: &mut Option<Open>,
+    watch: &mut Watch,
+    clocks: &mut ClockWatch,
+) -> Result<Attempt, StoreError> {
     let mut open = match kept.take() {
         Some(open) => open,
         None => Open::new(settings)?,
@@ -268,20 +316,24 @@ fn attempt(settings: &Settings, kept: &mut Option<Open>, watch: &mut Watch) -> R
     let row = rows.first().ok_or_else(|| StoreError::Lost("the queue has no row".to_owned()))?;
     let (queue, epoch) = (number(row, 0).unwrap_or(0), number(row, 1).unwrap_or(0));
     let (owner, heartbeat) = (text(row, 2).to_owned(), number(row, 3));
-    let seen = Seen { epoch: u64::try_from(epoch).unwrap_or(0), heartbeat, is_own: owner == settings.owner };
+    let age_us = number(row, 5).map_or(0, |age_us| u64::try_from(age_us).unwrap_or(0));
+    clocks.note(number(row, 4), age_us.saturating_mul(1000), received_at);
+    let seen = Seen { epoch: settings.seen.note(epoch), heartbeat, is_own: owner == settings.owner };
     if !watch.may_take_over(seen, received_at) {
         *kept = Some(open);
         return Ok(Attempt::Held(owner));
     }
     open.check_reading(settings, queue, epoch)?;
     let sent_at = now();
-    let Some((epoch, removed)) = take_over(&mut open.session, settings, queue, epoch, heartbeat)? else {
+    let clock = clocks.clock(clock::wall_time_ns(), sent_at);
+    let taken = take_over(&mut open.session, settings, [queue, epoch, clock.at(sent_at)], heartbeat)?;
+    let Some((epoch, removed)) = taken else {
         *kept = Some(open);
         return Ok(Attempt::Held(owner));
     };
     if let Err(error) = open.check_reading(settings, queue, epoch) {
         // Nobody serves the queue now. The next attempt takes it over again, from nobody or from this server.
-        open.session.run("hand_over", &[Value::Int(queue), Value::Int(epoch)])?;
+        open.session.run("hand_over", &[queue, epoch, clock.at(now())].map(Value::Int))?;
         return Err(error);
     }
     let (name, silence_ms) = (&owner, watch.unchanged_ns(received_at) / 1_000_000);
@@ -295,8 +347,8 @@ fn attempt(settings: &Settings, kept: &mut Option<Open>, watch: &mut Watch) -> R
         None => info!("took over from {name}; epoch {epoch}"),
     }
     let Open { session, reading } = open;
-    let (epoch, owner) = (u64::try_from(epoch).unwrap_or(0), settings.owner.clone());
-    let claim = Claim { session, queue, epoch, owner, sent_at, removed };
+    let (epoch, owner) = (settings.seen.note(epoch), settings.owner.clone());
+    let claim = Claim { session, queue, epoch, owner, sent_at, removed, clock };
     Ok(Attempt::Claimed(Box::new((claim, reading))))
 }
 
@@ -304,8 +356,7 @@ fn attempt(settings: &Settings, kept: &mut Option<Open>, watch: &mut Watch) -> R
 fn take_over(
     session: &mut Session,
     settings: &Settings,
-    queue: i64,
-    epoch: i64,
+    [queue, epoch, clock_ns]: [i64; 3],
     heartbeat: Option<i64>,
 ) -> Result<Option<(i64, Vec<u32>)>, StoreError> {
     let values = [
@@ -314,6 +365,7 @@ fn take_over(
         Value::Int(heartbeat.unwrap_or(NO_HEARTBEAT)),
         Value::Text(&settings.owner),
         Value::Int(i64::from(settings.allow_async)),
+        Value::Int(clock_ns),
     ];
     session.add("take_over", &values, false)?;
     session.add("removed", &values[..1], false)?;
@@ -326,4 +378,19 @@ fn take_over(
     };
     let files = rows.drain(1..).filter_map(|row| u32::try_from(number(&row, 0)?).ok());
     Ok(Some((epoch, files.collect())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_is_said_once_a_minute_and_what_is_in_order_once() {
+        let at = |seconds| Timestamp(seconds * NS_PER_S);
+        let mut complaints = Complaints::default();
+        let mut due = |text: &str, is_warning, seconds| complaints.is_due(text, is_warning, at(seconds));
+        assert!(due("silent", true, 100) && !due("silent", true, 159) && due("silent", true, 160));
+        assert!(!due("silent", true, 161) && due("refused", true, 162));
+        assert!(due("held", false, 163) && !due("held", false, 3600) && due("silent", true, 3601));
+    }
 }

@@ -3,7 +3,7 @@
 //! Owns: the connection of an owner that serves nobody. The transaction holds the row of the queue, so that nobody takes
 //! over meanwhile.
 
-use super::claim::{Claim, as_int, claim, number};
+use super::claim::{Claim, as_int, claim, now, number};
 use super::wire::Value;
 use super::{Settings, StoreError, sql};
 
@@ -92,8 +92,8 @@ impl PostgresCopy {
     }
 
     fn hand_over(&mut self) -> Result<(), StoreError> {
-        let Claim { session, queue, epoch, .. } = &mut self.claim;
-        session.run("hand_over", &[Value::Int(*queue), Value::Int(as_int(*epoch))])?;
+        let Claim { session, queue, epoch, clock, .. } = &mut self.claim;
+        session.run("hand_over", &[*queue, as_int(*epoch), clock.at(now())].map(Value::Int))?;
         Ok(())
     }
 }

@@ -17,6 +17,7 @@ use super::Settings;
 use super::claim::{Claim, Unfit, as_int, connect, now, number, text};
 use super::figures::Figures;
 use super::gathering::Gathering;
+use super::queue_clock::QueueClock;
 use super::sql;
 use super::statements::{add_append, add_task};
 use super::vacuum::Vacuum;
@@ -72,6 +73,7 @@ pub(super) struct Helper {
     owner: Owner,
     owner_name: String,
     queue: i64,
+    clock: QueueClock,
     session: Option<Session>,
     waiting: VecDeque<Work>,
     /// Bytes in `waiting`, and when the first of them came.
@@ -103,7 +105,7 @@ impl Helper {
         wake: Wake,
         figures: Arc<Figures>,
     ) -> Self {
-        let Claim { session, queue, epoch, owner: owner_name, sent_at, removed } = claim;
+        let Claim { session, queue, epoch, owner: owner_name, sent_at, removed, clock } = claim;
         let owner = Owner::new(settings.times, epoch, sent_at);
         figures.set_lease(owner.lease());
         Self {
@@ -114,6 +116,7 @@ impl Helper {
             wake,
             owner_name,
             queue,
+            clock,
             session: Some(session),
             waiting: VecDeque::new(),
             waiting_bytes: 0,
@@ -408,11 +411,12 @@ impl Helper {
             Value::Int(as_int(epoch)),
             Value::Text(&self.owner_name),
             Value::Int(allow_async),
+            Value::Int(self.clock.at(now())),
         ];
         let raised = session.run("raise", &values)?;
         if let Some(epoch) = raised.first().and_then(|row| number(row, 0)) {
             check_replication(session, self.settings.allow_async)?;
-            return Ok(Answer::Raised(u64::try_from(epoch).unwrap_or(0)));
+            return Ok(Answer::Raised(self.settings.seen.note(epoch)));
         }
         let rows = session.run("see_queue", &[Value::Text(&self.settings.url.queue)])?;
         let Some(row) = rows.first() else { return Ok(Answer::Refused) };
@@ -458,13 +462,16 @@ impl Helper {
         let gone = || Failure::Lost("the connection is lost".to_owned());
         let session = self.session.as_mut().ok_or_else(gone)?;
         let proof = [queue, Value::Int(as_int(epoch)), Value::Int(allow_async.into()), Value::Int(ticket)];
+        let clock = Value::Int(self.clock.at(now()));
         let transaction = self.under_way.as_ref().map(|(transaction, _)| transaction).filter(|_| has_work);
         let appends = match transaction {
             Some(Transaction::Append { appends, .. }) => &appends[..],
             _ => &[],
         };
-        if beats || appends.is_empty() {
-            session.add(if beats { "beat" } else { "prove" }, &proof, false)?;
+        if beats {
+            session.add("beat", &[&proof[..], &[clock]].concat(), false)?;
+        } else if appends.is_empty() {
+            session.add("prove", &proof, false)?;
         }
         match transaction {
             Some(Transaction::Append { .. }) => self.purgeable = self.purgeable.min(PURGED_AT_LEAST),
@@ -572,8 +579,8 @@ impl Helper {
     /// Says that this server does not own the queue any more, so that another need not wait.
     fn hand_over(mut self) {
         let Some(mut session) = self.session.take().filter(|_| self.owner.is_serving()) else { return };
-        let values = [Value::Int(self.queue), Value::Int(as_int(self.owner.epoch()))];
-        match session.run("hand_over", &values) {
+        let (epoch, clock) = (as_int(self.owner.epoch()), self.clock.at(now()));
+        match session.run("hand_over", &[self.queue, epoch, clock].map(Value::Int)) {
             Ok(_) => session.close(),
             Err(failure) => warn!("{}: cannot hand the queue over: {failure}", self.place()),
         }

@@ -27,7 +27,9 @@ mod figures;
 mod gathering;
 mod helper;
 mod password;
+mod queue_clock;
 mod reading;
+mod seen;
 mod sql;
 mod statements;
 mod tls;
@@ -38,10 +40,12 @@ pub use self::copying::PostgresCopy;
 pub use self::password::Password;
 
 use self::address::addresses;
-use self::claim::{Unfit, claim, number};
+use self::claim::{Unfit, claim, now, number};
 use self::figures::Figures;
 use self::helper::{Helper, Wake, Work};
+use self::queue_clock::QueueClock;
 use self::reading::Reading;
+use self::seen::SeenDatabases;
 use self::wire::{LogIn, Session, Value};
 
 /// How long an address may take to accept a connection, unless the URL says otherwise.
@@ -57,6 +61,7 @@ pub struct Settings {
     log_in: LogIn,
     times: Times,
     allow_async: bool,
+    seen: Arc<SeenDatabases>,
     /// This server, as others see it in the row of the queue.
     owner: String,
 }
@@ -82,7 +87,7 @@ impl Settings {
             connect_timeout: url.connect_timeout.unwrap_or(CONNECT_TIMEOUT),
             limit: None,
         };
-        Ok(Self { url, log_in, times, allow_async, owner })
+        Ok(Self { url, log_in, times, allow_async, seen: Arc::default(), owner })
     }
 }
 
@@ -171,6 +176,8 @@ pub struct PostgresStorage {
     /// What is not given to the thread yet.
     submitted: Vec<Work>,
     figures: Arc<Figures>,
+    /// `None` if this server does not own the queue.
+    clock: Option<QueueClock>,
 }
 
 /// A running thread. Dropping this waits for what the thread was given, and hands the queue over.
@@ -203,7 +210,7 @@ impl PostgresStorage {
         let run = move || to_start.recv().map_or((), Helper::run);
         let handle = Builder::new().name("binlog".to_owned()).spawn(run).map_err(refused)?;
         let (claim, reading) = claim(settings, waits)?;
-        let reading = Reading::new(reading, claim.queue);
+        let (reading, clock) = (Reading::new(reading, claim.queue), Some(claim.clock));
         let (given, incoming) = channel();
         let (outgoing, done) = channel();
         let wake: Wake = Arc::new(Mutex::new(None));
@@ -213,7 +220,7 @@ impl PostgresStorage {
         // The thread waits for it.
         let _ = start.send(helper);
         let running = Running { given: Some(given), done, wake, under_way: 0, handle: Some(handle) };
-        Ok(Self { reading: Some(reading), thread: Some(running), submitted: Vec::new(), figures })
+        Ok(Self { reading: Some(reading), thread: Some(running), submitted: Vec::new(), figures, clock })
     }
 
     /// The log of the queue, in which nothing can be changed through this value. A standby of the database will do.
@@ -228,7 +235,7 @@ impl PostgresStorage {
             match session.and_then(|session| Self::read_only_at(settings, session)) {
                 Ok(reading) => {
                     let figures = Arc::default();
-                    return Ok(Self { reading, thread: None, submitted: Vec::new(), figures });
+                    return Ok(Self { reading, thread: None, submitted: Vec::new(), figures, clock: None });
                 }
                 Err(error) => last = error,
             }
@@ -293,6 +300,10 @@ impl Storage for PostgresStorage {
     }
 
     fn release(&mut self, _: u32) {}
+
+    fn clock_ns(&self) -> Option<u64> {
+        self.clock.map(|clock| u64::try_from(clock.at(now())).unwrap_or(0))
+    }
 
     fn database(&self) -> Option<DatabaseFigures> {
         Some(self.figures.read())

@@ -16,7 +16,9 @@ pub(super) const CREATE: &str = "
         name text NOT NULL UNIQUE,
         epoch bigint NOT NULL DEFAULT 0,
         owner text NOT NULL DEFAULT '',
-        heartbeat timestamptz
+        heartbeat timestamptz,
+        clock bigint,
+        clock_at timestamptz
     ) WITH (fillfactor = 20, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
     CREATE TABLE IF NOT EXISTS beanstalkd.file (
         queue integer NOT NULL,
@@ -50,7 +52,16 @@ pub(super) const LACKS_SCHEMA: &str = "SELECT 1 WHERE to_regnamespace('beanstalk
 pub(super) const CREATE_SCHEMA: &str = "CREATE SCHEMA IF NOT EXISTS beanstalkd";
 /// Whether the tables are there.
 pub(super) const HAS_TABLES: &str = "SELECT 1 WHERE to_regclass('beanstalkd.version') IS NOT NULL";
+/// Tables of the version before have no clock. That version leaves these columns alone.
+pub(super) const LACKS_CLOCK: &str = "SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM pg_attribute
+    WHERE attrelid = 'beanstalkd.queue'::regclass AND attname = 'clock_at' AND NOT attisdropped)";
+pub(super) const ADD_CLOCK: &str = "ALTER TABLE beanstalkd.queue ADD COLUMN IF NOT EXISTS clock bigint, ADD COLUMN IF NOT EXISTS clock_at timestamptz";
 pub(super) const READ_VERSION: &str = "SELECT version FROM beanstalkd.version";
+
+/// The epoch of a queue.
+pub(super) fn epoch_of(queue: &str) -> String {
+    format!("SELECT epoch FROM beanstalkd.queue WHERE name = '{queue}'")
+}
 
 /// What a host is: whether it is a standby, whether it is set to be read-only, how it commits, and how many standbys are attached that may be synchronous. A
 /// role that may not see the state of the standbys sees their number.
@@ -127,6 +138,13 @@ macro_rules! next_heartbeat {
     };
 }
 
+/// What each heartbeat sets besides: what the clock of the queue reads, and when by the clock of the database.
+macro_rules! set_clock {
+    ($clock:literal) => {
+        concat!("clock = ", $clock, "::int8, clock_at = clock_timestamp()")
+    };
+}
+
 /// The statements with their names, as each connection that writes prepares them.
 pub(super) const PREPARED: &[(&str, &str)] = &[
     ("add_queue", "INSERT INTO beanstalkd.queue (name) VALUES ($1::text) ON CONFLICT DO NOTHING"),
@@ -135,7 +153,8 @@ pub(super) const PREPARED: &[(&str, &str)] = &[
         concat!(
             "SELECT id, epoch, owner, ",
             heartbeat_number!(),
-            " FROM beanstalkd.queue WHERE name = $1::text"
+            ", clock, (extract(epoch FROM clock_timestamp() - clock_at) * 1000000)::int8
+            FROM beanstalkd.queue WHERE name = $1::text"
         ),
     ),
     // $3 is -1 in place of NULL: a queue that nobody owns.
@@ -144,6 +163,8 @@ pub(super) const PREPARED: &[(&str, &str)] = &[
         concat!(
             "UPDATE beanstalkd.queue SET epoch = epoch + 1, owner = $4::text, ",
             next_heartbeat!(),
+            ", ",
+            set_clock!("$6"),
             " WHERE id = $1::int4 AND epoch = $2::int8 AND coalesce(",
             heartbeat_number!(),
             ", -1) = $3::int8 AND ",
@@ -158,6 +179,8 @@ pub(super) const PREPARED: &[(&str, &str)] = &[
         concat!(
             "UPDATE beanstalkd.queue SET epoch = epoch + 1, ",
             next_heartbeat!(),
+            ", ",
+            set_clock!("$5"),
             " WHERE id = $1::int4 AND epoch >= $2::int8 AND owner = $3::text AND ",
             is_synchronous!("$4"),
             " RETURNING epoch"
@@ -180,6 +203,8 @@ pub(super) const PREPARED: &[(&str, &str)] = &[
         concat!(
             "WITH mine AS (UPDATE beanstalkd.queue SET ",
             next_heartbeat!(),
+            ", ",
+            set_clock!("$5"),
             " WHERE id = $1::int4 AND epoch = $2::int8 AND ",
             is_synchronous!("$3"),
             " RETURNING id) SELECT $4::int8 / count(*) FROM mine"
@@ -241,7 +266,14 @@ pub(super) const PREPARED: &[(&str, &str)] = &[
             AND NOT EXISTS (SELECT 1 FROM beanstalkd.log WHERE queue = $1::int4 AND file = $2::int4)
             RETURNING file",
     ),
-    ("hand_over", "UPDATE beanstalkd.queue SET heartbeat = NULL WHERE id = $1::int4 AND epoch = $2::int8"),
+    (
+        "hand_over",
+        concat!(
+            "UPDATE beanstalkd.queue SET heartbeat = NULL, ",
+            set_clock!("$3"),
+            " WHERE id = $1::int4 AND epoch = $2::int8"
+        ),
+    ),
 ];
 
 /// The statements of a connection that reads the log at the start.

@@ -532,8 +532,11 @@ impl Binlog {
         self.durability.wrote(Mark { end, sequence: self.appender.appended(), ids: self.ids.announced() });
     }
 
-    /// The difference between the wall clock and the clock in memory, in nanoseconds.
+    /// The difference between the wall clock and the clock in memory, in nanoseconds. It has no effect if the store has a
+    /// clock of its own.
     pub fn set_wall_offset(&mut self, wall_offset_ns: i64) {
-        self.wall = WallOffset(wall_offset_ns);
+        if self.follows_wall {
+            self.wall = WallOffset(wall_offset_ns);
+        }
     }
 }

@@ -76,6 +76,8 @@ pub struct Binlog {
     pub(super) storage: Box<dyn Storage>,
     config: Config,
     wall: WallOffset,
+    /// Whether the times in the log are those of the wall clock, which can be set.
+    follows_wall: bool,
     /// Which job is in which file.
     pub(super) files: Files,
     burials: Burials,
@@ -158,6 +160,7 @@ impl Binlog {
         let announced = ids.announced_by(MarkerKind::Durable);
         let durability = Durability::new(config.sync, durable, announced);
         let mut log = Self {
+            follows_wall: storage.clock_ns().is_none(),
             storage,
             config,
             wall,

@@ -64,7 +64,7 @@ impl Clock {
     /// How far the machine's clock, which can be set, is ahead of this one at `now`, in nanoseconds.
     #[must_use]
     pub fn wall_offset_ns(now: Timestamp) -> i64 {
-        i64::try_from(i128::from(os::clock::wall_time_ns()) - i128::from(now.0)).unwrap_or(0)
+        now.offset_ns(os::clock::wall_time_ns())
     }
 }
 
