@@ -195,10 +195,16 @@ impl Walk<'_> {
 
 /// The newest id that the server has assigned. There is no command for it: this puts a delayed job into a tube that no
 /// client watches, and deletes it at once.
-pub fn newest_id(session: &mut Session) -> Result<u64, Failure> {
+fn newest_id(session: &mut Session) -> Result<u64, Failure> {
     let tube: Name = PROBE_TUBE.parse().map_err(|error| Failure::Local(format!("{error}")))?;
     let before: Name = session.client.list_tube_used()?.parse().unwrap_or_else(|_| Name::default_tube());
     session.client.use_tube(&tube)?;
+    // If the program is killed between the put and the delete, the job stays until the next time.
+    for state in [State::Delayed, State::Ready] {
+        while let Ok(left) = session.client.peek_next(state) {
+            session.client.delete(left.id)?;
+        }
+    }
     let put = session.client.put(b"", &PutOptions { pri: u32::MAX, delay: 3600, ttr: 1, tags: Vec::new() });
     let id = match put {
         Ok(inserted) => {

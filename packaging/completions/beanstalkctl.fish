@@ -362,7 +362,7 @@ complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand export" -l jso
 complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand export" -l tls -d 'Connect with TLS'
 complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand export" -s h -l help -d 'Print help'
 complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand import" -l tube -d 'Put all jobs into this tube' -r
-complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand import" -l journal -d 'File that records which jobs were put; by default FILE.journal' -r -F
+complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand import" -l journal -d 'File that records which jobs were put; by default FILE.journal, for standard input a temporary file' -r -F
 complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand import" -s s -l server -d 'Address of the server: host:port or unix:PATH. stats, tubes, watch, top, drain and undrain accept several, separated by commas' -r
 complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand import" -l timeout -d 'Longest time to wait for a reply of the server' -r
 complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand import" -l ca -d 'Trust servers with a certificate of these authorities (PEM)' -r -F

@@ -330,13 +330,13 @@ pub struct ExportArguments {
 /// The arguments of `import`.
 #[derive(Args)]
 pub struct ImportArguments {
-    /// A file that export has written
+    /// A file that export has written; - is standard input
     #[arg(value_hint = ValueHint::FilePath)]
     pub file: PathBuf,
     /// Put all jobs into this tube
     #[arg(long)]
     pub tube: Option<Name>,
-    /// File that records which jobs were put; by default FILE.journal
+    /// File that records which jobs were put; by default FILE.journal, for standard input a temporary file
     #[arg(long, value_hint = ValueHint::FilePath)]
     pub journal: Option<PathBuf>,
     /// Leave out tags that the server does not support

@@ -7,7 +7,7 @@ use super::export::{instance, sync_directory};
 use super::record::{Record, is_drained, marked_as_drained};
 use crate::failure::Failure;
 use crate::session::Session;
-use beanstalk_client::{JobInfo, State};
+use beanstalk_client::{JobInfo, State, Tag};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -67,6 +67,8 @@ impl DrainFile {
                 "left": info.time_left,
                 "reserves": info.reserves,
                 "buries": info.buries,
+                // A job that was reserved loses its expiry.
+                "tags": info.tags.iter().map(Tag::to_string).collect::<Vec<_>>(),
                 "server": self.server,
             });
             format!("{entry}\n")
@@ -77,7 +79,8 @@ impl DrainFile {
         written.map_err(|error| Failure::file(&self.taking_path, &error))
     }
 
-    /// If an earlier export was interrupted after it had reserved or buried this job: sets the state that the job had before.
+    /// If an earlier export was interrupted after it had reserved or buried this job: sets the state and the tags
+    /// that the job had before.
     pub fn restore(&self, info: &mut JobInfo) {
         let Some(taken) = self.taking.get(&info.id) else { return };
         let broke_off = match info.state {
@@ -87,6 +90,9 @@ impl DrainFile {
         };
         if broke_off && info.reserves == taken.reserves + 1 {
             (info.state, info.time_left) = (taken.state, taken.left);
+            if let Some(tags) = &taken.tags {
+                info.tags.clone_from(tags);
+            }
         }
     }
 
@@ -150,19 +156,21 @@ fn read(path: &Path, mut file: File) -> Result<(File, HashMap<u64, Vec<Record>>)
     Ok((file, known))
 }
 
-/// The state of a job before it was reserved and buried for the export.
+/// The state and the tags of a job before it was reserved and buried for the export.
 struct Taken {
     state: State,
     left: u64,
     reserves: u64,
     buries: u64,
+    /// `None` in a file of an earlier version.
+    tags: Option<Vec<Tag>>,
 }
 
 fn taken(entry: &Value) -> Option<(u64, Taken)> {
     let number = |key: &str| entry[key].as_u64();
     let state = State::from_word(entry["state"].as_str()?)?;
-    Some((
-        number("id")?,
-        Taken { state, left: number("left")?, reserves: number("reserves")?, buries: number("buries")? },
-    ))
+    let tag = |tag: &Value| tag.as_str()?.parse().ok();
+    let tags = entry["tags"].as_array().and_then(|tags| tags.iter().map(tag).collect());
+    let (reserves, buries) = (number("reserves")?, number("buries")?);
+    Some((number("id")?, Taken { state, left: number("left")?, reserves, buries, tags }))
 }

@@ -4,19 +4,19 @@
 //! put with a delay that never ends: no worker can reserve it, and it can be found after an interruption. When its id is in
 //! the [`Journal`], the delay is removed. Removing it twice does no harm.
 
+use super::destination::beside;
 use super::journal::{Journal, hash};
 use super::put::{self, Putting, Refused};
 use super::record::Record;
 use crate::cli::ImportArguments;
 use crate::failure::Failure;
 use crate::interrupt;
-use crate::listing::newest_id;
-use crate::output::{Output, counted};
+use crate::output::{Output, counted, say, with_commas};
 use crate::progress::Progress;
 use crate::session::Session;
 use serde_json::json;
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
@@ -35,7 +35,11 @@ impl Lines {
     /// Reads the file once, and passes every job to `check`.
     fn open(path: &Path, check: &mut dyn FnMut(Record) -> Result<(), Failure>) -> Result<Self, Failure> {
         let failed = |error: std::io::Error| Failure::file(path, &error);
-        let file = File::open(path).map_err(failed)?;
+        let file = if path == Path::new("-") {
+            spooled().map_err(failed)?
+        } else {
+            File::open(path).map_err(failed)?
+        };
         let mut reader = BufReader::new(file.try_clone().map_err(failed)?);
         let mut starts = vec![0];
         loop {
@@ -77,6 +81,22 @@ impl Lines {
     }
 }
 
+/// Standard input as a file that has no name any more. The lines are read twice.
+fn spooled() -> std::io::Result<File> {
+    let path = temporary("input");
+    let mut file = File::options().read(true).write(true).create_new(true).open(&path)?;
+    fs::remove_file(&path)?;
+    std::io::copy(&mut std::io::stdin().lock(), &mut file)?;
+    file.rewind()?;
+    Ok(file)
+}
+
+/// A name in the directory for temporary files that only this process has.
+fn temporary(what: &str) -> PathBuf {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    std::env::temp_dir().join(format!("beanstalkctl-{}-{}.{what}", std::process::id(), now.as_nanos()))
+}
+
 /// Runs the import that the arguments describe.
 pub fn run(session: &mut Session, arguments: &ImportArguments, out: &mut Output) -> Result<(), Failure> {
     let mut tubes: BTreeMap<String, u64> = BTreeMap::new();
@@ -97,10 +117,10 @@ pub fn run(session: &mut Session, arguments: &ImportArguments, out: &mut Output)
             )
         });
     }
-    let path = arguments.journal.clone().unwrap_or_else(|| {
-        let mut name = arguments.file.clone().into_os_string();
-        name.push(".journal");
-        name.into()
+    let is_temporary = arguments.journal.is_none() && arguments.file == Path::new("-");
+    let path = arguments.journal.clone().unwrap_or_else(|| match is_temporary {
+        true => temporary("journal"),
+        false => beside(&arguments.file, ".journal"),
     });
     let tube = arguments.tube.as_ref().map(|tube| tube.as_str());
     let header = json!({ "journal": 1, "server": session.address.to_string(), "tube": tube });
@@ -109,6 +129,13 @@ pub fn run(session: &mut Session, arguments: &ImportArguments, out: &mut Output)
     let before = journal.done.len();
     let imported = import(session, &mut lines, &putting, &mut journal);
     let done = (journal.done.len() - before) as u64;
+    match &imported {
+        Ok(()) if is_temporary => fs::remove_file(&path).map_err(|error| Failure::file(&path, &error))?,
+        Err(_) if is_temporary => {
+            say(&format!("to continue, give the same input again, with --journal {}", path.display()));
+        }
+        _ => {}
+    }
     print_report(out, lines.len() as u64, before as u64, done)?;
     imported
 }
@@ -118,7 +145,7 @@ fn print_report(out: &mut Output, matched: u64, before: u64, done: u64) -> Resul
         if before == 0 { String::new() } else { format!("; {} had been put before", counted(before, "job")) };
     out.value_or_line(
         &json!({ "action": "import", "matched": matched, "before": before, "done": done }),
-        &format!("put {} of {matched}{earlier}", counted(done, "job")),
+        &format!("put {} of {}{earlier}", counted(done, "job"), with_commas(matched)),
     )
 }
 
@@ -151,7 +178,8 @@ fn import(
         finish(session, &records, journal)?;
     }
     let left: Vec<usize> = (0..lines.len()).filter(|line| !journal.done.contains(line)).collect();
-    let mut above = if left.is_empty() { 0 } else { newest_id(session)? };
+    // Every put has used up an id, so the newest one is at least the number of all jobs.
+    let mut above = session.client.stats()?.number_or_zero("total-jobs");
     let progress = Progress::new("importing", left.len() as u64);
     for batch in left.chunks(BATCH) {
         if interrupt::requested() {

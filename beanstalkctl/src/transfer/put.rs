@@ -9,7 +9,7 @@ use crate::session::{Session, unexpected};
 use beanstalk_client::{Command, JobInfo, Name, Refusal, Reply, State, Tag};
 use std::collections::BTreeSet;
 
-/// How long the key of a job that waits for a group counts after its delete, in seconds.
+/// How long the key of a job that is put at once counts after its delete, in seconds.
 const KEY_SECONDS: u32 = 7 * 86_400;
 
 /// The changes that the arguments make to the jobs of a file.
@@ -28,6 +28,10 @@ impl Putting {
         }
         if self.drop_tags {
             record.tags.retain(|tag| session.has(tag.word()));
+        }
+        // A buried job has waited for its group. With the tag it could not be buried while the group has members.
+        if record.state == State::Buried {
+            record.tags.retain(|tag| !matches!(tag, Tag::After(_)));
         }
         // Servers treat a TTR of 0 as 1.
         record.ttr = record.ttr.max(1);
@@ -77,9 +81,15 @@ impl Refused {
     }
 }
 
-/// Whether the server holds the job until a group is empty. A client cannot end the delay of such a job.
-fn waits_for_group(record: &Record) -> bool {
-    record.tags.iter().any(|tag| matches!(tag, Tag::After(_)))
+/// Whether the job is put with the delay that it is to have. While the server holds a job until a group is empty, no client can
+/// end its delay; and the delay of a job can be changed only by a reserve, after which the job does not expire any more.
+fn is_put_at_once(record: &Record) -> bool {
+    let is_delayed = record.state == State::Delayed && record.delay > 0;
+    record.tags.iter().any(|tag| match tag {
+        Tag::After(_) => true,
+        Tag::Expires(_) => is_delayed,
+        _ => false,
+    })
 }
 
 /// Puts the records that do not exist yet, with an endless delay. `existing` has the ids of those that exist. Returns the
@@ -103,7 +113,7 @@ pub fn put(
             positions.push(None);
             used = Some(&record.tube);
         }
-        let delay = if waits_for_group(record) { record.delay } else { NEVER };
+        let delay = if is_put_at_once(record) { record.delay } else { NEVER };
         let (pri, ttr, body, tags) = (record.pri, record.ttr, &record.body, &tags[position]);
         commands.push(Command::Put { pri, delay, ttr, body, tags });
         positions.push(Some(position));
@@ -116,11 +126,11 @@ pub fn put(
     Ok(ids)
 }
 
-/// The tags of a record. A job that waits for a group gets a key if it has none, so that a second put does not store it.
+/// The tags of a record. A job that is put at once gets a key if it has none, so that a second put does not store it.
 fn tags_of(record: &Record, hash: u64, position: usize) -> Vec<Tag> {
     let mut tags = record.tags.clone();
     let has_key = tags.iter().any(|tag| matches!(tag, Tag::Idempotency { .. }));
-    if waits_for_group(record) && !has_key {
+    if is_put_at_once(record) && !has_key {
         let key = format!("idp:import-{hash:016x}-{position}:{KEY_SECONDS}");
         tags.extend(key.parse::<Tag>());
     }
@@ -190,7 +200,7 @@ fn still_held<'a>(
     jobs: impl Iterator<Item = (&'a Record, Option<u64>)>,
 ) -> Result<Vec<(&'a Record, u64)>, Failure> {
     let jobs: Vec<_> = jobs
-        .filter(|(record, _)| !waits_for_group(record))
+        .filter(|(record, _)| !is_put_at_once(record))
         .filter_map(|(record, id)| Some((record, id?)))
         .collect();
     let infos = session.job_infos(jobs.iter().map(|(_, id)| *id))?;

@@ -279,6 +279,8 @@ impl Session<'_> {
             "reserve-job" if free && !job.is_held() => {
                 (job.holder, job.state) = (me, "reserved");
                 job.reserves += 1;
+                // A job that was reserved once does not expire.
+                job.tags.retain(|tag| !tag.starts_with("exp:"));
                 return with_body("RESERVED", job);
             }
             "delete" if free || mine => {
