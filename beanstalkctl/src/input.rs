@@ -3,8 +3,11 @@
 //! A signal does not interrupt a read of standard input. A thread therefore does the reading, and the code that waits for
 //! a line checks for an interrupt in between.
 
+use crate::cli::Id;
 use crate::failure::Failure;
 use crate::interrupt;
+use serde_json::Value;
+use std::collections::HashSet;
 use std::io::{self, BufRead};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::Duration;
@@ -62,4 +65,78 @@ fn taken(line: io::Result<Vec<u8>>) -> Result<Vec<u8>, Failure> {
     let end = line.strip_suffix(b"\r\n").or(line.strip_suffix(b"\n")).unwrap_or(&line).len();
     line.truncate(end);
     Ok(line)
+}
+
+/// The ids of the command line; in the place of `-`, those of standard input, each once.
+pub fn ids(arguments: &[Id]) -> Result<Vec<u64>, Failure> {
+    let mut ids = Vec::new();
+    for argument in arguments {
+        match argument {
+            Id::Number(id) => ids.push(*id),
+            Id::Stdin => ids.extend(ids_of_input()?),
+        }
+    }
+    if ids.is_empty() {
+        return Err(Failure::NothingMatched("there are no ids on standard input".to_owned()));
+    }
+    if arguments.contains(&Id::Stdin) {
+        let mut seen = HashSet::new();
+        ids.retain(|id| seen.insert(*id));
+    }
+    Ok(ids)
+}
+
+fn ids_of_input() -> Result<Vec<u64>, Failure> {
+    let (lines, mut ids, mut number) = (Lines::new(), Vec::new(), 0);
+    while let Some(line) = lines.wait()? {
+        number += 1;
+        let found = ids_of_line(&String::from_utf8_lossy(&line));
+        ids.extend(
+            found.ok_or_else(|| Failure::Usage(format!("standard input, line {number}: expected ids")))?,
+        );
+    }
+    Ok(ids)
+}
+
+/// The ids of a line: numbers, or a line that this program has printed: a job as JSON or in a table, or the id of a put.
+fn ids_of_line(line: &str) -> Option<Vec<u64>> {
+    if line.trim_start().starts_with('{') {
+        let value: Value = serde_json::from_str(line).ok()?;
+        return Some(vec![value["id"].as_u64()?]);
+    }
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let number =
+        |word: &&str| word.bytes().all(|byte| byte.is_ascii_digit()).then(|| word.parse().ok()).flatten();
+    let numbers: Option<Vec<u64>> = words.iter().map(number).collect();
+    match (numbers, words.first()) {
+        (Some(numbers), _) => Some(numbers),
+        // The header of a table.
+        (None, Some(&"ID")) => Some(Vec::new()),
+        (None, first) => first.and_then(number).map(|id| vec![id]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_read_from_what_the_program_prints() {
+        for (line, ids) in [
+            ("7", Some(vec![7])),
+            (" 7  8 9 ", Some(vec![7, 8, 9])),
+            ("", Some(vec![])),
+            ("ID  TUBE  STATE", Some(vec![])),
+            ("7   2     ready  -  1024  0s", Some(vec![7])),
+            ("7 deleted", Some(vec![7])),
+            (r#"{"id":7,"tube":"t"}"#, Some(vec![7])),
+            (r#"{"id":"7"}"#, None),
+            ("-7", None),
+            ("+7", None),
+            ("job 7", None),
+            ("18446744073709551616", None),
+        ] {
+            assert_eq!(ids_of_line(line), ids, "{line}");
+        }
+    }
 }

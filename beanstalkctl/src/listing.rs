@@ -28,6 +28,8 @@ pub struct Filter {
     pub states: Vec<State>,
     /// The least age, in seconds since the put.
     pub older_than: Option<u64>,
+    /// The age, in seconds since the put, that the job has not reached.
+    pub younger_than: Option<u64>,
     /// A tag that the job must have.
     pub tag: Option<TagPattern>,
     /// A regular expression that the body must match.
@@ -43,6 +45,7 @@ impl Filter {
     fn fits(&self, info: &JobInfo) -> bool {
         (self.states.is_empty() || self.states.contains(&info.state))
             && self.older_than.is_none_or(|seconds| info.age >= seconds)
+            && self.younger_than.is_none_or(|seconds| info.age < seconds)
             && self.tag.as_ref().is_none_or(|pattern| info.tags.iter().any(|tag| pattern.matches(tag)))
     }
 }

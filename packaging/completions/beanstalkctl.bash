@@ -253,7 +253,7 @@ _beanstalkctl() {
             return 0
             ;;
         beanstalkctl__subcmd__bury)
-            opts="-t -y -s -h --tube --state --older-than --tag --body-matches --all --yes --dry-run --server --json --timeout --tls --ca --cert --key --token-file --help"
+            opts="-t -n -y -s -h --tube --state --older-than --younger-than --tag --body-matches --all --limit --yes --dry-run --server --json --timeout --tls --ca --cert --key --token-file --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -275,11 +275,23 @@ _beanstalkctl() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --younger-than)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --tag)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 --body-matches)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --limit)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -n)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -363,7 +375,7 @@ _beanstalkctl() {
             return 0
             ;;
         beanstalkctl__subcmd__delete)
-            opts="-t -y -s -h --tube --state --older-than --tag --body-matches --all --yes --dry-run --server --json --timeout --tls --ca --cert --key --token-file --help"
+            opts="-t -n -y -s -h --tube --state --older-than --younger-than --tag --body-matches --all --limit --yes --dry-run --server --json --timeout --tls --ca --cert --key --token-file --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -385,11 +397,23 @@ _beanstalkctl() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --younger-than)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --tag)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 --body-matches)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --limit)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -n)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -559,7 +583,7 @@ _beanstalkctl() {
             return 0
             ;;
         beanstalkctl__subcmd__export)
-            opts="-o -y -s -h --state --older-than --tag --body-matches --output --force --drain --yes --dry-run --server --json --timeout --tls --ca --cert --key --token-file --help"
+            opts="-o -y -s -h --state --older-than --younger-than --tag --body-matches --output --force --drain --yes --dry-run --server --json --timeout --tls --ca --cert --key --token-file --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -570,6 +594,10 @@ _beanstalkctl() {
                     return 0
                     ;;
                 --older-than)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --younger-than)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1318,7 +1346,7 @@ _beanstalkctl() {
             return 0
             ;;
         beanstalkctl__subcmd__jobs)
-            opts="-n -s -h --state --older-than --tag --body-matches --limit --server --json --timeout --tls --ca --cert --key --token-file --help"
+            opts="-n -s -h --state --older-than --younger-than --tag --body-matches --limit --server --json --timeout --tls --ca --cert --key --token-file --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1329,6 +1357,10 @@ _beanstalkctl() {
                     return 0
                     ;;
                 --older-than)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --younger-than)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1428,7 +1460,7 @@ _beanstalkctl() {
             return 0
             ;;
         beanstalkctl__subcmd__kick)
-            opts="-t -y -s -h --tube --state --older-than --tag --body-matches --all --yes --dry-run --server --json --timeout --tls --ca --cert --key --token-file --help"
+            opts="-t -n -y -s -h --tube --state --older-than --younger-than --tag --body-matches --all --limit --yes --dry-run --server --json --timeout --tls --ca --cert --key --token-file --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1450,11 +1482,23 @@ _beanstalkctl() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --younger-than)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --tag)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 --body-matches)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --limit)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -n)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1538,7 +1582,7 @@ _beanstalkctl() {
             return 0
             ;;
         beanstalkctl__subcmd__move)
-            opts="-t -y -s -h --tube --state --older-than --tag --body-matches --all --yes --dry-run --to --server --json --timeout --tls --ca --cert --key --token-file --help"
+            opts="-t -n -y -s -h --tube --state --older-than --younger-than --tag --body-matches --all --limit --yes --dry-run --to --server --json --timeout --tls --ca --cert --key --token-file --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1560,11 +1604,23 @@ _beanstalkctl() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --younger-than)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --tag)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 --body-matches)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --limit)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -n)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1976,7 +2032,7 @@ _beanstalkctl() {
             return 0
             ;;
         beanstalkctl__subcmd__release)
-            opts="-t -y -p -d -s -h --tube --state --older-than --tag --body-matches --all --yes --dry-run --priority --delay --server --json --timeout --tls --ca --cert --key --token-file --help"
+            opts="-t -n -y -p -d -s -h --tube --state --older-than --younger-than --tag --body-matches --all --limit --yes --dry-run --priority --delay --server --json --timeout --tls --ca --cert --key --token-file --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1998,11 +2054,23 @@ _beanstalkctl() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --younger-than)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --tag)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 --body-matches)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --limit)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -n)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -2102,7 +2170,7 @@ _beanstalkctl() {
             return 0
             ;;
         beanstalkctl__subcmd__reprioritize)
-            opts="-t -y -p -s -h --tube --state --older-than --tag --body-matches --all --yes --dry-run --priority --server --json --timeout --tls --ca --cert --key --token-file --help"
+            opts="-t -n -y -p -s -h --tube --state --older-than --younger-than --tag --body-matches --all --limit --yes --dry-run --priority --server --json --timeout --tls --ca --cert --key --token-file --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2124,11 +2192,23 @@ _beanstalkctl() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --younger-than)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --tag)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 --body-matches)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --limit)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -n)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -26,6 +26,9 @@ const READ_BYTES: usize = 64 * 1024;
 /// sent then must fit into the kernel's buffers, about 200 KB by default, or each side waits for the other.
 const MAX_OUTSTANDING_BYTES: usize = 32 * 1024;
 
+/// The first bytes of an alert of TLS, with which a server answers a command without TLS. No reply begins with them.
+const TLS_ALERT: &[u8] = &[0x15, 0x03];
+
 #[derive(Debug)]
 enum Stream {
     Tcp(TcpStream),
@@ -159,7 +162,7 @@ impl Connector {
         let stream = match address {
             Address::Unix(path) => UnixStream::connect(path).map(Stream::Unix),
             Address::Tcp { host, port } => {
-                connect_tcp(host, *port, self.timeout).and_then(|stream| self.over(host, stream))
+                connect_tcp(host, *port, self.timeout).and_then(|stream| self.over(host, *port, stream))
             }
         };
         let failed = |source| Error::Connect { address: address.clone(), source };
@@ -176,15 +179,15 @@ impl Connector {
     }
 
     #[cfg(feature = "tls")]
-    fn over(&self, host: &str, stream: TcpStream) -> io::Result<Stream> {
+    fn over(&self, host: &str, port: u16, stream: TcpStream) -> io::Result<Stream> {
         let Some(tls) = &self.tls else { return Ok(Stream::Tcp(stream)) };
-        stream.set_read_timeout(self.timeout)?;
         stream.set_nodelay(true)?;
-        tls.begin(host, stream).map(|stream| Stream::Tls(Box::new(stream)))
+        let stream = tls.begin(host, stream, self.timeout, || speaks_protocol(host, port))?;
+        Ok(Stream::Tls(Box::new(stream)))
     }
 
     #[cfg(not(feature = "tls"))]
-    fn over(&self, _: &str, stream: TcpStream) -> io::Result<Stream> {
+    fn over(&self, _: &str, _: u16, stream: TcpStream) -> io::Result<Stream> {
         Ok(Stream::Tcp(stream))
     }
 }
@@ -275,6 +278,9 @@ impl Connection {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let mut needed = 1;
         loop {
+            if self.input[self.parsed..].starts_with(TLS_ALERT) {
+                return Err(Error::SpeaksTls);
+            }
             if self.input.len() - self.parsed >= needed {
                 match Reply::parse(&self.input[self.parsed..])? {
                     Parsed::Whole(reply, taken) => {
@@ -409,6 +415,18 @@ fn is_closed(error: &io::Error) -> bool {
             | io::ErrorKind::ConnectionAborted
             | io::ErrorKind::NotConnected
     )
+}
+
+/// Whether a port speaks the protocol without TLS, which a second connection asks it.
+#[cfg(feature = "tls")]
+fn speaks_protocol(host: &str, port: u16) -> bool {
+    const PATIENCE: Duration = Duration::from_secs(2);
+    let asked = connect_tcp(host, port, Some(PATIENCE)).map_err(Error::from).and_then(|stream| {
+        let mut connection = Connection::over_tcp(stream)?;
+        connection.set_timeout(Some(PATIENCE))?;
+        connection.call(&Command::ListTubeUsed)
+    });
+    asked.is_ok()
 }
 
 /// Connects to the first address of the host that accepts a connection.

@@ -21,6 +21,8 @@ pub enum Error {
     Io(io::Error),
     /// The server closed the connection.
     Closed,
+    /// The server answered with TLS, and the connection is without it.
+    SpeaksTls,
     /// The reply did not arrive in time. It may still arrive: [`Connection::receive`](crate::Connection::receive) can be
     /// called again.
     TimedOut,
@@ -96,7 +98,9 @@ impl Error {
     /// The party that caused the error.
     pub fn culprit(&self) -> Culprit {
         match self {
-            Self::Connect { .. } | Self::Io(_) | Self::Closed | Self::TimedOut => Culprit::Network,
+            Self::Connect { .. } | Self::Io(_) | Self::Closed | Self::SpeaksTls | Self::TimedOut => {
+                Culprit::Network
+            }
             Self::Malformed(_) | Self::MalformedData(_) | Self::Unexpected { .. } => Culprit::Server,
             Self::Refused(Refusal::OutOfMemory | Refusal::InternalError | Refusal::Draining) => {
                 Culprit::Server
@@ -141,6 +145,7 @@ impl fmt::Display for Error {
             Self::Connect { address, source } => write!(f, "no connection to {address}: {source}"),
             Self::Io(error) => write!(f, "the connection failed: {error}"),
             Self::Closed => f.write_str("the server closed the connection"),
+            Self::SpeaksTls => f.write_str("this port speaks TLS; connect with --tls"),
             Self::TimedOut => f.write_str("the server did not answer in time"),
             Self::Malformed(error) => write!(f, "the server does not speak the protocol: {error}"),
             Self::MalformedData(error) => write!(f, "the server's data cannot be read: {error}"),

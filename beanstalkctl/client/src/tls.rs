@@ -5,6 +5,7 @@ use std::io;
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustls::client::WebPkiServerVerifier;
 use rustls::crypto::ring;
@@ -14,6 +15,28 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 /// A TCP connection with TLS.
 pub type TlsStream = StreamOwned<ClientConnection, TcpStream>;
+
+/// How long a server may be silent in the handshake before it is asked whether it speaks the protocol without TLS.
+const SILENCE: Duration = Duration::from_secs(1);
+
+/// The server speaks the protocol without TLS.
+#[derive(Debug)]
+pub(crate) struct NotTls;
+
+impl fmt::Display for NotTls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("this port speaks the protocol without TLS; leave out --tls")
+    }
+}
+
+impl std::error::Error for NotTls {}
+
+/// Whether the error of a handshake can be that of a server without TLS: an answer that is no TLS, or the end.
+fn is_no_tls(error: &io::Error) -> bool {
+    let tls = error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>());
+    let is_end = matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset);
+    is_end || matches!(tls, Some(rustls::Error::InvalidMessage(_)))
+}
 
 /// The settings of connections with TLS.
 #[derive(Debug, Clone)]
@@ -35,20 +58,26 @@ impl fmt::Display for TlsError {
 impl std::error::Error for TlsError {}
 
 impl Tls {
-    /// Trusts servers with a certificate of the authorities in the file `ca`. The server may ask for a certificate: that is
+    /// Trusts servers with a certificate of the authorities in the file `ca`, or without one of those of the system. The server may ask for a certificate: that is
     /// the first of the files of `identity`, and the second is its key. All files are in PEM format.
     ///
     /// # Errors
     /// The first file that cannot be used.
-    pub fn new(ca: &Path, identity: Option<(&Path, &Path)>) -> Result<Self, TlsError> {
+    pub fn new(ca: Option<&Path>, identity: Option<(&Path, &Path)>) -> Result<Self, TlsError> {
         let wrong = |path: &Path, problem: &dyn fmt::Display| TlsError {
             path: path.to_owned(),
             problem: problem.to_string(),
         };
         let mut roots = RootCertStore::empty();
-        for certificate in certificates(ca)? {
-            roots.add(certificate).map_err(|error| wrong(ca, &error))?;
-        }
+        match ca {
+            None => roots.add_parsable_certificates(authorities_of_system()?),
+            Some(ca) => certificates(ca)?
+                .into_iter()
+                .try_for_each(|certificate| roots.add(certificate))
+                .map(|()| (0, 0))
+                .map_err(|error| wrong(ca, &error))?,
+        };
+        let ca = ca.unwrap_or(Path::new(SYSTEM));
         let provider = Arc::new(ring::default_provider());
         let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider));
         let builder = ClientConfig::builder_with_provider(provider)
@@ -68,14 +97,45 @@ impl Tls {
         Ok(Self(Arc::new(config)))
     }
 
-    /// Begins TLS with the server that is called `host`, and waits for the end of the handshake.
-    pub(crate) fn begin(&self, host: &str, mut stream: TcpStream) -> io::Result<TlsStream> {
+    /// Begins TLS with the server that is called `host`, and waits for the end of the handshake. If the server is silent for
+    /// [`SILENCE`], or answers with something else than TLS, asks `is_plain` once; if so, the error is `NotTls`.
+    pub(crate) fn begin(
+        &self,
+        host: &str,
+        mut stream: TcpStream,
+        timeout: Option<Duration>,
+        is_plain: impl Fn() -> bool,
+    ) -> io::Result<TlsStream> {
         let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
         let mut tls = ClientConnection::new(Arc::clone(&self.0), name).map_err(io::Error::other)?;
+        stream.set_read_timeout(Some(timeout.map_or(SILENCE, |timeout| timeout.min(SILENCE))))?;
+        let mut was_asked = false;
         while tls.is_handshaking() {
-            tls.complete_io(&mut stream)?;
+            let Err(error) = tls.complete_io(&mut stream) else { continue };
+            let is_silent = matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut);
+            if !is_silent && !is_no_tls(&error) {
+                return Err(error);
+            }
+            match std::mem::replace(&mut was_asked, true) {
+                false if is_plain() => return Err(io::Error::other(NotTls)),
+                false if is_silent => stream.set_read_timeout(timeout)?,
+                _ => return Err(error),
+            }
         }
+        stream.set_read_timeout(timeout)?;
         Ok(StreamOwned::new(tls, stream))
+    }
+}
+
+/// The place of the authorities of the system in messages.
+const SYSTEM: &str = "the certificates of the system";
+
+fn authorities_of_system() -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let found = rustls_native_certs::load_native_certs();
+    let problem = found.errors.first().map_or("there are none".to_owned(), ToString::to_string);
+    match found.certs.is_empty() {
+        true => Err(TlsError { path: SYSTEM.into(), problem: format!("{problem}; name a file with --ca") }),
+        false => Ok(found.certs),
     }
 }
 

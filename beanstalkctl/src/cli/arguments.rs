@@ -11,9 +11,13 @@ use std::time::Duration;
 /// Jobs by id, or all jobs that a filter matches.
 #[derive(Args)]
 pub struct ActOn {
-    /// Jobs by id
-    #[arg(value_name = "ID", conflicts_with_all = ["tubes", "states", "older_than", "tag", "body", "all"])]
-    pub ids: Vec<u64>,
+    /// Jobs by id; - reads ids from standard input: words, or the lines that jobs and put print
+    #[arg(
+        value_name = "ID",
+        value_parser = id,
+        conflicts_with_all = ["tubes", "states", "older_than", "younger_than", "tag", "body", "all", "limit"]
+    )]
+    pub ids: Vec<Id>,
     /// The filter
     #[command(flatten)]
     pub choose: Choose,
@@ -34,6 +38,9 @@ pub struct Choose {
     /// Every job; with --tube, every job of these tubes
     #[arg(long)]
     pub all: bool,
+    /// At most this many of them: those that would be served first
+    #[arg(long, short = 'n', value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub limit: Option<u64>,
 }
 
 /// A filter for jobs of tubes.
@@ -45,6 +52,9 @@ pub struct FilterArguments {
     /// Only jobs that were put at least this long ago
     #[arg(long, value_parser = seconds, value_name = "TIME")]
     pub older_than: Option<u32>,
+    /// Only jobs that were put less than this long ago
+    #[arg(long, value_parser = seconds, value_name = "TIME")]
+    pub younger_than: Option<u32>,
     /// Only jobs with this tag: idp, con, grp, aft or exp, alone or with a key or a group such as grp:rows
     #[arg(long, value_name = "TAG")]
     pub tag: Option<TagPattern>,
@@ -60,13 +70,15 @@ impl FilterArguments {
             tubes: tubes.to_vec(),
             states: self.states.clone(),
             older_than: self.older_than.map(u64::from),
+            younger_than: self.younger_than.map(u64::from),
             tag: self.tag.clone(),
             body: self.body.clone(),
         }
     }
 
     fn is_empty(&self) -> bool {
-        self.states.is_empty() && self.older_than.is_none() && self.tag.is_none() && self.body.is_none()
+        let ages = [self.older_than, self.younger_than];
+        self.states.is_empty() && ages == [None; 2] && self.tag.is_none() && self.body.is_none()
     }
 }
 
@@ -74,6 +86,23 @@ impl Choose {
     /// The filter; `None` if neither `--all` nor a condition is given. A tube alone does not choose jobs.
     pub fn filter(&self) -> Option<Filter> {
         (self.all || !self.filter.is_empty()).then(|| self.filter.filter(&self.tubes))
+    }
+}
+
+/// A job on the command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Id {
+    /// Its id.
+    Number(u64),
+    /// The ids are on standard input.
+    Stdin,
+}
+
+/// Parses an id, or `-`.
+pub fn id(text: &str) -> Result<Id, String> {
+    match text {
+        "-" => Ok(Id::Stdin),
+        digits => digits.parse().map(Id::Number).map_err(|_| "expected the id of a job, or -".to_owned()),
     }
 }
 

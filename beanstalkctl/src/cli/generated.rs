@@ -29,8 +29,10 @@ const FILES: [&str; 3] = [
     "FILE.journal: the jobs that import has put. While this file exists, no job of FILE is put twice.",
 ];
 
-const ENVIRONMENT: [&str; 3] = [
-    "BEANSTALKD_SERVER: the default of --server.",
+const ENVIRONMENT: [&str; 4] = [
+    "BEANSTALKD_SERVER, BEANSTALKD_CA, BEANSTALKD_CERT, BEANSTALKD_KEY, BEANSTALKD_TOKEN_FILE: the defaults of the options of \
+     these names. BEANSTALKD_TLS: if set, and neither 0, false, no, off nor empty, --tls. BEANSTALKD_TOKEN: the token itself, if there is no file.",
+    "SSL_CERT_FILE, SSL_CERT_DIR: the certificates that --tls trusts without --ca, instead of those of the system.",
     "NO_COLOR: if set, the help has no colours.",
     "work sets these variables for its commands: BEANSTALK_JOB_ID, BEANSTALK_TUBE, BEANSTALK_TAGS (separated by spaces), \
      BEANSTALK_PRIORITY and BEANSTALK_ATTEMPT (counted from 1).",

@@ -6,12 +6,13 @@ mod arguments;
 #[cfg(test)]
 mod generated;
 
-pub use arguments::{ActOn, Confirm, Delay, FilterArguments, Tubes};
+pub use arguments::{ActOn, Confirm, Delay, FilterArguments, Id, Tubes};
 
 use crate::commands::tubes::TubeKey;
 pub use arguments::glob;
-use arguments::{duration, seconds};
+use arguments::{duration, id, seconds};
 use beanstalk_client::{Address, Name, State, Tag};
+use clap::builder::FalseyValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use globset::GlobMatcher;
 use std::ffi::OsString;
@@ -42,19 +43,19 @@ pub struct Cli {
     #[arg(long, global = true, value_parser = duration, default_value = "60s", value_name = "TIME", help_heading = GLOBAL)]
     pub timeout: Duration,
     /// Connect with TLS
-    #[arg(long, global = true, requires = "ca", help_heading = GLOBAL)]
+    #[arg(long, global = true, env = "BEANSTALKD_TLS", hide_env_values = true, value_parser = FalseyValueParser::new(), help_heading = GLOBAL)]
     pub tls: bool,
-    /// Trust servers with a certificate of these authorities (PEM)
-    #[arg(long, global = true, requires = "tls", value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = GLOBAL)]
+    /// Trust servers with a certificate of these authorities (PEM); without it, of those of the system
+    #[arg(long, global = true, env = "BEANSTALKD_CA", hide_env_values = true, requires = "tls", value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = GLOBAL)]
     pub ca: Option<PathBuf>,
     /// Show this certificate to the server (PEM)
-    #[arg(long, global = true, requires_all = ["tls", "key"], value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = GLOBAL)]
+    #[arg(long, global = true, env = "BEANSTALKD_CERT", hide_env_values = true, requires_all = ["tls", "key"], value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = GLOBAL)]
     pub cert: Option<PathBuf>,
     /// Key of the certificate (PEM)
-    #[arg(long, global = true, requires = "cert", value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = GLOBAL)]
+    #[arg(long, global = true, env = "BEANSTALKD_KEY", hide_env_values = true, requires = "cert", value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = GLOBAL)]
     pub key: Option<PathBuf>,
-    /// Log in with the token in this file
-    #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = GLOBAL)]
+    /// Log in with the token in this file; without it, with the token in the variable BEANSTALKD_TOKEN
+    #[arg(long, global = true, env = "BEANSTALKD_TOKEN_FILE", hide_env_values = true, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = GLOBAL)]
     pub token_file: Option<PathBuf>,
     /// The subcommand
     #[command(subcommand)]
@@ -81,9 +82,9 @@ pub enum Command {
     Jobs(JobsArguments),
     /// Show the counters of jobs
     Job {
-        /// The job's id
-        #[arg(required = true, value_name = "ID")]
-        ids: Vec<u64>,
+        /// The job's id; - reads ids from standard input
+        #[arg(required = true, value_name = "ID", value_parser = id)]
+        ids: Vec<Id>,
     },
     /// Print the body of a job
     Peek(PeekArguments),

@@ -4,9 +4,10 @@
 //! Never: changes a job whose state or tube has changed since it was counted.
 
 use super::batch::{self, Outcome};
-use super::confirm;
+use super::{confirm, jobs};
 use crate::cli::ActOn;
 use crate::failure::Failure;
+use crate::input;
 use crate::interrupt;
 use crate::listing;
 use crate::output::{Output, counted, with_commas};
@@ -107,6 +108,15 @@ impl Targets {
         *self.by_state.entry(info.state).or_default() += 1;
     }
 
+    /// Adds jobs until there are `limit`.
+    fn add_first(&mut self, action: &Action, infos: impl IntoIterator<Item = JobInfo>, limit: usize) {
+        for info in infos {
+            if self.jobs.len() < limit {
+                self.add(action, &info);
+            }
+        }
+    }
+
     fn tubes(&self) -> String {
         match self.tubes.as_slice() {
             [only] => format!("of the tube {only}"),
@@ -197,25 +207,37 @@ pub fn run(session: &mut Session, action: Action, on: &ActOn, out: &mut Output) 
 fn find(session: &mut Session, action: &Action, on: &ActOn) -> Result<Targets, Failure> {
     let mut targets = Targets::default();
     if !on.ids.is_empty() {
-        let infos = session.job_infos(on.ids.iter().copied())?;
-        for (id, info) in on.ids.iter().zip(infos) {
+        let ids = input::ids(&on.ids)?;
+        let infos = session.job_infos(ids.iter().copied())?;
+        for (id, info) in ids.into_iter().zip(infos) {
             match info {
                 Some(info) => targets.add(action, &info),
-                None => targets.missing.push(*id),
+                None => targets.missing.push(id),
             }
         }
         return Ok(targets);
     }
     let filter = on.choose.filter().ok_or_else(|| {
         Failure::Usage(
-            "no jobs are chosen: give ids, or --all, --state, --older-than, --tag or --body-matches, with or without --tube"
+            "no jobs are chosen: give ids, or --all, --state, --older-than, --younger-than, --tag or \
+             --body-matches, with or without --tube"
                 .to_owned(),
         )
     })?;
+    let limit = on.choose.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
+    // Without list-jobs, jobs come in the order of their ids: only when all are known, the first are.
+    let must_sort = limit < usize::MAX && !session.has("list-jobs");
+    let mut unsorted = Vec::new();
     listing::jobs(session, &filter, false, &mut |found| {
-        found.iter().for_each(|found| targets.add(action, &found.info));
-        Ok(true)
+        let infos = found.into_iter().map(|found| found.info);
+        match must_sort {
+            true => unsorted.extend(infos),
+            false => targets.add_first(action, infos, limit),
+        }
+        Ok(targets.jobs.len() < limit)
     })?;
+    jobs::sort(&mut unsorted);
+    targets.add_first(action, unsorted, limit);
     // A move by copies assigns ascending ids: in this order, jobs of one priority keep their order.
     targets.jobs.sort_by_key(|target| target.id);
     Ok(targets)

@@ -15,11 +15,15 @@ pub mod watch;
 
 use crate::cli::{Cli, Command};
 use crate::failure::Failure;
+use crate::input;
 use crate::interrupt;
 use crate::output::{Output, say};
 use crate::session::Session;
 use crate::{top, transfer, work};
 use beanstalk_client::{Address, Connector, Tls, Token};
+
+/// The variable with a token. There is no such option, because every user of the machine sees the arguments of a program.
+const TOKEN: &str = "BEANSTALKD_TOKEN";
 
 /// The servers that the command line names, and how to connect to them.
 pub struct Servers {
@@ -119,16 +123,22 @@ fn nothing_matched(servers: Result<(), Failure>, what: &str) -> Result<(), Failu
 /// How the command line says to connect.
 fn connector(cli: &Cli) -> Result<Connector, Failure> {
     let mut connector = Connector::plain(Some(cli.timeout));
-    if let Some(ca) = cli.ca.as_deref().filter(|_| cli.tls) {
+    if cli.tls {
         let identity = cli.cert.as_deref().zip(cli.key.as_deref());
-        connector.tls = Some(Tls::new(ca, identity).map_err(|error| Failure::Usage(error.to_string()))?);
+        let tls = Tls::new(cli.ca.as_deref(), identity);
+        connector.tls = Some(tls.map_err(|error| Failure::Usage(error.to_string()))?);
     }
-    if let Some(path) = &cli.token_file {
-        let text = std::fs::read_to_string(path).map_err(|error| Failure::file(path, &error))?;
-        let token = Token::parse(&text);
-        connector.token =
-            Some(token.ok_or_else(|| Failure::Usage(format!("{}: this is no token", path.display())))?);
-    }
+    let token = |text: &str, place: &dyn std::fmt::Display| {
+        Token::parse(text).ok_or_else(|| Failure::Usage(format!("{place}: this is no token")))
+    };
+    connector.token = match (&cli.token_file, std::env::var(TOKEN)) {
+        (Some(path), _) => {
+            let text = std::fs::read_to_string(path).map_err(|error| Failure::file(path, &error))?;
+            Some(token(&text, &path.display())?)
+        }
+        (None, Ok(text)) if !text.is_empty() => Some(token(&text, &TOKEN)?),
+        (None, _) => None,
+    };
     Ok(connector)
 }
 
@@ -142,7 +152,7 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Command::Stats { tube } => stats::run(&servers, tube.as_ref(), out),
         Command::Tubes(arguments) => tubes::run(&servers, &arguments, out),
         Command::Jobs(arguments) => jobs::list(&mut servers.one()?, &arguments, out),
-        Command::Job { ids } => jobs::show(&mut servers.one()?, &ids, out),
+        Command::Job { ids } => jobs::show(&mut servers.one()?, &input::ids(&ids)?, out),
         Command::Peek(arguments) => jobs::peek(&mut servers.one()?, &arguments, out),
         Command::Put(arguments) => put::run(&mut servers.one()?, &arguments, out),
         Command::Reserve(arguments) => reserve::run(servers.one()?, &arguments, out),

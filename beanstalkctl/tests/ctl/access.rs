@@ -3,7 +3,7 @@
 use beanstalkd_testkit::panicking::Server;
 use beanstalkd_testkit::server::free_address;
 
-use crate::support::ctl;
+use crate::support::{command, ctl};
 
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 const SHA256_OF_TOKEN: &str = "3eb1bd439947eb762998e566ccc2e099c791118b2f40579cc4f7da2b5061b7f9";
@@ -23,6 +23,13 @@ fn a_token_in_a_file_logs_in() {
     ctl(&address, &["put", "mail", "hello", "--token-file", &token]).ends_with(0);
     let tubes = ctl(&address, &["tubes", "--token-file", &token]).ends_with(0);
     assert!(tubes.out.contains("mail"), "{tubes:?}");
+    for (variable, value) in [("BEANSTALKD_TOKEN", TOKEN), ("BEANSTALKD_TOKEN_FILE", &token)] {
+        let tubes = command(&address, &["tubes"]).env(variable, value).output().unwrap();
+        assert_eq!(tubes.status.code(), Some(0), "{tubes:?}");
+    }
+    // The command line counts before the environment.
+    let mut tubes = command(&address, &["tubes", "--token-file", &token]);
+    assert!(tubes.env("BEANSTALKD_TOKEN", "wrong").status().unwrap().success());
     let forbidden = ctl(&address, &["put", "other", "hello", "--token-file", &token]).ends_with(4);
     assert!(forbidden.err.contains("FORBIDDEN"), "{forbidden:?}");
     ctl(&address, &["tubes"]).ends_with(4);

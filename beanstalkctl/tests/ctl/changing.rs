@@ -5,7 +5,7 @@ use super::support::{
     client, command, counts, ctl, ctl_with, everywhere, interrupt, name, put, put_buried, wait_until,
 };
 use super::terminal::Terminal;
-use beanstalk_client::State;
+use beanstalk_client::{PutOptions, State};
 use beanstalk_testing::{Fake, FakeOptions};
 
 #[test]
@@ -288,5 +288,83 @@ fn jobs_that_change_before_the_confirmation_are_left_alone() {
             terminal.shows("ended with 130");
         }
         assert_eq!(counts(&fake.address(), "t"), expected);
+    }
+}
+
+#[test]
+fn ids_come_from_standard_input() {
+    for server in everywhere() {
+        let address = server.address();
+        let mut client = server.client();
+        let ids: Vec<u64> = (0..8).map(|_| put(&mut client, "t", b"x", 0)).collect();
+        let left = || counts(&address, "t").iter().sum::<u64>();
+        let json = ctl(&address, &["job", &ids[0].to_string(), "--json"]).ends_with(0).out;
+        ctl_with(&address, &["delete", "-"], json.as_bytes()).ends_with(0);
+        assert_eq!(left(), 7);
+        let table = ctl(&address, &["jobs", "t", "--limit", "2"]).ends_with(0).out;
+        assert_eq!(
+            ctl_with(&address, &["delete", "-"], table.as_bytes()).ends_with(0).out,
+            "deleted 2 jobs\n"
+        );
+        let words = format!("{} {}\n\n{}\n{}\n", ids[3], ids[4], ids[5], ids[5]);
+        let shown = ctl_with(&address, &["job", "-", "--json"], words.as_bytes()).ends_with(0);
+        assert_eq!(shown.json().len(), 3);
+        ctl_with(&address, &["bury", "-"], words.as_bytes()).ends_with(0);
+        ctl_with(&address, &["delete", "-", &ids[6].to_string()], words.as_bytes()).ends_with(0);
+        assert_eq!(left(), 1);
+        // Nothing is changed if one of the lines is none, or if there is no line.
+        for wrong in
+            [&b"-1\n"[..], b"{\"tube\":\"t\"}\n", b"{\"id\":\"1\"}\n", b"ID\nx\n", b"1 x ready\n2\nno\n"]
+        {
+            let input = [format!("{}\n", ids[7]).as_bytes(), wrong].concat();
+            let refused = ctl_with(&address, &["delete", "-"], &input);
+            assert_eq!(refused.code, 2, "{refused:?}");
+        }
+        ctl_with(&address, &["delete", "-"], b"").ends_with(1);
+        ctl_with(&address, &["delete", "-", "--all"], b"").ends_with(2);
+        ctl_with(&address, &["delete", "x"], b"").ends_with(2);
+    }
+}
+
+#[test]
+fn jobs_are_chosen_by_their_age_from_both_sides() {
+    let fake = Fake::start(); // All of its jobs are 100 s old.
+    put(&mut client(&fake.address()), "t", b"x", 0);
+    for (arguments, found) in [
+        (&["--younger-than", "101"][..], true),
+        (&["--younger-than", "100"], false),
+        (&["--younger-than", "2m", "--older-than", "1m"], true),
+        (&["--younger-than", "2m", "--older-than", "101s"], false),
+    ] {
+        let code = i32::from(!found);
+        ctl(&fake.address(), &[&["jobs", "t"], arguments].concat()).ends_with(code);
+        ctl(&fake.address(), &[&["kick", "--dry-run"], arguments].concat()).ends_with(if found {
+            4
+        } else {
+            1
+        });
+        ctl(&fake.address(), &[&["bury", "--dry-run"], arguments].concat()).ends_with(code);
+    }
+    ctl(&fake.address(), &["delete", "1", "--younger-than", "1h"]).ends_with(2);
+}
+
+#[test]
+fn a_limit_changes_the_jobs_that_would_be_served_first() {
+    for server in everywhere() {
+        let address = server.address();
+        let mut client = server.client();
+        client.use_tube(&name("t")).unwrap();
+        let ids = [30, 10, 20, 40]
+            .map(|pri| client.put(b"x", &PutOptions { pri, ..PutOptions::default() }).unwrap().id);
+        let limited = ["--tube", "t", "--all", "--limit", "2"];
+        let dry = ctl(&address, &[&["delete", "--dry-run"], &limited[..]].concat()).ends_with(0);
+        assert_eq!(dry.out, "2 matched\n");
+        ctl(&address, &[&["delete", "--yes"], &limited[..]].concat()).ends_with(0);
+        let left = ctl(&address, &["jobs", "t", "--json"]).ends_with(0).json();
+        let left: Vec<u64> = left.iter().map(|job| job["id"].as_u64().unwrap()).collect();
+        assert_eq!(left, [ids[0], ids[3]]);
+        // A limit alone chooses nothing.
+        ctl(&address, &["delete", "--yes", "--limit", "1"]).ends_with(2);
+        ctl(&address, &["delete", "--yes", "--all", "--limit", "0"]).ends_with(2);
     }
 }

@@ -4,7 +4,7 @@ use beanstalkd_testkit::panicking::Server;
 use beanstalkd_testkit::server::free_address;
 use beanstalkd_testkit::tls::{Authority, Leaf};
 
-use crate::support::ctl;
+use crate::support::{command, ctl};
 
 #[test]
 fn servers_with_tls_are_reached_with_the_files_that_the_options_name() {
@@ -34,9 +34,57 @@ fn servers_with_tls_are_reached_with_the_files_that_the_options_name() {
     ctl(&address, &["tubes", "--tls", "--ca", &ca]).ends_with(3);
     ctl(&address, &["tubes", "--tls", "--ca", &other, "--cert", &cert, "--key", &key]).ends_with(3);
     ctl(&address, &["tubes", "--timeout", "5s"]).ends_with(3);
-    for wrong in [vec!["--tls"], vec!["--ca", &ca], vec!["--tls", "--ca", &ca, "--cert", &cert]] {
+    for wrong in [vec!["--ca", &ca], vec!["--tls", "--ca", &ca, "--cert", &cert]] {
         ctl(&address, &[&["tubes"], &wrong[..]].concat()).ends_with(2);
+    }
+    // From the environment, and with the authorities of the system, of which this one is first none and then one.
+    let mut tubes = command(&address, &["tubes"]);
+    tubes.envs([("BEANSTALKD_TLS", "1"), ("BEANSTALKD_CERT", &cert), ("BEANSTALKD_KEY", &key)]);
+    assert_eq!(tubes.env("BEANSTALKD_CA", &ca).output().unwrap().status.code(), Some(0));
+    assert_eq!(tubes.env("BEANSTALKD_TLS", "0").output().unwrap().status.code(), Some(3));
+    let shown = ["tubes", "--tls", "--cert", &cert, "--key", &key];
+    for (authorities, code) in [(&other, 3), (&ca, 0)] {
+        let mut tubes = command(&address, &shown);
+        tubes.env_remove("SSL_CERT_DIR").env("SSL_CERT_FILE", authorities);
+        assert_eq!(tubes.output().unwrap().status.code(), Some(code));
     }
     let missing = ctl(&address, &["tubes", "--tls", "--ca", "/missing"]).ends_with(2);
     assert!(missing.err.contains("/missing: No such file or directory"), "{missing:?}");
+}
+
+#[test]
+fn tls_with_a_plain_port_and_the_other_way_round_are_said_at_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_string_lossy().into_owned()
+    };
+    let authority = Authority::new("authority");
+    let server = authority.issue(Leaf::of("localhost"));
+    let ca = file("ca", &authority.pem());
+    let (cert, key) = (file("s.pem", &server.certificate_pem()), file("s.key", &server.key_pem()));
+    let (plain, secret) = (free_address().unwrap(), free_address().unwrap());
+    let tls = format!("tls://{secret}");
+    let plain = plain.to_string();
+    let flags = ["--listen", &plain, "--listen", &tls, "--tls-cert", &cert, "--tls-key", &key];
+    let _server = Server::start(&flags);
+    // No reply would come before this time-out, which is longer than the patience of whoever runs this test.
+    let wrong = ctl(&plain, &["tubes", "--timeout", "1h", "--tls", "--ca", &ca]).ends_with(3);
+    assert!(wrong.err.contains("without TLS") && wrong.err.contains("--tls"), "{wrong:?}");
+    let wrong = ctl(&secret.to_string(), &["tubes", "--timeout", "1h"]).ends_with(3);
+    assert!(wrong.err.contains("speaks TLS") && wrong.err.contains("--tls"), "{wrong:?}");
+    // A server that only takes a long time for its handshake is waited for.
+    let slow = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = slow.local_addr().unwrap().to_string();
+    let silent = std::thread::spawn(move || {
+        let first = slow.accept().unwrap();
+        // The probe gets no answer, either.
+        let probe = slow.accept().unwrap();
+        drop(first);
+        drop(probe);
+    });
+    let slow = ctl(&address, &["tubes", "--timeout", "1h", "--tls", "--ca", &ca]).ends_with(3);
+    assert!(!slow.err.contains("without TLS"), "{slow:?}");
+    silent.join().unwrap();
 }
