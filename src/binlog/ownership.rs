@@ -317,6 +317,11 @@ impl Owner {
         false
     }
 
+    /// The database has answered, and the transaction under way waits for something else. It is not given up for that.
+    pub fn has_answered(&mut self) {
+        self.silent_since = None;
+    }
+
     /// The transaction under way has changed nothing, and is given up.
     pub fn abandon(&mut self) {
         self.pending = Pending::None;

@@ -78,6 +78,11 @@ pub trait Storage {
         None
     }
 
+    /// Whether there is no room for more, although the files are there. What was appended gets the room that is left.
+    fn is_full(&self) -> bool {
+        false
+    }
+
     /// What a database says of itself; `None` for a store that is none.
     fn database(&self) -> Option<DatabaseFigures> {
         None

@@ -6,6 +6,7 @@ mod figures;
 mod log_in;
 mod ownership;
 mod replication;
+mod room;
 mod servers;
 mod sessions;
 mod tables;

@@ -3,7 +3,7 @@
 //! Owns: the counters, and the end of the lease. Nobody waits for anybody here, and nothing is decided by a figure. A lease
 //! that was read and is out of date has held when it was written, and ends at its time.
 
-use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
 use super::claim::now;
 use crate::binlog::ownership::Lease;
@@ -21,6 +21,8 @@ pub(super) struct Figures {
     /// When the database has confirmed a transaction.
     confirmed_at_ns: AtomicU64,
     pub(super) table_bytes: AtomicU64,
+    /// Whether the database has no room for puts.
+    pub(super) is_full: AtomicBool,
 }
 
 impl Default for Figures {
@@ -39,6 +41,7 @@ impl Figures {
             lease_end_ns: AtomicU64::new(0),
             confirmed_at_ns: AtomicU64::new(now().0),
             table_bytes: AtomicU64::new(0),
+            is_full: AtomicBool::new(false),
         }
     }
 

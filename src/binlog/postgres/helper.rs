@@ -4,7 +4,7 @@
 //! answer is decided by [`Owner`]; this file carries it out.
 
 use std::collections::VecDeque;
-use std::io::{self, ErrorKind};
+use std::io;
 use std::mem;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use log::{error, info, warn};
 
 use super::Settings;
+use super::ballast::Ballast;
 use super::claim::{Claim, Unfit, as_int, connect, now, number, text};
 use super::figures::Figures;
 use super::gathering::Gathering;
@@ -26,6 +27,8 @@ use crate::binlog::LogPosition;
 use crate::binlog::ownership::{Answer, End, Owner, Step};
 use crate::binlog::storage::{Completion, Task};
 use crate::clock::Timestamp;
+
+mod room;
 
 /// Bytes that no sync was asked for are committed when there are this many.
 const MOST_UNASKED_BYTES: usize = 256 * 1024;
@@ -88,6 +91,7 @@ pub(super) struct Helper {
     /// Rows of them that are to be deleted.
     purgeable: usize,
     vacuum: Vacuum,
+    ballast: Ballast,
     figures: Arc<Figures>,
     /// Where the newest appended bytes end.
     end: LogPosition,
@@ -127,6 +131,7 @@ impl Helper {
             purges: removed.into(),
             purgeable: 0,
             vacuum: Vacuum::new(Arc::clone(&figures)),
+            ballast: Ballast::new(Arc::clone(&figures), queue),
             figures,
             end: LogPosition::default(),
             tickets: 0,
@@ -139,6 +144,7 @@ impl Helper {
         let mut is_closing = false;
         loop {
             self.take_all();
+            self.ballast.look_after(&self.settings);
             self.begin_next(is_closing);
             match self.owner.next(now()) {
                 Step::End(end) => return self.end(end),
@@ -301,22 +307,21 @@ impl Helper {
     fn carry_out(&mut self, step: Step) {
         let was_serving = self.owner.is_serving();
         self.limit_waits();
-        let answer = match step {
-            Step::Connect => self.connect(),
-            Step::Raise(epoch) => self.raise(epoch),
-            Step::Look(epoch) => self.look(epoch),
-            Step::Beat(epoch) => self
-                .commit(epoch, true, false)
-                .map_or_else(|failure| self.answer_of(failure), |()| Answer::Done),
+        let (step, answer) = match step {
+            Step::Connect => (step, self.connect()),
+            Step::Raise(epoch) => (step, self.raise(epoch)),
+            Step::Look(epoch) => (step, self.look(epoch)),
+            Step::Beat(epoch) => match self.commit(epoch, true, false) {
+                Ok(()) => (step, Answer::Done),
+                Err(failure) => (step, self.answer_of(failure)),
+            },
             Step::Commit { epoch, beats } => match self.commit(epoch, beats, true) {
-                Ok(()) => Answer::Done,
-                Err(failure) => {
-                    if let Some(kind) = self.is_full(&failure) {
-                        self.owner.abandon();
-                        return self.finish(Err(io::Error::new(kind, failure.to_string())));
-                    }
-                    self.answer_of(failure)
-                }
+                Ok(()) => (step, Answer::Done),
+                Err(failure) if failure.is_lack_of_room() => match self.await_room(epoch, &failure) {
+                    Some(answer) => (Step::Beat(epoch), answer),
+                    None => return,
+                },
+                Err(failure) => (step, self.answer_of(failure)),
             },
             Step::Rest(_) | Step::End(_) => return,
         };
@@ -383,6 +388,7 @@ impl Helper {
         match opened {
             Ok(session) => {
                 self.figures.reconnects.fetch_add(1, Relaxed);
+                self.ballast.look_again();
                 self.session = Some(session);
                 Answer::Done
             }
@@ -508,6 +514,9 @@ impl Helper {
             return Err(Failure::Lost("synchronous_standby_names is empty".to_owned()));
         }
         self.figures.note_commit();
+        if has_work {
+            self.ballast.note_commit();
+        }
         if purge.is_some() {
             if rows.len() > 1 {
                 self.purges.pop_front();
@@ -515,15 +524,6 @@ impl Helper {
             self.vacuum.note_deleted(mem::take(&mut self.purgeable), &self.settings);
         }
         Ok(())
-    }
-
-    /// How a transaction has failed that makes a file, if the database has no room for it.
-    fn is_full(&self, failure: &Failure) -> Option<ErrorKind> {
-        let Some((Transaction::Do(Task::Make { .. }), _)) = &self.under_way else { return None };
-        match failure {
-            Failure::Refused { code, .. } if code == "53100" => Some(ErrorKind::StorageFull),
-            _ => None,
-        }
     }
 
     fn answer_of(&mut self, failure: Failure) -> Answer {

@@ -10,6 +10,7 @@
 use std::fmt;
 use std::io;
 use std::mem;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
@@ -21,6 +22,7 @@ use super::storage::{Completion, DatabaseFigures, Listing, Storage, Task};
 use crate::database_url::DatabaseUrl;
 
 mod address;
+mod ballast;
 mod claim;
 mod copying;
 mod figures;
@@ -303,6 +305,10 @@ impl Storage for PostgresStorage {
 
     fn clock_ns(&self) -> Option<u64> {
         self.clock.map(|clock| u64::try_from(clock.at(now())).unwrap_or(0))
+    }
+
+    fn is_full(&self) -> bool {
+        self.figures.is_full.load(Relaxed)
     }
 
     fn database(&self) -> Option<DatabaseFigures> {

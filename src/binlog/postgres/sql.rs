@@ -145,6 +145,32 @@ macro_rules! set_clock {
     };
 }
 
+/// The rows of the room that is kept for a full disk, and the least size of its table.
+const BALLAST_ROWS: i64 = 1050;
+pub(super) const BALLAST_BYTES: i64 = BALLAST_ROWS * 8192;
+pub(super) const INSUFFICIENT_PRIVILEGE: &str = "42501";
+
+/// The size of the room that a queue keeps for a full disk; 0 if it has none.
+pub(super) fn ballast_size(queue: i64) -> String {
+    format!("SELECT coalesce(pg_relation_size(to_regclass('beanstalkd.ballast_{queue}')), 0)")
+}
+
+/// Makes that room, in one transaction.
+pub(super) fn make_ballast(queue: i64) -> String {
+    let table = format!("beanstalkd.ballast_{queue}");
+    format!(
+        "DROP TABLE IF EXISTS {table};
+        CREATE UNLOGGED TABLE {table} (bytes bytea) WITH (autovacuum_enabled = false);
+        ALTER TABLE {table} ALTER COLUMN bytes SET STORAGE PLAIN;
+        INSERT INTO {table} SELECT decode(repeat('00', 8000), 'hex') FROM generate_series(1, {BALLAST_ROWS})"
+    )
+}
+
+/// Gives it up.
+pub(super) fn drop_ballast(queue: i64) -> String {
+    format!("DROP TABLE IF EXISTS beanstalkd.ballast_{queue}")
+}
+
 /// The statements with their names, as each connection that writes prepares them.
 pub(super) const PREPARED: &[(&str, &str)] = &[
     ("add_queue", "INSERT INTO beanstalkd.queue (name) VALUES ($1::text) ON CONFLICT DO NOTHING"),

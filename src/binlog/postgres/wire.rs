@@ -31,6 +31,9 @@ const READ_BYTES: usize = 64 * 1024;
 /// What a pooler answers to a setting in the log-in that it does not pass on.
 const PROTOCOL_VIOLATION: &str = "08P01";
 
+/// What a database answers that cannot make its files longer.
+const DISK_FULL: &str = "53100";
+
 /// What is needed to log in.
 #[derive(Clone)]
 pub(super) struct LogIn {
@@ -74,6 +77,11 @@ pub(super) enum Failure {
 }
 
 impl Failure {
+    /// Whether the disk of the database is full, or its quota.
+    pub(super) fn is_lack_of_room(&self) -> bool {
+        matches!(self, Self::Refused { code, .. } if code == DISK_FULL)
+    }
+
     /// Whether the same may succeed later, without anybody's doing.
     pub(super) fn may_pass(&self) -> bool {
         match self {

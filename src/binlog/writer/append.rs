@@ -237,7 +237,7 @@ impl Binlog {
     /// # Errors
     /// If it does not fit; nothing has changed.
     pub fn reserve_put(&mut self, tube_len: usize, body_len: usize, tags: &[u8]) -> Result<(), NoRoom> {
-        if body_len > MAX_BODY_BYTES {
+        if body_len > MAX_BODY_BYTES || self.is_store_full() {
             return Err(NoRoom::Full);
         }
         let bytes = tag_record_bytes(tags.len()) + full_record_bytes(tube_len, body_len);
@@ -245,6 +245,11 @@ impl Binlog {
         self.appender.reserve(bytes).map_err(|_| NoRoom::Full)?;
         let promised = if tags.is_empty() { 0 } else { self.promise_for(tube_len, tags) };
         self.reserve(bytes, self.live_units() + promised + 1)
+    }
+
+    /// Whether the store takes no more, although there is room in its files. A directory is not asked.
+    pub(super) fn is_store_full(&self) -> bool {
+        !self.follows_wall && self.storage.is_full()
     }
 
     /// Whether a change of a job's state fits. The answer holds until the next append.

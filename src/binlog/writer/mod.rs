@@ -458,7 +458,7 @@ impl Binlog {
             live_bytes: self.live_bytes(),
             syncs,
             sync_us,
-            state: match (self.health.is_serving(), self.ahead.is_refused()) {
+            state: match (self.health.is_serving(), self.ahead.is_refused() || self.is_store_full()) {
                 (false, _) => "failed",
                 (true, true) => "full",
                 (true, false) => "ok",

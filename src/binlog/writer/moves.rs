@@ -17,7 +17,7 @@ impl Binlog {
     /// # Errors
     /// If they do not fit; nothing has changed.
     pub fn reserve_move(&mut self, tube_len: usize, body_len: usize, tags: &[u8]) -> Result<(), NoRoom> {
-        if body_len > MAX_BODY_BYTES {
+        if body_len > MAX_BODY_BYTES || self.is_store_full() {
             return Err(NoRoom::Full);
         }
         let bytes = SHORT_BYTES + tag_record_bytes(tags.len()) + full_record_bytes(tube_len, body_len);

@@ -1,0 +1,76 @@
+//! A database whose disk is full.
+
+use std::time::{Duration, Instant};
+
+use beanstalkd_testkit::client::Client;
+use beanstalkd_testkit::postgres::{Cluster, installation};
+use rustix::process::Signal;
+
+use crate::servers::{Password, figure, has, put, wait_until};
+
+/// The id of a job that was put; `None` if there is no room.
+fn try_to_put(client: &mut Client, body: &str) -> Option<u64> {
+    let reply = client.ask(format!("put 0 0 100 {}\r\n{body}\r\n", body.len()).as_bytes()).unwrap();
+    let reply = String::from_utf8(reply).unwrap();
+    match reply.trim_end().strip_prefix("INSERTED ") {
+        Some(id) => Some(id.parse().unwrap()),
+        None => {
+            assert_eq!(reply, "OUT_OF_MEMORY\r\n");
+            None
+        }
+    }
+}
+
+/// A cluster on a disk of its own, with files of the write-ahead log made ahead: without them, PostgreSQL itself ends.
+fn cluster_with_small_disk() -> Option<Cluster> {
+    let cluster = Cluster::start(&installation()?.with_small_disks()).unwrap();
+    for _ in 0..12 {
+        cluster.query("SELECT txid_current()").unwrap();
+        cluster.query("SELECT pg_switch_wal()").unwrap();
+    }
+    cluster.query("CHECKPOINT").unwrap();
+    Some(cluster)
+}
+
+#[test]
+fn a_full_database_refuses_puts_and_takes_deletes_as_a_full_directory_does() {
+    let Some(cluster) = cluster_with_small_disk() else { return };
+    let (url, password) = (cluster.url("mail"), Password::new());
+    let flags = ["--allow-async", "--store-timeout", "2"];
+    let mut server = password.serve(&url, &flags);
+    let mut client = server.connect().unwrap();
+    let mut kept: Vec<u64> = (0..40).map(|_| put(&mut client, "small")).collect();
+    wait_until("room is kept", || {
+        let size = "SELECT coalesce(pg_relation_size(to_regclass('beanstalkd.ballast_1')), 0) > 8000000";
+        cluster.query(size).unwrap() == "t"
+    });
+    let Some(ballast) = cluster.fill_disk().unwrap() else {
+        eprintln!("skipped: only root can make a small disk");
+        return;
+    };
+    let large = "x".repeat(60_000);
+    let mut count = 0;
+    while let Some(id) = try_to_put(&mut client, &large) {
+        kept.push(id);
+        count += 1;
+        assert!(count < 300, "the disk is not full");
+    }
+    assert_eq!(figure(&mut client, "binlog-state"), "full");
+    // Workers go on, for longer than commands would wait for a database that is silent.
+    let start = Instant::now();
+    for id in kept.drain(..30) {
+        client.exchange(format!("delete {id}\r\n").as_bytes(), b"DELETED\r\n").unwrap();
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert!(start.elapsed() > Duration::from_secs(2));
+    assert_eq!(try_to_put(&mut client, &large), None);
+    drop(ballast);
+    wait_until("puts are taken again", || {
+        try_to_put(&mut client, "later").inspect(|&id| kept.push(id)).is_some()
+    });
+    assert_eq!(figure(&mut client, "binlog-state"), "ok");
+    server.restart(Signal::KILL).unwrap();
+    let mut client = server.connect().unwrap();
+    assert_eq!(figure(&mut client, "current-jobs-ready"), kept.len().to_string());
+    assert!(kept.iter().all(|&id| has(&mut client, id, "")));
+}
