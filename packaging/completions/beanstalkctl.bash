@@ -268,7 +268,7 @@ _beanstalkctl() {
                     return 0
                     ;;
                 --state)
-                    COMPREPLY=($(compgen -f "${cur}"))
+                    COMPREPLY=($(compgen -W "ready reserved delayed buried" -- "${cur}"))
                     return 0
                     ;;
                 --older-than)
@@ -390,7 +390,7 @@ _beanstalkctl() {
                     return 0
                     ;;
                 --state)
-                    COMPREPLY=($(compgen -f "${cur}"))
+                    COMPREPLY=($(compgen -W "ready reserved delayed buried" -- "${cur}"))
                     return 0
                     ;;
                 --older-than)
@@ -590,7 +590,7 @@ _beanstalkctl() {
             fi
             case "${prev}" in
                 --state)
-                    COMPREPLY=($(compgen -f "${cur}"))
+                    COMPREPLY=($(compgen -W "ready reserved delayed buried" -- "${cur}"))
                     return 0
                     ;;
                 --older-than)
@@ -1353,7 +1353,7 @@ _beanstalkctl() {
             fi
             case "${prev}" in
                 --state)
-                    COMPREPLY=($(compgen -f "${cur}"))
+                    COMPREPLY=($(compgen -W "ready reserved delayed buried" -- "${cur}"))
                     return 0
                     ;;
                 --older-than)
@@ -1475,7 +1475,7 @@ _beanstalkctl() {
                     return 0
                     ;;
                 --state)
-                    COMPREPLY=($(compgen -f "${cur}"))
+                    COMPREPLY=($(compgen -W "ready reserved delayed buried" -- "${cur}"))
                     return 0
                     ;;
                 --older-than)
@@ -1597,7 +1597,7 @@ _beanstalkctl() {
                     return 0
                     ;;
                 --state)
-                    COMPREPLY=($(compgen -f "${cur}"))
+                    COMPREPLY=($(compgen -W "ready reserved delayed buried" -- "${cur}"))
                     return 0
                     ;;
                 --older-than)
@@ -1805,7 +1805,7 @@ _beanstalkctl() {
             fi
             case "${prev}" in
                 --next)
-                    COMPREPLY=($(compgen -f "${cur}"))
+                    COMPREPLY=($(compgen -W "ready reserved delayed buried" -- "${cur}"))
                     return 0
                     ;;
                 --tube)
@@ -2047,7 +2047,7 @@ _beanstalkctl() {
                     return 0
                     ;;
                 --state)
-                    COMPREPLY=($(compgen -f "${cur}"))
+                    COMPREPLY=($(compgen -W "ready reserved delayed buried" -- "${cur}"))
                     return 0
                     ;;
                 --older-than)
@@ -2185,7 +2185,7 @@ _beanstalkctl() {
                     return 0
                     ;;
                 --state)
-                    COMPREPLY=($(compgen -f "${cur}"))
+                    COMPREPLY=($(compgen -W "ready reserved delayed buried" -- "${cur}"))
                     return 0
                     ;;
                 --older-than)
@@ -3030,8 +3030,44 @@ _beanstalkctl() {
     esac
 }
 
+# Asks the server that the line names for its tubes.
+_beanstalkctl_tubes() {
+    local -a words options=(--timeout 1s)
+    local i
+    read -ra words <<<"${COMP_LINE:0:COMP_POINT}"
+    for ((i = 1; i + 1 < ${#words[@]}; i++)); do
+        case "${words[i]}" in
+            -s|--server|--ca|--cert|--key|--token-file) options+=("${words[i]}" "${words[i + 1]}") ;;
+            --tls) options+=(--tls) ;;
+        esac
+    done
+    "${words[0]}" "${options[@]}" tubes --json 2>/dev/null </dev/null | sed -n 's/.*"name":"\([^"]*\)".*/\1/p' | sort -u
+}
+
+_beanstalkctl_and_tubes() {
+    _beanstalkctl "$@"
+    local cur="${COMP_WORDS[COMP_CWORD]}" prev="${COMP_WORDS[COMP_CWORD - 1]}" command="" word name
+    for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
+        case "${word}" in
+            stats|tubes|jobs|put|reserve|pause|resume|flush|watch|work|export) command="${command:-${word}}" ;;
+            --) return ;;
+        esac
+    done
+    case "${prev}" in
+        -t|--tube|--to) ;;
+        -y|--yes|--dry-run|--json|--tls|--buried|--drain|--force|-r|--reverse|--until-empty) [[ -n "${command}" ]] || return ;;
+        -*|=|:) return ;;
+        *) [[ -n "${command}" ]] || return ;;
+    esac
+    [[ "${cur}" == -* ]] && return
+    COMPREPLY=()
+    while IFS= read -r name; do
+        [[ "${name}" == "${cur}"* ]] && COMPREPLY+=("$(printf %q "${name}")")
+    done < <(_beanstalkctl_tubes)
+}
+
 if [[ "${BASH_VERSINFO[0]}" -eq 4 && "${BASH_VERSINFO[1]}" -ge 4 || "${BASH_VERSINFO[0]}" -gt 4 ]]; then
-    complete -F _beanstalkctl -o nosort -o bashdefault -o default beanstalkctl
+    complete -F _beanstalkctl_and_tubes -o nosort -o bashdefault -o default beanstalkctl
 else
-    complete -F _beanstalkctl -o bashdefault -o default beanstalkctl
+    complete -F _beanstalkctl_and_tubes -o bashdefault -o default beanstalkctl
 fi

@@ -86,7 +86,10 @@ complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand tubes" -s r -l
 complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand tubes" -l json -d 'Print JSON, one value on each line'
 complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand tubes" -l tls -d 'Connect with TLS'
 complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand tubes" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand jobs" -l state -d 'Only jobs in this state: ready, reserved, delayed or buried' -r
+complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand jobs" -l state -d 'Only jobs in this state' -r -f -a "ready\t''
+reserved\t''
+delayed\t''
+buried\t''"
 complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand jobs" -l older-than -d 'Only jobs that were put at least this long ago' -r
 complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand jobs" -l younger-than -d 'Only jobs that were put less than this long ago' -r
 complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand jobs" -l tag -d 'Only jobs with this tag: idp, con, grp, aft or exp, alone or with a key or a group such as grp:rows' -r
@@ -110,7 +113,10 @@ complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand job" -l token-
 complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand job" -l json -d 'Print JSON, one value on each line'
 complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand job" -l tls -d 'Connect with TLS'
 complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand job" -s h -l help -d 'Print help'
-complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand peek" -l next -d 'Instead of an id: the next job in this state' -r
+complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand peek" -l next -d 'Instead of an id: the next job in this state' -r -f -a "ready\t''
+reserved\t''
+delayed\t''
+buried\t''"
 complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand peek" -l tube -d 'With --next: the tube' -r
 complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand peek" -s s -l server -d 'Address of the server: host:port or unix:PATH. stats, tubes, watch, top, drain and undrain accept several, separated by commas' -r
 complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand peek" -l timeout -d 'Longest time to wait for a reply of the server' -r
@@ -152,7 +158,10 @@ complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand reserve" -l js
 complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand reserve" -l tls -d 'Connect with TLS'
 complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand reserve" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand delete" -s t -l tube -d 'Only jobs of this tube: a name, or a pattern such as \'mail-*\'' -r
-complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand delete" -l state -d 'Only jobs in this state: ready, reserved, delayed or buried' -r
+complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand delete" -l state -d 'Only jobs in this state' -r -f -a "ready\t''
+reserved\t''
+delayed\t''
+buried\t''"
 complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand delete" -l older-than -d 'Only jobs that were put at least this long ago' -r
 complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand delete" -l younger-than -d 'Only jobs that were put less than this long ago' -r
 complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand delete" -l tag -d 'Only jobs with this tag: idp, con, grp, aft or exp, alone or with a key or a group such as grp:rows' -r
@@ -171,7 +180,10 @@ complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand delete" -l jso
 complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand delete" -l tls -d 'Connect with TLS'
 complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand delete" -s h -l help -d 'Print help'
 complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand kick" -s t -l tube -d 'Only jobs of this tube: a name, or a pattern such as \'mail-*\'' -r
-complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand kick" -l state -d 'Only jobs in this state: ready, reserved, delayed or buried' -r
+complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand kick" -l state -d 'Only jobs in this state' -r -f -a "ready\t''
+reserved\t''
+delayed\t''
+buried\t''"
 complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand kick" -l older-than -d 'Only jobs that were put at least this long ago' -r
 complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand kick" -l younger-than -d 'Only jobs that were put less than this long ago' -r
 complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand kick" -l tag -d 'Only jobs with this tag: idp, con, grp, aft or exp, alone or with a key or a group such as grp:rows' -r
@@ -190,7 +202,10 @@ complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand kick" -l json 
 complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand kick" -l tls -d 'Connect with TLS'
 complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand kick" -s h -l help -d 'Print help'
 complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand bury" -s t -l tube -d 'Only jobs of this tube: a name, or a pattern such as \'mail-*\'' -r
-complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand bury" -l state -d 'Only jobs in this state: ready, reserved, delayed or buried' -r
+complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand bury" -l state -d 'Only jobs in this state' -r -f -a "ready\t''
+reserved\t''
+delayed\t''
+buried\t''"
 complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand bury" -l older-than -d 'Only jobs that were put at least this long ago' -r
 complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand bury" -l younger-than -d 'Only jobs that were put less than this long ago' -r
 complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand bury" -l tag -d 'Only jobs with this tag: idp, con, grp, aft or exp, alone or with a key or a group such as grp:rows' -r
@@ -209,7 +224,10 @@ complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand bury" -l json 
 complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand bury" -l tls -d 'Connect with TLS'
 complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand bury" -s h -l help -d 'Print help'
 complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand release" -s t -l tube -d 'Only jobs of this tube: a name, or a pattern such as \'mail-*\'' -r
-complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand release" -l state -d 'Only jobs in this state: ready, reserved, delayed or buried' -r
+complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand release" -l state -d 'Only jobs in this state' -r -f -a "ready\t''
+reserved\t''
+delayed\t''
+buried\t''"
 complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand release" -l older-than -d 'Only jobs that were put at least this long ago' -r
 complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand release" -l younger-than -d 'Only jobs that were put less than this long ago' -r
 complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand release" -l tag -d 'Only jobs with this tag: idp, con, grp, aft or exp, alone or with a key or a group such as grp:rows' -r
@@ -230,7 +248,10 @@ complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand release" -l js
 complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand release" -l tls -d 'Connect with TLS'
 complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand release" -s h -l help -d 'Print help'
 complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand move" -s t -l tube -d 'Only jobs of this tube: a name, or a pattern such as \'mail-*\'' -r
-complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand move" -l state -d 'Only jobs in this state: ready, reserved, delayed or buried' -r
+complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand move" -l state -d 'Only jobs in this state' -r -f -a "ready\t''
+reserved\t''
+delayed\t''
+buried\t''"
 complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand move" -l older-than -d 'Only jobs that were put at least this long ago' -r
 complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand move" -l younger-than -d 'Only jobs that were put less than this long ago' -r
 complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand move" -l tag -d 'Only jobs with this tag: idp, con, grp, aft or exp, alone or with a key or a group such as grp:rows' -r
@@ -250,7 +271,10 @@ complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand move" -l json 
 complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand move" -l tls -d 'Connect with TLS'
 complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand move" -s h -l help -d 'Print help'
 complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand reprioritize" -s t -l tube -d 'Only jobs of this tube: a name, or a pattern such as \'mail-*\'' -r
-complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand reprioritize" -l state -d 'Only jobs in this state: ready, reserved, delayed or buried' -r
+complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand reprioritize" -l state -d 'Only jobs in this state' -r -f -a "ready\t''
+reserved\t''
+delayed\t''
+buried\t''"
 complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand reprioritize" -l older-than -d 'Only jobs that were put at least this long ago' -r
 complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand reprioritize" -l younger-than -d 'Only jobs that were put less than this long ago' -r
 complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand reprioritize" -l tag -d 'Only jobs with this tag: idp, con, grp, aft or exp, alone or with a key or a group such as grp:rows' -r
@@ -356,7 +380,10 @@ complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand work" -l until
 complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand work" -l json -d 'Print JSON, one value on each line'
 complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand work" -l tls -d 'Connect with TLS'
 complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand work" -s h -l help -d 'Print help'
-complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand export" -l state -d 'Only jobs in this state: ready, reserved, delayed or buried' -r
+complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand export" -l state -d 'Only jobs in this state' -r -f -a "ready\t''
+reserved\t''
+delayed\t''
+buried\t''"
 complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand export" -l older-than -d 'Only jobs that were put at least this long ago' -r
 complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand export" -l younger-than -d 'Only jobs that were put less than this long ago' -r
 complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand export" -l tag -d 'Only jobs with this tag: idp, con, grp, aft or exp, alone or with a key or a group such as grp:rows' -r
@@ -412,3 +439,21 @@ complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand help; and not 
 complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand help; and not __fish_seen_subcommand_from stats tubes jobs job peek put reserve delete kick bury release move reprioritize pause resume flush drain undrain watch top work export import help" -f -a "export" -d 'Write jobs as lines of JSON'
 complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand help; and not __fish_seen_subcommand_from stats tubes jobs job peek put reserve delete kick bury release move reprioritize pause resume flush drain undrain watch top work export import help" -f -a "import" -d 'Put the jobs of an export'
 complete -c beanstalkctl -n "__fish_beanstalkctl_using_subcommand help; and not __fish_seen_subcommand_from stats tubes jobs job peek put reserve delete kick bury release move reprioritize pause resume flush drain undrain watch top work export import help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+
+# Asks the server that the line names for its tubes.
+function __beanstalkctl_tubes
+    set -l words (commandline -opc)
+    set -l asked --timeout 1s
+    for i in (seq 2 (count $words))
+        switch $words[$i]
+            case -s --server --ca --cert --key --token-file
+                set -q words[(math $i + 1)]; and set -a asked $words[$i] $words[(math $i + 1)]
+            case --tls '--server=*' '--ca=*' '--cert=*' '--key=*' '--token-file=*'
+                set -a asked $words[$i]
+        end
+    end
+    beanstalkctl $asked tubes --json 2>/dev/null </dev/null | string replace -rf '.*"name":"([^"]*)".*' '$1' | sort -u
+end
+complete -c beanstalkctl -n "__fish_seen_subcommand_from stats tubes jobs put reserve pause resume flush watch work export" -f -a "(__beanstalkctl_tubes)"
+complete -c beanstalkctl -n "__fish_seen_subcommand_from delete kick bury release move reprioritize peek" -s t -l tube -x -a "(__beanstalkctl_tubes)"
+complete -c beanstalkctl -n "__fish_seen_subcommand_from delete kick bury release move reprioritize peek" -l to -x -a "(__beanstalkctl_tubes)"

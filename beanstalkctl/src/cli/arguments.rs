@@ -4,6 +4,7 @@ use crate::listing::Filter;
 use crate::tag_pattern::TagPattern;
 use beanstalk_client::State;
 use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use globset::{GlobBuilder, GlobMatcher};
 use regex::bytes::Regex;
 use std::time::Duration;
@@ -46,8 +47,8 @@ pub struct Choose {
 /// A filter for jobs of tubes.
 #[derive(Args)]
 pub struct FilterArguments {
-    /// Only jobs in this state: ready, reserved, delayed or buried
-    #[arg(long = "state", value_delimiter = ',', value_name = "STATE")]
+    /// Only jobs in this state
+    #[arg(long = "state", value_delimiter = ',', value_name = "STATE", value_parser = states())]
     pub states: Vec<State>,
     /// Only jobs that were put at least this long ago
     #[arg(long, value_parser = seconds, value_name = "TIME")]
@@ -134,6 +135,11 @@ pub struct Delay {
     /// Seconds until the job becomes ready
     #[arg(long = "delay", short = 'd', value_parser = seconds, default_value = "0s", value_name = "TIME")]
     pub seconds: u32,
+}
+
+/// Parses a state. The completions have all of them.
+pub fn states() -> impl TypedValueParser<Value = State> {
+    PossibleValuesParser::new(State::ALL.map(State::word)).try_map(|word| word.parse::<State>())
 }
 
 /// Parses a time: a number of seconds, or numbers with units such as `1h 30m`.

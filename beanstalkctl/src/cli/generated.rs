@@ -3,13 +3,14 @@
 //! `make ctl-generate` writes these files.
 
 use super::Cli;
+use super::tube_completion::with_tubes;
 use clap::{Arg, Command, CommandFactory};
 use clap_complete::Shell;
 use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
 use std::path::{Path, PathBuf};
 
 /// The date of the manual page: when its text last changed, not when it was generated.
-const DATE: &str = "2026-11-22";
+const DATE: &str = "2026-11-23";
 
 const CAVEATS: [&str; 4] = [
     "On a server without list-jobs, such as C beanstalkd, beanstalkctl asks for every id from the newest down, until it has \
@@ -188,7 +189,8 @@ fn the_completions_match_the_command_line() {
     ] {
         let mut bytes = Vec::new();
         clap_complete::generate(shell, &mut Cli::command(), "beanstalkctl", &mut bytes);
-        compare(path, &bytes);
+        let script = with_tubes(shell, &String::from_utf8(bytes).unwrap(), &Cli::command());
+        compare(path, script.as_bytes());
     }
 }
 

@@ -5,12 +5,14 @@
 mod arguments;
 #[cfg(test)]
 mod generated;
+#[cfg(test)]
+mod tube_completion;
 
 pub use arguments::{ActOn, Confirm, Delay, FilterArguments, Id, Tubes};
 
 use crate::commands::tubes::TubeKey;
 pub use arguments::glob;
-use arguments::{duration, id, seconds};
+use arguments::{duration, id, seconds, states};
 use beanstalk_client::{Address, Name, State, Tag};
 use clap::builder::FalseyValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
@@ -210,7 +212,7 @@ pub struct PeekArguments {
     #[arg(required_unless_present = "next", conflicts_with_all = ["next", "tube"], value_name = "ID")]
     pub id: Option<u64>,
     /// Instead of an id: the next job in this state
-    #[arg(long, value_name = "STATE")]
+    #[arg(long, value_name = "STATE", value_parser = states())]
     pub next: Option<State>,
     /// With --next: the tube
     #[arg(long, default_value = "default")]

@@ -6,6 +6,8 @@ use super::support::{
 };
 use beanstalk_testing::{Fake, FakeOptions};
 use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::Command;
 
 #[test]
 fn tubes_are_sorted_filtered_and_counted() {
@@ -333,4 +335,43 @@ fn with_list_jobs_pages_are_requested_and_single_jobs_are_not() {
     let pages: Vec<_> = log.iter().filter(|line| line.starts_with("list-jobs")).collect();
     assert_eq!(pages, ["list-jobs t ready 500", "list-jobs t ready 500 500", "list-jobs t ready 500 1000"]);
     assert!(!log.iter().any(|line| line.starts_with("stats-job")), "{log:?}");
+}
+
+/// What bash offers for the last word of this line.
+fn completed(line: &str) -> Vec<String> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/completions/beanstalkctl.bash");
+    let complete = "source \"$0\"; COMP_LINE=$1; COMP_POINT=${#1}; read -ra COMP_WORDS <<<\"$1\"; \
+        [[ $1 == *' ' ]] && COMP_WORDS+=(''); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); \
+        _beanstalkctl_and_tubes beanstalkctl \"${COMP_WORDS[-1]}\" \"${COMP_WORDS[-2]}\"; printf '%s\\n' \"${COMPREPLY[@]}\"";
+    let program = Path::new(env!("CARGO_BIN_EXE_beanstalkctl")).parent().unwrap();
+    let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap());
+    let output = Command::new("bash").args(["-c", complete]).arg(script).arg(line).env("PATH", path).output();
+    let output = output.unwrap();
+    assert!(output.stderr.is_empty(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn tubes_and_states_are_completed() {
+    let fake = Fake::start();
+    let mut client = client(&fake.address());
+    for tube in ["mail-in", "mail-out", "post", "mail$(touch;x)"] {
+        put(&mut client, tube, b"x", 0);
+    }
+    let server = format!("beanstalkctl --server {}", fake.address());
+    let names = ["mail-in", "mail-out", "mail\\$\\(touch\\;x\\)"];
+    let sorted = |line: &str| {
+        let mut found = completed(line);
+        found.sort_by_key(|name| (name.contains('$'), name.clone()));
+        found
+    };
+    for line in ["flush ma", "delete --tube ma", "jobs post ma", "export --yes ma", "work ma"] {
+        assert_eq!(sorted(&format!("{server} {line}")), names, "{line}");
+    }
+    assert_eq!(completed(&format!("{server} flush ")).len(), 5);
+    let states = completed(&format!("{server} jobs post --state "));
+    assert_eq!(states, ["ready", "reserved", "delayed", "buried"]);
+    assert!(completed(&format!("{server} flush --bu")).contains(&"--buried".to_owned()));
+    // Without a server there is nothing to offer, and no error.
+    assert_eq!(completed("beanstalkctl --server unix:/nonexistent/x flush ma"), [""]);
 }
