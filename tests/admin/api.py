@@ -19,7 +19,7 @@ with open(os.path.join(kit.ROOT, "doc/openapi.yaml"), encoding="utf-8") as file:
     DESCRIPTION = yaml.safe_load(file)
 JSON = "application/json"
 TEXT_HEADERS = {"X-Beanstalkd-Admin": "1", "Content-Type": "text/plain"}
-MANY_JOBS = 50_000
+MANY_JOBS = 200_000
 
 
 def resolved(part):
@@ -246,11 +246,78 @@ def crowd(checked, server):
     for _ in range(17):
         status, task = server.post("tubes/crowd/actions", {"action": "kick", **chosen})
         tasks += [task] if status == 202 else []
-    checked.ask(server, "POST", "tubes/crowd/actions", 429, {"action": "kick", **chosen})
+    for path, body in (
+        ("tubes/crowd/actions", {"action": "kick", **chosen}), ("server/actions", {"action": "undrain"}), ("tubes/crowd/jobs", {"body": ""}),
+        ("jobs/actions", {"action": "kick", "jobs": [1, 2]}), ("jobs/1/actions", {"action": "kick"}),
+    ):
+        checked.ask(server, "POST", path, 429, body)
     for task in tasks:
         server.post(f"tasks/{task['id']}/stop")
     states = {server.finish(task)["state"] for task in tasks}
     assert states <= {"stopped", "done"} and "stopped" in states, states
+
+
+EXAMPLES = {"{tube}": "mail", "{job}": "1", "{task}": "1"}
+
+
+def operations():
+    """Each method, and its path with examples in it, under the root of the API."""
+    for path, methods in DESCRIPTION["paths"].items():
+        for name, example in EXAMPLES.items():
+            path = path.replace(name, example)
+        for method in methods:
+            yield method.upper(), path.removeprefix("/api/v1/")
+
+
+def what_every_operation_refuses(checked, server):
+    json_post = {"X-Beanstalkd-Admin": "1", "Content-Type": JSON}
+    for method, path in operations():
+        ask = lambda status, body=None, headers=None, path=path: checked.ask(server, method, path, status, body, headers)
+        checked.ask(server, "DELETE", path, 405)
+        ask(403, headers={**json_post, "Sec-Fetch-Site": "cross-site"})
+        ask(421, headers={**json_post, "Host": "evil.example"})
+        if method == "GET":
+            ask(400, path=f"{path}?%zz")
+            continue
+        ask(411, ("Transfer-Encoding", "chunked"))
+        ask(413, ("Content-Length", "300000"))
+        if path.endswith("/stop"):
+            ask(400, path="tasks/x/stop")
+            continue
+        ask(400, b"{")
+        ask(415, b"{}", TEXT_HEADERS)
+
+
+def what_an_action_does_not_take(checked, server):
+    """What the description forbids is refused, and what it requires is asked for."""
+    job = server.client().put("keys", "x")
+    counted = server.get("tubes/keys/jobs/count?state=ready")
+    chosen = {"state": "ready", "expected": counted["count"], "as_of": counted["as_of"]}
+    for path, more in ((f"jobs/{job}/actions", {}), ("jobs/actions", {"jobs": [job]}), ("tubes/keys/actions", chosen)):
+        schema = DESCRIPTION["paths"][operation_of("POST", f"/api/v1/{path}")[0]]["post"]["requestBody"]["content"][JSON]["schema"]
+        for wrong in (
+            {"action": "move"}, {"action": "priority"}, {"action": "delay"}, {"action": "kick", "to": "other"}, {"action": "delete", "priority": 1},
+            {"action": "move", "to": "-"}, {"action": "delay", "delay": -1}, {"action": "kick", "nonsense": 1}, {},
+        ):
+            checked.ask(server, "POST", path, 400, {**wrong, **more})
+            valid = jsonschema.Draft202012Validator({**schema, "components": DESCRIPTION["components"]}).is_valid({**wrong, **more})
+            assert not valid, f"the description permits {wrong} for {path}"
+    checked.ask(server, "POST", f"jobs/{job}/actions", 400, {"action": "kick", "state": "ready"})
+
+
+def the_beginning_of_bodies(checked, server):
+    client = server.client()
+    client.put("begun", "x" * 300)
+    client.put("begun", b"\xff")
+    client.put("begun", "é")
+    bodies = lambda number: [job["body"] for job in checked.ask(server, "GET", f"tubes/begun/jobs?state=ready&body_bytes={number}", 200)["jobs"]]
+    assert bodies(1) == [{"encoding": "text", "data": "x", "truncated": True}, {"encoding": "base64", "data": "/w==", "truncated": False},
+                         {"encoding": "text", "data": "", "truncated": True}]
+    assert [len(body["data"]) for body in bodies(256)] == [256, 4, 1]
+    assert "body" not in server.get("tubes/begun/jobs?state=ready")["jobs"][0]
+    checked.ask(server, "GET", "tubes/begun/jobs?state=ready&body_bytes=257", 400)
+    status, headers, data = server.ask("GET", "/openapi.yaml")
+    assert status == 200 and yaml.safe_load(data) == DESCRIPTION and headers["Content-Type"].startswith("application/yaml")
 
 
 def refusals(checked, server):
@@ -278,6 +345,8 @@ def with_token(checked):
         for wrong in ({}, {"Authorization": f"Bearer {token[:-1]}"}, {"Authorization": f"Basic {token}"}, {"X-Beanstalkd-Admin": "1"}):
             checked.ask(server, "GET", "server", 401, headers=wrong)
             checked.ask(server, "POST", "server/actions", 401, {"action": "drain"}, {"Content-Type": JSON, **wrong})
+        for method, described in operations():
+            checked.ask(server, method, described, 401, headers={"Content-Type": JSON})
         checked.ask(server, "GET", "server", 200, headers={"Host": "queue.example", **bearer})
         checked.ask(server, "POST", "server/actions", 200, {"action": "undrain"}, bearer)
         assert server.ask("GET", "/", headers={})[0] == 200, "the page has nothing secret"
@@ -357,6 +426,9 @@ def main():
         reads(checked, server)
         changes(checked, server)
         refusals(checked, server)
+        what_every_operation_refuses(checked, server)
+        what_an_action_does_not_take(checked, server)
+        the_beginning_of_bodies(checked, server)
         crowd(checked, server)
     with_token(checked)
     short_of_memory(checked)

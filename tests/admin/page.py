@@ -207,6 +207,94 @@ def tags_are_shown_and_filtered(server, browser):
     assert [job["group"] for job in server.get("tubes/tagged/jobs?state=ready&tag=idp:order-8")["jobs"]] == ["rows"]
 
 
+def the_list_the_question_and_the_change_have_one_filter(server, browser):
+    client = server.client()
+    for number in range(9):
+        client.put("many", "needle" if number < 2 else "straw", priority=number)
+    browser.open("#/tube/many/ready")
+    browser.wait("all", lambda: len(browser.rows()) == 9)
+    browser.click(".acting button", "All that match")
+    is_off = lambda: all(not button.is_enabled() for button in browser.all(".acting [data-key^=change-]"))
+    browser.fill("#search", "needle")
+    browser.wait("two", lambda: len(browser.rows()) == 2)
+    # Escape empties the field. Then the list has all jobs, and so has the question.
+    browser.all("#search")[0].send_keys(Keys.ESCAPE)
+    browser.wait("the list is as empty of filters as the field", lambda: len(browser.rows()) == 9 and not browser.all("#search")[0].get_attribute("value"))
+    # Nothing tells the page of this change of the field.
+    browser.driver.execute_script("document.querySelector('#search').value = 'needle'; document.querySelector('[data-key=change-delete]').click()")
+    browser.wait("the list follows", lambda: len(browser.rows()) == 2)
+    assert not browser.all("dialog[open]"), "a question about jobs that the list does not show"
+    browser.click(".acting button", "Delete")
+    browser.shows("dialog[open] h2", "Delete 2 ready jobs?")
+    browser.press(Keys.ESCAPE)
+    browser.fill("#search", "")
+    for label, text in (("Older than: number", "-5"), ("From priority", "1e"), ("To priority", "4294967296"), ("To priority", "1.5")):
+        field = f"input[aria-label='{label}']"
+        browser.fill(field, text)
+        browser.shows(".empty", f"{label}: expected a whole number")
+        assert is_off() and not browser.rows(), f"{label} {text}"
+        browser.click("button", "Clear")
+        browser.wait("all again", lambda: len(browser.rows()) == 9 and not is_off())
+    browser.fill("input[placeholder='grp:name']", "nonsense")
+    browser.shows(".empty", "tag: expected")
+    assert is_off(), "what the server cannot read is no filter"
+    # The address has the filter.
+    browser.click("button", "Clear")
+    browser.fill("#search", "needle")
+    browser.fill("input[aria-label='From priority']", "1")
+    browser.wait("one", lambda: browser.rows() == ["2"])
+    assert browser.driver.current_url.endswith("#/tube/many/ready?min_priority=1&contains=needle"), browser.driver.current_url
+    browser.driver.refresh()
+    browser.wait("the same after a reload", lambda: browser.rows() == ["2"])
+    browser.click(".tabs a", "delayed")
+    browser.shows(".empty", "No job matches")
+    assert browser.all("#search")[0].get_attribute("value") == "needle", "other states have the same filter"
+    assert len(server.get("tubes/many/jobs?state=ready")["jobs"]) == 9, "nothing was changed"
+
+
+def jobs_are_found_sorted_and_copied(server, browser):
+    client = server.client()
+    first = client.put("work", '{"to": "ann"}', priority=5, ttr=90, tags="idp:order-7 grp:rows")
+    second = client.put("work", "line\nnext", priority=3)
+    binary = client.put("work", b"\x00\xff\r\n", priority=9)
+    browser.open("#/tube/work/ready")
+    browser.wait("in the order of the server", lambda: browser.rows() == [str(second), str(first), str(binary)])
+    browser.wait("the bodies begin", lambda: browser.texts("td.preview") == ["line next", '{"to": "ann"}', "00 ff 0d 0a"])
+    browser.click("th button", "Job")
+    browser.wait("by number", lambda: browser.rows() == [str(first), str(second), str(binary)])
+    browser.click("th button", "Job")
+    browser.wait("and down", lambda: browser.rows() == [str(binary), str(second), str(first)])
+    browser.fill("input[aria-label='Go to job']", str(first) + Keys.ENTER)
+    browser.shows("h1", f"Job {first}")
+    browser.click("button", "Put a copy")
+    browser.answer(f"Put a copy of job {first}", "Put", body='{"to": "bob"}')
+    browser.shows(".notice", "put into")
+    copy = client.stats(binary + 1)
+    assert (copy["tube"], copy["pri"], copy["ttr"], copy["group"]) == ("work", "5", "90", "rows"), copy
+    assert server.get(f"jobs/{binary + 1}")["body"]["data"] == '{"to": "bob"}'
+    browser.open(f"#/job/{binary}")
+    browser.click("button", "Put a copy")
+    browser.answer(f"Put a copy of job {binary}", "Put", priority="1")
+    browser.wait("the bytes are the same", lambda: client.stats(binary + 2))
+    assert server.get(f"jobs/{binary + 2}")["body"]["data"] == "AP8NCg=="
+
+
+def a_task_is_found_again_after_a_reload(server, browser):
+    client = server.client()
+    client.put_many("long", 200_000)
+    # A change that finds nothing goes on for a while.
+    chosen = {"state": "ready", "contains": "nothing", "expected": 5, "as_of": server.get("tubes/long/jobs/count?state=ready")["as_of"]}
+    tasks = [server.post("tubes/long/actions", {"action": "kick", **chosen})[1] for _ in range(16)]
+    browser.open()
+    browser.shows(".notice.running", "jobs kicked (long)")
+    last = max(task["id"] for task in tasks if server.get(f"tasks/{task['id']}")["state"] == "running")
+    browser.driver.execute_script("for (const stop of document.querySelectorAll('.notice.running button')) stop.click()")
+    assert server.finish(server.get(f"tasks/{last}"))["state"] in ("stopped", "done")
+    browser.wait("they are over", lambda: not browser.all(".notice.running"))
+    states = {server.get(f"tasks/{task['id']}")["state"] for task in tasks}
+    assert "stopped" in states, states
+
+
 def one_job_is_changed(server, browser):
     client = server.client()
     job = client.put("one", "x")
@@ -396,9 +484,10 @@ def a_token_is_asked_for(browser_of):
     with kit.server("--admin-token-file", path) as server, browser_of(server) as browser:
         browser.open()
         browser.shows("dialog[open] h2", "Token")
+        assert not browser.all("dialog[open] [role=alert]"), "nothing was wrong yet"
         browser.fill("dialog input", "x" * 40)
         browser.click("dialog button", "Open")
-        browser.shows("dialog[open] h2", "Token")
+        browser.shows("dialog[open] [role=alert]", "does not accept this token")
         browser.fill("dialog input", token)
         browser.click("dialog button", "Open")
         browser.shows("#state", "serving")
@@ -437,7 +526,8 @@ def pictures():
 
 def main():
     steps = (
-        tubes_are_listed_and_found, jobs_are_put_filtered_and_read, tags_are_shown_and_filtered, one_job_is_changed, selections_and_matches_are_changed,
+        tubes_are_listed_and_found, jobs_are_put_filtered_and_read, tags_are_shown_and_filtered,
+        the_list_the_question_and_the_change_have_one_filter, jobs_are_found_sorted_and_copied, a_task_is_found_again_after_a_reload, one_job_is_changed, selections_and_matches_are_changed,
         tubes_and_the_server_are_changed, everything_goes_by_keyboard, many_tubes_and_many_jobs,
     )
     chosen = sys.argv[1:]

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Holds the API against its description, and uses the page in a browser. What cannot be had is skipped with a word;
+# Holds the API against its description, also with requests that are made from it, and uses the page in a browser. What cannot be had is skipped with a word;
 # with CI=true that fails.
 set -eu
 cd "$(dirname "$0")/../.."
@@ -19,6 +19,7 @@ elif ! { python3 -m venv $kept/python >/dev/null 2>&1 \
     skip "all: the packages of $here/requirements.txt cannot be installed"
 else
     $kept/python/bin/python $here/api.py
+    $kept/python/bin/python $here/fuzz.py
     if command -v chromium >/dev/null && command -v chromedriver >/dev/null; then
         $kept/python/bin/python $here/page.py
     else

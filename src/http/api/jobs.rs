@@ -5,7 +5,7 @@
 use super::orders::tube_name;
 use super::problem::Problem;
 use super::url::Parameters;
-use super::write::write_job;
+use super::write::{write_job, write_job_with_beginning};
 use crate::clock::Timestamp;
 use crate::http::selection::{AsOf, Filter, MAX_CONTAINED_BYTES, Share, Step, Walk};
 use crate::http::tag_filter::TagFilter;
@@ -18,6 +18,8 @@ use crate::stats::JobView;
 const DEFAULT_LIMIT: usize = 50;
 /// The most jobs in a page.
 const MAX_LIMIT: usize = 1000;
+/// The most bytes of each body in a page: enough to know a job by.
+const MAX_BODY_BYTES: usize = 256;
 /// How many jobs are examined for a page: about a second. The cursor of the response continues the search, so a client can
 /// stop in between.
 const MAX_LOOKS: u64 = 500_000;
@@ -30,6 +32,8 @@ pub const AS_OF: &str = "as_of";
 pub struct JobList {
     walk: Walk,
     limit: usize,
+    /// How much of each body the page has; `None` if it has no bodies.
+    body_bytes: Option<usize>,
     found: usize,
     has_begun: bool,
 }
@@ -146,13 +150,17 @@ impl JobList {
         if !(1..=MAX_LIMIT).contains(&limit) {
             return Err(Problem::bad(format!("limit: expected 1 to {MAX_LIMIT}")));
         }
+        let body_bytes = number(&mut parameters, "body_bytes")?;
+        if body_bytes.is_some_and(|bytes| bytes > MAX_BODY_BYTES) {
+            return Err(Problem::bad(format!("body_bytes: expected 0 to {MAX_BODY_BYTES}")));
+        }
         let after = match parameters.take("cursor").as_deref().map(place) {
             None => None,
             Some(Some(place)) => Some(place),
             Some(None) => return Err(Problem::bad("cursor: expected the one of another page")),
         };
         let walk = walk(tube, &mut parameters, after, sources)?;
-        Ok(Self { walk, limit, found: 0, has_begun: false })
+        Ok(Self { walk, limit, body_bytes, found: 0, has_begun: false })
     }
 
     /// Renders a slice; returns whether it is the last one.
@@ -174,7 +182,11 @@ impl JobList {
                     let Some(job) = queue.job(id) else { continue };
                     out.push_str(if self.found == 0 { "" } else { "," });
                     self.found += 1;
-                    write_job(&JobView { job, file: 0, now }, out);
+                    let view = JobView { job, file: 0, now };
+                    match self.body_bytes {
+                        Some(bytes) => write_job_with_beginning(&view, bytes, out),
+                        None => write_job(&view, out),
+                    }
                 }
             }
         }

@@ -84,7 +84,7 @@ pub fn answer(
     tasks: &Tasks,
     sources: &Sources<'_>,
 ) -> Result<Answer, Problem> {
-    let nothing = || Problem::not_found("there is nothing here; doc/openapi.yaml has all paths");
+    let nothing = || Problem::not_found("there is nothing here; /openapi.yaml has all paths");
     let rest = request.path.strip_prefix(ROOT).ok_or_else(nothing)?;
     let decoded: Option<Vec<String>> = rest.split('/').map(url::decode_segment).collect();
     let decoded = decoded.ok_or_else(|| Problem::bad("the path has a broken escape"))?;

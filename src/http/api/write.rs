@@ -66,19 +66,28 @@ pub fn write_job(view: &JobView<'_>, out: &mut String) {
     put(out, format_args!("\"bytes\":{}}}", view.job.body.len()));
 }
 
+/// The same with at most `shown_bytes` of the body.
+pub fn write_job_with_beginning(view: &JobView<'_>, shown_bytes: usize, out: &mut String) {
+    write_job(view, out);
+    out.pop();
+    out.push_str(",\"body\":");
+    write_body(view.job.body, shown_bytes, out);
+    out.push('}');
+}
+
 /// The JSON of a job with its body, or the beginning of a long one.
 pub fn job_with_body(view: &JobView<'_>) -> String {
     let mut out = String::from("{\"job\":");
     write_job(view, &mut out);
     out.push_str(",\"body\":");
-    write_body(view.job.body, &mut out);
+    write_body(view.job.body, SHOWN_BYTES, &mut out);
     out.push_str("}\n");
     out
 }
 
-fn write_body(body: BodyRef<'_>, out: &mut String) {
+fn write_body(body: BodyRef<'_>, shown_bytes: usize, out: &mut String) {
     let all = body.as_slice();
-    let shown = &all[..all.len().min(SHOWN_BYTES)];
+    let shown = &all[..all.len().min(shown_bytes)];
     let is_cut = shown.len() < all.len();
     let text = match std::str::from_utf8(shown) {
         Ok(text) => Some(text),

@@ -1,7 +1,7 @@
 // The actions on jobs, tubes and the server: each asks for confirmation, sends a request and shows the result.
 import { at, count, make } from "./figures.js";
-import { jobs, tubePath } from "./widgets.js";
-import { get, notice, post, watch } from "./api.js";
+import { bytesOf, jobs, tagsOf, tubePath } from "./widgets.js";
+import { blob, get, notice, post, watch } from "./api.js";
 
 /** Opens a dialog. Resolves to the values of its fields, or to null if it was cancelled. */
 function ask({ title, text, fields = [], label, danger = false }) {
@@ -106,22 +106,46 @@ export async function changeMatching(action, tube, filter, told, refresh) {
   return values && send(`${tubePath(tube)}/actions`, { action, ...numbers, ...values, expected: counted.count, as_of: counted.as_of }, refresh);
 }
 
-export async function put(tube, refresh) {
+export const put = (tube, refresh) => putLike({ title: "Put a job", tube: tube ?? "default", body: "", priority: 0, ttr: 60, tags: "" }, refresh);
+
+/** Puts a job like this one, after a person has edited it. Bytes that are no text are put as they are. */
+export async function putCopy(job, body, refresh) {
+  let data = null, encoding = "text";
+  try {
+    const whole = new Uint8Array(await (body.truncated ? (await blob(`jobs/${job.id}/body`)).arrayBuffer() : bytesOf(body)));
+    try {
+      data = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(whole);
+      /* A text field changes these. */
+      if (data.includes("\r")) throw new TypeError();
+    } catch {
+      encoding = "base64";
+      data = btoa(Array.from(whole, (byte) => String.fromCharCode(byte)).join(""));
+    }
+  } catch (error) {
+    notice(error.message, "bad");
+    return;
+  }
+  /* A second job with the key would not be put, and the copy is not a part of what the job waits for. */
+  const tags = tagsOf(job).filter((tag) => !tag.startsWith("idp:") && !tag.startsWith("aft:")).join(" ");
+  await putLike({ title: `Put a copy of job ${job.id}`, tube: job.tube, body: data, encoding, priority: job.pri, ttr: job.ttr, tags }, refresh);
+}
+
+async function putLike({ title, tube, body, encoding = "text", priority, ttr, tags: given }, refresh) {
   const values = await ask({
-    title: "Put a job", label: "Put",
+    title, label: "Put", text: encoding === "base64" ? "The body is not a text of lines, so it is shown in base64." : "",
     fields: [
-      { name: "tube", title: "Tube", value: tube ?? "default" },
-      { name: "body", title: "Body", kind: "area", required: false },
-      { name: "priority", title: "Priority", kind: "number", value: 0, small: true },
+      { name: "tube", title: "Tube", value: tube },
+      { name: "body", title: encoding === "base64" ? "Body in base64" : "Body", kind: "area", required: false, value: body },
+      { name: "priority", title: "Priority", kind: "number", value: priority, small: true },
       { name: "delay", title: "Delay (s)", kind: "number", value: 0, small: true },
-      { name: "ttr", title: "Time to run (s)", kind: "number", value: 60, small: true },
-      { name: "tags", title: "Tags", required: false, hint: "idp:order-7 grp:rows exp:3600" },
+      { name: "ttr", title: "Time to run (s)", kind: "number", value: ttr, small: true },
+      { name: "tags", title: "Tags", required: false, value: given, hint: "idp:order-7 grp:rows exp:3600" },
     ],
   });
   if (!values) return;
   const { tube: into, tags, ...job } = values;
   try {
-    const task = await post(`${tubePath(into)}/jobs`, { ...job, tags: tags.split(/\s+/).filter(Boolean) });
+    const task = await post(`${tubePath(into)}/jobs`, { ...job, encoding, tags: tags.split(/\s+/).filter(Boolean) });
     notice(task.done ? `Job ${task.job} put into “${into}”.` : `Nothing was put: job ${task.job} has the same idp key.`);
   } catch (error) {
     notice(error.message, "bad");

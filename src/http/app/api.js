@@ -19,7 +19,7 @@ function headers(more) {
 }
 
 /* All requests that need the token wait for one dialog. */
-function askForToken() {
+function askForToken(isRefused) {
   asking ??= new Promise((resume) => {
     const box = make("dialog", { "aria-labelledby": "token-title" });
     const field = make("input", { type: "password", autocomplete: "off", required: true, minLength: 32, "aria-label": "Token" });
@@ -34,6 +34,7 @@ function askForToken() {
       },
     }, make("h2", { id: "token-title" }, "Token"),
     make("p", { class: "faint" }, "This server requires the token in the file of --admin-token-file. The page keeps it until this tab is closed."),
+    isRefused ? make("p", { class: "wrong", role: "alert" }, "The server does not accept this token.") : null,
     make("div", { class: "field" }, field),
     make("div", { class: "row" }, make("button", { class: "main", type: "submit" }, "Open")));
     box.addEventListener("cancel", (event) => event.preventDefault());
@@ -46,12 +47,15 @@ function askForToken() {
 
 async function request(path, options) {
   for (;;) {
+    const token = sessionStorage.getItem(KEY);
     const response = await fetch(`/api/v1/${path}`, { ...options, headers: headers(options.headers), signal: AbortSignal.any([AbortSignal.timeout(REQUEST_TIMEOUT_MS), ...(options.signal ? [options.signal] : [])]) });
     if (response.ok) return response;
     const problem = await response.json().catch(() => ({ error: "failed", message: response.statusText }));
     if (response.status !== 401) throw new Refused(response.status, problem.error, problem.message);
+    /* Another request may have got the right token meanwhile. */
+    if (token !== sessionStorage.getItem(KEY)) continue;
     sessionStorage.removeItem(KEY);
-    await askForToken();
+    await askForToken(token !== null);
   }
 }
 
@@ -92,9 +96,20 @@ function result(task) {
   return parts.join(" ");
 }
 
+const watched = new Set();
+
+/** Shows the tasks that run and are not shown yet: those from before a reload of the page, and those of others. */
+export async function watchAll(refresh, mayStop) {
+  const { tasks } = await get("tasks");
+  for (const task of tasks.filter(({ id, state }) => ["running", "stopping"].includes(state) && !watched.has(id))) {
+    watch(task, refresh, mayStop).catch((error) => notice(error.message, "bad"));
+  }
+}
+
 /** Shows the progress of a task until it ends, then its result. Calls `refresh` at each step. */
-export async function watch(task, refresh) {
+export async function watch(task, refresh, mayStop = true) {
   let box = null, bar = null, text = null;
+  watched.add(task.id);
   while (task.state === "running" || task.state === "stopping") {
     if (!box) {
       box = notice("", "running");
@@ -102,10 +117,10 @@ export async function watch(task, refresh) {
       bar = make("progress", { "aria-label": "Progress" });
       if (task.expected) bar.max = task.expected;
       const stop = make("button", { onclick: () => { stop.disabled = true; post(`tasks/${task.id}/stop`).catch((error) => notice(error.message, "bad")); } }, "Stop");
-      box.firstChild.append(stop);
+      if (mayStop) box.firstChild.append(stop);
       box.append(bar);
     }
-    text.textContent = `${number.format(task.done)} ${task.expected ? `of ${number.format(task.expected)} ` : ""}jobs ${DONE[task.action] ?? "done"}…`;
+    text.textContent = `${number.format(task.done)} ${task.expected ? `of ${number.format(task.expected)} ` : ""}jobs ${DONE[task.action] ?? "done"}${task.tube ? ` (${task.tube})` : ""}…`;
     if (task.expected) bar.value = task.done + task.skipped;
     await new Promise((resume) => setTimeout(resume, POLL_MS));
     task = await get(`tasks/${task.id}`);

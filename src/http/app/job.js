@@ -1,15 +1,10 @@
 // The view of a job: its body, its history, and the actions on it.
 import { bytes, duration, make, whole } from "./figures.js";
-import { definitions, replace, tagsOf, tubeLink } from "./widgets.js";
+import { bytesOf, definitions, replace, tagsOf, tubeLink } from "./widgets.js";
 import { blob, get, notice } from "./api.js";
-import { changeButtons, changeJob } from "./actions.js";
+import { changeButtons, changeJob, putCopy } from "./actions.js";
 
 const HEX_ROW = 16;
-
-function bytesOf(body) {
-  if (body.encoding === "text") return new TextEncoder().encode(body.data);
-  return Uint8Array.from(atob(body.data), (char) => char.charCodeAt(0));
-}
 
 /** The bytes in rows of an offset, the bytes in hexadecimal, and the printable characters. */
 function hex(data) {
@@ -100,7 +95,8 @@ export function job(main, changed, given) {
     const { job: figures } = answer;
     replace(head, make("h1", {}, `Job ${figures.id}`), make("span", { class: `pill ${figures.state}` }, figures.held ? "held" : figures.state),
       make("span", {}, "in ", make("a", { href: tubeLink(figures.tube, figures.state), "data-key": "tube" }, figures.tube)),
-      server.read_only ? null : make("span", { class: "row end" }, changeButtons(figures.state, (action) => changeJob(action, id, changed))));
+      server.read_only ? null : make("span", { class: "row end" }, make("button", { "data-key": "copy", onclick: () => putCopy(figures, answer.body, changed) }, "Put a copy…"),
+        changeButtons(figures.state, (action) => changeJob(action, id, changed))));
     const tags = tagsOf(figures);
     const left = { delayed: "ready in", reserved: "reservation ends in" }[figures.state];
     replace(history, definitions([

@@ -1,7 +1,7 @@
 // The page: chooses the view, refreshes it, and shows the state of the server in the header.
 import { at, make } from "./figures.js";
 import { replace } from "./widgets.js";
-import { get, notice } from "./api.js";
+import { get, notice, watchAll } from "./api.js";
 import { drain, put } from "./actions.js";
 import { overview } from "./overview.js";
 import { tube } from "./tube.js";
@@ -19,10 +19,11 @@ function decoded(text) {
 }
 
 function open() {
-  const [, kind, ...rest] = location.hash.slice(1).split("/").map(decoded);
+  const [path, query] = location.hash.slice(1).split(/\?(.*)/s);
+  const [, kind, ...rest] = path.split("/").map(decoded);
   const main = make("main", { id: "main", tabIndex: -1 });
   at("main").replaceWith(main);
-  view = kind === "tube" && rest[0] ? tube(main, changed, rest[0], rest[1])
+  view = kind === "tube" && rest[0] ? tube(main, changed, rest[0], rest[1], new URLSearchParams(query ?? ""))
     : kind === "job" && rest[0] ? job(main, changed, rest[0])
       : overview(main, changed);
   main.focus({ preventScroll: true });
@@ -36,11 +37,23 @@ function showHead(server) {
   at("state").textContent = trouble || "serving";
   at("state").className = trouble ? "bad" : "";
   at("host").textContent = stats.hostname;
-  replace(at("nav"), server.read_only ? [] : [
+  replace(at("nav"), goTo, server.read_only ? [] : [
     view.hasPut ? null : make("button", { "data-key": "server-put", onclick: () => put(null, changed) }, "Put a job…"),
     make("button", { "data-key": "drain", onclick: () => drain(stats.draining, changed) }, stats.draining ? "End drain mode" : "Drain…")]);
   document.title = `${view.title} – beanstalkd on ${stats.hostname}`;
 }
+
+/* Goes to the job with a number. */
+const number = make("input", { type: "search", inputMode: "numeric", pattern: "[0-9]+", required: true, placeholder: "Go to job", "aria-label": "Go to job", "data-key": "go-to" });
+const goTo = make("form", {
+  class: "go-to",
+  onsubmit: (event) => {
+    event.preventDefault();
+    location.hash = `#/job/${number.value}`;
+    number.value = "";
+  },
+}, number);
+let isFirst = true;
 
 async function refresh() {
   const shown = view;
@@ -48,6 +61,10 @@ async function refresh() {
     const server = await get("server");
     if (shown !== view) return;
     showHead(server);
+    if (isFirst) {
+      isFirst = false;
+      await watchAll(changed, !server.read_only);
+    }
     await shown.refresh(server);
     document.body.classList.remove("stale");
   } catch (error) {
@@ -86,7 +103,7 @@ addEventListener("keydown", (event) => {
     view.beforeSearch?.();
     view.search.focus();
   } else if (event.key === "Escape" && !at("dialog").open) {
-    if (isTyping) event.target.blur();
+    if (isTyping) event.target.blur(); /* A search field is emptied, too, and its filter with it. */
     else if (location.hash.length > 2) history.back();
   }
 });

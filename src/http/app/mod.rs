@@ -32,9 +32,16 @@ const FILES: &[File] = &[
     ("/widgets.js", SCRIPT, include_str!("widgets.js")),
 ];
 
+/// The description of the API.
+const DESCRIPTION: (&str, &str) =
+    ("application/yaml; charset=utf-8", include_str!("../../../doc/openapi.yaml"));
+
 /// The media type and the content of the file under this path, if there is one.
 #[must_use]
 pub fn file(path: &str) -> Option<(&'static str, &'static str)> {
+    if path == "/openapi.yaml" {
+        return Some(DESCRIPTION);
+    }
     FILES.iter().find(|(found, ..)| *found == path).map(|&(_, media_type, content)| (media_type, content))
 }
 

@@ -58,7 +58,9 @@ export function overview(main, changed) {
   const about = make("section", { "aria-label": "About the server" });
   const title = make("h2", {}, "Tubes");
   const found = make("span", { class: "faint" });
-  const field = make("input", { type: "search", id: "search", placeholder: "Search tubes: text or mail-*", "aria-label": "Search tubes", oninput: () => { search = field.value.trim(); cursors = [null]; list(); } });
+  /* Escape empties the field with the event "search" alone. */
+  const changedSearch = () => { search = field.value.trim(); cursors = [null]; list(); };
+  const field = make("input", { type: "search", id: "search", placeholder: "Search tubes: text or mail-*", "aria-label": "Search tubes", oninput: changedSearch, onsearch: changedSearch });
   const head = make("tr"), body = make("tbody");
   const before = make("button", { onclick: () => { cursors.pop(); list(); } }, "Back");
   const after = make("button", { onclick: () => { cursors.push(next); list(); } }, "Next");

@@ -3,7 +3,11 @@ import { drawn, line, make, whole } from "./figures.js";
 
 export const jobs = (n) => `${whole.format(n)} ${n === 1 ? "job" : "jobs"}`;
 export const tubePath = (name) => `tubes/${encodeURIComponent(name)}`;
-export const tubeLink = (name, state) => `#/tube/${encodeURIComponent(name)}${state ? `/${state}` : ""}`;
+/** The address of a tube, with the parameters of a filter. */
+export function tubeLink(name, state, filter = {}) {
+  const query = new URLSearchParams(filter).toString();
+  return `#/tube/${encodeURIComponent(name)}${state ? `/${state}` : ""}${query && `?${query}`}`;
+}
 
 /** A small plot of values at equal distances. */
 export function spark(values, className) {
@@ -29,4 +33,10 @@ export function replace(parent, ...children) {
   const inside = key && parent.contains(document.activeElement);
   parent.replaceChildren(...children.flat().filter(Boolean));
   if (inside) [...parent.querySelectorAll("[data-key]")].find((found) => found.dataset.key === key)?.focus({ preventScroll: true });
+}
+
+/** The bytes of a body. */
+export function bytesOf(body) {
+  if (body.encoding === "text") return new TextEncoder().encode(body.data);
+  return Uint8Array.from(atob(body.data), (char) => char.charCodeAt(0));
 }
