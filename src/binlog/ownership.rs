@@ -350,6 +350,8 @@ pub struct Seen {
     pub heartbeat: Option<i64>,
     /// Whether the row names this server: it has taken over, and the answer was lost.
     pub is_own: bool,
+    /// The owner's own [`Times::takeover_after_ns`], on which its lease depends; 0 if the row does not say it.
+    pub takeover_after_ns: u64,
 }
 
 /// A server that waits until it may take over.
@@ -385,7 +387,9 @@ impl Watch {
         if self.unchanged.is_none_or(|(before, _)| before != seen) {
             self.unchanged = Some((seen, now));
         }
-        seen.heartbeat.is_none() || seen.is_own || self.unchanged_ns(now) > self.takeover_after_ns
+        // The operator may have changed the time of this server first, or that of the owner.
+        let takeover_after_ns = self.takeover_after_ns.max(seen.takeover_after_ns);
+        seen.heartbeat.is_none() || seen.is_own || self.unchanged_ns(now) > takeover_after_ns
     }
 }
 
@@ -546,7 +550,7 @@ mod tests {
 
     #[test]
     fn a_standby_takes_over_from_nobody_from_itself_and_from_a_heartbeat_that_does_not_change() {
-        let seen = |heartbeat| Seen { epoch: 3, heartbeat, is_own: false };
+        let seen = |heartbeat| Seen { epoch: 3, heartbeat, is_own: false, takeover_after_ns: 0 };
         let mut watch = Watch::new(TIMES);
         assert!(watch.may_take_over(seen(None), at(0)));
         assert!(watch.may_take_over(Seen { is_own: true, ..seen(Some(9)) }, at(0)));
@@ -561,6 +565,15 @@ mod tests {
         assert!(!watch.may_take_over(seen(Some(7)), at(40_000)), "the owner could not reach it either");
         assert!(!watch.may_take_over(seen(Some(7)), at(45_000)));
         assert!(watch.may_take_over(seen(Some(7)), at(45_001)));
+    }
+
+    /// An operator changes the time, one server after the other.
+    #[test]
+    fn a_standby_waits_for_as_long_as_its_owner_counts_on() {
+        let seen = Seen { epoch: 3, heartbeat: Some(1), is_own: false, takeover_after_ns: 9000 * MS };
+        let mut watch = Watch::new(TIMES);
+        assert!(!watch.may_take_over(seen, at(0)) && !watch.may_take_over(seen, at(9000)));
+        assert!(watch.may_take_over(seen, at(9001)));
     }
 
     /// Whatever two clocks do that are corrected as fast as the fastest daemon does it.

@@ -528,7 +528,8 @@ impl World {
                 Reply::Connected => *is_connected = true,
                 Reply::Seen(row) => {
                     let heartbeat = row.heartbeat.map(|at| i64::try_from(at).unwrap());
-                    let seen = Seen { epoch: row.epoch, heartbeat, is_own: row.owner == life };
+                    let seen =
+                        Seen { epoch: row.epoch, heartbeat, is_own: row.owner == life, takeover_after_ns: 0 };
                     if watch.may_take_over(seen, now) {
                         self.send(server, WATCHING, Request::TakeOver { seen: row, owner: life });
                     }

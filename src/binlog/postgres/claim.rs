@@ -85,6 +85,12 @@ pub(super) fn text(row: &Row, column: usize) -> &str {
     std::str::from_utf8(bytes).unwrap_or_default()
 }
 
+/// What the name of an owner says of its `--takeover-after`, in nanoseconds; 0 for a server of the version before.
+fn takeover_after_in(name: &str) -> u64 {
+    let words = name.strip_suffix(" s)").and_then(|name| name.rsplit_once(", takeover after "));
+    words.and_then(|(_, seconds)| seconds.parse::<u64>().ok()).map_or(0, |s| s.saturating_mul(NS_PER_S))
+}
+
 /// A connection to the first address that takes writes and commits durably. The text of an error names all of them.
 pub(super) fn connect(settings: &Settings) -> Result<Session, (Unfit, String)> {
     let mut worst: Option<(Unfit, String)> = None;
@@ -318,7 +324,12 @@ fn attempt(
     let (owner, heartbeat) = (text(row, 2).to_owned(), number(row, 3));
     let age_us = number(row, 5).map_or(0, |age_us| u64::try_from(age_us).unwrap_or(0));
     clocks.note(number(row, 4), age_us.saturating_mul(1000), received_at);
-    let seen = Seen { epoch: settings.seen.note(epoch), heartbeat, is_own: owner == settings.owner };
+    let seen = Seen {
+        epoch: settings.seen.note(epoch),
+        heartbeat,
+        is_own: owner == settings.owner,
+        takeover_after_ns: takeover_after_in(&owner),
+    };
     if !watch.may_take_over(seen, received_at) {
         *kept = Some(open);
         return Ok(Attempt::Held(owner));

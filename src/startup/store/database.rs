@@ -22,7 +22,9 @@ pub fn settings(url: &DatabaseUrl, options: &StoreOptions) -> Result<Settings, S
     let times =
         Times { takeover_after_ns: ns(options.takeover_after), store_timeout_ns: ns(options.timeout) };
     let host = Machine::this().map_or_else(|_| "?".to_owned(), |machine| machine.hostname);
-    let owner = format!("{host} pid {} ({:016x})", std::process::id(), random_u64());
+    // Standbys read the time in the name, see `takeover_after_in`.
+    let (pid, id, after_s) = (std::process::id(), random_u64(), options.takeover_after.as_secs());
+    let owner = format!("{host} pid {pid} ({id:016x}, takeover after {after_s} s)");
     Settings::new(url.clone(), password, times, options.allow_async, owner)
 }
 
