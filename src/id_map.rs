@@ -1,8 +1,12 @@
 //! A map from job ids to small values that never moves more than one page at a time.
 //!
 //! Owns: a radix tree over the 64 bits of an id, with 64 branches at each level. Ids are assigned in ascending
-//! order, so jobs of similar age are close together in memory, and a new id is in the page of the last one.
+//! order, so jobs of similar age are close together in memory, and a new id is in the page of the last one. A page
+//! of which few ids are left gives them to an ordered map, in which an id costs the same whatever its neighbours do.
 //! Never rehashes: growing adds one page, or at most one level. Used by every part that looks up something by job id.
+
+use std::collections::{BTreeMap, btree_map};
+use std::iter::Peekable;
 
 use crate::job::JobId;
 
@@ -10,6 +14,8 @@ use crate::job::JobId;
 const BITS: u32 = 6;
 /// Branches of a node.
 const WAYS: usize = 1 << BITS;
+/// A page with at most so many values is thin: in the ordered map they take less.
+const THIN: u8 = 8;
 
 /// A map from [`JobId`] to `T`. An `Option<T>` should be no wider than a `T`.
 #[derive(Debug)]
@@ -23,29 +29,42 @@ pub struct IdMap<T> {
     /// An id in the page of the last insert. This page alone stays when it is empty, because a queue that is
     /// worked off as fast as it is filled would make and free a page for each job.
     last_insert: JobId,
+    /// An id in the last page that has become thin. It stays until another one does, because most pages are emptied.
+    last_thin: Option<JobId>,
+    /// The values of ids whose pages were thin. The tree has no page for these ids.
+    sparse: BTreeMap<JobId, T>,
+    leaves: usize,
+    inner_pages: usize,
 }
 
+/// The number beside a page says how many of its branches are in use.
 #[derive(Debug)]
 enum Node<T> {
-    Inner(Box<Page<Node<T>>>),
-    Leaf(Box<Page<T>>),
+    Inner(u8, Box<Page<Node<T>>>),
+    Leaf(u8, Box<Page<T>>),
 }
 
-/// The branches of a node. A scan finds out whether a page is empty and can be freed: a separate counter
-/// would make the page larger than a power of two, and the allocator would round it up.
+/// The branches of a node. How many are in use stands where the page hangs: a counter in the page would make it larger
+/// than a power of two, and the allocator would round it up.
 type Page<T> = [Option<T>; WAYS];
 
 fn empty_page<T>() -> Box<Page<T>> {
     Box::new([const { None }; WAYS])
 }
 
-fn is_empty<T>(page: &Page<T>) -> bool {
-    page.iter().all(Option::is_none)
-}
-
 impl<T> Default for IdMap<T> {
     fn default() -> Self {
-        Self { root: None, height: 0, last: JobId(WAYS as u64 - 1), len: 0, last_insert: JobId(0) }
+        Self {
+            root: None,
+            height: 0,
+            last: JobId(WAYS as u64 - 1),
+            len: 0,
+            last_insert: JobId(0),
+            last_thin: None,
+            sparse: BTreeMap::new(),
+            leaves: 0,
+            inner_pages: 0,
+        }
     }
 }
 
@@ -62,9 +81,40 @@ impl<T> IdMap<T> {
         self.len == 0
     }
 
+    /// The memory of the map, in bytes. What the values refer to is not counted.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        // The nodes of an ordered map are half empty at worst, and have others above them.
+        let sparse_value = 3 * size_of::<(JobId, T)>();
+        self.leaves * size_of::<Page<T>>()
+            + self.inner_pages * size_of::<Page<Node<T>>>()
+            + self.sparse.len() * sparse_value
+    }
+
     /// The value of `id`.
     #[must_use]
     pub fn get(&self, id: JobId) -> Option<&T> {
+        match self.page_of(id) {
+            Some(page) => page[way(id, 0)].as_ref(),
+            None if self.sparse.is_empty() => None,
+            None => self.sparse.get(&id),
+        }
+    }
+
+    /// The value of `id`, which can be changed in place.
+    #[must_use]
+    pub fn get_mut(&mut self, id: JobId) -> Option<&mut T> {
+        let (root, height) = (self.root.as_mut().filter(|_| id <= self.last), self.height);
+        match root.and_then(|root| leaf_mut(root, height, id)) {
+            Some((_, page)) => page[way(id, 0)].as_mut(),
+            None if self.sparse.is_empty() => None,
+            None => self.sparse.get_mut(&id),
+        }
+    }
+
+    /// The leaf of `id`.
+    #[inline]
+    fn page_of(&self, id: JobId) -> Option<&Page<T>> {
         if !self.reaches(id) {
             return None;
         }
@@ -72,25 +122,8 @@ impl<T> IdMap<T> {
         let mut level = self.height;
         loop {
             match node {
-                Node::Inner(page) => node = page[way(id, level)].as_ref()?,
-                Node::Leaf(page) => return page[way(id, 0)].as_ref(),
-            }
-            level -= 1;
-        }
-    }
-
-    /// The value of `id`, which can be changed in place.
-    #[must_use]
-    pub fn get_mut(&mut self, id: JobId) -> Option<&mut T> {
-        if !self.reaches(id) {
-            return None;
-        }
-        let mut node = self.root.as_mut()?;
-        let mut level = self.height;
-        loop {
-            match node {
-                Node::Inner(page) => node = page[way(id, level)].as_mut()?,
-                Node::Leaf(page) => return page[way(id, 0)].as_mut(),
+                Node::Inner(_, page) => node = page[way(id, level)].as_ref()?,
+                Node::Leaf(_, page) => return Some(page),
             }
             level -= 1;
         }
@@ -99,60 +132,109 @@ impl<T> IdMap<T> {
     /// Sets the value of `id` to `value`; returns the old value.
     #[inline]
     pub fn insert(&mut self, id: JobId, value: T) -> Option<T> {
+        if !are_in_one_page(id, self.last_insert) || self.root.is_none() {
+            self.turn_to(id);
+        }
+        let old = self.set(id, value);
+        self.len += usize::from(old.is_none());
+        old
+    }
+
+    /// Sets the value of an id that the tree reaches, in its page, which is made if there is none.
+    #[inline]
+    fn set(&mut self, id: JobId, value: T) -> Option<T> {
+        let Self { root, inner_pages, leaves, .. } = self;
+        let mut place = root;
+        let mut above: Option<&mut u8> = None;
+        for level in (1..=self.height).rev() {
+            let node = place.get_or_insert_with(|| {
+                *inner_pages += 1;
+                above.into_iter().for_each(|used| *used += 1);
+                Node::Inner(0, empty_page())
+            });
+            let Node::Inner(used, page) = node else { unreachable!("leaves stand at level 0 alone") };
+            above = Some(used);
+            place = &mut page[way(id, level)];
+        }
+        let node = place.get_or_insert_with(|| {
+            *leaves += 1;
+            above.into_iter().for_each(|used| *used += 1);
+            Node::Leaf(0, empty_page())
+        });
+        let Node::Leaf(used, page) = node else { unreachable!("inner pages stand above level 0") };
+        let old = page[way(id, 0)].replace(value);
+        *used += u8::from(old.is_none());
+        old
+    }
+
+    /// The page of `id` becomes that of the last insert.
+    fn turn_to(&mut self, id: JobId) {
         while !self.reaches(id) {
             self.add_level();
         }
-        let mut place = &mut self.root;
-        for level in (1..=self.height).rev() {
-            let Node::Inner(page) = place.get_or_insert_with(|| Node::Inner(empty_page())) else {
-                unreachable!("leaves stand at level 0 alone");
-            };
-            place = &mut page[way(id, level)];
+        let before = std::mem::replace(&mut self.last_insert, id);
+        self.note_thin(before);
+        let first = JobId(id.0 & !(WAYS as u64 - 1));
+        let page = first..=JobId(id.0 | (WAYS as u64 - 1));
+        while let Some((&other, _)) = self.sparse.range(page.clone()).next() {
+            let value = self.sparse.remove(&other).expect("it was found above");
+            self.set(other, value);
         }
-        let Node::Leaf(page) = place.get_or_insert_with(|| Node::Leaf(empty_page())) else {
-            unreachable!("inner pages stand above level 0");
-        };
-        let old = page[way(id, 0)].replace(value);
-        self.len += usize::from(old.is_none());
-        if !are_in_one_page(id, self.last_insert) {
-            let before = std::mem::replace(&mut self.last_insert, id);
-            if self.reaches(before) {
-                prune(&mut self.root, before, self.height);
-            }
-        }
-        old
     }
 
     /// Removes the value of `id` and returns it.
     #[inline]
     pub fn remove(&mut self, id: JobId) -> Option<T> {
-        if !self.reaches(id) {
-            return None;
-        }
-        let mut node = self.root.as_mut()?;
-        let mut level = self.height;
-        let page = loop {
-            match node {
-                Node::Inner(page) => node = page[way(id, level)].as_mut()?,
-                Node::Leaf(page) => break page,
-            }
-            level -= 1;
+        let (root, height) = (self.root.as_mut().filter(|_| id <= self.last), self.height);
+        let Some((used, page)) = root.and_then(|root| leaf_mut(root, height, id)) else {
+            let value = if self.sparse.is_empty() { None } else { self.sparse.remove(&id) };
+            self.len -= usize::from(value.is_some());
+            return value;
         };
         let old = page[way(id, 0)].take()?;
+        *used -= 1;
         self.len -= 1;
-        // Ids that are removed one after another need no look at the whole page.
-        let has_next = page[(way(id, 0) + 1) % WAYS].is_some();
-        if !has_next && !are_in_one_page(id, self.last_insert) && is_empty(page) {
-            prune(&mut self.root, id, self.height);
+        if *used <= THIN && !are_in_one_page(id, self.last_insert) {
+            self.note_thin(id);
         }
         Some(old)
+    }
+
+    /// The page of `id` may have become thin, and is not that of the last insert. An empty one goes at once.
+    fn note_thin(&mut self, id: JobId) {
+        let (root, height) = (self.root.as_mut(), self.height);
+        let Some((&mut used, _)) = root.and_then(|root| leaf_mut(root, height, id)) else { return };
+        if used == 0 {
+            self.empty_page_of(id);
+        } else if used <= THIN
+            && let Some(before) = self.last_thin.replace(id).filter(|&before| !are_in_one_page(before, id))
+            && !are_in_one_page(before, self.last_insert)
+        {
+            let root = self.root.as_mut().filter(|_| before <= self.last);
+            if root.and_then(|root| leaf_mut(root, height, before)).is_some_and(|(used, _)| *used <= THIN) {
+                self.empty_page_of(before);
+            }
+        }
+    }
+
+    /// Frees the page of `id`; its values are in the ordered map from now on.
+    fn empty_page_of(&mut self, id: JobId) {
+        let first = id.0 & !(WAYS as u64 - 1);
+        let Self { root, height, sparse, .. } = self;
+        if let Some((used, page)) = root.as_mut().and_then(|root| leaf_mut(root, *height, id)) {
+            let values = page.iter_mut().enumerate().filter_map(|(way, value)| Some((way, value.take()?)));
+            sparse.extend(values.map(|(way, value)| (JobId(first | way as u64), value)));
+            *used = 0;
+        }
+        self.leaves -= 1;
+        self.inner_pages -= prune(&mut self.root, id, self.height);
     }
 
     /// All ids and their values, by ascending id.
     pub fn iter(&self) -> impl Iterator<Item = (JobId, &T)> {
         let mut stack: Vec<(&Node<T>, u64)> = self.root.iter().map(|node| (node, 0)).collect();
         let mut leaf: Option<(&Page<T>, u64, usize)> = None;
-        std::iter::from_fn(move || {
+        let pages = std::iter::from_fn(move || {
             loop {
                 if let Some((page, prefix, next)) = &mut leaf {
                     while *next < WAYS {
@@ -164,8 +246,8 @@ impl<T> IdMap<T> {
                     }
                 }
                 match stack.pop()? {
-                    (Node::Leaf(page), prefix) => leaf = Some((page, prefix, 0)),
-                    (Node::Inner(page), prefix) => {
+                    (Node::Leaf(_, page), prefix) => leaf = Some((page, prefix, 0)),
+                    (Node::Inner(_, page), prefix) => {
                         let children = page.iter().enumerate().rev();
                         stack.extend(children.filter_map(|(way, child)| {
                             child.as_ref().map(|node| (node, prefix << BITS | way as u64))
@@ -173,7 +255,9 @@ impl<T> IdMap<T> {
                     }
                 }
             }
-        })
+        });
+        let sparse = self.sparse.iter().map(|(&id, value)| (id, value));
+        Merged { one: pages.peekable(), other: sparse.peekable() }
     }
 
     fn reaches(&self, id: JobId) -> bool {
@@ -187,7 +271,26 @@ impl<T> IdMap<T> {
         if let Some(root) = self.root.take() {
             let mut page = empty_page();
             page[0] = Some(root);
-            self.root = Some(Node::Inner(page));
+            self.inner_pages += 1;
+            self.root = Some(Node::Inner(1, page));
+        }
+    }
+}
+
+/// The values of two sources in the order of their ids, which are ascending in each.
+struct Merged<A: Iterator, B: Iterator> {
+    one: Peekable<A>,
+    other: Peekable<B>,
+}
+
+impl<V, A: Iterator<Item = (JobId, V)>, B: Iterator<Item = (JobId, V)>> Iterator for Merged<A, B> {
+    type Item = (JobId, V);
+
+    fn next(&mut self) -> Option<(JobId, V)> {
+        match (self.one.peek(), self.other.peek()) {
+            (Some((one, _)), Some((other, _))) if other < one => self.other.next(),
+            (Some(_), _) => self.one.next(),
+            (None, _) => self.other.next(),
         }
     }
 }
@@ -198,20 +301,31 @@ impl<T> IntoIterator for IdMap<T> {
 
     /// All ids and their values, by ascending id; each page is freed as soon as the iteration has passed it.
     fn into_iter(self) -> IntoIter<T> {
-        IntoIter { inner: self.root.map(|root| (root, 0)).into_iter().collect(), leaf: None }
+        let pages = Pages { inner: self.root.map(|root| (root, 0)).into_iter().collect(), leaf: None };
+        IntoIter(Merged { one: pages.peekable(), other: self.sparse.into_iter().peekable() })
     }
 }
 
 /// What [`IdMap::into_iter`] returns.
-#[derive(Debug)]
-pub struct IntoIter<T> {
+pub struct IntoIter<T>(Merged<Pages<T>, btree_map::IntoIter<JobId, T>>);
+
+impl<T> Iterator for IntoIter<T> {
+    type Item = (JobId, T);
+
+    fn next(&mut self) -> Option<(JobId, T)> {
+        self.0.next()
+    }
+}
+
+/// The values in the tree.
+struct Pages<T> {
     /// Nodes that the iteration has not reached, with the upper bits of their ids; the next one is the last element.
     inner: Vec<(Node<T>, u64)>,
     /// The leaf at which the iteration is, the upper bits of its ids, and the index of the next value.
     leaf: Option<(Box<Page<T>>, u64, usize)>,
 }
 
-impl<T> Iterator for IntoIter<T> {
+impl<T> Iterator for Pages<T> {
     type Item = (JobId, T);
 
     fn next(&mut self) -> Option<(JobId, T)> {
@@ -227,8 +341,8 @@ impl<T> Iterator for IntoIter<T> {
                 self.leaf = None;
             }
             match self.inner.pop()? {
-                (Node::Leaf(page), prefix) => self.leaf = Some((page, prefix, 0)),
-                (Node::Inner(page), prefix) => {
+                (Node::Leaf(_, page), prefix) => self.leaf = Some((page, prefix, 0)),
+                (Node::Inner(_, page), prefix) => {
                     let ways = page.into_iter().enumerate().rev();
                     self.inner.extend(
                         ways.filter_map(|(way, child)| child.map(|node| (node, prefix << BITS | way as u64))),
@@ -248,20 +362,33 @@ fn are_in_one_page(one: JobId, other: JobId) -> bool {
     one.0 >> BITS == other.0 >> BITS
 }
 
-/// Frees the page of `id` in the tree below `place` if it is empty, and each page above it that becomes empty.
-fn prune<T>(place: &mut Option<Node<T>>, id: JobId, level: u32) {
-    let now_empty = match place {
-        None => return,
-        Some(Node::Inner(page)) => {
-            let child = &mut page[way(id, level)];
-            prune(child, id, level - 1);
-            child.is_none() && is_empty(page)
+/// The leaf of `id` below a node at `level`, with the number of its values.
+#[inline]
+fn leaf_mut<T>(mut node: &mut Node<T>, mut level: u32, id: JobId) -> Option<(&mut u8, &mut Page<T>)> {
+    loop {
+        match node {
+            Node::Inner(_, page) => node = page[way(id, level)].as_mut()?,
+            Node::Leaf(used, page) => return Some((used, page)),
         }
-        Some(Node::Leaf(page)) => is_empty(page),
-    };
-    if now_empty {
-        *place = None;
+        level -= 1;
     }
+}
+
+/// Frees the leaf of `id` in the tree below `place`, which is empty, and each page above it that becomes empty; returns
+/// how many these are.
+fn prune<T>(place: &mut Option<Node<T>>, id: JobId, level: u32) -> usize {
+    let mut freed = 0;
+    if let Some(Node::Inner(used, page)) = place {
+        let child = &mut page[way(id, level)];
+        freed = prune(child, id, level - 1);
+        *used -= u8::from(child.is_none());
+        if *used > 0 {
+            return freed;
+        }
+        freed += 1;
+    }
+    *place = None;
+    freed
 }
 
 #[cfg(test)]
@@ -271,14 +398,28 @@ mod tests {
     use super::*;
 
     impl<T> IdMap<T> {
+        /// Checks what is counted; returns the number of leaves.
         fn leaves(&self) -> usize {
-            fn below<T>(node: &Node<T>) -> usize {
+            fn below<T>(node: &Node<T>) -> (usize, usize, usize) {
                 match node {
-                    Node::Leaf(_) => 1,
-                    Node::Inner(page) => page.iter().flatten().map(below).sum(),
+                    Node::Leaf(used, page) => {
+                        let values = page.iter().flatten().count();
+                        assert_eq!(usize::from(*used), values);
+                        (1, 0, values)
+                    }
+                    Node::Inner(used, page) => {
+                        assert_eq!(usize::from(*used), page.iter().flatten().count());
+                        page.iter()
+                            .flatten()
+                            .map(below)
+                            .fold((0, 1, 0), |sum, next| (sum.0 + next.0, sum.1 + next.1, sum.2 + next.2))
+                    }
                 }
             }
-            self.root.as_ref().map_or(0, below)
+            let (leaves, inner_pages, values) = self.root.as_ref().map_or((0, 0, 0), below);
+            assert_eq!((leaves, inner_pages), (self.leaves, self.inner_pages));
+            assert_eq!(values + self.sparse.len(), self.len);
+            leaves
         }
     }
 
@@ -299,6 +440,7 @@ mod tests {
                 assert_eq!(map.get(JobId(known)), None);
             }
             assert_eq!(map.len(), model.len());
+            map.leaves();
         }
         assert!(
             map.iter().map(|(id, &value)| (id.0, value)).eq(model.iter().map(|(&id, &value)| (id, value)))
@@ -316,6 +458,35 @@ mod tests {
         assert_eq!(map.leaves(), 1, "of the pages without ids, that of the last insert alone is kept");
         map.insert(JobId(!last.0), 0);
         assert_eq!(map.leaves(), 1, "it goes when the next insert is in another page");
+    }
+
+    /// What the map takes for each id that is left, in bytes, when these ids of the first `count` stay.
+    fn bytes_of_each(count: u64, goes_at_once: bool, stays: impl Fn(u64) -> bool) -> usize {
+        let mut map = IdMap::default();
+        for id in 0..count {
+            map.insert(JobId(id), 0u32);
+            if goes_at_once && !stays(id) {
+                map.remove(JobId(id));
+            }
+        }
+        (0..count).filter(|&id| !stays(id)).for_each(|id| _ = map.remove(JobId(id)));
+        map.leaves();
+        assert!(map.iter().map(|(id, _)| id.0).eq((0..count).filter(|&id| stays(id))));
+        // A few pages are there whichever ids stay.
+        map.bytes().saturating_sub(4096) / map.len()
+    }
+
+    #[test]
+    fn an_id_costs_little_whatever_its_neighbours_do() {
+        for goes_at_once in [true, false] {
+            assert!(bytes_of_each(100_000, goes_at_once, |_| true) <= 9, "Option<u32> has eight bytes");
+            for k in (2..70).chain([100, 128, 200, 256, 500, 512, 999, 1000, 4096, 10_000]) {
+                for first in [0, k / 2, k - 1] {
+                    let each = bytes_of_each(20_000 + k * 100, goes_at_once, |id| id % k == first);
+                    assert!(each <= 60, "{each} bytes for one id in {k}");
+                }
+            }
+        }
     }
 
     #[test]

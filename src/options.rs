@@ -60,6 +60,8 @@ pub const BINLOG_FILE_STEP_BYTES: u64 = 4096;
 pub const LARGEST_BINLOG_FILE_BYTES: u64 = i32::MAX as u64 / BINLOG_FILE_STEP_BYTES * BINLOG_FILE_STEP_BYTES;
 /// How long acknowledged changes may stay unsynced unless `-f` says otherwise; C's default.
 pub const DEFAULT_FSYNC_INTERVAL: Duration = Duration::from_millis(50);
+/// The longest cooldown by default, in seconds: 30 days.
+pub const DEFAULT_MAX_COOLDOWN_S: u32 = 30 * 24 * 3600;
 /// How many tubes have metrics series of their own by default: enough for most users, and still small to scrape.
 pub const DEFAULT_METRICS_TUBES: usize = 1000;
 
@@ -205,6 +207,12 @@ pub struct Options {
     /// The most memory that jobs and buffers may take, in bytes. 0 means no limit; `None` means that the control
     /// group decides.
     pub max_memory_bytes: Option<u64>,
+    /// The most memory that cooldowns may take, in bytes. 0 means no limit; `None` means a part of the limit of memory.
+    pub max_cooldown_bytes: Option<u64>,
+    /// The longest cooldown, in seconds; 0 means no limit.
+    pub max_cooldown_s: u32,
+    /// The most tubes that a client may watch.
+    pub max_watched_tubes: Option<usize>,
     /// How long a connection may send nothing before it is closed.
     pub idle_timeout: Option<Duration>,
     /// How many times a job may time out before it is buried.
@@ -252,6 +260,9 @@ impl Default for Options {
             wait_for_lock: false,
             max_connections: None,
             max_memory_bytes: None,
+            max_cooldown_bytes: None,
+            max_cooldown_s: DEFAULT_MAX_COOLDOWN_S,
+            max_watched_tubes: None,
             idle_timeout: None,
             max_timeouts: None,
             max_releases: None,
@@ -361,14 +372,6 @@ impl Options {
                 self.wait_for_lock = true;
                 needs = Some(Needs::Binlog { known_to_c: false });
             }
-            "--max-connections" => self.max_connections = limit(argument.number()?),
-            "--max-memory" => self.max_memory_bytes = Some(argument.bytes()?),
-            "--idle-timeout" => {
-                let seconds = limit(argument.number::<u32>()?);
-                self.idle_timeout = seconds.map(|seconds| Duration::from_secs(seconds.into()));
-            }
-            "--max-timeouts" => self.max_timeouts = limit(argument.number()?),
-            "--max-releases" => self.max_releases = limit(argument.number()?),
             "--socket-mode" => {
                 self.socket_mode = Some(argument.mode()?);
                 needs = Some(Needs::UnixSocket);
@@ -398,11 +401,31 @@ impl Options {
             "--access" => self.access = Some(argument.file()?),
             "--log-format" => self.log_format = argument.log_format()?,
             "--spin" => self.spin = Duration::from_micros(argument.number::<u32>()?.into()),
+            _ if self.set_limit(argument)? => {}
             _ if self.store.set(argument)? => needs = Some(Needs::Database),
             _ => return Err(UsageError::UnknownFlag(flag.to_owned())),
         }
         said.dependent.extend(needs.map(|needs| Dependent { flag: flag.to_owned(), needs }));
         Ok(())
+    }
+
+    /// Sets an option that limits what clients may take. Returns whether it is one.
+    fn set_limit(&mut self, argument: &Argument) -> Result<bool, UsageError> {
+        match argument.flag() {
+            "--max-connections" => self.max_connections = limit(argument.number()?),
+            "--max-memory" => self.max_memory_bytes = Some(argument.bytes()?),
+            "--max-cooldown-memory" => self.max_cooldown_bytes = Some(argument.bytes()?),
+            "--max-cooldown" => self.max_cooldown_s = argument.number()?,
+            "--max-watched-tubes" => self.max_watched_tubes = limit(argument.number()?),
+            "--idle-timeout" => {
+                let seconds = limit(argument.number::<u32>()?);
+                self.idle_timeout = seconds.map(|seconds| Duration::from_secs(seconds.into()));
+            }
+            "--max-timeouts" => self.max_timeouts = limit(argument.number()?),
+            "--max-releases" => self.max_releases = limit(argument.number()?),
+            _ => return Ok(false),
+        }
+        Ok(true)
     }
 
     fn tls_file(&mut self, flag: &str) -> &mut Option<PathBuf> {

@@ -18,7 +18,7 @@ use beanstalkd::os::service_manager;
 use beanstalkd::os::signals::Signals;
 use beanstalkd::queue::PoisonLimits;
 use beanstalkd::server::event_loop::{AcceptLimits, Clock, EventLoop, Reload, Settings};
-use beanstalkd::server::{Config, Executor};
+use beanstalkd::server::{Config, Executor, MemoryShares};
 use beanstalkd::stats::Identity;
 use beanstalkd::tube_name::TubeName;
 use log::{error, info, warn};
@@ -38,6 +38,12 @@ use self::store::{Prepared, Taken};
 
 /// How many descriptors no client gets, even without a binlog: a library may open some for a moment.
 const SPARE_FILES: usize = 2;
+/// One of so many parts of the memory is for cooldowns, and one for the watch lists of an identity.
+const MEMORY_SHARES: u64 = 16;
+/// What a watched tube takes that only one client watches, in bytes.
+const WATCHED_TUBE_BYTES: u64 = 512;
+/// However little memory there is, an identity may watch so many tubes.
+const FEWEST_WATCHED_TUBES: u64 = 100;
 
 /// Runs the server to its end; the error is the exit code.
 pub fn serve(options: &Options) -> Result<(), i32> {
@@ -138,6 +144,7 @@ fn executor(
     let mut executor = Executor::new(config(options, max_memory_bytes), identity(clock)?);
     executor.seed(os::process::random_u64());
     executor.watch_memory(os::memory::is_exhausted);
+    executor.share_memory(memory_shares(options, max_memory_bytes));
     if let Some(rules) = rules {
         executor.guard_with(rules);
     }
@@ -222,6 +229,18 @@ fn host(address: &Option<ListenAddress>) -> Option<String> {
 /// count, and for the kernel.
 fn group_memory_bytes() -> Option<u64> {
     os::limits::group_memory_bytes().map(|limit| limit / 4 * 3)
+}
+
+/// The shares that options set, or else parts of the memory that is for jobs and buffers.
+fn memory_shares(options: &Options, max_memory_bytes: Option<u64>) -> MemoryShares {
+    let part = max_memory_bytes.map(|bytes| bytes / MEMORY_SHARES);
+    let watched_tubes = part.map(|part| (part / WATCHED_TUBE_BYTES).max(FEWEST_WATCHED_TUBES) as usize);
+    MemoryShares {
+        cooldown_bytes: options.max_cooldown_bytes.or(part).filter(|&bytes| bytes > 0),
+        longest_cooldown_s: options.max_cooldown_s,
+        watched_tubes: options.max_watched_tubes,
+        watched_tubes_of_identity: watched_tubes,
+    }
 }
 
 fn config(options: &Options, max_memory_bytes: Option<u64>) -> Config {

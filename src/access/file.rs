@@ -46,10 +46,11 @@ const NAME: &str = "1 to 200 of the characters that tube names have, and no brac
 
 const TOP_KEYS: &str = "identities, strangers";
 const IDENTITY_KEYS: &str = "unix-users, certificates, tokens, produce, work, observe, manage, max-connections, max-job-bytes, \
-                             puts-per-second";
+                             max-watched-tubes, puts-per-second";
 const STRANGERS_KEYS: &str = "loopback, unix, produce, work, observe, manage, max-connections, max-job-bytes, \
-                              puts-per-second";
-const PLACE_KEYS: &str = "produce, work, observe, manage, max-connections, max-job-bytes, puts-per-second";
+                              max-watched-tubes, puts-per-second";
+const PLACE_KEYS: &str =
+    "produce, work, observe, manage, max-connections, max-job-bytes, max-watched-tubes, puts-per-second";
 
 /// More puts than a server can do in a second: the time between two is a whole number of nanoseconds.
 const MOST_PUTS_PER_SECOND: u32 = 1_000_000_000;
@@ -211,6 +212,7 @@ fn right(identity: &mut Identity, key: Key<'_, '_>, value: Value<'_, '_>) -> Res
     match &**key.get_ref() {
         "max-connections" => limits.max_connections = Some(number(value, 1, u32::MAX)?),
         "puts-per-second" => limits.puts_per_second = Some(number(value, 1, MOST_PUTS_PER_SECOND)?),
+        "max-watched-tubes" => limits.max_watched_tubes = Some(number(value, 1, u32::MAX)?),
         "max-job-bytes" => limits.max_job_bytes = Some(bytes(value)?),
         _ => return role(grants, key, value),
     }

@@ -76,6 +76,8 @@ pub struct Limits {
     pub max_job_bytes: Option<u64>,
     /// Puts in a second; at least 1.
     pub puts_per_second: Option<u32>,
+    /// Tubes that its clients watch, each as often as it is watched.
+    pub max_watched_tubes: Option<u32>,
 }
 
 /// An identity of the rules in force.

@@ -32,11 +32,12 @@ fn describe(identity: &Identity, text: &mut String) {
 
 /// The limits in words.
 fn describe_limits(limits: &Limits, text: &mut String) {
-    let Limits { max_connections, max_job_bytes, puts_per_second } = *limits;
+    let Limits { max_connections, max_job_bytes, puts_per_second, max_watched_tubes } = *limits;
     let rows = [
         (max_connections.map(u64::from), "connections at a time"),
         (max_job_bytes, "bytes of jobs"),
         (puts_per_second.map(u64::from), "puts a second"),
+        (max_watched_tubes.map(u64::from), "watched tubes"),
     ];
     for (limit, what) in rows {
         if let Some(limit) = limit {

@@ -12,8 +12,7 @@ use base64::prelude::BASE64_STANDARD;
 use super::OpenError;
 use super::attachment::LoggedCooldown;
 use super::decision::FileEnd;
-use super::format::WallOffset;
-use super::jobs::Jobs;
+use super::jobs::{Jobs, Times};
 use super::replay::{FileState, Kind, Refusal, Replay, Warning};
 use super::storage::Storage;
 use crate::clock::NS_PER_S;
@@ -166,7 +165,7 @@ pub fn dump(storage: &mut dyn Storage, out: &mut dyn io::Write) -> Result<io::Re
         let tube = replay.jobs.tubes[job.tube as usize].as_str();
         write_job(
             &mut line,
-            &job.to_record(id, &replay.jobs.histories, WallOffset::default()),
+            &job.to_record(id, &replay.jobs.histories, Times::AS_LOGGED),
             tube,
             replay.jobs.tagged.of(id),
             job.body.as_slice(),

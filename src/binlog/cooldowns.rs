@@ -9,36 +9,49 @@ use crate::job::JobId;
 
 /// The cooldowns.
 #[derive(Debug, Default)]
-pub(super) struct Cooldowns(IdMap<Box<[u8]>>);
+pub(super) struct Cooldowns {
+    by_job: IdMap<Box<[u8]>>,
+    /// The length of all bytes together.
+    len_bytes: usize,
+}
 
 impl Cooldowns {
     /// Notes a cooldown, in place of another one of the same job. Returns whether its bytes can be one.
     pub(super) fn insert(&mut self, id: JobId, bytes: Box<[u8]>) -> bool {
         let is_one = LoggedCooldown::decode(&bytes).is_some();
         if is_one {
-            self.0.insert(id, bytes);
+            self.len_bytes += bytes.len();
+            self.len_bytes -= self.by_job.insert(id, bytes).map_or(0, |before| before.len());
         }
         is_one
     }
 
     /// Forgets the cooldown of a job. Returns when it would have ended, on the wall clock, if there was one.
     pub(super) fn remove(&mut self, id: JobId) -> Option<i64> {
-        let bytes = self.0.remove(id)?;
+        let bytes = self.by_job.remove(id)?;
+        self.len_bytes -= bytes.len();
         LoggedCooldown::decode(&bytes).map(|cooldown| cooldown.until)
     }
 
     /// The bytes of a job's cooldown.
     pub(super) fn get(&self, id: JobId) -> Option<&[u8]> {
-        self.0.get(id).map(|bytes| &**bytes)
+        self.by_job.get(id).map(|bytes| &**bytes)
     }
 
     /// All of them, by ascending id of their jobs.
     pub(super) fn iter(&self) -> impl Iterator<Item = (JobId, LoggedCooldown<'_>)> {
-        self.0.iter().filter_map(|(id, bytes)| LoggedCooldown::decode(bytes).map(|cooldown| (id, cooldown)))
+        self.by_job
+            .iter()
+            .filter_map(|(id, bytes)| LoggedCooldown::decode(bytes).map(|cooldown| (id, cooldown)))
+    }
+
+    /// What they take in memory, in bytes.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.by_job.bytes() + self.len_bytes
     }
 
     /// How many there are.
     pub(super) fn len(&self) -> usize {
-        self.0.len()
+        self.by_job.len()
     }
 }

@@ -132,6 +132,14 @@ impl Files {
         }
     }
 
+    /// The memory in which it stands which job and which cooldown is in which file, in bytes.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        // Each stands in the order of its file, too.
+        let ordered = (self.locations.len() + self.cooldowns.len()) * size_of::<JobId>();
+        self.locations.bytes() + self.cooldowns.bytes() + ordered
+    }
+
     /// How many jobs and cooldowns stand in file `index`.
     #[must_use]
     pub fn live_in(&self, index: u32) -> u64 {

@@ -10,6 +10,7 @@ use std::num::NonZeroU32;
 use super::attachment::{Kind, Part, parts, tag_record_bytes};
 use super::files::Files;
 use super::format::{DiskRecord, SHORT_BYTES, TRAILER, WallOffset};
+use super::marker::CLOCK_STEP_NS;
 use super::record::Layout;
 use super::tagged::{Attachment, FoundAftermath, FoundTags, Pending, Tagged};
 use super::{LogPosition, OpenError};
@@ -17,6 +18,26 @@ use crate::clock::Timestamp;
 use crate::id_map::IdMap;
 use crate::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
 use crate::tube_name::TubeName;
+
+/// What time it is at the start.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Times {
+    /// The wall clock less the clock of `now`.
+    pub(super) wall: WallOffset,
+    pub(super) now: Timestamp,
+    /// A time that had come when the log was written, in wall-clock nanoseconds since 1970.
+    pub(super) known: i64,
+}
+
+impl Times {
+    /// Those with which every delay ends when the log says.
+    pub(super) const AS_LOGGED: Self = Self { wall: WallOffset(0), now: Timestamp::NEVER, known: 0 };
+
+    /// Whether the wall clock was set back since the log was written.
+    pub(super) fn is_set_back(self) -> bool {
+        self.wall.to_disk(self.now).saturating_add(CLOCK_STEP_NS) <= self.known
+    }
+}
 
 /// A job so far.
 #[derive(Debug)]
@@ -50,16 +71,30 @@ impl ReplayedJob {
         histories.get(self.history).reserves > 0
     }
 
+    /// When the delay of a delayed job ends. The wall clock may have been set back since the log was written: what had ended
+    /// has ended, and no delay is longer than the job's own.
+    fn end_of_delay(&self, times: Times) -> Timestamp {
+        let latest =
+            if self.deadline_at <= times.known { times.now } else { times.now.plus_seconds(self.delay_s) };
+        times.wall.to_memory(self.deadline_at).min(latest)
+    }
+
+    /// Whether its delay ends earlier than the log says.
+    pub(super) fn ends_earlier(&self, times: Times) -> bool {
+        let written = times.wall.to_memory(self.deadline_at);
+        self.state == JobState::Delayed && self.end_of_delay(times) < written
+    }
+
     /// The job as it is restored: a job that was reserved is ready.
-    pub(super) fn to_record(&self, id: JobId, histories: &Histories, wall: WallOffset) -> JobRecord {
+    pub(super) fn to_record(&self, id: JobId, histories: &Histories, times: Times) -> JobRecord {
         JobRecord {
             id,
             priority: self.priority,
             delay_s: self.delay_s,
             ttr_s: self.ttr_s,
-            created_at: wall.to_memory(self.created_at),
+            created_at: times.wall.to_memory(self.created_at),
             deadline_at: match self.state {
-                JobState::Delayed => wall.to_memory(self.deadline_at),
+                JobState::Delayed => self.end_of_delay(times),
                 JobState::Ready | JobState::Reserved | JobState::Buried => Timestamp(0),
             },
             counters: histories.get(self.history),
@@ -282,6 +317,22 @@ impl Jobs {
             self.rescued.extend(freed);
         }
         Ok(())
+    }
+
+    /// The wall clock was set back to `after`: delays that had ended by `before` are not to last longer because of that.
+    pub(super) fn end_delays(&mut self, before: i64, after: i64) {
+        let is_over = |job: &ReplayedJob| job.state == JobState::Delayed && job.deadline_at <= before;
+        let over: Vec<JobId> = self
+            .alive
+            .iter()
+            .filter(|(_, job)| is_over(job) && job.deadline_at > after)
+            .map(|(id, _)| id)
+            .collect();
+        for id in over {
+            if let Some(job) = self.alive.get_mut(id) {
+                job.deadline_at = after;
+            }
+        }
     }
 
     /// Drops the cooldowns that have ended when the wall clock shows `wall_ns`.

@@ -11,6 +11,9 @@ pub(super) const MAGIC: u32 = u32::from_le_bytes(*b"BTK\x01");
 /// Where the fixed part stands in a short record.
 pub(super) const FIXED_AT: usize = 4;
 
+/// By how much the wall clock must be set back at once to count as set back. Small steps are corrections that never end.
+pub(super) const CLOCK_STEP_NS: i64 = 1_000_000_000;
+
 /// Length of what every file of ours begins with: the version and the header marker.
 pub const HEAD_BYTES: u64 = VERSION_BYTES + SHORT_BYTES;
 
@@ -46,6 +49,9 @@ pub struct Marker {
     pub oldest: u32,
     /// When the server that wrote the marker answered its clients.
     pub sync: SyncPolicy,
+    /// In markers of the kinds `Durable` and `Closed`: a time, in wall-clock nanoseconds since 1970, that had come when the
+    /// marker was written; 0 if it is not known.
+    pub time: i64,
 }
 
 impl Marker {
@@ -55,8 +61,8 @@ impl Marker {
         let (kind, other) = match self.kind {
             MarkerKind::Header(bytes) => (1, LogPosition { file: 0, offset: bytes }),
             MarkerKind::Opened(previous_end) => (2, previous_end),
-            MarkerKind::Durable => (3, LogPosition::default()),
-            MarkerKind::Closed => (4, LogPosition::default()),
+            MarkerKind::Durable => (3, LogPosition { file: 0, offset: self.time.cast_unsigned() }),
+            MarkerKind::Closed => (4, LogPosition { file: 0, offset: self.time.cast_unsigned() }),
             MarkerKind::Continued(next) => (5, LogPosition { file: next, offset: 0 }),
             MarkerKind::Cut(place) => (6, place),
         };
@@ -111,6 +117,10 @@ impl Marker {
             durable: LogPosition { file: u32_at(56), offset: u64_at(40) },
             oldest: u32_at(64),
             sync,
+            time: match kind {
+                MarkerKind::Durable | MarkerKind::Closed => other.offset.cast_signed(),
+                _ => 0,
+            },
         })
     }
 
@@ -155,6 +165,7 @@ mod tests {
             durable: LogPosition::default(),
             oldest: 0,
             sync: SyncPolicy::Never,
+            time: 0,
         };
         let head = file_head(&header, Seal { nonce: 7 });
         let at = VERSION_BYTES as usize + FIXED_AT;
@@ -189,6 +200,7 @@ mod tests {
                 durable: LogPosition { file: 3, offset: 1 << 33 },
                 oldest: 2,
                 sync: SyncPolicy::Every(50),
+                time: if matches!(kind, MarkerKind::Durable | MarkerKind::Closed) { -7 } else { 0 },
             };
             let bytes = marker.encode(seal, 172);
             assert!(seal.holds(&bytes, FIXED_AT, 172));

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use super::decision::FileEnd;
 use super::format::{SHORT_BYTES, WallOffset};
-use super::jobs::{Jobs, ReplayedJob};
+use super::jobs::{Jobs, ReplayedJob, Times};
 use super::replay::{DamagedFile, FileState, Kind, Replay, ReplaySummary, Verdict};
 use super::storage::{Storage, Task};
 use super::writer::{Beginning, BeginningOfTags, Binlog, Burials, Promise, Promises};
@@ -69,7 +69,12 @@ impl Binlog {
         let mut log = Self::begin(storage, config, beginning, wall)
             .map_err(|error| OpenError::Write { file: next_index, error })?;
         log.tell_ends(&replay, &verdict)?;
-        log.repeat_rescued(&replay, wall, now)?;
+        let times = Times { wall, now, known: replay.told.time };
+        if times.is_set_back() {
+            // Without room, delays may last longer after the next start.
+            let _ = log.tell_time(now);
+        }
+        log.repeat_rescued(&replay, times)?;
         log.tell_freed(&freed_groups)?;
         // 3. All of that is on the medium, and all that was read, before anything is cut.
         // Where nothing is to be cut, `-F` holds; where nothing was read, the new file, which was synced
@@ -81,7 +86,7 @@ impl Binlog {
         log.trim_files(&replay, config.sync);
         log.prepare_files();
         let summary = replay.summary(&verdict, tails);
-        hand_over(replay.jobs, wall, restore)?;
+        log.log_again(hand_over(replay.jobs, times, restore)?);
         Ok((log, summary))
     }
 
@@ -110,7 +115,7 @@ impl Binlog {
     }
 
     /// Writes the state of the jobs once more that depends on records after a broken one.
-    fn repeat_rescued(&mut self, replay: &Replay, wall: WallOffset, now: Timestamp) -> Result<(), OpenError> {
+    fn repeat_rescued(&mut self, replay: &Replay, times: Times) -> Result<(), OpenError> {
         for &id in &replay.jobs.rescued {
             let Some(found) = replay.jobs.alive.get(id) else {
                 self.with_room(|log| log.reserve_update())?;
@@ -120,7 +125,8 @@ impl Binlog {
             let tube = &replay.jobs.tubes[found.tube as usize];
             let (body_len, tags) = (found.body.len(), replay.jobs.tagged.of(id));
             self.with_room(|log| log.reserve_put(tube.as_bytes().len(), body_len, tags))?;
-            self.append_put(&found.to_record(id, &replay.jobs.histories, wall), tube, &found.body, tags, now);
+            let record = found.to_record(id, &replay.jobs.histories, times);
+            self.append_put(&record, tube, &found.body, tags, times.now);
         }
         for &id in &replay.jobs.rescued_cooldowns {
             if self.cooldowns.get(id).is_some() {
@@ -255,12 +261,16 @@ fn keep_given_up(storage: &mut dyn Storage, replay: &Replay, verdict: &Verdict) 
     Ok(())
 }
 
-/// Gives the jobs to the server, in the order that makes its queues what they were.
-fn hand_over(jobs: Jobs, wall: WallOffset, restore: &mut Restore<'_>) -> Result<(), OpenError> {
+/// Gives the jobs to the server, in the order that makes its queues what they were. Returns those whose delay ends earlier
+/// than the log says, because the wall clock was set back.
+fn hand_over(jobs: Jobs, times: Times, restore: &mut Restore<'_>) -> Result<Vec<JobId>, OpenError> {
     let Jobs { alive, tubes, histories, tagged, .. } = jobs;
-    let mut buried = Vec::new();
+    let (mut buried, mut earlier) = (Vec::new(), Vec::new());
     let mut give = |id: JobId, job: ReplayedJob| {
-        restore(job.to_record(id, &histories, wall), &tubes[job.tube as usize], job.body, tagged.of(id));
+        if job.ends_earlier(times) {
+            earlier.push(id);
+        }
+        restore(job.to_record(id, &histories, times), &tubes[job.tube as usize], job.body, tagged.of(id));
     };
     for (id, job) in alive {
         match job.buried_at() {
@@ -273,5 +283,5 @@ fn hand_over(jobs: Jobs, wall: WallOffset, restore: &mut Restore<'_>) -> Result<
     }
     buried.sort_unstable_by_key(|&(time, id, _)| (time, id));
     buried.into_iter().for_each(|(_, id, job)| give(id, job));
-    Ok(())
+    Ok(earlier)
 }

@@ -10,7 +10,7 @@ use super::attachment::Part;
 use super::decision::{FileEnd, Writer};
 use super::format::{MAX_JOB_ID, RECORD_BYTES, SHORT_BYTES, Seal, VERSION_BYTES, take};
 use super::jobs::{Jobs, Source};
-use super::marker::{HEAD_BYTES, Marker, MarkerKind};
+use super::marker::{CLOCK_STEP_NS, HEAD_BYTES, Marker, MarkerKind};
 use super::reader::Reader;
 use super::record::{Layout, MAX_HEAD_BYTES, Version};
 use super::storage::Storage;
@@ -93,6 +93,8 @@ pub(super) struct Told {
     pub(super) cuts: BTreeMap<u32, u64>,
     /// Every id given is smaller.
     next_id: u64,
+    /// The time that the last marker with a time says had come, in wall-clock nanoseconds since 1970.
+    pub(super) time: i64,
 }
 
 /// The replay of a directory.
@@ -377,7 +379,18 @@ impl Replay {
                 told.cuts.insert(place.file, place.offset);
             }
             MarkerKind::Header(bytes) => file.made_bytes = bytes,
-            MarkerKind::Durable | MarkerKind::Closed => {}
+            MarkerKind::Durable | MarkerKind::Closed => self.hear_time(marker.time),
+        }
+    }
+
+    /// A time had come. If an earlier marker has said a later one, the wall clock was set back between them.
+    fn hear_time(&mut self, time: i64) {
+        let before = self.told.time;
+        if time.saturating_add(CLOCK_STEP_NS) <= before && time != 0 {
+            self.jobs.end_delays(before, time);
+            self.told.time = time;
+        } else {
+            self.told.time = before.max(time);
         }
     }
 }

@@ -34,6 +34,8 @@ pub enum Order {
         /// Only buried jobs.
         is_buried: bool,
     },
+    /// Forget the keys of the tube's deleted jobs that still count.
+    FlushCooldowns(TubeName),
     /// Begin or end drain mode.
     Drain(bool),
 }
@@ -161,6 +163,7 @@ impl Order {
             Self::Pause(..) => "pause",
             Self::Flush { is_buried: false, .. } => "flush",
             Self::Flush { is_buried: true, .. } => "flush-buried",
+            Self::FlushCooldowns(_) => "flush-cooldowns",
             Self::Drain(true) => "drain",
             Self::Drain(false) => "undrain",
         }
@@ -172,13 +175,16 @@ impl Order {
         match self {
             Self::Put(_) | Self::Pause(..) | Self::Drain(_) => true,
             Self::Change(_, Selection::Jobs(jobs)) => jobs.len() == 1,
-            Self::Change(_, Selection::Counted(..)) | Self::Flush { .. } => false,
+            Self::Change(_, Selection::Counted(..)) | Self::Flush { .. } | Self::FlushCooldowns(_) => false,
         }
     }
 
     fn tube(&self) -> Option<&TubeName> {
         match self {
-            Self::Put(NewJob { tube, .. }) | Self::Pause(tube, _) | Self::Flush { tube, .. } => Some(tube),
+            Self::Put(NewJob { tube, .. })
+            | Self::Pause(tube, _)
+            | Self::Flush { tube, .. }
+            | Self::FlushCooldowns(tube) => Some(tube),
             Self::Change(_, Selection::Counted(walk, _)) => Some(walk.tube()),
             Self::Change(_, Selection::Jobs(_)) | Self::Drain(_) => None,
         }
@@ -188,7 +194,11 @@ impl Order {
         match self {
             Self::Change(_, Selection::Counted(_, counted)) => Some(*counted),
             Self::Change(_, Selection::Jobs(jobs)) => Some(jobs.len() as u64),
-            Self::Put(_) | Self::Pause(..) | Self::Flush { .. } | Self::Drain(_) => None,
+            Self::Put(_)
+            | Self::Pause(..)
+            | Self::Flush { .. }
+            | Self::FlushCooldowns(_)
+            | Self::Drain(_) => None,
         }
     }
 }

@@ -79,6 +79,9 @@ fn short_long_and_combined_forms_mean_the_same() {
         (&[&["--max-memory", "3m"]], |options| options.max_memory_bytes = Some(3 << 20)),
         (&[&["--max-memory", "3G"]], |options| options.max_memory_bytes = Some(3 << 30)),
         (&[&["--idle-timeout", "60"]], |options| options.idle_timeout = Some(Duration::from_secs(60))),
+        (&[&["--max-cooldown-memory", "2k"]], |options| options.max_cooldown_bytes = Some(2048)),
+        (&[&["--max-cooldown", "60"]], |options| options.max_cooldown_s = 60),
+        (&[&["--max-watched-tubes", "9"]], |options| options.max_watched_tubes = Some(9)),
         (&[&["--max-timeouts", "3"]], |options| options.max_timeouts = Some(3)),
         (&[&["--max-releases", "4"]], |options| options.max_releases = Some(4)),
         (&[&["--socket-mode", "660"], &["--socket-mode", "0660"]], |options| {

@@ -64,9 +64,11 @@ impl<T> Default for Arena<T> {
 }
 
 impl<T> Arena<T> {
-    /// Memory of the chunks, in bytes.
+    /// Memory of the chunks and of the lists of them, in bytes.
     pub fn bytes(&self) -> usize {
         self.in_use * CHUNK * size_of::<Entry<T>>()
+            + self.chunks.capacity() * size_of::<Chunk<T>>()
+            + self.open.capacity() * size_of::<u32>()
     }
 
     /// How many chunks there are, in use or not.

@@ -29,6 +29,8 @@ pub enum Flushed {
     All,
     /// The buried ones.
     Buried,
+    /// No jobs, but the keys of those that were deleted before.
+    Cooldowns,
 }
 
 /// Whether a flush has begun.
@@ -97,7 +99,7 @@ impl Flush {
         let is_meant = match (self.flushed, job.place()) {
             (Flushed::All, _) => true,
             (Flushed::Buried, Place::Buried(number)) => u64::from(number) < self.next_burial,
-            (Flushed::Buried, _) => false,
+            (Flushed::Buried | Flushed::Cooldowns, _) => false,
         };
         is_meant
             && Some(job.tube) == self.tube
@@ -134,7 +136,7 @@ impl Flush {
                 let next = next(&tube.buried, after).filter(|&(number, _)| number < self.next_burial);
                 let behind = match self.flushed {
                     Flushed::All => Stage::Reserved { client: 0, after: None },
-                    Flushed::Buried => Stage::Over,
+                    Flushed::Buried | Flushed::Cooldowns => Stage::Over,
                 };
                 self.stage = next.map_or(behind, |key| Stage::Buried(Some(key)));
                 next.map(|(_, id)| id)
@@ -208,7 +210,11 @@ impl Queue {
             at: now,
             next_id: self.next_id,
             next_burial: self.next_burial,
-            stage: if flushed == Flushed::All { Stage::Held(None) } else { Stage::Buried(None) },
+            stage: match flushed {
+                Flushed::All => Stage::Held(None),
+                Flushed::Buried => Stage::Buried(None),
+                Flushed::Cooldowns => Stage::Cooldowns,
+            },
             moved: BTreeSet::new(),
             came: BTreeSet::new(),
         });

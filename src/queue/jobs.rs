@@ -186,6 +186,9 @@ pub struct History {
     pub holder: Option<u32>,
 }
 
+/// What a job takes in the queues, in bytes, at their usual size.
+const KEYS_PER_JOB: usize = 20;
+
 /// All jobs.
 #[derive(Debug, Default)]
 pub struct Jobs {
@@ -202,11 +205,15 @@ impl Jobs {
         self.index.len()
     }
 
-    /// The memory of all bodies and records, in bytes; the queues' keys and the index are counted at their usual
-    /// size.
+    /// What the jobs take, in bytes: bodies and records, with the queues' keys and the index at their usual size.
+    pub fn job_bytes(&self) -> usize {
+        const INDEX_PER_JOB: usize = 4;
+        self.body_bytes + self.len() * (size_of::<Job>() + KEYS_PER_JOB + INDEX_PER_JOB)
+    }
+
+    /// The memory of all this, in bytes, with what jobs that are gone have left in the store and in the index.
     pub fn bytes(&self) -> usize {
-        const KEYS_PER_JOB: usize = 24;
-        self.body_bytes + self.len() * (size_of::<Job>() + KEYS_PER_JOB)
+        self.body_bytes + self.len() * KEYS_PER_JOB + self.records.bytes() + self.index.bytes()
     }
 
     pub fn ids(&self) -> impl Iterator<Item = JobId> {

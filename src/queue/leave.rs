@@ -70,6 +70,7 @@ impl Queue {
         // Waiting clients get the most urgent job first.
         jobs.sort_unstable();
         for key in jobs {
+            self.offer_before(key, now);
             self.make_ready(key.job(), now);
         }
         self.offer_free_places(None, now);

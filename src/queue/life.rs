@@ -88,7 +88,8 @@ impl Queue {
         if new.delay_s == 0 {
             self.enqueue(new.id, tube, new.priority, now);
         } else {
-            self.delay(new.id, now.plus_seconds(new.delay_s));
+            let until = self.end_of_delay(new.delay_s, now);
+            self.delay(new.id, until);
         }
     }
 
@@ -208,7 +209,8 @@ impl Queue {
         } else if delay_s == 0 {
             self.make_ready(id, now);
         } else {
-            self.delay(id, now.plus_seconds(delay_s));
+            let until = self.end_of_delay(delay_s, now);
+            self.delay(id, until);
         }
         if marks != 0 {
             self.settle(Some(client), now);
@@ -355,6 +357,13 @@ impl Queue {
             self.counts.urgent += 1;
             self.tubes.get_mut(tube).urgent += 1;
         }
+    }
+
+    /// When a delay ends that a command of this instant asks for. It is a nanosecond later than that of the command before,
+    /// because many commands share an instant, and of equal delays the first is to end first.
+    pub(super) fn end_of_delay(&mut self, delay_s: u32, now: Timestamp) -> Timestamp {
+        self.last_delay = now.max(self.last_delay + 1);
+        self.last_delay.plus_seconds(delay_s)
     }
 
     /// Puts a job among its tube's delayed ones.

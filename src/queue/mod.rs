@@ -51,7 +51,7 @@ pub use self::life::{NewJob, Released};
 pub use self::modes::ReserveMode;
 pub use self::page::{Page, PageOrder, Place, Search};
 pub use self::reserve::Reserve;
-pub use self::tagged::{Duplicate, GroupView, OWNED_JOB_BYTES};
+pub use self::tagged::{CooldownSums, Duplicate, GroupView};
 pub use self::times::{Durations, TOTAL_BOUNDS, Totals};
 pub use self::tube::TubeCounters;
 pub use self::view::{JobView, TubeView};
@@ -149,6 +149,8 @@ pub struct Queue {
     next_generation: u32,
     next_wait: NonZeroU64,
     next_burial: u64,
+    /// When the delay began that was asked for last.
+    last_delay: Timestamp,
     counts: JobCounts,
     counters: TubeCounters,
     waiting: u64,
@@ -215,6 +217,7 @@ impl Queue {
             next_generation: 0,
             next_wait: NonZeroU64::MIN,
             next_burial: 0,
+            last_delay: Timestamp::default(),
             counts: JobCounts::default(),
             counters: TubeCounters::default(),
             waiting: 0,

@@ -35,7 +35,7 @@ impl Queue {
         }
         self.jobs.held(id).tube = target;
         if marks != 0 {
-            self.move_key(id, from, target);
+            self.move_tags(id, from, target);
         }
         self.flushes.note_arrival(id, target);
         self.note(Change::Moved(id));

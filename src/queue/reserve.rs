@@ -97,9 +97,10 @@ impl Queue {
     }
 
     /// Does what has become due by `now`, the earliest first, and not more than a turn's share of it:
-    /// while `next_deadline` is not after `now`, there is more to do.
+    /// while `next_deadline` is not after `now`, there is more to do. Returns whether delays have ended.
     #[inline]
-    pub fn advance(&mut self, now: Timestamp) {
+    pub fn advance(&mut self, now: Timestamp) -> bool {
+        let delayed = self.counts.delayed;
         if !self.leaving.is_empty() {
             self.go_on_leaving(now);
         }
@@ -124,6 +125,7 @@ impl Queue {
             }
             self.deadlines.set(owner, self.deadline_of(owner));
         }
+        self.counts.delayed < delayed
     }
 
     /// Which of these tubes, of those that are not paused, has the most urgent job.

@@ -23,7 +23,7 @@ pub const DEFAULT: TubeKey = 0;
 
 /// What a tube takes beside its name and its jobs, in bytes: the record, its counters, the places in the registry
 /// and among the deadlines, and the queues that its jobs may leave behind.
-const BYTES_PER_TUBE: usize = 400;
+pub const BYTES_PER_TUBE: usize = 400;
 
 /// Parts of the index of names.
 const NAME_PARTS: usize = 64;

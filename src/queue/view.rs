@@ -2,9 +2,10 @@
 
 use super::jobs::Job;
 use super::keys::{ReadyKey, TubeKey};
+use super::tagged::TubeTagged;
 use super::times::{Durations, TOTAL_BOUNDS};
 use super::tube::Tube;
-use super::{ClientId, JobCounts, Queue, TubeCounters};
+use super::{ClientId, CooldownSums, JobCounts, Queue, TubeCounters};
 use crate::clock::Timestamp;
 use crate::job::{BodyRef, JobId, JobRecord};
 use crate::tags::TagSet;
@@ -56,6 +57,8 @@ pub struct TubeView {
     pub oldest_delayed_age_s: u64,
     /// The same of the buried job with the smallest id.
     pub oldest_buried_age_s: u64,
+    /// The keys of deleted jobs that still count.
+    pub cooldowns: CooldownSums,
     /// How long its jobs have waited and run; `None` if none was reserved, or too many other tubes have a record.
     pub times: Option<Box<(Durations, Durations)>>,
 }
@@ -169,6 +172,12 @@ impl Queue {
         self.client(client).watching.len()
     }
 
+    /// Whether the client watches the tube of this name.
+    #[must_use]
+    pub fn watches(&self, client: ClientId, name: &str) -> bool {
+        self.tubes.find(name).is_some_and(|tube| self.client(client).place_of(tube).is_some())
+    }
+
     /// Whether there is a tube of this name.
     #[must_use]
     pub fn is_tube(&self, name: &str) -> bool {
@@ -228,10 +237,10 @@ impl Queue {
         self.jobs.len()
     }
 
-    /// The memory of the jobs, in bytes.
+    /// The memory of the jobs, in bytes: records, bodies, tags, groups, and the indexes in which they are found.
     #[must_use]
     pub fn job_bytes(&self) -> usize {
-        self.jobs.bytes()
+        self.jobs.job_bytes() + self.tagged.job_bytes()
     }
 
     /// The memory of the whole queue, in bytes: jobs, tubes, clients and what these watch, reserve and wait for.
@@ -323,6 +332,7 @@ impl Queue {
             oldest_ready_age_s: age_s(oldest_ready),
             oldest_delayed_age_s: age_s(oldest_delayed),
             oldest_buried_age_s: age_s(tube.buried.oldest().map(JobId)),
+            cooldowns: tube.tagged().map_or_else(CooldownSums::default, TubeTagged::cooldown_sums),
             times: tube.times().map(|times| Box::new(times.durations(now))),
         }
     }

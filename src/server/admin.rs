@@ -62,7 +62,7 @@ enum Work {
         found: Option<JobId>,
     },
     /// A flush of this client, which is nobody's connection.
-    Flush(ClientId),
+    Flush(ClientId, Flushed),
 }
 
 /// Where a slice has ended.
@@ -166,7 +166,7 @@ impl Executor {
     /// How many clients in the queue are flushes of orders, and have no connection.
     pub(super) fn clients_of_orders(&self) -> usize {
         let running = self.orders.as_ref().map(|orders| orders.running.iter());
-        running.map_or(0, |running| running.filter(|running| matches!(running.work, Work::Flush(_))).count())
+        running.map_or(0, |running| running.filter(|running| matches!(running.work, Work::Flush(..))).count())
     }
 
     /// The log may have room again.
@@ -226,15 +226,13 @@ impl Executor {
         match &mut running.work {
             Work::Jobs(change, jobs) => self.change_jobs(change, jobs, task, end, now),
             Work::Walk { .. } => self.change_counted(&mut running.work, task, end, now),
-            Work::Flush(client) => self.go_on_with_flush(*client, task, end, now),
-            Work::Once(Order::Flush { tube, is_buried }) => match self.begin_flush(tube, *is_buried, now) {
-                Ok(Some(client)) => {
-                    running.work = Work::Flush(client);
-                    End::Unfinished
+            Work::Flush(client, flushed) => self.go_on_with_flush((*client, *flushed), task, end, now),
+            Work::Once(Order::Flush { .. } | Order::FlushCooldowns(_)) => {
+                match self.begin_flush(running, now) {
+                    Ok(()) => End::Unfinished,
+                    Err(obstacle) => End::Over(Progress::Failed(obstacle)),
                 }
-                Ok(None) => End::Unfinished,
-                Err(obstacle) => End::Over(Progress::Failed(obstacle)),
-            },
+            }
             Work::Once(order) => ended(self.execute_order(order, task, now)),
             Work::Put(job, id) => ended(self.put_for_order(job, id, task, now)),
         }
@@ -242,7 +240,7 @@ impl Executor {
 
     /// Ends what an order holds.
     fn end_work(&mut self, work: Work, now: Timestamp) {
-        if let Work::Flush(client) = work {
+        if let Work::Flush(client, _) = work {
             self.queue.end_flush(client, now);
             self.disconnect(client, now);
         }
@@ -257,7 +255,7 @@ impl Executor {
                 }
             }
             Order::Drain(draining) => self.draining = *draining,
-            Order::Put(_) | Order::Change(..) | Order::Flush { .. } => {
+            Order::Put(_) | Order::Change(..) | Order::Flush { .. } | Order::FlushCooldowns(_) => {
                 return Err(Refusal::Job(Obstacle::Failed));
             }
         }
@@ -469,34 +467,40 @@ impl Executor {
         Ok(())
     }
 
-    /// Begins a flush, by a client of its own. `None` if too many are under way.
-    fn begin_flush(
-        &mut self,
-        tube: &TubeName,
-        is_buried: bool,
-        now: Timestamp,
-    ) -> Result<Option<ClientId>, Obstacle> {
+    /// Begins a flush, by a client of its own, unless too many are under way.
+    fn begin_flush(&mut self, running: &mut Running, now: Timestamp) -> Result<(), Obstacle> {
+        let (tube, flushed) = match &running.work {
+            Work::Once(Order::Flush { tube, is_buried: false }) => (tube, Flushed::All),
+            Work::Once(Order::Flush { tube, is_buried: true }) => (tube, Flushed::Buried),
+            Work::Once(Order::FlushCooldowns(tube)) => (tube, Flushed::Cooldowns),
+            _ => return Err(Obstacle::Failed),
+        };
         if !self.has_room_for_client() {
             return Err(Obstacle::NoRoom);
         }
-        let flushed = if is_buried { Flushed::Buried } else { Flushed::All };
         let client = self.queue.connect();
-        match self.queue.begin_flush(client, tube.as_str(), flushed, now) {
-            BeginFlush::Begun => Ok(Some(client)),
-            BeginFlush::NoTube => {
-                self.disconnect(client, now);
-                Err(Obstacle::NoTube)
-            }
-            BeginFlush::TooMany => {
-                self.disconnect(client, now);
-                Ok(None)
-            }
+        let begun = self.queue.begin_flush(client, tube.as_str(), flushed, now);
+        if begun == BeginFlush::Begun {
+            running.work = Work::Flush(client, flushed);
+            return Ok(());
         }
+        self.disconnect(client, now);
+        if begun == BeginFlush::NoTube { Err(Obstacle::NoTube) } else { Ok(()) }
     }
 
-    fn go_on_with_flush(&mut self, client: ClientId, task: &mut Task, end: u64, now: Timestamp) -> End {
+    fn go_on_with_flush(
+        &mut self,
+        (client, flushed): (ClientId, Flushed),
+        task: &mut Task,
+        end: u64,
+        now: Timestamp,
+    ) -> End {
+        let keys = self.queue.cooldowns().count;
         let (deleted, is_done) = self.flush_slice(client, end, now);
-        task.done += deleted;
+        task.done += match flushed {
+            Flushed::Cooldowns => keys - self.queue.cooldowns().count,
+            Flushed::All | Flushed::Buried => deleted,
+        };
         if is_done { End::Over(Progress::Done) } else { End::Unfinished }
     }
 }

@@ -240,6 +240,23 @@ fn an_order_to_put_a_job_with_a_key_in_use_names_the_first_job_and_stores_nothin
 }
 
 #[test]
+fn an_order_forgets_the_keys_of_deleted_jobs_and_leaves_the_jobs() {
+    let mut harness = Harness::new();
+    let tube = TubeName::parse(b"t").unwrap();
+    let key = Idempotency { key: "k".into(), cooldown_s: 60 };
+    let tags = TagSet { idempotency: Some(key), ..TagSet::default() };
+    let first = harness.execute(Order::Put(new(&tube, 1, 5, tags))).job.unwrap();
+    assert!(harness.executor.queue.delete(harness.client, first, harness.now).is_some());
+    harness.execute(Order::Put(new(&tube, 1, 5, TagSet::default())));
+    assert_eq!(harness.executor.queue.cooldowns().count, 1);
+    let forgotten = harness.execute(Order::FlushCooldowns(tube.clone()));
+    assert_eq!((forgotten.progress, forgotten.done), (Progress::Done, 1));
+    assert_eq!((harness.executor.queue.cooldowns().count, harness.executor.queue.job_count()), (0, 1));
+    let again = harness.execute(Order::Put(new(&tube, 1, 5, tags)));
+    assert_eq!((again.done, again.skipped), (1, 0), "the key is free");
+}
+
+#[test]
 fn an_order_about_nothing_fails_and_changes_nothing() {
     let mut harness = Harness::new();
     let nothing = TubeName::parse(b"nothing").unwrap();

@@ -11,6 +11,7 @@ use super::admin::Orders;
 use super::detached_bodies::DetachedBodies;
 use super::guard::Guard;
 use super::list_jobs::Searches;
+use super::memory::MemoryShares;
 use super::persistence::Persistence;
 use super::tagged_put::PendingTags;
 use super::tube_lists::TubeLists;
@@ -76,6 +77,7 @@ pub struct Executor {
     pub(super) guard: Option<Box<Guard>>,
     /// Whether the allocator has begun to use its reserve.
     pub(super) is_memory_exhausted: fn() -> bool,
+    pub(super) shares: MemoryShares,
     /// The cost of all requests so far, without [`Queue::work`]; a simple request costs 1.
     pub(super) work: u64,
 }
@@ -107,6 +109,7 @@ impl Executor {
             orders: None,
             guard: None,
             is_memory_exhausted: || false,
+            shares: MemoryShares::default(),
             work: 0,
         }
     }
@@ -161,7 +164,9 @@ impl Executor {
     }
 
     pub(super) fn advance(&mut self, now: Timestamp) {
-        self.queue.advance(now);
+        if self.queue.advance(now) {
+            self.persistence.note_end_of_delay(now);
+        }
         if self.queue.has_expired_bodies() {
             self.detach_expired_bodies();
         }
@@ -409,16 +414,6 @@ impl Executor {
             | Command::ReserveWithAbort { .. } => return self.work_command(client, command, output, now),
         };
         answer(output, &reply)
-    }
-
-    /// The commands `watch` and `ignore`.
-    fn change_watched(&mut self, client: ClientId, command: Command<'_>) -> Reply<'static> {
-        let watched = match command {
-            Command::Watch { tube, weight } => Some(self.queue.watch_with_weight(client, tube, weight)),
-            Command::Ignore(tube) => self.queue.ignore(client, tube),
-            _ => return Reply::InternalError,
-        };
-        watched.map_or(Reply::NotIgnored, Reply::Watching)
     }
 
     /// The line of a `put`. The size is judged before what follows it, as in C.

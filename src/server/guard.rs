@@ -45,6 +45,8 @@ struct Usage {
     log_ins: RateLimitedLog,
     refusals: RateLimitedLog,
     actions: RateLimitedLog,
+    /// The tubes that its clients watch, each as often as it is watched.
+    watched: usize,
 }
 
 /// What the guard knows of a client.
@@ -62,6 +64,8 @@ pub struct GuardedClient {
     pub(super) checked: usize,
     /// The list or the stats that it waits for.
     pub(super) narrowed: Option<Box<Narrowed>>,
+    /// How many tubes it watches.
+    watched: usize,
     /// When its put is permitted, if that waits.
     put_at: Option<Timestamp>,
     /// The managing command that it has given and that is not over.
@@ -114,12 +118,13 @@ impl Guard {
         for (figures, usage) in figures.iter_mut().zip(&mut usage) {
             if let Some(before) = self.figures.iter().position(|before| before.name == figures.name) {
                 *figures = IdentityFigures { connections: 0, ..self.figures[before].clone() };
-                *usage = std::mem::take(&mut self.usage[before]);
+                *usage = Usage { watched: 0, ..std::mem::take(&mut self.usage[before]) };
             }
         }
         for known in self.clients.iter_mut().flatten() {
             known.become_identity(next.rules.identify(known.peer, known.names(), known.token.as_ref()));
             figures[known.identity.index()].connections += 1;
+            usage[known.identity.index()].watched += known.watched;
         }
         (self.rules, self.usage, self.figures) = (next.rules, usage, figures);
     }
@@ -137,8 +142,9 @@ impl Guard {
     /// The client is gone.
     pub fn forget(&mut self, client: ClientId) {
         let known = self.clients.get_mut(client.index as usize).and_then(Option::take);
-        let Some(GuardedClient { identity, put_at, .. }) = known else { return };
+        let Some(GuardedClient { identity, put_at, watched, .. }) = known else { return };
         self.figures[identity.index()].connections -= 1;
+        self.usage[identity.index()].watched -= watched;
         if let Some(at) = put_at {
             self.waiting_puts.remove(&(at, client.index));
             if let Some(per_second) = self.rules.identity(identity).limits.puts_per_second {
@@ -201,6 +207,7 @@ impl Guard {
             used: None,
             checked: 0,
             narrowed: None,
+            watched: 0,
             put_at: None,
             action: None,
         });
@@ -240,8 +247,29 @@ impl Guard {
         self.figures[identity.index()].log_ins += 1;
         if let Some(known) = self.client_mut(client) {
             known.become_identity(identity);
+            let watched = known.watched;
+            self.usage[before.index()].watched -= watched;
+            self.usage[identity.index()].watched += watched;
         }
         true
+    }
+
+    /// The client watches so many tubes now.
+    pub fn set_watched(&mut self, client: ClientId, watched: usize) {
+        let Some(known) = self.client_mut(client) else { return };
+        let (before, identity) = (std::mem::replace(&mut known.watched, watched), known.identity);
+        let usage = &mut self.usage[identity.index()];
+        usage.watched = usage.watched - before + watched;
+    }
+
+    /// Whether the clients of this one's identity together watch as many tubes as they may: `most` if the rules do not say
+    /// how many these are.
+    pub fn watches_enough(&self, client: ClientId, most: Option<usize>) -> bool {
+        self.client(client).is_some_and(|known| {
+            let own = self.rules.identity(known.identity).limits.max_watched_tubes;
+            let most = own.map(|most| most as usize).or(most);
+            most.is_some_and(|most| self.usage[known.identity.index()].watched >= most)
+        })
     }
 
     /// The client shows a token.

@@ -13,9 +13,9 @@ use crate::access::{Need, Roles, Subject, Verdict};
 use crate::clock::Timestamp;
 use crate::job::{Body, JobId};
 use crate::protocol::{Command, IdList, ListWriter, PutHeader, Reply, ReplyBuffer, parse_tags, write_list};
-use crate::queue::{ClientId, OWNED_JOB_BYTES};
+use crate::queue::ClientId;
 use crate::session::{Batch, DeleteBatch, Outcome, Output, Refusal, StalledCommand, Until, Waiting};
-use crate::tags::Name;
+use crate::tags::{Name, TagSet};
 
 /// Watched tubes that are looked at in a turn.
 const TUBES_PER_TURN: usize = 256;
@@ -187,12 +187,26 @@ impl Executor {
         }
     }
 
-    /// Whether a body of so many bytes is more than the client's identity may put, whose name and limit come with it.
-    fn exceeds_job_bytes(&self, client: ClientId, body_bytes: usize) -> Option<(Rc<str>, bool)> {
+    /// Whether a job with such a body and these tags is more than the client's identity may put, whose name comes with it.
+    /// `None` if there is no limit.
+    fn exceeds_job_bytes(
+        &self,
+        client: ClientId,
+        body_bytes: usize,
+        tags: &TagSet<'_>,
+    ) -> Option<(Rc<str>, bool)> {
         let (name, limits) = self.guard.as_ref()?.limits(client)?;
-        let added = body_bytes as u64 + OWNED_JOB_BYTES;
-        let exceeds = self.queue.owned_bytes(&name).saturating_add(added) > limits.max_job_bytes?;
+        let most = limits.max_job_bytes?;
+        let added = self.queue.put_cost(client, body_bytes, tags);
+        let exceeds = self.queue.owned_bytes(&name).saturating_add(added) > most;
         Some((name, exceeds))
+    }
+
+    /// The same of a put whose body is complete.
+    fn exceeds_with(&self, client: ClientId, header: &PutHeader, body: &Body) -> bool {
+        let bytes = if header.has_tags { self.pending_tags.of(client) } else { &[] };
+        let tags = TagSet::decode(bytes).unwrap_or_default();
+        self.exceeds_job_bytes(client, body.len(), &tags).is_some_and(|(_, exceeds)| exceeds)
     }
 
     /// The line of a `put` of a client whose jobs are counted: the job gets its owner.
@@ -203,7 +217,8 @@ impl Executor {
         text: &[u8],
         output: &mut Output,
     ) -> Option<Outcome> {
-        let (owner, exceeds) = self.exceeds_job_bytes(client, header.size as usize)?;
+        let tags = parse_tags(text).unwrap_or_default();
+        let (owner, exceeds) = self.exceeds_job_bytes(client, header.size as usize, &tags)?;
         let is_too_big = u64::from(header.size) > self.config.max_job_bytes;
         Some(if exceeds && !is_too_big {
             Outcome::SkipBody(header, Refusal::OutOfMemory)
@@ -226,7 +241,7 @@ impl Executor {
         if self.guard.as_mut().and_then(|guard| guard.put_waits_until(client, now)).is_some() {
             return Outcome::stall(StalledCommand::Put(id, header, body), Until::Permitted);
         }
-        if let Some((_, true)) = self.exceeds_job_bytes(client, body.len()) {
+        if self.exceeds_with(client, &header, &body) {
             return self.reject_put(&Reply::OutOfMemory, output);
         }
         self.put(client, id, header, body, output, now)
@@ -264,6 +279,7 @@ impl Executor {
         if let Some(known) = guard.client_mut(client) {
             known.checked = checked;
         }
+        guard.set_watched(client, queue.watched_count(client));
         self.work += looks as u64;
         state
     }
@@ -304,14 +320,12 @@ impl Executor {
         output: &mut Output,
     ) -> Result<StalledCommand, Outcome> {
         let outcome = match &mut command {
-            StalledCommand::Put(_, _, body) => {
+            StalledCommand::Put(_, header, body) => {
                 if self.guard.as_ref().is_some_and(|guard| guard.has_waiting_put(client)) {
                     return Err(Outcome::stall(command, Until::Permitted));
                 }
-                match self.exceeds_job_bytes(client, body.len()) {
-                    Some((_, true)) => Some(self.reject_put(&Reply::OutOfMemory, output)),
-                    _ => None,
-                }
+                let exceeds = self.exceeds_with(client, header, body);
+                exceeds.then(|| self.reject_put(&Reply::OutOfMemory, output))
             }
             StalledCommand::Reserve { timeout_s, waiting } => {
                 self.guard_reserve(client, *timeout_s, *waiting, output)
@@ -361,6 +375,7 @@ impl Executor {
         if let Some(known) = self.guard.as_mut().and_then(|guard| guard.client_mut(client)) {
             known.checked = if known.checked == before { left.unwrap_or(before) } else { 0 };
         }
+        self.count_watched(client);
         answer(output, &left.map_or(Reply::NotIgnored, Reply::Watching))
     }
 

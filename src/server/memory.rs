@@ -7,11 +7,47 @@
 use super::execute::Executor;
 use crate::protocol::Command;
 use crate::queue::ClientId;
+use crate::tags::TagSet;
 
 /// Reserves may exceed the bound by one part in this many, so that workers can empty a full queue.
 const MARGIN_PART: u64 = 8;
 
+/// What one client, or one kind of thing, may take of the memory.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MemoryShares {
+    /// The most bytes that cooldowns may take, with those that the deletes of jobs begin. `None` means any amount, as below.
+    pub cooldown_bytes: Option<u64>,
+    /// The longest cooldown, in seconds; 0 means any.
+    pub longest_cooldown_s: u32,
+    /// The most tubes that a client may watch.
+    pub watched_tubes: Option<usize>,
+    /// The most tubes that all clients of an identity may watch together, unless the access rules set another limit.
+    pub watched_tubes_of_identity: Option<usize>,
+}
+
 impl Executor {
+    /// Sets the shares of the memory.
+    pub fn share_memory(&mut self, shares: MemoryShares) {
+        self.shares = shares;
+        self.queue.limit_cooldowns(shares.longest_cooldown_s);
+    }
+
+    /// Whether there is no room for the cooldown for which a put with these tags asks.
+    pub(super) fn lacks_room_for_cooldown(&self, tags: &TagSet<'_>) -> bool {
+        tags.idempotency.is_some_and(|tag| tag.cooldown_s > 0)
+            && self.shares.cooldown_bytes.is_some_and(|most| self.queue.cooldown_bytes_with(tags) > most)
+    }
+
+    /// Whether the client, or all clients of its identity together, watch as many tubes as they may, and not this one.
+    fn watches_enough(&self, client: ClientId, tube: &str) -> bool {
+        let is_full = self.shares.watched_tubes.is_some_and(|most| self.queue.watched_count(client) >= most)
+            || self
+                .guard
+                .as_ref()
+                .is_some_and(|guard| guard.watches_enough(client, self.shares.watched_tubes_of_identity));
+        is_full && !self.queue.watches(client, tube)
+    }
+
     /// Sets the function that says whether the allocator's memory is exhausted. While it returns true, commands that need
     /// memory for more than a moment are answered OUT_OF_MEMORY.
     pub fn watch_memory(&mut self, is_exhausted: fn() -> bool) {
@@ -22,6 +58,7 @@ impl Executor {
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.queue.bytes()
+            + self.persistence.memory_bytes()
             + self.pending_tags.bytes()
             + self.all_buffer_bytes()
             + self.detached_bodies.bytes()
@@ -72,6 +109,7 @@ impl Executor {
                     || self.is_beyond_margin()
                     || self.queue.reserve_tube(client).is_err()
                     || matches!(*command, Watch { weight, .. } if self.queue.reserve_weight(client, weight).is_err())
+                    || matches!(*command, Watch { tube, .. } if self.watches_enough(client, tube))
             }
             Reserve
             | ReserveWithTimeout { .. }

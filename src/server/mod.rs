@@ -43,6 +43,7 @@ use log::{debug, warn};
 
 pub use self::connection::{Readiness, Stream};
 pub use self::execute::{Config, Executor};
+pub use self::memory::MemoryShares;
 pub use self::tls_stream::TlsStream;
 
 use self::budget::{

@@ -177,6 +177,18 @@ impl Persistence {
         self.binlog.as_ref().and_then(Binlog::next_deadline)
     }
 
+    /// What the log keeps in memory, in bytes.
+    pub fn memory_bytes(&self) -> usize {
+        self.binlog.as_ref().map_or(0, Binlog::memory_bytes)
+    }
+
+    /// Delays of jobs have ended.
+    pub fn note_end_of_delay(&mut self, now: Timestamp) {
+        if let Some(binlog) = &mut self.binlog {
+            binlog.note_end_of_delay(now);
+        }
+    }
+
     /// Does what is due in the log.
     #[inline]
     pub fn advance(&mut self, now: Timestamp) {

@@ -58,6 +58,14 @@ impl PendingTags {
         tags
     }
 
+    /// The tags of the client's put, which stay there; none if there are none.
+    pub fn of(&self, client: ClientId) -> &[u8] {
+        if self.last == Some(client.index) {
+            return &self.last_tags;
+        }
+        self.others.get(&client.index).map_or(&[], Vec::as_slice)
+    }
+
     fn take(&mut self, client: ClientId) -> Option<Vec<u8>> {
         if self.last == Some(client.index) {
             self.last = None;
@@ -103,12 +111,16 @@ impl Executor {
         if u64::from(header.size) > self.config.max_job_bytes {
             return Outcome::SkipBody(header, Refusal::JobTooBig);
         }
-        let tags = match parse_tags(text) {
+        let mut tags = match parse_tags(text) {
             _ if text.is_empty() => TagSet::default(),
             Ok(tags) => tags,
             Err(TagError::UnknownWord) => return answer(output, &Reply::BadFormat),
             Err(TagError::BadTag) => return Outcome::SkipBody(header, Refusal::BadTag),
         };
+        let longest_s = self.shares.longest_cooldown_s;
+        if let Some(tag) = tags.idempotency.as_mut().filter(|_| longest_s > 0) {
+            tag.cooldown_s = tag.cooldown_s.min(longest_s);
+        }
         self.pending_tags.begin(client, &TagSet { owner: owner.map(Name::from), ..tags });
         self.accept_put(client, PutHeader { has_tags: true, ..header }, output)
     }
@@ -163,7 +175,9 @@ impl Executor {
             Some(Duplicate::OfDeleted(_)) => Ok(()),
             Some(Duplicate::Of(first, _)) if !self.queue.would_upgrade(first, new.priority) => Ok(()),
             Some(Duplicate::Of(..)) => self.persistence.room_for_update(),
-            None if self.queue.reserve_put().is_err() => Err(NoRoom::Full),
+            None if self.queue.reserve_put().is_err() || self.lacks_room_for_cooldown(&set) => {
+                Err(NoRoom::Full)
+            }
             None => self.persistence.room_for_put(new.id, || self.queue.used_tube(client), &body, tags),
         };
         match room {

@@ -1,4 +1,4 @@
-//! The commands for workers that C does not have: batches, `touch-all`, `reserve-mode`.
+//! The commands for workers: watch lists, and those that C does not have: batches, `touch-all`, `reserve-mode`.
 //!
 //! Owns: how many jobs a batch reserves, deletes or touches in a turn. A `reserve-batch` first reserves its jobs, in as
 //! many turns as that takes, and then answers in one piece, because the reply begins with their number. Driven by
@@ -19,6 +19,24 @@ const TOUCHES_PER_TURN: usize = 400;
 const REPLIES_PER_WORK: u64 = 4;
 
 impl Executor {
+    /// The commands `watch` and `ignore`.
+    pub(super) fn change_watched(&mut self, client: ClientId, command: Command<'_>) -> Reply<'static> {
+        let watched = match command {
+            Command::Watch { tube, weight } => Some(self.queue.watch_with_weight(client, tube, weight)),
+            Command::Ignore(tube) => self.queue.ignore(client, tube),
+            _ => return Reply::InternalError,
+        };
+        self.count_watched(client);
+        watched.map_or(Reply::NotIgnored, Reply::Watching)
+    }
+
+    /// The client's watch list may have another length.
+    pub(super) fn count_watched(&mut self, client: ClientId) {
+        if let Some(guard) = &mut self.guard {
+            guard.set_watched(client, self.queue.watched_count(client));
+        }
+    }
+
     pub(super) fn work_command(
         &mut self,
         client: ClientId,

@@ -5,7 +5,7 @@ use crate::binlog;
 use crate::clock::Timestamp;
 use crate::os::CpuTime;
 use crate::protocol::Verb;
-use crate::queue::{JobCounts, Queue, TubeCounters};
+use crate::queue::{CooldownSums, JobCounts, Queue, TubeCounters};
 use crate::tls;
 
 impl Subject for Server {
@@ -64,6 +64,10 @@ pub struct TubeSums {
     pub counters: TubeCounters,
     /// Memory that the jobs take, in bytes, where all tubes are summed up.
     pub job_bytes: u64,
+    /// The same for the cooldowns.
+    pub cooldowns: CooldownSums,
+    /// The same for what cooldowns will take that the deletes of jobs begin.
+    pub reserved_cooldown_bytes: u64,
 }
 
 impl TubeSums {
@@ -75,12 +79,14 @@ impl TubeSums {
             jobs: queue.counts(),
             counters: queue.counters(),
             job_bytes: queue.job_bytes() as u64,
+            cooldowns: queue.cooldowns(),
+            reserved_cooldown_bytes: queue.reserved_cooldown_bytes(),
         }
     }
 
     /// Adds a tube.
     pub fn add(&mut self, jobs: &JobCounts, counters: &TubeCounters) {
-        let Self { tubes, jobs: sum, counters: counts, job_bytes: _ } = self;
+        let Self { tubes, jobs: sum, counters: counts, .. } = self;
         *tubes += 1;
         sum.urgent += jobs.urgent;
         sum.ready += jobs.ready;
@@ -330,6 +336,15 @@ pub const SERVER: &[Figure<Server>] = &[
     Row::counter("job-expirations", "Jobs that expired before anybody reserved them.", |server| {
         server.sums.counters.expirations
     }),
+    Row::gauge("current-cooldowns", "Keys of deleted jobs that still count.", |server| {
+        server.sums.cooldowns.count
+    }),
+    Row::gauge("cooldown-bytes", "Memory that they take.", |server| server.sums.cooldowns.bytes),
+    Row::gauge(
+        "cooldown-bytes-reserved",
+        "Memory for the cooldowns that the deletes of jobs will begin.",
+        |server| server.sums.reserved_cooldown_bytes,
+    ),
     // Clients look for it at the end; new rows come before it.
     Row::plain("extensions", Read::Text(|server| server.extensions)),
 ];

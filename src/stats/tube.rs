@@ -42,6 +42,8 @@ pub const TUBE: &[Figure<Tube>] = &[
     Row::counter("job-expirations", "Jobs that expired before anybody reserved them.", |tube| {
         tube.counters.expirations
     }),
+    Row::gauge("current-cooldowns", "Keys of deleted jobs that still count.", |tube| tube.cooldowns.count),
+    Row::gauge("cooldown-bytes", "Memory that they take.", |tube| tube.cooldowns.bytes),
     Row::gauge("oldest-ready-age", "Time since the put of the oldest ready job.", |tube| {
         tube.oldest_ready_age_s
     })

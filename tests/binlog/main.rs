@@ -2,6 +2,7 @@
 
 mod c_file;
 mod c_server;
+mod clock;
 mod crash;
 mod damage;
 mod document;

@@ -13,7 +13,7 @@ use beanstalkd::tube_name::TubeName;
 use crate::harness::{Harness, config, open};
 use beanstalkd_testkit::disk::{EMFILE, Random, SimDisk};
 
-const START: Timestamp = Timestamp(3_000_000_000_000);
+pub const START: Timestamp = Timestamp(3_000_000_000_000);
 
 pub fn job(id: u64) -> JobRecord {
     JobRecord {

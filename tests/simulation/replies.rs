@@ -1,6 +1,6 @@
 //! The expected reply to each request, byte for byte, from the protocol and the model.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::rc::Rc;
 
@@ -441,7 +441,7 @@ impl Oracle {
         add("job-buries", &model.counters.buries);
         add("job-kicks", &model.counters.kicks);
         add("job-poisoned", &model.counters.poisoned);
-        add("job-bytes", &model.jobs.iter().map(job_bytes).sum::<usize>());
+        add("job-bytes", &job_bytes_of(model));
         for key in ["files", "bytes", "live-bytes", "syncs", "sync-microseconds"] {
             add(&format!("binlog-{key}"), &0);
         }
@@ -456,6 +456,12 @@ impl Oracle {
         }
         add("cmd-stats-group", &self.commands[Verb::StatsGroup as usize]);
         add("job-expirations", &model.counters.expirations);
+        let cooldowns = model.cooldowns.iter().map(|cooldown| cooldown.key);
+        let asked = model.jobs.iter().filter_map(|job| job.tags.idempotency);
+        let asked = asked.filter(|tag| tag.cooldown_s > 0).map(|tag| tag.key);
+        add("current-cooldowns", &model.cooldowns.len());
+        add("cooldown-bytes", &cooldowns.map(|key| 192 + key.len()).sum::<usize>());
+        add("cooldown-bytes-reserved", &asked.map(|key| 192 + key.len()).sum::<usize>());
         let words: Vec<&str> = EXTENSIONS.iter().map(|verb| verb.as_str()).collect();
         if self.has_rules {
             add("identity", &"\"(strangers.unix)\"");
@@ -581,7 +587,7 @@ impl Oracle {
         let waiting = self.model.waiting_for(name.into()).count();
         let is_buried = |job: &&Job| matches!(job.state, State::Buried { .. });
         let buried = self.model.members(name.into()).filter(is_buried).count();
-        (members + waiting > 0).then(|| {
+        (members + waiting > 0 || self.model.ended_groups.contains(name)).then(|| {
             format!(
                 "---\nname: \"{name}\"\npending: {members}\nburied: {buried}\ncomplete: {}\nwaiting-jobs: {waiting}\n",
                 members == 0
@@ -594,6 +600,8 @@ impl Oracle {
         let tube = self.model.tube(place);
         let jobs = self.model.counts(Some(place));
         let (pause_until, pause_s) = tube.pause.unwrap_or_default();
+        let cooldowns = self.model.cooldowns.iter().filter(|cooldown| cooldown.tube == place);
+        let cooldowns: Vec<Name<'_>> = cooldowns.map(|cooldown| cooldown.key).collect();
         let watching = self.model.clients_that(|client| client.watching.contains(&place));
         let waiting =
             self.model.clients_that(|client| client.watching.contains(&place) && client.wait.is_some());
@@ -603,7 +611,7 @@ impl Oracle {
              current-using: {}\ncurrent-watching: {watching}\ncurrent-waiting: {waiting}\ncmd-delete: {}\n\
              cmd-pause-tube: {}\npause: {pause_s}\npause-time-left: {}\n\
              job-reserves: {}\njob-timeouts: {}\njob-releases: {}\njob-buries: {}\njob-kicks: {}\n\
-             job-poisoned: {}\njob-expirations: {}\n{}",
+             job-poisoned: {}\njob-expirations: {}\ncurrent-cooldowns: {}\ncooldown-bytes: {}\n{}",
             jobs.urgent,
             jobs.ready,
             jobs.reserved,
@@ -621,6 +629,8 @@ impl Oracle {
             tube.counters.kicks,
             tube.counters.poisoned,
             tube.counters.expirations,
+            cooldowns.len(),
+            cooldowns.iter().map(|key| 192 + key.len()).sum::<usize>(),
             self.ages_and_times(place, now),
         ))
     }
@@ -642,7 +652,16 @@ fn tags_of(model: &Model, job: &Job, now: Timestamp) -> [(&'static str, String);
     ]
 }
 
-/// What a job takes, with the tags behind a short body.
+/// What the jobs take, with their groups and the keys of which jobs are reserved.
+fn job_bytes_of(model: &Model) -> usize {
+    let jobs: usize = model.jobs.iter().map(job_bytes).sum();
+    let groups: BTreeSet<Name<'_>> = model.jobs.iter().filter_map(|job| job.tags.group).collect();
+    let reserved = model.jobs.iter().filter(|job| matches!(job.state, State::Reserved { .. }));
+    let keys: BTreeSet<Name<'_>> = reserved.filter_map(|job| Some(job.tags.concurrency?.key)).collect();
+    jobs + groups.iter().map(|name| 152 + name.len()).sum::<usize>() + keys.len() * 40
+}
+
+/// What a job takes, with the tags behind a short body or beside a large one, and their places in the indexes.
 fn job_bytes(job: &Job) -> usize {
     let tags = match job.tags.encoded_len() {
         0 => 0,
@@ -650,7 +669,16 @@ fn job_bytes(job: &Job) -> usize {
         len => len + 3,
     };
     let is_behind = job.body.len() + tags < SHARED_FROM_BYTES;
-    job.body.len() + RECORD_BYTES + if is_behind { tags } else { 0 }
+    let kept = if is_behind || tags == 0 { tags } else { 48 + job.tags.encoded_len() };
+    let TagSet { idempotency, concurrency, after, expires_after_s, .. } = job.tags;
+    let indexed = [
+        (idempotency.is_some(), 24),
+        (concurrency.is_some(), 48),
+        (after.is_some(), 32),
+        (expires_after_s.is_some(), 24),
+    ];
+    let indexed = indexed.iter().map(|&(is_there, bytes)| if is_there { bytes } else { 0 }).sum::<usize>();
+    job.body.len() + RECORD_BYTES + kept + indexed
 }
 
 /// The commands that C does not have, in the order of `stats`.

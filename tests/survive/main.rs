@@ -8,3 +8,4 @@ mod hoarding;
 mod idle_timeout;
 mod memory;
 mod poison;
+mod shares;

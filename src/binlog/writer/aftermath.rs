@@ -60,6 +60,11 @@ pub(in crate::binlog) struct Promises {
 }
 
 impl Promises {
+    /// What this takes in memory, in bytes.
+    pub(in crate::binlog) fn memory_bytes(&self) -> usize {
+        self.by_job.bytes()
+    }
+
     /// Reserves the room that job `id` may need.
     pub(in crate::binlog) fn set(&mut self, id: JobId, promise: Promise) {
         self.release(id);

@@ -16,7 +16,7 @@ use crate::binlog::format::{
     DiskRecord, MAX_BODY_BYTES, SHORT_BYTES, Seal, TRAILER, WallOffset, full_record_bytes,
 };
 use crate::binlog::id_queue::IdQueue;
-use crate::binlog::marker::{HEAD_BYTES, Marker, MarkerKind};
+use crate::binlog::marker::{CLOCK_STEP_NS, HEAD_BYTES, Marker, MarkerKind};
 use crate::binlog::{BinlogError, LogPosition, NoRoom, SequenceNumber, SyncPolicy};
 use crate::clock::Timestamp;
 use crate::job::{BodyRef, JobId, JobRecord, JobState};
@@ -297,6 +297,11 @@ impl Binlog {
         self.append_full(job, tube, body.into(), tags, self.live_units() + promised + 1, now);
     }
 
+    /// The states of these jobs are to be logged as soon as there is room.
+    pub(in crate::binlog) fn log_again(&mut self, jobs: Vec<JobId>) {
+        self.unlogged.updates.extend(jobs);
+    }
+
     /// Logs a job's new state. The room must have been reserved. `body_len` is the length of its body in bytes.
     pub fn append_update(&mut self, job: &JobRecord, body_len: usize, now: Timestamp) {
         let mut record = DiskRecord::of_job(job, body_len, self.wall);
@@ -456,6 +461,7 @@ impl Binlog {
             durable: self.durability.durable().end,
             oldest: self.compaction.oldest_needed(&self.files),
             sync: self.config.sync,
+            time: self.wall.to_disk(self.last_turn_at),
         }
     }
 
@@ -470,6 +476,9 @@ impl Binlog {
         self.ids.note_announced(marker.next_job_id);
         self.appender.push_marker(&marker);
         self.durability.note_marked();
+        if matches!(kind, MarkerKind::Durable | MarkerKind::Closed) {
+            self.time_mark_at = None;
+        }
     }
 
     /// Logs where an old file ends. Before the server serves, this takes precedence over the room for deletes.
@@ -540,8 +549,24 @@ impl Binlog {
     /// The difference between the wall clock and the clock in memory, in nanoseconds. It has no effect if the store has a
     /// clock of its own.
     pub fn set_wall_offset(&mut self, wall_offset_ns: i64) {
-        if self.follows_wall {
-            self.wall = WallOffset(wall_offset_ns);
+        if !self.follows_wall {
+            return;
         }
+        let is_set_back =
+            wall_offset_ns < self.wall.0.saturating_sub(CLOCK_STEP_NS) && self.appender.has_file();
+        if is_set_back {
+            // Which delays have ended is known by the clock of before. If there is no room for that, they may last longer.
+            let _ = self.append_marker(MarkerKind::Durable);
+        }
+        self.wall = WallOffset(wall_offset_ns);
+        if is_set_back {
+            let _ = self.append_marker(MarkerKind::Durable);
+        }
+    }
+
+    /// Has the log say what time it is before it goes on, because the wall clock was set back since it was written.
+    pub(in crate::binlog) fn tell_time(&mut self, now: Timestamp) -> Result<(), NoRoom> {
+        self.last_turn_at = now;
+        self.append_marker(MarkerKind::Durable)
     }
 }

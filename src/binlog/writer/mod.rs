@@ -90,6 +90,10 @@ pub struct Binlog {
     ahead: FilesAhead,
     compaction: Compaction,
     durability: Durability,
+    /// When the last turn was that was written, or the start.
+    last_turn_at: Timestamp,
+    /// When a marker is to say what time it is.
+    time_mark_at: Option<Timestamp>,
     health: Health,
     warnings: Warnings,
 }
@@ -174,6 +178,8 @@ impl Binlog {
             ahead: FilesAhead::new(&config, next_index),
             compaction: Compaction::new(),
             durability,
+            last_turn_at: Timestamp::default(),
+            time_mark_at: None,
             health: Health::Serving,
             warnings: Warnings::default(),
         };
@@ -201,6 +207,7 @@ impl Binlog {
     /// If the log has failed: nothing logged since the last sync may be acknowledged, and the process
     /// must end.
     pub fn commit(&mut self, now: Timestamp) -> Result<(), BinlogError> {
+        self.last_turn_at = now;
         self.log_deletes();
         let announced = self.announce_removal();
         let logged = self.appender.end_turn();
@@ -240,7 +247,7 @@ impl Binlog {
     pub fn next_deadline(&self) -> Option<Timestamp> {
         let migration = self.can_migrate().then_some(Timestamp::default());
         let retries = [self.ahead.retry_at(), self.compaction.retry_at()];
-        [self.durability.deadline(), self.durability.idle_mark_at(), migration]
+        [self.durability.deadline(), self.durability.idle_mark_at(), self.time_mark_at, migration]
             .into_iter()
             .chain(retries)
             .flatten()
@@ -261,7 +268,18 @@ impl Binlog {
             // The marker that waits for the next record is written alone, and synced like any record.
             self.appender.require_write();
         }
+        if self.time_mark_at.take_if(|at| *at <= now).is_some() {
+            self.last_turn_at = now;
+            // If there is no room for it, the next marker says it.
+            let _ = self.append_marker(MarkerKind::Durable);
+        }
         self.commit(now)
+    }
+
+    /// Delays have ended, which makes no record: in a second at the latest, a marker says what time it is. A start on the log
+    /// then knows that these jobs are ready, even if the wall clock was set back.
+    pub fn note_end_of_delay(&mut self, now: Timestamp) {
+        self.time_mark_at.get_or_insert(now + NS_PER_S);
     }
 
     // ---- the store ----
@@ -425,6 +443,7 @@ impl Binlog {
         while let Some(done) = self.storage.wait() {
             self.on_completion(done, now)?;
         }
+        self.last_turn_at = now;
         self.log_deletes();
         let syncs = self.config.sync != SyncPolicy::Never;
         self.flush(syncs, now)?;
@@ -442,6 +461,12 @@ impl Binlog {
     }
 
     // ---- stats ----
+
+    /// What the log keeps in memory of jobs and cooldowns, in bytes.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.files.memory_bytes() + self.promises.memory_bytes() + self.cooldowns.memory_bytes()
+    }
 
     /// The figures for `stats`.
     #[must_use]

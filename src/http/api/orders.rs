@@ -194,8 +194,10 @@ pub fn on_tube(tube: TubeName, mut fields: Fields, started_at: Timestamp) -> Res
         "resume" => Order::Pause(tube, 0),
         "flush" => Order::Flush { tube, is_buried: false },
         "flush-buried" => Order::Flush { tube, is_buried: true },
+        "flush-cooldowns" => Order::FlushCooldowns(tube),
         _ => {
-            let known = "pause, resume, flush, flush-buried, kick, delete, move, priority, delay";
+            let known =
+                "pause, resume, flush, flush-buried, flush-cooldowns, kick, delete, move, priority, delay";
             let change = change(&action, &mut fields)?.ok_or_else(|| unknown(&action, known))?;
             let state = fields.text("state")?.ok_or_else(|| missing("state"))?;
             let state = jobs::state(&state)?;

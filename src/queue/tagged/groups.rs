@@ -3,8 +3,9 @@
 //! Owns: the groups, and which jobs wait for each. A group that has lost its last member frees the jobs that wait for it
 //! at that instant, whatever comes later; they leave their tubes' held jobs some at a time.
 
-use std::collections::{BTreeMap, LinkedList};
+use std::collections::{BTreeMap, BTreeSet, LinkedList, VecDeque};
 
+use super::owners::Maker;
 use crate::clock::Timestamp;
 use crate::job::JobId;
 use crate::queue::Queue;
@@ -13,7 +14,10 @@ use crate::queue::ordered::OrderedQueue;
 use crate::tags::{After, Name, TagSet};
 
 /// What a group takes beside its name and its jobs, in bytes.
-const GROUP_BYTES: usize = 128;
+pub const GROUP_BYTES: usize = 152;
+
+/// What a group that has ended takes beside its name, in bytes.
+const ENDED_BYTES: usize = 64;
 
 #[derive(Debug, Default)]
 struct Group {
@@ -23,12 +27,48 @@ struct Group {
     buried: u64,
     /// The jobs that are held.
     waiting: OrderedQueue<JobId>,
+    /// The owner for whom the group counts, if there is one.
+    maker: Maker,
+}
+
+/// Groups that have ended are remembered up to this number.
+const MAX_ENDED: usize = 1024;
+
+/// The groups that ended last.
+#[derive(Debug, Default)]
+struct Ended {
+    names: BTreeSet<Box<str>>,
+    /// In the order of their first ends.
+    order: VecDeque<Box<str>>,
+    name_bytes: usize,
+}
+
+impl Ended {
+    fn note(&mut self, name: &str) {
+        if self.names.contains(name) {
+            return;
+        }
+        if self.order.len() == MAX_ENDED
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.name_bytes -= oldest.len();
+            self.names.remove(&oldest);
+        }
+        self.name_bytes += name.len();
+        self.order.push_back(name.into());
+        self.names.insert(name.into());
+    }
+
+    fn bytes(&self) -> usize {
+        self.order.len() * ENDED_BYTES + 2 * self.name_bytes
+    }
 }
 
 /// All groups that have members, or jobs that wait for them.
 #[derive(Debug, Default)]
 pub struct Groups {
     by_name: BTreeMap<Box<str>, Group>,
+    ended: Ended,
     name_bytes: usize,
     /// Jobs of groups that have lost their last member. Some may be gone. A flush can end a million groups before the first
     /// of these jobs goes on, and no allocation may be as large as clients make it: a list grows by one entry at a time.
@@ -49,6 +89,11 @@ pub struct GroupView {
 impl Groups {
     pub fn bytes(&self) -> usize {
         self.by_name.len() * GROUP_BYTES + self.name_bytes
+    }
+
+    /// What is kept of those that have ended.
+    pub fn ended_bytes(&self) -> usize {
+        self.ended.bytes()
     }
 
     pub fn has_freed(&self) -> bool {
@@ -80,8 +125,29 @@ impl Groups {
         if group.members == 0 && group.waiting.is_empty() {
             self.name_bytes -= name.len();
             self.by_name.remove(name);
+            self.ended.note(name);
         }
         result
+    }
+
+    /// Whether the group is there and counts for an owner.
+    pub fn has_maker(&self, name: &str) -> bool {
+        self.by_name.get(name).is_some_and(|group| group.maker.is_known())
+    }
+
+    /// A member of this owner has come; returns whether the group counts for the owner from now on.
+    pub fn enter_as(&mut self, name: &str, owner: &str) -> bool {
+        self.get_or_make(name).maker.enter(owner)
+    }
+
+    /// A member of this owner is about to leave; returns whether the group counts for the owner no more.
+    pub fn leave_as(&mut self, name: &str, owner: &str) -> bool {
+        self.get_or_make(name).maker.leave(owner)
+    }
+
+    /// The groups, and for whom they count.
+    pub fn makers(&self) -> impl Iterator<Item = (&str, &Maker)> {
+        self.by_name.iter().map(|(name, group)| (&**name, &group.maker))
     }
 
     /// A member is gone. If it was the last, the held jobs are free; returns whether there are any.
@@ -98,10 +164,17 @@ impl Groups {
 }
 
 impl Queue {
-    /// The group of this name.
+    /// The group of this name. One that has ended is known for a while.
     #[must_use]
     pub fn group(&self, name: &str) -> Option<GroupView> {
-        let group = self.tagged.groups.by_name.get(name)?;
+        let groups = &self.tagged.groups;
+        let Some(group) = groups.by_name.get(name) else {
+            return groups.ended.names.contains(name).then_some(GroupView {
+                pending: 0,
+                buried: 0,
+                waiting: 0,
+            });
+        };
         Some(GroupView { pending: group.members, buried: group.buried, waiting: group.waiting.len() as u64 })
     }
 
@@ -231,8 +304,9 @@ impl Queue {
     pub fn finish_restore(&mut self) {
         let groups = &mut self.tagged.groups;
         let empty = |group: &Group| group.members == 0;
-        for group in groups.by_name.values_mut().filter(|group| empty(group)) {
+        for (name, group) in groups.by_name.iter_mut().filter(|(_, group)| empty(group)) {
             groups.freeing.push_back(std::mem::take(&mut group.waiting));
+            groups.ended.note(name);
         }
         groups.by_name.retain(|_, group| !empty(group));
         groups.name_bytes = groups.by_name.keys().map(|name| name.len()).sum();
@@ -272,5 +346,8 @@ impl Queue {
         assert_eq!(members.len(), groups.by_name.len());
         assert_eq!(groups.by_name.values().map(|group| group.waiting.len()).sum::<usize>(), held);
         assert_eq!(groups.by_name.keys().map(|name| name.len()).sum::<usize>(), groups.name_bytes);
+        let ended = &groups.ended;
+        assert!(ended.order.len() <= MAX_ENDED && ended.order.len() == ended.names.len());
+        assert_eq!(ended.order.iter().map(|name| name.len()).sum::<usize>(), ended.name_bytes);
     }
 }

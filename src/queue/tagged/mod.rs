@@ -25,12 +25,11 @@ use std::collections::{TryReserveError, VecDeque};
 use std::hash::RandomState;
 
 pub use self::groups::GroupView;
-pub use self::owners::OWNED_JOB_BYTES;
-pub use self::unique::Duplicate;
+pub use self::unique::{CooldownSums, Duplicate};
 
 use self::groups::Groups;
 use self::offers::Offers;
-use self::owners::Owners;
+use self::owners::{Maker, Owners};
 use self::places::Places;
 use self::storage::{Packed, Storage, split};
 use self::unique::Unique;
@@ -41,10 +40,7 @@ use super::ordered::OrderedQueue;
 use super::{Change, ClientId, NewJob, Queue};
 use crate::clock::Timestamp;
 use crate::job::{Body, JobId, JobRecord, JobState, Priority};
-use crate::tags::{Concurrency, TagSet};
-
-/// What the indexes take for a job with tags, in bytes, at their usual size: a key, a place in a line, an expiry.
-const INDEX_BYTES: usize = 48;
+use crate::tags::{Concurrency, Name, TagSet};
 
 /// What all tags together need.
 #[derive(Debug, Default)]
@@ -61,6 +57,8 @@ pub struct Tagged {
     hasher: RandomState,
     /// Jobs that have tags.
     jobs: usize,
+    /// What the indexes take for their tags.
+    index_bytes: usize,
     /// The groups that the ends of jobs have freed, in the order of the changes [`Change::DeletedWith`].
     freed_groups: VecDeque<Option<Box<str>>>,
     expired_bodies: Vec<Body>,
@@ -77,6 +75,10 @@ pub struct TubeTagged {
     pub held: OrderedQueue<DueKey>,
     /// Deleted jobs whose idempotency keys still count.
     pub cooldowns: OrderedQueueOfIds,
+    /// What these keys take, in bytes.
+    pub cooldown_bytes: usize,
+    /// The owner for whom the tube counts, if there is one.
+    pub maker: Maker,
 }
 
 /// Jobs in the order of their ids.
@@ -105,7 +107,21 @@ impl OrderedQueueOfIds {
     }
 }
 
+/// What the indexes take for these tags, in bytes, at their usual size. Keys in the order of hashes fill two thirds of
+/// their blocks.
+fn index_bytes(tags: &TagSet<'_>) -> usize {
+    let if_any = |is_any, bytes| if is_any { bytes } else { 0 };
+    if_any(tags.idempotency.is_some(), 24)
+        + if_any(tags.concurrency.is_some(), 48)
+        + if_any(tags.after.is_some(), 32)
+        + if_any(tags.expires_after_s.is_some(), 24)
+}
+
 impl TubeTagged {
+    pub fn cooldown_sums(&self) -> CooldownSums {
+        CooldownSums { count: self.cooldowns.len() as u64, bytes: self.cooldown_bytes as u64 }
+    }
+
     /// Whether nothing of this keeps the tube.
     pub fn is_empty(&self) -> bool {
         self.parked.is_empty() && self.held.is_empty() && self.cooldowns.len() == 0
@@ -126,12 +142,12 @@ pub(super) enum Ending {
 impl Tagged {
     /// The memory of tags and indexes, in bytes. Tags behind bodies count with them.
     pub fn bytes(&self) -> usize {
-        self.jobs * INDEX_BYTES
-            + self.storage.bytes()
-            + self.unique.bytes()
-            + self.places.bytes()
-            + self.groups.bytes()
-            + self.owners.bytes()
+        self.job_bytes() + self.groups.ended_bytes() + self.unique.bytes() + self.owners.bytes()
+    }
+
+    /// The same without what outlives the jobs.
+    pub fn job_bytes(&self) -> usize {
+        self.index_bytes + self.storage.bytes() + self.places.bytes() + self.groups.bytes()
     }
 
     /// When the first job expires or the first cooldown ends.
@@ -211,7 +227,7 @@ impl Queue {
         }
         let packed = Packed::new(body, &tags)?;
         let ttr_s = new.ttr_s.max(1);
-        let until = now.plus_seconds(new.delay_s);
+        let until = if new.delay_s > 0 { self.end_of_delay(new.delay_s, now) } else { now };
         self.counters.puts += 1;
         self.tubes.get_mut(tube).puts += 1;
         self.note(Change::Put(new.id));
@@ -237,19 +253,22 @@ impl Queue {
         job.marks = marks::TAGGED
             | mark(aside.is_none(), marks::BEHIND_BODY)
             | mark(tags.concurrency.is_some(), marks::KEYED);
-        if let Some(owner) = tags.owner {
-            self.tagged.owners.add(owner.as_str(), job.body().len());
-        }
+        let body_bytes = job.body().len();
         self.jobs.insert(id, job);
         self.tagged.jobs += 1;
+        self.tagged.index_bytes += index_bytes(tags);
         if let Some(tags) = aside {
             self.tagged.storage.insert(id, tags);
         }
         if let Some(tag) = tags.idempotency {
             self.claim_key(id, tube, tag.key);
+            self.tagged.unique.reserve(tag);
         }
         if let Some(group) = tags.group {
             self.join_group(group.as_str());
+        }
+        if let Some(owner) = tags.owner {
+            self.own_job(owner.as_str(), tube, body_bytes, tags);
         }
     }
 
@@ -294,10 +313,11 @@ impl Queue {
     /// Makes a job ready that is in no collection, and whose place says so already.
     pub(super) fn enqueue_tagged(&mut self, id: JobId, now: Timestamp) {
         let job = self.jobs.held(id);
-        if job.has(marks::KEYED) {
+        let (tube, priority, is_keyed) = (job.tube, job.priority, job.has(marks::KEYED));
+        self.offer_before(ReadyKey::new(priority, id), now);
+        if is_keyed {
             self.with_key(id, |queue, tag| queue.enter_line(id, tag, now));
         } else {
-            let (tube, priority) = (job.tube, job.priority);
             self.enqueue(id, tube, priority, now);
         }
     }
@@ -374,14 +394,17 @@ impl Queue {
         let aside = self.tagged.storage.remove(id);
         let tags = TagSet::decode(aside.as_deref().unwrap_or_else(|| split(job.body.as_slice()).1));
         let tags = tags.expect("it has tags");
+        self.tagged.index_bytes -= index_bytes(&tags);
         if let Some(owner) = tags.owner {
-            self.tagged.owners.subtract(owner.as_str(), job.body().len());
+            self.disown_job(owner.as_str(), tube, job.body().len(), &tags);
         }
         let (mut has_cooldown, mut freed_group) = (false, None);
         if let Some(tag) = tags.idempotency {
+            self.tagged.unique.release(tag);
             if ending == Ending::Deleted && tag.cooldown_s > 0 {
-                let until = now.plus_seconds(tag.cooldown_s);
-                self.begin_cooldown(id, tube, tag.key.as_str(), until);
+                let until = now.plus_seconds(self.tagged.unique.seconds(tag));
+                let owner = tags.owner.map(Name::as_str);
+                self.begin_cooldown(id, tube, tag.key.as_str(), until, owner);
                 has_cooldown = true;
             } else {
                 self.free_key(id, tube, tag.key);
@@ -432,21 +455,26 @@ impl Queue {
         }
     }
 
-    /// The job's key goes with it to the tube.
-    pub(super) fn move_key(&mut self, id: JobId, from: TubeKey, to: TubeKey) {
-        let tags = self.take_tags(id);
-        if let Some(tag) = TagSet::decode(&tags).and_then(|tags| tags.idempotency) {
+    /// What the job's tags have in its tube goes with it to another one.
+    pub(super) fn move_tags(&mut self, id: JobId, from: TubeKey, to: TubeKey) {
+        let bytes = self.take_tags(id);
+        let tags = TagSet::decode(&bytes).unwrap_or_default();
+        if let Some(tag) = tags.idempotency {
             self.free_key(id, from, tag.key);
             self.claim_key(id, to, tag.key);
         }
-        self.give_back_tags(tags);
+        if let Some(owner) = tags.owner {
+            self.leave_tube(owner.as_str(), from);
+            self.enter_tube(owner.as_str(), to);
+        }
+        self.give_back_tags(bytes);
     }
 
     /// Asserts the invariants of the fields.
     #[inline]
     pub(super) fn check_tagged(&self) {
         let with_tags = self.jobs.ids().filter(|&id| self.jobs.get(id).is_some_and(|job| job.marks != 0));
-        let mut aside = 0;
+        let (mut aside, mut indexed) = (0, 0);
         assert_eq!(
             self.tagged.jobs,
             with_tags
@@ -454,11 +482,12 @@ impl Queue {
                     let job = self.jobs.get(id).expect("an indexed job is there");
                     aside += usize::from(!job.has(marks::BEHIND_BODY));
                     let tags = self.tags_of_any(id).expect("tags can be read");
+                    indexed += index_bytes(&tags);
                     assert!(job.has(marks::TAGGED) && job.has(marks::KEYED) == tags.concurrency.is_some());
                 })
                 .count()
         );
-        assert_eq!(aside, self.tagged.storage.len());
+        assert_eq!((aside, indexed), (self.tagged.storage.len(), self.tagged.index_bytes));
         self.check_deadline(Owner::Tags);
         assert!(self.keeps_changes || self.tagged.freed_groups.is_empty());
         self.check_unique();

@@ -15,6 +15,9 @@ use crate::queue::keys::ReadyKey;
 use crate::queue::{ClientId, Queue};
 use crate::tags::Concurrency;
 
+/// Jobs that are looked at before a job that is given back becomes ready: some 100 microseconds.
+const LOOKS_BEFORE: usize = 256;
+
 /// The walks that are under way.
 #[derive(Debug, Default)]
 pub struct Offers {
@@ -128,13 +131,32 @@ impl Queue {
         if self.tagged.places.freed.is_empty() {
             return;
         }
-        let mut freed = std::mem::take(&mut self.tagged.places.freed);
-        freed.sort_unstable();
-        freed.dedup();
-        let steps = freed.into_iter().map(|group| Step { group, after: None }).collect();
+        let steps = self.take_freed();
         let cause = cause.map(|client| client.index);
         let walk = Walk { steps, is_searching: true, next_wait: self.next_wait.get(), cause };
         self.go_on_with(walk, false, now);
+    }
+
+    /// A job with this key is about to be ready: clients that wait get the more urgent ones first for which this command has
+    /// made places free.
+    pub(in crate::queue) fn offer_before(&mut self, next: ReadyKey, now: Timestamp) {
+        if self.tagged.places.freed.is_empty() || self.waiting == 0 {
+            return;
+        }
+        let steps = self.take_freed();
+        let groups: Vec<Group> = steps.iter().map(|step| step.group.clone()).collect();
+        let mut walk = Walk { steps, is_searching: true, next_wait: self.next_wait.get(), cause: None };
+        self.search_waiting(&mut walk, Some(next), &mut { LOOKS_BEFORE }, now);
+        // The rest is offered when the command is done.
+        self.tagged.places.freed.extend(groups);
+    }
+
+    /// The beginning of a walk through what has become free.
+    fn take_freed(&mut self) -> Vec<Step> {
+        let mut freed = std::mem::take(&mut self.tagged.places.freed);
+        freed.sort_unstable();
+        freed.dedup();
+        freed.into_iter().map(|group| Step { group, after: None }).collect()
     }
 
     /// Goes on with the walk that was begun first.
@@ -147,7 +169,7 @@ impl Queue {
     fn go_on_with(&mut self, mut walk: Walk, is_first: bool, now: Timestamp) {
         let mut left = self.shares.given_back;
         if walk.is_searching {
-            walk.is_searching = !self.search_waiting(&mut walk, &mut left, now);
+            walk.is_searching = !self.search_waiting(&mut walk, None, &mut left, now);
         }
         if walk.is_searching || !self.show(&walk, &mut left, now) {
             self.tagged.offers.put_off(walk, is_first);
@@ -157,8 +179,15 @@ impl Queue {
         self.note_unsettled();
     }
 
-    /// Gives free places to clients that wait, the most urgent job first; returns whether it has come to the end.
-    fn search_waiting(&mut self, walk: &mut Walk, left: &mut usize, now: Timestamp) -> bool {
+    /// Gives free places to clients that wait, the most urgent job first, up to the job with the key `end`, if that is not
+    /// `None`; returns whether it has come to the end.
+    fn search_waiting(
+        &mut self,
+        walk: &mut Walk,
+        end: Option<ReadyKey>,
+        left: &mut usize,
+        now: Timestamp,
+    ) -> bool {
         if self.waiting == 0 {
             return true;
         }
@@ -167,6 +196,9 @@ impl Queue {
         let mut nexts: BTreeSet<(ReadyKey, usize)> =
             steps.filter_map(|(at, step)| Some((next(self, step)?, at))).collect();
         while let Some((first, at)) = nexts.pop_first() {
+            if end.is_some_and(|end| first > end) {
+                break;
+            }
             let step = &mut walk.steps[at];
             if !self.has_free_place(step.group.tag()) {
                 continue;

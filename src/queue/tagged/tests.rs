@@ -343,7 +343,7 @@ fn tags_of_large_bodies_are_kept_beside_them_and_do_the_same() {
         assert_eq!(queue.duplicate(client, &tags, NOW), None);
         queue.check_invariants();
     }
-    assert_eq!(queue.tagged.bytes(), 0, "nothing is left");
+    assert_eq!(queue.tagged.bytes(), queue.tagged.groups.ended_bytes(), "nothing else is left");
 }
 
 #[test]
@@ -392,4 +392,90 @@ fn a_restart_gives_back_keys_cooldowns_holds_and_expiries() {
     assert_eq!(queue.counters().expirations, 1);
     assert_eq!(queue.take_id(), JobId(8));
     queue.check_invariants();
+}
+
+/// What counts for an owner when these puts have been done, and `then` has happened.
+fn owned(tags: &[TagSet<'_>], then: impl FnOnce(&mut Queue, ClientId, &[JobId])) -> u64 {
+    let mut queue = Queue::new(PoisonLimits::default());
+    let client = queue.connect();
+    queue.use_tube(client, "t");
+    let mut expected = 0;
+    let ids: Vec<JobId> = tags
+        .iter()
+        .map(|&tags| {
+            let tags = TagSet { owner: Some("me".into()), ..tags };
+            expected += queue.put_cost(client, 1, &tags);
+            let id = put(&mut queue, client, 0, tags);
+            assert_eq!(queue.owned_bytes("me"), expected, "a put counts what it was said to");
+            id
+        })
+        .collect();
+    then(&mut queue, client, &ids);
+    queue.check_invariants();
+    queue.owned_bytes("me")
+}
+
+#[test]
+fn the_tags_of_a_job_and_the_tubes_and_groups_that_it_makes_count_for_its_owner() {
+    let long = "n".repeat(180);
+    let idp = |cooldown_s| TagSet {
+        idempotency: Some(Idempotency { key: (&*long).into(), cooldown_s }),
+        ..TagSet::default()
+    };
+    let plain = owned(&[TagSet::default()], |_, _, _| {});
+    assert!((500..700).contains(&plain), "{plain}: a job and its tube");
+    let second = owned(&[TagSet::default(); 2], |_, _, _| {}) - plain;
+    assert!((129..200).contains(&second), "{second}: a job alone");
+    for (tags, least) in [(idp(0), 190), (con(&long, 1), 200), (grp(&long), 380), (idp(9), 500)] {
+        let more = owned(&[TagSet::default(), tags], |_, _, _| {}) - plain - second;
+        assert!((least..least + 300).contains(&more), "{more} for {tags:?}");
+        let left = owned(&[tags; 1], |queue, client, ids| _ = queue.delete(client, ids[0], NOW));
+        let cooldown = if tags == idp(9) { 192 + 180 } else { 0 };
+        assert_eq!(left, cooldown, "what the job leaves behind of {tags:?}");
+    }
+    let ended = owned(&[idp(9)], |queue, client, ids| {
+        queue.delete(client, ids[0], NOW);
+        queue.advance(NOW.plus_seconds(9));
+    });
+    assert_eq!(ended, 0);
+    let moved = owned(&[TagSet::default()], |queue, _, ids| queue.move_job(ids[0], "default", NOW));
+    assert_eq!(moved, second, "nobody has made the tube default");
+}
+
+#[test]
+fn a_cooldown_is_no_longer_than_the_limit_and_has_its_bytes_from_the_put_on() {
+    let mut queue = Queue::new(PoisonLimits::default());
+    let client = queue.connect();
+    let tags = TagSet {
+        idempotency: Some(Idempotency { key: "key".into(), cooldown_s: u32::MAX }),
+        ..TagSet::default()
+    };
+    assert_eq!(queue.cooldown_bytes_with(&tags), 195);
+    let id = put(&mut queue, client, 0, tags);
+    assert_eq!((queue.reserved_cooldown_bytes(), queue.cooldown_bytes_with(&tags)), (195, 390));
+    // The job was put before there was a limit.
+    queue.limit_cooldowns(60);
+    assert!(queue.delete(client, id, NOW).is_some());
+    assert_eq!(queue.cooldowns(), CooldownSums { count: 1, bytes: 195 });
+    assert_eq!(queue.tube("default", NOW).unwrap().cooldowns, queue.cooldowns());
+    assert_eq!(queue.reserved_cooldown_bytes(), 0);
+    queue.advance(NOW.plus_seconds(60));
+    assert_eq!(queue.cooldowns(), CooldownSums::default());
+    queue.check_invariants();
+}
+
+#[test]
+fn a_thousand_groups_that_have_ended_are_remembered() {
+    let mut queue = Queue::new(PoisonLimits::default());
+    let client = queue.connect();
+    for number in 0..1500 {
+        let id = put(&mut queue, client, 0, grp(&format!("g{number}")));
+        assert!(queue.delete(client, id, NOW).is_some());
+        assert_eq!(queue.group("g475").is_some(), (475..1499).contains(&number), "{number}");
+    }
+    queue.check_invariants();
+    assert_eq!(queue.group("g1499"), Some(GroupView { pending: 0, buried: 0, waiting: 0 }));
+    assert_eq!(queue.group("none"), None);
+    put(&mut queue, client, 0, grp("g1499"));
+    assert_eq!(queue.group("g1499").map(|group| group.pending), Some(1));
 }

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::hash::RandomState;
+use std::num::NonZeroU32;
 
 use super::index::{Hash, Hashed, hash_of, spread, with_hash};
 use crate::clock::Timestamp;
@@ -16,8 +17,10 @@ use crate::queue::{Change, ClientId, Queue};
 use crate::tags::{Idempotency, Name, TagSet};
 use crate::tube_name::TubeName;
 
-/// What a cooldown takes beside its key, in bytes.
-const COOLDOWN_BYTES: usize = 192;
+/// What a cooldown takes in bytes, whose key has so many.
+pub fn cooldown_bytes(key_bytes: usize) -> usize {
+    192 + key_bytes
+}
 
 /// The keys in use.
 #[derive(Debug, Default)]
@@ -27,7 +30,12 @@ pub struct Unique {
     cooldowns: BTreeMap<JobId, Cooldown>,
     /// The ends of the cooldowns.
     due: OrderedQueue<DueKey>,
-    key_bytes: usize,
+    /// What the cooldowns take.
+    bytes: usize,
+    /// What those will take that the deletes of jobs begin.
+    reserved_bytes: usize,
+    /// Longer ones are cut to this, in seconds.
+    longest_s: Option<NonZeroU32>,
     /// Whether jobs have come back from a log with the same key: after a loss of power, where a delete was not synced.
     has_doubles: bool,
 }
@@ -38,6 +46,17 @@ struct Cooldown {
     tube: TubeKey,
     key: Box<str>,
     until: Timestamp,
+    /// For whom it counts.
+    owner: Option<Box<str>>,
+}
+
+/// The cooldowns that run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CooldownSums {
+    /// How many.
+    pub count: u64,
+    /// What they take, in bytes.
+    pub bytes: u64,
 }
 
 /// What is found where the key of a `put` is in use.
@@ -55,7 +74,29 @@ impl Unique {
     }
 
     pub fn bytes(&self) -> usize {
-        self.cooldowns.len() * COOLDOWN_BYTES + self.key_bytes
+        self.bytes
+    }
+
+    /// A job with this tag is there.
+    pub fn reserve(&mut self, tag: Idempotency<'_>) {
+        self.reserved_bytes += reserved_bytes(tag);
+    }
+
+    /// The job is gone.
+    pub fn release(&mut self, tag: Idempotency<'_>) {
+        self.reserved_bytes -= reserved_bytes(tag);
+    }
+
+    /// How long the cooldown lasts for which the tag asks.
+    pub fn seconds(&self, tag: Idempotency<'_>) -> u32 {
+        self.longest_s.map_or(tag.cooldown_s, |longest_s| tag.cooldown_s.min(longest_s.get()))
+    }
+
+    /// What counts for owners, in bytes.
+    pub fn owned(&self) -> impl Iterator<Item = (&str, usize)> {
+        let cooldowns = self.cooldowns.values();
+        cooldowns
+            .filter_map(|cooldown| Some((cooldown.owner.as_deref()?, cooldown_bytes(cooldown.key.len()))))
     }
 
     pub fn next_due(&self) -> Option<Timestamp> {
@@ -63,7 +104,37 @@ impl Unique {
     }
 }
 
+/// What the cooldown will take for which the tag asks, if it does.
+fn reserved_bytes(tag: Idempotency<'_>) -> usize {
+    if tag.cooldown_s == 0 { 0 } else { cooldown_bytes(tag.key.len()) }
+}
+
 impl Queue {
+    /// Cuts cooldowns that begin from now on to so many seconds; 0 allows all.
+    pub fn limit_cooldowns(&mut self, longest_s: u32) {
+        self.tagged.unique.longest_s = NonZeroU32::new(longest_s);
+    }
+
+    /// The cooldowns that run.
+    #[must_use]
+    pub fn cooldowns(&self) -> CooldownSums {
+        let unique = &self.tagged.unique;
+        CooldownSums { count: unique.cooldowns.len() as u64, bytes: unique.bytes as u64 }
+    }
+
+    /// What the cooldowns will take that the deletes of jobs begin.
+    #[must_use]
+    pub fn reserved_cooldown_bytes(&self) -> u64 {
+        self.tagged.unique.reserved_bytes as u64
+    }
+
+    /// What cooldowns would take if there were also that of a job with these tags.
+    #[must_use]
+    pub fn cooldown_bytes_with(&self, tags: &TagSet<'_>) -> u64 {
+        let unique = &self.tagged.unique;
+        (unique.bytes + unique.reserved_bytes + tags.idempotency.map_or(0, reserved_bytes)) as u64
+    }
+
     /// The job of this tube with this key, or the one whose cooldown runs.
     fn holder_of_key(&self, tube: TubeKey, key: Name<'_>, now: Timestamp) -> Option<Duplicate> {
         let tagged = &self.tagged;
@@ -141,12 +212,25 @@ impl Queue {
     }
 
     /// The key of a job that is gone counts until then. The index has it, or is to have it.
-    pub(in crate::queue) fn begin_cooldown(&mut self, id: JobId, tube: TubeKey, key: &str, until: Timestamp) {
+    pub(in crate::queue) fn begin_cooldown(
+        &mut self,
+        id: JobId,
+        tube: TubeKey,
+        key: &str,
+        until: Timestamp,
+        owner: Option<&str>,
+    ) {
+        let bytes = cooldown_bytes(key.len());
+        if let Some(owner) = owner {
+            self.tagged.owners.add(owner, bytes as u64);
+        }
         let unique = &mut self.tagged.unique;
-        unique.key_bytes += key.len();
-        unique.cooldowns.insert(id, Cooldown { tube, key: key.into(), until });
+        unique.bytes += bytes;
+        unique.cooldowns.insert(id, Cooldown { tube, key: key.into(), until, owner: owner.map(Box::from) });
         unique.due.insert((until, id));
-        self.tubes.get_mut(tube).tagged_mut().cooldowns.insert(id);
+        let tagged = self.tubes.get_mut(tube).tagged_mut();
+        tagged.cooldowns.insert(id);
+        tagged.cooldown_bytes += bytes;
         self.schedule(Owner::Tags);
     }
 
@@ -154,25 +238,31 @@ impl Queue {
     pub fn restore_cooldown(&mut self, id: JobId, name: &str, key: &str, until: Timestamp) {
         let tube = self.tubes.find_or_make(name);
         self.claim_key(id, tube, key.into());
-        self.begin_cooldown(id, tube, key, until);
+        self.begin_cooldown(id, tube, key, until, None);
         self.skip_ids_below(id.0.saturating_add(1));
     }
 
     /// The tube, the key and the end of the cooldown that the job's delete began, if it runs.
     #[must_use]
     pub fn cooldown(&self, id: JobId) -> Option<(&TubeName, &str, Timestamp)> {
-        let Cooldown { tube, key, until } = self.tagged.unique.cooldowns.get(&id)?;
+        let Cooldown { tube, key, until, .. } = self.tagged.unique.cooldowns.get(&id)?;
         Some((&self.tubes.get(*tube).name, key, *until))
     }
 
     /// The key of a deleted job counts no longer.
     pub fn end_cooldown(&mut self, id: JobId) {
         let unique = &mut self.tagged.unique;
-        let Some(Cooldown { tube, key, until }) = unique.cooldowns.remove(&id) else { return };
-        unique.key_bytes -= key.len();
+        let Some(Cooldown { tube, key, until, owner }) = unique.cooldowns.remove(&id) else { return };
+        let bytes = cooldown_bytes(key.len());
+        unique.bytes -= bytes;
         unique.due.remove((until, id));
+        if let Some(owner) = owner {
+            self.tagged.owners.subtract(&owner, bytes as u64);
+        }
         self.free_key(id, tube, (&*key).into());
-        self.tubes.get_mut(tube).tagged_mut().cooldowns.remove(id);
+        let tagged = self.tubes.get_mut(tube).tagged_mut();
+        tagged.cooldowns.remove(id);
+        tagged.cooldown_bytes -= bytes;
         self.note(Change::CooldownOver(id));
         self.remove_tube_if_idle(tube);
     }
@@ -205,7 +295,12 @@ impl Queue {
             let tube = self.tubes.get(cooldown.tube);
             assert!(tube.tagged().is_some_and(|tagged| tagged.cooldowns.iter().any(|other| other == *id)));
         }
-        let in_tubes = self.tubes.iter().filter_map(|tube| tube.tagged());
-        assert_eq!(in_tubes.map(|tagged| tagged.cooldowns.len()).sum::<usize>(), unique.cooldowns.len());
+        let in_tubes = || self.tubes.iter().filter_map(|tube| tube.tagged());
+        assert_eq!(in_tubes().map(|tagged| tagged.cooldowns.len()).sum::<usize>(), unique.cooldowns.len());
+        assert_eq!(in_tubes().map(|tagged| tagged.cooldown_bytes).sum::<usize>(), unique.bytes);
+        let keys = unique.cooldowns.values().map(|cooldown| cooldown_bytes(cooldown.key.len()));
+        assert_eq!(keys.sum::<usize>(), unique.bytes);
+        let tags = self.jobs.ids().filter_map(|id| self.tags_of_any(id)?.idempotency);
+        assert_eq!(tags.map(reserved_bytes).sum::<usize>(), unique.reserved_bytes);
     }
 }

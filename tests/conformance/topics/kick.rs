@@ -97,6 +97,19 @@ pub fn cases() -> Vec<Case> {
         )
         .habit(),
         script(
+            "delays_that_end_at_the_same_time_end_in_the_order_of_their_commands",
+            "a: put 0 0 60 1 | a -> INSERTED 1
+             a: put 0 0 60 1 | b -> INSERTED 2
+             a: reserve -> RESERVED 1 1 | a
+             a: put 0 100 60 1 | c | release 1 10 100 | put 0 100 60 1 | d -> INSERTED 3 | RELEASED | INSERTED 4
+             a: kick 1 -> KICKED 1
+             a: stats-job 3 => state: ready
+             a: kick 1 -> KICKED 1
+             a: stats-job 1 => state: ready
+             a: stats-job 4 => state: delayed",
+        )
+        .habit(),
+        script(
             "kick_looks_into_the_used_tube_alone",
             "a: put 0 600 60 1 | a -> INSERTED 1
              a: use t -> USING t

@@ -50,6 +50,7 @@ pub fn cases() -> Vec<Case> {
     }));
     cases.extend(unique_keys());
     cases.extend(concurrency_limits());
+    cases.extend(["v: release 1 9 0 -> RELEASED", "v: quit -> <closed>", "v: <close>"].map(given_up));
     cases.extend(groups());
     cases.extend(expiry());
     cases.extend(with_other_commands());
@@ -199,7 +200,9 @@ fn groups() -> Vec<Case> {
              waiting 1
              a: delete 1 -> DELETED
              w: -> RESERVED 3 1 | 3
-             a: stats-group g -> NOT_FOUND
+             a: stats-group g => name: g, pending: 0, buried: 0, complete: true, waiting-jobs: 0
+             a: put 0 0 60 1 grp:g | 4 -> INSERTED 4
+             a: stats-group g => pending: 1, complete: false
              a: stats-job 3 => held: false, after-group: g",
         ),
         script(
@@ -220,6 +223,31 @@ fn groups() -> Vec<Case> {
              a: stats-group g => waiting-jobs: 0",
         ),
     ]
+}
+
+/// A client gives a job up while a more urgent one of the same key is ready in another tube, and one waits for both.
+fn given_up(how: &str) -> Case {
+    script(
+        format!(
+            "[{}]_gives_a_waiting_client_the_most_urgent_job_of_the_key",
+            how.split(" ->").next().unwrap_or(how)
+        ),
+        format!(
+            "a: use t -> USING t
+             a: put 9 0 60 1 con:k | 1 -> INSERTED 1
+             v: watch t -> WATCHING 2
+             v: reserve -> RESERVED 1 1 | 1
+             a: use u -> USING u
+             a: put 2 0 60 1 con:k | 2 -> INSERTED 2
+             w: watch t -> WATCHING 2
+             w: watch u -> WATCHING 3
+             w: reserve ->
+             waiting 1
+             {how}
+             w: -> RESERVED 2 1 | 2
+             a: stats-job 1 => state: ready"
+        ),
+    )
 }
 
 /// What tags do under commands for workers and in drain mode.

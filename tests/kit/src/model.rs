@@ -7,6 +7,7 @@
 mod manage;
 mod tags;
 
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use beanstalkd::clock::{NS_PER_S, Timestamp};
@@ -103,6 +104,7 @@ pub struct Model {
     pub next_id: u64,
     next_wait: u64,
     next_burial: u64,
+    last_delay: Timestamp,
     pub counters: TubeCounters,
     limits: PoisonLimits,
     /// Replies to clients that waited, since the test last took them.
@@ -111,6 +113,8 @@ pub struct Model {
     pub cooldowns: Vec<Cooldown>,
     /// The groups that deletes have freed, one for each `DeletedWith`.
     pub freed_groups: Vec<Option<String>>,
+    /// The groups that have lost their last member, once or more often.
+    pub ended_groups: BTreeSet<String>,
 }
 
 pub const DEFAULT: TubePlace = 0;
@@ -133,12 +137,14 @@ impl Model {
             next_id: 1,
             next_wait: 0,
             next_burial: 0,
+            last_delay: Timestamp(0),
             counters: TubeCounters::default(),
             limits,
             deliveries: Vec::new(),
             changes: Vec::new(),
             cooldowns: Vec::new(),
             freed_groups: Vec::new(),
+            ended_groups: BTreeSet::new(),
         };
         model.find_or_make("default");
         model
@@ -279,18 +285,11 @@ impl Model {
     pub fn disconnect(&mut self, index: u32, share: usize, now: Timestamp) {
         self.client_mut(index).wait = None;
         loop {
-            let mut held = self.held(index, share);
+            let held = self.held(index, share);
             if held.is_empty() {
                 break;
             }
-            held.sort_unstable_by_key(|&(_, id)| (self.job(id).map(|job| job.priority), id));
-            for &(_, id) in &held {
-                // None of them holds a place while the first is given back.
-                self.job_mut(id).state = State::Delayed { until: now };
-            }
-            for (_, id) in held {
-                self.make_ready(id, now);
-            }
+            held.into_iter().for_each(|(_, id)| self.give_back(id, now));
             self.serve_free_places(now);
         }
         // C's order, which shows in `list-tubes`.
@@ -396,7 +395,8 @@ impl Model {
     ) {
         let NewJob { id: JobId(id), priority: Priority(priority), delay_s, ttr_s } = new;
         let tube = self.client(client).using;
-        let state = State::Delayed { until: after_s(now, delay_s) };
+        let state =
+            State::Delayed { until: if delay_s == 0 { now } else { self.end_of_delay(delay_s, now) } };
         let (ttr_s, counters) = (ttr_s.max(1), Counters::default());
         let (created_at, ready_since, reserved_since) = (now, now, now);
         let held = tags.after.is_some_and(|after| {
@@ -530,9 +530,10 @@ impl Model {
             return Some(Released::Buried);
         }
         if delay_s == 0 {
-            self.make_ready(id, now);
+            self.give_back(id, now);
         } else {
-            self.job_mut(id).state = State::Delayed { until: after_s(now, delay_s) };
+            let until = self.end_of_delay(delay_s, now);
+            self.job_mut(id).state = State::Delayed { until };
         }
         self.serve_free_places(now);
         Some(Released::Queued)
@@ -681,9 +682,7 @@ impl Model {
         if self.limits.timeouts.is_some_and(|limit| timeouts >= limit) {
             self.bury_poisoned(id);
         } else {
-            // The place is free before the job is ready.
-            self.job_mut(id).state = State::Delayed { until: now };
-            self.make_ready(id, now);
+            self.give_back(id, now);
         }
         self.serve_free_places(now);
     }
@@ -695,6 +694,19 @@ impl Model {
         let waiting = self.clients.iter().filter(|client| client.watching.contains(&tube));
         let waiting = waiting.filter_map(|client| Some((client.wait?.number, client.index)));
         waiting.min().map(|(_, index)| index)
+    }
+
+    /// A job that was reserved is ready. `serve_free_places` follows: clients that wait get it, or a more urgent one for which
+    /// there is a place now.
+    fn give_back(&mut self, id: u64, now: Timestamp) {
+        let job = self.job_mut(id);
+        (job.state, job.ready_since) = (State::Ready, now);
+    }
+
+    /// When a delay ends for which a command asks. Of equal delays the first ends first.
+    fn end_of_delay(&mut self, delay_s: u32, now: Timestamp) -> Timestamp {
+        self.last_delay = now.max(Timestamp(self.last_delay.0 + 1));
+        after_s(self.last_delay, delay_s)
     }
 
     fn make_ready(&mut self, id: u64, now: Timestamp) {

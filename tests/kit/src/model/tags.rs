@@ -155,6 +155,7 @@ impl Model {
             until: after_s(now, tag.cooldown_s),
         }));
         let empty = tags.group.filter(|&group| self.members(group).next().is_none());
+        self.ended_groups.extend(empty.map(|group| group.as_str().to_owned()));
         let freed: Vec<u64> =
             empty.into_iter().flat_map(|group| self.waiting_for(group)).map(|job| job.id).collect();
         match ending {

@@ -1,0 +1,121 @@
+//! Starts at a time at which the wall clock was set back.
+
+use beanstalkd::binlog::{Binlog, SyncPolicy};
+use beanstalkd::clock::{NS_PER_S, Timestamp};
+use beanstalkd::job::{JobId, JobRecord, JobState};
+use beanstalkd::tube_name::TubeName;
+
+use crate::harness::config;
+use crate::room::{Fixture, START, job};
+use beanstalkd_testkit::disk::SimDisk;
+
+const STEP_S: u64 = 1800;
+
+fn after(seconds: u64) -> Timestamp {
+    START + seconds * NS_PER_S
+}
+
+fn set_back(at: Timestamp) -> Timestamp {
+    at.minus_ns(STEP_S * NS_PER_S)
+}
+
+fn put_delayed(fixture: &mut Fixture, delay_s: u32) {
+    let id = fixture.next_id;
+    fixture.next_id += 1;
+    let deadline_at = fixture.now.plus_seconds(delay_s);
+    let delayed =
+        JobRecord { delay_s, deadline_at, created_at: fixture.now, state: JobState::Delayed, ..job(id) };
+    fixture.log.reserve_put(7, fixture.body.len(), &[]).unwrap();
+    fixture.log.append_put(&delayed, &TubeName::default_tube(), &fixture.body, &[], fixture.now);
+    fixture.commit();
+}
+
+/// Does what is due up to this instant.
+fn pass(fixture: &mut Fixture, to: Timestamp) {
+    for round in 0.. {
+        let Some(at) = fixture.log.next_deadline().filter(|&at| at <= to) else { break };
+        assert!(round < 1000, "work is due at {at:?} for ever");
+        fixture.now = fixture.now.max(at);
+        fixture.migrate();
+        fixture.log.on_deadline(fixture.now).unwrap();
+        fixture.help().unwrap();
+    }
+    fixture.now = to;
+    fixture.commit();
+}
+
+/// The log after a kill, and for how many seconds each job is delayed when a server starts on it at `now`.
+fn restart(disk: &SimDisk, now: Timestamp) -> (Binlog, Vec<(u64, u64)>) {
+    let mut delays = Vec::new();
+    let settings = config(SyncPolicy::EachCommit, 1 << 20, 9);
+    let (log, _) = Binlog::open(disk.storage(), settings, now, 0, &mut |record, _, _, _| {
+        let left = if record.state == JobState::Delayed { record.deadline_at.since_s(now) } else { 0 };
+        delays.push((record.id.0, left));
+    })
+    .unwrap();
+    delays.sort_unstable();
+    (log, delays)
+}
+
+#[test]
+fn a_job_that_was_ready_stays_ready_and_no_delay_is_longer_than_its_own() {
+    for closes in [false, true] {
+        let disk = SimDisk::default();
+        let mut fixture = Fixture::open(&disk, SyncPolicy::EachCommit, 1 << 20);
+        put_delayed(&mut fixture, 3);
+        put_delayed(&mut fixture, 100);
+        pass(&mut fixture, after(3));
+        if !closes {
+            fixture.log.note_end_of_delay(fixture.now);
+        }
+        pass(&mut fixture, after(5));
+        if closes {
+            fixture.log.close(fixture.now).unwrap();
+        }
+        let disk = disk.fork();
+        let (mut log, delays) = restart(&disk, set_back(after(6)));
+        assert_eq!(delays, [(1, 0), (2, 100)], "closed: {closes}");
+        // The corrected ends are logged, so that they hold at the next start, too.
+        assert_eq!(log.next_postponed(), Some(JobId(1)));
+        let now = set_back(after(6));
+        log.append_update(&job(1), 100, now);
+        let second = JobRecord {
+            delay_s: 100,
+            deadline_at: now.plus_seconds(100),
+            state: JobState::Delayed,
+            ..job(2)
+        };
+        assert_eq!(log.next_postponed(), Some(JobId(2)));
+        log.append_update(&second, 100, now);
+        log.commit(now).unwrap();
+        assert_eq!(restart(&disk.fork(), now + 60 * NS_PER_S).1, [(1, 0), (2, 40)]);
+    }
+}
+
+#[test]
+fn a_clock_that_is_set_back_while_the_server_runs_delays_nothing_again() {
+    let disk = SimDisk::default();
+    let mut fixture = Fixture::open(&disk, SyncPolicy::EachCommit, 1 << 20);
+    put_delayed(&mut fixture, 3);
+    pass(&mut fixture, after(4));
+    fixture.log.set_wall_offset(-((STEP_S * NS_PER_S) as i64));
+    put_delayed(&mut fixture, 600);
+    pass(&mut fixture, after(10));
+    // What was put after the step is not ready because a time before the step was later.
+    assert_eq!(restart(&disk.fork(), set_back(after(10))).1, [(1, 0), (2, 594)]);
+}
+
+#[test]
+fn a_clock_that_was_ahead_makes_nothing_ready_too_early() {
+    let disk = SimDisk::default();
+    let mut fixture = Fixture::open(&disk, SyncPolicy::EachCommit, 1 << 20);
+    pass(&mut fixture, after(STEP_S));
+    fixture.put().unwrap();
+    pass(&mut fixture, after(STEP_S + 1));
+    fixture.log.close(fixture.now).unwrap();
+    let disk = disk.fork();
+    let mut fixture = Fixture::open(&disk, SyncPolicy::EachCommit, 1 << 20);
+    put_delayed(&mut fixture, 600);
+    pass(&mut fixture, after(5));
+    assert_eq!(restart(&disk.fork(), after(6)).1, [(1, 0), (2, 594)]);
+}
