@@ -62,6 +62,11 @@ pub trait Storage {
     /// thread takes time, and on a machine with one processor that thread may run at once.
     fn begin(&mut self) {}
 
+    /// Whether something was submitted that could begin now.
+    fn has_tasks_to_begin(&self) -> bool {
+        false
+    }
+
     /// As [`Storage::poll`], but waits for a task that is under way; `None` if there is none.
     fn wait(&mut self) -> Option<Completion>;
 

@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -30,6 +31,14 @@ pub fn name_file(_file: &File, _path: &Path) -> io::Result<()> {
 
 /// Does nothing: these systems are not told.
 pub fn allow_huge_pages(_allow: bool) {}
+
+/// How many names a file has.
+///
+/// # Errors
+/// If the file cannot be asked.
+pub fn link_count(file: &File) -> io::Result<u64> {
+    Ok(file.metadata()?.nlink())
+}
 
 /// Unknown.
 pub fn open_files(_files: usize) -> Option<u64> {

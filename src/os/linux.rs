@@ -5,8 +5,9 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::Duration;
 
@@ -45,6 +46,28 @@ pub fn name_file(file: &File, path: &Path) -> io::Result<()> {
 /// the system is configured.
 pub fn allow_huge_pages(allow: bool) {
     let _ = nix::sys::prctl::set_thp_disable(!allow);
+}
+
+/// How many names a file has. Asks for nothing else: since Linux 6.13, a file whose times somebody has read gets exact
+/// times with its next write, and `fdatasync` then has to write the inode, too.
+///
+/// # Errors
+/// If the file cannot be asked.
+pub fn link_count(file: &File) -> io::Result<u64> {
+    let mut found = MaybeUninit::<libc::statx>::zeroed();
+    // SAFETY: the descriptor is open, the path is an empty string that ends, and the kernel fills `found`, whose zeros are
+    // valid, too.
+    let (status, found) = unsafe {
+        let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
+        let status =
+            libc::statx(file.as_raw_fd(), c"".as_ptr(), flags, libc::STATX_NLINK, found.as_mut_ptr());
+        (status, found.assume_init())
+    };
+    if status == 0 && found.stx_mask & libc::STATX_NLINK != 0 {
+        return Ok(found.stx_nlink.into());
+    }
+    // A kernel before 4.11, or a file system that does not know.
+    Ok(file.metadata()?.nlink())
 }
 
 /// How many descriptors are open. `files` is about their number: if it is large, and the kernel does not report the

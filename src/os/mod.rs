@@ -32,5 +32,7 @@ mod elsewhere;
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 use self::elsewhere as platform;
 
+pub use self::platform::link_count;
+
 #[cfg(test)]
 mod child;

@@ -120,6 +120,12 @@ impl Queue {
         self.jobs.get(id).map(Job::body)
     }
 
+    /// Whether the job with this id has tags.
+    #[must_use]
+    pub fn has_tags(&self, id: JobId) -> bool {
+        self.jobs.get(id).is_some_and(|job| job.marks != 0)
+    }
+
     /// The body of the job with this id if the client has reserved it.
     #[must_use]
     pub fn held_body(&self, client: ClientId, id: JobId) -> Option<BodyRef<'_>> {

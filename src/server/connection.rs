@@ -468,10 +468,12 @@ impl<S: Stream> Connection<S> {
         }
     }
 
-    /// Has the replies that were made since the last call wait for all that is logged by now.
-    pub fn hold_replies(&mut self, executor: &Executor) {
+    /// Has the replies that were made since the last call wait for all that is logged by now, unless all of them are
+    /// settled.
+    pub fn hold_replies(&mut self, executor: &mut Executor) {
+        let settled = executor.take_settled_replies();
         if let Some(record) = executor.last_logged() {
-            self.held.get_or_insert_default().hold(&self.session.output, record);
+            self.held.get_or_insert_default().hold(&self.session.output, record, settled);
         }
     }
 

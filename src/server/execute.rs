@@ -486,7 +486,8 @@ impl Executor {
         }
     }
 
-    fn answer_reserved(&self, id: JobId, output: &mut Output) -> Outcome {
+    fn answer_reserved(&mut self, id: JobId, output: &mut Output) -> Outcome {
+        self.note_reserved(id);
         let body = self.queue.body(id).or_else(|| self.flushed_body(id).map(BodyRef::from));
         answer(output, &body.map_or(Reply::InternalError, |body| Reply::Reserved(id, body)))
     }

@@ -29,10 +29,17 @@ struct Held {
 }
 
 impl HeldReplies {
-    /// All that was put into `output` since the last call depends on the records up to `record`.
-    pub fn hold(&mut self, output: &Output, record: SequenceNumber) {
+    /// All that was put into `output` since the last call depends on the records up to `record`, unless it is `settled`
+    /// replies, which depend on no record.
+    pub fn hold(&mut self, output: &Output, record: SequenceNumber, settled: u32) {
         let end = self.sent + output.len() as u64;
         let replies = output.replies();
+        let (replies_before, record_before) = self
+            .held
+            .back()
+            .map_or((self.settled_replies, SequenceNumber::default()), |held| (held.replies, held.record));
+        let are_settled = settled > 0 && replies.wrapping_sub(replies_before) == settled;
+        let record = if are_settled { record_before } else { record };
         match self.held.back_mut() {
             Some(last) if last.record == record => (last.end, last.replies) = (end, replies),
             Some(last) if last.end == end => {}
@@ -81,11 +88,27 @@ mod tests {
     use super::*;
 
     #[test]
+    fn settled_replies_wait_for_those_before_them_alone() {
+        let (mut holds, mut output) = (HeldReplies::default(), Output::default());
+        let mut say = |holds: &mut HeldReplies, record, settled| {
+            output.write(&Reply::Deleted).unwrap();
+            holds.hold(&output, SequenceNumber(record), settled);
+            output.len()
+        };
+        let first = say(&mut holds, 7, 1);
+        assert_eq!(holds.sendable(SequenceNumber(0)), first);
+        let second = say(&mut holds, 8, 0);
+        let third = say(&mut holds, 9, 1);
+        assert_eq!(holds.sendable(SequenceNumber(7)), first, "{second}");
+        assert_eq!(holds.sendable(SequenceNumber(8)), third);
+    }
+
+    #[test]
     fn replies_are_sent_with_the_log_and_refused_one_for_one() {
         let (mut holds, mut output) = (HeldReplies::default(), Output::default());
         for record in [1, 1, 2] {
             output.write(&Reply::Deleted).unwrap();
-            holds.hold(&output, SequenceNumber(record));
+            holds.hold(&output, SequenceNumber(record), 0);
         }
         assert_eq!(holds.sendable(SequenceNumber(0)), 0);
         assert_eq!(holds.sendable(SequenceNumber(1)), 2 * b"DELETED\r\n".len());

@@ -364,7 +364,7 @@ impl<S: Stream> Server<S> {
             Some(Until::Permitted) => {}
             Some(Until::NextTurn) | None => {}
         }
-        connection.hold_replies(&self.executor);
+        connection.hold_replies(&mut self.executor);
         if connection.session.output.is_empty() && !connection.session.is_closing() {
             self.buffers.reclaim(&mut connection.session.output);
         } else {
@@ -390,7 +390,7 @@ impl<S: Stream> Server<S> {
                 self.close(id, now);
                 continue;
             }
-            connection.hold_replies(&self.executor);
+            connection.hold_replies(&mut self.executor);
             enlist(&mut self.unsent, List::Unsent, id, &mut connection.listed);
             if connection.is_runnable() {
                 enlist(&mut self.going_on, List::Turn, id, &mut connection.listed);
@@ -452,7 +452,7 @@ impl<S: Stream> Server<S> {
         }
     }
 
-    /// Has the store of the binlog begin what the turn asks of it. This comes after the turn, so that no reply has to wait
+    /// Has the store of the binlog begin what it was asked for. This comes after the turn, so that no reply has to wait
     /// until another thread is awake.
     pub fn begin_binlog_tasks(&mut self) {
         self.executor.begin_binlog_tasks();

@@ -23,6 +23,8 @@ pub struct Persistence {
     waits_for_medium: bool,
     /// The last record that the last good commit has written.
     written: SequenceNumber,
+    /// Replies made since the last were held that depend on no record.
+    settled_replies: u32,
     /// Why the log has ended; nothing that is not settled by then may be acknowledged.
     failure: Option<BinlogError>,
     /// Empty between commands; kept for its room.
@@ -252,7 +254,12 @@ impl Executor {
         self.persistence.binlog.as_mut().and_then(Binlog::next_completion)
     }
 
-    /// Has the store of the binlog begin what this turn asks of it.
+    /// See [`Binlog::tasks_begin_at`].
+    pub(super) fn binlog_tasks_begin_at(&self) -> Option<Timestamp> {
+        self.persistence.binlog.as_ref().and_then(Binlog::tasks_begin_at)
+    }
+
+    /// Has the store of the binlog begin what was asked of it.
     pub(super) fn begin_binlog_tasks(&mut self) {
         if let Some(binlog) = &mut self.persistence.binlog {
             binlog.begin_tasks();
@@ -282,9 +289,23 @@ impl Executor {
         }
     }
 
+    /// Notes that the next reply is RESERVED. It depends on no record if a restart finds the job in any case: the reply says
+    /// nothing else of the log. A job with tags may be free because of a change that a restart does not find.
+    pub(super) fn note_reserved(&mut self, id: JobId) {
+        let Some(binlog) = &self.persistence.binlog else { return };
+        if binlog.has_on_medium(id) && !self.queue.has_tags(id) {
+            self.persistence.settled_replies += 1;
+        }
+    }
+
+    /// How many replies depend on no record, of those made since the last call.
+    pub(super) fn take_settled_replies(&mut self) -> u32 {
+        std::mem::take(&mut self.persistence.settled_replies)
+    }
+
     /// The last record that a reply depends on that is made now; `None` without a binlog.
     pub(super) fn last_logged(&self) -> Option<SequenceNumber> {
-        self.persistence.binlog.as_ref().map(Binlog::appended)
+        self.persistence.binlog.as_ref().map(Binlog::awaited)
     }
 
     /// Up to which record replies can be sent.

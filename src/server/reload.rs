@@ -25,7 +25,7 @@ impl<S: Stream> Server<S> {
                 continue;
             }
             connection.end_wait(&mut self.executor, id);
-            connection.hold_replies(&self.executor);
+            connection.hold_replies(&mut self.executor);
             enlist(&mut self.unsent, List::Unsent, id, &mut connection.listed);
             if connection.is_runnable() {
                 enlist(&mut self.going_on, List::Turn, id, &mut connection.listed);

@@ -213,6 +213,56 @@ fn a_job_that_reaches_a_waiting_client_is_on_the_medium_before_the_reply_leaves(
     assert_eq!(producer.received(), "INSERTED 1\r\n");
 }
 
+/// A restart makes a reserved job ready, so its reservation need not be on the medium. But without the record of its first
+/// reservation a job would expire although somebody works on it.
+#[test]
+fn a_reservation_waits_for_what_was_logged_before_and_not_for_its_own_record_unless_its_job_expires() {
+    let mut harness = Harness::start(SimDisk::default(), SyncPolicy::EachCommit, 65_536);
+    let client = harness.connect();
+    assert_eq!(harness.ask(&client, "put 0 0 10 1\r\na\r\n"), "INSERTED 1\r\n");
+    assert_eq!(harness.ask(&client, "put 1 0 10 1 exp:60\r\nb\r\n"), "INSERTED 2\r\n");
+    for (request, at_once, later) in [
+        ("reserve\r\n", "RESERVED 1 1\r\na\r\n", ""),
+        ("reserve\r\n", "", "RESERVED 2 1\r\nb\r\n"),
+        ("release 2 1 0\r\nreserve\r\n", "", "RELEASED\r\nRESERVED 2 1\r\nb\r\n"),
+        ("release 2 1 0\r\n", "", "RELEASED\r\n"),
+        ("reserve\r\n", "RESERVED 2 1\r\nb\r\n", ""),
+    ] {
+        client.pipe.borrow_mut().arrive(request.as_bytes());
+        harness.turn(&[&client]);
+        assert_eq!(client.received(), at_once, "{request}");
+        while harness.help() {}
+        assert_eq!(client.received(), later, "{request}");
+    }
+    let next = harness.server.next_turn_at().expect("the record is to be synced");
+    assert!(next > harness.now && next.since_ns(harness.now) <= 50_000_000, "a moment later");
+}
+
+/// What others have changed without a reply so far may be lost; a job that is on the medium is there in any case. A job with
+/// tags may be free because of such a change.
+#[test]
+fn a_reservation_waits_for_no_change_of_others_if_its_job_is_on_the_medium_and_has_no_tags() {
+    let mut harness = Harness::start(SimDisk::default(), SyncPolicy::EachCommit, 65_536);
+    let (producer, worker) = (harness.connect(), harness.connect());
+    harness.ask(&producer, "put 1 0 10 1\r\na\r\n");
+    harness.ask(&producer, "put 2 0 10 1\r\nb\r\nput 3 0 10 1 grp:g\r\nc\r\n");
+    harness.ask(&producer, "put 4 0 10 1 aft:g\r\nd\r\n");
+    for (changes, answers, at_once, later) in [
+        ("put 9 0 10 1\r\nx\r\n", "INSERTED 5\r\n", "RESERVED 1 1\r\na\r\n", ""),
+        ("put 0 0 10 1\r\ny\r\n", "INSERTED 6\r\n", "", "RESERVED 6 1\r\ny\r\n"),
+        ("delete 5\r\n", "DELETED\r\n", "RESERVED 2 1\r\nb\r\n", ""),
+        ("delete 3\r\n", "DELETED\r\n", "", "RESERVED 4 1\r\nd\r\n"),
+    ] {
+        producer.pipe.borrow_mut().arrive(changes.as_bytes());
+        harness.turn(&[&producer]);
+        worker.pipe.borrow_mut().arrive(b"reserve\r\n");
+        harness.turn(&[&worker]);
+        assert_eq!((producer.received(), worker.received()), (String::new(), at_once.to_owned()));
+        while harness.help() {}
+        assert_eq!((producer.received(), worker.received()), (answers.to_owned(), later.to_owned()));
+    }
+}
+
 /// On a full disk the server refuses commands that need a record, and they change nothing. A flush makes room.
 #[test]
 fn a_full_disk_refuses_moves_and_new_priorities_and_changes_nothing_and_a_flush_goes_on() {

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::thread;
 
 use super::{AT_ONCE_BYTES, Disk, FileName};
+use crate::os;
 
 /// Handles that are kept open: those of the file that is written, of the one before it, and of the next ones.
 const OPEN_FILES: usize = 4;
@@ -125,7 +126,7 @@ impl Directory {
 /// If the kernel says so, or if the file was removed: its bytes are then on the medium, and nobody will find them.
 pub(super) fn sync(file: &File) -> io::Result<()> {
     file.sync_data()?;
-    if file.metadata()?.nlink() == 0 {
+    if os::link_count(file)? == 0 {
         return Err(io::Error::new(ErrorKind::NotFound, "another program has removed the file"));
     }
     Ok(())

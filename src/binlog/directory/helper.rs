@@ -97,6 +97,14 @@ impl Tasks<Directory> for Helper {
         }
     }
 
+    /// Not while the thread is at work: what is submitted until it is done can be done as one.
+    fn has_tasks_to_begin(&self) -> bool {
+        match &self.0 {
+            State::Running(running) => running.under_way == 0 && !running.submitted.is_empty(),
+            State::Idle { .. } | State::Failed => false,
+        }
+    }
+
     fn wait(&mut self, _: &mut Directory) -> Option<Completion> {
         self.begin();
         match &mut self.0 {

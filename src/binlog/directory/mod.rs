@@ -91,6 +91,10 @@ pub trait Tasks<D> {
     fn poll(&mut self) -> Option<Completion>;
     /// See [`Storage::begin`].
     fn begin(&mut self) {}
+    /// See [`Storage::has_tasks_to_begin`].
+    fn has_tasks_to_begin(&self) -> bool {
+        false
+    }
     /// See [`Storage::wait`].
     fn wait(&mut self, disk: &mut D) -> Option<Completion>;
     /// See [`Storage::start`].
@@ -204,6 +208,10 @@ impl<D: Disk, T: Tasks<D>> Storage for OnDisk<D, T> {
 
     fn begin(&mut self) {
         self.tasks.begin();
+    }
+
+    fn has_tasks_to_begin(&self) -> bool {
+        self.tasks.has_tasks_to_begin()
     }
 
     fn wait(&mut self) -> Option<Completion> {

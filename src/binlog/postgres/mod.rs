@@ -337,6 +337,10 @@ impl Storage for PostgresStorage {
         }
     }
 
+    fn has_tasks_to_begin(&self) -> bool {
+        !self.submitted.is_empty()
+    }
+
     fn wait(&mut self) -> Option<Completion> {
         self.begin();
         let running = self.thread.as_mut().filter(|running| running.under_way > 0)?;

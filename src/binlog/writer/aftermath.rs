@@ -184,11 +184,11 @@ impl Binlog {
         }
     }
 
-    /// The log has this state of a job.
-    pub(super) fn note_state(&mut self, job: &JobRecord) {
-        if !self.promises.is_empty() && job.counters.reserves > 0 {
-            self.promises.release_first_reservation(job.id);
-        }
+    /// The log has this state of a job. Returns whether the job would expire without this record.
+    pub(super) fn note_state(&mut self, job: &JobRecord) -> bool {
+        !self.promises.is_empty()
+            && job.counters.reserves > 0
+            && self.promises.release_first_reservation(job.id)
     }
 
     /// Logs a state for which there is no room if it is the first reservation of a job that expires: room was kept for it,

@@ -43,6 +43,8 @@ pub(super) struct Appender {
     /// Length of the records of this turn in bytes, written already or not.
     turn_bytes: u64,
     appended: SequenceNumber,
+    /// The last record that replies wait for: not that of a reservation that changes nothing else.
+    awaited: SequenceNumber,
 }
 
 impl Appender {
@@ -55,6 +57,7 @@ impl Appender {
             must_write: false,
             turn_bytes: 0,
             appended: SequenceNumber::default(),
+            awaited: SequenceNumber::default(),
         }
     }
 
@@ -84,6 +87,17 @@ impl Appender {
     /// The last record so far.
     pub(super) fn appended(&self) -> SequenceNumber {
         self.appended
+    }
+
+    /// The last record so far that replies wait for.
+    pub(super) fn awaited(&self) -> SequenceNumber {
+        self.awaited
+    }
+
+    /// Of the records so far, replies wait for those up to `awaited` alone.
+    pub(super) fn await_only(&mut self, awaited: SequenceNumber) {
+        debug_assert!(awaited <= self.awaited, "a record that is awaited stays so");
+        self.awaited = awaited;
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -123,7 +137,12 @@ impl Appender {
 
     /// An attachment is a record of its own. Returns whether the buffer is full.
     pub(super) fn count_record(&mut self) -> bool {
+        self.count()
+    }
+
+    fn count(&mut self) -> bool {
         self.appended.0 += 1;
+        self.awaited = self.appended;
         self.must_write = true;
         self.buffer.len() > BUFFER_KEEP_BYTES
     }
@@ -141,10 +160,8 @@ impl Appender {
             self.buffer.extend_from_slice(TRAILER);
         }
         self.seal.apply(&mut self.buffer[start..], fixed_at, offset);
-        self.appended.0 += 1;
-        self.must_write = true;
         self.turn_bytes += (self.buffer.len() - start) as u64;
-        self.buffer.len() > BUFFER_KEEP_BYTES
+        self.count()
     }
 
     /// Appends a marker, which waits for the next write unless [`Appender::require_write`] says otherwise.
@@ -314,12 +331,17 @@ impl Binlog {
         if let Some(time) = self.burials.time(job.id) {
             record.deadline_at = time;
         }
+        let awaited = self.appender.awaited();
         match self.ahead.space.find(SHORT_BYTES, self.live_units()) {
             Some(target) => self.append_short(&record, target),
             None => self.fail(BinlogError::NotReserved),
         }
         self.files.update(job.id);
-        self.note_state(job);
+        let ends_expiry = self.note_state(job);
+        if job.state == JobState::Reserved && !ends_expiry {
+            // A restart makes the job ready again, with this record and without it.
+            self.appender.await_only(awaited);
+        }
     }
 
     /// Notes a job's new state for which there is `no_room`. `body_len` is that of its body in bytes. If room is to come, [`Binlog::next_postponed`]
@@ -418,6 +440,7 @@ impl Binlog {
             self.push_attachment(Kind::Tags, job.id, tags);
         }
         self.append_record(&record, tube, Some(body), record_bytes);
+        self.durability.append_job(job.id);
         self.files.place(job.id, self.appender.file(), bytes);
         self.keep_promise(job, tube.len(), tags);
         self.unlogged.updates.remove(&job.id);

@@ -7,11 +7,20 @@ use std::collections::VecDeque;
 
 use crate::binlog::{LogPosition, SequenceNumber, SyncPolicy};
 use crate::clock::{NS_PER_S, Timestamp};
+use crate::job::JobId;
 
 /// Nanoseconds in a millisecond.
 const NS_PER_MS: u64 = 1_000_000;
+/// With [`SyncPolicy::EachCommit`]: how long records may stay unsynced for which no reply waits.
+const UNAWAITED_NS: u64 = 50 * NS_PER_MS;
+/// With [`SyncPolicy::EachCommit`]: after a sync that took so long, the next one waits a quarter of that time for the clients
+/// that are answered. A faster disk needs no such pause, because the loop is busy with them for as long.
+const SLOW_SYNC_US: u64 = 4000;
 /// How long the log must have been idle until a marker says that its end is durable.
 const IDLE_MARK_NS: u64 = NS_PER_S;
+
+/// Larger than the id of any job.
+const NO_JOB: JobId = JobId(u64::MAX);
 
 /// The log at some time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,10 +40,18 @@ pub(super) struct Durability {
     policy: SyncPolicy,
     /// All that was written to the store.
     written: Mark,
-    /// Asked for, oldest first.
-    in_flight: VecDeque<Mark>,
+    /// Asked for, oldest first, each with the smallest id of a job whose whole record is new in it.
+    in_flight: VecDeque<(Mark, JobId)>,
+    /// The smallest id of a job whose whole record is appended and not asked for.
+    lowest_appended: JobId,
+    /// The smallest id of a job whose whole record is appended and not durable.
+    lowest_unsynced: JobId,
     /// The end of what was asked for.
-    requested: LogPosition,
+    requested: Mark,
+    /// After a slow sync: until when the next one waits, unless this record is there before.
+    gathering: Option<(Timestamp, SequenceNumber)>,
+    /// The last record that replies wait for.
+    awaited: SequenceNumber,
     durable: Mark,
     /// The end of the turn in which the first byte was written for which no sync has been asked.
     unsynced_since: Option<Timestamp>,
@@ -56,7 +73,11 @@ impl Durability {
             policy,
             written: Mark::default(),
             in_flight: VecDeque::new(),
-            requested: end,
+            lowest_appended: NO_JOB,
+            lowest_unsynced: NO_JOB,
+            requested: Mark { end, ..Mark::default() },
+            gathering: None,
+            awaited: SequenceNumber::default(),
             durable: Mark { end, sequence: SequenceNumber::default(), ids },
             unsynced_since: None,
             is_urgent: false,
@@ -76,8 +97,9 @@ impl Durability {
         self.written = mark;
     }
 
-    /// Notes when the turn was in which the log was written.
-    pub(super) fn end_turn(&mut self, now: Timestamp) {
+    /// Notes when the turn was in which the log was written. Replies wait for the records up to `awaited`.
+    pub(super) fn end_turn(&mut self, now: Timestamp, awaited: SequenceNumber) {
+        self.awaited = awaited;
         if self.is_unsynced() {
             self.unsynced_since.get_or_insert(now);
         }
@@ -85,7 +107,18 @@ impl Durability {
 
     /// Whether something was written for which no sync has been asked.
     fn is_unsynced(&self) -> bool {
-        self.requested < self.written.end
+        self.requested.end < self.written.end
+    }
+
+    /// The whole record of a job is appended.
+    pub(super) fn append_job(&mut self, id: JobId) {
+        self.lowest_appended = self.lowest_appended.min(id);
+        self.lowest_unsynced = self.lowest_unsynced.min(id);
+    }
+
+    /// Whether the whole record of this job is on the medium. Jobs with smaller ids than all others that are not are known.
+    pub(super) fn has_job(&self, id: JobId) -> bool {
+        self.policy == SyncPolicy::EachCommit && id < self.lowest_unsynced
     }
 
     /// What is on the medium.
@@ -102,16 +135,25 @@ impl Durability {
     }
 
     /// When the next sync must be asked for; `None` if nothing is unsynced. With [`SyncPolicy::EachCommit`] every commit
-    /// asks: the store does all syncs that wait as one, and begins it as soon as the last one is done, while the loop still
-    /// sends the replies that waited for that. With [`SyncPolicy::Every`] one at a time is asked for.
+    /// asks that wrote something for which replies wait: the store does all syncs that wait as one. With
+    /// [`SyncPolicy::Every`] one at a time is asked for.
     pub(super) fn deadline(&self) -> Option<Timestamp> {
         let since = self.unsynced_since?;
         match self.policy {
             SyncPolicy::Every(milliseconds) if self.in_flight.is_empty() => {
                 Some(since + u64::from(milliseconds) * NS_PER_MS)
             }
+            SyncPolicy::EachCommit if self.awaited <= self.requested.sequence => Some(since + UNAWAITED_NS),
             SyncPolicy::EachCommit => Some(since),
             SyncPolicy::Every(_) | SyncPolicy::Never => None,
+        }
+    }
+
+    /// When a sync that was asked for is to begin: at once unless more clients are about to wait for it.
+    pub(super) fn begins_at(&self) -> Timestamp {
+        match self.gathering {
+            Some((until, enough)) if self.awaited < enough => until,
+            _ => Timestamp::default(),
         }
     }
 
@@ -131,27 +173,37 @@ impl Durability {
         if self.policy == SyncPolicy::Never || !self.is_unsynced() {
             return None;
         }
-        self.requested = self.written.end;
-        self.in_flight.push_back(self.written);
+        self.requested = self.written;
+        self.in_flight.push_back((self.written, std::mem::replace(&mut self.lowest_appended, NO_JOB)));
         Some(self.written.end)
     }
 
     /// The sync that was asked for up to `position` has taken `elapsed_us` microseconds. If
     /// [`Durability::all_synced`] has overtaken it, it makes nothing more durable.
-    pub(super) fn completed(&mut self, position: LogPosition, elapsed_us: u64) {
+    pub(super) fn completed(&mut self, position: LogPosition, elapsed_us: u64, now: Timestamp) {
         self.syncs += 1;
         self.sync_us += elapsed_us;
-        while let Some(&mark) = self.in_flight.front().filter(|mark| mark.end <= position) {
+        let before = self.durable.sequence;
+        while let Some(&(mark, _)) = self.in_flight.front().filter(|(mark, _)| mark.end <= position) {
             self.in_flight.pop_front();
             self.durable = mark;
         }
+        // Those who are answered now will have as much to sync, beside those who wait already. An eighth may stay away.
+        let expected = self.awaited.0.saturating_sub(before.0);
+        let enough = SequenceNumber(self.durable.sequence.0 + expected - expected.div_ceil(8));
+        let pause_ns = elapsed_us * 1000 / 4;
+        let is_slow = self.policy == SyncPolicy::EachCommit && elapsed_us >= SLOW_SYNC_US;
+        self.gathering = is_slow.then_some((now + pause_ns, enough));
+        let lowest = self.in_flight.iter().map(|(_, lowest)| *lowest).chain([self.lowest_appended]).min();
+        self.lowest_unsynced = lowest.unwrap_or(NO_JOB);
     }
 
     /// All that was written is on the medium, because the caller has waited for it.
     pub(super) fn all_synced(&mut self) {
         self.in_flight.clear();
+        (self.lowest_appended, self.lowest_unsynced) = (NO_JOB, NO_JOB);
         self.unsynced_since = None;
-        self.requested = self.written.end;
+        self.requested = self.written;
         self.durable = self.written;
     }
 
@@ -190,17 +242,17 @@ impl Durability {
     /// Asserts what is true between two calls, when the log ends at `end` once it is written.
     #[inline]
     pub(super) fn check_invariants(&self, end: LogPosition) {
-        let asked_for = [&self.durable].into_iter().chain(&self.in_flight);
+        let asked_for = [&self.durable].into_iter().chain(self.in_flight.iter().map(|(mark, _)| mark));
         assert!(asked_for.is_sorted_by(|a, b| a.end <= b.end && a.sequence <= b.sequence && a.ids <= b.ids));
-        if let Some(last) = self.in_flight.back() {
-            assert_eq!(last.end, self.requested, "the last sync asked for is the furthest");
+        if let Some((last, _)) = self.in_flight.back() {
+            assert_eq!(last.end, self.requested.end, "the last sync asked for is the furthest");
             assert!(self.policy != SyncPolicy::Never, "with -F nothing is synced");
         }
         assert!(self.written.end <= end, "no more is written than was appended");
         assert!(self.marked <= self.durable.sequence, "no marker says more than is true");
         // At the start, more may be durable than this run has written.
         if self.written != Mark::default() {
-            assert!(self.requested <= self.written.end, "only what is written is synced");
+            assert!(self.requested.end <= self.written.end, "only what is written is synced");
             assert!(self.durable.sequence <= self.written.sequence);
         }
     }
@@ -217,13 +269,13 @@ mod tests {
     /// The log has grown to `offset` in a turn at `now`.
     fn grow(sync: &mut Durability, offset: u64, now: u64) {
         sync.wrote(mark(offset));
-        sync.end_turn(Timestamp(now));
+        sync.end_turn(Timestamp(now), mark(offset).sequence);
     }
 
     #[test]
     fn the_deadline_counts_from_the_first_unsynced_byte() {
         let mut sync = Durability::new(SyncPolicy::Every(50), LogPosition::default(), 0);
-        sync.end_turn(Timestamp(500));
+        sync.end_turn(Timestamp(500), SequenceNumber::default());
         assert_eq!(sync.deadline(), None, "nothing was written");
         grow(&mut sync, 10, 1000);
         grow(&mut sync, 20, 2000);
@@ -232,7 +284,7 @@ mod tests {
         assert_eq!(sync.request(), None);
         grow(&mut sync, 30, 3000);
         assert_eq!(sync.deadline(), None, "one sync at a time");
-        sync.completed(mark(20).end, 7);
+        sync.completed(mark(20).end, 7, Timestamp(0));
         assert_eq!(sync.durable(), mark(20));
         assert_eq!(sync.deadline(), Some(Timestamp(50_003_000)));
         sync.check_invariants(mark(30).end);
@@ -246,11 +298,50 @@ mod tests {
             assert_eq!(sync.deadline(), Some(Timestamp(offset)));
             assert_eq!(sync.request(), Some(mark(offset).end));
         }
-        sync.completed(mark(20).end, 7);
+        sync.completed(mark(20).end, 7, Timestamp(40));
         assert_eq!((sync.durable(), sync.deadline()), (mark(20), None));
         sync.check_invariants(mark(30).end);
-        sync.completed(mark(30).end, 7);
+        sync.completed(mark(30).end, 7, Timestamp(50));
         assert_eq!((sync.durable(), sync.sync_totals()), (mark(30), (2, 14)));
+    }
+
+    #[test]
+    fn on_a_slow_disk_a_sync_waits_for_the_clients_of_the_last_one_but_not_for_long() {
+        let mut sync = Durability::new(SyncPolicy::EachCommit, LogPosition::default(), 0);
+        let (ms, at_once) = (1_000_000, Timestamp(0));
+        let mut grow_and_ask = |sync: &mut Durability, offset| {
+            grow(sync, offset, offset);
+            sync.request();
+            sync.begins_at()
+        };
+        assert_eq!(grow_and_ask(&mut sync, 80), at_once);
+        grow_and_ask(&mut sync, 160);
+        sync.completed(mark(80).end, 8000, Timestamp(10 * ms));
+        assert_eq!(sync.begins_at(), Timestamp(12 * ms), "half of sixteen wait already");
+        assert_eq!(grow_and_ask(&mut sync, 210), Timestamp(12 * ms));
+        assert_eq!(grow_and_ask(&mut sync, 220), at_once, "all but two of them");
+        sync.completed(mark(220).end, 3999, Timestamp(20 * ms));
+        assert_eq!(grow_and_ask(&mut sync, 230), at_once, "a fast disk");
+        sync.completed(mark(230).end, 8000, Timestamp(30 * ms));
+        assert_eq!(grow_and_ask(&mut sync, 240), at_once, "one client has nobody to wait for");
+    }
+
+    #[test]
+    fn records_that_no_reply_waits_for_are_synced_with_the_next_that_one_waits_for_or_a_moment_later() {
+        let mut sync = Durability::new(SyncPolicy::EachCommit, LogPosition::default(), 0);
+        sync.wrote(mark(10));
+        sync.end_turn(Timestamp(1000), SequenceNumber::default());
+        assert_eq!(sync.deadline(), Some(Timestamp(1000 + UNAWAITED_NS)));
+        grow(&mut sync, 20, 2000);
+        assert_eq!(sync.deadline(), Some(Timestamp(1000)), "at once");
+        assert_eq!(sync.request(), Some(mark(20).end));
+        sync.wrote(mark(30));
+        sync.end_turn(Timestamp(3000), mark(20).sequence);
+        assert_eq!(
+            sync.deadline(),
+            Some(Timestamp(3000 + UNAWAITED_NS)),
+            "what is asked for is awaited no more"
+        );
     }
 
     #[test]
@@ -261,9 +352,9 @@ mod tests {
         sync.all_synced();
         grow(&mut sync, 20, 2);
         assert_eq!(sync.request(), Some(mark(20).end));
-        sync.completed(overtaken, 7);
+        sync.completed(overtaken, 7, Timestamp(0));
         assert_eq!(sync.durable(), mark(10));
-        sync.completed(mark(20).end, 7);
+        sync.completed(mark(20).end, 7, Timestamp(0));
         assert_eq!(sync.durable(), mark(20));
     }
 

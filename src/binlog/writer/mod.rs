@@ -228,11 +228,24 @@ impl Binlog {
         self.outcome()
     }
 
-    /// The last record appended so far. With `-f 0`, a reply can be sent once [`Binlog::durable`] has reached what
-    /// this was when the reply was made.
+    /// The last record appended so far.
     #[must_use]
     pub fn appended(&self) -> SequenceNumber {
         SequenceNumber(self.appender.appended().0 + self.unlogged.deletes.len() as u64)
+    }
+
+    /// The last record so far that replies wait for. With `-f 0`, a reply can be sent once [`Binlog::durable`] has reached
+    /// what this was when the reply was made. No reply waits for the record of a reservation, unless it keeps the job from
+    /// expiring: a restart makes the job ready again, with and without this record.
+    #[must_use]
+    pub fn awaited(&self) -> SequenceNumber {
+        if self.unlogged.deletes.is_empty() { self.appender.awaited() } else { self.appended() }
+    }
+
+    /// With `-f 0`: whether it is known that the job is on the medium, in whatever state.
+    #[must_use]
+    pub fn has_on_medium(&self, id: JobId) -> bool {
+        self.durability.has_job(id)
     }
 
     /// All records up to this one are on the medium.
@@ -297,6 +310,13 @@ impl Binlog {
         self.storage.poll()
     }
 
+    /// When the store is to begin what it was asked for and has not begun; `None` if there is no such thing, or if it is at
+    /// work.
+    #[must_use]
+    pub fn tasks_begin_at(&self) -> Option<Timestamp> {
+        self.storage.has_tasks_to_begin().then(|| self.durability.begins_at())
+    }
+
     /// Has the store begin what it was asked for since the last call.
     pub fn begin_tasks(&mut self) {
         self.storage.begin();
@@ -315,7 +335,7 @@ impl Binlog {
         let Completion { task, elapsed_us, result } = completion;
         match (task, result) {
             (Task::Sync(position), Ok(())) => {
-                self.durability.completed(position, elapsed_us);
+                self.durability.completed(position, elapsed_us, now);
                 self.mark_durable();
                 if self.appender.is_empty() {
                     self.durability.cancel_idle_mark();
@@ -348,7 +368,7 @@ impl Binlog {
     }
 
     fn sync_if_due(&mut self, now: Timestamp) {
-        self.durability.end_turn(now);
+        self.durability.end_turn(now, self.awaited());
         if self.durability.deadline().is_some_and(|at| at <= now) {
             self.request_sync();
         }

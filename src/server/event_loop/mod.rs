@@ -41,6 +41,8 @@ const EVENTS: usize = 1024;
 
 /// How long replies are written out after the signal to stop.
 const FLUSH: Duration = Duration::from_secs(1);
+/// How long the tasks of the binlog's store may wait for a moment in which the loop has nothing else to do.
+const MAX_UNBEGUN_NS: u64 = 1_000_000;
 
 /// Clock readings as the server counts time: the wall time at the start and the boot time since.
 #[derive(Clone, Copy, Debug)]
@@ -127,6 +129,8 @@ pub struct EventLoop {
     memory: Memory,
     /// Whether there is a binlog, whose store works beside the loop.
     has_binlog: bool,
+    /// Since when that store has tasks that it has not begun.
+    unbegun_since: Option<Timestamp>,
     notifier: Option<Notifier>,
     metrics: Option<HttpServer>,
     admin: Option<HttpServer>,
@@ -172,6 +176,7 @@ impl EventLoop {
             admin: None,
             reload,
             has_binlog: false,
+            unbegun_since: None,
         })
     }
 
@@ -266,6 +271,7 @@ impl EventLoop {
         }
         let clients = events.iter().filter_map(|event| Some((client_of(event.token())?, readiness(event))));
         self.turn_of_server(clients, now);
+        self.begin_binlog_tasks(events.is_empty(), now);
         if self.metrics.is_some() {
             let spent_ns = self.clock.now().since_ns(now);
             self.server.executor_mut().observe_turn(spent_ns);
@@ -302,7 +308,7 @@ impl EventLoop {
         let admin = self.admin.as_ref().map(HttpServer::next_turn_at);
         let memory = self.memory.next_turn_at();
         let refused_puts = self.server.executor().next_line_of_refused_puts_at();
-        let server = [self.server.next_turn_at(), refused_puts];
+        let server = [self.server.next_turn_at(), self.binlog_tasks_begin_at(), refused_puts];
         let turns = [self.listeners.next_turn_at(), memory, notifier, metrics, admin];
         let turns = turns.into_iter().chain(server);
         turns.flatten().min()
@@ -320,6 +326,7 @@ impl EventLoop {
                 Some((client_of(event.token())?, Readiness { readable: false, ..readiness(event) }))
             };
             self.turn_of_server(events.iter().filter_map(writable), now);
+            self.begin_binlog_tasks(true, now);
         }
         Ok(())
     }
@@ -331,9 +338,27 @@ impl EventLoop {
             self.server.executor_mut().set_wall_offset(Clock::wall_offset_ns(now));
         }
         self.server.turn(events, now);
-        if self.has_binlog {
-            self.server.begin_binlog_tasks();
-        }
+    }
+
+    /// Has the store of the binlog begin its tasks once the loop has nothing else to do. With `-f 0` a sync then covers
+    /// all clients that the last one has answered, instead of the first of them.
+    fn begin_binlog_tasks(&mut self, had_no_event: bool, now: Timestamp) {
+        self.unbegun_since = match self.binlog_tasks_begin_at() {
+            None => None,
+            Some(at) => {
+                let since = self.unbegun_since.unwrap_or(now);
+                let is_idle = had_no_event && self.server.next_turn_at() != Some(Timestamp::default());
+                let is_time = at <= now && (is_idle || now.since_ns(since) >= MAX_UNBEGUN_NS);
+                if is_time {
+                    self.server.begin_binlog_tasks();
+                }
+                (!is_time).then_some(since)
+            }
+        };
+    }
+
+    fn binlog_tasks_begin_at(&self) -> Option<Timestamp> {
+        if self.has_binlog { self.server.executor().binlog_tasks_begin_at() } else { None }
     }
 
     /// Sleeps until something happens, or until the next turn is due.
