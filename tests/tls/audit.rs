@@ -11,7 +11,7 @@ use beanstalkd_testkit::panicking::{Client, Server, wait_until};
 /// The rules, in which the token of NAME is [`token`].
 const RULES: [(&str, &str); 3] = [
     ("boss", "manage = [\"*\"]\nproduce = [\"*\"]"),
-    ("team", "produce = [\"mail\"]\nwork = [\"mail\"]\nmax-job-bytes = 1000"),
+    ("team", "produce = [\"mail\"]\nwork = [\"mail\"]\nmax-job-bytes = 1404"),
     ("guest", "observe = [\"mail\"]"),
 ];
 
@@ -91,7 +91,7 @@ fn the_metrics_have_series_of_each_identity() {
     stream.read_to_string(&mut metrics).unwrap();
     for (name, identity, value) in [
         ("connections", "team", 1),
-        ("job_bytes", "team", 129),
+        ("job_bytes", "team", 533),
         ("job_bytes", "guest", 0),
         ("log_ins_total", "boss", 1),
         ("log_ins_refused_total", "(strangers.unix)", 1),
@@ -105,7 +105,7 @@ fn the_metrics_have_series_of_each_identity() {
     }
 }
 
-/// Each job counts its body and 128 bytes, also after the server has read them from its binlog.
+/// Each job counts its body and 128 bytes, and the tube that it has made 404, also after the server has read them from its binlog.
 #[test]
 fn the_bytes_of_an_identity_are_those_of_its_jobs_after_a_restart() {
     let directory = tempfile::tempdir().unwrap();
@@ -117,14 +117,14 @@ fn the_bytes_of_an_identity_are_those_of_its_jobs_after_a_restart() {
     assert_eq!(put(&mut team, "mail", &"x".repeat(400)), "INSERTED 1");
     assert_eq!(put(&mut team, "mail", &"y".repeat(200)), "INSERTED 2");
     put(&mut log_in(&server, "boss"), "mail", "of another");
-    assert_eq!(team.stat("identity-job-bytes"), 856);
+    assert_eq!(team.stat("identity-job-bytes"), 1260);
     server.signal(rustix::process::Signal::KILL);
     drop((team, server));
     let server = start();
     let mut team = log_in(&server, "team");
-    assert_eq!(team.stat("identity-job-bytes"), 856);
+    assert_eq!(team.stat("identity-job-bytes"), 1260);
     assert_eq!(put(&mut team, "mail", &"z".repeat(17)), "OUT_OF_MEMORY");
     assert_eq!(team.ask("delete 1"), "DELETED");
-    assert_eq!(team.stat("identity-job-bytes"), 328);
+    assert_eq!(team.stat("identity-job-bytes"), 732);
     assert!(put(&mut team, "mail", &"z".repeat(17)).starts_with("INSERTED "));
 }
