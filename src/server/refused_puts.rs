@@ -70,7 +70,7 @@ impl RefusedPuts {
         } else if is_disk_full {
             "the disk of the binlog is full"
         } else {
-            "memory is short, or an identity has as many jobs as it may"
+            "memory is short, or an identity or the cooldowns have used up their share of it"
         };
         let refused = Refused { puts: self.untold(), reason };
         self.told = self.draining + self.no_room;
