@@ -126,3 +126,22 @@ fn files_that_a_reload_would_refuse_are_named_without_a_server() {
     log_until_end(directory.path(), &arguments, false, 0);
     assert!(!directory.path().join("socket").exists());
 }
+
+#[test]
+fn commands_are_logged_with_their_jobs_and_tubes() {
+    let mut server = Server::start(&["-VV"]);
+    let mut client = server.connect();
+    client.ask("use mail");
+    let id = client.put(0, 60, b"secret");
+    client.ask(&format!("delete {id}"));
+    client.ask("pause-tube mail 0");
+    server.signal(rustix::process::Signal::TERM);
+    server.end();
+    let log = server.log();
+    for words in
+        ["command use mail", "command put mail", &format!("command delete {id}"), "command pause-tube mail"]
+    {
+        assert!(log.lines().any(|line| line.ends_with(words)), "{words}: {log}");
+    }
+    assert!(!log.contains("secret"), "{log}");
+}

@@ -5,9 +5,10 @@
 
 use std::rc::Rc;
 
-use log::{Level, log_enabled, trace};
+use log::{Level, log_enabled};
 
 use super::admin::Orders;
+use super::command_log::{log_command, log_reply};
 use super::detached_bodies::DetachedBodies;
 use super::guard::Guard;
 use super::list_jobs::Searches;
@@ -258,7 +259,7 @@ impl Executor {
             Request::Command(command) => {
                 self.commands.add(command.verb());
                 if log_enabled!(Level::Trace) {
-                    trace!(command_of = client.index; "<{} command {}", client.index, command.verb().as_str());
+                    log_command(client, &command, self.queue.used_tube(client).as_str());
                 }
                 self.command::<GUARDED>(client, command, output, now)
             }
@@ -582,14 +583,6 @@ fn found(is_there: bool, reply: Reply<'static>) -> Reply<'static> {
 #[inline]
 fn trace_reply(client: ClientId, output: &mut Output, start: usize) {
     if log_enabled!(Level::Trace) && output.bytes().len() > start {
-        trace_line(client, &output.bytes()[start..]);
+        log_reply(client, &output.bytes()[start..]);
     }
-}
-
-/// Logs the first line of a reply. The body after it may be long, or secret.
-#[cold]
-fn trace_line(client: ClientId, reply: &[u8]) {
-    let line = reply.split(|&byte| byte == b'\r').next();
-    let line = String::from_utf8_lossy(line.unwrap_or_default());
-    trace!(reply_to = client.index; ">{} reply {line}", client.index);
 }

@@ -10,6 +10,7 @@ mod admin_tests;
 mod budget;
 mod buffers;
 mod client_lists;
+mod command_log;
 mod connection;
 mod detached_bodies;
 pub mod event_loop;
