@@ -39,7 +39,7 @@ check:
 	$(CARGO) test --locked
 	$(CARGO) test --locked -p beanstalkd-testkit
 	$(MAKE) conformance TRANSPORT=tls SERVER=$(CURDIR)/target/debug/beanstalkd KIND=ours CASES='--skip deadlines --skip timers --skip waits'
-	$(MAKE) ctl admin clients units kubernetes install-check exchange docs
+	$(MAKE) ctl admin clients units deny kubernetes install-check exchange docs
 
 # Compares the API of --admin with its description, and tests the pages in a browser. ADMIN_JOBS=number for a smaller tube than a million jobs.
 admin: server
@@ -84,11 +84,7 @@ units:
 
 # Checks the licenses, the sources and the known faults of the dependencies (`cargo install cargo-deny`).
 deny:
-	@if $(CARGO) deny --version >/dev/null 2>&1; then \
-		$(CARGO) deny --locked --all-features check; \
-	else \
-		echo "deny: skipped, cargo-deny is not installed"; \
-	fi
+	CARGO="$(CARGO)" sh tests/deny.sh
 
 # Tests `make install`, and the health check of the container image.
 install-check: server

@@ -56,6 +56,10 @@ rm "$etc/default/beanstalkd-11301" "$etc/default/beanstalkd-11303"
 given=$(exceptions)
 [ "$given" = "${expected%% *} " ] || { echo "units: exceptions of instances without settings: $given" >&2; exit 1; }
 
+for unit in beanstalkd.service beanstalkd@.service; do
+    grep -q '^LimitCORE=0$' $unit || { echo "units: $unit lets the kernel write the memory to a file" >&2; exit 1; }
+done
+
 if ! command -v systemd-analyze >/dev/null; then
     echo "units: skipped, there is no systemd-analyze" >&2
     exit 0

@@ -386,7 +386,7 @@ mod tests {
         assert_eq!(&*rules.identity(id).name, "mail");
         assert_eq!(rules.users.get(&8), Some(&id));
         assert_eq!(rules.users.get(&16), Some(&id));
-        let far = Peer::Tcp([192, 0, 2, 1].into());
+        let far = Peer::Tcp(([192, 0, 2, 1], 1).into());
         assert_eq!(rules.identify(far, &name, None), id);
         assert_eq!(&*rules.identity(rules.identify(far, &name[..1], None)).name, "(strangers)");
         let grants = &rules.identity(id).grants;

@@ -15,7 +15,7 @@ mod tries;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::rc::Rc;
 
 pub use self::file::{FileError, LookUpUser};
@@ -30,7 +30,7 @@ pub use self::tries::Tries;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
     /// A client that has connected by TCP from this address.
-    Tcp(IpAddr),
+    Tcp(SocketAddr),
     /// The client of a unix socket, with its user's id where the system tells it.
     Unix(Option<u32>),
 }
@@ -38,7 +38,7 @@ pub enum Peer {
 impl fmt::Display for Peer {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Tcp(address) => address.to_canonical().fmt(out),
+            Self::Tcp(address) => SocketAddr::new(address.ip().to_canonical(), address.port()).fmt(out),
             Self::Unix(Some(user)) => write!(out, "unix:uid={user}"),
             Self::Unix(None) => out.write_str("unix"),
         }
@@ -97,7 +97,7 @@ impl Place {
 
     fn of(peer: Peer) -> Self {
         match peer {
-            Peer::Tcp(address) if address.to_canonical().is_loopback() => Self::Loopback,
+            Peer::Tcp(address) if address.ip().to_canonical().is_loopback() => Self::Loopback,
             Peer::Tcp(_) => Self::Network,
             Peer::Unix(_) => Self::Unix,
         }
@@ -150,6 +150,12 @@ impl Rules {
             .fold(None, |found, (hash, owner)| if hash.is(token) { Some(*owner) } else { found })
     }
 
+    /// How many tokens there are.
+    #[must_use]
+    pub fn token_count(&self) -> usize {
+        self.tokens.len()
+    }
+
     fn user(&self, peer: Peer) -> Option<IdentityId> {
         match peer {
             Peer::Unix(Some(user)) => self.users.get(&user).copied(),
@@ -197,8 +203,9 @@ mod tests {
         let rules = Rules::parse(&text, &|_| None).unwrap();
         let hash = TokenHash::of(token.as_bytes());
         let name = |peer, token| &*rules.identity(rules.identify(peer, &[], token)).name;
-        let [near, mapped, far]: [IpAddr; 3] =
-            ["127.0.0.1", "::ffff:127.0.0.1", "192.0.2.1"].map(|text| text.parse().unwrap());
+        let [near, mapped, far]: [SocketAddr; 3] =
+            ["127.0.0.1:1", "[::ffff:127.0.0.1]:1", "192.0.2.1:1"].map(|text| text.parse().unwrap());
+        assert_eq!(Peer::Tcp(mapped).to_string(), "127.0.0.1:1");
         assert_eq!(name(Peer::Unix(Some(1000)), None), "local");
         assert_eq!(name(Peer::Unix(Some(1000)), Some(&hash)), "remote");
         assert_eq!(name(Peer::Unix(Some(1001)), None), "(strangers.unix)");

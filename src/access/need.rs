@@ -31,6 +31,9 @@ pub enum Subject {
     OfJobAndNamed,
 }
 
+/// A tube that is asked for instead of that of a job that is not there.
+const NO_JOB: &str = "default";
+
 /// The answer to a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -56,6 +59,8 @@ impl Need {
     /// The roles one of which the tags `con`, `grp` and `aft` need for the name that they have: such names count over all
     /// tubes, and follow the same patterns.
     pub const TAG: Roles = PRODUCE;
+    /// The roles one of which a client needs to put into a tube.
+    pub const PUT: Roles = PRODUCE;
     /// The roles one of which a client needs to reserve from a tube.
     pub const RESERVE: Roles = WORK;
     /// The roles one of which a client needs to delete a job.
@@ -106,7 +111,9 @@ impl Grants {
     /// The same for a job in the tube `tube`, or for no job. Who may not know of the tube may not know of the job.
     #[must_use]
     pub fn judge_job(&self, needed: Roles, tube: Option<&str>) -> Verdict {
-        let roles = tube.map(|tube| self.on(tube)).unwrap_or_default();
+        // The patterns are asked for no job as well, so that the time does not tell whether there is one.
+        let roles = std::hint::black_box(self.on(tube.unwrap_or(NO_JOB)));
+        let roles = if tube.is_some() { roles } else { Roles::default() };
         if roles.meets(needed) {
             Verdict::Allowed
         } else if roles.meets(Need::SEE_TUBE) {
@@ -132,6 +139,20 @@ mod tests {
             Subject::OfJob => "the job's tube",
             Subject::OfJobAndNamed => "the job's tube; produce or manage for the other tube",
         }
+    }
+
+    #[test]
+    fn no_job_costs_as_many_looks_as_a_job_of_others() {
+        let mut grants = Grants::default();
+        grants.add(Role::Work, "mine-*");
+        let looks_at = |tube| {
+            let before = crate::access::role::LOOKS.get();
+            assert_eq!(grants.judge_job(Need::DELETE, tube), Verdict::NotFound);
+            crate::access::role::LOOKS.get() - before
+        };
+        assert_eq!(looks_at(Some("theirs")), looks_at(None));
+        grants.add(Role::Work, NO_JOB);
+        assert_eq!(grants.judge_job(Need::DELETE, None), Verdict::NotFound, "no job is of no tube");
     }
 
     #[test]

@@ -1,7 +1,8 @@
-//! The limit of tries to guess a token.
+//! How often wrong tokens come from where, for the log.
 //!
 //! Owns: how many wrong tokens have come from which address in the last minute. Its memory is bounded: when there are
-//! wrong tokens from very many addresses, all further addresses share one count.
+//! wrong tokens from very many addresses, all further addresses share one count. The counts keep no right token out, or
+//! somebody with many addresses could keep all others out.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -9,7 +10,7 @@ use std::net::IpAddr;
 use super::Peer;
 use crate::clock::{NS_PER_S, Timestamp};
 
-/// Wrong tokens from one address in a minute, after which no token from there is looked at.
+/// Wrong tokens from one address in a minute, after which further ones are nothing new for the log.
 const MOST_WRONG: u32 = 10;
 /// How long wrong tokens count.
 const WINDOW_NS: u64 = 60 * NS_PER_S;
@@ -39,7 +40,7 @@ struct Count {
 impl Source {
     fn of(peer: Peer) -> Self {
         match peer {
-            Peer::Tcp(address) => Self::Address(match address.to_canonical() {
+            Peer::Tcp(address) => Self::Address(match address.ip().to_canonical() {
                 IpAddr::V6(address) => {
                     let [a, b, c, d, ..] = address.segments();
                     IpAddr::from([a, b, c, d, 0, 0, 0, 0])
@@ -69,25 +70,20 @@ impl Count {
 }
 
 impl Tries {
-    /// Whether a token from there is looked at.
-    #[must_use]
-    pub fn may_try(&self, peer: Peer, now: Timestamp) -> bool {
-        let count = self.by_source.get(&Source::of(peer));
-        let count = count.or_else(|| self.is_full().then_some(&self.others));
-        !count.is_some_and(|count| count.is_too_many(now))
-    }
-
-    /// Notes that a wrong token has come from there.
-    pub fn note_wrong(&mut self, peer: Peer, now: Timestamp) {
+    /// Notes that a wrong token has come from there; returns whether there were too many of them for another line.
+    pub fn note_wrong(&mut self, peer: Peer, now: Timestamp) -> bool {
         let source = Source::of(peer);
         if self.is_full() && !self.by_source.contains_key(&source) {
             self.by_source.retain(|_, count| !count.is_over(now));
         }
-        if self.is_full() && !self.by_source.contains_key(&source) {
-            self.others.add(now);
+        let count = if self.is_full() && !self.by_source.contains_key(&source) {
+            &mut self.others
         } else {
-            self.by_source.entry(source).or_default().add(now);
-        }
+            self.by_source.entry(source).or_default()
+        };
+        let is_too_many = count.is_too_many(now);
+        count.add(now);
+        is_too_many
     }
 
     fn is_full(&self) -> bool {
@@ -102,36 +98,32 @@ mod tests {
     const START: Timestamp = Timestamp(1_700_000_000 * NS_PER_S);
 
     fn v4(number: u32) -> Peer {
-        Peer::Tcp(IpAddr::V4(number.into()))
+        Peer::Tcp((number.to_be_bytes(), 1).into())
     }
 
     #[test]
-    fn ten_wrong_tokens_in_a_minute_are_the_last() {
+    fn ten_wrong_tokens_in_a_minute_are_all_that_the_log_has_of_an_address() {
         let mut tries = Tries::default();
         for _ in 0..MOST_WRONG {
-            assert!(tries.may_try(v4(1), START));
-            tries.note_wrong(v4(1), START);
+            assert!(!tries.note_wrong(v4(1), START));
         }
-        assert!(!tries.may_try(v4(1), START));
-        assert!(tries.may_try(v4(2), START), "another address");
-        assert!(tries.may_try(Peer::Unix(Some(1)), START), "a user");
-        assert!(!tries.may_try(v4(1), START + (WINDOW_NS - 1)));
-        assert!(tries.may_try(v4(1), START + WINDOW_NS));
-        tries.note_wrong(v4(1), START + WINDOW_NS);
-        assert!(tries.may_try(v4(1), START + WINDOW_NS), "the count begins again");
+        assert!(tries.note_wrong(v4(1), START + (WINDOW_NS - 1)));
+        assert!(!tries.note_wrong(v4(2), START), "another address");
+        assert!(!tries.note_wrong(Peer::Unix(Some(1)), START), "a user");
+        assert!(!tries.note_wrong(v4(1), START + WINDOW_NS), "the count begins again");
     }
 
     #[test]
     fn a_network_of_ipv6_is_one_source_and_a_mapped_address_is_ipv4() {
         let mut tries = Tries::default();
+        let tcp = |text: &str| Peer::Tcp(text.parse().unwrap());
         for host in 0..MOST_WRONG {
-            let address = format!("2001:db8:1:2::{host:x}").parse().unwrap();
-            tries.note_wrong(Peer::Tcp(address), START);
-            tries.note_wrong(Peer::Tcp("::ffff:192.0.2.1".parse().unwrap()), START);
+            tries.note_wrong(tcp(&format!("[2001:db8:1:2::{host:x}]:{host}")), START);
+            tries.note_wrong(tcp("[::ffff:192.0.2.1]:1"), START);
         }
-        assert!(!tries.may_try(Peer::Tcp("2001:db8:1:2:3::1".parse().unwrap()), START));
-        assert!(tries.may_try(Peer::Tcp("2001:db8:1:3::1".parse().unwrap()), START));
-        assert!(!tries.may_try(Peer::Tcp("192.0.2.1".parse().unwrap()), START));
+        assert!(tries.note_wrong(tcp("[2001:db8:1:2:3::1]:1"), START));
+        assert!(!tries.note_wrong(tcp("[2001:db8:1:3::1]:1"), START));
+        assert!(tries.note_wrong(tcp("192.0.2.1:9"), START));
     }
 
     #[test]
@@ -141,10 +133,9 @@ mod tests {
             tries.note_wrong(v4(number), START);
         }
         assert_eq!(tries.by_source.len(), MOST_SOURCES);
-        assert!(tries.may_try(v4(0), START), "one wrong token from there");
-        assert!(!tries.may_try(v4(u32::MAX), START), "an address without a count of its own");
-        tries.note_wrong(v4(u32::MAX), START + WINDOW_NS);
+        assert!(!tries.note_wrong(v4(0), START), "one wrong token from there");
+        assert!(tries.note_wrong(v4(u32::MAX), START), "an address without a count of its own");
+        assert!(!tries.note_wrong(v4(u32::MAX), START + WINDOW_NS));
         assert_eq!(tries.by_source.len(), 1, "counts that are over make room");
-        assert!(tries.may_try(v4(u32::MAX - 1), START + WINDOW_NS));
     }
 }

@@ -10,6 +10,7 @@
 
 use std::fmt;
 
+use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
 use super::Sources;
@@ -25,8 +26,8 @@ pub struct Access {
     pub is_read_only: bool,
 }
 
-/// A secret that opens the API.
-pub struct Token(Box<[u8]>);
+/// A secret that opens the API, of which only the hash is kept.
+pub struct Token([u8; 32]);
 
 /// Why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,12 +53,12 @@ impl Token {
     /// # Errors
     /// If the text is no token.
     pub fn parse(text: &[u8]) -> Result<Self, TokenError> {
-        token::parse(text, Self::MAX_BYTES).map(|token| Self(token.into()))
+        token::parse(text, Self::MAX_BYTES).map(|token| Self(Sha256::digest(token).into()))
     }
 
-    /// Whether `given` is the token. The time it takes tells nothing of the token but its length.
+    /// Whether `given` is the token. The time it takes tells nothing of the token.
     fn is(&self, given: &[u8]) -> bool {
-        self.0.ct_eq(given).into()
+        self.0[..].ct_eq(&Sha256::digest(given)).into()
     }
 }
 
@@ -65,6 +66,20 @@ impl Token {
 impl fmt::Debug for Token {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str("Token")
+    }
+}
+
+impl Denied {
+    /// The reason, for the log.
+    #[must_use]
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::Misdirected => "it names another host",
+            Self::Unauthorized => "a wrong token",
+            Self::FromElsewhere => "a page from elsewhere has made it",
+            Self::Unmarked => "it has no header X-Beanstalkd-Admin",
+            Self::ReadOnly => "the server was started with --admin-read-only",
+        }
     }
 }
 

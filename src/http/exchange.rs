@@ -4,13 +4,16 @@
 //! may follow. It answers the requests of a connection one after the other. `httparse` parses them. An order for the
 //! server is handed out, and answered when the server says what has become of it.
 
+use zeroize::Zeroize;
+
+use super::access::Denied;
 use super::api::write::task as task_json;
 use super::api::{self, Answer, JobCount, JobList, Problem, TubeList};
 use super::app;
 use super::page::{self, Json, Query};
 use super::prometheus::{self, TextFormat};
 use super::rendering::Rendering;
-use super::request::{BodyLength, Method, Request};
+use super::request::{Arrival, BodyLength, Method, Request};
 use super::task::{Order, Progress, TaskId, Tasks};
 use super::{Phase, SLICE_BYTES, Site, Sources, put};
 use crate::clock::Timestamp;
@@ -29,6 +32,9 @@ const JSON: &str = "application/json";
 #[derive(Debug, Default)]
 pub struct Exchange {
     input: Vec<u8>,
+    /// How much of the head of the next request there is, and how many bytes of the input were looked at for that.
+    arrival: Arrival,
+    seen: usize,
     output: Vec<u8>,
     /// How many bytes of `output` are sent.
     sent: usize,
@@ -37,6 +43,8 @@ pub struct Exchange {
     closing: bool,
     /// Whether the client has closed its side.
     ended: bool,
+    /// Why a request was refused.
+    denied: Option<Denied>,
 }
 
 /// Where in a request or a response the exchange is.
@@ -96,7 +104,26 @@ struct Response<'a> {
 impl Exchange {
     /// Takes bytes that were read from the socket.
     pub fn feed(&mut self, bytes: &[u8]) {
+        if self.input.capacity() == 0 {
+            // So that growing leaves no copy of a token behind.
+            self.input.reserve(MAX_HEAD_BYTES);
+        }
         self.input.extend_from_slice(bytes);
+        self.look_for_head();
+    }
+
+    /// Looks whether the next request is there, once the exchange is done with the one before.
+    fn look_for_head(&mut self) {
+        if !matches!(self.stage, Stage::Head) || !self.output.is_empty() || self.arrival != Arrival::Partial {
+            return;
+        }
+        // Empty lines in front of a request mean nothing (RFC 9112, section 2.2).
+        while self.seen == 0 && self.input.starts_with(b"\r\n") {
+            self.input.drain(..2);
+        }
+        self.arrival = Arrival::of(&self.input, self.seen);
+        // A CR at the end may begin an empty line.
+        self.seen = if self.input == b"\r" { 0 } else { self.input.len() };
     }
 
     /// The client has closed its side. Requests that have arrived are still answered.
@@ -132,6 +159,7 @@ impl Exchange {
             self.output.clear();
             self.output.shrink_to(2 * SLICE_BYTES);
             self.sent = 0;
+            self.look_for_head();
         }
     }
 
@@ -139,6 +167,15 @@ impl Exchange {
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.closing && matches!(self.stage, Stage::Head) && self.output.is_empty()
+    }
+
+    /// Whether a whole request, or at least all of its head, is being answered.
+    #[must_use]
+    pub fn is_answering(&self) -> bool {
+        self.arrival != Arrival::Partial
+            || self.input.len() >= MAX_HEAD_BYTES
+            || !self.output.is_empty()
+            || !matches!(self.stage, Stage::Head)
     }
 
     /// Whether all that has arrived is answered, and the answers are sent.
@@ -152,7 +189,7 @@ impl Exchange {
     pub fn has_work(&self) -> bool {
         self.output.is_empty()
             && match &self.stage {
-                Stage::Head => !self.closing && (self.ended || !self.input.is_empty()),
+                Stage::Head => !self.closing && (self.ended || self.is_answering()),
                 Stage::Body(_, length) => self.ended || self.input.len() >= *length,
                 Stage::Rest(_) => true,
                 Stage::Order(_) | Stage::Await(_) => false,
@@ -271,21 +308,26 @@ impl Exchange {
     fn begin(&mut self, phase: Phase<'_>) -> bool {
         let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
         let mut parsed = httparse::Request::new(&mut headers);
-        let request = match parsed.parse(&self.input) {
-            Ok(httparse::Status::Complete(length)) => {
+        let arrival = std::mem::take(&mut self.arrival);
+        let request = match (parsed.parse(&self.input), arrival) {
+            (Ok(httparse::Status::Complete(length)), Arrival::Whole) => {
                 let request = Request::of(&parsed);
-                self.input.drain(..length);
+                // The head may have a token.
+                let rest = self.input.split_off(length);
+                self.input.zeroize();
+                self.input.extend_from_slice(&rest);
+                self.seen = 0;
                 request
             }
-            Ok(httparse::Status::Partial) if self.input.len() < MAX_HEAD_BYTES => {
+            (Ok(httparse::Status::Partial), Arrival::Partial) if self.input.len() < MAX_HEAD_BYTES => {
                 self.closing |= self.ended;
                 return false;
             }
-            Ok(httparse::Status::Partial) | Err(httparse::Error::TooManyHeaders) => {
+            (Ok(httparse::Status::Partial), Arrival::Partial) | (Err(httparse::Error::TooManyHeaders), _) => {
                 self.refuse("431 Request Header Fields Too Large");
                 return true;
             }
-            Err(_) => {
+            _ => {
                 self.refuse("400 Bad Request");
                 return true;
             }
@@ -293,6 +335,7 @@ impl Exchange {
         self.closing = !request.keep_alive;
         match (phase, request.body) {
             (_, BodyLength::Contradictory) => self.refuse("400 Bad Request"),
+            _ if !request.has_proper_host => self.refuse("400 Bad Request"),
             (phase, BodyLength::Bytes(0)) => self.answer(&request, &[], phase),
             (Phase::Serving(sources), length) if sources.is_of_api(&request) => {
                 self.read_body(request, length, sources);
@@ -308,7 +351,7 @@ impl Exchange {
 
     /// Reads the body of a request for the API, if the request is allowed to have one.
     fn read_body(&mut self, request: Request, length: BodyLength, sources: &Sources<'_>) {
-        let problem = match (sources.judge(&request), length) {
+        let problem = match (self.judge(&request, sources), length) {
             (Err(problem), _) => problem,
             (Ok(()), BodyLength::Bytes(length)) if length <= api::MAX_BODY_BYTES => {
                 let length = usize::try_from(length).unwrap_or(usize::MAX);
@@ -323,6 +366,21 @@ impl Exchange {
         };
         self.closing = true;
         self.respond_problem(request.method, &problem);
+    }
+
+    /// Whether the request may have what it asks of the API. That it may not is for the log.
+    fn judge(&mut self, request: &Request, sources: &Sources<'_>) -> Result<(), Problem> {
+        sources.judge(request).map_err(|denied| {
+            // The page asks without a token before somebody enters one.
+            let is_first = denied == Denied::Unauthorized && request.bearer.is_none();
+            self.denied = Some(denied).filter(|_| !is_first);
+            denied.into()
+        })
+    }
+
+    /// Why a request was refused since the last call, if one was.
+    pub fn take_denial(&mut self) -> Option<Denied> {
+        self.denied.take()
     }
 
     fn refuse(&mut self, status: &'static str) {
@@ -395,7 +453,8 @@ impl Exchange {
 
     fn answer_api(&mut self, request: &Request, body: &[u8], sources: &Sources<'_>) {
         let Site::Admin { access, tasks } = sources.site else { return };
-        let answer = sources.judge(request).and_then(|()| api::answer(request, body, access, tasks, sources));
+        let judged = self.judge(request, sources);
+        let answer = judged.and_then(|()| api::answer(request, body, access, tasks, sources));
         match answer {
             Err(problem) => self.respond_problem(request.method, &problem),
             Ok(Answer::Json(body)) => self.respond(request.method, &json("200 OK", "", &body)),

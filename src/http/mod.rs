@@ -46,8 +46,7 @@ pub use self::page::History;
 pub use self::server::{HttpServer, Role, State};
 pub use self::startup_health::StartupHealth;
 
-use self::access::Access;
-use self::api::Problem;
+use self::access::{Access, Denied};
 use self::request::Request;
 use self::task::Tasks;
 use crate::os::Usage;
@@ -104,10 +103,10 @@ impl Sources<'_> {
     }
 
     /// Whether the request may have what it asks of the API.
-    fn judge(&self, request: &Request) -> Result<(), Problem> {
+    fn judge(&self, request: &Request) -> Result<(), Denied> {
         match self.site {
             Site::Metrics => Ok(()),
-            Site::Admin { access, .. } => access.judge(request, self).map_err(Problem::from),
+            Site::Admin { access, .. } => access.judge(request, self),
         }
     }
 

@@ -2,6 +2,8 @@
 //!
 //! Owns: which headers are read, and how the length of a body is told. `httparse` parses the bytes.
 
+use zeroize::Zeroizing;
+
 use super::{Sources, host};
 
 /// The header that a page from elsewhere cannot send without asking this server first, which never allows it.
@@ -18,6 +20,8 @@ pub struct Request {
     pub query: String,
     /// The hosts that the target and the headers name; usually there is one.
     pub hosts: Vec<String>,
+    /// Whether there are as many headers `Host` as there must be: one, which only HTTP/1.0 may leave out.
+    pub has_proper_host: bool,
     /// Whether this is HTTP/1.1, in which responses may be sent in chunks.
     pub is_1_1: bool,
     /// Whether the client may send another request on this connection.
@@ -31,7 +35,7 @@ pub struct Request {
     /// Whether the request has the header [`MARKER`].
     pub is_marked: bool,
     /// The credentials behind `Bearer`, if there is exactly one header `Authorization`.
-    pub bearer: Option<Vec<u8>>,
+    pub bearer: Option<Zeroizing<Vec<u8>>>,
     /// The origins that the request names.
     pub origins: Vec<String>,
     /// What the browser says of where the request comes from (`Sec-Fetch-Site`).
@@ -49,6 +53,32 @@ pub enum Method {
     Post,
     /// None of them.
     Other,
+}
+
+/// How much of a head has arrived.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Arrival {
+    /// Not all of it.
+    #[default]
+    Partial,
+    /// All of it.
+    Whole,
+    /// A line ends with a bare LF. Other servers on the way could see another end of the head than this one.
+    Malformed,
+}
+
+impl Arrival {
+    /// How much of a head is in `input`, of which `seen` bytes were looked at before.
+    pub fn of(input: &[u8], seen: usize) -> Self {
+        for end in (seen..input.len()).filter(|&at| input[at] == b'\n') {
+            if end == 0 || input[end - 1] != b'\r' {
+                return Self::Malformed;
+            } else if input[..=end].ends_with(b"\r\n\r\n") {
+                return Self::Whole;
+            }
+        }
+        Self::Partial
+    }
 }
 
 /// How long the body of a request is.
@@ -84,6 +114,10 @@ impl Request {
             path: path.to_owned(),
             query: query.to_owned(),
             hosts: host.map(str::to_owned).into_iter().chain(headers.texts("host")).collect(),
+            has_proper_host: match headers.all("host").count() {
+                0 => !is_1_1,
+                count => count == 1,
+            },
             is_1_1,
             keep_alive: is_1_1 && !closes,
             body: headers.body_length(),
@@ -150,10 +184,10 @@ impl<'a> Headers<'a> {
         })
     }
 
-    fn bearer(&self) -> Option<Vec<u8>> {
+    fn bearer(&self) -> Option<Zeroizing<Vec<u8>>> {
         let mut all = self.all("authorization");
         let (value, None) = (all.next()?, all.next()) else { return None };
         let (scheme, token) = value.split_at_checked(7)?;
-        scheme.eq_ignore_ascii_case(b"bearer ").then(|| token.trim_ascii().to_vec())
+        scheme.eq_ignore_ascii_case(b"bearer ").then(|| Zeroizing::new(token.trim_ascii().to_vec()))
     }
 }

@@ -7,14 +7,15 @@
 use std::io::{self, ErrorKind};
 use std::rc::Rc;
 
-use log::{debug, warn};
+use log::{Level, debug, log, warn};
 use mio::event::Event;
 use mio::{Interest, Registry};
+use zeroize::Zeroize;
 
 use super::access::Access;
 use super::exchange::Command;
 use super::socket::{PolledListener, Socket};
-use super::task::Control;
+use super::task::{Control, Order, TaskId};
 use super::{Address, Exchange, History, Phase, Site, Sources};
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::os;
@@ -33,6 +34,9 @@ const IDLE_NS: u64 = 120 * NS_PER_S;
 /// How long the client of a connection with TLS may be a stranger.
 const HANDSHAKE_NS: u64 = HANDSHAKE_TIMEOUT.as_nanos() as u64;
 
+/// How long the head of a request may take. A client that sends it a byte at a time makes no progress by that.
+const HEAD_NS: u64 = 10 * NS_PER_S;
+
 /// How long the server does not accept after a failure, which is usually a lack of descriptors.
 const ACCEPT_PAUSE_NS: u64 = NS_PER_S;
 
@@ -40,8 +44,9 @@ const ACCEPT_PAUSE_NS: u64 = NS_PER_S;
 /// scrape takes if the scraper reads it.
 const PROTECTED_NS: u64 = 30 * NS_PER_S;
 
-/// After how long to look again for a slot if all slots are taken.
-const SLOT_RETRY_NS: u64 = NS_PER_S / 10;
+/// How many connections that are being answered keep their slots, at most. The other slots are always to be had for a new
+/// connection, so that a health check waits for nobody.
+const MAX_PROTECTED: usize = MAX_CONNECTIONS - 4;
 
 /// The most bytes that are read at a time.
 const READ_BYTES: usize = 4096;
@@ -52,6 +57,7 @@ pub struct HttpServer {
     /// When to accept; `None` while no connection waits at the listener.
     accept_at: Option<Timestamp>,
     warnings: RateLimitedLog,
+    denials: RateLimitedLog,
     connections: [Option<Connection>; MAX_CONNECTIONS],
     /// The slot of the connection that gets the next slice of work.
     next: usize,
@@ -112,8 +118,18 @@ struct Connection {
     exchange: Exchange,
     link: Link,
     last_progress_at: Timestamp,
-    /// Since when the connection has been owed an answer; `None` if it is owed none.
-    busy_since: Option<Timestamp>,
+    stage: Stage,
+}
+
+/// What a connection is waiting for, and since when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Stage {
+    /// A request of which some bytes are missing, or the first request of a client.
+    Head(Timestamp),
+    /// Another request of a client that was answered; this is when it last made progress.
+    Idle(Timestamp),
+    /// Its answer.
+    Answer(Timestamp),
 }
 
 /// What the socket can do, as far as the poll and the last calls have said.
@@ -148,6 +164,7 @@ impl HttpServer {
             listener,
             accept_at: Some(Timestamp::default()),
             warnings: RateLimitedLog::default(),
+            denials: RateLimitedLog::default(),
             connections: [const { None }; MAX_CONNECTIONS],
             next: 0,
             next_handshake: 0,
@@ -224,6 +241,7 @@ impl HttpServer {
             let Some(connection) = connection else { continue };
             if handshake == Some(slot) || !connection.socket.is_handshaking() {
                 connection.read(now);
+                connection.note_stage(now);
             }
             if let State::Obeying(control) = &state {
                 connection.exchange.look_at(control.tasks(), now);
@@ -233,8 +251,7 @@ impl HttpServer {
         self.busy = self.work(&mut state, now) || handshake.is_some();
         for slot in &mut self.connections {
             let Some(connection) = slot else { continue };
-            connection.busy_since =
-                if connection.exchange.is_idle() { None } else { connection.busy_since.or(Some(now)) };
+            connection.note_stage(now);
             if connection.is_over(now) {
                 *slot = None;
                 // A client may wait for the slot.
@@ -271,7 +288,8 @@ impl HttpServer {
                 State::Obeying(control) => {
                     let worked =
                         connection.exchange.turn(Phase::Serving(&self.admin_sources(&**control, now)));
-                    forward_command(&mut connection.exchange, &mut **control, now);
+                    forward_command(&mut connection, &mut **control, now);
+                    connection.log_denial(&mut self.denials, now);
                     worked
                 }
             };
@@ -318,10 +336,8 @@ impl HttpServer {
             if self.accept_at.is_none_or(|at| now < at) {
                 return;
             }
-            let Some(slot) = self.slot_for_new_connection(now) else {
-                self.accept_at = Some(now + SLOT_RETRY_NS);
-                return;
-            };
+            // There is one in the next turn: no more than `MAX_PROTECTED` are kept.
+            let Some(slot) = self.slot_for_new_connection(now) else { return };
             match self.listener.accept() {
                 Ok(socket) => self.add(socket, slot, now),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => self.accept_at = None,
@@ -338,22 +354,28 @@ impl HttpServer {
         }
     }
 
-    /// A slot for a new connection: a free slot, or else the slot of the connection that has made no progress for the
-    /// longest time. A connection that is being answered keeps its slot for `PROTECTED_NS`.
+    /// A slot for a new connection: a free slot, or else that of the oldest request of which bytes are missing, or that of
+    /// the connection that has been idle for the longest time. The first connections that are being answered keep their slots
+    /// for `PROTECTED_NS`.
     fn slot_for_new_connection(&self, now: Timestamp) -> Option<usize> {
-        let stillness = |&slot: &usize| {
-            self.connections[slot]
-                .as_ref()
-                .map(|connection| (connection.busy_since.is_some(), connection.last_progress_at))
-        };
-        let is_available = |&slot: &usize| {
-            self.connections[slot].as_ref().is_none_or(|connection| {
-                let is_protected = connection.busy_since.is_some_and(|since| now < since + PROTECTED_NS);
-                // A connection that was accepted in this turn has not been read from yet.
-                connection.last_progress_at < now && !is_protected
+        let stage = |slot: usize| self.connections[slot].as_ref().map(|connection| connection.stage);
+        let mut answering: Vec<(Timestamp, usize)> = (0..MAX_CONNECTIONS)
+            .filter_map(|slot| match stage(slot) {
+                Some(Stage::Answer(since)) => Some((since, slot)),
+                _ => None,
             })
+            .collect();
+        answering.sort_unstable();
+        let not_protected = answering.get(MAX_PROTECTED..).unwrap_or_default();
+        let is_available = |&slot: &usize| match stage(slot) {
+            // A connection that was accepted in this turn has not been read from yet.
+            Some(Stage::Head(since)) => since < now,
+            Some(Stage::Answer(since)) => {
+                not_protected.contains(&(since, slot)) || since + PROTECTED_NS <= now
+            }
+            Some(Stage::Idle(_)) | None => true,
         };
-        (0..MAX_CONNECTIONS).filter(is_available).min_by_key(stillness)
+        (0..MAX_CONNECTIONS).filter(is_available).min_by_key(|&slot| stage(slot))
     }
 
     fn add(&mut self, mut socket: Box<dyn Socket>, slot: usize, now: Timestamp) {
@@ -367,7 +389,7 @@ impl HttpServer {
                     exchange,
                     link: Link::Open { readable: true, writable: true },
                     last_progress_at: now,
-                    busy_since: None,
+                    stage: Stage::Head(now),
                 });
             }
             Err(error) => debug!("cannot watch a connection for HTTP: {error}"),
@@ -375,26 +397,56 @@ impl HttpServer {
     }
 }
 
-/// Forwards the command of the exchange to the server, if there is one.
-fn forward_command(exchange: &mut Exchange, control: &mut dyn Control, now: Timestamp) {
-    match exchange.take_command() {
+/// Forwards the command of the exchange to the server, if there is one, and logs whose it is.
+fn forward_command(connection: &mut Connection, control: &mut dyn Control, now: Timestamp) {
+    match connection.exchange.take_command() {
         None => {}
         Some(Command::Order(order)) => {
             let is_short = order.is_short();
+            // What is put changes nothing that is there.
+            let level = if matches!(order, Order::Put(_)) { Level::Debug } else { Level::Info };
+            let command = order.in_words();
             match control.order(order, now) {
-                None => exchange.refuse_order(),
-                Some(id) if is_short => exchange.await_task(id),
-                Some(id) => exchange.accept(id, control.tasks(), now),
+                None => connection.exchange.refuse_order(),
+                Some(id) => {
+                    connection.log_command(level, id, &command);
+                    match is_short {
+                        true => connection.exchange.await_task(id),
+                        false => connection.exchange.accept(id, control.tasks(), now),
+                    }
+                }
             }
         }
         Some(Command::Stop(id)) => {
             control.stop(id);
-            exchange.accept(id, control.tasks(), now);
+            connection.log_command(Level::Info, id, "stop");
+            connection.exchange.accept(id, control.tasks(), now);
         }
     }
 }
 
 impl Connection {
+    fn log_command(&self, level: Level, TaskId(task): TaskId, command: &str) {
+        let (peer, certificate) = (self.socket.peer(), self.socket.certificate());
+        let shown =
+            if certificate.is_empty() { String::new() } else { format!(", certificate {certificate}") };
+        log!(
+            level, peer = &*peer, certificate = &*certificate, task = task, command = command;
+            "administration from {peer}{shown}: task {task}: {command}"
+        );
+    }
+
+    fn log_denial(&mut self, log: &mut RateLimitedLog, now: Timestamp) {
+        let Some(denied) = self.exchange.take_denial() else { return };
+        let (peer, reason) = (self.socket.peer(), denied.reason());
+        log.line(now, |withheld| {
+            warn!(
+                peer = &*peer, withheld = withheld;
+                "refused a request of the API from {peer}: {reason}; {withheld} others since the last such line"
+            );
+        });
+    }
+
     fn notice(&mut self, event: &Event) {
         if event.is_error() || event.is_write_closed() {
             self.link = Link::Gone;
@@ -421,6 +473,7 @@ impl Connection {
                 }
                 Ok(read) => {
                     self.exchange.feed(&buffer[..read]);
+                    buffer[..read].zeroize();
                     self.last_progress_at = now;
                 }
                 Err(error) => match error.kind() {
@@ -454,92 +507,26 @@ impl Connection {
         matches!(self.link, Link::Gone) || self.exchange.is_finished() || now >= self.is_over_at()
     }
 
-    /// When the connection has made no progress for too long. Steps of a handshake are none.
+    /// Notes what it waits for.
+    fn note_stage(&mut self, now: Timestamp) {
+        self.stage = match self.stage {
+            Stage::Answer(since) if self.exchange.is_answering() => Stage::Answer(since),
+            _ if self.exchange.is_answering() => Stage::Answer(now),
+            Stage::Head(since) => Stage::Head(since),
+            _ if self.exchange.is_idle() => Stage::Idle(self.last_progress_at),
+            _ => Stage::Head(now),
+        };
+    }
+
+    /// When the connection has taken too long. Steps of a handshake are no progress, nor is half a request.
     fn is_over_at(&self) -> Timestamp {
-        self.last_progress_at + if self.socket.is_handshaking() { HANDSHAKE_NS } else { IDLE_NS }
+        match self.stage {
+            Stage::Head(since) if self.socket.is_handshaking() => since + HANDSHAKE_NS,
+            Stage::Head(since) => since + HEAD_NS,
+            Stage::Idle(_) | Stage::Answer(_) => self.last_progress_at + IDLE_NS,
+        }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::io::{Read, Write};
-    use std::os::unix::net::UnixStream;
-
-    use mio::Poll;
-
-    use super::*;
-
-    #[test]
-    fn many_new_connections_are_accepted_over_several_turns() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("socket");
-        let poll = Poll::new().unwrap();
-        let mut server = serve_at(&path, &poll);
-        let _crowd: Vec<_> = (0..2 * MAX_CONNECTIONS).map(|_| UnixStream::connect(&path).unwrap()).collect();
-        for turn in 1..=2 {
-            server.turn(State::Starting("starting"), Timestamp(turn));
-            assert_eq!(server.next_event_at(), Some(Timestamp(0)), "there may be more of them");
-        }
-        server.turn(State::Starting("starting"), Timestamp(3));
-        assert_eq!(server.next_event_at(), Some(Timestamp(2) + IDLE_NS), "nobody waits");
-    }
-
-    /// A server that listens on the socket `path`.
-    fn serve_at(path: &std::path::Path, poll: &Poll) -> HttpServer {
-        let listener = std::os::unix::net::UnixListener::bind(path).unwrap();
-        listener.set_nonblocking(true).unwrap();
-        HttpServer::new(Listener::Unix(listener), None, None, Role::Metrics(0), poll.registry()).unwrap()
-    }
-
-    /// A turn at `now` that accepts new connections and reads from all connections.
-    fn turn(server: &mut HttpServer, now: u64) {
-        server.accept_at = Some(Timestamp::default());
-        for connection in server.connections.iter_mut().flatten() {
-            if let Link::Open { readable, .. } = &mut connection.link {
-                *readable = true;
-            }
-        }
-        server.turn(State::Starting("starting"), Timestamp(now));
-    }
-
-    #[test]
-    fn a_connection_that_is_being_answered_is_the_last_to_be_closed() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("socket");
-        let poll = Poll::new().unwrap();
-        let mut server = serve_at(&path, &poll);
-        let mut slow = UnixStream::connect(&path).unwrap();
-        slow.write_all(b"GET /healthz").unwrap();
-        turn(&mut server, 1);
-        let mut crowd = Vec::new();
-        for now in 2..5 {
-            crowd.extend((0..MAX_CONNECTIONS).map(|_| UnixStream::connect(&path).unwrap()));
-            turn(&mut server, now);
-        }
-        slow.write_all(b" HTTP/1.0\r\n\r\n").unwrap();
-        turn(&mut server, 5);
-        let mut reply = String::new();
-        slow.read_to_string(&mut reply).unwrap();
-        assert!(reply.ends_with("\r\n\r\nok\n"), "{reply}");
-    }
-
-    #[test]
-    fn a_connection_that_takes_too_long_is_closed_for_a_new_one() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("socket");
-        let poll = Poll::new().unwrap();
-        let mut server = serve_at(&path, &poll);
-        let mut endless: Vec<_> = (0..MAX_CONNECTIONS).map(|_| UnixStream::connect(&path).unwrap()).collect();
-        endless.iter_mut().for_each(|stream| stream.write_all(b"GET /").unwrap());
-        turn(&mut server, 1);
-        let mut late = UnixStream::connect(&path).unwrap();
-        late.write_all(b"GET /healthz HTTP/1.0\r\n\r\n").unwrap();
-        late.set_nonblocking(true).unwrap();
-        turn(&mut server, 2);
-        assert_eq!(server.next_event_at(), Some(Timestamp(2) + SLOT_RETRY_NS), "the late client waits");
-        turn(&mut server, 1 + PROTECTED_NS);
-        let mut reply = [0; 12];
-        late.read_exact(&mut reply).expect("it is answered");
-        assert_eq!(&reply, b"HTTP/1.1 200");
-    }
-}
+mod tests;

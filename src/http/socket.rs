@@ -12,8 +12,9 @@ use mio::event::Source;
 use mio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use mio::{Interest, Registry, Token};
 
+use crate::os;
 use crate::os::listen::Listener;
-use crate::tls::{Acceptor, Channel};
+use crate::tls::{Acceptor, Channel, ClientCertificate};
 
 /// A listener in the poll.
 pub enum PolledListener {
@@ -78,14 +79,31 @@ pub trait Socket: Read + Write + Source {
         false
     }
 
+    /// The address or the user of the client, for the log.
+    fn peer(&self) -> String;
+
+    /// The serial number of the certificate that the client has shown; empty if it has shown none.
+    fn certificate(&self) -> String {
+        String::new()
+    }
+
     /// Whether the client would get in now with the certificate that it has shown, if it had to show one.
     fn is_certificate_good(&self) -> bool {
         true
     }
 }
 
-impl Socket for TcpStream {}
-impl Socket for UnixStream {}
+impl Socket for TcpStream {
+    fn peer(&self) -> String {
+        os::socket::peer(self)
+    }
+}
+
+impl Socket for UnixStream {
+    fn peer(&self) -> String {
+        os::socket::peer(self)
+    }
+}
 
 /// A socket with its encrypted half.
 struct TlsSocket {
@@ -109,6 +127,15 @@ impl Socket for TlsSocket {
 
     fn wants_write(&self) -> bool {
         self.channel.wants_write()
+    }
+
+    fn peer(&self) -> String {
+        os::socket::peer(&self.socket)
+    }
+
+    fn certificate(&self) -> String {
+        let certificate = self.channel.peer_certificate();
+        certificate.map(|certificate| ClientCertificate::of(certificate).serial).unwrap_or_default()
     }
 
     fn is_certificate_good(&self) -> bool {

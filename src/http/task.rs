@@ -18,6 +18,9 @@ pub const MAX_RUNNING: usize = 16;
 /// How many tasks that are over can still be asked for.
 const MAX_ENDED: usize = 64;
 
+/// The ids in a line of the log.
+const SHOWN: usize = 100;
+
 /// What is to be done.
 #[derive(Debug)]
 pub enum Order {
@@ -166,6 +169,40 @@ impl Order {
             Self::FlushCooldowns(_) => "flush-cooldowns",
             Self::Drain(true) => "drain",
             Self::Drain(false) => "undrain",
+        }
+    }
+
+    /// What is to be done, for the log.
+    #[must_use]
+    pub fn in_words(&self) -> String {
+        let action = self.action();
+        match self {
+            Self::Put(NewJob { tube, .. })
+            | Self::Flush { tube, .. }
+            | Self::FlushCooldowns(tube)
+            | Self::Pause(tube, 0) => {
+                format!("{action} {}", tube.as_str())
+            }
+            Self::Pause(tube, seconds) => format!("{action} {} {seconds}", tube.as_str()),
+            Self::Drain(_) => action.to_owned(),
+            Self::Change(change, selection) => {
+                let jobs = match selection {
+                    Selection::Jobs(ids) => {
+                        let shown: Vec<String> = ids.iter().take(SHOWN).map(|id| id.0.to_string()).collect();
+                        let others = ids.len().saturating_sub(SHOWN);
+                        let others =
+                            if others == 0 { String::new() } else { format!(" and {others} other jobs") };
+                        format!("{}{others}", shown.join(", "))
+                    }
+                    Selection::Counted(walk, count) => format!("{count} jobs of {}", walk.tube().as_str()),
+                };
+                match change {
+                    Change::Kick | Change::Delete => format!("{action} {jobs}"),
+                    Change::Move(tube) => format!("{action} {jobs} to {}", tube.as_str()),
+                    Change::Priority(priority) => format!("{action} {jobs} to {}", priority.0),
+                    Change::Delay(seconds) => format!("{action} {jobs} by {seconds}"),
+                }
+            }
         }
     }
 

@@ -5,14 +5,16 @@ use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use zeroize::Zeroizing;
+
 /// The bit of a file's permissions that lets all users read it.
 const READABLE_BY_ALL: u32 = 0o004;
 
-/// A file that was read.
+/// A file that was read; its bytes are wiped from memory after use.
 #[derive(Debug)]
 pub struct SecretFile {
     /// What is in it.
-    pub bytes: Vec<u8>,
+    pub bytes: Zeroizing<Vec<u8>>,
     /// Whether everybody on this machine can read it.
     pub is_readable_by_all: bool,
 }
@@ -23,8 +25,11 @@ pub struct SecretFile {
 /// If the system refuses to read it, or if it is longer.
 pub fn read(path: &Path, max_bytes: usize) -> io::Result<SecretFile> {
     let file = File::open(path)?;
-    let is_readable_by_all = file.metadata()?.permissions().mode() & READABLE_BY_ALL != 0;
-    let mut bytes = Vec::new();
+    let metadata = file.metadata()?;
+    let is_readable_by_all = metadata.permissions().mode() & READABLE_BY_ALL != 0;
+    // Growing would leave copies behind.
+    let room = metadata.len().min(max_bytes as u64) as usize + 1;
+    let mut bytes = Zeroizing::new(Vec::with_capacity(room));
     file.take(max_bytes as u64 + 1).read_to_end(&mut bytes)?;
     if bytes.len() > max_bytes {
         return Err(io::Error::new(ErrorKind::FileTooLarge, format!("it is longer than {max_bytes} bytes")));

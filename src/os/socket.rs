@@ -1,7 +1,7 @@
 //! Options of connections, the name of their other end, and reads into memory that is not zeroed first.
 
 use std::io;
-use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
@@ -84,9 +84,9 @@ pub fn peer(connection: &impl AsFd) -> String {
 
 /// The address at the other end of a connection; `None` for a unix socket, and for a client that is gone.
 #[must_use]
-pub fn peer_address(connection: &impl AsFd) -> Option<IpAddr> {
+pub fn peer_address(connection: &impl AsFd) -> Option<SocketAddr> {
     let address = SockRef::from(connection).peer_addr().ok()?;
-    address.as_socket().map(|address| address.ip())
+    address.as_socket()
 }
 
 /// The id of the user at the other end of a unix socket, where the system tells it.
@@ -180,7 +180,7 @@ mod tests {
         let client = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
         let (server, _) = listener.accept().unwrap();
         assert_eq!(peer(&server), client.local_addr().unwrap().to_string());
-        assert_eq!(peer_address(&server).unwrap().to_canonical(), Ipv4Addr::LOCALHOST);
+        assert_eq!(peer_address(&server).unwrap().ip().to_canonical(), Ipv4Addr::LOCALHOST);
         let (server, _client) = UnixStream::pair().unwrap();
         assert!(peer(&server).starts_with("unix:"), "{}", peer(&server));
         assert_eq!(peer_address(&server), None);

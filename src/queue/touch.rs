@@ -12,12 +12,14 @@ use crate::job::JobId;
 impl Queue {
     /// Starts the times to run of the client's reservations again, as of `at`, of those behind the place `after` in the
     /// order of their ends and of at most `left`, which goes down by those that were looked at. Returns the place at which
-    /// it has stopped; `None` when none is left.
+    /// it has stopped; `None` when none is left. Jobs of tubes that it may not touch add to `passed`.
     pub fn touch_after(
         &mut self,
         client: ClientId,
         after: Option<(Timestamp, JobId)>,
         left: &mut usize,
+        passed: &mut u64,
+        may_touch: impl Fn(&str) -> bool,
         at: Timestamp,
     ) -> Option<(Timestamp, JobId)> {
         let mut last = after;
@@ -33,7 +35,11 @@ impl Queue {
             }
             *left -= 1;
             last = Some((until, id));
-            self.touch(client, id, at);
+            if self.job(id).is_some_and(|job| may_touch(job.tube.as_str())) {
+                self.touch(client, id, at);
+            } else {
+                *passed += 1;
+            }
         }
     }
 }
@@ -61,7 +67,7 @@ mod tests {
         let (at, mut after, mut calls) = (start + NS_PER_S / 2, None, 0);
         loop {
             let mut left = 3;
-            after = queue.touch_after(worker, after, &mut left, at);
+            after = queue.touch_after(worker, after, &mut left, &mut 0, |_| true, at);
             queue.check_invariants();
             calls += 1;
             if after.is_none() {

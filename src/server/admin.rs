@@ -18,7 +18,6 @@ use crate::http::task::{Change, Control, NewJob, Obstacle, Order, Progress, Sele
 use crate::job::{JobId, JobState};
 use crate::protocol::Reply;
 use crate::queue::{self, BeginFlush, ClientId, Flushed};
-use crate::tube_name::TubeName;
 
 /// What all orders together may cost in a turn, in simple requests: some 150 microseconds.
 const WORK_PER_TURN: u64 = 512;
@@ -117,9 +116,6 @@ impl Control for Executor {
     fn order(&mut self, order: Order, now: Timestamp) -> Option<TaskId> {
         let orders = self.orders.as_mut()?;
         let id = orders.tasks.add(&order, now)?;
-        let level = if order.is_short() { Level::Debug } else { Level::Info };
-        let tube = orders.tasks.get(id).and_then(|task| task.tube.as_ref()).map_or("", TubeName::as_str);
-        log!(level, "administration: task {}: {} {tube}", id.0, order.action());
         let work = match order {
             Order::Change(change, Selection::Jobs(jobs)) => Work::Jobs(change, jobs.into_iter()),
             Order::Change(change, Selection::Counted(walk, left)) => {
@@ -192,6 +188,11 @@ impl Executor {
         {
             if let Some(task) = orders.tasks.get_mut(id) {
                 task.progress = progress;
+                let level = if task.job.is_some() { Level::Debug } else { Level::Info };
+                log!(
+                    level, task = id.0, done = task.done;
+                    "administration: task {}: {progress:?}, {} done, {} left as they are", id.0, task.done, task.skipped
+                );
             }
             orders.settling.pop_front();
         }

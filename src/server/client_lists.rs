@@ -17,6 +17,8 @@ pub enum List {
     BinlogRoom = 1 << 3,
     /// Clients that wait for the list of all tubes.
     AllTubes = 1 << 4,
+    /// Clients of which it is not known yet who they are.
+    LogIn = 1 << 5,
 }
 
 /// The lists that contain a connection.

@@ -6,6 +6,8 @@
 
 use std::io::{self, ErrorKind, IoSlice};
 
+use zeroize::Zeroize;
+
 use super::budget::Budget;
 use super::client_lists::{List, Listed};
 use super::execute::Executor;
@@ -205,6 +207,11 @@ impl<S: Stream> Connection<S> {
         self.stream.is_handshaking()
     }
 
+    /// Whether it is not known yet who the client is.
+    pub fn awaits_log_in(&self, executor: &Executor, id: ClientId) -> bool {
+        self.is_handshaking() || executor.is_unknown(id)
+    }
+
     /// Whether the client has shown a certificate.
     pub fn has_certificate(&self) -> bool {
         self.stream.peer_certificate().is_some()
@@ -259,22 +266,22 @@ impl<S: Stream> Connection<S> {
         id: ClientId,
         now: Timestamp,
     ) {
-        if let Some(stalled) = self.session.take_stalled() {
-            let outcome = executor.resume::<GUARDED>(id, stalled.command, &mut self.session.output, now);
-            self.session.apply(outcome);
-        }
+        self.resume::<GUARDED>(executor, id, now);
         // Input that was read before comes first: it may use up the whole budget.
-        if let Some(pending) = self.session.take_pending() {
+        if let Some(mut pending) = self.session.take_pending() {
             let mut rest = pending.bytes();
             let stop = self.execute::<GUARDED>(executor, &mut rest, id, now);
             let left = rest.len();
+            if GUARDED && executor.has_read_token() {
+                pending.wipe(left);
+            }
             self.session.put_back(pending, left, stop);
         } else {
             let mut filled = self.session.restore(buffer);
             if self.may_read() && (self.may_abort(executor, id) || self.may_execute(executor, id, false)) {
                 self.read(buffer, &mut filled, now);
                 if GUARDED {
-                    self.look_at_certificate(executor, id, now);
+                    self.end_handshake(executor, id, now);
                 }
                 if self.input == Input::Ended {
                     if self.session.is_waiting() {
@@ -287,6 +294,24 @@ impl<S: Stream> Connection<S> {
             let mut rest = &buffer[..filled];
             let stop = self.execute::<GUARDED>(executor, &mut rest, id, now);
             self.session.keep(rest, stop);
+            if GUARDED && executor.has_read_token() {
+                buffer[..filled].zeroize();
+            }
+        }
+        if GUARDED && self.session.stalled_until() == Some(Until::Permitted) && self.is_half_closed() {
+            self.resume::<GUARDED>(executor, id, now);
+        }
+    }
+
+    /// Goes on with a command that is stalled.
+    #[inline]
+    fn resume<const GUARDED: bool>(&mut self, executor: &mut Executor, id: ClientId, now: Timestamp) {
+        if GUARDED && self.session.stalled_until() == Some(Until::Permitted) && self.is_half_closed() {
+            executor.note_end(id);
+        }
+        if let Some(stalled) = self.session.take_stalled() {
+            let outcome = executor.resume::<GUARDED>(id, stalled.command, &mut self.session.output, now);
+            self.session.apply(outcome);
         }
     }
 
@@ -360,10 +385,10 @@ impl<S: Stream> Connection<S> {
     }
 
     /// Who the client is can follow from its certificate, which is there from the end of the handshake on.
-    fn look_at_certificate(&mut self, executor: &mut Executor, id: ClientId, now: Timestamp) {
+    fn end_handshake(&mut self, executor: &mut Executor, id: ClientId, now: Timestamp) {
         if executor.awaits_certificate(id)
-            && let Some(certificate) = self.stream.peer_certificate()
-            && !executor.show_certificate(id, certificate, now)
+            && !self.is_handshaking()
+            && !executor.end_handshake(id, self.stream.peer_certificate(), now)
         {
             self.refuse_to_connect(executor);
         }

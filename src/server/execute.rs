@@ -290,7 +290,7 @@ impl Executor {
             Request::Refused(refusal) => self.reject_put(&refusal.into(), output),
         };
         if GUARDED {
-            self.end_audit(client, output, start, now);
+            self.end_audit(client, output, start);
         }
         trace_reply(client, output, start);
         self.persistence.log_changes(&mut self.queue, now);
@@ -338,10 +338,10 @@ impl Executor {
             }
             StalledCommand::ReserveBatch(batch) => self.reserve_batch(client, batch, output, now),
             StalledCommand::DeleteBatch(batch) => self.delete_batch(client, batch, output, now),
-            StalledCommand::TouchAll { at, after } => self.touch_all(client, at, Some(after), output),
+            StalledCommand::TouchAll(touch) => self.touch_all(client, touch, output),
         };
         if GUARDED {
-            self.end_audit(client, output, start, now);
+            self.end_audit(client, output, start);
         }
         trace_reply(client, output, start);
         self.persistence.log_changes(&mut self.queue, now);

@@ -1,14 +1,13 @@
 //! The guard of a server with access rules: who each client is.
 //!
 //! Owns: the rules in force, and for each client its identity and what was already decided about the tubes that it uses and
-//! watches. `guarded` asks it about commands, `narrowed` makes the lists and stats of clients that may not see everything.
+//! watches. `audit` has what is logged of it. `guarded` asks it about commands, `narrowed` makes the lists and stats of clients that may not see everything.
 //! An open server has no guard. Driven by `execute`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use log::{info, warn};
-
+use super::audit::{Refused, say_full, say_log_in, say_refused};
 use super::execute::Executor;
 use super::narrowed::Narrowed;
 use crate::access::{Grants, IdentityId, Limits, Need, Pace, Peer, Roles, Rules, TokenHash, Tries, Verdict};
@@ -16,7 +15,7 @@ use crate::clock::Timestamp;
 use crate::queue::ClientId;
 use crate::rate_limited_log::RateLimitedLog;
 use crate::stats::IdentityFigures;
-use crate::tls;
+use crate::tls::ClientCertificate;
 
 /// What a client takes here, in bytes.
 const CLIENT_BYTES: usize = size_of::<Option<GuardedClient>>();
@@ -24,27 +23,31 @@ const CLIENT_BYTES: usize = size_of::<Option<GuardedClient>>();
 /// The rules, and the clients to which they apply.
 #[derive(Debug)]
 pub struct Guard {
-    rules: Rules,
+    pub(super) rules: Rules,
     /// By the index of the [`ClientId`].
     clients: Vec<Option<GuardedClient>>,
     /// What the clients of each identity take, by the identities of the rules.
-    usage: Vec<Usage>,
+    pub(super) usage: Vec<Usage>,
     /// What is told of it, in the same order.
-    figures: Vec<IdentityFigures>,
+    pub(super) figures: Vec<IdentityFigures>,
     /// Puts that wait until they are permitted: when that is, and whose they are.
     waiting_puts: BTreeSet<(Timestamp, u32)>,
     tries: Tries,
+    /// Whether there is a token in the input that was executed last.
+    has_read_token: bool,
     wrong_tokens: RateLimitedLog,
+    /// Refusals that are to be logged at the end of the turn.
+    pub(super) refusals: Vec<Refused>,
     full: RateLimitedLog,
 }
 
 /// What goes on about an identity.
 #[derive(Debug, Default)]
-struct Usage {
+pub struct Usage {
     pace: Pace,
     log_ins: RateLimitedLog,
-    refusals: RateLimitedLog,
-    actions: RateLimitedLog,
+    /// By the word of the command, so that none hides another.
+    pub(super) refusals: BTreeMap<&'static str, RateLimitedLog>,
     /// The tubes that its clients watch, each as often as it is watched.
     watched: usize,
 }
@@ -52,12 +55,13 @@ struct Usage {
 /// What the guard knows of a client.
 #[derive(Debug)]
 pub struct GuardedClient {
-    peer: Peer,
-    /// The names in its certificate; `None` if it has shown none.
-    names: Option<Box<[String]>>,
+    pub(super) peer: Peer,
+    /// What its certificate says, which is nothing if it has none; `None` during its handshake, in which it does not count for
+    /// the connections of its identity.
+    pub(super) certificate: Option<Box<ClientCertificate>>,
     /// The hash of the token that it has shown.
     token: Option<TokenHash>,
-    identity: IdentityId,
+    pub(super) identity: IdentityId,
     /// Its roles for the tube that it uses; `None` if they were not looked up yet.
     pub(super) used: Option<Roles>,
     /// So many tubes at the start of its watch list are known to be ones from which it may reserve.
@@ -68,8 +72,10 @@ pub struct GuardedClient {
     watched: usize,
     /// When its put is permitted, if that waits.
     put_at: Option<Timestamp>,
+    /// Its connection will bring no more, so its put does not wait.
+    has_ended: bool,
     /// The managing command that it has given and that is not over.
-    action: Option<Box<str>>,
+    pub(super) action: Option<Box<str>>,
 }
 
 /// What a token has come to.
@@ -85,7 +91,7 @@ pub enum LogIn {
 
 impl GuardedClient {
     fn names(&self) -> &[String] {
-        self.names.as_deref().unwrap_or_default()
+        self.certificate.as_ref().map_or(&[], |certificate| &certificate.names)
     }
 
     fn become_identity(&mut self, identity: IdentityId) {
@@ -105,7 +111,9 @@ impl Guard {
             clients: Vec::new(),
             waiting_puts: BTreeSet::new(),
             tries: Tries::default(),
+            has_read_token: false,
             wrong_tokens: RateLimitedLog::default(),
+            refusals: Vec::new(),
             full: RateLimitedLog::default(),
         }
     }
@@ -123,7 +131,7 @@ impl Guard {
         }
         for known in self.clients.iter_mut().flatten() {
             known.become_identity(next.rules.identify(known.peer, known.names(), known.token.as_ref()));
-            figures[known.identity.index()].connections += 1;
+            figures[known.identity.index()].connections += u64::from(known.certificate.is_some());
             usage[known.identity.index()].watched += known.watched;
         }
         (self.rules, self.usage, self.figures) = (next.rules, usage, figures);
@@ -141,16 +149,12 @@ impl Guard {
 
     /// The client is gone.
     pub fn forget(&mut self, client: ClientId) {
+        self.end_action(client, b"(the client has left)");
         let known = self.clients.get_mut(client.index as usize).and_then(Option::take);
-        let Some(GuardedClient { identity, put_at, watched, .. }) = known else { return };
-        self.figures[identity.index()].connections -= 1;
+        let Some(GuardedClient { identity, put_at, certificate, watched, .. }) = known else { return };
+        self.figures[identity.index()].connections -= u64::from(certificate.is_some());
+        self.cancel_wait(identity, put_at, client.index);
         self.usage[identity.index()].watched -= watched;
-        if let Some(at) = put_at {
-            self.waiting_puts.remove(&(at, client.index));
-            if let Some(per_second) = self.rules.identity(identity).limits.puts_per_second {
-                self.usage[identity.index()].pace.give_back(per_second);
-            }
-        }
     }
 
     /// What is known of the client; `None` if nobody has said who it is.
@@ -180,54 +184,67 @@ impl Guard {
         most.is_none_or(|most| self.figures[identity.index()].connections < most.into())
     }
 
-    /// Somebody has connected; returns whether it may stay.
-    fn identify(&mut self, client: ClientId, peer: Peer, now: Timestamp) -> bool {
+    /// Somebody has connected; returns whether it may stay. If the client is in its handshake, this is decided at the end of
+    /// that, when it is known who it is.
+    fn identify(&mut self, client: ClientId, peer: Peer, is_handshaking: bool, now: Timestamp) -> bool {
         self.forget(client);
         let index = client.index as usize;
         if self.clients.len() <= index {
             self.clients.resize_with(index + 1, || None);
         }
-        let identity = self.rules.identify(peer, &[], None);
-        let is_welcome = self.has_room_for(identity);
-        let name = &self.rules.identity(identity).name;
-        let figures = &mut self.figures[identity.index()];
-        if !is_welcome {
-            self.full.line(now, |withheld| say_full(name, peer, withheld));
-        } else if !Rules::is_stranger(identity) {
-            figures.log_ins += 1;
-            let lines = &mut self.usage[identity.index()].log_ins;
-            lines.line(now, |withheld| say_log_in(name, client, peer, "its user", withheld));
-        }
-        figures.connections += 1;
         self.clients[index] = Some(GuardedClient {
             peer,
-            names: None,
+            certificate: None,
             token: None,
-            identity,
+            identity: self.rules.identify(peer, &[], None),
             used: None,
             checked: 0,
             narrowed: None,
             watched: 0,
             put_at: None,
+            has_ended: false,
             action: None,
         });
+        is_handshaking || self.end_handshake(client, ClientCertificate::default(), now)
+    }
+
+    /// Whether the client is in its handshake, as far as the guard was told.
+    pub fn awaits_certificate(&self, client: ClientId) -> bool {
+        self.client(client).is_some_and(|known| known.certificate.is_none())
+    }
+
+    /// The client has done its handshake, if there was one, and perhaps shown a certificate; returns whether it may stay.
+    fn end_handshake(&mut self, client: ClientId, certificate: ClientCertificate, now: Timestamp) -> bool {
+        let Some(known) = self.client_mut(client) else { return false };
+        let (peer, has_certificate) = (known.peer, !certificate.serial.is_empty());
+        known.certificate = Some(Box::new(certificate));
+        let identity =
+            self.rules.identify(peer, self.client(client).map_or(&[], |known| known.names()), None);
+        let is_welcome = self.has_room_for(identity);
+        if !is_welcome {
+            let name = &self.rules.identity(identity).name;
+            self.full.line(now, |withheld| say_full(name, peer, withheld));
+        } else if !Rules::is_stranger(identity) {
+            let by = if has_certificate { "its certificate" } else { "its user" };
+            self.figures[identity.index()].log_ins += 1;
+            let name = &self.rules.identity(identity).name;
+            let lines = &mut self.usage[identity.index()].log_ins;
+            lines.line(now, |withheld| say_log_in(name, client, peer, by, withheld));
+        }
+        self.figures[identity.index()].connections += 1;
+        if let Some(known) = self.client_mut(client) {
+            known.become_identity(identity);
+        }
         is_welcome
     }
 
-    /// Whether it is not known what the client's certificate says, if it has one.
-    pub fn awaits_certificate(&self, client: ClientId) -> bool {
-        self.client(client).is_some_and(|known| known.names.is_none())
-    }
-
-    /// The client has shown a certificate with these names; returns whether it may stay.
-    pub fn show_certificate(&mut self, client: ClientId, names: Vec<String>, now: Timestamp) -> bool {
-        let Some(known) = self.client(client) else { return false };
-        let (peer, before) = (known.peer, known.identity);
-        let identity = self.rules.identify(peer, &names, known.token.as_ref());
-        if let Some(known) = self.client_mut(client) {
-            known.names = Some(names.into());
-        }
-        identity == before || self.change_identity(client, identity, "its certificate", now)
+    /// Whether it is not known yet who the client is: it is in its handshake, or it may do nothing before it logs in.
+    fn is_unknown(&self, client: ClientId) -> bool {
+        self.client(client).is_none_or(|known| {
+            let identity = self.rules.identity(known.identity);
+            known.certificate.is_none()
+                || Rules::is_stranger(known.identity) && identity.grants.somewhere().is_empty()
+        })
     }
 
     /// The client becomes another identity, if that may have another connection; returns whether.
@@ -277,14 +294,14 @@ impl Guard {
         let Some((peer, before)) = self.client(client).map(|known| (known.peer, known.identity)) else {
             return LogIn::Refused;
         };
-        let may_try = self.tries.may_try(peer, now);
+        self.has_read_token = true;
         let hash = TokenHash::of(token);
-        let Some(identity) = self.rules.owner_of(&hash).filter(|_| may_try) else {
-            if may_try {
-                self.tries.note_wrong(peer, now);
-            }
+        let Some(identity) = self.rules.owner_of(&hash) else {
+            let is_too_many = self.tries.note_wrong(peer, now);
             self.figures[before.index()].log_ins_refused += 1;
-            self.wrong_tokens.line(now, |withheld| say_refused(peer, may_try, withheld));
+            if !is_too_many {
+                self.wrong_tokens.line(now, |withheld| say_refused(peer, withheld));
+            }
             return LogIn::Refused;
         };
         if !self.change_identity(client, identity, "a token", now) {
@@ -294,6 +311,29 @@ impl Guard {
             known.token = Some(hash);
         }
         LogIn::Done
+    }
+
+    /// The client's connection will bring no more. A put that waits is given up, or it would hold the connection.
+    pub fn note_end(&mut self, client: ClientId) {
+        if let Some(known) = self.client_mut(client) {
+            known.has_ended = true;
+        }
+    }
+
+    /// Whether the put of the client is given up instead of waiting any longer; its permission is for others then.
+    pub fn gives_up_put(&mut self, client: ClientId) -> bool {
+        let Some(known) = self.client_mut(client).filter(|known| known.has_ended) else { return false };
+        let (identity, put_at) = (known.identity, known.put_at.take());
+        self.cancel_wait(identity, put_at, client.index);
+        put_at.is_some()
+    }
+
+    fn cancel_wait(&mut self, identity: IdentityId, put_at: Option<Timestamp>, index: u32) {
+        let Some(at) = put_at else { return };
+        self.waiting_puts.remove(&(at, index));
+        if let Some(per_second) = self.rules.identity(identity).limits.puts_per_second {
+            self.usage[identity.index()].pace.give_back(per_second);
+        }
     }
 
     /// When the put of the client may be done, if not now. The client waits until then.
@@ -331,101 +371,31 @@ impl Guard {
     }
 }
 
-fn say_log_in(name: &str, client: ClientId, peer: Peer, by: &str, withheld: u64) {
-    info!(
-        identity = name, client = client.index, peer:% = peer, withheld = withheld;
-        "{name} has logged in from {peer} by {by}; {withheld} others since the last such line"
-    );
-}
-
-fn say_refused(peer: Peer, was_tried: bool, withheld: u64) {
-    let reason = if was_tried { "a wrong token" } else { "too many wrong tokens from there" };
-    warn!(
-        peer:% = peer, withheld = withheld;
-        "refused a log-in from {peer}: {reason}; {withheld} others since the last such line"
-    );
-}
-
-fn say_full(name: &str, peer: Peer, withheld: u64) {
-    warn!(
-        identity = name, peer:% = peer, withheld = withheld;
-        "refused a connection of {name} from {peer}: max-connections; {withheld} others since the last such line"
-    );
-}
-
-/// The audit: what is logged and counted of commands.
-impl Guard {
-    /// What is told of each identity.
-    pub fn figures(&self) -> &[IdentityFigures] {
-        &self.figures
-    }
-
-    /// What is told of the client's identity.
-    pub fn figures_of(&self, client: ClientId) -> Option<&IdentityFigures> {
-        Some(&self.figures[self.client(client)?.identity.index()])
-    }
-
-    /// A command was refused, and the client was told so.
-    pub fn count_refusal(&mut self, client: ClientId) {
-        let Some(identity) = self.client(client).map(|known| known.identity) else { return };
-        self.figures[identity.index()].commands_forbidden += 1;
-    }
-
-    /// The same for the log, also if the client was told that there is no such job.
-    pub fn log_refusal(&mut self, client: ClientId, command: &str, now: Timestamp) {
-        let Some(known) = self.client(client) else { return };
-        let (identity, peer) = (known.identity, known.peer);
-        let name = &self.rules.identity(identity).name;
-        self.usage[identity.index()].refusals.line(now, |withheld| {
-            warn!(
-                identity = &**name, client = client.index, peer:% = peer, command = command, withheld = withheld;
-                "refused {command} of {name} from {peer}; {withheld} others since the last such line"
-            );
-        });
-    }
-
-    /// The client begins a managing command.
-    pub fn begin_action(&mut self, client: ClientId, command: String) {
-        if let Some(known) = self.client_mut(client) {
-            known.action = Some(command.into());
-            let identity = known.identity;
-            self.figures[identity.index()].managing_commands += 1;
-        }
-    }
-
-    /// The managing command of the client, if it has given one, is over, with this reply.
-    pub fn end_action(&mut self, client: ClientId, reply: &[u8], now: Timestamp) {
-        let Some(known) = self.client_mut(client) else { return };
-        let Some(command) = known.action.take() else { return };
-        let (identity, peer) = (known.identity, known.peer);
-        let name = &self.rules.identity(identity).name;
-        let reply = reply.split(|&byte| byte == b'\r').next().unwrap_or_default();
-        let reply = String::from_utf8_lossy(reply);
-        self.usage[identity.index()].actions.line(now, |withheld| {
-            info!(
-                identity = &**name, client = client.index, peer:% = peer, command = &*command,
-                reply = &*reply, withheld = withheld;
-                "{name} from {peer}: {command}: {reply}; {withheld} others since the last such line"
-            );
-        });
-    }
-}
-
 impl Executor {
     /// From now on the rules decide what each client may do. Comes before the first client.
     pub fn guard_with(&mut self, rules: Rules) {
         self.guard = Some(Box::new(Guard::new(rules)));
     }
 
-    /// Whether the client may have shown a certificate that was not looked at.
+    /// Whether the client is in its handshake, as far as the guard was told.
     pub(super) fn awaits_certificate(&self, client: ClientId) -> bool {
         self.guard.as_ref().is_some_and(|guard| guard.awaits_certificate(client))
     }
 
-    /// The client has shown a certificate, in DER; returns whether it may stay.
-    pub(super) fn show_certificate(&mut self, client: ClientId, certificate: &[u8], now: Timestamp) -> bool {
-        let names = tls::names(certificate);
-        self.guard.as_mut().is_none_or(|guard| guard.show_certificate(client, names, now))
+    /// The client has done its handshake, and perhaps shown a certificate, in DER; returns whether it may stay.
+    pub(super) fn end_handshake(
+        &mut self,
+        client: ClientId,
+        certificate: Option<&[u8]>,
+        now: Timestamp,
+    ) -> bool {
+        let certificate = certificate.map(ClientCertificate::of).unwrap_or_default();
+        self.guard.as_mut().is_none_or(|guard| guard.end_handshake(client, certificate, now))
+    }
+
+    /// Whether it is not known yet who the client is. On an open server, everybody is known.
+    pub(super) fn is_unknown(&self, client: ClientId) -> bool {
+        self.guard.as_ref().is_some_and(|guard| guard.is_unknown(client))
     }
 
     /// Other rules are in force from now on.
@@ -442,6 +412,25 @@ impl Executor {
             let mut tubes = self.queue.watched_tubes(client);
             tubes.all(|tube| grants.judge(Need::RESERVE, tube.as_str()) == Verdict::Allowed)
         })
+    }
+
+    /// Logs what was refused in the turn.
+    pub(super) fn write_refusals(&mut self) {
+        if let Some(guard) = &mut self.guard {
+            guard.write_refusals();
+        }
+    }
+
+    /// Whether there was a token in what was executed since the last call.
+    pub(super) fn has_read_token(&mut self) -> bool {
+        self.guard.as_mut().is_some_and(|guard| std::mem::take(&mut guard.has_read_token))
+    }
+
+    /// The client's connection will bring no more while its put waits.
+    pub(super) fn note_end(&mut self, client: ClientId) {
+        if let Some(guard) = &mut self.guard {
+            guard.note_end(client);
+        }
     }
 
     /// The index of the next client whose put is permitted now.
@@ -461,7 +450,13 @@ impl Executor {
     }
 
     /// Who is at the other end of a client's connection; returns whether it may stay.
-    pub(super) fn identify(&mut self, client: ClientId, peer: Peer, now: Timestamp) -> bool {
-        self.guard.as_mut().is_none_or(|guard| guard.identify(client, peer, now))
+    pub(super) fn identify(
+        &mut self,
+        client: ClientId,
+        peer: Peer,
+        is_handshaking: bool,
+        now: Timestamp,
+    ) -> bool {
+        self.guard.as_mut().is_none_or(|guard| guard.identify(client, peer, is_handshaking, now))
     }
 }

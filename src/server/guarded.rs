@@ -22,6 +22,12 @@ const TUBES_PER_TURN: usize = 256;
 /// Ids of a batch that cost as much to judge as a simple request.
 const IDS_PER_WORK: u64 = 4;
 
+/// What a line of the audit costs, in simple requests.
+const AUDIT_WORK: u64 = 16;
+/// What a look at a token costs, in simple requests, and how many tokens of the rules cost as much as one.
+const TOKEN_WORK: u64 = 4;
+const TOKENS_PER_WORK: u64 = 64;
+
 /// Whether a client may reserve from the tubes that it watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Watched {
@@ -59,29 +65,27 @@ impl Executor {
     /// Notes a refusal, and the beginning of a managing command. That there is no such job is no refusal. If there is one
     /// that the client may not know of, only the log says so: the client can see what is counted.
     fn audit(&mut self, client: ClientId, command: &Command<'_>, verdict: Verdict, now: Timestamp) {
-        let is_refused = match verdict {
-            Verdict::Allowed => false,
-            Verdict::NotFound => job(command).is_some_and(|id| self.queue.job(id).is_some()),
-            Verdict::Forbidden => true,
-        };
+        let is_real =
+            verdict != Verdict::NotFound || job(command).is_some_and(|id| self.queue.job(id).is_some());
         let Some(guard) = &mut self.guard else { return };
         if verdict == Verdict::Forbidden {
             guard.count_refusal(client);
         }
-        if is_refused {
-            guard.log_refusal(client, command.verb().as_str(), now);
-        } else if verdict == Verdict::Allowed && Need::of(command.verb()).is_managing() {
+        if verdict != Verdict::Allowed {
+            guard.log_refusal(client, command.verb().as_str(), is_real, now);
+        } else if Need::of(command.verb()).is_managing() {
             guard.begin_action(client, in_words(command, self.queue.used_tube(client).as_str()));
+            self.work += AUDIT_WORK;
         }
     }
 
     /// A request has come to an outcome. If it was a managing command that is over, its reply is in the output from
     /// `start` on.
-    pub(super) fn end_audit(&mut self, client: ClientId, output: &mut Output, start: usize, now: Timestamp) {
+    pub(super) fn end_audit(&mut self, client: ClientId, output: &mut Output, start: usize) {
         if let Some(guard) = &mut self.guard
             && output.bytes().len() > start
         {
-            guard.end_action(client, &output.bytes()[start..], now);
+            guard.end_action(client, &output.bytes()[start..]);
         }
     }
 
@@ -176,6 +180,8 @@ impl Executor {
 
     fn log_in(&mut self, client: ClientId, token: &[u8], output: &mut Output, now: Timestamp) -> Outcome {
         let log_in = self.guard.as_mut().map_or(LogIn::Refused, |guard| guard.log_in(client, token, now));
+        let tokens = self.guard.as_ref().map_or(0, |guard| guard.rules.token_count());
+        self.work += TOKEN_WORK + tokens as u64 / TOKENS_PER_WORK;
         let reply = match log_in {
             LogIn::Done => return answer(output, &Reply::Authenticated),
             LogIn::Refused => Reply::Unauthorized,
@@ -238,13 +244,47 @@ impl Executor {
         output: &mut Output,
         now: Timestamp,
     ) -> Outcome {
-        if self.guard.as_mut().and_then(|guard| guard.put_waits_until(client, now)).is_some() {
-            return Outcome::stall(StalledCommand::Put(id, header, body), Until::Permitted);
+        if !self.may_still_put(client) {
+            return self.forbid_put(client, output);
+        }
+        if let Some(guard) = &mut self.guard
+            && guard.put_waits_until(client, now).is_some()
+        {
+            return match guard.gives_up_put(client) {
+                false => Outcome::stall(StalledCommand::Put(id, header, body), Until::Permitted),
+                true => self.give_up_put(client, output),
+            };
         }
         if self.exceeds_with(client, &header, &body) {
-            return self.reject_put(&Reply::OutOfMemory, output);
+            return self.give_up_put(client, output);
         }
         self.put(client, id, header, body, output, now)
+    }
+
+    /// Whether a put whose line was allowed still is. Only other rules can have changed that; the roles for the used tube are
+    /// forgotten then.
+    fn may_still_put(&mut self, client: ClientId) -> bool {
+        let Self { guard: Some(guard), queue, pending_tags, .. } = self else { return false };
+        let (Some(known), Some(grants)) = (guard.client(client), guard.grants(client)) else { return false };
+        known.used.is_some() || {
+            let names = pending_tags.names(client);
+            grants.judge(Need::PUT, queue.used_tube(client).as_str()) == Verdict::Allowed
+                && names.iter().all(|name| grants.on(name).meets(Need::TAG))
+        }
+    }
+
+    fn forbid_put(&mut self, client: ClientId, output: &mut Output) -> Outcome {
+        self.pending_tags.end(client);
+        if let Some(guard) = &mut self.guard {
+            guard.count_refusal(client);
+        }
+        answer(output, &Reply::Forbidden)
+    }
+
+    /// Refuses a put whose body is there, and forgets its tags.
+    fn give_up_put(&mut self, client: ClientId, output: &mut Output) -> Outcome {
+        self.pending_tags.end(client);
+        self.reject_put(&Reply::OutOfMemory, output)
     }
 
     fn sees_every_tube(&self, client: ClientId) -> bool {
@@ -321,11 +361,17 @@ impl Executor {
     ) -> Result<StalledCommand, Outcome> {
         let outcome = match &mut command {
             StalledCommand::Put(_, header, body) => {
+                if self.guard.as_mut().is_some_and(|guard| guard.gives_up_put(client)) {
+                    return Err(self.give_up_put(client, output));
+                }
                 if self.guard.as_ref().is_some_and(|guard| guard.has_waiting_put(client)) {
                     return Err(Outcome::stall(command, Until::Permitted));
                 }
-                let exceeds = self.exceeds_with(client, header, body);
-                exceeds.then(|| self.reject_put(&Reply::OutOfMemory, output))
+                if !self.may_still_put(client) {
+                    Some(self.forbid_put(client, output))
+                } else {
+                    self.exceeds_with(client, header, body).then(|| self.give_up_put(client, output))
+                }
             }
             StalledCommand::Reserve { timeout_s, waiting } => {
                 self.guard_reserve(client, *timeout_s, *waiting, output)

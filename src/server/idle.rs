@@ -1,8 +1,8 @@
-//! Idle time-outs: which connection to look at next, for `--idle-timeout` and for the time limit of handshakes.
+//! Idle time-outs: which connection to look at next, for `--idle-timeout` and for the time limit of handshakes and log-ins.
 //!
 //! Owns: for each connection the instant at which the server looks at it next, in order. A byte that comes or goes does
 //! not change this instant; when it is reached, the server sees how long the connection has been idle, and sets the next
-//! one. The first look at a TLS connection asks whether its handshake is done. Never closes anything. Driven by the server.
+//! one. The first look at a connection of an unknown client asks whether it is known. Never closes anything. Driven by the server.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,6 +10,9 @@ use std::time::Duration;
 use crate::clock::Timestamp;
 use crate::queue::ClientId;
 use crate::tls::HANDSHAKE_TIMEOUT;
+
+/// How long a client may take until it is known who it is. A handshake is a part of that.
+const LOG_IN_TIMEOUT: Duration = HANDSHAKE_TIMEOUT;
 
 /// When to look at which connection; empty while there is no time-out and no handshake.
 #[derive(Debug, Default)]
@@ -40,10 +43,10 @@ impl IdleTimeouts {
         Some(self.look(id, active_at, idle_since + self.timeout_ns?))
     }
 
-    /// Watches a connection that begins its handshake at `now`. The handshake has no more time than a connection may
-    /// be idle.
-    pub fn watch_handshake(&mut self, id: ClientId, now: Timestamp) -> IdleWatch {
-        let limit_ns = HANDSHAKE_TIMEOUT.as_nanos() as u64;
+    /// Watches a connection that is made at `now`, and of which it is not known yet whose it is. The handshake and the log-in
+    /// have no more time together than a connection may be idle.
+    pub fn watch_log_in(&mut self, id: ClientId, now: Timestamp) -> IdleWatch {
+        let limit_ns = LOG_IN_TIMEOUT.as_nanos() as u64;
         self.look(id, now, now + self.timeout_ns.map_or(limit_ns, |timeout_ns| timeout_ns.min(limit_ns)))
     }
 

@@ -7,6 +7,7 @@
 mod admin;
 #[cfg(test)]
 mod admin_tests;
+mod audit;
 mod budget;
 mod buffers;
 mod client_lists;
@@ -22,6 +23,7 @@ mod idle;
 mod invariants;
 mod kick;
 mod list_jobs;
+mod log_ins;
 mod manage;
 mod memory;
 mod narrowed;
@@ -56,7 +58,7 @@ use self::client_lists::{List, enlist};
 use self::connection::Connection;
 use self::idle::IdleTimeouts;
 use self::invariants::Sweeps;
-use crate::access::Peer;
+use self::log_ins::LogIns;
 use crate::binlog::Completion;
 use crate::clock::Timestamp;
 use crate::poll_token;
@@ -85,6 +87,7 @@ pub struct Server<S> {
     awaiting_tube_list: Vec<ClientId>,
     shortages: RateLimitedLog,
     idle_timeouts: IdleTimeouts,
+    log_ins: LogIns,
     sweeps: Sweeps,
     /// The index of the connection whose certificate is to be checked next, after a reload.
     next_check: Option<usize>,
@@ -108,6 +111,7 @@ impl<S: Stream> Server<S> {
             awaiting_tube_list: Vec::new(),
             shortages: RateLimitedLog::default(),
             idle_timeouts: IdleTimeouts::default(),
+            log_ins: LogIns::default(),
             sweeps: Sweeps::default(),
             next_check: None,
         }
@@ -159,32 +163,18 @@ impl<S: Stream> Server<S> {
                     self.connections.resize_with(index + 1, || None);
                 }
                 let mut connection = Connection::new(id, stream);
-                connection.idle = if connection.is_handshaking() {
-                    Some(self.idle_timeouts.watch_handshake(id, now))
-                } else {
-                    self.idle_timeouts.watch(id, now, now)
-                }
-                .map(Box::new);
+                let is_handshaking = connection.is_handshaking();
+                connection.idle = self.idle_timeouts.watch(id, now, now).map(Box::new);
                 self.connections[index] = Some(Box::new(connection));
+                if is_handshaking {
+                    self.await_log_in(id, now);
+                }
                 Ok(id)
             }
             Err(error) => {
                 self.executor.disconnect(id, now);
                 Err(error)
             }
-        }
-    }
-
-    /// Tells a guarded server who is at the other end of a connection. Before this, the client may do nothing. Where its
-    /// identity has as many connections as it may have, the connection ends with a reply that says so.
-    pub fn identify(&mut self, id: ClientId, peer: Peer, now: Timestamp) {
-        if self.executor.identify(id, peer, now) {
-            return;
-        }
-        if let Some(connection) = find(&mut self.connections, id) {
-            connection.refuse_to_connect(&mut self.executor);
-            connection.count_bytes(&mut self.executor.buffer_bytes);
-            enlist(&mut self.unsent, List::Unsent, id, &mut connection.listed);
         }
     }
 
@@ -238,6 +228,9 @@ impl<S: Stream> Server<S> {
             if !self.executor.has_deliveries() {
                 break;
             }
+        }
+        if self.executor.is_guarded() {
+            self.executor.write_refusals();
         }
         if cfg!(debug_assertions) {
             self.sweep();
@@ -330,6 +323,9 @@ impl<S: Stream> Server<S> {
             if let Some(connection) = find(&mut self.connections, id) {
                 connection.listed.leave(List::Turn);
                 self.serve(id, now);
+                if let Some(connection) = find(&mut self.connections, id) {
+                    self.log_ins.note(connection, &self.executor, id);
+                }
             }
         }
     }
@@ -343,6 +339,7 @@ impl<S: Stream> Server<S> {
         // Decided here, once for a connection and turn, so that an open server asks nothing for a command.
         if self.executor.is_guarded() {
             connection.serve::<true>(&mut self.executor, &mut self.buffer, id, now);
+            self.log_ins.note(connection, &self.executor, id);
         } else {
             connection.serve::<false>(&mut self.executor, &mut self.buffer, id, now);
         }
@@ -504,8 +501,8 @@ impl<S: Stream> Server<S> {
         while let Some(id) = self.idle_timeouts.next_due(now) {
             let Some(connection) = find(&mut self.connections, id) else { continue };
             let Some(idle) = connection.idle.take() else { continue };
-            if connection.is_handshaking() {
-                debug!("{} has not finished its handshake in time", id.index);
+            if connection.listed.has(List::LogIn) && connection.awaits_log_in(&self.executor, id) {
+                debug!("{} has not logged in in time", id.index);
                 self.close(id, now);
                 continue;
             }
@@ -537,6 +534,7 @@ impl<S: Stream> Server<S> {
             if let Some(idle) = &connection.idle {
                 self.idle_timeouts.forget(id, idle);
             }
+            self.log_ins.forget(&mut connection.listed);
             self.connections[id.index as usize] = None;
             self.executor.disconnect(id, now);
             self.executor.work += CLOSING_WORK;

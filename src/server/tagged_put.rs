@@ -90,6 +90,16 @@ impl PendingTags {
         }
     }
 
+    /// The names of groups and concurrency keys in the tags of the client's put.
+    pub fn names(&self, client: ClientId) -> Vec<String> {
+        let is_last = self.last == Some(client.index);
+        let tags = if is_last { Some(&self.last_tags) } else { self.others.get(&client.index) };
+        let Some(tags) = tags.and_then(|tags| TagSet::decode(tags)) else { return Vec::new() };
+        let after = tags.after.map(|after| after.group);
+        let names = [tags.concurrency.map(|tag| tag.key), tags.group, after];
+        names.into_iter().flatten().map(|name| name.as_str().to_owned()).collect()
+    }
+
     /// What they take, in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes + self.last_tags.capacity()

@@ -5,11 +5,12 @@
 //! `execute`.
 
 use super::execute::{Executor, answer};
+use crate::access::Need;
 use crate::clock::Timestamp;
 use crate::job::{BodyRef, JobId};
 use crate::protocol::{Command, IdList, ModeWord, Reply, reserved_len};
 use crate::queue::{ClientId, Reserve, ReserveMode};
-use crate::session::{Batch, DeleteBatch, Outcome, Output, StalledCommand, Until, Waiting};
+use crate::session::{Batch, DeleteBatch, Outcome, Output, StalledCommand, TouchAll, Until, Waiting};
 
 /// What a batch may cost in a turn, in simple requests: some 100 microseconds.
 const WORK_PER_TURN: u64 = 400;
@@ -52,7 +53,7 @@ impl Executor {
                 self.reserve_batch(client, Box::new(Batch::new(most, timeout_s)), output, now)
             }
             Command::DeleteBatch(ids) => self.begin_delete_batch(client, ids, output, now),
-            Command::TouchAll => self.touch_all(client, now, None, output),
+            Command::TouchAll => self.touch_all(client, TouchAll { at: now, after: None, passed: 0 }, output),
             Command::ReserveMode(word) => {
                 let mode = match word {
                     ModeWord::Fifo | ModeWord::Default => ReserveMode::Fifo,
@@ -171,22 +172,28 @@ impl Executor {
         Outcome::stall(StalledCommand::DeleteBatch(batch), Until::NextTurn)
     }
 
-    /// Touches a turn's share of what the client has reserved, behind `after` in the order of the ends, and answers if
-    /// that was the rest. The times to run start again at `at`, the instant of the command.
+    /// Touches a turn's share of what the client has reserved, and answers if that was the rest. The times to run start again
+    /// at the instant of the command. Jobs of tubes from which the client may not reserve any more are passed over.
     pub(super) fn touch_all(
         &mut self,
         client: ClientId,
-        at: Timestamp,
-        after: Option<(Timestamp, JobId)>,
+        mut touch: TouchAll,
         output: &mut Output,
     ) -> Outcome {
         let mut left = TOUCHES_PER_TURN;
-        let last = self.queue.touch_after(client, after, &mut left, at);
+        let grants = self.guard.as_ref().map(|guard| guard.grants(client));
+        let may_touch = |tube: &str| match grants {
+            None => true,
+            Some(grants) => grants.is_some_and(|grants| grants.on(tube).meets(Need::RESERVE)),
+        };
+        touch.after =
+            self.queue.touch_after(client, touch.after, &mut left, &mut touch.passed, may_touch, touch.at);
         self.work += (TOUCHES_PER_TURN - left) as u64;
-        match last {
-            Some(after) => Outcome::stall(StalledCommand::TouchAll { at, after }, Until::NextTurn),
-            None => answer(output, &Reply::TouchedAll(self.queue.reservation_count(client) as u64)),
+        if touch.after.is_some() {
+            return Outcome::stall(StalledCommand::TouchAll(touch), Until::NextTurn);
         }
+        let touched = self.queue.reservation_count(client) as u64 - touch.passed;
+        answer(output, &Reply::TouchedAll(touched))
     }
 }
 

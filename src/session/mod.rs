@@ -24,9 +24,10 @@ mod output;
 use std::collections::TryReserveError;
 
 use memchr::memchr;
+use zeroize::Zeroize;
 
 pub use self::outcome::{
-    Batch, DeleteBatch, JobPage, Outcome, Refusal, Stalled, StalledCommand, Until, Waiting,
+    Batch, DeleteBatch, JobPage, Outcome, Refusal, Stalled, StalledCommand, TouchAll, Until, Waiting,
 };
 pub use self::output::Output;
 
@@ -112,6 +113,12 @@ pub struct Pending {
 }
 
 impl Pending {
+    /// Wipes what was executed, all but the last `left` bytes: there was a token in it.
+    pub fn wipe(&mut self, left: usize) {
+        let done = self.bytes.len() - left;
+        self.bytes[..done].zeroize();
+    }
+
     /// The bytes.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
@@ -386,9 +393,13 @@ impl Session {
     pub fn restore(&mut self, buffer: &mut [u8]) -> usize {
         debug_assert!(!self.has_pending(), "what is pending is executed where it is");
         let Some(unread) = self.unread.take() else { return 0 };
-        let (Unread::Partial(bytes) | Unread::Pending(Pending { bytes, .. })) = *unread;
-        buffer[..bytes.len()].copy_from_slice(&bytes);
-        bytes.len()
+        let (Unread::Partial(mut bytes) | Unread::Pending(Pending { mut bytes, .. })) = *unread;
+        let length = bytes.len();
+        buffer[..length].copy_from_slice(&bytes);
+        if bytes.starts_with(b"auth") {
+            bytes.zeroize();
+        }
+        length
     }
 
     /// Whether input is here that can be executed as soon as the session is not blocked.

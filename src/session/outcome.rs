@@ -139,11 +139,19 @@ pub enum StalledCommand {
     /// A batch of which some jobs are reserved.
     ReserveBatch(Box<Batch>),
     DeleteBatch(Box<DeleteBatch>),
-    /// A `touch-all` that came at `at` and has touched all reservations up to `after` in the order of their ends.
-    TouchAll {
-        at: Timestamp,
-        after: (Timestamp, JobId),
-    },
+    TouchAll(TouchAll),
+}
+
+/// A `touch-all` that came at `at`, and has touched all reservations up to `after` in the order of their ends but those that it
+/// has passed over.
+#[derive(Clone, Copy, Debug)]
+pub struct TouchAll {
+    /// The instant of the command.
+    pub at: Timestamp,
+    /// The last one that it has looked at.
+    pub after: Option<(Timestamp, JobId)>,
+    /// How many it has passed over.
+    pub passed: u64,
 }
 
 /// A `reserve-batch` that is being executed.

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use beanstalkd::access::{FileError, Rules, TokenHash};
 use beanstalkd::os::privileges::id_of_user;
 use beanstalkd::server::event_loop::ReadRules;
+use zeroize::Zeroizing;
 
 use super::path_advice::advice;
 
@@ -114,7 +115,7 @@ pub fn reader(path: PathBuf) -> Box<ReadRules> {
 pub fn hash_of_input() -> io::Result<TokenHash> {
     // A token, the end of its line, and one byte that tells a longer one.
     let most = TokenHash::MAX_TOKEN_BYTES as u64 + 3;
-    let mut text = Vec::new();
+    let mut text = Zeroizing::new(Vec::with_capacity(most as usize));
     io::stdin().take(most).read_to_end(&mut text)?;
     TokenHash::of_text(&text).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))
 }

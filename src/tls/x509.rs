@@ -36,18 +36,33 @@ pub(super) fn next_update(list: &[u8]) -> Result<Option<Duration>, Error> {
     times.get(1).copied().map(time).transpose()
 }
 
-/// The names in a certificate in DER: the common name of its subject, and then its alternative names that are DNS names,
-/// addresses of mail or URIs, in their order. None, if it cannot be read.
-#[must_use]
-pub fn names(certificate: &[u8]) -> Vec<String> {
-    let Ok(certificate) = Certificate::parse(certificate) else { return Vec::new() };
-    let mut names: Vec<String> = certificate.common_name().ok().flatten().into_iter().collect();
-    names.extend(certificate.alternative_names().unwrap_or_default());
-    names
+/// What the certificate of a client says of it.
+#[derive(Debug, Default)]
+pub struct ClientCertificate {
+    /// The common name of its subject, and then its alternative names that are DNS names, addresses of mail or URIs, in their
+    /// order. None, if it cannot be read.
+    pub names: Vec<String>,
+    /// Its serial number in hexadecimal digits, as `openssl x509 -serial` prints it.
+    pub serial: String,
+}
+
+impl ClientCertificate {
+    /// What is in a certificate in DER.
+    #[must_use]
+    pub fn of(certificate: &[u8]) -> Self {
+        let Ok(certificate) = Certificate::parse(certificate) else { return Self::default() };
+        let mut names: Vec<String> = certificate.common_name().ok().flatten().into_iter().collect();
+        names.extend(certificate.alternative_names().unwrap_or_default());
+        // A zero in front keeps the number from being negative.
+        let digits = certificate.serial.value();
+        let digits = if digits.len() > 1 { digits.strip_prefix(&[0]).unwrap_or(digits) } else { digits };
+        Self { names, serial: digits.iter().map(|byte| format!("{byte:02X}")).collect() }
+    }
 }
 
 /// The fields of a certificate (RFC 5280, section 4.1) that matter here.
 struct Certificate<'a> {
+    serial: AnyRef<'a>,
     validity: AnyRef<'a>,
     subject: AnyRef<'a>,
     /// Unique identifiers, which nobody uses, and the extensions.
@@ -60,8 +75,8 @@ impl<'a> Certificate<'a> {
         // A certificate without a version is of the first one.
         let from = usize::from(fields.first().and_then(|first| context(*first)) == Some(0));
         match fields[from..] {
-            [_serial, _algorithm, _issuer, validity, subject, _key, ref optional @ ..] => {
-                Ok(Self { validity, subject, optional: optional.to_vec() })
+            [serial, _algorithm, _issuer, validity, subject, _key, ref optional @ ..] => {
+                Ok(Self { serial, validity, subject, optional: optional.to_vec() })
             }
             _ => Err(ErrorKind::Failed.into()),
         }
@@ -154,6 +169,21 @@ mod tests {
     use rcgen::{CertificateParams, DistinguishedName, DnType, DnValue, KeyPair, SanType, date_time_ymd};
 
     use super::*;
+
+    fn names(certificate: &[u8]) -> Vec<String> {
+        ClientCertificate::of(certificate).names
+    }
+
+    #[test]
+    fn a_serial_number_is_in_hexadecimal_digits() {
+        for (serial, expected) in
+            [(vec![0], "00"), (vec![7], "07"), (vec![3, 232], "03E8"), (vec![0, 0xff, 1], "FF01")]
+        {
+            let mut params = CertificateParams::default();
+            params.serial_number = Some(serial.into());
+            assert_eq!(ClientCertificate::of(&issue(&params)).serial, expected);
+        }
+    }
 
     fn issue(params: &CertificateParams) -> Vec<u8> {
         params.self_signed(&KeyPair::generate().unwrap()).unwrap().der().to_vec()

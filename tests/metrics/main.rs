@@ -255,7 +255,7 @@ fn twenty_thousand_tubes_are_scraped_while_clients_are_served() {
     }
     // A client that asks for metrics and does not read them must not stop the others.
     let mut lazy = server.connect();
-    lazy.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+    lazy.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     let scrape = std::thread::scope(|scope| {
         let metrics = server.metrics;
         let scrape = scope.spawn(move || get(connect(metrics), "/metrics").1);
@@ -278,7 +278,7 @@ fn too_many_http_connections_close_the_one_that_has_been_idle_longest() {
     let mut crowd: Vec<TcpStream> = Vec::new();
     for _ in 0..40 {
         let mut stream = server.connect();
-        stream.write_all(b"GET /healthz HTTP/1.1\r\n\r\n").unwrap();
+        stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
         let mut reply = [0; 12];
         stream.read_exact(&mut reply).expect("a new connection is served");
         assert_eq!(&reply, b"HTTP/1.1 200");

@@ -8,6 +8,7 @@ mod crashes;
 mod directed;
 mod durable_model;
 mod harness;
+mod intruders;
 mod orders;
 mod ownership;
 mod replies;

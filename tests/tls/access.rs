@@ -48,7 +48,10 @@ fn the_name_in_a_certificate_is_an_identity() {
     assert_eq!(ask(&server, &clients, "worker.team", put), "INSERTED 1\r\n");
     assert_eq!(ask(&server, &clients, "worker.other", put), "FORBIDDEN\r\n");
     wait_until("the log has the log-in", || {
-        server.server.log().contains("team has logged in from 127.0.0.1 by its certificate")
+        let log = server.server.log();
+        log.lines().any(|line| {
+            line.contains("team has logged in from 127.0.0.1:") && line.contains(" by its certificate")
+        })
     });
 }
 
@@ -136,4 +139,65 @@ fn a_reload_refuses_rules_without_identities_and_a_file_that_everybody_can_write
     reload(&server, &operator(), "everybody on this machine can write to it");
     assert!(!server.server.log().contains("the access rules were read again"));
     assert_eq!(local.ask("list-tube-used"), "USING default");
+}
+
+/// A client in its handshake is nobody yet, and no stranger.
+#[test]
+fn a_limit_for_strangers_keeps_no_certificate_out() {
+    let clients = Authority::new("clients");
+    let rules = format!(
+        "{}[identities.team]\ncertificates = [\"team\"]\nproduce = [\"*\"]\n[strangers]\nmax-connections = 1\n",
+        operator()
+    );
+    let server = start(&clients, &rules);
+    let _silent: Vec<_> = (0..5).map(|_| server.socket()).collect();
+    assert_eq!(ask(&server, &clients, "team", "list-tube-used"), "USING default\r\n");
+    // Those whose certificates name nobody are strangers.
+    let other = clients.issue(Leaf::of("other"));
+    let mut first = open(server.address, &server.settings(Some(&other))).unwrap();
+    first.write_all(b"list-tube-used\r\n").unwrap();
+    first.read_exact(&mut [0; 11]).unwrap();
+    assert_eq!(ask(&server, &clients, "other", "list-tube-used"), "TOO_MANY_CONNECTIONS\r\n");
+}
+
+#[test]
+fn silent_clients_do_not_take_all_connections() {
+    let server = {
+        let clients = Authority::new("clients");
+        TlsServer::start_with(
+            &[("tls-client-ca", &clients.pem()), ("access", &operator())],
+            &["--max-connections", "8"],
+        )
+    };
+    let _silent: Vec<_> = (0..50).map(|_| server.socket()).collect();
+    // Silent ones have two places.
+    let known: Vec<_> = (0..6).map(|_| server.server.connect()).collect();
+    for mut client in known {
+        assert_eq!(client.ask("list-tube-used"), "USING default");
+    }
+}
+
+/// With the serial number of the certificate, and the port.
+#[test]
+fn each_managing_command_has_a_line_with_the_certificate() {
+    let clients = Authority::new("clients");
+    let rules = "[identities.boss]\ncertificates = [\"boss\"]\nmanage = [\"*\"]\n";
+    let server = start(&clients, rules);
+    let identity = clients.issue(Leaf { serial: 1000, ..Leaf::of("boss") });
+    let mut boss = open(server.address, &server.settings(Some(&identity))).unwrap();
+    let peer = boss.sock.local_addr().unwrap();
+    boss.write_all(b"kick 5\r\npause-tube default 0\r\nflush-tube default\r\ndrain\r\nkick 5\r\nquit\r\n")
+        .unwrap();
+    boss.read_to_string(&mut String::new()).unwrap();
+    let log = server.server.log();
+    for line in [
+        "kick 5 of default: KICKED 0",
+        "pause-tube default 0: PAUSED",
+        "flush-tube default: FLUSHED 0",
+        "drain: DRAINING",
+        "kick 5 of default: KICKED 0",
+    ] {
+        assert!(log.contains(&format!("boss from {peer}, certificate 03E8: {line}")), "{line}: {log}");
+    }
+    assert_eq!(log.matches("kick 5 of default: KICKED 0").count(), 2);
 }

@@ -66,7 +66,7 @@ impl Password {
 /// The first line of a file, and whether everybody can read it.
 fn read(path: &Path) -> Result<(String, bool), String> {
     let file = secret_file::read(path, MAX_BYTES).map_err(|error| error.to_string())?;
-    let text = String::from_utf8(file.bytes).map_err(|_| "expected text in UTF-8")?;
+    let text = str::from_utf8(&file.bytes).map_err(|_| "expected text in UTF-8")?;
     match text.lines().next() {
         None | Some("") => Err("expected the password in its first line".to_owned()),
         Some(line) => Ok((line.to_owned(), file.is_readable_by_all)),

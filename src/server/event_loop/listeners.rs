@@ -112,6 +112,12 @@ impl Listeners {
         })
     }
 
+    /// How many connections there may be of which it is not known yet whose they are: a quarter of all.
+    pub fn log_in_limit(&self) -> usize {
+        let descriptors = usize::try_from(self.first_spare).unwrap_or(usize::MAX);
+        (self.max_connections.min(descriptors) / 4).max(1)
+    }
+
     /// Notes an event of the listener with this number.
     pub fn notice(&mut self, number: u32) {
         if let Some(listener) = self.listeners.get_mut(number as usize) {

@@ -155,6 +155,7 @@ impl EventLoop {
         registry.register(&mut signals, PollToken::Signals.into(), Interest::READABLE)?;
         let listeners = Listeners::open(listeners, reload.acceptor(), settings.accept, &registry)?;
         let mut server = Server::new(executor);
+        server.limit_log_ins(listeners.log_in_limit());
         if let Some(acceptor) = reload.acceptor() {
             server.executor_mut().show_tls(acceptor);
         }

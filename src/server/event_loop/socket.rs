@@ -1,7 +1,7 @@
 //! A connection's socket, TCP or unix, plain or with TLS, as the server's [`Stream`].
 
 use std::io::{self, IoSlice, Read, Write};
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::Ipv4Addr;
 use std::os::fd::{AsRawFd, RawFd};
 use std::rc::Rc;
 
@@ -40,7 +40,7 @@ impl Accepted {
     pub fn access_peer(&self) -> Peer {
         match self {
             Self::Tcp(stream) | Self::Tls(stream, _) => {
-                Peer::Tcp(os::socket::peer_address(stream).unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)))
+                Peer::Tcp(os::socket::peer_address(stream).unwrap_or((Ipv4Addr::UNSPECIFIED, 0).into()))
             }
             Self::Unix(stream) => Peer::Unix(os::socket::peer_user(stream)),
         }

@@ -322,6 +322,19 @@ fn guarded() -> Vec<Case> {
          a: use mine -> USING mine
          a: put 0 0 60 1 idp:k | x -> INSERTED 2",
         ),
+        // doc/security.md says why.
+        guarded_script(
+            "a_duplicate_tells_of_a_job_of_the_same_tube_and_makes_it_more_urgent",
+            "e: <everybody>
+         e: use mine -> USING mine
+         e: put 9 0 60 1 idp:k | x -> INSERTED 1
+         a: <producer>
+         a: use mine -> USING mine
+         a: put 9 0 60 1 idp:k | y -> INSERTED 1 READY
+         a: put 2 0 60 1 idp:k | y -> INSERTED 1 READY 2
+         a: peek 1 -> FORBIDDEN
+         e: stats-job 1 => pri: 2",
+        ),
         code("the_list_of_extensions_ends_with_auth", |bench| {
             bench.steps(&played("a: <everybody>"))?;
             let stats = bench.client("a")?.ask(b"stats\r\n")?;

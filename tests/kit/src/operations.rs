@@ -361,7 +361,7 @@ impl Pair {
             O::TouchAll { .. } => {
                 let mut after = None;
                 loop {
-                    after = queue.touch_after(id, after, &mut 1, now);
+                    after = queue.touch_after(id, after, &mut 1, &mut 0, |_| true, now);
                     if after.is_none() {
                         break;
                     }

@@ -1,0 +1,121 @@
+//! Whose connections keep their slots.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+
+use mio::Poll;
+
+use super::*;
+
+#[test]
+fn many_new_connections_are_accepted_over_several_turns() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("socket");
+    let poll = Poll::new().unwrap();
+    let mut server = serve_at(&path, &poll);
+    let _crowd: Vec<_> = (0..2 * MAX_CONNECTIONS).map(|_| UnixStream::connect(&path).unwrap()).collect();
+    for turn in 1..=2 {
+        server.turn(State::Starting("starting"), Timestamp(turn));
+        assert_eq!(server.next_event_at(), Some(Timestamp(0)), "there may be more of them");
+    }
+    server.turn(State::Starting("starting"), Timestamp(3));
+    assert_eq!(server.next_event_at(), Some(Timestamp(2) + HEAD_NS), "nobody waits");
+}
+
+/// A server that listens on the socket `path`.
+fn serve_at(path: &std::path::Path, poll: &Poll) -> HttpServer {
+    let listener = std::os::unix::net::UnixListener::bind(path).unwrap();
+    listener.set_nonblocking(true).unwrap();
+    HttpServer::new(Listener::Unix(listener), None, None, Role::Metrics(0), poll.registry()).unwrap()
+}
+
+/// A turn at `now` that accepts new connections and reads from all connections.
+fn turn(server: &mut HttpServer, now: u64) {
+    server.accept_at = Some(Timestamp::default());
+    for connection in server.connections.iter_mut().flatten() {
+        if let Link::Open { readable, .. } = &mut connection.link {
+            *readable = true;
+        }
+    }
+    server.turn(State::Starting("starting"), Timestamp(now));
+}
+
+fn connect(path: &std::path::Path, request: &[u8]) -> UnixStream {
+    let mut stream = UnixStream::connect(path).unwrap();
+    stream.write_all(request).unwrap();
+    stream
+}
+
+fn is_answered(mut stream: &UnixStream) -> bool {
+    stream.set_nonblocking(true).unwrap();
+    let mut reply = [0; 12];
+    stream.read(&mut reply).is_ok_and(|read| &reply[..read] == b"HTTP/1.1 200")
+}
+
+const HEALTH: &[u8] = b"GET /healthz HTTP/1.0\r\n\r\n";
+
+#[test]
+fn half_requests_never_keep_a_health_check_waiting() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("socket");
+    let poll = Poll::new().unwrap();
+    let mut server = serve_at(&path, &poll);
+    let halves: [&[u8]; 4] = [b"", b"GET /healthz HTTP/1.1\r\nA: b\r\n", b"\r\n", b"GET / HTTP/1.1\r\n\r"];
+    for now in 1..10 {
+        let _crowd: Vec<_> =
+            (0..MAX_CONNECTIONS).map(|number| connect(&path, halves[number % halves.len()])).collect();
+        turn(&mut server, 2 * now);
+        let check = connect(&path, HEALTH);
+        turn(&mut server, 2 * now + 1);
+        assert!(is_answered(&check), "turn {now}");
+    }
+}
+
+#[test]
+fn answers_that_nobody_reads_never_keep_a_health_check_waiting() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("socket");
+    let poll = Poll::new().unwrap();
+    let mut server = serve_at(&path, &poll);
+    let crowd: Vec<_> = (0..MAX_CONNECTIONS).map(|_| connect(&path, b"")).collect();
+    crowd.iter().for_each(|stream| stream.set_nonblocking(true).unwrap());
+    let requests = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n".repeat(100);
+    let mut now = 1;
+    while !server.connections.iter().flatten().all(|it| !it.exchange.output().is_empty()) || now == 1 {
+        for mut stream in &crowd {
+            let _ = stream.write(&requests);
+        }
+        now += 1;
+        turn(&mut server, now);
+    }
+    for _ in 0..3 {
+        let check = connect(&path, HEALTH);
+        now += 1;
+        turn(&mut server, now);
+        assert!(is_answered(&check));
+    }
+    let answers = server.connections.iter().flatten().filter(|it| matches!(it.stage, Stage::Answer(_)));
+    assert!(answers.count() >= MAX_PROTECTED, "the first answers go on");
+}
+
+#[test]
+fn a_head_has_ten_seconds_however_it_drips() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("socket");
+    let poll = Poll::new().unwrap();
+    let mut server = serve_at(&path, &poll);
+    let mut kept = connect(&path, b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n");
+    let mut dripping = connect(&path, b"G");
+    turn(&mut server, 1);
+    assert!(is_answered(&kept));
+    for now in 1..10 {
+        dripping.write_all(b"E").unwrap();
+        turn(&mut server, now * NS_PER_S);
+        assert_eq!(server.connections.iter().flatten().count(), 2);
+    }
+    turn(&mut server, 1 + HEAD_NS);
+    assert_eq!(server.connections.iter().flatten().count(), 1, "the other one may ask again");
+    kept.write_all(b"G").unwrap();
+    turn(&mut server, 100 * NS_PER_S);
+    assert_eq!(server.next_event_at(), Some(Timestamp(100 * NS_PER_S + HEAD_NS)));
+}

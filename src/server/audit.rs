@@ -1,0 +1,116 @@
+//! The audit of a server with access rules: what is logged and counted of log-ins and commands.
+//!
+//! Owns: the lines. Each managing command has one, so that none can hide another; the executor counts what a line costs.
+//! Of what anybody can do without rights, such as wrong tokens, there is a line now and then. Driven by `guard` and `guarded`.
+
+use std::rc::Rc;
+
+use log::{info, warn};
+
+use super::guard::Guard;
+use crate::access::Peer;
+use crate::clock::Timestamp;
+use crate::queue::ClientId;
+use crate::stats::IdentityFigures;
+
+pub fn say_log_in(name: &str, client: ClientId, peer: Peer, by: &str, withheld: u64) {
+    info!(
+        identity = name, client = client.index, peer:% = peer, withheld = withheld;
+        "{name} has logged in from {peer} by {by}; {withheld} others since the last such line"
+    );
+}
+
+pub fn say_refused(peer: Peer, withheld: u64) {
+    warn!(
+        peer:% = peer, withheld = withheld;
+        "refused a log-in from {peer}: a wrong token; {withheld} others since the last such line"
+    );
+}
+
+pub fn say_full(name: &str, peer: Peer, withheld: u64) {
+    warn!(
+        identity = name, peer:% = peer, withheld = withheld;
+        "refused a connection of {name} from {peer}: max-connections; {withheld} others since the last such line"
+    );
+}
+
+/// A command that was refused.
+#[derive(Debug)]
+pub struct Refused {
+    name: Rc<str>,
+    client: ClientId,
+    peer: Peer,
+    command: &'static str,
+    withheld: u64,
+}
+
+impl Guard {
+    /// What is told of each identity.
+    pub fn figures(&self) -> &[IdentityFigures] {
+        &self.figures
+    }
+
+    /// What is told of the client's identity.
+    pub fn figures_of(&self, client: ClientId) -> Option<&IdentityFigures> {
+        Some(&self.figures[self.client(client)?.identity.index()])
+    }
+
+    /// A command was refused, and the client was told so.
+    pub fn count_refusal(&mut self, client: ClientId) {
+        let Some(identity) = self.client(client).map(|known| known.identity) else { return };
+        self.figures[identity.index()].commands_forbidden += 1;
+    }
+
+    /// The same for the log, also if the client was told that there is no such job. The line is written after the replies of
+    /// the turn, and a job that is not there (`is_real` is false then) takes the same way, so that the time of the reply does
+    /// not tell whether there is one.
+    pub fn log_refusal(&mut self, client: ClientId, command: &'static str, is_real: bool, now: Timestamp) {
+        let Some(known) = self.client(client) else { return };
+        let (identity, peer) = (known.identity, known.peer);
+        let name = &self.rules.identity(identity).name;
+        let lines = self.usage[identity.index()].refusals.entry(command).or_default();
+        if !is_real {
+            return;
+        }
+        lines.line(now, |withheld| {
+            self.refusals.push(Refused { name: Rc::clone(name), client, peer, command, withheld });
+        });
+    }
+
+    /// Writes the lines of the turn.
+    pub fn write_refusals(&mut self) {
+        for Refused { name, client, peer, command, withheld } in self.refusals.drain(..) {
+            warn!(
+                identity = &*name, client = client.index, peer:% = peer, command = command, withheld = withheld;
+                "refused {command} of {name} from {peer}; {withheld} others since the last such line"
+            );
+        }
+    }
+
+    /// The client begins a managing command.
+    pub fn begin_action(&mut self, client: ClientId, command: String) {
+        if let Some(known) = self.client_mut(client) {
+            known.action = Some(command.into());
+            let identity = known.identity;
+            self.figures[identity.index()].managing_commands += 1;
+        }
+    }
+
+    /// The managing command of the client, if it has given one, is over, with this reply.
+    pub fn end_action(&mut self, client: ClientId, reply: &[u8]) {
+        let Some(known) = self.client_mut(client) else { return };
+        let Some(command) = known.action.take() else { return };
+        let (identity, peer) = (known.identity, known.peer);
+        let name = &*self.rules.identity(identity).name;
+        let certificate = self.client(client).and_then(|known| known.certificate.as_ref());
+        let serial = certificate.map_or("", |certificate| &certificate.serial);
+        let shown = if serial.is_empty() { String::new() } else { format!(", certificate {serial}") };
+        let reply = reply.split(|&byte| byte == b'\r').next().unwrap_or_default();
+        let reply = String::from_utf8_lossy(reply);
+        info!(
+            identity = name, client = client.index, peer:% = peer, certificate = serial, command = &*command,
+            reply = &*reply;
+            "{name} from {peer}{shown}: {command}: {reply}"
+        );
+    }
+}

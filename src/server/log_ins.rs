@@ -1,0 +1,107 @@
+//! Clients of which it is not known yet who they are: those in a TLS handshake, and on a server with access rules those who
+//! may do nothing before they log in.
+//!
+//! Owns: how many of them there are, at most, and in which order they came. If there are too many, the oldest gives its place
+//! to a new one, so that silent clients keep nobody out for long; `idle` has their time limit. Driven by the server.
+
+use std::collections::VecDeque;
+
+use log::warn;
+
+use super::client_lists::{List, Listed, enlist};
+use super::connection::Connection;
+use super::{Executor, Server, Stream, find};
+use crate::access::Peer;
+use crate::clock::Timestamp;
+use crate::queue::ClientId;
+use crate::rate_limited_log::RateLimitedLog;
+
+/// Places in the order of arrival that nobody has any more, before they are looked for.
+const MAX_GONE: usize = 1024;
+
+/// Who they are.
+#[derive(Debug)]
+pub struct LogIns {
+    /// In their order, with clients that are known or gone meanwhile.
+    clients: VecDeque<ClientId>,
+    count: usize,
+    most: usize,
+    closed: RateLimitedLog,
+}
+
+impl Default for LogIns {
+    fn default() -> Self {
+        Self { clients: VecDeque::new(), count: 0, most: usize::MAX, closed: RateLimitedLog::default() }
+    }
+}
+
+impl LogIns {
+    /// The connection is one of theirs no longer.
+    pub fn forget(&mut self, listed: &mut Listed) {
+        if listed.has(List::LogIn) {
+            listed.leave(List::LogIn);
+            self.count -= 1;
+        }
+    }
+
+    /// Notes whether it is known now who the client is.
+    pub fn note<S: Stream>(&mut self, connection: &mut Connection<S>, executor: &Executor, id: ClientId) {
+        if connection.listed.has(List::LogIn) && !connection.awaits_log_in(executor, id) {
+            self.forget(&mut connection.listed);
+        }
+    }
+}
+
+impl<S: Stream> Server<S> {
+    /// From now on, there are at most so many connections of which it is not known whose they are.
+    pub fn limit_log_ins(&mut self, most: usize) {
+        self.log_ins.most = most;
+    }
+
+    /// Tells a guarded server who is at the other end of a connection. Before this, the client may do nothing. Where its
+    /// identity has as many connections as it may have, the connection ends with a reply that says so.
+    pub fn identify(&mut self, id: ClientId, peer: Peer, now: Timestamp) {
+        let Some(connection) = find(&mut self.connections, id) else { return };
+        let is_handshaking = connection.is_handshaking();
+        if !self.executor.identify(id, peer, is_handshaking, now) {
+            connection.refuse_to_connect(&mut self.executor);
+            connection.count_bytes(&mut self.executor.buffer_bytes);
+            enlist(&mut self.unsent, List::Unsent, id, &mut connection.listed);
+        } else if !is_handshaking && self.executor.is_unknown(id) {
+            self.await_log_in(id, now);
+        }
+    }
+
+    /// The client has a time limit to become known. If there are too many like it, the oldest of them is closed.
+    pub(super) fn await_log_in(&mut self, id: ClientId, now: Timestamp) {
+        let Some(connection) = find(&mut self.connections, id) else { return };
+        if let Some(idle) = connection.idle.take() {
+            self.idle_timeouts.forget(id, &idle);
+        }
+        connection.idle = Some(Box::new(self.idle_timeouts.watch_log_in(id, now)));
+        if connection.listed.enter(List::LogIn) {
+            self.log_ins.count += 1;
+            self.log_ins.clients.push_back(id);
+        }
+        if self.log_ins.clients.len() > self.log_ins.count + MAX_GONE {
+            let connections = &mut self.connections;
+            let awaits = |id: &ClientId| find(connections, *id).is_some_and(|it| it.listed.has(List::LogIn));
+            self.log_ins.clients.retain(awaits);
+        }
+        while self.log_ins.count > self.log_ins.most
+            && let Some(oldest) = self.log_ins.clients.pop_front()
+        {
+            if find(&mut self.connections, oldest).is_some_and(|oldest| oldest.listed.has(List::LogIn)) {
+                self.executor.count_refused_connection();
+                let most = self.log_ins.most;
+                self.log_ins.closed.line(now, |withheld| {
+                    warn!(
+                        "closed a connection that had not logged in, and {withheld} since the last such line: there are \
+                         {most} others, the most for --max-connections"
+                    );
+                });
+                self.close(oldest, now);
+            }
+        }
+    }
+}

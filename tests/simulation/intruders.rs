@@ -1,0 +1,168 @@
+//! What somebody can do to the others who has no rights, few of them, or had some.
+
+use beanstalkd::access::{Peer, Rules, TokenHash};
+use beanstalkd::clock::NS_PER_S;
+
+use crate::access::{ANNA, Guarded, OPERATOR};
+
+const TOKEN: &str = "a-token-of-the-team-that-is-long-enough";
+const STRANGER: Peer = Peer::Unix(Some(7));
+
+/// A server with an operator, and with a team whose user is Anna and that has these lines in its table.
+fn server(team: &str) -> Guarded {
+    Guarded::with(&rules(team))
+}
+
+fn rules(team: &str) -> String {
+    let hash = TokenHash::of(TOKEN.as_bytes());
+    format!(
+        "[identities.operator]\nunix-users = [0]\nproduce = [\"*\"]\nwork = [\"*\"]\nmanage = [\"*\"]\n\
+         [identities.team]\nunix-users = [1]\ntokens = [\"{hash}\"]\n{team}\n"
+    )
+}
+
+fn address(number: u32) -> Peer {
+    Peer::Tcp((std::net::Ipv4Addr::from(number), 1).into())
+}
+
+#[test]
+fn a_right_token_gets_in_however_many_wrong_ones_have_come_before() {
+    let mut server = server("work = [\"*\"]");
+    // One address has had its ten, and all further addresses together have had theirs.
+    for number in (0..4200).chain([1; 20]) {
+        let guesser = server.connect(Some(address(number)));
+        assert_eq!(server.reply(&guesser, "auth wrong\r\n"), "UNAUTHORIZED\r\n");
+    }
+    for number in [1, 4199, 5000] {
+        let client = server.connect(Some(address(number)));
+        assert_eq!(server.reply(&client, &format!("auth {TOKEN}\r\n")), "AUTHENTICATED\r\n", "{number}");
+    }
+}
+
+#[test]
+fn who_does_not_log_in_within_ten_seconds_is_closed_however_it_drips() {
+    let mut server = server("work = [\"*\"]");
+    let known = server.connect(Some(ANNA));
+    let (_silent, dripping) = (server.connect(Some(STRANGER)), server.connect(Some(STRANGER)));
+    let late = server.connect(Some(STRANGER));
+    server.reply(&late, "au");
+    for _ in 0..9 {
+        assert_eq!(server.reply(&dripping, "list-tubes\r\npu"), "FORBIDDEN\r\n");
+        server.reply(&dripping, "t 0 0 1 0\r\n\r\n");
+        server.pass(NS_PER_S);
+    }
+    assert_eq!(server.reply(&late, &format!("th {TOKEN}\r\n")), "AUTHENTICATED\r\n");
+    server.pass(2 * NS_PER_S);
+    assert_eq!(server.0.client_count(), 2, "those that are known stay");
+    server.pass(100 * NS_PER_S);
+    for client in [&known, &late] {
+        assert_eq!(server.reply(client, "list-tube-used\r\n"), "USING default\r\n");
+    }
+}
+
+#[test]
+fn a_stranger_who_may_do_something_has_no_time_limit() {
+    let mut server = Guarded::with("[strangers]\nproduce = [\"*\"]\n");
+    let stranger = server.connect(Some(STRANGER));
+    server.pass(100 * NS_PER_S);
+    assert_eq!(server.reply(&stranger, "list-tube-used\r\n"), "USING default\r\n");
+}
+
+#[test]
+fn clients_that_do_not_log_in_have_a_bounded_share_of_the_connections() {
+    let mut server = server("work = [\"*\"]");
+    server.0.limit_log_ins(4);
+    let known: Vec<_> = (0..10).map(|_| server.connect(Some(ANNA))).collect();
+    let mut silent = Vec::new();
+    for round in 1..100 {
+        silent.push(server.connect(Some(STRANGER)));
+        assert_eq!(server.0.client_count(), known.len() + round.min(4));
+    }
+    // Whoever logs in is in time, and takes no place from those that come after it.
+    for _ in 0..10 {
+        let client = server.connect(Some(STRANGER));
+        let login = format!("auth {TOKEN}\r\nlist-tube-used\r\n");
+        assert_eq!(server.reply(&client, &login), "AUTHENTICATED\r\nUSING default\r\n");
+    }
+    assert_eq!(server.0.client_count(), known.len() + 10 + 3);
+    server.pass(10 * NS_PER_S);
+    assert_eq!(server.0.client_count(), known.len() + 10);
+}
+
+#[test]
+fn touch_all_prolongs_no_job_of_a_tube_that_was_taken_away() {
+    let mut server = server("produce = [\"*\"]\nwork = [\"*\"]");
+    let worker = server.connect(Some(ANNA));
+    server.reply(&worker, "put 0 0 10 1\r\nx\r\nuse kept\r\nput 0 0 10 1\r\ny\r\nwatch kept\r\n");
+    server.reply(&worker, "reserve-batch 2\r\n");
+    server.0.replace_rules(Rules::parse(&rules("work = [\"kept\"]"), &|_| None).unwrap());
+    server.pass(8 * NS_PER_S);
+    assert_eq!(server.reply(&worker, "touch-all\r\n"), "TOUCHED_ALL 1\r\n");
+    server.pass(3 * NS_PER_S);
+    let operator = server.connect(Some(OPERATOR));
+    assert_eq!(server.reply(&operator, "reserve-with-timeout 0\r\n"), "RESERVED 1 1\r\nx\r\n");
+    assert_eq!(server.0.executor().queue().counts().reserved, 2, "the other job is with its worker");
+}
+
+#[test]
+fn puts_that_wait_hold_no_connection_that_has_ended() {
+    let mut server = server("produce = [\"*\"]\nputs-per-second = 1");
+    let mut ended = Vec::new();
+    for number in 0..100 {
+        let client = server.connect(Some(ANNA));
+        client.pipe.borrow_mut().arrive(b"put 0 0 1 1\r\nx\r\n");
+        if number % 2 == 0 {
+            // The end comes with the put, and for the others when it waits.
+            client.pipe.borrow_mut().end(false);
+        }
+        server.ask(&client, "");
+        if number % 2 == 1 {
+            client.pipe.borrow_mut().end(false);
+            server.ask(&client, "");
+        }
+        ended.push(client);
+    }
+    assert_eq!(server.0.client_count(), 0);
+    let replies: Vec<String> = ended.iter().map(|client| server.received(client)).collect();
+    assert!(
+        replies
+            .iter()
+            .all(|reply| reply == "INSERTED 1\r\n" || reply == "OUT_OF_MEMORY\r\n" || reply.is_empty())
+    );
+    let client = server.connect(Some(ANNA));
+    server.pass(NS_PER_S);
+    assert!(
+        server.reply(&client, "put 0 0 1 1\r\ny\r\n").starts_with("INSERTED "),
+        "they took nobody's turn"
+    );
+}
+
+#[test]
+fn a_put_whose_line_came_before_a_right_was_taken_is_refused() {
+    for (before, line, after) in [
+        ("produce = [\"*\"]", "put 0 0 1 1", "work = [\"*\"]"),
+        ("produce = [\"*\"]", "put 0 0 1 1 grp:g", "produce = [\"default\"]"),
+        ("produce = [\"*\"]", "put 0 0 1 1 con:k", "produce = [\"default\"]"),
+        ("produce = [\"*\"]\nmax-job-bytes = 1000", "put 0 0 1 1", "work = [\"*\"]\nmax-job-bytes = 1000"),
+    ] {
+        let mut server = server(before);
+        let (client, other) = (server.connect(Some(ANNA)), server.connect(Some(ANNA)));
+        assert_eq!(server.reply(&client, &format!("{line}\r\n")), "");
+        assert_eq!(server.reply(&other, "put 0 0 1 1 idp:x\r\n"), "", "another line comes in between");
+        server.0.replace_rules(Rules::parse(&rules(after), &|_| None).unwrap());
+        assert_eq!(server.reply(&client, "x\r\n"), "FORBIDDEN\r\n", "{line}");
+        assert_eq!(server.0.executor().queue().counts().ready, 0);
+        server.0.executor().queue().check_invariants();
+    }
+    // One that waits until it is permitted, and one whose client has its right still.
+    let mut server = server("produce = [\"*\"]\nputs-per-second = 1");
+    let client = server.connect(Some(ANNA));
+    assert_eq!(server.reply(&client, &"put 0 0 1 1 grp:g\r\nx\r\n".repeat(3)), "INSERTED 1\r\n");
+    let same = "produce = [\"default\", \"g\"]\nputs-per-second = 1";
+    server.0.replace_rules(Rules::parse(&rules(same), &|_| None).unwrap());
+    server.pass(NS_PER_S);
+    assert_eq!(server.received(&client), "INSERTED 2\r\n");
+    server.0.replace_rules(Rules::parse(&rules("work = [\"*\"]"), &|_| None).unwrap());
+    server.pass(NS_PER_S);
+    assert_eq!(server.received(&client), "FORBIDDEN\r\n");
+}
