@@ -87,7 +87,13 @@ impl Lease {
     /// the queue, and the reply is late as one that the network has delayed.
     #[must_use]
     pub fn holds(self, now: Timestamp) -> bool {
-        now < self.end
+        self.left_ns(now) > 0
+    }
+
+    /// For how long it holds.
+    #[must_use]
+    pub fn left_ns(self, now: Timestamp) -> u64 {
+        self.end.since_ns(now)
     }
 }
 

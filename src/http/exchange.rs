@@ -420,6 +420,15 @@ impl Exchange {
             ("/readyz", Phase::Serving(sources)) if sources.server.is_draining => {
                 plain("503 Service Unavailable", "", "draining\n")
             }
+            ("/readyz", Phase::Serving(Sources { server, .. }))
+                if server.binlog.database.is_some_and(|database| !database.has_lease) =>
+            {
+                plain(
+                    "503 Service Unavailable",
+                    "",
+                    "no lease: the database has not confirmed who owns the queue\n",
+                )
+            }
             ("/readyz", _) => plain("200 OK", "", "ready\n"),
             ("/", _) => Response {
                 status: "200 OK",

@@ -110,6 +110,14 @@ impl State<'_> {
             Self::Obeying(control) => Some(&**control),
         }
     }
+
+    /// Whether what responses say by now may leave. Figures and health always may.
+    fn may_answer(&self) -> bool {
+        match self {
+            Self::Starting(_) | Self::Serving(_) => true,
+            Self::Obeying(control) => control.may_answer(),
+        }
+    }
 }
 
 /// A connection with its socket.
@@ -246,7 +254,9 @@ impl HttpServer {
             if let State::Obeying(control) = &state {
                 connection.exchange.look_at(control.tasks(), now);
             }
-            connection.write(now);
+            if state.may_answer() {
+                connection.write(now);
+            }
         }
         self.busy = self.work(&mut state, now) || handshake.is_some();
         for slot in &mut self.connections {
@@ -293,7 +303,7 @@ impl HttpServer {
                     worked
                 }
             };
-            if worked {
+            if worked && state.may_answer() {
                 connection.write(now);
             }
             self.connections[slot] = Some(connection);

@@ -330,6 +330,11 @@ pub trait Control: StatsSource {
 
     /// The tasks.
     fn tasks(&self) -> &Tasks;
+
+    /// Whether what the figures and the tasks show by now may be told.
+    fn may_answer(&self) -> bool {
+        true
+    }
 }
 
 #[cfg(test)]

@@ -142,6 +142,10 @@ impl Control for Executor {
         static NONE: Tasks = Tasks::none();
         self.orders.as_ref().map_or(&NONE, |orders| &orders.tasks)
     }
+
+    fn may_answer(&self) -> bool {
+        Self::may_answer(self)
+    }
 }
 
 impl Executor {

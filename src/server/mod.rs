@@ -16,6 +16,7 @@ mod connection;
 mod detached_bodies;
 pub mod event_loop;
 mod execute;
+mod gate;
 mod guard;
 mod guarded;
 mod held_replies;
@@ -56,6 +57,7 @@ use self::budget::{
 use self::buffers::BufferPool;
 use self::client_lists::{List, enlist};
 use self::connection::Connection;
+use self::gate::Gate;
 use self::idle::IdleTimeouts;
 use self::invariants::Sweeps;
 use self::log_ins::LogIns;
@@ -85,6 +87,8 @@ pub struct Server<S> {
     with_held_replies: Vec<ClientId>,
     awaiting_binlog_room: Vec<ClientId>,
     awaiting_tube_list: Vec<ClientId>,
+    /// Whether replies may leave.
+    gate: Gate,
     shortages: RateLimitedLog,
     idle_timeouts: IdleTimeouts,
     log_ins: LogIns,
@@ -109,6 +113,7 @@ impl<S: Stream> Server<S> {
             with_held_replies: Vec::new(),
             awaiting_binlog_room: Vec::new(),
             awaiting_tube_list: Vec::new(),
+            gate: Gate::OPEN,
             shortages: RateLimitedLog::default(),
             idle_timeouts: IdleTimeouts::default(),
             log_ins: LogIns::default(),
@@ -219,6 +224,16 @@ impl<S: Stream> Server<S> {
             let delivered = if self.executor.has_deliveries() { self.deliver(now) } else { 0 };
             // A reply is sent only after the change that it acknowledges is in the log.
             self.executor.commit(now);
+            // What has taken effect leaves only while no other server can own the queue. This comes after the last command,
+            // so that each has taken effect while that was so, and before the first byte.
+            if self.executor.is_leased() {
+                if self.look_at_lease(now) {
+                    continue;
+                }
+                if self.gate == Gate::Closed {
+                    break;
+                }
+            }
             if self.executor.has_failed() {
                 self.refuse_unsettled();
             }
@@ -243,7 +258,7 @@ impl<S: Stream> Server<S> {
         let is_due = !self.going_on.is_empty()
             || !self.postponed.is_empty()
             || !self.handshaking.is_empty()
-            || !self.unsent.is_empty()
+            || !self.unsent.is_empty() && self.gate != Gate::Closed
             || self.next_check.is_some()
             || self.executor.has_work_on_lists()
             || self.executor.has_orders();
@@ -251,7 +266,10 @@ impl<S: Stream> Server<S> {
             return Some(Timestamp::default());
         }
         let permit = self.executor.next_permit_at();
-        [self.executor.next_deadline(), self.idle_timeouts.next_look_at(), permit].into_iter().flatten().min()
+        [self.executor.next_deadline(), self.idle_timeouts.next_look_at(), permit, self.gate.ends_at()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Whether there are replies that no socket has taken, or commands that will be answered without further input.
@@ -343,7 +361,7 @@ impl<S: Stream> Server<S> {
         } else {
             connection.serve::<false>(&mut self.executor, &mut self.buffer, id, now);
         }
-        if connection.has_failed() {
+        if connection.has_failed() || self.gate.shuts_out(connection) {
             self.close(id, now);
             return;
         }

@@ -24,8 +24,8 @@ pub struct Notifier {
     interval_ns: u64,
     /// Signs of life are awaited, not the status alone.
     watchdog: bool,
-    /// Whether the status said that the server drains when it was last told: a change is told at once.
-    said_draining: bool,
+    /// Whether the status said that the server drains, and that it answers, when it was last told: a change is told at once.
+    said: (bool, bool),
     next_at: Timestamp,
     warnings: RateLimitedLog,
 }
@@ -41,7 +41,7 @@ impl Notifier {
         Some(Self {
             interval_ns: interval.as_nanos() as u64,
             watchdog: half.is_some(),
-            said_draining: false,
+            said: (false, true),
             next_at: Timestamp(0),
             warnings: RateLimitedLog::default(),
         })
@@ -60,10 +60,11 @@ impl Notifier {
 
     /// Says what is due.
     pub fn turn(&mut self, executor: &Executor, now: Timestamp) {
-        if now < self.next_at && executor.draining == self.said_draining {
+        let said = (executor.draining, executor.may_answer());
+        if now < self.next_at && said == self.said {
             return;
         }
-        self.said_draining = executor.draining;
+        self.said = said;
         let status = Status(executor, now).to_string();
         let told = if self.watchdog {
             service_manager::notify_watchdog(&status)
@@ -101,7 +102,12 @@ impl fmt::Display for Status<'_> {
         write!(
             out,
             "{}: {} ready, {} reserved, {} delayed, {} buried; {}, {}",
-            if executor.draining { "draining" } else { "serving" },
+            match executor.draining {
+                _ if !executor.may_answer() =>
+                    "silent until the database confirms the ownership of the queue",
+                true => "draining",
+                false => "serving",
+            },
             jobs.ready,
             jobs.reserved,
             jobs.delayed,

@@ -21,6 +21,8 @@ pub struct Persistence {
     binlog: Option<Binlog>,
     /// Whether a reply waits until what was logged before it is on the medium, not only written.
     waits_for_medium: bool,
+    /// Whether another server can take the store over, so that replies leave only while this one has a lease.
+    pub(super) is_leased: bool,
     /// The last record that the last good commit has written.
     written: SequenceNumber,
     /// Replies made since the last were held that depend on no record.
@@ -174,6 +176,12 @@ impl Persistence {
         }
     }
 
+    /// For how long replies may leave, from now on; without a lease for ever.
+    #[inline]
+    pub fn lease_left_ns(&self) -> u64 {
+        self.binlog.as_ref().and_then(Binlog::lease_left_ns).unwrap_or(u64::MAX)
+    }
+
     /// When the log wants to go on by itself.
     pub fn next_deadline(&self) -> Option<Timestamp> {
         self.binlog.as_ref().and_then(Binlog::next_deadline)
@@ -236,6 +244,7 @@ impl Executor {
         self.queue.skip_ids_below(next_job_id);
         self.queue.keep_changes();
         self.persistence.written = binlog.appended();
+        self.persistence.is_leased = binlog.lease_left_ns().is_some();
         self.persistence.binlog = Some(binlog);
         self.persistence.waits_for_medium = sync == SyncPolicy::EachCommit;
     }

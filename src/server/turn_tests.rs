@@ -1,6 +1,6 @@
-//! Tests of which client is served in which turn, over a stream that takes everything.
+//! Tests of which client is served in which turn, and of when its replies leave, over a fake stream.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io::{self, ErrorKind, IoSlice};
@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use super::budget::TURN_WORK;
 use super::{Config, Executor, Readiness, Server, Stream};
+use crate::binlog::{self, Binlog, Completion, Listing, LogPosition, Storage, SyncPolicy, Task};
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::os::process::cpu_time;
 use crate::queue::{ClientId, PoisonLimits};
@@ -21,6 +22,10 @@ const START: Timestamp = Timestamp(1_700_000_000 * NS_PER_S);
 struct Wire {
     sent: VecDeque<u8>,
     received: Vec<u8>,
+    /// How much the socket takes; everything unless a test says otherwise.
+    room: Option<usize>,
+    /// What happens when the server reads.
+    at_read: Option<Box<dyn Fn()>>,
 }
 
 #[derive(Clone, Default)]
@@ -28,7 +33,11 @@ struct FakeStream(Rc<RefCell<Wire>>);
 
 impl Stream for FakeStream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let sent = &mut self.0.borrow_mut().sent;
+        let wire = &mut *self.0.borrow_mut();
+        if let Some(at_read) = &wire.at_read {
+            at_read();
+        }
+        let sent = &mut wire.sent;
         if sent.is_empty() {
             return Err(ErrorKind::WouldBlock.into());
         }
@@ -43,12 +52,18 @@ impl Stream for FakeStream {
     }
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.borrow_mut().received.extend_from_slice(bytes);
-        Ok(bytes.len())
+        let wire = &mut *self.0.borrow_mut();
+        let taken = wire.room.unwrap_or(usize::MAX).min(bytes.len());
+        if taken == 0 {
+            return Err(ErrorKind::WouldBlock.into());
+        }
+        wire.room = wire.room.map(|room| room - taken);
+        wire.received.extend_from_slice(&bytes[..taken]);
+        Ok(taken)
     }
 
     fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        slices.iter().try_fold(0, |written, slice| Ok(written + self.write(slice)?))
+        self.write(&slices.iter().flat_map(|slice| slice.to_vec()).collect::<Vec<u8>>())
     }
 
     fn await_writable(&mut self, _: ClientId, _: bool) {}
@@ -181,4 +196,185 @@ fn an_idle_time_out_leaves_a_client_alone_whose_kick_goes_on() {
         server.turn(std::iter::empty(), START + 2 * NS_PER_S);
     }
     assert_eq!((server.client_count(), client.received_lines()), (1, 1));
+}
+
+// ---- the gate ----
+
+/// A store that keeps nothing, and belongs to this server for as long as the test says.
+struct LeasedStorage {
+    lease_left_ns: Rc<Cell<u64>>,
+    tasks: VecDeque<Task>,
+}
+
+impl LeasedStorage {
+    fn done(&mut self) -> Option<Completion> {
+        self.tasks.pop_front().map(|task| Completion { task, elapsed_us: 0, result: Ok(()) })
+    }
+}
+
+impl Storage for LeasedStorage {
+    fn list(&mut self) -> io::Result<Listing> {
+        Ok(Listing::default())
+    }
+
+    fn size(&mut self, _: u32) -> io::Result<u64> {
+        Err(ErrorKind::NotFound.into())
+    }
+
+    fn read(&mut self, _: u32, _: u64, _: &mut [u8]) -> io::Result<usize> {
+        Ok(0)
+    }
+
+    fn prepare(&mut self, _: u32) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn append(&mut self, _: LogPosition, _: &[u8]) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn release(&mut self, _: u32) {}
+
+    fn submit(&mut self, task: Task) {
+        self.tasks.push_back(task);
+    }
+
+    fn poll(&mut self) -> Option<Completion> {
+        self.done()
+    }
+
+    fn wait(&mut self) -> Option<Completion> {
+        self.done()
+    }
+
+    fn start(&mut self, _: Box<dyn Fn() + Send>) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn lease_left_ns(&self) -> Option<u64> {
+        Some(self.lease_left_ns.get())
+    }
+
+    fn keep_tail(&mut self, _: u32, _: u64) -> io::Result<u64> {
+        Ok(0)
+    }
+
+    fn set_aside(&mut self, _: u32) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A server whose log is in such a store, and the lease.
+fn leased_server() -> (Server<FakeStream>, Rc<Cell<u64>>) {
+    let lease = Rc::new(Cell::new(NS_PER_S));
+    let storage = LeasedStorage { lease_left_ns: Rc::clone(&lease), tasks: VecDeque::new() };
+    let config =
+        binlog::Config { file_bytes: 1 << 20, sync: SyncPolicy::EachCommit, recover: false, nonce_seed: 1 };
+    let (binlog, summary) = Binlog::open(Box::new(storage), config, START, 0, &mut |_, _, _, _| {}).unwrap();
+    let mut server = server();
+    server.executor.keep_binlog(binlog, SyncPolicy::EachCommit, summary.next_job_id);
+    (server, lease)
+}
+
+impl Client {
+    fn received(&self) -> String {
+        String::from_utf8(std::mem::take(&mut self.wire.0.borrow_mut().received)).unwrap()
+    }
+}
+
+/// A turn in which one client sends something; then another one, once the log has what was changed.
+fn turn_with(server: &mut Server<FakeStream>, client: &Client, bytes: &[u8]) {
+    server.turn(std::iter::once(client.send(bytes)), START);
+    server.poll_binlog(START);
+    server.turn(std::iter::empty(), START);
+}
+
+#[test]
+fn without_a_lease_no_reply_leaves_and_with_the_next_one_all_do_in_order() {
+    let (mut server, lease) = leased_server();
+    let client = connect(&mut server);
+    turn_with(&mut server, &client, b"put 0 0 9 1\r\na\r\n");
+    assert_eq!(client.received(), "INSERTED 1\r\n");
+    assert_eq!(server.next_turn_at(), Some(START + NS_PER_S), "the loop looks when the lease ends");
+    lease.set(0);
+    turn_with(&mut server, &client, b"peek 1\r\nreserve-with-timeout 0\r\nreserve-with-timeout 0\r\nfoo\r\n");
+    turn_with(&mut server, &client, b"delete 1\r\n");
+    assert_eq!(client.received(), "");
+    assert!(server.next_turn_at() > Some(START), "a loop that cannot send must not spin");
+    lease.set(1);
+    server.turn(std::iter::empty(), START);
+    let replies = "FOUND 1 1\r\na\r\nRESERVED 1 1\r\na\r\nTIMED_OUT\r\nUNKNOWN_COMMAND\r\nDELETED\r\n";
+    assert_eq!(client.received(), replies);
+}
+
+#[test]
+fn the_lease_is_looked_at_after_the_last_command_of_the_turn() {
+    let (mut server, lease) = leased_server();
+    let (first, last) = (connect(&mut server), connect(&mut server));
+    // The server stands still while it reads, and is taken over from.
+    last.wire.0.borrow_mut().at_read = Some(Box::new(move || lease.set(0)));
+    let events = [first.send(b"peek-ready\r\n"), last.send(b"peek-ready\r\n")];
+    server.turn(events.into_iter(), START);
+    assert_eq!((first.received(), last.received()), (String::new(), String::new()));
+}
+
+#[test]
+fn the_rest_of_a_reply_stays_when_the_lease_ends() {
+    let (mut server, lease) = leased_server();
+    let client = connect(&mut server);
+    let body = "x".repeat(60_000);
+    turn_with(&mut server, &client, format!("put 0 0 9 60000\r\n{body}\r\n").as_bytes());
+    assert_eq!(client.received(), "INSERTED 1\r\n");
+    client.wire.0.borrow_mut().room = Some(100);
+    turn_with(&mut server, &client, b"peek 1\r\n");
+    assert_eq!(client.received().len(), 100);
+    lease.set(0);
+    client.wire.0.borrow_mut().room = None;
+    let writable = (client.id, Readiness { writable: true, ..Readiness::default() });
+    server.turn(std::iter::once(writable), START);
+    assert_eq!(client.received(), "");
+    assert_ne!(server.next_turn_at(), Some(Timestamp::default()));
+    lease.set(1);
+    server.turn(std::iter::empty(), START);
+    while server.next_turn_at() == Some(Timestamp::default()) {
+        server.turn(std::iter::empty(), START);
+    }
+    assert_eq!(client.received().len(), "FOUND 1 60000\r\n".len() + body.len() + 2 - 100);
+}
+
+#[test]
+fn a_client_that_waits_for_a_job_is_sent_away_without_a_word() {
+    let (mut server, lease) = leased_server();
+    let (waiting, late, other) = (connect(&mut server), connect(&mut server), connect(&mut server));
+    turn_with(&mut server, &waiting, b"put 0 0 9 1\r\na\r\nreserve\r\nreserve\r\n");
+    assert_eq!(waiting.received_lines(), 3);
+    lease.set(0);
+    server.turn(std::iter::empty(), START);
+    assert_eq!((server.client_count(), waiting.received_lines()), (2, 0));
+    assert!(server.executor.queue().counts().ready == 1, "the job that it had is ready again");
+    turn_with(&mut server, &late, b"ignore default\r\nreserve-with-timeout 9\r\nreserve-with-timeout 9\r\n");
+    assert_eq!(server.client_count(), 1, "it would wait");
+    turn_with(&mut server, &other, b"peek-ready\r\n");
+    assert_eq!((server.client_count(), other.received_lines()), (1, 0));
+    turn_with(&mut server, &other, b"quit\r\n");
+    assert_eq!((late.received_lines(), other.received_lines()), (0, 0));
+}
+
+#[test]
+fn a_log_that_fails_without_a_lease_is_not_told_of() {
+    for (left_ns, told) in [(1, "INTERNAL_ERROR\r\n"), (0, "")] {
+        let (mut server, lease) = leased_server();
+        let client = connect(&mut server);
+        server.turn(std::iter::once(client.send(b"put 0 0 9 1\r\na\r\n")), START);
+        lease.set(left_ns);
+        let completion = Completion {
+            task: Task::Sync(LogPosition::default()),
+            elapsed_us: 0,
+            result: Err(ErrorKind::Other.into()),
+        };
+        server.binlog_completed(completion, START);
+        server.turn(std::iter::empty(), START);
+        assert!(server.executor.has_failed());
+        assert_eq!(client.received(), told);
+    }
 }

@@ -31,9 +31,14 @@ fn stats(server: &Server) -> Figures {
 
 /// What the server with [`metrics_flag`] tells of itself.
 pub fn scrape(password: &Password) -> String {
+    get(password, "/metrics")
+}
+
+/// What it answers to a request for `path`.
+pub fn get(password: &Password, path: &str) -> String {
     let mut stream = UnixStream::connect(password.directory().join("metrics")).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+    stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).unwrap();
     let mut scrape = String::new();
     stream.read_to_string(&mut scrape).unwrap();
     scrape

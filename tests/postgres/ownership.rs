@@ -1,11 +1,13 @@
 //! Who owns a queue: takeovers, clean stops, and owners that were thought to be dead.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use beanstalkd_testkit::postgres::{Cluster, installation};
+use beanstalkd_testkit::client::Client;
+use beanstalkd_testkit::postgres::{Cluster, ROLE, installation};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::servers::{Password, has, put};
+use crate::figures::{get, metrics_flag, scrape};
+use crate::servers::{Password, has, put, wait_until};
 
 #[test]
 fn jobs_survive_the_death_of_their_server_and_ids_go_on() {
@@ -62,11 +64,154 @@ fn an_owner_that_was_stopped_acknowledges_nothing_after_a_takeover() {
     let mut new = standby.connect();
     assert!(has(&mut new, id, "before"));
     kill_process(pid, Signal::CONT).unwrap();
-    client.expect(b"INTERNAL_ERROR\r\n").unwrap();
+    assert_eq!(said(&mut client), "");
     assert_eq!(old.wait().code(), Some(1));
     assert!(old.log().contains("the queue was taken over by"), "{}", old.log());
     assert!(!has(&mut new, id + 1, "later"));
     assert!(standby.log().contains("took over from"), "{}", standby.log());
+}
+
+/// All that a client is still sent, until its connection ends in any way.
+fn said(client: &mut Client) -> String {
+    let mut said = Vec::new();
+    while let Ok(byte) = client.read_bytes(1) {
+        said.extend(byte);
+    }
+    String::from_utf8_lossy(&said).into_owned()
+}
+
+/// What leaves no record needs no commit, so no commit keeps it back.
+#[test]
+fn an_owner_that_stood_still_says_nothing_to_those_that_ask_for_no_change() {
+    let Some(installation) = installation() else { return };
+    let cluster = Cluster::start(&installation).unwrap();
+    let (url, password) = (cluster.url("mail"), Password::new());
+    let mut old = password.launch(&url, &["--allow-async"], "old");
+    let mut clients = [(); 3].map(|()| old.connect());
+    let put_once = b"put 0 0 100 3 idp:o1\r\njob\r\n";
+    clients[0].exchange(put_once, b"INSERTED 1\r\n").unwrap();
+    clients[0].exchange(put_once, b"INSERTED 1 READY\r\n").unwrap();
+    let standby = password.launch(&url, &["--allow-async", "--wait-for-lock"], "standby");
+    standby.wait_for("waiting for it");
+    let pid = Pid::from_child(&old.child);
+    kill_process(pid, Signal::STOP).unwrap();
+    for (client, command) in
+        clients.iter_mut().zip([&put_once[..], b"peek 1\r\n", b"reserve-with-timeout 0\r\n"])
+    {
+        client.send(command).unwrap();
+    }
+    standby.connect().exchange(b"delete 1\r\n", b"DELETED\r\n").unwrap();
+    kill_process(pid, Signal::CONT).unwrap();
+    assert_eq!(clients.each_mut().map(said), ["", "", ""]);
+    assert_eq!(old.wait().code(), Some(1));
+}
+
+#[test]
+fn an_owner_without_the_database_is_not_ready_sends_its_workers_away_and_ends() {
+    let Some(installation) = installation() else { return };
+    let cluster = Cluster::start(&installation).unwrap();
+    let (url, password) = (cluster.url("mail"), Password::new());
+    let flags = ["--allow-async", "--store-timeout", "8", &metrics_flag(&password)];
+    let mut server = password.launch(&url, &flags, "server");
+    let (mut worker, mut reader) = (server.connect(), server.connect());
+    put(&mut reader, "job");
+    worker.send(b"watch other\r\nignore default\r\nreserve\r\n").unwrap();
+    worker.expect(b"WATCHING 2\r\nWATCHING 1\r\n").unwrap();
+    let is_ready = || get(&password, "/readyz").contains(" 200 OK");
+    wait_until("it is ready", is_ready);
+    cluster.pause();
+    worker.expect_closed().unwrap();
+    assert!(get(&password, "/readyz").contains("503") && get(&password, "/readyz").contains("no lease"));
+    assert!(scrape(&password).lines().any(|line| line == "beanstalkd_store_lease 0"));
+    reader.send(b"peek 1\r\npeek 2\r\n").unwrap();
+    assert!(!reader.has_reply_within(Duration::from_millis(500)).unwrap());
+    cluster.resume();
+    reader.expect(b"FOUND 1 3\r\njob\r\nNOT_FOUND\r\n").unwrap();
+    wait_until("it is ready again", is_ready);
+    // Nobody asks for anything.
+    cluster.pause();
+    assert_eq!(said(&mut reader), "");
+    assert_eq!(server.wait().code(), Some(1));
+    assert!(server.log().contains("has confirmed nothing for 8 s (--store-timeout)"), "{}", server.log());
+    cluster.resume();
+}
+
+/// Its clock can be set, and another machine's clock takes its place at a promotion.
+#[test]
+fn the_clock_of_the_database_does_not_decide_about_a_takeover() {
+    let Some(installation) = installation() else { return };
+    let cluster = Cluster::start(&installation).unwrap();
+    let (url, password) = (cluster.url("mail"), Password::new());
+    let mut owner = password.serve(&url, &["--allow-async"]);
+    let id = put(&mut owner.connect().unwrap(), "job");
+    let standby = password.launch(&url, &["--allow-async", "--wait-for-lock"], "standby");
+    standby.wait_for("waiting for it");
+    // For a clock that was set forward, every heartbeat is old.
+    let end = Instant::now() + Duration::from_secs(4);
+    while Instant::now() < end {
+        cluster.query("UPDATE beanstalkd.queue SET heartbeat = heartbeat - interval '1 hour'").unwrap();
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert_eq!(cluster.query("SELECT epoch FROM beanstalkd.queue").unwrap(), "1");
+    assert!(has(&mut owner.connect().unwrap(), id, "job"), "it is alive");
+    // For a clock that was set back, none ever is.
+    owner.stop(Signal::KILL).unwrap();
+    cluster.query("UPDATE beanstalkd.queue SET heartbeat = clock_timestamp() + interval '1 hour'").unwrap();
+    assert!(has(&mut standby.connect(), id, "job"));
+}
+
+#[test]
+fn a_standby_takes_over_when_it_has_all_that_it_needs_and_not_before() {
+    let Some(installation) = installation() else { return };
+    let cluster = Cluster::start(&installation).unwrap();
+    let (url, password) = (cluster.url("mail"), Password::new());
+    let limit = |connections: u32| {
+        cluster.query(&format!("ALTER ROLE {ROLE} CONNECTION LIMIT {connections}")).unwrap();
+    };
+    let mut owner = password.launch(&url, &["--allow-async"], "owner");
+    let id = put(&mut owner.connect(), "job");
+    let sessions = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'beanstalkd'";
+    cluster.wait_for(sessions, "1").unwrap();
+    limit(2);
+    let standby = password.launch(&url, &["--allow-async", "--wait-for-lock"], "standby");
+    wait_until("the standby has come to the database", || {
+        standby.log().contains("too many connections") || standby.log().contains("waiting for it")
+    });
+    let pid = Pid::from_child(&owner.child);
+    kill_process(pid, Signal::STOP).unwrap();
+    std::thread::sleep(Duration::from_millis(3500));
+    kill_process(pid, Signal::CONT).unwrap();
+    assert!(has(&mut owner.connect(), id, "job"), "one of the two serves");
+    limit(3);
+    standby.wait_for("waiting for it");
+    limit(1);
+    owner.child.kill().unwrap();
+    owner.wait();
+    assert!(has(&mut standby.connect(), id, "job"));
+}
+
+#[test]
+fn a_connection_that_is_lost_while_the_log_is_read_ends_no_server() {
+    let Some(installation) = installation() else { return };
+    let cluster = Cluster::start(&installation).unwrap();
+    let (url, password) = (cluster.url("mail"), Password::new());
+    password.use_once(&url);
+    let lock = "BEGIN; LOCK TABLE beanstalkd.log; SELECT pg_sleep(600)";
+    let server = std::thread::scope(|scope| {
+        // It fails in the end, because its session is ended.
+        let locker = scope.spawn(|| cluster.query(lock));
+        let sleeps = "FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
+        cluster.wait_for(&format!("SELECT count(*) {sleeps}"), "1").unwrap();
+        let server = password.launch(&url, &["--allow-async"], "server");
+        let reads =
+            "FROM pg_stat_activity WHERE application_name = 'beanstalkd' AND wait_event_type = 'Lock'";
+        cluster.wait_for(&format!("SELECT count(*) {reads}"), "1").unwrap();
+        cluster.query(&format!("SELECT pg_terminate_backend(pid) {reads}")).unwrap();
+        cluster.query(&format!("SELECT pg_terminate_backend(pid) {sleeps}")).unwrap();
+        drop(locker.join());
+        server
+    });
+    assert!(has(&mut server.connect(), 1, "job"));
 }
 
 #[test]
@@ -106,7 +251,7 @@ fn connections_that_are_lost_under_load_lose_and_double_nothing() {
     let mut client = server.connect().unwrap();
     let mut ids = Vec::new();
     for round in 0..10 {
-        let end = Instant::now() + std::time::Duration::from_millis(300);
+        let end = Instant::now() + Duration::from_millis(300);
         client.send(&b"put 0 0 100 3\r\nabc\r\n".repeat(50)).unwrap();
         cluster
             .query("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'beanstalkd'")

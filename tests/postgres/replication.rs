@@ -98,7 +98,9 @@ fn without_the_database_commands_wait_and_are_refused_in_the_end() {
     let Some(installation) = installation() else { return };
     let mut cluster = Cluster::start(&installation).unwrap();
     let (url, password) = (cluster.url("mail"), Password::new());
-    let mut server = password.launch(&url, &["--allow-async", "--store-timeout", "12"], "server");
+    // Nobody can take over before it ends, so it may say why.
+    let flags = ["--allow-async", "--takeover-after", "60", "--store-timeout", "12"];
+    let mut server = password.launch(&url, &flags, "server");
     let mut client = server.connect();
     put(&mut client, "before");
     cluster.restart(beanstalkd_testkit::postgres::Stop::Kill).unwrap();

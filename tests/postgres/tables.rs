@@ -67,6 +67,26 @@ fn commits_that_wait_share_a_transaction_and_one_connection_stays() {
     cluster.wait_for(connections, "1").unwrap();
 }
 
+/// Each version of the row that a commit leaves behind is one more for the next commit to read over, while somebody else has a
+/// transaction open.
+#[test]
+fn commits_leave_no_versions_of_the_row_of_the_queue() {
+    let Some(installation) = installation() else { return };
+    let cluster = Cluster::start(&installation).unwrap();
+    let (url, password) = (cluster.url("mail"), Password::new());
+    let mut server = password.serve(&url, &["--allow-async", "--takeover-after", "60"]);
+    let mut client = server.connect().unwrap();
+    for _ in 0..300 {
+        put(&mut client, "job");
+    }
+    let seconds = figure_of_stats(&mut client, "uptime").parse::<u64>().unwrap();
+    // A session that has ended has counted all.
+    server.stop(Signal::TERM).unwrap();
+    let updates = "SELECT n_tup_upd FROM pg_stat_user_tables WHERE relname = 'queue'";
+    let updates = cluster.query(updates).unwrap().parse::<u64>().unwrap();
+    assert!((2..seconds + 10).contains(&updates), "{updates} versions in {seconds} s");
+}
+
 #[test]
 fn much_that_waits_comes_in_several_transactions() {
     let Some(installation) = installation() else { return };

@@ -79,13 +79,22 @@ fn an_owner_acknowledges_only_what_every_later_owner_reads() {
     let (acknowledged, takeovers) = (sum(|outcome| outcome.acknowledged), sum(|outcome| outcome.takeovers));
     assert!(acknowledged > 10 * outcomes.len() || outcomes.len() < 100, "{acknowledged} acknowledged");
     assert!(takeovers > 2 * outcomes.len() || outcomes.len() < 100, "{takeovers} takeovers");
+    let (told, silences) = (sum(|outcome| outcome.told), sum(|outcome| outcome.silences));
+    assert!(
+        told > 10 * outcomes.len() && silences > outcomes.len() || outcomes.len() < 100,
+        "{told}, {silences}"
+    );
 }
 
-/// Each rule of the fencing is needed: a seed fails if it is broken.
+/// Each rule of the fencing and of the lease is needed: a seed fails if it is broken.
 #[test]
 fn the_simulation_of_owners_notices_each_broken_rule() {
-    use ownership::Mutation::{BlindLook, NoFence, NoLock, NoQuestion, NoRaise};
-    for mutation in [NoFence, NoLock, NoRaise, BlindLook, NoQuestion] {
+    use ownership::Mutation::{
+        Age, BlindLook, CheckFirst, ClaimFirst, FromAnswer, NoCheck, NoFence, NoLock, NoQuestion, NoRaise,
+    };
+    let of_commits = [NoFence, NoLock, NoRaise, BlindLook, NoQuestion];
+    let of_replies = [NoCheck, CheckFirst, FromAnswer, Age, ClaimFirst];
+    for mutation in of_commits.into_iter().chain(of_replies) {
         let is_noticed = |seed| panic::catch_unwind(|| ownership::run_mutant(seed, false, mutation)).is_err();
         assert!((0..10_000).any(is_noticed), "{mutation:?} breaks no promise in 10,000 seeds");
     }

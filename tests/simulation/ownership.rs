@@ -1,19 +1,25 @@
 //! Servers that own a queue one after another, on a replicated database in memory: connections and answers are lost,
-//! statements arrive late, servers and database machines stop and die, and replication is switched off and on.
+//! statements arrive late, servers and database machines stop and die, connections run out, clocks differ and jump, and
+//! replication is switched off and on.
 //!
 //! Owns: the database with its row of the queue, the statements on their way, and servers that do what
-//! [`Owner`] and [`Watch`] say. Oracle: what was acknowledged is in every later state of the database and was read by
-//! every later owner; no id is acknowledged twice. [`Mutation`] breaks the rules one by one, to see that this is noticed.
+//! [`Owner`], [`Lease`] and [`Watch`] say. A server has two threads that stand still between any two steps: one asks the
+//! database, the other one executes commands that leave no record (duplicates, peeks, time-outs, reservations without room
+//! for their record), looks at the lease, and sends. Oracle: what was acknowledged is in every later state of the database
+//! and was read by every later owner; no id is acknowledged twice; no reply leaves that was made after another server had
+//! taken over; who takes over serves. [`Mutation`] breaks the rules one by one, to see that this is noticed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use beanstalkd::binlog::{Answer, Owner, Seen, Step, Times, Watch};
+use beanstalkd::binlog::{Answer, Lease, Owner, Seen, Step, Times, Watch};
 use beanstalkd::clock::Timestamp;
 use beanstalkd_testkit::random::Random;
 
 const SERVERS: usize = 3;
 const STEPS: usize = 4000;
 const MS: u64 = 1_000_000;
+/// The rate of a clock that a daemon corrects as fast as it can.
+const RATE_PER_MILLION: u64 = 83_333;
 const TIMES: Times = Times { takeover_after_ns: 5000 * MS, store_timeout_ns: 30_000 * MS };
 
 /// In place of the step of an owner: a server that is none waits for an answer.
@@ -33,6 +39,16 @@ pub enum Mutation {
     BlindLook,
     /// Nobody asks behind a commit whether the database still waits for its standby.
     NoQuestion,
+    /// A reply is sent without a look at the lease.
+    NoCheck,
+    /// The lease is looked at before the command is executed.
+    CheckFirst,
+    /// The lease counts from the answer to a heartbeat.
+    FromAnswer,
+    /// A standby looks at the age of a heartbeat by the clock of the database.
+    Age,
+    /// A standby takes over before it has a connection for reading.
+    ClaimFirst,
 }
 
 /// A place in the log: a file of the log and an offset in it.
@@ -77,6 +93,7 @@ impl State {
 #[derive(Clone, Debug)]
 enum Request {
     Connect,
+    OpenReading,
     See,
     TakeOver { seen: Row, owner: u64 },
     Read { epoch: u64 },
@@ -89,7 +106,8 @@ enum Request {
 enum Reply {
     Connected,
     Busy,
-    Seen(Row),
+    /// The row, and the clock of the database.
+    Seen(Row, u64),
     Epoch(Option<u64>),
     TakenOver,
     Read(BTreeMap<Position, u64>),
@@ -128,15 +146,53 @@ struct Cluster {
     /// Whether the standby is there and gets nothing for a while.
     is_slow: bool,
     waits_for_standby: bool,
+    has_free_connections: bool,
     clock_ahead: u64,
 }
 
 #[derive(Debug)]
 enum Role {
-    Down { until: Timestamp },
-    Watching { watch: Watch, is_connected: bool },
-    Reading { epoch: u64 },
-    Owning { owner: Owner, work: Option<(Position, u64)>, next_id: u64, file: u64, offset: u64, claimed: u64 },
+    Down {
+        until: Timestamp,
+    },
+    Watching {
+        watch: Watch,
+        is_connected: bool,
+        can_read: bool,
+        /// When the last statement was sent, by the clock of the server.
+        sent_at: Timestamp,
+    },
+    Reading {
+        epoch: u64,
+        can_read: bool,
+        sent_at: Timestamp,
+    },
+    Owning(Box<Owning>),
+}
+
+#[derive(Debug)]
+struct Owning {
+    owner: Owner,
+    lease: Lease,
+    work: Option<(Position, u64)>,
+    next_id: u64,
+    file: u64,
+    offset: u64,
+    /// The epoch with which it has begun.
+    claimed: u64,
+    turn: Turn,
+}
+
+/// What a turn has come to, in which a client asks for something that leaves no record. The numbers are those of the steps in
+/// which the command was executed.
+#[derive(Clone, Copy, Debug)]
+enum Turn {
+    Idle,
+    /// The lease was looked at.
+    MayBegin,
+    Executed(u64),
+    /// The lease was looked at, and the reply is to be sent.
+    MayAnswer(u64),
 }
 
 #[derive(Debug)]
@@ -146,6 +202,20 @@ struct Server {
     life: u64,
     is_waiting: Option<Step>,
     frozen_until: Timestamp,
+    clock: Clock,
+}
+
+/// A clock that nobody can set. It begins anywhere, and is too slow or too fast.
+#[derive(Clone, Copy, Debug)]
+struct Clock {
+    start: u64,
+    rate_per_million: u64,
+}
+
+impl Clock {
+    fn at(self, now: Timestamp) -> Timestamp {
+        Timestamp(self.start + now.0 / 1000 * self.rate_per_million / 1000)
+    }
 }
 
 struct World {
@@ -158,6 +228,11 @@ struct World {
     acknowledged: BTreeSet<u64>,
     /// What each owner has read, by the epoch with which it began.
     read: BTreeMap<u64, BTreeSet<u64>>,
+    /// The step in which each owner has learned that it is one, by the epoch with which it began.
+    taken: BTreeMap<u64, u64>,
+    steps: u64,
+    told: usize,
+    silences: usize,
     lives: u64,
     trace: bool,
 }
@@ -168,6 +243,9 @@ pub struct Outcome {
     pub acknowledged: usize,
     pub takeovers: usize,
     pub epochs: u64,
+    /// Replies that left, and looks at a lease that was over.
+    pub told: usize,
+    pub silences: usize,
 }
 
 /// Runs one seed.
@@ -190,17 +268,25 @@ pub fn run_mutant(seed: u64, trace: bool, mutation: Mutation) -> Outcome {
         acknowledged: world.acknowledged.len(),
         takeovers: world.read.len(),
         epochs: world.cluster.visible.row.epoch,
+        told: world.told,
+        silences: world.silences,
     }
 }
 
 impl World {
     fn new(seed: u64, trace: bool, mutation: Mutation) -> Self {
-        let server = |life| Server {
+        let mut random = Random::new(seed);
+        let mut server = |life| Server {
             role: Role::Down { until: Timestamp(0) },
             life,
             is_waiting: None,
             frozen_until: Timestamp(0),
+            clock: Clock {
+                start: random.below(1_000_000_000 * MS),
+                rate_per_million: 1_000_000 - RATE_PER_MILLION + random.below(2 * RATE_PER_MILLION + 1),
+            },
         };
+        let servers = (1..=SERVERS as u64).map(&mut server).collect();
         let cluster = Cluster {
             changes: Vec::new(),
             visible: State::default(),
@@ -208,17 +294,22 @@ impl World {
             is_attached: true,
             is_slow: false,
             waits_for_standby: true,
+            has_free_connections: true,
             clock_ahead: 1_000_000 * MS,
         };
         Self {
-            random: Random::new(seed),
+            random,
             mutation,
             now: Timestamp(MS),
             cluster,
-            servers: (1..=SERVERS as u64).map(server).collect(),
+            servers,
             flights: Vec::new(),
             acknowledged: BTreeSet::new(),
             read: BTreeMap::new(),
+            taken: BTreeMap::new(),
+            steps: 0,
+            told: 0,
+            silences: 0,
             lives: SERVERS as u64,
             trace,
         }
@@ -231,10 +322,12 @@ impl World {
     }
 
     fn step(&mut self) {
+        self.steps += 1;
         match self.random.below(100) {
             0..=9 => self.now = self.now + self.random.below(400 * MS),
-            10..=29 => self.act(),
-            30..=69 => self.progress(),
+            10..=24 => self.act(),
+            25..=34 => self.serve(),
+            35..=69 => self.progress(),
             70..=89 => self.replicate(),
             _ => self.disturb(),
         }
@@ -258,6 +351,9 @@ impl World {
             13 => self.now = self.now + self.random.below(8000 * MS),
             14 => self.cluster.is_slow = true,
             15..=20 => self.cluster.is_slow = false,
+            21..=22 => self.cluster.has_free_connections = false,
+            23..=28 => self.cluster.has_free_connections = true,
+            29 => self.set_clock(),
             _ => self.cluster.is_attached = true,
         }
     }
@@ -269,6 +365,11 @@ impl World {
         if !waits {
             self.release();
         }
+    }
+
+    /// The clock of the database jumps, to what another machine has or because somebody sets it.
+    fn set_clock(&mut self) {
+        self.cluster.clock_ahead = 1_000_000 * MS - self.random.below(60_000) * MS;
     }
 
     fn replicate(&mut self) {
@@ -301,7 +402,7 @@ impl World {
             self.cluster.replicated = self.cluster.changes.len();
         }
         self.cluster.changes.truncate(self.cluster.replicated);
-        self.cluster.clock_ahead = 1_000_000 * MS - self.random.below(4000) * MS;
+        self.set_clock();
         self.cluster.is_attached = false;
         self.recover();
     }
@@ -375,13 +476,17 @@ impl World {
 
     fn execute(&mut self, request: &Request) -> Stage {
         let clock = self.now.0 + self.cluster.clock_ahead;
-        let Cluster { visible, is_attached, waits_for_standby, .. } = &self.cluster;
+        let Cluster { visible, is_attached, waits_for_standby, has_free_connections, .. } = &self.cluster;
         let row = visible.row.clone();
         let heartbeat = Some(row.heartbeat.map_or(clock, |before| clock.max(before + 1)));
         match request {
-            Request::Connect if *is_attached && *waits_for_standby => Stage::Answered(Reply::Connected),
-            Request::Connect => Stage::Answered(Reply::Busy),
-            Request::See => Stage::Answered(Reply::Seen(row)),
+            Request::Connect | Request::OpenReading
+                if *is_attached && *waits_for_standby && *has_free_connections =>
+            {
+                Stage::Answered(Reply::Connected)
+            }
+            Request::Connect | Request::OpenReading => Stage::Answered(Reply::Busy),
+            Request::See => Stage::Answered(Reply::Seen(row, clock)),
             Request::Read { epoch } if row.epoch == *epoch => {
                 let ids: BTreeSet<u64> = visible.log.values().copied().collect();
                 let missing = self.acknowledged.difference(&ids).next();
@@ -446,6 +551,7 @@ impl World {
             life: self.lives,
             is_waiting: None,
             frozen_until: Timestamp(0),
+            clock: self.servers[server].clock,
         };
     }
 
@@ -458,23 +564,27 @@ impl World {
     /// A server that waits for nothing does what is next.
     fn act(&mut self) {
         let at = self.random.below(SERVERS as u64) as usize;
-        let now = self.now;
         let begins_work = self.random.once_in(2);
-        let Server { role, life, is_waiting, frozen_until } = &mut self.servers[at];
-        if is_waiting.is_some() || *frozen_until > now {
+        let claims_first = self.mutation == Mutation::ClaimFirst;
+        let Server { role, life, is_waiting, frozen_until, clock } = &mut self.servers[at];
+        if is_waiting.is_some() || *frozen_until > self.now {
             return;
         }
-        let life = *life;
+        let (life, now) = (*life, clock.at(self.now));
         let (step, request) = match role {
-            Role::Down { until } if *until > now => return,
+            Role::Down { until } if *until > self.now => return,
             Role::Down { .. } => {
-                *role = Role::Watching { watch: Watch::new(TIMES), is_connected: false };
+                let watch = Watch::new(TIMES);
+                *role = Role::Watching { watch, is_connected: false, can_read: false, sent_at: now };
                 return;
             }
             Role::Watching { is_connected: false, .. } => (Step::Connect, Request::Connect),
+            Role::Watching { can_read: false, .. } if !claims_first => (WATCHING, Request::OpenReading),
             Role::Watching { .. } => (WATCHING, Request::See),
-            Role::Reading { epoch } => (WATCHING, Request::Read { epoch: *epoch }),
-            Role::Owning { owner, work, next_id, file, offset, .. } => {
+            Role::Reading { can_read: false, .. } => (WATCHING, Request::OpenReading),
+            Role::Reading { epoch, .. } => (WATCHING, Request::Read { epoch: *epoch }),
+            Role::Owning(owning) => {
+                let Owning { owner, work, next_id, file, offset, .. } = &mut **owning;
                 if owner.is_free() && begins_work {
                     *work = Some(((*file, *offset), *next_id));
                     (*next_id, *offset) = (*next_id + 1, *offset + 1);
@@ -499,77 +609,163 @@ impl World {
         self.send(at, step, request);
     }
 
+    /// The turn of an owner goes on by a step.
+    fn serve(&mut self) {
+        let at = self.random.below(SERVERS as u64) as usize;
+        let Server { role: Role::Owning(owning), frozen_until, clock, .. } = &mut self.servers[at] else {
+            return;
+        };
+        if *frozen_until > self.now {
+            return;
+        }
+        let holds = owning.lease.holds(clock.at(self.now)) || self.mutation == Mutation::NoCheck;
+        let checks_first = self.mutation == Mutation::CheckFirst;
+        owning.turn = match owning.turn {
+            Turn::Idle if checks_first && !holds => return,
+            Turn::Idle if checks_first => Turn::MayBegin,
+            Turn::MayBegin => Turn::MayAnswer(self.steps),
+            Turn::Idle => Turn::Executed(self.steps),
+            Turn::Executed(_) if !holds => {
+                self.silences += 1;
+                return;
+            }
+            Turn::Executed(step) => Turn::MayAnswer(step),
+            Turn::MayAnswer(executed) => {
+                let later = self.taken.range(owning.claimed + 1..).next();
+                assert!(
+                    later.is_none_or(|(_, &taken)| taken > executed),
+                    "server {at} answers what it has executed after {later:?} has taken over"
+                );
+                self.told += 1;
+                Turn::Idle
+            }
+        };
+    }
+
     /// The connection through which a server waits for an answer is gone.
     fn lost(&mut self, server: usize, life: u64) {
         if self.servers[server].life != life {
             return;
         }
         let Some(step) = self.servers[server].is_waiting.take() else { return };
-        let now = self.now;
+        let now = self.servers[server].clock.at(self.now);
         match &mut self.servers[server].role {
-            Role::Watching { watch, is_connected } => {
-                *is_connected = false;
+            Role::Watching { watch, is_connected, can_read, .. } => {
+                (*is_connected, *can_read) = (false, false);
                 watch.lost();
             }
-            Role::Reading { .. } => self.die(server, "cannot read the log"),
-            Role::Owning { owner, .. } => {
-                owner.answered(step, Answer::Lost, now);
+            Role::Reading { can_read, .. } => *can_read = false,
+            Role::Owning(owning) => {
+                owning.owner.answered(step, Answer::Lost, now);
+                owning.lease = owning.owner.lease();
             }
             Role::Down { .. } => {}
         }
     }
 
     fn receive(&mut self, server: usize, reply: Reply) {
-        let (now, life) = (self.now, self.servers[server].life);
-        let Some(step) = self.servers[server].is_waiting.take() else { return };
-        match &mut self.servers[server].role {
+        let Server { life, is_waiting, clock, .. } = &mut self.servers[server];
+        let (now, life) = (clock.at(self.now), *life);
+        let Some(step) = is_waiting.take() else { return };
+        match &self.servers[server].role {
             Role::Down { .. } => {}
-            Role::Watching { watch, is_connected } => match reply {
-                Reply::Connected => *is_connected = true,
-                Reply::Seen(row) => {
-                    let heartbeat = row.heartbeat.map(|at| i64::try_from(at).unwrap());
-                    let seen =
-                        Seen { epoch: row.epoch, heartbeat, is_own: row.owner == life, takeover_after_ns: 0 };
-                    if watch.may_take_over(seen, now) {
-                        self.send(server, WATCHING, Request::TakeOver { seen: row, owner: life });
+            Role::Watching { .. } => self.watch(server, step, reply, now, life),
+            Role::Reading { epoch, sent_at, .. } => {
+                let (epoch, sent_at) = (*epoch, *sent_at);
+                match reply {
+                    Reply::Read(log) => self.begin_to_own(server, epoch, sent_at, &log),
+                    Reply::Connected => {
+                        self.servers[server].role = Role::Reading { epoch, can_read: true, sent_at };
                     }
+                    // The connection was lost, and there is no other one yet.
+                    _ if self.cluster.visible.row.epoch == epoch => {
+                        self.servers[server].role = Role::Reading { epoch, can_read: false, sent_at };
+                    }
+                    _ => self.die(server, "finds another epoch"),
                 }
-                Reply::Epoch(Some(epoch)) => self.servers[server].role = Role::Reading { epoch },
-                Reply::Epoch(None) => {}
-                _ => watch.lost(),
-            },
-            Role::Reading { epoch } => {
-                let epoch = *epoch;
-                let Reply::Read(log) = reply else { return self.die(server, "finds another epoch") };
-                self.begin_to_own(server, epoch, &log);
             }
-            Role::Owning { owner, work, claimed, .. } => {
-                let answer = match (step, reply) {
-                    (_, Reply::Connected | Reply::Proven | Reply::Found(true)) => Answer::Done,
-                    (_, Reply::Found(false)) => Answer::Absent,
-                    (_, Reply::Epoch(Some(epoch))) => Answer::Raised(epoch),
-                    (_, Reply::TakenOver) => Answer::TakenOver,
-                    (_, Reply::NotProven) => Answer::NotProven,
-                    (_, Reply::Busy) => Answer::Busy,
-                    _ => Answer::Lost,
-                };
-                if owner.answered(step, answer, now) {
-                    let ((_, id), claimed) = (work.take().expect("a transaction is under way"), *claimed);
-                    self.acknowledge(id, claimed);
+            Role::Owning(_) => self.own(server, step, reply, now),
+        }
+    }
+
+    /// An answer to a server that waits.
+    fn watch(&mut self, server: usize, step: Step, reply: Reply, now: Timestamp, life: u64) {
+        let is_mutant = self.mutation == Mutation::Age;
+        let Role::Watching { watch, is_connected, can_read, sent_at } = &mut self.servers[server].role else {
+            return;
+        };
+        match reply {
+            Reply::Connected if step == Step::Connect => *is_connected = true,
+            Reply::Connected => *can_read = true,
+            Reply::Seen(row, clock) => {
+                let heartbeat = row.heartbeat.map(|at| i64::try_from(at).unwrap());
+                let is_own = row.owner == life;
+                let seen = Seen { epoch: row.epoch, heartbeat, is_own, takeover_after_ns: 0 };
+                let age_ns = row.heartbeat.map(|at| clock.saturating_sub(at));
+                let is_old = age_ns.is_none_or(|age_ns| age_ns > TIMES.takeover_after_ns);
+                if if is_mutant { is_old } else { watch.may_take_over(seen, now) } {
+                    *sent_at = now;
+                    self.send(server, WATCHING, Request::TakeOver { seen: row, owner: life });
                 }
+            }
+            Reply::Epoch(Some(epoch)) => {
+                let (can_read, sent_at) = (*can_read, *sent_at);
+                assert!(can_read, "server {server} has taken over from a server, and cannot serve");
+                self.servers[server].role = Role::Reading { epoch, can_read, sent_at };
+                self.taken.insert(epoch, self.steps);
+            }
+            Reply::Epoch(None) => {}
+            _ => {
+                (*is_connected, *can_read) = (false, false);
+                watch.lost();
             }
         }
     }
 
-    fn begin_to_own(&mut self, server: usize, epoch: u64, log: &BTreeMap<Position, u64>) {
+    /// An answer to an owner.
+    fn own(&mut self, server: usize, step: Step, reply: Reply, now: Timestamp) {
+        let Role::Owning(owning) = &mut self.servers[server].role else { return };
+        let answer = match (step, reply) {
+            (_, Reply::Connected | Reply::Proven | Reply::Found(true)) => Answer::Done,
+            (_, Reply::Found(false)) => Answer::Absent,
+            (_, Reply::Epoch(Some(epoch))) => Answer::Raised(epoch),
+            (_, Reply::TakenOver) => Answer::TakenOver,
+            (_, Reply::NotProven) => Answer::NotProven,
+            (_, Reply::Busy) => Answer::Busy,
+            _ => Answer::Lost,
+        };
+        let is_committed = owning.owner.answered(step, answer, now);
+        owning.lease = match (self.mutation, step, answer) {
+            (Mutation::FromAnswer, Step::Beat(_) | Step::Commit { beats: true, .. }, Answer::Done) => {
+                Lease::of(now, TIMES)
+            }
+            (Mutation::FromAnswer, _, Answer::Done) => owning.lease,
+            _ => owning.owner.lease(),
+        };
+        if is_committed {
+            let ((_, id), claimed) =
+                (owning.work.take().expect("a transaction is under way"), owning.claimed);
+            self.acknowledge(id, claimed);
+        }
+    }
+
+    fn begin_to_own(&mut self, server: usize, epoch: u64, sent_at: Timestamp, log: &BTreeMap<Position, u64>) {
         let ids: BTreeSet<u64> = log.values().copied().collect();
         let next_id = ids.last().map_or(1, |last| last + 1);
         let file = log.keys().last().map_or(1, |last| last.0 + 1);
         self.tell(|| format!("server {server} owns the queue, epoch {epoch}, next id {next_id}"));
         self.read.insert(epoch, ids);
-        let owner = Owner::new(TIMES, epoch, self.now);
-        self.servers[server].role =
-            Role::Owning { owner, work: None, next_id, file, offset: 0, claimed: epoch };
+        let owner = Owner::new(TIMES, epoch, sent_at);
+        self.servers[server].role = Role::Owning(Box::new(Owning {
+            owner,
+            lease: owner.lease(),
+            work: None,
+            next_id,
+            file,
+            offset: 0,
+            claimed: epoch,
+            turn: Turn::Idle,
+        }));
     }
 
     /// The owner that began with epoch `claimed` acknowledges a job.

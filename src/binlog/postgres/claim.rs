@@ -275,7 +275,7 @@ pub(super) fn claim(settings: &Settings, waits: bool) -> Result<(Claim, Session)
                 if !may_pass || is_over(start, store_timeout_ns) {
                     return Err(error);
                 }
-                open = None;
+                (open, held_since) = (None, None);
                 watch.lost();
                 complaints.say(error.to_string(), true);
             }

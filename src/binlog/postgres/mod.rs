@@ -212,7 +212,7 @@ impl PostgresStorage {
         let run = move || to_start.recv().map_or((), Helper::run);
         let handle = Builder::new().name("binlog".to_owned()).spawn(run).map_err(refused)?;
         let (claim, reading) = claim(settings, waits)?;
-        let (reading, clock) = (Reading::new(reading, claim.queue), Some(claim.clock));
+        let (reading, clock) = (Reading::of_owner(reading, &claim, settings), Some(claim.clock));
         let (given, incoming) = channel();
         let (outgoing, done) = channel();
         let wake: Wake = Arc::new(Mutex::new(None));
@@ -302,6 +302,10 @@ impl Storage for PostgresStorage {
     }
 
     fn release(&mut self, _: u32) {}
+
+    fn lease_left_ns(&self) -> Option<u64> {
+        Some(self.figures.lease().left_ns(now()))
+    }
 
     fn clock_ns(&self) -> Option<u64> {
         self.clock.map(|clock| u64::try_from(clock.at(now())).unwrap_or(0))

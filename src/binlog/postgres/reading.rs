@@ -4,16 +4,25 @@
 //! and `--copy`.
 
 use std::io::{self, ErrorKind};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use super::claim::number;
+use super::claim::{Claim, number, open_reading};
 use super::wire::{Failure, Session, Value};
+use super::{Settings, StoreError};
 use crate::binlog::storage::Listing;
+
+/// The time between two attempts to connect again.
+const RETRY: Duration = Duration::from_millis(200);
 
 /// A connection that reads the files of a queue.
 #[derive(Debug)]
 pub(super) struct Reading {
     pub(super) session: Session,
     queue: i64,
+    /// How an owner connects again, and the epoch with which it began: a host that has a lower one is an old copy. Who only
+    /// looks at a log does not connect again.
+    again: Option<(Settings, u64)>,
     /// The last file whose length was asked for.
     length: Option<(u32, u64)>,
     stream: Option<RowStream>,
@@ -45,45 +54,100 @@ fn failed(failure: Failure) -> io::Error {
     io::Error::other(failure.to_string())
 }
 
+/// Another connection for reading the log of an owner.
+fn reopen(settings: &Settings, queue: i64, epoch: u64) -> Result<Session, StoreError> {
+    let mut session = open_reading(settings)?;
+    let rows = session.run("queue", &[Value::Text(&settings.url.queue)])?;
+    let found = rows.first().and_then(|row| Some((number(row, 0)?, u64::try_from(number(row, 1)?).ok()?)));
+    match found {
+        Some((found, now)) if found == queue && now >= epoch => Ok(session),
+        _ => Err(StoreError::Lost("it is an old copy".to_owned())),
+    }
+}
+
 impl Reading {
+    /// Reads the log for whoever wants to see it.
     pub(super) fn new(session: Session, queue: i64) -> Self {
-        Self { session, queue, length: None, stream: None }
+        Self { session, queue, again: None, length: None, stream: None }
     }
 
-    fn file_numbers(&mut self, statement: &str) -> io::Result<Vec<u64>> {
-        self.finish()?;
-        let rows = self.session.run(statement, &[Value::Int(self.queue)]).map_err(failed)?;
-        Ok(rows.iter().filter_map(|row| u64::try_from(number(row, 0)?).ok()).collect())
+    /// Reads the log for its owner, who has taken it from somebody else and must not fail for a lost connection.
+    pub(super) fn of_owner(session: Session, claim: &Claim, settings: &Settings) -> Self {
+        Self { again: Some((settings.clone(), claim.epoch)), ..Self::new(session, claim.queue) }
+    }
+
+    /// Reads, and begins anew through another connection if this one is lost, for as long as the owner goes on without the
+    /// database.
+    fn persist<T>(&mut self, mut read: impl FnMut(&mut Self) -> Result<T, Failure>) -> io::Result<T> {
+        let start = Instant::now();
+        loop {
+            let failure = match read(self) {
+                Ok(done) => return Ok(done),
+                Err(failure) => failure,
+            };
+            let Some((settings, epoch)) = self.again.as_ref().filter(|_| failure.may_pass()) else {
+                return Err(failed(failure));
+            };
+            let longest = Duration::from_nanos(settings.times.store_timeout_ns);
+            self.session = loop {
+                if start.elapsed() >= longest {
+                    return Err(failed(failure));
+                }
+                thread::sleep(RETRY);
+                if let Ok(session) = reopen(settings, self.queue, *epoch) {
+                    break session;
+                }
+            };
+            (self.length, self.stream) = (None, None);
+        }
     }
 
     pub(super) fn list(&mut self) -> io::Result<Listing> {
-        Ok(Listing { indexes: self.file_numbers("list")?, strange_names: Vec::new() })
+        let indexes = self.persist(|reading| {
+            reading.finish()?;
+            let rows = reading.session.run("list", &[Value::Int(reading.queue)])?;
+            Ok(rows.iter().filter_map(|row| u64::try_from(number(row, 0)?).ok()).collect())
+        })?;
+        Ok(Listing { indexes, strange_names: Vec::new() })
     }
 
     pub(super) fn size(&mut self, file: u32) -> io::Result<u64> {
+        self.length = None;
+        self.known_size(file)
+    }
+
+    fn known_size(&mut self, file: u32) -> io::Result<u64> {
+        let length = self.persist(|reading| reading.length_of(file))?;
+        length.ok_or_else(|| io::Error::new(ErrorKind::NotFound, "there is no such file"))
+    }
+
+    fn length_of(&mut self, file: u32) -> Result<Option<u64>, Failure> {
+        if let Some((_, length)) = self.length.filter(|&(known, _)| known == file) {
+            return Ok(Some(length));
+        }
         self.finish()?;
-        let rows =
-            self.session.run("length", &[Value::Int(self.queue), Value::Int(file.into())]).map_err(failed)?;
+        let rows = self.session.run("length", &[Value::Int(self.queue), Value::Int(file.into())])?;
         let length = rows.first().and_then(|row| u64::try_from(number(row, 0)?).ok());
-        let length = length.ok_or_else(|| io::Error::new(ErrorKind::NotFound, "there is no such file"))?;
-        self.length = Some((file, length));
+        self.length = length.map(|length| (file, length));
         Ok(length)
     }
 
     /// As [`Storage::read`](crate::binlog::storage::Storage::read), but as many bytes as there are.
     pub(super) fn read(&mut self, file: u32, offset: u64, bytes: &mut [u8]) -> io::Result<usize> {
-        let length = match self.length {
-            Some((known, length)) if known == file => length,
-            _ => self.size(file)?,
-        };
-        let left = usize::try_from(length.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let left = usize::try_from(self.known_size(file)?.saturating_sub(offset)).unwrap_or(usize::MAX);
         let wanted = bytes.len().min(left);
+        self.persist(|reading| reading.fill(file, offset, &mut bytes[..wanted]))?;
+        Ok(wanted)
+    }
+
+    /// Reads as many bytes as there is room for.
+    fn fill(&mut self, file: u32, offset: u64, bytes: &mut [u8]) -> Result<(), Failure> {
         self.seek(file, offset)?;
         let mut done = 0;
-        while done < wanted {
+        while done < bytes.len() {
             let at = offset + done as u64;
             let piece = self.piece_at(at)?;
-            let rest = &mut bytes[done..wanted];
+            let rest = &mut bytes[done..];
             done += match piece {
                 Some(piece) if piece.start <= at => {
                     let skip = usize::try_from(at - piece.start).unwrap_or(usize::MAX);
@@ -101,33 +165,33 @@ impl Reading {
                 }
             };
         }
-        Ok(wanted)
+        Ok(())
     }
 
     /// Has the rows of `file` from `offset` on come, if they do not come yet.
-    fn seek(&mut self, file: u32, offset: u64) -> io::Result<()> {
+    fn seek(&mut self, file: u32, offset: u64) -> Result<(), Failure> {
         if self.stream.as_ref().is_some_and(|stream| stream.file == file && stream.floor <= offset) {
             return Ok(());
         }
         self.finish()?;
         let start = i64::try_from(offset).unwrap_or(i64::MAX);
         let values = [Value::Int(self.queue), Value::Int(file.into()), Value::Int(start)];
-        self.session.add("read", &values, true).map_err(failed)?;
+        self.session.add("read", &values, true)?;
         self.session.end();
-        self.session.flush().map_err(failed)?;
+        self.session.flush()?;
         self.stream = Some(RowStream { file, floor: offset, row: None, is_over: false });
         Ok(())
     }
 
     /// The first piece that ends behind `at`; `None` if none does.
-    fn piece_at(&mut self, at: u64) -> io::Result<Option<&Piece>> {
+    fn piece_at(&mut self, at: u64) -> Result<Option<&Piece>, Failure> {
         let Some(stream) = &mut self.stream else { return Ok(None) };
         while !stream.is_over && stream.row.as_ref().is_none_or(|row| row.end() <= at) {
             self.session.extend();
             if let Some(row) = &stream.row {
                 stream.floor = row.end();
             }
-            stream.row = match self.session.next_row().map_err(failed)? {
+            stream.row = match self.session.next_row()? {
                 None => {
                     stream.is_over = true;
                     None
@@ -145,10 +209,10 @@ impl Reading {
     }
 
     /// Takes what still comes of the last file.
-    fn finish(&mut self) -> io::Result<()> {
+    fn finish(&mut self) -> Result<(), Failure> {
         if let Some(stream) = self.stream.take().filter(|stream| !stream.is_over) {
             drop(stream);
-            while self.session.next_row().map_err(failed)?.is_some() {
+            while self.session.next_row()?.is_some() {
                 self.session.extend();
             }
         }
@@ -157,7 +221,7 @@ impl Reading {
 
     /// Copies the end of a file to the table of what was lost.
     pub(super) fn keep_tail(&mut self, file: u32, offset: u64) -> io::Result<u64> {
-        self.finish()?;
+        self.finish().map_err(failed)?;
         let start = i64::try_from(offset).unwrap_or(i64::MAX);
         let values = [Value::Int(self.queue), Value::Int(file.into()), Value::Int(start)];
         let rows = self.session.run("keep_tail", &values).map_err(failed)?;

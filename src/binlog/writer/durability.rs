@@ -309,7 +309,7 @@ mod tests {
     fn on_a_slow_disk_a_sync_waits_for_the_clients_of_the_last_one_but_not_for_long() {
         let mut sync = Durability::new(SyncPolicy::EachCommit, LogPosition::default(), 0);
         let (ms, at_once) = (1_000_000, Timestamp(0));
-        let mut grow_and_ask = |sync: &mut Durability, offset| {
+        let grow_and_ask = |sync: &mut Durability, offset| {
             grow(sync, offset, offset);
             sync.request();
             sync.begins_at()

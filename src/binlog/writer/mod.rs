@@ -317,6 +317,12 @@ impl Binlog {
         self.storage.has_tasks_to_begin().then(|| self.durability.begins_at())
     }
 
+    /// As [`Storage::lease_left_ns`].
+    #[must_use]
+    pub fn lease_left_ns(&self) -> Option<u64> {
+        self.storage.lease_left_ns()
+    }
+
     /// Has the store begin what it was asked for since the last call.
     pub fn begin_tasks(&mut self) {
         self.storage.begin();

@@ -1,0 +1,73 @@
+//! Whether replies may leave. With a log in a database, another server can take the queue over.
+//!
+//! Owns: what a turn does without a lease. The rule is [`Lease::holds`](crate::binlog::Lease::holds); the store knows the lease
+//! and reads the clock. Driven by [`Server::turn`], after its last command and before the first byte of a reply.
+
+use super::Server;
+use super::connection::{Connection, Stream};
+use super::execute::Executor;
+use crate::clock::Timestamp;
+use crate::queue::ClientId;
+
+/// Whether the server answers, and how long it may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Gate {
+    /// Nobody else can own the queue before this time; without a database, never.
+    Open { until: Timestamp },
+    /// The server does not know whether it still owns the queue, and keeps all replies.
+    Closed,
+}
+
+impl Gate {
+    pub(super) const OPEN: Self = Self::Open { until: Timestamp::NEVER };
+
+    /// When the turn is to ask again although no event comes. A new lease wakes the loop.
+    pub(super) fn ends_at(self) -> Option<Timestamp> {
+        match self {
+            Self::Open { until } => Some(until).filter(|&until| until != Timestamp::NEVER),
+            Self::Closed => None,
+        }
+    }
+
+    /// Whether the connection ends now: its client waits for a job, and is to look for the server that owns the queue, or it
+    /// waits for nothing any more.
+    pub(super) fn shuts_out<S: Stream>(self, connection: &Connection<S>) -> bool {
+        self == Self::Closed && (connection.session.is_waiting() || connection.is_finished())
+    }
+}
+
+impl Executor {
+    /// Whether another server can take the queue over.
+    #[inline]
+    pub(super) fn is_leased(&self) -> bool {
+        self.persistence.is_leased
+    }
+
+    /// Whether what has taken effect until now may be told.
+    pub(super) fn may_answer(&self) -> bool {
+        !self.is_leased() || self.persistence.lease_left_ns() > 0
+    }
+}
+
+impl<S: Stream> Server<S> {
+    /// Opens or closes the gate. When it closes, connections end without a word; returns whether any did, which has given
+    /// their jobs back.
+    #[cold]
+    pub(super) fn look_at_lease(&mut self, now: Timestamp) -> bool {
+        let left_ns = self.executor.persistence.lease_left_ns();
+        let was_open = self.gate != Gate::Closed;
+        // The time counts from a little later than `now`: the loop looks too early rather than too late.
+        self.gate = if left_ns > 0 { Gate::Open { until: now + left_ns } } else { Gate::Closed };
+        if !was_open || self.gate != Gate::Closed {
+            return false;
+        }
+        let connections = self.connections.iter().enumerate();
+        let ended: Vec<ClientId> = connections
+            .filter_map(|(index, connection)| Some((index, connection.as_deref()?)))
+            .filter(|(_, connection)| self.gate.shuts_out(connection))
+            .map(|(index, connection)| connection.id_at(index))
+            .collect();
+        ended.iter().for_each(|&id| self.close(id, now));
+        !ended.is_empty()
+    }
+}
