@@ -155,11 +155,12 @@ pub(super) fn ballast_size(queue: i64) -> String {
     format!("SELECT coalesce(pg_relation_size(to_regclass('beanstalkd.ballast_{queue}')), 0)")
 }
 
-/// Makes that room, in one transaction.
+/// Makes that room, in one transaction. Nobody waits for it, and it waits for no standby.
 pub(super) fn make_ballast(queue: i64) -> String {
     let table = format!("beanstalkd.ballast_{queue}");
     format!(
-        "DROP TABLE IF EXISTS {table};
+        "SET synchronous_commit = off;
+        DROP TABLE IF EXISTS {table};
         CREATE UNLOGGED TABLE {table} (bytes bytea) WITH (autovacuum_enabled = false);
         ALTER TABLE {table} ALTER COLUMN bytes SET STORAGE PLAIN;
         INSERT INTO {table} SELECT decode(repeat('00', 8000), 'hex') FROM generate_series(1, {BALLAST_ROWS})"
