@@ -3,12 +3,18 @@
 //! Owns: the resolution of their names. A name may have several addresses, and each of them counts as a host of its own:
 //! one of them may be a standby, or down. Used on the helper thread and at the start alone, because it waits for the DNS.
 
-use std::io;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
+use std::sync::mpsc::channel;
+use std::thread::Builder;
+use std::time::{Duration, Instant};
 
-use super::wire::Failure;
+use super::wire::{Failure, within};
 use crate::database_url::DatabaseHost;
+
+/// Longer than a resolver tries.
+const RESOLVED_WITHIN: Duration = Duration::from_secs(60);
 
 /// Where a server of the database is.
 #[derive(Clone, Debug)]
@@ -21,13 +27,15 @@ pub(super) enum Address {
     Unix(PathBuf),
 }
 
-/// All addresses of `hosts` in their order, each with its words for a message. A name is resolved when its turn comes.
+/// All addresses of `hosts` in their order, each with its words for a message. A name is resolved when its turn comes, before
+/// `limit`.
 pub(super) fn addresses(
     hosts: &[DatabaseHost],
+    limit: Option<Instant>,
 ) -> impl Iterator<Item = (String, Result<Address, Failure>)> + '_ {
-    hosts.iter().flat_map(|host| match host {
+    hosts.iter().flat_map(move |host| match host {
         DatabaseHost::Unix(path) => vec![(host.to_string(), Ok(Address::Unix(path.clone())))],
-        DatabaseHost::Tcp { host: name, port } => match resolved(name, *port) {
+        DatabaseHost::Tcp { host: name, port } => match resolved(name, *port, limit) {
             Err(error) => vec![(host.to_string(), Err(Failure::Lost(error.to_string())))],
             Ok(found) if found.is_empty() => {
                 vec![(host.to_string(), Err(Failure::Lost("the name has no address".to_owned())))]
@@ -44,6 +52,17 @@ pub(super) fn addresses(
     })
 }
 
-fn resolved(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
-    Ok((name, port).to_socket_addrs()?.collect())
+/// The system resolves a name for as long as its settings say, and nothing ends that: a thread of its own waits, and is left
+/// behind if the limit comes first.
+fn resolved(name: &str, port: u16, limit: Option<Instant>) -> io::Result<Vec<SocketAddr>> {
+    if let Ok(address) = name.parse::<IpAddr>() {
+        return Ok(vec![(address, port).into()]);
+    }
+    let (found, name) = (channel(), name.to_owned());
+    Builder::new().name("resolver".to_owned()).spawn(move || {
+        // Perhaps nobody waits for it any more.
+        let _ = found.0.send((name.as_str(), port).to_socket_addrs().map(Iterator::collect));
+    })?;
+    let in_time = found.1.recv_timeout(within(limit, RESOLVED_WITHIN));
+    in_time.unwrap_or_else(|_| Err(io::Error::new(ErrorKind::TimedOut, "the name was not resolved in time")))
 }

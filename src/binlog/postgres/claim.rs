@@ -94,7 +94,7 @@ fn takeover_after_in(name: &str) -> u64 {
 /// A connection to the first address that takes writes and commits durably. The text of an error names all of them.
 pub(super) fn connect(settings: &Settings) -> Result<Session, (Unfit, String)> {
     let mut worst: Option<(Unfit, String)> = None;
-    for (at, address) in addresses(&settings.url.hosts) {
+    for (at, address) in addresses(&settings.url.hosts, settings.log_in.limit) {
         let open = || Session::open(&address?, &settings.log_in);
         match open_for_writing(settings, open) {
             Ok(session) => return Ok(session),

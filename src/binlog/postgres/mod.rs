@@ -231,7 +231,7 @@ impl PostgresStorage {
     /// If no host can be reached.
     pub fn read_only(settings: &Settings) -> Result<Self, StoreError> {
         let mut last = StoreError::Unreachable("there is no host".to_owned());
-        for (at, address) in addresses(&settings.url.hosts) {
+        for (at, address) in addresses(&settings.url.hosts, settings.log_in.limit) {
             let session = address.and_then(|address| Session::open(&address, &settings.log_in));
             let session = session.map_err(|failure| StoreError::at(&at, failure));
             match session.and_then(|session| Self::read_only_at(settings, session)) {

@@ -50,7 +50,7 @@ pub(super) struct LogIn {
 }
 
 /// `timeout`, or less if `limit` comes first; never nothing, which a socket would take for ever.
-fn within(limit: Option<Instant>, timeout: Duration) -> Duration {
+pub(super) fn within(limit: Option<Instant>, timeout: Duration) -> Duration {
     let left = limit.map_or(timeout, |limit| limit.saturating_duration_since(Instant::now()));
     timeout.min(left).max(Duration::from_millis(1))
 }
