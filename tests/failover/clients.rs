@@ -10,9 +10,11 @@ use std::time::{Duration, Instant};
 use beanstalkd_testkit::PATIENCE;
 use beanstalkd_testkit::client::Client;
 use beanstalkd_testkit::random::Random;
+use beanstalkd_testkit::server::Address;
 
-use crate::history::History;
-use crate::world::open;
+use crate::fence::Process;
+use crate::history::{History, Tick};
+use crate::world::{meet, open};
 
 /// How many clients work at once.
 const CLIENTS: usize = 4;
@@ -24,17 +26,52 @@ const DEPTH: u64 = 12;
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// What all clients share.
-#[derive(Default)]
 pub struct Shared {
     history: Mutex<History>,
+    start: Instant,
     replies: AtomicU64,
     is_over: AtomicBool,
+    is_resting: AtomicBool,
+}
+
+impl Default for Shared {
+    fn default() -> Self {
+        Self {
+            history: Mutex::default(),
+            start: Instant::now(),
+            replies: AtomicU64::new(0),
+            is_over: AtomicBool::new(false),
+            is_resting: AtomicBool::new(false),
+        }
+    }
 }
 
 impl Shared {
     /// The history so far.
     pub fn history(&self) -> MutexGuard<'_, History> {
         self.history.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The history, and a tick of the clock in it.
+    pub fn tick(&self) -> (MutexGuard<'_, History>, Tick) {
+        let mut history = self.history();
+        let time_ns = u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(Tick::MAX);
+        let tick = history.tick_at(time_ns);
+        (history, tick)
+    }
+
+    /// A client of the server at `address`, if it answers.
+    pub fn meet(&self, address: &Address) -> Option<(Client, Process)> {
+        let asked_at = self.tick().1;
+        let (client, process) = meet(address)?;
+        self.answered(&process, asked_at, "stats");
+        Some((client, process))
+    }
+
+    /// `process` has answered what cannot have been true before `asked_at`.
+    pub fn answered(&self, process: &Process, asked_at: Tick, what: &str) {
+        let (mut history, now) = self.tick();
+        history.answered(process, asked_at, now, what);
     }
 }
 
@@ -63,6 +100,7 @@ impl Load {
         is_relayed: bool,
     ) -> Self {
         shared.is_over.store(false, Ordering::Relaxed);
+        shared.is_resting.store(false, Ordering::Relaxed);
         let start = |number| {
             let worker = Worker {
                 number,
@@ -91,6 +129,16 @@ impl Load {
         true
     }
 
+    /// What the clients share.
+    pub fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// From now on, the clients send nothing, so that nothing is to be committed, or go on.
+    pub fn rest(&self, is_resting: bool) {
+        self.shared.is_resting.store(is_resting, Ordering::Relaxed);
+    }
+
     /// Ends the clients.
     pub fn stop(self) {
         self.shared.is_over.store(true, Ordering::Relaxed);
@@ -102,6 +150,16 @@ impl Load {
 
 /// The connection is lost, or of no more use.
 struct Lost;
+
+/// A connection to a server.
+struct Open {
+    client: Client,
+    process: Process,
+    /// Which owner the history names: through a balancer, one for each client.
+    owner: String,
+    /// When the last commands were sent.
+    asked_at: Tick,
+}
 
 struct Worker {
     number: usize,
@@ -121,10 +179,12 @@ impl Worker {
     fn run(mut self) {
         while !self.is_over() {
             let address = self.random.pick(&self.addresses);
-            match open(address) {
-                Some((mut client, owner)) => {
-                    let owner = if self.is_relayed { format!("{owner} by {}", self.number) } else { owner };
-                    while !self.is_over() && self.step(&mut client, &owner).is_ok() {}
+            match self.shared.meet(&Address::Tcp(address)) {
+                Some((client, process)) => {
+                    let id = &process.id;
+                    let owner = if self.is_relayed { format!("{id} by {}", self.number) } else { id.clone() };
+                    let mut open = Open { client, process, owner, asked_at: 0 };
+                    while !self.is_over() && self.step(&mut open).is_ok() {}
                     // The history hears of it first, because the server gives the jobs to others at once.
                     self.shared.history().disconnected(self.number);
                     self.held.clear();
@@ -138,19 +198,23 @@ impl Worker {
         self.shared.is_over.load(Ordering::Relaxed)
     }
 
-    fn step(&mut self, client: &mut Client, owner: &str) -> Result<(), Lost> {
+    fn step(&mut self, open: &mut Open) -> Result<(), Lost> {
+        if self.shared.is_resting.load(Ordering::Relaxed) {
+            thread::sleep(PAUSE);
+            return Ok(());
+        }
         let choice = self.random.below(10);
         match self.held.pop() {
-            Some(id) if choice < 4 || self.held.len() + 1 >= MOST_HELD => self.delete(client, id),
-            Some(id) if choice == 4 => self.give_back(client, id),
+            Some(id) if choice < 4 || self.held.len() + 1 >= MOST_HELD => self.delete(open, id),
+            Some(id) if choice == 4 => self.give_back(open, id),
             held => {
                 self.held.extend(held);
-                if choice < 8 { self.reserve(client, owner) } else { self.put(client) }
+                if choice < 8 { self.reserve(open) } else { self.put(open) }
             }
         }
     }
 
-    fn put(&mut self, client: &mut Client) -> Result<(), Lost> {
+    fn put(&mut self, open: &mut Open) -> Result<(), Lost> {
         let count = 1 + self.random.below(DEPTH);
         let bodies: Vec<String> = (0..count).map(|_| self.new_body()).collect();
         let put = |body: &String| format!("put 0 0 3600 {}\r\n{body}\r\n", body.len());
@@ -158,9 +222,9 @@ impl Worker {
         let mut history = self.shared.history();
         bodies.iter().for_each(|body| history.putting(body));
         drop(history);
-        client.send(commands.as_bytes()).map_err(|_| Lost)?;
+        self.send(open, &commands)?;
         for body in &bodies {
-            let reply = self.read(client)?;
+            let reply = self.read(open)?;
             match reply.strip_prefix("INSERTED ") {
                 Some(id) => self.shared.history().inserted(body, id.parse().map_err(|_| Lost)?),
                 None if reply == "OUT_OF_MEMORY" => self.shared.history().refused(body),
@@ -176,23 +240,22 @@ impl Worker {
         format!("{}-{}-{padding}", self.name, self.puts)
     }
 
-    fn reserve(&mut self, client: &mut Client, owner: &str) -> Result<(), Lost> {
-        let asked_at = self.shared.history().tick();
-        client.send(b"reserve-with-timeout 0\r\n").map_err(|_| Lost)?;
-        let reply = self.read(client)?;
+    fn reserve(&mut self, open: &mut Open) -> Result<(), Lost> {
+        self.send(open, "reserve-with-timeout 0\r\n")?;
+        let reply = self.read(open)?;
         if reply == "TIMED_OUT" {
             return Ok(());
         }
         let (id, body) = reserved(&reply).ok_or(Lost)?;
-        self.shared.history().reserved(self.number, owner, id, body, asked_at);
+        self.shared.history().reserved(self.number, &open.owner, id, body, open.asked_at);
         self.held.push(id);
         Ok(())
     }
 
-    fn delete(&mut self, client: &mut Client, id: u64) -> Result<(), Lost> {
+    fn delete(&mut self, open: &mut Open, id: u64) -> Result<(), Lost> {
         self.shared.history().deleting(id);
-        client.send(format!("delete {id}\r\n").as_bytes()).map_err(|_| Lost)?;
-        match self.read(client)?.as_str() {
+        self.send(open, &format!("delete {id}\r\n"))?;
+        match self.read(open)?.as_str() {
             "DELETED" => self.shared.history().deleted(id),
             "NOT_FOUND" => self.shared.history().held_job_not_found(id),
             _ => return Err(Lost),
@@ -200,16 +263,22 @@ impl Worker {
         Ok(())
     }
 
-    fn give_back(&mut self, client: &mut Client, id: u64) -> Result<(), Lost> {
+    fn give_back(&mut self, open: &mut Open, id: u64) -> Result<(), Lost> {
         self.shared.history().giving_back(id);
-        client.send(format!("release {id} 0 0\r\n").as_bytes()).map_err(|_| Lost)?;
-        if self.read(client)? == "RELEASED" { Ok(()) } else { Err(Lost) }
+        self.send(open, &format!("release {id} 0 0\r\n"))?;
+        if self.read(open)? == "RELEASED" { Ok(()) } else { Err(Lost) }
     }
 
-    fn read(&self, client: &mut Client) -> Result<String, Lost> {
-        let reply = client.read_reply().map_err(|_| Lost)?;
+    fn send(&self, open: &mut Open, commands: &str) -> Result<(), Lost> {
+        open.asked_at = self.shared.tick().1;
+        open.client.send(commands.as_bytes()).map_err(|_| Lost)
+    }
+
+    fn read(&self, open: &mut Open) -> Result<String, Lost> {
+        let reply = open.client.read_reply().map_err(|_| Lost)?;
         self.shared.replies.fetch_add(1, Ordering::Relaxed);
         let reply = String::from_utf8(reply).map_err(|_| Lost)?;
+        self.shared.answered(&open.process, open.asked_at, &reply);
         Ok(reply.trim_end().to_owned())
     }
 }

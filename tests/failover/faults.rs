@@ -2,16 +2,22 @@
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use beanstalkd_testkit::postgres::{Cluster, DATABASE, ROLE, Stop};
+use beanstalkd_testkit::PATIENCE;
+use beanstalkd_testkit::postgres::{Cluster, DATABASE, PASSWORD, ROLE, Stop};
 use beanstalkd_testkit::random::Random;
+use beanstalkd_testkit::server::{Address, POLL_INTERVAL};
 use rustix::process::Signal;
 
-use crate::clients::Load;
+use crate::clients::{Load, Shared};
 use crate::proxy::Link;
 use crate::world::{TAKEOVER_AFTER, World};
+
+/// How far the clocks of two machines of the database differ.
+const CLOCK_ERROR: Duration = Duration::from_secs(45);
 
 /// A fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +28,18 @@ pub enum Fault {
     StopOwner,
     /// The owner stands still until another server has taken over, and goes on then.
     PauseOwner,
+    /// A server stands still for a while, which may be shorter or longer than a takeover takes.
+    PauseForAWhile,
+    /// Both servers stand still, the second one perhaps while it takes over.
+    PauseBoth,
+    /// The owner stands still until another server has taken over, and this one until the first one is the owner again.
+    TakeOverTwice,
+    /// The owner stands still while the database takes no connections.
+    PauseWithoutConnections,
+    /// A third server waits, too, when the owner stands still, and is killed in the end.
+    PauseBesideThird,
+    /// The database has no room for files, and the owner cannot reach it then.
+    NoRoomForFiles,
     /// The primary gets SIGKILL, and the standby takes its place.
     LosePrimary,
     /// The standby of the database gets SIGKILL, and comes back.
@@ -42,6 +60,20 @@ pub enum Fault {
     SlowLink,
     /// The answers of the database come late.
     LateAnswers,
+    /// What the owner sends to the database comes late.
+    LateRequests,
+    /// The standby's way to the database is spoiled, perhaps while it takes over.
+    SpoilLinkOfStandby,
+    /// The owner gets SIGTERM while it cannot reach the database.
+    StopCutOff,
+    /// The heartbeat of an owner that has died is from a clock that was ahead.
+    ClockAhead,
+    /// The heartbeat of a live owner is from a clock that is behind.
+    ClockBehind,
+    /// The role of the servers has settings that nobody expects.
+    HostileSettings,
+    /// The role of the servers gets another password.
+    RotatePassword,
     /// The link between primary and standby is cut, silent or slow for a while.
     SpoilReplication,
     /// The database's last answer comes twice.
@@ -53,29 +85,91 @@ impl Fault {
     pub const ALL: &[Self] = &[
         Self::PauseOwner,
         Self::LosePrimary,
-        Self::KillOwner,
+        Self::NoRoomForFiles,
+        Self::PauseWithoutConnections,
         Self::SilentLink,
+        Self::HostileSettings,
+        Self::PauseForAWhile,
+        Self::LateRequests,
+        Self::ClockAhead,
+        Self::RotatePassword,
+        Self::TakeOverTwice,
+        Self::KillOwner,
         Self::RepeatedAnswer,
+        Self::PauseBoth,
         Self::LoseStandby,
         Self::CutLink,
+        Self::StopCutOff,
         Self::StopOwner,
         Self::LateAnswers,
+        Self::SpoilLinkOfStandby,
         Self::RestartDatabase,
+        Self::ClockBehind,
         Self::OutOfConnections,
         Self::SlowLink,
         Self::DiskFull,
         Self::PauseDatabase,
         Self::SpoilReplication,
+        Self::PauseBesideThird,
     ];
 
-    /// Lets it happen, and mends what does not mend itself.
-    pub fn strike(self, world: &mut World, load: &Load, random: &mut Random) -> io::Result<()> {
-        let a_while = Duration::from_millis(200 + random.below(4000));
+    /// Lets it happen, and mends what does not mend itself. Nothing stands still for longer than `longest`.
+    pub fn strike(
+        self,
+        world: &mut World,
+        load: &Load,
+        random: &mut Random,
+        longest: Duration,
+    ) -> io::Result<()> {
+        let a_while = Duration::from_millis(200 + random.below(7000));
         let owner = world.owner();
         match self {
             Self::KillOwner => world.signal(owner, Signal::KILL),
             Self::StopOwner => world.signal(owner, Signal::TERM),
-            Self::PauseOwner => pause_owner(world, owner, random),
+            Self::PauseOwner => pause_owner(world, load, owner, random),
+            Self::PauseForAWhile => {
+                let server = if random.once_in(4) { 1 - owner } else { owner };
+                let still = Standstill::begin(world, load, server);
+                thread::sleep(pause_of(longest, random));
+                still.end(world);
+            }
+            Self::PauseBoth => pause_both(world, load, owner, random),
+            Self::TakeOverTwice => take_over_twice(world, load, owner),
+            Self::PauseWithoutConnections => pause_without_connections(world, load, owner)?,
+            Self::PauseBesideThird => {
+                let third = world.third()?;
+                let address = Address::Tcp(third.address());
+                let still = Standstill::begin(world, load, owner);
+                // It may be the third one, which no client of the load knows.
+                let start = Instant::now();
+                while start.elapsed() < TAKEOVER_AFTER.mul_f64(2.0) {
+                    load.shared().meet(&address);
+                    thread::sleep(POLL_INTERVAL);
+                }
+                still.end(world);
+                load.shared().meet(&address);
+            }
+            Self::NoRoomForFiles => no_room_for_files(world, load, owner)?,
+            Self::StopCutOff => {
+                world.set_links(owner, random.pick(&[Link::Silent, Link::LateRequests, Link::LateAnswers]));
+                thread::sleep(a_while);
+                world.signal(owner, Signal::TERM);
+                thread::sleep(a_while);
+                world.set_links(owner, Link::Whole);
+            }
+            Self::ClockAhead => {
+                world.keep(owner, false);
+                world.signal(owner, Signal::KILL);
+                world.pair().primary.query(&shift_heartbeat("+"))?;
+                let start = Instant::now();
+                world.owner_of(&[1 - owner]);
+                let took = start.elapsed();
+                assert!(took < CLOCK_ERROR / 2, "takeover after {took:?}: the clocks have decided");
+                world.keep(owner, true);
+            }
+            Self::ClockBehind => drop(world.pair().primary.query(&shift_heartbeat("-"))?),
+            Self::HostileSettings => hostile_settings(world, owner, random)?,
+            Self::RotatePassword => rotate_password(world, random)?,
             Self::LosePrimary => {
                 world.pair().lose_primary()?;
                 if random.once_in(2) {
@@ -106,6 +200,8 @@ impl Fault {
             Self::CutLink => spoil_link(world, owner, Link::Cut, a_while),
             Self::SilentLink => spoil_link(world, owner, Link::Silent, a_while),
             Self::LateAnswers => spoil_link(world, owner, Link::LateAnswers, a_while),
+            Self::LateRequests => spoil_link(world, owner, Link::LateRequests, a_while),
+            Self::SpoilLinkOfStandby => spoil_link_of_standby(world, load, owner, random),
             Self::SlowLink => {
                 let delay = Duration::from_millis(1 + random.below(300));
                 spoil_link(world, owner, Link::Slow(delay), a_while);
@@ -128,27 +224,204 @@ fn spoil_link(world: &World, member: usize, link: Link, time: Duration) {
     world.set_links(member, Link::Whole);
 }
 
-/// A server that stands still is fenced when another one has taken over: it may say nothing that is a promise.
-fn pause_owner(world: &World, owner: usize, random: &mut Random) {
-    let address = world.addresses()[owner];
-    let Some((mut client, _)) = crate::world::open(address) else { return };
+/// A time between a tenth of a second and `longest`; short ones are as frequent as long ones.
+fn pause_of(longest: Duration, random: &mut Random) -> Duration {
+    let doublings = longest.as_millis().ilog2() - 6;
+    let most_ms = 100 << random.below(u64::from(doublings));
+    Duration::from_millis(100 + random.below(most_ms)).min(longest)
+}
+
+/// A server that stands still.
+struct Standstill {
+    server: usize,
+    id: Option<String>,
+    shared: Arc<Shared>,
+}
+
+impl Standstill {
+    fn begin(world: &World, load: &Load, server: usize) -> Self {
+        let shared = Arc::clone(load.shared());
+        let id = shared.meet(&world.listeners(server)[0]).map(|(_, process)| process.id);
+        world.stand_still(server);
+        if let Some(id) = &id {
+            let (mut history, now) = shared.tick();
+            history.fence.stands_still(id, now);
+        }
+        Self { server, id, shared }
+    }
+
+    fn end(self, world: &World) {
+        if let Some(id) = &self.id {
+            let (mut history, now) = self.shared.tick();
+            history.fence.goes_on(id, now);
+        }
+        world.signal(self.server, Signal::CONT);
+    }
+}
+
+/// A server that stands still is fenced when another one has taken over. The probes ask it meanwhile, and it may say nothing
+/// to them when it goes on.
+fn pause_owner(world: &World, load: &Load, owner: usize, random: &mut Random) {
     world.keep(owner, false);
-    world.signal(owner, Signal::STOP);
-    // It has this in its socket when it goes on.
-    let asked = client.send(b"put 0 0 60 7\r\nignored\r\nreserve-with-timeout 0\r\n");
-    let successor = world.owner();
-    assert_ne!(successor, owner, "a process that stands still has answered");
+    let still = Standstill::begin(world, load, owner);
+    world.owner_of(&[1 - owner]);
     thread::sleep(Duration::from_millis(random.below(2000)));
-    world.signal(owner, Signal::CONT);
+    still.end(world);
     let status = world.wait_for_end(owner);
     assert!(!status.success(), "a server that was fenced has ended with {status}");
-    if asked.is_ok() {
-        let said = client.read_to_end().unwrap_or_default();
-        let said = String::from_utf8_lossy(&said);
-        let is_promise = ["INSERTED", "RESERVED", "TIMED_OUT"].iter().any(|word| said.contains(word));
-        assert!(!is_promise, "a server that was fenced has answered: {said:?}");
-    }
     world.keep(owner, true);
+}
+
+fn pause_both(world: &World, load: &Load, owner: usize, random: &mut Random) {
+    let first = Standstill::begin(world, load, owner);
+    // It is about to take over, does, or has done so.
+    thread::sleep(TAKEOVER_AFTER.mul_f64(0.5) + Duration::from_millis(random.below(2000)));
+    let second = Standstill::begin(world, load, 1 - owner);
+    let order = if random.once_in(2) { [first, second] } else { [second, first] };
+    for still in order {
+        thread::sleep(Duration::from_millis(random.below(3000)));
+        still.end(world);
+    }
+}
+
+fn take_over_twice(world: &World, load: &Load, owner: usize) {
+    let first = Standstill::begin(world, load, owner);
+    world.owner_of(&[1 - owner]);
+    let second = Standstill::begin(world, load, 1 - owner);
+    // It ends, because it was fenced, starts again, and takes over.
+    first.end(world);
+    world.owner_of(&[owner]);
+    second.end(world);
+}
+
+/// A standby that cannot open all connections that it needs leaves the queue to its owner: never are both gone.
+fn pause_without_connections(world: &mut World, load: &Load, owner: usize) -> io::Result<()> {
+    wait_for_sessions(&world.pair().primary, "-infinity")?;
+    world.keep_all(false);
+    let mut sessions = Sessions(Vec::new());
+    sessions.take_free(&world.pair().primary)?;
+    let still = Standstill::begin(world, load, owner);
+    thread::sleep(Duration::from_millis(3500));
+    still.end(world);
+    let start = Instant::now();
+    while !(0..2).any(|server| crate::world::open(world.addresses()[server]).is_some()) {
+        let are_gone = (0..2).all(|server| world.has_ended(server));
+        assert!(!are_gone && start.elapsed() < PATIENCE, "no server is left\n{}", world.logs());
+    }
+    drop(sessions);
+    world.keep_all(true);
+    Ok(())
+}
+
+/// While the next file cannot be made, the records of reservations wait and their replies do not.
+fn no_room_for_files(world: &mut World, load: &Load, owner: usize) -> io::Result<()> {
+    let refuse = "CREATE FUNCTION no_room() RETURNS trigger LANGUAGE plpgsql AS
+        $$ BEGIN RAISE 'no space left on device' USING ERRCODE = '53100'; END $$;
+        CREATE TRIGGER no_room BEFORE INSERT ON beanstalkd.file FOR EACH ROW EXECUTE FUNCTION no_room()";
+    world.pair().primary.query(refuse)?;
+    if let Some((mut client, process)) = load.shared().meet(&world.listeners(owner)[0]) {
+        let put = format!("put 0 0 3600 1000\r\n{}\r\n", "x".repeat(1000));
+        for command in ["use room\r\n", "watch room\r\n", "ignore default\r\n"] {
+            let _ = client.ask(command.as_bytes());
+        }
+        while client.ask(put.as_bytes()).is_ok_and(|reply| reply.starts_with(b"INSERTED")) {}
+        world.set_links(owner, Link::Silent);
+        world.pair().primary.query("DROP FUNCTION no_room CASCADE")?;
+        world.owner_of(&[1 - owner]);
+        for _ in 0..10 {
+            let asked_at = load.shared().tick().1;
+            let Ok(reply) = client.ask(b"reserve-with-timeout 0\r\n") else { break };
+            load.shared().answered(
+                &process,
+                asked_at,
+                &String::from_utf8_lossy(&reply[..reply.len().min(20)]),
+            );
+        }
+    }
+    world.set_links(owner, Link::Whole);
+    world.pair().primary.query("DROP FUNCTION IF EXISTS no_room CASCADE")?;
+    if let Some((mut client, _)) = crate::world::open(world.addresses()[world.owner()]) {
+        let _ = client.ask(b"flush-tube room\r\n");
+    }
+    Ok(())
+}
+
+fn spoil_link_of_standby(world: &World, load: &Load, owner: usize, random: &mut Random) {
+    let link = random.pick(&[Link::Cut, Link::Silent, Link::LateRequests, Link::LateAnswers]);
+    let still = random.once_in(2).then(|| Standstill::begin(world, load, owner));
+    // In the middle of a takeover, perhaps.
+    thread::sleep(TAKEOVER_AFTER.mul_f64(0.75) + Duration::from_millis(random.below(1500)));
+    world.set_links(1 - owner, link);
+    thread::sleep(Duration::from_millis(random.below(2000)));
+    if let Some(still) = still {
+        still.end(world);
+    }
+    thread::sleep(Duration::from_millis(random.below(2000)));
+    world.set_links(1 - owner, Link::Whole);
+}
+
+/// Moves the heartbeat of the queue, as if it were of another clock.
+fn shift_heartbeat(sign: &str) -> String {
+    format!("UPDATE beanstalkd.queue SET heartbeat = heartbeat {sign} interval '{} s'", CLOCK_ERROR.as_secs())
+}
+
+/// Settings of the role count for its next connections: the owner's or its successor's.
+fn hostile_settings(world: &mut World, owner: usize, random: &mut Random) -> io::Result<()> {
+    const SETTINGS: &[&str] = &[
+        "DateStyle = 'German'",
+        "DateStyle = 'SQL, DMY'",
+        "TimeZone = 'Asia/Kolkata'",
+        "statement_timeout = '1ms'",
+        "default_transaction_isolation = 'serializable'",
+        "default_transaction_deferrable = on",
+        "standard_conforming_strings = off",
+        "bytea_output = 'escape'",
+        "idle_in_transaction_session_timeout = '1ms'",
+        "extra_float_digits = -15",
+        "search_path = 'nowhere'",
+        "enable_indexscan = off",
+        "enable_indexonlyscan = off",
+    ];
+    for setting in SETTINGS {
+        if random.once_in(2) {
+            world.pair().primary.query(&format!("ALTER ROLE {ROLE} SET {setting}"))?;
+        }
+    }
+    end_sessions(&world.pair().primary)?;
+    if random.once_in(2) {
+        world.keep(owner, false);
+        world.signal(owner, Signal::KILL);
+        world.owner_of(&[1 - owner]);
+        world.keep(owner, true);
+    }
+    world.owner();
+    world.pair().primary.query(&format!("ALTER ROLE {ROLE} RESET ALL")).map(drop)
+}
+
+/// The servers read the file with the password at each connect, so that they go on with the new one.
+fn rotate_password(world: &mut World, random: &mut Random) -> io::Result<()> {
+    wait_for_sessions(&world.pair().primary, "-infinity")?;
+    world.keep_all(false);
+    for password in [format!("rotated {}", random.next()), PASSWORD.to_owned()] {
+        let start = world.pair().primary.query("SELECT clock_timestamp()")?;
+        world.pair().primary.query(&format!("ALTER ROLE {ROLE} PASSWORD '{password}'"))?;
+        world.set_password(&password)?;
+        end_sessions(&world.pair().primary)?;
+        wait_for_sessions(&world.pair().primary, &start)?;
+    }
+    world.keep_all(true);
+    Ok(())
+}
+
+/// Waits until the owner has its session and the standby its two, all younger than `start`.
+fn wait_for_sessions(cluster: &Cluster, start: &str) -> io::Result<()> {
+    let which = format!("usename = '{ROLE}' AND backend_start > '{start}'");
+    cluster.wait_for(&format!("SELECT count(*) >= 3 FROM pg_stat_activity WHERE {which}"), "t")
+}
+
+fn end_sessions(cluster: &Cluster) -> io::Result<()> {
+    let sql = format!("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{ROLE}'");
+    cluster.query(&sql).map(drop)
 }
 
 /// The disk of the primary has no room left, until the end of `time`.

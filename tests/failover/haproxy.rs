@@ -19,15 +19,15 @@ use crate::world::{World, open};
 const PROGRAM: &str = "/usr/sbin/haproxy";
 
 /// HAProxy, killed when dropped.
-struct Balancer {
-    address: SocketAddr,
+pub struct Balancer {
+    pub address: SocketAddr,
     child: Child,
     _directory: tempfile::TempDir,
 }
 
 impl Balancer {
     /// Starts it in front of the servers of `world`; `None` after saying why the test is skipped.
-    fn start(world: &World) -> Option<Self> {
+    pub fn start(world: &World) -> Option<Self> {
         if !Path::new(PROGRAM).exists() {
             let complaint = format!("{PROGRAM} is not installed (apt-get install haproxy)");
             assert!(std::env::var_os("CI").is_none(), "{complaint}, but CI requires it");

@@ -2,11 +2,13 @@
 //!
 //! Owns: for each job, what was acknowledged about it and who holds it. Pure: clients tell what they send and read, in the
 //! order in which they do it. It fails if an INSERTED job is missing, if a DELETED job comes back, if one owner gives a job to
-//! two clients at once, or if an id is given twice.
+//! two clients at once, if an id is given twice, or if a server speaks that is the owner no more ([`Fence`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A number for each send, so that an answer can be told to be of a later question.
+use crate::fence::{Fence, Process};
+
+/// A number for each send, so that an answer can be told to be of a later question. With a clock, its nanoseconds.
 pub type Tick = u64;
 
 #[derive(Debug)]
@@ -31,13 +33,30 @@ pub struct History {
     puts: BTreeSet<String>,
     ids_by_body: BTreeMap<String, u64>,
     problems: Vec<String>,
+    /// Who may say something.
+    pub fence: Fence,
 }
 
 impl History {
     /// Something is about to be sent.
     pub fn tick(&mut self) -> Tick {
-        self.now += 1;
+        self.tick_at(0)
+    }
+
+    /// The same by a clock.
+    pub fn tick_at(&mut self, time_ns: u64) -> Tick {
+        self.now = time_ns.max(self.now + 1);
         self.now
+    }
+
+    /// `process` has answered what cannot have been true before `asked_at`.
+    pub fn answered(&mut self, process: &Process, asked_at: Tick, now: Tick, what: &str) {
+        self.problems.extend(self.fence.answered(process, asked_at, now, what).err());
+    }
+
+    /// Something is wrong that no other promise is about.
+    pub fn broken(&mut self, problem: String) {
+        self.problems.push(problem);
     }
 
     /// A put of a body that no other put has is about to be sent.

@@ -6,9 +6,12 @@
 
 mod clients;
 mod faults;
+mod fence;
+mod fencing;
 mod haproxy;
 mod history;
 mod namespaces;
+mod probes;
 mod proxy;
 mod readme;
 mod rounds;

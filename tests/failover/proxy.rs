@@ -21,6 +21,8 @@ pub enum Link {
     Slow(Duration),
     /// Passes on requests; answers wait until the link is whole again, so that they come late.
     LateAnswers,
+    /// Passes on answers; requests wait until the link is whole again, so that they come late.
+    LateRequests,
     /// Sends the last answer of the database once more, then passes everything on.
     Repeating,
 }
@@ -143,6 +145,7 @@ fn wait_for_link(shared: &Shared, direction: Direction) -> Option<Link> {
             Some(Link::Cut) => return None,
             Some(Link::Silent) => {}
             Some(Link::LateAnswers) if direction == Direction::Answers => {}
+            Some(Link::LateRequests) if direction == Direction::Requests => {}
             link => return Some(link.unwrap_or(Link::Whole)),
         }
         connections = shared.changed.wait(connections).unwrap_or_else(PoisonError::into_inner);
@@ -210,6 +213,16 @@ mod tests {
         client.set_read_timeout(None).unwrap();
         proxy.set(Link::Whole);
         client.read_exact(&mut six).unwrap();
+
+        proxy.set(Link::LateRequests);
+        peer.write_all(READY).unwrap();
+        client.write_all(b"request").unwrap();
+        client.read_exact(&mut six).unwrap();
+        peer.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        assert!(peer.read(&mut six).is_err(), "a request has passed");
+        peer.set_read_timeout(None).unwrap();
+        proxy.set(Link::Whole);
+        peer.read_exact(&mut [0; 7]).unwrap();
 
         proxy.set(Link::Repeating);
         peer.write_all(READY).unwrap();

@@ -12,10 +12,13 @@ use beanstalkd_testkit::random::{Random, number_from_environment};
 
 use crate::clients::{Load, Shared, drain};
 use crate::faults::Fault;
+use crate::probes::Probes;
 use crate::world::World;
 
 /// Rounds of a short run.
-const ROUNDS: u64 = 5;
+const ROUNDS: u64 = 12;
+/// How long a server stands still at most, in a short run and in a long one.
+const LONGEST_PAUSES: [Duration; 2] = [Duration::from_secs(4), Duration::from_secs(60)];
 /// The most replies that clients read before a fault.
 const MOST_REPLIES: u64 = 800;
 
@@ -34,7 +37,10 @@ fn nothing_that_was_acknowledged_is_lost_on_a_database() {
 
 fn run_rounds(mut world: World, rounds: u64, faults: &[Fault]) {
     let first = number_from_environment("SEED").unwrap_or(0);
+    let longest = LONGEST_PAUSES[usize::from(rounds > ROUNDS)];
     let shared = Arc::<Shared>::default();
+    let probes = Probes::start(&shared, &world, &mut Random::new(first));
+    let mut silences_ms = Vec::new();
     let mut struck: BTreeMap<String, u64> = BTreeMap::new();
     for seed in first..first + rounds {
         let mut random = Random::new(seed);
@@ -47,10 +53,18 @@ fn run_rounds(mut world: World, rounds: u64, faults: &[Fault]) {
         let load = Load::start(&shared, &world.addresses(), &seed.to_string(), &mut random);
         for &fault in &chosen {
             load.wait_for_replies(1 + random.below(MOST_REPLIES), Duration::from_secs(5));
-            fault.strike(&mut world, &load, &mut random).unwrap_or_else(|error| panic!("{fault:?}: {error}"));
+            // Without a load, no record stands between a probe and its reply.
+            load.rest(random.once_in(2));
+            let result = fault.strike(&mut world, &load, &mut random, longest);
+            result.unwrap_or_else(|error| panic!("{fault:?}: {error}\n{}", world.logs()));
+            load.rest(false);
             *struck.entry(format!("{fault:?}")).or_default() += 1;
         }
         let goes_on = load.wait_for_replies(200, PATIENCE);
+        let taken = shared.history().fence.silences();
+        let taken: Vec<u64> = taken.into_iter().map(|silence_ns| silence_ns / 1_000_000).collect();
+        println!("seed {seed}: nobody has answered for {taken:?} ms before takeovers");
+        silences_ms.extend(taken);
         load.stop();
         assert!(goes_on, "seed {seed}: {chosen:?}: clients get no replies any more\n{}", world.logs());
         let left = drain(&world.addresses());
@@ -61,12 +75,19 @@ fn run_rounds(mut world: World, rounds: u64, faults: &[Fault]) {
             problems.is_empty(),
             "seed {seed}: {chosen:?}: {} problems\n{}\n{}",
             problems.len(),
-            problems[..problems.len().min(20)].join("\n"),
+            problems[..problems.len().min(300)].join("\n"),
             world.logs()
         );
         drop(history);
         assert!(!world.logs().contains("panicked"), "seed {seed}: {chosen:?}\n{}", world.logs());
     }
+    probes.stop();
+    let (owners, answers) = shared.history().fence.counts();
+    silences_ms.sort_unstable();
+    let (median, worst) = (silences_ms.get(silences_ms.len() / 2), silences_ms.last());
+    println!(
+        "{answers} answers of {owners} owners; silence before takeovers: median {median:?} ms, worst {worst:?} ms"
+    );
     let (inserted, deleted) = shared.history().counts();
     println!("{rounds} rounds, {inserted} jobs INSERTED, {deleted} DELETED, faults: {struck:?}");
     assert!(inserted > 0 && deleted > 0, "the clients have done nothing");

@@ -19,19 +19,23 @@ use std::time::{Duration, Instant};
 
 use beanstalkd_testkit::client::Client;
 use beanstalkd_testkit::postgres::{Installation, PASSWORD, Pair, url};
-use beanstalkd_testkit::server::{POLL_INTERVAL, free_address, spawn};
+use beanstalkd_testkit::server::{Address, POLL_INTERVAL, free_address, spawn};
+use beanstalkd_testkit::tls::server_identity;
 use beanstalkd_testkit::{PATIENCE, server_under_test};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use tempfile::TempDir;
 
+use crate::fence::Process;
 use crate::proxy::{Link, Proxy};
 
 /// When a standby takes over from an owner whose heartbeat it does not see.
 pub const TAKEOVER_AFTER: Duration = Duration::from_secs(2);
 /// How long commands wait for the database.
-const STORE_TIMEOUT: Duration = Duration::from_secs(8);
+pub const STORE_TIMEOUT: Duration = Duration::from_secs(8);
 /// How long a client waits for a reply before it tries another server.
 pub const CLIENT_PATIENCE: Duration = Duration::from_secs(3);
+/// The queue of all servers.
+const QUEUE: &str = "failover";
 /// Small files, so that files are often filled, compacted and removed.
 const FILE_BYTES: &str = "65536";
 
@@ -42,6 +46,8 @@ struct Member {
     directory: TempDir,
     address: SocketAddr,
     metrics: SocketAddr,
+    admin: SocketAddr,
+    tls: SocketAddr,
     child: Mutex<Child>,
     /// A member that the test has taken away is not started again.
     is_wanted: AtomicBool,
@@ -103,12 +109,9 @@ impl World {
         let links_of_member =
             || -> io::Result<[Proxy; 2]> { Ok([Proxy::start(clusters[0])?, Proxy::start(clusters[1])?]) };
         let links = [links_of_member()?, links_of_member()?];
-        let takeover_after = TAKEOVER_AFTER.as_secs().to_string();
-        let store_timeout = STORE_TIMEOUT.as_secs().to_string();
-        let flags = ["--takeover-after", &takeover_after, "--store-timeout", &store_timeout];
         let members = links.each_ref().map(|links| {
-            let target = url(&links.each_ref().map(Proxy::address), "failover");
-            Member::start(target.into(), &[&flags[..], &["--store-password-file", "password"]].concat())
+            let target = url(&links.each_ref().map(Proxy::address), QUEUE);
+            Member::start(target.into(), &database_flags().each_ref().map(String::as_str))
         });
         Self::of(members, Store::Database { pair, links, replication })
     }
@@ -136,16 +139,42 @@ impl World {
         self.members.each_ref().map(|member| member.metrics)
     }
 
+    /// All addresses where a server listens for clients.
+    pub fn listeners(&self, member: usize) -> [Address; 3] {
+        let member = &self.members[member];
+        let socket = member.directory.path().join("socket");
+        [Address::Tcp(member.address), Address::Unix(socket), Address::Tls(member.tls)]
+    }
+
+    /// Where they serve the API.
+    pub fn admins(&self) -> [SocketAddr; 2] {
+        self.members.each_ref().map(|member| member.admin)
+    }
+
+    /// Starts one more server of the queue, whose links nothing spoils. It ends when it is dropped.
+    pub fn third(&self) -> io::Result<Third> {
+        let Store::Database { pair, .. } = &self.store else {
+            unreachable!("only databases have a third server")
+        };
+        Member::start(pair.url(QUEUE).into(), &database_flags().each_ref().map(String::as_str)).map(Third)
+    }
+
     /// Waits until a server answers, and returns its number.
     pub fn owner(&self) -> usize {
+        self.owner_of(&[0, 1])
+    }
+
+    /// Waits until one of these servers answers, and returns its number.
+    pub fn owner_of(&self, members: &[usize]) -> usize {
         let start = Instant::now();
         while start.elapsed() < PATIENCE {
-            if let Some(found) = self.addresses().iter().position(|&address| open(address).is_some()) {
+            let answers = |member: &&usize| open(self.members[**member].address).is_some();
+            if let Some(&found) = members.iter().find(answers) {
                 return found;
             }
             thread::sleep(POLL_INTERVAL);
         }
-        panic!("no server owns the queue\n{}", self.logs());
+        panic!("no server of {members:?} owns the queue\n{}", self.logs());
     }
 
     /// Sends a signal to a server.
@@ -153,6 +182,27 @@ impl World {
         let child = self.members[member].child();
         // It may have ended meanwhile.
         let _ = kill_process(Pid::from_child(&child), signal);
+    }
+
+    /// Stops all threads of a server, and waits until they stand still, or until it has ended.
+    pub fn stand_still(&self, member: usize) {
+        let child = self.members[member].child();
+        let pid = Pid::from_child(&child);
+        let _ = kill_process(pid, Signal::STOP);
+        let options = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        // Whoever has waited for its end has left nothing to wait for.
+        let _ = waitid(WaitId::Pid(pid), options);
+    }
+
+    /// Whether a server has ended. It is not started again if it is not wanted.
+    pub fn has_ended(&self, member: usize) -> bool {
+        matches!(self.members[member].child().try_wait(), Ok(Some(_)))
+    }
+
+    /// Gives both servers a password for their next connection.
+    pub fn set_password(&self, password: &str) -> io::Result<()> {
+        let write = |member: &Member| fs::write(member.directory.path().join("password"), password);
+        self.members.iter().try_for_each(write)
     }
 
     /// Waits until a server has ended by itself, and returns its status. It is started again only after this.
@@ -171,6 +221,11 @@ impl World {
     /// From now on, a server is started again when it has ended, or not.
     pub fn keep(&self, member: usize, is_wanted: bool) {
         self.members[member].is_wanted.store(is_wanted, Ordering::Relaxed);
+    }
+
+    /// The same for both servers.
+    pub fn keep_all(&self, is_wanted: bool) {
+        (0..2).for_each(|member| self.keep(member, is_wanted));
     }
 
     /// The pair of clusters.
@@ -212,12 +267,33 @@ impl Drop for World {
         if let Some(supervisor) = self.supervisor.take() {
             let _ = supervisor.join();
         }
-        for member in self.members.iter() {
-            let mut child = member.child();
-            let _ = child.kill();
-            let _ = child.wait();
-        }
+        self.members.iter().for_each(Member::kill);
     }
+}
+
+/// A server beside the two, killed when dropped.
+pub struct Third(Member);
+
+impl Third {
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.0.address
+    }
+}
+
+impl Drop for Third {
+    fn drop(&mut self) {
+        self.0.kill();
+    }
+}
+
+/// The flags of servers whose queue is in a database.
+fn database_flags() -> [String; 6] {
+    let [takeover_after, store_timeout] =
+        [TAKEOVER_AFTER, STORE_TIMEOUT].map(|time| time.as_secs().to_string());
+    let words = ["--takeover-after", &takeover_after, "--store-timeout", &store_timeout];
+    let [a, b, c, d] = words.map(str::to_owned);
+    [a, b, c, d, "--store-password-file".into(), "password".into()]
 }
 
 impl Member {
@@ -226,14 +302,36 @@ impl Member {
         let password = directory.path().join("password");
         fs::write(&password, PASSWORD)?;
         fs::set_permissions(&password, fs::Permissions::from_mode(0o600))?;
-        let (address, metrics) = (free_address()?, free_address()?);
+        let (address, metrics, admin, tls) =
+            (free_address()?, free_address()?, free_address()?, free_address()?);
+        let socket = directory.path().join("socket");
         let (port, metrics_address) = (address.port().to_string(), metrics.to_string());
         let mut own = vec!["-b".into(), target];
         own.extend(["--wait-for-lock", "-s", FILE_BYTES, "-l", "127.0.0.1", "-p", &port].map(OsString::from));
-        own.extend(["--metrics", &metrics_address].map(OsString::from));
+        own.extend(["--metrics", &metrics_address, "--admin", &admin.to_string()].map(OsString::from));
+        own.extend(
+            ["--listen", &format!("unix:{}", socket.display()), "--listen", &format!("tls://{tls}")]
+                .map(OsString::from),
+        );
+        own.extend(server_identity().write(directory.path())?.map(OsString::from));
         own.extend(flags.iter().map(OsString::from));
         let child = Mutex::new(launch(&own, directory.path())?);
-        Ok(Self { flags: own, directory, address, metrics, child, is_wanted: AtomicBool::new(true) })
+        Ok(Self {
+            flags: own,
+            directory,
+            address,
+            metrics,
+            admin,
+            tls,
+            child,
+            is_wanted: AtomicBool::new(true),
+        })
+    }
+
+    fn kill(&self) {
+        let mut child = self.child();
+        let _ = child.kill();
+        let _ = child.wait();
     }
 
     fn restart_if_ended(&self) {
@@ -258,10 +356,16 @@ fn launch(flags: &[OsString], directory: &Path) -> io::Result<Child> {
 /// A client of the server at `address` and the server's id, which is another one for each process; `None` if it does not
 /// answer.
 pub fn open(address: SocketAddr) -> Option<(Client, String)> {
-    let stream = std::net::TcpStream::connect_timeout(&address, CLIENT_PATIENCE).ok()?;
-    let mut client = Client::over_tcp(stream).ok()?;
+    meet(&Address::Tcp(address)).map(|(client, process)| (client, process.id))
+}
+
+/// The same with the server's epoch.
+pub fn meet(address: &Address) -> Option<(Client, Process)> {
+    let mut client = address.connect().ok()?;
     client.set_patience(CLIENT_PATIENCE);
     let stats = String::from_utf8(client.ask(b"stats\r\n").ok()?).ok()?;
-    let id = stats.lines().find_map(|line| line.strip_prefix("id: "))?.trim().to_owned();
-    Some((client, id))
+    let figure = |key| stats.lines().find_map(|line| line.strip_prefix(key));
+    let id = figure("id: ")?.trim().to_owned();
+    let epoch = figure("store-epoch: ").and_then(|epoch| epoch.parse().ok()).unwrap_or(0);
+    Some((client, Process { id, epoch }))
 }

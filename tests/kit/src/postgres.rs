@@ -149,6 +149,11 @@ impl Installation {
     }
 }
 
+/// Debian's place of the library that gives a program another clock.
+fn faketime() -> String {
+    format!("/usr/lib/{}-linux-gnu/faketime/libfaketime.so.1", std::env::consts::ARCH)
+}
+
 /// Its numbers of user and group.
 fn user_of_system(name: &str) -> Option<(u32, u32)> {
     let users = fs::read_to_string("/etc/passwd").ok()?;
@@ -174,6 +179,8 @@ pub struct Cluster {
     postmaster: Option<Child>,
     /// Whether the directory is a disk in memory.
     has_own_disk: bool,
+    /// How far its clock is ahead, in seconds.
+    clock_error_s: i64,
 }
 
 impl Cluster {
@@ -233,7 +240,7 @@ impl Cluster {
         // The servers under test reach the socket, whoever they run as.
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o711))?;
         let (installation, address) = (installation.clone(), free_address()?);
-        Ok(Self { installation, directory, address, postmaster: None, has_own_disk })
+        Ok(Self { installation, directory, address, postmaster: None, has_own_disk, clock_error_s: 0 })
     }
 
     /// The directory of the data.
@@ -290,14 +297,12 @@ impl Cluster {
     /// Starts it, and waits until it takes queries.
     pub fn launch(&mut self) -> io::Result<()> {
         let log = fs::OpenOptions::new().create(true).append(true).open(self.log_path())?;
-        let child = self
-            .installation
-            .command("postgres")
-            .arg("-D")
-            .arg(self.data())
-            .stdout(log.try_clone()?)
-            .stderr(log)
-            .spawn()?;
+        let mut command = self.installation.command("postgres");
+        if self.clock_error_s != 0 {
+            command.env("LD_PRELOAD", faketime()).env("FAKETIME", format!("{:+}s", self.clock_error_s));
+            command.env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+        }
+        let child = command.arg("-D").arg(self.data()).stdout(log.try_clone()?).stderr(log).spawn()?;
         self.postmaster = Some(child);
         self.wait_for("SELECT 1", "1")
     }
@@ -315,6 +320,23 @@ impl Cluster {
         }
         server::wait(&mut postmaster)?;
         Ok(())
+    }
+
+    /// Its clock is ahead by this from its next start on. Returns false after saying why the test is skipped.
+    ///
+    /// # Panics
+    ///
+    /// If `CI` is set, because a skipped test would look like a passed one there.
+    pub fn set_clock_ahead(&mut self, seconds: i64) -> bool {
+        let library = faketime();
+        if !Path::new(&library).exists() {
+            let complaint = format!("{library} is not installed (apt-get install libfaketime)");
+            assert!(std::env::var_os("CI").is_none(), "{complaint}, but CI requires it");
+            eprintln!("skipped: {complaint}");
+            return false;
+        }
+        self.clock_error_s = seconds;
+        true
     }
 
     /// Stops and starts it.

@@ -1,0 +1,148 @@
+//! Whether a server may have said what it has said.
+//!
+//! Owns: what is known of each process that has answered. Pure: clients tell what they ask and what is answered, and a test
+//! tells when a process stands still.
+//!
+//! A reply holds at one instant between the sending of its command and its arrival. At that instant its server must have
+//! been the owner. A successor owns the queue at the latest when its first answer arrives, so a command that was sent
+//! after that may get no reply of an earlier owner. Three things make this exact: epochs say who is the successor of whom;
+//! a process that stands still executes nothing, so what it gets meanwhile counts from the instant when it goes on; and a
+//! wait that has timed out says something of its end.
+
+use std::collections::BTreeMap;
+
+use crate::history::Tick;
+
+/// A process, as the clients of a connection know it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Process {
+    /// It is another one for each process.
+    pub id: String,
+    /// The epoch when the connection was made; 0 if there are no epochs.
+    pub epoch: u64,
+}
+
+#[derive(Debug)]
+struct Owner {
+    epoch: u64,
+    first_answer: Tick,
+    /// From when until when it stood still.
+    standstills: Vec<(Tick, Tick)>,
+}
+
+/// All processes that have answered.
+#[derive(Debug, Default)]
+pub struct Fence {
+    owners: BTreeMap<String, Owner>,
+    checked: u64,
+    last_answer: Tick,
+    silences: Vec<Tick>,
+}
+
+impl Fence {
+    /// `process` has answered what cannot have been true before `asked_at`. Returns what is wrong with that.
+    pub fn answered(
+        &mut self,
+        process: &Process,
+        asked_at: Tick,
+        now: Tick,
+        what: &str,
+    ) -> Result<(), String> {
+        self.checked += 1;
+        if !self.owners.is_empty() && !self.knows(&process.id) {
+            self.silences.push(now - self.last_answer);
+        }
+        self.last_answer = now;
+        let new = Owner { epoch: process.epoch, first_answer: now, standstills: Vec::new() };
+        let owner = self.owners.entry(process.id.clone()).or_insert(new);
+        let stood = owner.standstills.iter().find(|&&(from, to)| from <= asked_at && asked_at < to);
+        let (epoch, earliest) = (owner.epoch, stood.map_or(asked_at, |&(_, to)| to));
+        let successors = self.owners.iter().filter(|(_, other)| other.epoch > epoch);
+        match successors.min_by_key(|(_, other)| other.first_answer) {
+            Some((id, successor)) if successor.first_answer < earliest => {
+                let late_ms = (earliest - successor.first_answer) / 1_000_000;
+                Err(format!(
+                    "{} (epoch {epoch}) has answered {late_ms} ms after its successor {id} (epoch {}): {what}",
+                    process.id, successor.epoch
+                ))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The process `id` stands still from now on.
+    pub fn stands_still(&mut self, id: &str, now: Tick) {
+        if let Some(owner) = self.owners.get_mut(id) {
+            owner.standstills.push((now, Tick::MAX));
+        }
+    }
+
+    /// The process `id` is about to go on.
+    pub fn goes_on(&mut self, id: &str, now: Tick) {
+        if let Some((_, to)) = self.owners.get_mut(id).and_then(|owner| owner.standstills.last_mut()) {
+            *to = now;
+        }
+    }
+
+    /// Whether `id` has answered.
+    pub fn knows(&self, id: &str) -> bool {
+        self.owners.contains_key(id)
+    }
+
+    /// How long nobody had answered when each new process began to; since the last call.
+    pub fn silences(&mut self) -> Vec<Tick> {
+        std::mem::take(&mut self.silences)
+    }
+
+    /// How many processes have answered, and how many answers were checked.
+    pub fn counts(&self) -> (usize, u64) {
+        (self.owners.len(), self.checked)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn process(id: &str, epoch: u64) -> Process {
+        Process { id: id.to_owned(), epoch }
+    }
+
+    /// The first one has answered at 1, and the second one at 10.
+    fn with_successor() -> (Fence, Process) {
+        let mut fence = Fence::default();
+        fence.answered(&process("one", 1), 0, 1, "").unwrap();
+        fence.answered(&process("two", 3), 5, 10, "").unwrap();
+        (fence, process("one", 1))
+    }
+
+    #[test]
+    fn a_reply_may_be_late_and_a_command_may_not() {
+        let (mut fence, one) = with_successor();
+        fence.answered(&one, 9, 100, "sent before the successor has said anything").unwrap();
+        let problem = fence.answered(&one, 11, 12, "FOUND").unwrap_err();
+        assert!(problem.contains("FOUND") && problem.contains("successor two (epoch 3)"), "{problem}");
+        fence.answered(&process("two", 3), 11, 12, "").unwrap();
+        // Its own epoch may have grown before another client has come.
+        assert!(fence.answered(&process("one", 2), 11, 12, "").is_err());
+        assert_eq!(fence.silences(), [9]);
+    }
+
+    #[test]
+    fn what_a_process_is_sent_while_it_stands_still_it_executes_later() {
+        let (mut fence, one) = with_successor();
+        fence.stands_still("one", 3);
+        fence.goes_on("one", 20);
+        fence.answered(&one, 2, 30, "executed before it stood still").unwrap();
+        fence.answered(&one, 4, 30, "").unwrap_err();
+        fence.stands_still("unknown", 3);
+        assert!(fence.knows("one") && !fence.knows("unknown"));
+
+        let mut early = Fence::default();
+        early.answered(&process("one", 1), 0, 1, "").unwrap();
+        early.stands_still("one", 3);
+        early.goes_on("one", 5);
+        early.answered(&process("two", 3), 6, 10, "").unwrap();
+        early.answered(&one, 4, 30, "it went on before the successor came").unwrap();
+    }
+}
