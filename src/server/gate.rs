@@ -3,9 +3,9 @@
 //! Owns: what a turn does without a lease. The rule is [`Lease::holds`](crate::binlog::Lease::holds); the store knows the lease
 //! and reads the clock. Driven by [`Server::turn`], after its last command and before the first byte of a reply.
 
-use super::Server;
 use super::connection::{Connection, Stream};
 use super::execute::Executor;
+use super::{Server, find};
 use crate::clock::Timestamp;
 use crate::queue::ClientId;
 
@@ -69,5 +69,15 @@ impl<S: Stream> Server<S> {
             .collect();
         ended.iter().for_each(|&id| self.close(id, now));
         !ended.is_empty()
+    }
+
+    /// Counts what connections hold whose replies stay here; otherwise `send` does.
+    #[cold]
+    pub(super) fn count_unsent(&mut self) {
+        for &id in &self.unsent {
+            if let Some(connection) = find(&mut self.connections, id) {
+                connection.count_bytes(&mut self.executor.buffer_bytes);
+            }
+        }
     }
 }

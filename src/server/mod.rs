@@ -231,6 +231,7 @@ impl<S: Stream> Server<S> {
                     continue;
                 }
                 if self.gate == Gate::Closed {
+                    self.count_unsent();
                     break;
                 }
             }
