@@ -19,9 +19,10 @@ pub fn hash_of(hasher: &RandomState, name: Name<'_>) -> u64 {
     state.finish()
 }
 
-/// A number over all bits.
+/// A number over all bits. No two numbers meet in any part that has the low 32 bits; a part without them is one in which
+/// somebody can choose numbers that meet.
 pub fn spread(number: u32) -> u64 {
-    // Odd, so that no two numbers meet: 2^64 by the golden ratio.
+    // Odd: 2^64 by the golden ratio.
     u64::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
@@ -70,15 +71,15 @@ impl PartialOrd for Hashed {
     }
 }
 
-/// A job, by a hash, and then in the order of ready jobs. The bytes are as in [`Hashed`].
+/// A job, by a hash, and then by a number: its priority or its tube. The bytes are as in [`Hashed`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HashedReady([u8; 18]);
+pub struct Ranked([u8; 18]);
 
-impl HashedReady {
-    pub fn new(Hash(hash): Hash, priority: Priority, JobId(id): JobId) -> Self {
+impl Ranked {
+    pub fn new(Hash(hash): Hash, rank: u32, JobId(id): JobId) -> Self {
         let mut bytes = [0; 18];
         bytes[..8].copy_from_slice(&(hash << 16).to_be_bytes());
-        bytes[6..10].copy_from_slice(&priority.0.to_be_bytes());
+        bytes[6..10].copy_from_slice(&rank.to_be_bytes());
         bytes[10..].copy_from_slice(&id.to_be_bytes());
         Self(bytes)
     }
@@ -87,19 +88,23 @@ impl HashedReady {
         Hash(word(&self.0, 0) >> 16)
     }
 
+    fn rank(self) -> u32 {
+        word(&self.0, 2) as u32
+    }
+
     pub fn job(self) -> JobId {
         JobId(word(&self.0, 10))
     }
 }
 
-impl Ord for HashedReady {
+impl Ord for Ranked {
     fn cmp(&self, other: &Self) -> Ordering {
         let words = |key: &Self| (word(&key.0, 0), word(&key.0, 8), word(&key.0, 10));
         words(self).cmp(&words(other))
     }
 }
 
-impl PartialOrd for HashedReady {
+impl PartialOrd for Ranked {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
@@ -119,7 +124,7 @@ impl Key for Hashed {
     }
 }
 
-impl Key for HashedReady {
+impl Key for Ranked {
     fn id(self) -> u64 {
         self.job().0
     }
@@ -133,30 +138,30 @@ impl Key for JobId {
 
 /// The jobs with this hash.
 pub fn with_hash(index: &OrderedQueue<Hashed>, hash: Hash) -> impl Iterator<Item = JobId> {
-    with_prefix(index, hash, 0)
+    let start = Hashed::new(hash, JobId(0));
+    index.iter_after(start).take_while(move |key| key.hash() == hash).map(Hashed::job)
 }
 
-/// The jobs with a hash that is this one but for so many low bits.
-pub fn with_prefix(index: &OrderedQueue<Hashed>, hash: Hash, free: u32) -> impl Iterator<Item = JobId> {
-    let prefix = hash.0 >> free;
-    let start = Hashed::new(Hash(prefix << free), JobId(0));
-    index.iter_after(start).take_while(move |key| key.hash().0 >> free == prefix).map(Hashed::job)
+/// The jobs with this hash and this number.
+pub fn with_hash_and_rank(
+    index: &OrderedQueue<Ranked>,
+    hash: Hash,
+    rank: u32,
+) -> impl Iterator<Item = JobId> {
+    let start = Ranked::new(hash, rank, JobId(0));
+    let is_meant = move |key: &Ranked| key.hash() == hash && key.rank() == rank;
+    index.iter_after(start).take_while(is_meant).map(Ranked::job)
 }
 
-/// The jobs with this hash in the order of ready jobs.
-pub fn ready_with_hash(index: &OrderedQueue<HashedReady>, hash: Hash) -> impl Iterator<Item = JobId> {
-    ready_after(index, hash, None)
-}
-
-/// Those of them that come after `after`.
-pub fn ready_after(
-    index: &OrderedQueue<HashedReady>,
+/// The jobs with this hash in the order of their numbers; where these are priorities, those behind `after`.
+pub fn ranked_after(
+    index: &OrderedQueue<Ranked>,
     hash: Hash,
     after: Option<ReadyKey>,
 ) -> impl Iterator<Item = JobId> {
     let after = after.unwrap_or(ReadyKey::new(Priority(0), JobId(0)));
-    let start = HashedReady::new(hash, after.priority(), after.job());
-    index.iter_after(start).take_while(move |key| key.hash() == hash).map(HashedReady::job)
+    let start = Ranked::new(hash, after.priority().0, after.job());
+    index.iter_after(start).take_while(move |key| key.hash() == hash).map(Ranked::job)
 }
 
 #[cfg(test)]
@@ -176,9 +181,15 @@ mod tests {
             assert_eq!(with_hash(&index, Hash::new(hash)).count(), 3);
         }
         assert_eq!(with_hash(&index, Hash::new(2)).count(), 0);
-        assert_eq!(with_prefix(&index, Hash::new(0x0fff), 12).count(), 6);
-        assert_eq!(with_prefix(&index, Hash::new(0xffff_ffff_f00f), 12).count(), 6);
         let last = with_hash(&index, Hash::new(0)).last();
         assert_eq!(last, Some(JobId(u64::MAX)));
+        let mut index = OrderedQueue::default();
+        for (hash, rank) in [(1, 0), (1, u32::MAX), (2, 7), (2, 8), (2, 0x0001_0000), (3, 7)] {
+            index.insert(Ranked::new(Hash::new(hash), rank, JobId(u64::from(rank) << 20 | hash)));
+        }
+        let of_tube = with_hash_and_rank(&index, Hash::new(2), 7);
+        assert_eq!(of_tube.collect::<Vec<_>>(), [JobId(7 << 20 | 2)]);
+        assert_eq!(with_hash_and_rank(&index, Hash::new(2), 0).count(), 0);
+        assert_eq!(ranked_after(&index, Hash::new(2), None).count(), 3);
     }
 }

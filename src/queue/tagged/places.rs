@@ -14,11 +14,9 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::hash::RandomState;
+use std::hash::{BuildHasher, RandomState};
 
-use super::index::{
-    Hash, Hashed, HashedReady, hash_of, ready_after, ready_with_hash, spread, with_hash, with_prefix,
-};
+use super::index::{Hash, Ranked, hash_of, ranked_after, spread, with_hash_and_rank};
 use crate::clock::Timestamp;
 use crate::job::{JobId, JobState};
 use crate::queue::Queue;
@@ -30,18 +28,21 @@ use crate::tags::{Concurrency, Name};
 /// What a key of which jobs are reserved takes, in bytes.
 const KEY_BYTES: usize = 40;
 
-/// Bits of a hash for the tube: the key with the limit has the rest.
-const TUBE_BITS: u32 = 16;
+#[cfg(test)]
+thread_local! {
+    /// Jobs of which was asked whether they are of a line.
+    pub static LOOKS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
 
 /// The places of all keys.
 #[derive(Debug, Default)]
 pub struct Places {
-    /// The first of those jobs that are alike, by the hash of key, limit and tube.
-    first: OrderedQueue<Hashed>,
-    /// The others.
-    behind: OrderedQueue<HashedReady>,
-    /// The first ones that are parked, by the hash of key and limit.
-    parked: OrderedQueue<HashedReady>,
+    /// The first of those jobs that are alike, by the hash of key and limit, and then by the tube.
+    first: OrderedQueue<Ranked>,
+    /// The others, by the hash of key, limit and tube, and then by the priority.
+    behind: OrderedQueue<Ranked>,
+    /// The first ones that are parked, by the hash of key and limit, and then by the priority.
+    parked: OrderedQueue<Ranked>,
     /// By the hash of a key: how many of its jobs are reserved; not 0. Two keys with the same 64 bits would share their
     /// places, and no job is reserved that may not be. If a million keys are in use, the chance of that is one in 30 million.
     taken: BTreeMap<u64, u32>,
@@ -73,24 +74,32 @@ struct Line<'a> {
     tag: Concurrency<'a>,
     /// The hash of the key.
     key: u64,
-    /// By which the first and the others are found.
-    hash: Hash,
 }
 
 impl<'a> Line<'a> {
     fn new(tube: TubeKey, tag: Concurrency<'a>, hasher: &RandomState) -> Self {
-        Self::of(tube, tag, hash_of(hasher, tag.key))
+        Self { tube, tag, key: hash_of(hasher, tag.key) }
     }
 
-    fn of(tube: TubeKey, tag: Concurrency<'a>, key: u64) -> Self {
-        let low = spread(tube) >> (u64::BITS - TUBE_BITS);
-        let hash = Hash::new((key ^ spread(tag.limit)) << TUBE_BITS | low);
-        Self { tube, tag, key, hash }
+    /// By which the first of all tubes are found.
+    fn hash(self) -> Hash {
+        Hash::new(self.key ^ spread(self.tag.limit))
+    }
+
+    /// By which those behind the first are found. The numbers of tubes are known, so they go into the seeded hash: a line must
+    /// not come to stand among a million jobs of another one.
+    fn hash_behind(self, hasher: &RandomState) -> Hash {
+        Hash::new(hasher.hash_one((self.key, self.tag.limit, self.tube)))
+    }
+
+    /// The place of one of its jobs if that is the first.
+    fn first(self, id: JobId) -> Ranked {
+        Ranked::new(self.hash(), self.tube, id)
     }
 
     /// That of the jobs with another limit.
     fn with_limit(self, limit: u32) -> Self {
-        Self::of(self.tube, Concurrency { limit, ..self.tag }, self.key)
+        Self { tag: Concurrency { limit, ..self.tag }, ..self }
     }
 }
 
@@ -122,10 +131,13 @@ impl Queue {
 
     /// The first of the jobs in the line.
     fn first_of(&self, line: Line<'_>) -> Option<JobId> {
-        with_hash(&self.tagged.places.first, line.hash).find(|&id| self.is_of_line(id, line))
+        let index = &self.tagged.places.first;
+        with_hash_and_rank(index, line.hash(), line.tube).find(|&id| self.is_of_line(id, line))
     }
 
     fn is_of_line(&self, id: JobId, line: Line<'_>) -> bool {
+        #[cfg(test)]
+        LOOKS.set(LOOKS.get() + 1);
         let job = self.jobs.get(id).expect("what an index has is there");
         job.tube == line.tube && self.tags_of(id).concurrency == Some(line.tag)
     }
@@ -174,7 +186,7 @@ impl Queue {
         if is_first {
             self.advance_line(line, was_parked);
         } else {
-            let key = HashedReady::new(line.hash, self.ready_key(id).priority(), id);
+            let key = self.key_behind(id, line);
             let found = self.tagged.places.behind.remove(key);
             assert!(found.is_some(), "a job behind the first is indexed");
         }
@@ -185,7 +197,8 @@ impl Queue {
     fn advance_line(&mut self, line: Line<'_>, was_parked: bool) {
         let Some(next) = self.second_of(line) else { return };
         let key = self.ready_key(next);
-        self.tagged.places.behind.remove(HashedReady::new(line.hash, key.priority(), next));
+        let behind = self.key_behind(next, line);
+        self.tagged.places.behind.remove(behind);
         self.insert_first(next, line);
         if was_parked || !self.is_free(line) {
             return;
@@ -201,7 +214,13 @@ impl Queue {
 
     /// The first of those behind the first.
     fn second_of(&self, line: Line<'_>) -> Option<JobId> {
-        ready_with_hash(&self.tagged.places.behind, line.hash).find(|&id| self.is_of_line(id, line))
+        let hash = line.hash_behind(&self.tagged.hasher);
+        ranked_after(&self.tagged.places.behind, hash, None).find(|&id| self.is_of_line(id, line))
+    }
+
+    /// The place of a job behind the first.
+    fn key_behind(&self, id: JobId, line: Line<'_>) -> Ranked {
+        Ranked::new(line.hash_behind(&self.tagged.hasher), self.ready_key(id).priority().0, id)
     }
 
     /// A job with this tag was reserved. `was_first`: it stood in the ready queue.
@@ -243,13 +262,14 @@ impl Queue {
 
     /// Whether there is a ready job with the tag of this line, in whatever tube.
     fn has_first(&self, line: Line<'_>) -> bool {
-        let mut firsts = with_prefix(&self.tagged.places.first, line.hash, TUBE_BITS);
+        let mut firsts = ranked_after(&self.tagged.places.first, line.hash(), None);
         firsts.any(|id| self.tags_of(id).concurrency == Some(line.tag))
     }
 
     /// The most urgent of the parked first jobs with this key and limit, or the next after `after`.
     pub(super) fn first_parked(&self, group: &Group, after: Option<ReadyKey>) -> Option<ReadyKey> {
-        let mut parked = ready_after(&self.tagged.places.parked, self.parked_hash(group.tag()), after);
+        let hash = self.line(0, group.tag()).hash();
+        let mut parked = ranked_after(&self.tagged.places.parked, hash, after);
         let is_meant = |id: &JobId| self.tags_of(*id).concurrency == Some(group.tag());
         parked.find(is_meant).map(|id| self.ready_key(id))
     }
@@ -307,7 +327,7 @@ impl Queue {
     }
 
     fn insert_first(&mut self, id: JobId, line: Line<'_>) {
-        self.tagged.places.first.insert(Hashed::new(line.hash, id));
+        self.tagged.places.first.insert(line.first(id));
         let job = self.jobs.held(id);
         job.marks |= marks::FIRST;
         if job.has(marks::PARKED) {
@@ -318,7 +338,7 @@ impl Queue {
 
     /// A first job is none any more; whether it is parked has not changed yet.
     fn remove_first(&mut self, id: JobId, line: Line<'_>) {
-        let found = self.tagged.places.first.remove(Hashed::new(line.hash, id));
+        let found = self.tagged.places.first.remove(line.first(id));
         assert!(found.is_some(), "the first of a line is indexed");
         if self.jobs.held(id).has(marks::PARKED) {
             let key = self.parked_key(id);
@@ -327,19 +347,15 @@ impl Queue {
         self.jobs.held(id).marks &= !marks::FIRST;
     }
 
-    fn parked_key(&self, id: JobId) -> HashedReady {
+    /// The place of a job among the parked first ones.
+    fn parked_key(&self, id: JobId) -> Ranked {
         let tag = self.tags_of(id).concurrency.expect("what is first has a key");
-        HashedReady::new(self.parked_hash(tag), self.ready_key(id).priority(), id)
-    }
-
-    /// The hash by which the parked first jobs with this tag are found.
-    fn parked_hash(&self, tag: Concurrency<'_>) -> Hash {
-        Hash::new(hash_of(&self.tagged.hasher, tag.key) ^ spread(tag.limit))
+        Ranked::new(self.line(0, tag).hash(), self.ready_key(id).priority().0, id)
     }
 
     fn stand_behind(&mut self, id: JobId, line: Line<'_>) {
-        let priority = self.ready_key(id).priority();
-        self.tagged.places.behind.insert(HashedReady::new(line.hash, priority, id));
+        let key = self.key_behind(id, line);
+        self.tagged.places.behind.insert(key);
     }
 
     /// Takes a job that stays ready out of the queue of those that may be reserved.
@@ -413,8 +429,7 @@ impl Queue {
                     firsts += 1;
                     if job.has(marks::PARKED) {
                         parked += 1;
-                        let (hash, before) = (self.parked_hash(tag), JobId(id.0 - 1));
-                        let start = HashedReady::new(hash, job.priority, before);
+                        let start = Ranked::new(line.hash(), job.priority.0, JobId(id.0 - 1));
                         assert_eq!(places.parked.iter_after(start).next(), Some(self.parked_key(id)));
                         assert!(!self.has_free_place(tag) || is_offered(tag), "free places are offered");
                     } else {

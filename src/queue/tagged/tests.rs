@@ -33,6 +33,34 @@ fn put(queue: &mut Queue, client: ClientId, priority: u32, tags: TagSet<'_>) -> 
     put_body(queue, client, priority, tags, b"x")
 }
 
+/// The numbers of tubes are given one after another, so a client can choose two tubes of which any fixed hash is the same
+/// in 16 bits, such as these.
+#[test]
+fn the_jobs_of_a_key_in_one_tube_cost_nothing_in_another_one() {
+    const JOBS: u32 = 3_000;
+    const TUBES: [TubeKey; 2] = [2, 46_370];
+    let mut queue = Queue::new(PoisonLimits::default());
+    let (producer, worker) = (queue.connect(), queue.connect());
+    let names = TUBES.map(|number| format!("t{number}"));
+    for number in 1..=TUBES[1] {
+        queue.watch(producer, &format!("t{number}"));
+    }
+    assert_eq!([0, 1].map(|at| queue.tubes.find(&names[at]).unwrap()), TUBES);
+    queue.use_tube(producer, &names[0]);
+    (0..JOBS).for_each(|_| _ = put(&mut queue, producer, 5, con("k", 100_000)));
+    queue.use_tube(producer, &names[1]);
+    queue.watch(worker, &names[1]);
+    let before = places::LOOKS.get();
+    let ids: Vec<JobId> = (0..200).map(|_| put(&mut queue, producer, 9, con("k", 100_000))).collect();
+    for &id in &ids[..100] {
+        assert_eq!(queue.reserve(worker, None, NOW), Reserve::Job(id));
+        assert!(queue.delete(worker, id, NOW).is_some());
+    }
+    let looks = places::LOOKS.get() - before;
+    assert!(looks < 3 * 200, "{looks} looks at jobs for 400 commands");
+    queue.check_invariants();
+}
+
 /// How many jobs a reserve of this tube can see.
 fn visible(queue: &Queue, tube: &str) -> usize {
     queue.tubes.get(queue.tubes.find(tube).unwrap()).ready.len()
