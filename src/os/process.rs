@@ -58,6 +58,12 @@ pub fn usage(files: usize) -> Usage {
     Usage { resident_bytes, virtual_bytes, open_files: platform::open_files(files), max_files }
 }
 
+/// What the process has in memory, in bytes, where the system tells.
+#[must_use]
+pub fn resident_bytes() -> Option<usize> {
+    usize::try_from(platform::memory()?.1).ok()
+}
+
 /// The machine, as `uname` describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Machine {

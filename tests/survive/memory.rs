@@ -6,6 +6,7 @@ use std::path::Path;
 use rustix::process::Signal;
 
 use beanstalkd_testkit::panicking::{Client, Server, has_tool, scale, wait_until};
+use beanstalkd_testkit::system::Process;
 
 const MIB: usize = 1 << 20;
 
@@ -146,6 +147,30 @@ fn a_separate_thread_gives_the_memory_of_a_large_body_back() {
         );
         by_others > BODY / 10 * 9
     });
+}
+
+/// The allocator gives whole pages back. While jobs end in no order, nearly every page has one that is still there.
+#[test]
+fn the_memory_of_jobs_that_end_in_no_order_is_given_back() {
+    const JOBS: usize = 400_000;
+    const AT_ONCE: usize = 1_000;
+    let server = Server::start(&[]);
+    let mut client = server.connect();
+    // The numbers have no common divisor, so that each comes once.
+    let scattered = |number: usize| number * 7_919 % JOBS;
+    for first in (0..JOBS).step_by(AT_ONCE) {
+        let put = |number| format!("put {} 0 60 1\r\nx\r\n", scattered(number));
+        client.send((first..first + AT_ONCE).map(put).collect::<String>());
+        (0..AT_ONCE).for_each(|_| assert!(client.line().starts_with("INSERTED ")));
+    }
+    let resident = || Process(server.pid()).memory();
+    assert!(resident() > 32 * MIB, "{} bytes", resident());
+    for first in (0..JOBS).step_by(AT_ONCE) {
+        let delete = |number| format!("delete {}\r\n", 1 + scattered(number));
+        client.send((first..first + AT_ONCE).map(delete).collect::<String>());
+        (0..AT_ONCE).for_each(|_| assert_eq!(client.line(), "DELETED"));
+    }
+    wait_until("less than 20 MiB are resident", || resident() < 20 * MIB);
 }
 
 /// Sends a server that runs out of memory bodies of all sizes, many jobs and many tubes.

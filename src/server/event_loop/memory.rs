@@ -20,6 +20,9 @@ const AT_ONCE_BYTES: usize = 64 << 20;
 /// at once, and the first use of a new page costs more than filling it.
 const GIVE_BACK_AFTER_NS: u64 = NS_PER_S / 10;
 
+/// So much may stay with the allocator: in pages of which some byte is in use, and in this program itself.
+const KEPT_BYTES: usize = 12 << 20;
+
 /// How much is done, in simple requests, between two looks at what is in use. It can set free some megabytes at most,
 /// which are less than is worth giving back.
 const WORK_BETWEEN_LOOKS: u64 = 64;
@@ -35,6 +38,9 @@ pub struct Memory {
     peak_bytes: usize,
     /// When to give memory back, unless it is in use again by then.
     give_back_at: Option<Timestamp>,
+    /// What was in use when memory was last given back, or looked for. Some of it may be free now: only whole pages go back,
+    /// and if jobs end in no order, the last job of a page ends late.
+    rest_bytes: Option<usize>,
 }
 
 impl Memory {
@@ -49,6 +55,7 @@ impl Memory {
             look_at_work: 0,
             peak_bytes: 0,
             give_back_at: None,
+            rest_bytes: None,
         }
     }
 
@@ -73,13 +80,20 @@ impl Memory {
     /// Gives memory back if much of it has been free for a while.
     fn look(&mut self, used_bytes: usize, now: Timestamp) {
         self.peak_bytes = self.peak_bytes.max(used_bytes);
-        if self.peak_bytes - used_bytes <= (self.peak_bytes / 2).clamp(WORTHWHILE_BYTES, AT_ONCE_BYTES) {
+        let enough = (self.peak_bytes / 2).clamp(WORTHWHILE_BYTES, AT_ONCE_BYTES);
+        let is_much = self.peak_bytes - used_bytes > enough;
+        // A quarter less each time, so that the end of a backlog takes few attempts.
+        let is_rest = self.rest_bytes.is_some_and(|rest| used_bytes < rest && used_bytes <= rest / 4 * 3);
+        if !is_much && !is_rest {
             self.give_back_at = None;
         } else if now >= *self.give_back_at.get_or_insert(now + GIVE_BACK_AFTER_NS) {
             self.give_back_at = None;
             self.peak_bytes = used_bytes;
-            os::memory::give_back();
-            debug!("gave memory back to the system; {used_bytes} bytes are in use");
+            self.rest_bytes = Some(used_bytes);
+            if is_much || os::process::resident_bytes().is_some_and(|bytes| bytes > used_bytes + KEPT_BYTES) {
+                os::memory::give_back();
+                debug!("gave memory back to the system; {used_bytes} bytes are in use");
+            }
         }
     }
 
