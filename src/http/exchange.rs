@@ -196,6 +196,23 @@ impl Exchange {
             }
     }
 
+    /// Whether a response is under way.
+    #[must_use]
+    pub fn has_rest(&self) -> bool {
+        matches!(self.stage, Stage::Rest(_))
+    }
+
+    /// The connection is gone. Frees a slice of what its response was made of; returns whether nothing is left.
+    pub fn let_go(&mut self) -> bool {
+        match &mut self.stage {
+            Stage::Rest(rest) => match &mut rest.body {
+                Body::Metrics(metrics) => metrics.let_go(),
+                _ => true,
+            },
+            _ => true,
+        }
+    }
+
     /// Does a slice of work if the previous slice is sent. Returns whether it did any work.
     pub fn turn(&mut self, phase: Phase<'_>) -> bool {
         if !self.has_work() {

@@ -31,6 +31,8 @@ enum Stage<P> {
     Gather,
     Server,
     Tubes(P),
+    /// All is rendered.
+    Over,
 }
 
 impl<F: Form> Rendering<F> {
@@ -53,10 +55,16 @@ impl<F: Form> Rendering<F> {
                 self.stage = Stage::Tubes(F::Place::default());
                 false
             }
-            Stage::Tubes(place) => F::write_tubes(&self.snapshot, place, out).is_none_or(|next| {
-                self.stage = Stage::Tubes(next);
+            Stage::Tubes(place) => {
+                self.stage = F::write_tubes(&self.snapshot, place, out).map_or(Stage::Over, Stage::Tubes);
                 false
-            }),
+            }
+            Stage::Over => self.let_go(),
         }
+    }
+
+    /// Frees a slice of what the response was made of; returns whether nothing is left.
+    pub fn let_go(&mut self) -> bool {
+        self.snapshot.let_go()
     }
 }

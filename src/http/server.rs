@@ -63,6 +63,8 @@ pub struct HttpServer {
     next: usize,
     /// The slot of the connection that may take the next step of its handshake.
     next_handshake: usize,
+    /// Of connections that are gone: what is still to be freed, a slice in each turn.
+    ended: Vec<Exchange>,
     /// Whether the last turn has done work, so that there may be more.
     busy: bool,
     registry: Registry,
@@ -176,6 +178,7 @@ impl HttpServer {
             connections: [const { None }; MAX_CONNECTIONS],
             next: 0,
             next_handshake: 0,
+            ended: Vec::new(),
             busy: false,
             registry,
             history: History::default(),
@@ -259,15 +262,18 @@ impl HttpServer {
             }
         }
         self.busy = self.work(&mut state, now) || handshake.is_some();
+        self.ended.pop_if(Exchange::let_go);
         for slot in &mut self.connections {
             let Some(connection) = slot else { continue };
             connection.note_stage(now);
             if connection.is_over(now) {
-                *slot = None;
+                let ended = slot.take().map(|connection| connection.exchange);
+                self.ended.extend(ended.filter(Exchange::has_rest));
                 // A client may wait for the slot.
                 self.accept_at = self.accept_at.map(|_| Timestamp::default());
             }
         }
+        self.busy |= !self.ended.is_empty();
     }
 
     /// The slot of the connection whose handshake may go on in this turn, which is one in turn: a step takes up to a
@@ -394,13 +400,15 @@ impl HttpServer {
         match self.registry.register(&mut *socket, token.into(), interest) {
             Ok(()) => {
                 let exchange = Exchange::default();
-                self.connections[slot] = Some(Connection {
+                let before = self.connections[slot].replace(Connection {
                     socket,
                     exchange,
                     link: Link::Open { readable: true, writable: true },
                     last_progress_at: now,
                     stage: Stage::Head(now),
                 });
+                let ended = before.map(|connection| connection.exchange);
+                self.ended.extend(ended.filter(Exchange::has_rest));
             }
             Err(error) => debug!("cannot watch a connection for HTTP: {error}"),
         }

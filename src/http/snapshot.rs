@@ -3,15 +3,19 @@
 //! Owns: the choice of the tubes of a response, and the copies of their figures. Driven by a response, one slice in
 //! each turn.
 
-use std::collections::HashSet;
+use std::hash::{BuildHasher, RandomState};
+
+use hashbrown::HashTable;
 
 use super::page::Query;
 use crate::clock::Timestamp;
 use crate::queue::{Queue, TubeView};
-use crate::tube_name::TubeName;
 
 /// How many tubes a slice looks at.
 pub const TUBES_PER_SLICE: usize = 256;
+
+/// How many copies of figures a slice frees: the name of each is in another place of the memory.
+const FREED_PER_SLICE: usize = 512;
 
 /// How many tubes a slice compares with a pattern.
 const MATCHED_PER_SLICE: usize = 32;
@@ -29,10 +33,11 @@ pub enum Choice {
 #[derive(Debug)]
 pub struct Snapshot {
     choice: Choice,
-    /// The names that were copied. A tube that is removed and made again during the response stands at the end of the
-    /// list again, and Prometheus refuses a scrape that has a tube twice. For a query this set stays empty, because the
-    /// page may show a tube twice.
-    seen: HashSet<TubeName>,
+    /// The places of the copies in `tubes`, by their names. A tube that is removed and made again during the response stands
+    /// at the end of the list again, and Prometheus refuses a scrape that has a tube twice. For a query this table stays
+    /// empty, because the page may show a tube twice.
+    seen: HashTable<u32>,
+    hasher: RandomState,
     /// How many tubes of the list the snapshot has looked at.
     position: usize,
     tubes: Vec<TubeView>,
@@ -46,12 +51,20 @@ impl Snapshot {
     /// An empty snapshot.
     #[must_use]
     pub fn new(choice: Choice, queue: &Queue) -> Self {
-        // The set has room for all names from the start, so that no slice has to rehash it.
-        let seen = match choice {
-            Choice::Oldest(count) => HashSet::with_capacity(count.min(queue.tube_count()) + TUBES_PER_SLICE),
-            Choice::First(..) => HashSet::new(),
+        // There is room for all from the start, so that no slice has to move what the slices before it have copied.
+        let room = match choice {
+            Choice::Oldest(count) => count.min(queue.tube_count()) + TUBES_PER_SLICE,
+            Choice::First(..) => 0,
         };
-        Self { choice, seen, position: 0, tubes: Vec::new(), omitted: 0, matched: 0 }
+        Self {
+            choice,
+            seen: HashTable::with_capacity(room),
+            hasher: RandomState::new(),
+            position: 0,
+            tubes: Vec::with_capacity(room),
+            omitted: 0,
+            matched: 0,
+        }
     }
 
     /// Looks at the next tubes. Returns whether the snapshot is complete.
@@ -62,7 +75,17 @@ impl Snapshot {
         for tube in queue.tubes_from(self.position, now).take(share) {
             self.position += 1;
             let is_wanted = match &self.choice {
-                Choice::Oldest(_) => self.seen.insert(tube.name.clone()),
+                Choice::Oldest(_) => {
+                    let (tubes, place) = (&self.tubes, self.tubes.len() as u32);
+                    let hash_of = |place: &u32| self.hasher.hash_one(&tubes[*place as usize].name);
+                    let hash = self.hasher.hash_one(&tube.name);
+                    let is_new =
+                        self.seen.find(hash, |&other| tubes[other as usize].name == tube.name).is_none();
+                    if is_new {
+                        self.seen.insert_unique(hash, place, hash_of);
+                    }
+                    is_new
+                }
                 Choice::First(_, query) => {
                     let is_wanted = query.wants(tube.name.as_str());
                     self.matched += usize::from(is_wanted);
@@ -99,6 +122,13 @@ impl Snapshot {
         }
     }
 
+    /// Frees a slice of the copies, which nobody needs any more; returns whether there are none left. To free a hundred
+    /// thousand at once takes milliseconds.
+    pub fn let_go(&mut self) -> bool {
+        self.tubes.truncate(self.tubes.len().saturating_sub(FREED_PER_SLICE));
+        self.tubes.is_empty()
+    }
+
     fn keep(&mut self, count: usize) {
         self.omitted += self.tubes.len().saturating_sub(count);
         self.tubes.truncate(count);
@@ -117,5 +147,31 @@ impl Snapshot {
     #[must_use]
     pub fn tubes(&self) -> &[TubeView] {
         &self.tubes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue::PoisonLimits;
+
+    #[test]
+    fn the_copies_of_many_tubes_never_move_and_are_freed_in_slices() {
+        const TUBES: usize = 20_000;
+        let mut queue = Queue::new(PoisonLimits::default());
+        let client = queue.connect();
+        (1..TUBES).for_each(|number| _ = queue.watch(client, &format!("tube-{number}")));
+        let mut snapshot = Snapshot::new(Choice::Oldest(TUBES), &queue);
+        let (start, room) = (snapshot.tubes.as_ptr(), snapshot.seen.capacity());
+        while !snapshot.gather(&queue, Timestamp(1)) {}
+        assert_eq!((snapshot.tubes.as_ptr(), snapshot.seen.capacity()), (start, room));
+        let (mut slices, mut left) = (0, TUBES);
+        while left > 0 {
+            let is_last = snapshot.let_go();
+            assert!(left - snapshot.tubes.len() <= FREED_PER_SLICE);
+            assert_eq!(is_last, snapshot.tubes.is_empty());
+            (slices, left) = (slices + 1, snapshot.tubes.len());
+        }
+        assert!(slices >= TUBES / FREED_PER_SLICE);
     }
 }

@@ -293,6 +293,7 @@ fn a_scrape_of_twenty_thousand_tubes_is_made_of_small_slices() {
             exchange.advance(1);
         }
     }
+    assert!(!exchange.has_rest(), "the scrape is over");
     let body = body(&response);
     assert!(turns >= TUBES / snapshot::TUBES_PER_SLICE + body.len() / (SLICE_BYTES + 1024));
     for number in [1, TUBES / 2, TUBES - 1] {
@@ -300,6 +301,15 @@ fn a_scrape_of_twenty_thousand_tubes_is_made_of_small_slices() {
         assert_eq!(body.matches(&line).count(), 1);
     }
     assert!(body.contains("beanstalkd_metrics_tubes_omitted 0\n"));
+    // What a client leaves that disconnects in the middle is freed in slices, too.
+    exchange.feed(b"GET /metrics HTTP/1.1\r\n\r\n");
+    for _ in 0..=TUBES / snapshot::TUBES_PER_SLICE {
+        exchange.turn(Phase::Serving(&figures.sources()));
+        exchange.advance(exchange.output().len());
+    }
+    assert!(exchange.has_rest());
+    let slices = 1 + (0..TUBES).take_while(|_| !exchange.let_go()).count();
+    assert!(slices > 20, "{slices} slices");
 }
 
 #[test]
