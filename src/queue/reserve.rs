@@ -29,9 +29,18 @@ pub enum Reserve {
     Unfinished,
 }
 
+/// What has become of a call of `advance`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Advanced {
+    /// Whether there may be more to do at once.
+    pub has_more: bool,
+    /// Whether delays have ended.
+    pub have_delays_ended: bool,
+}
+
 /// How many things that are due one call of `advance` does at most: a million delays
-/// that end in the same instant must not keep everybody waiting until all are moved.
-const DUE_PER_ADVANCE: u64 = 1024;
+/// that end in the same instant must not keep everybody waiting until all are moved. What has tags takes some microseconds.
+const DUE_PER_ADVANCE: u64 = 32;
 
 /// What a delivery costs beside the command that makes it: a system call of its own, because it goes to another client.
 pub(super) const WORK_PER_DELIVERY: u64 = 32;
@@ -96,16 +105,19 @@ impl Queue {
         waited
     }
 
-    /// Does what has become due by `now`, the earliest first, and not more than a turn's share of it:
-    /// while `next_deadline` is not after `now`, there is more to do. Returns whether delays have ended.
+    /// Does what has become due by `now`, the earliest first, and not more than a share of it, which takes a fraction of a
+    /// turn: while `next_deadline` is not after `now`, there is more to do.
     #[inline]
-    pub fn advance(&mut self, now: Timestamp) -> bool {
+    pub fn advance(&mut self, now: Timestamp) -> Advanced {
         let delayed = self.counts.delayed;
+        let mut has_more = false;
         if !self.leaving.is_empty() {
             self.go_on_leaving(now);
+            has_more = !self.leaving.is_empty();
         }
         if self.is_unsettled {
             self.go_on_offering(now);
+            has_more |= self.has_more_to_do();
         }
         let end = self.work + DUE_PER_ADVANCE;
         while self.work < end {
@@ -125,7 +137,7 @@ impl Queue {
             }
             self.deadlines.set(owner, self.deadline_of(owner));
         }
-        self.counts.delayed < delayed
+        Advanced { has_more: has_more || self.work >= end, have_delays_ended: self.counts.delayed < delayed }
     }
 
     /// Which of these tubes, of those that are not paused, has the most urgent job.

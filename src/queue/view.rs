@@ -63,6 +63,12 @@ pub struct TubeView {
     pub times: Option<Box<(Durations, Durations)>>,
 }
 
+#[cfg(test)]
+thread_local! {
+    /// Names of watched tubes that somebody has looked at.
+    pub static WATCHED_NAMES: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
 /// What a tube without times has.
 const NO_DURATIONS: Durations = Durations {
     count: 0,
@@ -169,7 +175,17 @@ impl Queue {
 
     /// The names of the tubes that the client watches, in the order of `list-tubes-watched`.
     pub fn watched_tubes(&self, client: ClientId) -> impl Iterator<Item = &TubeName> {
-        self.client(client).watching.iter().map(|&key| &self.tubes.get(key).name)
+        self.watched_tubes_from(client, 0)
+    }
+
+    /// Those of them from this place on.
+    pub fn watched_tubes_from(&self, client: ClientId, place: usize) -> impl Iterator<Item = &TubeName> {
+        let watching = self.client(client).watching.get(place..).unwrap_or_default();
+        watching.iter().map(|&key| {
+            #[cfg(test)]
+            WATCHED_NAMES.set(WATCHED_NAMES.get() + 1);
+            &self.tubes.get(key).name
+        })
     }
 
     /// How many tubes the client watches.

@@ -200,9 +200,9 @@ impl Executor {
             }
             orders.settling.pop_front();
         }
-        let end = self.work() + WORK_PER_TURN;
+        let end = self.spent() + WORK_PER_TURN;
         for _ in 0..orders.running.len() {
-            if self.work() >= end {
+            if self.spent() >= end {
                 break;
             }
             let Some(mut running) = orders.running.pop_front() else { break };
@@ -340,7 +340,7 @@ impl Executor {
         now: Timestamp,
     ) -> End {
         while let Some(&id) = jobs.as_slice().first() {
-            if self.work() >= end {
+            if self.spent() >= end {
                 return End::Unfinished;
             }
             let outcome = self.change_job(id, change, task.begun_at, now);
@@ -357,7 +357,7 @@ impl Executor {
         let Work::Walk { change, walk, left, found } = work else { return End::Over(Progress::Done) };
         let mut share = Share::TURN;
         while *left > 0 {
-            if self.work() >= end {
+            if self.spent() >= end {
                 return End::Unfinished;
             }
             let id = match found.take() {

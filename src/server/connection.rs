@@ -323,7 +323,7 @@ impl<S: Stream> Connection<S> {
         id: ClientId,
         now: Timestamp,
     ) -> Stop {
-        let end_of_budget = executor.work() + self.budget.limits().work;
+        let end_of_budget = executor.spent() + self.budget.limits().work;
         let mut has_budget = true;
         while has_budget
             && self.may_execute(executor, id, !input.is_empty())
@@ -331,7 +331,7 @@ impl<S: Stream> Connection<S> {
         {
             let outcome = executor.execute::<GUARDED>(id, request, &mut self.session.output, now);
             self.session.apply(outcome);
-            has_budget = executor.work() < end_of_budget;
+            has_budget = executor.spent() < end_of_budget;
         }
         let may_execute = self.may_execute(executor, id, !input.is_empty());
         if !may_execute || !has_budget { Stop::CutShort } else { Stop::WantsInput }

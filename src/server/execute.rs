@@ -8,6 +8,7 @@ use std::rc::Rc;
 use log::{Level, log_enabled};
 
 use super::admin::Orders;
+use super::budget::Meter;
 use super::command_log::{log_command, log_reply};
 use super::detached_bodies::DetachedBodies;
 use super::guard::Guard;
@@ -81,6 +82,7 @@ pub struct Executor {
     pub(super) shares: MemoryShares,
     /// The cost of all requests so far, without [`Queue::work`]; a simple request costs 1.
     pub(super) work: u64,
+    pub(super) meter: Meter,
 }
 
 impl Executor {
@@ -112,6 +114,7 @@ impl Executor {
             is_memory_exhausted: || false,
             shares: MemoryShares::default(),
             work: 0,
+            meter: Meter::default(),
         }
     }
 
@@ -139,11 +142,6 @@ impl Executor {
         self.timed_commands = commands;
     }
 
-    /// The cost of everything so far, in simple requests. Other clients wait for it.
-    pub(super) fn work(&self) -> u64 {
-        self.work + self.queue.work()
-    }
-
     /// Counts a connection that was closed at once.
     pub fn count_refused_connection(&mut self) {
         self.refused_connections += 1;
@@ -162,23 +160,6 @@ impl Executor {
         }
         self.queue.disconnect(client, now);
         self.persistence.log_changes(&mut self.queue, now);
-    }
-
-    pub(super) fn advance(&mut self, now: Timestamp) {
-        if self.queue.advance(now) {
-            self.persistence.note_end_of_delay(now);
-        }
-        if self.queue.has_expired_bodies() {
-            self.detach_expired_bodies();
-        }
-        self.persistence.log_changes(&mut self.queue, now);
-        self.persistence.advance(now);
-        if !self.detached_bodies.is_empty() {
-            self.detached_bodies.tend();
-        }
-        if self.tube_lists.are_in_use() {
-            self.tend_lists();
-        }
     }
 
     pub(super) fn next_deadline(&self) -> Option<Timestamp> {

@@ -12,15 +12,15 @@ use super::guard::LogIn;
 use crate::access::{Need, Roles, Subject, Verdict};
 use crate::clock::Timestamp;
 use crate::job::{Body, JobId};
-use crate::protocol::{Command, IdList, ListWriter, PutHeader, Reply, ReplyBuffer, parse_tags, write_list};
+use crate::protocol::{Command, ListWriter, PutHeader, Reply, ReplyBuffer, parse_tags, write_list};
 use crate::queue::ClientId;
-use crate::session::{Batch, DeleteBatch, Outcome, Output, Refusal, StalledCommand, Until, Waiting};
+use crate::session::{Batch, Outcome, Output, Refusal, StalledCommand, Until, Waiting};
 use crate::tags::{Name, TagSet};
 
-/// Watched tubes that are looked at in a turn.
-const TUBES_PER_TURN: usize = 256;
-/// Ids of a batch that cost as much to judge as a simple request.
-const IDS_PER_WORK: u64 = 4;
+/// Watched tubes that are looked at in a turn, as long as the time for that lasts.
+const TUBES_PER_TURN: u64 = 256;
+/// Watched tubes that are looked at between two looks at the time: a pattern can take long to match.
+const TUBES_AT_ONCE: usize = 8;
 
 /// What a line of the audit costs, in simple requests.
 const AUDIT_WORK: u64 = 16;
@@ -169,7 +169,6 @@ impl Executor {
                 let begin = || StalledCommand::ReserveBatch(Box::new(Batch::new(most, timeout_s)));
                 self.guard_watched(client, begin, output)
             }
-            Command::DeleteBatch(ids) => Some(self.delete_batch_guarded(client, ids, output, now)),
             Command::ListTubesWatched => self.list_watched_guarded(client, output),
             Command::ListTubes | Command::Stats if !self.sees_every_tube(client) => {
                 Some(self.begin_narrowed(client, matches!(command, Command::Stats), output, now))
@@ -295,6 +294,16 @@ impl Executor {
     /// Takes tubes from which the client may not reserve out of its watch list, a turn's share. The last tube stays, because
     /// a client always watches one.
     fn drop_unwatchable(&mut self, client: ClientId) -> Watched {
+        let end = self.spent() + TUBES_PER_TURN;
+        loop {
+            let watched = self.drop_some_unwatchable(client);
+            if watched != Watched::Unfinished || self.spent() >= end {
+                return watched;
+            }
+        }
+    }
+
+    fn drop_some_unwatchable(&mut self, client: ClientId) -> Watched {
         let Self { guard: Some(guard), queue, .. } = self else { return Watched::Forbidden };
         let Some(mut checked) = guard.client(client).map(|known| known.checked) else {
             return Watched::Forbidden;
@@ -303,12 +312,12 @@ impl Executor {
         let mut state = Watched::Allowed;
         let mut looks = 0;
         while checked < queue.watched_count(client) {
-            if looks == TUBES_PER_TURN {
+            if looks == TUBES_AT_ONCE {
                 state = Watched::Unfinished;
                 break;
             }
             looks += 1;
-            let Some(tube) = queue.watched_tubes(client).nth(checked).cloned() else { break };
+            let Some(tube) = queue.watched_tubes_from(client, checked).next().cloned() else { break };
             if grants.judge(Need::RESERVE, tube.as_str()) == Verdict::Allowed {
                 checked += 1;
             } else if queue.ignore(client, tube.as_str()).is_none() {
@@ -440,30 +449,11 @@ impl Executor {
         }
     }
 
-    /// The command `delete-batch`: ids of jobs that the client may not delete are not found.
-    fn delete_batch_guarded(
-        &mut self,
-        client: ClientId,
-        list: IdList<'_>,
-        output: &mut Output,
-        now: Timestamp,
-    ) -> Outcome {
-        let Some(grants) = self.guard.as_ref().and_then(|guard| guard.grants(client)) else {
-            return answer(output, &Reply::Forbidden);
-        };
-        let mut ids = Vec::new();
-        if ids.try_reserve_exact(list.count()).is_err() {
-            return answer(output, &Reply::OutOfMemory);
-        }
-        let may_delete = |id: &JobId| {
-            let tube = self.queue.job(*id).map(|job| job.tube.as_str());
-            grants.judge_job(Need::DELETE, tube) == Verdict::Allowed
-        };
-        ids.extend(list.iter().filter(may_delete));
-        let missing = (list.count() - ids.len()) as u64;
-        self.work += list.count() as u64 / IDS_PER_WORK;
-        let batch = Box::new(DeleteBatch { ids: ids.into_iter(), deleted: 0, missing });
-        self.delete_batch(client, batch, output, now)
+    /// Whether a `delete-batch` of the client may delete this job. If not, there is none for it.
+    pub(super) fn may_delete(&self, client: ClientId, id: JobId) -> bool {
+        let Some(guard) = &self.guard else { return true };
+        let tube = self.queue.job(id).map(|job| job.tube.as_str());
+        guard.grants(client).is_some_and(|grants| grants.judge_job(Need::DELETE, tube) == Verdict::Allowed)
     }
 }
 

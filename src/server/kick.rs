@@ -37,11 +37,11 @@ impl Executor {
         output: &mut Output,
         now: Timestamp,
     ) -> Outcome {
-        let end_of_slice = self.work() + WORK_PER_TURN;
+        let end_of_slice = self.spent() + WORK_PER_TURN;
         while kicked < bound
             && let Some(id) = self.queue.next_to_kick(client, state)
         {
-            if self.work() >= end_of_slice {
+            if self.spent() >= end_of_slice {
                 return Outcome::stall(StalledCommand::Kick { state, bound, kicked }, Until::NextTurn);
             }
             match self.persistence.room_for_update() {

@@ -76,7 +76,8 @@ impl Executor {
         output: &mut Output,
         now: Timestamp,
     ) -> Outcome {
-        let (deleted, is_done) = self.flush_slice(client, self.work() + WORK_PER_TURN, now);
+        let end = self.spent() + WORK_PER_TURN;
+        let (deleted, is_done) = self.flush_slice(client, end, now);
         let flushed = flushed + deleted;
         if is_done {
             self.queue.end_flush(client, now);
@@ -89,7 +90,7 @@ impl Executor {
     /// A delete needs no room in the binlog.
     pub(super) fn flush_slice(&mut self, client: ClientId, end: u64, now: Timestamp) -> (u64, bool) {
         let (mut looks, mut deleted) = (LOOKS_PER_TURN, 0);
-        while self.work() < end {
+        while self.spent() < end {
             let before = looks;
             let step = self.queue.next_to_flush(client, &mut looks);
             self.work += (before - looks) as u64;

@@ -95,6 +95,8 @@ pub struct Server<S> {
     sweeps: Sweeps,
     /// The index of the connection whose certificate is to be checked next, after a reload.
     next_check: Option<usize>,
+    /// What the clients with new input have cost in the last turn.
+    work_of_events: u64,
 }
 
 impl<S: Stream> Server<S> {
@@ -119,6 +121,7 @@ impl<S: Stream> Server<S> {
             log_ins: LogIns::default(),
             sweeps: Sweeps::default(),
             next_check: None,
+            work_of_events: 0,
         }
     }
 
@@ -198,6 +201,7 @@ impl<S: Stream> Server<S> {
     /// One turn: does what is due, and executes what has arrived, in this order.
     pub fn turn(&mut self, events: impl Iterator<Item = (ClientId, Readiness)>, now: Timestamp) {
         // What is due comes first, so that a command sees the queue as it is at `now`.
+        self.executor.begin_turn(now);
         let end_of_turn = self.executor.work() + TURN_WORK;
         self.executor.advance(now);
         if self.executor.take_list_news() {
@@ -214,8 +218,12 @@ impl<S: Stream> Server<S> {
         }
         self.executor.carry_out_orders(now);
         self.serve_those_going_on(now);
+        let before_events = self.executor.spent();
+        // However long all that has lasted, clients with new input are served.
+        let end_of_turn = end_of_turn.max(before_events + TURN_WORK / 4);
         self.serve_postponed(end_of_turn, now);
         self.serve_events(events, end_of_turn, now);
+        self.work_of_events = self.executor.work() - before_events;
         if !self.handshaking.is_empty() {
             self.serve_handshakes(now);
         }
@@ -282,11 +290,11 @@ impl<S: Stream> Server<S> {
         })
     }
 
-    /// Serves the connections that can go on without an event, for their part of the turn.
+    /// Serves the connections that can go on without an event, for their part of the turn: a third, or what is little.
     fn serve_those_going_on(&mut self, now: Timestamp) {
-        let end = self.executor.work() + GOING_ON_WORK;
+        let end = self.executor.spent() + GOING_ON_WORK.max(self.work_of_events / 2);
         for _ in 0..self.going_on.len() {
-            if self.executor.work() >= end {
+            if self.executor.spent() >= end {
                 break;
             }
             let Some(id) = self.going_on.pop_front() else { break };
@@ -298,9 +306,9 @@ impl<S: Stream> Server<S> {
     }
 
     /// Serves the connections whose events earlier turns had no time for, in the order of the events. The connections
-    /// that go on without an event get at most half of the turn, so the postponed ones wait only for each other.
+    /// that go on without an event get a part of the turn, so the postponed ones wait only for each other.
     fn serve_postponed(&mut self, end_of_turn: u64, now: Timestamp) {
-        while self.executor.work() < end_of_turn {
+        while self.executor.spent() < end_of_turn {
             let Some(id) = self.postponed.pop_front() else { break };
             if let Some(connection) = find(&mut self.connections, id) {
                 connection.listed.leave(List::Turn);
@@ -326,7 +334,7 @@ impl<S: Stream> Server<S> {
             }
             if connection.is_handshaking() {
                 enlist(&mut self.handshaking, List::Turn, id, &mut connection.listed);
-            } else if self.executor.work() < end_of_turn {
+            } else if self.executor.spent() < end_of_turn {
                 self.serve(id, now);
             } else {
                 enlist(&mut self.postponed, List::Turn, id, &mut connection.listed);

@@ -18,8 +18,10 @@ use crate::session::{Outcome, Output, StalledCommand, Until};
 use crate::stats::{CommandCounts, ServerView, StatsSource, TubeSums};
 use crate::tube_name::TubeName;
 
-/// Tubes looked at in a slice.
-const TUBES_PER_SLICE: usize = 256;
+/// What a slice may cost, in simple requests.
+const WORK_PER_TURN: u64 = 64;
+/// Tubes looked at between two looks at the time: a pattern can take long to match a name.
+const TUBES_AT_ONCE: usize = 16;
 /// Tubes that cost as much to look at as a simple request.
 const TUBES_PER_WORK: u64 = 4;
 
@@ -56,11 +58,11 @@ impl Filter {
         Some(Self { pieces: pieces.into_iter(), piece: None, done: 0, writer })
     }
 
-    /// Looks at a slice of the list; returns whether it was the last, or that there is no memory.
+    /// Looks at some tubes of the list; returns whether it was the last, or that there is no memory.
     fn go_on(&mut self, grants: &Grants) -> Result<bool, TryReserveError> {
         let Some(piece) = self.piece.take().or_else(|| self.pieces.next()) else { return Ok(true) };
         let rest = &piece.as_slice()[self.done..];
-        for line in rest.split_inclusive(|&byte| byte == b'\n').take(TUBES_PER_SLICE) {
+        for line in rest.split_inclusive(|&byte| byte == b'\n').take(TUBES_AT_ONCE) {
             self.done += line.len();
             let name = line.strip_prefix(b"- ").and_then(|name| TubeName::check(name.trim_ascii_end()));
             if let Some(name) = name.filter(|name| grants.on(name).meets(Need::SEE_TUBE)) {
@@ -120,7 +122,7 @@ impl Executor {
         output: &mut Output,
         now: Timestamp,
     ) -> Outcome {
-        self.work += TUBES_PER_SLICE as u64 / TUBES_PER_WORK;
+        let end = self.spent() + WORK_PER_TURN;
         let (narrowed, until) = match narrowed {
             Narrowed::AllTubes(since) => match self.find_list(since, output.held_bytes()) {
                 Found::NotYet => (narrowed, Until::TubeList),
@@ -134,19 +136,27 @@ impl Executor {
                 if self.lacks_memory_for(filter.writer.held_bytes() + output.held_bytes()) {
                     return answer(output, &Reply::OutOfMemory);
                 }
-                let grants = self.guard.as_ref().and_then(|guard| guard.grants(client));
-                match grants.map_or(Ok(true), |grants| filter.go_on(grants)) {
-                    Ok(false) => (Narrowed::List(filter), Until::NextTurn),
-                    Ok(true) => return self.answer_list(filter, output),
-                    Err(_) => return answer(output, &Reply::OutOfMemory),
+                while self.spent() < end {
+                    self.work += TUBES_AT_ONCE as u64 / TUBES_PER_WORK;
+                    let grants = self.guard.as_ref().and_then(|guard| guard.grants(client));
+                    match grants.map_or(Ok(true), |grants| filter.go_on(grants)) {
+                        Ok(false) => {}
+                        Ok(true) => return self.answer_list(filter, output),
+                        Err(_) => return answer(output, &Reply::OutOfMemory),
+                    }
                 }
+                (Narrowed::List(filter), Until::NextTurn)
             }
-            Narrowed::Sums(position, mut sums) => {
-                if self.add_sums(client, position, &mut sums) {
-                    let stats = self.stats_of(client, &self.narrowed_view(sums, now));
-                    return self.answer_data(Some(stats), output);
+            Narrowed::Sums(mut position, mut sums) => {
+                while self.spent() < end {
+                    self.work += TUBES_AT_ONCE as u64 / TUBES_PER_WORK;
+                    if self.add_sums(client, position, &mut sums) {
+                        let stats = self.stats_of(client, &self.narrowed_view(sums, now));
+                        return self.answer_data(Some(stats), output);
+                    }
+                    position += TUBES_AT_ONCE;
                 }
-                (Narrowed::Sums(position + TUBES_PER_SLICE, sums), Until::NextTurn)
+                (Narrowed::Sums(position, sums), Until::NextTurn)
             }
         };
         if let Some(known) = self.guard.as_mut().and_then(|guard| guard.client_mut(client)) {
@@ -165,12 +175,12 @@ impl Executor {
     /// Adds the next tubes to the sums; returns whether these were the last.
     fn add_sums(&self, client: ClientId, position: usize, sums: &mut TubeSums) -> bool {
         let Some(grants) = self.guard.as_ref().and_then(|guard| guard.grants(client)) else { return true };
-        for (name, jobs, counters) in self.queue.sums_from(position).take(TUBES_PER_SLICE) {
+        for (name, jobs, counters) in self.queue.sums_from(position).take(TUBES_AT_ONCE) {
             if grants.on(name.as_str()).meets(Need::SEE_TUBE) {
                 sums.add(&jobs, &counters);
             }
         }
-        position + TUBES_PER_SLICE >= self.queue.tube_count()
+        position + TUBES_AT_ONCE >= self.queue.tube_count()
     }
 
     /// The server as a client sees it that may not see every tube: what its commands and jobs are as a whole is not told.

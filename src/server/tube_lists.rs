@@ -218,7 +218,7 @@ impl Executor {
         if self.lacks_memory_for(writer.held_bytes() + output.held_bytes()) {
             return answer(output, &Reply::OutOfMemory);
         }
-        let mut names = self.queue.watched_tubes(client).skip(written).take(TUBES_PER_SLICE);
+        let mut names = self.queue.watched_tubes_from(client, written).take(TUBES_PER_SLICE);
         if names.try_for_each(|name| writer.push(name.as_str())).is_err() {
             return answer(output, &Reply::OutOfMemory);
         }

@@ -9,10 +9,11 @@ use std::time::Duration;
 
 use super::budget::TURN_WORK;
 use super::{Config, Executor, Readiness, Server, Stream};
+use crate::access::{Peer, Rules};
 use crate::binlog::{self, Binlog, Completion, Listing, LogPosition, Storage, SyncPolicy, Task};
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::os::process::cpu_time;
-use crate::queue::{ClientId, PoisonLimits};
+use crate::queue::{ClientId, PoisonLimits, WATCHED_NAMES};
 use crate::stats::Identity;
 
 const START: Timestamp = Timestamp(1_700_000_000 * NS_PER_S);
@@ -377,4 +378,32 @@ fn a_log_that_fails_without_a_lease_is_not_told_of() {
         assert!(server.executor.has_failed());
         assert_eq!(client.received(), told);
     }
+}
+
+#[test]
+fn a_watch_under_rights_looks_at_no_tube_that_was_looked_at_before() {
+    const TUBES: usize = 3_000;
+    let mut server = server();
+    let rules = "[identities.anna]\nunix-users = [1]\nwork = [\"a*\"]\nobserve = [\"*\"]\n";
+    server.executor.guard_with(Rules::parse(rules, &|_| None).unwrap());
+    let client = connect(&mut server);
+    server.identify(client.id, Peer::Unix(Some(1)), START);
+    let before = WATCHED_NAMES.get();
+    let watch: String = (0..TUBES).map(|number| format!("watch a{number}\r\n")).collect();
+    server.turn(std::iter::once(client.send(watch.as_bytes())), START);
+    while server.next_turn_at() == Some(Timestamp::default()) {
+        server.turn(std::iter::empty(), START);
+    }
+    assert_eq!(client.received_lines(), TUBES);
+    let looks = WATCHED_NAMES.get() - before;
+    assert!(looks <= 3 * TUBES as u64, "{looks} looks for {TUBES} commands");
+    // The list of those that are watched comes in slices, none of which looks at the ones before.
+    let before = WATCHED_NAMES.get();
+    server.turn(std::iter::once(client.send(b"list-tubes-watched\r\n")), START);
+    while server.next_turn_at() == Some(Timestamp::default()) {
+        server.turn(std::iter::empty(), START);
+    }
+    assert!(client.received_lines() > TUBES);
+    let looks = WATCHED_NAMES.get() - before;
+    assert!(looks <= 2 * TUBES as u64, "{looks} looks for a list of {TUBES} tubes");
 }

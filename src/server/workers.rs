@@ -75,10 +75,10 @@ impl Executor {
         output: &mut Output,
         now: Timestamp,
     ) -> Outcome {
-        let end = self.work() + WORK_PER_TURN;
+        let end = self.spent() + WORK_PER_TURN;
         let is_tight = self.is_short_of_memory();
         while has_room_in(&batch, output, is_tight) {
-            if self.work() >= end {
+            if self.spent() >= end {
                 return Outcome::stall(StalledCommand::ReserveBatch(batch), Until::NextTurn);
             }
             let is_first = batch.ids.is_empty();
@@ -157,13 +157,13 @@ impl Executor {
         output: &mut Output,
         now: Timestamp,
     ) -> Outcome {
-        let end = self.work() + WORK_PER_TURN;
-        while self.work() < end {
+        let end = self.spent() + WORK_PER_TURN;
+        while self.spent() < end {
             let Some(id) = batch.ids.next() else {
                 return answer(output, &Reply::DeletedBatch(batch.deleted, batch.missing));
             };
-            match self.delete(client, id, now) {
-                Reply::Deleted => batch.deleted += 1,
+            match self.may_delete(client, id).then(|| self.delete(client, id, now)) {
+                Some(Reply::Deleted) => batch.deleted += 1,
                 _ => batch.missing += 1,
             }
             self.persistence.log_changes(&mut self.queue, now);

@@ -12,12 +12,12 @@ use beanstalkd_testkit::random::Random;
 use beanstalkd_testkit::sockets::{FakeStream, Pipe};
 use beanstalkd_testkit::subject::{START, executor};
 
-struct Client {
-    id: ClientId,
-    pipe: Rc<RefCell<Pipe>>,
+pub struct Client {
+    pub id: ClientId,
+    pub pipe: Rc<RefCell<Pipe>>,
 }
 
-fn connect(server: &mut Server<FakeStream>) -> Client {
+pub fn connect(server: &mut Server<FakeStream>) -> Client {
     connect_with_room(server, 1 << 20)
 }
 
@@ -39,7 +39,7 @@ fn turn(server: &mut Server<FakeStream>, clients: &[&Client]) {
     }
 }
 
-fn received(client: &Client) -> String {
+pub fn received(client: &Client) -> String {
     String::from_utf8(client.pipe.borrow_mut().take_outbound(usize::MAX)).expect("replies are text here")
 }
 

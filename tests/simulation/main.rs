@@ -9,6 +9,7 @@ mod directed;
 mod durable_model;
 mod harness;
 mod intruders;
+mod measured;
 mod orders;
 mod ownership;
 mod replies;

@@ -156,6 +156,7 @@ impl EventLoop {
         let listeners = Listeners::open(listeners, reload.acceptor(), settings.accept, &registry)?;
         let mut server = Server::new(executor);
         server.limit_log_ins(listeners.log_in_limit());
+        server.executor_mut().measure_time(move || clock.now());
         if let Some(acceptor) = reload.acceptor() {
             server.executor_mut().show_tls(acceptor);
         }

@@ -235,7 +235,7 @@ impl Hostile {
     }
 
     /// Sends `commands` on this connection a moment later, and discards the replies.
-    fn strike(&mut self, client: Client, commands: Vec<u8>) -> Result<(), Failure> {
+    pub fn strike(&mut self, client: Client, commands: Vec<u8>) -> Result<(), Failure> {
         let mut writer = client.into_stream();
         let mut reader = writer.try_clone()?;
         self.streams.push(writer.try_clone()?);
@@ -252,7 +252,7 @@ impl Hostile {
     }
 
     /// One connection that sends these commands.
-    fn one(client: Client, commands: Vec<u8>) -> Result<Self, Failure> {
+    pub fn one(client: Client, commands: Vec<u8>) -> Result<Self, Failure> {
         let mut hostile = Self::new();
         hostile.strike(client, commands)?;
         Ok(hostile)

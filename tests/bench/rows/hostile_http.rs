@@ -22,8 +22,9 @@ const BROWSERS: usize = 16;
 type Begin = fn(HttpAddresses) -> Result<Hostile, Failure>;
 
 /// Each kind of request: its name, how many tubes and jobs the server has, and how it begins.
-const KINDS: [(&str, usize, usize, Begin); 4] = [
+const KINDS: [(&str, usize, usize, Begin); 5] = [
     ("scrapes of 20,000 tubes", TUBES, 0, |http| repeat(http.metrics, "/metrics")),
+    ("scrapes of 100,000 tubes", 5 * TUBES, 0, |http| repeat(http.metrics, "/metrics")),
     ("lists of a million jobs that match no filter", 1, JOBS, |http| {
         repeat(http.admin, "/api/v1/tubes/hostile-0/jobs?state=ready&contains=needle")
     }),

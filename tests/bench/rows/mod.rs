@@ -8,6 +8,7 @@ mod binlog;
 mod connections;
 mod cycles;
 mod hostile;
+mod hostile_cost;
 mod hostile_http;
 mod hostile_memory;
 mod hostile_strangers;
@@ -98,6 +99,7 @@ pub const SECTIONS: &[Section] = &[
     Section { name: "tls idle", measure: tls::idle },
     Section { name: "hostile", measure: hostile::neighbours },
     Section { name: "hostile: long commands", measure: hostile::long_commands },
+    Section { name: "hostile: cost", measure: hostile_cost::beside },
     Section { name: "hostile: http requests", measure: hostile_http::requests },
     Section { name: "hostile: strangers", measure: hostile_strangers::strangers },
     Section { name: "hostile memory", measure: hostile_memory::growth },

@@ -499,8 +499,8 @@ impl Pair {
         }
         self.now = to;
         self.queue.advance(to);
-        // What it has begun itself goes on with the next turns.
-        while self.queue.next_deadline() == Some(Timestamp::default()) {
+        // What is left, and what it has begun itself, goes on with the next calls.
+        while self.queue.next_deadline().is_some_and(|at| at <= to) {
             self.queue.advance(to);
         }
         self.model.advance(to);

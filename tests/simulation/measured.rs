@@ -1,0 +1,255 @@
+//! Budgets of time: what was counted as little may take long.
+//!
+//! Owns: a clock by which every look finds that much time has passed. With it the server must come to the end of each
+//! turn after a few operations, whatever they are; without it the same operations fill their budgets by number.
+
+use std::cell::Cell;
+use std::convert::Infallible;
+use std::rc::Rc;
+
+use beanstalkd::access::Rules;
+use beanstalkd::clock::{NS_PER_S, Timestamp};
+use beanstalkd::queue::{PoisonLimits, Queue};
+use beanstalkd::server::Server;
+
+use beanstalkd_testkit::random::Random;
+use beanstalkd_testkit::sockets::{FakeStream, Pipe};
+use beanstalkd_testkit::subject::{START, executor};
+
+use crate::access::{ANNA, OPERATOR};
+use crate::directed::{Client, connect, received};
+
+/// How much later it is at each look at the clock, in nanoseconds.
+const TICK_NS: u64 = 50_000;
+const GREEDY: usize = 8;
+/// Jobs of each greedy client, with a clock and without one: the first turn of counted work takes thousands.
+const SHARES: [u64; 2] = [60, 1_600];
+/// Operations in a turn, with a clock and without one. The first turn does not know yet how long they take.
+const MOST_MEASURED: u64 = 64;
+const LEAST_COUNTED: u64 = 100;
+
+/// A server and the time.
+struct Timed {
+    server: Server<FakeStream>,
+    time: Rc<Cell<u64>>,
+}
+
+impl Timed {
+    fn new(rules: Option<&str>) -> Self {
+        let mut executor = executor(PoisonLimits::default(), 10);
+        if let Some(rules) = rules {
+            executor.guard_with(Rules::parse(rules, &|_| None).unwrap());
+        }
+        Self { server: Server::new(executor), time: Rc::new(Cell::new(START.0)) }
+    }
+
+    fn measure(&mut self) {
+        let time = Rc::clone(&self.time);
+        self.server.executor_mut().measure_time(move || {
+            time.set(time.get() + TICK_NS);
+            Timestamp(time.get())
+        });
+    }
+
+    fn turn(&mut self, clients: &[&Client]) {
+        let events: Vec<_> =
+            clients.iter().map(|client| (client.id, client.pipe.borrow_mut().take_event())).collect();
+        self.server.turn(events.into_iter(), Timestamp(self.time.get()));
+    }
+
+    /// The replies to `commands`, and the turns until the last of so many lines has come.
+    fn ask(&mut self, client: &Client, commands: &str, lines: usize) -> (String, usize) {
+        client.pipe.borrow_mut().arrive(commands.as_bytes());
+        self.turn(&[client]);
+        let (mut replies, mut turns) = (received(client), 1);
+        while replies.lines().count() < lines {
+            self.turn(&[]);
+            replies += &received(client);
+            turns += 1;
+            assert!(turns < 1_000_000, "{replies}");
+        }
+        (replies, turns)
+    }
+}
+
+/// The most operations in a turn but the first, while each of the greedy clients sends its commands. A client that asks little
+/// is answered soon.
+fn most_in_a_turn(attack: &Attack, is_measured: bool) -> u64 {
+    let mut timed = Timed::new(None);
+    let share = SHARES[usize::from(!is_measured)];
+    let jobs = share * GREEDY as u64;
+    let producer = connect(&mut timed.server);
+    let greedy: Vec<Client> = (0..GREEDY).map(|_| connect(&mut timed.server)).collect();
+    let modest = connect(&mut timed.server);
+    for id in 1..=jobs {
+        let put = format!("put 5 {} 3000 0 idp:i{id} con:c{id}:3 grp:g exp:90000\r\n\r\n", attack.delay_s);
+        producer.pipe.borrow_mut().arrive(put.as_bytes());
+    }
+    while timed.server.executor().queue().job_count() < jobs as usize {
+        timed.turn(&[&producer]);
+        received(&producer);
+    }
+    if is_measured {
+        timed.measure();
+    }
+    for (number, client) in greedy.iter().enumerate() {
+        client.pipe.borrow_mut().arrive((attack.commands)(&ids(number as u64, share)).as_bytes());
+    }
+    let all: Vec<&Client> = greedy.iter().collect();
+    timed.turn(&all);
+    let (mut most, mut before, mut waited) = (0, (attack.done)(timed.server.executor().queue()), 0);
+    while before < jobs {
+        if waited == 0 {
+            modest.pipe.borrow_mut().arrive(b"peek-buried\r\n");
+        }
+        let event: &[&Client] = if waited == 0 { &[&modest] } else { &[] };
+        timed.turn(event);
+        waited = if received(&modest).is_empty() { waited + 1 } else { 0 };
+        assert!(waited < 3 * GREEDY || !is_measured, "{}: a client waits for {waited} turns", attack.name);
+        greedy.iter().for_each(|client| drop(received(client)));
+        let done = (attack.done)(timed.server.executor().queue());
+        most = most.max(done - before);
+        before = done;
+    }
+    most
+}
+
+/// What the greedy clients do, and how much of it they have done.
+struct Attack {
+    name: &'static str,
+    delay_s: u32,
+    /// For the ids of its share of the jobs.
+    commands: fn(&[u64]) -> String,
+    done: fn(&Queue) -> u64,
+}
+
+/// The ids of the jobs of one of the greedy clients, in no order.
+fn ids(client: u64, share: u64) -> Vec<u64> {
+    (0..share).map(|at| 1 + client * share + at * 769 % share).collect()
+}
+
+fn batches(ids: &[u64]) -> String {
+    let ids: Vec<String> = ids.iter().map(u64::to_string).collect();
+    ids.chunks(1000).map(|ids| format!("delete-batch {}\r\n", ids.join(" "))).collect()
+}
+
+const ATTACKS: [Attack; 7] = [
+    Attack {
+        name: "deletes",
+        delay_s: 0,
+        commands: |ids| ids.iter().map(|id| format!("delete {id}\r\n")).collect(),
+        done: |queue| queue.counters().deletes,
+    },
+    Attack {
+        name: "batches of deletes",
+        delay_s: 0,
+        commands: batches,
+        done: |queue| queue.counters().deletes,
+    },
+    Attack {
+        name: "a flush",
+        delay_s: 0,
+        commands: |_| "flush-tube default\r\n".to_owned(),
+        done: |queue| queue.counters().deletes,
+    },
+    Attack {
+        name: "kicks",
+        delay_s: 900,
+        commands: |_| "kick 1600\r\n".to_owned(),
+        done: |queue| queue.counters().kicks,
+    },
+    Attack {
+        name: "batches of reserves",
+        delay_s: 0,
+        commands: |_| "reserve-batch 1000\r\n".repeat(2),
+        done: |queue| queue.counters().reserves,
+    },
+    Attack {
+        name: "releases",
+        delay_s: 0,
+        commands: |ids| ids.iter().map(|id| format!("reserve-job {id}\r\nrelease {id} 7 0\r\n")).collect(),
+        done: |queue| queue.counters().releases,
+    },
+    Attack {
+        name: "changes of the priority",
+        delay_s: 0,
+        commands: |ids| {
+            let reprioritize = |id| format!("reprioritize {id} {}\r\n", 1000 + id);
+            ids.iter().map(reprioritize).collect::<String>() + &batches(ids)
+        },
+        done: |queue| queue.counters().deletes,
+    },
+];
+
+#[test]
+fn a_turn_ends_when_its_time_is_over_however_little_was_counted() {
+    for attack in &ATTACKS {
+        let (measured, counted) = (most_in_a_turn(attack, true), most_in_a_turn(attack, false));
+        println!("{}: {measured} in a turn, {counted} without a clock", attack.name);
+        assert!(measured <= MOST_MEASURED, "{}: {measured} in a turn", attack.name);
+        assert!(counted >= LEAST_COUNTED, "{}: {counted} in a turn without a clock", attack.name);
+    }
+}
+
+#[test]
+fn jobs_that_expire_together_are_deleted_in_turns_of_limited_time() {
+    let most_in_a_turn = |is_measured: bool| {
+        let mut timed = Timed::new(None);
+        let producer = connect(&mut timed.server);
+        producer.pipe.borrow_mut().arrive(&b"put 5 0 30 0 exp:9\r\n\r\n".repeat(2_000));
+        while timed.server.executor().queue().job_count() < 2_000 {
+            timed.turn(&[&producer]);
+        }
+        timed.time.set(START.0 + 10 * NS_PER_S);
+        if is_measured {
+            timed.measure();
+        }
+        let (mut most, mut left) = (0, 2_000);
+        while left > 0 {
+            timed.turn(&[]);
+            let still = timed.server.executor().queue().job_count();
+            most = most.max(left - still);
+            left = still;
+        }
+        most as u64
+    };
+    let (measured, counted) = (most_in_a_turn(true), most_in_a_turn(false));
+    assert!(measured <= 160 && counted >= 400, "{measured} and {counted} in a turn");
+}
+
+/// A name of 200 bytes takes long to match with some patterns.
+#[test]
+fn names_are_matched_with_the_patterns_of_roles_in_turns_of_limited_time() {
+    const TUBES: usize = 1_000;
+    let rules = "[identities.operator]\nunix-users = [0]\nmanage = [\"*\"]\nwork = [\"*\"]\n\
+        [identities.anna]\nunix-users = [1]\nwork = [\"*a*a*a-1*\"]\n";
+    let turns = |is_measured: bool| {
+        let mut timed = Timed::new(Some(rules));
+        let mut connect_as = |peer| {
+            let pipe = Pipe::new(1 << 24, Random::new(0));
+            let Ok(id) = timed
+                .server
+                .accept(|id| Ok::<_, Infallible>(FakeStream { id, pipe: Rc::clone(&pipe) }), START);
+            timed.server.identify(id, peer, START);
+            Client { id, pipe }
+        };
+        let (operator, anna) = (connect_as(OPERATOR), connect_as(ANNA));
+        let watch: String =
+            (0..TUBES).map(|number| format!("watch {}-{number}\r\n", "a".repeat(180))).collect();
+        timed.ask(&operator, &watch, TUBES);
+        if is_measured {
+            timed.measure();
+        }
+        let (list, turns) = timed.ask(&anna, "list-tubes\r\n", 114);
+        assert_eq!(list.matches("a-1").count(), 111, "{list}");
+        let (_, turns_of_stats) = timed.ask(&anna, "stats\r\n", 20);
+        let (reply, turns_of_watch) = timed.ask(&anna, &(watch + "reserve-with-timeout 0\r\n"), TUBES + 1);
+        assert!(reply.contains("WATCHING 111\r\n") && reply.ends_with("TIMED_OUT\r\n"), "{reply}");
+        [turns, turns_of_stats, turns_of_watch]
+    };
+    let (measured, counted) = (turns(true), turns(false));
+    println!("{measured:?} turns, {counted:?} without a clock");
+    for (measured, counted) in measured.into_iter().zip(counted) {
+        assert!(measured >= 20 && measured >= 2 * counted, "{measured} turns, {counted} without a clock");
+    }
+}
