@@ -1,7 +1,7 @@
 //! `work`: runs a command for each job.
 //!
 //! Owns: the threads, each with a connection and one command at a time, and how they end. [`worker`] processes a job,
-//! [`attempts`] counts its failures, [`child`] runs the command, and [`guard`] ends commands whose program was killed.
+//! [`attempts`] counts its failures, [`child`] runs the command, and [`mod@guard`] ends commands whose program was killed.
 
 mod attempts;
 mod child;

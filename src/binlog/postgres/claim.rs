@@ -232,7 +232,11 @@ pub(super) fn open_reading(settings: &Settings) -> Result<Session, StoreError> {
 enum Attempt {
     Claimed(Box<(Claim, Session)>),
     /// Another server owns the queue.
-    Held(String),
+    Held {
+        owner: String,
+        /// For how long its heartbeat counts.
+        takeover_after_ns: u64,
+    },
 }
 
 /// Becomes the owner of the queue, and returns a second connection for reading its log. Waits for an earlier owner: for ever
@@ -243,12 +247,12 @@ pub(super) fn claim(settings: &Settings, waits: bool) -> Result<(Claim, Session)
     let mut open = None;
     let mut complaints = Complaints::default();
     let start = Instant::now();
-    let Times { store_timeout_ns, takeover_after_ns } = settings.times;
+    let times = settings.times;
+    let store_timeout_ns = times.store_timeout_ns;
     // A heartbeat needs a moment to be seen.
-    let held_ns = takeover_after_ns + 2 * settings.times.beat_ns();
-    if !waits {
-        settings.log_in.limit = Some(start + Duration::from_nanos(store_timeout_ns + held_ns));
-    }
+    let held_ns = |takeover_after_ns| takeover_after_ns + 2 * Times { takeover_after_ns, ..times }.beat_ns();
+    let limit = |held_ns| (!waits).then(|| start + Duration::from_nanos(store_timeout_ns + held_ns));
+    settings.log_in.limit = limit(held_ns(times.takeover_after_ns));
     let mut held_since = None;
     let is_over = |since: Instant, longest_ns| !waits && since.elapsed() >= Duration::from_nanos(longest_ns);
     loop {
@@ -258,10 +262,12 @@ pub(super) fn claim(settings: &Settings, waits: bool) -> Result<(Claim, Session)
                 (claim.session.limit, reading.limit) = (None, None);
                 return Ok((claim, reading));
             }
-            Ok(Attempt::Held(owner)) => {
+            Ok(Attempt::Held { owner, takeover_after_ns }) => {
+                let held_ns = held_ns(takeover_after_ns.max(times.takeover_after_ns));
                 if is_over(*held_since.get_or_insert_with(Instant::now), held_ns) {
                     return Err(StoreError::Held { owner });
                 }
+                settings.log_in.limit = limit(held_ns);
                 complaints.say(format!("the queue belongs to {owner}"), false);
             }
             Err(error) => {
@@ -332,7 +338,7 @@ fn attempt(
     };
     if !watch.may_take_over(seen, received_at) {
         *kept = Some(open);
-        return Ok(Attempt::Held(owner));
+        return Ok(Attempt::Held { owner, takeover_after_ns: seen.takeover_after_ns });
     }
     open.check_reading(settings, queue, epoch)?;
     let sent_at = now();
@@ -340,7 +346,7 @@ fn attempt(
     let taken = take_over(&mut open.session, settings, [queue, epoch, clock.at(sent_at)], heartbeat)?;
     let Some((epoch, removed)) = taken else {
         *kept = Some(open);
-        return Ok(Attempt::Held(owner));
+        return Ok(Attempt::Held { owner, takeover_after_ns: seen.takeover_after_ns });
     };
     if let Err(error) = open.check_reading(settings, queue, epoch) {
         // Nobody serves the queue now. The next attempt takes it over again, from nobody or from this server.
