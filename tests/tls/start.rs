@@ -91,7 +91,7 @@ fn what_an_operator_should_know_is_in_the_log() {
     std::fs::set_permissions(&key, PermissionsExt::from_mode(0o644)).unwrap();
     let log = beanstalkd_testkit::panicking::Server::start(&flags).log();
     assert!(log.contains("cert.pem: expired at 2020-01-01T00:00:00Z; clients will refuse it"), "{log}");
-    assert!(log.contains("key.pem: everybody on this machine can read it (chmod 600)"), "{log}");
+    assert!(log.contains("key.pem: everybody on this machine can read it (chmod o-r)"), "{log}");
     std::fs::set_permissions(&key, PermissionsExt::from_mode(0o640)).unwrap();
     let log = beanstalkd_testkit::panicking::Server::start(&flags).log();
     assert!(!log.contains("everybody"), "{log}");
