@@ -353,8 +353,8 @@ def selections_and_matches_are_changed(server, browser):
     browser.click(".acting button", "All that match")
     browser.click(".acting button", "Kick")
     browser.answer("Kick 5 buried jobs?", "Kick")
+    browser.wait("they are ready", lambda: client.stats_tube("apples")["current-jobs-ready"] == "58")
     browser.shows(".empty", "No buried jobs")
-    assert client.stats_tube("apples")["current-jobs-ready"] == "58"
 
 
 def tubes_and_the_server_are_changed(server, browser):
