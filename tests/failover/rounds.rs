@@ -16,7 +16,7 @@ use crate::probes::Probes;
 use crate::world::World;
 
 /// Rounds of a short run.
-const ROUNDS: u64 = 12;
+const ROUNDS: u64 = 8;
 /// How long a server stands still at most, in a short run and in a long one.
 const LONGEST_PAUSES: [Duration; 2] = [Duration::from_secs(4), Duration::from_secs(60)];
 /// The most replies that clients read before a fault.
