@@ -2,7 +2,7 @@
 //!
 //! Owns: the thread, the tasks that it was given and the outcomes that nobody has polled. The thread does one task after
 //! another, in the order given, and decides nothing about the log. Syncs of one file that wait behind each other are done
-//! as one: while the disk is busy with the last sync, the loop adds to the next. It syncs a file through the handle that
+//! as one: the loop gives none while the thread is at work, and what it adds meanwhile comes with the next. It syncs a file through the handle that
 //! the log appends through, so that a sync never lacks a descriptor.
 
 use std::collections::VecDeque;
