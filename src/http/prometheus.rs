@@ -126,7 +126,9 @@ impl Family {
     fn of<S: Subject>(figure: &Figure<S>, prefix: &str) -> Option<Self> {
         let Series::Own { name, help } = figure.series else { return None };
         let (kind, total) = match figure.read {
-            Read::Counter(_) | Read::Seconds(_) | Read::Microseconds(_) => ("counter", "_total"),
+            Read::Counter(_) | Read::Command(..) | Read::Seconds(_) | Read::Microseconds(_) => {
+                ("counter", "_total")
+            }
             Read::Gauge(_) | Read::Flag(_) | Read::Word(_) | Read::Text(_) => ("gauge", ""),
         };
         let name = name.map_or_else(|| figure.key.replace('-', "_"), str::to_owned);
@@ -139,6 +141,7 @@ fn push_value<S: Subject>(out: &mut String, read: &Read<S>, view: &S::View<'_>) 
     let mut buffer = itoa::Buffer::new();
     match read {
         Read::Counter(read) | Read::Gauge(read) => out.push_str(buffer.format(read(view))),
+        Read::Command(read, verb) => out.push_str(buffer.format(read(view, *verb))),
         Read::Microseconds(read) => put(out, format_args!("{}", Seconds(read(view).saturating_mul(1000)))),
         Read::Seconds(read) => put(out, format_args!("{}", Seconds(read(view).as_nanos() as u64))),
         Read::Flag(read) => out.push(if read(view) { '1' } else { '0' }),
@@ -234,7 +237,7 @@ fn write_database(server: &ServerView<'_>, out: &mut String) {
 
 /// Writes the figures of `stats`: first the figures with families of their own, then all commands, then all texts.
 fn write_figures(server: &ServerView<'_>, out: &mut String) {
-    for figure in SERVER {
+    for figure in SERVER.iter() {
         let Some(family) = Family::of(figure, "") else { continue };
         head(out, &family.name, family.kind, family.help);
         if let Read::Word(read) = figure.read {

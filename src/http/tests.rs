@@ -11,7 +11,7 @@ use crate::clock::Timestamp;
 use crate::os::CpuTime;
 use crate::protocol::Verb;
 use crate::queue::{PoisonLimits, Queue};
-use crate::stats::{CommandCounts, EXTENSIONS, Identity, Timings, TubeSums};
+use crate::stats::{CommandCounts, Identity, Timings, TubeSums, extensions};
 
 /// The parts of a server that the figures are read from.
 struct Figures {
@@ -60,7 +60,7 @@ impl Figures {
                 queue: &self.queue,
                 sums: TubeSums::of(&self.queue),
                 identities: &[],
-                extensions: EXTENSIONS,
+                extensions: extensions(false),
                 binlog: binlog::Stats { sync_us: 2_500_001, state: "ok", ..binlog::Stats::default() },
                 commands: &self.commands,
                 timings: &self.timings,

@@ -3,8 +3,10 @@
 //! Like C beanstalkd, the parser recognises a command by its prefix and then checks the rest. A line without a known
 //! prefix is UNKNOWN_COMMAND; a wrong rest is BAD_FORMAT.
 
-use super::workers::{self, IdList, ModeWord};
-use super::{manage, put_tags};
+use super::MAX_LINE_BYTES;
+use super::manage::{MAX_LONG_LINE_BYTES, arguments, id_and_priority, list_jobs, move_job};
+use super::put_tags::{self, MAX_PUT_LINE_BYTES};
+use super::workers::{IdList, MAX_DELETE_BATCH_LINE_BYTES, ModeWord, optional_timeout, reserve_batch, watch};
 use crate::job::{JobId, JobState, Priority};
 use crate::number::{as_strtoul, leading_u32, leading_u64, skip_spaces, whole_u32, whole_u64};
 use crate::tube_name::{TubeName, is_name_byte};
@@ -12,86 +14,160 @@ use crate::tube_name::{TubeName, is_name_byte};
 /// The longest time-out of a reserve, in seconds: what C's `int` holds.
 pub(super) const MAX_TIMEOUT_S: u32 = i32::MAX as u32;
 
-/// A parsed command line. Its names are valid and its numbers are in range.
+/// How a line is parsed that begins like a command.
+struct Grammar {
+    /// What it begins with: the command's word, and a space where C does not know the command without.
+    prefix: &'static str,
+    /// Makes a command of the rest; `None` if that is wrong. Of rows with the same beginning, the first that takes the
+    /// line counts.
+    parse: for<'a> fn(&'a [u8]) -> Option<Command<'a>>,
+    /// The longest line, in bytes with its CRLF.
+    max_line_bytes: usize,
+}
+
+/// Where a command comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the protocol's own words; doc/protocol.md explains them")]
-pub enum Command<'a> {
-    Put(PutHeader),
-    /// A `put` with this text behind its size, which is not judged yet: the size comes first.
-    PutWith(PutHeader, &'a [u8]),
-    Use(&'a str),
-    Reserve,
-    ReserveWithTimeout {
-        timeout_s: u32,
-    },
-    ReserveJob(JobId),
-    Delete(JobId),
-    Release {
-        id: JobId,
-        priority: Priority,
-        delay_s: u32,
-    },
-    Bury {
-        id: JobId,
-        priority: Priority,
-    },
-    Touch(JobId),
-    Watch {
-        tube: &'a str,
-        weight: u16,
-    },
-    Ignore(&'a str),
-    Peek(JobId),
-    PeekReady,
-    PeekDelayed,
-    PeekBuried,
-    Kick {
-        bound: u64,
-    },
-    KickJob(JobId),
-    Stats,
-    StatsJob(JobId),
-    StatsTube(&'a str),
-    StatsGroup(&'a str),
-    ListTubes,
-    ListTubeUsed,
-    ListTubesWatched,
-    PauseTube {
-        tube: &'a str,
-        delay_s: u32,
-    },
-    FlushTube(&'a str),
-    FlushBuried(&'a str),
-    ListJobs {
-        tube: &'a str,
-        state: JobState,
-        limit: u32,
-        after: Option<Cursor>,
-    },
-    PeekReserved,
-    Move {
-        id: JobId,
-        tube: &'a str,
-    },
-    Reprioritize {
-        id: JobId,
-        priority: Priority,
-    },
-    Drain,
-    Undrain,
-    ReserveBatch {
-        most: u32,
-        timeout_s: Option<u32>,
-    },
-    DeleteBatch(IdList<'a>),
-    TouchAll,
-    ReserveMode(ModeWord),
-    ReserveWithAbort {
-        timeout_s: Option<u32>,
-    },
-    /// What follows the word: a token, or what should be one.
-    Auth(&'a [u8]),
-    Quit,
+pub enum Origin {
+    /// C has it, and counts it in its `stats`.
+    C,
+    /// C has it, and does not count it.
+    UncountedByC,
+    /// It is ours: `stats` lists it under `extensions`.
+    Ours,
+    /// It is ours, and only a server with access rules has it.
+    OursGuarded,
+}
+
+macro_rules! commands {
+    ($(
+        $prefix:literal $verb:ident $(($($of:ty),+))? $({ $($field:ident: $field_of:ty),+ })?
+        $origin:ident $(up to $max:expr)? => $parse:expr;
+    )+) => {
+        /// A parsed command line. Its names are valid and its numbers are in range.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[allow(missing_docs, reason = "the protocol's own words; doc/protocol.md explains them")]
+        pub enum Command<'a> {
+            $($verb $(($($of),+))? $({ $($field: $field_of),+ })?,)+
+            /// A `put` with this text behind its size, which is not judged yet: the size comes first.
+            PutWith(PutHeader, &'a [u8]),
+        }
+
+        /// A command without its arguments, for counting.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[allow(missing_docs, reason = "the protocol's own words; doc/protocol.md explains them")]
+        pub enum Verb {
+            $($verb,)+
+        }
+
+        impl Verb {
+            /// All of them, in the order in which `stats` counts them.
+            pub const ALL: [Self; [$($prefix),+].len()] = [$(Self::$verb),+];
+
+            /// The key under which `stats` counts the command.
+            #[must_use]
+            pub const fn counter_key(self) -> &'static str {
+                match self {
+                    $(Self::$verb => concat!("cmd-", $prefix).trim_ascii_end(),)+
+                }
+            }
+
+            /// Where the command comes from.
+            #[must_use]
+            pub const fn origin(self) -> Origin {
+                match self {
+                    $(Self::$verb => Origin::$origin,)+
+                }
+            }
+        }
+
+        impl Command<'_> {
+            /// The command without its arguments.
+            #[must_use]
+            pub fn verb(&self) -> Verb {
+                match self {
+                    $(Self::$verb { .. } => Verb::$verb,)+
+                    Self::PutWith(..) => Verb::Put,
+                }
+            }
+        }
+
+        static GRAMMAR: [Grammar; Verb::COUNT] = [$(
+            Grammar { prefix: $prefix, parse: $parse, max_line_bytes: [$($max,)? MAX_LINE_BYTES][0] }
+        ),+];
+
+        /// For each first byte, the rows of `GRAMMAR` that begin with it, as bits.
+        static ROWS: [u64; 128] = {
+            let (mut rows, mut next_row) = ([0; 128], 1);
+            $(
+                rows[$prefix.as_bytes()[0] as usize] |= next_row;
+                next_row <<= 1;
+            )+
+            assert!(next_row != 0, "each row has a bit");
+            rows
+        };
+    };
+}
+
+// The table of commands: word, arguments, origin, grammar. A new command is a row here, at the end of `Ours`, and one in
+// the table of the server. The order is that of the counters in `stats`: C's order, then ours.
+#[rustfmt::skip]
+commands! {
+    "put " Put(PutHeader) C => put;
+    "peek " Peek(JobId) C => |rest| id(rest).map(Command::Peek);
+    "peek-ready" PeekReady C => |rest| alone(rest, Command::PeekReady);
+    "peek-delayed" PeekDelayed C => |rest| alone(rest, Command::PeekDelayed);
+    "peek-buried" PeekBuried C => |rest| alone(rest, Command::PeekBuried);
+    "reserve" Reserve C => |rest| alone(rest, Command::Reserve);
+    "reserve-with-timeout " ReserveWithTimeout { timeout_s: u32 } C => reserve_with_timeout;
+    "delete " Delete(JobId) C => |rest| id(rest).map(Command::Delete);
+    "release " Release { id: JobId, priority: Priority, delay_s: u32 } C => release;
+    "use " Use(&'a str) C => |rest| name(rest).map(Command::Use);
+    "watch " Watch { tube: &'a str, weight: u16 } C => watch;
+    "ignore " Ignore(&'a str) C => |rest| name(rest).map(Command::Ignore);
+    "bury " Bury { id: JobId, priority: Priority } C => bury;
+    "kick " Kick { bound: u64 } C => |rest| as_strtoul(rest).map(|bound| Command::Kick { bound });
+    "touch " Touch(JobId) C => |rest| id(rest).map(Command::Touch);
+    "stats" Stats C => |rest| alone(rest, Command::Stats);
+    "stats-job " StatsJob(JobId) C => |rest| id(rest).map(Command::StatsJob);
+    "stats-tube " StatsTube(&'a str) C => |rest| name(rest).map(Command::StatsTube);
+    "list-tubes" ListTubes C => |rest| alone(rest, Command::ListTubes);
+    "list-tube-used" ListTubeUsed C => |rest| alone(rest, Command::ListTubeUsed);
+    "list-tubes-watched" ListTubesWatched C => |rest| alone(rest, Command::ListTubesWatched);
+    "pause-tube" PauseTube { tube: &'a str, delay_s: u32 } C => pause_tube;
+    "reserve-job " ReserveJob(JobId) UncountedByC => |rest| id(rest).map(Command::ReserveJob);
+    "kick-job " KickJob(JobId) UncountedByC => |rest| id(rest).map(Command::KickJob);
+    "quit" Quit UncountedByC => |_| Some(Command::Quit);
+    "flush-tube" FlushTube(&'a str) Ours => |rest| name(arguments(rest)?).map(Command::FlushTube);
+    "flush-buried" FlushBuried(&'a str) Ours => |rest| name(arguments(rest)?).map(Command::FlushBuried);
+    "list-jobs" ListJobs { tube: &'a str, state: JobState, limit: u32, after: Option<Cursor> } Ours
+        up to MAX_LONG_LINE_BYTES => list_jobs;
+    "peek-reserved" PeekReserved Ours => |rest| alone(rest, Command::PeekReserved);
+    "move" Move { id: JobId, tube: &'a str } Ours up to MAX_LONG_LINE_BYTES => move_job;
+    "reprioritize" Reprioritize { id: JobId, priority: Priority } Ours
+        => |rest| id_and_priority(rest).map(|(id, priority)| Command::Reprioritize { id, priority });
+    "drain" Drain Ours => |rest| alone(rest, Command::Drain);
+    "undrain" Undrain Ours => |rest| alone(rest, Command::Undrain);
+    "reserve-batch" ReserveBatch { most: u32, timeout_s: Option<u32> } Ours => reserve_batch;
+    "delete-batch" DeleteBatch(IdList<'a>) Ours
+        up to MAX_DELETE_BATCH_LINE_BYTES => |rest| IdList::parse(rest).map(Command::DeleteBatch);
+    "touch-all" TouchAll Ours => |rest| alone(rest, Command::TouchAll);
+    "reserve-mode" ReserveMode(ModeWord) Ours => |rest| ModeWord::parse(rest).map(Command::ReserveMode);
+    "reserve-with-abort" ReserveWithAbort { timeout_s: Option<u32> } Ours
+        => |rest| optional_timeout(rest).map(|timeout_s| Command::ReserveWithAbort { timeout_s });
+    "stats-group " StatsGroup(&'a str) Ours => |rest| name(rest).map(Command::StatsGroup);
+    // What follows the word is a token, or what should be one.
+    "auth " Auth(&'a [u8]) OursGuarded => |token| Some(Command::Auth(token));
+}
+
+impl Verb {
+    /// How many verbs there are.
+    pub const COUNT: usize = Self::ALL.len();
+
+    /// The word of the protocol.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        self.counter_key().split_at("cmd-".len()).1
+    }
 }
 
 /// Where a page of `list-jobs` has ended: the place of its last job in the order of the state.
@@ -121,165 +197,6 @@ pub struct PutHeader {
     pub has_tags: bool,
 }
 
-/// A command without its arguments, for counting.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the protocol's own words; doc/protocol.md explains them")]
-pub enum Verb {
-    Put,
-    Use,
-    Reserve,
-    ReserveWithTimeout,
-    ReserveJob,
-    Delete,
-    Release,
-    Bury,
-    Touch,
-    Watch,
-    Ignore,
-    Peek,
-    PeekReady,
-    PeekDelayed,
-    PeekBuried,
-    Kick,
-    KickJob,
-    Stats,
-    StatsJob,
-    StatsTube,
-    StatsGroup,
-    ListTubes,
-    ListTubeUsed,
-    ListTubesWatched,
-    PauseTube,
-    FlushTube,
-    FlushBuried,
-    ListJobs,
-    PeekReserved,
-    Move,
-    Reprioritize,
-    Drain,
-    Undrain,
-    ReserveBatch,
-    DeleteBatch,
-    TouchAll,
-    ReserveMode,
-    ReserveWithAbort,
-    Auth,
-    Quit,
-}
-
-impl Verb {
-    /// How many verbs there are.
-    pub const COUNT: usize = Self::Quit as usize + 1;
-
-    /// All of them.
-    #[rustfmt::skip]
-    pub const ALL: [Self; Self::COUNT] = [
-        Self::Put, Self::Use, Self::Reserve, Self::ReserveWithTimeout, Self::ReserveJob, Self::Delete,
-        Self::Release, Self::Bury, Self::Touch, Self::Watch, Self::Ignore, Self::Peek, Self::PeekReady,
-        Self::PeekDelayed, Self::PeekBuried, Self::Kick, Self::KickJob, Self::Stats, Self::StatsJob,
-        Self::StatsTube, Self::StatsGroup, Self::ListTubes, Self::ListTubeUsed, Self::ListTubesWatched,
-        Self::PauseTube, Self::FlushTube, Self::FlushBuried, Self::ListJobs, Self::PeekReserved,
-        Self::Move, Self::Reprioritize, Self::Drain, Self::Undrain, Self::ReserveBatch, Self::DeleteBatch,
-        Self::TouchAll, Self::ReserveMode, Self::ReserveWithAbort, Self::Auth, Self::Quit,
-    ];
-
-    /// The word of the protocol.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Put => "put",
-            Self::Use => "use",
-            Self::Reserve => "reserve",
-            Self::ReserveWithTimeout => "reserve-with-timeout",
-            Self::ReserveJob => "reserve-job",
-            Self::Delete => "delete",
-            Self::Release => "release",
-            Self::Bury => "bury",
-            Self::Touch => "touch",
-            Self::Watch => "watch",
-            Self::Ignore => "ignore",
-            Self::Peek => "peek",
-            Self::PeekReady => "peek-ready",
-            Self::PeekDelayed => "peek-delayed",
-            Self::PeekBuried => "peek-buried",
-            Self::Kick => "kick",
-            Self::KickJob => "kick-job",
-            Self::Stats => "stats",
-            Self::StatsJob => "stats-job",
-            Self::StatsTube => "stats-tube",
-            Self::StatsGroup => "stats-group",
-            Self::ListTubes => "list-tubes",
-            Self::ListTubeUsed => "list-tube-used",
-            Self::ListTubesWatched => "list-tubes-watched",
-            Self::PauseTube => "pause-tube",
-            Self::FlushTube => "flush-tube",
-            Self::FlushBuried => "flush-buried",
-            Self::ListJobs => "list-jobs",
-            Self::PeekReserved => "peek-reserved",
-            Self::Move => "move",
-            Self::Reprioritize => "reprioritize",
-            Self::Drain => "drain",
-            Self::Undrain => "undrain",
-            Self::ReserveBatch => "reserve-batch",
-            Self::DeleteBatch => "delete-batch",
-            Self::TouchAll => "touch-all",
-            Self::ReserveMode => "reserve-mode",
-            Self::ReserveWithAbort => "reserve-with-abort",
-            Self::Auth => "auth",
-            Self::Quit => "quit",
-        }
-    }
-}
-
-impl Command<'_> {
-    /// The command without its arguments.
-    #[must_use]
-    pub fn verb(&self) -> Verb {
-        match self {
-            Self::Put(_) | Self::PutWith(..) => Verb::Put,
-            Self::Use(_) => Verb::Use,
-            Self::Reserve => Verb::Reserve,
-            Self::ReserveWithTimeout { .. } => Verb::ReserveWithTimeout,
-            Self::ReserveJob(_) => Verb::ReserveJob,
-            Self::Delete(_) => Verb::Delete,
-            Self::Release { .. } => Verb::Release,
-            Self::Bury { .. } => Verb::Bury,
-            Self::Touch(_) => Verb::Touch,
-            Self::Watch { .. } => Verb::Watch,
-            Self::Ignore(_) => Verb::Ignore,
-            Self::Peek(_) => Verb::Peek,
-            Self::PeekReady => Verb::PeekReady,
-            Self::PeekDelayed => Verb::PeekDelayed,
-            Self::PeekBuried => Verb::PeekBuried,
-            Self::Kick { .. } => Verb::Kick,
-            Self::KickJob(_) => Verb::KickJob,
-            Self::Stats => Verb::Stats,
-            Self::StatsJob(_) => Verb::StatsJob,
-            Self::StatsTube(_) => Verb::StatsTube,
-            Self::StatsGroup(_) => Verb::StatsGroup,
-            Self::ListTubes => Verb::ListTubes,
-            Self::ListTubeUsed => Verb::ListTubeUsed,
-            Self::ListTubesWatched => Verb::ListTubesWatched,
-            Self::PauseTube { .. } => Verb::PauseTube,
-            Self::FlushTube(_) => Verb::FlushTube,
-            Self::FlushBuried(_) => Verb::FlushBuried,
-            Self::ListJobs { .. } => Verb::ListJobs,
-            Self::PeekReserved => Verb::PeekReserved,
-            Self::Move { .. } => Verb::Move,
-            Self::Reprioritize { .. } => Verb::Reprioritize,
-            Self::Drain => Verb::Drain,
-            Self::Undrain => Verb::Undrain,
-            Self::ReserveBatch { .. } => Verb::ReserveBatch,
-            Self::DeleteBatch(_) => Verb::DeleteBatch,
-            Self::TouchAll => Verb::TouchAll,
-            Self::ReserveMode(_) => Verb::ReserveMode,
-            Self::ReserveWithAbort { .. } => Verb::ReserveWithAbort,
-            Self::Auth(_) => Verb::Auth,
-            Self::Quit => Verb::Quit,
-        }
-    }
-}
-
 /// Why a line is not a valid command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParseError {
@@ -295,92 +212,59 @@ pub enum ParseError {
 /// The reply that C beanstalkd 1.13 would send.
 #[inline]
 pub fn parse(line: &[u8]) -> Result<Command<'_>, ParseError> {
-    let parsed = parse_words(line);
+    // The commands of a plain cycle come before the table, so that their parsers are inlined.
+    let parsed = match line.first() {
+        Some(b'p') => line.strip_prefix(b"put ").and_then(put),
+        Some(b'r') if line == b"reserve" => Some(Command::Reserve),
+        Some(b'd') => line.strip_prefix(b"delete ").and_then(id).map(Command::Delete),
+        _ => None,
+    };
     match parsed {
-        // Each byte of these lines has been judged.
-        Ok(Command::Put(_) | Command::Reserve | Command::Delete(_)) => parsed,
-        // To C, a line that holds a NUL has a wrong length. Behind a tag it spoils the tag alone.
-        _ if memchr::memchr(0, line).is_some() && !put_tags::has_tag(line) => Err(ParseError::BadFormat),
-        _ => parsed,
+        Some(Command::PutWith(_, text)) if memchr::memchr(0, text).is_some() => parse_by_table(line),
+        Some(command) => Ok(command),
+        None => parse_by_table(line),
     }
 }
 
-fn parse_words(line: &[u8]) -> Result<Command<'_>, ParseError> {
-    let parsed = match line.first() {
-        Some(b'p') => parse_p(line),
-        Some(b'r') => parse_r(line),
-        Some(b'd') => after(line, b"delete ")
-            .map(|rest| id(rest).map(Command::Delete))
-            .or_else(|| after(line, workers::DELETE_BATCH).map(workers::delete_batch))
-            .or_else(|| after(line, b"drain").map(|rest| alone(rest, Command::Drain))),
-        Some(b'b') => after(line, b"bury ").map(bury),
-        Some(b't') => after(line, b"touch ")
-            .map(|rest| id(rest).map(Command::Touch))
-            .or_else(|| after(line, b"touch-all").map(|rest| alone(rest, Command::TouchAll))),
-        Some(b'u') => after(line, b"use ")
-            .map(|rest| name(rest).map(Command::Use))
-            .or_else(|| after(line, b"undrain").map(|rest| alone(rest, Command::Undrain))),
-        Some(b'w') => after(line, b"watch ").map(workers::watch),
-        Some(b'i') => after(line, b"ignore ").map(|rest| name(rest).map(Command::Ignore)),
-        Some(b'k') => parse_k(line),
-        Some(b's') => parse_s(line),
-        Some(b'l') => parse_l(line),
-        Some(b'f') => manage::parse_f(line),
-        Some(b'm') => after(line, b"move").map(manage::move_job),
-        Some(b'a') => after(line, b"auth ").map(|token| Some(Command::Auth(token))),
-        Some(b'q') => after(line, b"quit").map(|_| Some(Command::Quit)),
-        _ => None,
+#[inline(never)]
+fn parse_by_table(line: &[u8]) -> Result<Command<'_>, ParseError> {
+    // To C, a line that holds a NUL has a wrong length. Behind a tag it spoils the tag alone.
+    if memchr::memchr(0, line).is_some() && !put_tags::has_tag(line) {
+        return Err(ParseError::BadFormat);
+    }
+    let mut error = ParseError::UnknownCommand;
+    for row in rows_of(line) {
+        let Some(rest) = line.strip_prefix(row.prefix.as_bytes()) else { continue };
+        if let Some(command) = (row.parse)(rest) {
+            return Ok(command);
+        }
+        error = ParseError::BadFormat;
+    }
+    Err(error)
+}
+
+/// The commands that begin with the same byte as the line.
+fn rows_of(line: &[u8]) -> impl Iterator<Item = &'static Grammar> {
+    let mut rows = line.first().and_then(|&first| ROWS.get(usize::from(first))).copied().unwrap_or(0);
+    std::iter::from_fn(move || {
+        let row = GRAMMAR.get(rows.trailing_zeros() as usize)?;
+        rows &= rows - 1;
+        Some(row)
+    })
+}
+
+/// How long the line that begins so may be, in bytes with its CRLF.
+#[must_use]
+pub fn longest_line(start: &[u8]) -> usize {
+    let is_of = |row: &&Grammar| {
+        let rest = start.strip_prefix(row.prefix.trim_ascii_end().as_bytes());
+        rest.is_some_and(|rest| rest.starts_with(b" "))
     };
-    parsed.ok_or(ParseError::UnknownCommand)?.ok_or(ParseError::BadFormat)
-}
-
-/// `None`: the line is another command. `Some(None)`: it is this command, with wrong arguments.
-pub(super) type Parsed<'a> = Option<Option<Command<'a>>>;
-
-fn parse_p(line: &[u8]) -> Parsed<'_> {
-    after(line, b"put ")
-        .map(put)
-        .or_else(|| after(line, b"peek ").map(|rest| id(rest).map(Command::Peek)))
-        .or_else(|| after(line, b"peek-ready").map(|rest| alone(rest, Command::PeekReady)))
-        .or_else(|| after(line, b"peek-delayed").map(|rest| alone(rest, Command::PeekDelayed)))
-        .or_else(|| after(line, b"peek-buried").map(|rest| alone(rest, Command::PeekBuried)))
-        .or_else(|| after(line, b"pause-tube").map(pause_tube))
-        .or_else(|| after(line, b"peek-reserved").map(|rest| alone(rest, Command::PeekReserved)))
-}
-
-fn parse_r(line: &[u8]) -> Parsed<'_> {
-    after(line, b"reserve-with-timeout ")
-        .map(reserve_with_timeout)
-        .or_else(|| after(line, b"reserve-job ").map(|rest| id(rest).map(Command::ReserveJob)))
-        .or_else(|| after(line, b"reserve").map(reserve))
-        .or_else(|| after(line, b"release ").map(release))
-        .or_else(|| after(line, b"reprioritize").map(manage::reprioritize))
-}
-
-fn parse_k(line: &[u8]) -> Parsed<'_> {
-    after(line, b"kick ")
-        .map(|rest| as_strtoul(rest).map(|bound| Command::Kick { bound }))
-        .or_else(|| after(line, b"kick-job ").map(|rest| id(rest).map(Command::KickJob)))
-}
-
-fn parse_s(line: &[u8]) -> Parsed<'_> {
-    after(line, b"stats-job ")
-        .map(|rest| id(rest).map(Command::StatsJob))
-        .or_else(|| after(line, b"stats-tube ").map(|rest| name(rest).map(Command::StatsTube)))
-        .or_else(|| after(line, b"stats-group ").map(|rest| name(rest).map(Command::StatsGroup)))
-        .or_else(|| after(line, b"stats").map(|rest| alone(rest, Command::Stats)))
-}
-
-fn parse_l(line: &[u8]) -> Parsed<'_> {
-    after(line, b"list-tubes-watched")
-        .map(|rest| alone(rest, Command::ListTubesWatched))
-        .or_else(|| after(line, b"list-tube-used").map(|rest| alone(rest, Command::ListTubeUsed)))
-        .or_else(|| after(line, b"list-tubes").map(|rest| alone(rest, Command::ListTubes)))
-        .or_else(|| after(line, b"list-jobs").map(manage::list_jobs))
-}
-
-pub(super) fn after<'a>(line: &'a [u8], prefix: &[u8]) -> Option<&'a [u8]> {
-    line.strip_prefix(prefix)
+    match rows_of(start).find(is_of) {
+        _ if put_tags::has_tag(start) => MAX_PUT_LINE_BYTES,
+        Some(row) => row.max_line_bytes,
+        None => MAX_LINE_BYTES,
+    }
 }
 
 fn alone<'a>(rest: &[u8], command: Command<'a>) -> Option<Command<'a>> {
@@ -408,11 +292,6 @@ pub(super) fn put_numbers(rest: &[u8]) -> Option<(PutHeader, &[u8])> {
     let (ttr_s, rest) = leading_u32(rest)?;
     let (size, rest) = leading_u32(rest)?;
     Some((PutHeader { priority: Priority(priority), delay_s, ttr_s, size, has_tags: false }, rest))
-}
-
-/// `reserve` alone, or one of ours that begins so.
-fn reserve(rest: &[u8]) -> Option<Command<'_>> {
-    if rest.is_empty() { Some(Command::Reserve) } else { workers::reserve(rest) }
 }
 
 fn reserve_with_timeout(rest: &[u8]) -> Option<Command<'_>> {
@@ -532,6 +411,25 @@ mod tests {
             "put -1 0 0 0",
             "put a",
         ]);
+    }
+
+    #[test]
+    fn the_commands_of_a_plain_cycle_come_to_the_same_by_the_table() {
+        for line in
+            ["put 1 2 3 4", "put 1 2 3 4 idp:a", "put 1 2 3 4\0", "put x", "reserve", "delete 7", "delete x"]
+        {
+            assert_eq!(parse_by_table(line.as_bytes()), parse(line.as_bytes()), "{line:?}");
+        }
+    }
+
+    #[test]
+    fn every_word_and_counter_is_that_of_its_row() {
+        assert_eq!((Verb::Put.as_str(), Verb::Put.counter_key()), ("put", "cmd-put"));
+        assert_eq!((Verb::Stats.as_str(), Verb::ListTubeUsed.as_str()), ("stats", "list-tube-used"));
+        for (verb, row) in Verb::ALL.into_iter().zip(&GRAMMAR) {
+            assert_eq!(verb.as_str(), row.prefix.trim_end());
+            assert_eq!(Verb::ALL[verb as usize], verb);
+        }
     }
 
     #[test]

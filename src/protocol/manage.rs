@@ -5,9 +5,7 @@
 
 use std::fmt::{self, Display};
 
-use super::command::{Command, Cursor, Parsed, after, name};
-use super::put_tags::{MAX_PUT_LINE_BYTES, has_tag};
-use super::{MAX_LINE_BYTES, workers};
+use super::command::{Command, Cursor, name};
 use crate::job::{JobId, JobState, Priority};
 use crate::number::{leading_u32, leading_u64, whole_u32, whole_u64};
 
@@ -18,43 +16,21 @@ pub const MAX_LIMIT: u32 = 1000;
 
 /// The longest line of `list-jobs` or `move`, in bytes with its CRLF: a tube's name of 200 bytes, a limit and a
 /// cursor of 50 bytes find room, with some for leading zeros. Lines of C's commands end at 224 bytes.
-const MAX_LONG_LINE_BYTES: usize = 320;
+pub(super) const MAX_LONG_LINE_BYTES: usize = 320;
 
 /// What stands for the state in the cursor behind a held job.
 const HELD: &str = "held";
-
-/// The words of commands whose lines may have [`MAX_LONG_LINE_BYTES`].
-const LONG_LINES: [&[u8]; 2] = [b"list-jobs ", b"move "];
-
-/// How long the line that begins so may be, in bytes with its CRLF.
-#[must_use]
-pub fn longest_line(start: &[u8]) -> usize {
-    if LONG_LINES.iter().any(|word| start.starts_with(word)) {
-        MAX_LONG_LINE_BYTES
-    } else if has_tag(start) {
-        MAX_PUT_LINE_BYTES
-    } else if workers::is_delete_batch(start) {
-        workers::MAX_DELETE_BATCH_LINE_BYTES
-    } else {
-        MAX_LINE_BYTES
-    }
-}
-
-pub(super) fn parse_f(line: &[u8]) -> Parsed<'_> {
-    after(line, b"flush-tube").map(|rest| arguments(rest).and_then(name).map(Command::FlushTube)).or_else(
-        || after(line, b"flush-buried").map(|rest| arguments(rest).and_then(name).map(Command::FlushBuried)),
-    )
-}
 
 pub(super) fn move_job(rest: &[u8]) -> Option<Command<'_>> {
     let (id, rest) = leading_u64(arguments(rest)?)?;
     Some(Command::Move { id: JobId(id), tube: arguments(rest).and_then(name)? })
 }
 
-pub(super) fn reprioritize(rest: &[u8]) -> Option<Command<'_>> {
+/// `<id> <pri>`
+pub(super) fn id_and_priority(rest: &[u8]) -> Option<(JobId, Priority)> {
     let (id, rest) = leading_u64(arguments(rest)?)?;
     let priority = whole_u32(arguments(rest)?)?;
-    Some(Command::Reprioritize { id: JobId(id), priority: Priority(priority) })
+    Some((JobId(id), Priority(priority)))
 }
 
 /// `<tube> <state> [<limit> [<cursor>]]`
@@ -107,7 +83,7 @@ impl Display for CursorText {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::{ParseError, parse};
+    use crate::protocol::{ParseError, longest_line, parse};
 
     #[test]
     fn a_page_has_a_tube_a_state_a_limit_and_a_cursor() {

@@ -11,9 +11,9 @@ mod reply;
 mod workers;
 mod yaml;
 
-pub use self::command::{Command, Cursor, ParseError, PutHeader, Verb, parse};
+pub use self::command::{Command, Cursor, Origin, ParseError, PutHeader, Verb, longest_line, parse};
 pub use self::list::{List, ListWriter, SHORT_LIST_BYTES, list_bytes};
-pub use self::manage::{CursorText, MAX_LIMIT, longest_line};
+pub use self::manage::{CursorText, MAX_LIMIT};
 pub use self::put_tags::{MAX_PUT_LINE_BYTES, parse_tags, tagged_put};
 pub use self::reply::{Reply, ReplyBuffer, reserved_len};
 pub use self::workers::{IdList, MAX_BATCH, MAX_DELETE_BATCH_LINE_BYTES, ModeWord};

@@ -3,7 +3,7 @@
 //! Owns: their grammar. As in `manage`, exactly one space comes after the command's word, and a line that begins with
 //! the word and goes on otherwise is BAD_FORMAT.
 
-use super::command::{Command, MAX_TIMEOUT_S, name};
+use super::command::{Command, MAX_TIMEOUT_S, Verb, name};
 use super::manage::{arguments, word};
 use crate::job::JobId;
 use crate::number::{leading_u32, leading_u64, whole_u32};
@@ -11,16 +11,9 @@ use crate::number::{leading_u32, leading_u64, whole_u32};
 /// The most jobs of a `reserve-batch`, and the most ids of a `delete-batch`.
 pub const MAX_BATCH: u32 = 1000;
 
-/// The longest line of `delete-batch`, in bytes with its CRLF: the word, and [`MAX_BATCH`] times a space and an id of
+/// The longest line of ids, in bytes with its CRLF: the word, and [`MAX_BATCH`] times a space and an id of
 /// 20 digits.
-pub const MAX_DELETE_BATCH_LINE_BYTES: usize = DELETE_BATCH.len() + MAX_BATCH as usize * 21 + 2;
-
-pub(super) const DELETE_BATCH: &[u8] = b"delete-batch";
-
-/// Whether the line that begins so may be as long as that.
-pub(super) fn is_delete_batch(start: &[u8]) -> bool {
-    start.strip_prefix(DELETE_BATCH).is_some_and(|rest| rest.starts_with(b" "))
-}
+pub const MAX_DELETE_BATCH_LINE_BYTES: usize = Verb::DeleteBatch.as_str().len() + MAX_BATCH as usize * 21 + 2;
 
 /// The largest weight of a watched tube.
 const MAX_WEIGHT: u32 = 9999;
@@ -33,7 +26,17 @@ pub struct IdList<'a> {
     count: u32,
 }
 
-impl IdList<'_> {
+impl<'a> IdList<'a> {
+    /// ` <id> …`, behind the word.
+    pub(super) fn parse(text: &'a [u8]) -> Option<Self> {
+        let (mut rest, mut count) = (text, 0);
+        while !rest.is_empty() {
+            rest = leading_u64(arguments(rest)?)?.1;
+            count += 1;
+        }
+        (1..=MAX_BATCH).contains(&count).then_some(Self { text, count })
+    }
+
     /// How many ids there are.
     #[must_use]
     pub fn count(&self) -> usize {
@@ -62,6 +65,14 @@ pub enum ModeWord {
 }
 
 impl ModeWord {
+    /// ` <mode>`
+    pub(super) fn parse(rest: &[u8]) -> Option<Self> {
+        let mode = arguments(rest)?;
+        [Self::Fifo, Self::Default, Self::Weighted, Self::WeightedFair]
+            .into_iter()
+            .find(|known| known.as_str().as_bytes() == mode)
+    }
+
     /// The word of the protocol.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -74,40 +85,19 @@ impl ModeWord {
     }
 }
 
-/// What follows the word `reserve` on a line that is none of C's commands.
-pub(super) fn reserve(rest: &[u8]) -> Option<Command<'_>> {
-    if let Some(rest) = rest.strip_prefix(b"-batch") {
-        let (most, rest) = leading_u32(arguments(rest)?)?;
-        let timeout_s = optional_timeout(rest)?;
-        return (1..=MAX_BATCH).contains(&most).then_some(Command::ReserveBatch { most, timeout_s });
-    }
-    if let Some(rest) = rest.strip_prefix(b"-mode") {
-        let mode = arguments(rest)?;
-        return [ModeWord::Fifo, ModeWord::Default, ModeWord::Weighted, ModeWord::WeightedFair]
-            .into_iter()
-            .find(|known| known.as_str().as_bytes() == mode)
-            .map(Command::ReserveMode);
-    }
-    let timeout_s = optional_timeout(rest.strip_prefix(b"-with-abort")?)?;
-    Some(Command::ReserveWithAbort { timeout_s })
+/// ` <n> [<seconds>]`
+pub(super) fn reserve_batch(rest: &[u8]) -> Option<Command<'_>> {
+    let (most, rest) = leading_u32(arguments(rest)?)?;
+    let timeout_s = optional_timeout(rest)?;
+    (1..=MAX_BATCH).contains(&most).then_some(Command::ReserveBatch { most, timeout_s })
 }
 
 /// Nothing, or a space and seconds. The outer `None` is BAD_FORMAT.
-fn optional_timeout(rest: &[u8]) -> Option<Option<u32>> {
+pub(super) fn optional_timeout(rest: &[u8]) -> Option<Option<u32>> {
     if rest.is_empty() {
         return Some(None);
     }
     whole_u32(arguments(rest)?).filter(|&timeout_s| timeout_s <= MAX_TIMEOUT_S).map(Some)
-}
-
-/// ` <id> …`, behind the word.
-pub(super) fn delete_batch(text: &[u8]) -> Option<Command<'_>> {
-    let (mut rest, mut count) = (text, 0);
-    while !rest.is_empty() {
-        rest = leading_u64(arguments(rest)?)?.1;
-        count += 1;
-    }
-    (1..=MAX_BATCH).contains(&count).then_some(Command::DeleteBatch(IdList { text, count }))
 }
 
 /// `<tube> [<weight>]`

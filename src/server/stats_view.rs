@@ -12,7 +12,7 @@ use crate::job::JobId;
 use crate::protocol::{Command, Dictionary};
 use crate::queue::{ClientId, GroupView};
 use crate::session::{Outcome, Output};
-use crate::stats::{self, EXTENSIONS, GUARDED_EXTENSIONS, IdentityView, JOB, JobView};
+use crate::stats::{self, IdentityView, JOB, JobView};
 use crate::stats::{ServerView, StatsSource, TAGS, TUBE, TubeSums};
 use crate::tls::Acceptor;
 
@@ -25,7 +25,7 @@ impl StatsSource for Executor {
             queue: &self.queue,
             sums: TubeSums::of(&self.queue),
             identities: self.guard.as_ref().map_or(&[], |guard| guard.figures()),
-            extensions: if self.guard.is_some() { GUARDED_EXTENSIONS } else { EXTENSIONS },
+            extensions: stats::extensions(self.guard.is_some()),
             binlog: binlog::Stats { state, ..binlog },
             commands: &self.commands,
             timings: &self.timings,

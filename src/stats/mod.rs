@@ -20,12 +20,11 @@ pub use self::histogram::Histogram;
 pub use self::identity::{IDENTITY, IdentityFigures, IdentityView};
 pub use self::job::{JOB, JobView, TAGS, write_line};
 pub use self::server::{
-    CommandCounts, EXTENSIONS, GUARDED_EXTENSIONS, Identity, SERVER, ServerView, StatsSource, Timings,
-    TubeSums,
+    CommandCounts, Identity, SERVER, ServerView, StatsSource, Timings, TubeSums, extensions,
 };
 pub use self::tube::TUBE;
 
-use crate::protocol::Dictionary;
+use crate::protocol::{Dictionary, Verb};
 
 /// What a table tells of.
 pub trait Subject {
@@ -72,6 +71,8 @@ pub type ReadText<S> = for<'v, 'a> fn(&'v <S as Subject>::View<'a>) -> &'v str;
 pub enum Read<S: Subject> {
     /// A number that only grows.
     Counter(ReadNumber<S>),
+    /// How often this command was given.
+    Command(for<'v, 'a> fn(&'v S::View<'a>, Verb) -> u64, Verb),
     /// A number that goes up and down.
     Gauge(ReadNumber<S>),
     /// Time so far in microseconds; the metrics have it in seconds.
@@ -87,6 +88,7 @@ pub enum Read<S: Subject> {
 }
 
 /// What a figure is in the metrics.
+#[derive(Clone, Copy)]
 pub enum Series {
     /// A family of its own, called `name`, or like the key; without prefix and `_total`.
     Own {
@@ -130,6 +132,22 @@ impl Display for Value<'_> {
     }
 }
 
+impl<S: Subject> Clone for Figure<S> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<S: Subject> Copy for Figure<S> {}
+
+impl<S: Subject> Clone for Read<S> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<S: Subject> Copy for Read<S> {}
+
 impl<S: Subject> Figure<S> {
     const fn new(key: &'static str, help: &'static str, read: Read<S>) -> Self {
         Self { key, read, series: Series::Own { name: None, help } }
@@ -141,10 +159,6 @@ impl<S: Subject> Figure<S> {
 
     const fn gauge(key: &'static str, help: &'static str, read: ReadNumber<S>) -> Self {
         Self::new(key, help, Read::Gauge(read))
-    }
-
-    const fn command(key: &'static str, read: ReadNumber<S>) -> Self {
-        Self { key, read: Read::Counter(read), series: Series::Command }
     }
 
     const fn info(key: &'static str, read: Read<S>) -> Self {
@@ -167,6 +181,7 @@ impl<S: Subject> Figure<S> {
     pub fn value<'v>(&self, view: &'v S::View<'_>) -> Value<'v> {
         match self.read {
             Read::Counter(read) | Read::Gauge(read) | Read::Microseconds(read) => Value::Number(read(view)),
+            Read::Command(read, verb) => Value::Number(read(view, verb)),
             Read::Seconds(read) => Value::Seconds(read(view)),
             Read::Flag(read) => Value::Flag(read(view)),
             Read::Word(read) => Value::Word(read(view)),
@@ -235,7 +250,7 @@ mod tests {
                     assert!(!is_time || name.ends_with("_seconds"), "{name} is in the base unit");
                 }
                 Series::Command => {
-                    assert!(key.starts_with("cmd-") && matches!(read, Read::Counter(_)), "{key}")
+                    assert!(key.starts_with("cmd-") && matches!(read, Read::Command(..)), "{key}")
                 }
                 Series::Info => assert!(is_text, "{key}"),
                 Series::None => {}
@@ -245,7 +260,7 @@ mod tests {
 
     #[test]
     fn every_row_is_one_that_the_metrics_can_print() {
-        check(SERVER);
+        check(&SERVER);
         check(TUBE);
         check(JOB);
         check(TAGS);

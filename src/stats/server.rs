@@ -1,10 +1,12 @@
 //! What is told of the server as a whole.
 
-use super::{Figure, Histogram, IdentityFigures, Read, Server, Subject};
+use std::sync::LazyLock;
+
+use super::{Figure, Histogram, IdentityFigures, Read, Series, Server, Subject};
 use crate::binlog;
 use crate::clock::Timestamp;
 use crate::os::CpuTime;
-use crate::protocol::Verb;
+use crate::protocol::{Origin, Verb};
 use crate::queue::{CooldownSums, JobCounts, Queue, TubeCounters};
 use crate::tls;
 
@@ -195,8 +197,24 @@ pub struct Timings {
 
 type Row = Figure<Server>;
 
+impl Row {
+    const fn command(verb: Verb) -> Self {
+        let read = Read::Command(|server: &ServerView<'_>, verb| server.commands.of(verb), verb);
+        Self { key: verb.counter_key(), read, series: Series::Command }
+    }
+}
+
 /// The figures of `stats`.
-pub const SERVER: &[Figure<Server>] = &[
+pub static SERVER: LazyLock<Vec<Figure<Server>>> = LazyLock::new(|| {
+    let mut rows = JOBS.to_vec();
+    rows.extend(commands(Origin::C).map(Row::command));
+    rows.extend(SINCE_THE_START);
+    rows.extend(commands(Origin::Ours).map(Row::command));
+    rows.extend(TAGS_AND_EXTENSIONS);
+    rows
+});
+
+const JOBS: &[Row] = &[
     Row::gauge("current-jobs-urgent", "Ready jobs with a priority below 1024.", |server| {
         server.sums.jobs.urgent
     }),
@@ -204,28 +222,9 @@ pub const SERVER: &[Figure<Server>] = &[
     Row::gauge("current-jobs-reserved", "Jobs that clients hold.", |server| server.sums.jobs.reserved),
     Row::gauge("current-jobs-delayed", "Jobs whose delay is not over.", |server| server.sums.jobs.delayed),
     Row::gauge("current-jobs-buried", "Jobs that wait for a kick.", |server| server.sums.jobs.buried),
-    Row::command("cmd-put", |server| server.commands.of(Verb::Put)),
-    Row::command("cmd-peek", |server| server.commands.of(Verb::Peek)),
-    Row::command("cmd-peek-ready", |server| server.commands.of(Verb::PeekReady)),
-    Row::command("cmd-peek-delayed", |server| server.commands.of(Verb::PeekDelayed)),
-    Row::command("cmd-peek-buried", |server| server.commands.of(Verb::PeekBuried)),
-    Row::command("cmd-reserve", |server| server.commands.of(Verb::Reserve)),
-    Row::command("cmd-reserve-with-timeout", |server| server.commands.of(Verb::ReserveWithTimeout)),
-    Row::command("cmd-delete", |server| server.commands.of(Verb::Delete)),
-    Row::command("cmd-release", |server| server.commands.of(Verb::Release)),
-    Row::command("cmd-use", |server| server.commands.of(Verb::Use)),
-    Row::command("cmd-watch", |server| server.commands.of(Verb::Watch)),
-    Row::command("cmd-ignore", |server| server.commands.of(Verb::Ignore)),
-    Row::command("cmd-bury", |server| server.commands.of(Verb::Bury)),
-    Row::command("cmd-kick", |server| server.commands.of(Verb::Kick)),
-    Row::command("cmd-touch", |server| server.commands.of(Verb::Touch)),
-    Row::command("cmd-stats", |server| server.commands.of(Verb::Stats)),
-    Row::command("cmd-stats-job", |server| server.commands.of(Verb::StatsJob)),
-    Row::command("cmd-stats-tube", |server| server.commands.of(Verb::StatsTube)),
-    Row::command("cmd-list-tubes", |server| server.commands.of(Verb::ListTubes)),
-    Row::command("cmd-list-tube-used", |server| server.commands.of(Verb::ListTubeUsed)),
-    Row::command("cmd-list-tubes-watched", |server| server.commands.of(Verb::ListTubesWatched)),
-    Row::command("cmd-pause-tube", |server| server.commands.of(Verb::PauseTube)),
+];
+
+const SINCE_THE_START: &[Row] = &[
     Row::counter("job-timeouts", "Reservations that ran out.", |server| server.sums.counters.timeouts),
     Row::counter("total-jobs", "Jobs put.", |server| server.sums.counters.puts).named("jobs"),
     Row::gauge("max-job-size", "The largest body that put accepts.", |server| server.max_job_bytes)
@@ -275,8 +274,8 @@ pub const SERVER: &[Figure<Server>] = &[
     Row::info("os", Read::Text(|server| &server.identity.os)),
     Row::info("platform", Read::Text(|server| &server.identity.platform)),
     // C's keys end here.
-    Row::command("cmd-reserve-job", |server| server.commands.of(Verb::ReserveJob)),
-    Row::command("cmd-kick-job", |server| server.commands.of(Verb::KickJob)),
+    Row::command(Verb::ReserveJob),
+    Row::command(Verb::KickJob),
     Row::counter("job-reserves", "Reservations, by whatever command.", |server| {
         server.sums.counters.reserves
     }),
@@ -312,27 +311,16 @@ pub const SERVER: &[Figure<Server>] = &[
         server.refused_connections
     })
     .named("refused_connections"),
-    Row::command("cmd-quit", |server| server.commands.of(Verb::Quit)),
+    Row::command(Verb::Quit),
     Row::counter("malformed-commands", "Lines answered with BAD_FORMAT or UNKNOWN_COMMAND.", |server| {
         server.malformed
     }),
     Row::counter("rejected-puts", "Puts answered with DRAINING, JOB_TOO_BIG or OUT_OF_MEMORY.", |server| {
         server.rejected_puts
     }),
-    Row::command("cmd-flush-tube", |server| server.commands.of(Verb::FlushTube)),
-    Row::command("cmd-flush-buried", |server| server.commands.of(Verb::FlushBuried)),
-    Row::command("cmd-list-jobs", |server| server.commands.of(Verb::ListJobs)),
-    Row::command("cmd-peek-reserved", |server| server.commands.of(Verb::PeekReserved)),
-    Row::command("cmd-move", |server| server.commands.of(Verb::Move)),
-    Row::command("cmd-reprioritize", |server| server.commands.of(Verb::Reprioritize)),
-    Row::command("cmd-drain", |server| server.commands.of(Verb::Drain)),
-    Row::command("cmd-undrain", |server| server.commands.of(Verb::Undrain)),
-    Row::command("cmd-reserve-batch", |server| server.commands.of(Verb::ReserveBatch)),
-    Row::command("cmd-delete-batch", |server| server.commands.of(Verb::DeleteBatch)),
-    Row::command("cmd-touch-all", |server| server.commands.of(Verb::TouchAll)),
-    Row::command("cmd-reserve-mode", |server| server.commands.of(Verb::ReserveMode)),
-    Row::command("cmd-reserve-with-abort", |server| server.commands.of(Verb::ReserveWithAbort)),
-    Row::command("cmd-stats-group", |server| server.commands.of(Verb::StatsGroup)),
+];
+
+const TAGS_AND_EXTENSIONS: &[Row] = &[
     Row::counter("job-expirations", "Jobs that expired before anybody reserved them.", |server| {
         server.sums.counters.expirations
     }),
@@ -349,16 +337,23 @@ pub const SERVER: &[Figure<Server>] = &[
     Row::plain("extensions", Read::Text(|server| server.extensions)),
 ];
 
-macro_rules! extensions {
-    () => {
-        "flush-tube flush-buried list-jobs peek-reserved move reprioritize drain undrain \
-         reserve-batch delete-batch touch-all reserve-mode reserve-with-abort stats-group \
-         idp con grp aft exp"
-    };
-}
+/// The words of the tags of a `put`.
+const TAG_WORDS: [&str; 5] = ["idp", "con", "grp", "aft", "exp"];
 
 /// The commands and tags that C does not have, by which a client learns what it may use.
-pub const EXTENSIONS: &str = extensions!();
+#[must_use]
+pub fn extensions(is_guarded: bool) -> &'static str {
+    static OPEN: LazyLock<String> = LazyLock::new(|| {
+        let words: Vec<&str> = commands(Origin::Ours).map(Verb::as_str).chain(TAG_WORDS).collect();
+        words.join(" ")
+    });
+    static GUARDED: LazyLock<String> = LazyLock::new(|| {
+        let words = commands(Origin::OursGuarded).map(Verb::as_str);
+        words.fold(OPEN.clone(), |list, word| list + " " + word)
+    });
+    if is_guarded { &GUARDED } else { &OPEN }
+}
 
-/// Those of a server with access rules.
-pub const GUARDED_EXTENSIONS: &str = concat!(extensions!(), " auth");
+fn commands(origin: Origin) -> impl Iterator<Item = Verb> {
+    Verb::ALL.into_iter().filter(move |verb| verb.origin() == origin)
+}

@@ -182,7 +182,7 @@ fn order(
 
 fn server(access: &Access, sources: &Sources<'_>) -> String {
     let mut out = String::from("{\"stats\":");
-    write_object(SERVER, &sources.server, &mut out);
+    write_object(&SERVER, &sources.server, &mut out);
     put(&mut out, format_args!(",\"read_only\":{},\"history\":{{", access.is_read_only));
     write_history(sources, &mut out);
     out.push_str("}}\n");

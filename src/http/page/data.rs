@@ -31,7 +31,7 @@ impl Form for Json {
 
     fn write_server(sources: &Sources<'_>, snapshot: &Snapshot, out: &mut String) {
         out.push_str("{\"stats\":");
-        write_object(SERVER, &sources.server, out);
+        write_object(&SERVER, &sources.server, out);
         out.push_str(",\"history\":{");
         write_history(sources, out);
         put(out, format_args!("}},\"tubes_omitted\":{},\"tubes\":[", snapshot.omitted));
