@@ -17,6 +17,18 @@ impl Timestamp {
     /// An instant that never comes. A deadline later than the clock can count becomes this instant.
     pub const NEVER: Self = Self(u64::MAX);
 
+    /// The earliest of the instants that come.
+    #[inline]
+    #[must_use]
+    pub fn earliest<const N: usize>(instants: [Option<Self>; N]) -> Option<Self> {
+        // By hand, because every turn does it: as a chain of iterators it takes four times as many instructions.
+        let mut earliest = Self::NEVER;
+        for instant in instants.into_iter().flatten() {
+            earliest = earliest.min(instant);
+        }
+        Some(earliest).filter(|&at| at != Self::NEVER)
+    }
+
     /// The instant `seconds` whole seconds later.
     #[must_use]
     pub fn plus_seconds(self, seconds: u32) -> Self {

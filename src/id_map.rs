@@ -132,16 +132,29 @@ impl<T> IdMap<T> {
     /// Sets the value of `id` to `value`; returns the old value.
     #[inline]
     pub fn insert(&mut self, id: JobId, value: T) -> Option<T> {
-        if !are_in_one_page(id, self.last_insert) || self.root.is_none() {
-            self.turn_to(id);
-        }
-        let old = self.set(id, value);
+        let old = match self.last_leaf(id) {
+            Some((used, page)) => {
+                let old = page[way(id, 0)].replace(value);
+                *used += u8::from(old.is_none());
+                old
+            }
+            None => {
+                self.turn_to(id);
+                self.set(id, value)
+            }
+        };
         self.len += usize::from(old.is_none());
         old
     }
 
-    /// Sets the value of an id that the tree reaches, in its page, which is made if there is none.
+    /// The leaf of `id`, if that of the last insert is still there and is the same.
     #[inline]
+    fn last_leaf(&mut self, id: JobId) -> Option<(&mut u8, &mut Page<T>)> {
+        let root = self.root.as_mut().filter(|_| are_in_one_page(id, self.last_insert))?;
+        leaf_mut(root, self.height, id)
+    }
+
+    /// Sets the value of an id that the tree reaches, in its page, which is made if there is none.
     fn set(&mut self, id: JobId, value: T) -> Option<T> {
         let Self { root, inner_pages, leaves, .. } = self;
         let mut place = root;

@@ -182,6 +182,7 @@ impl<S: Stream> Connection<S> {
     }
 
     /// Latches what the poll has reported to this client; returns whether the socket takes bytes again.
+    #[inline]
     pub fn notice(&mut self, id: ClientId, readiness: Readiness) -> bool {
         let Readiness { readable, writable, read_closed, failed } = readiness;
         if !self.listed.has(List::Turn) {
@@ -232,6 +233,7 @@ impl<S: Stream> Connection<S> {
     }
 
     /// Whether it can be served without another event.
+    #[inline]
     pub fn is_runnable(&self) -> bool {
         match self.session.stalled_until() {
             Some(until) => until == Until::NextTurn,

@@ -163,7 +163,7 @@ impl Executor {
     }
 
     pub(super) fn next_deadline(&self) -> Option<Timestamp> {
-        [self.queue.next_deadline(), self.persistence.next_deadline()].into_iter().flatten().min()
+        Timestamp::earliest([self.queue.next_deadline(), self.persistence.next_deadline()])
     }
 
     pub(super) fn poll_delivery(&mut self) -> Option<Delivery> {

@@ -217,11 +217,15 @@ impl<S: Stream> Server<S> {
             self.check_certificates(now);
         }
         self.executor.carry_out_orders(now);
-        self.serve_those_going_on(now);
+        if !self.going_on.is_empty() {
+            self.serve_those_going_on(now);
+        }
         let before_events = self.executor.spent();
         // However long all that has lasted, clients with new input are served.
         let end_of_turn = end_of_turn.max(before_events + TURN_WORK / 4);
-        self.serve_postponed(end_of_turn, now);
+        if !self.postponed.is_empty() {
+            self.serve_postponed(end_of_turn, now);
+        }
         self.serve_events(events, end_of_turn, now);
         self.work_of_events = self.executor.work() - before_events;
         if !self.handshaking.is_empty() {
@@ -274,11 +278,8 @@ impl<S: Stream> Server<S> {
         if is_due {
             return Some(Timestamp::default());
         }
-        let permit = self.executor.next_permit_at();
-        [self.executor.next_deadline(), self.idle_timeouts.next_look_at(), permit, self.gate.ends_at()]
-            .into_iter()
-            .flatten()
-            .min()
+        let (deadline, permit) = (self.executor.next_deadline(), self.executor.next_permit_at());
+        Timestamp::earliest([deadline, permit, self.idle_timeouts.next_look_at(), self.gate.ends_at()])
     }
 
     /// Whether there are replies that no socket has taken, or commands that will be answered without further input.

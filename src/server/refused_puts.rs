@@ -51,11 +51,13 @@ impl RefusedPuts {
         }
     }
 
+    #[inline]
     fn untold(&self) -> u64 {
         self.draining + self.no_room - self.told
     }
 
     /// When a line is due.
+    #[inline]
     fn due_at(&self) -> Option<Timestamp> {
         (self.untold() > 0).then(|| self.last.map_or(Timestamp(0), |(at, _)| at + INTERVAL_NS))
     }
@@ -86,10 +88,15 @@ impl RefusedPuts {
 
 impl Executor {
     /// Logs a line about refused puts if one is due.
+    #[inline]
     pub fn tell_of_refused_puts(&mut self, now: Timestamp) {
-        if self.rejected_puts.untold() == 0 {
-            return;
+        if self.rejected_puts.untold() > 0 {
+            self.log_refused_puts(now);
         }
+    }
+
+    #[cold]
+    fn log_refused_puts(&mut self, now: Timestamp) {
         let is_full = self.persistence.is_kept() && self.persistence.stats().state == "full";
         if let Some(refused) = self.rejected_puts.take_due(self.draining, is_full, now) {
             warn!("{refused}");

@@ -310,10 +310,9 @@ impl EventLoop {
         let admin = self.admin.as_ref().map(HttpServer::next_turn_at);
         let memory = self.memory.next_turn_at();
         let refused_puts = self.server.executor().next_line_of_refused_puts_at();
-        let server = [self.server.next_turn_at(), self.binlog_tasks_begin_at(), refused_puts];
-        let turns = [self.listeners.next_turn_at(), memory, notifier, metrics, admin];
-        let turns = turns.into_iter().chain(server);
-        turns.flatten().min()
+        let (server, binlog_tasks) = (self.server.next_turn_at(), self.binlog_tasks_begin_at());
+        let listeners = self.listeners.next_turn_at();
+        Timestamp::earliest([server, binlog_tasks, listeners, refused_puts, memory, notifier, metrics, admin])
     }
 
     /// Writes out the replies that are owed, for a moment: a client that does not read is not waited for.
