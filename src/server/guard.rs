@@ -12,10 +12,11 @@ use super::execute::Executor;
 use super::narrowed::Narrowed;
 use crate::access::{Grants, IdentityId, Limits, Need, Pace, Peer, Roles, Rules, TokenHash, Tries, Verdict};
 use crate::clock::Timestamp;
-use crate::queue::ClientId;
+use crate::queue::{ClientId, Queue};
 use crate::rate_limited_log::RateLimitedLog;
 use crate::stats::IdentityFigures;
 use crate::tls::ClientCertificate;
+use crate::tube_name::TubeName;
 
 /// What a client takes here, in bytes.
 const CLIENT_BYTES: usize = size_of::<Option<GuardedClient>>();
@@ -371,6 +372,24 @@ impl Guard {
     }
 }
 
+#[cfg(test)]
+thread_local! {
+    /// Names of watched tubes that the server has looked at.
+    pub(super) static WATCHED_NAMES: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
+/// The names of the tubes that the client watches, from this place on.
+pub(super) fn watched_tubes_from(
+    queue: &Queue,
+    client: ClientId,
+    place: usize,
+) -> impl Iterator<Item = &TubeName> {
+    let names = queue.watched_tubes_from(client, place);
+    #[cfg(test)]
+    let names = names.inspect(|_| WATCHED_NAMES.set(WATCHED_NAMES.get() + 1));
+    names
+}
+
 impl Executor {
     /// From now on the rules decide what each client may do. Comes before the first client.
     pub fn guard_with(&mut self, rules: Rules) {
@@ -409,7 +428,7 @@ impl Executor {
     pub(super) fn may_wait(&self, client: ClientId) -> bool {
         let grants = self.guard.as_ref().and_then(|guard| guard.grants(client));
         grants.is_some_and(|grants| {
-            let mut tubes = self.queue.watched_tubes(client);
+            let mut tubes = watched_tubes_from(&self.queue, client, 0);
             tubes.all(|tube| grants.judge(Need::RESERVE, tube.as_str()) == Verdict::Allowed)
         })
     }

@@ -8,7 +8,7 @@
 use std::rc::Rc;
 
 use super::execute::{Executor, answer};
-use super::guard::LogIn;
+use super::guard::{LogIn, watched_tubes_from};
 use crate::access::{Need, Roles, Subject, Verdict};
 use crate::clock::Timestamp;
 use crate::job::{Body, JobId};
@@ -317,7 +317,7 @@ impl Executor {
                 break;
             }
             looks += 1;
-            let Some(tube) = queue.watched_tubes_from(client, checked).next().cloned() else { break };
+            let Some(tube) = watched_tubes_from(queue, client, checked).next().cloned() else { break };
             if grants.judge(Need::RESERVE, tube.as_str()) == Verdict::Allowed {
                 checked += 1;
             } else if queue.ignore(client, tube.as_str()).is_none() {

@@ -6,6 +6,7 @@
 
 use super::detached_bodies::DetachedBodies;
 use super::execute::{Executor, answer};
+use super::guard::watched_tubes_from;
 use crate::protocol::{List, ListWriter, Reply, SHORT_LIST_BYTES, list_bytes, write_list};
 use crate::queue::ClientId;
 use crate::session::{Outcome, Output, StalledCommand, Until};
@@ -196,7 +197,7 @@ impl Executor {
     /// The command `list-tubes-watched`.
     pub(super) fn list_watched(&mut self, client: ClientId, output: &mut Output) -> Outcome {
         if self.queue.watched_count(client) <= SHORT_LIST_BYTES / list_bytes(1, 200) {
-            let list = write_list(self.queue.watched_tubes(client).map(|name| name.as_str()));
+            let list = write_list(watched_tubes_from(&self.queue, client, 0).map(|name| name.as_str()));
             return self.answer_data(Some(list), output);
         }
         let expected = list_bytes(self.queue.watched_count(client), 0);
@@ -218,7 +219,7 @@ impl Executor {
         if self.lacks_memory_for(writer.held_bytes() + output.held_bytes()) {
             return answer(output, &Reply::OutOfMemory);
         }
-        let mut names = self.queue.watched_tubes_from(client, written).take(TUBES_PER_SLICE);
+        let mut names = watched_tubes_from(&self.queue, client, written).take(TUBES_PER_SLICE);
         if names.try_for_each(|name| writer.push(name.as_str())).is_err() {
             return answer(output, &Reply::OutOfMemory);
         }

@@ -8,12 +8,13 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::budget::TURN_WORK;
+use super::guard::WATCHED_NAMES;
 use super::{Config, Executor, Readiness, Server, Stream};
 use crate::access::{Peer, Rules};
 use crate::binlog::{self, Binlog, Completion, Listing, LogPosition, Storage, SyncPolicy, Task};
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::os::process::cpu_time;
-use crate::queue::{ClientId, PoisonLimits, WATCHED_NAMES};
+use crate::queue::{ClientId, PoisonLimits};
 use crate::stats::Identity;
 
 const START: Timestamp = Timestamp(1_700_000_000 * NS_PER_S);

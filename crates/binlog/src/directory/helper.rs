@@ -1,0 +1,291 @@
+//! The helper thread, which does the tasks of the store.
+//!
+//! Owns: the thread, the tasks that it was given and the outcomes that nobody has polled. The thread does one task after
+//! another, in the order given, and decides nothing about the log. Syncs of one file that wait behind each other are done
+//! as one: the loop gives none while the thread is at work, and what it adds meanwhile comes with the next. It syncs a file through the handle that
+//! the log appends through, so that a sync never lacks a descriptor.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{Builder, JoinHandle};
+use std::time::Instant;
+
+use super::files::sync;
+use super::{Directory, FileName, Tasks};
+use crate::storage::{Completion, Task};
+
+/// A task, with the handle of the file that it syncs if that file was open when the task was given.
+#[derive(Debug)]
+struct Assignment {
+    task: Task,
+    file: Option<Arc<File>>,
+}
+
+/// Does the tasks of a store in a directory: on a thread once it was started, and before that when it is waited for.
+#[derive(Debug)]
+pub struct Helper(State);
+
+#[derive(Debug)]
+enum State {
+    Idle {
+        disk: Directory,
+        given: VecDeque<Assignment>,
+    },
+    Running(Running),
+    /// The thread could not be started.
+    Failed,
+}
+
+/// A running thread. Dropping this waits for the tasks that the thread was given.
+#[derive(Debug)]
+struct Running {
+    /// Not given to the thread yet.
+    submitted: Vec<Assignment>,
+    /// `None` once no more tasks can come.
+    given: Option<Sender<Assignment>>,
+    done: Receiver<Done>,
+    /// Tasks whose outcomes were not received.
+    under_way: usize,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// The outcome of some assignments, which is that of the last of them.
+#[derive(Debug)]
+struct Done {
+    completion: Completion,
+    assignments: usize,
+}
+
+impl Helper {
+    /// A helper that works on `disk`.
+    #[must_use]
+    pub fn new(disk: Directory) -> Self {
+        Self(State::Idle { disk, given: VecDeque::new() })
+    }
+}
+
+impl Tasks<Directory> for Helper {
+    fn submit(&mut self, task: Task, disk: &mut Directory) {
+        let file = match &task {
+            Task::Sync(position) => disk.open_file(FileName::Log(position.file)),
+            Task::Make { .. } | Task::Shorten { .. } | Task::Remove { .. } => None,
+        };
+        let assignment = Assignment { task, file };
+        match &mut self.0 {
+            State::Idle { given, .. } => given.push_back(assignment),
+            State::Running(running) => running.submitted.push(assignment),
+            State::Failed => {}
+        }
+    }
+
+    fn poll(&mut self) -> Option<Completion> {
+        match &mut self.0 {
+            State::Running(running) => {
+                let done = running.done.try_recv().ok()?;
+                Some(running.note(done))
+            }
+            State::Idle { .. } | State::Failed => None,
+        }
+    }
+
+    fn begin(&mut self) {
+        if let State::Running(running) = &mut self.0 {
+            running.begin();
+        }
+    }
+
+    /// Not while the thread is at work: what is submitted until it is done can be done as one.
+    fn has_tasks_to_begin(&self) -> bool {
+        match &self.0 {
+            State::Running(running) => running.under_way == 0 && !running.submitted.is_empty(),
+            State::Idle { .. } | State::Failed => false,
+        }
+    }
+
+    fn wait(&mut self, _: &mut Directory) -> Option<Completion> {
+        self.begin();
+        match &mut self.0 {
+            State::Idle { disk, given } => Some(given.pop_front()?.run(disk)),
+            State::Running(running) if running.under_way > 0 => {
+                let done = running.done.recv().ok()?;
+                Some(running.note(done))
+            }
+            State::Running(_) | State::Failed => None,
+        }
+    }
+
+    fn start(&mut self, wake: Box<dyn Fn() + Send>) -> io::Result<()> {
+        if let State::Idle { disk, given } = std::mem::replace(&mut self.0, State::Failed) {
+            let mut running = Running::start(disk, wake)?;
+            running.submitted.extend(given);
+            running.begin();
+            self.0 = State::Running(running);
+        }
+        Ok(())
+    }
+}
+
+impl Running {
+    fn start(disk: Directory, wake: Box<dyn Fn() + Send>) -> io::Result<Self> {
+        let (given, incoming) = channel();
+        let (outgoing, done) = channel();
+        let work = move || work(&incoming, &outgoing, disk, &*wake);
+        let thread = Builder::new().name("binlog".to_owned()).spawn(work)?;
+        Ok(Self { submitted: Vec::new(), given: Some(given), done, under_way: 0, thread: Some(thread) })
+    }
+
+    fn begin(&mut self) {
+        let Some(given) = &self.given else { return };
+        for assignment in self.submitted.drain(..) {
+            self.under_way += 1;
+            // The thread receives until this end is closed.
+            let _ = given.send(assignment);
+        }
+    }
+}
+
+impl Running {
+    fn note(&mut self, done: Done) -> Completion {
+        self.under_way -= done.assignments;
+        done.completion
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.begin();
+        self.given = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Assignment {
+    /// Whether it does what `earlier` does, and perhaps more: both are syncs of one file.
+    fn includes(&self, earlier: &Self) -> bool {
+        match (&self.task, &earlier.task) {
+            (Task::Sync(position), Task::Sync(before)) => position.file == before.file,
+            _ => false,
+        }
+    }
+
+    fn run(self, disk: &mut Directory) -> Completion {
+        match self.file {
+            Some(file) => {
+                let start = Instant::now();
+                let result = sync(&file);
+                self.task.completed(start, result)
+            }
+            None => self.task.run(disk),
+        }
+    }
+}
+
+/// What the thread does until no more tasks can come.
+fn work(given: &Receiver<Assignment>, done: &Sender<Done>, mut disk: Directory, wake: &dyn Fn()) {
+    let mut next = None;
+    while let Some(mut assignment) = next.take().or_else(|| given.recv().ok()) {
+        let mut assignments = 1;
+        next = loop {
+            match given.try_recv() {
+                Ok(later) if later.includes(&assignment) => assignment = later,
+                later => break later.ok(),
+            }
+            assignments += 1;
+        };
+        if done.send(Done { completion: assignment.run(&mut disk), assignments }).is_err() {
+            return;
+        }
+        wake();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+    use crate::LogPosition;
+    use crate::directory::Disk;
+
+    fn sync_to(file: u32, offset: u64) -> Task {
+        Task::Sync(LogPosition { file, offset })
+    }
+
+    #[test]
+    fn tasks_are_done_in_order_and_each_wakes() {
+        let directory = tempfile::tempdir().unwrap();
+        let woken = Arc::new(AtomicU32::new(0));
+        let counter = Arc::clone(&woken);
+        let wake = Box::new(move || {
+            counter.fetch_add(1, Ordering::SeqCst);
+        });
+        let mut disk = Directory::new(directory.path());
+        let mut helper = Helper::new(Directory::new(directory.path()));
+        let head = Box::new([1; crate::marker::HEAD_BYTES as usize]);
+        let make = Task::Make { file: 1, bytes: 4096, head };
+        helper.submit(sync_to(1, 0), &mut disk);
+        helper.submit(make.clone(), &mut disk);
+        assert!(helper.poll().is_none(), "nothing is done before the start");
+        let first = helper.wait(&mut disk).unwrap();
+        assert!(first.result.is_err(), "a file that does not exist cannot be synced");
+        assert_eq!(first.task, sync_to(1, 0));
+        helper.start(wake).unwrap();
+        let tasks = [make, sync_to(1, 88), Task::Remove { file: 1 }];
+        for task in &tasks[1..] {
+            helper.submit(task.clone(), &mut disk);
+        }
+        let done: Vec<Completion> = std::iter::from_fn(|| helper.wait(&mut disk)).collect();
+        assert!(done.iter().map(|done| &done.task).eq(&tasks));
+        assert!(done.iter().all(|done| done.result.is_ok()));
+        drop(helper);
+        assert_eq!(woken.load(Ordering::SeqCst), 3);
+    }
+
+    #[test]
+    fn syncs_of_one_file_that_wait_are_done_as_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut disk = Directory::new(directory.path());
+        let (given, incoming) = channel();
+        let (outgoing, done) = channel();
+        disk.create(FileName::Log(1)).unwrap();
+        disk.create(FileName::Log(2)).unwrap();
+        let tasks = [sync_to(1, 1), sync_to(1, 2), sync_to(2, 1), Task::Remove { file: 1 }, sync_to(2, 2)];
+        for task in tasks {
+            let file = match task {
+                Task::Sync(position) => disk.open_file(FileName::Log(position.file)),
+                _ => None,
+            };
+            given.send(Assignment { task, file }).unwrap();
+        }
+        drop(given);
+        work(&incoming, &outgoing, disk, &|| {});
+        drop(outgoing);
+        let done: Vec<_> = done.iter().map(|done| (done.completion.task, done.assignments)).collect();
+        let expected =
+            [(sync_to(1, 2), 2), (sync_to(2, 1), 1), (Task::Remove { file: 1 }, 1), (sync_to(2, 2), 1)];
+        assert_eq!(done, expected);
+    }
+
+    /// The handle is that of the file that was appended to, so that no sync can lack a descriptor, and none can reach
+    /// another file that has the name by now.
+    #[test]
+    fn a_sync_uses_the_handle_that_was_appended_through() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut disk = Directory::new(directory.path());
+        let mut helper = Helper::new(Directory::new(directory.path()));
+        disk.create(FileName::Log(1)).unwrap();
+        disk.write_at(FileName::Log(1), 0, b"bytes").unwrap();
+        std::fs::rename(directory.path().join("binlog.1"), directory.path().join("elsewhere")).unwrap();
+        helper.submit(sync_to(1, 5), &mut disk);
+        disk.release(FileName::Log(1));
+        assert!(helper.wait(&mut disk).unwrap().result.is_ok());
+        helper.submit(sync_to(1, 5), &mut disk);
+        assert!(helper.wait(&mut disk).unwrap().result.is_err(), "there is no handle any more, and no file");
+    }
+}

@@ -1,0 +1,328 @@
+//! The log in a directory of files: the store that `-b` names.
+//!
+//! Owns: file names, the order of the steps that make, remove and cut a file, the thread that takes these steps, and the
+//! lock of the directory. It is the shell of the binlog: it calls the file system, a thread and a clock, and it decides
+//! nothing about the log. Driven by the log through [`Storage`].
+//!
+//! [`Disk`] is the seam below: in the tests of crashes and of failing disks a disk in memory takes the place of
+//! [`Directory`], and a list of tasks that of the [`Helper`].
+
+use std::io::{self, ErrorKind};
+use std::path::Path;
+use std::thread;
+use std::time::Instant;
+
+use super::LogPosition;
+use super::storage::{Completion, Listing, Storage, Task};
+use crate::os::directory_lock::DirectoryLock;
+
+mod files;
+mod helper;
+
+pub use files::{Directory, MOST_DESCRIPTORS};
+pub use helper::Helper;
+
+/// Zeros are written this many bytes at a time, which takes some twenty microseconds. Then the thread offers the
+/// processor to the loop, which may have no other: the kernel does not interrupt a thread that is at work within it.
+const FILL_BYTES: usize = 64 * 1024;
+/// A new file is synced whenever it has grown by this many bytes, and an old one is cut by as many: the kernel does not
+/// interrupt itself during either.
+const AT_ONCE_BYTES: u64 = 1024 * 1024;
+/// Bytes that are copied at a time into a file of what recovery cuts off.
+const COPY_BYTES: usize = 256 * 1024;
+
+/// A name in the binlog's directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum FileName {
+    /// `binlog.N`: a file of the log.
+    Log(u32),
+    /// `binlog.N.new`: a file that is being made.
+    Unfinished(u32),
+    /// `lost.N.X`: what recovery cut off `binlog.N` at offset X.
+    Lost(u32, u64),
+}
+
+impl FileName {
+    /// The name as the directory holds it.
+    #[must_use]
+    pub fn text(self) -> String {
+        match self {
+            Self::Log(index) => format!("binlog.{index}"),
+            Self::Unfinished(index) => format!("binlog.{index}.new"),
+            Self::Lost(index, offset) => format!("lost.{index}.{offset}"),
+        }
+    }
+}
+
+/// What the store asks of a directory. Every operation may fail. None is repeated after a failed write or sync,
+/// because the kernel may have dropped the data by then.
+pub trait Disk {
+    /// The names that begin with `binlog.`, without that beginning.
+    fn list(&mut self) -> io::Result<Vec<String>>;
+    /// Length of a file in bytes.
+    fn size(&mut self, name: FileName) -> io::Result<u64>;
+    /// Reads at most `bytes.len()` bytes at `offset`; 0 at the end of the file.
+    fn read_at(&mut self, name: FileName, offset: u64, bytes: &mut [u8]) -> io::Result<usize>;
+    /// Keeps a handle until [`Disk::release`], so that no write needs a descriptor that may be lacking.
+    fn open(&mut self, name: FileName) -> io::Result<()>;
+    /// Makes an empty file, or empties the one that has the name.
+    fn create(&mut self, name: FileName) -> io::Result<()>;
+    /// Writes all of `bytes` at `offset`.
+    fn write_at(&mut self, name: FileName, offset: u64, bytes: &[u8]) -> io::Result<()>;
+    /// Ends a file at `bytes`.
+    fn truncate(&mut self, name: FileName, bytes: u64) -> io::Result<()>;
+    /// Returns when all that was written to the file is on the medium.
+    fn sync(&mut self, name: FileName) -> io::Result<()>;
+    /// Gives a file another name.
+    fn rename(&mut self, from: FileName, to: FileName) -> io::Result<()>;
+    /// Removes a name.
+    fn unlink(&mut self, name: FileName) -> io::Result<()>;
+    /// Gives up the handle of a file that is not used for now: it would keep the space of a removed file.
+    fn release(&mut self, name: FileName);
+    /// Returns when all names made and removed so far are on the medium.
+    fn sync_directory(&mut self) -> io::Result<()>;
+}
+
+/// How the tasks of a store are done.
+pub trait Tasks<D> {
+    /// Takes a task; `disk` is the one through which the log appends.
+    fn submit(&mut self, task: Task, disk: &mut D);
+    /// See [`Storage::poll`].
+    fn poll(&mut self) -> Option<Completion>;
+    /// See [`Storage::begin`].
+    fn begin(&mut self) {}
+    /// See [`Storage::has_tasks_to_begin`].
+    fn has_tasks_to_begin(&self) -> bool {
+        false
+    }
+    /// See [`Storage::wait`].
+    fn wait(&mut self, disk: &mut D) -> Option<Completion>;
+    /// See [`Storage::start`].
+    ///
+    /// # Errors
+    /// If the system has no thread.
+    fn start(&mut self, wake: Box<dyn Fn() + Send>) -> io::Result<()>;
+}
+
+/// The log in a directory, whose tasks are done by a thread.
+pub type DirectoryStorage = OnDisk<Directory, Helper>;
+
+/// The log on a disk.
+#[derive(Debug)]
+pub struct OnDisk<D, T> {
+    disk: D,
+    tasks: T,
+    /// Released after the tasks have ended, because a waiting server goes on as soon as it has the lock.
+    _lock: Option<DirectoryLock>,
+}
+
+impl DirectoryStorage {
+    /// The log in the directory at `path`, which nobody else uses while `lock` is held.
+    #[must_use]
+    pub fn new(path: &Path, lock: Option<DirectoryLock>) -> Self {
+        Self { disk: Directory::new(path), tasks: Helper::new(Directory::new(path)), _lock: lock }
+    }
+
+    /// The log in the directory at `path`, in which nothing can be changed through this value.
+    #[must_use]
+    pub fn read_only(path: &Path) -> Self {
+        let tasks = Helper::new(Directory::read_only(path));
+        Self { disk: Directory::read_only(path), tasks, _lock: None }
+    }
+}
+
+impl<D: Disk, T: Tasks<D>> OnDisk<D, T> {
+    /// The log on `disk`, on which `tasks` does the tasks.
+    pub fn with_tasks(disk: D, tasks: T) -> Self {
+        Self { disk, tasks, _lock: None }
+    }
+
+    fn copy_tail(&mut self, file: u32, offset: u64, to: FileName) -> io::Result<u64> {
+        let from = FileName::Log(file);
+        self.disk.create(to)?;
+        let mut piece = vec![0; COPY_BYTES];
+        let (mut copied, mut kept) = (0, 0);
+        loop {
+            let count = match self.disk.read_at(from, offset + copied, &mut piece) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                other => other?,
+            };
+            if count == 0 {
+                break;
+            }
+            if let Some(last) = piece[..count].iter().rposition(|&byte| byte != 0) {
+                self.disk.write_at(to, copied, &piece[..=last])?;
+                kept = copied + last as u64 + 1;
+            }
+            copied += count as u64;
+        }
+        self.disk.sync(to)?;
+        self.disk.release(to);
+        self.disk.release(from);
+        self.disk.sync_directory()?;
+        Ok(kept)
+    }
+}
+
+impl<D: Disk, T: Tasks<D>> Storage for OnDisk<D, T> {
+    fn list(&mut self) -> io::Result<Listing> {
+        let mut listing = Listing::default();
+        for name in self.disk.list()? {
+            // As C writes them: decimal, no sign, no leading zeros.
+            match name.parse::<u64>() {
+                Ok(index) if index.to_string() == name => listing.indexes.push(index),
+                _ if name.ends_with(".new") => {}
+                _ => listing.strange_names.push(format!("binlog.{name}")),
+            }
+        }
+        Ok(listing)
+    }
+
+    fn size(&mut self, file: u32) -> io::Result<u64> {
+        self.disk.size(FileName::Log(file))
+    }
+
+    fn read(&mut self, file: u32, offset: u64, bytes: &mut [u8]) -> io::Result<usize> {
+        self.disk.read_at(FileName::Log(file), offset, bytes)
+    }
+
+    fn prepare(&mut self, file: u32) -> io::Result<()> {
+        self.disk.open(FileName::Log(file))
+    }
+
+    fn append(&mut self, at: LogPosition, bytes: &[u8]) -> io::Result<()> {
+        self.disk.write_at(FileName::Log(at.file), at.offset, bytes)
+    }
+
+    fn release(&mut self, file: u32) {
+        self.disk.release(FileName::Log(file));
+    }
+
+    fn submit(&mut self, task: Task) {
+        self.tasks.submit(task, &mut self.disk);
+    }
+
+    fn poll(&mut self) -> Option<Completion> {
+        self.tasks.poll()
+    }
+
+    fn begin(&mut self) {
+        self.tasks.begin();
+    }
+
+    fn has_tasks_to_begin(&self) -> bool {
+        self.tasks.has_tasks_to_begin()
+    }
+
+    fn wait(&mut self) -> Option<Completion> {
+        self.tasks.wait(&mut self.disk)
+    }
+
+    fn start(&mut self, wake: Box<dyn Fn() + Send>) -> io::Result<()> {
+        self.tasks.start(wake)
+    }
+
+    fn keep_tail(&mut self, file: u32, offset: u64) -> io::Result<u64> {
+        self.copy_tail(file, offset, FileName::Lost(file, offset))
+    }
+
+    fn set_aside(&mut self, file: u32) -> io::Result<()> {
+        self.disk.rename(FileName::Log(file), FileName::Lost(file, 0))?;
+        self.disk.sync_directory()
+    }
+}
+
+impl Task {
+    /// Does the task on `disk`, and measures how long it takes.
+    pub fn run(self, disk: &mut dyn Disk) -> Completion {
+        let start = Instant::now();
+        let result = match &self {
+            Self::Sync(position) => disk.sync(FileName::Log(position.file)),
+            Self::Make { file, bytes, head } => make_file(disk, *file, *bytes, &head[..]),
+            Self::Shorten { file, bytes } => disk.truncate(FileName::Log(*file), *bytes),
+            Self::Remove { file } => remove_file(disk, FileName::Log(*file)),
+        };
+        self.completed(start, result)
+    }
+
+    fn completed(self, start: Instant, result: io::Result<()>) -> Completion {
+        let elapsed_us = u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX);
+        Completion { task: self, elapsed_us, result }
+    }
+}
+
+/// Makes a file that holds `head` and zeros. It is whole and on the medium before it has its name, so that a
+/// file of the log never lacks its head and never runs out of space.
+fn make_file(disk: &mut dyn Disk, index: u32, bytes: u64, head: &[u8]) -> io::Result<()> {
+    let unfinished = FileName::Unfinished(index);
+    let filled = fill_file(disk, unfinished, bytes, head);
+    if let Err(error) = filled {
+        // On a full disk the space of the unfinished file is needed for the log.
+        let _ = disk.unlink(unfinished);
+        return Err(error);
+    }
+    disk.rename(unfinished, FileName::Log(index))?;
+    // The log opens its own handle.
+    disk.release(FileName::Log(index));
+    disk.sync_directory()
+}
+
+fn fill_file(disk: &mut dyn Disk, name: FileName, bytes: u64, head: &[u8]) -> io::Result<()> {
+    disk.create(name)?;
+    let zeros = vec![0; FILL_BYTES.min(usize::try_from(bytes).unwrap_or(FILL_BYTES))];
+    let mut at = 0;
+    while at < bytes {
+        let part = zeros.len().min(usize::try_from(bytes - at).unwrap_or(zeros.len()));
+        disk.write_at(name, at, &zeros[..part])?;
+        at += part as u64;
+        if at.is_multiple_of(AT_ONCE_BYTES) {
+            disk.sync(name)?;
+        }
+        thread::yield_now();
+    }
+    disk.write_at(name, 0, head)?;
+    disk.sync(name)
+}
+
+/// Removes `name` and waits until it stays removed, so that files are removed in order even if the machine crashes.
+fn remove_file(disk: &mut dyn Disk, name: FileName) -> io::Result<()> {
+    match disk.unlink(name) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => disk.sync_directory(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::marker::HEAD_BYTES;
+
+    #[test]
+    fn a_file_has_its_name_only_once_it_is_whole() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut disk = Directory::new(directory.path());
+        let task = Task::Make { file: 3, bytes: 8192, head: Box::new([7; HEAD_BYTES as usize]) };
+        task.run(&mut disk).result.unwrap();
+        assert_eq!(disk.list().unwrap(), ["3"]);
+        let bytes = fs::read(directory.path().join("binlog.3")).unwrap();
+        assert_eq!(bytes.len(), 8192);
+        assert!(bytes[..88].iter().all(|&byte| byte == 7) && bytes[88..].iter().all(|&byte| byte == 0));
+        Task::Remove { file: 3 }.run(&mut disk).result.unwrap();
+        assert!(disk.list().unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_tail_is_kept_without_the_zeros_at_its_end() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut bytes = vec![1_u8; COPY_BYTES + 10];
+        bytes[20..COPY_BYTES].fill(0);
+        bytes.resize(2 * COPY_BYTES, 0);
+        fs::write(directory.path().join("binlog.2"), &bytes).unwrap();
+        let mut storage = DirectoryStorage::new(directory.path(), None);
+        assert_eq!(storage.keep_tail(2, 5).unwrap(), COPY_BYTES as u64 + 5);
+        assert_eq!(fs::read(directory.path().join("lost.2.5")).unwrap(), bytes[5..COPY_BYTES + 10]);
+        assert_eq!(storage.list().unwrap().indexes, [2], "what was kept is no file of the log");
+    }
+}

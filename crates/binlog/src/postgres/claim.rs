@@ -1,0 +1,413 @@
+//! Reaching the database, and becoming the owner of a queue.
+//!
+//! Owns: which host takes writes, whether its commits are durable enough, the tables, and the wait for an earlier owner.
+
+use std::fmt;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use log::{info, warn};
+
+use super::address::addresses;
+use super::queue_clock::{ClockWatch, QueueClock};
+use super::sql;
+use super::wire::{Failure, Row, Session, Value};
+use super::{Settings, StoreError};
+use crate::clock::{NS_PER_S, Timestamp};
+use crate::os::clock;
+use crate::ownership::{Seen, Times, Watch};
+
+/// How often a server looks whether it may take over.
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
+/// How often a server that waits says again what is wrong.
+const SAID_EVERY_NS: u64 = 60 * NS_PER_S;
+/// What the statements say in place of a heartbeat that is NULL.
+const NO_HEARTBEAT: i64 = -1;
+
+/// The time for the decisions of owners: nobody can set this clock, and it goes on while the machine is suspended.
+pub(super) fn now() -> Timestamp {
+    Timestamp(clock::boot_time_ns())
+}
+
+/// A queue that this server owns.
+#[derive(Debug)]
+pub(super) struct Claim {
+    pub(super) session: Session,
+    pub(super) queue: i64,
+    pub(super) epoch: u64,
+    pub(super) owner: String,
+    /// An instant before the takeover was sent.
+    pub(super) sent_at: Timestamp,
+    /// Removed files that may have rows.
+    pub(super) removed: Vec<u32>,
+    pub(super) clock: QueueClock,
+}
+
+/// Why a host cannot be used.
+#[derive(Debug)]
+pub(super) enum Unfit {
+    Failed(Failure),
+    /// It takes no writes of the owner, for this reason.
+    ReadOnly(String),
+    /// Its commits are not as durable as they must be.
+    Unsafe(String),
+}
+
+impl From<Failure> for Unfit {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+impl fmt::Display for Unfit {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Failed(failure) => failure.fmt(out),
+            Self::ReadOnly(reason) => out.write_str(reason),
+            Self::Unsafe(reason) => out.write_str(reason),
+        }
+    }
+}
+
+/// The number in a column.
+pub(super) fn number(row: &Row, column: usize) -> Option<i64> {
+    std::str::from_utf8(row.get(column)?.as_deref()?).ok()?.parse().ok()
+}
+
+/// A number as the database has it.
+pub(super) fn as_int(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// The text in a column; empty for NULL.
+pub(super) fn text(row: &Row, column: usize) -> &str {
+    let bytes = row.get(column).and_then(Option::as_deref).unwrap_or_default();
+    std::str::from_utf8(bytes).unwrap_or_default()
+}
+
+/// What the name of an owner says of its `--takeover-after`, in nanoseconds; 0 for a server of the version before.
+fn takeover_after_in(name: &str) -> u64 {
+    let words = name.strip_suffix(" s)").and_then(|name| name.rsplit_once(", takeover after "));
+    words.and_then(|(_, seconds)| seconds.parse::<u64>().ok()).map_or(0, |s| s.saturating_mul(NS_PER_S))
+}
+
+/// A connection to the first address that takes writes and commits durably. The text of an error names all of them.
+pub(super) fn connect(settings: &Settings) -> Result<Session, (Unfit, String)> {
+    let mut worst: Option<(Unfit, String)> = None;
+    for (at, address) in addresses(&settings.url.hosts, settings.log_in.limit) {
+        let open = || Session::open(&address?, &settings.log_in);
+        match open_for_writing(settings, open) {
+            Ok(session) => return Ok(session),
+            Err(unfit) => {
+                let text = format!("{at}: {unfit}");
+                worst = Some(match worst {
+                    // What an operator must mend says more than a host that is down or a standby.
+                    Some((Unfit::Unsafe(reason), all)) => (Unfit::Unsafe(reason), format!("{all}; {text}")),
+                    Some((_, all)) => (unfit, format!("{all}; {text}")),
+                    None => (unfit, text),
+                });
+            }
+        }
+    }
+    Err(worst.unwrap_or((Unfit::ReadOnly(String::new()), String::new())))
+}
+
+fn open_for_writing(
+    settings: &Settings,
+    open: impl FnOnce() -> Result<Session, Failure>,
+) -> Result<Session, Unfit> {
+    let mut session = open()?;
+    let rows = session.query(sql::HOST)?;
+    let row = rows.first().ok_or_else(|| Failure::Lost("no answer".to_owned()))?;
+    if text(row, 0) == "t" {
+        return Err(Unfit::ReadOnly("it takes no writes: it is a standby".to_owned()));
+    }
+    if text(row, 1) == "on" {
+        return Err(Unfit::ReadOnly("it takes no writes: default_transaction_read_only is on".to_owned()));
+    }
+    let names = text(row, 3);
+    settings.seen.note_names(names);
+    if !settings.allow_async {
+        let commit = text(row, 2);
+        if matches!(commit, "off" | "local") {
+            return Err(Unfit::Unsafe(format!("synchronous_commit is {commit}")));
+        }
+        if names.is_empty() {
+            return Err(Unfit::Unsafe("synchronous_standby_names is empty".to_owned()));
+        }
+        if number(row, 4) == Some(0) {
+            return Err(Unfit::Unsafe("no synchronous standby is attached".to_owned()));
+        }
+        // More than `on` is the operator's choice; less would not survive the loss of both machines' power. It is set in
+        // any case, so that it stays for this connection when the setting of the database changes.
+        let is_applied = commit == "remote_apply";
+        session.query(if is_applied { sql::SET_REMOTE_APPLY } else { sql::SET_SYNCHRONOUS })?;
+    }
+    check_epoch(settings, &mut session)?;
+    Ok(session)
+}
+
+/// Fails if this server has seen a higher epoch of the queue: this database lacks what was committed in it.
+fn check_epoch(settings: &Settings, session: &mut Session) -> Result<(), Unfit> {
+    let seen = settings.seen.epoch();
+    if seen == 0 {
+        return Ok(());
+    }
+    let has_tables = !session.query(sql::HAS_TABLES)?.is_empty();
+    // The name has no character that a text of SQL would not take as it is.
+    let rows = if has_tables { session.query(&sql::epoch_of(&settings.url.queue))? } else { Vec::new() };
+    let found = rows.first().and_then(|row| number(row, 0)).unwrap_or(0);
+    if found < as_int(seen) {
+        return Err(Unfit::ReadOnly(format!(
+            "it is an old copy, with epoch {found} of the queue and not {seen}"
+        )));
+    }
+    Ok(())
+}
+
+/// Makes the tables if there are none, and fails if they are of another version.
+fn make_tables(session: &mut Session) -> Result<(), StoreError> {
+    if !session.query(sql::LACKS_SCHEMA)?.is_empty() {
+        session.query(sql::CREATE_SCHEMA)?;
+    }
+    if session.query(sql::HAS_TABLES)?.is_empty() {
+        session.query(sql::CREATE)?;
+    }
+    let versions = session.query(sql::READ_VERSION)?;
+    match versions.first().and_then(|row| number(row, 0)) {
+        Some(sql::VERSION) => {}
+        found => return Err(StoreError::Version { found: found.unwrap_or(0) }),
+    }
+    if !session.query(sql::LACKS_CLOCK)?.is_empty() {
+        let refused = |failure| match StoreError::from(failure) {
+            StoreError::Refused(text) => {
+                let add = sql::ADD_CLOCK;
+                StoreError::Refused(format!("{text}; as the owner of the tables, do this once: {add}"))
+            }
+            other => other,
+        };
+        session.query(sql::ADD_CLOCK).map_err(refused)?;
+    }
+    Ok(())
+}
+
+/// The connections of a server that waits. It has all that an owner needs before it takes over: a server that could not open
+/// one after that would end, and the other one has lost the queue to it.
+struct Open {
+    session: Session,
+    reading: Session,
+}
+
+impl Open {
+    fn new(settings: &Settings) -> Result<Self, StoreError> {
+        let refused = |(unfit, text)| StoreError::of_hosts(unfit, text);
+        let mut session = connect(settings).map_err(refused)?;
+        make_tables(&mut session)?;
+        session.prepare(sql::PREPARED)?;
+        session.run("add_queue", &[Value::Text(&settings.url.queue)])?;
+        Ok(Self { session, reading: open_reading(settings)? })
+    }
+
+    /// Fails unless the connection for reading is good, and sees the queue as the other one does: two hosts of the address may
+    /// both take writes.
+    fn check_reading(&mut self, settings: &Settings, queue: i64, epoch: i64) -> Result<(), StoreError> {
+        let rows = self.reading.run("queue", &[Value::Text(&settings.url.queue)])?;
+        let found = rows.first().map(|row| (number(row, 0), number(row, 1)));
+        if found == Some((Some(queue), Some(epoch))) {
+            return Ok(());
+        }
+        Err(StoreError::Lost("the hosts of the address are different databases".to_owned()))
+    }
+}
+
+/// A connection that reads the log.
+pub(super) fn open_reading(settings: &Settings) -> Result<Session, StoreError> {
+    let mut reading = connect(settings).map_err(|(unfit, text)| StoreError::of_hosts(unfit, text))?;
+    reading.prepare(sql::READING)?;
+    reading.prepare(sql::KEEPING)?;
+    Ok(reading)
+}
+
+/// What a try to become the owner has come to.
+enum Attempt {
+    Claimed(Box<(Claim, Session)>),
+    /// Another server owns the queue.
+    Held {
+        owner: String,
+        /// For how long its heartbeat counts.
+        takeover_after_ns: u64,
+    },
+}
+
+/// Becomes the owner of the queue, and returns a second connection for reading its log. Waits for an earlier owner: for ever
+/// if `waits`, else as long as a dead one is taken for alive.
+pub(super) fn claim(settings: &Settings, waits: bool) -> Result<(Claim, Session), StoreError> {
+    let mut settings = settings.clone();
+    let (mut watch, mut clocks) = (Watch::new(settings.times), ClockWatch::default());
+    let mut open = None;
+    let mut complaints = Complaints::default();
+    let start = Instant::now();
+    let times = settings.times;
+    let store_timeout_ns = times.store_timeout_ns;
+    // A heartbeat needs a moment to be seen.
+    let held_ns = |takeover_after_ns| takeover_after_ns + 2 * Times { takeover_after_ns, ..times }.beat_ns();
+    let limit = |held_ns| (!waits).then(|| start + Duration::from_nanos(store_timeout_ns + held_ns));
+    settings.log_in.limit = limit(held_ns(times.takeover_after_ns));
+    let mut held_since = None;
+    let is_over = |since: Instant, longest_ns| !waits && since.elapsed() >= Duration::from_nanos(longest_ns);
+    loop {
+        match attempt(&settings, &mut open, &mut watch, &mut clocks) {
+            Ok(Attempt::Claimed(claimed)) => {
+                let (mut claim, mut reading) = *claimed;
+                (claim.session.limit, reading.limit) = (None, None);
+                return Ok((claim, reading));
+            }
+            Ok(Attempt::Held { owner, takeover_after_ns }) => {
+                let held_ns = held_ns(takeover_after_ns.max(times.takeover_after_ns));
+                if is_over(*held_since.get_or_insert_with(Instant::now), held_ns) {
+                    return Err(StoreError::Held { owner });
+                }
+                settings.log_in.limit = limit(held_ns);
+                complaints.say(format!("the queue belongs to {owner}"), false);
+            }
+            Err(error) => {
+                let may_pass = match &error {
+                    StoreError::Unreachable(_) | StoreError::Lost(_) => true,
+                    StoreError::Unsafe(_) => waits,
+                    // It was in order once: somebody may be replacing the password.
+                    StoreError::Refused(_) => waits && held_since.is_some(),
+                    _ => false,
+                };
+                if !may_pass || is_over(start, store_timeout_ns) {
+                    return Err(error);
+                }
+                (open, held_since) = (None, None);
+                watch.lost();
+                complaints.say(error.to_string(), true);
+            }
+        }
+        thread::sleep(LOOK_AGAIN);
+    }
+}
+
+/// Says what is in the way, once for each reason; what is wrong once a minute.
+#[derive(Default)]
+struct Complaints {
+    last: String,
+    said_at: Timestamp,
+}
+
+impl Complaints {
+    fn say(&mut self, text: String, is_warning: bool) {
+        if self.is_due(&text, is_warning, now()) {
+            if is_warning { warn!("{text}; trying again") } else { info!("{text}; waiting for it") }
+        }
+    }
+
+    fn is_due(&mut self, text: &str, is_warning: bool, now: Timestamp) -> bool {
+        let is_due = text != self.last || is_warning && now.since_ns(self.said_at) >= SAID_EVERY_NS;
+        if is_due {
+            (self.last, self.said_at) = (text.to_owned(), now);
+        }
+        is_due
+    }
+}
+
+fn attempt(
+    settings: &Settings,
+    kept: &mut Option<Open>,
+    watch: &mut Watch,
+    clocks: &mut ClockWatch,
+) -> Result<Attempt, StoreError> {
+    let mut open = match kept.take() {
+        Some(open) => open,
+        None => Open::new(settings)?,
+    };
+    let rows = open.session.run("see_queue", &[Value::Text(&settings.url.queue)])?;
+    let received_at = now();
+    let row = rows.first().ok_or_else(|| StoreError::Lost("the queue has no row".to_owned()))?;
+    let (queue, epoch) = (number(row, 0).unwrap_or(0), number(row, 1).unwrap_or(0));
+    let (owner, heartbeat) = (text(row, 2).to_owned(), number(row, 3));
+    let age_us = number(row, 5).map_or(0, |age_us| u64::try_from(age_us).unwrap_or(0));
+    clocks.note(number(row, 4), age_us.saturating_mul(1000), received_at);
+    let seen = Seen {
+        epoch: settings.seen.note(epoch),
+        heartbeat,
+        is_own: owner == settings.owner,
+        takeover_after_ns: takeover_after_in(&owner),
+    };
+    if !watch.may_take_over(seen, received_at) {
+        *kept = Some(open);
+        return Ok(Attempt::Held { owner, takeover_after_ns: seen.takeover_after_ns });
+    }
+    open.check_reading(settings, queue, epoch)?;
+    let sent_at = now();
+    let clock = clocks.clock(clock::wall_time_ns(), sent_at);
+    let taken = take_over(&mut open.session, settings, [queue, epoch, clock.at(sent_at)], heartbeat)?;
+    let Some((epoch, removed)) = taken else {
+        *kept = Some(open);
+        return Ok(Attempt::Held { owner, takeover_after_ns: seen.takeover_after_ns });
+    };
+    if let Err(error) = open.check_reading(settings, queue, epoch) {
+        // Nobody serves the queue now. The next attempt takes it over again, from nobody or from this server.
+        open.session.run("hand_over", &[queue, epoch, clock.at(now())].map(Value::Int))?;
+        return Err(error);
+    }
+    let (name, silence_ms) = (&owner, watch.unchanged_ns(received_at) / 1_000_000);
+    match heartbeat.filter(|_| !seen.is_own) {
+        Some(_) => info!(
+            "took over from {name}, whose heartbeat has not changed for {}.{:03} s; epoch {epoch}",
+            silence_ms / 1000,
+            silence_ms % 1000
+        ),
+        None if name.is_empty() => info!("took over from nobody; epoch {epoch}"),
+        None => info!("took over from {name}; epoch {epoch}"),
+    }
+    let Open { session, reading } = open;
+    let (epoch, owner) = (settings.seen.note(epoch), settings.owner.clone());
+    let claim = Claim { session, queue, epoch, owner, sent_at, removed, clock };
+    Ok(Attempt::Claimed(Box::new((claim, reading))))
+}
+
+/// Takes over if the row is as it was seen. Returns the new epoch and the removed files.
+fn take_over(
+    session: &mut Session,
+    settings: &Settings,
+    [queue, epoch, clock_ns]: [i64; 3],
+    heartbeat: Option<i64>,
+) -> Result<Option<(i64, Vec<u32>)>, StoreError> {
+    let values = [
+        Value::Int(queue),
+        Value::Int(epoch),
+        Value::Int(heartbeat.unwrap_or(NO_HEARTBEAT)),
+        Value::Text(&settings.owner),
+        Value::Int(i64::from(settings.allow_async)),
+        Value::Int(clock_ns),
+    ];
+    session.add("take_over", &values, false)?;
+    session.add("removed", &values[..1], false)?;
+    session.end();
+    session.flush()?;
+    let mut rows = session.rows()?;
+    // The row of the takeover has two columns, those of the files one.
+    let Some(epoch) = rows.first().filter(|row| row.len() == 2).and_then(|row| number(row, 0)) else {
+        return Ok(None);
+    };
+    let files = rows.drain(1..).filter_map(|row| u32::try_from(number(&row, 0)?).ok());
+    Ok(Some((epoch, files.collect())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_is_said_once_a_minute_and_what_is_in_order_once() {
+        let at = |seconds| Timestamp(seconds * NS_PER_S);
+        let mut complaints = Complaints::default();
+        let mut due = |text: &str, is_warning, seconds| complaints.is_due(text, is_warning, at(seconds));
+        assert!(due("silent", true, 100) && !due("silent", true, 159) && due("silent", true, 160));
+        assert!(!due("silent", true, 161) && due("refused", true, 162));
+        assert!(due("held", false, 163) && !due("held", false, 3600) && due("silent", true, 3601));
+    }
+}

@@ -1,0 +1,73 @@
+//! The figures of the store and the lease of the owner, which the threads write and the loop reads.
+//!
+//! Owns: the counters, and the end of the lease. Nobody waits for anybody here, and nothing is decided by a figure. A lease
+//! that was read and is out of date has held when it was written, and ends at its time.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+
+use super::claim::now;
+use crate::clock::{NS_PER_S, Timestamp};
+use crate::ownership::Lease;
+use crate::storage::DatabaseFigures;
+
+/// Written by the helper and by the thread of the vacuum.
+#[derive(Debug)]
+pub(super) struct Figures {
+    is_replicated: bool,
+    pub(super) epoch: AtomicU64,
+    commits: AtomicU64,
+    pub(super) reconnects: AtomicU64,
+    lease_end_ns: AtomicU64,
+    /// When the database has confirmed a transaction.
+    confirmed_at_ns: AtomicU64,
+    pub(super) table_bytes: AtomicU64,
+    /// Whether the database has no room for puts.
+    pub(super) is_full: AtomicBool,
+}
+
+impl Default for Figures {
+    fn default() -> Self {
+        Self::new(0, false)
+    }
+}
+
+impl Figures {
+    pub(super) fn new(epoch: u64, is_replicated: bool) -> Self {
+        Self {
+            is_replicated,
+            epoch: AtomicU64::new(epoch),
+            commits: AtomicU64::new(0),
+            reconnects: AtomicU64::new(0),
+            lease_end_ns: AtomicU64::new(0),
+            confirmed_at_ns: AtomicU64::new(now().0),
+            table_bytes: AtomicU64::new(0),
+            is_full: AtomicBool::new(false),
+        }
+    }
+
+    /// The database has confirmed a transaction.
+    pub(super) fn note_commit(&self) {
+        self.commits.fetch_add(1, Relaxed);
+        self.confirmed_at_ns.store(now().0, Relaxed);
+    }
+
+    pub(super) fn lease(&self) -> Lease {
+        Lease::until(Timestamp(self.lease_end_ns.load(Acquire)))
+    }
+
+    pub(super) fn set_lease(&self, lease: Lease) {
+        self.lease_end_ns.store(lease.end().0, Release);
+    }
+
+    pub(super) fn read(&self) -> DatabaseFigures {
+        DatabaseFigures {
+            epoch: self.epoch.load(Relaxed),
+            commits: self.commits.load(Relaxed),
+            reconnects: self.reconnects.load(Relaxed),
+            silence_s: now().0.saturating_sub(self.confirmed_at_ns.load(Relaxed)) / NS_PER_S,
+            has_lease: self.lease().holds(now()),
+            is_replicated: self.is_replicated,
+            table_bytes: self.table_bytes.load(Relaxed),
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! What the helper does if the disk of the database is full.
+
+use std::io::{Error, ErrorKind};
+use std::thread;
+use std::time::Duration;
+
+use super::{Helper, Transaction};
+use crate::ownership::Answer;
+use crate::postgres::wire::Failure;
+use crate::storage::Task;
+
+/// How long a transaction waits for room before it is tried again.
+const TRY_AGAIN: Duration = Duration::from_millis(200);
+
+impl Helper {
+    /// The transaction under way has changed nothing, for lack of room. A file need not be made; its puts are refused. What is to
+    /// be appended was done already: it gets the room that is kept for it, and is tried again. Meanwhile no put comes, and a
+    /// heartbeat, which needs no room, says that the owner is there. Returns the answer to that; `None` if nothing waits.
+    pub(super) fn await_room(&mut self, epoch: u64, failure: &Failure) -> Option<Answer> {
+        if matches!(&self.under_way, Some((Transaction::Do(Task::Make { .. }), _))) {
+            self.owner.abandon();
+            self.finish(Err(Error::new(ErrorKind::StorageFull, failure.to_string())));
+            return None;
+        }
+        // The database answers, so nothing is to be given up.
+        self.owner.has_answered();
+        let place = self.place();
+        let session = self.session.as_mut()?;
+        if !self.ballast.give_up(session, &place) {
+            thread::sleep(TRY_AGAIN);
+        }
+        Some(match self.commit(epoch, true, false) {
+            Ok(()) => Answer::Done,
+            Err(failure) => self.answer_of(failure),
+        })
+    }
+}

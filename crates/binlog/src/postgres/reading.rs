@@ -1,0 +1,241 @@
+//! Reading files of the log, as a stream of rows.
+//!
+//! Owns: the connection that reads, and the row that the reader has come to. Used at the start, and by `--check`, `--dump`
+//! and `--copy`.
+
+use std::io::{self, ErrorKind};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::claim::{Claim, number, open_reading};
+use super::wire::{Failure, Session, Value};
+use super::{Settings, StoreError};
+use crate::storage::Listing;
+
+/// The time between two attempts to connect again.
+const RETRY: Duration = Duration::from_millis(200);
+
+/// A connection that reads the files of a queue.
+#[derive(Debug)]
+pub(super) struct Reading {
+    pub(super) session: Session,
+    queue: i64,
+    /// How an owner connects again, and the epoch with which it began: a host that has a lower one is an old copy. Who only
+    /// looks at a log does not connect again.
+    again: Option<(Settings, u64)>,
+    /// The last file whose length was asked for.
+    length: Option<(u32, u64)>,
+    stream: Option<RowStream>,
+}
+
+/// The rows of a file from some offset on, which the database sends as they are taken.
+#[derive(Debug)]
+struct RowStream {
+    file: u32,
+    /// What lies before this has gone by.
+    floor: u64,
+    row: Option<Piece>,
+    is_over: bool,
+}
+
+#[derive(Debug)]
+struct Piece {
+    start: u64,
+    bytes: Vec<u8>,
+}
+
+impl Piece {
+    fn end(&self) -> u64 {
+        self.start + self.bytes.len() as u64
+    }
+}
+
+fn failed(failure: Failure) -> io::Error {
+    io::Error::other(failure.to_string())
+}
+
+/// Another connection for reading the log of an owner.
+fn reopen(settings: &Settings, queue: i64, epoch: u64) -> Result<Session, StoreError> {
+    let mut session = open_reading(settings)?;
+    let rows = session.run("queue", &[Value::Text(&settings.url.queue)])?;
+    let found = rows.first().and_then(|row| Some((number(row, 0)?, u64::try_from(number(row, 1)?).ok()?)));
+    match found {
+        Some((found, now)) if found == queue && now >= epoch => Ok(session),
+        _ => Err(StoreError::Lost("it is an old copy".to_owned())),
+    }
+}
+
+impl Reading {
+    /// Reads the log for whoever wants to see it.
+    pub(super) fn new(session: Session, queue: i64) -> Self {
+        Self { session, queue, again: None, length: None, stream: None }
+    }
+
+    /// Reads the log for its owner, who has taken it from somebody else and must not fail for a lost connection.
+    pub(super) fn of_owner(session: Session, claim: &Claim, settings: &Settings) -> Self {
+        Self { again: Some((settings.clone(), claim.epoch)), ..Self::new(session, claim.queue) }
+    }
+
+    /// Reads, and begins anew through another connection if this one is lost, for as long as the owner goes on without the
+    /// database.
+    fn persist<T>(&mut self, mut read: impl FnMut(&mut Self) -> Result<T, Failure>) -> io::Result<T> {
+        let start = Instant::now();
+        loop {
+            let failure = match read(self) {
+                Ok(done) => return Ok(done),
+                Err(failure) => failure,
+            };
+            let Some((settings, epoch)) = self.again.as_ref().filter(|_| failure.may_pass()) else {
+                return Err(failed(failure));
+            };
+            let longest = Duration::from_nanos(settings.times.store_timeout_ns);
+            self.session = loop {
+                if start.elapsed() >= longest {
+                    return Err(failed(failure));
+                }
+                thread::sleep(RETRY);
+                if let Ok(session) = reopen(settings, self.queue, *epoch) {
+                    break session;
+                }
+            };
+            (self.length, self.stream) = (None, None);
+        }
+    }
+
+    pub(super) fn list(&mut self) -> io::Result<Listing> {
+        let indexes = self.persist(|reading| {
+            reading.finish()?;
+            let rows = reading.session.run("list", &[Value::Int(reading.queue)])?;
+            Ok(rows.iter().filter_map(|row| u64::try_from(number(row, 0)?).ok()).collect())
+        })?;
+        Ok(Listing { indexes, strange_names: Vec::new() })
+    }
+
+    pub(super) fn size(&mut self, file: u32) -> io::Result<u64> {
+        self.length = None;
+        self.known_size(file)
+    }
+
+    fn known_size(&mut self, file: u32) -> io::Result<u64> {
+        let length = self.persist(|reading| reading.length_of(file))?;
+        length.ok_or_else(|| io::Error::new(ErrorKind::NotFound, "there is no such file"))
+    }
+
+    fn length_of(&mut self, file: u32) -> Result<Option<u64>, Failure> {
+        if let Some((_, length)) = self.length.filter(|&(known, _)| known == file) {
+            return Ok(Some(length));
+        }
+        self.finish()?;
+        let rows = self.session.run("length", &[Value::Int(self.queue), Value::Int(file.into())])?;
+        let length = rows.first().and_then(|row| u64::try_from(number(row, 0)?).ok());
+        self.length = length.map(|length| (file, length));
+        Ok(length)
+    }
+
+    /// As [`Storage::read`](crate::storage::Storage::read), but as many bytes as there are.
+    pub(super) fn read(&mut self, file: u32, offset: u64, bytes: &mut [u8]) -> io::Result<usize> {
+        let left = usize::try_from(self.known_size(file)?.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let wanted = bytes.len().min(left);
+        self.persist(|reading| reading.fill(file, offset, &mut bytes[..wanted]))?;
+        Ok(wanted)
+    }
+
+    /// Reads as many bytes as there is room for.
+    fn fill(&mut self, file: u32, offset: u64, bytes: &mut [u8]) -> Result<(), Failure> {
+        self.seek(file, offset)?;
+        let mut done = 0;
+        while done < bytes.len() {
+            let at = offset + done as u64;
+            let piece = self.piece_at(at)?;
+            let rest = &mut bytes[done..];
+            done += match piece {
+                Some(piece) if piece.start <= at => {
+                    let skip = usize::try_from(at - piece.start).unwrap_or(usize::MAX);
+                    let count = rest.len().min(piece.bytes.len() - skip);
+                    rest[..count].copy_from_slice(&piece.bytes[skip..skip + count]);
+                    count
+                }
+                // Nothing was appended here.
+                next => {
+                    let gap = next
+                        .map_or(usize::MAX, |piece| usize::try_from(piece.start - at).unwrap_or(usize::MAX));
+                    let count = rest.len().min(gap);
+                    rest[..count].fill(0);
+                    count
+                }
+            };
+        }
+        Ok(())
+    }
+
+    /// Has the rows of `file` from `offset` on come, if they do not come yet.
+    fn seek(&mut self, file: u32, offset: u64) -> Result<(), Failure> {
+        if self.stream.as_ref().is_some_and(|stream| stream.file == file && stream.floor <= offset) {
+            return Ok(());
+        }
+        self.finish()?;
+        let start = i64::try_from(offset).unwrap_or(i64::MAX);
+        let values = [Value::Int(self.queue), Value::Int(file.into()), Value::Int(start)];
+        self.session.add("read", &values, true)?;
+        self.session.end();
+        self.session.flush()?;
+        self.stream = Some(RowStream { file, floor: offset, row: None, is_over: false });
+        Ok(())
+    }
+
+    /// The first piece that ends behind `at`; `None` if none does.
+    fn piece_at(&mut self, at: u64) -> Result<Option<&Piece>, Failure> {
+        let Some(stream) = &mut self.stream else { return Ok(None) };
+        while !stream.is_over && stream.row.as_ref().is_none_or(|row| row.end() <= at) {
+            self.session.extend();
+            if let Some(row) = &stream.row {
+                stream.floor = row.end();
+            }
+            stream.row = match self.session.next_row()? {
+                None => {
+                    stream.is_over = true;
+                    None
+                }
+                Some(mut row) => {
+                    let bytes = row.get_mut(1).and_then(Option::take).unwrap_or_default();
+                    let start =
+                        row.first().and_then(Option::as_deref).and_then(|start| start.try_into().ok());
+                    let start = start.map_or(0, u64::from_be_bytes);
+                    Some(Piece { start, bytes })
+                }
+            };
+        }
+        Ok(stream.row.as_ref())
+    }
+
+    /// Takes what still comes of the last file.
+    fn finish(&mut self) -> Result<(), Failure> {
+        if let Some(stream) = self.stream.take().filter(|stream| !stream.is_over) {
+            drop(stream);
+            while self.session.next_row()?.is_some() {
+                self.session.extend();
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies the end of a file to the table of what was lost.
+    pub(super) fn keep_tail(&mut self, file: u32, offset: u64) -> io::Result<u64> {
+        self.finish().map_err(failed)?;
+        let start = i64::try_from(offset).unwrap_or(i64::MAX);
+        let values = [Value::Int(self.queue), Value::Int(file.into()), Value::Int(start)];
+        let rows = self.session.run("keep_tail", &values).map_err(failed)?;
+        Ok(rows.first().and_then(|row| u64::try_from(number(row, 0)?).ok()).unwrap_or(0))
+    }
+
+    /// Takes a file out of the log, and keeps its rows.
+    pub(super) fn set_aside(&mut self, file: u32) -> io::Result<()> {
+        self.keep_tail(file, 0)?;
+        let values = [Value::Int(self.queue), Value::Int(file.into())];
+        let rows = self.session.run("drop_file", &values).map_err(failed)?;
+        if rows.is_empty() {
+            return Err(io::Error::new(ErrorKind::NotFound, "there is no such file"));
+        }
+        Ok(())
+    }
+}

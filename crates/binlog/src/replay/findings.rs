@@ -1,0 +1,344 @@
+//! What the findings of a replay mean: go on, cut, or refuse.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use super::*;
+use crate::decision::{Decision, Situation, decide};
+
+/// Why the server does not start. `--recover` turns each into a [`Warning`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// File `file` is broken at `offset`, below `durable`, up to which it was on the medium.
+    Damaged {
+        /// Index of the file.
+        file: u32,
+        /// Where it is broken, in bytes.
+        offset: u64,
+        /// Up to where it was on the medium.
+        durable: u64,
+    },
+    /// File `file`, written by C, has a bad record at `offset` and more data after it.
+    BadRecord {
+        /// Index of the file.
+        file: u32,
+        /// Where the record stands, in bytes.
+        offset: u64,
+    },
+    /// The header of file `file` is damaged.
+    DamagedHeader {
+        /// Index of the file.
+        file: u32,
+    },
+    /// File `file` was made as the file with index `made_as`.
+    Misplaced {
+        /// Index that it has now.
+        file: u32,
+        /// Index that it was made with.
+        made_as: u32,
+    },
+    /// File `file` is missing.
+    Missing {
+        /// Index of the file.
+        file: u32,
+    },
+    /// File `file` has a version that this server does not know.
+    UnknownVersion {
+        /// Index of the file.
+        file: u32,
+        /// The version.
+        version: i32,
+    },
+}
+
+impl Refusal {
+    /// The file that is missing, or as good as missing.
+    fn file_given_up(&self) -> Option<u32> {
+        match *self {
+            Self::Damaged { .. } | Self::BadRecord { .. } => None,
+            Self::DamagedHeader { file }
+            | Self::Misplaced { file, .. }
+            | Self::Missing { file }
+            | Self::UnknownVersion { file, .. } => Some(file),
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Damaged { file, offset, durable } => {
+                write!(out, "binlog.{file}: damaged at {offset}, was on disk up to {durable}")
+            }
+            Self::BadRecord { file, offset } => {
+                write!(out, "binlog.{file}: bad record at {offset}, with more data after it")
+            }
+            Self::DamagedHeader { file } => write!(out, "binlog.{file}: damaged header at 4"),
+            Self::Misplaced { file, made_as } => write!(out, "binlog.{file}: was made as binlog.{made_as}"),
+            Self::Missing { file } => write!(out, "binlog.{file}: missing"),
+            Self::UnknownVersion { file, version } => write!(out, "binlog.{file}: unknown version {version}"),
+        }
+    }
+}
+
+/// What the operator should know, though the server starts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Warning {
+    /// Would have been a reason not to start without `--recover`.
+    Overridden(Refusal),
+    /// File `file` holds zeros alone, or less than a record: the server that made it was killed before
+    /// it was used.
+    Blank {
+        /// Index of the file.
+        file: u32,
+    },
+    /// No file has this index, and C may have written it.
+    Gap {
+        /// Index of the missing file.
+        file: u32,
+    },
+    /// A name that begins as a file of the log does, but is none.
+    StrangeName(String),
+    /// Job `job` comes back without its tags, which were damaged before its record at `offset` of file `file`.
+    TagsLost {
+        /// Index of the file.
+        file: u32,
+        /// Where the record stands, in bytes.
+        offset: u64,
+        /// Id of the job.
+        job: u64,
+    },
+    /// The delete of job `job` at `offset` of file `file` counts, but what it led to was damaged: the cooldown of its
+    /// idempotency key, or that its group was without members.
+    AftermathLost {
+        /// Index of the file.
+        file: u32,
+        /// Where the delete stands, in bytes.
+        offset: u64,
+        /// Id of the job.
+        job: u64,
+    },
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Overridden(refusal) => write!(out, "{refusal}"),
+            Self::Blank { file } => write!(out, "binlog.{file}: empty, passed over"),
+            Self::Gap { file } => {
+                write!(out, "binlog.{file}: there is none, though there are files before it")
+            }
+            Self::TagsLost { file, offset, job } => {
+                write!(out, "binlog.{file}: the tags of job {job} are lost, its record is at {offset}")
+            }
+            Self::AftermathLost { file, offset, job } => {
+                write!(
+                    out,
+                    "binlog.{file}: the delete of job {job} at {offset} has lost the cooldown or the end of the \
+                     group that it led to"
+                )
+            }
+            Self::StrangeName(name) => write!(out, "{name}: not a file of the binlog, passed over"),
+        }
+    }
+}
+
+/// A file with a tail that is not part of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DamagedFile {
+    /// Index of the file.
+    pub file: u32,
+    /// Where the tail begins, in bytes.
+    pub offset: u64,
+    /// Length of the tail without the zeros after it.
+    pub bytes: u64,
+    /// Records of the tail that were applied nevertheless.
+    pub records_applied: u64,
+}
+
+/// What a replay found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReplaySummary {
+    /// Files read.
+    pub files: u64,
+    /// Records read, markers not counted.
+    pub records: u64,
+    /// Jobs that are alive.
+    pub jobs: u64,
+    /// Bytes read.
+    pub bytes: u64,
+    /// Short records of jobs that were not there.
+    pub ignored_records: u64,
+    /// Tails cut off, and kept as `lost.N.X`.
+    pub tails: Vec<DamagedFile>,
+    /// What else the operator should know.
+    pub warnings: Vec<Warning>,
+    /// No job id from this one on has ever been given.
+    pub next_job_id: u64,
+}
+
+/// The judgement on all files.
+#[derive(Debug, Default)]
+pub(crate) struct Verdict {
+    pub(crate) refusals: Vec<Refusal>,
+    pub(crate) warnings: Vec<Warning>,
+    /// The files to be cut, by their index in the list.
+    pub(crate) cuts: Vec<usize>,
+    /// The files that the operator has agreed to miss, there or not.
+    pub(crate) given_up: BTreeSet<u32>,
+}
+
+impl Replay {
+    /// Judges all files, now that all markers have been heard.
+    pub(crate) fn judge(&self) -> Verdict {
+        let mut verdict = Verdict::default();
+        for (at, file) in self.files.iter().enumerate() {
+            let refusal = match file.kind {
+                Kind::Ours { .. } | Kind::C => self.judge_end(at, file, &mut verdict),
+                // Recovery has left no more of it.
+                Kind::Blank if self.told.cuts.contains_key(&file.index) => None,
+                Kind::Blank if self.was_used(file.index) => Some(Refusal::DamagedHeader { file: file.index }),
+                // C ends a file that it never wrote to after the version, once it has made the next one.
+                Kind::Blank if file.bytes == VERSION_BYTES && self.c_wrote(at + 1) => None,
+                Kind::Blank => {
+                    verdict.warnings.push(Warning::Blank { file: file.index });
+                    None
+                }
+                Kind::BrokenHeader => Some(Refusal::DamagedHeader { file: file.index }),
+                Kind::Misplaced(made_as) => Some(Refusal::Misplaced { file: file.index, made_as }),
+                Kind::UnknownVersion(version) => Some(Refusal::UnknownVersion { file: file.index, version }),
+            };
+            self.refuse(refusal, &mut verdict);
+        }
+        self.judge_sequence(&mut verdict);
+        verdict.warnings.extend(self.strange_names.iter().cloned().map(Warning::StrangeName));
+        verdict.warnings.extend(self.jobs.lost.iter().map(|lost| {
+            let (LogPosition { file, offset }, job) = (lost.at, lost.id.0);
+            if lost.is_delete {
+                Warning::AftermathLost { file, offset, job }
+            } else {
+                Warning::TagsLost { file, offset, job }
+            }
+        }));
+        verdict
+    }
+
+    /// Whether the other files know that there was something in file `index`.
+    fn was_used(&self, index: u32) -> bool {
+        self.told.durable.file == index
+            || self.told.ends.get(&index).is_some_and(|&end| end > VERSION_BYTES)
+            || self.files.iter().any(|file| file.continued == Some(index))
+    }
+
+    /// Whether C wrote the file with this index in the list.
+    fn c_wrote(&self, at: usize) -> bool {
+        self.files.get(at).is_some_and(|file| {
+            file.kind == Kind::C || (file.kind == Kind::Blank && file.bytes == VERSION_BYTES)
+        })
+    }
+
+    /// A reason not to start, unless the operator asked to go on.
+    fn refuse(&self, refusal: Option<Refusal>, verdict: &mut Verdict) {
+        let Some(refusal) = refusal else { return };
+        let given_up = refusal.file_given_up().filter(|_| matches!(refusal, Refusal::Missing { .. }));
+        if given_up.is_some_and(|file| self.told.cuts.get(&file) == Some(&0)) {
+            // The operator agreed to miss it at an earlier start.
+            return;
+        }
+        if self.recover {
+            verdict.given_up.extend(refusal.file_given_up());
+            verdict.warnings.push(Warning::Overridden(refusal));
+        } else if !verdict.refusals.contains(&refusal) {
+            verdict.refusals.push(refusal);
+        }
+    }
+
+    fn judge_end(&self, at: usize, file: &FileState, verdict: &mut Verdict) -> Option<Refusal> {
+        let durable = self.durable_bytes(file);
+        let situation = Situation {
+            writer: file.writer(),
+            end: file.file_end,
+            below_durable: file.end < durable,
+            recover: self.recover,
+        };
+        let damaged = match situation.writer {
+            Writer::C => Refusal::BadRecord { file: file.index, offset: file.end },
+            _ => Refusal::Damaged { file: file.index, offset: file.end, durable },
+        };
+        match decide(situation) {
+            Decision::Refuse => return Some(damaged),
+            Decision::Accept => {}
+            Decision::CutTail | Decision::ApplyAndCutTail => verdict.cuts.push(at),
+        }
+        // What would have been refused but for the operator is still told.
+        (decide(Situation { recover: false, ..situation }) == Decision::Refuse).then_some(damaged)
+    }
+
+    /// Up to where the file is known to have been on the medium.
+    pub(crate) fn durable_bytes(&self, file: &FileState) -> u64 {
+        if !file.is_ours() {
+            return 0;
+        }
+        let Told { durable, ends, cuts, .. } = &self.told;
+        let cut = cuts.get(&file.index).copied();
+        let told_end = cut.or(ends.get(&file.index).copied());
+        // A file has its length before it has its name, and is never shortened below the end told.
+        let length = told_end.unwrap_or(file.made_bytes);
+        if file.bytes < length {
+            return length;
+        }
+        let known = match durable.file.cmp(&file.index) {
+            std::cmp::Ordering::Less => 0,
+            std::cmp::Ordering::Equal => durable.offset,
+            std::cmp::Ordering::Greater => told_end.unwrap_or(0),
+        };
+        cut.map_or(known, |cut| cut.min(known))
+    }
+
+    /// Whether all files are there.
+    fn judge_sequence(&self, verdict: &mut Verdict) {
+        let present = |index: u32| self.files.binary_search_by_key(&index, |file| file.index).is_ok();
+        for pair in self.files.windows(2) {
+            let (before, after) = (&pair[0], &pair[1]);
+            if after.index == before.index + 1 {
+                continue;
+            }
+            let file = before.index + 1;
+            if before.is_ours() && after.is_ours() {
+                self.refuse(Some(Refusal::Missing { file }), verdict);
+            } else {
+                verdict.warnings.push(Warning::Gap { file });
+            }
+        }
+        for file in &self.files {
+            if let Some(next) = file.continued.filter(|&next| !present(next)) {
+                self.refuse(Some(Refusal::Missing { file: next }), verdict);
+            }
+        }
+        self.judge_beginning(verdict);
+    }
+
+    /// Whether the oldest file that was needed is there. C removes files without a word, so nothing
+    /// follows from what was said before it ran.
+    fn judge_beginning(&self, verdict: &mut Verdict) {
+        let (Some((oldest, said_by)), Some(first)) = (self.told.oldest, self.files.first()) else { return };
+        let c_ran = self.files.iter().any(|file| file.index > said_by && !file.is_ours());
+        if oldest != 0 && first.index > oldest && !c_ran {
+            self.refuse(Some(Refusal::Missing { file: oldest }), verdict);
+        }
+    }
+
+    /// What the operator is told.
+    pub(crate) fn summary(&self, verdict: &Verdict, tails: Vec<DamagedFile>) -> ReplaySummary {
+        ReplaySummary {
+            files: self.files.len() as u64,
+            records: self.records,
+            jobs: self.jobs.alive.len() as u64,
+            bytes: self.bytes,
+            ignored_records: self.jobs.ignored,
+            tails,
+            warnings: verdict.warnings.clone(),
+            next_job_id: self.jobs.next_id,
+        }
+    }
+}

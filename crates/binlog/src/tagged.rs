@@ -1,0 +1,334 @@
+//! Tags, cooldowns and freed groups as the replay finds them.
+//!
+//! Owns: the attachments that wait for their record; the tags of the jobs that have any; which jobs wait for which group;
+//! the cooldowns. It knows neither jobs nor files. Driven by the table of jobs, record by record.
+
+use std::collections::{BTreeSet, HashMap, HashSet, TryReserveError};
+
+use super::LogPosition;
+use super::attachment::{Kind, LoggedCooldown, Part};
+use super::cooldowns::Cooldowns;
+use super::format::SHORT_BYTES;
+use crate::id_map::IdMap;
+use crate::job::JobId;
+use crate::tags::{After, Name, TagSet};
+use crate::tube_name::TubeName;
+
+/// An attachment that is whole.
+#[derive(Debug)]
+pub(super) struct Attachment {
+    pub(super) kind: Kind,
+    pub(super) job: JobId,
+    pub(super) bytes: Box<[u8]>,
+}
+
+/// An attachment of which more parts may come.
+#[derive(Debug)]
+struct Incomplete {
+    /// The part that was read last.
+    last: Part,
+    bytes: Vec<u8>,
+}
+
+/// Attachments that stand one behind another, and wait for the record that they belong to.
+#[derive(Debug, Default)]
+pub(super) struct Pending {
+    attachments: Vec<Incomplete>,
+    /// Where the next part or the record must begin.
+    end: LogPosition,
+}
+
+impl Pending {
+    /// Adds the part at `at`. Returns the attachment if it stands alone and is whole now.
+    pub(super) fn add(
+        &mut self,
+        part: &Part,
+        at: LogPosition,
+    ) -> Result<Option<Attachment>, TryReserveError> {
+        if self.end != at {
+            self.attachments.clear();
+        }
+        self.end = LogPosition { offset: at.offset + SHORT_BYTES, ..at };
+        if part.number == 0 {
+            let is_behind_whole =
+                self.attachments.iter().all(|before| before.last.is_last() && before.last.job == part.job);
+            // No record has more than two.
+            if !is_behind_whole || self.attachments.len() >= 2 {
+                self.attachments.clear();
+            }
+            self.attachments.try_reserve(1)?;
+            self.attachments.push(Incomplete { last: *part, bytes: Vec::new() });
+        }
+        let Some(incomplete) = self.attachments.last_mut() else { return Ok(None) };
+        if part.number > 0 && !part.follows(&incomplete.last) {
+            self.attachments.clear();
+            return Ok(None);
+        }
+        incomplete.last = *part;
+        incomplete.bytes.try_reserve(part.payload().len())?;
+        incomplete.bytes.extend_from_slice(part.payload());
+        if !part.kind.stands_alone() || !part.is_last() {
+            return Ok(None);
+        }
+        let whole = self.attachments.pop();
+        self.attachments.clear();
+        Ok(whole.map(Incomplete::into_attachment))
+    }
+
+    /// Takes all attachments of the record of `job` that begins at `at`; none if one of them is not whole.
+    pub(super) fn take(&mut self, job: JobId, at: LogPosition) -> Vec<Attachment> {
+        if self.attachments.is_empty() {
+            return Vec::new();
+        }
+        let pending = std::mem::take(&mut self.attachments);
+        let is_whole = |one: &Incomplete| one.last.is_last() && one.last.job == job;
+        if self.end != at || !pending.iter().all(is_whole) {
+            return Vec::new();
+        }
+        pending.into_iter().map(Incomplete::into_attachment).collect()
+    }
+}
+
+impl Incomplete {
+    fn into_attachment(self) -> Attachment {
+        Attachment { kind: self.last.kind, job: self.last.job, bytes: self.bytes.into_boxed_slice() }
+    }
+}
+
+/// The tags of a full record.
+#[derive(Debug)]
+pub(super) enum FoundTags {
+    /// The job has none.
+    None,
+    /// They stand before the record.
+    Here(Box<[u8]>),
+    /// They are damaged here, and stand before an earlier record of the job.
+    Earlier,
+    /// They are lost.
+    Lost,
+}
+
+/// What the tags of all jobs so far have led to.
+#[derive(Debug, Default)]
+pub(super) struct Tagged {
+    /// The tags of the jobs that have any.
+    pub(super) tags: IdMap<Box<[u8]>>,
+    pub(super) cooldowns: Cooldowns,
+    /// For each group the jobs that were read with a wait for it; some may not be there any more, or not wait.
+    waiting: HashMap<Box<str>, Vec<JobId>>,
+}
+
+/// What precedes a delete, if it can be understood.
+#[derive(Debug, Default)]
+pub(super) struct FoundAftermath {
+    pub(super) cooldown: Option<Box<[u8]>>,
+    pub(super) freed_group: Option<Box<[u8]>>,
+}
+
+impl FoundAftermath {
+    /// From the attachments before a delete. `None` if there are none, or others.
+    pub(super) fn of(attachments: Vec<Attachment>) -> Option<Self> {
+        let mut found = Self::default();
+        for Attachment { kind, bytes, .. } in attachments {
+            match kind {
+                Kind::DeleteCooldown if LoggedCooldown::decode(&bytes).is_some() => {
+                    found.cooldown = Some(bytes);
+                }
+                Kind::DeleteFrees if TubeName::check(&bytes).is_some() => found.freed_group = Some(bytes),
+                _ => return None,
+            }
+        }
+        (found.cooldown.is_some() || found.freed_group.is_some()).then_some(found)
+    }
+}
+
+impl Tagged {
+    /// The tags of job `id`, empty if it has none.
+    pub(super) fn of(&self, id: JobId) -> &[u8] {
+        self.tags.get(id).map_or(&[], |tags| tags)
+    }
+
+    /// The tags of a full record that says that there are some, with the attachments that precede it.
+    pub(super) fn find(&self, id: JobId, mut attachments: Vec<Attachment>) -> FoundTags {
+        match attachments.pop() {
+            Some(Attachment { kind: Kind::Tags, bytes, .. })
+                if attachments.is_empty() && TagSet::decode_checked(&bytes).is_some() =>
+            {
+                FoundTags::Here(bytes)
+            }
+            _ if self.tags.get(id).is_some() => FoundTags::Earlier,
+            _ => FoundTags::Lost,
+        }
+    }
+
+    /// The newest full record of job `id` has these tags. Returns their length.
+    pub(super) fn set(&mut self, id: JobId, found: FoundTags) -> Result<usize, TryReserveError> {
+        match found {
+            FoundTags::None | FoundTags::Lost => {
+                self.forget(id);
+                Ok(0)
+            }
+            FoundTags::Earlier => Ok(self.of(id).len()),
+            FoundTags::Here(bytes) => {
+                let after = TagSet::decode_checked(&bytes).and_then(|tags| tags.after);
+                if let Some(After { group, is_free: false }) = after {
+                    if !self.waiting.contains_key(group.as_str()) {
+                        self.waiting.try_reserve(1)?;
+                        self.waiting.insert(group.as_str().into(), Vec::new());
+                    }
+                    if let Some(waiting) = self.waiting.get_mut(group.as_str()) {
+                        waiting.try_reserve(1)?;
+                        waiting.push(id);
+                    }
+                }
+                let len = bytes.len();
+                self.tags.insert(id, bytes);
+                Ok(len)
+            }
+        }
+    }
+
+    /// Job `id` has no tags, or is gone.
+    pub(super) fn forget(&mut self, id: JobId) {
+        if !self.tags.is_empty() {
+            self.tags.remove(id);
+        }
+    }
+
+    /// Frees the jobs so far that wait for `group`. Returns which.
+    pub(super) fn free_group(&mut self, group: &[u8]) -> Result<Vec<JobId>, TryReserveError> {
+        let Some(group) = TubeName::check(group) else { return Ok(Vec::new()) };
+        let mut waiting = self.waiting.remove(group).unwrap_or_default();
+        let mut freed = Vec::new();
+        for id in waiting.drain(..) {
+            if let Some(tags) = self.tags.get_mut(id)
+                && let Some(free) = free(tags, group)?
+            {
+                *tags = free;
+                freed.try_reserve(1)?;
+                freed.push(id);
+            }
+        }
+        Ok(freed)
+    }
+
+    /// The groups without members that jobs wait for. A delete and what it frees are one change, so that such a group is
+    /// left only by damage, by a loss of power that took puts without a reply, or by C.
+    pub(super) fn groups_without_members(&self) -> BTreeSet<Box<str>> {
+        let tags = || self.tags.iter().filter_map(|(_, bytes)| TagSet::decode_checked(bytes));
+        let members: HashSet<Name<'_>> = tags().filter_map(|tags| tags.group).collect();
+        let waited_for = tags().filter_map(|tags| tags.after).filter(|after| !after.is_free);
+        waited_for
+            .map(|after| after.group)
+            .filter(|group| !members.contains(group))
+            .map(|group| Box::from(group.as_str()))
+            .collect()
+    }
+}
+
+/// The tags of a job that waits for `group`, once it is free; `None` if it does not wait for this group.
+fn free(tags: &[u8], group: &str) -> Result<Option<Box<[u8]>>, TryReserveError> {
+    let Some(mut tags) = TagSet::decode_checked(tags) else { return Ok(None) };
+    match &mut tags.after {
+        Some(after) if after.group.as_str() == group && !after.is_free => after.is_free = true,
+        _ => return Ok(None),
+    }
+    let mut bytes = Vec::new();
+    tags.encode(&mut bytes)?;
+    Ok(Some(bytes.into_boxed_slice()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attachment::parts;
+    use crate::tags::Idempotency;
+
+    const HERE: LogPosition = LogPosition { file: 3, offset: 4096 };
+    const JOB: JobId = JobId(7);
+
+    fn behind(markers: u64) -> LogPosition {
+        LogPosition { offset: HERE.offset + markers * SHORT_BYTES, ..HERE }
+    }
+
+    /// Reads the attachments, which stand one behind another, then the record of `job` at `at`.
+    fn taken(attachments: &[(Kind, JobId, &[u8])], job: JobId, at: LogPosition) -> Vec<(Kind, Vec<u8>)> {
+        let mut pending = Pending::default();
+        let all = attachments.iter().flat_map(|&(kind, job, bytes)| Part::all(kind, job, bytes));
+        for (number, part) in all.enumerate() {
+            assert!(pending.add(&part, behind(number as u64)).unwrap().is_none(), "none stands alone");
+        }
+        pending.take(job, at).into_iter().map(|one| (one.kind, one.bytes.into_vec())).collect()
+    }
+
+    #[test]
+    fn attachments_belong_to_the_record_of_their_job_right_behind_them() {
+        let long = [b'x'; 200];
+        let length = parts(long.len());
+        let tags: &[(Kind, JobId, &[u8])] = &[(Kind::Tags, JOB, &long)];
+        assert_eq!(taken(tags, JOB, behind(length)), [(Kind::Tags, long.to_vec())]);
+        assert!(taken(tags, JOB, behind(length + 1)).is_empty(), "something stands between them");
+        assert!(taken(tags, JobId(8), behind(length)).is_empty(), "the record is another job's");
+        let two: &[(Kind, JobId, &[u8])] =
+            &[(Kind::DeleteCooldown, JOB, b"a"), (Kind::DeleteFrees, JOB, b"b")];
+        assert_eq!(taken(two, JOB, behind(2)).len(), 2);
+        let strange: &[(Kind, JobId, &[u8])] =
+            &[(Kind::DeleteCooldown, JobId(8), b"a"), (Kind::DeleteFrees, JOB, b"b")];
+        assert_eq!(taken(strange, JOB, behind(2)), [(Kind::DeleteFrees, b"b".to_vec())]);
+    }
+
+    #[test]
+    fn an_attachment_without_its_last_part_counts_for_nothing() {
+        let mut pending = Pending::default();
+        let first = Part::all(Kind::Tags, JOB, &[b'x'; 200]).next().unwrap();
+        assert!(pending.add(&first, HERE).unwrap().is_none());
+        assert!(pending.take(JOB, behind(1)).is_empty());
+    }
+
+    #[test]
+    fn tags_that_are_damaged_are_those_of_an_earlier_record_or_lost() {
+        let mut bytes = Vec::new();
+        let key = Idempotency { key: Name::from("key"), cooldown_s: 60 };
+        TagSet { idempotency: Some(key), ..TagSet::default() }.encode(&mut bytes).unwrap();
+        let whole = |kind| Attachment { kind, job: JOB, bytes: bytes.clone().into_boxed_slice() };
+        let damaged = || Attachment { bytes: Box::from(&b"\xff"[..]), ..whole(Kind::Tags) };
+        let mut tagged = Tagged::default();
+        for attachments in [vec![], vec![damaged()], vec![whole(Kind::DeleteFrees)]] {
+            assert!(matches!(tagged.find(JOB, attachments), FoundTags::Lost));
+        }
+        // No writer puts anything before the tags.
+        assert!(matches!(tagged.find(JOB, vec![damaged(), whole(Kind::Tags)]), FoundTags::Lost));
+        let found = tagged.find(JOB, vec![whole(Kind::Tags)]);
+        assert!(matches!(&found, FoundTags::Here(tags) if **tags == bytes[..]));
+        assert_eq!(tagged.set(JOB, found).unwrap(), bytes.len());
+        assert!(matches!(tagged.find(JOB, vec![damaged()]), FoundTags::Earlier));
+        assert!(matches!(tagged.find(JobId(8), vec![]), FoundTags::Lost));
+        tagged.forget(JOB);
+        assert_eq!(tagged.of(JOB), b"");
+        assert!(matches!(tagged.find(JOB, vec![]), FoundTags::Lost));
+    }
+
+    #[test]
+    fn what_a_delete_leads_to_is_understood_as_a_whole_or_not_at_all() {
+        let one = |kind, bytes: &[u8]| Attachment { kind, job: JOB, bytes: bytes.into() };
+        let cooldown = b"\x09\0\0\0\0\0\0\0\x07defaultkey";
+        let found =
+            FoundAftermath::of(vec![one(Kind::DeleteCooldown, cooldown), one(Kind::DeleteFrees, b"g")]);
+        let found = found.expect("both are understood");
+        assert_eq!(
+            (found.cooldown.as_deref(), found.freed_group.as_deref()),
+            (Some(&cooldown[..]), Some(&b"g"[..]))
+        );
+        assert!(FoundAftermath::of(vec![one(Kind::DeleteCooldown, cooldown)]).is_some());
+        assert!(FoundAftermath::of(vec![one(Kind::DeleteFrees, b"g")]).is_some());
+        for strange in [
+            vec![],
+            vec![one(Kind::DeleteCooldown, b"\x01")],
+            vec![one(Kind::DeleteFrees, b"no tube's name")],
+            vec![one(Kind::Tags, b"g")],
+            vec![one(Kind::DeleteCooldown, cooldown), one(Kind::Tags, b"g")],
+        ] {
+            assert!(FoundAftermath::of(strange).is_none());
+        }
+    }
+}

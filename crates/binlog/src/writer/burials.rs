@@ -1,0 +1,56 @@
+//! The order of burial.
+//!
+//! Owns: when each buried job was buried, such that no two times of this run are the same. Driven by the replay, then by
+//! `append`.
+
+use std::collections::BTreeMap;
+
+use crate::job::JobId;
+
+/// The order in which jobs were buried, which the disk holds as the time of burial.
+#[derive(Debug, Default)]
+pub(crate) struct Burials {
+    times: BTreeMap<JobId, i64>,
+    latest: i64,
+}
+
+impl Burials {
+    /// Notes a burial at `wall_ns`, after all earlier ones, whatever the clock says. Returns its time.
+    pub(super) fn bury(&mut self, id: JobId, wall_ns: i64) -> i64 {
+        let time = wall_ns.max(self.latest.saturating_add(1));
+        self.restore(id, time);
+        time
+    }
+
+    /// Notes a burial that the log already holds.
+    pub(crate) fn restore(&mut self, id: JobId, time: i64) {
+        self.latest = self.latest.max(time);
+        self.times.insert(id, time);
+    }
+
+    /// When the job was buried; `None` if it is not.
+    pub(super) fn time(&self, id: JobId) -> Option<i64> {
+        self.times.get(&id).copied()
+    }
+
+    /// The job is not buried any more.
+    pub(super) fn forget(&mut self, id: JobId) {
+        if !self.times.is_empty() {
+            self.times.remove(&id);
+        }
+    }
+
+    /// The jobs that are buried.
+    pub(super) fn ids(&self) -> impl Iterator<Item = JobId> {
+        self.times.keys().copied()
+    }
+
+    /// Asserts what is true between two calls.
+    #[inline]
+    pub(super) fn check_invariants(&self) {
+        assert!(
+            self.times.values().all(|&time| time <= self.latest),
+            "the next burial comes after all others"
+        );
+    }
+}

@@ -1,0 +1,305 @@
+//! Compaction and removal: live jobs are copied out of the oldest file, and a file without jobs is removed.
+//!
+//! Owns: how much may be copied, and the removal that is under way, in [`Compaction`]. Driven by the server, which appends
+//! the copies before each commit, and by the outcomes of syncs and of [`Task::Remove`].
+
+use std::io;
+
+use super::files_ahead::Creation;
+use super::{Binlog, Timestamp};
+use crate::attachment::tag_record_bytes;
+use crate::clock::NS_PER_S;
+use crate::files::{Files, Item};
+use crate::format::full_record_bytes;
+use crate::job::{BodyRef, JobId, JobRecord};
+use crate::marker::MarkerKind;
+use crate::storage::{Task, is_lack_of_room, is_shortage};
+use crate::tube_name::TubeName;
+use crate::{BinlogError, LogPosition};
+
+use super::space::file_units;
+
+/// How long the log waits before it tries again to remove a file.
+const REMOVE_RETRY_NS: u64 = NS_PER_S;
+/// How many bytes may be copied for each byte that is logged.
+const COPIES_TO_LOGGED: u64 = 4;
+/// Bytes that a turn may copy however little it logs itself: a few dozen small jobs, which takes some
+/// microseconds.
+const COPIED_PER_TURN: u64 = 16 * 1024;
+/// The closed files may be this many times as long as the records of all jobs, and all files once more and one
+/// file. A byte that is logged then costs at most about one more for copies.
+const CLOSED_TO_LIVE: u64 = 2;
+/// While files wait for their removal, no further file is made if the directory would then be longer than this many
+/// times the live bytes plus [`DIRECTORY_FILES`] files.
+const DIRECTORY_TO_LIVE: u64 = 3;
+/// See [`DIRECTORY_TO_LIVE`].
+const DIRECTORY_FILES: u64 = 2;
+/// This many files may always exist: the one to which records are appended, one made ahead, one to be removed, and one
+/// that was filled meanwhile. With fewer, every new file would wait for a removal if there are few jobs.
+const UNHINDERED_FILES: u64 = 4;
+
+/// What is copied and what is removed.
+#[derive(Debug, Default)]
+pub(super) struct Compaction {
+    removal: Option<Removal>,
+    /// When a removal that has failed is tried again.
+    removal_retry_at: Option<Timestamp>,
+    /// Bytes that this turn may still copy.
+    turn_bytes: u64,
+    /// Bytes that may be copied until something else is logged. Without this bound, copying would never end where it
+    /// frees nothing.
+    credit: u64,
+    /// Length of the full records of the jobs that were deleted in this turn.
+    freed_bytes: u64,
+    /// Records copied since the start.
+    copied_records: u64,
+}
+
+/// The removal of files in which no job is left.
+#[derive(Clone, Copy, Debug)]
+struct Removal {
+    /// The files with a smaller index are removed, one after another.
+    below: u32,
+    stage: Stage,
+}
+
+/// How far the removal of the oldest file has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// The marker that announces the removal is being appended.
+    Announcing,
+    /// The file can be removed once the log is durable up to here: then the marker is, and so are all copies of its jobs.
+    Announced(LogPosition),
+    /// The store was told to remove the file.
+    UnderWay,
+}
+
+impl Compaction {
+    /// All that the log holds may be copied once more.
+    pub(super) fn new() -> Self {
+        Self { credit: u64::MAX, ..Self::default() }
+    }
+
+    /// The oldest file that is needed, as markers say: the files that are announced for removal are not.
+    pub(super) fn oldest_needed(&self, files: &Files) -> u32 {
+        self.removal.map_or(files.oldest_index(), |removal| removal.below)
+    }
+
+    /// Full records of `bytes` are not alive any more.
+    pub(super) fn note_freed(&mut self, bytes: u64) {
+        self.freed_bytes += bytes;
+    }
+
+    /// When a removal is tried again; `None` if none has failed.
+    pub(super) fn retry_at(&self) -> Option<Timestamp> {
+        self.removal_retry_at
+    }
+
+    /// A removal that has failed may be tried again, if it is time.
+    pub(super) fn retry(&mut self, now: Timestamp) {
+        self.removal_retry_at = self.removal_retry_at.filter(|&at| at > now);
+    }
+
+    /// Records copied since the start.
+    pub(super) fn copied_records(&self) -> u64 {
+        self.copied_records
+    }
+
+    /// What was logged and what was deleted leaves bytes behind that copying can free. `most` bounds the credit.
+    fn earn(&mut self, logged: u64, most: u64) {
+        let earned = COPIES_TO_LOGGED * logged + std::mem::take(&mut self.freed_bytes);
+        self.credit = self.credit.saturating_add(earned).min(most);
+    }
+
+    /// A record of `bytes` was copied.
+    fn note_copied(&mut self, bytes: u64) {
+        self.turn_bytes = self.turn_bytes.saturating_sub(bytes);
+        self.credit = self.credit.saturating_sub(bytes);
+        self.copied_records += 1;
+    }
+
+    /// Asserts what is true between two calls.
+    #[inline]
+    pub(super) fn check_invariants(&self, files: &Files, current: u32) {
+        let Some(Removal { below, stage }) = self.removal else { return };
+        assert!(below <= current, "the file that records go to is never removed");
+        assert!(files.oldest_index() < below, "there is a file to remove");
+        assert!(stage != Stage::Announcing, "a removal is announced within one call");
+        let doomed = files.closed().filter(|file| file.index < below);
+        assert!(
+            doomed.into_iter().all(|file| file.live == 0),
+            "nothing is alive in a file that is to be removed"
+        );
+        assert!(
+            stage != Stage::UnderWay || self.removal_retry_at.is_none(),
+            "a removal is under way or waits, never both"
+        );
+    }
+}
+
+impl Binlog {
+    // ---- copies ----
+
+    /// The next job whose record is to be copied out of the oldest file, if this turn has to copy one. The caller
+    /// appends it with [`Binlog::append_migrated`] and asks again. Cooldowns that stand before it are copied.
+    pub fn next_migration(&mut self) -> Option<JobId> {
+        loop {
+            if self.compaction.turn_bytes == 0 || !self.can_migrate() {
+                return None;
+            }
+            let item = self.files.find_first()?;
+            match item {
+                Item::Job(id) => {
+                    let bytes = self.files.record_bytes(item)?;
+                    let target = self.ahead.space.find(bytes, self.live_units())?;
+                    // The copy can wait for a descriptor, and for memory.
+                    return (self.open_up_to(target) && self.has_memory_for(bytes)).then_some(id);
+                }
+                Item::Cooldown(id) => {
+                    let bytes = self.copy_cooldown(id)?;
+                    self.appender.uncount(bytes);
+                    self.compaction.note_copied(bytes);
+                }
+            }
+        }
+    }
+
+    /// Logs a job that stands in the oldest file once more, in its present state and with its present tags.
+    pub fn append_migrated<'a>(
+        &mut self,
+        job: &JobRecord,
+        tube: &TubeName,
+        body: impl Into<BodyRef<'a>>,
+        tags: &[u8],
+        now: Timestamp,
+    ) {
+        let body = body.into();
+        let bytes = tag_record_bytes(tags.len()) + full_record_bytes(tube.as_bytes().len(), body.len());
+        self.append_full(job, tube, body, tags, self.live_units(), now);
+        self.appender.uncount(bytes);
+        self.compaction.note_copied(bytes);
+    }
+
+    /// Ends a turn in which `logged` bytes were logged: says how much the next one may copy.
+    pub(super) fn allot_copies(&mut self, logged: u64) {
+        // To copy all live bytes once frees all that can be freed, so that more credit than for two times is of no use.
+        let most = 2 * self.files.full_bytes() + self.config.file_bytes;
+        self.compaction.earn(logged, most);
+        self.compaction.turn_bytes = if self.wants_migration() { COPIED_PER_TURN.max(2 * logged) } else { 0 };
+    }
+
+    /// Whether the jobs in the oldest file with a job are to be copied: the closed files hold little that is alive, or
+    /// one file more would make the directory too long. Files that only wait for their removal
+    /// do not count, and copying does not wait for them: while one removal waits for its sync, fast writers
+    /// fill more than one file.
+    fn wants_migration(&self) -> bool {
+        let live = self.files.full_bytes();
+        let emptied: u64 = self.files.emptied().map(|file| file.bytes).sum();
+        let bound = (CLOSED_TO_LIVE + 1) * live + self.config.file_bytes;
+        (self.files.closed_bytes() - emptied > CLOSED_TO_LIVE * live
+            || self.directory_bytes() - emptied > bound)
+            && self.compaction.credit > 0
+            && self.files.has_live_in_closed()
+    }
+
+    /// Whether a job is to be copied and there is room for it.
+    pub(super) fn can_migrate(&self) -> bool {
+        if !self.unlogged.deletes.is_empty()
+            || !self.health.is_serving()
+            || self.ahead.lacks_descriptor()
+            || !self.wants_migration()
+        {
+            return false;
+        }
+        let bytes = self.files.first_to_migrate().and_then(|item| self.files.record_bytes(item));
+        // The next turn goes on looking for the first one if it has not been found.
+        bytes.is_none_or(|bytes| self.ahead.space.find(bytes, self.live_units()).is_some())
+    }
+
+    /// On a full disk, as much room as the longest closed file has is kept for copies, in short records. Without
+    /// it, files in which little is alive would stay for ever, however many jobs are deleted.
+    pub(super) fn kept_units(&self) -> u64 {
+        if !self.ahead.is_disk_full() {
+            return 0;
+        }
+        let closed = self.files.closed().filter(|file| file.live > 0);
+        let longest = closed.map(|file| file.bytes).max().unwrap_or(0);
+        file_units(longest.min(self.config.file_bytes))
+    }
+
+    /// Length of all files, those made ahead and those to be removed included.
+    pub(super) fn directory_bytes(&self) -> u64 {
+        self.files.total_bytes() + self.ahead.space.spare_bytes()
+    }
+
+    // ---- removal ----
+
+    /// Whether the next file has to wait for the removal of another, which is under way.
+    pub(super) fn awaits_removal(&self) -> bool {
+        let file = self.config.file_bytes;
+        let bound =
+            (DIRECTORY_TO_LIVE * self.live_bytes() + DIRECTORY_FILES * file).max(UNHINDERED_FILES * file);
+        self.compaction.removal.is_some() && self.directory_bytes() + self.next_file_bytes() > bound
+    }
+
+    /// Announces the removal of the oldest files, in which no job is left. Returns whether there were any.
+    pub(super) fn announce_removal(&mut self) -> bool {
+        let empty = self.files.oldest_closed().is_some_and(|oldest| oldest.live == 0);
+        if !empty || self.compaction.removal.is_some() || !self.health.is_serving() {
+            return false;
+        }
+        let kept = self.files.closed().find(|file| file.live > 0);
+        let below = kept.map_or(self.appender.file(), |file| file.index);
+        // The marker is to say that those files are not needed, so the removal is noted before it.
+        self.compaction.removal = Some(Removal { below, stage: Stage::Announcing });
+        let announced = self.append_marker(MarkerKind::Durable).is_ok();
+        let stage = Stage::Announced(self.appender.end());
+        self.compaction.removal = announced.then_some(Removal { below, stage });
+        announced
+    }
+
+    /// Removes the oldest file that was announced, once the announcement is on the medium.
+    pub(super) fn remove_announced_files(&mut self) {
+        let Some(Removal { below, stage: Stage::Announced(after) }) = self.compaction.removal else { return };
+        if !self.durability.is_settled(after)
+            || !self.health.is_serving()
+            || self.compaction.removal_retry_at.is_some()
+        {
+            return;
+        }
+        // One at a time, so that no file is removed before an older one that could not be removed.
+        self.submit(Task::Remove { file: self.files.oldest_index() });
+        self.compaction.removal = Some(Removal { below, stage: Stage::UnderWay });
+    }
+
+    /// The oldest file is gone. The next one that was announced can be removed at once. There may be room for a file
+    /// that could not be made.
+    pub(super) fn file_was_removed(&mut self, file: u32) {
+        debug_assert_eq!(self.files.oldest_index(), file, "the oldest is removed first");
+        self.files.pop_oldest();
+        let oldest = self.files.oldest_index();
+        let left = self.compaction.removal.filter(|removal| oldest < removal.below);
+        self.compaction.removal = left.map(Removal::at_once);
+        self.remove_announced_files();
+        if matches!(self.ahead.creation, Creation::Failed { .. }) {
+            self.ahead.retry();
+        }
+        self.prepare_files();
+    }
+
+    pub(super) fn file_was_not_removed(&mut self, file: u32, error: io::Error, now: Timestamp) {
+        if !is_shortage(&error) && !is_lack_of_room(&error) {
+            return self.fail(BinlogError::Remove { file, error });
+        }
+        self.warnings.line(now, || format!("binlog.{file}: not removed, tried again every second: {error}"));
+        self.compaction.removal = self.compaction.removal.map(Removal::at_once);
+        self.compaction.removal_retry_at = Some(now + REMOVE_RETRY_NS);
+    }
+}
+
+impl Removal {
+    /// The next file can be removed at once: the log is durable beyond the announcement.
+    fn at_once(self) -> Self {
+        Self { stage: Stage::Announced(LogPosition::default()), ..self }
+    }
+}

@@ -1,0 +1,369 @@
+//! What is on the medium and what is not yet.
+//!
+//! Owns: which syncs are due, asked for and done, and what the markers have said of that. It says when a sync is due; the
+//! store does it. Driven by the writes of the log, by commits, and by the outcomes of syncs.
+
+use std::collections::VecDeque;
+
+use crate::clock::{NS_PER_S, Timestamp};
+use crate::job::JobId;
+use crate::{LogPosition, SequenceNumber, SyncPolicy};
+
+/// Nanoseconds in a millisecond.
+const NS_PER_MS: u64 = 1_000_000;
+/// With [`SyncPolicy::EachCommit`]: how long records may stay unsynced for which no reply waits.
+const UNAWAITED_NS: u64 = 50 * NS_PER_MS;
+/// With [`SyncPolicy::EachCommit`]: after a sync that took so long, the next one waits a quarter of that time for the clients
+/// that are answered. A faster disk needs no such pause, because the loop is busy with them for as long.
+const SLOW_SYNC_US: u64 = 4000;
+/// How long the log must have been idle until a marker says that its end is durable.
+const IDLE_MARK_NS: u64 = NS_PER_S;
+
+/// Larger than the id of any job.
+const NO_JOB: JobId = JobId(u64::MAX);
+
+/// The log at some time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Mark {
+    /// Where it ended.
+    pub(super) end: LogPosition,
+    /// Its last record.
+    pub(super) sequence: SequenceNumber,
+    /// The job id that its markers announce: all ids given are smaller.
+    pub(super) ids: u64,
+}
+
+/// The state of syncing. Syncs are done in the order in which they are asked for, so that what is durable
+/// is always the beginning of the log.
+#[derive(Debug)]
+pub(super) struct Durability {
+    policy: SyncPolicy,
+    /// All that was written to the store.
+    written: Mark,
+    /// Asked for, oldest first, each with the smallest id of a job whose whole record is new in it.
+    in_flight: VecDeque<(Mark, JobId)>,
+    /// The smallest id of a job whose whole record is appended and not asked for.
+    lowest_appended: JobId,
+    /// The smallest id of a job whose whole record is appended and not durable.
+    lowest_unsynced: JobId,
+    /// The end of what was asked for.
+    requested: Mark,
+    /// After a slow sync: until when the next one waits, unless this record is there before.
+    gathering: Option<(Timestamp, SequenceNumber)>,
+    /// The last record that replies wait for.
+    awaited: SequenceNumber,
+    durable: Mark,
+    /// The end of the turn in which the first byte was written for which no sync has been asked.
+    unsynced_since: Option<Timestamp>,
+    /// Whether the next commit must ask for a sync, whatever the policy says of time.
+    is_urgent: bool,
+    /// What the newest marker says is durable.
+    marked: SequenceNumber,
+    /// When the end of an idle log is to be marked.
+    idle_mark_at: Option<Timestamp>,
+    syncs: u64,
+    sync_us: u64,
+}
+
+impl Durability {
+    /// Nothing was written. What lies before `end` is durable, and the markers in it announce that ids below `ids` may be
+    /// given.
+    pub(super) fn new(policy: SyncPolicy, end: LogPosition, ids: u64) -> Self {
+        Self {
+            policy,
+            written: Mark::default(),
+            in_flight: VecDeque::new(),
+            lowest_appended: NO_JOB,
+            lowest_unsynced: NO_JOB,
+            requested: Mark { end, ..Mark::default() },
+            gathering: None,
+            awaited: SequenceNumber::default(),
+            durable: Mark { end, sequence: SequenceNumber::default(), ids },
+            unsynced_since: None,
+            is_urgent: false,
+            marked: SequenceNumber::default(),
+            idle_mark_at: None,
+            syncs: 0,
+            sync_us: 0,
+        }
+    }
+
+    /// The store has taken the log up to `mark`.
+    pub(super) fn wrote(&mut self, mark: Mark) {
+        debug_assert!(
+            self.written.end < mark.end && self.written.sequence <= mark.sequence,
+            "a log only grows"
+        );
+        self.written = mark;
+    }
+
+    /// Notes when the turn was in which the log was written. Replies wait for the records up to `awaited`.
+    pub(super) fn end_turn(&mut self, now: Timestamp, awaited: SequenceNumber) {
+        self.awaited = awaited;
+        if self.is_unsynced() {
+            self.unsynced_since.get_or_insert(now);
+        }
+    }
+
+    /// Whether something was written for which no sync has been asked.
+    fn is_unsynced(&self) -> bool {
+        self.requested.end < self.written.end
+    }
+
+    /// The whole record of a job is appended.
+    pub(super) fn append_job(&mut self, id: JobId) {
+        self.lowest_appended = self.lowest_appended.min(id);
+        self.lowest_unsynced = self.lowest_unsynced.min(id);
+    }
+
+    /// Whether the whole record of this job is on the medium. Jobs with smaller ids than all others that are not are known.
+    pub(super) fn has_job(&self, id: JobId) -> bool {
+        self.policy == SyncPolicy::EachCommit && id < self.lowest_unsynced
+    }
+
+    /// What is on the medium.
+    pub(super) fn durable(&self) -> Mark {
+        self.durable
+    }
+
+    /// Whether all that lies before `position` may be relied on: it is on the medium, or nobody asked for that.
+    pub(super) fn is_settled(&self, position: LogPosition) -> bool {
+        match self.policy {
+            SyncPolicy::Never => self.written.end >= position,
+            SyncPolicy::Every(_) | SyncPolicy::EachCommit => self.durable.end >= position,
+        }
+    }
+
+    /// When the next sync must be asked for; `None` if nothing is unsynced. With [`SyncPolicy::EachCommit`] every commit
+    /// asks that wrote something for which replies wait: the store does all syncs that wait as one. With
+    /// [`SyncPolicy::Every`] one at a time is asked for.
+    pub(super) fn deadline(&self) -> Option<Timestamp> {
+        let since = self.unsynced_since?;
+        match self.policy {
+            SyncPolicy::Every(milliseconds) if self.in_flight.is_empty() => {
+                Some(since + u64::from(milliseconds) * NS_PER_MS)
+            }
+            SyncPolicy::EachCommit if self.awaited <= self.requested.sequence => Some(since + UNAWAITED_NS),
+            SyncPolicy::EachCommit => Some(since),
+            SyncPolicy::Every(_) | SyncPolicy::Never => None,
+        }
+    }
+
+    /// When a sync that was asked for is to begin: at once unless more clients are about to wait for it.
+    pub(super) fn begins_at(&self) -> Timestamp {
+        match self.gathering {
+            Some((until, enough)) if self.awaited < enough => until,
+            _ => Timestamp::default(),
+        }
+    }
+
+    /// The next commit asks for a sync, however long `-f` may wait.
+    pub(super) fn hurry(&mut self) {
+        self.is_urgent = true;
+    }
+
+    /// Whether [`Durability::hurry`] was called since the last call of this.
+    pub(super) fn take_urgency(&mut self) -> bool {
+        std::mem::take(&mut self.is_urgent)
+    }
+
+    /// Asks for a sync of all that was written: up to where, or `None` if there is nothing to ask for.
+    pub(super) fn request(&mut self) -> Option<LogPosition> {
+        self.unsynced_since = None;
+        if self.policy == SyncPolicy::Never || !self.is_unsynced() {
+            return None;
+        }
+        self.requested = self.written;
+        self.in_flight.push_back((self.written, std::mem::replace(&mut self.lowest_appended, NO_JOB)));
+        Some(self.written.end)
+    }
+
+    /// The sync that was asked for up to `position` has taken `elapsed_us` microseconds. If
+    /// [`Durability::all_synced`] has overtaken it, it makes nothing more durable.
+    pub(super) fn completed(&mut self, position: LogPosition, elapsed_us: u64, now: Timestamp) {
+        self.syncs += 1;
+        self.sync_us += elapsed_us;
+        let before = self.durable.sequence;
+        while let Some(&(mark, _)) = self.in_flight.front().filter(|(mark, _)| mark.end <= position) {
+            self.in_flight.pop_front();
+            self.durable = mark;
+        }
+        // Those who are answered now will have as much to sync, beside those who wait already. An eighth may stay away.
+        let expected = self.awaited.0.saturating_sub(before.0);
+        let enough = SequenceNumber(self.durable.sequence.0 + expected - expected.div_ceil(8));
+        let pause_ns = elapsed_us * 1000 / 4;
+        let is_slow = self.policy == SyncPolicy::EachCommit && elapsed_us >= SLOW_SYNC_US;
+        self.gathering = is_slow.then_some((now + pause_ns, enough));
+        let lowest = self.in_flight.iter().map(|(_, lowest)| *lowest).chain([self.lowest_appended]).min();
+        self.lowest_unsynced = lowest.unwrap_or(NO_JOB);
+    }
+
+    /// All that was written is on the medium, because the caller has waited for it.
+    pub(super) fn all_synced(&mut self) {
+        self.in_flight.clear();
+        (self.lowest_appended, self.lowest_unsynced) = (NO_JOB, NO_JOB);
+        self.unsynced_since = None;
+        self.requested = self.written;
+        self.durable = self.written;
+    }
+
+    // ---- what the markers say ----
+
+    /// A marker says what is durable now.
+    pub(super) fn note_marked(&mut self) {
+        self.marked = self.durable.sequence;
+    }
+
+    /// Whether a marker says so already.
+    pub(super) fn is_marked(&self) -> bool {
+        self.durable.sequence <= self.marked
+    }
+
+    /// When the end of an idle log is to be marked.
+    pub(super) fn idle_mark_at(&self) -> Option<Timestamp> {
+        self.idle_mark_at
+    }
+
+    /// A marker waits for the next record from `now` on; after a second it is written alone.
+    pub(super) fn await_record(&mut self, now: Timestamp) {
+        self.idle_mark_at = Some(now + IDLE_MARK_NS);
+    }
+
+    /// No marker waits for a record.
+    pub(super) fn cancel_idle_mark(&mut self) {
+        self.idle_mark_at = None;
+    }
+
+    /// Syncs done, and the time that they took in microseconds.
+    pub(super) fn sync_totals(&self) -> (u64, u64) {
+        (self.syncs, self.sync_us)
+    }
+
+    /// Asserts what is true between two calls, when the log ends at `end` once it is written.
+    #[inline]
+    pub(super) fn check_invariants(&self, end: LogPosition) {
+        let asked_for = [&self.durable].into_iter().chain(self.in_flight.iter().map(|(mark, _)| mark));
+        assert!(asked_for.is_sorted_by(|a, b| a.end <= b.end && a.sequence <= b.sequence && a.ids <= b.ids));
+        if let Some((last, _)) = self.in_flight.back() {
+            assert_eq!(last.end, self.requested.end, "the last sync asked for is the furthest");
+            assert!(self.policy != SyncPolicy::Never, "with -F nothing is synced");
+        }
+        assert!(self.written.end <= end, "no more is written than was appended");
+        assert!(self.marked <= self.durable.sequence, "no marker says more than is true");
+        // At the start, more may be durable than this run has written.
+        if self.written != Mark::default() {
+            assert!(self.requested.end <= self.written.end, "only what is written is synced");
+            assert!(self.durable.sequence <= self.written.sequence);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mark(offset: u64) -> Mark {
+        Mark { end: LogPosition { file: 1, offset }, sequence: SequenceNumber(offset / 10), ids: 0 }
+    }
+
+    /// The log has grown to `offset` in a turn at `now`.
+    fn grow(sync: &mut Durability, offset: u64, now: u64) {
+        sync.wrote(mark(offset));
+        sync.end_turn(Timestamp(now), mark(offset).sequence);
+    }
+
+    #[test]
+    fn the_deadline_counts_from_the_first_unsynced_byte() {
+        let mut sync = Durability::new(SyncPolicy::Every(50), LogPosition::default(), 0);
+        sync.end_turn(Timestamp(500), SequenceNumber::default());
+        assert_eq!(sync.deadline(), None, "nothing was written");
+        grow(&mut sync, 10, 1000);
+        grow(&mut sync, 20, 2000);
+        assert_eq!(sync.deadline(), Some(Timestamp(50_001_000)));
+        assert_eq!(sync.request(), Some(LogPosition { file: 1, offset: 20 }));
+        assert_eq!(sync.request(), None);
+        grow(&mut sync, 30, 3000);
+        assert_eq!(sync.deadline(), None, "one sync at a time");
+        sync.completed(mark(20).end, 7, Timestamp(0));
+        assert_eq!(sync.durable(), mark(20));
+        assert_eq!(sync.deadline(), Some(Timestamp(50_003_000)));
+        sync.check_invariants(mark(30).end);
+    }
+
+    #[test]
+    fn each_commit_asks_for_a_sync_and_the_store_does_some_as_one() {
+        let mut sync = Durability::new(SyncPolicy::EachCommit, LogPosition::default(), 0);
+        for offset in [10, 20, 30] {
+            grow(&mut sync, offset, offset);
+            assert_eq!(sync.deadline(), Some(Timestamp(offset)));
+            assert_eq!(sync.request(), Some(mark(offset).end));
+        }
+        sync.completed(mark(20).end, 7, Timestamp(40));
+        assert_eq!((sync.durable(), sync.deadline()), (mark(20), None));
+        sync.check_invariants(mark(30).end);
+        sync.completed(mark(30).end, 7, Timestamp(50));
+        assert_eq!((sync.durable(), sync.sync_totals()), (mark(30), (2, 14)));
+    }
+
+    #[test]
+    fn on_a_slow_disk_a_sync_waits_for_the_clients_of_the_last_one_but_not_for_long() {
+        let mut sync = Durability::new(SyncPolicy::EachCommit, LogPosition::default(), 0);
+        let (ms, at_once) = (1_000_000, Timestamp(0));
+        let grow_and_ask = |sync: &mut Durability, offset| {
+            grow(sync, offset, offset);
+            sync.request();
+            sync.begins_at()
+        };
+        assert_eq!(grow_and_ask(&mut sync, 80), at_once);
+        grow_and_ask(&mut sync, 160);
+        sync.completed(mark(80).end, 8000, Timestamp(10 * ms));
+        assert_eq!(sync.begins_at(), Timestamp(12 * ms), "half of sixteen wait already");
+        assert_eq!(grow_and_ask(&mut sync, 210), Timestamp(12 * ms));
+        assert_eq!(grow_and_ask(&mut sync, 220), at_once, "all but two of them");
+        sync.completed(mark(220).end, 3999, Timestamp(20 * ms));
+        assert_eq!(grow_and_ask(&mut sync, 230), at_once, "a fast disk");
+        sync.completed(mark(230).end, 8000, Timestamp(30 * ms));
+        assert_eq!(grow_and_ask(&mut sync, 240), at_once, "one client has nobody to wait for");
+    }
+
+    #[test]
+    fn records_that_no_reply_waits_for_are_synced_with_the_next_that_one_waits_for_or_a_moment_later() {
+        let mut sync = Durability::new(SyncPolicy::EachCommit, LogPosition::default(), 0);
+        sync.wrote(mark(10));
+        sync.end_turn(Timestamp(1000), SequenceNumber::default());
+        assert_eq!(sync.deadline(), Some(Timestamp(1000 + UNAWAITED_NS)));
+        grow(&mut sync, 20, 2000);
+        assert_eq!(sync.deadline(), Some(Timestamp(1000)), "at once");
+        assert_eq!(sync.request(), Some(mark(20).end));
+        sync.wrote(mark(30));
+        sync.end_turn(Timestamp(3000), mark(20).sequence);
+        assert_eq!(
+            sync.deadline(),
+            Some(Timestamp(3000 + UNAWAITED_NS)),
+            "what is asked for is awaited no more"
+        );
+    }
+
+    #[test]
+    fn a_sync_that_was_overtaken_makes_nothing_else_durable() {
+        let mut sync = Durability::new(SyncPolicy::EachCommit, LogPosition::default(), 0);
+        grow(&mut sync, 10, 1);
+        let overtaken = sync.request().expect("there is something to sync");
+        sync.all_synced();
+        grow(&mut sync, 20, 2);
+        assert_eq!(sync.request(), Some(mark(20).end));
+        sync.completed(overtaken, 7, Timestamp(0));
+        assert_eq!(sync.durable(), mark(10));
+        sync.completed(mark(20).end, 7, Timestamp(0));
+        assert_eq!(sync.durable(), mark(20));
+    }
+
+    #[test]
+    fn without_syncing_what_is_written_is_settled() {
+        let mut sync = Durability::new(SyncPolicy::Never, LogPosition::default(), 0);
+        grow(&mut sync, 10, 1000);
+        assert_eq!((sync.deadline(), sync.request()), (None, None));
+        assert!(sync.is_settled(LogPosition { file: 1, offset: 10 }));
+        assert!(!sync.is_settled(LogPosition { file: 1, offset: 11 }));
+    }
+}

@@ -1,0 +1,285 @@
+//! The files made ahead of the one to which records are appended.
+//!
+//! Owns: how long the next file is, whether it is being made, and what was lacking when it could not be made, in
+//! [`FilesAhead`]. Driven by the appending, which needs room, and by the outcomes of [`Task::Make`].
+
+use std::io;
+
+use super::space::{BLOCK_BYTES, Space, Spare, Target, length_of_next_file};
+use super::{Binlog, FIRST_FILE_BYTES};
+use crate::clock::{NS_PER_S, Timestamp};
+use crate::format::{SHORT_BYTES, Seal, mix};
+use crate::marker::{HEAD_BYTES, MarkerKind, file_head};
+use crate::storage::{Task, is_lack_of_room, is_shortage};
+use crate::{BinlogError, Config, MAX_INDEX};
+
+/// How long the log waits before it tries to make a file again for which there was no room.
+const CREATE_RETRY_NS: u64 = NS_PER_S;
+/// How long the log waits before it tries to make a file again for which descriptors or memory were lacking. Commands
+/// wait for that file.
+const SHORTAGE_RETRY_NS: u64 = NS_PER_S / 10;
+/// How many of the files made ahead stay open, besides the file to which records are appended.
+pub(super) const OPEN_AHEAD: usize = 3;
+/// If the disk has no room for a file of the usual length, shorter ones are made, down to this length.
+const LEAST_FILE_BYTES: u64 = 64 * 1024;
+
+/// The making of the next file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Creation {
+    Idle,
+    UnderWay {
+        nonce: u64,
+    },
+    Failed {
+        retry_at: Timestamp,
+        /// Whether descriptors or memory were lacking, and not room.
+        is_shortage: bool,
+    },
+}
+
+/// A record for which there was no room.
+#[derive(Clone, Copy, Debug)]
+struct Wanted {
+    /// Its length.
+    bytes: u64,
+    /// How many short records the deletes after it may take, those that its own delete leads to included.
+    deletes: u64,
+}
+
+/// The files made ahead, and the next one.
+#[derive(Debug)]
+pub(super) struct FilesAhead {
+    /// The room in them, and in the file to which records are appended.
+    pub(super) space: Space,
+    pub(super) creation: Creation,
+    /// Length of the next file unless a record needs more: `-s`, or less while the disk is short of room.
+    usual_bytes: u64,
+    /// The record for which there was no room at last, if there was none.
+    wanted: Option<Wanted>,
+    next_index: u32,
+    nonce_seed: u64,
+    /// Whether the last attempt to make a file has failed for lack of room.
+    is_disk_full: bool,
+    /// Whether the next file could not be opened for lack of a descriptor.
+    lacks_descriptor: bool,
+}
+
+impl FilesAhead {
+    pub(super) fn new(config: &Config, next_index: u32) -> Self {
+        Self {
+            space: Space::default(),
+            creation: Creation::Idle,
+            usual_bytes: config.file_bytes.min(FIRST_FILE_BYTES),
+            wanted: None,
+            next_index,
+            nonce_seed: config.nonce_seed,
+            is_disk_full: false,
+            lacks_descriptor: false,
+        }
+    }
+
+    /// There is no room for a record of `bytes` such that `deletes` short records find room after it.
+    pub(super) fn want(&mut self, bytes: u64, deletes: u64) {
+        let Wanted { bytes: most, deletes: most_deletes } = self.wanted.unwrap_or(Wanted { bytes, deletes });
+        self.wanted = Some(Wanted { bytes: bytes.max(most), deletes: deletes.max(most_deletes) });
+    }
+
+    /// Whether the last attempt to make a file has failed for lack of room.
+    pub(super) fn is_disk_full(&self) -> bool {
+        self.is_disk_full
+    }
+
+    /// Whether the next file could not be opened for lack of a descriptor.
+    pub(super) fn lacks_descriptor(&self) -> bool {
+        self.lacks_descriptor
+    }
+
+    /// When the log tries to make a file again; `None` if no attempt has failed.
+    pub(super) fn retry_at(&self) -> Option<Timestamp> {
+        match self.creation {
+            Creation::Failed { retry_at, .. } => Some(retry_at),
+            Creation::Idle | Creation::UnderWay { .. } => None,
+        }
+    }
+
+    /// A file may be made again although the last attempt has failed.
+    pub(super) fn retry(&mut self) {
+        if matches!(self.creation, Creation::Failed { .. }) {
+            self.creation = Creation::Idle;
+        }
+    }
+
+    /// Whether the last attempt has failed because there was no room.
+    pub(super) fn is_refused(&self) -> bool {
+        matches!(self.creation, Creation::Failed { is_shortage: false, .. })
+    }
+
+    /// Length of the next file, if `deletes` deletes may have to find room after the record that is wanted.
+    pub(super) fn next_bytes(&self, deletes: u64) -> u64 {
+        let Wanted { bytes, deletes } = self.wanted.map_or(Wanted { bytes: 0, deletes }, |wanted| Wanted {
+            deletes: wanted.deletes.max(deletes),
+            ..wanted
+        });
+        length_of_next_file(self.usual_bytes, bytes, deletes + self.space.waste_units())
+    }
+
+    /// The first file has been made: the next ones have `bytes`.
+    pub(super) fn set_usual_bytes(&mut self, bytes: u64) {
+        self.usual_bytes = bytes;
+    }
+
+    /// Length of the next file unless a record needs more.
+    pub(super) fn usual_bytes(&self) -> u64 {
+        self.usual_bytes
+    }
+
+    /// The file that is under way has been made, with `bytes`. Files are at most `file_bytes` long from now on.
+    fn note_made(&mut self, index: u32, bytes: u64, file_bytes: u64) {
+        let Creation::UnderWay { nonce } = self.creation else { return };
+        self.space.add_spare(Spare { index, bytes, nonce });
+        self.next_index = index + 1;
+        self.creation = Creation::Idle;
+        self.is_disk_full = false;
+        self.lacks_descriptor = false;
+        self.usual_bytes = (2 * self.usual_bytes).min(file_bytes);
+    }
+
+    /// Asserts what is true between two calls.
+    #[inline]
+    pub(super) fn check_invariants(&self) {
+        self.space.check_invariants();
+        assert!(
+            self.space.newest_spare().is_none_or(|newest| newest < self.next_index),
+            "an index is used once"
+        );
+        assert!(self.usual_bytes.is_multiple_of(BLOCK_BYTES), "files have whole blocks");
+    }
+}
+
+impl Binlog {
+    /// Makes the file that `target` names the one to which records are appended.
+    pub(super) fn enter(&mut self, target: Target) {
+        if let Target::Spare(passed) = target {
+            for _ in 0..=passed {
+                self.use_next_file();
+            }
+        }
+    }
+
+    /// Ends the file to which records are appended, and goes on in the next, which is there.
+    pub(super) fn use_next_file(&mut self) {
+        let Some(spare) = self.ahead.space.next_spare() else { return };
+        if self.appender.has_file() {
+            self.push_marker(MarkerKind::Continued(spare.index));
+            self.write_buffer();
+            self.request_sync();
+            self.storage.release(self.appender.file());
+        }
+        let end = self.appender.end();
+        self.files.push(spare.index, spare.bytes);
+        self.appender.begin_file(spare.index, spare.nonce);
+        self.ahead.space.use_file(spare.bytes, HEAD_BYTES + SHORT_BYTES);
+        self.push_marker(MarkerKind::Opened(end));
+        self.appender.require_write();
+    }
+
+    /// Asks for the next file if room is getting short, unless one is being made or has just failed.
+    pub(crate) fn prepare_files(&mut self) {
+        let deletes = self.needed_deletes() + 1;
+        let kept = self.kept_units();
+        let ahead = &mut self.ahead;
+        if let Some(wanted) = ahead.wanted
+            && ahead.space.find(wanted.bytes, wanted.deletes.max(deletes) + kept).is_some()
+        {
+            ahead.wanted = None;
+        }
+        let low = ahead.wanted.is_some()
+            || ahead.lacks_descriptor
+            || ahead.space.is_low(self.config.file_bytes, deletes);
+        if low && self.ahead.creation == Creation::Idle && !self.awaits_removal() {
+            self.make_next_file();
+        }
+    }
+
+    /// Asks for the next file.
+    pub(super) fn make_next_file(&mut self) {
+        if self.ahead.next_index > MAX_INDEX || !self.health.is_serving() {
+            return;
+        }
+        let bytes = self.next_file_bytes();
+        let file = self.ahead.next_index;
+        // A nonce of 0 would say that the file is not this server's.
+        let nonce = mix(self.ahead.nonce_seed ^ mix(u64::from(file))).max(1);
+        let head = Box::new(file_head(&self.header(file, bytes), Seal { nonce }));
+        self.ahead.creation = Creation::UnderWay { nonce };
+        self.submit(Task::Make { file, bytes, head });
+    }
+
+    /// Length of the next file.
+    pub(super) fn next_file_bytes(&self) -> u64 {
+        self.ahead.next_bytes(self.needed_deletes() + 1)
+    }
+
+    pub(super) fn file_was_made(&mut self, index: u32, bytes: u64) {
+        self.ahead.note_made(index, bytes, self.config.file_bytes);
+        self.open_spares(OPEN_AHEAD);
+    }
+
+    /// If the disk has no room, a shorter file is tried at once. If that may help, the same is tried again later.
+    pub(super) fn file_was_not_made(&mut self, index: u32, error: io::Error, now: Timestamp) {
+        let has_no_room = is_lack_of_room(&error);
+        if has_no_room && self.shorten_files() {
+            let bytes = self.next_file_bytes();
+            self.warnings.line(now, || format!("binlog.{index}: {error}; trying a file of {bytes} bytes"));
+            self.ahead.creation = Creation::Idle;
+            self.prepare_files();
+        } else if has_no_room || is_shortage(&error) {
+            self.warnings.line(now, || format!("binlog.{index}: not made, will be tried again: {error}"));
+            let pause_ns = if has_no_room { CREATE_RETRY_NS } else { SHORTAGE_RETRY_NS };
+            self.ahead.creation = Creation::Failed { retry_at: now + pause_ns, is_shortage: !has_no_room };
+            self.ahead.is_disk_full |= has_no_room;
+            // The command that needs this much asks again. Others may need less.
+            self.ahead.wanted = None;
+        } else {
+            self.fail(BinlogError::Create { file: index, error });
+        }
+    }
+
+    /// Opens the first `count` files made ahead, so that going on in one needs no descriptor. Returns whether they are
+    /// open now.
+    pub(super) fn open_spares(&mut self, count: usize) -> bool {
+        while let Some(index) = self.ahead.space.next_to_open(count) {
+            match self.storage.prepare(index) {
+                Ok(()) => self.ahead.space.note_open(),
+                Err(error) => {
+                    if !is_shortage(&error) {
+                        self.fail(BinlogError::Create { file: index, error });
+                    }
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    /// Whether the file that `target` names, and those before it, can be appended to now. If a descriptor is lacking,
+    /// another file is asked for: the commands that wait for it try again once it has been made.
+    pub(super) fn open_up_to(&mut self, target: Target) -> bool {
+        let Target::Spare(passed) = target else { return true };
+        let is_open = self.open_spares(passed + 1);
+        if !is_open {
+            self.ahead.lacks_descriptor = true;
+            self.prepare_files();
+        }
+        is_open
+    }
+
+    /// Has the next file be half as long, unless that is too short. Returns whether the next one is shorter.
+    pub(super) fn shorten_files(&mut self) -> bool {
+        let before = self.next_file_bytes();
+        let least = LEAST_FILE_BYTES.min(self.config.file_bytes);
+        let half = (self.ahead.usual_bytes / 2).next_multiple_of(BLOCK_BYTES);
+        self.ahead.usual_bytes = half.max(least);
+        self.next_file_bytes() < before
+    }
+}

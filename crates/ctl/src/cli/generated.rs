@@ -1,0 +1,200 @@
+//! Tests that the manual page and the completions in the repository match the command line.
+//!
+//! `make ctl-generate` writes these files.
+
+use super::Cli;
+use super::tube_completion::with_tubes;
+use clap::{Arg, Command, CommandFactory};
+use clap_complete::Shell;
+use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
+use std::path::{Path, PathBuf};
+
+/// The date of the manual page: when its text last changed, not when it was generated.
+const DATE: &str = "2026-11-23";
+
+const CAVEATS: [&str; 4] = [
+    "On a server without list-jobs, such as C beanstalkd, beanstalkctl asks for every id from the newest down, until it has \
+     seen as many jobs as the tubes have. If the server has a binlog, no counter shows the newest id: beanstalkctl puts a \
+     job into the tube beanstalkctl-probe and deletes it at once to learn it.",
+    "On a server without move and reprioritize, beanstalkctl reserves each job for a short time. A moved job is then a copy \
+     with a new id, and the counters of the job go up. If the connection breaks meanwhile, a delayed or buried job may \
+     become ready, and a moved job may exist twice; no job is lost.",
+    "flush deletes reserved jobs only on a server with flush-tube. On other servers only the client that has reserved a job \
+     can delete it.",
+    "An export without --drain may contain jobs that workers have finished in the meantime.",
+];
+
+const FILES: [&str; 3] = [
+    "FILE.partial: the output of export until it is complete and gets the name FILE.",
+    "FILE.taking: the states that the jobs had before export --drain buried them. It is removed when the export is done.",
+    "FILE.journal: the jobs that import has put. While this file exists, no job of FILE is put twice.",
+];
+
+const ENVIRONMENT: [&str; 4] = [
+    "BEANSTALKD_SERVER, BEANSTALKD_CA, BEANSTALKD_CERT, BEANSTALKD_KEY, BEANSTALKD_TOKEN_FILE: the defaults of the options of \
+     these names. BEANSTALKD_TLS: if set, and neither 0, false, no, off nor empty, --tls. BEANSTALKD_TOKEN: the token itself, if there is no file.",
+    "SSL_CERT_FILE, SSL_CERT_DIR: the certificates that --tls trusts without --ca, instead of those of the system.",
+    "NO_COLOR: if set, the help has no colours.",
+    "work sets these variables for its commands: BEANSTALK_JOB_ID, BEANSTALK_TUBE, BEANSTALK_TAGS (separated by spaces), \
+     BEANSTALK_PRIORITY and BEANSTALK_ATTEMPT (counted from 1).",
+];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn compare(path: &str, generated: &[u8]) {
+    let path = root().join(path);
+    if std::env::var_os("GENERATE").is_some() {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, generated).unwrap();
+    }
+    let committed = std::fs::read(&path).unwrap_or_default();
+    assert!(
+        committed == generated,
+        "{} does not match the command line: run `make ctl-generate`",
+        path.display()
+    );
+}
+
+/// Writes a paragraph. The crate escapes text that roff would take for a command.
+fn text(roff: &mut Roff, text: &str) {
+    roff.text([roman(text)]);
+}
+
+fn section(roff: &mut Roff, title: &str, paragraphs: &[&str]) {
+    roff.control("SH", [title]);
+    for (position, paragraph) in paragraphs.iter().enumerate() {
+        if position > 0 {
+            roff.control("PP", []);
+        }
+        text(roff, paragraph);
+    }
+}
+
+fn options(roff: &mut Roff, command: &Command) {
+    for argument in command.get_arguments().filter(|argument| !argument.is_hide_set()) {
+        let global = argument.is_global_set() && command.get_name() != "beanstalkctl";
+        if global || matches!(argument.get_id().as_str(), "help" | "version") {
+            continue;
+        }
+        roff.control("TP", []);
+        roff.text(heading(argument));
+        describe(roff, argument);
+    }
+}
+
+fn heading(argument: &Arg) -> Vec<Inline> {
+    let mut heading = Vec::new();
+    if let Some(short) = argument.get_short() {
+        heading.extend([bold(format!("-{short}")), roman(", ")]);
+    }
+    if let Some(long) = argument.get_long() {
+        heading.push(bold(format!("--{long}")));
+    }
+    let takes_value = argument.get_action().takes_values();
+    for name in argument.get_value_names().unwrap_or_default().iter().filter(|_| takes_value) {
+        heading.extend([roman(if heading.is_empty() { "" } else { " " }), italic(name.as_str())]);
+    }
+    heading
+}
+
+fn describe(roff: &mut Roff, argument: &Arg) {
+    let takes_value = argument.get_action().takes_values();
+    let help = argument.get_help().map(ToString::to_string).unwrap_or_default();
+    let defaults: Vec<_> =
+        argument.get_default_values().iter().map(|value| value.to_string_lossy()).collect();
+    let default = match defaults.as_slice() {
+        [default] if takes_value => format!(" (default: {default})"),
+        _ => String::new(),
+    };
+    text(roff, &format!("{help}{default}."));
+    let choices = argument.get_possible_values();
+    for choice in choices.iter().filter(|choice| takes_value && choice.get_help().is_some()) {
+        let help = choice.get_help().map(ToString::to_string).unwrap_or_default();
+        roff.control("br", []);
+        roff.text([bold(choice.get_name()), roman(format!(": {help}."))]);
+    }
+}
+
+fn manual() -> Vec<u8> {
+    let mut cli = Cli::command();
+    cli.build();
+    let mut roff = Roff::new();
+    roff.control("TH", ["BEANSTALKCTL", "1", DATE, "beanstalkctl 2.0", "User Commands"]);
+    roff.control("SH", ["NAME"]);
+    text(&mut roff, "beanstalkctl - show and change the tubes and jobs of a beanstalkd");
+    roff.control("SH", ["SYNOPSIS"]);
+    roff.text([
+        bold("beanstalkctl"),
+        roman(" [--server "),
+        italic("ADDRESS"),
+        roman("] [--json] "),
+        italic("COMMAND"),
+    ]);
+    section(
+        &mut roff,
+        "DESCRIPTION",
+        &[
+            "beanstalkctl is the command-line client of beanstalkd. It shows tubes and jobs, changes them one by one or many \
+             at once, runs a command for each job, and transfers jobs between servers.",
+            "It uses the extensions that the server offers. On a server without them, it does the same with the commands of \
+             C beanstalkd, or says that this server cannot do it.",
+            "A command that changes many jobs prints their number and asks for confirmation. Ctrl-C stops it between two \
+             batches of jobs.",
+        ],
+    );
+    roff.control("SH", ["OPTIONS"]);
+    options(&mut roff, &cli);
+    roff.control("SH", ["COMMANDS"]);
+    for command in cli.get_subcommands().filter(|command| command.get_name() != "help") {
+        roff.control("SS", [command.get_name()]);
+        let usage = command.clone().render_usage().to_string();
+        text(&mut roff, usage.trim_start_matches("Usage: "));
+        roff.control("PP", []);
+        let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+        text(&mut roff, &format!("{about}."));
+        options(&mut roff, command);
+    }
+    section(
+        &mut roff,
+        "EXIT STATUS",
+        &[
+            "0: done. 1: nothing matched. 2: the command line is wrong, or a confirmation is needed and cannot be asked for. \
+             3: no connection, or it broke. 4: refused by the server. 5: a local file or command failed. 130: stopped by \
+             Ctrl-C or SIGTERM, or the question was answered with no.",
+        ],
+    );
+    section(&mut roff, "ENVIRONMENT", &ENVIRONMENT);
+    section(&mut roff, "FILES", &FILES);
+    section(&mut roff, "CAVEATS", &CAVEATS);
+    roff.control("SH", ["SEE ALSO"]);
+    roff.text([bold("beanstalkd"), roman("(1)")]);
+    let mut bytes = Vec::new();
+    roff.to_writer(&mut bytes).unwrap();
+    bytes
+}
+
+#[test]
+fn the_manual_page_matches_the_command_line() {
+    compare("doc/beanstalkctl.1", &manual());
+}
+
+#[test]
+fn the_completions_match_the_command_line() {
+    for (shell, path) in [
+        (Shell::Bash, "packaging/completions/beanstalkctl.bash"),
+        (Shell::Zsh, "packaging/completions/_beanstalkctl"),
+        (Shell::Fish, "packaging/completions/beanstalkctl.fish"),
+    ] {
+        let mut bytes = Vec::new();
+        clap_complete::generate(shell, &mut Cli::command(), "beanstalkctl", &mut bytes);
+        let script = with_tubes(shell, &String::from_utf8(bytes).unwrap(), &Cli::command());
+        compare(path, script.as_bytes());
+    }
+}
+
+#[test]
+fn the_command_line_has_no_contradictions() {
+    Cli::command().debug_assert();
+}

@@ -1,0 +1,124 @@
+//! The signals that the server handles, as events of its poll loop.
+//!
+//! Owns: the handlers, from `install` to the end of the process. A handler only records the signal
+//! and makes the poll return. The Rust runtime ignores SIGPIPE before `main`.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use mio::event::Source;
+use mio::{Interest, Registry, Token};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook::flag;
+
+/// What a signal asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signal {
+    /// SIGUSR1: accept no more jobs.
+    Drain,
+    /// SIGUSR2: accept jobs again.
+    Undrain,
+    /// SIGHUP: read again what can change while the server runs.
+    Reload,
+    /// SIGTERM or SIGINT: end.
+    Stop,
+}
+
+/// The signals received; an event source that becomes readable with the first of them.
+pub struct Signals(signal_hook_mio::v1_0::Signals);
+
+impl Signals {
+    /// Installs the handlers. Must be called before any other program can know that the server runs, because SIGUSR1
+    /// kills a process without a handler. From now on the second SIGTERM or SIGINT ends the process at once,
+    /// with 128 plus the signal's number as its exit code. This also works for process 1. SIGHUP has a handler only if
+    /// `reloads`; otherwise it ends the process, as it ends C.
+    ///
+    /// # Errors
+    /// If the system refuses a handler or a pair of sockets.
+    pub fn install(reloads: bool) -> io::Result<Self> {
+        let stopping = Arc::new(AtomicBool::new(false));
+        for signal in [SIGTERM, SIGINT] {
+            // The order matters: the signal that sets the flag must not find it set.
+            flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&stopping))?;
+            flag::register(signal, Arc::clone(&stopping))?;
+        }
+        let signals = signal_hook_mio::v1_0::Signals::new([SIGUSR1, SIGUSR2, SIGTERM, SIGINT])?;
+        if reloads {
+            signals.add_signal(SIGHUP)?;
+        }
+        Ok(Self(signals))
+    }
+
+    /// The signals received since the last call, each at most once.
+    pub fn pending(&mut self) -> impl Iterator<Item = Signal> {
+        self.0.pending().map(|signal| match signal {
+            SIGUSR1 => Signal::Drain,
+            SIGUSR2 => Signal::Undrain,
+            SIGHUP => Signal::Reload,
+            _ => Signal::Stop,
+        })
+    }
+}
+
+impl Source for Signals {
+    fn register(&mut self, registry: &Registry, token: Token, interest: Interest) -> io::Result<()> {
+        self.0.register(registry, token, interest)
+    }
+
+    fn reregister(&mut self, registry: &Registry, token: Token, interest: Interest) -> io::Result<()> {
+        self.0.reregister(registry, token, interest)
+    }
+
+    fn deregister(&mut self, registry: &Registry) -> io::Result<()> {
+        self.0.deregister(registry)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+
+    use mio::{Events, Poll};
+    use signal_hook::consts::SIGPIPE;
+    use signal_hook::low_level::raise;
+
+    use super::*;
+    use crate::child::Child;
+
+    /// Raises the signals that the parent names and reports which arrived, until it is stopped twice.
+    #[test]
+    #[ignore = "runs as a child of other tests"]
+    fn child_obeys_signals() {
+        let mut poll = Poll::new().unwrap();
+        let mut signals = Signals::install(true).unwrap();
+        poll.registry().register(&mut signals, Token(0), Interest::READABLE).unwrap();
+        let mut events = Events::with_capacity(4);
+        raise(SIGPIPE).unwrap();
+        let last = Child::argument().to_str().unwrap().parse().unwrap();
+        for signal in [SIGUSR1, SIGUSR2, SIGHUP, last] {
+            raise(signal).unwrap();
+            while let Err(error) = poll.poll(&mut events, None) {
+                assert_eq!(error.kind(), io::ErrorKind::Interrupted);
+            }
+            assert!(events.iter().any(|event| event.token() == Token(0)));
+            Child::say(&format!("{:?}", signals.pending().collect::<Vec<_>>()));
+        }
+        raise(last).unwrap();
+        Child::say("still here");
+    }
+
+    #[test]
+    fn signals_arrive_as_events_and_the_second_stop_ends_the_process() {
+        for (signal, exit_code) in [(SIGTERM, 143), (SIGINT, 130)] {
+            let number = signal.to_string();
+            let mut child = Child::start("signals::tests::child_obeys_signals", number.as_str().as_ref());
+            assert_eq!(child.line(), "[Drain]");
+            assert_eq!(child.line(), "[Undrain]");
+            assert_eq!(child.line(), "[Reload]");
+            assert_eq!(child.line(), "[Stop]");
+            let status = child.finish();
+            assert_eq!((status.code(), status.signal()), (Some(exit_code), None));
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! The protocol: command lines in, replies out.
+//!
+//! Owns: the grammar of commands, the exact bytes of replies, the YAML of stats and lists. Pure; it knows
+//! nothing of what a command does. Driven by the server's sessions.
+//!
+//! ```
+//! use beanstalkd_protocol::{Command, ParseError, parse};
+//! use beanstalkd_types::job::JobId;
+//!
+//! assert_eq!(parse(b"delete 7"), Ok(Command::Delete(JobId(7))));
+//! assert_eq!(parse(b"delete seven"), Err(ParseError::BadFormat));
+//! ```
+
+mod command;
+mod list;
+mod manage;
+mod put_tags;
+mod reply;
+mod workers;
+mod yaml;
+
+use beanstalkd_types::{job, number, tags, tube_name};
+
+pub use self::command::{Command, Cursor, Origin, ParseError, PutHeader, Verb, longest_line, parse};
+pub use self::list::{List, ListWriter, SHORT_LIST_BYTES, list_bytes};
+pub use self::manage::{CursorText, MAX_LIMIT};
+pub use self::put_tags::{MAX_PUT_LINE_BYTES, parse_tags, tagged_put};
+pub use self::reply::{Reply, ReplyBuffer, reserved_len};
+pub use self::workers::{IdList, MAX_BATCH, MAX_DELETE_BATCH_LINE_BYTES, ModeWord};
+pub use self::yaml::{Dictionary, write_list};
+
+/// The longest command line, in bytes with its CRLF (protocol, "BAD_FORMAT").
+pub const MAX_LINE_BYTES: usize = 224;
+
+/// What ends a line and a body.
+pub const CRLF: &[u8] = b"\r\n";

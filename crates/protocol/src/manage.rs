@@ -1,0 +1,199 @@
+//! The arguments of the commands for operators, which C beanstalkd does not have, and the data of `list-jobs`.
+//!
+//! Owns: their grammar, stricter than that of C's commands: after the command's word comes exactly one space, and a
+//! line that begins with the word and goes on otherwise is BAD_FORMAT.
+
+use std::fmt::{self, Display};
+
+use super::command::{Command, Cursor, name};
+use crate::job::{JobId, JobState, Priority};
+use crate::number::{leading_u32, leading_u64, whole_u32, whole_u64};
+
+/// The jobs of a page of `list-jobs` that does not say how many.
+const DEFAULT_LIMIT: u32 = 100;
+/// The most jobs of a page.
+pub const MAX_LIMIT: u32 = 1000;
+
+/// The longest line of `list-jobs` or `move`, in bytes with its CRLF: a tube's name of 200 bytes, a limit and a
+/// cursor of 50 bytes find room, with some for leading zeros. Lines of C's commands end at 224 bytes.
+pub(super) const MAX_LONG_LINE_BYTES: usize = 320;
+
+/// What stands for the state in the cursor behind a held job.
+const HELD: &str = "held";
+
+pub(super) fn move_job(rest: &[u8]) -> Option<Command<'_>> {
+    let (id, rest) = leading_u64(arguments(rest)?)?;
+    Some(Command::Move { id: JobId(id), tube: arguments(rest).and_then(name)? })
+}
+
+/// `<id> <pri>`
+pub(super) fn id_and_priority(rest: &[u8]) -> Option<(JobId, Priority)> {
+    let (id, rest) = leading_u64(arguments(rest)?)?;
+    let priority = whole_u32(arguments(rest)?)?;
+    Some((JobId(id), Priority(priority)))
+}
+
+/// `<tube> <state> [<limit> [<cursor>]]`
+pub(super) fn list_jobs(rest: &[u8]) -> Option<Command<'_>> {
+    let (tube, rest) = word(arguments(rest)?);
+    let tube = name(tube)?;
+    let (state, rest) = word(arguments(rest)?);
+    let state = [JobState::Ready, JobState::Reserved, JobState::Delayed, JobState::Buried]
+        .into_iter()
+        .find(|known| known.as_str().as_bytes() == state)?;
+    let (limit, rest) = if rest.is_empty() { (DEFAULT_LIMIT, rest) } else { leading_u32(arguments(rest)?)? };
+    let after = if rest.is_empty() { None } else { Some(cursor(arguments(rest)?, state)?) };
+    (1..=MAX_LIMIT).contains(&limit).then_some(Command::ListJobs { tube, state, limit, after })
+}
+
+/// What follows the one space behind a word.
+pub(super) fn arguments(rest: &[u8]) -> Option<&[u8]> {
+    rest.strip_prefix(b" ")
+}
+
+/// The text up to the first space, and what follows.
+pub(super) fn word(text: &[u8]) -> (&[u8], &[u8]) {
+    text.split_at(text.iter().position(|&byte| byte == b' ').unwrap_or(text.len()))
+}
+
+/// A cursor in its text, `<state>-<position>-<id>`, of a list of this state. For a held job `held` stands for the state.
+fn cursor(text: &[u8], state: JobState) -> Option<Cursor> {
+    let is_held = state == JobState::Delayed && text.starts_with(HELD.as_bytes());
+    let word = if is_held { HELD } else { state.as_str() };
+    let text = text.strip_prefix(word.as_bytes())?.strip_prefix(b"-")?;
+    let hyphen = text.iter().position(|&byte| byte == b'-')?;
+    let number = |digits: &[u8]| whole_u64(digits).filter(|_| digits[0] != b' ');
+    let (position, id) = (number(&text[..hyphen])?, number(&text[hyphen + 1..])?);
+    let is_possible = state != JobState::Ready || u32::try_from(position).is_ok();
+    is_possible.then_some(Cursor { is_held, position, id: JobId(id) })
+}
+
+/// A cursor as it is written, in the data of `list-jobs` and in its command.
+#[derive(Clone, Copy, Debug)]
+pub struct CursorText(pub JobState, pub Cursor);
+
+impl Display for CursorText {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(state, Cursor { is_held, position, id }) = self;
+        let word = if *is_held { HELD } else { state.as_str() };
+        write!(out, "{word}-{position}-{}", id.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ParseError, longest_line, parse};
+
+    #[test]
+    fn a_page_has_a_tube_a_state_a_limit_and_a_cursor() {
+        let page = |limit, after| Command::ListJobs { tube: "a", state: JobState::Buried, limit, after };
+        assert_eq!(parse(b"list-jobs a buried"), Ok(page(100, None)));
+        assert_eq!(parse(b"list-jobs a buried 1"), Ok(page(1, None)));
+        assert_eq!(parse(b"list-jobs a buried  01000"), Ok(page(1000, None)));
+        let cursor = Cursor { is_held: false, position: u64::MAX, id: JobId(7) };
+        let line = format!("list-jobs a buried 5 {}", CursorText(JobState::Buried, cursor));
+        assert_eq!(line, "list-jobs a buried 5 buried-18446744073709551615-7");
+        assert_eq!(parse(line.as_bytes()), Ok(page(5, Some(cursor))));
+        let after = Some(Cursor { is_held: true, position: 1, id: JobId(2) });
+        let held = Command::ListJobs { tube: "a", state: JobState::Delayed, limit: 5, after };
+        assert_eq!(parse(b"list-jobs a delayed 5 held-1-2"), Ok(held));
+    }
+
+    #[test]
+    fn what_is_no_page_is_of_bad_format() {
+        for rest in [
+            "",
+            "x",
+            " ",
+            " a",
+            " a ",
+            " a  ready",
+            "  a ready",
+            " a held",
+            " a READY",
+            " a ready ",
+            " a ready 0",
+            " a ready 1001",
+            " a ready 4294967296",
+            " a ready x",
+            " a ready 1 ",
+            " a ready 1 0",
+            " a ready 1 delayed-1-1",
+            " a ready 1 held-1-1",
+            " a ready 1 ready-1",
+            " a ready 1 ready-1-",
+            " a ready 1 ready--1",
+            " a ready 1 ready- 1-1",
+            " a ready 1 ready-1-1 ",
+            " a ready 1 ready-1-1x",
+            " a ready 1 ready-4294967296-1",
+            " a buried 1 buried-1-18446744073709551616",
+            " -a ready",
+        ] {
+            let line = format!("list-jobs{rest}");
+            assert_eq!(parse(line.as_bytes()), Err(ParseError::BadFormat), "{line:?}");
+        }
+    }
+
+    #[test]
+    fn the_other_commands_take_one_space_and_nothing_behind() {
+        assert_eq!(parse(b"flush-tube a"), Ok(Command::FlushTube("a")));
+        assert_eq!(parse(b"flush-buried a"), Ok(Command::FlushBuried("a")));
+        assert_eq!(parse(b"move 007 a"), Ok(Command::Move { id: JobId(7), tube: "a" }));
+        let changed = Command::Reprioritize { id: JobId(7), priority: Priority(u32::MAX) };
+        assert_eq!(parse(b"reprioritize 7 4294967295"), Ok(changed));
+        assert_eq!(parse(b"peek-reserved"), Ok(Command::PeekReserved));
+        assert_eq!(parse(b"drain"), Ok(Command::Drain));
+        assert_eq!(parse(b"undrain"), Ok(Command::Undrain));
+        for line in [
+            "flush-tube",
+            "flush-tube ",
+            "flush-tubea",
+            "flush-tube  a",
+            "flush-tube a ",
+            "flush-tube a b",
+            "flush-buried",
+            "flush-buried -a",
+            "peek-reserved ",
+            "peek-reservedx",
+            "move",
+            "move 1",
+            "move 1 ",
+            "move 1 -a",
+            "move 1  a",
+            "move x a",
+            "move -1 a",
+            "move1 a",
+            "reprioritize",
+            "reprioritize 1",
+            "reprioritize 1 -1",
+            "reprioritize 1 4294967296",
+            "reprioritize 1 2 3",
+            "reprioritize 1 2 ",
+            "drain 1",
+            "drained",
+            "undrain ",
+        ] {
+            assert_eq!(parse(line.as_bytes()), Err(ParseError::BadFormat), "{line:?}");
+        }
+        for line in ["flush", "flush-all a", "mov 1 a", "drai", "reprio 1 1", "list-job a ready"] {
+            assert_eq!(parse(line.as_bytes()), Err(ParseError::UnknownCommand), "{line:?}");
+        }
+    }
+
+    #[test]
+    fn every_name_and_cursor_finds_room_in_a_line() {
+        let tube = "t".repeat(200);
+        let cursor = CursorText(
+            JobState::Reserved,
+            Cursor { is_held: false, position: u64::MAX, id: JobId(u64::MAX) },
+        );
+        for line in
+            [format!("list-jobs {tube} reserved 1000 {cursor}\r\n"), format!("move {} {tube}\r\n", u64::MAX)]
+        {
+            assert_eq!(longest_line(line.as_bytes()), MAX_LONG_LINE_BYTES);
+            assert!(line.len() <= MAX_LONG_LINE_BYTES, "{}", line.len());
+        }
+    }
+}

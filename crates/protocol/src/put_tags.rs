@@ -1,0 +1,138 @@
+//! The tags of a `put`: what may stand behind the size.
+//!
+//! Owns: their grammar. The words are separated by spaces and judged from left to right; the first that is wrong decides.
+//! A word that is no tag makes the line one of C's, which is BAD_FORMAT and leaves the body to be read as commands. A tag
+//! that is wrong is BAD_FORMAT, too, but its body is skipped: whoever sends tags means them, and a body must not be
+//! executed.
+
+use super::command::{PutHeader, put_numbers};
+use crate::tags::{TagError, TagSet};
+
+/// The longest line of a `put` with tags, in bytes with its CRLF: all tags with names of 200 bytes and numbers of ten
+/// digits, with some room for leading zeros and spaces.
+pub const MAX_PUT_LINE_BYTES: usize = 1024;
+
+/// The numbers of the `put` whose line begins so, if a tag follows its size.
+#[must_use]
+pub fn tagged_put(start: &[u8]) -> Option<PutHeader> {
+    let (header, text) = start.strip_prefix(b"put ").and_then(put_numbers)?;
+    first_word(text).filter(|(word, _)| TagSet::is_tag(word)).map(|_| header)
+}
+
+/// Whether the line that begins so is a `put` with a tag behind its size.
+#[must_use]
+pub(super) fn has_tag(start: &[u8]) -> bool {
+    tagged_put(start).is_some()
+}
+
+/// The tags in the text behind a size, which is not empty.
+///
+/// # Errors
+/// If it is something else than tags.
+pub fn parse_tags(mut text: &[u8]) -> Result<TagSet<'_>, TagError> {
+    let mut tags = TagSet::default();
+    while let Some((word, rest)) = first_word(text) {
+        tags.add(word)?;
+        text = rest;
+    }
+    if tags.is_empty() || !text.iter().all(|&byte| byte == b' ') {
+        return Err(TagError::UnknownWord);
+    }
+    Ok(tags)
+}
+
+/// The first word behind at least one space, and what follows it.
+fn first_word(text: &[u8]) -> Option<(&[u8], &[u8])> {
+    let start = text.iter().position(|&byte| byte != b' ').filter(|&start| start > 0)?;
+    let word = &text[start..];
+    Some(word.split_at(word.iter().position(|&byte| byte == b' ').unwrap_or(word.len())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::Priority;
+    use crate::tags::{After, Concurrency, Idempotency};
+    use crate::tube_name::TubeName;
+    use crate::{Command, ParseError, parse};
+
+    #[test]
+    fn tags_stand_in_any_order() {
+        let all = TagSet {
+            idempotency: Some(Idempotency { key: "k".into(), cooldown_s: 60 }),
+            concurrency: Some(Concurrency { key: "c".into(), limit: 3 }),
+            group: Some("g".into()),
+            after: Some(After { group: "a".into(), is_free: false }),
+            expires_after_s: Some(7),
+            owner: None,
+        };
+        assert_eq!(parse_tags(b" idp:k:60 con:c:3 grp:g aft:a exp:7"), Ok(all));
+        assert_eq!(parse_tags(b"  exp:007   aft:a grp:g con:c:3 idp:k:0060  "), Ok(all));
+        let plain = TagSet {
+            idempotency: Some(Idempotency { key: "k".into(), cooldown_s: 0 }),
+            concurrency: Some(Concurrency { key: "k".into(), limit: 1 }),
+            ..TagSet::default()
+        };
+        assert_eq!(parse_tags(b" con:k idp:k"), Ok(plain));
+        assert_eq!(parse_tags(b" idp:k:0 con:k:1"), Ok(plain));
+    }
+
+    #[test]
+    fn a_tag_that_is_wrong_is_known_as_one() {
+        let long = format!(" grp:{}", "g".repeat(201));
+        for text in [
+            " idp:",
+            " idp:-k",
+            " idp:k:",
+            " idp:k:x",
+            " idp:k:-1",
+            " idp:k:+1",
+            " idp:k:4294967296",
+            " idp:k:1:2",
+            " idp:k\0",
+            " idp:a idp:b",
+            " idp:a grp:g idp:a",
+            " con:",
+            " con:k:0",
+            " con:k:00",
+            " grp:",
+            " grp:a:b",
+            " aft:\t",
+            " exp:",
+            " exp:0",
+            " exp:x",
+            " exp:4294967296",
+            " idp:- x",
+            &long,
+        ] {
+            assert_eq!(parse_tags(text.as_bytes()), Err(TagError::BadTag), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_tag_is_for_c_to_refuse() {
+        for text in [" ", "x", " x", " idp", " IDP:k", " idp:k x", " x idp:-", "idp:k", " idp :k", "\tidp:k"]
+        {
+            assert_eq!(parse_tags(text.as_bytes()), Err(TagError::UnknownWord), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn the_text_behind_the_size_is_left_to_whoever_has_judged_the_size() {
+        let Ok(Command::PutWith(header, text)) = parse(b"put 1 2 3 4x y") else { panic!("a put") };
+        assert_eq!((header.priority, header.delay_s, header.ttr_s, header.size), (Priority(1), 2, 3, 4));
+        assert_eq!(text, b"x y");
+        assert!(matches!(parse(b"put 0 0 1 4 idp:a\0b"), Ok(Command::PutWith(..))));
+        assert_eq!(parse(b"put 0 0 1 4 x\0"), Err(ParseError::BadFormat));
+    }
+
+    #[test]
+    fn every_tag_finds_room_in_a_line() {
+        let (most, name) = (u32::MAX, "n".repeat(TubeName::MAX_BYTES));
+        let line = format!(
+            "put {most} {most} {most} {most} idp:{name}:{most} con:{name}:{most} grp:{name} aft:{name} exp:{most}\r\n"
+        );
+        assert!(line.len() < MAX_PUT_LINE_BYTES && has_tag(&line.as_bytes()[..100]), "{}", line.len());
+        assert!(!has_tag(b"put 0 0 1 4 x") && !has_tag(b"put 0 0 1") && !has_tag(b"putt 0 0 0 4 idp:a"));
+    }
+}

@@ -1,0 +1,236 @@
+//! The arguments of the commands for workers, which C beanstalkd does not have, and of `watch`, which has a weight here.
+//!
+//! Owns: their grammar. As in `manage`, exactly one space comes after the command's word, and a line that begins with
+//! the word and goes on otherwise is BAD_FORMAT.
+
+use super::command::{Command, MAX_TIMEOUT_S, Verb, name};
+use super::manage::{arguments, word};
+use crate::job::JobId;
+use crate::number::{leading_u32, leading_u64, whole_u32};
+
+/// The most jobs of a `reserve-batch`, and the most ids of a `delete-batch`.
+pub const MAX_BATCH: u32 = 1000;
+
+/// The longest line of ids, in bytes with its CRLF: the word, and [`MAX_BATCH`] times a space and an id of
+/// 20 digits.
+pub const MAX_DELETE_BATCH_LINE_BYTES: usize = Verb::DeleteBatch.as_str().len() + MAX_BATCH as usize * 21 + 2;
+
+/// The largest weight of a watched tube.
+const MAX_WEIGHT: u32 = 9999;
+
+/// The ids of a `delete-batch`: 1 to [`MAX_BATCH`] of them, in the order of the line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IdList<'a> {
+    /// Each id with spaces before it.
+    text: &'a [u8],
+    count: u32,
+}
+
+impl<'a> IdList<'a> {
+    /// ` <id> …`, behind the word.
+    pub(super) fn parse(text: &'a [u8]) -> Option<Self> {
+        let (mut rest, mut count) = (text, 0);
+        while !rest.is_empty() {
+            rest = leading_u64(arguments(rest)?)?.1;
+            count += 1;
+        }
+        (1..=MAX_BATCH).contains(&count).then_some(Self { text, count })
+    }
+
+    /// How many ids there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.count as usize
+    }
+
+    /// The ids.
+    pub fn iter(&self) -> impl Iterator<Item = JobId> {
+        let mut rest = self.text;
+        std::iter::from_fn(move || {
+            let (id, behind) = leading_u64(rest)?;
+            rest = behind;
+            Some(JobId(id))
+        })
+    }
+}
+
+/// The words that `reserve-mode` takes. `Default` and `Fifo` are the same mode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the protocol's own words; doc/protocol.md explains them")]
+pub enum ModeWord {
+    Fifo,
+    Default,
+    Weighted,
+    WeightedFair,
+}
+
+impl ModeWord {
+    /// ` <mode>`
+    pub(super) fn parse(rest: &[u8]) -> Option<Self> {
+        let mode = arguments(rest)?;
+        [Self::Fifo, Self::Default, Self::Weighted, Self::WeightedFair]
+            .into_iter()
+            .find(|known| known.as_str().as_bytes() == mode)
+    }
+
+    /// The word of the protocol.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Fifo => "fifo",
+            Self::Default => "default",
+            Self::Weighted => "weighted",
+            Self::WeightedFair => "weighted-fair",
+        }
+    }
+}
+
+/// ` <n> [<seconds>]`
+pub(super) fn reserve_batch(rest: &[u8]) -> Option<Command<'_>> {
+    let (most, rest) = leading_u32(arguments(rest)?)?;
+    let timeout_s = optional_timeout(rest)?;
+    (1..=MAX_BATCH).contains(&most).then_some(Command::ReserveBatch { most, timeout_s })
+}
+
+/// Nothing, or a space and seconds. The outer `None` is BAD_FORMAT.
+pub(super) fn optional_timeout(rest: &[u8]) -> Option<Option<u32>> {
+    if rest.is_empty() {
+        return Some(None);
+    }
+    whole_u32(arguments(rest)?).filter(|&timeout_s| timeout_s <= MAX_TIMEOUT_S).map(Some)
+}
+
+/// `<tube> [<weight>]`
+pub(super) fn watch(rest: &[u8]) -> Option<Command<'_>> {
+    let (tube, rest) = word(rest);
+    let weight = if rest.is_empty() { 1 } else { whole_u32(arguments(rest)?)? };
+    let tube = name(tube)?;
+    (1..=MAX_WEIGHT).contains(&weight).then_some(Command::Watch { tube, weight: weight as u16 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ParseError, longest_line, parse};
+
+    fn bad(lines: &[&str]) {
+        for line in lines {
+            assert_eq!(parse(line.as_bytes()), Err(ParseError::BadFormat), "{line:?}");
+        }
+    }
+
+    #[test]
+    fn a_batch_has_a_size_and_perhaps_a_time_out() {
+        let batch = |most, timeout_s| Ok(Command::ReserveBatch { most, timeout_s });
+        assert_eq!(parse(b"reserve-batch 1"), batch(1, None));
+        assert_eq!(parse(b"reserve-batch  01000"), batch(1000, None));
+        assert_eq!(parse(b"reserve-batch 10 0"), batch(10, Some(0)));
+        assert_eq!(parse(b"reserve-batch 10 2147483647"), batch(10, Some(MAX_TIMEOUT_S)));
+        bad(&[
+            "reserve-batch",
+            "reserve-batch ",
+            "reserve-batch1",
+            "reserve-batch 0",
+            "reserve-batch 1001",
+            "reserve-batch 4294967296",
+            "reserve-batch -1",
+            "reserve-batch x",
+            "reserve-batch 1 ",
+            "reserve-batch 1x",
+            "reserve-batch 1 x",
+            "reserve-batch 1 2147483648",
+            "reserve-batch 1 1 1",
+        ]);
+    }
+
+    #[test]
+    fn a_mode_is_one_of_four_words() {
+        for (word, mode) in [
+            ("fifo", ModeWord::Fifo),
+            ("default", ModeWord::Default),
+            ("weighted", ModeWord::Weighted),
+            ("weighted-fair", ModeWord::WeightedFair),
+        ] {
+            assert_eq!(parse(format!("reserve-mode {word}").as_bytes()), Ok(Command::ReserveMode(mode)));
+        }
+        bad(&[
+            "reserve-mode",
+            "reserve-mode ",
+            "reserve-modefifo",
+            "reserve-mode  fifo",
+            "reserve-mode fifo ",
+            "reserve-mode FIFO",
+            "reserve-mode fair",
+        ]);
+    }
+
+    #[test]
+    fn an_abortable_reserve_takes_a_time_out_or_none() {
+        assert_eq!(parse(b"reserve-with-abort"), Ok(Command::ReserveWithAbort { timeout_s: None }));
+        assert_eq!(parse(b"reserve-with-abort 7"), Ok(Command::ReserveWithAbort { timeout_s: Some(7) }));
+        bad(&["reserve-with-abort ", "reserve-with-abortx", "reserve-with-abort 7x", "reserve-with-abo"]);
+        bad(&["reserve-with-abort 2147483648", "reserve-with-abort 1 2"]);
+    }
+
+    #[test]
+    fn a_delete_batch_has_one_to_a_thousand_ids() {
+        let ids = |line: &str| match parse(line.as_bytes()) {
+            Ok(Command::DeleteBatch(list)) => {
+                assert_eq!(list.iter().count(), list.count());
+                Some(list.iter().map(|id| id.0).collect::<Vec<_>>())
+            }
+            Ok(other) => panic!("{other:?}"),
+            Err(error) => {
+                assert_eq!(error, ParseError::BadFormat);
+                None
+            }
+        };
+        assert_eq!(ids("delete-batch 7"), Some(vec![7]));
+        assert_eq!(ids("delete-batch 7   007 18446744073709551615"), Some(vec![7, 7, u64::MAX]));
+        let many = |count| format!("delete-batch{}", " 1".repeat(count));
+        assert_eq!(ids(&many(1000)).map(|ids| ids.len()), Some(1000));
+        assert_eq!(ids(&many(1001)), None);
+        bad(&[
+            "delete-batch",
+            "delete-batch ",
+            "delete-batchx",
+            "delete-batch1",
+            "delete-batch 1 ",
+            "delete-batch 1 x",
+            "delete-batch 1,2",
+            "delete-batch 1 -2",
+            "delete-batch 1 18446744073709551616",
+        ]);
+        assert_eq!(parse(b"delete-batc 1"), Err(ParseError::UnknownCommand));
+    }
+
+    #[test]
+    fn the_largest_batch_finds_room_in_a_line() {
+        let line = format!("delete-batch{}\r\n", format!(" {}", u64::MAX).repeat(1000));
+        assert_eq!((line.len(), longest_line(line.as_bytes())), (MAX_DELETE_BATCH_LINE_BYTES, line.len()));
+    }
+
+    #[test]
+    fn touch_all_stands_alone() {
+        assert_eq!(parse(b"touch-all"), Ok(Command::TouchAll));
+        bad(&["touch-all ", "touch-all 1", "touch-allx"]);
+        assert_eq!(parse(b"touch-al"), Err(ParseError::UnknownCommand));
+    }
+
+    #[test]
+    fn a_watched_tube_may_have_a_weight() {
+        let watch = |weight| Ok(Command::Watch { tube: "a", weight });
+        assert_eq!(parse(b"watch a"), watch(1));
+        assert_eq!(parse(b"watch a 2"), watch(2));
+        assert_eq!(parse(b"watch a  09999"), watch(9999));
+        bad(&[
+            "watch a ",
+            "watch a 0",
+            "watch a 10000",
+            "watch a -1",
+            "watch a 1 ",
+            "watch a 1 1",
+            "watch  a 1",
+        ]);
+    }
+}
