@@ -82,6 +82,7 @@ pub const SECTIONS: &[Section] = &[
         measure: |bench| binlog::synced_rate(bench, "32 x 32", Load::new(32, 32), 60.0),
     },
     Section { name: "binlog start", measure: start::on_binlog },
+    Section { name: "store 1x1", measure: |bench| store::rates(bench, "1 x 1", Load::new(1, 1)) },
     Section { name: "store 64x1", measure: |bench| store::rates(bench, "64 x 1", Load::new(64, 1)) },
     Section { name: "store 32x32", measure: |bench| store::rates(bench, "32 x 32", Load::new(32, 32)) },
     Section { name: "store takeover", measure: store::takeover },

@@ -93,13 +93,14 @@ pub fn rates(bench: &Bench, name: &str, load: Load) -> Vec<Row> {
         ("p99 of a batch of puts", "µs", Target::None),
         ("the database's CPU per job", "µs", Target::None),
         ("jobs table: commands/s", "commands/s", Target::None),
+        ("commands/s, to the jobs table", "ratio", Target::AtLeast(1.0)),
         ("jobs table: the database's CPU per job", "µs", Target::None),
         ("jobs per database core, to the jobs table", "ratio", Target::AtLeast(20.0)),
     ];
     rows(bench, name, &compare(bench, load), heads)
 }
 
-fn compare(bench: &Bench, load: Load) -> Result<[f64; 8], Failure> {
+fn compare(bench: &Bench, load: Load) -> Result<[f64; 9], Failure> {
     let database = Database::start(bench)?;
     let round = Duration::from_secs(if bench.quick { 1 } else { 3 });
     let local = directory()?;
@@ -125,7 +126,8 @@ fn compare(bench: &Bench, load: Load) -> Result<[f64; 8], Failure> {
     let puts = contests[1].1.run(FILL, Until::Elapsed(round))?;
     let [rate, ratio, cpu_us, table_rate, table_cpu_us] = measured.map(median);
     let (p50, p99) = (puts.latency_us(0.5), puts.latency_us(0.99));
-    Ok([rate, ratio, p50, p99, cpu_us, table_rate, table_cpu_us, table_cpu_us / cpu_us])
+    let (to_table, per_core) = (rate / table_rate, table_cpu_us / cpu_us);
+    Ok([rate, ratio, p50, p99, cpu_us, table_rate, to_table, table_cpu_us, per_core])
 }
 
 /// Commands per second with a table of jobs, and the database's processor time per job. `pgbench` is the client.
