@@ -74,3 +74,30 @@ fn a_full_database_refuses_puts_and_takes_deletes_as_a_full_directory_does() {
     assert_eq!(figure(&mut client, "current-jobs-ready"), kept.len().to_string());
     assert!(kept.iter().all(|&id| has(&mut client, id, "")));
 }
+
+#[test]
+fn an_owner_that_finds_no_room_for_its_first_file_waits_for_it_and_does_not_end() {
+    let Some(installation) = installation() else { return };
+    let cluster = Cluster::start(&installation).unwrap();
+    let (url, password) = (cluster.url("mail"), Password::new());
+    password.use_once(&url);
+    cluster
+        .query(
+            "CREATE FUNCTION beanstalkd.fill() RETURNS trigger LANGUAGE plpgsql AS
+                $$ BEGIN RAISE 'no space left on device' USING ERRCODE = '53100'; END $$;
+            CREATE TRIGGER fill BEFORE INSERT ON beanstalkd.file FOR EACH ROW EXECUTE FUNCTION beanstalkd.fill()",
+        )
+        .unwrap();
+    let mut owner = password.launch(&url, &["--allow-async", "--store-timeout", "2"], "owner");
+    owner.wait_for("the database has no room");
+    let heartbeat = || cluster.query("SELECT heartbeat FROM beanstalkd.queue").unwrap();
+    // For longer than it would wait for a database that is silent.
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(3) {
+        let before = heartbeat();
+        wait_until("the owner beats", || heartbeat() != before);
+        assert!(owner.child.try_wait().unwrap().is_none(), "{}", owner.log());
+    }
+    cluster.query("DROP TRIGGER fill ON beanstalkd.file").unwrap();
+    assert_eq!(figure(&mut owner.connect(), "current-jobs-ready"), "1");
+}

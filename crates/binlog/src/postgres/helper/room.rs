@@ -5,6 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::{Helper, Transaction};
+use crate::LogPosition;
 use crate::ownership::Answer;
 use crate::postgres::wire::Failure;
 use crate::storage::Task;
@@ -14,10 +15,12 @@ const TRY_AGAIN: Duration = Duration::from_millis(200);
 
 impl Helper {
     /// The transaction under way has changed nothing, for lack of room. A file need not be made; its puts are refused. What is to
-    /// be appended was done already: it gets the room that is kept for it, and is tried again. Meanwhile no put comes, and a
-    /// heartbeat, which needs no room, says that the owner is there. Returns the answer to that; `None` if nothing waits.
+    /// be appended was done already, and without its first file an owner cannot begin: that gets the room that is kept for
+    /// it, and is tried again. Meanwhile no put comes, and a heartbeat, which needs no room, says that the owner is there.
+    /// Returns the answer to that; `None` if nothing waits.
     pub(super) fn await_room(&mut self, epoch: u64, failure: &Failure) -> Option<Answer> {
-        if matches!(&self.under_way, Some((Transaction::Do(Task::Make { .. }), _))) {
+        let has_begun = self.end != LogPosition::default();
+        if has_begun && matches!(&self.under_way, Some((Transaction::Do(Task::Make { .. }), _))) {
             self.owner.abandon();
             self.finish(Err(Error::new(ErrorKind::StorageFull, failure.to_string())));
             return None;
