@@ -4,15 +4,16 @@
 //!
 //! ```text
 //!             bytes            requests            state changes          records
-//!  socket ──▶ session ─────▶ protocol ──▶ server/execute ──▶ queue          │
+//!  socket ──▶ session ─────▶ protocol ──▶ commands ────────▶ queue          │
 //!    ▲                                        │      └────────────────▶ binlog ──▶ disk
 //!    └───────────── replies ◀────── deliveries┘                     (one write per turn)
 //! ```
 //!
 //! From the top down. Each part uses only parts below it:
 //!
-//! - [`server`]: the turn, the connections, and one short function for each command. No other part uses both the queue
-//!   and the binlog.
+//! - [`server`]: the turn and the connections.
+//! - [`commands`]: the table of commands, and a file for each command or family. No other part uses both the queue and the
+//!   binlog.
 //! - [`access`]: who a client is, and what it may do. Pure.
 //! - [`http`]: metrics, health checks and the page, over HTTP.
 //! - [`tls`]: certificates from files, and the encrypted half of a connection.
@@ -32,6 +33,7 @@ pub use beanstalkd_queue as queue;
 pub use beanstalkd_types::{clock, id_map, job, json, number, tags, tube_name};
 
 pub mod access;
+pub mod commands;
 pub mod http;
 pub mod log_setup;
 pub mod options;

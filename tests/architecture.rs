@@ -33,9 +33,12 @@ const PARTS: &[(&str, &[&str])] = &[
     ("access", &["token"]),
     ("stats", &["tls"]),
     ("http", &["token", "rate_limited_log", "poll_token", "stats", "tls"]),
+    ("commands", &["access", "session", "rate_limited_log", "log_setup", "stats", "tls", "http"]),
     (
         "server",
+        // Only its tests use `stats`.
         &[
+            "commands",
             "access",
             "options",
             "log_setup",

@@ -1,7 +1,7 @@
 //! Access rules: who a client is, and what it may do.
 //!
-//! Owns: the access file (`file`), roles and the patterns of tubes that they are for (`role`), the role that each command
-//! needs (`need`), the hashes of tokens (`token`) and the limit of tries (`tries`). Pure: an identity, a command and a
+//! Owns: the access file (`file`), roles and the patterns of tubes that they are for (`role`), the sets of them that commands
+//! need (`need`), the hashes of tokens (`token`) and the limit of tries (`tries`). Pure: an identity, a command and a
 //! tube make a yes or a no. Never knows a connection or the queue. Driven by the server, before a command is executed,
 //! and only with `--access`.
 
@@ -19,7 +19,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 
 pub use self::file::{FileError, LookUpUser};
-pub use self::need::{Need, Subject, Verdict};
+pub use self::need::Verdict;
 pub use self::pace::Pace;
 pub use self::report::report;
 pub use self::role::{Grants, Role, Roles};

@@ -8,13 +8,14 @@ use std::io::{self, ErrorKind, IoSlice};
 
 use zeroize::Zeroize;
 
+use super::Executor;
 use super::budget::Budget;
 use super::client_lists::{List, Listed};
-use super::execute::Executor;
 use super::held_replies::HeldReplies;
 use super::idle::IdleWatch;
 use crate::binlog::SequenceNumber;
 use crate::clock::Timestamp;
+use crate::commands::Rest;
 use crate::protocol::Reply;
 use crate::queue::{ClientId, WaitOutcome};
 use crate::session::{Session, Stop, Until, Waiting};
@@ -138,7 +139,7 @@ enum Sending {
 pub struct Connection<S> {
     stream: S,
     /// The decoder of what the client sends, and the replies that are not sent yet.
-    pub session: Session,
+    pub session: Session<Rest>,
     input: Input,
     sending: Sending,
     budget: Budget,
@@ -311,8 +312,8 @@ impl<S: Stream> Connection<S> {
         if GUARDED && self.session.stalled_until() == Some(Until::Permitted) && self.is_half_closed() {
             executor.note_end(id);
         }
-        if let Some(stalled) = self.session.take_stalled() {
-            let outcome = executor.resume::<GUARDED>(id, stalled.command, &mut self.session.output, now);
+        if let Some(rest) = self.session.take_stalled() {
+            let outcome = executor.resume::<GUARDED>(id, rest, &mut self.session.output, now);
             self.session.apply(outcome);
         }
     }

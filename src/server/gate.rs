@@ -4,7 +4,6 @@
 //! and reads the clock. Driven by [`Server::turn`], after its last command and before the first byte of a reply.
 
 use super::connection::{Connection, Stream};
-use super::execute::Executor;
 use super::{Server, find};
 use crate::clock::Timestamp;
 use crate::queue::ClientId;
@@ -36,25 +35,12 @@ impl Gate {
     }
 }
 
-impl Executor {
-    /// Whether another server can take the queue over.
-    #[inline]
-    pub(super) fn is_leased(&self) -> bool {
-        self.persistence.is_leased
-    }
-
-    /// Whether what has taken effect until now may be told.
-    pub(super) fn may_answer(&self) -> bool {
-        !self.is_leased() || self.persistence.lease_left_ns() > 0
-    }
-}
-
 impl<S: Stream> Server<S> {
     /// Opens or closes the gate. When it closes, connections end without a word; returns whether any did, which has given
     /// their jobs back.
     #[cold]
     pub(super) fn look_at_lease(&mut self, now: Timestamp) -> bool {
-        let left_ns = self.executor.persistence.lease_left_ns();
+        let left_ns = self.executor.lease_left_ns();
         let was_open = self.gate != Gate::Closed;
         // The time counts from a little later than `now`: the loop looks too early rather than too late.
         self.gate = if left_ns > 0 { Gate::Open { until: now + left_ns } } else { Gate::Closed };

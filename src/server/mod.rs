@@ -4,41 +4,21 @@
 //! that order. Generic over the kind of stream, so that a simulation drives it with neither sockets nor a clock;
 //! `event_loop` drives it with the real ones.
 
-mod admin;
-#[cfg(test)]
-mod admin_tests;
-mod audit;
 mod budget;
 mod buffers;
 mod client_lists;
-mod command_log;
 mod connection;
-mod detached_bodies;
 pub mod event_loop;
-mod execute;
 mod gate;
-mod guard;
-mod guarded;
 mod held_replies;
 mod idle;
 mod invariants;
-mod kick;
-mod list_jobs;
 mod log_ins;
-mod manage;
-mod memory;
-mod narrowed;
 mod notifier;
-mod persistence;
-mod refused_puts;
 mod reload;
-mod stats_view;
-mod tagged_put;
 mod tls_stream;
-mod tube_lists;
 #[cfg(test)]
 mod turn_tests;
-mod workers;
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -46,9 +26,8 @@ use std::time::Duration;
 use log::{debug, warn};
 
 pub use self::connection::{Readiness, Stream};
-pub use self::execute::{Config, Executor};
-pub use self::memory::MemoryShares;
 pub use self::tls_stream::TlsStream;
+pub use crate::commands::{Config, Executor, MemoryShares};
 
 use self::budget::{
     CLOSING_WORK, GOING_ON_WORK, HANDSHAKES_PER_TURN, READ_BUFFER_BYTES, SHORT_REPLIES_BYTES,

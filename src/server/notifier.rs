@@ -60,7 +60,7 @@ impl Notifier {
 
     /// Says what is due.
     pub fn turn(&mut self, executor: &Executor, now: Timestamp) {
-        let said = (executor.draining, executor.may_answer());
+        let said = (executor.is_draining(), executor.may_answer());
         if now < self.next_at && said == self.said {
             return;
         }
@@ -98,11 +98,11 @@ struct Status<'a>(&'a Executor, Timestamp);
 impl fmt::Display for Status<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(executor, now) = self;
-        let jobs = executor.queue.counts();
+        let jobs = executor.queue().counts();
         write!(
             out,
             "{}: {} ready, {} reserved, {} delayed, {} buried; {}, {}",
-            match executor.draining {
+            match executor.is_draining() {
                 _ if !executor.may_answer() =>
                     "silent until the database confirms the ownership of the queue",
                 true => "draining",
@@ -112,8 +112,8 @@ impl fmt::Display for Status<'_> {
             jobs.reserved,
             jobs.delayed,
             jobs.buried,
-            Count(executor.queue.tube_count() as u64, "tube"),
-            Count(executor.queue.client_count() as u64, "connection"),
+            Count(executor.queue().tube_count() as u64, "tube"),
+            Count(executor.queue().client_count() as u64, "connection"),
         )?;
         executor.refused_puts(*now).map_or(Ok(()), |refused| write!(out, "; {refused}"))
     }

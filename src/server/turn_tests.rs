@@ -8,11 +8,11 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::budget::TURN_WORK;
-use super::guard::WATCHED_NAMES;
 use super::{Config, Executor, Readiness, Server, Stream};
 use crate::access::{Peer, Rules};
 use crate::binlog::{self, Binlog, Completion, Listing, LogPosition, Storage, SyncPolicy, Task};
 use crate::clock::{NS_PER_S, Timestamp};
+use crate::commands::WATCHED_NAMES;
 use crate::os::process::cpu_time;
 use crate::queue::{ClientId, PoisonLimits};
 use crate::stats::Identity;

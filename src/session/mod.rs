@@ -22,13 +22,13 @@ mod outcome;
 mod output;
 
 use std::collections::TryReserveError;
+use std::fmt::Debug;
+use std::mem;
 
 use memchr::memchr;
 use zeroize::Zeroize;
 
-pub use self::outcome::{
-    Batch, DeleteBatch, JobPage, Outcome, Refusal, Stalled, StalledCommand, TouchAll, Until, Waiting,
-};
+pub use self::outcome::{Outcome, Refusal, Until, Waiting};
 pub use self::output::Output;
 
 use self::body_room::{body_with_crlf, make_room};
@@ -59,7 +59,7 @@ pub enum Request<'a> {
 
 /// Where in the client's stream the server is.
 #[derive(Debug)]
-enum Phase {
+enum Phase<R> {
     WantCommand,
     /// The body of an accepted `put` with its CRLF, as far as it has come in pieces.
     WantBody {
@@ -79,7 +79,11 @@ enum Phase {
     /// A reserve is not answered yet; what follows it stays unparsed.
     Waiting(Waiting),
     /// A command is not finished; what follows it stays unparsed.
-    Stalled(Box<Stalled>),
+    Stalled {
+        rest: R,
+        until: Until,
+        held_bytes: usize,
+    },
     /// Nothing more is executed; the connection ends once its replies are sent.
     Closing,
     /// There is no memory for what the client is owed or has sent: the connection ends at once.
@@ -126,10 +130,10 @@ impl Pending {
     }
 }
 
-/// One client's stream, both ways.
+/// One client's stream, both ways. `R` is what is left of a command that is not finished.
 #[derive(Debug)]
-pub struct Session {
-    phase: Phase,
+pub struct Session<R> {
+    phase: Phase<R>,
     /// `None` while the client is idle, and while a request of it is executed.
     unread: Option<Box<Unread>>,
     /// Whether memory is short, so that this session makes do with little.
@@ -138,13 +142,13 @@ pub struct Session {
     pub output: Output,
 }
 
-impl Default for Session {
+impl<R> Default for Session<R> {
     fn default() -> Self {
         Self { phase: Phase::WantCommand, unread: None, is_tight: false, output: Output::default() }
     }
 }
 
-impl Session {
+impl<R: Debug> Session<R> {
     /// The next request in `input`, of which it takes what it has understood; `None` where more must be
     /// read, or nothing may be parsed now.
     pub fn next_request<'a>(&mut self, input: &mut &'a [u8]) -> Option<Request<'a>> {
@@ -173,7 +177,7 @@ impl Session {
                     None
                 }
             },
-            Phase::Waiting(_) | Phase::Stalled(_) | Phase::Closing | Phase::Aborted => None,
+            Phase::Waiting(_) | Phase::Stalled { .. } | Phase::Closing | Phase::Aborted => None,
         }
     }
 
@@ -251,7 +255,7 @@ impl Session {
     /// The last request, or the wait that it became, has come to this: the one place where an outcome becomes a
     /// phase.
     #[inline(always)]
-    pub fn apply(&mut self, outcome: Outcome) {
+    pub fn apply(&mut self, outcome: Outcome<R>) {
         debug_assert!(
             matches!(self.phase, Phase::WantCommand | Phase::Waiting(_)),
             "what has an outcome was executed: {:?}",
@@ -268,7 +272,7 @@ impl Session {
                 Phase::SkipBody { left: u64::from(header.size) + CRLF.len() as u64, refusal }
             }
             Outcome::Wait(waiting) => Phase::Waiting(waiting),
-            Outcome::Stall(stalled) => Phase::Stalled(stalled),
+            Outcome::Stall { rest, until, held_bytes } => Phase::Stalled { rest, until, held_bytes },
             Outcome::Close => Phase::Closing,
             Outcome::Abort => Phase::Aborted,
         };
@@ -280,24 +284,19 @@ impl Session {
         self.unread = None;
     }
 
-    /// The command that is not finished, to be resumed; its outcome is to be applied.
-    pub fn take_stalled(&mut self) -> Option<Box<Stalled>> {
-        if !matches!(self.phase, Phase::Stalled(_)) {
-            return None;
+    /// What is left of a command that is not finished, to be resumed; its outcome is to be applied.
+    pub fn take_stalled(&mut self) -> Option<R> {
+        self.stalled_until()?;
+        if let Phase::Stalled { rest, .. } = mem::replace(&mut self.phase, Phase::WantCommand) {
+            return Some(rest);
         }
-        match std::mem::replace(&mut self.phase, Phase::WantCommand) {
-            Phase::Stalled(stalled) => Some(stalled),
-            _ => None,
-        }
+        None
     }
 
     /// What a command that is not finished waits for, if there is one.
     #[must_use]
     pub fn stalled_until(&self) -> Option<Until> {
-        match &self.phase {
-            Phase::Stalled(stalled) => Some(stalled.until),
-            _ => None,
-        }
+        if let Phase::Stalled { until, .. } = self.phase { Some(until) } else { None }
     }
 
     /// Whether a reserve is unanswered.
@@ -309,10 +308,7 @@ impl Session {
     /// Which reserve is unanswered, if one is.
     #[must_use]
     pub fn waiting(&self) -> Option<Waiting> {
-        match self.phase {
-            Phase::Waiting(waiting) => Some(waiting),
-            _ => None,
-        }
+        if let Phase::Waiting(waiting) = self.phase { Some(waiting) } else { None }
     }
 
     /// Whether the connection ends once its replies are sent.
@@ -335,7 +331,7 @@ impl Session {
     /// Whether no request of this client may be executed now.
     #[must_use]
     pub fn is_blocked(&self) -> bool {
-        matches!(self.phase, Phase::Waiting(_) | Phase::Stalled(_) | Phase::Closing | Phase::Aborted)
+        matches!(self.phase, Phase::Waiting(_) | Phase::Stalled { .. } | Phase::Closing | Phase::Aborted)
             || self.is_over_bound()
     }
 
@@ -468,8 +464,14 @@ impl Session {
     pub fn held_bytes(&self) -> usize {
         let input = match &self.phase {
             Phase::WantBody { body, .. } => body.capacity(),
-            Phase::Stalled(stalled) => stalled.held_bytes(),
-            _ => 0,
+            Phase::Stalled { held_bytes, .. } => *held_bytes,
+            Phase::WantCommand
+            | Phase::SkipBody { .. }
+            | Phase::SkipLine
+            | Phase::SkipPutLine(_)
+            | Phase::Waiting(_)
+            | Phase::Closing
+            | Phase::Aborted => 0,
         };
         let unread = self.unread.as_deref().map_or(0, |unread| match unread {
             Unread::Partial(bytes) | Unread::Pending(Pending { bytes, .. }) => bytes.capacity(),
@@ -504,7 +506,7 @@ mod tests {
     /// Feeds `stream` in pieces of `step` bytes and writes down what comes out; every `put` of at most
     /// 1000 bytes is accepted, a reserve is answered at once.
     fn transcript(stream: &[u8], step: usize) -> Vec<String> {
-        let mut session = Session::default();
+        let mut session = Session::<()>::default();
         let mut out = Vec::new();
         let mut buffer = vec![0; 1 << 16];
         for piece in stream.chunks(step) {
@@ -552,7 +554,7 @@ mod tests {
 
     #[test]
     fn announcing_a_large_body_allocates_for_what_has_come() {
-        let mut session = Session::default();
+        let mut session = Session::<()>::default();
         let mut input = &b"put 0 0 1 1073741824\r\nabc"[..];
         let Some(Request::Command(Command::Put(header))) = session.next_request(&mut input) else {
             panic!("a put")
@@ -568,7 +570,7 @@ mod tests {
 
     #[test]
     fn a_body_is_in_progress_from_its_first_byte_to_its_last() {
-        let mut session = Session::default();
+        let mut session = Session::<()>::default();
         let mut input = &b"put 0 0 1 3\r\n"[..];
         let Some(Request::Command(Command::Put(header))) = session.next_request(&mut input) else {
             panic!("a put")
@@ -584,7 +586,7 @@ mod tests {
 
     #[test]
     fn what_follows_a_waiting_reserve_stays_unparsed() {
-        let mut session = Session::default();
+        let mut session = Session::<()>::default();
         let mut input = &b"reserve\r\nstats\r\n"[..];
         assert!(matches!(session.next_request(&mut input), Some(Request::Command(Command::Reserve))));
         session.apply(Outcome::Wait(Waiting::Plain));

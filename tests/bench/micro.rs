@@ -62,7 +62,7 @@ fn parse_line(bencher: Bencher, line: &str) {
 #[divan::bench]
 fn frame_32_deletes(bencher: Bencher) {
     let input = b"delete 123456789\r\n".repeat(32);
-    let mut session = Session::default();
+    let mut session = Session::<()>::default();
     bencher.counter(ItemsCount::new(32_usize)).bench_local(|| {
         let mut rest = black_box(input.as_slice());
         let mut count = 0;

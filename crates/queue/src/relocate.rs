@@ -90,8 +90,8 @@ impl Queue {
         self.jobs.get(id).is_some_and(|job| job.place().state() != JobState::Reserved)
     }
 
-    /// The command `reprioritize`, of a job that nobody has reserved.
-    pub fn reprioritize(&mut self, id: JobId, priority: Priority, now: Timestamp) {
+    /// Gives another priority to a job that nobody has reserved.
+    pub fn set_priority(&mut self, id: JobId, priority: Priority, now: Timestamp) {
         assert!(self.is_unreserved(id), "a reserved job has a priority when it is released");
         self.note(Change::Updated(id));
         let job = self.jobs.held(id);

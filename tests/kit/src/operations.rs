@@ -305,7 +305,7 @@ impl Pair {
                 let id = job_of(job, &self.model);
                 let is_free = self.queue.is_unreserved(id);
                 if is_free {
-                    self.queue.reprioritize(id, Priority(priority), self.now);
+                    self.queue.set_priority(id, Priority(priority), self.now);
                 }
                 assert_eq!(is_free, self.model.reprioritize(id.0, priority));
             }

@@ -247,7 +247,7 @@ fn whoever_leaves_or_changes_jobs_while_a_place_is_offered_loses_none() {
     for tube in [0, 10, 19_998] {
         many.queue.advance(NOW);
         assert!(many.queue.delete(many.producer, ManyTubes::job_in(tube), NOW).is_some());
-        many.queue.reprioritize(ManyTubes::job_in(tube + 1), Priority(0), NOW);
+        many.queue.set_priority(ManyTubes::job_in(tube + 1), Priority(0), NOW);
         many.queue.move_job(ManyTubes::job_in(tube + 1), "elsewhere", NOW);
         many.queue.pause_tube("t8", 5, NOW);
     }

@@ -183,7 +183,7 @@ impl Queue {
     pub fn upgrade(&mut self, id: JobId, priority: Priority, now: Timestamp) {
         use crate::jobs::marks::UPGRADED;
         if self.is_unreserved(id) {
-            self.reprioritize(id, priority, now);
+            self.set_priority(id, priority, now);
             return;
         }
         let job = self.jobs.held(id);

@@ -1,16 +1,15 @@
 //! The guard of a server with access rules: who each client is.
 //!
 //! Owns: the rules in force, and for each client its identity and what was already decided about the tubes that it uses and
-//! watches. `audit` has what is logged of it. `guarded` asks it about commands, `narrowed` makes the lists and stats of clients that may not see everything.
-//! An open server has no guard. Driven by `execute`.
+//! watches. `audit` has what is logged of it. `judge` asks it about commands, `narrowed` makes the lists and stats of clients that may not see everything.
+//! An open server has no guard. Driven by the executor.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
+use super::Executor;
 use super::audit::{Refused, say_full, say_log_in, say_refused};
-use super::execute::Executor;
-use super::narrowed::Narrowed;
-use crate::access::{Grants, IdentityId, Limits, Need, Pace, Peer, Roles, Rules, TokenHash, Tries, Verdict};
+use crate::access::{Grants, IdentityId, Limits, Pace, Peer, Roles, Rules, TokenHash, Tries, Verdict};
 use crate::clock::Timestamp;
 use crate::queue::{ClientId, Queue};
 use crate::rate_limited_log::RateLimitedLog;
@@ -67,8 +66,6 @@ pub struct GuardedClient {
     pub(super) used: Option<Roles>,
     /// So many tubes at the start of its watch list are known to be ones from which it may reserve.
     pub(super) checked: usize,
-    /// The list or the stats that it waits for.
-    pub(super) narrowed: Option<Box<Narrowed>>,
     /// How many tubes it watches.
     watched: usize,
     /// When its put is permitted, if that waits.
@@ -200,7 +197,6 @@ impl Guard {
             identity: self.rules.identify(peer, &[], None),
             used: None,
             checked: 0,
-            narrowed: None,
             watched: 0,
             put_at: None,
             has_ended: false,
@@ -375,7 +371,7 @@ impl Guard {
 #[cfg(test)]
 thread_local! {
     /// Names of watched tubes that the server has looked at.
-    pub(super) static WATCHED_NAMES: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+    pub(crate) static WATCHED_NAMES: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
 /// The names of the tubes that the client watches, from this place on.
@@ -397,12 +393,12 @@ impl Executor {
     }
 
     /// Whether the client is in its handshake, as far as the guard was told.
-    pub(super) fn awaits_certificate(&self, client: ClientId) -> bool {
+    pub(crate) fn awaits_certificate(&self, client: ClientId) -> bool {
         self.guard.as_ref().is_some_and(|guard| guard.awaits_certificate(client))
     }
 
     /// The client has done its handshake, and perhaps shown a certificate, in DER; returns whether it may stay.
-    pub(super) fn end_handshake(
+    pub(crate) fn end_handshake(
         &mut self,
         client: ClientId,
         certificate: Option<&[u8]>,
@@ -413,52 +409,52 @@ impl Executor {
     }
 
     /// Whether it is not known yet who the client is. On an open server, everybody is known.
-    pub(super) fn is_unknown(&self, client: ClientId) -> bool {
+    pub(crate) fn is_unknown(&self, client: ClientId) -> bool {
         self.guard.as_ref().is_some_and(|guard| guard.is_unknown(client))
     }
 
     /// Other rules are in force from now on.
-    pub(super) fn replace_rules(&mut self, rules: Rules) {
+    pub(crate) fn replace_rules(&mut self, rules: Rules) {
         if let Some(guard) = &mut self.guard {
             guard.replace(rules);
         }
     }
 
     /// Whether the client may reserve from all tubes that it watches.
-    pub(super) fn may_wait(&self, client: ClientId) -> bool {
+    pub(crate) fn may_wait(&self, client: ClientId) -> bool {
         let grants = self.guard.as_ref().and_then(|guard| guard.grants(client));
         grants.is_some_and(|grants| {
             let mut tubes = watched_tubes_from(&self.queue, client, 0);
-            tubes.all(|tube| grants.judge(Need::RESERVE, tube.as_str()) == Verdict::Allowed)
+            tubes.all(|tube| grants.judge(Roles::WORK, tube.as_str()) == Verdict::Allowed)
         })
     }
 
     /// Logs what was refused in the turn.
-    pub(super) fn write_refusals(&mut self) {
+    pub(crate) fn write_refusals(&mut self) {
         if let Some(guard) = &mut self.guard {
             guard.write_refusals();
         }
     }
 
     /// Whether there was a token in what was executed since the last call.
-    pub(super) fn has_read_token(&mut self) -> bool {
+    pub(crate) fn has_read_token(&mut self) -> bool {
         self.guard.as_mut().is_some_and(|guard| std::mem::take(&mut guard.has_read_token))
     }
 
     /// The client's connection will bring no more while its put waits.
-    pub(super) fn note_end(&mut self, client: ClientId) {
+    pub(crate) fn note_end(&mut self, client: ClientId) {
         if let Some(guard) = &mut self.guard {
             guard.note_end(client);
         }
     }
 
     /// The index of the next client whose put is permitted now.
-    pub(super) fn next_permitted(&mut self, now: Timestamp) -> Option<u32> {
+    pub(crate) fn next_permitted(&mut self, now: Timestamp) -> Option<u32> {
         self.guard.as_mut()?.next_permitted(now)
     }
 
     /// When the next put that waits is permitted.
-    pub(super) fn next_permit_at(&self) -> Option<Timestamp> {
+    pub(crate) fn next_permit_at(&self) -> Option<Timestamp> {
         self.guard.as_ref()?.next_permit_at()
     }
 
@@ -469,7 +465,7 @@ impl Executor {
     }
 
     /// Who is at the other end of a client's connection; returns whether it may stay.
-    pub(super) fn identify(
+    pub(crate) fn identify(
         &mut self,
         client: ClientId,
         peer: Peer,

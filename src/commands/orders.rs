@@ -9,8 +9,8 @@ use std::vec;
 
 use log::{Level, log};
 
-use super::execute::Executor;
-use super::tagged_put::TaggedPut;
+use super::Executor;
+use super::put_tagged::TaggedPut;
 use crate::binlog::{NoRoom, SequenceNumber};
 use crate::clock::Timestamp;
 use crate::http::selection::{Share, Step, Walk};
@@ -18,6 +18,7 @@ use crate::http::task::{Change, Control, NewJob, Obstacle, Order, Progress, Sele
 use crate::job::{JobId, JobState};
 use crate::protocol::Reply;
 use crate::queue::{self, BeginFlush, ClientId, Flushed};
+use crate::tube_name::TubeName;
 
 /// What all orders together may cost in a turn, in simple requests: some 150 microseconds.
 const WORK_PER_TURN: u64 = 512;
@@ -47,7 +48,9 @@ struct Running {
 /// What is left to do of an order.
 #[derive(Debug)]
 enum Work {
-    Once(Order),
+    Pause(TubeName, u32),
+    Drain(bool),
+    BeginFlush(TubeName, Flushed),
     /// A put, and the id that the job has got, if the log had no room for it yet.
     Put(NewJob, Option<JobId>),
     /// These jobs.
@@ -122,7 +125,11 @@ impl Control for Executor {
                 Work::Walk { change, walk, left, found: None }
             }
             Order::Put(job) => Work::Put(job, None),
-            order => Work::Once(order),
+            Order::Pause(tube, seconds) => Work::Pause(tube, seconds),
+            Order::Drain(draining) => Work::Drain(draining),
+            Order::Flush { tube, is_buried: false } => Work::BeginFlush(tube, Flushed::All),
+            Order::Flush { tube, is_buried: true } => Work::BeginFlush(tube, Flushed::Buried),
+            Order::FlushCooldowns(tube) => Work::BeginFlush(tube, Flushed::Cooldowns),
         };
         orders.running.push_back(Running { id, work, awaits_room: false });
         Some(id)
@@ -155,7 +162,7 @@ impl Executor {
     }
 
     /// Whether there is something to do for an order even if no event comes.
-    pub(super) fn has_orders(&self) -> bool {
+    pub(crate) fn has_orders(&self) -> bool {
         self.orders.as_ref().is_some_and(|orders| {
             let settled = self.settled();
             orders.running.iter().any(|running| !running.awaits_room)
@@ -164,7 +171,7 @@ impl Executor {
     }
 
     /// How many clients in the queue are flushes of orders, and have no connection.
-    pub(super) fn clients_of_orders(&self) -> usize {
+    pub(crate) fn clients_of_orders(&self) -> usize {
         let running = self.orders.as_ref().map(|orders| orders.running.iter());
         running.map_or(0, |running| running.filter(|running| matches!(running.work, Work::Flush(..))).count())
     }
@@ -178,7 +185,7 @@ impl Executor {
 
     /// Does a turn's share of the orders.
     #[inline]
-    pub(super) fn carry_out_orders(&mut self, now: Timestamp) {
+    pub(crate) fn carry_out_orders(&mut self, now: Timestamp) {
         if let Some(orders) = self.orders.take() {
             self.orders = Some(self.carry_out(orders, now));
         }
@@ -232,13 +239,23 @@ impl Executor {
             Work::Jobs(change, jobs) => self.change_jobs(change, jobs, task, end, now),
             Work::Walk { .. } => self.change_counted(&mut running.work, task, end, now),
             Work::Flush(client, flushed) => self.go_on_with_flush((*client, *flushed), task, end, now),
-            Work::Once(Order::Flush { .. } | Order::FlushCooldowns(_)) => {
-                match self.begin_flush(running, now) {
-                    Ok(()) => End::Unfinished,
-                    Err(obstacle) => End::Over(Progress::Failed(obstacle)),
+            Work::BeginFlush(tube, flushed) => {
+                let flushed = *flushed;
+                match self.begin_flush(tube, flushed, now) {
+                    Ok(Some(client)) => running.work = Work::Flush(client, flushed),
+                    Ok(None) => {}
+                    Err(obstacle) => return End::Over(Progress::Failed(obstacle)),
                 }
+                End::Unfinished
             }
-            Work::Once(order) => ended(self.execute_order(order, task, now)),
+            Work::Pause(tube, seconds) => {
+                let is_there = self.queue.pause_tube(tube.as_str(), *seconds, now);
+                ended(if is_there { self.done(task, now) } else { Err(Refusal::Job(Obstacle::NoTube)) })
+            }
+            Work::Drain(draining) => {
+                self.draining = *draining;
+                ended(self.done(task, now))
+            }
             Work::Put(job, id) => ended(self.put_for_order(job, id, task, now)),
         }
     }
@@ -251,19 +268,8 @@ impl Executor {
         }
     }
 
-    /// Does what an order wants that is done at once.
-    fn execute_order(&mut self, order: &Order, task: &mut Task, now: Timestamp) -> Result<(), Refusal> {
-        match order {
-            Order::Pause(tube, seconds) => {
-                if !self.queue.pause_tube(tube.as_str(), *seconds, now) {
-                    return Err(Refusal::Job(Obstacle::NoTube));
-                }
-            }
-            Order::Drain(draining) => self.draining = *draining,
-            Order::Put(_) | Order::Change(..) | Order::Flush { .. } | Order::FlushCooldowns(_) => {
-                return Err(Refusal::Job(Obstacle::Failed));
-            }
-        }
+    /// What an order wanted was done at once.
+    fn done(&mut self, task: &mut Task, now: Timestamp) -> Result<(), Refusal> {
         self.persistence.log_changes(&mut self.queue, now);
         task.done = 1;
         Ok(())
@@ -439,7 +445,7 @@ impl Executor {
             }
             Change::Priority(priority) => {
                 self.persistence.room_for_update()?;
-                self.queue.reprioritize(id, *priority, now);
+                self.queue.set_priority(id, *priority, now);
             }
             Change::Delay(delay_s) => self.delay_job(id, *delay_s, begun_at, now)?,
         }
@@ -462,7 +468,7 @@ impl Executor {
         let until = begun_at.plus_seconds(delay_s);
         let is_set = match record.state {
             JobState::Delayed => record.deadline_at == until,
-            _ => delay_s == 0,
+            JobState::Ready | JobState::Reserved | JobState::Buried => delay_s == 0,
         };
         if is_set {
             return Err(Refusal::Unchanged);
@@ -472,25 +478,23 @@ impl Executor {
         Ok(())
     }
 
-    /// Begins a flush, by a client of its own, unless too many are under way.
-    fn begin_flush(&mut self, running: &mut Running, now: Timestamp) -> Result<(), Obstacle> {
-        let (tube, flushed) = match &running.work {
-            Work::Once(Order::Flush { tube, is_buried: false }) => (tube, Flushed::All),
-            Work::Once(Order::Flush { tube, is_buried: true }) => (tube, Flushed::Buried),
-            Work::Once(Order::FlushCooldowns(tube)) => (tube, Flushed::Cooldowns),
-            _ => return Err(Obstacle::Failed),
-        };
+    /// Begins a flush, by a client of its own, which it returns unless too many are under way.
+    fn begin_flush(
+        &mut self,
+        tube: &TubeName,
+        flushed: Flushed,
+        now: Timestamp,
+    ) -> Result<Option<ClientId>, Obstacle> {
         if !self.has_room_for_client() {
             return Err(Obstacle::NoRoom);
         }
         let client = self.queue.connect();
         let begun = self.queue.begin_flush(client, tube.as_str(), flushed, now);
         if begun == BeginFlush::Begun {
-            running.work = Work::Flush(client, flushed);
-            return Ok(());
+            return Ok(Some(client));
         }
         self.disconnect(client, now);
-        if begun == BeginFlush::NoTube { Err(Obstacle::NoTube) } else { Ok(()) }
+        if begun == BeginFlush::NoTube { Err(Obstacle::NoTube) } else { Ok(None) }
     }
 
     fn go_on_with_flush(

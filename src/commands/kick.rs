@@ -1,14 +1,14 @@
 //! The commands `kick` and `kick-job`.
 //!
-//! Owns: how many jobs a `kick` moves in a turn. Driven by `execute`.
+//! Owns: how many jobs a `kick` moves in a turn.
 
-use super::execute::{Executor, answer, lacks_room};
+use super::{Executor, Outcome, answer, lacks_room, stall};
 use crate::binlog::NoRoom;
 use crate::clock::Timestamp;
 use crate::job::{JobId, JobState};
 use crate::protocol::Reply;
 use crate::queue::ClientId;
-use crate::session::{Outcome, Output, StalledCommand, Until};
+use crate::session::{Output, Until};
 
 /// What a `kick` may cost in a turn. A job that it moves costs 1, and more if the job goes to a waiting client.
 const WORK_PER_TURN: u64 = 512;
@@ -28,7 +28,7 @@ impl Executor {
     }
 
     /// Goes on with a kick that has moved `kicked` jobs. If the disk becomes full, the reply counts the jobs moved so far.
-    pub(super) fn kick_from(
+    fn kick_from(
         &mut self,
         client: ClientId,
         state: JobState,
@@ -41,14 +41,15 @@ impl Executor {
         while kicked < bound
             && let Some(id) = self.queue.next_to_kick(client, state)
         {
+            let rest = move |server: &mut Self, client, output: &mut Output, now| {
+                server.kick_from(client, state, bound, kicked, output, now)
+            };
             if self.spent() >= end_of_slice {
-                return Outcome::stall(StalledCommand::Kick { state, bound, kicked }, Until::NextTurn);
+                return stall(Until::NextTurn, rest);
             }
             match self.persistence.room_for_update() {
                 Err(NoRoom::Full) if kicked > 0 => break,
-                Err(no_room) => {
-                    return lacks_room(no_room, StalledCommand::Kick { state, bound, kicked }, output);
-                }
+                Err(no_room) => return lacks_room(no_room, output, rest),
                 Ok(()) => self.queue.kick(id, now),
             }
             self.persistence.log_changes(&mut self.queue, now);
@@ -63,7 +64,9 @@ impl Executor {
             return answer(output, &Reply::NotFound);
         }
         if let Err(no_room) = self.persistence.room_for_update() {
-            return lacks_room(no_room, StalledCommand::KickJob(id), output);
+            return lacks_room(no_room, output, move |server, _, output, now| {
+                server.kick_job(id, output, now)
+            });
         }
         self.queue.kick(id, now);
         answer(output, &Reply::KickedJob)

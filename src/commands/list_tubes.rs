@@ -2,14 +2,16 @@
 //!
 //! Owns: the list of all tubes that is being made, and the last complete list as long as it can be used. A short list is
 //! written at once. A long list is made in slices, one in each turn, and all clients that ask for it in the meantime
-//! share it: sixty clients cost one list, in time and in memory. Driven by `execute`.
+//! share it: sixty clients cost one list, in time and in memory.
 
 use super::detached_bodies::DetachedBodies;
-use super::execute::{Executor, answer};
 use super::guard::watched_tubes_from;
+use super::watch::WatchList;
+use super::{Executor, Outcome, answer, stall, stall_holding};
+use crate::clock::Timestamp;
 use crate::protocol::{List, ListWriter, Reply, SHORT_LIST_BYTES, list_bytes, write_list};
 use crate::queue::ClientId;
-use crate::session::{Outcome, Output, StalledCommand, Until};
+use crate::session::{Output, Until};
 
 /// Tubes listed in a slice, which takes about 30 microseconds.
 const TUBES_PER_SLICE: usize = 256;
@@ -76,7 +78,10 @@ impl TubeLists {
 
 impl Executor {
     /// The command `list-tubes`.
-    pub(super) fn list_tubes(&mut self, output: &mut Output) -> Outcome {
+    pub(super) fn list_tubes(&mut self, client: ClientId, output: &mut Output, now: Timestamp) -> Outcome {
+        if !self.sees_every_tube(client) {
+            return self.list_visible_tubes(client, output, now);
+        }
         if self.is_list_short() {
             let list = write_list(self.queue.tube_names().map(|name| name.as_str()));
             return self.answer_data(Some(list), output);
@@ -86,10 +91,12 @@ impl Executor {
     }
 
     /// Answers a client that asked for all tubes at the version `since`, once there is a list for it.
-    pub(super) fn await_list(&mut self, since: u64, output: &mut Output) -> Outcome {
+    fn await_list(&mut self, since: u64, output: &mut Output) -> Outcome {
         match self.find_list(since, output.held_bytes()) {
             Found::List(list) => answer(output, &Reply::List(list)),
-            Found::NotYet => Outcome::stall(StalledCommand::ListTubes { since }, Until::TubeList),
+            Found::NotYet => {
+                stall(Until::TubeList, move |server, _, output, _| server.await_list(since, output))
+            }
             Found::NoMemory => answer(output, &Reply::OutOfMemory),
         }
     }
@@ -185,17 +192,31 @@ impl Executor {
     }
 
     /// Whether the lists need another turn even if no event comes.
-    pub(super) fn has_work_on_lists(&self) -> bool {
+    pub(crate) fn has_work_on_lists(&self) -> bool {
         self.tube_lists.under_way.is_some() || self.has_idle_list()
     }
 
     /// Whether the clients that wait for the list of all tubes are to be served again.
-    pub(super) fn take_list_news(&mut self) -> bool {
+    pub(crate) fn take_list_news(&mut self) -> bool {
         std::mem::take(&mut self.tube_lists.has_news)
     }
 
     /// The command `list-tubes-watched`.
     pub(super) fn list_watched(&mut self, client: ClientId, output: &mut Output) -> Outcome {
+        if self.is_guarded() {
+            match self.drop_unwatchable(client) {
+                WatchList::Allowed => {}
+                // A tube from which the client may not reserve is not in the list, even if it is the only one that it watches.
+                WatchList::Forbidden => {
+                    return self.answer_data(Some(write_list(std::iter::empty())), output);
+                }
+                WatchList::Unfinished => {
+                    return stall(Until::NextTurn, |server, client, output, _| {
+                        server.list_watched(client, output)
+                    });
+                }
+            }
+        }
         if self.queue.watched_count(client) <= SHORT_LIST_BYTES / list_bytes(1, 200) {
             let list = write_list(watched_tubes_from(&self.queue, client, 0).map(|name| name.as_str()));
             return self.answer_data(Some(list), output);
@@ -209,7 +230,7 @@ impl Executor {
     }
 
     /// Writes a slice of a list of watched tubes that has the first `written` of them.
-    pub(super) fn go_on_with_watched(
+    fn go_on_with_watched(
         &mut self,
         client: ClientId,
         written: usize,
@@ -225,7 +246,9 @@ impl Executor {
         }
         let written = written + TUBES_PER_SLICE;
         if written < self.queue.watched_count(client) {
-            return Outcome::stall(StalledCommand::ListWatched { written, writer }, Until::NextTurn);
+            return stall_holding(writer.held_bytes(), Until::NextTurn, move |server, client, output, _| {
+                server.go_on_with_watched(client, written, writer, output)
+            });
         }
         let Ok(list) = writer.finish() else { return answer(output, &Reply::OutOfMemory) };
         let outcome = answer(output, &Reply::List(&list));

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::io;
 
-use super::execute::Executor;
+use super::Executor;
 use crate::binlog::{
     Aftermath, Binlog, BinlogError, Completion, Cooldown, NoRoom, SequenceNumber, Stats, SyncPolicy, Task,
 };
@@ -259,24 +259,24 @@ impl Executor {
     }
 
     /// What the store of the binlog has done, to be given to [`Executor::binlog_completed`].
-    pub(super) fn next_binlog_completion(&mut self) -> Option<Completion> {
+    pub(crate) fn next_binlog_completion(&mut self) -> Option<Completion> {
         self.persistence.binlog.as_mut().and_then(Binlog::next_completion)
     }
 
     /// See [`Binlog::tasks_begin_at`].
-    pub(super) fn binlog_tasks_begin_at(&self) -> Option<Timestamp> {
+    pub(crate) fn binlog_tasks_begin_at(&self) -> Option<Timestamp> {
         self.persistence.binlog.as_ref().and_then(Binlog::tasks_begin_at)
     }
 
     /// Has the store of the binlog begin what was asked of it.
-    pub(super) fn begin_binlog_tasks(&mut self) {
+    pub(crate) fn begin_binlog_tasks(&mut self) {
         if let Some(binlog) = &mut self.persistence.binlog {
             binlog.begin_tasks();
         }
     }
 
     /// Takes note of what the store of the binlog has done.
-    pub(super) fn binlog_completed(&mut self, completion: Completion, now: Timestamp) {
+    pub(crate) fn binlog_completed(&mut self, completion: Completion, now: Timestamp) {
         let Some(binlog) = &mut self.persistence.binlog else { return };
         if matches!(completion.task, Task::Sync(_)) && completion.result.is_ok() {
             self.timings.syncs.observe(completion.elapsed_us.saturating_mul(1000), 1);
@@ -308,23 +308,23 @@ impl Executor {
     }
 
     /// How many replies depend on no record, of those made since the last call.
-    pub(super) fn take_settled_replies(&mut self) -> u32 {
+    pub(crate) fn take_settled_replies(&mut self) -> u32 {
         std::mem::take(&mut self.persistence.settled_replies)
     }
 
     /// The last record that a reply depends on that is made now; `None` without a binlog.
-    pub(super) fn last_logged(&self) -> Option<SequenceNumber> {
+    pub(crate) fn last_logged(&self) -> Option<SequenceNumber> {
         self.persistence.binlog.as_ref().map(Binlog::awaited)
     }
 
     /// Up to which record replies can be sent.
-    pub(super) fn settled(&self) -> SequenceNumber {
+    pub(crate) fn settled(&self) -> SequenceNumber {
         self.persistence.settled()
     }
 
     /// Asserts every invariant of the log, whose cost grows with the number of jobs.
     #[inline]
-    pub(super) fn check_binlog(&self) {
+    pub(crate) fn check_binlog(&self) {
         let Persistence { binlog, written, .. } = &self.persistence;
         let Some(binlog) = binlog else { return };
         binlog.check_invariants();
@@ -350,5 +350,21 @@ impl Executor {
         }
         self.persistence.catch_up(&self.queue, now);
         self.persistence.binlog.as_mut().map_or(Ok(()), |binlog| binlog.close(now))
+    }
+
+    /// Whether another server can take the queue over.
+    #[inline]
+    pub(crate) fn is_leased(&self) -> bool {
+        self.persistence.is_leased
+    }
+
+    /// Whether what has taken effect until now may be told.
+    pub(crate) fn may_answer(&self) -> bool {
+        !self.is_leased() || self.persistence.lease_left_ns() > 0
+    }
+
+    /// For how long replies may leave, from now on; without a lease for ever.
+    pub(crate) fn lease_left_ns(&self) -> u64 {
+        self.persistence.lease_left_ns()
     }
 }

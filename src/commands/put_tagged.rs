@@ -1,17 +1,18 @@
 //! `put` with tags.
 //!
 //! Owns: the tags of puts whose body is on its way. They are kept here and not in the session, so that a put without
-//! tags carries no place for them. Driven by `execute`.
+//! tags carries no place for them. Driven by `put`.
 
 use std::collections::BTreeMap;
 
-use super::execute::{Executor, answer};
+use super::put::put_later;
+use super::{Executor, Outcome, answer};
 use crate::binlog::NoRoom;
 use crate::clock::Timestamp;
 use crate::job::{Body, JobId, JobState, Priority};
 use crate::protocol::{PutHeader, Reply, parse_tags};
 use crate::queue::{ClientId, Duplicate, NewJob};
-use crate::session::{Outcome, Output, Refusal, StalledCommand, Until};
+use crate::session::{Output, Refusal, Until};
 use crate::tags::{Name, TagError, TagSet};
 
 /// What the tags of a put take beside their bytes.
@@ -110,7 +111,7 @@ impl Executor {
     /// The line of a `put` with text behind its size, or of one whose job has an `owner`. The size is judged before the text,
     /// as in C.
     #[cold]
-    pub(super) fn put_with(
+    pub(super) fn begin_put_with(
         &mut self,
         client: ClientId,
         header: PutHeader,
@@ -132,7 +133,7 @@ impl Executor {
             tag.cooldown_s = tag.cooldown_s.min(longest_s);
         }
         self.pending_tags.begin(client, &TagSet { owner: owner.map(Name::from), ..tags });
-        self.accept_put(client, PutHeader { has_tags: true, ..header }, output)
+        self.begin_put(client, PutHeader { has_tags: true, ..header }, output)
     }
 
     /// A `put` with tags whose body is complete.
@@ -154,7 +155,7 @@ impl Executor {
             Ok(put) => put,
             Err(body) => {
                 self.pending_tags.keep(client, tags);
-                return Outcome::stall(StalledCommand::Put(id, header, body), Until::BinlogRoom);
+                return put_later(Until::BinlogRoom, id, header, body);
             }
         };
         self.pending_tags.give_back(tags);

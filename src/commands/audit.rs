@@ -1,7 +1,7 @@
 //! The audit of a server with access rules: what is logged and counted of log-ins and commands.
 //!
 //! Owns: the lines. Each managing command has one, so that none can hide another; the executor counts what a line costs.
-//! Of what anybody can do without rights, such as wrong tokens, there is a line now and then. Driven by `guard` and `guarded`.
+//! Of what anybody can do without rights, such as wrong tokens, there is a line now and then. Driven by `guard` and `judge`.
 
 use std::rc::Rc;
 

@@ -29,7 +29,7 @@ pub(super) struct RefusedPuts {
 
 /// What a line says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Refused {
+pub struct Refused {
     puts: u64,
     reason: &'static str,
 }
@@ -44,11 +44,8 @@ impl RefusedPuts {
     /// Counts a put that gets this reply.
     pub fn count(&mut self, reply: &Reply<'_>) {
         self.total += 1;
-        match reply {
-            Reply::Draining => self.draining += 1,
-            Reply::OutOfMemory => self.no_room += 1,
-            _ => {}
-        }
+        self.draining += u64::from(matches!(reply, Reply::Draining));
+        self.no_room += u64::from(matches!(reply, Reply::OutOfMemory));
     }
 
     #[inline]
@@ -109,7 +106,7 @@ impl Executor {
     }
 
     /// Which puts were refused in the last minute, in words.
-    pub(super) fn refused_puts(&self, now: Timestamp) -> Option<Refused> {
+    pub(crate) fn refused_puts(&self, now: Timestamp) -> Option<Refused> {
         self.rejected_puts.recent(now)
     }
 }

@@ -1,17 +1,17 @@
-//! `list-jobs` and `peek-reserved`.
+//! The commands that show jobs: `list-jobs`, `peek` and its like, and `peek-reserved`.
 //!
-//! Owns: the searches for reserved jobs that are under way, and how much of a search and of a list is done in a turn. A page
-//! of jobs in another state is found at once, and a short page is also written at once. Driven by `execute`.
+//! Owns: how much of a search for reserved jobs and of a list is done in a turn. A page of jobs in another state is found at
+//! once, and a short page is also written at once.
 
-use std::collections::BTreeMap;
+use std::vec;
 
-use super::execute::{Executor, answer};
-use super::tube_lists::let_go;
+use super::list_tubes::let_go;
+use super::{Executor, Outcome, answer, stall, stall_holding};
 use crate::clock::Timestamp;
 use crate::job::{JobId, JobState};
 use crate::protocol::{Cursor, CursorText, ListWriter, Reply};
 use crate::queue::{ClientId, Page, PageOrder, Search};
-use crate::session::{JobPage, Outcome, Output, StalledCommand, Until};
+use crate::session::{Output, Until};
 use crate::stats::{JobView, write_line};
 
 /// Jobs written in a turn: some 100 microseconds.
@@ -27,10 +27,6 @@ const LINE_BYTES: usize = 160;
 /// How many of the jobs that were reserved first are found: one of them will still be reserved at the end of the search.
 const CANDIDATES: usize = 64;
 
-/// The searches for reserved jobs that take more than a turn, by the index of the client.
-#[derive(Debug, Default)]
-pub struct Searches(BTreeMap<u32, (Purpose, Search)>);
-
 /// What reserved jobs are looked for.
 #[derive(Clone, Copy, Debug)]
 enum Purpose {
@@ -40,30 +36,32 @@ enum Purpose {
     First,
 }
 
-impl Searches {
-    /// The client is gone.
-    pub fn end(&mut self, client: ClientId) {
-        if !self.0.is_empty() {
-            self.0.remove(&client.index);
-        }
-    }
+/// A page of `list-jobs` that is being written.
+struct JobPage {
+    /// The tube's name.
+    tube: Box<str>,
+    state: JobState,
+    /// The jobs that are not written yet.
+    jobs: vec::IntoIter<JobId>,
+    writer: ListWriter,
 }
 
 impl Executor {
     /// The jobs of a tube in a state, those after the place `after`.
     pub(super) fn list_jobs(
         &mut self,
-        client: ClientId,
         (tube, state): (&str, JobState),
-        limit: usize,
-        after: Option<(bool, u64, JobId)>,
+        limit: u32,
+        after: Option<Cursor>,
         output: &mut Output,
         now: Timestamp,
     ) -> Outcome {
         let Some(name) = self.queue.tube_name(tube).cloned() else { return answer(output, &Reply::NotFound) };
+        let limit = limit as usize;
+        let after = after.map(|cursor| (cursor.is_held, cursor.position, cursor.id));
         if state == JobState::Reserved {
             let search = Search::new(name, PageOrder::Deadline, after, limit);
-            return self.search(client, Purpose::Page, search, output, now);
+            return self.search(Purpose::Page, search, output, now);
         }
         let page = self.queue.page(tube, state, after, limit).unwrap_or_default();
         self.write_page(name.as_str(), state, page, output, now)
@@ -72,27 +70,19 @@ impl Executor {
     /// The job of the used tube that has been reserved longest.
     pub(super) fn peek_reserved(&mut self, client: ClientId, output: &mut Output, now: Timestamp) -> Outcome {
         let tube = self.queue.used_tube(client).clone();
-        self.search(
-            client,
-            Purpose::First,
-            Search::new(tube, PageOrder::Since, None, CANDIDATES),
-            output,
-            now,
-        )
+        let search = Search::new(tube, PageOrder::Since, None, CANDIDATES);
+        self.search(Purpose::First, search, output, now)
     }
 
-    /// Goes on with the client's search.
-    pub(super) fn go_on_looking(&mut self, client: ClientId, output: &mut Output, now: Timestamp) -> Outcome {
-        match self.searches.0.remove(&client.index) {
-            Some((purpose, search)) => self.search(client, purpose, search, output, now),
-            None => answer(output, &Reply::InternalError),
-        }
+    /// The commands `peek`.
+    pub(super) fn peek(&mut self, id: Option<JobId>, output: &mut Output) -> Outcome {
+        let found = id.and_then(|id| Some(Reply::Found(id, self.queue.body(id)?)));
+        answer(output, &found.unwrap_or(Reply::NotFound))
     }
 
     /// Does a turn's share of a search, and answers if that is the end of it.
     fn search(
         &mut self,
-        client: ClientId,
         purpose: Purpose,
         mut search: Search,
         output: &mut Output,
@@ -102,8 +92,7 @@ impl Executor {
         let is_over = self.queue.search_reserved(&mut search, LOOKS_PER_TURN);
         self.work += (search.looks() - looks) / LOOKS_PER_WORK;
         if !is_over {
-            self.searches.0.insert(client.index, (purpose, search));
-            return Outcome::stall(StalledCommand::LookForReserved, Until::NextTurn);
+            return search_later(purpose, search);
         }
         let tube = search.tube().clone();
         let page = search.into_page();
@@ -114,11 +103,9 @@ impl Executor {
                 let first = page.jobs.iter().copied().find(is_there);
                 if first.is_none() && !page.jobs.is_empty() {
                     // All of them were given back meanwhile.
-                    let search = Search::new(tube, PageOrder::Since, None, CANDIDATES);
-                    self.searches.0.insert(client.index, (purpose, search));
-                    return Outcome::stall(StalledCommand::LookForReserved, Until::NextTurn);
+                    return search_later(purpose, Search::new(tube, PageOrder::Since, None, CANDIDATES));
                 }
-                answer(output, &self.peek(first))
+                self.peek(first, output)
             }
         }
     }
@@ -149,7 +136,7 @@ impl Executor {
     }
 
     /// Writes a turn's share of the page. A job that has left the tube or the state meanwhile is left out.
-    pub(super) fn write_jobs(&mut self, mut page: JobPage, output: &mut Output, now: Timestamp) -> Outcome {
+    fn write_jobs(&mut self, mut page: JobPage, output: &mut Output, now: Timestamp) -> Outcome {
         let mut line = String::new();
         for id in page.jobs.by_ref().take(JOBS_PER_TURN) {
             self.work += WORK_PER_JOB;
@@ -164,11 +151,18 @@ impl Executor {
             }
         }
         if page.jobs.len() > 0 {
-            return Outcome::stall(StalledCommand::ListJobs(Box::new(page)), Until::NextTurn);
+            let held_bytes = page.writer.held_bytes();
+            return stall_holding(held_bytes, Until::NextTurn, |server, _, output, now| {
+                server.write_jobs(page, output, now)
+            });
         }
         let Ok(list) = page.writer.finish() else { return answer(output, &Reply::OutOfMemory) };
         let outcome = answer(output, &Reply::List(&list));
         let_go(list, &mut self.detached_bodies);
         outcome
     }
+}
+
+fn search_later(purpose: Purpose, search: Search) -> Outcome {
+    stall(Until::NextTurn, move |server, _, output, now| server.search(purpose, search, output, now))
 }

@@ -2,10 +2,9 @@
 //!
 //! Owns: the sum of the memory in use, and the rule for each command. Commands that add something (jobs, tubes, lists)
 //! are refused at the bound. Reserves, which make histories, have a margin beyond it, so that a full queue can be worked
-//! off. Commands that only remove something are never refused. Driven by `execute`.
+//! off. Commands that only remove something are never refused.
 
-use super::execute::Executor;
-use crate::protocol::Command;
+use super::Executor;
 use crate::queue::ClientId;
 use crate::tags::TagSet;
 
@@ -25,6 +24,17 @@ pub struct MemoryShares {
     pub watched_tubes_of_identity: Option<usize>,
 }
 
+/// What a command asks of memory. A `put` is not refused by its class, because its body has to be skipped.
+#[derive(Clone, Copy, Debug)]
+pub enum MemoryClass<'a> {
+    /// It removes something, or looks only: it is never refused.
+    Free,
+    /// It makes histories or waits, for which there is a margin beyond the bound.
+    Margin,
+    /// The same, and it makes the tube of this name if there is none.
+    AddsTube(&'a str),
+}
+
 impl Executor {
     /// Sets the shares of the memory.
     pub fn share_memory(&mut self, shares: MemoryShares) {
@@ -39,7 +49,7 @@ impl Executor {
     }
 
     /// Whether the client, or all clients of its identity together, watch as many tubes as they may, and not this one.
-    fn watches_enough(&self, client: ClientId, tube: &str) -> bool {
+    pub(super) fn watches_enough(&self, client: ClientId, tube: &str) -> bool {
         let is_full = self.shares.watched_tubes.is_some_and(|most| self.queue.watched_count(client) >= most)
             || self
                 .guard
@@ -73,61 +83,40 @@ impl Executor {
 
     /// Whether there is no memory for `bytes`. They include what the client's own session holds, because `buffer_bytes`
     /// counts only the other connections while a client is served.
-    pub(super) fn lacks_memory_for(&self, bytes: usize) -> bool {
+    pub(crate) fn lacks_memory_for(&self, bytes: usize) -> bool {
         (self.is_memory_exhausted)() || self.exceeds_bound(bytes, 0)
     }
 
     /// Whether the bound is reached, so that connections should use little memory.
-    pub(super) fn is_short_of_memory(&self) -> bool {
+    pub(crate) fn is_short_of_memory(&self) -> bool {
         (self.is_memory_exhausted)() || self.exceeds_bound(0, 0)
     }
 
     /// Makes sure that there is room for another client; tells whether there is.
-    pub(super) fn has_room_for_client(&mut self) -> bool {
+    pub(crate) fn has_room_for_client(&mut self) -> bool {
         !self.is_beyond_margin()
             && self.queue.reserve_client().is_ok()
             && self.guard.as_mut().is_none_or(|guard| guard.reserve_client())
     }
 
-    /// Whether the command must be refused because it would add tubes, watch lists, waits or histories. A `put` is not
-    /// refused here, because its body has to be skipped. `held_bytes` is what the client's session holds.
+    /// Whether a command of this class must be refused. `held_bytes` is what the client's session holds.
     #[inline(always)]
     pub(super) fn lacks_memory_to(
         &mut self,
-        command: &Command<'_>,
+        class: MemoryClass<'_>,
         client: ClientId,
         held_bytes: usize,
     ) -> bool {
-        use Command::{Kick, KickJob, ListJobs, Move, PauseTube, PeekReserved, Reprioritize};
-        use Command::{Reserve, ReserveBatch, ReserveJob, ReserveMode, ReserveWithAbort, ReserveWithTimeout};
-        use Command::{Use, Watch};
-        match *command {
-            Use(name) | Watch { tube: name, .. } | Move { tube: name, .. } => {
-                // To use or watch an existing tube costs little, and workers must be able to do it.
+        match class {
+            MemoryClass::Free => false,
+            MemoryClass::Margin => (self.is_memory_exhausted)() || self.is_beyond_margin(),
+            // To use or watch an existing tube costs little, and workers must be able to do it.
+            MemoryClass::AddsTube(name) => {
                 (self.is_memory_exhausted)()
                     || self.exceeds_bound(held_bytes, 0) && !self.queue.is_tube(name)
                     || self.is_beyond_margin()
                     || self.queue.reserve_tube(client).is_err()
-                    || matches!(*command, Watch { weight, .. } if self.queue.reserve_weight(client, weight).is_err())
-                    || matches!(*command, Watch { tube, .. } if self.watches_enough(client, tube))
             }
-            Reserve
-            | ReserveWithTimeout { .. }
-            | ReserveJob(_)
-            | ReserveBatch { .. }
-            | ReserveWithAbort { .. }
-            | Kick { .. }
-            | KickJob(_)
-            | ListJobs { .. }
-            | PeekReserved
-            | Reprioritize { .. }
-            | PauseTube { .. } => (self.is_memory_exhausted)() || self.is_beyond_margin(),
-            ReserveMode(_) => {
-                (self.is_memory_exhausted)()
-                    || self.is_beyond_margin()
-                    || self.queue.reserve_mode(client).is_err()
-            }
-            _ => false,
         }
     }
 

@@ -1,4 +1,5 @@
-//! The lines of `-VV`: each command with the jobs and tubes that it names, and the first line of each reply.
+//! The words for a command in the log: the lines of `-VV`, each command and the first line of each reply, and those of the
+//! audit.
 //!
 //! Never: logs a body, a tag or a token, which may be secret.
 
@@ -6,6 +7,8 @@ use std::fmt::Write as _;
 
 use log::trace;
 
+use super::Row;
+use super::judge::Subject;
 use crate::protocol::Command;
 use crate::queue::ClientId;
 
@@ -23,42 +26,42 @@ pub(super) fn log_reply(client: ClientId, reply: &[u8]) {
     trace!(reply_to = client.index; ">{} reply {line}", client.index);
 }
 
+/// The command with the jobs and tubes that it names.
 fn in_words(command: &Command<'_>, used_tube: &str) -> String {
+    let row = Row::of(command);
     let mut words = command.verb().as_str().to_owned();
     // Writing to a string does not fail.
-    let _ = match command {
-        Command::Put(_)
-        | Command::PutWith(..)
-        | Command::PeekReady
-        | Command::PeekDelayed
-        | Command::PeekBuried
-        | Command::PeekReserved => write!(words, " {used_tube}"),
-        Command::Kick { bound } => write!(words, " {bound} {used_tube}"),
-        Command::Use(name)
-        | Command::Watch { tube: name, .. }
-        | Command::Ignore(name)
-        | Command::StatsTube(name)
-        | Command::StatsGroup(name)
-        | Command::PauseTube { tube: name, .. }
-        | Command::FlushTube(name)
-        | Command::FlushBuried(name)
-        | Command::ListJobs { tube: name, .. } => write!(words, " {name}"),
-        Command::Move { id, tube } => write!(words, " {} {tube}", id.0),
-        Command::ReserveJob(id)
-        | Command::Delete(id)
-        | Command::Release { id, .. }
-        | Command::Bury { id, .. }
-        | Command::Touch(id)
-        | Command::Peek(id)
-        | Command::KickJob(id)
-        | Command::StatsJob(id)
-        | Command::Reprioritize { id, .. } => write!(words, " {}", id.0),
-        Command::DeleteBatch(ids) => ids.iter().try_for_each(|id| write!(words, " {}", id.0)),
-        _ => Ok(()),
+    let _ = match (row.subject, row.number) {
+        (Subject::Used, Some(number)) => write!(words, " {number} {used_tube}"),
+        (subject, _) => add_subject(&mut words, subject, used_tube),
     };
     words
 }
 
+/// The same of a managing command for the audit, with its number. What it contains are names and numbers.
+pub(super) fn in_words_of_audit(command: &Command<'_>, used_tube: &str) -> String {
+    let row = Row::of(command);
+    let mut words = command.verb().as_str().to_owned();
+    let _ = match (row.subject, row.number) {
+        (Subject::Used, Some(number)) => write!(words, " {number} of {used_tube}"),
+        (subject, None) => add_subject(&mut words, subject, used_tube),
+        (subject, Some(number)) => {
+            add_subject(&mut words, subject, used_tube).and_then(|()| write!(words, " {number}"))
+        }
+    };
+    words
+}
+
+fn add_subject(words: &mut String, subject: Subject<'_>, used_tube: &str) -> std::fmt::Result {
+    match subject {
+        Subject::Used | Subject::UsedWithTags(_) => write!(words, " {used_tube}"),
+        Subject::Named(name) | Subject::Mentioned(name) => write!(words, " {name}"),
+        Subject::OfJob(id) => write!(words, " {}", id.0),
+        Subject::OfJobAndNamed(id, name) => write!(words, " {} {name}", id.0),
+        Subject::OfJobs(ids) => ids.iter().try_for_each(|id| write!(words, " {}", id.0)),
+        Subject::Nothing | Subject::AnyTube | Subject::Every | Subject::Watched => Ok(()),
+    }
+}
 #[cfg(test)]
 mod tests {
     use super::*;

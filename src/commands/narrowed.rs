@@ -2,19 +2,19 @@
 //!
 //! Owns: how far such a list or such a sum is. Each is made in slices. A list is taken from the list of all tubes, which
 //! clients share; the sums go through the tubes in their order, so a tube that takes the place of one that is removed
-//! meanwhile can be missed. Driven by `guarded`.
+//! meanwhile can be missed. Driven by `list_tubes` and `stats`.
 
 use std::collections::TryReserveError;
 use std::vec;
 
-use super::execute::{Executor, answer};
-use super::tube_lists::{Found, let_go};
-use crate::access::{Grants, Need};
+use super::list_tubes::{Found, let_go};
+use super::{Executor, Outcome, answer, stall};
+use crate::access::{Grants, Roles};
 use crate::clock::Timestamp;
 use crate::job::Body;
 use crate::protocol::{List, ListWriter, Reply, write_list};
 use crate::queue::ClientId;
-use crate::session::{Outcome, Output, StalledCommand, Until};
+use crate::session::{Output, Until};
 use crate::stats::{CommandCounts, ServerView, StatsSource, TubeSums};
 use crate::tube_name::TubeName;
 
@@ -27,7 +27,7 @@ const TUBES_PER_WORK: u64 = 4;
 
 /// What such a client waits for.
 #[derive(Debug)]
-pub enum Narrowed {
+enum Narrowed {
     /// The list of all tubes, for which it asked when their set was at this version.
     AllTubes(u64),
     /// Its own list.
@@ -38,7 +38,7 @@ pub enum Narrowed {
 
 /// A list of tubes that is taken from the list of all.
 #[derive(Debug)]
-pub struct Filter {
+struct Filter {
     pieces: vec::IntoIter<Body>,
     piece: Option<Body>,
     /// How many bytes of the piece are done.
@@ -65,7 +65,7 @@ impl Filter {
         for line in rest.split_inclusive(|&byte| byte == b'\n').take(TUBES_AT_ONCE) {
             self.done += line.len();
             let name = line.strip_prefix(b"- ").and_then(|name| TubeName::check(name.trim_ascii_end()));
-            if let Some(name) = name.filter(|name| grants.on(name).meets(Need::SEE_TUBE)) {
+            if let Some(name) = name.filter(|name| grants.on(name).meets(Roles::ANY)) {
                 self.writer.push(name)?;
             }
         }
@@ -79,39 +79,31 @@ impl Filter {
 }
 
 impl Executor {
-    /// Begins the answer to `list-tubes`, or to `stats` if so.
-    pub(super) fn begin_narrowed(
+    /// The stats of the tubes that the client may see.
+    pub(super) fn stats_of_visible_tubes(
         &mut self,
         client: ClientId,
-        is_stats: bool,
         output: &mut Output,
         now: Timestamp,
     ) -> Outcome {
-        let narrowed = if is_stats {
-            Narrowed::Sums(0, TubeSums::default())
-        } else if self.is_list_short() {
-            let grants = self.guard.as_ref().and_then(|guard| guard.grants(client));
-            let may_see = |name: &&str| grants.is_some_and(|grants| grants.on(name).meets(Need::SEE_TUBE));
-            let list = write_list(self.queue.tube_names().map(TubeName::as_str).filter(may_see));
-            return self.answer_data(Some(list), output);
-        } else {
-            Narrowed::AllTubes(self.ask_for_list())
-        };
-        self.narrowed(client, narrowed, output, now)
+        self.narrowed(client, Narrowed::Sums(0, TubeSums::default()), output, now)
     }
 
-    /// Goes on with the list or the sums that the client waits for.
-    pub(super) fn go_on_narrowed(
+    /// The list of the tubes that the client may see.
+    pub(super) fn list_visible_tubes(
         &mut self,
         client: ClientId,
         output: &mut Output,
         now: Timestamp,
     ) -> Outcome {
-        let known = self.guard.as_mut().and_then(|guard| guard.client_mut(client));
-        match known.and_then(|known| known.narrowed.take()) {
-            Some(narrowed) => self.narrowed(client, *narrowed, output, now),
-            None => answer(output, &Reply::InternalError),
+        if self.is_list_short() {
+            let grants = self.guard.as_ref().and_then(|guard| guard.grants(client));
+            let may_see = |name: &&str| grants.is_some_and(|grants| grants.on(name).meets(Roles::ANY));
+            let list = write_list(self.queue.tube_names().map(TubeName::as_str).filter(may_see));
+            return self.answer_data(Some(list), output);
         }
+        let narrowed = Narrowed::AllTubes(self.ask_for_list());
+        self.narrowed(client, narrowed, output, now)
     }
 
     /// A slice of it.
@@ -151,7 +143,7 @@ impl Executor {
                 while self.spent() < end {
                     self.work += TUBES_AT_ONCE as u64 / TUBES_PER_WORK;
                     if self.add_sums(client, position, &mut sums) {
-                        let stats = self.stats_of(client, &self.narrowed_view(sums, now));
+                        let stats = self.stats_for(client, &self.narrowed_view(sums, now));
                         return self.answer_data(Some(stats), output);
                     }
                     position += TUBES_AT_ONCE;
@@ -159,10 +151,7 @@ impl Executor {
                 (Narrowed::Sums(position, sums), Until::NextTurn)
             }
         };
-        if let Some(known) = self.guard.as_mut().and_then(|guard| guard.client_mut(client)) {
-            known.narrowed = Some(Box::new(narrowed));
-        }
-        Outcome::stall(StalledCommand::Narrowed, until)
+        stall(until, |server, client, output, now| server.narrowed(client, narrowed, output, now))
     }
 
     fn answer_list(&mut self, filter: Filter, output: &mut Output) -> Outcome {
@@ -176,7 +165,7 @@ impl Executor {
     fn add_sums(&self, client: ClientId, position: usize, sums: &mut TubeSums) -> bool {
         let Some(grants) = self.guard.as_ref().and_then(|guard| guard.grants(client)) else { return true };
         for (name, jobs, counters) in self.queue.sums_from(position).take(TUBES_AT_ONCE) {
-            if grants.on(name.as_str()).meets(Need::SEE_TUBE) {
+            if grants.on(name.as_str()).meets(Roles::ANY) {
                 sums.add(&jobs, &counters);
             }
         }

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::rc::Weak;
 
-use super::execute::Executor;
+use super::Executor;
 use crate::job::Body;
 
 /// The least number of bodies that are looked at in a turn.

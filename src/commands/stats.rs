@@ -1,20 +1,23 @@
-//! What the stats are read from.
+//! The commands `stats`, and what the stats are read from.
 //!
 //! Owns: where each part of a view comes from. Never decides what is told of it: that is the tables' (`crate::stats`).
-//! Driven by `execute` for the stats commands and by `http` for the metrics.
+//! Driven by the table of commands and by `http` for the metrics.
 
 use std::rc::Rc;
 
-use super::Executor;
+use super::{Executor, Outcome, answer};
 use crate::binlog;
 use crate::clock::Timestamp;
 use crate::job::JobId;
-use crate::protocol::{Command, Dictionary};
+use crate::protocol::{Dictionary, Reply};
 use crate::queue::{ClientId, GroupView};
-use crate::session::{Outcome, Output};
+use crate::session::Output;
 use crate::stats::{self, IdentityView, JOB, JobView};
 use crate::stats::{ServerView, StatsSource, TAGS, TUBE, TubeSums};
 use crate::tls::Acceptor;
+
+/// Bytes of stats and lists that cost as much as a simple request to render and copy.
+const DATA_BYTES_PER_WORK: u64 = 64;
 
 impl StatsSource for Executor {
     fn server_view(&self, now: Timestamp) -> ServerView<'_> {
@@ -45,34 +48,28 @@ impl StatsSource for Executor {
 
 impl Executor {
     /// Has the metrics show the figures of the TLS listeners.
-    pub(super) fn show_tls(&mut self, acceptor: &Rc<Acceptor>) {
+    pub(crate) fn show_tls(&mut self, acceptor: &Rc<Acceptor>) {
         self.tls = Some(Rc::clone(acceptor));
     }
 
-    /// One of the stats commands.
-    pub(super) fn answer_stats(
-        &mut self,
-        client: ClientId,
-        command: Command<'_>,
-        output: &mut Output,
-        now: Timestamp,
-    ) -> Outcome {
-        let data = match command {
-            Command::StatsJob(id) => self.stats_job(id, now),
-            Command::StatsTube(tube) => self.stats_tube(tube, now),
-            Command::StatsGroup(name) => self.stats_group(name),
-            _ => Some(self.stats(client, now)),
-        };
-        self.answer_data(data, output)
+    /// The command `stats`.
+    pub(super) fn stats(&mut self, client: ClientId, output: &mut Output, now: Timestamp) -> Outcome {
+        if !self.sees_every_tube(client) {
+            return self.stats_of_visible_tubes(client, output, now);
+        }
+        let stats = self.stats_for(client, &self.server_view(now));
+        self.answer_data(Some(stats), output)
     }
 
-    /// The answer to `stats`.
-    fn stats(&self, client: ClientId, now: Timestamp) -> Vec<u8> {
-        self.stats_of(client, &self.server_view(now))
+    /// Answers with stats or a short list, if there is what was asked for.
+    pub(super) fn answer_data(&mut self, data: Option<Vec<u8>>, output: &mut Output) -> Outcome {
+        let Some(data) = data else { return answer(output, &Reply::NotFound) };
+        self.work += data.len() as u64 / DATA_BYTES_PER_WORK;
+        answer(output, &Reply::Data(&data))
     }
 
     /// The stats for a client, to which the server looks like this.
-    pub(super) fn stats_of(&self, client: ClientId, server: &ServerView<'_>) -> Vec<u8> {
+    pub(super) fn stats_for(&self, client: ClientId, server: &ServerView<'_>) -> Vec<u8> {
         let figures = self.guard.as_ref().and_then(|guard| guard.figures_of(client));
         let identity = figures.map(|figures| IdentityView { figures, queue: &self.queue });
         stats::server_yaml(server, identity.as_ref())

@@ -1,0 +1,39 @@
+//! The command `auth`, which only a server with access rules has.
+
+use super::guard::LogIn;
+use super::{Executor, Outcome, answer};
+use crate::clock::Timestamp;
+use crate::protocol::{Reply, Verb};
+use crate::queue::ClientId;
+use crate::session::Output;
+
+/// What a look at a token costs, in simple requests, and how many tokens of the rules cost as much as one.
+const TOKEN_WORK: u64 = 4;
+const TOKENS_PER_WORK: u64 = 64;
+
+impl Executor {
+    pub(super) fn authenticate(
+        &mut self,
+        client: ClientId,
+        token: &[u8],
+        output: &mut Output,
+        now: Timestamp,
+    ) -> Outcome {
+        let Some(guard) = &mut self.guard else {
+            self.commands.uncount(Verb::Auth);
+            self.malformed += 1;
+            return answer(output, &Reply::UnknownCommand);
+        };
+        let log_in = guard.log_in(client, token, now);
+        self.work += TOKEN_WORK + guard.rules.token_count() as u64 / TOKENS_PER_WORK;
+        let reply = match log_in {
+            LogIn::Done => return answer(output, &Reply::Authenticated),
+            LogIn::Refused => Reply::Unauthorized,
+            LogIn::Full => Reply::TooManyConnections,
+        };
+        match output.write(&reply) {
+            Ok(()) => Outcome::Close,
+            Err(_) => Outcome::Abort,
+        }
+    }
+}

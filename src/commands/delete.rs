@@ -1,0 +1,87 @@
+//! The commands `delete` and `delete-batch`.
+//!
+//! Owns: how many jobs a batch deletes in a turn. A delete needs no room in the log.
+
+use std::vec;
+
+use super::{Executor, Outcome, answer, stall_holding};
+use crate::access::{Roles, Verdict};
+use crate::clock::Timestamp;
+use crate::job::JobId;
+use crate::protocol::{IdList, Reply};
+use crate::queue::ClientId;
+use crate::session::{Output, Until};
+
+/// What a batch may cost in a turn, in simple requests: some 100 microseconds.
+const WORK_PER_TURN: u64 = 400;
+
+/// A `delete-batch` that is being executed.
+struct DeleteBatch {
+    /// The jobs that are left.
+    ids: vec::IntoIter<JobId>,
+    deleted: u64,
+    /// How many ids were of no job that the client may delete.
+    missing: u64,
+}
+
+impl Executor {
+    /// Deletes a job; returns whether the client could.
+    #[inline]
+    pub(super) fn delete(&mut self, client: ClientId, id: JobId, now: Timestamp) -> bool {
+        let Some(body) = self.queue.delete(client, id, now) else { return false };
+        if let Some(watch) = body.watch() {
+            self.detach_body(watch, body);
+        }
+        true
+    }
+
+    pub(super) fn begin_delete_batch(
+        &mut self,
+        client: ClientId,
+        list: IdList<'_>,
+        output: &mut Output,
+        now: Timestamp,
+    ) -> Outcome {
+        let mut ids = Vec::new();
+        if ids.try_reserve_exact(list.count()).is_err() {
+            return answer(output, &Reply::OutOfMemory);
+        }
+        ids.extend(list.iter());
+        let batch = DeleteBatch { ids: ids.into_iter(), deleted: 0, missing: 0 };
+        self.delete_batch(client, batch, output, now)
+    }
+
+    /// Deletes a turn's share of a batch, and answers if that was the rest.
+    fn delete_batch(
+        &mut self,
+        client: ClientId,
+        mut batch: DeleteBatch,
+        output: &mut Output,
+        now: Timestamp,
+    ) -> Outcome {
+        let end = self.spent() + WORK_PER_TURN;
+        while self.spent() < end {
+            let Some(id) = batch.ids.next() else {
+                return answer(output, &Reply::DeletedBatch(batch.deleted, batch.missing));
+            };
+            if self.may_delete(client, id) && self.delete(client, id, now) {
+                batch.deleted += 1;
+            } else {
+                batch.missing += 1;
+            }
+            self.persistence.log_changes(&mut self.queue, now);
+            self.work += 1;
+        }
+        let held_bytes = batch.ids.len() * size_of::<JobId>();
+        stall_holding(held_bytes, Until::NextTurn, |server, client, output, now| {
+            server.delete_batch(client, batch, output, now)
+        })
+    }
+
+    /// Whether a `delete-batch` of the client may delete this job. If not, there is none for it.
+    fn may_delete(&self, client: ClientId, id: JobId) -> bool {
+        let Some(guard) = &self.guard else { return true };
+        let tube = self.queue.job(id).map(|job| job.tube.as_str());
+        guard.grants(client).is_some_and(|grants| grants.judge_job(Roles::END_JOBS, tube) == Verdict::Allowed)
+    }
+}

@@ -1,0 +1,328 @@
+//! The executor: the state that commands work on, and what is the same for all of them.
+//!
+//! Owns: the queue, the log, the counters of commands, drain mode; that each command is counted, judged, traced and
+//! logged. The table says what a command does. Driven by [`Server`](crate::server::Server).
+
+use std::rc::Rc;
+
+use log::{Level, log_enabled};
+
+use super::detached_bodies::DetachedBodies;
+use super::guard::Guard;
+use super::list_tubes::TubeLists;
+use super::memory::MemoryShares;
+use super::orders::Orders;
+use super::persistence::Persistence;
+use super::put_tagged::PendingTags;
+use super::refused_puts::RefusedPuts;
+use super::words::{log_command, log_reply};
+use super::work::Meter;
+use super::{Outcome, Rest, Row, answer, run};
+use crate::clock::Timestamp;
+use crate::job::{Body, JobId};
+use crate::protocol::{Command, ParseError, Reply, ReplyBuffer};
+use crate::queue::{ClientId, Delivery, PoisonLimits, Queue, WaitOutcome};
+use crate::session::{Output, Refusal, Request, Waiting};
+use crate::stats::{CommandCounts, Identity, Timings};
+use crate::tls::Acceptor;
+
+/// How commands are to be executed.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// The largest body that a `put` may carry, in bytes.
+    pub max_job_bytes: u64,
+    /// The most memory that jobs and connections may take, in bytes.
+    pub max_memory_bytes: Option<u64>,
+    /// The size of a binlog file, in bytes, for the stats.
+    pub binlog_file_bytes: u64,
+    /// When a job that fails again and again is buried.
+    pub poison: PoisonLimits,
+}
+
+/// Executes commands.
+#[derive(Debug)]
+pub struct Executor {
+    pub(super) queue: Queue,
+    pub(super) persistence: Persistence,
+    pub(super) config: Config,
+    pub(super) identity: Identity,
+    pub(super) commands: CommandCounts,
+    pub(super) draining: bool,
+    /// Connections since the start.
+    pub(super) connections: u64,
+    /// Lines that were no command.
+    pub(super) malformed: u64,
+    /// Puts that were complete and not stored, because memory or disk was short or the server drains.
+    pub(super) rejected_puts: RefusedPuts,
+    /// Histograms of turns, commands and syncs; recorded only while metrics are served.
+    pub(crate) timings: Timings,
+    /// Commands whose time is in `timings`.
+    timed_commands: u64,
+    /// Connections that were closed at once since the start.
+    pub(super) refused_connections: u64,
+    /// What connections with TLS begin with, for its figures.
+    pub(super) tls: Option<Rc<Acceptor>>,
+    /// Bytes that connections hold: bodies that are not complete, input that is not executed, replies that are not sent.
+    pub(crate) buffer_bytes: usize,
+    pub(super) detached_bodies: DetachedBodies,
+    pub(super) tube_lists: TubeLists,
+    pub(super) pending_tags: PendingTags,
+    /// Jobs that were flushed in this turn and may have been given to a client that waited for one, and is not told yet.
+    pub(super) flushed_bodies: Vec<(JobId, Body)>,
+    /// The orders of the API; `None` if there is no API.
+    pub(super) orders: Option<Box<Orders>>,
+    /// The access rules; `None` if everybody may do everything.
+    pub(super) guard: Option<Box<Guard>>,
+    /// Whether the allocator has begun to use its reserve.
+    pub(super) is_memory_exhausted: fn() -> bool,
+    pub(super) shares: MemoryShares,
+    /// The cost of all requests so far, without [`Queue::work`]; a simple request costs 1.
+    pub(crate) work: u64,
+    pub(super) meter: Meter,
+}
+
+impl Executor {
+    /// An executor with an empty queue.
+    #[must_use]
+    pub fn new(config: Config, identity: Identity) -> Self {
+        Self {
+            queue: Queue::new(config.poison),
+            persistence: Persistence::default(),
+            config,
+            identity,
+            commands: CommandCounts::default(),
+            draining: false,
+            connections: 0,
+            malformed: 0,
+            rejected_puts: Default::default(),
+            timings: Timings::default(),
+            timed_commands: 0,
+            refused_connections: 0,
+            tls: None,
+            buffer_bytes: 0,
+            detached_bodies: DetachedBodies::default(),
+            tube_lists: TubeLists::default(),
+            pending_tags: PendingTags::default(),
+            flushed_bodies: Vec::new(),
+            orders: None,
+            guard: None,
+            is_memory_exhausted: || false,
+            shares: MemoryShares::default(),
+            work: 0,
+            meter: Meter::default(),
+        }
+    }
+
+    /// The queue, for queries.
+    #[must_use]
+    pub fn queue(&self) -> &Queue {
+        &self.queue
+    }
+
+    /// Seeds the numbers by which clients in a weighted reserve mode get their tubes.
+    pub fn seed(&mut self, seed: u64) {
+        self.queue.seed(seed);
+    }
+
+    /// Whether the server drains.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining
+    }
+
+    /// Starts or ends drain mode, in which no `put` is accepted.
+    pub fn set_draining(&mut self, draining: bool) {
+        self.draining = draining;
+    }
+
+    /// Records that a turn, and so each of its commands, has taken `ns` nanoseconds.
+    pub(crate) fn observe_turn(&mut self, ns: u64) {
+        let commands = self.commands.total();
+        self.timings.turns.observe(ns, 1);
+        self.timings.commands.observe(ns, commands - self.timed_commands);
+        self.timed_commands = commands;
+    }
+
+    /// Counts a connection that was closed at once.
+    pub fn count_refused_connection(&mut self) {
+        self.refused_connections += 1;
+    }
+
+    pub(crate) fn connect(&mut self) -> ClientId {
+        self.connections += 1;
+        self.queue.connect()
+    }
+
+    pub(crate) fn disconnect(&mut self, client: ClientId, now: Timestamp) {
+        self.pending_tags.end(client);
+        if let Some(guard) = &mut self.guard {
+            guard.forget(client);
+        }
+        self.queue.disconnect(client, now);
+        self.persistence.log_changes(&mut self.queue, now);
+    }
+
+    pub(crate) fn next_deadline(&self) -> Option<Timestamp> {
+        Timestamp::earliest([self.queue.next_deadline(), self.persistence.next_deadline()])
+    }
+
+    pub(crate) fn poll_delivery(&mut self) -> Option<Delivery> {
+        let delivery = self.queue.poll_delivery();
+        if delivery.is_none() && !self.flushed_bodies.is_empty() {
+            self.flushed_bodies = Vec::new();
+        }
+        delivery
+    }
+
+    pub(crate) fn has_deliveries(&self) -> bool {
+        self.queue.has_deliveries()
+    }
+
+    /// Makes the changes of this turn as durable as they have to be before their replies leave.
+    #[inline]
+    pub(crate) fn commit(&mut self, now: Timestamp) {
+        if self.persistence.is_kept() {
+            self.persistence.commit(&self.queue, now);
+        }
+    }
+
+    /// Ends a client's wait with this reply. Returns `None` if the answer came about in this turn and is about to be
+    /// delivered.
+    pub(crate) fn cancel_wait(
+        &mut self,
+        client: ClientId,
+        reply: &Reply<'_>,
+        output: &mut Output,
+    ) -> Option<Outcome> {
+        if !self.queue.stop_waiting(client) {
+            return None;
+        }
+        let start = output.bytes().len();
+        let outcome = answer(output, reply);
+        trace_reply(client, output, start);
+        Some(outcome)
+    }
+
+    /// Answers a reserve that has waited.
+    pub(crate) fn answer_wait(
+        &mut self,
+        client: ClientId,
+        waiting: Waiting,
+        wait: WaitOutcome,
+        output: &mut Output,
+    ) -> Outcome {
+        let start = output.bytes().len();
+        let outcome = self.end_wait(waiting, wait, output);
+        trace_reply(client, output, start);
+        outcome
+    }
+
+    /// Executes one request of a client, and puts the reply into its output if there is one yet. If the server is
+    /// `GUARDED`, access rules decide first; an open server has no such step.
+    #[inline]
+    pub(crate) fn execute<const GUARDED: bool>(
+        &mut self,
+        client: ClientId,
+        request: Request<'_>,
+        output: &mut Output,
+        now: Timestamp,
+    ) -> Outcome {
+        self.work += 1;
+        let start = output.bytes().len();
+        let outcome = match request {
+            Request::Command(command) => {
+                self.commands.add(command.verb());
+                if log_enabled!(Level::Trace) {
+                    log_command(client, &command, self.queue.used_tube(client).as_str());
+                }
+                self.command::<GUARDED>(client, command, output, now)
+            }
+            // Other clients may have taken the memory while the body came.
+            Request::Put(_, _, body) if self.lacks_memory_for(body.len() + output.held_bytes()) => {
+                self.reject_put(&Reply::OutOfMemory, output)
+            }
+            Request::Put(id, header, body) if GUARDED => {
+                self.put_guarded(client, id, header, body, output, now)
+            }
+            Request::Put(id, header, body) => self.put(client, id, header, body, output, now),
+            Request::Malformed(error) => {
+                self.malformed += 1;
+                answer(
+                    output,
+                    &match error {
+                        ParseError::BadFormat => Reply::BadFormat,
+                        ParseError::UnknownCommand => Reply::UnknownCommand,
+                    },
+                )
+            }
+            Request::Refused(Refusal::ExpectedCrlf) => answer(output, &Reply::ExpectedCrlf),
+            Request::Refused(Refusal::Forbidden) => answer(output, &Reply::Forbidden),
+            Request::Refused(Refusal::BadTag) => {
+                self.malformed += 1;
+                answer(output, &Reply::BadFormat)
+            }
+            Request::Refused(refusal) => self.reject_put(&refusal.into(), output),
+        };
+        self.end_request::<GUARDED>(client, output, start, now);
+        outcome
+    }
+
+    /// Goes on with a command that was stalled.
+    pub(crate) fn resume<const GUARDED: bool>(
+        &mut self,
+        client: ClientId,
+        rest: Rest,
+        output: &mut Output,
+        now: Timestamp,
+    ) -> Outcome {
+        let start = output.bytes().len();
+        let outcome = (rest.0)(self, client, output, now);
+        self.end_request::<GUARDED>(client, output, start, now);
+        outcome
+    }
+
+    /// A request has come to an outcome. Its reply is in the output from `start` on.
+    #[inline(always)]
+    fn end_request<const GUARDED: bool>(
+        &mut self,
+        client: ClientId,
+        output: &mut Output,
+        start: usize,
+        now: Timestamp,
+    ) {
+        if GUARDED {
+            self.end_audit(client, output, start);
+        }
+        trace_reply(client, output, start);
+        self.persistence.log_changes(&mut self.queue, now);
+    }
+
+    fn command<const GUARDED: bool>(
+        &mut self,
+        client: ClientId,
+        command: Command<'_>,
+        output: &mut Output,
+        now: Timestamp,
+    ) -> Outcome {
+        if GUARDED && let Some(outcome) = self.guard_command(client, &command, output, now) {
+            return outcome;
+        }
+        if self.lacks_memory_to(Row::of(&command).memory, client, output.held_bytes()) {
+            return answer(output, &Reply::OutOfMemory);
+        }
+        run::<GUARDED>(self, client, command, output, now)
+    }
+
+    /// The commands `drain` and `undrain`.
+    pub(super) fn drain(&mut self, draining: bool, output: &mut Output) -> Outcome {
+        self.draining = draining;
+        answer(output, &if draining { Reply::Draining } else { Reply::NotDraining })
+    }
+}
+
+/// Logs the reply that begins at `start`, if there is one.
+#[inline]
+fn trace_reply(client: ClientId, output: &mut Output, start: usize) {
+    if log_enabled!(Level::Trace) && output.bytes().len() > start {
+        log_reply(client, &output.bytes()[start..]);
+    }
+}

@@ -1,0 +1,106 @@
+//! The commands `flush-tube` and `flush-buried`.
+//!
+//! Owns: how many jobs a flush deletes in a turn, and the bodies of those that a client still has to be told of.
+
+use super::{Executor, Outcome, answer, stall};
+use crate::clock::Timestamp;
+use crate::job::{Body, JobId};
+use crate::protocol::Reply;
+use crate::queue::{BeginFlush, ClientId, FlushStep, Flushed};
+use crate::session::{Output, Until};
+
+/// Jobs and clients that a flush looks at in a turn: some 200 microseconds.
+const LOOKS_PER_TURN: usize = 500;
+/// The cost of a flush in a turn, in simple requests: freeing large bodies takes longer than finding them.
+const WORK_PER_TURN: u64 = 1000;
+
+impl Executor {
+    pub(super) fn flush(
+        &mut self,
+        client: ClientId,
+        tube: &str,
+        flushed: Flushed,
+        output: &mut Output,
+        now: Timestamp,
+    ) -> Outcome {
+        match self.queue.begin_flush(client, tube, flushed, now) {
+            BeginFlush::Begun => self.go_on_flushing(client, 0, output, now),
+            BeginFlush::NoTube => answer(output, &Reply::Flushed(0)),
+            BeginFlush::TooMany => {
+                let tube: Box<str> = tube.into();
+                stall(Until::NextTurn, move |server, client, output, now| {
+                    server.flush(client, &tube, flushed, output, now)
+                })
+            }
+        }
+    }
+
+    /// Continues the client's flush, which has deleted `flushed` jobs.
+    fn go_on_flushing(
+        &mut self,
+        client: ClientId,
+        flushed: u64,
+        output: &mut Output,
+        now: Timestamp,
+    ) -> Outcome {
+        let end = self.spent() + WORK_PER_TURN;
+        let (deleted, is_done) = self.flush_slice(client, end, now);
+        let flushed = flushed + deleted;
+        if is_done {
+            self.queue.end_flush(client, now);
+            return answer(output, &Reply::Flushed(flushed));
+        }
+        stall(Until::NextTurn, move |server, client, output, now| {
+            server.go_on_flushing(client, flushed, output, now)
+        })
+    }
+
+    /// Deletes jobs of a client's flush until the turn's work reaches `end`. Returns how many, and whether the flush is done.
+    /// A delete needs no room in the binlog.
+    pub(super) fn flush_slice(&mut self, client: ClientId, end: u64, now: Timestamp) -> (u64, bool) {
+        let (mut looks, mut deleted) = (LOOKS_PER_TURN, 0);
+        while self.spent() < end {
+            let before = looks;
+            let step = self.queue.next_to_flush(client, &mut looks);
+            self.work += (before - looks) as u64;
+            match step {
+                FlushStep::Job(id) => {
+                    self.delete_in_any_state(id, now);
+                    deleted += 1;
+                }
+                FlushStep::Cooldown(id) => {
+                    self.queue.end_cooldown(id);
+                    self.persistence.log_changes(&mut self.queue, now);
+                    self.work += 1;
+                }
+                FlushStep::Unfinished => break,
+                FlushStep::Done => return (deleted, true),
+            }
+        }
+        (deleted, false)
+    }
+
+    /// Deletes a job, even one that a client has reserved.
+    pub(super) fn delete_in_any_state(&mut self, id: JobId, now: Timestamp) {
+        self.keep_for_delivery(id);
+        let body = self.queue.flush_job(id, now);
+        self.persistence.log_changes(&mut self.queue, now);
+        if let Some(watch) = body.watch() {
+            self.detach_body(watch, body);
+        }
+    }
+
+    /// Keeps the body of a job that is about to be flushed where a client may have to be told that it has reserved it.
+    fn keep_for_delivery(&mut self, id: JobId) {
+        if self.queue.has_deliveries() && !self.queue.is_unreserved(id) {
+            self.flushed_bodies
+                .extend(self.queue.body(id).and_then(|body| Some((id, body.to_owned().ok()?))));
+        }
+    }
+
+    /// The body of a job that was flushed in this turn, for a client that had reserved it before.
+    #[cold]
+    pub(super) fn flushed_body(&self, id: JobId) -> Option<&Body> {
+        self.flushed_bodies.iter().find(|(flushed, _)| *flushed == id).map(|(_, body)| body)
+    }
+}

@@ -1,0 +1,155 @@
+//! Commands on a server with access rules. [`Executor::guard_command`] is the one place where rules decide, before a
+//! command is executed.
+//!
+//! Owns: what a refusal looks like. A client that may not know of a job is told that there is none, and a `put` that is
+//! refused has its body skipped.
+
+use super::words::in_words_of_audit;
+use super::{Executor, Outcome, Row, answer};
+use crate::access::{Roles, Verdict};
+use crate::clock::Timestamp;
+use crate::job::JobId;
+use crate::protocol::{Command, IdList, Reply, ReplyBuffer, parse_tags};
+use crate::queue::ClientId;
+use crate::session::{Output, Refusal};
+use crate::tags::Name;
+
+/// What a line of the audit costs, in simple requests.
+const AUDIT_WORK: u64 = 16;
+
+/// What a command is about.
+#[derive(Clone, Copy, Debug)]
+pub enum Subject<'a> {
+    /// Nothing for which somebody has roles: whoever is connected may.
+    Nothing,
+    /// Some tube or other: the answer tells only of tubes that the client may see.
+    AnyTube,
+    /// The same of a command that names a tube.
+    Mentioned(&'a str),
+    /// All tubes.
+    Every,
+    /// The tube that the client uses.
+    Used,
+    /// The same, and the names in the tags of this text.
+    UsedWithTags(&'a [u8]),
+    /// The tubes that the client watches. The others leave its watch list.
+    Watched,
+    /// The tube, or the group, of this name.
+    Named(&'a str),
+    /// The tube of this job.
+    OfJob(JobId),
+    /// The tubes of these jobs. They are judged one by one, when it is their turn.
+    OfJobs(IdList<'a>),
+    /// The tube of this job, and the tube to which it goes: see [`Roles::MOVE_TARGET`].
+    OfJobAndNamed(JobId, &'a str),
+}
+
+impl Executor {
+    /// Judges a command. Returns its outcome if it is refused.
+    pub(super) fn guard_command(
+        &mut self,
+        client: ClientId,
+        command: &Command<'_>,
+        output: &mut Output,
+        now: Timestamp,
+    ) -> Option<Outcome> {
+        let row = Row::of(command);
+        let verdict = self.judge(client, &row);
+        self.audit(client, command, &row, verdict, now);
+        match (verdict, command) {
+            (Verdict::Allowed, _) => None,
+            (Verdict::NotFound, _) => Some(answer(output, &Reply::NotFound)),
+            (Verdict::Forbidden, Command::Put(header) | Command::PutWith(header, _)) => {
+                Some(Outcome::SkipBody(*header, Refusal::Forbidden))
+            }
+            (Verdict::Forbidden, _) => Some(answer(output, &Reply::Forbidden)),
+        }
+    }
+
+    /// Notes a refusal, and the beginning of a managing command. That there is no such job is no refusal. If there is one
+    /// that the client may not know of, only the log says so: the client can see what is counted.
+    fn audit(
+        &mut self,
+        client: ClientId,
+        command: &Command<'_>,
+        row: &Row<'_>,
+        verdict: Verdict,
+        now: Timestamp,
+    ) {
+        let is_real = verdict != Verdict::NotFound
+            || matches!(row.subject, Subject::OfJob(id) | Subject::OfJobAndNamed(id, _) if self.queue.job(id).is_some());
+        let Some(guard) = &mut self.guard else { return };
+        if verdict == Verdict::Forbidden {
+            guard.count_refusal(client);
+        }
+        if verdict != Verdict::Allowed {
+            guard.log_refusal(client, command.verb().as_str(), is_real, now);
+        } else if row.is_managing() {
+            guard.begin_action(client, in_words_of_audit(command, self.queue.used_tube(client).as_str()));
+            self.work += AUDIT_WORK;
+        }
+    }
+
+    /// A request has come to an outcome. If it was a managing command that is over, its reply is in the output from
+    /// `start` on.
+    pub(super) fn end_audit(&mut self, client: ClientId, output: &mut Output, start: usize) {
+        if let Some(guard) = &mut self.guard
+            && output.bytes().len() > start
+        {
+            guard.end_action(client, &output.bytes()[start..]);
+        }
+    }
+
+    /// Whether the client may give a command of this row.
+    fn judge(&mut self, client: ClientId, row: &Row<'_>) -> Verdict {
+        let Some(grants) = self.guard.as_ref().and_then(|guard| guard.grants(client)) else {
+            let is_open = matches!(row.subject, Subject::Nothing);
+            return if is_open { Verdict::Allowed } else { Verdict::Forbidden };
+        };
+        let tube_of = |id: JobId| self.queue.job(id).map(|job| job.tube.as_str());
+        let is_allowed = match row.subject {
+            Subject::Nothing => true,
+            Subject::AnyTube | Subject::Mentioned(_) | Subject::Watched | Subject::OfJobs(_) => {
+                grants.somewhere().meets(row.roles)
+            }
+            Subject::Every => grants.everywhere().meets(row.roles),
+            Subject::Used => self.judge_used(client, row.roles, b""),
+            Subject::UsedWithTags(text) => self.judge_used(client, row.roles, text),
+            Subject::Named(name) => return grants.judge(row.roles, name),
+            Subject::OfJob(id) => return grants.judge_job(row.roles, tube_of(id)),
+            Subject::OfJobAndNamed(id, name) => match grants.judge_job(row.roles, tube_of(id)) {
+                Verdict::Allowed => return grants.judge(Roles::MOVE_TARGET, name),
+                verdict @ (Verdict::Forbidden | Verdict::NotFound) => return verdict,
+            },
+        };
+        if is_allowed { Verdict::Allowed } else { Verdict::Forbidden }
+    }
+
+    /// The same of a command about the tube that the client uses, whose roles are remembered, and about the names in the
+    /// tags in `text`.
+    fn judge_used(&mut self, client: ClientId, needed: Roles, text: &[u8]) -> bool {
+        let Self { guard: Some(guard), queue, .. } = self else { return false };
+        let Some(grants) = guard.grants(client) else { return false };
+        let known = guard.client(client).and_then(|known| known.used);
+        let roles = known.unwrap_or_else(|| grants.on(queue.used_tube(client).as_str()));
+        let may_name = |name: Name<'_>| grants.on(name.as_str()).meets(Roles::PRODUCE);
+        // Wrong tags are answered as on an open server, and no text has no tags.
+        let are_names_allowed = text.is_empty()
+            || parse_tags(text).map_or(true, |tags| {
+                let names =
+                    [tags.concurrency.map(|tag| tag.key), tags.group, tags.after.map(|after| after.group)];
+                names.into_iter().flatten().all(may_name)
+            });
+        if let Some(known) = guard.client_mut(client) {
+            known.used = Some(roles);
+        }
+        roles.meets(needed) && are_names_allowed
+    }
+
+    /// Whether the client may see all tubes. On an open server it may.
+    pub(super) fn sees_every_tube(&self, client: ClientId) -> bool {
+        self.guard.as_ref().is_none_or(|guard| {
+            guard.grants(client).is_some_and(|grants| grants.everywhere().meets(Roles::ANY))
+        })
+    }
+}

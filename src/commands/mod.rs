@@ -1,0 +1,270 @@
+//! What each command does. A command is a row of the table here, and a file beside it with all of its work.
+//!
+//! Owns: the table of what commands need and do, and the executor, which holds the state that they work on: the queue,
+//! the log, the access rules. Only this part uses the queue and the log together. Driven by the turn
+//! ([`server`](crate::server)), which hands in one request after the other.
+//!
+//! Each command checks, reserves room in the log, changes the queue, and appends: whatever can fail comes before the first
+//! change. A command that does not end in its turn leaves a [`Rest`].
+
+#![deny(clippy::wildcard_enum_match_arm)]
+
+mod audit;
+mod auth;
+mod delete;
+mod detached_bodies;
+mod executor;
+mod flush;
+mod guard;
+mod judge;
+mod kick;
+mod list_jobs;
+mod list_tubes;
+mod memory;
+mod narrowed;
+mod orders;
+#[cfg(test)]
+mod orders_tests;
+mod persistence;
+mod put;
+mod put_tagged;
+mod refused_puts;
+mod release;
+mod relocate;
+mod reserve;
+mod reserve_batch;
+mod stats;
+#[cfg(test)]
+mod tests;
+mod touch;
+mod watch;
+mod words;
+mod work;
+
+use std::fmt;
+
+pub use self::executor::{Config, Executor};
+pub use self::memory::MemoryShares;
+
+#[cfg(test)]
+pub(crate) use self::guard::WATCHED_NAMES;
+
+use self::judge::Subject::{
+    self, AnyTube, Every, Mentioned, Named, Nothing, OfJob, OfJobAndNamed, OfJobs, Used, UsedWithTags,
+    Watched,
+};
+use self::memory::MemoryClass::{self, AddsTube, Free, Margin};
+use self::reserve_batch::Batch;
+use self::touch::TouchAll;
+use crate::access::Roles;
+use crate::binlog::NoRoom;
+use crate::clock::Timestamp;
+use crate::protocol::{Command, Reply};
+use crate::queue::{ClientId, Flushed};
+use crate::session::{self, Output, Until, Waiting};
+
+/// What is left of a command that does not end in its turn. The session of its client holds it and knows nothing of it. It
+/// ends with its client.
+pub struct Rest(Box<GoOn>);
+
+type GoOn = dyn FnOnce(&mut Executor, ClientId, &mut Output, Timestamp) -> Outcome;
+
+/// What a request has come to.
+pub type Outcome = session::Outcome<Rest>;
+
+impl fmt::Debug for Rest {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("Rest")
+    }
+}
+
+/// What a command needs.
+#[derive(Clone, Copy, Debug)]
+struct Row<'a> {
+    /// One of these roles, for the subject.
+    roles: Roles,
+    subject: Subject<'a>,
+    memory: MemoryClass<'a>,
+    /// A number of the command that stands in the log.
+    number: Option<u64>,
+}
+
+const fn needs<'a>(roles: Roles, subject: Subject<'a>, memory: MemoryClass<'a>) -> Row<'a> {
+    Row { roles, subject, memory, number: None }
+}
+
+impl Row<'_> {
+    /// With a number for the log.
+    fn noting(self, number: impl Into<u64>) -> Self {
+        Self { number: Some(number.into()), ..self }
+    }
+
+    /// Whether only a manager may give the command.
+    fn is_managing(&self) -> bool {
+        self.roles == Roles::MANAGE
+    }
+}
+
+/// Makes two functions of the table: what a command needs, and what it does.
+macro_rules! table {
+    (<$guarded:ident> ($server:ident, $client:ident, $output:ident, $now:ident)
+     $($command:pat => $row:expr, $run:expr;)+) => {
+        impl<'a> Row<'a> {
+            #[inline(always)]
+            #[allow(unused_variables, reason = "an argument of the command can be of no concern here")]
+            fn of(command: &Command<'a>) -> Self {
+                match *command {
+                    $($command => $row,)+
+                }
+            }
+        }
+
+        /// Does what the command asks for, which may be done.
+        #[inline(always)]
+        fn run<const $guarded: bool>(
+            $server: &mut Executor,
+            $client: ClientId,
+            command: Command<'_>,
+            $output: &mut Output,
+            $now: Timestamp,
+        ) -> Outcome {
+            match command {
+                $($command => $run,)+
+            }
+        }
+    };
+}
+
+// The table of commands: the role that a command needs and for what, what it asks of memory, and what it does. If access
+// rules are in force, the server is `GUARDED`; the commands of the hot path are compiled for both.
+#[rustfmt::skip]
+table! {
+    <GUARDED> (server, client, output, now)
+
+    Command::Put(header) => needs(Roles::PRODUCE, Used, Free),
+        if GUARDED { server.begin_put_guarded(client, header, b"", output) }
+        else { server.begin_put(client, header, output) };
+    Command::PutWith(header, text) => needs(Roles::PRODUCE, UsedWithTags(text), Free),
+        if GUARDED { server.begin_put_guarded(client, header, text, output) }
+        else { server.begin_put_with(client, header, text, None, output) };
+    Command::Reserve => needs(Roles::WORK, Watched, Margin),
+        server.reserve::<GUARDED>(client, None, Waiting::Plain, output, now);
+    Command::ReserveWithTimeout { timeout_s } => needs(Roles::WORK, Watched, Margin),
+        server.reserve::<GUARDED>(client, Some(timeout_s), Waiting::Plain, output, now);
+    Command::ReserveWithAbort { timeout_s } => needs(Roles::WORK, Watched, Margin),
+        server.reserve::<GUARDED>(client, timeout_s, Waiting::Abortable, output, now);
+    Command::ReserveBatch { most, timeout_s } => needs(Roles::WORK, Watched, Margin),
+        server.reserve_batch(client, Batch::new(most, timeout_s), output, now);
+    Command::ReserveJob(id) => needs(Roles::WORK, OfJob(id), Margin),
+        server.reserve_job(client, id, output, now);
+    Command::ReserveMode(mode) => needs(Roles::WORK, AnyTube, Margin),
+        server.set_mode(client, mode, output);
+    Command::Delete(id) => needs(Roles::END_JOBS, OfJob(id), Free),
+        found(server.delete(client, id, now), Reply::Deleted, output);
+    Command::DeleteBatch(ids) => needs(Roles::END_JOBS, OfJobs(ids), Free),
+        server.begin_delete_batch(client, ids, output, now);
+    Command::Release { id, priority, delay_s } => needs(Roles::WORK, OfJob(id), Free),
+        server.release(client, id, priority, delay_s, output, now);
+    Command::Bury { id, priority } => needs(Roles::WORK, OfJob(id), Free),
+        server.bury(client, id, priority, output, now);
+    Command::Touch(id) => needs(Roles::WORK, OfJob(id), Free),
+        found(server.queue.touch(client, id, now), Reply::Touched, output);
+    Command::TouchAll => needs(Roles::WORK, AnyTube, Free),
+        server.touch_all(client, TouchAll::new(now), output);
+    Command::Use(tube) => needs(Roles::ANY, Named(tube), AddsTube(tube)),
+        server.use_tube(client, tube, output);
+    Command::Watch { tube, weight } => needs(Roles::WORK, Named(tube), AddsTube(tube)),
+        server.watch(client, tube, weight, output);
+    Command::Ignore(tube) => needs(Roles::ANY, Mentioned(tube), Free),
+        server.ignore(client, tube, output);
+    Command::Peek(id) => needs(Roles::SEE_JOBS, OfJob(id), Free),
+        server.peek(Some(id), output);
+    Command::PeekReady => needs(Roles::SEE_JOBS, Used, Free),
+        server.peek(server.queue.first_ready(client), output);
+    Command::PeekDelayed => needs(Roles::SEE_JOBS, Used, Free),
+        server.peek(server.queue.first_delayed(client), output);
+    Command::PeekBuried => needs(Roles::SEE_JOBS, Used, Free),
+        server.peek(server.queue.first_buried(client), output);
+    Command::PeekReserved => needs(Roles::SEE_JOBS, Used, Margin),
+        server.peek_reserved(client, output, now);
+    Command::ListJobs { tube, state, limit, after } => needs(Roles::SEE_JOBS, Named(tube), Margin),
+        server.list_jobs((tube, state), limit, after, output, now);
+    Command::Kick { bound } => needs(Roles::MANAGE, Used, Margin).noting(bound),
+        server.kick(client, bound, output, now);
+    Command::KickJob(id) => needs(Roles::MANAGE, OfJob(id), Margin),
+        server.kick_job(id, output, now);
+    Command::Move { id, tube } => needs(Roles::MANAGE, OfJobAndNamed(id, tube), AddsTube(tube)),
+        server.move_job(client, id, tube, output, now);
+    Command::Reprioritize { id, priority } => needs(Roles::MANAGE, OfJob(id), Margin).noting(priority.0),
+        server.set_priority(id, priority, output, now);
+    Command::PauseTube { tube, delay_s } => needs(Roles::MANAGE, Named(tube), Margin).noting(delay_s),
+        found(server.queue.pause_tube(tube, delay_s, now), Reply::Paused, output);
+    Command::FlushTube(tube) => needs(Roles::MANAGE, Named(tube), Free),
+        server.flush(client, tube, Flushed::All, output, now);
+    Command::FlushBuried(tube) => needs(Roles::MANAGE, Named(tube), Free),
+        server.flush(client, tube, Flushed::Buried, output, now);
+    Command::Drain => needs(Roles::MANAGE, Every, Free),
+        server.drain(true, output);
+    Command::Undrain => needs(Roles::MANAGE, Every, Free),
+        server.drain(false, output);
+    Command::Stats => needs(Roles::ANY, AnyTube, Free),
+        server.stats(client, output, now);
+    Command::StatsJob(id) => needs(Roles::SEE_JOBS, OfJob(id), Free),
+        server.answer_data(server.stats_job(id, now), output);
+    Command::StatsTube(tube) => needs(Roles::ANY, Named(tube), Free),
+        server.answer_data(server.stats_tube(tube, now), output);
+    Command::StatsGroup(name) => needs(Roles::SEE_JOBS, Named(name), Free),
+        server.answer_data(server.stats_group(name), output);
+    Command::ListTubes => needs(Roles::ANY, AnyTube, Free),
+        server.list_tubes(client, output, now);
+    Command::ListTubesWatched => needs(Roles::ANY, AnyTube, Free),
+        server.list_watched(client, output);
+    Command::ListTubeUsed => needs(Roles::ANY, AnyTube, Free),
+        answer(output, &Reply::Using(server.queue.used_tube(client).as_str()));
+    Command::Auth(token) => needs(Roles::ANY, Nothing, Free),
+        server.authenticate(client, token, output, now);
+    Command::Quit => needs(Roles::ANY, Nothing, Free),
+        Outcome::Close;
+}
+
+/// Puts the reply into the client's output.
+fn answer(output: &mut Output, reply: &Reply<'_>) -> Outcome {
+    match output.write(reply) {
+        Ok(()) => Outcome::Done,
+        Err(_) => Outcome::Abort,
+    }
+}
+
+/// Answers with this reply if there was what the command names.
+fn found(is_there: bool, reply: Reply<'static>, output: &mut Output) -> Outcome {
+    answer(output, &if is_there { reply } else { Reply::NotFound })
+}
+
+/// The command goes on with `rest` when `until` has come.
+fn stall(
+    until: Until,
+    rest: impl FnOnce(&mut Executor, ClientId, &mut Output, Timestamp) -> Outcome + 'static,
+) -> Outcome {
+    stall_holding(0, until, rest)
+}
+
+/// The same of a rest that holds so many bytes.
+fn stall_holding(
+    held_bytes: usize,
+    until: Until,
+    rest: impl FnOnce(&mut Executor, ClientId, &mut Output, Timestamp) -> Outcome + 'static,
+) -> Outcome {
+    Outcome::Stall { rest: Rest(Box::new(rest)), until, held_bytes }
+}
+
+/// The outcome of a command for which the log has no room, now or for good.
+fn lacks_room(
+    no_room: NoRoom,
+    output: &mut Output,
+    rest: impl FnOnce(&mut Executor, ClientId, &mut Output, Timestamp) -> Outcome + 'static,
+) -> Outcome {
+    match no_room {
+        NoRoom::Pending => stall(Until::BinlogRoom, rest),
+        NoRoom::Full => answer(output, &Reply::OutOfMemory),
+    }
+}

@@ -1,0 +1,128 @@
+//! The command `reserve-batch`.
+//!
+//! Owns: how many jobs a batch reserves in a turn. It first reserves its jobs, in as many turns as that takes, and then
+//! answers in one piece, because the reply begins with their number.
+
+use super::watch::WatchList;
+use super::{Executor, Outcome, answer, stall_holding};
+use crate::clock::Timestamp;
+use crate::job::{BodyRef, JobId};
+use crate::protocol::{Reply, reserved_len};
+use crate::queue::{ClientId, Reserve};
+use crate::session::{Output, Until, Waiting};
+
+/// What a batch may cost in a turn, in simple requests: some 100 microseconds.
+const WORK_PER_TURN: u64 = 400;
+/// Jobs whose replies cost as much to write as a simple request.
+const REPLIES_PER_WORK: u64 = 4;
+
+/// A `reserve-batch` that is being executed.
+pub struct Batch {
+    /// How many jobs the client wants at most.
+    most: u32,
+    /// How long it waits for the first; `None`: not at all.
+    timeout_s: Option<u32>,
+    /// The jobs that are reserved for it so far.
+    ids: Vec<JobId>,
+    /// What their replies copy, in bytes.
+    own_bytes: usize,
+    /// How long their replies are, in bytes.
+    all_bytes: usize,
+}
+
+impl Batch {
+    /// One without jobs.
+    pub fn new(most: u32, timeout_s: Option<u32>) -> Self {
+        Self { most, timeout_s, ids: Vec::new(), own_bytes: 0, all_bytes: 0 }
+    }
+
+    /// Goes on in the next turn.
+    fn stall(self) -> Outcome {
+        let held_bytes = self.ids.capacity() * size_of::<JobId>();
+        stall_holding(held_bytes, Until::NextTurn, |server, client, output, now| {
+            server.reserve_batch(client, self, output, now)
+        })
+    }
+
+    /// Whether it may have another job. The first may have any size, as in a `reserve`.
+    fn has_room_in(&self, output: &Output, is_tight: bool) -> bool {
+        self.ids.is_empty()
+            || self.ids.len() < self.most as usize
+                && !output.would_exceed(is_tight, self.own_bytes, self.all_bytes)
+    }
+}
+
+impl Executor {
+    /// Reserves a turn's share of a batch, and answers if that was all, or all that the output has room for.
+    pub(super) fn reserve_batch(
+        &mut self,
+        client: ClientId,
+        mut batch: Batch,
+        output: &mut Output,
+        now: Timestamp,
+    ) -> Outcome {
+        if self.is_guarded() {
+            match self.drop_unwatchable(client) {
+                WatchList::Allowed => {}
+                WatchList::Forbidden if batch.ids.is_empty() => return answer(output, &Reply::Forbidden),
+                WatchList::Unfinished if batch.ids.is_empty() => return batch.stall(),
+                // The jobs that it has are answered; there are no more.
+                WatchList::Forbidden | WatchList::Unfinished => batch.most = batch.ids.len() as u32,
+            }
+        }
+        let end = self.spent() + WORK_PER_TURN;
+        let is_tight = self.is_short_of_memory();
+        while batch.has_room_in(output, is_tight) {
+            if self.spent() >= end {
+                return batch.stall();
+            }
+            let is_first = batch.ids.is_empty();
+            if batch.ids.try_reserve(1).is_err() {
+                if is_first {
+                    return answer(output, &Reply::OutOfMemory);
+                }
+                break;
+            }
+            let timeout_s = batch.timeout_s.filter(|_| is_first);
+            match self.queue.reserve(client, Some(timeout_s.unwrap_or(0)), now) {
+                Reserve::Job(id) => self.add_to(&mut batch, id),
+                Reserve::Unfinished => return batch.stall(),
+                Reserve::Waiting => return Outcome::Wait(Waiting::Batch(batch.most)),
+                Reserve::DeadlineSoon if timeout_s.is_some() => return answer(output, &Reply::DeadlineSoon),
+                Reserve::TimedOut if timeout_s.is_some() => return answer(output, &Reply::TimedOut),
+                Reserve::DeadlineSoon | Reserve::TimedOut => break,
+            }
+            self.persistence.log_changes(&mut self.queue, now);
+            self.work += 1;
+        }
+        self.answer_batch(client, &batch.ids, output)
+    }
+
+    fn add_to(&self, batch: &mut Batch, id: JobId) {
+        if let Some(body) = self.queue.body(id) {
+            let head = reserved_len(id, body);
+            batch.own_bytes += head + body.copied_len();
+            batch.all_bytes += head + body.len();
+        }
+        batch.ids.push(id);
+    }
+
+    /// A batch that has waited for its first job has got it. The rest follows in the next turn, which has time for it.
+    pub(super) fn continue_batch(&mut self, most: u32, id: JobId) -> Outcome {
+        let mut batch = Batch::new(most, None);
+        self.add_to(&mut batch, id);
+        batch.stall()
+    }
+
+    /// The jobs that the client has lost while the others were reserved, to a flush or to their time to run, are left out.
+    fn answer_batch(&mut self, client: ClientId, ids: &[JobId], output: &mut Output) -> Outcome {
+        let mut jobs: Vec<(JobId, BodyRef<'_>)> = Vec::new();
+        if jobs.try_reserve_exact(ids.len()).is_err() {
+            return Outcome::Abort;
+        }
+        jobs.extend(ids.iter().filter_map(|&id| Some((id, self.queue.held_body(client, id)?))));
+        let outcome = answer(output, &Reply::ReservedBatch(&jobs));
+        self.work += jobs.len() as u64 / REPLIES_PER_WORK;
+        outcome
+    }
+}

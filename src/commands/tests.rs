@@ -1,0 +1,96 @@
+//! The table of commands against the documents.
+
+use super::Row;
+use super::judge::Subject;
+use crate::access::Roles;
+use crate::protocol::{Command, Origin, Verb, parse};
+
+/// The commands in the tables of doc/protocol.md, each with the line that stands there, with values in place of the
+/// arguments; and whether they stand in the table of extensions.
+fn documented() -> Vec<(String, bool)> {
+    let document = include_str!("../../doc/protocol.md");
+    let (_, commands) = document.split_once("\n## Commands\n").unwrap();
+    let (commands, _) = commands.split_once("\n### put\n").unwrap();
+    let (of_c, ours) = commands.split_once("are extensions of this server").unwrap();
+    let lines = |table: &str, is_ours: bool| -> Vec<(String, bool)> {
+        let cells = table.lines().filter_map(|row| row.strip_prefix("| `")?.split('|').next());
+        let spans = cells.flat_map(|cell| cell.split('`').step_by(2));
+        spans
+            .filter(|span| span.starts_with(char::is_alphabetic))
+            .map(|span| (example(span), is_ours))
+            .collect()
+    };
+    [lines(of_c, false), lines(ours, true)].concat()
+}
+
+/// A line for the usage of a command, without what is optional.
+fn example(usage: &str) -> String {
+    let usage = usage.split('[').next().unwrap_or_default().trim_end_matches([' ', '…']);
+    let word = |word: &str| {
+        let value = match word {
+            "<tube>" | "<name>" | "<token>" => "t",
+            "<state>" => "ready",
+            "<mode>" => "fifo",
+            "<tag>" => "idp:k",
+            number if number.starts_with('<') => "2",
+            word => word,
+        };
+        value.to_owned()
+    };
+    usage.split(' ').map(word).collect::<Vec<_>>().join(" ")
+}
+
+fn command(line: &str) -> Command<'_> {
+    parse(line.as_bytes()).unwrap_or_else(|error| panic!("{line}: {error:?}"))
+}
+
+#[test]
+fn the_document_has_each_command_once() {
+    let documented = documented();
+    for verb in Verb::ALL {
+        let is_ours = matches!(verb.origin(), Origin::Ours | Origin::OursGuarded);
+        let rows =
+            documented.iter().filter(|(line, table)| command(line).verb() == verb && *table == is_ours);
+        assert_eq!(rows.count(), 1, "{}", verb.as_str());
+    }
+    // Two of C's commands take more here.
+    assert_eq!(documented.len(), Verb::COUNT + 2);
+}
+
+#[test]
+fn the_document_has_what_each_command_needs() {
+    let document = include_str!("../../doc/security.md");
+    let lines = documented();
+    for verb in Verb::ALL {
+        let (line, _) = lines.iter().find(|(line, _)| command(line).verb() == verb).unwrap();
+        let row = Row::of(&command(line));
+        let (roles, of) = match (row.subject, row.roles) {
+            (Subject::Nothing, _) => ("nothing".to_owned(), "–"),
+            (of, Roles::ANY) => ("any role".to_owned(), subject(of)),
+            (of, roles) => (roles.to_string(), subject(of)),
+        };
+        let rows = document.lines().filter(|line| line.starts_with('|'));
+        let mut rows = rows.filter(|row| {
+            row.split('|').nth(1).is_some_and(|words| {
+                words.split(',').any(|word| word.trim() == format!("`{}`", verb.as_str()))
+            })
+        });
+        let row = rows.next().unwrap_or_else(|| panic!("{} has no row", verb.as_str()));
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        assert_eq!(cells[2..4], [roles.as_str(), of], "{}", verb.as_str());
+        assert_eq!(rows.next(), None, "{} has one row", verb.as_str());
+    }
+}
+
+fn subject(subject: Subject<'_>) -> &'static str {
+    match subject {
+        Subject::Nothing => "–",
+        Subject::AnyTube | Subject::Mentioned(_) => "some tube",
+        Subject::Every => "every tube (`*`)",
+        Subject::Used | Subject::UsedWithTags(_) => "the used tube",
+        Subject::Watched => "each watched tube; the others leave the watch list",
+        Subject::Named(_) => "the tube or group that it names",
+        Subject::OfJob(_) | Subject::OfJobs(_) => "the job's tube",
+        Subject::OfJobAndNamed(..) => "the job's tube; produce or manage for the other tube",
+    }
+}

@@ -1,0 +1,59 @@
+//! The command `touch-all`. What `touch` does is a line of the table.
+//!
+//! Owns: how many jobs it touches in a turn.
+
+use super::{Executor, Outcome, answer, stall};
+use crate::access::Roles;
+use crate::clock::Timestamp;
+use crate::job::JobId;
+use crate::protocol::Reply;
+use crate::queue::ClientId;
+use crate::session::{Output, Until};
+
+/// Reservations that a `touch-all` touches in a turn.
+const TOUCHES_PER_TURN: usize = 400;
+
+/// A `touch-all` that came at `at`, and has touched all reservations up to `after` in the order of their ends but those that it
+/// has passed over.
+#[derive(Clone, Copy, Debug)]
+pub struct TouchAll {
+    at: Timestamp,
+    after: Option<(Timestamp, JobId)>,
+    /// How many it has passed over.
+    passed: u64,
+}
+
+impl TouchAll {
+    /// One that comes now.
+    pub fn new(now: Timestamp) -> Self {
+        Self { at: now, after: None, passed: 0 }
+    }
+}
+
+impl Executor {
+    /// Touches a turn's share of what the client has reserved, and answers if that was the rest. The times to run start again
+    /// at the instant of the command. Jobs of tubes from which the client may not reserve any more are passed over.
+    pub(super) fn touch_all(
+        &mut self,
+        client: ClientId,
+        mut touch: TouchAll,
+        output: &mut Output,
+    ) -> Outcome {
+        let mut left = TOUCHES_PER_TURN;
+        let grants = self.guard.as_ref().map(|guard| guard.grants(client));
+        let may_touch = |tube: &str| match grants {
+            None => true,
+            Some(grants) => grants.is_some_and(|grants| grants.on(tube).meets(Roles::WORK)),
+        };
+        touch.after =
+            self.queue.touch_after(client, touch.after, &mut left, &mut touch.passed, may_touch, touch.at);
+        self.work += (TOUCHES_PER_TURN - left) as u64;
+        if touch.after.is_some() {
+            return stall(Until::NextTurn, move |server, client, output, _| {
+                server.touch_all(client, touch, output)
+            });
+        }
+        let touched = self.queue.reservation_count(client) as u64 - touch.passed;
+        answer(output, &Reply::TouchedAll(touched))
+    }
+}

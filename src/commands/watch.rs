@@ -1,0 +1,119 @@
+//! The commands `use`, `watch` and `ignore`, and the watch lists of clients that may not reserve from every tube.
+//!
+//! Owns: that tubes from which a client may not reserve leave its watch list. `default`, which each client watches at
+//! first, is often one of them.
+
+use super::guard::watched_tubes_from;
+use super::{Executor, Outcome, answer};
+use crate::access::{Roles, Verdict};
+use crate::protocol::Reply;
+use crate::queue::ClientId;
+use crate::session::Output;
+
+/// Watched tubes that are looked at in a turn, as long as the time for that lasts.
+const TUBES_PER_TURN: u64 = 256;
+/// Watched tubes that are looked at between two looks at the time: a pattern can take long to match.
+const TUBES_AT_ONCE: usize = 8;
+
+/// Whether a client may reserve from the tubes that it watches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WatchList {
+    /// From all of them.
+    Allowed,
+    /// From none: it watches one tube, which is not for it.
+    Forbidden,
+    /// There are tubes that were not looked at.
+    Unfinished,
+}
+
+impl Executor {
+    pub(super) fn use_tube(&mut self, client: ClientId, tube: &str, output: &mut Output) -> Outcome {
+        if let Some(known) = self.guard.as_mut().and_then(|guard| guard.client_mut(client)) {
+            known.used = None;
+        }
+        self.queue.use_tube(client, tube);
+        answer(output, &Reply::Using(tube))
+    }
+
+    /// Tubes in the watch list of the client that were not looked at leave it before the answer counts them.
+    pub(super) fn watch(
+        &mut self,
+        client: ClientId,
+        tube: &str,
+        weight: u16,
+        output: &mut Output,
+    ) -> Outcome {
+        if self.queue.reserve_weight(client, weight).is_err() || self.watches_enough(client, tube) {
+            return answer(output, &Reply::OutOfMemory);
+        }
+        let known = self.guard.as_ref().and_then(|guard| guard.client(client));
+        let is_checked = known.is_none_or(|known| known.checked == self.queue.watched_count(client));
+        self.queue.watch_with_weight(client, tube, weight);
+        if is_checked {
+            self.count_watched(client);
+        } else {
+            self.drop_unwatchable(client);
+        }
+        answer(output, &Reply::Watching(self.queue.watched_count(client)))
+    }
+
+    /// The last tube of the watch list takes the place of the one that leaves it.
+    pub(super) fn ignore(&mut self, client: ClientId, tube: &str, output: &mut Output) -> Outcome {
+        let before = self.queue.watched_count(client);
+        let left = self.queue.ignore(client, tube);
+        if let Some(known) = self.guard.as_mut().and_then(|guard| guard.client_mut(client)) {
+            known.checked = if known.checked == before { left.unwrap_or(before) } else { 0 };
+        }
+        self.count_watched(client);
+        answer(output, &left.map_or(Reply::NotIgnored, Reply::Watching))
+    }
+
+    /// The client's watch list may have another length.
+    fn count_watched(&mut self, client: ClientId) {
+        if let Some(guard) = &mut self.guard {
+            guard.set_watched(client, self.queue.watched_count(client));
+        }
+    }
+
+    /// Takes tubes from which the client may not reserve out of its watch list, a turn's share. The last tube stays, because
+    /// a client always watches one.
+    pub(super) fn drop_unwatchable(&mut self, client: ClientId) -> WatchList {
+        let end = self.spent() + TUBES_PER_TURN;
+        loop {
+            let watched = self.drop_some_unwatchable(client);
+            if watched != WatchList::Unfinished || self.spent() >= end {
+                return watched;
+            }
+        }
+    }
+
+    fn drop_some_unwatchable(&mut self, client: ClientId) -> WatchList {
+        let Self { guard: Some(guard), queue, .. } = self else { return WatchList::Forbidden };
+        let Some(mut checked) = guard.client(client).map(|known| known.checked) else {
+            return WatchList::Forbidden;
+        };
+        let Some(grants) = guard.grants(client) else { return WatchList::Forbidden };
+        let mut state = WatchList::Allowed;
+        let mut looks = 0;
+        while checked < queue.watched_count(client) {
+            if looks == TUBES_AT_ONCE {
+                state = WatchList::Unfinished;
+                break;
+            }
+            looks += 1;
+            let Some(tube) = watched_tubes_from(queue, client, checked).next().cloned() else { break };
+            if grants.judge(Roles::WORK, tube.as_str()) == Verdict::Allowed {
+                checked += 1;
+            } else if queue.ignore(client, tube.as_str()).is_none() {
+                state = WatchList::Forbidden;
+                break;
+            }
+        }
+        if let Some(known) = guard.client_mut(client) {
+            known.checked = checked;
+        }
+        guard.set_watched(client, queue.watched_count(client));
+        self.work += looks as u64;
+        state
+    }
+}

@@ -1,0 +1,125 @@
+//! What the work of a turn costs, and what becomes due in it.
+//!
+//! Work is counted in simple requests, and a request counts what it does. What it costs cannot be counted: to delete a job
+//! that has four tags, among a million of them in no order, takes twenty times as long as to delete the next one of a short
+//! queue. So the [`Meter`] looks at the clock from time to time, and adds what the time exceeds the count by. Tests have no
+//! clock, or one of their own.
+
+use std::fmt;
+
+use super::Executor;
+use crate::clock::Timestamp;
+use crate::queue::Advanced;
+
+/// What a turn does at most of what has become due, as delays that end, and of what clients that are gone have left.
+const ADVANCE_WORK: u64 = 512;
+
+/// How long a simple request takes, in nanoseconds.
+const WORK_NS: u64 = 250;
+
+/// The most work between two looks at the clock.
+const MAX_WORK_UNSEEN: u64 = 64;
+
+/// Finds out what work has really cost.
+#[derive(Default)]
+pub struct Meter {
+    /// `None` if the count is all that there is.
+    clock: Option<Box<dyn Fn() -> Timestamp>>,
+    /// How much work was done at the last look, and when that was.
+    work: u64,
+    at: Timestamp,
+    /// The work from one look to the next, less where it costs more.
+    step: u64,
+}
+
+impl Meter {
+    /// From now on, time counts. The clock is the one of the turns.
+    pub fn set_clock(&mut self, clock: impl Fn() -> Timestamp + 'static) {
+        self.clock = Some(Box::new(clock));
+        self.step = MAX_WORK_UNSEEN;
+    }
+
+    /// A turn begins `now`, when so much `work` was done. The time before it counts for nobody.
+    #[inline]
+    pub fn begin_turn(&mut self, work: u64, now: Timestamp) {
+        (self.work, self.at) = (work, now);
+    }
+
+    /// Whether it is time for a look.
+    #[inline]
+    pub fn is_due(&self, work: u64) -> bool {
+        work - self.work >= self.step && self.step > 0
+    }
+
+    /// Looks at the clock; returns how much is to be added to `work`.
+    #[cold]
+    pub fn look(&mut self, work: u64) -> u64 {
+        let Some(clock) = &self.clock else { return 0 };
+        let now = clock();
+        let (counted, taken) = (work - self.work, now.since_ns(self.at) / WORK_NS);
+        let added = taken.saturating_sub(counted);
+        // At the same rate, the next look comes after as much time as `MAX_WORK_UNSEEN` should take.
+        self.step = (counted * MAX_WORK_UNSEEN / taken.max(1)).clamp(1, MAX_WORK_UNSEEN);
+        self.begin_turn(work + added, now);
+        added
+    }
+}
+
+impl Executor {
+    /// From now on a turn ends when its time is over, however little was counted.
+    pub fn measure_time(&mut self, clock: impl Fn() -> Timestamp + 'static) {
+        self.meter.set_clock(clock);
+    }
+
+    /// A turn begins.
+    pub(crate) fn begin_turn(&mut self, now: Timestamp) {
+        self.meter.begin_turn(self.work(), now);
+    }
+
+    /// The cost of everything so far, in simple requests. Other clients wait for it.
+    pub(crate) fn work(&self) -> u64 {
+        self.work + self.queue.work()
+    }
+
+    /// The same, with the time that it has taken if that is more. Whoever goes on until a budget is spent asks this, also for
+    /// its beginning: then the time before that is not its own, and it can do something whatever that was.
+    #[inline]
+    pub(crate) fn spent(&mut self) -> u64 {
+        let work = self.work();
+        if self.meter.is_due(work) {
+            self.work += self.meter.look(work);
+        }
+        self.work()
+    }
+
+    /// Does a turn's share of what has become due.
+    pub(crate) fn advance(&mut self, now: Timestamp) {
+        let end = self.work() + ADVANCE_WORK;
+        loop {
+            let Advanced { has_more, have_delays_ended } = self.queue.advance(now);
+            if have_delays_ended {
+                self.persistence.note_end_of_delay(now);
+            }
+            if self.queue.has_expired_bodies() {
+                self.detach_expired_bodies();
+            }
+            self.persistence.log_changes(&mut self.queue, now);
+            if !has_more || self.spent() >= end {
+                break;
+            }
+        }
+        self.persistence.advance(now);
+        if !self.detached_bodies.is_empty() {
+            self.detached_bodies.tend();
+        }
+        if self.tube_lists.are_in_use() {
+            self.tend_lists();
+        }
+    }
+}
+
+impl fmt::Debug for Meter {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Meter").field("work", &self.work).field("step", &self.step).finish_non_exhaustive()
+    }
+}
