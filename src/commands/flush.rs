@@ -1,4 +1,4 @@
-//! The commands `flush-tube` and `flush-buried`.
+//! The commands that flush a tube.
 //!
 //! Owns: how many jobs a flush deletes in a turn, and the bodies of those that a client still has to be told of.
 

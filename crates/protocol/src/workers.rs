@@ -54,7 +54,7 @@ impl<'a> IdList<'a> {
     }
 }
 
-/// The words that `reserve-mode` takes. `Default` and `Fifo` are the same mode.
+/// The words for the mode of a reserve. `Default` and `Fifo` are the same mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the protocol's own words; doc/protocol.md explains them")]
 pub enum ModeWord {
