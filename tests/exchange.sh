@@ -7,6 +7,7 @@ peer=${PEER:-/usr/bin/beanstalkd}
 ours=${BEANSTALKD:-target/debug/beanstalkd}
 if ! [ -x "$peer" ] || ! command -v nc >/dev/null; then
     echo "exchange: skipped, there is no C server, or no nc" >&2
+    [ -z "${CI:-}" ] || exit 1
     exit 0
 fi
 root=$(mktemp -d)

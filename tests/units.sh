@@ -62,6 +62,7 @@ done
 
 if ! command -v systemd-analyze >/dev/null; then
     echo "units: skipped, there is no systemd-analyze" >&2
+    [ -z "${CI:-}" ] || exit 1
     exit 0
 fi
 worst=1.4 # of 10; what is left is mostly the network, which is what the server is for

@@ -8,6 +8,7 @@ use crate::deviations::{DEVIATIONS, Deviation};
 use crate::mark::Mark;
 use crate::running;
 use beanstalkd_testkit::client::Failure;
+use beanstalkd_testkit::pace::Pace;
 use beanstalkd_testkit::server::{Address, Server, Transport, run_to_end};
 use libtest_mimic::{Failed, Trial};
 use std::io;
@@ -17,10 +18,6 @@ use std::time::{Duration, Instant};
 
 /// How long a reply may take in a case with a deviation, because a listed server may never send it.
 const PATIENCE_WITH_DEVIATIONS: Duration = Duration::from_secs(4);
-
-/// How often a case that measures time is tried, because a stalled machine can make it fail. A wrong server fails each
-/// time.
-const TIMED_ATTEMPTS: usize = 3;
 
 /// The kinds of servers that are judged differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,12 +169,14 @@ pub struct Outcome {
 /// The results of the cases, which many threads add.
 pub type Record = Mutex<Vec<Outcome>>;
 
-/// The trial of `case` on `subject`. `wanted` tells whether it will be run.
+/// The trial of `case` on `subject`. `wanted` tells whether it will be run. A case that measures time fails only if the machine has kept
+/// `pace` meanwhile; else it runs again.
 pub fn trial(
     topic: &'static str,
     case: Case,
     subject: &Arc<Subject>,
     record: &Arc<Record>,
+    pace: &Pace,
     wanted: impl Fn(&str) -> bool,
 ) -> Trial {
     let title = format!("{topic}::{}", case.name);
@@ -190,12 +189,13 @@ pub fn trial(
         }
         return Trial::test(title, || Ok(())).with_ignored_flag(true);
     }
-    let (subject, record) = (Arc::clone(subject), Arc::clone(record));
+    let (subject, record, pace) = (Arc::clone(subject), Arc::clone(record), pace.clone());
     Trial::test(title, move || {
         let excuse = case.deviation.map(listed).filter(|listed| listed.servers.contains(&subject.kind));
-        let attempts = if case.timed && excuse.is_none() { TIMED_ATTEMPTS } else { 1 };
         let start = Instant::now();
-        let verdict = match (attempt(attempts, || run(&case, &subject, excuse.is_some())), excuse) {
+        let once = || run(&case, &subject, excuse.is_some());
+        let result = if case.timed && excuse.is_none() { pace.judge(once) } else { once() };
+        let verdict = match (result, excuse) {
             (result, Some(deviation)) => Verdict::Excused(deviation, result.is_err()),
             (Ok(()), None) => Verdict::Passed,
             (Err(failure), None) => Verdict::Failed(failure),
@@ -206,11 +206,6 @@ pub fn trial(
         // `report` prints the details at the end, grouped by cause.
         if failed { Err(Failed::without_message()) } else { Ok(()) }
     })
-}
-
-/// The first success, or the last failure.
-fn attempt(attempts: usize, run: impl Fn() -> Result<(), Failure>) -> Result<(), Failure> {
-    (1..attempts).find_map(|_| run().ok()).map_or_else(run, Ok)
 }
 
 fn run(case: &Case, subject: &Subject, excused: bool) -> Result<(), Failure> {

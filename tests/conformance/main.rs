@@ -24,6 +24,7 @@ mod running;
 
 mod topics;
 
+use beanstalkd_testkit::pace::Pace;
 use beanstalkd_testkit::server::{Address, Transport};
 use judge::{Kind, Outcome, Reach, Subject};
 use libtest_mimic::Arguments;
@@ -137,8 +138,11 @@ fn judge_server(subject: Subject) -> (bool, Vec<Outcome>) {
     let record = Arc::new(Mutex::new(Vec::new()));
     let wanted = |title: &str| arguments.filter.as_deref().is_none_or(|word| title.contains(word));
     let mut trials = Vec::new();
+    let pace = Pace::watch().expect("the system gives a pair of sockets");
     for (topic, cases) in topics::all() {
-        trials.extend(cases.into_iter().map(|case| judge::trial(topic, case, &subject, &record, wanted)));
+        trials.extend(
+            cases.into_iter().map(|case| judge::trial(topic, case, &subject, &record, &pace, wanted)),
+        );
     }
     let conclusion = libtest_mimic::run(&arguments, trials);
     let outcomes = std::mem::take(&mut *record.lock().expect("all trials have ended"));

@@ -6,8 +6,9 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use crate::jobs::{id_of, ours, put, see_jobs, start_program};
-use crate::trace::{Traced, has_strace};
+use crate::trace::Traced;
 use beanstalkd_testkit::client::Client;
+use beanstalkd_testkit::has_tool;
 
 const CONNECTIONS: usize = 10;
 const DEPTH: usize = 64;
@@ -124,7 +125,7 @@ fn summary(name: &str, runs: &[Run]) {
 
 #[test]
 fn a_failed_sync_acknowledges_nothing_and_ends_the_server() {
-    if !has_strace() {
+    if !has_tool("strace") {
         return;
     }
     let runs: Vec<Run> =
@@ -134,7 +135,7 @@ fn a_failed_sync_acknowledges_nothing_and_ends_the_server() {
 
 #[test]
 fn a_failed_write_acknowledges_nothing_and_ends_the_server() {
-    if !has_strace() {
+    if !has_tool("strace") {
         return;
     }
     for sync in ["0", "50"] {

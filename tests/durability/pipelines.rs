@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use rustix::process::Signal;
 
 use crate::jobs::{id_of, job_count, put, see_jobs, start};
-use crate::trace::{Traced, has_strace};
+use crate::trace::Traced;
+use beanstalkd_testkit::has_tool;
 
 fn tag(at: u64) -> String {
     format!("{at}-of-it")
@@ -33,7 +34,7 @@ fn as_many_replies_as_puts_in_their_order() {
 
 #[test]
 fn each_reply_follows_its_sync() {
-    if !has_strace() {
+    if !has_tool("strace") {
         return;
     }
     let mut traced = Traced::start(&["-f", "0"], "").unwrap();

@@ -12,20 +12,6 @@ use std::path::PathBuf;
 use crate::jobs::{ours, try_to_start};
 use beanstalkd_testkit::server::Server;
 
-/// Whether strace is installed. Prints a message if it is not, so that the skipped test is visible.
-///
-/// # Panics
-///
-/// If strace is not installed and `CI` is set.
-pub fn has_strace() -> bool {
-    let found = std::process::Command::new("strace").arg("-V").output().is_ok();
-    assert!(found || std::env::var_os("CI").is_none(), "strace is not installed, but CI requires it");
-    if !found {
-        println!("skipped: strace is not installed");
-    }
-    found
-}
-
 /// A server under strace.
 pub struct Traced {
     pub server: Server,

@@ -30,7 +30,7 @@ impl Program {
             if is_there {
                 found.push(Self::of(language, interpreter, &modules, address));
             } else {
-                eprintln!("skipped: the client for {language} is not installed");
+                beanstalkd_testkit::skip(&format!("the client for {language} is not installed"));
             }
         };
         add(python.exists(), "python", &python);

@@ -12,7 +12,8 @@ use rustix::process::Signal;
 use socket2::SockRef;
 
 use beanstalkd::binlog::MOST_DESCRIPTORS;
-use beanstalkd_testkit::panicking::{Client, Server, has_tool, wait_for, wait_until};
+use beanstalkd_testkit::has_tool;
+use beanstalkd_testkit::panicking::{Client, Server, wait_for, wait_until};
 use beanstalkd_testkit::server_under_test;
 use beanstalkd_testkit::system::{Process, has_user_timeout};
 

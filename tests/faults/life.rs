@@ -9,7 +9,8 @@ use std::path::Path;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use beanstalkd_testkit::panicking::{Client, Server, has_tool, is_root, spawn, wait_for, wait_until};
+use beanstalkd_testkit::has_tool;
+use beanstalkd_testkit::panicking::{Client, Server, is_root, spawn, wait_for, wait_until};
 
 #[test]
 fn sigusr1_right_after_start_does_not_kill() {

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use beanstalkd_testkit::panicking::{Server, has_tool};
+use beanstalkd_testkit::has_tool;
+use beanstalkd_testkit::panicking::Server;
 
 #[test]
 fn expiries_are_never_lost_on_an_idle_connection() {

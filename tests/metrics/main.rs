@@ -9,8 +9,9 @@ use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 
 use beanstalkd_testkit::PATIENCE;
-use beanstalkd_testkit::panicking::{self, Client, has_tool};
+use beanstalkd_testkit::panicking::{self, Client};
 use beanstalkd_testkit::server::free_address;
+use beanstalkd_testkit::{has_tool, is_installed, skip};
 use rustix::process::Signal;
 
 /// A server with metrics.
@@ -300,7 +301,9 @@ fn metrics_are_served_on_a_unix_socket() {
 #[test]
 fn a_browser_shows_the_tubes() {
     let names = ["chromium", "chromium-browser", "google-chrome"];
-    let Some(chromium) = names.into_iter().find(|name| has_tool(name)) else { return };
+    let Some(chromium) = names.into_iter().find(|name| is_installed(name)) else {
+        return skip("there is no Chromium");
+    };
     let server = eventful_server(&[]);
     let profile = tempfile::tempdir().unwrap();
     let mut browser = Command::new(chromium);

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use beanstalkd_testkit::client::Client;
-use beanstalkd_testkit::panicking::has_tool;
+use beanstalkd_testkit::has_tool;
 use beanstalkd_testkit::postgres::{Cluster, installation};
 use rustix::process::Signal;
 

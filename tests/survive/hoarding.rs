@@ -5,7 +5,8 @@ use std::os::unix::process::ExitStatusExt;
 
 use rustix::process::Signal;
 
-use beanstalkd_testkit::panicking::{Client, Server, has_tool, wait_until};
+use beanstalkd_testkit::has_tool;
+use beanstalkd_testkit::panicking::{Client, Server, wait_until};
 
 const MIB: usize = 1 << 20;
 

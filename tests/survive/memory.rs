@@ -5,7 +5,8 @@ use std::path::Path;
 
 use rustix::process::Signal;
 
-use beanstalkd_testkit::panicking::{Client, Server, has_tool, scale, wait_until};
+use beanstalkd_testkit::has_tool;
+use beanstalkd_testkit::panicking::{Client, Server, scale, wait_until};
 use beanstalkd_testkit::system::Process;
 
 const MIB: usize = 1 << 20;

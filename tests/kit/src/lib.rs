@@ -13,6 +13,7 @@ pub mod fuzz;
 pub mod model;
 pub mod observer;
 pub mod operations;
+pub mod pace;
 pub mod panicking;
 pub mod postgres;
 pub mod random;
@@ -59,10 +60,37 @@ pub fn debian_server() -> Option<PathBuf> {
     if path.exists() {
         return Some(path);
     }
-    let complaint = format!("{DEBIAN_SERVER} is not installed (apt-get install beanstalkd)");
+    skip(&format!("{DEBIAN_SERVER} is not installed (apt-get install beanstalkd)"));
+    None
+}
+
+/// Says why a test is skipped.
+///
+/// # Panics
+///
+/// If `CI` is set, because a skipped test would look like a passed one there.
+pub fn skip(complaint: &str) {
     assert!(std::env::var_os("CI").is_none(), "{complaint}, but CI requires it");
     eprintln!("skipped: {complaint}");
-    None
+}
+
+/// Whether `tool` can be run by its name.
+pub fn is_installed(tool: &str) -> bool {
+    std::env::var_os("PATH")
+        .is_some_and(|path| std::env::split_paths(&path).any(|directory| directory.join(tool).is_file()))
+}
+
+/// The same, after saying why the test is skipped if it is not.
+///
+/// # Panics
+///
+/// If the tool is missing and `CI` is set.
+pub fn has_tool(tool: &str) -> bool {
+    let found = is_installed(tool);
+    if !found {
+        skip(&format!("{tool} is not installed"));
+    }
+    found
 }
 
 /// The bytes as one printable line, for messages.

@@ -26,16 +26,6 @@ use crate::{PATIENCE, server_under_test, tls};
 /// The pause between two looks at a condition that causes no event.
 const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Whether `tool` is installed. Prints a message if it is not, so that the skipped test is visible.
-pub fn has_tool(tool: &str) -> bool {
-    let found = std::env::var_os("PATH")
-        .is_some_and(|path| std::env::split_paths(&path).any(|directory| directory.join(tool).is_file()));
-    if !found {
-        eprintln!("skipped: {tool} is not installed");
-    }
-    found
-}
-
 /// Whether the tests run as root. Prints a message if they do not.
 pub fn is_root() -> bool {
     let root = rustix::process::geteuid().is_root();

@@ -76,8 +76,7 @@ pub fn installation() -> Option<Installation> {
     match Installation::find() {
         Ok(found) => Some(found),
         Err(complaint) => {
-            assert!(std::env::var_os("CI").is_none(), "{complaint}, but CI requires it");
-            eprintln!("skipped: {complaint}");
+            crate::skip(&complaint);
             None
         }
     }
@@ -330,9 +329,7 @@ impl Cluster {
     pub fn set_clock_ahead(&mut self, seconds: i64) -> bool {
         let library = faketime();
         if !Path::new(&library).exists() {
-            let complaint = format!("{library} is not installed (apt-get install libfaketime)");
-            assert!(std::env::var_os("CI").is_none(), "{complaint}, but CI requires it");
-            eprintln!("skipped: {complaint}");
+            crate::skip(&format!("{library} is not installed (apt-get install libfaketime)"));
             return false;
         }
         self.clock_error_s = seconds;

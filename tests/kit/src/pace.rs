@@ -1,0 +1,79 @@
+//! Whether the machine kept time while a test ran.
+//!
+//! Owns: two threads that pass a byte to each other all the time, as a client and a server do. A test of deadlines that fails while a byte was late has
+//! proved nothing, and runs again. One that fails while all bytes came in time has failed.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+/// The pause between two bytes.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// A byte that takes longer is late. Tests of deadlines have a second for a few steps, each of which is as late at most.
+const LATE: Duration = Duration::from_millis(100);
+
+/// How long a test runs again and again on a machine that does not keep time.
+const MAX_REPEATS: Duration = Duration::from_secs(300);
+
+/// The pace of this machine since the start of the program.
+#[derive(Clone)]
+pub struct Pace(Arc<Mutex<Beat>>);
+
+struct Beat {
+    /// The start of the pause before the byte that is on its way.
+    began: Instant,
+    /// When the last late byte arrived.
+    late: Option<Instant>,
+}
+
+impl Pace {
+    /// Watches the machine until the program ends.
+    pub fn watch() -> std::io::Result<Self> {
+        let (mut near, mut far) = UnixStream::pair()?;
+        let pace = Self(Arc::new(Mutex::new(Beat { began: Instant::now(), late: None })));
+        let watched = pace.clone();
+        std::thread::spawn(move || {
+            let mut byte = [0];
+            while far.read_exact(&mut byte).and_then(|()| far.write_all(&byte)).is_ok() {}
+        });
+        std::thread::spawn(move || {
+            let mut byte = [0];
+            loop {
+                watched.beat().began = Instant::now();
+                std::thread::sleep(PAUSE);
+                near.write_all(&byte)
+                    .and_then(|()| near.read_exact(&mut byte))
+                    .expect("the other end is a thread");
+                let mut beat = watched.beat();
+                if beat.began.elapsed() > LATE {
+                    beat.late = Some(Instant::now());
+                }
+            }
+        });
+        Ok(pace)
+    }
+
+    fn beat(&self) -> MutexGuard<'_, Beat> {
+        self.0.lock().expect("no thread panics while it holds the lock")
+    }
+
+    /// Whether no byte has been late since `start`.
+    pub fn was_kept_since(&self, start: Instant) -> bool {
+        let beat = self.beat();
+        beat.began.elapsed() <= LATE && beat.late.is_none_or(|late| late < start)
+    }
+
+    /// The result of `run`: its first success, or its first failure while the machine kept time.
+    pub fn judge<T, E>(&self, mut run: impl FnMut() -> Result<T, E>) -> Result<T, E> {
+        let first = Instant::now();
+        loop {
+            let start = Instant::now();
+            let result = run();
+            if result.is_ok() || self.was_kept_since(start) || first.elapsed() > MAX_REPEATS {
+                return result;
+            }
+        }
+    }
+}
