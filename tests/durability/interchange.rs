@@ -72,7 +72,7 @@ impl History {
                 tube.acknowledge(&step, &reply).unwrap_or_else(|problem| panic!("{name}: {problem}"));
             }
         }
-        self.ids.extend(self.tubes.iter().flat_map(|tube| tube.jobs.values().filter_map(|job| job.id)));
+        self.ids.extend(self.tubes.iter().flat_map(|tube| tube.jobs().filter_map(|(_, id)| id)));
         self.compare(&mut client, is_c);
         let count = self.seen.len();
         self.end(&mut server, is_c);
@@ -124,7 +124,7 @@ impl History {
             client.ask(format!("use {name}\r\n").as_bytes()).unwrap();
             client.ask(format!("watch {name}\r\n").as_bytes()).unwrap();
             for key in tube.buried() {
-                let id = tube.jobs[&key].id.unwrap();
+                let id = tube.id(key);
                 let found = client.ask(b"peek-buried\r\n").unwrap();
                 assert!(
                     found.starts_with(format!("FOUND {id} ").as_bytes()),

@@ -115,18 +115,13 @@ impl Worker {
         let mut later = self.tube.clone();
         self.unanswered.iter().for_each(|step| drop(later.apply(step)));
         let mut lost = 0;
-        for (key, job) in &self.tube.jobs {
-            let found = job.id.and_then(|id| seen.get(&id));
-            let whole = found.is_some_and(|found| self.tube.holds_body(*key, &found.body));
-            lost += u64::from(!whole && later.jobs.contains_key(key));
+        for (key, id) in self.tube.jobs() {
+            let found = id.and_then(|id| seen.get(&id));
+            let whole = found.is_some_and(|found| self.tube.holds_body(key, &found.body));
+            lost += u64::from(!whole && later.has(key));
         }
-        let known = |id: u64| {
-            later
-                .jobs
-                .values()
-                .chain(self.tube.jobs.values())
-                .any(|job| job.id.is_none_or(|known| known == id))
-        };
+        let known =
+            |id: u64| later.jobs().chain(self.tube.jobs()).any(|(_, known)| known.is_none_or(|it| it == id));
         let back = seen.iter().filter(|(id, job)| job.tube == self.tube.name && !known(**id)).count();
         (lost, back as u64)
     }
@@ -185,7 +180,7 @@ impl KillLoop {
         control.exchange(b"use probe\r\n", b"USING probe\r\n").unwrap();
         let next_id = id_of(&control.ask(&put(0, 0, 1, b"probe")).unwrap()).unwrap();
         control.exchange(format!("delete {next_id}\r\n").as_bytes(), b"DELETED\r\n").unwrap();
-        let known = self.workers.iter().flat_map(|worker| worker.tube.jobs.values().filter_map(|job| job.id));
+        let known = self.workers.iter().flat_map(|worker| worker.tube.jobs().filter_map(|(_, id)| id));
         let ids: Vec<u64> = known.filter(|&id| id < self.next_id).chain(self.next_id..next_id).collect();
         let seen = see_jobs(&mut control, ids).unwrap();
         assert_eq!(job_count(&mut control), seen.len() as u64, "no job that was deleted long ago is back");

@@ -1,13 +1,17 @@
 //! Random steps of one client in a tube of its own, and their expected results.
 //!
-//! Owns: the model of the tube, and the choice of steps. Only one client uses the tube, so its state follows from the
-//! commands alone, and the model knows every reply and every state between two commands.
+//! Owns: the choice of steps, and what only the server can know of the jobs: their ids, and what it has logged. The model of all
+//! suites knows the rest: only one client uses the tube, so every reply and every state follows from the commands alone.
 
 use std::collections::BTreeMap;
 
+use beanstalkd::clock::Timestamp;
+use beanstalkd::job::{JobId, JobState, Priority};
+use beanstalkd::queue::{NewJob, PoisonLimits, Reserve};
 use beanstalkd::tags::{After, Concurrency, Idempotency, Name, TagSet};
 
 use crate::jobs::{SeenJob, SeenTags, body, id_of, put_with};
+use beanstalkd_testkit::model::{DEFAULT, Double, Job, Model, State};
 use beanstalkd_testkit::random::Random;
 
 /// Longer than any test, in seconds, so that no deadline of a job passes.
@@ -16,40 +20,10 @@ const LONG: u32 = 100_000;
 const DELAY_STEP: u32 = 1000;
 /// With this many jobs or more, the client deletes more than it puts.
 const ENOUGH: usize = 60;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
-    Ready,
-    Reserved,
-    Delayed,
-    /// With its position in the order of burials.
-    Buried(u64),
-}
-
-#[derive(Clone, Debug)]
-pub struct Job {
-    /// `None` until the reply to its put has arrived.
-    pub id: Option<u64>,
-    pub state: State,
-    /// Its state before it was reserved. If the binlog has no room for the reservation at the moment, the server
-    /// replies before it logs the reservation.
-    before: Option<State>,
-    priority: u32,
-    delay: u32,
-    ttr: u32,
-    reserves: u64,
-    releases: u64,
-    buries: u64,
-    /// The number of starts of C while it was buried. C counts each as a burial.
-    phantom_burials: u64,
-    kicks: u64,
-    body: Vec<u8>,
-    tags: TagSet<'static>,
-    /// Whether it waits for its group; the state is delayed.
-    is_held: bool,
-    /// Whether a duplicate has made it more urgent since it was reserved.
-    is_upgraded: bool,
-}
+/// The client, in the model of its tube.
+const CLIENT: u32 = 0;
+/// No time passes for the model, since no deadline does.
+const NOW: Timestamp = Timestamp(1_000_000_000);
 
 /// One command. Jobs are named by their keys, which have the same order as their ids.
 #[derive(Clone, Debug)]
@@ -86,18 +60,22 @@ pub enum Repertoire {
     KeptByC,
 }
 
-/// A tube and its jobs, by key.
+/// A tube and its jobs. The model has the keys for ids.
 #[derive(Clone, Debug)]
 pub struct Tube {
     pub name: String,
     /// Keys and groups that no other tube has.
     names: [Name<'static>; 2],
     ttrs: u64,
-    pub jobs: BTreeMap<u64, Job>,
-    /// The ids of deleted jobs, by their keys that still count.
-    cooling: BTreeMap<Name<'static>, u64>,
+    model: Model,
+    /// By key: the ids of jobs whose puts were answered, of those that were deleted, too.
+    ids: BTreeMap<u64, u64>,
+    /// By key: the states of reserved jobs before that. If the binlog has no room for the reservation at the moment, the server
+    /// replies before it logs the reservation.
+    before: BTreeMap<u64, State>,
+    /// By key: the number of starts of C while the job was buried. C counts each as a burial.
+    phantom_burials: BTreeMap<u64, u64>,
     next_key: u64,
-    burials: u64,
     delays: u32,
 }
 
@@ -106,8 +84,30 @@ impl Tube {
     pub fn new(name: &str, ttrs: u64) -> Self {
         let names =
             ["a", "b"].map(|end| Name::from(&*format!("{}-{end}", &name[..name.len().min(40)]).leak()));
-        let (name, jobs, cooling) = (name.to_owned(), BTreeMap::new(), BTreeMap::new());
-        Self { name, names, ttrs, jobs, cooling, next_key: 0, burials: 0, delays: 0 }
+        let mut model = Model::new(PoisonLimits::default());
+        model.connect(CLIENT);
+        let (ids, before, phantom_burials) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        let name = name.to_owned();
+        Self { name, names, ttrs, model, ids, before, phantom_burials, next_key: 0, delays: 0 }
+    }
+
+    /// Whether the job is there.
+    pub fn has(&self, key: u64) -> bool {
+        self.model.job(key).is_some()
+    }
+
+    /// The jobs that are there, and their ids, which are known once their puts are answered.
+    pub fn jobs(&self) -> impl Iterator<Item = (u64, Option<u64>)> {
+        self.model.jobs.iter().map(|job| (job.id, self.ids.get(&job.id).copied()))
+    }
+
+    /// The id of a job whose put was answered.
+    pub fn id(&self, key: u64) -> u64 {
+        self.ids[&key]
+    }
+
+    fn state(&self, key: u64) -> State {
+        self.model.job(key).expect("the job is there").state
     }
 
     /// Random steps that can be sent in one write: each names only jobs whose ids are known.
@@ -134,7 +134,8 @@ impl Tube {
     }
 
     fn invent_one(&mut self, random: &mut Random, repertoire: Repertoire) -> Step {
-        let put_share = if self.jobs.len() < ENOUGH { 5 } else { 2 };
+        let count = self.model.jobs.len();
+        let put_share = if count < ENOUGH { 5 } else { 2 };
         if random.below(10) < put_share {
             return self.invent_put(random, repertoire);
         }
@@ -144,22 +145,21 @@ impl Tube {
         if repertoire != Repertoire::KeptByC && random.once_in(4) {
             return Step::Reserve;
         }
-        let known: Vec<u64> =
-            self.jobs.iter().filter(|(_, job)| job.id.is_some()).map(|(&key, _)| key).collect();
+        let known: Vec<u64> = self.jobs().filter(|(_, id)| id.is_some()).map(|(key, _)| key).collect();
         if known.is_empty() {
             return self.invent_put(random, repertoire);
         }
         let (key, priority) = (random.pick(&known), self.priority(random));
-        let delete_share = if self.jobs.len() < ENOUGH { 6 } else { 2 };
-        match self.jobs[&key].state {
+        let delete_share = if count < ENOUGH { 6 } else { 2 };
+        match self.state(key) {
             _ if random.below(delete_share) == 0 => Step::Delete(key),
             State::Ready => Step::ReserveJob(key),
-            State::Reserved => match random.below(3) {
+            State::Reserved { .. } => match random.below(3) {
                 0 => Step::Bury { key, priority },
                 1 => Step::Release { key, priority, delay: 0 },
                 _ => Step::Release { key, priority, delay: self.new_delay() },
             },
-            State::Buried(_) | State::Delayed => Step::KickJob(key),
+            State::Buried { .. } | State::Delayed { .. } => Step::KickJob(key),
         }
     }
 
@@ -185,66 +185,15 @@ impl Tube {
             key.map(|key| Idempotency { key, cooldown_s: if random.once_in(2) { LONG } else { 0 } });
         TagSet {
             // The answer to a duplicate has the id of the first.
-            idempotency: idempotency
-                .filter(|tag| self.with_key(tag.key).is_none_or(|(_, job)| job.id.is_some())),
+            idempotency: idempotency.filter(|tag| {
+                let first = self.model.with_key(DEFAULT, tag.key);
+                first.is_none_or(|job| self.ids.contains_key(&job.id))
+            }),
             concurrency: limited.map(|key| Concurrency { key, limit: 1 + random.below(2) as u32 }),
             group,
             after: after.map(|group| After { group, is_free: false }),
             expires_after_s: random.once_in(4).then_some(LONG),
             ..TagSet::default()
-        }
-    }
-
-    fn with_key(&self, key: Name<'_>) -> Option<(u64, &Job)> {
-        let has_key = |job: &Job| job.tags.idempotency.is_some_and(|tag| tag.key == key);
-        self.jobs.iter().find(|(_, job)| has_key(job)).map(|(&key, job)| (key, job))
-    }
-
-    fn has_members(&self, group: Name<'_>) -> bool {
-        self.jobs.values().any(|job| job.tags.group == Some(group))
-    }
-
-    fn may_be_reserved(&self, job: &Job) -> bool {
-        let taken = |key| {
-            let has_key = |job: &&Job| job.tags.concurrency.is_some_and(|tag| tag.key == key);
-            self.jobs.values().filter(has_key).filter(|job| job.state == State::Reserved).count()
-        };
-        !job.is_held && job.tags.concurrency.is_none_or(|tag| taken(tag.key) < tag.limit as usize)
-    }
-
-    /// What a put is answered whose key is in use, and what it does then.
-    fn put_again(&mut self, tags: &TagSet<'_>, priority: u32) -> Option<String> {
-        let key = tags.idempotency?.key;
-        let Some((first, job)) = self.with_key(key) else {
-            return self.cooling.get(&key).map(|id| format!("INSERTED {id} DELETED"));
-        };
-        let (id, is_more_urgent) = (job.id.unwrap_or_default(), priority < job.priority);
-        let line = format!("INSERTED {id} {}", job.state.text().to_uppercase());
-        if !is_more_urgent {
-            return Some(line);
-        }
-        let job = self.jobs.get_mut(&first).unwrap();
-        job.priority = priority;
-        job.is_upgraded |= job.state == State::Reserved;
-        Some(format!("{line} {priority}"))
-    }
-
-    /// The priority that a reserved job gets when it is given back.
-    fn given_priority(job: &Job, priority: u32) -> u32 {
-        if job.is_upgraded { priority.min(job.priority) } else { priority }
-    }
-
-    fn delete(&mut self, key: u64) {
-        let Job { id, tags, .. } = self.jobs.remove(&key).unwrap();
-        if let Some(tag) = tags.idempotency.filter(|tag| tag.cooldown_s > 0) {
-            self.cooling.extend(id.map(|id| (tag.key, id)));
-        }
-        let Some(group) = tags.group.filter(|&group| !self.has_members(group)) else { return };
-        for job in self.jobs.values_mut().filter(|job| job.is_held) {
-            if job.tags.after.is_some_and(|after| after.group == group) {
-                job.is_held = false;
-                job.state = if job.delay > 0 { State::Delayed } else { State::Ready };
-            }
         }
     }
 
@@ -259,7 +208,7 @@ impl Tube {
 
     /// The command as it is sent. The client uses and watches this tube alone.
     pub fn command(&self, step: &Step) -> Vec<u8> {
-        let id = |key: &u64| self.jobs[key].id.unwrap();
+        let id = |key: &u64| self.id(*key);
         let text = match step {
             Step::Put { priority, delay, ttr, tags, body, .. } => {
                 return put_with(*priority, *delay, *ttr, tags, body);
@@ -277,119 +226,72 @@ impl Tube {
 
     /// Applies the step, and returns the expected reply.
     pub fn apply(&mut self, step: &Step) -> Expected {
-        let line = |text: &str| Expected::Line(text.to_owned());
-        match step {
-            Step::Put { key, priority, delay, ttr, tags, body } => {
-                if let Some(answer) = self.put_again(tags, *priority) {
-                    self.next_key = key + 1;
-                    return Expected::Line(answer);
-                }
-                let is_held = tags
-                    .after
-                    .is_some_and(|after| self.has_members(after.group) || tags.group == Some(after.group));
-                let state = if *delay > 0 || is_held { State::Delayed } else { State::Ready };
-                let (priority, delay, ttr, body) = (*priority, *delay, *ttr, body.clone());
-                let (reserves, releases, buries, phantom_burials, kicks) = (0, 0, 0, 0, 0);
-                let (id, before) = (None, None);
-                let job = Job {
-                    id,
-                    state,
-                    before,
-                    priority,
-                    delay,
-                    ttr,
-                    reserves,
-                    releases,
-                    buries,
-                    phantom_burials,
-                    kicks,
-                    body,
-                    tags: *tags,
-                    is_held,
-                    is_upgraded: false,
-                };
-                self.jobs.insert(*key, job);
+        let found =
+            |is_there: bool, line: &str| Expected::Line(if is_there { line } else { "NOT_FOUND" }.to_owned());
+        let expected = match *step {
+            Step::Put { key, priority, delay, ttr, tags, ref body } => {
                 self.next_key = key + 1;
-                self.delays = self.delays.max(delay.saturating_sub(LONG) / DELAY_STEP);
-                Expected::Inserted(*key)
-            }
-            Step::Reserve => {
-                let is_free = |job: &Job| job.state == State::Ready && self.may_be_reserved(job);
-                let ready = self.jobs.iter().filter(|(_, job)| is_free(job));
-                match ready.map(|(&key, job)| (job.priority, key)).min() {
-                    Some((_, key)) => self.reserve(key),
-                    None => line("TIMED_OUT"),
+                self.note_delay(delay);
+                if let Some(double) = self.model.double(CLIENT, &tags, priority, NOW) {
+                    return self.duplicate(double);
                 }
+                let new = NewJob { id: JobId(key), priority: Priority(priority), delay_s: delay, ttr_s: ttr };
+                self.model.put_tagged(CLIENT, new, body.as_slice().into(), tags, NOW);
+                Expected::Inserted(key)
             }
-            Step::ReserveJob(key) if !self.may_be_reserved(&self.jobs[key]) => line("NOT_FOUND"),
-            Step::ReserveJob(key) => self.reserve(*key),
+            Step::Reserve => match self.model.reserve(CLIENT, Some(0), None, NOW) {
+                Reserve::Job(JobId(key)) => {
+                    self.before.insert(key, State::Ready);
+                    Expected::Reserved(key)
+                }
+                _ => Expected::Line("TIMED_OUT".to_owned()),
+            },
+            Step::ReserveJob(key) => {
+                let before = self.state(key);
+                if !self.model.reserve_job(CLIENT, key, NOW) {
+                    return found(false, "");
+                }
+                self.before.insert(key, before);
+                Expected::Reserved(key)
+            }
             Step::Release { key, priority, delay } => {
-                let job = self.jobs.get_mut(key).unwrap();
-                let state = if *delay > 0 { State::Delayed } else { State::Ready };
-                (job.state, job.before) = (state, None);
-                (job.priority, job.delay) = (Self::given_priority(job, *priority), *delay);
-                job.releases += 1;
-                self.delays = self.delays.max(delay.saturating_sub(LONG) / DELAY_STEP);
-                line("RELEASED")
+                self.before.remove(&key);
+                self.note_delay(delay);
+                found(self.model.release(CLIENT, key, priority, delay, NOW).is_some(), "RELEASED")
             }
             Step::Bury { key, priority } => {
-                self.burials += 1;
-                let job = self.jobs.get_mut(key).unwrap();
-                job.priority = Self::given_priority(job, *priority);
-                (job.state, job.before) = (State::Buried(self.burials), None);
-                job.buries += 1;
-                line("BURIED")
+                self.before.remove(&key);
+                found(self.model.bury(CLIENT, key, priority, NOW), "BURIED")
             }
             Step::Delete(key) => {
-                self.delete(*key);
-                line("DELETED")
+                self.before.remove(&key);
+                found(self.model.delete(CLIENT, key, NOW), "DELETED")
             }
-            Step::Kick(bound) => {
-                let mut order = self.buried();
-                if order.is_empty() {
-                    order = self.delayed();
-                }
-                order.truncate(*bound as usize);
-                order.iter().for_each(|&key| self.kick(key));
-                Expected::Line(format!("KICKED {}", order.len()))
-            }
-            Step::KickJob(key) if self.jobs[key].is_held => line("NOT_FOUND"),
-            Step::KickJob(key) => {
-                self.kick(*key);
-                line("KICKED")
-            }
-        }
+            Step::Kick(bound) => Expected::Line(format!("KICKED {}", self.model.kick(CLIENT, bound, NOW))),
+            Step::KickJob(key) => found(self.model.kick_job(key, NOW), "KICKED"),
+        };
+        self.model.forget_the_past();
+        expected
     }
 
-    fn reserve(&mut self, key: u64) -> Expected {
-        let job = self.jobs.get_mut(&key).unwrap();
-        job.before = Some(job.state);
-        job.is_upgraded = false;
-        job.state = State::Reserved;
-        job.reserves += 1;
-        Expected::Reserved(key)
+    /// The reply to a put whose key is in use.
+    fn duplicate(&self, double: Double) -> Expected {
+        Expected::Line(match double {
+            Double::OfDeleted(first) => format!("INSERTED {} DELETED", self.ids[&first]),
+            Double::Of(first, state, priority) => {
+                let line = format!("INSERTED {} {}", self.ids[&first], state.as_str().to_uppercase());
+                priority.map_or(line.clone(), |priority| format!("{line} {priority}"))
+            }
+        })
     }
 
-    fn kick(&mut self, key: u64) {
-        let job = self.jobs.get_mut(&key).unwrap();
-        job.state = State::Ready;
-        job.kicks += 1;
+    fn note_delay(&mut self, delay: u32) {
+        self.delays = self.delays.max(delay.saturating_sub(LONG) / DELAY_STEP);
     }
 
     /// The buried jobs in the order of burials.
     pub fn buried(&self) -> Vec<u64> {
-        let place = |job: &Job| if let State::Buried(place) = job.state { Some(place) } else { None };
-        let mut order: Vec<(u64, u64)> =
-            self.jobs.iter().filter_map(|(&key, job)| Some((place(job)?, key))).collect();
-        order.sort_unstable();
-        order.into_iter().map(|(_, key)| key).collect()
-    }
-
-    fn delayed(&self) -> Vec<u64> {
-        let delayed = self.jobs.iter().filter(|(_, job)| job.state == State::Delayed && !job.is_held);
-        let mut order: Vec<(u32, u64)> = delayed.map(|(&key, job)| (job.delay, key)).collect();
-        order.sort_unstable();
-        order.into_iter().map(|(_, key)| key).collect()
+        self.model.in_order(DEFAULT, JobState::Buried).into_iter().map(|(_, key)| key).collect()
     }
 
     /// Applies the step, and checks its reply.
@@ -398,30 +300,28 @@ impl Tube {
         let good = match &expected {
             Expected::Line(line) => reply.strip_suffix(b"\r\n") == Some(line.as_bytes()),
             Expected::Inserted(key) => {
-                let job = self.jobs.get_mut(key).unwrap();
-                job.id = id_of(reply);
-                job.id.is_some() && reply.starts_with(b"INSERTED ")
+                self.ids.extend(id_of(reply).map(|id| (*key, id)));
+                self.ids.contains_key(key) && reply.starts_with(b"INSERTED ")
             }
             Expected::Reserved(key) => {
-                let job = &self.jobs[key];
-                reply.starts_with(b"RESERVED ") && id_of(reply) == job.id && body(reply) == job.body
+                reply.starts_with(b"RESERVED ")
+                    && id_of(reply) == self.ids.get(key).copied()
+                    && self.holds_body(*key, body(reply))
             }
         };
         let said = || String::from_utf8_lossy(&reply[..reply.len().min(80)]).into_owned();
         if good { Ok(()) } else { Err(format!("{expected:?} expected, found {:?}", said())) }
     }
 
-    /// Applies a restart: reserved jobs become ready.
+    /// Applies a restart.
     pub fn restart(&mut self) {
-        for job in self.jobs.values_mut().filter(|job| job.state == State::Reserved) {
-            (job.state, job.is_upgraded) = (State::Ready, false);
-        }
+        self.model.restart();
     }
 
     /// Applies a start of C: it counts the burial of each buried job once more, and may or may not log that.
     pub fn restart_in_c(&mut self) {
-        for job in self.jobs.values_mut().filter(|job| matches!(job.state, State::Buried(_))) {
-            job.phantom_burials += 1;
+        for key in self.buried() {
+            *self.phantom_burials.entry(key).or_default() += 1;
         }
     }
 
@@ -434,22 +334,22 @@ impl Tube {
 
     /// Whether the job of this key has this body.
     pub fn holds_body(&self, key: u64, body: &[u8]) -> bool {
-        self.jobs[&key].body == body
+        self.model.job(key).is_some_and(|job| job.body[..] == *body)
     }
 
     /// Takes over facts from the seen jobs that the model cannot know: the ids of unanswered puts, and whether
     /// reservations were logged. If the server `logs_burials`, also the numbers of burials.
     pub fn adopt(&mut self, seen: &BTreeMap<u64, SeenJob>, logs_burials: bool) {
         for (&id, found) in seen.iter().filter(|(_, job)| job.tube == self.name) {
-            let Some(job) = self.key_of(&found.body).and_then(|key| self.jobs.get_mut(&key)) else {
-                continue;
-            };
-            job.id.get_or_insert(id);
-            job.reserves = found.reserves;
+            let key = self.key_of(&found.body);
+            let Some(job) = self.model.jobs.iter_mut().find(|job| Some(job.id) == key) else { continue };
+            self.ids.entry(job.id).or_insert(id);
+            job.counters.reserves = u32::try_from(found.reserves).unwrap();
             if logs_burials {
-                (job.buries, job.phantom_burials) = (found.buries, 0);
+                job.counters.buries = u32::try_from(found.buries).unwrap();
+                self.phantom_burials.remove(&job.id);
             }
-            if let Some(before) = job.before.take().filter(|_| found.state != job.state.text()) {
+            if let Some(before) = self.before.remove(&job.id).filter(|_| found.state != job.state.as_str()) {
                 job.state = before;
             }
         }
@@ -457,40 +357,35 @@ impl Tube {
 
     /// The first difference between the seen jobs and the model.
     pub fn difference(&self, seen: &BTreeMap<u64, SeenJob>) -> Option<String> {
-        let mut missing: BTreeMap<u64, &Job> = self.jobs.iter().map(|(&key, job)| (key, job)).collect();
+        let mut missing: BTreeMap<u64, &Job> = self.model.jobs.iter().map(|job| (job.id, job)).collect();
         for (&id, found) in seen.iter().filter(|(_, job)| job.tube == self.name) {
-            let Some((key, job)) =
-                self.key_of(&found.body).and_then(|key| Some((key, missing.remove(&key)?)))
-            else {
+            let Some(job) = self.key_of(&found.body).and_then(|key| missing.remove(&key)) else {
                 return Some(format!("job {id} ({}) is back or damaged", found.state));
             };
-            let burials = job.buries..=job.buries + job.phantom_burials;
-            let is_same = job.id.is_none_or(|known| known == id)
-                && found.body == job.body
-                && (found.state == job.state.text() || job.before.is_some_and(|it| found.state == it.text()))
-                && (found.priority, found.delay, found.ttr)
-                    == (job.priority.into(), job.delay.into(), job.ttr.into())
-                && (found.timeouts, found.releases, found.kicks) == (0, job.releases, job.kicks)
-                && found.reserves <= job.reserves
-                && found.tags == SeenTags::of(&job.tags, job.is_held, job.reserves > 0)
-                && burials.contains(&found.buries);
-            if !is_same {
-                let (job, found) =
-                    (Job { body: Vec::new(), ..job.clone() }, SeenJob { body: Vec::new(), ..found.clone() });
-                return Some(format!("{key}: {job:?} is now {found:?} (bodies not shown)"));
+            if !self.is_same(job, id, found) {
+                let found = SeenJob { body: Vec::new(), ..found.clone() };
+                let job = Job { body: Vec::new().into(), ..job.clone() };
+                return Some(format!("{job:?} is now {id}: {found:?} (bodies not shown)"));
             }
         }
-        missing.first_key_value().map(|(key, job)| format!("{key} (id {:?}) is lost", job.id))
+        let lost = missing.into_keys().next();
+        lost.map(|key| format!("{key} (id {:?}) is lost", self.ids.get(&key)))
     }
-}
 
-impl State {
-    fn text(self) -> &'static str {
-        match self {
-            Self::Ready => "ready",
-            Self::Reserved => "reserved",
-            Self::Delayed => "delayed",
-            Self::Buried(_) => "buried",
-        }
+    fn is_same(&self, job: &Job, id: u64, found: &SeenJob) -> bool {
+        let before = self.before.get(&job.id);
+        let phantoms = self.phantom_burials.get(&job.id).copied().unwrap_or_default();
+        let counters = job.counters;
+        let buries = u64::from(counters.buries);
+        self.ids.get(&job.id).is_none_or(|known| *known == id)
+            && found.body[..] == job.body[..]
+            && (found.state == job.state.as_str() || before.is_some_and(|it| found.state == it.as_str()))
+            && (found.priority, found.delay, found.ttr)
+                == (job.priority.into(), job.delay_s.into(), job.ttr_s.into())
+            && (found.timeouts, found.releases, found.kicks)
+                == (0, counters.releases.into(), counters.kicks.into())
+            && found.reserves <= counters.reserves.into()
+            && found.tags == SeenTags::of(&job.tags, job.held, counters.reserves > 0)
+            && (buries..=buries + phantoms).contains(&found.buries)
     }
 }

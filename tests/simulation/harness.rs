@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::hash::{DefaultHasher, Hasher};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use beanstalkd::access::{Peer, Rules};
 use beanstalkd::clock::Timestamp;
@@ -382,7 +383,7 @@ impl Harness {
         assert_eq!(logged, is_command, "{request:?} is parsed as something else");
         let answer = match (&request, accepted) {
             (Request::Body { bytes, ended_well }, Some(accepted)) => {
-                self.oracle.body(index, accepted, Rc::clone(bytes), *ended_well, now)
+                self.oracle.body(index, accepted, Arc::clone(bytes), *ended_well, now)
             }
             _ => self.oracle.line(index, &request, number, unread, now),
         };

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use beanstalkd::clock::Timestamp;
 use beanstalkd::job::{JobId, JobState, Priority, SHARED_FROM_BYTES};
@@ -162,7 +162,7 @@ impl Oracle {
         &mut self,
         client: u32,
         accepted: Accepted,
-        bytes: Rc<[u8]>,
+        bytes: Arc<[u8]>,
         ended_well: bool,
         now: Timestamp,
     ) -> Answer {
@@ -189,12 +189,7 @@ impl Oracle {
             return match double {
                 Double::OfDeleted(first) => reply(format!("INSERTED {first} DELETED")),
                 Double::Of(first, state, priority) => {
-                    let word = match state {
-                        State::Ready => "READY",
-                        State::Delayed { .. } => "DELAYED",
-                        State::Reserved { .. } => "RESERVED",
-                        State::Buried { .. } => "BURIED",
-                    };
+                    let word = state.as_str().to_uppercase();
                     let priority = priority.map(|priority| format!(" {priority}")).unwrap_or_default();
                     reply(format!("INSERTED {first} {word}{priority}"))
                 }

@@ -1,6 +1,6 @@
 //! Random requests of clients, each as bytes and as a value.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use beanstalkd::job::JobState;
 use beanstalkd::tags::{After, Concurrency, Idempotency, TagSet};
@@ -10,7 +10,7 @@ use beanstalkd_testkit::random::Random;
 #[derive(Clone, Debug)]
 pub enum Request {
     Put { priority: u32, delay_s: u32, ttr_s: u32, size: u32, tags: Tags },
-    Body { bytes: Rc<[u8]>, ended_well: bool },
+    Body { bytes: Arc<[u8]>, ended_well: bool },
     Use(&'static str),
     Watch(&'static str),
     Ignore(&'static str),
@@ -204,7 +204,7 @@ fn put(random: &mut Random, known: Knowledge, bytes: &mut Vec<u8>) -> Vec<(Reque
         let pattern = random.pick(&[&b"body of a job\r\n"[..], b"\r\n", b"x", b"\0\r", b"quit\r\n"]);
         let turn = random.below(pattern.len() as u64) as usize;
         bytes.extend(pattern.iter().cycle().skip(turn).take(size as usize));
-        let body: Rc<[u8]> = bytes[start..].into();
+        let body: Arc<[u8]> = bytes[start..].into();
         let ended_well = !random.once_in(20);
         bytes.extend(if ended_well { b"\r\n" } else { random.pick(&[b"\n\r", b"XY", b"\r\r", b"\nX"]) });
         parts.push((Request::Body { bytes: body, ended_well }, bytes.len()));

@@ -8,7 +8,7 @@ mod manage;
 mod tags;
 
 use std::collections::BTreeSet;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use beanstalkd::clock::{NS_PER_S, Timestamp};
 use beanstalkd::job::{Counters, JobId, JobState, Priority};
@@ -30,7 +30,7 @@ pub struct Job {
     pub priority: u32,
     pub delay_s: u32,
     pub ttr_s: u32,
-    pub body: Rc<[u8]>,
+    pub body: Arc<[u8]>,
     pub created_at: Timestamp,
     pub counters: Counters,
     pub state: State,
@@ -51,6 +51,18 @@ pub enum State {
     Delayed { until: Timestamp },
     Reserved { until: Timestamp, by: u32 },
     Buried { number: u64 },
+}
+
+impl State {
+    /// The word for the state in `stats-job`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Ready => "ready",
+            Self::Delayed { .. } => "delayed",
+            Self::Reserved { .. } => "reserved",
+            Self::Buried { .. } => "buried",
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -302,6 +314,21 @@ impl Model {
         self.remove_if_idle(using);
     }
 
+    /// Forgets what it has noted for tests that compare more than jobs and replies.
+    pub fn forget_the_past(&mut self) {
+        (self.deliveries, self.changes, self.freed_groups) = Default::default();
+        for tube in self.tubes.iter_mut().flatten() {
+            (tube.waits, tube.runs) = Default::default();
+        }
+    }
+
+    /// The server ends and starts again: jobs that were reserved are ready.
+    pub fn restart(&mut self) {
+        for job in self.jobs.iter_mut().filter(|job| matches!(job.state, State::Reserved { .. })) {
+            (job.state, job.upgraded) = (State::Ready, false);
+        }
+    }
+
     fn find_or_make(&mut self, name: &str) -> TubePlace {
         if let Some(place) = self.find(name) {
             return place;
@@ -380,7 +407,7 @@ impl Model {
         self.next_id - 1
     }
 
-    pub fn put(&mut self, client: u32, new: NewJob, body: Rc<[u8]>, now: Timestamp) {
+    pub fn put(&mut self, client: u32, new: NewJob, body: Arc<[u8]>, now: Timestamp) {
         self.put_tagged(client, new, body, TagSet::default(), now);
     }
 
@@ -389,7 +416,7 @@ impl Model {
         &mut self,
         client: u32,
         new: NewJob,
-        body: Rc<[u8]>,
+        body: Arc<[u8]>,
         mut tags: TagSet<'static>,
         now: Timestamp,
     ) {

@@ -1,7 +1,7 @@
 //! Random operations on the queue and on its model. The whole state of both is compared after each operation.
 
 use std::fmt::Write;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use beanstalkd::clock::{NS_PER_S, Timestamp};
 use beanstalkd::job::{Body, JobId, JobState, Priority};
@@ -371,7 +371,7 @@ impl Pair {
             }
             O::Ignore { tube, .. } => assert_eq!(queue.ignore(id, tube), model.ignore(index, tube)),
             O::Put { priority, delay_s, ttr_s, tags, .. } => {
-                let body: Rc<[u8]> = priority.to_string().into_bytes().into();
+                let body: Arc<[u8]> = priority.to_string().into_bytes().into();
                 queue.mark_producer(id);
                 let job = queue.take_id();
                 assert_eq!(job.0, model.take_id(index));

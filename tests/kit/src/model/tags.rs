@@ -33,7 +33,7 @@ pub enum Double {
 
 impl Model {
     /// The job of the tube with this key.
-    fn with_key(&self, tube: TubePlace, key: Name<'_>) -> Option<&Job> {
+    pub fn with_key(&self, tube: TubePlace, key: Name<'_>) -> Option<&Job> {
         self.jobs
             .iter()
             .find(|job| job.tube == tube && job.tags.idempotency.is_some_and(|tag| tag.key == key))
