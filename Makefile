@@ -16,7 +16,7 @@ UNITS = beanstalkd.service beanstalkd@.service beanstalkd.socket
 # Whether to install the units and the settings, which are for root, or for a package.
 FOR_SYSTEM ?= $(DESTDIR)$(filter 0,$(shell id -u))
 
-.PHONY: help all check server admin ctl ctl-build ctl-generate clients docs units install-check exchange conformance differential model simulation \
+.PHONY: help all check lint quick suites unit tls-conformance server admin ctl ctl-generate clients docs units install-check exchange conformance differential model simulation \
 	cross-check check-32bit failover kubernetes kill-loop interchange soak fuzz pack-corpus deny survive bench micro install install-ctl install-units uninstall uninstall-ctl deb package-check clean
 
 # Builds the server and beanstalkctl.
@@ -29,70 +29,102 @@ help:
 	@awk '/^# / { text = text " " substr($$0, 3); next } \
 		/^[a-z0-9-]+:([^=]|$$)/ && text { sub(":.*", ""); printf "%s\n   %s\n", $$0, text } { text = "" }' Makefile | fold -s -w 100
 
-# All checks; people and CI run the same. Over TLS the conformance suite leaves out the cases that wait for time to pass.
-check:
+# All checks; people and CI run the same. JOBS=number of suites at once, by default one more than there are processors.
+check: lint
+	$(CARGO) test $(WHOLE) --no-run
+	$(MAKE) --jobs=$(JOBS) --output-sync=target --keep-going BUILT=yes suites
+
+# Format, lints, and the documentation of the code.
+lint:
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --locked --all-targets -- -D warnings
+	$(CARGO) clippy $(WHOLE) --all-targets -- -D warnings
 	$(CARGO) clippy --locked --no-default-features -- -D warnings
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps
-	$(CARGO) build --locked
-	$(CARGO) test --locked
-	$(CARGO) test --locked -p beanstalkd-testkit
-	$(MAKE) conformance TRANSPORT=tls SERVER=$(CURDIR)/target/debug/beanstalkd KIND=ours CASES='--skip deadlines --skip timers --skip waits'
-	$(MAKE) ctl admin clients units deny kubernetes install-check exchange docs
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc $(WHOLE) --no-deps
+
+# The checks for the work of an hour: format, clippy, unit tests, model and conformance. Takes less than two minutes after a build.
+quick:
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy $(WHOLE) --all-targets -- -D warnings
+	SERVER=$(CURDIR)/target/debug/beanstalkd KIND=ours $(CARGO) test $(WHOLE) --lib --bins --test model --test conformance
+
+# All packages at once: each choice of packages has features of its own, and would compile the dependencies again.
+WHOLE = --locked --workspace
+
+# How the long forms of the suites are built; empty: as for `check`.
+OPTIMIZED ?= --release
+
+# `check` runs the suites side by side, so that one computes while another waits. The longest are first, because they end last.
+JOBS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+LONGEST = postgres failover simulation conformance
+SUITE_FILES = $(foreach package,. crates/*,$(wildcard $(package)/tests/*.rs $(package)/tests/*/main.rs))
+SUITES = $(LONGEST) $(filter-out $(LONGEST),$(sort $(notdir $(basename $(SUITE_FILES:/main.rs=)))))
+# A recipe of `check` runs one program. A make or a cargo in it knows nothing of the other recipes.
+ALONE = env -u MAKEFLAGS -u MFLAGS
+
+suites: $(LONGEST:%=suite-%) admin clients tls-conformance docs $(SUITES:%=suite-%) unit units deny kubernetes install-check exchange
+
+suite-failover: clients # Its programs in other languages use the libraries that this installs.
+
+suite-%:
+	$(ALONE) $(CARGO) test $(WHOLE) --test $*
+
+# The tests inside of the packages, and the examples of their documentation.
+unit:
+	$(ALONE) $(CARGO) test $(WHOLE) --lib --bins
+	$(ALONE) $(CARGO) test $(WHOLE) --doc
+
+tls-conformance:
+	TRANSPORT=tls SERVER=$(CURDIR)/target/debug/beanstalkd KIND=ours $(ALONE) $(CARGO) test $(WHOLE) --test conformance
 
 # Compares the API of --admin with its description, and tests the pages in a browser. ADMIN_JOBS=number for a smaller tube than a million jobs.
 admin: server
-	sh tests/admin/run.sh
+	$(ALONE) sh tests/admin/run.sh
 
 # Installs the client libraries from their registries, and calls each of their methods; then one goes through HAProxy and a takeover.
 clients: server
-	sh tests/clients/run.sh
-	$(CARGO) test --locked --test failover readme
+	$(ALONE) sh tests/clients/run.sh
+	$(if $(BUILT),,$(CARGO) test $(WHOLE) --test failover readme)
 
 # Checks beanstalkctl and its client library as `check` checks the server.
-ctl: server ctl-build
+ctl: server
 	$(CARGO) clippy --locked $(CTL_PACKAGES) --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps $(CTL_PACKAGES)
 	$(CARGO) test --locked $(CTL_PACKAGES)
-
-ctl-build:
-	$(CARGO) build --locked -p beanstalkctl
 
 # Writes the manual page and the completions of beanstalkctl from its table of commands. `ctl` compares them.
 ctl-generate:
 	GENERATE=1 $(CARGO) test --locked -p beanstalkctl generated
 
 # Runs the commands and programs that the documentation shows.
-docs: server ctl-build
-	PATH="$(CURDIR)/target/debug:$$PATH" python3 tests/docs/run.py
+docs: server $(if $(BUILT),clients)
+	$(ALONE) PATH="$(CURDIR)/target/debug:$$PATH" python3 tests/docs/run.py
 
 # The tests of hostile clients at full size: ten thousand clients, a hundred thousand connections that end after any byte, and
 # ten thousand handshakes.
 survive:
 	SURVIVE_SENDERS=5000 SURVIVE_CLOSINGS=100000 TLS_STRANGERS=10000 TLS_HANDSHAKES=10000 \
-		$(CARGO) test --locked --release --test survive --test faults --test tls
+		$(CARGO) test $(WHOLE) $(OPTIMIZED) --test survive --test faults --test tls
 
 # Sends all commands for MINUTES, by default 30, at RATE commands per second. Checks that no job is lost and no memory leaks.
 soak:
 	SOAK_MINUTES=$(or $(MINUTES),30) $(if $(RATE),SOAK_RATE=$(RATE)) \
-		$(CARGO) test --locked --release --test soak -- --nocapture
+		$(CARGO) test $(WHOLE) $(OPTIMIZED) --test soak -- --nocapture
 
 # Checks the units of systemd.
 units:
-	sh tests/units.sh
+	$(ALONE) sh tests/units.sh
 
 # Checks the licenses, the sources and the known faults of the dependencies (`cargo install cargo-deny`).
 deny:
-	CARGO="$(CARGO)" sh tests/deny.sh
+	$(ALONE) CARGO="$(CARGO)" sh tests/deny.sh
 
 # Tests `make install`, and the health check of the container image.
 install-check: server
-	sh tests/install.sh
+	$(ALONE) sh tests/install.sh
 
 # Goes from C to this server and back on one binlog; PEER=path of the C server (default: Debian's).
 exchange: server
-	sh tests/exchange.sh
+	$(ALONE) sh tests/exchange.sh
 
 # Checks that the server compiles for other systems and processors; TARGETS='...' names others. Needs rustup.
 cross-check:
@@ -104,20 +136,20 @@ check-32bit:
 	rustup target add $(TARGET_32BIT)
 	$(CARGO) test --locked --target $(TARGET_32BIT) --lib --test conformance --test model --test simulation
 
-# Builds the server for tests.
+# Builds the server and beanstalkctl as the suites do; any suite of each brings its program.
 server:
-	$(CARGO) build --locked
+	$(if $(BUILT),,$(CARGO) test $(WHOLE) --no-run --test log --test ctl)
 
 # SERVER=path of a server to start, or ADDRESS=host:port of a running server (default: ours, then Debian's);
 # KIND, MARKS, JUNIT, TRANSPORT and CASES: see doc/conformance.md.
 conformance: server
 	SERVER=$(SERVER) ADDRESS=$(ADDRESS) KIND=$(KIND) MARKS=$(MARKS) JUNIT=$(JUNIT) TRANSPORT=$(TRANSPORT) \
-		$(CARGO) test --locked --test conformance -- $(CASES)
+		$(CARGO) test $(WHOLE) --test conformance -- $(CASES)
 
 # Compares two servers. SEEDS=number of scripts, SEED=number to replay one, A=path and B=path of the servers (default: Debian's and ours).
 differential: server
 	DIFFERENTIAL_SEEDS=$(SEEDS) SEED=$(SEED) DIFFERENTIAL_A=$(A) DIFFERENTIAL_B=$(B) \
-		$(CARGO) test --locked --test differential
+		$(CARGO) test $(WHOLE) --test differential
 
 # Benchmarks. PEER=path of another server (default: Debian's), ROWS=word,word to measure a part, QUICK=1 for a rough run.
 bench:
@@ -130,30 +162,30 @@ micro:
 # Simulates the server. SEEDS=number, by default a million; SEED=n replays one and prints every step.
 simulation:
 	$(if $(SEED),SEED=$(SEED)) SIMULATION_SEEDS=$(or $(SEEDS),1000000) \
-		$(CARGO) test --locked --release --test simulation -- --nocapture
+		$(CARGO) test $(WHOLE) $(OPTIMIZED) --test simulation -- --nocapture
 
 # Compares the queue with its model. CASES=number, by default a million; SEED=n replays one.
 model:
 	$(if $(SEED),SEED=$(SEED)) MODEL_CASES=$(or $(CASES),1000000) \
-		$(CARGO) test --locked --release --test model -- --nocapture
+		$(CARGO) test $(WHOLE) $(OPTIMIZED) --test model -- --nocapture
 
 # Kills the server (SIGKILL) while it works. KILLS=number, SEED=n; PEER=path of another server, whose losses are counted.
 kill-loop:
-	KILLS=$(or $(KILLS),500) $(SEED:%=SEED=%) $(PEER:%=PEER=%) $(CARGO) test --locked --test durability -- --nocapture \
+	KILLS=$(or $(KILLS),500) $(SEED:%=SEED=%) $(PEER:%=PEER=%) $(CARGO) test $(WHOLE) --test durability -- --nocapture \
 		$(if $(PEER),another_server,nothing_acknowledged)
 
 # Two servers for one queue in PostgreSQL: load, faults at random moments, and a checker. ROUNDS=number, SEED=the first.
 failover:
-	FAILOVER_ROUNDS=$(or $(ROUNDS),200) $(SEED:%=SEED=%) $(CARGO) test --locked --test failover -- --nocapture \
+	FAILOVER_ROUNDS=$(or $(ROUNDS),200) $(SEED:%=SEED=%) $(CARGO) test $(WHOLE) --test failover -- --nocapture \
 		nothing_that_was_acknowledged_is_lost_on_a_database
 
 # Checks the manifests of packaging/kubernetes against the schema of Kubernetes.
 kubernetes: server
-	sh tests/kubernetes.sh
+	$(ALONE) sh tests/kubernetes.sh
 
 # Debian's server and ours use one directory in turn. HISTORIES=number, SEED=the first.
 interchange:
-	HISTORIES=$(or $(HISTORIES),1000) $(SEED:%=SEED=%) $(CARGO) test --locked --test durability -- --nocapture \
+	HISTORIES=$(or $(HISTORIES),1000) $(SEED:%=SEED=%) $(CARGO) test $(WHOLE) --test durability -- --nocapture \
 		histories_alternate
 
 CORPUS = target/corpus/$(TARGET)
