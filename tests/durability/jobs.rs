@@ -7,6 +7,7 @@ use std::path::Path;
 use beanstalkd::tags::{Name, TagSet};
 
 use beanstalkd_testkit::client::{Client, Failure};
+use beanstalkd_testkit::model::words_of;
 use beanstalkd_testkit::server::{Server, Transport};
 
 /// Commands that are sent before their replies are read.
@@ -170,25 +171,13 @@ pub fn body(reply: &[u8]) -> &[u8] {
 
 /// A `put` of `body`.
 pub fn put(priority: u32, delay: u32, ttr: u32, body: &[u8]) -> Vec<u8> {
-    let mut command = format!("put {priority} {delay} {ttr} {}\r\n", body.len()).into_bytes();
-    command.extend_from_slice(body);
-    command.extend_from_slice(b"\r\n");
-    command
+    put_with(priority, delay, ttr, &TagSet::default(), body)
 }
 
 /// A `put` of `body` with tags.
 pub fn put_with(priority: u32, delay: u32, ttr: u32, tags: &TagSet<'_>, body: &[u8]) -> Vec<u8> {
-    let mut line = format!("put {priority} {delay} {ttr} {}", body.len());
-    if let Some(tag) = tags.idempotency {
-        line += &format!(" idp:{}:{}", tag.key, tag.cooldown_s);
-    }
-    if let Some(tag) = tags.concurrency {
-        line += &format!(" con:{}:{}", tag.key, tag.limit);
-    }
-    line.extend(tags.group.map(|group| format!(" grp:{group}")));
-    line.extend(tags.after.map(|after| format!(" aft:{}", after.group)));
-    line.extend(tags.expires_after_s.map(|seconds| format!(" exp:{seconds}")));
-    [line.as_bytes(), b"\r\n", body, b"\r\n"].concat()
+    let line = format!("put {priority} {delay} {ttr} {}{}\r\n", body.len(), words_of(tags));
+    [line.as_bytes(), body, b"\r\n"].concat()
 }
 
 /// The id in `INSERTED <id>` or `RESERVED <id> ...`.

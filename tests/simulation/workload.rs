@@ -14,6 +14,7 @@ use beanstalkd::tags::{After, Concurrency, Idempotency, Name, TagSet};
 
 use crate::crashes::Lives;
 use crate::durable_model::{Facts, Job, Step};
+use beanstalkd_testkit::model::words_of;
 use beanstalkd_testkit::random::Random;
 use beanstalkd_testkit::sockets::{FakeStream, Pipe};
 
@@ -356,19 +357,4 @@ enum Key {
     Used(usize),
     /// The test does not know yet.
     Unclear,
-}
-
-/// The words of a put for these tags, with a space before each.
-fn words_of(tags: &TagSet<'_>) -> String {
-    let mut words = String::new();
-    if let Some(Idempotency { key, cooldown_s }) = tags.idempotency {
-        words += &format!(" idp:{key}:{cooldown_s}");
-    }
-    if let Some(Concurrency { key, limit }) = tags.concurrency {
-        words += &format!(" con:{key}:{limit}");
-    }
-    words.extend(tags.group.map(|group| format!(" grp:{group}")));
-    words.extend(tags.after.map(|after| format!(" aft:{}", after.group)));
-    words.extend(tags.expires_after_s.map(|seconds| format!(" exp:{seconds}")));
-    words
 }

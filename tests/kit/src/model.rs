@@ -18,7 +18,7 @@ use beanstalkd::queue::{
 use beanstalkd::tags::TagSet;
 
 pub use manage::Times;
-pub use tags::{Cooldown, Double, Ending};
+pub use tags::{Cooldown, Double, Ending, words_of};
 
 /// An index into `Model::tubes`.
 pub type TubePlace = usize;

@@ -3,7 +3,7 @@
 use beanstalkd::clock::{NS_PER_S, Timestamp};
 use beanstalkd::job::JobId;
 use beanstalkd::queue::Change;
-use beanstalkd::tags::{Name, TagSet};
+use beanstalkd::tags::{Concurrency, Idempotency, Name, TagSet};
 
 use super::{Job, Model, State, TubePlace, after_s};
 
@@ -206,4 +206,19 @@ impl Model {
 
 fn id_key(job: &Job) -> (u32, u64) {
     (job.priority, job.id)
+}
+
+/// The words of a put for these tags, with a space before each.
+pub fn words_of(tags: &TagSet<'_>) -> String {
+    let mut words = String::new();
+    if let Some(Idempotency { key, cooldown_s }) = tags.idempotency {
+        words += &format!(" idp:{key}:{cooldown_s}");
+    }
+    if let Some(Concurrency { key, limit }) = tags.concurrency {
+        words += &format!(" con:{key}:{limit}");
+    }
+    words.extend(tags.group.map(|group| format!(" grp:{group}")));
+    words.extend(tags.after.map(|after| format!(" aft:{}", after.group)));
+    words.extend(tags.expires_after_s.map(|seconds| format!(" exp:{seconds}")));
+    words
 }
