@@ -5,7 +5,7 @@
 //! A line on a terminal or in a file has its time, level and message. If stderr is the journal, the
 //! journal adds the time, and the level is before the line as `<N>`, as `sd-daemon(3)` specifies.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
@@ -16,6 +16,7 @@ use env_logger::{Builder, Target};
 use humantime::format_rfc3339_millis;
 use log::kv::{self, Key, Value, VisitSource};
 use log::{Level, LevelFilter, Record};
+use serde_core::ser::{Error as _, Serialize, SerializeMap, Serializer};
 
 use crate::json;
 use crate::options::LogFormat;
@@ -75,19 +76,7 @@ fn write_line(
         write!(out, "<{}>", priority(record.level()))?;
     }
     match format {
-        LogFormat::Json => {
-            let mut fields = Fields(String::new());
-            record.key_values().visit(&mut fields).expect("a string takes all text");
-            writeln!(
-                out,
-                r#"{{"time":"{}","level":"{}","target":{},"message":{}{}}}"#,
-                format_rfc3339_millis(time),
-                word(record.level()),
-                json::Text(record.target()),
-                json::Text(&record.args().to_string()),
-                fields.0,
-            )
-        }
+        LogFormat::Json => json::write_line(out, &JsonLine { time, record }),
         LogFormat::Text if journal => writeln!(out, "{}", record.args()),
         LogFormat::Text => {
             writeln!(out, "{} {} {}", format_rfc3339_millis(time), word(record.level()), record.args())
@@ -95,17 +84,35 @@ fn write_line(
     }
 }
 
-/// The fields of a record as members of an object that has others before: numbers as numbers, and all else as texts.
-struct Fields(String);
+/// A record as an object.
+struct JsonLine<'r> {
+    time: SystemTime,
+    record: &'r Record<'r>,
+}
 
-impl<'kvs> VisitSource<'kvs> for Fields {
+impl Serialize for JsonLine<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self { time, record } = self;
+        let mut line = serializer.serialize_map(None)?;
+        line.serialize_entry("time", &format_args!("{}", format_rfc3339_millis(*time)))?;
+        line.serialize_entry("level", word(record.level()))?;
+        line.serialize_entry("target", record.target())?;
+        line.serialize_entry("message", record.args())?;
+        record.key_values().visit(&mut Fields(&mut line)).map_err(S::Error::custom)?;
+        line.end()
+    }
+}
+
+/// The fields of a record as members of its object: numbers as numbers, and all else as texts.
+struct Fields<'m, M>(&'m mut M);
+
+impl<'kvs, M: SerializeMap> VisitSource<'kvs> for Fields<'_, M> {
     fn visit_pair(&mut self, key: Key<'kvs>, value: Value<'kvs>) -> Result<(), kv::Error> {
-        let key = json::Text(key.as_str());
-        match value.to_u64() {
-            Some(number) => write!(self.0, ",{key}:{number}")?,
-            None => write!(self.0, ",{key}:{}", json::Text(&value.to_string()))?,
-        }
-        Ok(())
+        let written = match value.to_u64() {
+            Some(number) => self.0.serialize_entry(key.as_str(), &number),
+            None => self.0.serialize_entry(key.as_str(), &format_args!("{value}")),
+        };
+        written.map_err(|_| kv::Error::msg("a field cannot be written"))
     }
 }
 

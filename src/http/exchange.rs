@@ -7,7 +7,7 @@
 use zeroize::Zeroize;
 
 use super::access::Denied;
-use super::api::write::task as task_json;
+use super::api::write::TaskNow;
 use super::api::{self, Answer, JobCount, JobList, Problem, TubeList};
 use super::app;
 use super::page::{self, Json, Query};
@@ -17,7 +17,7 @@ use super::request::{Arrival, BodyLength, Method, Request};
 use super::task::{Order, Progress, TaskId, Tasks};
 use super::{Phase, SLICE_BYTES, Site, Sources, put};
 use crate::clock::Timestamp;
-use crate::job;
+use crate::{job, json};
 
 /// The longest request line with headers, in bytes; browsers behind proxies send two or three thousand.
 const MAX_HEAD_BYTES: usize = 8 * 1024;
@@ -257,7 +257,7 @@ impl Exchange {
     /// The server will do what it was told: the answer names the task.
     pub fn accept(&mut self, id: TaskId, tasks: &Tasks, now: Timestamp) {
         match tasks.get(id) {
-            Some(task) => self.respond_json("202 Accepted", &task_json(task, now)),
+            Some(task) => self.respond_json("202 Accepted", &json::line(&TaskNow(task, now))),
             None => self.respond_problem(Method::Post, &Problem::not_found("there is no such task")),
         }
     }
@@ -283,9 +283,9 @@ impl Exchange {
                 self.respond_problem(Method::Post, &obstacle.into());
             }
             _ if task.job.is_some() && task.done > 0 => {
-                self.respond_json("201 Created", &task_json(task, now))
+                self.respond_json("201 Created", &json::line(&TaskNow(task, now)))
             }
-            _ => self.respond_json("200 OK", &task_json(task, now)),
+            _ => self.respond_json("200 OK", &json::line(&TaskNow(task, now))),
         }
     }
 

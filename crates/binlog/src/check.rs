@@ -3,11 +3,11 @@
 //! Owns: the report and the dump's lines. It reads a store in which nothing can be changed.
 
 use std::collections::BTreeMap;
-use std::fmt::{self, Write as _};
-use std::io;
+use std::{fmt, io};
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use serde_core::ser::{Serialize, SerializeMap, Serializer};
 
 use super::OpenError;
 use super::attachment::LoggedCooldown;
@@ -159,108 +159,118 @@ pub fn dump(storage: &mut dyn Storage, out: &mut dyn io::Write) -> Result<io::Re
     for group in tagged.groups_without_members() {
         tagged.free_group(group.as_bytes())?;
     }
-    let mut line = String::new();
-    for (id, job) in replay.jobs.alive.iter() {
-        line.clear();
-        let tube = replay.jobs.tubes[job.tube as usize].as_str();
-        write_job(
-            &mut line,
-            &job.to_record(id, &replay.jobs.histories, Times::AS_LOGGED),
-            tube,
-            replay.jobs.tagged.of(id),
-            job.body.as_slice(),
-        );
-        if let Err(error) = out.write_all(line.as_bytes()) {
-            return Ok(Err(error));
-        }
-    }
-    for (id, cooldown) in replay.jobs.tagged.cooldowns.iter() {
-        line.clear();
-        write_cooldown(&mut line, id, &cooldown);
-        if let Err(error) = out.write_all(line.as_bytes()) {
-            return Ok(Err(error));
-        }
-    }
-    Ok(out.flush().map(|()| replay.files.len()))
+    let written = write_jobs(&replay.jobs, out).and_then(|()| out.flush());
+    Ok(written.map(|()| replay.files.len()))
 }
 
-/// One job as a line of JSON. Times are seconds since 1970, with what is less than a second cut off.
-fn write_job(line: &mut String, job: &JobRecord, tube: &str, tags: &[u8], body: &[u8]) {
-    let counters = job.counters;
-    // Writing to a string does not fail. A tube's name holds nothing that JSON escapes.
-    let _ = write!(
-        line,
-        "{{\"id\":{},\"tube\":\"{tube}\",\"state\":\"{}\",\"pri\":{},\"delay\":{},\"ttr\":{},\"created\":{},\
-         \"deadline\":{},\"reserves\":{},\"timeouts\":{},\"releases\":{},\"buries\":{},\"kicks\":{},",
-        job.id.0,
-        job.state.as_str(),
-        job.priority.0,
-        job.delay_s,
-        job.ttr_s,
-        job.created_at.0 / NS_PER_S,
-        job.deadline_at.0 / NS_PER_S,
-        counters.reserves,
-        counters.timeouts,
-        counters.releases,
-        counters.buries,
-        counters.kicks,
-    );
-    if let Some(tags) = TagSet::decode_checked(tags) {
-        write_tags(line, job, &tags);
+/// Writes a line for each job, and then one for each cooldown.
+fn write_jobs(jobs: &Jobs, out: &mut dyn io::Write) -> io::Result<()> {
+    for (id, job) in jobs.alive.iter() {
+        let record = job.to_record(id, &jobs.histories, Times::AS_LOGGED);
+        let tube = jobs.tubes[job.tube as usize].as_str();
+        let tags = TagSet::decode_checked(jobs.tagged.of(id));
+        json::write_line(&mut *out, &DumpedJob { record, tube, tags, body: job.body.as_slice() })?;
     }
-    match std::str::from_utf8(body) {
-        Ok(text) => {
-            let _ = write!(line, "\"encoding\":\"utf-8\",\"body\":{}", json::Text(text));
-        }
-        Err(_) => {
-            line.push_str("\"encoding\":\"base64\",\"body\":\"");
-            BASE64_STANDARD.encode_string(body, line);
-            line.push('"');
-        }
+    for (job, cooldown) in jobs.tagged.cooldowns.iter() {
+        json::write_line(&mut *out, &DumpedCooldown { job, cooldown })?;
     }
-    line.push_str("}\n");
+    Ok(())
+}
+
+/// A job in the dump. Times are seconds since 1970, with what is less than a second cut off.
+struct DumpedJob<'a> {
+    record: JobRecord,
+    tube: &'a str,
+    tags: Option<TagSet<'a>>,
+    body: &'a [u8],
+}
+
+impl Serialize for DumpedJob<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self { record, tube, .. } = self;
+        let mut line = serializer.serialize_map(None)?;
+        line.serialize_entry("id", &record.id.0)?;
+        line.serialize_entry("tube", tube)?;
+        line.serialize_entry("state", record.state.as_str())?;
+        line.serialize_entry("pri", &record.priority.0)?;
+        line.serialize_entry("delay", &record.delay_s)?;
+        line.serialize_entry("ttr", &record.ttr_s)?;
+        line.serialize_entry("created", &(record.created_at.0 / NS_PER_S))?;
+        line.serialize_entry("deadline", &(record.deadline_at.0 / NS_PER_S))?;
+        line.serialize_entry("reserves", &record.counters.reserves)?;
+        line.serialize_entry("timeouts", &record.counters.timeouts)?;
+        line.serialize_entry("releases", &record.counters.releases)?;
+        line.serialize_entry("buries", &record.counters.buries)?;
+        line.serialize_entry("kicks", &record.counters.kicks)?;
+        if let Some(tags) = &self.tags {
+            write_tags(&mut line, record, tags)?;
+        }
+        match std::str::from_utf8(self.body) {
+            Ok(text) => {
+                line.serialize_entry("encoding", "utf-8")?;
+                line.serialize_entry("body", text)?;
+            }
+            Err(_) => {
+                line.serialize_entry("encoding", "base64")?;
+                line.serialize_entry("body", &BASE64_STANDARD.encode(self.body))?;
+            }
+        }
+        line.end()
+    }
 }
 
 /// The tags of a job, by the keys of `stats-job`, and all together in the words of `put`. In place of `expires-in`, which
-/// changes with time, `expires` says when, as long as nobody has reserved the job. A key's name holds nothing that JSON
-/// escapes.
-fn write_tags(line: &mut String, job: &JobRecord, tags: &TagSet<'_>) {
-    let mut words = String::new();
+/// changes with time, `expires` says when, as long as nobody has reserved the job.
+fn write_tags<M: SerializeMap>(line: &mut M, job: &JobRecord, tags: &TagSet<'_>) -> Result<(), M::Error> {
+    let mut words = Vec::new();
     if let Some(Idempotency { key, cooldown_s }) = tags.idempotency {
-        let _ = write!(line, "\"idempotency-key\":\"{key}\",\"idempotency-ttl\":{cooldown_s},");
-        let _ = write!(words, ",\"idp:{key}:{cooldown_s}\"");
+        line.serialize_entry("idempotency-key", key.as_str())?;
+        line.serialize_entry("idempotency-ttl", &cooldown_s)?;
+        words.push(format!("idp:{key}:{cooldown_s}"));
     }
     if let Some(Concurrency { key, limit }) = tags.concurrency {
-        let _ = write!(line, "\"concurrency-key\":\"{key}\",\"concurrency-limit\":{limit},");
-        let _ = write!(words, ",\"con:{key}:{limit}\"");
+        line.serialize_entry("concurrency-key", key.as_str())?;
+        line.serialize_entry("concurrency-limit", &limit)?;
+        words.push(format!("con:{key}:{limit}"));
     }
     if let Some(group) = tags.group {
-        let _ = write!(line, "\"group\":\"{group}\",");
-        let _ = write!(words, ",\"grp:{group}\"");
+        line.serialize_entry("group", group.as_str())?;
+        words.push(format!("grp:{group}"));
     }
     if let Some(After { group, is_free }) = tags.after {
-        let _ = write!(line, "\"after-group\":\"{group}\",\"held\":{},", !is_free);
-        let _ = write!(words, ",\"aft:{group}\"");
+        line.serialize_entry("after-group", group.as_str())?;
+        line.serialize_entry("held", &!is_free)?;
+        words.push(format!("aft:{group}"));
     }
     if let Some(seconds) = tags.expires_after_s {
         if job.counters.reserves == 0 {
-            let expires_s = job.created_at.plus_seconds(seconds).0 / NS_PER_S;
-            let _ = write!(line, "\"expires\":{expires_s},");
+            let expires_at = job.created_at.plus_seconds(seconds);
+            line.serialize_entry("expires", &(expires_at.0 / NS_PER_S))?;
         }
-        let _ = write!(words, ",\"exp:{seconds}\"");
+        words.push(format!("exp:{seconds}"));
     }
     if let Some(owner) = tags.owner {
-        let _ = write!(line, "\"owner\":\"{owner}\",");
+        line.serialize_entry("owner", owner.as_str())?;
     }
-    let _ = write!(line, "\"tags\":[{}],", words.trim_start_matches(','));
+    line.serialize_entry("tags", &words)
 }
 
-/// One cooldown as a line of JSON: `job` is the job whose delete started it.
-fn write_cooldown(line: &mut String, id: JobId, cooldown: &LoggedCooldown<'_>) {
-    let LoggedCooldown { tube, key, until } = *cooldown;
-    let until_s = u64::try_from(until).unwrap_or(0) / NS_PER_S;
-    let _ =
-        writeln!(line, "{{\"cooldown\":\"{key}\",\"tube\":\"{tube}\",\"job\":{},\"until\":{until_s}}}", id.0);
+/// A cooldown in the dump: `job` is the job whose delete started it.
+struct DumpedCooldown<'a> {
+    job: JobId,
+    cooldown: LoggedCooldown<'a>,
+}
+
+impl Serialize for DumpedCooldown<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let LoggedCooldown { tube, key, until } = self.cooldown;
+        let mut line = serializer.serialize_map(None)?;
+        line.serialize_entry("cooldown", key)?;
+        line.serialize_entry("tube", tube)?;
+        line.serialize_entry("job", &self.job.0)?;
+        line.serialize_entry("until", &(u64::try_from(until).unwrap_or(0) / NS_PER_S))?;
+        line.end()
+    }
 }
 
 #[cfg(test)]
@@ -280,18 +290,19 @@ mod tests {
         state: JobState::Ready,
     };
 
+    fn dumped<'a>(tube: &'a str, tags: &'a [u8], body: &'a [u8]) -> String {
+        json::line(&DumpedJob { record: RECORD, tube, tags: TagSet::decode_checked(tags), body })
+    }
+
     #[test]
     fn bodies_are_written_so_that_json_can_hold_them() {
-        let mut line = String::new();
-        write_job(&mut line, &RECORD, "a/b", &[], "say \"\\é\u{1}\r\n".as_bytes());
         assert_eq!(
-            line,
+            dumped("a/b", &[], "say \"\\é\u{1}\r\n".as_bytes()),
             "{\"id\":7,\"tube\":\"a/b\",\"state\":\"ready\",\"pri\":0,\"delay\":0,\"ttr\":60,\"created\":5,\
              \"deadline\":0,\"reserves\":0,\"timeouts\":0,\"releases\":0,\"buries\":0,\"kicks\":0,\
              \"encoding\":\"utf-8\",\"body\":\"say \\\"\\\\é\\u0001\\r\\n\"}\n"
         );
-        line.clear();
-        write_job(&mut line, &RECORD, "a/b", &[], b"\xff\xfe");
+        let line = dumped("a/b", &[], b"\xff\xfe");
         assert!(line.ends_with("\"encoding\":\"base64\",\"body\":\"//4=\"}\n"), "{line}");
     }
 
@@ -307,8 +318,7 @@ mod tests {
         };
         let mut bytes = Vec::new();
         tags.encode(&mut bytes).unwrap();
-        let mut line = String::new();
-        write_job(&mut line, &RECORD, "t", &bytes, b"");
+        let line = dumped("t", &bytes, b"");
         assert!(
             line.ends_with(
                 "\"kicks\":0,\"idempotency-key\":\"i\",\"idempotency-ttl\":30,\"concurrency-key\":\"c\",\
@@ -318,8 +328,8 @@ mod tests {
             ),
             "{line}"
         );
-        line.clear();
-        write_cooldown(&mut line, JobId(7), &LoggedCooldown { tube: "t", key: "i", until: 1_999_999_999 });
+        let cooldown = LoggedCooldown { tube: "t", key: "i", until: 1_999_999_999 };
+        let line = json::line(&DumpedCooldown { job: JobId(7), cooldown });
         assert_eq!(line, "{\"cooldown\":\"i\",\"tube\":\"t\",\"job\":7,\"until\":1}\n");
     }
 }

@@ -5,12 +5,13 @@
 use super::orders::tube_name;
 use super::problem::Problem;
 use super::url::Parameters;
-use super::write::{write_job, write_job_with_beginning};
+use super::write::Job;
 use crate::clock::Timestamp;
 use crate::http::selection::{AsOf, Filter, MAX_CONTAINED_BYTES, Share, Step, Walk};
 use crate::http::tag_filter::TagFilter;
 use crate::http::{SLICE_BYTES, Sources, put};
 use crate::job::{JobId, JobState};
+use crate::json;
 use crate::queue::Place;
 use crate::stats::JobView;
 
@@ -91,6 +92,11 @@ fn place(cursor: &str) -> Option<Place> {
         None => (false, cursor),
     };
     pair(rest).map(|(position, id)| (is_held, position, JobId(id)))
+}
+
+/// The cursor that names a place.
+fn cursor((is_held, position, id): Place) -> String {
+    format!("{}{position}-{}", if is_held { HELD } else { "" }, id.0)
 }
 
 /// The instant that a count has named.
@@ -183,22 +189,14 @@ impl JobList {
                     out.push_str(if self.found == 0 { "" } else { "," });
                     self.found += 1;
                     let view = JobView { job, file: 0, now };
-                    match self.body_bytes {
-                        Some(bytes) => write_job_with_beginning(&view, bytes, out),
-                        None => write_job(&view, out),
-                    }
+                    json::push(out, &Job { view: &view, shown_bytes: self.body_bytes });
                 }
             }
         }
-        let looked_at = self.walk.looked_at();
-        put(out, format_args!("],\"looked_at\":{looked_at},\"next\":"));
-        match self.walk.last().filter(|_| self.walk.may_find_more()) {
-            Some((is_held, position, id)) => {
-                let held = if is_held { HELD } else { "" };
-                put(out, format_args!("\"{held}{position}-{}\"}}\n", id.0));
-            }
-            None => out.push_str("null}\n"),
-        }
+        let next = self.walk.last().filter(|_| self.walk.may_find_more()).map(cursor);
+        put(out, format_args!("],\"looked_at\":{},\"next\":", self.walk.looked_at()));
+        json::push(out, &next);
+        out.push_str("}\n");
         true
     }
 }

@@ -14,16 +14,19 @@ pub use self::jobs::{JobCount, JobList};
 pub use self::problem::Problem;
 pub use self::tubes::TubeList;
 
+use serde_core::ser::{Serialize, SerializeMap, Serializer};
+
 use self::orders::{Fields, tube_name};
 use self::url::Parameters;
-use self::write::{job_with_body, write_object, write_task};
+use self::write::{JobAndBody, TaskNow, figures};
 use super::access::Access;
-use super::page::write_history;
+use super::page::history;
 use super::rendering::Rendering;
 use super::request::{Method, Request};
 use super::task::{Order, TaskId, Tasks};
-use super::{Sources, put};
+use super::Sources;
 use crate::job::{self, JobId};
+use crate::json::{self, Object};
 use crate::queue;
 use crate::stats::{JobView, SERVER, TUBE};
 
@@ -129,13 +132,14 @@ fn read(
     };
     let now = sources.server.now;
     Some(match segments {
-        ["server"] => Ok(Answer::Json(server(access, sources))),
+        ["server"] => Ok(Answer::Json(json::line(&Server(access, sources)))),
         ["tubes"] => tubes::list(parameters, sources).map(Answer::Tubes),
         ["tubes", tube] => tube_figures(tube, sources).map(Answer::Json),
         ["tubes", tube, "jobs"] => JobList::new(tube, parameters, sources).map(Answer::Jobs),
         ["tubes", tube, "jobs", "count"] => JobCount::new(tube, parameters, sources).map(Answer::Count),
         ["jobs", id] => {
-            job(id, sources).map(|(_, job)| Answer::Json(job_with_body(&JobView { job, file: 0, now })))
+            let json = |job| json::line(&JobAndBody(&JobView { job, file: 0, now }));
+            job(id, sources).map(|(_, job)| Answer::Json(json(job)))
         }
         ["jobs", id, "body"] => job(id, sources).and_then(|(id, job)| {
             let body =
@@ -143,17 +147,12 @@ fn read(
             Ok(Answer::Body(id, body))
         }),
         ["tasks"] => {
-            let mut out = String::from("{\"tasks\":[");
-            for (place, task) in tasks.newest_first().enumerate() {
-                out.push_str(if place == 0 { "" } else { "," });
-                write_task(task, now, &mut out);
-            }
-            out.push_str("]}\n");
-            Ok(Answer::Json(out))
+            let tasks: Vec<_> = tasks.newest_first().map(|task| TaskNow(task, now)).collect();
+            Ok(Answer::Json(json::line(&Object([("tasks", &tasks)]))))
         }
         ["tasks", id] => task_id(id, tasks).and_then(|id| {
             let task = tasks.get(id).ok_or_else(|| Problem::not_found("there is no such task"))?;
-            Ok(Answer::Json(write::task(task, now)))
+            Ok(Answer::Json(json::line(&TaskNow(task, now))))
         }),
         _ => return None,
     })
@@ -180,23 +179,25 @@ fn order(
     })
 }
 
-fn server(access: &Access, sources: &Sources<'_>) -> String {
-    let mut out = String::from("{\"stats\":");
-    write_object(&SERVER, &sources.server, &mut out);
-    put(&mut out, format_args!(",\"read_only\":{},\"history\":{{", access.is_read_only));
-    write_history(sources, &mut out);
-    out.push_str("}}\n");
-    out
+/// The figures of the server.
+struct Server<'s>(&'s Access, &'s Sources<'s>);
+
+impl Serialize for Server<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self(access, sources) = self;
+        let mut members = serializer.serialize_map(None)?;
+        members.serialize_entry("stats", &figures(&SERVER, &sources.server))?;
+        members.serialize_entry("read_only", &access.is_read_only)?;
+        members.serialize_entry("history", &history(sources))?;
+        members.end()
+    }
 }
 
 fn tube_figures(name: &str, sources: &Sources<'_>) -> Result<String, Problem> {
     let name = tube_name(name)?;
     let tube = sources.server.queue.tube(name.as_str(), sources.server.now);
     let tube = tube.ok_or_else(|| Problem::not_found("there is no such tube"))?;
-    let mut out = String::new();
-    write_object(TUBE, &tube, &mut out);
-    out.push('\n');
-    Ok(out)
+    Ok(json::line(&figures(TUBE, &tube)))
 }
 
 fn number(text: &str) -> Option<u64> {

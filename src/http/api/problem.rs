@@ -4,7 +4,7 @@
 
 use crate::http::access::Denied;
 use crate::http::task::Obstacle;
-use crate::json;
+use crate::json::{self, Object};
 
 /// Why a request is not fulfilled.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,7 +71,7 @@ impl Problem {
 
     /// The body of the problem.
     pub fn json(&self) -> String {
-        format!("{{\"error\":\"{}\",\"message\":{}}}\n", self.code, json::Text(&self.message))
+        json::line(&Object([("error", self.code), ("message", &self.message)]))
     }
 }
 

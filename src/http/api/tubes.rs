@@ -9,6 +9,7 @@ use crate::http::page::{Query, Rank};
 use crate::http::rendering::{Form, Rendering};
 use crate::http::snapshot::{Choice, Snapshot};
 use crate::http::{Sources, put};
+use crate::json;
 use crate::tube_name::TubeName;
 
 /// Tubes in a page unless the request says otherwise.
@@ -72,13 +73,14 @@ impl Form for TubeList {
         if let Some(next) = write_tubes(snapshot, first, out) {
             return Some(next);
         }
-        match (snapshot.query(), snapshot.tubes().last()) {
-            (Some(query), Some(last)) if snapshot.omitted > 0 => {
-                let Rank { value, jobs, name } = query.rank(last);
-                put(out, format_args!("],\"next\":\"{value}~{jobs}~{name}\"}}\n"));
-            }
-            _ => out.push_str("],\"next\":null}\n"),
-        }
+        let last = snapshot.query().zip(snapshot.tubes().last()).filter(|_| snapshot.omitted > 0);
+        let next = last.map(|(query, tube)| {
+            let Rank { value, jobs, name } = query.rank(tube);
+            format!("{value}~{jobs}~{name}")
+        });
+        out.push_str("],\"next\":");
+        json::push(out, &next);
+        out.push_str("}\n");
         None
     }
 }

@@ -4,30 +4,35 @@
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use serde_core::ser::{Serialize, SerializeMap, Serializer};
 
 use super::problem::sentence;
 use crate::clock::Timestamp;
+use crate::http::SLICE_BYTES;
 use crate::http::snapshot::Snapshot;
 use crate::http::task::{Progress, Task};
-use crate::http::{SLICE_BYTES, put};
 use crate::job::BodyRef;
-use crate::json;
+use crate::json::{self, Object};
 use crate::stats::{Figure, JOB, JobView, Subject, TAGS, TUBE, Value};
 
 /// How much of a body stands in the JSON of its job, in bytes: more than people read, and little enough to be written
 /// at once.
 pub const SHOWN_BYTES: usize = 32 * 1024;
 
-/// Writes all figures of a table as an object.
-pub fn write_object<S: Subject>(table: &[Figure<S>], view: &S::View<'_>, out: &mut String) {
-    out.push('{');
-    for (row, figure) in table.iter().enumerate() {
-        if row > 0 {
-            out.push(',');
+impl Serialize for Value<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match *self {
+            Self::Number(number) => serializer.serialize_u64(number),
+            Self::Seconds(time) => serializer.serialize_f64(time.as_micros() as f64 / 1e6),
+            Self::Flag(flag) => serializer.serialize_bool(flag),
+            Self::Word(text) | Self::Text(text) => serializer.serialize_str(text),
         }
-        write_figure(figure, view, out);
     }
-    out.push('}');
+}
+
+/// All figures of a table.
+pub fn figures<'v, S: Subject>(table: &'static [Figure<S>], view: &'v S::View<'_>) -> impl Serialize + 'v {
+    Object(table.iter().map(move |figure| (figure.key, figure.value(view))))
 }
 
 /// Writes the tubes of the snapshot from number `first` on, until `out` has a slice. Returns the number of the next tube, or
@@ -35,7 +40,7 @@ pub fn write_object<S: Subject>(table: &[Figure<S>], view: &S::View<'_>, out: &m
 pub fn write_tubes(snapshot: &Snapshot, first: usize, out: &mut String) -> Option<usize> {
     for (place, tube) in snapshot.tubes().iter().enumerate().skip(first) {
         out.push_str(if place == 0 { "" } else { "," });
-        write_object(TUBE, tube, out);
+        json::push(out, &figures(TUBE, tube));
         if out.len() >= SLICE_BYTES {
             return Some(place + 1);
         }
@@ -43,113 +48,102 @@ pub fn write_tubes(snapshot: &Snapshot, first: usize, out: &mut String) -> Optio
     None
 }
 
-fn write_figure<S: Subject>(figure: &Figure<S>, view: &S::View<'_>, out: &mut String) {
-    put(out, format_args!("\"{}\":", figure.key));
-    match figure.value(view) {
-        Value::Word(text) | Value::Text(text) => put(out, format_args!("{}", json::Text(text))),
-        number_or_flag => put(out, format_args!("{number_or_flag}")),
-    }
+/// A job: the figures of `stats-job`, but for the file of its record, those of the tags where it has any, the length of the
+/// body, and at most so many bytes of the body as are asked for.
+pub struct Job<'v> {
+    /// The job.
+    pub view: &'v JobView<'v>,
+    /// How much of its body is shown; `None` for nothing.
+    pub shown_bytes: Option<usize>,
 }
 
-/// Writes a job without its body: the figures of `stats-job`, but for the file of its record, those of the tags
-/// where it has any, and the length of the body.
-pub fn write_job(view: &JobView<'_>, out: &mut String) {
-    out.push('{');
-    for figure in JOB.iter().filter(|figure| figure.key != "file") {
-        write_figure(figure, view, out);
-        out.push(',');
-    }
-    for figure in TAGS.iter().filter(|_| view.job.tags.is_some()) {
-        write_figure(figure, view, out);
-        out.push(',');
-    }
-    put(out, format_args!("\"bytes\":{}}}", view.job.body.len()));
-}
-
-/// The same with at most `shown_bytes` of the body.
-pub fn write_job_with_beginning(view: &JobView<'_>, shown_bytes: usize, out: &mut String) {
-    write_job(view, out);
-    out.pop();
-    out.push_str(",\"body\":");
-    write_body(view.job.body, shown_bytes, out);
-    out.push('}');
-}
-
-/// The JSON of a job with its body, or the beginning of a long one.
-pub fn job_with_body(view: &JobView<'_>) -> String {
-    let mut out = String::from("{\"job\":");
-    write_job(view, &mut out);
-    out.push_str(",\"body\":");
-    write_body(view.job.body, SHOWN_BYTES, &mut out);
-    out.push_str("}\n");
-    out
-}
-
-fn write_body(body: BodyRef<'_>, shown_bytes: usize, out: &mut String) {
-    let all = body.as_slice();
-    let shown = &all[..all.len().min(shown_bytes)];
-    let is_cut = shown.len() < all.len();
-    let text = match std::str::from_utf8(shown) {
-        Ok(text) => Some(text),
-        // A character that stands across the cut.
-        Err(error) if is_cut && error.error_len().is_none() => {
-            std::str::from_utf8(&shown[..error.valid_up_to()]).ok()
+impl Serialize for Job<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let JobView { job, .. } = self.view;
+        let mut members = serializer.serialize_map(None)?;
+        let tags = TAGS.iter().filter(|_| job.tags.is_some());
+        for figure in JOB.iter().filter(|figure| figure.key != "file").chain(tags) {
+            members.serialize_entry(figure.key, &figure.value(self.view))?;
         }
-        Err(_) => None,
-    };
-    match text {
-        Some(text) => put(
-            out,
-            format_args!("{{\"encoding\":\"text\",\"data\":{},\"truncated\":{is_cut}}}", json::Text(text)),
-        ),
-        None => {
-            out.push_str("{\"encoding\":\"base64\",\"data\":\"");
-            BASE64_STANDARD.encode_string(shown, out);
-            put(out, format_args!("\",\"truncated\":{is_cut}}}"));
+        members.serialize_entry("bytes", &job.body.len())?;
+        if let Some(shown_bytes) = self.shown_bytes {
+            members.serialize_entry("body", &Beginning { body: job.body, shown_bytes })?;
         }
+        members.end()
     }
 }
 
-/// Writes a task.
-pub fn write_task(task: &Task, now: Timestamp, out: &mut String) {
-    let state = match task.progress {
-        Progress::Running if task.is_to_stop => "stopping",
-        Progress::Running => "running",
-        Progress::Done => "done",
-        Progress::Stopped => "stopped",
-        Progress::Failed(_) => "failed",
-    };
-    put(out, format_args!("{{\"id\":{},\"action\":\"{}\",\"tube\":", task.id.0, task.action));
-    match &task.tube {
-        Some(tube) => put(out, format_args!("{}", json::Text(tube.as_str()))),
-        None => out.push_str("null"),
-    }
-    put(out, format_args!(",\"state\":\"{state}\",\"expected\":"));
-    write_number(task.expected, out);
-    put(out, format_args!(",\"done\":{},\"skipped\":{},\"job\":", task.done, task.skipped));
-    write_number(task.job.map(|id| id.0), out);
-    put(out, format_args!(",\"age\":{},\"message\":", now.since_s(task.begun_at)));
-    let obstacle = match task.progress {
-        Progress::Failed(obstacle) => Some(obstacle),
-        _ => task.obstacle,
-    };
-    match obstacle {
-        Some(obstacle) => put(out, format_args!("\"{}\"}}", sentence(obstacle))),
-        None => out.push_str("null}"),
+/// A job beside its body, or the beginning of a long one.
+pub struct JobAndBody<'v>(pub &'v JobView<'v>);
+
+impl Serialize for JobAndBody<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self(view) = *self;
+        let mut members = serializer.serialize_map(None)?;
+        members.serialize_entry("job", &Job { view, shown_bytes: None })?;
+        members.serialize_entry("body", &Beginning { body: view.job.body, shown_bytes: SHOWN_BYTES })?;
+        members.end()
     }
 }
 
-fn write_number(number: Option<u64>, out: &mut String) {
-    match number {
-        Some(number) => put(out, format_args!("{number}")),
-        None => out.push_str("null"),
+/// At most so many bytes of a body.
+struct Beginning<'v> {
+    body: BodyRef<'v>,
+    shown_bytes: usize,
+}
+
+impl Serialize for Beginning<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let all = self.body.as_slice();
+        let shown = &all[..all.len().min(self.shown_bytes)];
+        let is_cut = shown.len() < all.len();
+        let text = match std::str::from_utf8(shown) {
+            Ok(text) => Some(text),
+            // A character that stands across the cut.
+            Err(error) if is_cut && error.error_len().is_none() => {
+                std::str::from_utf8(&shown[..error.valid_up_to()]).ok()
+            }
+            Err(_) => None,
+        };
+        let mut members = serializer.serialize_map(None)?;
+        members.serialize_entry("encoding", if text.is_some() { "text" } else { "base64" })?;
+        match text {
+            Some(text) => members.serialize_entry("data", text)?,
+            None => members.serialize_entry("data", &BASE64_STANDARD.encode(shown))?,
+        }
+        members.serialize_entry("truncated", &is_cut)?;
+        members.end()
     }
 }
 
-/// The JSON of a task.
-pub fn task(task: &Task, now: Timestamp) -> String {
-    let mut out = String::new();
-    write_task(task, now, &mut out);
-    out.push('\n');
-    out
+/// A task as it is now.
+pub struct TaskNow<'t>(pub &'t Task, pub Timestamp);
+
+impl Serialize for TaskNow<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self(task, now) = *self;
+        let state = match task.progress {
+            Progress::Running if task.is_to_stop => "stopping",
+            Progress::Running => "running",
+            Progress::Done => "done",
+            Progress::Stopped => "stopped",
+            Progress::Failed(_) => "failed",
+        };
+        let obstacle = match task.progress {
+            Progress::Failed(obstacle) => Some(obstacle),
+            _ => task.obstacle,
+        };
+        let mut members = serializer.serialize_map(None)?;
+        members.serialize_entry("id", &task.id.0)?;
+        members.serialize_entry("action", task.action)?;
+        members.serialize_entry("tube", &task.tube.as_ref().map(|tube| tube.as_str()))?;
+        members.serialize_entry("state", state)?;
+        members.serialize_entry("expected", &task.expected)?;
+        members.serialize_entry("done", &task.done)?;
+        members.serialize_entry("skipped", &task.skipped)?;
+        members.serialize_entry("job", &task.job.map(|id| id.0))?;
+        members.serialize_entry("age", &now.since_s(task.begun_at))?;
+        members.serialize_entry("message", &obstacle.map(sentence))?;
+        members.end()
+    }
 }

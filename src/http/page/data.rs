@@ -2,12 +2,15 @@
 //!
 //! Owns: the format that the script of the page reads. The keys are the keys of `stats` and `stats-tube`.
 
+use serde_core::Serialize;
+
 use super::history::SERIES;
 use super::query::Query;
-use crate::http::api::write::{write_object, write_tubes};
+use crate::http::api::write::{self, write_tubes};
 use crate::http::rendering::{Form, Rendering};
 use crate::http::snapshot::{Choice, Snapshot};
 use crate::http::{Sources, put};
+use crate::json::{self, Object};
 use crate::stats::SERVER;
 
 /// The media type.
@@ -31,10 +34,10 @@ impl Form for Json {
 
     fn write_server(sources: &Sources<'_>, snapshot: &Snapshot, out: &mut String) {
         out.push_str("{\"stats\":");
-        write_object(&SERVER, &sources.server, out);
-        out.push_str(",\"history\":{");
-        write_history(sources, out);
-        put(out, format_args!("}},\"tubes_omitted\":{},\"tubes\":[", snapshot.omitted));
+        json::push(out, &write::figures(&SERVER, &sources.server));
+        out.push_str(",\"history\":");
+        json::push(out, &history(sources));
+        put(out, format_args!(",\"tubes_omitted\":{},\"tubes\":[", snapshot.omitted));
     }
 
     fn write_tubes(snapshot: &Snapshot, first: usize, out: &mut String) -> Option<usize> {
@@ -46,21 +49,11 @@ impl Form for Json {
     }
 }
 
-/// Writes how long ago each sample was taken, then the values of each series.
-pub fn write_history(sources: &Sources<'_>, out: &mut String) {
-    let now = sources.server.now;
-    let ages = sources.history.samples().map(|(at, _)| now.since_ns(*at) / 1_000_000);
-    write_list(out, "ages_ms", ages);
-    for (place, series) in SERIES.iter().enumerate() {
-        out.push(',');
-        write_list(out, series, sources.history.samples().map(|(_, values)| values[place]));
-    }
-}
-
-fn write_list(out: &mut String, key: &str, numbers: impl Iterator<Item = u64>) {
-    put(out, format_args!("\"{key}\":["));
-    for (place, number) in numbers.enumerate() {
-        put(out, format_args!("{}{number}", if place == 0 { "" } else { "," }));
-    }
-    out.push(']');
+/// How long ago each sample was taken, then the values of each series.
+pub fn history<'s>(sources: &'s Sources<'_>) -> impl Serialize + 's {
+    let (now, samples) = (sources.server.now, || sources.history.samples());
+    let ages: Vec<u64> = samples().map(|(at, _)| now.since_ns(*at) / 1_000_000).collect();
+    let values = move |place: usize| samples().map(|(_, values)| values[place]).collect();
+    let series = SERIES.into_iter().enumerate().map(move |(place, key)| (key, values(place)));
+    Object([("ages_ms", ages)].into_iter().chain(series))
 }

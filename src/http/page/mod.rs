@@ -4,7 +4,7 @@ mod data;
 mod history;
 mod query;
 
-pub use self::data::{CONTENT_TYPE as FIGURES_CONTENT_TYPE, Json, figures, write_history};
+pub use self::data::{CONTENT_TYPE as FIGURES_CONTENT_TYPE, Json, figures, history};
 pub use self::history::History;
 pub use self::query::{Query, Rank};
 
