@@ -32,8 +32,8 @@ pub struct Token([u8; 32]);
 /// Why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denied {
-    /// It names a host that is not this server.
-    Misdirected,
+    /// It names a host that is not this server; this option could name it.
+    Misdirected(&'static str),
     /// It has no token, or a wrong one.
     Unauthorized,
     /// A page from elsewhere has made it.
@@ -74,7 +74,7 @@ impl Denied {
     #[must_use]
     pub fn reason(self) -> &'static str {
         match self {
-            Self::Misdirected => "it names another host",
+            Self::Misdirected(_) => "it names another host",
             Self::Unauthorized => "a wrong token",
             Self::FromElsewhere => "a page from elsewhere has made it",
             Self::Unmarked => "it has no header X-Beanstalkd-Admin",
@@ -95,7 +95,7 @@ impl Access {
                 return Err(Denied::Unauthorized);
             }
             Some(_) => {}
-            None if !request.names(sources) => return Err(Denied::Misdirected),
+            None if !request.names(sources) => return Err(Denied::Misdirected(sources.site.option())),
             None if request.is_from_elsewhere() => return Err(Denied::FromElsewhere),
             None if is_change && !request.is_marked => return Err(Denied::Unmarked),
             None => {}

@@ -10,7 +10,7 @@ use super::access::Denied;
 use super::api::write::TaskNow;
 use super::api::{self, Answer, JobCount, JobList, Problem, TubeList};
 use super::app;
-use super::page::{self, Json, Query};
+use super::page;
 use super::prometheus::{self, TextFormat};
 use super::rendering::Rendering;
 use super::request::{Arrival, BodyLength, Method, Request};
@@ -84,7 +84,6 @@ struct Rest {
 #[derive(Debug)]
 enum Body {
     Metrics(Rendering<TextFormat>),
-    PageFigures(Rendering<Json>),
     Tubes(Rendering<TubeList>),
     Jobs(JobList),
     Count(JobCount),
@@ -294,7 +293,6 @@ impl Exchange {
         let mut slice = String::new();
         let is_last = match &mut rest.body {
             Body::Metrics(metrics) => metrics.render(sources, &mut slice),
-            Body::PageFigures(figures) => figures.render(sources, &mut slice),
             Body::Tubes(tubes) => tubes.render(sources, &mut slice),
             Body::Jobs(jobs) => jobs.render(sources, &mut slice),
             Body::Count(count) => count.render(sources, &mut slice),
@@ -460,16 +458,7 @@ impl Exchange {
                 let metrics = Body::Metrics(prometheus::scrape(sources));
                 return self.stream(request, prometheus::CONTENT_TYPE, metrics);
             }
-            ("/page.json", Phase::Serving(sources)) if !request.names(sources) => plain(
-                "421 Misdirected Request",
-                "",
-                "this name is not known here: use an address, or start the server with --metrics NAME:PORT\n",
-            ),
-            ("/page.json", Phase::Serving(sources)) => {
-                let figures = Body::PageFigures(page::figures(sources, Query::parse(&request.query)));
-                return self.stream(request, page::FIGURES_CONTENT_TYPE, figures);
-            }
-            ("/metrics" | "/page.json", Phase::Starting(reason)) => {
+            (path, Phase::Starting(reason)) if path == "/metrics" || page::FIGURES.contains(&path) => {
                 plain("503 Service Unavailable", "", reason)
             }
             _ => plain("404 Not Found", "", "not found\n"),
@@ -478,7 +467,11 @@ impl Exchange {
     }
 
     fn answer_api(&mut self, request: &Request, body: &[u8], sources: &Sources<'_>) {
-        let Site::Admin { access, tasks } = sources.site else { return };
+        let (access, none) = (sources.site.access(), Tasks::none());
+        let tasks = match sources.site {
+            Site::Metrics => &none,
+            Site::Admin { tasks, .. } => tasks,
+        };
         let judged = self.judge(request, sources);
         let answer = judged.and_then(|()| api::answer(request, body, access, tasks, sources));
         match answer {

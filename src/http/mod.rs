@@ -1,9 +1,10 @@
 //! HTTP: metrics for Prometheus, health checks for supervisors, the status page, and the administration page with its API.
 //!
 //! Owns: everything that speaks HTTP, at two sites: `--metrics` and `--admin`. `exchange` has the requests and responses
-//! of one connection over bytes, `request` the head of a request, `prometheus` the metrics, `page` the page beside them
-//! with its figures, and `rendering` what these two share. At the other site, `access` says who may ask, `api` has the
-//! paths, `selection` the jobs that a request means, `task` the words for orders, and `app` the page. These
+//! of one connection over bytes, `request` the head of a request, `prometheus` the metrics, and `page` the page beside them.
+//! At the other site, `access` says who may ask, `api` has the paths, `tube_query` and `selection` the tubes and jobs that a
+//! request means, `task` the words for orders, and `app` the page. `page` reads from `api` as well. `rendering` is for
+//! metrics and lists of tubes, and `history` has the samples for the plots. These
 //! parts are pure. `server` has the connections and `socket` what they talk through, plain or with TLS; the event loop drives them. `startup_health` has a thread that answers
 //! before the loop runs. HTTP never changes the queue: it reads the same views as the stats commands of the protocol,
 //! and hands orders to the server, which carries them out in its turns with the calls that it makes for a client.
@@ -26,6 +27,7 @@ pub mod access;
 mod api;
 mod app;
 mod exchange;
+mod history;
 pub mod host;
 mod page;
 mod prometheus;
@@ -38,11 +40,12 @@ mod socket;
 mod startup_health;
 mod tag_filter;
 pub mod task;
+mod tube_query;
 
 use std::fmt::{self, Write};
 
 pub use self::exchange::Exchange;
-pub use self::page::History;
+pub use self::history::History;
 pub use self::server::{HttpServer, Role, State};
 pub use self::startup_health::StartupHealth;
 
@@ -87,6 +90,24 @@ pub enum Site<'a> {
     },
 }
 
+impl Site<'_> {
+    /// Who may use what the site has of the API.
+    fn access(&self) -> &Access {
+        match self {
+            Self::Metrics => &Access { token: None, is_read_only: true },
+            Self::Admin { access, .. } => access,
+        }
+    }
+
+    /// The option of the command line that opens the site.
+    fn option(&self) -> &'static str {
+        match self {
+            Self::Metrics => "--metrics",
+            Self::Admin { .. } => "--admin",
+        }
+    }
+}
+
 /// Where HTTP is served.
 #[derive(Clone, Copy, Debug)]
 pub enum Address<'a> {
@@ -99,15 +120,15 @@ pub enum Address<'a> {
 impl Sources<'_> {
     /// Whether the request is one for the API.
     fn is_of_api(&self, request: &Request) -> bool {
-        matches!(self.site, Site::Admin { .. }) && request.path.starts_with("/api/")
+        match self.site {
+            Site::Metrics => page::FIGURES.contains(&request.path.as_str()),
+            Site::Admin { .. } => request.path.starts_with("/api/"),
+        }
     }
 
     /// Whether the request may have what it asks of the API.
     fn judge(&self, request: &Request) -> Result<(), Denied> {
-        match self.site {
-            Site::Metrics => Ok(()),
-            Site::Admin { access, .. } => access.judge(request, self),
-        }
+        self.site.access().judge(request, self)
     }
 
     /// Whether `name`, without a port, is a name of this server: the name of its machine, or the host that the command

@@ -7,7 +7,7 @@ use std::hash::{BuildHasher, RandomState};
 
 use hashbrown::HashTable;
 
-use super::page::Query;
+use super::tube_query::Query;
 use crate::clock::Timestamp;
 use crate::queue::{Queue, TubeView};
 
@@ -21,7 +21,7 @@ const FREED_PER_SLICE: usize = 512;
 const MATCHED_PER_SLICE: usize = 32;
 
 /// Which tubes are chosen if there are too many.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum Choice {
     /// The first tubes of `list-tubes`. This choice does not change when tubes are made.
     Oldest(usize),
@@ -35,7 +35,7 @@ pub struct Snapshot {
     choice: Choice,
     /// The places of the copies in `tubes`, by their names. A tube that is removed and made again during the response stands
     /// at the end of the list again, and Prometheus refuses a scrape that has a tube twice. For a query this table stays
-    /// empty, because the page may show a tube twice.
+    /// empty, because a page may show a tube twice.
     seen: HashTable<u32>,
     hasher: RandomState,
     /// How many tubes of the list the snapshot has looked at.

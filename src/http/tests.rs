@@ -129,7 +129,9 @@ fn paths_and_methods_are_answered_as_they_deserve() {
         ("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", "200 OK"),
         ("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", "200 OK"),
         ("GET /metrics?name=x HTTP/1.1\r\nHost: localhost\r\n\r\n", "200 OK"),
-        ("GET /page.json HTTP/1.1\r\nHost: localhost\r\n\r\n", "200 OK"),
+        ("GET /api/v1/tubes HTTP/1.1\r\nHost: localhost\r\n\r\n", "200 OK"),
+        ("GET /api/v1/jobs/1 HTTP/1.1\r\nHost: localhost\r\n\r\n", "404 Not Found"),
+        ("GET /page.json HTTP/1.1\r\nHost: localhost\r\n\r\n", "404 Not Found"),
         ("GET /healthz HTTP/1.0\r\n\r\n", "200 OK"),
         ("GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n", "200 OK"),
         ("GET /metrics/ HTTP/1.1\r\nHost: localhost\r\n\r\n", "404 Not Found"),
@@ -156,7 +158,7 @@ fn paths_and_methods_are_answered_as_they_deserve() {
 #[test]
 fn requests_may_come_in_pieces_and_behind_one_another() {
     let figures = Figures::default();
-    let requests = "GET /healthz HTTP/1.1\r\nHost: localhost\r\nA: b\r\n\r\nHEAD /metrics HTTP/1.1\r\nHost: localhost\r\n\r\nGET /page.json HTTP/1.1\r\nHost: localhost\r\n\r\n\
+    let requests = "GET /healthz HTTP/1.1\r\nHost: localhost\r\nA: b\r\n\r\nHEAD /metrics HTTP/1.1\r\nHost: localhost\r\n\r\nGET /api/v1/tubes HTTP/1.1\r\nHost: localhost\r\n\r\n\
                     GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: x, Close\r\n\r\nGET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
     let whole = answer(&figures, requests);
     assert_eq!(whole.matches("HTTP/1.1 200 OK").count(), 4, "none follows the one that closes");
@@ -228,7 +230,7 @@ fn readiness_is_told_apart_from_life() {
     assert_eq!(ask("/healthz", Phase::Serving(&figures.sources())), is("200", "ok\n"));
     let starting = Phase::Starting("replaying the binlog\n");
     assert_eq!(ask("/healthz", starting), is("200", "ok\n"));
-    for path in ["/readyz", "/metrics", "/page.json"] {
+    for path in ["/readyz", "/metrics", "/api/v1/server", "/api/v1/tubes"] {
         assert_eq!(ask(path, starting), is("503", "replaying the binlog\n"));
     }
 }
@@ -246,7 +248,7 @@ fn texts_are_escaped_and_units_are_base_units() {
     ] {
         assert!(metrics.contains(line), "{line}");
     }
-    let data = body(&answer(&Figures::default(), "GET /page.json HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+    let data = body(&answer(&Figures::default(), "GET /api/v1/server HTTP/1.1\r\nHost: localhost\r\n\r\n"));
     for pair in [
         r#""version":"2.0","rusage-utime":1.500000,"rusage-stime":0.250000"#,
         r#""draining":false,"id":"a000000000000007""#,
@@ -264,7 +266,7 @@ fn the_history_of_the_page_is_sampled_from_the_stats() {
     let mut history = History::default();
     history.take_sample(&figures.sources().server);
     figures.history = history;
-    let data = body(&answer(&figures, "GET /page.json HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+    let data = body(&answer(&figures, "GET /api/v1/server HTTP/1.1\r\nHost: localhost\r\n\r\n"));
     assert!(data.contains(r#""history":{"ages_ms":[0],"total-jobs":[0],"#), "{data}");
     assert!(data.contains(r#""current-connections":[1]}"#), "{data}");
 }
@@ -348,11 +350,13 @@ fn the_figures_of_the_page_are_for_those_who_name_this_server() {
         ("127.0.0.1.evil.example", "421 Misdirected Request"),
         ("", "421 Misdirected Request"),
     ] {
-        let request = format!("GET /page.json?sort=name HTTP/1.1\r\nhOST: {host}\r\n\r\n");
+        let request = format!("GET /api/v1/tubes?sort=name HTTP/1.1\r\nhOST: {host}\r\n\r\n");
         assert_eq!(status(&answer(&figures, &request)), expected, "{host}");
     }
-    let absolute = "GET http://evil.example/page.json HTTP/1.1\r\nHost: localhost\r\n\r\n";
-    assert_eq!(status(&answer(&figures, absolute)), "421 Misdirected Request");
+    let absolute = "GET http://evil.example/api/v1/server HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let refusal = answer(&figures, absolute);
+    assert_eq!(status(&refusal), "421 Misdirected Request");
+    assert!(body(&refusal).contains("--metrics NAME:PORT"), "{refusal}");
     // Prometheus comes by any name.
     let scrape = "GET /metrics HTTP/1.1\r\nHost: queue.internal:9130\r\n\r\n";
     assert_eq!(status(&answer(&figures, scrape)), "200 OK");
@@ -367,14 +371,14 @@ fn the_page_finds_a_tube_among_twenty_thousand() {
     }
     let names = |query: &str| -> Vec<String> {
         let data =
-            body(&answer(&figures, &format!("GET /page.json?{query} HTTP/1.1\r\nHost: localhost\r\n\r\n")));
+            body(&answer(&figures, &format!("GET /api/v1/tubes?{query} HTTP/1.1\r\nHost: localhost\r\n\r\n")));
         let tubes = data.split("{\"name\":\"").skip(1);
         tubes.map(|tube| tube.split('"').next().unwrap().to_owned()).collect()
     };
-    assert_eq!(names("filter=E-19999"), ["tube-19999"]);
-    assert_eq!(names("sort=current-watching&up=true")[0], "default");
+    assert_eq!(names("search=E-19999"), ["tube-19999"]);
+    assert_eq!(names("sort=current-watching&order=ascending")[0], "default");
     assert_eq!(names("sort=name")[..2], ["tube-9999", "tube-9998"]);
-    assert_eq!(names("sort=name&up=true&filter=tube-1999").len(), 11);
+    assert_eq!(names("sort=name&order=ascending&search=tube-1999").len(), 11);
 }
 
 #[test]
@@ -396,9 +400,8 @@ fn series_of_tubes_are_capped_and_the_page_has_the_fullest() {
     figures.max_tubes = 0;
     let metrics = body(&answer(&figures, "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"));
     assert!(!metrics.contains("beanstalkd_tube_"));
-    let data = body(&answer(&figures, "GET /page.json HTTP/1.1\r\nHost: localhost\r\n\r\n"));
-    assert!(
-        data.contains("\"tubes_omitted\":1001,\"tubes\":[{\"name\":\"tube-1400\",\"current-jobs-urgent\":1")
-    );
+    let data = body(&answer(&figures, "GET /api/v1/tubes?limit=500 HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+    let first = r#"{"total":1501,"matched":1501,"tubes":[{"name":"tube-1400","current-jobs-urgent":1"#;
+    assert!(data.starts_with(first), "{data}");
     assert_eq!(data.matches("{\"name\":").count(), 500);
 }

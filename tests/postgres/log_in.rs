@@ -41,7 +41,7 @@ fn the_password_is_nowhere_to_be_seen() {
         let words = fs::read_to_string(format!("/proc/{}/cmdline", server.process().0)).unwrap();
         let metrics = server.directory().join("metrics");
         let mut texts = vec![stats, words, server.stderr()];
-        for path in ["/metrics", "/page.json", "/"] {
+        for path in ["/metrics", "/api/v1/server", "/"] {
             let mut stream = UnixStream::connect(&metrics).unwrap();
             stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).unwrap();
             let mut answer = String::new();

@@ -20,7 +20,6 @@ use self::orders::{Fields, tube_name};
 use self::url::Parameters;
 use self::write::{JobAndBody, TaskNow, figures};
 use super::access::Access;
-use super::page::history;
 use super::rendering::Rendering;
 use super::request::{Method, Request};
 use super::task::{Order, TaskId, Tasks};
@@ -188,7 +187,7 @@ impl Serialize for Server<'_> {
         let mut members = serializer.serialize_map(None)?;
         members.serialize_entry("stats", &figures(&SERVER, &sources.server))?;
         members.serialize_entry("read_only", &access.is_read_only)?;
-        members.serialize_entry("history", &history(sources))?;
+        members.serialize_entry("history", &sources.history.at(sources.server.now))?;
         members.end()
     }
 }

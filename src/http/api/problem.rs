@@ -78,11 +78,12 @@ impl Problem {
 impl From<Denied> for Problem {
     fn from(denied: Denied) -> Self {
         let (status, code, message) = match denied {
-            Denied::Misdirected => (
-                "421 Misdirected Request",
-                "misdirected",
-                "this name is not known here: use an address, or start the server with --admin NAME:PORT",
-            ),
+            Denied::Misdirected(option) => {
+                let message = format!(
+                    "this name is not known here: use an address, or start the server with {option} NAME:PORT"
+                );
+                return Self::new("421 Misdirected Request", "misdirected", message);
+            }
             Denied::Unauthorized => {
                 ("401 Unauthorized", "unauthorized", "this needs the header Authorization: Bearer TOKEN")
             }

@@ -5,9 +5,9 @@
 use super::problem::Problem;
 use super::url::Parameters;
 use super::write::write_tubes;
-use crate::http::page::{Query, Rank};
 use crate::http::rendering::{Form, Rendering};
 use crate::http::snapshot::{Choice, Snapshot};
+use crate::http::tube_query::{Query, Rank};
 use crate::http::{Sources, put};
 use crate::json;
 use crate::tube_name::TubeName;

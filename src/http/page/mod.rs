@@ -1,22 +1,17 @@
-//! The status page, and the figures that its script fetches.
-
-mod data;
-mod history;
-mod query;
-
-pub use self::data::{CONTENT_TYPE as FIGURES_CONTENT_TYPE, Json, figures, history};
-pub use self::history::History;
-pub use self::query::{Query, Rank};
+//! The status page: a file, which shows what it gets from the API.
 
 /// The page. Its script imports `figures.js`, which it shares with the administration page.
 pub const HTML: &str = include_str!("page.html");
+
+/// What the page gets from the API. Where the page is, the API has nothing else.
+pub const FIGURES: [&str; 2] = ["/api/v1/server", "/api/v1/tubes"];
 
 /// The policy permits the page's own style, scripts and figures, and nothing else. It names the style and the script in the
 /// page by their hashes.
 pub const HEADERS: &str = concat!(
     "Content-Security-Policy: default-src 'none'; connect-src 'self'; img-src data:; ",
     "style-src 'sha256-JqhqHpU7ZLHMEk4SJyJvChlYamgjth/EKV5Y/BE69eU='; ",
-    "script-src 'self' 'sha256-d/FVUO+rlzGrS3mY8V+BM7TdR08bYhpA6BEArtLQX98='; ",
+    "script-src 'self' 'sha256-mFtXn8N80n5rVw7dq5ZwG1zayLyKg1LSUISaYT+SHXA='; ",
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\n",
     "Referrer-Policy: no-referrer\r\n",
 );

@@ -154,11 +154,18 @@ fn the_pages_files_and_nothing_of_the_metrics_are_at_this_site() {
         assert_eq!(statuses(&text), [expected], "{path}");
         assert_eq!(text.contains("script-src 'self'"), expected == "200");
     }
+    // The metrics' site has what its page shows, and nothing else of the API.
     let figures = Figures::default();
-    assert_eq!(
-        status(&answer(&figures, "GET /api/v1/server HTTP/1.1\r\nHost: localhost\r\n\r\n")),
-        "404 Not Found"
-    );
+    for (path, expected) in
+        [("server", "200 OK"), ("tubes", "200 OK"), ("tubes/default", "404 Not Found"), ("tasks", "404 Not Found")]
+    {
+        let request = format!("GET /api/v1/{path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        assert_eq!(status(&answer(&figures, &request)), expected, "{path}");
+    }
+    for path in ["server", "tubes"] {
+        let change = post(&format!("/api/v1/{path}"), MARK, "{}");
+        assert_eq!(status(&answer(&figures, &change)), "403 Forbidden");
+    }
     let change = post("/api/v1/server/actions", MARK, "{\"action\":\"drain\"}");
     assert_eq!(status(&answer(&figures, &change)), "405 Method Not Allowed");
 }

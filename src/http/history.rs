@@ -1,8 +1,11 @@
-//! Samples of the last minutes, for the plots of the page.
+//! Samples of the last minutes, for the plots of the pages.
 
 use std::collections::VecDeque;
 
+use serde_core::Serialize;
+
 use crate::clock::{NS_PER_S, Timestamp};
+use crate::json::Object;
 use crate::stats::{SERVER, ServerView, Value};
 
 /// The time from one sample to the next.
@@ -11,8 +14,8 @@ const INTERVAL_NS: u64 = 5 * NS_PER_S;
 /// How many samples are kept: those of ten minutes.
 const SAMPLES: usize = 121;
 
-/// The sampled figures, by their keys in `stats`. For counters the page shows rates.
-pub const SERIES: [&str; 9] = [
+/// The sampled figures, by their keys in `stats`. For counters the pages show rates.
+const SERIES: [&str; 9] = [
     "total-jobs",
     "job-reserves",
     "job-deletes",
@@ -25,7 +28,7 @@ pub const SERIES: [&str; 9] = [
 ];
 
 /// A sample: when it was taken, and the values of `SERIES`.
-pub type Sample = (Timestamp, [u64; SERIES.len()]);
+type Sample = (Timestamp, [u64; SERIES.len()]);
 
 /// Samples at even intervals, the oldest first.
 #[derive(Debug, Default)]
@@ -60,9 +63,12 @@ impl History {
         self.samples.push_back(sample);
     }
 
-    /// The samples, the oldest first.
-    pub fn samples(&self) -> impl Iterator<Item = &Sample> {
-        self.samples.iter()
+    /// The JSON: how long ago each sample was taken, then the values of each series, the oldest first.
+    pub fn at(&self, now: Timestamp) -> impl Serialize {
+        let ages: Vec<u64> = self.samples.iter().map(|(at, _)| now.since_ns(*at) / 1_000_000).collect();
+        let values = |place: usize| self.samples.iter().map(|(_, values)| values[place]).collect();
+        let series = SERIES.into_iter().enumerate().map(move |(place, key)| (key, values(place)));
+        Object([("ages_ms", ages)].into_iter().chain(series))
     }
 }
 
@@ -79,7 +85,7 @@ mod tests {
             history.push((at, [number; SERIES.len()]));
             assert_eq!(history.next_at(), at + INTERVAL_NS);
         }
-        let kept: Vec<u64> = history.samples().map(|(_, values)| values[0]).collect();
+        let kept: Vec<u64> = history.samples.iter().map(|(_, values)| values[0]).collect();
         assert_eq!(kept, (380..=500).collect::<Vec<_>>());
     }
 }

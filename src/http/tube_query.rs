@@ -1,9 +1,10 @@
-//! The query of the page: in which order it shows the tubes, and which text their names contain.
+//! Which tubes a list has, and in which order.
 //!
-//! Owns: how the query of `page.json` is read, which tubes are meant, and which come first. Driven by the snapshot, which keeps the
-//! first tubes.
+//! Owns: which names are wanted, and which tubes come first. Driven by the snapshot, which keeps the first tubes.
 
 use std::cmp::Ordering;
+
+use wildmatch::WildMatch;
 
 use crate::queue::{JobCounts, TubeView};
 use crate::stats::{Read, TUBE, Value};
@@ -12,16 +13,25 @@ use crate::tube_name::TubeName;
 /// The longest pattern, in bytes: to compare it with a long name takes some thousand steps at worst.
 const MAX_PATTERN_BYTES: usize = 64;
 
-/// Which tubes the page shows, and in which order.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// Which tubes are wanted, and in which order.
+#[derive(Debug, Default)]
 pub struct Query {
     sort: Sort,
     /// Whether the smallest comes first.
     ascending: bool,
-    /// The text that the names contain, in lower case, or a pattern for all of the name if it has a `*` or `?`.
-    filter: String,
+    names: Names,
     /// Only tubes behind this place are wanted.
     after: Option<Rank>,
+}
+
+/// Which names are wanted. Texts are in lower case.
+#[derive(Debug, Default)]
+enum Names {
+    #[default]
+    All,
+    Containing(String),
+    Matching(WildMatch),
+    None,
 }
 
 /// The place of a tube in the order.
@@ -46,24 +56,6 @@ enum Sort {
 }
 
 impl Query {
-    /// Reads the text behind the `?`: `sort=KEY`, a key of `stats-tube` or `name`; `up=true`; `filter=TEXT`. Other
-    /// parts are ignored.
-    #[must_use]
-    pub fn parse(text: &str) -> Self {
-        let mut query = Self::default();
-        for (key, value) in text.split('&').filter_map(|pair| pair.split_once('=')) {
-            match key {
-                "sort" => {
-                    query.sort_by(value);
-                }
-                "up" => query.ascending = value == "true",
-                "filter" => query.filter_by(&decode(value)),
-                _ => {}
-            }
-        }
-        query
-    }
-
     /// Sorts by `name`, by `jobs`, or by a figure of a tube that is a number. Returns whether the key is one of them.
     pub fn sort_by(&mut self, key: &str) -> bool {
         let is_number = |read: &Read<_>| !matches!(read, Read::Text(_) | Read::Word(_));
@@ -80,20 +72,21 @@ impl Query {
         self.ascending = true;
     }
 
-    /// Only tubes whose names contain the text, or match the pattern, are wanted. Upper and lower case are the same. A
-    /// pattern of more than `MAX_PATTERN_BYTES` matches nothing.
+    /// Only tubes whose names contain the text are wanted, or, if it has a `*` or `?`, those whose whole names match it.
+    /// Upper and lower case are the same. A pattern of more than `MAX_PATTERN_BYTES` matches nothing.
     pub fn filter_by(&mut self, text: &str) {
-        self.filter = text.to_ascii_lowercase();
-        if self.has_pattern() && self.filter.len() > MAX_PATTERN_BYTES {
-            // No name is so long that it has this text.
-            self.filter = "x".repeat(TubeName::MAX_BYTES + 1);
-        }
+        self.names = match text.to_ascii_lowercase() {
+            text if text.is_empty() => Names::All,
+            text if !text.contains(['*', '?']) => Names::Containing(text),
+            pattern if pattern.len() <= MAX_PATTERN_BYTES => Names::Matching(WildMatch::new(&pattern)),
+            _ => Names::None,
+        };
     }
 
     /// Whether names are compared with a pattern, which takes longer than to look for a text.
     #[must_use]
     pub fn has_pattern(&self) -> bool {
-        self.filter.contains(['*', '?'])
+        matches!(self.names, Names::Matching(_))
     }
 
     /// Only tubes behind this place are wanted.
@@ -105,10 +98,11 @@ impl Query {
     #[must_use]
     pub fn wants(&self, name: &str) -> bool {
         let name = || name.to_ascii_lowercase();
-        match self.filter.as_str() {
-            "" => true,
-            pattern if self.has_pattern() => matches(pattern.as_bytes(), name().as_bytes()),
-            text => name().contains(text),
+        match &self.names {
+            Names::All => true,
+            Names::Containing(text) => name().contains(text),
+            Names::Matching(pattern) => pattern.matches(&name()),
+            Names::None => false,
         }
     }
 
@@ -166,48 +160,6 @@ fn number(tube: &TubeView, row: usize) -> u64 {
     }
 }
 
-/// Whether all of `name` matches the pattern, in which `*` stands for any bytes and `?` for one. It takes at most as
-/// many steps as the product of the two lengths.
-fn matches(pattern: &[u8], name: &[u8]) -> bool {
-    let (mut at, mut position) = (0, 0);
-    let mut retry = None;
-    while position < name.len() {
-        match pattern.get(at) {
-            Some(b'*') => {
-                at += 1;
-                retry = Some((at, position));
-            }
-            Some(&byte) if byte == b'?' || byte == name[position] => {
-                at += 1;
-                position += 1;
-            }
-            _ => {
-                let Some((behind_star, from)) = retry else { return false };
-                (at, position) = (behind_star, from + 1);
-                retry = Some((behind_star, from + 1));
-            }
-        }
-    }
-    pattern[at..].iter().all(|&byte| byte == b'*')
-}
-
-/// Decodes the escapes of URLs in `text`. The names of tubes are ASCII, so other bytes match no name.
-fn decode(text: &str) -> String {
-    let mut decoded = String::new();
-    let mut rest = text.as_bytes().iter();
-    while let Some(&byte) = rest.next() {
-        let escaped = rest.as_slice().get(..2).filter(|_| byte == b'%');
-        let value = escaped.and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok());
-        if let Some(value) = value {
-            decoded.push(char::from(value));
-            rest.nth(1);
-        } else {
-            decoded.push(char::from(if byte == b'+' { b' ' } else { byte }));
-        }
-    }
-    decoded
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -215,24 +167,12 @@ mod tests {
     use crate::queue::{PoisonLimits, Queue};
 
     #[test]
-    fn a_query_is_read_and_nonsense_is_passed_over() {
-        let buried = TUBE.iter().position(|figure| figure.key == "current-jobs-buried").unwrap();
-        let query = Query::parse("sort=current-jobs-buried&up=true&filter=Mail%2FA%2");
-        assert_eq!(
-            query,
-            Query { sort: Sort::Figure(buried), ascending: true, filter: "mail/a%2".into(), after: None }
-        );
-        assert_eq!(Query::parse("sort=name&up=1").sort, Sort::Name);
-        for nothing in ["", "sort", "sort=nonsense", "&=&", "up=false"] {
-            assert_eq!(Query::parse(nothing), Query::default(), "{nothing}");
-        }
-    }
-
-    #[test]
     fn names_are_compared_without_their_case() {
-        let query = Query::parse("filter=ai");
+        let mut query = Query::default();
+        query.filter_by("Ai");
         assert!(query.wants("MAIL") && query.wants("mail") && !query.wants("milk"));
-        assert_eq!(decode("a+b%2Bc"), "a b+c");
+        query.filter_by("");
+        assert!(query.wants("milk"));
     }
 
     #[test]
@@ -268,9 +208,14 @@ mod tests {
             JobCounts { delayed: 1, ..none },
             JobCounts { buried: 1, ..none },
         ] {
-            for query in ["", "sort=current-watching", "sort=current-watching&up=true"] {
-                let order = Query::parse(query).compare(&tube(one), &tube(none));
-                assert_eq!(order, Ordering::Less, "{query}: {one:?}");
+            let by_watching = |ascending| {
+                let mut query = Query { ascending, ..Query::default() };
+                assert!(query.sort_by("current-watching"));
+                query
+            };
+            for query in [Query::default(), by_watching(false), by_watching(true)] {
+                let order = query.compare(&tube(one), &tube(none));
+                assert_eq!(order, Ordering::Less, "{query:?}: {one:?}");
             }
         }
     }
