@@ -32,6 +32,8 @@ pub use beanstalkd_protocol as protocol;
 pub use beanstalkd_queue as queue;
 pub use beanstalkd_types::{clock, id_map, job, json, number, tags, tube_name};
 
+use beanstalkd_types::percent;
+
 pub mod access;
 pub mod commands;
 pub mod http;

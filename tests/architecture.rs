@@ -64,6 +64,7 @@ const BELOW: &[&str] = &[
     "job",
     "json",
     "number",
+    "percent",
     "tags",
     "tube_name",
 ];

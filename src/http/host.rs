@@ -4,12 +4,14 @@
 //! responses from the page's own host. The owner of that host can make its name resolve to the address of this server
 //! (DNS rebinding), but a request from that page still names the other host.
 
+use std::net::IpAddr;
+
 /// Whether `host`, with or without a port, is an IP address or a name of the local machine. A page from another server
 /// cannot have such a host.
 #[must_use]
 pub fn is_address_or_local(host: &str) -> bool {
     let name = name_of(host);
-    name.starts_with('[') || name.eq_ignore_ascii_case("localhost") || is_ipv4(name)
+    name.starts_with('[') || name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok()
 }
 
 /// `host` without its port.
@@ -31,10 +33,6 @@ pub fn split_absolute(target: &str) -> Option<(&str, &str)> {
     let end = rest.find(['/', '?']).unwrap_or(rest.len());
     let path = &rest[end..];
     Some((&rest[..end], if path.starts_with('/') { path } else { "/" }))
-}
-
-fn is_ipv4(name: &str) -> bool {
-    name.split('.').count() == 4 && name.split('.').all(|part| part.parse::<u8>().is_ok())
 }
 
 #[cfg(test)]

@@ -370,8 +370,10 @@ fn the_page_finds_a_tube_among_twenty_thousand() {
         figures.queue.watch(client, &format!("tube-{number}"));
     }
     let names = |query: &str| -> Vec<String> {
-        let data =
-            body(&answer(&figures, &format!("GET /api/v1/tubes?{query} HTTP/1.1\r\nHost: localhost\r\n\r\n")));
+        let data = body(&answer(
+            &figures,
+            &format!("GET /api/v1/tubes?{query} HTTP/1.1\r\nHost: localhost\r\n\r\n"),
+        ));
         let tubes = data.split("{\"name\":\"").skip(1);
         tubes.map(|tube| tube.split('"').next().unwrap().to_owned()).collect()
     };

@@ -7,6 +7,8 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::percent;
+
 /// PostgreSQL's port.
 const DEFAULT_PORT: u16 = 5432;
 /// The user if the address names none.
@@ -239,19 +241,9 @@ fn host(text: &str) -> Option<DatabaseHost> {
     (!host.is_empty()).then_some(DatabaseHost::Tcp { host, port })
 }
 
-/// `text` with the bytes that `%XX` stands for.
+/// `text` without escapes, if it has no byte that a file name cannot have.
 fn decoded(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        bytes.push(if byte == b'%' {
-            let digit = |byte: Option<u8>| char::from(byte?).to_digit(16);
-            u8::try_from(digit(rest.next())? * 16 + digit(rest.next())?).ok()?
-        } else {
-            byte
-        });
-    }
-    String::from_utf8(bytes).ok().filter(|text| !text.contains('\0'))
+    percent::decode(text).filter(|text| !text.contains('\0'))
 }
 
 #[cfg(test)]

@@ -15,5 +15,6 @@ pub mod id_map;
 pub mod job;
 pub mod json;
 pub mod number;
+pub mod percent;
 pub mod tags;
 pub mod tube_name;

@@ -19,15 +19,15 @@ use serde_core::ser::{Serialize, SerializeMap, Serializer};
 use self::orders::{Fields, tube_name};
 use self::url::Parameters;
 use self::write::{JobAndBody, TaskNow, figures};
+use super::Sources;
 use super::access::Access;
 use super::rendering::Rendering;
 use super::request::{Method, Request};
 use super::task::{Order, TaskId, Tasks};
-use super::Sources;
 use crate::job::{self, JobId};
 use crate::json::{self, Object};
-use crate::queue;
 use crate::stats::{JobView, SERVER, TUBE};
+use crate::{percent, queue};
 
 /// The path under which everything of the API is.
 pub const ROOT: &str = "/api/v1/";
@@ -88,7 +88,7 @@ pub fn answer(
 ) -> Result<Answer, Problem> {
     let nothing = || Problem::not_found("there is nothing here; /openapi.yaml has all paths");
     let rest = request.path.strip_prefix(ROOT).ok_or_else(nothing)?;
-    let decoded: Option<Vec<String>> = rest.split('/').map(url::decode_segment).collect();
+    let decoded: Option<Vec<String>> = rest.split('/').map(percent::decode).collect();
     let decoded = decoded.ok_or_else(|| Problem::bad("the path has a broken escape"))?;
     let segments: Vec<&str> = decoded.iter().map(String::as_str).collect();
     let (reads, changes) = match segments.as_slice() {

@@ -1,31 +1,8 @@
-//! Paths and queries of URLs.
+//! Queries of URLs.
 //!
-//! Owns: how escapes are decoded, and that nothing is passed over: a parameter that is not known is a mistake.
+//! Owns: that nothing is passed over. A parameter that is not known is a mistake.
 
-/// Decodes a segment of a path; `None` if an escape is broken, or the bytes are not UTF-8.
-pub fn decode_segment(text: &str) -> Option<String> {
-    decode(text, false)
-}
-
-fn decode(text: &str, plus_is_space: bool) -> Option<String> {
-    let mut decoded = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        decoded.push(match byte {
-            b'%' => {
-                let (high, low) = (hex(rest.next()?)?, hex(rest.next()?)?);
-                high << 4 | low
-            }
-            b'+' if plus_is_space => b' ',
-            byte => byte,
-        });
-    }
-    String::from_utf8(decoded).ok()
-}
-
-fn hex(digit: u8) -> Option<u8> {
-    char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok())
-}
+use crate::percent;
 
 /// The parameters of a query that are not read yet.
 #[derive(Debug)]
@@ -40,7 +17,8 @@ impl Parameters {
         let mut parameters = Vec::new();
         for part in query.split('&').filter(|part| !part.is_empty()) {
             let (key, value) = part.split_once('=').unwrap_or((part, ""));
-            match (decode(key, true), decode(value, true)) {
+            let decode = |text: &str| percent::decode(&text.replace('+', " "));
+            match (decode(key), decode(value)) {
                 (Some(key), Some(value)) => parameters.push((key, value)),
                 _ => return Err(part.to_owned()),
             }
@@ -63,14 +41,6 @@ impl Parameters {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn escapes_are_decoded_and_broken_ones_refused() {
-        assert_eq!(decode_segment("a%2Fb+c").as_deref(), Some("a/b+c"));
-        for broken in ["%", "%2", "%zz", "%+1", "%ff"] {
-            assert_eq!(decode_segment(broken), None, "{broken}");
-        }
-    }
 
     #[test]
     fn parameters_are_taken_once_and_the_rest_is_seen() {

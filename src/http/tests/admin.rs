@@ -156,9 +156,12 @@ fn the_pages_files_and_nothing_of_the_metrics_are_at_this_site() {
     }
     // The metrics' site has what its page shows, and nothing else of the API.
     let figures = Figures::default();
-    for (path, expected) in
-        [("server", "200 OK"), ("tubes", "200 OK"), ("tubes/default", "404 Not Found"), ("tasks", "404 Not Found")]
-    {
+    for (path, expected) in [
+        ("server", "200 OK"),
+        ("tubes", "200 OK"),
+        ("tubes/default", "404 Not Found"),
+        ("tasks", "404 Not Found"),
+    ] {
         let request = format!("GET /api/v1/{path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
         assert_eq!(status(&answer(&figures, &request)), expected, "{path}");
     }
