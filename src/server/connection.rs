@@ -10,7 +10,7 @@ use zeroize::Zeroize;
 
 use super::Executor;
 use super::budget::Budget;
-use super::client_lists::{List, Listed};
+use super::client_lists::Lists;
 use super::held_replies::HeldReplies;
 use super::idle::IdleWatch;
 use crate::binlog::SequenceNumber;
@@ -144,7 +144,7 @@ pub struct Connection<S> {
     sending: Sending,
     budget: Budget,
     /// The server's lists that contain this connection.
-    pub listed: Listed,
+    pub listed: Lists,
     /// When a byte last came or went, if there is an idle time-out.
     pub idle: Option<Box<IdleWatch>>,
     /// Which replies may be sent; only with a binlog.
@@ -164,7 +164,7 @@ impl<S: Stream> Connection<S> {
             input: Input::Quiet,
             sending: Sending::Open,
             budget: Budget::Burst,
-            listed: Listed::default(),
+            listed: Lists::default(),
             idle: None,
             held: None,
             generation: id.generation,
@@ -186,7 +186,7 @@ impl<S: Stream> Connection<S> {
     #[inline]
     pub fn notice(&mut self, id: ClientId, readiness: Readiness) -> bool {
         let Readiness { readable, writable, read_closed, failed } = readiness;
-        if !self.listed.has(List::Turn) {
+        if !self.listed.contains(Lists::TURN) {
             self.budget = if self.has_work() { Budget::Sustained } else { Budget::Burst };
         }
         // Commands that the client sent before its connection broke are still executed; then a read or a write
@@ -438,20 +438,20 @@ impl<S: Stream> Connection<S> {
         assert!(self.sending == Sending::Open || owes_something, "a full socket has replies to wait for");
         assert_eq!(self.counted_bytes(), self.session.held_bytes(), "what it holds is counted");
         assert!(
-            !self.is_runnable() || self.listed.has(List::Turn),
+            !self.is_runnable() || self.listed.contains(Lists::TURN),
             "a connection that can go on has its turn"
         );
         match self.session.stalled_until() {
             Some(Until::BinlogRoom) => {
-                assert!(self.listed.has(List::BinlogRoom) || self.listed.has(List::Turn))
+                assert!(self.listed.contains(Lists::BINLOG_ROOM) || self.listed.contains(Lists::TURN))
             }
-            Some(Until::TubeList) => assert!(self.listed.has(List::AllTubes) || self.listed.has(List::Turn)),
+            Some(Until::TubeList) => assert!(self.listed.contains(Lists::ALL_TUBES) || self.listed.contains(Lists::TURN)),
             Some(Until::NextTurn | Until::Permitted) | None => {}
         }
         if self.has_held_replies() {
-            assert!(self.listed.has(List::HeldReplies) || self.listed.has(List::Unsent));
+            assert!(self.listed.contains(Lists::HELD_REPLIES) || self.listed.contains(Lists::UNSENT));
         } else if !output.is_empty() && self.sending == Sending::Open {
-            assert!(self.listed.has(List::Unsent), "replies that may leave are to be sent");
+            assert!(self.listed.contains(Lists::UNSENT), "replies that may leave are to be sent");
         }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::Server;
-use super::client_lists::List;
+use super::client_lists::Lists;
 use super::connection::{Connection, Stream};
 use crate::queue::ClientId;
 
@@ -68,22 +68,22 @@ impl<S: Stream> Server<S> {
 
     /// Each list has a client once, and exactly those that say that they stand in it.
     fn check_lists(&self) {
-        self.check_list(List::Turn, self.going_on.iter().chain(&self.postponed).chain(&self.handshaking));
-        self.check_list(List::Unsent, self.unsent.iter());
-        self.check_list(List::HeldReplies, self.with_held_replies.iter());
-        self.check_list(List::BinlogRoom, self.awaiting_binlog_room.iter());
-        self.check_list(List::AllTubes, self.awaiting_tube_list.iter());
+        self.check_list(Lists::TURN, self.going_on.iter().chain(&self.postponed).chain(&self.handshaking));
+        self.check_list(Lists::UNSENT, self.unsent.iter());
+        self.check_list(Lists::HELD_REPLIES, self.with_held_replies.iter());
+        self.check_list(Lists::BINLOG_ROOM, self.awaiting_binlog_room.iter());
+        self.check_list(Lists::ALL_TUBES, self.awaiting_tube_list.iter());
     }
 
-    fn check_list<'a>(&self, list: List, clients: impl Iterator<Item = &'a ClientId>) {
+    fn check_list<'a>(&self, list: Lists, clients: impl Iterator<Item = &'a ClientId>) {
         let mut found = HashSet::new();
         for &id in clients {
             if let Some(connection) = self.connection(id) {
-                assert!(connection.listed.has(list), "{list:?}: a client that stands there says so");
+                assert!(connection.listed.contains(list), "{list:?}: a client that stands there says so");
                 assert!(found.insert(id.index), "{list:?}: a client stands there once");
             }
         }
-        let listed = self.connections.iter().flatten().filter(|connection| connection.listed.has(list));
+        let listed = self.connections.iter().flatten().filter(|connection| connection.listed.contains(list));
         assert_eq!(listed.count(), found.len(), "{list:?}: a client that says so stands there");
     }
 

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use log::warn;
 
-use super::client_lists::{List, Listed, enlist};
+use super::client_lists::{Lists, enlist};
 use super::connection::Connection;
 use super::{Executor, Server, Stream, find};
 use crate::access::Peer;
@@ -37,16 +37,16 @@ impl Default for LogIns {
 
 impl LogIns {
     /// The connection is one of theirs no longer.
-    pub fn forget(&mut self, listed: &mut Listed) {
-        if listed.has(List::LogIn) {
-            listed.leave(List::LogIn);
+    pub fn forget(&mut self, listed: &mut Lists) {
+        if listed.contains(Lists::LOG_IN) {
+            listed.remove(Lists::LOG_IN);
             self.count -= 1;
         }
     }
 
     /// Notes whether it is known now who the client is.
     pub fn note<S: Stream>(&mut self, connection: &mut Connection<S>, executor: &Executor, id: ClientId) {
-        if connection.listed.has(List::LogIn) && !connection.awaits_log_in(executor, id) {
+        if connection.listed.contains(Lists::LOG_IN) && !connection.awaits_log_in(executor, id) {
             self.forget(&mut connection.listed);
         }
     }
@@ -66,7 +66,7 @@ impl<S: Stream> Server<S> {
         if !self.executor.identify(id, peer, is_handshaking, now) {
             connection.refuse_to_connect(&mut self.executor);
             connection.count_bytes(&mut self.executor.buffer_bytes);
-            enlist(&mut self.unsent, List::Unsent, id, &mut connection.listed);
+            enlist(&mut self.unsent, Lists::UNSENT, id, &mut connection.listed);
         } else if !is_handshaking && self.executor.is_unknown(id) {
             self.await_log_in(id, now);
         }
@@ -79,19 +79,17 @@ impl<S: Stream> Server<S> {
             self.idle_timeouts.forget(id, &idle);
         }
         connection.idle = Some(Box::new(self.idle_timeouts.watch_log_in(id, now)));
-        if connection.listed.enter(List::LogIn) {
-            self.log_ins.count += 1;
-            self.log_ins.clients.push_back(id);
-        }
+        self.log_ins.count += usize::from(!connection.listed.contains(Lists::LOG_IN));
+        enlist(&mut self.log_ins.clients, Lists::LOG_IN, id, &mut connection.listed);
         if self.log_ins.clients.len() > self.log_ins.count + MAX_GONE {
             let connections = &mut self.connections;
-            let awaits = |id: &ClientId| find(connections, *id).is_some_and(|it| it.listed.has(List::LogIn));
+            let awaits = |id: &ClientId| find(connections, *id).is_some_and(|it| it.listed.contains(Lists::LOG_IN));
             self.log_ins.clients.retain(awaits);
         }
         while self.log_ins.count > self.log_ins.most
             && let Some(oldest) = self.log_ins.clients.pop_front()
         {
-            if find(&mut self.connections, oldest).is_some_and(|oldest| oldest.listed.has(List::LogIn)) {
+            if find(&mut self.connections, oldest).is_some_and(|oldest| oldest.listed.contains(Lists::LOG_IN)) {
                 self.executor.count_refused_connection();
                 let most = self.log_ins.most;
                 self.log_ins.closed.line(now, |withheld| {

@@ -34,7 +34,7 @@ use self::budget::{
     TURN_SENT_BYTES, TURN_WORK,
 };
 use self::buffers::BufferPool;
-use self::client_lists::{List, enlist};
+use self::client_lists::{Lists, enlist};
 use self::connection::Connection;
 use self::gate::Gate;
 use self::idle::IdleTimeouts;
@@ -173,7 +173,7 @@ impl<S: Stream> Server<S> {
                 continue;
             };
             let id = connection.id_at(index as usize);
-            enlist(&mut self.going_on, List::Turn, id, &mut connection.listed);
+            enlist(&mut self.going_on, Lists::TURN, id, &mut connection.listed);
         }
     }
 
@@ -279,7 +279,7 @@ impl<S: Stream> Server<S> {
             }
             let Some(id) = self.going_on.pop_front() else { break };
             if let Some(connection) = find(&mut self.connections, id) {
-                connection.listed.leave(List::Turn);
+                connection.listed.remove(Lists::TURN);
                 self.serve(id, now);
             }
         }
@@ -291,7 +291,7 @@ impl<S: Stream> Server<S> {
         while self.executor.spent() < end_of_turn {
             let Some(id) = self.postponed.pop_front() else { break };
             if let Some(connection) = find(&mut self.connections, id) {
-                connection.listed.leave(List::Turn);
+                connection.listed.remove(Lists::TURN);
                 self.serve(id, now);
             }
         }
@@ -307,17 +307,17 @@ impl<S: Stream> Server<S> {
         for (id, readiness) in events {
             let Some((id, connection)) = find_by_token(&mut self.connections, id) else { continue };
             if connection.notice(id, readiness) {
-                enlist(&mut self.unsent, List::Unsent, id, &mut connection.listed);
+                enlist(&mut self.unsent, Lists::UNSENT, id, &mut connection.listed);
             }
-            if connection.listed.has(List::Turn) {
+            if connection.listed.contains(Lists::TURN) {
                 continue;
             }
             if connection.is_handshaking() {
-                enlist(&mut self.handshaking, List::Turn, id, &mut connection.listed);
+                enlist(&mut self.handshaking, Lists::TURN, id, &mut connection.listed);
             } else if self.executor.spent() < end_of_turn {
                 self.serve(id, now);
             } else {
-                enlist(&mut self.postponed, List::Turn, id, &mut connection.listed);
+                enlist(&mut self.postponed, Lists::TURN, id, &mut connection.listed);
             }
         }
     }
@@ -328,7 +328,7 @@ impl<S: Stream> Server<S> {
         for _ in 0..HANDSHAKES_PER_TURN {
             let Some(id) = self.handshaking.pop_front() else { break };
             if let Some(connection) = find(&mut self.connections, id) {
-                connection.listed.leave(List::Turn);
+                connection.listed.remove(Lists::TURN);
                 self.serve(id, now);
                 if let Some(connection) = find(&mut self.connections, id) {
                     self.log_ins.note(connection, &self.executor, id);
@@ -360,10 +360,10 @@ impl<S: Stream> Server<S> {
         }
         match session.stalled_until() {
             Some(Until::BinlogRoom) => {
-                enlist(&mut self.awaiting_binlog_room, List::BinlogRoom, id, &mut connection.listed);
+                enlist(&mut self.awaiting_binlog_room, Lists::BINLOG_ROOM, id, &mut connection.listed);
             }
             Some(Until::TubeList) => {
-                enlist(&mut self.awaiting_tube_list, List::AllTubes, id, &mut connection.listed);
+                enlist(&mut self.awaiting_tube_list, Lists::ALL_TUBES, id, &mut connection.listed);
             }
             // The guard knows when the client goes on.
             Some(Until::Permitted) => {}
@@ -373,13 +373,13 @@ impl<S: Stream> Server<S> {
         if connection.session.output.is_empty() && !connection.session.is_closing() {
             self.buffers.reclaim(&mut connection.session.output);
         } else {
-            enlist(&mut self.unsent, List::Unsent, id, &mut connection.listed);
+            enlist(&mut self.unsent, Lists::UNSENT, id, &mut connection.listed);
         }
         connection.count_bytes(&mut self.executor.buffer_bytes);
         if connection.is_runnable() {
             connection.exhaust_budget();
             let queue = if connection.is_handshaking() { &mut self.handshaking } else { &mut self.going_on };
-            enlist(queue, List::Turn, id, &mut connection.listed);
+            enlist(queue, Lists::TURN, id, &mut connection.listed);
         }
     }
 
@@ -396,9 +396,9 @@ impl<S: Stream> Server<S> {
                 continue;
             }
             connection.hold_replies(&mut self.executor);
-            enlist(&mut self.unsent, List::Unsent, id, &mut connection.listed);
+            enlist(&mut self.unsent, Lists::UNSENT, id, &mut connection.listed);
             if connection.is_runnable() {
-                enlist(&mut self.going_on, List::Turn, id, &mut connection.listed);
+                enlist(&mut self.going_on, Lists::TURN, id, &mut connection.listed);
             }
         }
         self.unsent.len() - unsent_before
@@ -419,7 +419,7 @@ impl<S: Stream> Server<S> {
                 postponed.push(id);
                 continue;
             }
-            connection.listed.leave(List::Unsent);
+            connection.listed.remove(Lists::UNSENT);
             match connection.send(id, settled, now) {
                 Ok(sent) if !connection.is_finished() => sent_bytes += sent,
                 _ => {
@@ -431,17 +431,17 @@ impl<S: Stream> Server<S> {
                 self.buffers.reclaim(&mut connection.session.output);
             }
             if connection.has_held_replies() {
-                enlist(&mut self.with_held_replies, List::HeldReplies, id, &mut connection.listed);
+                enlist(&mut self.with_held_replies, Lists::HELD_REPLIES, id, &mut connection.listed);
             }
             connection.count_bytes(&mut self.executor.buffer_bytes);
             if connection.can_send(settled) {
                 connection.exhaust_budget();
-                enlist(&mut self.unsent, List::Unsent, id, &mut connection.listed);
+                enlist(&mut self.unsent, Lists::UNSENT, id, &mut connection.listed);
             }
-            if connection.is_runnable() && !connection.listed.has(List::Turn) {
+            if connection.is_runnable() && !connection.listed.contains(Lists::TURN) {
                 // Its unsent replies were the only reason why it could not go on.
                 connection.exhaust_budget();
-                enlist(&mut self.going_on, List::Turn, id, &mut connection.listed);
+                enlist(&mut self.going_on, Lists::TURN, id, &mut connection.listed);
             }
         }
         // Connections that sent a part of their replies come after those that sent nothing.
@@ -469,14 +469,14 @@ impl<S: Stream> Server<S> {
         self.executor.binlog_completed(completion, now);
         for id in self.with_held_replies.drain(..) {
             if let Some(connection) = find(&mut self.connections, id) {
-                connection.listed.leave(List::HeldReplies);
-                enlist(&mut self.unsent, List::Unsent, id, &mut connection.listed);
+                connection.listed.remove(Lists::HELD_REPLIES);
+                enlist(&mut self.unsent, Lists::UNSENT, id, &mut connection.listed);
             }
         }
         for id in self.awaiting_binlog_room.drain(..) {
             if let Some(connection) = find(&mut self.connections, id) {
-                connection.listed.leave(List::BinlogRoom);
-                enlist(&mut self.going_on, List::Turn, id, &mut connection.listed);
+                connection.listed.remove(Lists::BINLOG_ROOM);
+                enlist(&mut self.going_on, Lists::TURN, id, &mut connection.listed);
             }
         }
     }
@@ -485,8 +485,8 @@ impl<S: Stream> Server<S> {
     fn wake_those_awaiting_tube_list(&mut self) {
         for id in self.awaiting_tube_list.drain(..) {
             if let Some(connection) = find(&mut self.connections, id) {
-                connection.listed.leave(List::AllTubes);
-                enlist(&mut self.going_on, List::Turn, id, &mut connection.listed);
+                connection.listed.remove(Lists::ALL_TUBES);
+                enlist(&mut self.going_on, Lists::TURN, id, &mut connection.listed);
             }
         }
     }
@@ -497,7 +497,7 @@ impl<S: Stream> Server<S> {
             if let Some(connection) = connection {
                 connection.refuse_unsettled();
                 let id = connection.id_at(index);
-                enlist(&mut self.unsent, List::Unsent, id, &mut connection.listed);
+                enlist(&mut self.unsent, Lists::UNSENT, id, &mut connection.listed);
             }
         }
     }
@@ -508,7 +508,7 @@ impl<S: Stream> Server<S> {
         while let Some(id) = self.idle_timeouts.next_due(now) {
             let Some(connection) = find(&mut self.connections, id) else { continue };
             let Some(idle) = connection.idle.take() else { continue };
-            if connection.listed.has(List::LogIn) && connection.awaits_log_in(&self.executor, id) {
+            if connection.listed.contains(Lists::LOG_IN) && connection.awaits_log_in(&self.executor, id) {
                 debug!("{} has not logged in in time", id.index);
                 self.close(id, now);
                 continue;

@@ -5,7 +5,7 @@
 
 use log::info;
 
-use super::client_lists::{List, enlist};
+use super::client_lists::{Lists, enlist};
 use super::{Server, Stream};
 use crate::access::Rules;
 use crate::clock::Timestamp;
@@ -26,9 +26,9 @@ impl<S: Stream> Server<S> {
             }
             connection.end_wait(&mut self.executor, id);
             connection.hold_replies(&mut self.executor);
-            enlist(&mut self.unsent, List::Unsent, id, &mut connection.listed);
+            enlist(&mut self.unsent, Lists::UNSENT, id, &mut connection.listed);
             if connection.is_runnable() {
-                enlist(&mut self.going_on, List::Turn, id, &mut connection.listed);
+                enlist(&mut self.going_on, Lists::TURN, id, &mut connection.listed);
             }
         }
     }
