@@ -445,7 +445,9 @@ impl<S: Stream> Connection<S> {
             Some(Until::BinlogRoom) => {
                 assert!(self.listed.contains(Lists::BINLOG_ROOM) || self.listed.contains(Lists::TURN))
             }
-            Some(Until::TubeList) => assert!(self.listed.contains(Lists::ALL_TUBES) || self.listed.contains(Lists::TURN)),
+            Some(Until::TubeList) => {
+                assert!(self.listed.contains(Lists::ALL_TUBES) || self.listed.contains(Lists::TURN))
+            }
             Some(Until::NextTurn | Until::Permitted) | None => {}
         }
         if self.has_held_replies() {

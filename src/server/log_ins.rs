@@ -83,13 +83,15 @@ impl<S: Stream> Server<S> {
         enlist(&mut self.log_ins.clients, Lists::LOG_IN, id, &mut connection.listed);
         if self.log_ins.clients.len() > self.log_ins.count + MAX_GONE {
             let connections = &mut self.connections;
-            let awaits = |id: &ClientId| find(connections, *id).is_some_and(|it| it.listed.contains(Lists::LOG_IN));
+            let awaits =
+                |id: &ClientId| find(connections, *id).is_some_and(|it| it.listed.contains(Lists::LOG_IN));
             self.log_ins.clients.retain(awaits);
         }
         while self.log_ins.count > self.log_ins.most
             && let Some(oldest) = self.log_ins.clients.pop_front()
         {
-            if find(&mut self.connections, oldest).is_some_and(|oldest| oldest.listed.contains(Lists::LOG_IN)) {
+            if find(&mut self.connections, oldest).is_some_and(|oldest| oldest.listed.contains(Lists::LOG_IN))
+            {
                 self.executor.count_refused_connection();
                 let most = self.log_ins.most;
                 self.log_ins.closed.line(now, |withheld| {

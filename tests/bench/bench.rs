@@ -9,7 +9,6 @@ mod failure;
 mod floor;
 mod load;
 mod machine;
-mod random;
 mod rows;
 mod runner;
 mod server;

@@ -11,13 +11,13 @@
 use std::io::{ErrorKind, Read, Write};
 use std::time::{Duration, Instant};
 
+use beanstalkd_testkit::random::Random;
 use memchr::memchr;
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
 
 use crate::client::{Client, Endpoint, PATIENCE, parse_reserved, unexpected};
 use crate::failure::Failure;
-use crate::random::Random;
 use crate::wire::Wire;
 
 const EVENTS_PER_TURN: usize = 1024;
@@ -310,7 +310,7 @@ impl Requests {
             pushes: Vec::new(),
             pops: b"*2\r\n$4\r\nRPOP\r\n$4\r\nlist\r\n".repeat(load.depth),
             body,
-            random: Random::default(),
+            random: Random::new(1),
         };
         let mut puts = Vec::new();
         for _ in 0..load.depth {
@@ -327,7 +327,7 @@ impl Requests {
     fn build_puts(&mut self, batch: &mut Vec<u8>) {
         batch.clear();
         for _ in 0..self.load.depth {
-            let random = self.random.next();
+            let random = self.random.next() as u32;
             match self.load.puts {
                 Puts::Same => self.append_put(1024, 0, None, batch),
                 Puts::RandomPriority => self.append_put(random, 0, None, batch),

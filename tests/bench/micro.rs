@@ -13,15 +13,14 @@ use beanstalkd::protocol::{Reply, ReplyBuffer, parse};
 use beanstalkd::queue::{ClientId, NewJob, PoisonLimits, Queue, Reserve};
 use beanstalkd::session::{Output, Session};
 use beanstalkd::tube_name::TubeName;
+use beanstalkd_testkit::random::Random;
 use beanstalkd_testkit::tasks::ByHand;
 use divan::Bencher;
 use divan::counter::{BytesCount, ItemsCount};
 
 use crate::memory_disk::MemoryDisk;
-use crate::random::Random;
 
 mod memory_disk;
-mod random;
 
 // The server's allocator, because allocation is a large part of what an operation costs.
 #[global_allocator]
@@ -94,7 +93,7 @@ impl Filled {
     fn new(jobs: usize, mut put: impl FnMut(&mut Self)) -> Self {
         let mut queue = Queue::new(PoisonLimits::default());
         let client = queue.connect();
-        let mut filled = Self { queue, client, random: Random::default() };
+        let mut filled = Self { queue, client, random: Random::new(1) };
         for _ in 0..jobs {
             put(&mut filled);
         }
@@ -114,12 +113,12 @@ impl Filled {
     }
 
     fn put_random_priority(&mut self) {
-        let priority = self.random.next();
+        let priority = self.random.next() as u32;
         self.put(priority, 0);
     }
 
     fn put_random_delay(&mut self) {
-        let delay_s = 1 + self.random.next() % 3600;
+        let delay_s = 1 + self.random.next() as u32 % 3600;
         self.put(1024, delay_s);
     }
 
@@ -171,7 +170,7 @@ fn reserve_and_release(bencher: Bencher, jobs: usize) {
         let Reserve::Job(id) = filled.queue.reserve(filled.client, None, NOW) else {
             unreachable!("jobs are ready")
         };
-        let priority = Priority(filled.random.next());
+        let priority = Priority(filled.random.next() as u32);
         filled.queue.release(filled.client, id, priority, 0, NOW)
     });
 }

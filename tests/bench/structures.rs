@@ -15,12 +15,9 @@ use beanstalkd::clock::Timestamp;
 use beanstalkd::id_map::IdMap;
 use beanstalkd::job::{JobId, Priority};
 use beanstalkd::queue::structures::{Arena, Deadlines, OrderedQueue, Owner, ReadyKey};
+use beanstalkd_testkit::random::Random;
 use hashbrown::HashMap;
 use slab::Slab;
-
-use crate::random::Random;
-
-mod random;
 
 // The server's allocator, because allocation is a large part of what a structure costs.
 #[global_allocator]
@@ -100,15 +97,15 @@ fn measure<S>(
     mut touch: impl FnMut(&mut S, u64, u32),
     mut take: impl FnMut(&mut S, u64),
 ) -> Figures {
-    let mut random = Random::default();
+    let mut random = Random::new(1);
     let empty_bytes = resident_bytes();
     for number in 1..=ENTRIES {
-        add(&mut structure, number, random.next());
+        add(&mut structure, number, random.next() as u32);
     }
     let entry_bytes = (resident_bytes() - empty_bytes) / ENTRIES as usize;
     let start = Instant::now();
     for number in ENTRIES + 1..=ENTRIES + ROUNDS {
-        let chance = random.next();
+        let chance = random.next() as u32;
         add(&mut structure, number, chance);
         touch(&mut structure, number - u64::from(chance) % ENTRIES, chance);
         take(&mut structure, number - ENTRIES);
@@ -116,7 +113,7 @@ fn measure<S>(
     let round = start.elapsed() / ROUNDS as u32;
     let mut longest = Duration::ZERO;
     for number in ENTRIES + ROUNDS + 1..=ROUNDS + GROWN {
-        let chance = random.next();
+        let chance = random.next() as u32;
         let start = Instant::now();
         add(&mut structure, number, chance);
         longest = longest.max(start.elapsed());

@@ -115,29 +115,21 @@ pub fn concatenated(commands: &[Command]) -> Vec<u8> {
     commands.iter().flat_map(|command| &command.bytes).copied().collect()
 }
 
-/// The generator SplitMix64, whose numbers are the same on every machine.
-pub struct Random(u64);
+/// Numbers from a seed.
+pub struct Random(beanstalkd_testkit::random::Random);
 
 impl Random {
     /// The numbers of this seed.
     pub fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        Self(beanstalkd_testkit::random::Random::new(seed))
     }
 
     fn below(&mut self, bound: usize) -> usize {
-        (self.next() % bound as u64) as usize
+        self.0.below(bound as u64) as usize
     }
 
     fn within(&mut self, range: RangeInclusive<u64>) -> u64 {
-        range.start() + self.next() % (range.end() - range.start() + 1)
+        range.start() + self.0.below(range.end() - range.start() + 1)
     }
 
     fn one_in(&mut self, bound: usize) -> bool {
