@@ -1,7 +1,7 @@
 //! The access file: from TOML to rules.
 //!
-//! Owns: the grammar of the file, which is strict: what it does not know is an error with its line and column, because a
-//! word that is misspelled must not open or close a door in silence.
+//! Owns: the grammar of the file, which is strict: what it does not know is an error with its line and column, because
+//! a word that is misspelled must not open or close a door in silence.
 
 use std::fmt;
 use std::ops::Range;
@@ -9,7 +9,7 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue};
 
-use super::{Grants, Identity, IdentityId, Limits, Place, Role, Rules, TokenHash};
+use super::{Grants, Identity, IdentityId, Limits, Origin, Role, Rules, TokenHash};
 use crate::number::number_of_bytes;
 use crate::tube_name::{TubeName, is_name_byte};
 
@@ -53,7 +53,7 @@ const PLACE_KEYS: &str =
     "produce, work, observe, manage, max-connections, max-job-bytes, max-watched-tubes, puts-per-second";
 
 /// More puts than a server can do in a second: the time between two is a whole number of nanoseconds.
-const MOST_PUTS_PER_SECOND: u32 = 1_000_000_000;
+const MAX_PUTS_PER_SECOND: u32 = 1_000_000_000;
 
 /// The rules in `text`.
 pub fn parse(text: &str, look_up: &LookUpUser<'_>) -> Result<Rules, FileError> {
@@ -73,7 +73,7 @@ pub fn parse(text: &str, look_up: &LookUpUser<'_>) -> Result<Rules, FileError> {
 }
 
 fn rules(table: &DeTable<'_>, look_up: &LookUpUser<'_>) -> Result<Rules, Fault> {
-    let mut rules = Rules { identities: Place::ALL.map(stranger).into(), ..Rules::default() };
+    let mut rules = Rules { identities: Origin::ALL.map(anonymous).into(), ..Rules::default() };
     for (key, value) in table {
         match &**key.get_ref() {
             "strangers" => strangers(&mut rules, table_of(key, value)?)?,
@@ -92,22 +92,22 @@ fn rules(table: &DeTable<'_>, look_up: &LookUpUser<'_>) -> Result<Rules, Fault> 
     Ok(rules)
 }
 
-fn stranger(place: Place) -> Identity {
-    Identity { name: place.name().into(), grants: Grants::default(), limits: Limits::default() }
+fn anonymous(origin: Origin) -> Identity {
+    Identity { name: origin.name().into(), grants: Grants::default(), limits: Limits::default() }
 }
 
 /// `[strangers]`. Its tables `loopback` and `unix` stand in its place for those who come from there.
 fn strangers(rules: &mut Rules, table: &DeTable<'_>) -> Result<(), Fault> {
-    let mut said = [false; Place::ALL.len()];
+    let mut said = [false; Origin::ALL.len()];
     for (key, value) in table {
-        let place = match &**key.get_ref() {
-            "loopback" => Place::Loopback,
-            "unix" => Place::Unix,
+        let origin = match &**key.get_ref() {
+            "loopback" => Origin::Loopback,
+            "unix" => Origin::Unix,
             _ => continue,
         };
-        said[place as usize] = true;
+        said[origin as usize] = true;
         for (key, value) in table_of(key, value)? {
-            if !right(&mut rules.identities[place as usize], key, value)? {
+            if !right(&mut rules.identities[origin as usize], key, value)? {
                 return Err(unknown(key, PLACE_KEYS));
             }
         }
@@ -116,8 +116,8 @@ fn strangers(rules: &mut Rules, table: &DeTable<'_>) -> Result<(), Fault> {
         if matches!(&**key.get_ref(), "loopback" | "unix") {
             continue;
         }
-        for place in Place::ALL.into_iter().filter(|&place| !said[place as usize]) {
-            if !right(&mut rules.identities[place as usize], key, value)? {
+        for origin in Origin::ALL.into_iter().filter(|&origin| !said[origin as usize]) {
+            if !right(&mut rules.identities[origin as usize], key, value)? {
                 return Err(unknown(key, STRANGERS_KEYS));
             }
         }
@@ -211,7 +211,7 @@ fn right(identity: &mut Identity, key: Key<'_, '_>, value: Value<'_, '_>) -> Res
     let Identity { grants, limits, .. } = identity;
     match &**key.get_ref() {
         "max-connections" => limits.max_connections = Some(number(value, 1, u32::MAX)?),
-        "puts-per-second" => limits.puts_per_second = Some(number(value, 1, MOST_PUTS_PER_SECOND)?),
+        "puts-per-second" => limits.puts_per_second = Some(number(value, 1, MAX_PUTS_PER_SECOND)?),
         "max-watched-tubes" => limits.max_watched_tubes = Some(number(value, 1, u32::MAX)?),
         "max-job-bytes" => limits.max_job_bytes = Some(bytes(value)?),
         _ => return role(grants, key, value),

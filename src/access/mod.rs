@@ -1,9 +1,9 @@
 //! Access rules: who a client is, and what it may do.
 //!
-//! Owns: the access file (`file`), roles and the patterns of tubes that they are for (`role`), the sets of them that commands
-//! need (`need`), the hashes of tokens (`token`) and the limit of tries (`tries`). Pure: an identity, a command and a
-//! tube make a yes or a no. Never knows a connection or the queue. Driven by the server, before a command is executed,
-//! and only with `--access`.
+//! Owns: the access file (`file`), roles and the patterns of tubes that they are for (`role`), the sets of them that
+//! commands need (`need`), the hashes of tokens (`token`) and the limit of tries (`tries`). Pure: an identity, a
+//! command and a tube make a yes or a no. Never knows a connection or the queue. Driven by the server, before a command
+//! is executed, and only with `--access`.
 
 mod file;
 mod need;
@@ -48,7 +48,7 @@ impl fmt::Display for Peer {
 /// The rules of an access file.
 #[derive(Debug, Default)]
 pub struct Rules {
-    /// The strangers first, by [`Place`], and then the identities of the file in the order of their names.
+    /// The anonymous ones first, by [`Origin`], and then the identities of the file in the order of their names.
     identities: Vec<Identity>,
     tokens: Vec<(TokenHash, IdentityId)>,
     users: BTreeMap<u32, IdentityId>,
@@ -56,10 +56,10 @@ pub struct Rules {
     certificates: BTreeMap<Box<str>, IdentityId>,
 }
 
-/// Somebody whom the access file names, or the strangers at a place.
+/// An identity of the access file, or the anonymous clients from one origin.
 #[derive(Debug)]
 pub struct Identity {
-    /// The name, which follows the rules of tube names. Only a stranger's begins with a bracket.
+    /// The name, which follows the rules of tube names. Only an anonymous one's begins with a bracket.
     pub name: Rc<str>,
     /// What it may do.
     pub grants: Grants,
@@ -84,15 +84,15 @@ pub struct Limits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct IdentityId(u32);
 
-/// Where strangers come from.
+/// Where anonymous clients come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum Origin {
     Network,
     Loopback,
     Unix,
 }
 
-impl Place {
+impl Origin {
     const ALL: [Self; 3] = [Self::Network, Self::Loopback, Self::Unix];
 
     fn of(peer: Peer) -> Self {
@@ -103,7 +103,7 @@ impl Place {
         }
     }
 
-    /// The name of the strangers who come from there.
+    /// The name of the anonymous clients from there.
     fn name(self) -> &'static str {
         match self {
             Self::Network => "(strangers)",
@@ -130,15 +130,15 @@ impl Rules {
         file::parse(text, look_up)
     }
 
-    /// Who the client is: the owner of the token that it has shown, or whom its certificate names first among `names`, or the
-    /// user of its unix socket, or a stranger.
+    /// Who the client is: the owner of the token that it has shown, or else of the first of the `names` in its
+    /// certificate that has an owner, or of its unix socket's user, or else an anonymous client.
     #[must_use]
     pub fn identify(&self, peer: Peer, names: &[String], token: Option<&TokenHash>) -> IdentityId {
         token
             .and_then(|token| self.owner_of(token))
             .or_else(|| names.iter().find_map(|name| self.certificates.get(name.as_str()).copied()))
             .or_else(|| self.user(peer))
-            .unwrap_or(IdentityId(Place::of(peer) as u32))
+            .unwrap_or(IdentityId(Origin::of(peer) as u32))
     }
 
     /// The owner of a token. The time that this takes does not depend on how much of a hash is alike.
@@ -172,18 +172,18 @@ impl Rules {
         &self.identities[id.0 as usize]
     }
 
-    /// Whether the identity is one of those that stand for all whom the file does not name.
+    /// Whether the identity is anonymous: one of those for clients that the file does not name.
     #[must_use]
-    pub fn is_stranger(id: IdentityId) -> bool {
-        (id.0 as usize) < Place::ALL.len()
+    pub fn is_anonymous(id: IdentityId) -> bool {
+        (id.0 as usize) < Origin::ALL.len()
     }
 
     /// The identities that the file names, with their ids.
     pub fn named(&self) -> impl Iterator<Item = &Identity> {
-        self.identities.iter().skip(Place::ALL.len())
+        self.identities.iter().skip(Origin::ALL.len())
     }
 
-    /// The identities: strangers first.
+    /// The identities: anonymous ones first.
     pub fn identities(&self) -> impl Iterator<Item = &Identity> {
         self.identities.iter()
     }
@@ -194,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_comes_before_a_user_and_a_user_before_a_stranger() {
+    fn a_token_comes_before_a_user_and_a_user_before_an_anonymous_client() {
         let token = "correct-horse-battery-staple-0001";
         let text = format!(
             "[identities.local]\nunix-users = [1000]\n[identities.remote]\ntokens = [\"{}\"]\n",

@@ -11,11 +11,11 @@ use super::Peer;
 use crate::clock::{NS_PER_S, Timestamp};
 
 /// Wrong tokens from one address in a minute, after which further ones are nothing new for the log.
-const MOST_WRONG: u32 = 10;
+const MAX_WRONG: u32 = 10;
 /// How long wrong tokens count.
 const WINDOW_NS: u64 = 60 * NS_PER_S;
 /// Addresses with a count of their own.
-const MOST_SOURCES: usize = 4096;
+const MAX_SOURCES: usize = 4096;
 
 /// Wrong tokens by where they came from.
 #[derive(Debug, Default)]
@@ -58,7 +58,7 @@ impl Count {
     }
 
     fn is_too_many(&self, now: Timestamp) -> bool {
-        self.wrong >= MOST_WRONG && !self.is_over(now)
+        self.wrong >= MAX_WRONG && !self.is_over(now)
     }
 
     fn add(&mut self, now: Timestamp) {
@@ -87,7 +87,7 @@ impl Tries {
     }
 
     fn is_full(&self) -> bool {
-        self.by_source.len() >= MOST_SOURCES
+        self.by_source.len() >= MAX_SOURCES
     }
 }
 
@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn ten_wrong_tokens_in_a_minute_are_all_that_the_log_has_of_an_address() {
         let mut tries = Tries::default();
-        for _ in 0..MOST_WRONG {
+        for _ in 0..MAX_WRONG {
             assert!(!tries.note_wrong(v4(1), START));
         }
         assert!(tries.note_wrong(v4(1), START + (WINDOW_NS - 1)));
@@ -117,7 +117,7 @@ mod tests {
     fn a_network_of_ipv6_is_one_source_and_a_mapped_address_is_ipv4() {
         let mut tries = Tries::default();
         let tcp = |text: &str| Peer::Tcp(text.parse().unwrap());
-        for host in 0..MOST_WRONG {
+        for host in 0..MAX_WRONG {
             tries.note_wrong(tcp(&format!("[2001:db8:1:2::{host:x}]:{host}")), START);
             tries.note_wrong(tcp("[::ffff:192.0.2.1]:1"), START);
         }
@@ -129,10 +129,10 @@ mod tests {
     #[test]
     fn many_addresses_take_bounded_memory_and_share_a_count_then() {
         let mut tries = Tries::default();
-        for number in 0..MOST_SOURCES as u32 + MOST_WRONG {
+        for number in 0..MAX_SOURCES as u32 + MAX_WRONG {
             tries.note_wrong(v4(number), START);
         }
-        assert_eq!(tries.by_source.len(), MOST_SOURCES);
+        assert_eq!(tries.by_source.len(), MAX_SOURCES);
         assert!(!tries.note_wrong(v4(0), START), "one wrong token from there");
         assert!(tries.note_wrong(v4(u32::MAX), START), "an address without a count of its own");
         assert!(!tries.note_wrong(v4(u32::MAX), START + WINDOW_NS));

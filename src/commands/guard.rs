@@ -221,7 +221,7 @@ impl Guard {
         if !is_welcome {
             let name = &self.rules.identity(identity).name;
             self.full.line(now, |withheld| say_full(name, peer, withheld));
-        } else if !Rules::is_stranger(identity) {
+        } else if !Rules::is_anonymous(identity) {
             let by = if has_certificate { "its certificate" } else { "its user" };
             self.figures[identity.index()].log_ins += 1;
             let name = &self.rules.identity(identity).name;
@@ -240,7 +240,7 @@ impl Guard {
         self.client(client).is_none_or(|known| {
             let identity = self.rules.identity(known.identity);
             known.certificate.is_none()
-                || Rules::is_stranger(known.identity) && identity.grants.somewhere().is_empty()
+                || Rules::is_anonymous(known.identity) && identity.grants.somewhere().is_empty()
         })
     }
 

@@ -218,7 +218,8 @@ impl Exchange {
             return false;
         }
         match (phase, std::mem::take(&mut self.stage)) {
-            // Such a response was begun when the server was serving, and a server that serves never returns to its start.
+            // Such a response was begun when the server was serving, and a server that serves never returns to its
+            // start.
             (Phase::Serving(sources), Stage::Rest(rest)) => {
                 self.render(rest, sources);
                 true

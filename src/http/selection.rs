@@ -1,11 +1,11 @@
 //! The jobs of a tube in one state that match a filter.
 //!
-//! Owns: whether a job matches a filter, and the position of a walk through a state. A call examines a bounded number of jobs
-//! and of bytes of their bodies, so a walk through a million jobs, or a search of a body of a gigabyte, takes many short
-//! calls. Driven by the responses of the API, which only read, and by the server's tasks.
+//! Owns: whether a job matches a filter, and the position of a walk through a state. A call examines a bounded number
+//! of jobs and of bytes of their bodies, so a walk through a million jobs, or a search of a body of a gigabyte, takes
+//! many short calls. Driven by the responses of the API, which only read, and by the server's tasks.
 //!
-//! A walk follows the order of the state. If a task changes a job that the walk has found, and the job moves to a place that
-//! the walk has not reached, the walk finds it again: the task must recognize it.
+//! A walk follows the order of the state. If a task changes a job that the walk has found, and the job moves to a place
+//! that the walk has not reached, the walk finds it again: the task must recognize it.
 
 use std::vec;
 

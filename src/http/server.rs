@@ -31,7 +31,7 @@ const MAX_CONNECTIONS: usize = 16;
 /// How long a connection may make no progress. A scraper that keeps its connection asks more often.
 const IDLE_NS: u64 = 120 * NS_PER_S;
 
-/// How long the client of a connection with TLS may be a stranger.
+/// How long a TLS handshake may take.
 const HANDSHAKE_NS: u64 = HANDSHAKE_TIMEOUT.as_nanos() as u64;
 
 /// How long the head of a request may take. A client that sends it a byte at a time makes no progress by that.
@@ -44,8 +44,8 @@ const ACCEPT_PAUSE_NS: u64 = NS_PER_S;
 /// scrape takes if the scraper reads it.
 const PROTECTED_NS: u64 = 30 * NS_PER_S;
 
-/// How many connections that are being answered keep their slots, at most. The other slots are always to be had for a new
-/// connection, so that a health check waits for nobody.
+/// How many connections that are being answered keep their slots, at most. The other slots are always free for a
+/// new connection, so that a health check waits for nobody.
 const MAX_PROTECTED: usize = MAX_CONNECTIONS - 4;
 
 /// The most bytes that are read at a time.
@@ -370,9 +370,9 @@ impl HttpServer {
         }
     }
 
-    /// A slot for a new connection: a free slot, or else that of the oldest request of which bytes are missing, or that of
-    /// the connection that has been idle for the longest time. The first connections that are being answered keep their slots
-    /// for `PROTECTED_NS`.
+    /// A slot for a new connection: a free slot, or else that of the oldest request of which bytes are missing, or that
+    /// of the connection that has been idle for the longest time. The first connections that are being answered keep
+    /// their slots for `PROTECTED_NS`.
     fn slot_for_new_connection(&self, now: Timestamp) -> Option<usize> {
         let stage = |slot: usize| self.connections[slot].as_ref().map(|connection| connection.stage);
         let mut answering: Vec<(Timestamp, usize)> = (0..MAX_CONNECTIONS)

@@ -33,9 +33,9 @@ pub enum Choice {
 #[derive(Debug)]
 pub struct Snapshot {
     choice: Choice,
-    /// The places of the copies in `tubes`, by their names. A tube that is removed and made again during the response stands
-    /// at the end of the list again, and Prometheus refuses a scrape that has a tube twice. For a query this table stays
-    /// empty, because a page may show a tube twice.
+    /// The places of the copies in `tubes`, by their names. A tube that is removed and made again during the response
+    /// stands at the end of the list again, and Prometheus refuses a scrape that has a tube twice. For a query this
+    /// table stays empty, because a page may show a tube twice.
     seen: HashTable<u32>,
     hasher: RandomState,
     /// How many tubes of the list the snapshot has looked at.

@@ -66,10 +66,10 @@ impl From<PolledListener> for Listener {
     }
 }
 
-/// What a connection talks through. A read that finds nothing is `WouldBlock`, and a write takes what is with the system
-/// then; after an error that is not final, the same bytes are offered again.
+/// What a connection talks through. A read that finds nothing is `WouldBlock`, and a write takes what is with the
+/// system then; after an error that is not final, the same bytes are offered again.
 pub trait Socket: Read + Write + Source {
-    /// Whether the client is still a stranger, from whom no request can come.
+    /// Whether the TLS handshake goes on, so that no request can have come.
     fn is_handshaking(&self) -> bool {
         false
     }

@@ -32,7 +32,8 @@ pub struct StartupHealth {
 }
 
 impl StartupHealth {
-    /// Serves on `listener`, which needs the credentials if it is for TLS; the text says why the server is not ready yet.
+    /// Serves on `listener`, which needs the credentials if it is for TLS; the text says why the server is not ready
+    /// yet.
     ///
     /// # Errors
     /// If the system provides no poll or no thread.

@@ -72,8 +72,8 @@ impl Query {
         self.ascending = true;
     }
 
-    /// Only tubes whose names contain the text are wanted, or, if it has a `*` or `?`, those whose whole names match it.
-    /// Upper and lower case are the same. A pattern of more than `MAX_PATTERN_BYTES` matches nothing.
+    /// Only tubes whose names contain the text are wanted, or, if it has a `*` or `?`, those whose whole names match
+    /// it. Upper and lower case are the same. A pattern of more than `MAX_PATTERN_BYTES` matches nothing.
     pub fn filter_by(&mut self, text: &str) {
         self.names = match text.to_ascii_lowercase() {
             text if text.is_empty() => Names::All,

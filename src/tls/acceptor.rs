@@ -74,7 +74,8 @@ impl Acceptor {
         })
     }
 
-    /// Has handshakes use other credentials. Those that have begun end with the others, and then clients are checked with these.
+    /// Has handshakes use other credentials. Those that have begun end with the others, and then clients are checked
+    /// with these.
     pub fn replace(&self, credentials: Credentials) {
         *self.credentials.borrow_mut() = credentials;
     }
@@ -101,8 +102,8 @@ impl Acceptor {
         Arc::ptr_eq(&self.credentials.borrow().config, config)
     }
 
-    /// Whether a client with these certificates, its own first, gets in now: whether they are valid, from an authority, and
-    /// not revoked.
+    /// Whether a client with these certificates, its own first, gets in now: whether they are valid, from an authority,
+    /// and not revoked.
     pub(super) fn check(&self, chain: &[CertificateDer<'_>]) -> Result<(), rustls::Error> {
         let Some(verifier) = self.credentials.borrow().verifier.clone() else { return Ok(()) };
         let (certificate, intermediates) =

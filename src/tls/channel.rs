@@ -1,8 +1,8 @@
 //! The encrypted half of a connection: plaintext on one side, a socket on the other.
 //!
-//! Owns: the state of TLS for one connection, and the bytes between the two sides. Reads and writes keep the promises of
-//! plain sockets: a read that returns less than was asked for has emptied the socket, and what a write has taken
-//! is with the system.
+//! Owns: the state of TLS for one connection, and the bytes between the two sides. Reads and writes keep the promises
+//! of plain sockets: a read that returns less than was asked for has emptied the socket, and what a write has taken is
+//! with the system.
 
 use std::fmt;
 use std::io::{self, BufRead, ErrorKind, IoSlice, Read, Write};
@@ -15,12 +15,12 @@ use rustls::{Error, IoState, ServerConfig, ServerConnection};
 use super::sessions::SessionEnd;
 use super::{Acceptor, Failure, HANDSHAKE_BYTES};
 
-/// The most plaintext that is encrypted before the socket has taken it. No write of a connection is offered less than this
-/// where it could be more (`Budget::Sustained`), so a turn needs one system call.
+/// The most plaintext that is encrypted before the socket has taken it. No write of a connection is offered less than
+/// this where it could be more (`Budget::Sustained`), so a turn needs one system call.
 const MAX_UNSENT_BYTES: usize = 48 * 1024;
 
-/// How far ahead a wait for a job looks for the client's end, in bytes: a client that sends more than this behind a reserve
-/// has to close its socket for the server to see it.
+/// How far ahead a wait for a job looks for the client's end, in bytes: a client that sends more than this behind a
+/// reserve has to close its socket for the server to see it.
 const LOOK_AHEAD_BYTES: usize = 16 * 1024;
 
 /// What a connection takes that has nothing under way: the state of rustls with its keys and its smallest buffers.
@@ -90,8 +90,8 @@ impl Channel {
         Ok(channel)
     }
 
-    /// Has the acceptor count what the connection holds. rustls tells of no buffers, so those of a handshake are taken to be
-    /// as long as what has come.
+    /// Has the acceptor count what the connection holds. rustls tells of no buffers, so those of a handshake are taken
+    /// to be as long as what has come.
     fn count(&mut self) {
         let received = if let Stage::Handshake { received, .. } = self.stage { received } else { 0 };
         let held_bytes = IDLE_BYTES + received + self.unfed.capacity() + self.encrypted;
@@ -99,7 +99,7 @@ impl Channel {
         self.held_bytes = held_bytes;
     }
 
-    /// Whether the client is still a stranger.
+    /// Whether the handshake is not done yet.
     #[must_use]
     pub fn is_handshaking(&self) -> bool {
         matches!(self.stage, Stage::Handshake { .. })
@@ -139,8 +139,8 @@ impl Channel {
     /// more. A client says so within TLS, or by closing its half of the socket.
     ///
     /// # Errors
-    /// `WouldBlock` if there is nothing to read; `InvalidData` if the client does not keep to TLS or is refused; any other
-    /// error of the socket.
+    /// `WouldBlock` if there is nothing to read; `InvalidData` if the client does not keep to TLS or is refused; any
+    /// other error of the socket.
     pub fn read<S: Read + Write>(
         &mut self,
         socket: &mut S,
@@ -261,8 +261,8 @@ impl Channel {
         taken
     }
 
-    /// Reads once from the socket, at most `most` bytes. Ciphertext is longer than its plaintext, so hardly more is decrypted
-    /// than there is room for.
+    /// Reads once from the socket, at most `most` bytes. Ciphertext is longer than its plaintext, so hardly more is
+    /// decrypted than there is room for.
     fn receive<S: Read + Write>(&mut self, socket: &mut S, most: usize) -> io::Result<Received> {
         let acceptor = Rc::clone(&self.acceptor);
         let mut scratch = acceptor.scratch.borrow_mut();
@@ -321,8 +321,8 @@ impl Channel {
         self.end_handshake()
     }
 
-    /// Lets the client in if its handshake is done. If a reload came meanwhile, the certificate is checked as the new files
-    /// say.
+    /// Lets the client in if its handshake is done. If a reload came meanwhile, the certificate is checked as the new
+    /// files say.
     fn end_handshake(&mut self) -> io::Result<()> {
         let Stage::Handshake { config, .. } = &self.stage else { return Ok(()) };
         if self.tls.is_handshaking() {

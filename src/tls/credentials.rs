@@ -1,8 +1,8 @@
 //! What the server shows to its clients, and what it asks of them, from files.
 //!
-//! Owns: reading and checking the files. There are three parts: the certificate with its key, the authorities of clients,
-//! and the revocation lists. A start needs all of them. In a reload, a part whose files are bad stays as it was, and keeps
-//! no other part from being replaced: what takes rights away must not wait for a key.
+//! Owns: reading and checking the files. There are three parts: the certificate with its key, the authorities of
+//! clients, and the revocation lists. A start needs all of them. In a reload, a part whose files are bad stays as it
+//! was, and keeps no other part from being replaced: what takes rights away must not wait for a key.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -213,8 +213,8 @@ impl Files {
             None => builder.with_no_client_auth(),
         };
         let mut config = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(Arc::clone(&parts.key))));
-        // Sessions are resumed by tickets, so the server holds nothing for a client that has left. The keys of the tickets
-        // are made here: after a reload, a client shows its certificate again, which may have been revoked.
+        // Sessions are resumed by tickets, so the server holds nothing for a client that has left. The keys of the
+        // tickets are made here: after a reload, a client shows its certificate again, which may have been revoked.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.ticketer = Arc::new(Sessions::new().map_err(|error| certificates.rejected(error))?);
         Ok(Credentials { config: Arc::new(config), verifier, parts, warnings })

@@ -1,11 +1,11 @@
 //! TLS: certificates and keys from files, and the encrypted half of a connection.
 //!
 //! Owns: what the files contain, the state of each handshake, and what is encrypted or decrypted and not yet passed on.
-//! Never owns a socket: each call is given one, so that tests drive it over memory. Sessions know nothing of it. Driven by
-//! the sockets of `server/event_loop/` and of `http/socket.rs`.
+//! Never owns a socket: each call is given one, so that tests drive it over memory. Sessions know nothing of it. Driven
+//! by the sockets of `server/event_loop/` and of `http/socket.rs`.
 //!
-//! The clients of a TLS listener are strangers until their handshake is done. What they can make the server hold until
-//! then, and how long it waits for them, is bounded by the constants below.
+//! Until its handshake is done, a client of a TLS listener is not known. The constants below limit what such a client
+//! can make the server hold, and how long the server waits for it.
 
 mod acceptor;
 mod channel;

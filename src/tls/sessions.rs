@@ -1,8 +1,8 @@
 //! Sessions that clients resume.
 //!
-//! Owns: how long a ticket lets a client in: no longer than the certificates that the client has shown are valid. A client
-//! with a ticket shows no certificate, so the ticket has their end; who comes after it has to show a certificate again,
-//! which may be a new one. Driven by rustls, within [`SessionEnd::within`].
+//! Owns: how long a ticket lets a client in: no longer than the certificates that the client has shown are valid. A
+//! client with a ticket shows no certificate, so the ticket has their end; who comes after it has to show a certificate
+//! again, which may be a new one. Driven by rustls, within [`SessionEnd::within`].
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -21,8 +21,8 @@ use super::x509;
 const END_BYTES: usize = size_of::<u64>();
 
 thread_local! {
-    /// The end of the session of the connection for which rustls works on this thread. rustls asks a verifier and makes tickets
-    /// without saying for which connection.
+    /// The end of the session of the connection for which rustls works on this thread. rustls asks a verifier and makes
+    /// tickets without saying for which connection.
     static CURRENT: Cell<SessionEnd> = const { Cell::new(SessionEnd::NEVER) };
 }
 

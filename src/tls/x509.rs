@@ -1,4 +1,5 @@
-//! What the server reads of certificates and revocation lists: times, and the names of a client. rustls checks the rest.
+//! What the server reads of certificates and revocation lists: times, and the names of a client. rustls checks the
+//! rest.
 
 use std::time::Duration;
 
@@ -39,8 +40,8 @@ pub(super) fn next_update(list: &[u8]) -> Result<Option<Duration>, Error> {
 /// What the certificate of a client says of it.
 #[derive(Debug, Default)]
 pub struct ClientCertificate {
-    /// The common name of its subject, and then its alternative names that are DNS names, addresses of mail or URIs, in their
-    /// order. None, if it cannot be read.
+    /// The common name of its subject, and then its alternative names that are DNS names, addresses of mail or URIs, in
+    /// their order. None, if it cannot be read.
     pub names: Vec<String>,
     /// Its serial number in hexadecimal digits, as `openssl x509 -serial` prints it.
     pub serial: String,

@@ -60,7 +60,8 @@ impl Write for Text<'_> {
     }
 }
 
-/// Fractions have six digits, because they are microseconds. The character Delete is escaped, because terminals obey it.
+/// Fractions have six digits, because they are microseconds. The character Delete is escaped, because terminals obey
+/// it.
 struct Style;
 
 impl Formatter for Style {

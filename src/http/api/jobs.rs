@@ -21,8 +21,8 @@ const DEFAULT_LIMIT: usize = 50;
 const MAX_LIMIT: usize = 1000;
 /// The most bytes of each body in a page: enough to know a job by.
 const MAX_BODY_BYTES: usize = 256;
-/// How many jobs are examined for a page: about a second. The cursor of the response continues the search, so a client can
-/// stop in between.
+/// How many jobs are examined for a page: about a second. The cursor of the response continues the search, so a client
+/// can stop in between.
 const MAX_LOOKS: u64 = 500_000;
 
 /// The key of the instant at which jobs were counted.

@@ -35,8 +35,8 @@ pub fn figures<'v, S: Subject>(table: &'static [Figure<S>], view: &'v S::View<'_
     Object(table.iter().map(move |figure| (figure.key, figure.value(view))))
 }
 
-/// Writes the tubes of the snapshot from number `first` on, until `out` has a slice. Returns the number of the next tube, or
-/// `None` after the last one.
+/// Writes the tubes of the snapshot from number `first` on, until `out` has a slice. Returns the number of the next
+/// tube, or `None` after the last one.
 pub fn write_tubes(snapshot: &Snapshot, first: usize, out: &mut String) -> Option<usize> {
     for (place, tube) in snapshot.tubes().iter().enumerate().skip(first) {
         out.push_str(if place == 0 { "" } else { "," });
@@ -48,8 +48,8 @@ pub fn write_tubes(snapshot: &Snapshot, first: usize, out: &mut String) -> Optio
     None
 }
 
-/// A job: the figures of `stats-job`, but for the file of its record, those of the tags where it has any, the length of the
-/// body, and at most so many bytes of the body as are asked for.
+/// A job: the figures of `stats-job`, but for the file of its record, those of the tags where it has any, the length of
+/// the body, and at most so many bytes of the body as are asked for.
 pub struct Job<'v> {
     /// The job.
     pub view: &'v JobView<'v>,

@@ -1,6 +1,7 @@
 //! The page of `--admin`: plain files, which the browser uses without a build step.
 //!
-//! Owns: the files, and the content policy under which a browser shows them. The page reads and changes everything through the API.
+//! Owns: the files, and the content policy under which a browser shows them. The page reads and changes everything
+//! through the API.
 
 /// The policy permits the page's own files and the API, and nothing else. There are no inline scripts or styles, and no
 /// text can become markup, so a text from a job is always shown as text.

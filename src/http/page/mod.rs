@@ -6,8 +6,8 @@ pub const HTML: &str = include_str!("page.html");
 /// What the page gets from the API. Where the page is, the API has nothing else.
 pub const FIGURES: [&str; 2] = ["/api/v1/server", "/api/v1/tubes"];
 
-/// The policy permits the page's own style, scripts and figures, and nothing else. It names the style and the script in the
-/// page by their hashes.
+/// The policy permits the page's own style, scripts and figures, and nothing else. It names the style and the script in
+/// the page by their hashes.
 pub const HEADERS: &str = concat!(
     "Content-Security-Policy: default-src 'none'; connect-src 'self'; img-src data:; ",
     "style-src 'sha256-JqhqHpU7ZLHMEk4SJyJvChlYamgjth/EKV5Y/BE69eU='; ",

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 const TURN_SECONDS: u32 = 1;
 
 /// The longest pause between two attempts to connect again.
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+const MAX_PAUSE: Duration = Duration::from_secs(30);
 
 /// A worker with its connection.
 pub struct Worker<'a> {
@@ -75,7 +75,7 @@ impl<'a> Worker<'a> {
                     self.client = client;
                     return Ok(());
                 }
-                Err(Failure::Connection(_)) => pause = (pause * 2).min(LONGEST_PAUSE),
+                Err(Failure::Connection(_)) => pause = (pause * 2).min(MAX_PAUSE),
                 Err(other) => return Err(other),
             }
         }
