@@ -11,6 +11,7 @@ use super::keys::{ReadyKey, Reservation};
 use super::tube::Tube;
 use super::{JobCounts, Queue, SAFETY_MARGIN_NS};
 use crate::clock::Timestamp;
+use crate::job::JobId;
 
 const _: () = assert!(SAFETY_MARGIN_NS > 0);
 
@@ -156,6 +157,33 @@ impl Queue {
             assert_eq!(tube.watching, watching.get(&key).copied().unwrap_or(0), "{}: watching", tube.name);
         }
     }
+
+    /// Whether the job is in the collection that its place names. Each move of a job asserts in debug builds that it is there
+    /// before, or afterwards, and not in between.
+    #[inline]
+    pub(super) fn is_linked(&self, id: JobId) -> bool {
+        let Some(job) = self.jobs.get(id) else { return false };
+        let tube = self.tubes.get(job.tube);
+        match job.place() {
+            Place::Ready(_) => {
+                let key = ReadyKey::new(job.priority, id);
+                let parked = tube.tagged().filter(|_| job.has(marks::PARKED));
+                parked.map_or_else(|| tube.ready.contains(key), |tagged| tagged.parked.contains(key))
+            }
+            Place::Delayed(until) => {
+                let key = (Timestamp(until.into()), id);
+                let held = tube.tagged().filter(|_| job.has(marks::HELD));
+                held.map_or_else(|| tube.delayed.contains(key), |tagged| tagged.held.contains(key))
+            }
+            Place::Buried(number) => tube.buried.contains((number.into(), id)),
+            Place::Reserved(until) => {
+                let key = Reservation::key(Timestamp(until.into()), id);
+                let holder = self.jobs.history(job).holder;
+                holder.is_some_and(|holder| self.clients[holder as usize].reserved.contains(key))
+            }
+        }
+    }
+
     /// Asserts that the queue looks at the owner in time.
     pub(super) fn check_deadline(&self, owner: Owner) {
         let scheduled = self.deadlines.of(owner);

@@ -58,6 +58,7 @@ impl Queue {
         {
             *share -= 1;
             let (job, history) = self.jobs.held_with_history(id);
+            debug_assert_eq!(history.holder, Some(index));
             history.holder = None;
             jobs.push(ReadyKey::new(job.priority, id));
             let (tube, marks) = (job.tube, job.marks);

@@ -79,6 +79,7 @@ impl Queue {
 
     /// The command `put`, when the whole body has arrived. The job goes into the tube that the client uses.
     pub fn put(&mut self, client: ClientId, new: NewJob, body: Body, now: Timestamp) {
+        debug_assert!(self.jobs.get(new.id).is_none(), "an id is given once");
         let tube = self.client(client).using;
         let job = Job::new(now, new.priority, new.delay_s, new.ttr_s.max(1), tube, body);
         self.jobs.insert(new.id, job);
@@ -91,6 +92,7 @@ impl Queue {
             let until = self.end_of_delay(new.delay_s, now);
             self.delay(new.id, until);
         }
+        debug_assert!(self.is_linked(new.id));
     }
 
     /// Restores a job after a restart. A reservation does not survive a restart, so a reserved job becomes ready.
@@ -99,6 +101,7 @@ impl Queue {
         self.jobs.insert(record.id, job);
         self.restore_history(record);
         self.restore_place(record, now);
+        debug_assert!(self.is_linked(record.id));
     }
 
     /// The record of a job that is restored.
@@ -171,6 +174,7 @@ impl Queue {
     /// Ends a job of this tube that is in no queue, and returns its body; the caller looks whether the tube is to end, too.
     #[inline]
     pub(super) fn remove(&mut self, id: JobId, tube: TubeKey) -> Body {
+        debug_assert!(!self.is_linked(id));
         let job = self.jobs.remove(id).expect("what a queue held is there");
         self.count(tube, |counters| &mut counters.deletes);
         self.note(Change::Deleted(id));
@@ -215,6 +219,7 @@ impl Queue {
         if marks != 0 {
             self.settle(Some(client), now);
         }
+        debug_assert!(self.is_linked(id) && !self.holds(client, id));
         if is_poisoned { Released::Buried } else { Released::Queued }
     }
 
@@ -233,6 +238,7 @@ impl Queue {
         if marks != 0 {
             self.settle(Some(client), now);
         }
+        debug_assert!(self.is_linked(id) && !self.holds(client, id));
     }
 
     /// The command `touch`: the time to run starts again. Returns whether the client has reserved the job.
@@ -240,6 +246,7 @@ impl Queue {
         if !self.holds(client, id) {
             return false;
         }
+        debug_assert!(self.is_linked(id));
         let job = self.jobs.held(id);
         let before = job.place().deadline().expect("a reserved job has a deadline");
         let until = now.plus_seconds(job.ttr_s);
@@ -249,6 +256,7 @@ impl Queue {
         let reservation = reservation.expect("a reserved job stands among its holder's reservations");
         reserved.insert(Reservation { until, ..reservation });
         self.schedule(Owner::Client(client.index));
+        debug_assert!(self.is_linked(id));
         true
     }
 
@@ -305,7 +313,10 @@ impl Queue {
     /// As `unlink`, of a job that has been looked up.
     #[inline]
     fn unlink_from(&mut self, id: JobId, link: Link) -> Option<Timestamp> {
-        if link.marks == 0 { self.unlink_plain(id, link) } else { self.unlink_tagged(id, link) }
+        debug_assert!(self.is_linked(id));
+        let since = if link.marks == 0 { self.unlink_plain(id, link) } else { self.unlink_tagged(id, link) };
+        debug_assert!(!self.is_linked(id));
+        since
     }
 
     /// As `unlink_from`, of a job that is where jobs without tags are.
@@ -368,6 +379,7 @@ impl Queue {
 
     /// Puts a job among its tube's delayed ones.
     pub(super) fn delay(&mut self, id: JobId, until: Timestamp) {
+        debug_assert!(!self.is_linked(id));
         let job = self.jobs.held(id);
         job.set_place(Place::Delayed(until.0.into()));
         let key = job.tube;
@@ -375,10 +387,12 @@ impl Queue {
         self.tubes.get_mut(key).delayed.insert((until, id));
         self.counts.delayed += 1;
         self.schedule(Owner::Tube(key));
+        debug_assert!(self.is_linked(id));
     }
 
     /// Puts a job behind its tube's buried ones.
     fn make_buried(&mut self, id: JobId) {
+        debug_assert!(!self.is_linked(id));
         let number = self.next_burial;
         self.next_burial += 1;
         let job = self.jobs.held(id);
@@ -390,6 +404,7 @@ impl Queue {
         if marks != 0 {
             self.buried_tagged(id);
         }
+        debug_assert!(self.is_linked(id));
     }
 
     /// Buries a job that has failed too often.

@@ -100,14 +100,17 @@ impl<K: Key> OrderedQueue<K> {
     pub fn iter_after(&self, key: K) -> impl Iterator<Item = K> {
         self.0.iter().flat_map(move |blocks| {
             let number = blocks.holding(key);
-            let block = match &blocks.later {
-                Some(later) if number > 0 => &later[number - 1].keys,
-                _ => &blocks.front,
-            };
+            let block = blocks.block(number);
             let rest = block.range(block.partition_point(|&other| other <= key)..);
             let later = blocks.later.iter().flat_map(move |later| later.range(number..));
             rest.chain(later.flat_map(|block| &block.keys)).copied()
         })
+    }
+
+    /// Whether `key` is in the queue.
+    pub fn contains(&self, key: K) -> bool {
+        let block = self.0.as_ref().map(|blocks| blocks.block(blocks.holding(key)));
+        block.is_some_and(|block| block.binary_search(&key).is_ok())
     }
 
     /// The least id of all keys. Where many keys have come out of their order, some are looked at only when it is asked
@@ -205,6 +208,13 @@ impl<K: Key> Blocks<K> {
             None => 0,
             Some(later) if later[later.len() - 1].from <= key => later.len(),
             Some(later) => later.partition_point(|block| block.from <= key),
+        }
+    }
+
+    fn block(&self, number: usize) -> &VecDeque<K> {
+        match &self.later {
+            Some(later) if number > 0 => &later[number - 1].keys,
+            _ => &self.front,
         }
     }
 

@@ -26,6 +26,7 @@ impl Queue {
             return;
         }
         let marks = job.marks;
+        debug_assert!(self.is_linked(id));
         let is_held = marks != 0 && self.is_held(id);
         if let Place::Reserved(_) = place {
             self.tubes.get_mut(from).reserved -= 1;
@@ -58,6 +59,7 @@ impl Queue {
         if marks != 0 {
             self.settle(None, now);
         }
+        debug_assert!(self.is_linked(id));
         self.remove_tube_if_idle(from);
     }
 
@@ -82,6 +84,7 @@ impl Queue {
             self.delay(id, until);
         }
         self.settle(None, now);
+        debug_assert!(self.is_linked(id));
     }
 
     /// Whether the job is there and nobody has reserved it.
@@ -94,6 +97,7 @@ impl Queue {
     pub fn set_priority(&mut self, id: JobId, priority: Priority, now: Timestamp) {
         assert!(self.is_unreserved(id), "a reserved job has a priority when it is released");
         self.note(Change::Updated(id));
+        debug_assert!(self.is_linked(id));
         let job = self.jobs.held(id);
         let (tube, place, marks) = (job.tube, job.place(), job.marks);
         if let Place::Ready(_) = place {
@@ -108,5 +112,6 @@ impl Queue {
         } else {
             job.priority = priority;
         }
+        debug_assert!(self.is_linked(id));
     }
 }

@@ -155,6 +155,7 @@ impl Queue {
 
     /// Reserves a job that is in no queue for a client.
     fn assign(&mut self, client: u32, id: JobId, now: Timestamp) {
+        debug_assert!(!self.is_linked(id));
         let (job, history) = self.jobs.held_with_history(id);
         let until = now.plus_seconds(job.ttr_s);
         let before = job.place();
@@ -179,6 +180,7 @@ impl Queue {
         if marks != 0 {
             self.assigned_tagged(id);
         }
+        debug_assert!(self.is_linked(id));
     }
 
     /// A job of the tube is reserved that was ready since then.
@@ -196,6 +198,7 @@ impl Queue {
 
     /// As `make_ready`, for a job that should have been ready `since` then.
     pub(super) fn make_ready_since(&mut self, id: JobId, since: Timestamp, now: Timestamp) {
+        debug_assert!(!self.is_linked(id));
         let job = self.jobs.held(id);
         job.set_place(Place::Ready(since.0.into()));
         let (tube, priority, marks) = (job.tube, job.priority, job.marks);
@@ -205,6 +208,7 @@ impl Queue {
         } else {
             self.enqueue_tagged(id, now);
         }
+        debug_assert!(self.is_linked(id));
     }
 
     /// As `make_ready`, for a job of this tube and priority whose place is set already, and which may be reserved.
@@ -353,6 +357,7 @@ impl Queue {
         if marks != 0 {
             self.settle(None, now);
         }
+        debug_assert!(self.is_linked(id));
     }
 }
 

@@ -201,6 +201,7 @@ impl Queue {
     }
 
     fn show_as_held(&mut self, id: JobId, until: Timestamp) {
+        debug_assert!(!self.is_linked(id));
         let job = self.jobs.held(id);
         job.set_place(Place::Delayed(until.0.into()));
         job.marks |= marks::HELD;
@@ -208,10 +209,12 @@ impl Queue {
         self.flushes.note_moved(id, tube);
         self.tubes.get_mut(tube).tagged_mut().held.insert((until, id));
         self.counts.delayed += 1;
+        debug_assert!(self.is_linked(id));
     }
 
     /// Takes a job out of its tube's held jobs; returns whether its group holds it still.
     pub(crate) fn take_out_of_held(&mut self, id: JobId, until: Timestamp) -> bool {
+        debug_assert!(self.is_linked(id));
         let job = self.jobs.held(id);
         job.marks &= !marks::HELD;
         let found = self.tubes.get_mut(job.tube).tagged_mut().held.remove((until, id));
@@ -226,6 +229,7 @@ impl Queue {
             groups.change(after.group.as_str(), |group| group.waiting.remove(id));
         }
         self.give_back_tags(tags);
+        debug_assert!(!self.is_linked(id));
         is_held
     }
 

@@ -389,6 +389,7 @@ impl Queue {
         if let Some(at) = self.expires_at(id) {
             self.end_expiry(id, at);
         }
+        debug_assert!(!self.is_linked(id));
         let job = self.jobs.remove(id).expect("what a queue held is there");
         self.tagged.jobs -= 1;
         let aside = self.tagged.storage.remove(id);

@@ -368,6 +368,7 @@ impl Queue {
 
     /// Puts a job that is in no collection among its tube's parked jobs.
     fn park(&mut self, id: JobId, tube: TubeKey) {
+        debug_assert!(!self.is_linked(id));
         let key = self.ready_key(id);
         let job = self.jobs.held(id);
         job.marks |= marks::PARKED;
@@ -377,10 +378,12 @@ impl Queue {
         }
         self.tubes.get_mut(tube).tagged_mut().parked.insert(key);
         self.count_ready(tube, key.priority());
+        debug_assert!(self.is_linked(id));
     }
 
     /// Takes a job out of its tube's parked jobs. It still counts as ready.
     fn unpark(&mut self, id: JobId, tube: TubeKey) {
+        debug_assert!(self.is_linked(id));
         let key = self.ready_key(id);
         let job = self.jobs.held(id);
         job.marks &= !marks::PARKED;
@@ -390,6 +393,7 @@ impl Queue {
         }
         let found = self.tubes.get_mut(tube).tagged_mut().parked.remove(key);
         assert!(found.is_some(), "a parked job stands among its tube's parked jobs");
+        debug_assert!(!self.is_linked(id));
     }
 
     /// Takes a parked job out of its tube; the caller takes it out of its line.
