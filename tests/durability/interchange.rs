@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::time::Instant;
 
 use rustix::process::Signal;
 
@@ -24,7 +25,7 @@ const STEPS: u64 = 80;
 const OUR_FILE_BYTES: [&str; 3] = ["8192", "65536", "10485760"];
 /// A large size, because C loses changes in small files: it cannot reserve room across more than two files.
 const C_FILE_BYTES: &str = "1048576";
-/// Seconds by which an age or a time left may differ between two looks.
+/// Seconds by which an age or a time left may differ from the last look, beside the time since then.
 const TOLERANCE_S: u64 = 3;
 
 struct History {
@@ -32,6 +33,8 @@ struct History {
     random: Random,
     tubes: Vec<Tube>,
     seen: BTreeMap<u64, SeenJob>,
+    /// Before the last look.
+    seen_after: Instant,
     /// Every id that was ever given. A restart may skip many.
     ids: BTreeSet<u64>,
 }
@@ -41,7 +44,8 @@ impl History {
         // C orders buried jobs by the times at which their reservations would have ended.
         let tubes = ["default", "mail;fast", &"t".repeat(200)].map(|name| Tube::new(name, 1)).to_vec();
         let (directory, random) = (tempfile::tempdir().unwrap(), Random::new(seed));
-        Self { directory, random, tubes, seen: BTreeMap::new(), ids: BTreeSet::new() }
+        let (seen, seen_after, ids) = (BTreeMap::new(), Instant::now(), BTreeSet::new());
+        Self { directory, random, tubes, seen, seen_after, ids }
     }
 
     /// Lets `program` serve the directory. All jobs must be as they were left. Then changes them.
@@ -81,7 +85,10 @@ impl History {
 
     /// Compares all jobs with the model, and with their figures of the last look.
     fn compare(&mut self, client: &mut Client, is_c: bool) {
+        let now = Instant::now();
         let seen = see_jobs(client, self.ids.iter().copied()).unwrap();
+        let tolerance_s = TOLERANCE_S + self.seen_after.elapsed().as_secs();
+        self.seen_after = now;
         assert_eq!(job_count(client), seen.len() as u64);
         for tube in &mut self.tubes {
             if let Some(problem) = tube.difference(&seen) {
@@ -91,10 +98,10 @@ impl History {
         }
         for (id, now) in &seen {
             let Some(before) = self.seen.get(id) else { continue };
-            assert!(now.age.abs_diff(before.age) <= TOLERANCE_S, "age of {id}: {now:?}");
+            assert!(now.age.abs_diff(before.age) <= tolerance_s, "age of {id}: {now:?}");
             let same_wait = now.state == before.state && now.delay == before.delay;
             assert!(
-                !same_wait || now.time_left.abs_diff(before.time_left) <= TOLERANCE_S,
+                !same_wait || now.time_left.abs_diff(before.time_left) <= tolerance_s,
                 "time left of {id}: {now:?}, was {before:?}"
             );
         }
