@@ -420,6 +420,13 @@ impl World {
                 self.lost(server, life);
             }
         }
+        // Servers that have just asked for nothing lose their connections, too.
+        for Server { role, .. } in &mut self.servers {
+            if let Role::Watching { watch, is_connected, can_read, .. } = role {
+                (*is_connected, *can_read) = (false, false);
+                watch.lost();
+            }
+        }
         for id in &self.acknowledged {
             let is_there = self.cluster.visible.log.values().any(|found| found == id);
             assert!(is_there, "job {id} was acknowledged and is lost");
