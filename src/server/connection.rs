@@ -355,7 +355,7 @@ impl<S: Stream> Connection<S> {
             Some(Waiting::Plain | Waiting::Batch(_)) if self.is_half_closed() => {
                 self.cancel_wait(executor, id, &Reply::TimedOut)
             }
-            _ => false,
+            Some(Waiting::Plain | Waiting::Abortable | Waiting::Batch(_)) | None => false,
         }
     }
 

@@ -17,6 +17,8 @@
 //! Sending is no phase: a client may send the next commands before it has read the replies to the last ones, so
 //! replies leave in each of the phases.
 
+#![deny(clippy::wildcard_enum_match_arm)]
+
 mod body_room;
 mod outcome;
 mod output;
@@ -165,9 +167,10 @@ impl<R: Debug> Session<R> {
             Phase::SkipLine | Phase::SkipPutLine(_) => match find_crlf(input) {
                 Some(end) => {
                     *input = &input[end + CRLF.len()..];
-                    let request = match self.phase {
-                        Phase::SkipPutLine(header) => Request::Command(Command::PutWith(header, TOO_LONG)),
-                        _ => Request::Malformed(ParseError::BadFormat),
+                    let request = if let Phase::SkipPutLine(header) = self.phase {
+                        Request::Command(Command::PutWith(header, TOO_LONG))
+                    } else {
+                        Request::Malformed(ParseError::BadFormat)
                     };
                     Some(self.finish(request))
                 }
@@ -422,7 +425,7 @@ impl<R: Debug> Session<R> {
         match stop {
             Stop::CutShort if left > 0 && !self.has_ended() => self.set_unread(pending.bytes, done, stop),
             // A few bytes need not hold a large allocation.
-            _ => self.keep(&pending.bytes[done..], stop),
+            Stop::CutShort | Stop::WantsInput => self.keep(&pending.bytes[done..], stop),
         }
     }
 
@@ -451,7 +454,7 @@ impl<R: Debug> Session<R> {
                 assert!((1..longest_line(bytes)).contains(&bytes.len()), "a longer line is skipped");
             }
             (phase, Some(Unread::Partial(_))) => panic!("{phase:?} has the beginning of a line"),
-            _ => {}
+            (_, Some(Unread::Pending(_)) | None) => {}
         }
         if let Some(Unread::Pending(pending)) = self.unread.as_deref() {
             assert!(!pending.bytes().is_empty(), "there is something to be executed");
