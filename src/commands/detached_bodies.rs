@@ -1,7 +1,7 @@
 //! Bodies whose jobs are gone, and which unsent replies still hold.
 //!
 //! Owns: how many bytes these are, but none of the bodies. A client that does not read keeps such bodies alive, so they
-//! count against the bound on memory as jobs do. Driven by `execute`.
+//! count against the bound on memory as jobs do.
 
 use std::collections::VecDeque;
 use std::rc::Weak;
