@@ -275,16 +275,16 @@ impl Files {
         None
     }
 
-    /// Notes that the job's full record is in file `index` now. With its tags it is `bytes` long.
-    pub fn place(&mut self, id: JobId, index: u32, bytes: u64) {
+    /// Notes that the job's full record is in file `index` now. With its tags it is `bytes` long. Returns whether the job
+    /// had one before.
+    pub fn place(&mut self, id: JobId, index: u32, bytes: u64) -> bool {
         // Jobs usually come in the order of their ids, and a newer one than all cannot be there.
-        if id.0 <= self.newest {
-            self.remove(id);
-        }
+        let was_there = id.0 <= self.newest && self.remove(id);
         self.newest = self.newest.max(id.0);
         if let Some(location) = self.add(Item::Job(id), index, bytes) {
             self.locations.insert(id, location);
         }
+        was_there
     }
 
     /// Notes that the cooldown that the delete of job `id` started is in file `index` now, `bytes` long.

@@ -10,7 +10,7 @@ use super::format::{SHORT_BYTES, WallOffset};
 use super::jobs::{Jobs, ReplayedJob, Times};
 use super::replay::{DamagedFile, FileState, Kind, Replay, ReplaySummary, Verdict};
 use super::storage::{Storage, Task};
-use super::writer::{Beginning, BeginningOfTags, Binlog, Burials, Promise, Promises};
+use super::writer::{Beginning, Binlog, Burials, JobRoom, Room};
 use super::{Config, LogPosition, MAX_INDEX, NoRoom, OpenError, SyncPolicy};
 use crate::clock::Timestamp;
 use crate::job::{Body, JobId, JobRecord};
@@ -215,26 +215,24 @@ fn beginning(replay: &mut Replay, verdict: &Verdict, next_index: u32) -> Beginni
         .files
         .last()
         .map_or(LogPosition::default(), |last| LogPosition { file: last.index, offset: last.end });
+    let cooldowns = std::mem::take(&mut replay.jobs.tagged.cooldowns);
+    let mut room = Room::needed_by(files.job_count(), cooldowns.len() as u64);
+    for (id, tags) in replay.jobs.tagged.tags.iter() {
+        if let Some(job) = replay.jobs.alive.get(id) {
+            let tube_len = replay.jobs.tubes[job.tube as usize].as_bytes().len();
+            room.reserve_for(id, JobRoom::of(tube_len, tags, job.was_reserved(&replay.jobs.histories)));
+        }
+    }
     Beginning {
         files,
         burials,
-        tags: beginning_of_tags(&mut replay.jobs),
+        room,
+        cooldowns,
         next_job_id: replay.jobs.next_id,
         next_index,
         end,
         durable: replay.told.durable,
     }
-}
-
-fn beginning_of_tags(jobs: &mut Jobs) -> BeginningOfTags {
-    let mut promises = Promises::default();
-    for (id, tags) in jobs.tagged.tags.iter() {
-        if let Some(job) = jobs.alive.get(id) {
-            let tube_len = jobs.tubes[job.tube as usize].as_bytes().len();
-            promises.set(id, Promise::of(tube_len, tags, job.was_reserved(&jobs.histories)));
-        }
-    }
-    BeginningOfTags { promises, cooldowns: std::mem::take(&mut jobs.tagged.cooldowns) }
 }
 
 /// Copies each tail that is to be cut.

@@ -1,112 +1,17 @@
 //! Tags, deletes that start a cooldown or free a group, and first reservations that end an expiry.
 //!
-//! Owns: how much room these need for which jobs beside the record of their delete, in [`Promises`]; the cooldowns. A delete
-//! and what it leads to are one write to one file, and so are a job and its tags. Driven by the server.
+//! Owns: what deletes lead to for which there was no room; the cooldowns. A delete and what it leads to are one write to one
+//! file, and so are a job and its tags. Driven by the server.
 
 use std::collections::BTreeMap;
-use std::num::NonZeroU8;
 
 use super::Binlog;
-use super::space::Target;
+use super::room::Target;
 use crate::NoRoom;
-use crate::attachment::{Aftermath, Cooldown, Kind, MAX_DELETE_UNITS, parts, units_of_aftermath};
+use crate::attachment::{Aftermath, Cooldown, Kind, parts};
 use crate::clock::Timestamp;
-use crate::cooldowns::Cooldowns;
 use crate::format::{DiskRecord, SHORT_BYTES};
-use crate::id_map::IdMap;
 use crate::job::{JobId, JobRecord};
-use crate::tags::TagSet;
-
-/// What a job may need one day beside the record of its delete.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Promise {
-    /// Short records for what its delete may lead to, and for a record that forgets the cooldown.
-    aftermath: u8,
-    /// Whether there is to be room for its first reservation, because the job does not expire any more from then on.
-    first_reservation: bool,
-}
-
-impl Promise {
-    /// What a job in such a tube with such tags may need.
-    pub(crate) fn of(tube_len: usize, tags: &[u8], was_reserved: bool) -> Self {
-        let expires = TagSet::decode(tags).is_some_and(|tags| tags.expires_after_s.is_some());
-        let aftermath = units_of_aftermath(tube_len, tags);
-        Self { aftermath, first_reservation: expires && !was_reserved }
-    }
-
-    fn units(self) -> u64 {
-        u64::from(self.aftermath) + u64::from(self.first_reservation)
-    }
-
-    /// As one byte; `None` if nothing is promised.
-    fn packed(self) -> Option<NonZeroU8> {
-        NonZeroU8::new(self.aftermath << 1 | u8::from(self.first_reservation))
-    }
-
-    fn from_packed(packed: NonZeroU8) -> Self {
-        Self { aftermath: packed.get() >> 1, first_reservation: packed.get() & 1 != 0 }
-    }
-}
-
-const _: () = assert!(MAX_DELETE_UNITS < 1 << 7, "it fits into a byte with one more bit");
-
-/// The room that is kept beside one short record for each delete, in short records.
-#[derive(Debug, Default)]
-pub(crate) struct Promises {
-    /// For each job that may need any.
-    by_job: IdMap<NonZeroU8>,
-    /// The sum of these.
-    units: u64,
-}
-
-impl Promises {
-    /// What this takes in memory, in bytes.
-    pub(crate) fn memory_bytes(&self) -> usize {
-        self.by_job.bytes()
-    }
-
-    /// Reserves the room that job `id` may need.
-    pub(crate) fn set(&mut self, id: JobId, promise: Promise) {
-        self.release(id);
-        if let Some(packed) = promise.packed() {
-            self.units += promise.units();
-            self.by_job.insert(id, packed);
-        }
-    }
-
-    /// Job `id` is deleted.
-    fn release(&mut self, id: JobId) {
-        if !self.by_job.is_empty() {
-            self.units -= self.by_job.remove(id).map_or(0, |packed| Promise::from_packed(packed).units());
-        }
-    }
-
-    /// The first reservation of job `id` needs no room any more. Returns whether it did.
-    fn release_first_reservation(&mut self, id: JobId) -> bool {
-        let promise = self.by_job.get(id).map(|&packed| Promise::from_packed(packed));
-        let Some(promise) = promise.filter(|promise| promise.first_reservation) else { return false };
-        self.set(id, Promise { first_reservation: false, ..promise });
-        true
-    }
-
-    /// How much room is kept.
-    pub(super) fn units(&self) -> u64 {
-        self.units
-    }
-
-    /// Whether no delete may need more than its own record.
-    pub(super) fn is_empty(&self) -> bool {
-        self.by_job.is_empty()
-    }
-
-    /// Asserts what is true between two calls.
-    #[inline]
-    pub(super) fn check_invariants(&self, is_logged: impl Fn(JobId) -> bool) {
-        let sum: u64 = self.by_job.iter().map(|(_, &packed)| Promise::from_packed(packed).units()).sum();
-        assert_eq!(sum, self.units, "the sum is that of the jobs");
-        assert!(self.by_job.iter().all(|(id, _)| is_logged(id)), "room is kept for jobs that are there");
-    }
-}
 
 /// What a delete leads to, until there is room for it.
 #[derive(Debug, Default)]
@@ -116,9 +21,18 @@ pub(super) struct UnloggedAftermath {
 }
 
 impl UnloggedAftermath {
+    /// Its short records.
     fn units(&self) -> u64 {
-        let cooldown = self.cooldown.as_ref().map_or(0, |bytes| parts(bytes.len()));
-        cooldown + self.freed_group.as_ref().map_or(0, |group| parts(group.len()))
+        self.cooldown_units() + self.freed_group.as_ref().map_or(0, |group| parts(group.len()))
+    }
+
+    fn cooldown_units(&self) -> u64 {
+        self.cooldown.as_ref().map_or(0, |bytes| parts(bytes.len()))
+    }
+
+    /// The same with the one that ends the cooldown.
+    fn needed_units(&self) -> u64 {
+        self.units() + u64::from(self.cooldown.is_some())
     }
 }
 
@@ -126,36 +40,32 @@ impl UnloggedAftermath {
 #[derive(Debug, Default)]
 pub(super) struct UnloggedAftermaths {
     by_job: BTreeMap<JobId, UnloggedAftermath>,
-    /// Short records that they need beside those of the deletes, and for cooldowns that are to be forgotten.
-    units: u64,
 }
 
 impl UnloggedAftermaths {
-    pub(super) fn units(&self) -> u64 {
-        self.units
-    }
-
-    fn add(&mut self, id: JobId, aftermath: UnloggedAftermath) {
-        self.units += aftermath.units() + u64::from(aftermath.cooldown.is_some());
-        self.by_job.insert(id, aftermath);
-    }
-
-    fn remove(&mut self, id: JobId) -> Option<UnloggedAftermath> {
-        let aftermath = self.by_job.remove(&id)?;
-        self.units -= aftermath.units() + u64::from(aftermath.cooldown.is_some());
-        Some(aftermath)
-    }
-
     /// The short records of the delete of job `id`.
     pub(super) fn delete_units(&self, id: JobId) -> u64 {
         1 + self.by_job.get(&id).map_or(0, UnloggedAftermath::units)
     }
 
+    /// The delete of job `id`, if it is one of these, will start no cooldown. Returns how many short records are not needed
+    /// for that.
+    fn drop_cooldown(&mut self, id: JobId) -> u64 {
+        let Some(aftermath) = self.by_job.get_mut(&id) else { return 0 };
+        let units = aftermath.needed_units();
+        aftermath.cooldown = None;
+        units - aftermath.needed_units()
+    }
+
+    /// All short records that these need beside those of the deletes, and for the ends of their cooldowns.
+    #[inline]
+    pub(super) fn needed_units(&self) -> u64 {
+        self.by_job.values().map(UnloggedAftermath::needed_units).sum()
+    }
+
     /// Asserts what is true between two calls.
     #[inline]
     pub(super) fn check_invariants(&self, is_unlogged: impl Fn(JobId) -> bool) {
-        let units = |one: &UnloggedAftermath| one.units() + u64::from(one.cooldown.is_some());
-        assert_eq!(self.units, self.by_job.values().map(units).sum::<u64>());
         assert!(self.by_job.keys().all(|&id| is_unlogged(id)), "only a delete leads to something");
     }
 }
@@ -165,61 +75,30 @@ impl UnloggedAftermaths {
 pub(super) const NO_DELETE: u64 = 1 << 63;
 
 impl Binlog {
-    // ---- room ----
-
-    /// How much more a job in such a tube with such tags may need one day. From then on a delete may have several short
-    /// records, so that the ends of files count less.
-    pub(super) fn promise_for(&mut self, tube_len: usize, tags: &[u8]) -> u64 {
-        let units = Promise::of(tube_len, tags, false).units();
-        if units > 0 {
-            self.ahead.space.allow_deletes_of(MAX_DELETE_UNITS);
-        }
-        units
-    }
-
-    /// Keeps the room for a job that stands in the log now.
-    pub(super) fn keep_promise(&mut self, job: &JobRecord, tube_len: usize, tags: &[u8]) {
-        if !tags.is_empty() || !self.promises.is_empty() {
-            self.promises.set(job.id, Promise::of(tube_len, tags, job.counters.reserves > 0));
-        }
-    }
+    // ---- first reservations ----
 
     /// The log has this state of a job. Returns whether the job would expire without this record.
     pub(super) fn note_state(&mut self, job: &JobRecord) -> bool {
-        !self.promises.is_empty()
-            && job.counters.reserves > 0
-            && self.promises.release_first_reservation(job.id)
+        job.counters.reserves > 0 && self.room.release_first_reservation(job.id)
     }
 
-    /// Logs a state for which there is no room if it is the first reservation of a job that expires: room was kept for it,
-    /// and replies wait for it. Returns whether it is.
+    /// Logs a state for which there is no room if it is the first reservation of a job that expires: room was reserved for
+    /// it, and replies wait for it. Returns whether it is.
     pub(super) fn append_first_reservation(&mut self, job: &JobRecord, body_len: usize) -> bool {
-        let is_one = job.counters.reserves > 0 && self.promises.release_first_reservation(job.id);
+        let is_one = self.note_state(job);
         if is_one {
             let record = DiskRecord::of_job(job, body_len, self.wall);
             self.unlogged.reservations.insert(job.id, record);
-            self.unlogged.deletes.push(JobId(job.id.0 | NO_DELETE));
-            self.log_deletes();
+            self.room.need(1);
+            self.append_needed(JobId(job.id.0 | NO_DELETE));
         }
         is_one
-    }
-
-    /// Short records for which there is room: the deletes of all jobs and all that these may lead to.
-    pub(super) fn live_units(&self) -> u64 {
-        self.files.job_count() + self.promises.units() + self.cooldowns.len() as u64
     }
 
     /// Bytes that the newest state of all jobs takes and all cooldowns, with the room for their deletes and what these may
     /// lead to.
     pub(super) fn live_bytes(&self) -> u64 {
-        self.files.live_bytes() + self.promises.units() * SHORT_BYTES
-    }
-
-    /// The room that the log keeps from its beginning on.
-    pub(super) fn allow_promised_deletes(&mut self) {
-        if !self.promises.is_empty() {
-            self.ahead.space.allow_deletes_of(MAX_DELETE_UNITS);
-        }
+        self.files.live_bytes() + self.room.reserved_bytes()
     }
 
     // ---- deletes ----
@@ -231,15 +110,11 @@ impl Binlog {
         let Aftermath { cooldown, freed_group } = *aftermath;
         if (cooldown.is_some() || freed_group.is_some()) && self.files.file_of(id).is_some() {
             let cooldown = cooldown.map(|cooldown| cooldown.encode(self.wall));
-            let freed_group = freed_group.map(Box::from);
-            self.unlogged.aftermaths.add(id, UnloggedAftermath { cooldown, freed_group });
+            let aftermath = UnloggedAftermath { cooldown, freed_group: freed_group.map(Box::from) };
+            self.room.need(aftermath.needed_units());
+            self.unlogged.aftermaths.by_job.insert(id, aftermath);
         }
         self.append_delete(id);
-    }
-
-    /// The room that the log has kept for the delete of a job is used or not needed.
-    pub(super) fn release_promise(&mut self, id: JobId) {
-        self.promises.release(id);
     }
 
     /// Logs one of the deletes that were not logged, or a first reservation, or that a cooldown is forgotten.
@@ -257,7 +132,7 @@ impl Binlog {
             self.enter(target);
             return self.append_alone(Kind::Forgets, id, &[]);
         }
-        let Some(aftermath) = self.unlogged.aftermaths.remove(id) else {
+        let Some(aftermath) = self.unlogged.aftermaths.by_job.remove(&id) else {
             return self.append_short(&DiskRecord::deletion(id), target);
         };
         self.enter(target);
@@ -278,7 +153,7 @@ impl Binlog {
 
     /// Appends the parts of an attachment, for which there is room and memory, in front of the record that follows.
     pub(super) fn push_attachment(&mut self, kind: Kind, job: JobId, bytes: &[u8]) {
-        self.ahead.space.take(parts(bytes.len()) * SHORT_BYTES);
+        self.room.take(parts(bytes.len()) * SHORT_BYTES);
         self.appender.push_attachment(kind, job, bytes);
     }
 
@@ -296,17 +171,13 @@ impl Binlog {
     /// The cooldown that the delete of job `id` started does not count any more. If it would last beyond `now`, this is
     /// logged, for which there is always room.
     pub fn forget_cooldown(&mut self, id: JobId, now: Timestamp) {
-        if let Some(mut aftermath) = self.unlogged.aftermaths.remove(id) {
-            // Its delete waits for room. It will start no cooldown.
-            aftermath.cooldown = None;
-            if aftermath.freed_group.is_some() {
-                self.unlogged.aftermaths.add(id, aftermath);
-            }
-        }
+        let unneeded = self.unlogged.aftermaths.drop_cooldown(id);
+        self.room.release(unneeded);
         let Some(until) = self.cooldowns.remove(id) else { return };
         let full_bytes = self.files.full_bytes();
         self.files.remove_cooldown(id);
         self.compaction.note_freed(full_bytes - self.files.full_bytes());
+        self.room.release(1);
         if until > self.wall.to_disk(now) {
             self.append_forgetting(id);
         }
@@ -314,8 +185,8 @@ impl Binlog {
 
     /// Logs that the cooldown of job `id` counts no more.
     pub(crate) fn append_forgetting(&mut self, id: JobId) {
-        self.unlogged.deletes.push(JobId(id.0 | NO_DELETE));
-        self.log_deletes();
+        self.room.need(1);
+        self.append_needed(JobId(id.0 | NO_DELETE));
     }
 
     /// The cooldowns that have not ended and were not forgotten, each with the job whose delete started it, by ascending
@@ -331,7 +202,7 @@ impl Binlog {
     pub(super) fn copy_cooldown(&mut self, id: JobId) -> Option<u64> {
         let cooldown = self.cooldowns.get(id)?;
         let bytes = parts(cooldown.len()) * SHORT_BYTES;
-        let target = self.ahead.space.find(bytes, self.live_units())?;
+        let target = self.room.find(bytes, 0)?;
         if !self.open_up_to(target) || !self.has_memory_for(bytes) {
             return None;
         }
@@ -350,7 +221,7 @@ impl Binlog {
     /// If there is no room.
     pub(crate) fn repeat_cooldown(&mut self, id: JobId) -> Result<(), NoRoom> {
         let Some(cooldown) = self.cooldowns.get(id) else { return Ok(()) };
-        self.reserve(parts(cooldown.len()) * SHORT_BYTES, self.live_units())?;
+        self.reserve(parts(cooldown.len()) * SHORT_BYTES, 0)?;
         self.copy_cooldown(id).map(drop).ok_or(NoRoom::Full)
     }
 
@@ -360,8 +231,8 @@ impl Binlog {
     /// If there is no room.
     pub(crate) fn append_freed_group(&mut self, group: &str) -> Result<(), NoRoom> {
         let bytes = parts(group.len()) * SHORT_BYTES;
-        self.reserve(bytes, self.live_units())?;
-        let target = self.ahead.space.find(bytes, self.live_units()).ok_or(NoRoom::Full)?;
+        self.reserve(bytes, 0)?;
+        let target = self.room.find(bytes, 0).ok_or(NoRoom::Full)?;
         self.enter(target);
         self.append_alone(Kind::Frees, JobId(0), group.as_bytes());
         Ok(())
@@ -370,71 +241,15 @@ impl Binlog {
     /// Asserts what is true of tags, deletes and cooldowns between two calls.
     #[inline]
     pub(super) fn check_aftermaths(&self) {
-        self.promises.check_invariants(|id| self.files.file_of(id).is_some());
-        assert!(
-            self.promises.is_empty() || self.ahead.space.waste_units() + 1 == MAX_DELETE_UNITS,
-            "the ends of files count less once a delete may be long"
-        );
-        assert_eq!(self.cooldowns.len(), self.files.cooldown_count(), "each cooldown stands in a file");
+        let cooldowns = self.cooldowns.len();
+        assert_eq!(cooldowns, self.files.cooldown_count(), "each cooldown stands in a file");
         let unlogged: Vec<JobId> = self.unlogged.deletes.iter().collect();
         self.unlogged.aftermaths.check_invariants(|id| unlogged.contains(&id));
-    }
-}
-
-/// What the log begins with of all this.
-#[derive(Debug, Default)]
-pub(crate) struct BeginningOfTags {
-    pub(crate) promises: Promises,
-    pub(crate) cooldowns: Cooldowns,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::tags::Name;
-
-    fn encoded(tags: TagSet<'_>) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        tags.encode(&mut bytes).unwrap();
-        bytes
-    }
-
-    #[test]
-    fn room_is_kept_for_the_first_reservation_of_a_job_that_expires_until_it_comes() {
-        let expiring = encoded(TagSet { expires_after_s: Some(9), ..TagSet::default() });
-        let grouped = encoded(TagSet { group: Some(Name::from("g")), ..TagSet::default() });
-        let both =
-            encoded(TagSet { expires_after_s: Some(9), group: Some(Name::from("g")), ..TagSet::default() });
-        for (tags, was_reserved, units, first) in [
-            (&expiring, false, 1, true),
-            (&expiring, true, 0, false),
-            (&grouped, false, 1, false),
-            (&grouped, true, 1, false),
-            (&both, false, 2, true),
-            (&both, true, 1, false),
-            (&Vec::new(), false, 0, false),
-        ] {
-            let mut promises = Promises::default();
-            assert!(promises.is_empty());
-            promises.set(JobId(1), Promise::of(7, tags, was_reserved));
-            assert_eq!((promises.units(), promises.is_empty()), (units, units == 0));
-            assert_eq!(promises.release_first_reservation(JobId(1)), first);
-            assert!(!promises.release_first_reservation(JobId(1)), "there is one first reservation");
-            assert_eq!(promises.units(), units - u64::from(first));
-            promises.check_invariants(|id| id == JobId(1));
-            promises.release(JobId(1));
-            assert_eq!((promises.units(), promises.is_empty()), (0, true));
-        }
-    }
-
-    #[test]
-    fn a_promise_is_the_same_behind_its_one_byte() {
-        for aftermath in 0..MAX_DELETE_UNITS as u8 {
-            for first_reservation in [false, true] {
-                let promise = Promise { aftermath, first_reservation };
-                let units = promise.packed().map_or(0, |packed| Promise::from_packed(packed).units());
-                assert_eq!(units, u64::from(aftermath) + u64::from(first_reservation));
-            }
-        }
+        let unlogged_units = unlogged.len() as u64 + self.unlogged.aftermaths.needed_units();
+        self.room.check_invariants(self.files.job_count(), cooldowns as u64, unlogged_units);
+        assert!(
+            self.room.jobs().all(|id| self.files.file_of(id).is_some()),
+            "room is reserved for jobs that are there"
+        );
     }
 }

@@ -1,215 +1,25 @@
-//! Appending and committing: records and markers become bytes, and the bytes of a turn become one write.
+//! What the server logs: puts, moves, changes of a job's state and deletes, and the markers around them.
 //!
-//! Owns: the end of the log and the bytes that are not written yet, in [`Appender`]; the records for which there was no
-//! room, in [`Unlogged`]. The calls of the server that log something are here. Driven by the server, command by command,
-//! then by one commit per turn.
+//! Owns: the records for which there was no room, in [`Unlogged`]. Driven by the server, command by command, then by one
+//! commit per turn.
 
-use std::collections::{BTreeMap, BTreeSet, TryReserveError};
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Binlog;
 use super::aftermath::UnloggedAftermaths;
+use super::appender::MIN_BUFFER_BYTES;
 use super::durability::Mark;
 use super::files_ahead::Creation;
-use super::space::Target;
-use crate::attachment::{Kind, Part, tag_record_bytes};
+use super::room::{JobRoom, Target};
+use crate::attachment::{Kind, tag_record_bytes};
 use crate::clock::Timestamp;
-use crate::format::{DiskRecord, MAX_BODY_BYTES, SHORT_BYTES, Seal, TRAILER, WallOffset, full_record_bytes};
+use crate::files::Item;
+use crate::format::{DiskRecord, MAX_BODY_BYTES, SHORT_BYTES, WallOffset, full_record_bytes};
 use crate::id_queue::IdQueue;
 use crate::job::{BodyRef, JobId, JobRecord, JobState};
-use crate::marker::{CLOCK_STEP_NS, HEAD_BYTES, Marker, MarkerKind};
+use crate::marker::{CLOCK_STEP_NS, Marker, MarkerKind};
 use crate::tube_name::TubeName;
-use crate::{BinlogError, LogPosition, NoRoom, SequenceNumber, SyncPolicy};
-
-/// When the bytes of a turn are more than this, they are written before the turn ends, so that the buffer
-/// is never much larger than one record. A larger buffer is given back after the turn.
-const BUFFER_KEEP_BYTES: usize = 1024 * 1024;
-
-/// The buffer is never smaller, so that an empty one has room for short records and markers, whose appending must not
-/// fail for lack of memory.
-const LEAST_BUFFER_BYTES: usize = 4096;
-
-/// The end of the log, and the bytes that are to be appended there.
-#[derive(Debug)]
-pub(super) struct Appender {
-    /// Where the next write begins.
-    at: LogPosition,
-    seal: Seal,
-    /// What the next write holds.
-    buffer: Vec<u8>,
-    /// Whether the buffer holds more than a marker that can wait for the next record.
-    must_write: bool,
-    /// Length of the records of this turn in bytes, written already or not.
-    turn_bytes: u64,
-    appended: SequenceNumber,
-    /// The last record that replies wait for: not that of a reservation that changes nothing else.
-    awaited: SequenceNumber,
-}
-
-impl Appender {
-    /// An appender at `end`, the end of an older file, to which nothing can be appended.
-    pub(super) fn after(end: LogPosition) -> Self {
-        Self {
-            at: end,
-            seal: Seal { nonce: 0 },
-            buffer: Vec::with_capacity(LEAST_BUFFER_BYTES),
-            must_write: false,
-            turn_bytes: 0,
-            appended: SequenceNumber::default(),
-            awaited: SequenceNumber::default(),
-        }
-    }
-
-    /// Index of the file to which records are appended.
-    pub(super) fn file(&self) -> u32 {
-        self.at.file
-    }
-
-    /// Whether the file is one of this run, to which records can be appended.
-    pub(super) fn has_file(&self) -> bool {
-        self.seal.nonce != 0
-    }
-
-    /// Where the log ends once the buffer is written.
-    pub(super) fn end(&self) -> LogPosition {
-        LogPosition { file: self.at.file, offset: self.at.offset + self.buffer.len() as u64 }
-    }
-
-    /// Goes on in file `file`, behind its head.
-    pub(super) fn begin_file(&mut self, file: u32, nonce: u64) {
-        assert!(self.buffer.is_empty(), "the bytes of a file are written before the next file begins");
-        assert!(nonce != 0, "a file of this server has a nonce");
-        self.at = LogPosition { file, offset: HEAD_BYTES };
-        self.seal = Seal { nonce };
-    }
-
-    /// The last record so far.
-    pub(super) fn appended(&self) -> SequenceNumber {
-        self.appended
-    }
-
-    /// The last record so far that replies wait for.
-    pub(super) fn awaited(&self) -> SequenceNumber {
-        self.awaited
-    }
-
-    /// Of the records so far, replies wait for those up to `awaited` alone.
-    pub(super) fn await_only(&mut self, awaited: SequenceNumber) {
-        debug_assert!(awaited <= self.awaited, "a record that is awaited stays so");
-        self.awaited = awaited;
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.buffer.is_empty()
-    }
-
-    /// Whether the buffer holds more than a marker that can wait for the next record.
-    pub(super) fn must_write(&self) -> bool {
-        self.must_write
-    }
-
-    /// The buffer has to be written by the next commit, whatever it holds.
-    pub(super) fn require_write(&mut self) {
-        self.must_write = !self.buffer.is_empty();
-    }
-
-    /// Makes sure that a record of `bytes` fits into memory, with the markers around it if it begins a new file.
-    fn reserve(&mut self, bytes: u64) -> Result<(), TryReserveError> {
-        let bytes = (bytes + 2 * SHORT_BYTES) as usize;
-        // A large record gets exactly what it needs. For small ones the buffer must not grow one by one.
-        if bytes > BUFFER_KEEP_BYTES {
-            self.buffer.try_reserve_exact(bytes)
-        } else {
-            self.buffer.try_reserve(bytes)
-        }
-    }
-
-    /// Appends an attachment. What follows at once makes it count: its record, or [`Appender::count_record`].
-    pub(super) fn push_attachment(&mut self, kind: Kind, job: JobId, bytes: &[u8]) {
-        let start = self.buffer.len();
-        for part in Part::all(kind, job, bytes) {
-            let offset = self.end().offset;
-            self.buffer.extend_from_slice(&part.encode(self.seal, offset));
-        }
-        self.turn_bytes += (self.buffer.len() - start) as u64;
-    }
-
-    /// An attachment is a record of its own. Returns whether the buffer is full.
-    pub(super) fn count_record(&mut self) -> bool {
-        self.count()
-    }
-
-    fn count(&mut self) -> bool {
-        self.appended.0 += 1;
-        self.awaited = self.appended;
-        self.must_write = true;
-        self.buffer.len() > BUFFER_KEEP_BYTES
-    }
-
-    /// Appends a record; a short one has no name and no body. Returns whether the buffer is full.
-    fn push_record(&mut self, record: &DiskRecord, tube: &[u8], body: Option<BodyRef<'_>>) -> bool {
-        let start = self.buffer.len();
-        let offset = self.end().offset;
-        self.buffer.extend_from_slice(&(tube.len() as i32).to_le_bytes());
-        self.buffer.extend_from_slice(tube);
-        let fixed_at = self.buffer.len() - start;
-        self.buffer.extend_from_slice(&record.encode());
-        if let Some(body) = body {
-            self.buffer.extend_from_slice(body.as_slice());
-            self.buffer.extend_from_slice(TRAILER);
-        }
-        self.seal.apply(&mut self.buffer[start..], fixed_at, offset);
-        self.turn_bytes += (self.buffer.len() - start) as u64;
-        self.count()
-    }
-
-    /// Appends a marker, which waits for the next write unless [`Appender::require_write`] says otherwise.
-    pub(super) fn push_marker(&mut self, marker: &Marker) {
-        let offset = self.end().offset;
-        self.buffer.extend_from_slice(&marker.encode(self.seal, offset));
-    }
-
-    /// Drops a marker that waits for the next write.
-    pub(super) fn drop_waiting_marker(&mut self) {
-        debug_assert!(
-            !self.must_write && self.buffer.len() as u64 <= SHORT_BYTES,
-            "only a marker can be dropped"
-        );
-        self.buffer.clear();
-    }
-
-    /// The next write: where, and what.
-    pub(super) fn next_write(&self) -> (LogPosition, &[u8]) {
-        (self.at, &self.buffer)
-    }
-
-    /// The store has taken the buffer.
-    pub(super) fn wrote(&mut self) {
-        self.at = self.end();
-        self.buffer.clear();
-        self.must_write = false;
-    }
-
-    /// Ends the turn. Returns the length of its records in bytes, without those that were copied.
-    pub(super) fn end_turn(&mut self) -> u64 {
-        std::mem::take(&mut self.turn_bytes)
-    }
-
-    /// Gives back a buffer that a large record has needed.
-    pub(super) fn trim(&mut self) {
-        self.buffer.shrink_to(BUFFER_KEEP_BYTES);
-    }
-
-    /// The last `bytes` were copies, which do not count among the records of the turn.
-    pub(super) fn uncount(&mut self, bytes: u64) {
-        self.turn_bytes = self.turn_bytes.saturating_sub(bytes);
-    }
-
-    /// Drops the buffer: the log has ended.
-    fn discard(&mut self) {
-        self.buffer = Vec::new();
-        self.must_write = false;
-    }
-}
+use crate::{BinlogError, LogPosition, NoRoom, SyncPolicy};
 
 /// What the log lacks because there was no room for it.
 #[derive(Debug, Default)]
@@ -257,9 +67,33 @@ impl Binlog {
         }
         let bytes = tag_record_bytes(tags.len()) + full_record_bytes(tube_len, body_len);
         // In memory, too: the bytes of the turn hold the body once more.
-        self.appender.reserve(bytes).map_err(|_| NoRoom::Full)?;
-        let promised = if tags.is_empty() { 0 } else { self.promise_for(tube_len, tags) };
-        self.reserve(bytes, self.live_units() + promised + 1)
+        if !self.has_memory_for(bytes) {
+            return Err(NoRoom::Full);
+        }
+        let added = self.units_for(tube_len, tags) + 1;
+        self.reserve(bytes, added)
+    }
+
+    /// Whether the records of a job that goes to another tube fit. The answer holds until the next append.
+    ///
+    /// # Errors
+    /// If they do not fit; nothing has changed.
+    pub fn reserve_move(&mut self, tube_len: usize, body_len: usize, tags: &[u8]) -> Result<(), NoRoom> {
+        if body_len > MAX_BODY_BYTES || self.is_store_full() {
+            return Err(NoRoom::Full);
+        }
+        let bytes = SHORT_BYTES + tag_record_bytes(tags.len()) + full_record_bytes(tube_len, body_len);
+        if !self.has_memory_for(bytes) {
+            return Err(NoRoom::Full);
+        }
+        // The name of the tube stands in the cooldown, so that the delete may need more than before.
+        let added = self.units_for(tube_len, tags);
+        self.reserve(bytes, added)
+    }
+
+    /// How much a job in such a tube with such tags may need one day, beside the room for its delete.
+    fn units_for(&mut self, tube_len: usize, tags: &[u8]) -> u64 {
+        if tags.is_empty() { 0 } else { self.room.units_for(JobRoom::of(tube_len, tags, false)) }
     }
 
     /// Whether the store takes no more, although there is room in its files. A directory is not asked.
@@ -272,16 +106,17 @@ impl Binlog {
     /// # Errors
     /// If it does not fit; nothing has changed.
     pub fn reserve_update(&mut self) -> Result<(), NoRoom> {
-        self.reserve(SHORT_BYTES, self.live_units())
+        self.reserve(SHORT_BYTES, 0)
     }
 
-    pub(super) fn reserve(&mut self, bytes: u64, deletes: u64) -> Result<(), NoRoom> {
+    /// Whether a record of `bytes` fits that adds `added` short records to those that must still find room.
+    pub(super) fn reserve(&mut self, bytes: u64, added: u64) -> Result<(), NoRoom> {
         if self.unlogged.deletes.is_empty()
-            && let Some(target) = self.ahead.space.find(bytes, deletes + self.kept_units())
+            && let Some(target) = self.room.find(bytes, added + self.kept_units())
         {
             return if self.open_up_to(target) { Ok(()) } else { Err(NoRoom::Pending) };
         }
-        self.ahead.want(bytes, deletes);
+        self.room.want(bytes, added);
         self.prepare_files();
         match self.ahead.creation {
             Creation::UnderWay { .. } | Creation::Failed { is_shortage: true, .. } => Err(NoRoom::Pending),
@@ -308,8 +143,26 @@ impl Binlog {
         now: Timestamp,
     ) {
         self.ids.give(job.id);
-        let promised = if tags.is_empty() { 0 } else { self.promise_for(tube.as_bytes().len(), tags) };
-        self.append_full(job, tube, body.into(), tags, self.live_units() + promised + 1, now);
+        let added = self.units_for(tube.as_bytes().len(), tags) + 1;
+        self.append_full(job, tube, body.into(), tags, added, now);
+    }
+
+    /// Logs a job that is in another tube now. The room must have been reserved. C keeps a job that it knows in its
+    /// tube, whatever a further full record says, so that a delete precedes that record. A replay of this server ignores
+    /// this delete, so that a write that ends between the two records loses nothing.
+    pub fn append_moved<'a>(
+        &mut self,
+        job: &JobRecord,
+        tube: &TubeName,
+        body: impl Into<BodyRef<'a>>,
+        tags: &[u8],
+        now: Timestamp,
+    ) {
+        self.compaction.note_freed(self.files.record_bytes(Item::Job(job.id)).unwrap_or(0));
+        self.append_reserved(&DiskRecord::departure(job.id));
+        self.room.release_for(job.id);
+        let added = self.units_for(tube.as_bytes().len(), tags);
+        self.append_full(job, tube, body.into(), tags, added, now);
     }
 
     /// The states of these jobs are to be logged as soon as there is room.
@@ -330,15 +183,20 @@ impl Binlog {
             record.deadline_at = time;
         }
         let awaited = self.appender.awaited();
-        match self.ahead.space.find(SHORT_BYTES, self.live_units()) {
-            Some(target) => self.append_short(&record, target),
-            None => self.fail(BinlogError::NotReserved),
-        }
+        self.append_reserved(&record);
         self.files.update(job.id);
         let ends_expiry = self.note_state(job);
         if job.state == JobState::Reserved && !ends_expiry {
             // A restart makes the job ready again, with this record and without it.
             self.appender.await_only(awaited);
+        }
+    }
+
+    /// Appends a short record for which there is room.
+    fn append_reserved(&mut self, record: &DiskRecord) {
+        match self.room.find(SHORT_BYTES, 0) {
+            Some(target) => self.append_short(record, target),
+            None => self.fail(BinlogError::NotReserved),
         }
     }
 
@@ -376,55 +234,53 @@ impl Binlog {
             return;
         }
         self.compaction.note_freed(full_bytes - self.files.full_bytes());
-        self.release_promise(id);
-        self.append_deletion(id);
+        self.room.release_for(id);
+        self.burials.forget(id);
+        self.append_needed(id);
     }
 
     /// Logs the deletion of a job that is in no file any more.
     pub(crate) fn append_deletion(&mut self, id: JobId) {
-        self.burials.forget(id);
+        self.room.need(1);
+        self.append_needed(id);
+    }
+
+    /// Logs one of the changes that must find room, as soon as there is room.
+    pub(super) fn append_needed(&mut self, id: JobId) {
         self.unlogged.deletes.push(id);
         self.log_deletes();
     }
 
-    /// Logs the deletes that are not logged yet, as far as there is room.
+    /// Logs the deletes that are not logged yet, as far as there is room, in their order.
     pub(super) fn log_deletes(&mut self) {
         while let Some(id) = self.unlogged.deletes.first() {
             let units = self.unlogged.aftermaths.delete_units(id);
-            let (bytes, deletes) = (units * SHORT_BYTES, self.needed_deletes() - units);
-            // There can be less room than that only after a restart with too few files for all the deletes. The
-            // deletes then take what room there is, in their order.
-            let space = &self.ahead.space;
-            let target = space.find_exactly(bytes, deletes).or_else(|| space.find_exactly(bytes, 0));
-            let Some(target) = target else { return };
+            let was_enough = self.room.is_enough();
+            let Some(target) = self.room.find_for_needed(units) else { return };
             if !self.open_up_to(target) {
                 return;
             }
             self.unlogged.deletes.pop();
             self.append_unlogged(id, target);
+            self.room.release(units);
+            debug_assert!(self.room.is_enough() || !was_enough, "the others still find room");
         }
     }
 
-    /// For how many short records there must be room: the deletes of all jobs that are alive and those that are not logged
-    /// yet, each with what it leads to.
-    pub(super) fn needed_deletes(&self) -> u64 {
-        self.live_units() + self.unlogged.deletes.len() as u64 + self.unlogged.aftermaths.units()
-    }
-
-    /// Logs the whole of a job such that `deletes` short records find room after it.
+    /// Logs the whole of a job, which adds at most `added` short records to those that must still find room.
     pub(super) fn append_full(
         &mut self,
         job: &JobRecord,
         tube: &TubeName,
         body: BodyRef<'_>,
         tags: &[u8],
-        deletes: u64,
+        added: u64,
         now: Timestamp,
     ) {
         let tube = tube.as_bytes();
         let record_bytes = full_record_bytes(tube.len(), body.len());
         let bytes = tag_record_bytes(tags.len()) + record_bytes;
-        let Some(target) = self.ahead.space.find(bytes, deletes) else {
+        let Some(target) = self.room.find(bytes, added) else {
             return self.fail(BinlogError::NotReserved);
         };
         self.enter(target);
@@ -439,8 +295,12 @@ impl Binlog {
         }
         self.append_record(&record, tube, Some(body), record_bytes);
         self.durability.append_job(job.id);
-        self.files.place(job.id, self.appender.file(), bytes);
-        self.keep_promise(job, tube.len(), tags);
+        let was_there = self.files.place(job.id, self.appender.file(), bytes);
+        self.room.need(u64::from(!was_there));
+        if !tags.is_empty() || self.room.is_reserved_for_any() {
+            self.room.reserve_for(job.id, JobRoom::of(tube.len(), tags, job.counters.reserves > 0));
+        }
+        debug_assert!(self.room.is_enough(), "a record leaves the room that is needed");
         self.unlogged.updates.remove(&job.id);
     }
 
@@ -453,7 +313,7 @@ impl Binlog {
     /// Makes sure that `bytes` of short records find memory, which must not fail: if the buffer cannot grow, it is
     /// written. They fit into an empty one.
     pub(super) fn make_memory(&mut self, bytes: u64) {
-        debug_assert!(bytes + 2 * SHORT_BYTES <= LEAST_BUFFER_BYTES as u64, "an empty buffer has room");
+        debug_assert!(bytes + 2 * SHORT_BYTES <= MIN_BUFFER_BYTES as u64, "an empty buffer has room");
         if self.appender.reserve(bytes).is_err() {
             self.write_buffer();
         }
@@ -466,7 +326,7 @@ impl Binlog {
         body: Option<BodyRef<'_>>,
         bytes: u64,
     ) {
-        self.ahead.space.take(bytes);
+        self.room.take(bytes);
         if self.appender.push_record(record, tube, body) {
             self.write_buffer();
         }
@@ -504,7 +364,7 @@ impl Binlog {
 
     /// Logs where an old file ends. Before the server serves, this takes precedence over the room for deletes.
     pub(crate) fn append_cut(&mut self, end: LogPosition) -> Result<(), NoRoom> {
-        let Some(target) = self.ahead.space.find_exactly(SHORT_BYTES, 0) else {
+        let Some(target) = self.room.find_for_repair() else {
             self.make_next_file();
             return Err(NoRoom::Pending);
         };
@@ -513,7 +373,7 @@ impl Binlog {
     }
 
     pub(super) fn append_marker(&mut self, kind: MarkerKind) -> Result<(), NoRoom> {
-        let target = self.ahead.space.find_exactly(SHORT_BYTES, self.needed_deletes()).ok_or(NoRoom::Full)?;
+        let target = self.room.find_for_marker().ok_or(NoRoom::Full)?;
         if !self.open_up_to(target) {
             return Err(NoRoom::Pending);
         }
@@ -524,7 +384,7 @@ impl Binlog {
     fn append_marker_at(&mut self, kind: MarkerKind, target: Target) {
         self.enter(target);
         self.make_memory(SHORT_BYTES);
-        self.ahead.space.take(SHORT_BYTES);
+        self.room.take(SHORT_BYTES);
         self.push_marker(kind);
         self.appender.require_write();
     }
@@ -535,9 +395,8 @@ impl Binlog {
             return;
         }
         if self.appender.is_empty() {
-            let deletes = self.needed_deletes() + self.kept_units();
-            if self.ahead.space.find(SHORT_BYTES, deletes) == Some(Target::Current) {
-                self.ahead.space.take(SHORT_BYTES);
+            if self.room.find(SHORT_BYTES, self.kept_units()) == Some(Target::Current) {
+                self.room.take(SHORT_BYTES);
                 self.push_marker(MarkerKind::Durable);
             }
         } else if !self.appender.must_write() {

@@ -17,7 +17,7 @@ use crate::storage::{Task, is_lack_of_room, is_shortage};
 use crate::tube_name::TubeName;
 use crate::{BinlogError, LogPosition};
 
-use super::space::file_units;
+use super::room::file_units;
 
 /// How long the log waits before it tries again to remove a file.
 const REMOVE_RETRY_NS: u64 = NS_PER_S;
@@ -151,7 +151,7 @@ impl Binlog {
             match item {
                 Item::Job(id) => {
                     let bytes = self.files.record_bytes(item)?;
-                    let target = self.ahead.space.find(bytes, self.live_units())?;
+                    let target = self.room.find(bytes, 0)?;
                     // The copy can wait for a descriptor, and for memory.
                     return (self.open_up_to(target) && self.has_memory_for(bytes)).then_some(id);
                 }
@@ -175,7 +175,7 @@ impl Binlog {
     ) {
         let body = body.into();
         let bytes = tag_record_bytes(tags.len()) + full_record_bytes(tube.as_bytes().len(), body.len());
-        self.append_full(job, tube, body, tags, self.live_units(), now);
+        self.append_full(job, tube, body, tags, 0, now);
         self.appender.uncount(bytes);
         self.compaction.note_copied(bytes);
     }
@@ -213,7 +213,7 @@ impl Binlog {
         }
         let bytes = self.files.first_to_migrate().and_then(|item| self.files.record_bytes(item));
         // The next turn goes on looking for the first one if it has not been found.
-        bytes.is_none_or(|bytes| self.ahead.space.find(bytes, self.live_units()).is_some())
+        bytes.is_none_or(|bytes| self.room.find(bytes, 0).is_some())
     }
 
     /// On a full disk, as much room as the longest closed file has is kept for copies, in short records. Without
@@ -229,7 +229,7 @@ impl Binlog {
 
     /// Length of all files, those made ahead and those to be removed included.
     pub(super) fn directory_bytes(&self) -> u64 {
-        self.files.total_bytes() + self.ahead.space.spare_bytes()
+        self.files.total_bytes() + self.room.spare_bytes()
     }
 
     // ---- removal ----

@@ -5,7 +5,7 @@
 
 use std::io;
 
-use super::space::{BLOCK_BYTES, Space, Spare, Target, length_of_next_file};
+use super::room::{BLOCK_BYTES, Room, Spare, Target};
 use super::{Binlog, FIRST_FILE_BYTES};
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::format::{SHORT_BYTES, Seal, mix};
@@ -37,25 +37,12 @@ pub(super) enum Creation {
     },
 }
 
-/// A record for which there was no room.
-#[derive(Clone, Copy, Debug)]
-struct Wanted {
-    /// Its length.
-    bytes: u64,
-    /// How many short records the deletes after it may take, those that its own delete leads to included.
-    deletes: u64,
-}
-
-/// The files made ahead, and the next one.
+/// The next file.
 #[derive(Debug)]
 pub(super) struct FilesAhead {
-    /// The room in them, and in the file to which records are appended.
-    pub(super) space: Space,
     pub(super) creation: Creation,
     /// Length of the next file unless a record needs more: `-s`, or less while the disk is short of room.
     usual_bytes: u64,
-    /// The record for which there was no room at last, if there was none.
-    wanted: Option<Wanted>,
     next_index: u32,
     nonce_seed: u64,
     /// Whether the last attempt to make a file has failed for lack of room.
@@ -67,21 +54,13 @@ pub(super) struct FilesAhead {
 impl FilesAhead {
     pub(super) fn new(config: &Config, next_index: u32) -> Self {
         Self {
-            space: Space::default(),
             creation: Creation::Idle,
             usual_bytes: config.file_bytes.min(FIRST_FILE_BYTES),
-            wanted: None,
             next_index,
             nonce_seed: config.nonce_seed,
             is_disk_full: false,
             lacks_descriptor: false,
         }
-    }
-
-    /// There is no room for a record of `bytes` such that `deletes` short records find room after it.
-    pub(super) fn want(&mut self, bytes: u64, deletes: u64) {
-        let Wanted { bytes: most, deletes: most_deletes } = self.wanted.unwrap_or(Wanted { bytes, deletes });
-        self.wanted = Some(Wanted { bytes: bytes.max(most), deletes: deletes.max(most_deletes) });
     }
 
     /// Whether the last attempt to make a file has failed for lack of room.
@@ -114,15 +93,6 @@ impl FilesAhead {
         matches!(self.creation, Creation::Failed { is_shortage: false, .. })
     }
 
-    /// Length of the next file, if `deletes` deletes may have to find room after the record that is wanted.
-    pub(super) fn next_bytes(&self, deletes: u64) -> u64 {
-        let Wanted { bytes, deletes } = self.wanted.map_or(Wanted { bytes: 0, deletes }, |wanted| Wanted {
-            deletes: wanted.deletes.max(deletes),
-            ..wanted
-        });
-        length_of_next_file(self.usual_bytes, bytes, deletes + self.space.waste_units())
-    }
-
     /// The first file has been made: the next ones have `bytes`.
     pub(super) fn set_usual_bytes(&mut self, bytes: u64) {
         self.usual_bytes = bytes;
@@ -134,24 +104,20 @@ impl FilesAhead {
     }
 
     /// The file that is under way has been made, with `bytes`. Files are at most `file_bytes` long from now on.
-    fn note_made(&mut self, index: u32, bytes: u64, file_bytes: u64) {
-        let Creation::UnderWay { nonce } = self.creation else { return };
-        self.space.add_spare(Spare { index, bytes, nonce });
+    fn note_made(&mut self, index: u32, bytes: u64, file_bytes: u64) -> Option<Spare> {
+        let Creation::UnderWay { nonce } = self.creation else { return None };
         self.next_index = index + 1;
         self.creation = Creation::Idle;
         self.is_disk_full = false;
         self.lacks_descriptor = false;
         self.usual_bytes = (2 * self.usual_bytes).min(file_bytes);
+        Some(Spare { index, bytes, nonce })
     }
 
     /// Asserts what is true between two calls.
     #[inline]
-    pub(super) fn check_invariants(&self) {
-        self.space.check_invariants();
-        assert!(
-            self.space.newest_spare().is_none_or(|newest| newest < self.next_index),
-            "an index is used once"
-        );
+    pub(super) fn check_invariants(&self, room: &Room) {
+        assert!(room.newest_spare().is_none_or(|newest| newest < self.next_index), "an index is used once");
         assert!(self.usual_bytes.is_multiple_of(BLOCK_BYTES), "files have whole blocks");
     }
 }
@@ -168,7 +134,7 @@ impl Binlog {
 
     /// Ends the file to which records are appended, and goes on in the next, which is there.
     pub(super) fn use_next_file(&mut self) {
-        let Some(spare) = self.ahead.space.next_spare() else { return };
+        let Some(spare) = self.room.next_spare() else { return };
         if self.appender.has_file() {
             self.push_marker(MarkerKind::Continued(spare.index));
             self.write_buffer();
@@ -178,25 +144,16 @@ impl Binlog {
         let end = self.appender.end();
         self.files.push(spare.index, spare.bytes);
         self.appender.begin_file(spare.index, spare.nonce);
-        self.ahead.space.use_file(spare.bytes, HEAD_BYTES + SHORT_BYTES);
+        self.room.use_file(spare.bytes, HEAD_BYTES + SHORT_BYTES);
         self.push_marker(MarkerKind::Opened(end));
         self.appender.require_write();
     }
 
     /// Asks for the next file if room is getting short, unless one is being made or has just failed.
     pub(crate) fn prepare_files(&mut self) {
-        let deletes = self.needed_deletes() + 1;
-        let kept = self.kept_units();
-        let ahead = &mut self.ahead;
-        if let Some(wanted) = ahead.wanted
-            && ahead.space.find(wanted.bytes, wanted.deletes.max(deletes) + kept).is_some()
-        {
-            ahead.wanted = None;
-        }
-        let low = ahead.wanted.is_some()
-            || ahead.lacks_descriptor
-            || ahead.space.is_low(self.config.file_bytes, deletes);
-        if low && self.ahead.creation == Creation::Idle && !self.awaits_removal() {
+        let is_low = self.room.is_low(self.config.file_bytes, self.kept_units());
+        let wants_file = is_low || self.ahead.lacks_descriptor;
+        if wants_file && self.ahead.creation == Creation::Idle && !self.awaits_removal() {
             self.make_next_file();
         }
     }
@@ -217,11 +174,13 @@ impl Binlog {
 
     /// Length of the next file.
     pub(super) fn next_file_bytes(&self) -> u64 {
-        self.ahead.next_bytes(self.needed_deletes() + 1)
+        self.room.next_file_bytes(self.ahead.usual_bytes)
     }
 
     pub(super) fn file_was_made(&mut self, index: u32, bytes: u64) {
-        self.ahead.note_made(index, bytes, self.config.file_bytes);
+        if let Some(spare) = self.ahead.note_made(index, bytes, self.config.file_bytes) {
+            self.room.add_spare(spare);
+        }
         self.open_spares(OPEN_AHEAD);
     }
 
@@ -238,8 +197,7 @@ impl Binlog {
             let pause_ns = if has_no_room { CREATE_RETRY_NS } else { SHORTAGE_RETRY_NS };
             self.ahead.creation = Creation::Failed { retry_at: now + pause_ns, is_shortage: !has_no_room };
             self.ahead.is_disk_full |= has_no_room;
-            // The command that needs this much asks again. Others may need less.
-            self.ahead.wanted = None;
+            self.room.want_nothing();
         } else {
             self.fail(BinlogError::Create { file: index, error });
         }
@@ -248,9 +206,9 @@ impl Binlog {
     /// Opens the first `count` files made ahead, so that going on in one needs no descriptor. Returns whether they are
     /// open now.
     pub(super) fn open_spares(&mut self, count: usize) -> bool {
-        while let Some(index) = self.ahead.space.next_to_open(count) {
+        while let Some(index) = self.room.next_to_open(count) {
             match self.storage.prepare(index) {
-                Ok(()) => self.ahead.space.note_open(),
+                Ok(()) => self.room.note_open(),
                 Err(error) => {
                     if !is_shortage(&error) {
                         self.fail(BinlogError::Create { file: index, error });

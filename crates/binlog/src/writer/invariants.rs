@@ -14,7 +14,7 @@ impl Binlog {
             return;
         }
         self.files.check_invariants();
-        self.ahead.check_invariants();
+        self.ahead.check_invariants(&self.room);
         self.ids.check_invariants();
         self.burials.check_invariants();
         let end = self.appender.end();
@@ -24,7 +24,7 @@ impl Binlog {
         assert_eq!(end.file, current.index, "records go to the newest file");
         assert_eq!(
             end.offset,
-            self.ahead.space.end_in(current.bytes),
+            self.room.end_in(current.bytes),
             "what is appended and what is left fill the file"
         );
         assert!(

@@ -1,7 +1,7 @@
 //! The open log: what is written, when, and in which order.
 //!
-//! Owns: the state of the log by subject. `append` has the bytes of the turn and the calls that log something;
-//! `files_ahead` makes the next files; `compaction` copies jobs out of old files and removes these; `durability` says what is
+//! Owns: the state of the log by subject. `append` has the calls that log something, `appender` the bytes of the turn, and
+//! `room` says what fits; `files_ahead` makes the next files; `compaction` copies jobs out of old files and removes these; `durability` says what is
 //! synced and when the next sync is due; `ids` says which job ids are announced. [`Binlog`] puts them together: this file
 //! states the order of a commit and what the outcome of each task leads to. Never reads a clock: the server passes
 //! `now`. Never waits, except at the start and at the exit: slow work is submitted to the store as a [`Task`]. Driven by the
@@ -16,7 +16,8 @@ use super::{BinlogError, Config, LogPosition, SequenceNumber, SyncPolicy};
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::job::JobId;
 
-use self::append::{Appender, Unlogged};
+use self::append::Unlogged;
+use self::appender::Appender;
 use self::compaction::Compaction;
 use self::durability::Durability;
 use self::files_ahead::{FilesAhead, OPEN_AHEAD};
@@ -24,17 +25,17 @@ use self::ids::Ids;
 
 mod aftermath;
 mod append;
+mod appender;
 mod burials;
 mod compaction;
 mod durability;
 mod files_ahead;
 mod ids;
 mod invariants;
-mod moves;
-mod space;
+mod room;
 
-pub(super) use self::aftermath::{BeginningOfTags, Promise, Promises};
 pub(super) use self::burials::Burials;
+pub(super) use self::room::{JobRoom, Room};
 
 /// Length of the first file of a run if files are longer: the server answers no client before this file is
 /// made. By the time it is full, the store has made the next one.
@@ -81,8 +82,7 @@ pub struct Binlog {
     /// Which job is in which file.
     pub(super) files: Files,
     burials: Burials,
-    /// Room that is kept for what deletes may lead to.
-    promises: Promises,
+    room: Room,
     pub(super) cooldowns: Cooldowns,
     ids: Ids,
     appender: Appender,
@@ -141,7 +141,8 @@ impl Warnings {
 pub(super) struct Beginning {
     pub(super) files: Files,
     pub(super) burials: Burials,
-    pub(super) tags: BeginningOfTags,
+    pub(super) room: Room,
+    pub(super) cooldowns: Cooldowns,
     pub(super) next_job_id: u64,
     pub(super) next_index: u32,
     /// Where the log ended.
@@ -158,7 +159,7 @@ impl Binlog {
         beginning: Beginning,
         wall: WallOffset,
     ) -> Result<Self, std::io::Error> {
-        let Beginning { files, burials, tags, next_job_id, next_index, end, durable } = beginning;
+        let Beginning { files, burials, room, cooldowns, next_job_id, next_index, end, durable } = beginning;
         let ids = Ids::new(config.sync, next_job_id);
         // The header of the file that is made below announces these ids.
         let announced = ids.announced_by(MarkerKind::Durable);
@@ -170,8 +171,8 @@ impl Binlog {
             wall,
             files,
             burials,
-            promises: tags.promises,
-            cooldowns: tags.cooldowns,
+            room,
+            cooldowns,
             ids,
             appender: Appender::after(end),
             unlogged: Unlogged::default(),
@@ -183,7 +184,6 @@ impl Binlog {
             health: Health::Serving,
             warnings: Warnings::default(),
         };
-        log.allow_promised_deletes();
         log.make_next_file();
         let mut usual_bytes = config.file_bytes;
         while let Err(error) = log.await_file() {
@@ -477,7 +477,7 @@ impl Binlog {
             self.flush(syncs, now)?;
         }
         // From the highest down, so that C finds no gap. A file that stays is empty, and does no harm.
-        while let Some(spare) = self.ahead.space.drop_newest_spare() {
+        while let Some(spare) = self.room.drop_newest_spare() {
             if self.run(Task::Remove { file: spare.index }, now).is_err() {
                 break;
             }
@@ -491,7 +491,7 @@ impl Binlog {
     /// What the log keeps in memory of jobs and cooldowns, in bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        self.files.memory_bytes() + self.promises.memory_bytes() + self.cooldowns.memory_bytes()
+        self.files.memory_bytes() + self.room.memory_bytes() + self.cooldowns.memory_bytes()
     }
 
     /// The figures for `stats`.
@@ -504,7 +504,7 @@ impl Binlog {
             max_bytes: self.config.file_bytes,
             records_written: self.appender.appended().0,
             records_migrated: self.compaction.copied_records(),
-            files: (self.files.count() + self.ahead.space.spare_count()) as u64,
+            files: (self.files.count() + self.room.spare_count()) as u64,
             bytes: self.directory_bytes(),
             live_bytes: self.live_bytes(),
             syncs,

@@ -1,0 +1,599 @@
+//! Room: whether a record can be appended such that every change that must not fail can still be appended after it.
+//!
+//! Owns: how much fits into the file to which records are appended and into the files made ahead of it; how many short
+//! records must still find room, and for which jobs more than one. Driven by all that appends: it asks before anything
+//! changes, and again when it appends, to learn which file the record goes to.
+
+use std::collections::VecDeque;
+use std::num::NonZeroU8;
+
+use crate::attachment::{MAX_DELETE_UNITS, units_of_aftermath};
+use crate::format::SHORT_BYTES;
+use crate::id_map::IdMap;
+use crate::job::JobId;
+use crate::marker::HEAD_BYTES;
+use crate::tags::TagSet;
+
+/// Room that is kept at the end of each file: for the marker that says where the log goes on, and for zeros, of
+/// which C needs a whole record to see that the file ends.
+const TAIL_BYTES: u64 = 2 * SHORT_BYTES;
+/// What precedes a file's first record: the head, and the marker that says that the file is in use.
+const FRONT_BYTES: u64 = HEAD_BYTES + SHORT_BYTES;
+/// Room that records leave free, in short records: a marker must precede the removal of a file, and on a
+/// full disk that removal is what makes room.
+const SPARE_MARKERS: u64 = 1;
+/// The blocks in which file lengths are counted.
+pub const BLOCK_BYTES: u64 = 4096;
+
+/// A file made ahead.
+#[derive(Clone, Copy, Debug)]
+pub struct Spare {
+    /// Its index.
+    pub index: u32,
+    /// Its length.
+    pub bytes: u64,
+    /// Its nonce.
+    pub nonce: u64,
+}
+
+impl Spare {
+    fn free(&self) -> u64 {
+        self.bytes.saturating_sub(FRONT_BYTES + TAIL_BYTES)
+    }
+}
+
+/// Where a record goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// Into the file to which records are appended.
+    Current,
+    /// Into the spare that comes after this many others, which are passed over.
+    Spare(usize),
+}
+
+/// The room that is reserved for one job beside that for its delete.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct JobRoom {
+    /// Short records for what its delete may lead to, and for a record that forgets the cooldown.
+    aftermath: u8,
+    /// Whether its first reservation needs room, because the job does not expire any more from then on.
+    first_reservation: bool,
+}
+
+const _: () = assert!(MAX_DELETE_UNITS < 1 << 7, "it fits into a byte with one more bit");
+
+impl JobRoom {
+    /// What a job in such a tube with such tags may need.
+    pub(crate) fn of(tube_len: usize, tags: &[u8], was_reserved: bool) -> Self {
+        let expires = TagSet::decode(tags).is_some_and(|tags| tags.expires_after_s.is_some());
+        let aftermath = units_of_aftermath(tube_len, tags);
+        Self { aftermath, first_reservation: expires && !was_reserved }
+    }
+
+    fn units(self) -> u64 {
+        u64::from(self.aftermath) + u64::from(self.first_reservation)
+    }
+
+    /// As one byte; `None` if nothing is reserved.
+    fn packed(self) -> Option<NonZeroU8> {
+        NonZeroU8::new(self.aftermath << 1 | u8::from(self.first_reservation))
+    }
+
+    fn from_packed(packed: NonZeroU8) -> Self {
+        Self { aftermath: packed.get() >> 1, first_reservation: packed.get() & 1 != 0 }
+    }
+}
+
+/// A record for which there was no room.
+#[derive(Clone, Copy, Debug)]
+struct Wanted {
+    /// Its length.
+    bytes: u64,
+    /// How many short records must find room after it.
+    after: u64,
+}
+
+/// The room there is, and what it is needed for.
+#[derive(Debug, Default)]
+pub(crate) struct Room {
+    /// Bytes that records may still take in the file to which they are appended: its length less what is appended and
+    /// the tail.
+    free: u64,
+    /// The files made ahead, by ascending index.
+    spares: VecDeque<Spare>,
+    /// How many of the spares are open; these are the first ones.
+    open_count: usize,
+    /// Short records that fit into the spares, whatever the deletes are: the sum of their usable units.
+    spare_units: u64,
+    /// The sum of the lengths of the spares.
+    spare_bytes: u64,
+    /// How many short records at the end of each file do not count as room, because a delete of several short records must be
+    /// in one file and may leave this many unused. 0 until a job may have such a delete, then [`MAX_DELETE_UNITS`] - 1.
+    waste_units: u64,
+    /// Short records that must still find room, all told: the delete of each job that is alive, what is reserved beside it,
+    /// the end of each cooldown, and each change that is not logged yet with what it leads to. No record is appended where
+    /// less than this would be left; only a start on a full disk can begin with less.
+    needed: u64,
+    /// What is reserved for each job beside the room for its delete. A job that needs nothing has no entry.
+    by_job: IdMap<NonZeroU8>,
+    /// The sum of these in short records, which is a part of `needed`.
+    by_job_units: u64,
+    /// The record for which there was no room at last, if there was none.
+    wanted: Option<Wanted>,
+}
+
+/// How many short records fit into `bytes`.
+fn units(bytes: u64) -> u64 {
+    bytes / SHORT_BYTES
+}
+
+impl Room {
+    /// What the deletes of so many jobs and the ends of so many cooldowns need, before there is a file.
+    pub(crate) fn needed_by(jobs: u64, cooldowns: u64) -> Self {
+        Self { needed: jobs + cooldowns, ..Self::default() }
+    }
+
+    // ---- what is needed ----
+
+    /// `units` more short records must find room.
+    pub fn need(&mut self, units: u64) {
+        self.needed += units;
+    }
+
+    /// `units` short records are appended, or not needed any more.
+    pub fn release(&mut self, units: u64) {
+        debug_assert!(self.needed >= self.by_job_units + units, "what is released was needed, and by no job");
+        self.needed -= units;
+    }
+
+    /// How many short records `room` adds to those that are needed. From then on a delete may have several short records, so
+    /// that the ends of files count less.
+    pub(crate) fn units_for(&mut self, room: JobRoom) -> u64 {
+        let units = room.units();
+        if units > 0 && self.waste_units == 0 {
+            self.waste_units = MAX_DELETE_UNITS - 1;
+            self.spare_units = self.spares.iter().map(|spare| self.usable_units(spare.free())).sum();
+        }
+        units
+    }
+
+    /// Reserves `room` for job `id`, in place of what was reserved for it.
+    pub(crate) fn reserve_for(&mut self, id: JobId, room: JobRoom) {
+        self.release_for(id);
+        let units = self.units_for(room);
+        if let Some(packed) = room.packed() {
+            self.by_job.insert(id, packed);
+            self.by_job_units += units;
+            self.needed += units;
+        }
+        debug_assert!(
+            self.needed >= self.by_job_units,
+            "what is reserved for jobs is a part of what is needed"
+        );
+    }
+
+    /// What was reserved for job `id` beside its delete is not needed any more.
+    pub fn release_for(&mut self, id: JobId) {
+        if !self.by_job.is_empty() {
+            let units = self.by_job.remove(id).map_or(0, |packed| JobRoom::from_packed(packed).units());
+            self.by_job_units -= units;
+            self.release(units);
+        }
+    }
+
+    /// The first reservation of job `id` is logged, or about to be. Returns whether room was reserved for it.
+    pub fn release_first_reservation(&mut self, id: JobId) -> bool {
+        let room = self.by_job.get(id).map(|&packed| JobRoom::from_packed(packed));
+        let Some(room) = room.filter(|room| room.first_reservation) else { return false };
+        self.reserve_for(id, JobRoom { first_reservation: false, ..room });
+        true
+    }
+
+    /// Whether anything is reserved for jobs beside their deletes.
+    pub fn is_reserved_for_any(&self) -> bool {
+        !self.by_job.is_empty()
+    }
+
+    /// The sum of what is reserved for jobs beside their deletes, in bytes.
+    pub fn reserved_bytes(&self) -> u64 {
+        self.by_job_units * SHORT_BYTES
+    }
+
+    /// What this takes in memory for jobs, in bytes.
+    pub fn memory_bytes(&self) -> usize {
+        self.by_job.bytes()
+    }
+
+    // ---- what there is ----
+
+    /// Records are now appended to a file of `bytes`, from `offset` on.
+    pub fn use_file(&mut self, bytes: u64, offset: u64) {
+        self.free = bytes.saturating_sub(TAIL_BYTES + offset);
+    }
+
+    /// A record or marker of `bytes` is appended.
+    pub fn take(&mut self, bytes: u64) {
+        debug_assert!(bytes <= self.free, "a record is appended where there is room for it");
+        self.free = self.free.saturating_sub(bytes);
+    }
+
+    /// How many short records fit into `bytes` of one file, whatever the deletes are.
+    fn usable_units(&self, bytes: u64) -> u64 {
+        units(bytes).saturating_sub(self.waste_units)
+    }
+
+    /// Whether all that is needed finds room.
+    #[must_use]
+    pub fn is_enough(&self) -> bool {
+        self.usable_units(self.free) + self.spare_units >= self.needed
+    }
+
+    /// A file was made.
+    pub fn add_spare(&mut self, spare: Spare) {
+        debug_assert!(
+            self.newest_spare().is_none_or(|newest| newest < spare.index),
+            "files are used in order"
+        );
+        self.spare_units += self.usable_units(spare.free());
+        self.spare_bytes += spare.bytes;
+        self.spares.push_back(spare);
+    }
+
+    /// Takes the next file into use.
+    pub fn next_spare(&mut self) -> Option<Spare> {
+        let spare = self.spares.pop_front()?;
+        self.open_count = self.open_count.saturating_sub(1);
+        Some(self.without(spare))
+    }
+
+    /// Takes back the newest file made.
+    pub fn drop_newest_spare(&mut self) -> Option<Spare> {
+        let spare = self.spares.pop_back()?;
+        self.open_count = self.open_count.min(self.spares.len());
+        Some(self.without(spare))
+    }
+
+    /// `spare` is none any more.
+    fn without(&mut self, spare: Spare) -> Spare {
+        self.spare_units -= self.usable_units(spare.free());
+        self.spare_bytes -= spare.bytes;
+        debug_assert_eq!(self.spares.is_empty(), self.spare_bytes == 0, "the sum is that of the spares");
+        spare
+    }
+
+    /// Index of the first spare that is not ready to be appended to, if that is one of the first `count`.
+    #[must_use]
+    pub fn next_to_open(&self, count: usize) -> Option<u32> {
+        self.spares.get(self.open_count).filter(|_| self.open_count < count).map(|spare| spare.index)
+    }
+
+    /// The spare that [`Room::next_to_open`] names is ready now.
+    pub fn note_open(&mut self) {
+        self.open_count += 1;
+        debug_assert!(self.open_count <= self.spares.len(), "only files that are there are ready");
+    }
+
+    /// Index of the spare made last; `None` if there is none.
+    #[must_use]
+    pub fn newest_spare(&self) -> Option<u32> {
+        self.spares.back().map(|spare| spare.index)
+    }
+
+    /// Where records and markers may go in a file of `bytes` of which they have taken all but the room that is left.
+    #[must_use]
+    pub fn end_in(&self, bytes: u64) -> u64 {
+        bytes.saturating_sub(TAIL_BYTES + self.free)
+    }
+
+    /// Length of all spares.
+    #[must_use]
+    pub fn spare_bytes(&self) -> u64 {
+        self.spare_bytes
+    }
+
+    /// How many spares there are.
+    #[must_use]
+    pub fn spare_count(&self) -> usize {
+        self.spares.len()
+    }
+
+    // ---- where a record fits ----
+
+    /// Where a record of `bytes` fits that adds `added` short records to those that are needed, with room for the marker
+    /// that precedes the removal of a file.
+    #[must_use]
+    pub fn find(&self, bytes: u64, added: u64) -> Option<Target> {
+        self.find_before(bytes, self.needed + added + SPARE_MARKERS)
+    }
+
+    /// Where a marker fits; it may take the room for the one that precedes the removal of a file.
+    #[must_use]
+    pub fn find_for_marker(&self) -> Option<Target> {
+        self.find_before(SHORT_BYTES, self.needed)
+    }
+
+    /// Where `units` of the short records that are needed fit together. There can be too little room for the others only
+    /// after a restart with too few files for all of them: then these take what room there is.
+    #[must_use]
+    pub fn find_for_needed(&self, units: u64) -> Option<Target> {
+        let bytes = units * SHORT_BYTES;
+        let target = self.find_before(bytes, self.needed - units);
+        debug_assert!(target.is_some() || !self.is_enough(), "room that is enough is enough in any order");
+        target.or_else(|| self.find_before(bytes, 0))
+    }
+
+    /// Where a marker of a repair fits, which takes precedence over all that is needed.
+    #[must_use]
+    pub fn find_for_repair(&self) -> Option<Target> {
+        self.find_before(SHORT_BYTES, 0)
+    }
+
+    /// Where a record of `bytes` fits such that `after` short records fit after it.
+    fn find_before(&self, bytes: u64, after: u64) -> Option<Target> {
+        if bytes <= self.free && self.usable_units(self.free - bytes) + self.spare_units >= after {
+            return Some(Target::Current);
+        }
+        let mut beyond = self.spare_units;
+        for (at, spare) in self.spares.iter().enumerate() {
+            beyond -= self.usable_units(spare.free());
+            if bytes <= spare.free() && self.usable_units(spare.free() - bytes) + beyond >= after {
+                return Some(Target::Spare(at));
+            }
+        }
+        None
+    }
+
+    // ---- the next file ----
+
+    /// There is no room for a record of `bytes` that adds `added` short records to those that are needed.
+    pub fn want(&mut self, bytes: u64, added: u64) {
+        let after = self.needed + added;
+        let Wanted { bytes: most, after: most_after } = self.wanted.unwrap_or(Wanted { bytes, after });
+        self.wanted = Some(Wanted { bytes: bytes.max(most), after: after.max(most_after) });
+    }
+
+    /// The command that needs a record for which there is no room asks again. Others may need less.
+    pub fn want_nothing(&mut self) {
+        self.wanted = None;
+    }
+
+    /// Whether the next file is to be made: a record is wanted for which there is no room beside `kept` short records, or
+    /// less than a file of `file_bytes` would be left.
+    pub fn is_low(&mut self, file_bytes: u64, kept: u64) -> bool {
+        if let Some(Wanted { bytes, after }) = self.wanted
+            && self.find_before(bytes, after.max(self.needed + 1) + kept + SPARE_MARKERS).is_some()
+        {
+            self.wanted = None;
+        }
+        let file_units = file_units(file_bytes).saturating_sub(self.waste_units);
+        let left = self.usable_units(self.free) + self.spare_units;
+        self.wanted.is_some() || left < self.needed + 1 + SPARE_MARKERS + file_units
+    }
+
+    /// Length of the file to make, usually `usual_bytes`, so that the record that is wanted fits.
+    #[must_use]
+    pub fn next_file_bytes(&self, usual_bytes: u64) -> u64 {
+        let least = self.needed + 1;
+        let (bytes, after) = self.wanted.map_or((0, least), |wanted| (wanted.bytes, wanted.after.max(least)));
+        length_of_next_file(usual_bytes, bytes, after + self.waste_units)
+    }
+
+    /// Asserts what is true between two calls. The log has this many jobs and cooldowns, and changes that are not logged yet
+    /// need `unlogged_units` short records.
+    #[inline]
+    pub fn check_invariants(&self, jobs: u64, cooldowns: u64, unlogged_units: u64) {
+        let spare_units = self.spares.iter().map(|spare| self.usable_units(spare.free())).sum::<u64>();
+        assert_eq!(spare_units, self.spare_units, "the units are those of the spares");
+        assert_eq!(self.spare_bytes, self.spares.iter().map(|spare| spare.bytes).sum::<u64>());
+        assert!(self.open_count <= self.spares.len(), "only files that are there are ready");
+        assert!(self.spares.iter().is_sorted_by(|a, b| a.index < b.index), "files are used in order");
+        let by_job = self.by_job.iter().map(|(_, &packed)| JobRoom::from_packed(packed).units()).sum::<u64>();
+        assert_eq!(by_job, self.by_job_units, "the sum is that of the jobs");
+        assert_eq!(
+            jobs + by_job + cooldowns + unlogged_units,
+            self.needed,
+            "what is needed is what deletes, ends of cooldowns and unlogged changes need"
+        );
+        assert!(
+            self.by_job.is_empty() || self.waste_units + 1 == MAX_DELETE_UNITS,
+            "the ends of files count less once a delete may be long"
+        );
+    }
+
+    /// The jobs for which anything is reserved beside their deletes.
+    pub fn jobs(&self) -> impl Iterator<Item = JobId> {
+        self.by_job.iter().map(|(id, _)| id)
+    }
+}
+
+/// How many short records fit into a file of `file_bytes`.
+#[must_use]
+pub fn file_units(file_bytes: u64) -> u64 {
+    units(file_bytes.saturating_sub(FRONT_BYTES + TAIL_BYTES))
+}
+
+/// Length of the file to make, usually `file_bytes`, so that a record of `bytes` fits with `after` short records after it.
+fn length_of_next_file(file_bytes: u64, bytes: u64, after: u64) -> u64 {
+    if bytes + SHORT_BYTES <= file_bytes.saturating_sub(FRONT_BYTES + TAIL_BYTES) {
+        return file_bytes;
+    }
+    let own = bytes + FRONT_BYTES + TAIL_BYTES + (after + SPARE_MARKERS + 1) * SHORT_BYTES;
+    own.next_multiple_of(BLOCK_BYTES).max(file_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tags::Name;
+
+    fn spare(bytes: u64) -> Spare {
+        Spare { index: 1, bytes, nonce: 0 }
+    }
+
+    #[test]
+    fn room_for_deletes_is_never_given_to_records() {
+        let mut room = Room::default();
+        room.use_file(4096, FRONT_BYTES);
+        let free = 4096 - FRONT_BYTES - TAIL_BYTES;
+        assert_eq!(room.find(free - 2 * 84, 1), Some(Target::Current));
+        assert_eq!(room.find(free - 2 * 84 + 1, 1), None);
+        assert_eq!(room.find_before(free - 84, 1), Some(Target::Current), "but for the spare marker");
+        room.add_spare(spare(4096));
+        assert_eq!(room.find(free - 2 * 84 + 1, 1), Some(Target::Current), "the delete fits into the spare");
+        room.take(free);
+        assert_eq!(room.find(free - 2 * 84, 1), Some(Target::Spare(0)));
+        assert_eq!(room.find(free, 1), None);
+    }
+
+    #[test]
+    fn a_record_larger_than_a_file_gets_one_that_holds_all_the_deletes_too() {
+        let mut room = Room::default();
+        room.use_file(4096, FRONT_BYTES);
+        room.add_spare(spare(4096));
+        let bytes = length_of_next_file(4096, 100_000, 300);
+        assert_eq!(room.find(100_000, 300), None);
+        room.add_spare(Spare { index: 2, ..spare(bytes) });
+        assert_eq!(room.find(100_000, 300), Some(Target::Spare(1)));
+        assert_eq!(bytes % 4096, 0);
+        assert_eq!(length_of_next_file(4096, 1000, 1_000_000), 4096);
+    }
+
+    #[test]
+    fn files_made_ahead_are_counted_until_they_are_used_or_taken_back() {
+        let mut room = Room::default();
+        assert_eq!((room.newest_spare(), room.spare_bytes()), (None, 0));
+        for (index, bytes) in [(7, 4096), (8, 8192), (9, 20_480)] {
+            room.add_spare(Spare { index, bytes, nonce: 0 });
+            assert_eq!(room.newest_spare(), Some(index));
+        }
+        assert_eq!((room.spare_bytes(), room.spare_count()), (32_768, 3));
+        assert_eq!(room.drop_newest_spare().map(|spare| spare.index), Some(9));
+        room.check_invariants(0, 0, 0);
+        assert_eq!((room.newest_spare(), room.spare_bytes()), (Some(8), 12_288));
+        assert_eq!(room.next_spare().map(|spare| spare.index), Some(7));
+        room.check_invariants(0, 0, 0);
+        assert_eq!((room.newest_spare(), room.spare_bytes(), room.spare_count()), (Some(8), 8192, 1));
+    }
+
+    #[test]
+    fn a_file_made_for_a_record_holds_it_whatever_its_length() {
+        let least = 4096 - FRONT_BYTES - TAIL_BYTES - SHORT_BYTES + 1;
+        for bytes in least..12_500 {
+            let mut room = Room::default();
+            room.add_spare(spare(length_of_next_file(4096, bytes, 3)));
+            assert_eq!(room.find(bytes, 3), Some(Target::Spare(0)), "{bytes} bytes");
+        }
+    }
+
+    #[test]
+    fn the_next_file_is_made_while_one_is_still_free() {
+        let mut room = Room::default();
+        room.use_file(8192, FRONT_BYTES);
+        assert!(room.is_low(8192, 0));
+        room.add_spare(spare(8192));
+        room.need(39);
+        assert!(!room.is_low(8192, 0));
+        room.need(60);
+        assert!(room.is_low(8192, 0));
+    }
+
+    #[test]
+    fn deletes_of_several_short_records_find_room_in_any_order() {
+        for first in 0..60 {
+            for size in 1..=MAX_DELETE_UNITS {
+                let mut room = Room::default();
+                assert_eq!(room.units_for(JobRoom { aftermath: 1, first_reservation: false }), 1);
+                room.use_file(FRONT_BYTES + TAIL_BYTES + first * SHORT_BYTES, FRONT_BYTES);
+                room.add_spare(spare(4096));
+                room.add_spare(Spare { index: 2, ..spare(4096) });
+                room.check_invariants(0, 0, 0);
+                // As many as fit, however the ends of the files fall.
+                room.need((0..).take_while(|&units| room.find_before(0, units).is_some()).last().unwrap());
+                while room.needed > 0 {
+                    assert!(room.is_enough());
+                    let units = size.min(room.needed);
+                    let target = room.find_before(units * SHORT_BYTES, room.needed - units);
+                    let target = target.unwrap_or_else(|| panic!("{first}: no room for {units}"));
+                    assert_eq!(room.find_for_needed(units), Some(target));
+                    if let Target::Spare(passed) = target {
+                        for _ in 0..=passed {
+                            let next = room.next_spare().unwrap();
+                            room.use_file(next.bytes, FRONT_BYTES);
+                        }
+                    }
+                    room.take(units * SHORT_BYTES);
+                    room.release(units);
+                }
+            }
+        }
+    }
+
+    fn encoded(tags: TagSet<'_>) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        tags.encode(&mut bytes).unwrap();
+        bytes
+    }
+
+    #[test]
+    fn room_is_reserved_for_the_first_reservation_of_a_job_that_expires_until_it_comes() {
+        let expiring = encoded(TagSet { expires_after_s: Some(9), ..TagSet::default() });
+        let grouped = encoded(TagSet { group: Some(Name::from("g")), ..TagSet::default() });
+        let both =
+            encoded(TagSet { expires_after_s: Some(9), group: Some(Name::from("g")), ..TagSet::default() });
+        for (tags, was_reserved, units, first) in [
+            (&expiring, false, 1, true),
+            (&expiring, true, 0, false),
+            (&grouped, false, 1, false),
+            (&grouped, true, 1, false),
+            (&both, false, 2, true),
+            (&both, true, 1, false),
+            (&Vec::new(), false, 0, false),
+        ] {
+            let mut room = Room::needed_by(1, 0);
+            room.reserve_for(JobId(1), JobRoom::of(7, tags, was_reserved));
+            assert_eq!((room.needed - 1, room.is_reserved_for_any()), (units, units > 0));
+            assert_eq!(room.release_first_reservation(JobId(1)), first);
+            assert!(!room.release_first_reservation(JobId(1)), "there is one first reservation");
+            assert_eq!(room.needed - 1, units - u64::from(first));
+            room.check_invariants(1, 0, 0);
+            room.release_for(JobId(1));
+            assert_eq!((room.needed, room.is_reserved_for_any()), (1, false));
+        }
+    }
+
+    #[test]
+    fn the_room_of_a_job_is_the_same_behind_its_one_byte() {
+        for aftermath in 0..MAX_DELETE_UNITS as u8 {
+            for first_reservation in [false, true] {
+                let room = JobRoom { aftermath, first_reservation };
+                assert_eq!(room.packed().map_or(JobRoom::default(), JobRoom::from_packed), room);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_needed_is_never_given_to_records_and_is_released_once() {
+        let mut room = Room::needed_by(3, 2);
+        room.use_file(4096, FRONT_BYTES);
+        let free = 4096 - FRONT_BYTES - TAIL_BYTES;
+        assert_eq!(room.find(free - 6 * SHORT_BYTES, 0), Some(Target::Current));
+        assert_eq!(room.find(free - 6 * SHORT_BYTES, 1), None);
+        assert_eq!(room.find_for_marker(), Some(Target::Current));
+        room.take(free - 5 * SHORT_BYTES);
+        assert_eq!(
+            (room.find_for_marker(), room.is_enough()),
+            (None, true),
+            "the rest is for what is needed"
+        );
+        room.take(SHORT_BYTES);
+        assert_eq!((room.find_for_repair(), room.is_enough()), (Some(Target::Current), false));
+        for left in (0..5).rev() {
+            assert_eq!(room.find_for_needed(1).is_some(), left > 0, "they take what room there is");
+            if left > 0 {
+                room.take(SHORT_BYTES);
+            }
+            room.release(1);
+        }
+        assert_eq!(room.needed, 0);
+    }
+}
