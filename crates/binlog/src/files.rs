@@ -7,21 +7,17 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::num::NonZeroU32;
 
+use super::MAX_INDEX;
+use super::chunked_queue::ChunkedQueue;
 use super::format::{MAX_JOB_ID, SHORT_BYTES};
-use super::id_queue::IdQueue;
 use crate::id_map::IdMap;
 use crate::job::JobId;
 
-/// Set in [`Location::file`] if the job's newest state is in a short record.
-const UPDATED: u32 = 1 << 31;
-/// Set in the id of a job that stands for its cooldown. No job has such an id.
-const COOLDOWN: u64 = 1 << 63;
-const _: () = assert!(MAX_JOB_ID < COOLDOWN);
 /// How many ids of jobs that are no longer in the file are skipped at a time: this takes some microseconds.
 const PASSED_AT_ONCE: usize = 1024;
 
 /// What stands in a file and is alive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Item {
     /// A job, with its full record and its tags.
     Job(JobId),
@@ -29,25 +25,64 @@ pub enum Item {
     Cooldown(JobId),
 }
 
-impl Item {
-    /// How it stands in a list of ids.
-    fn id(self) -> JobId {
-        match self {
-            Self::Job(id) => id,
-            Self::Cooldown(id) => JobId(id.0 | COOLDOWN),
+/// An [`Item`] in the 8 bytes of an id, because the list of a file has one for each job.
+#[derive(Clone, Copy, Debug)]
+struct PackedItem(u64);
+
+impl PackedItem {
+    /// Stands for a cooldown. No job has such an id.
+    const COOLDOWN: u64 = 1 << 63;
+
+    fn pack(item: Item) -> Self {
+        match item {
+            Item::Job(id) => Self(id.0),
+            Item::Cooldown(id) => Self(id.0 | Self::COOLDOWN),
         }
     }
 
-    fn of(id: JobId) -> Self {
-        if id.0 & COOLDOWN == 0 { Self::Job(id) } else { Self::Cooldown(JobId(id.0 & !COOLDOWN)) }
+    fn unpack(self) -> Item {
+        let id = JobId(self.0 & !Self::COOLDOWN);
+        if self.0 == id.0 { Item::Job(id) } else { Item::Cooldown(id) }
     }
 }
+
+const _: () = assert!(MAX_JOB_ID < PackedItem::COOLDOWN);
+
+/// Which record has the newest state of a job. A cooldown has no other record than its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Newest {
+    Full,
+    Short,
+}
+
+/// The index of a file and [`Newest`] in 4 bytes, of which an `Option` takes no more.
+#[derive(Clone, Copy, Debug)]
+struct PackedFile(NonZeroU32);
+
+impl PackedFile {
+    /// Stands for [`Newest::Short`]. No index has this bit, nor the index plus one, which the others hold.
+    const SHORT: u32 = 1 << 31;
+
+    fn pack(index: u32, newest: Newest) -> Self {
+        let file = NonZeroU32::MIN.saturating_add(index);
+        match newest {
+            Newest::Full => Self(file),
+            Newest::Short => Self(file | Self::SHORT),
+        }
+    }
+
+    fn unpack(self) -> (u32, Newest) {
+        let newest = if self.0.get() & Self::SHORT == 0 { Newest::Full } else { Newest::Short };
+        ((self.0.get() & !Self::SHORT) - 1, newest)
+    }
+}
+
+const _: () = assert!(MAX_INDEX + 1 < PackedFile::SHORT);
 
 /// Where a job's full record is, or a cooldown: 8 bytes a job.
 #[derive(Clone, Copy, Debug)]
 struct Location {
-    /// The file's index plus one, and [`UPDATED`].
-    file: NonZeroU32,
+    file: PackedFile,
     /// Length of the full record and its tags, or of the cooldown.
     bytes: u32,
 }
@@ -57,13 +92,16 @@ const _: () = assert!(size_of::<Option<Location>>() == 8, "every job has a locat
 
 impl Location {
     fn index(self) -> u32 {
-        (self.file.get() & !UPDATED) - 1
+        self.file.unpack().0
     }
 
     /// What the job keeps of the log: its record, the newest state, and room for the delete. What a cooldown keeps: its
     /// markers, and room for the one that forgets it.
     fn live_bytes(self) -> u64 {
-        let update = if self.file.get() & UPDATED == 0 { 0 } else { SHORT_BYTES };
+        let update = match self.file.unpack().1 {
+            Newest::Full => 0,
+            Newest::Short => SHORT_BYTES,
+        };
         u64::from(self.bytes) + update + SHORT_BYTES
     }
 }
@@ -79,7 +117,7 @@ pub struct LogFile {
     pub live: u64,
     /// The jobs whose full records were appended to it and the cooldowns, in this order. One that leaves the file stays
     /// here until it is passed over: to take it out of the middle would cost more than the 8 bytes.
-    order: IdQueue,
+    order: ChunkedQueue<PackedItem>,
 }
 
 /// The files of the log, oldest first. Records are appended to the last one; the others are closed.
@@ -102,7 +140,7 @@ impl Files {
     pub fn push(&mut self, index: u32, bytes: u64) {
         debug_assert!(self.files.back().is_none_or(|last| last.index < index));
         self.closed_bytes += self.files.back().map_or(0, |last| last.bytes);
-        self.files.push_back(LogFile { index, bytes, live: 0, order: IdQueue::default() });
+        self.files.push_back(LogFile { index, bytes, live: 0, order: ChunkedQueue::default() });
     }
 
     /// The oldest file, if it is closed.
@@ -136,7 +174,7 @@ impl Files {
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         // Each stands in the order of its file, too.
-        let ordered = (self.locations.len() + self.cooldowns.len()) * size_of::<JobId>();
+        let ordered = (self.locations.len() + self.cooldowns.len()) * size_of::<PackedItem>();
         self.locations.bytes() + self.cooldowns.bytes() + ordered
     }
 
@@ -253,7 +291,7 @@ impl Files {
     #[must_use]
     pub fn first_to_migrate(&self) -> Option<Item> {
         let file = self.closed().find(|file| file.live > 0)?;
-        let item = Item::of(file.order.first()?);
+        let item = file.order.first()?.unpack();
         location(&self.locations, &self.cooldowns, item).filter(|location| location.index() == file.index)?;
         Some(item)
     }
@@ -264,7 +302,7 @@ impl Files {
         let closed = self.files.len().saturating_sub(1);
         let file = self.files.iter_mut().take(closed).find(|file| file.live > 0)?;
         for _ in 0..PASSED_AT_ONCE {
-            let item = Item::of(file.order.first()?);
+            let item = file.order.first()?.unpack();
             if location(&self.locations, &self.cooldowns, item)
                 .is_some_and(|location| location.index() == file.index)
             {
@@ -300,12 +338,12 @@ impl Files {
         let at = self.position(index)?;
         let file = &mut self.files[at];
         let location = Location {
-            file: NonZeroU32::MIN.saturating_add(index),
+            file: PackedFile::pack(index, Newest::Full),
             // A body size is an i32, a name has 200 bytes and tags have a bound, so the sum is less than 2^32.
             bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
         };
         file.live += 1;
-        file.order.push(item.id());
+        file.order.push(PackedItem::pack(item));
         self.live_bytes += location.live_bytes();
         self.full_bytes += u64::from(location.bytes);
         Some(location)
@@ -314,9 +352,9 @@ impl Files {
     /// Notes that the job's newest state is in a short record.
     pub fn update(&mut self, id: JobId) {
         if let Some(location) = self.locations.get_mut(id)
-            && location.file.get() & UPDATED == 0
+            && let (index, Newest::Full) = location.file.unpack()
         {
-            location.file |= UPDATED;
+            location.file = PackedFile::pack(index, Newest::Short);
             self.live_bytes += SHORT_BYTES;
         }
     }
@@ -343,7 +381,7 @@ impl Files {
             let file = &mut self.files[at];
             file.live -= 1;
             if file.live == 0 {
-                file.order = IdQueue::default();
+                file.order = ChunkedQueue::default();
             }
         }
     }
@@ -356,10 +394,11 @@ impl Files {
     pub fn check_invariants(&self) {
         let (mut live, mut live_bytes, mut full_bytes) = (0, 0, 0);
         for file in &self.files {
-            let ids: BTreeSet<JobId> = file.order.iter().collect();
+            let items: BTreeSet<Item> = file.order.iter().map(PackedItem::unpack).collect();
             let mut count = 0;
-            let items = ids.into_iter().map(Item::of);
-            for location in items.filter_map(|item| location(&self.locations, &self.cooldowns, item)) {
+            for location in
+                items.into_iter().filter_map(|item| location(&self.locations, &self.cooldowns, item))
+            {
                 if location.index() == file.index {
                     live_bytes += location.live_bytes();
                     full_bytes += u64::from(location.bytes);
@@ -481,5 +520,19 @@ mod tests {
         assert!(!files.has_live_in_closed());
         assert_eq!((files.live_in(2), files.live_bytes()), (1, 168));
         assert_eq!(files.cooldowns_by_file(), BTreeMap::from([(2, 1)]));
+    }
+
+    #[test]
+    fn what_is_packed_reads_back() {
+        for item in
+            [0, 1, MAX_JOB_ID].map(JobId).into_iter().flat_map(|id| [Item::Job(id), Item::Cooldown(id)])
+        {
+            assert_eq!(PackedItem::pack(item).unpack(), item);
+        }
+        for index in [0, 1, MAX_INDEX] {
+            for newest in [Newest::Full, Newest::Short] {
+                assert_eq!(PackedFile::pack(index, newest).unpack(), (index, newest));
+            }
+        }
     }
 }

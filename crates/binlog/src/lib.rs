@@ -30,13 +30,13 @@ use beanstalkd_types::{clock, id_map, job, json, percent, tags, tube_name};
 
 mod attachment;
 mod check;
+mod chunked_queue;
 mod cooldowns;
 pub mod database_url;
 mod decision;
 mod directory;
 mod files;
 mod format;
-mod id_queue;
 mod jobs;
 mod marker;
 mod open;

@@ -127,9 +127,9 @@ pub struct After<'a> {
 
 /// What a field of the bytes is. The number is its first byte; one byte with the length of a name and the name follow,
 /// then the number of the tag, if it has one, as four bytes, the least first.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-enum Kind {
+enum FieldKind {
     Idempotency = 1,
     IdempotencyWithCooldown = 2,
     Concurrency = 3,
@@ -140,6 +140,37 @@ enum Kind {
     /// Has no name.
     Expiry = 8,
     Owner = 9,
+}
+
+impl FieldKind {
+    fn of(byte: u8) -> Option<Self> {
+        Some(match byte {
+            1 => Self::Idempotency,
+            2 => Self::IdempotencyWithCooldown,
+            3 => Self::Concurrency,
+            4 => Self::ConcurrencyWithLimit,
+            5 => Self::Group,
+            6 => Self::After,
+            7 => Self::AfterFree,
+            8 => Self::Expiry,
+            9 => Self::Owner,
+            _ => return None,
+        })
+    }
+
+    /// How many bytes a field of this kind has whose byte behind the kind is `name_len`.
+    fn field_bytes(self, name_len: u8) -> usize {
+        match self {
+            Self::IdempotencyWithCooldown | Self::ConcurrencyWithLimit => 2 + usize::from(name_len) + 4,
+            Self::Expiry => 1 + 4,
+            Self::Idempotency
+            | Self::Concurrency
+            | Self::Group
+            | Self::After
+            | Self::AfterFree
+            | Self::Owner => 2 + usize::from(name_len),
+        }
+    }
 }
 
 impl<'a> TagSet<'a> {
@@ -189,44 +220,41 @@ impl<'a> TagSet<'a> {
     pub fn write(&self, out: &mut Vec<u8>) {
         if let Some(Idempotency { key, cooldown_s }) = self.idempotency {
             match cooldown_s {
-                0 => push(out, Kind::Idempotency, key, None),
-                _ => push(out, Kind::IdempotencyWithCooldown, key, Some(cooldown_s)),
+                0 => push(out, FieldKind::Idempotency, key, None),
+                _ => push(out, FieldKind::IdempotencyWithCooldown, key, Some(cooldown_s)),
             }
         }
         if let Some(Concurrency { key, limit }) = self.concurrency {
             match limit {
-                1 => push(out, Kind::Concurrency, key, None),
-                _ => push(out, Kind::ConcurrencyWithLimit, key, Some(limit)),
+                1 => push(out, FieldKind::Concurrency, key, None),
+                _ => push(out, FieldKind::ConcurrencyWithLimit, key, Some(limit)),
             }
         }
         if let Some(group) = self.group {
-            push(out, Kind::Group, group, None);
+            push(out, FieldKind::Group, group, None);
         }
         if let Some(After { group, is_free }) = self.after {
-            push(out, if is_free { Kind::AfterFree } else { Kind::After }, group, None);
+            push(out, if is_free { FieldKind::AfterFree } else { FieldKind::After }, group, None);
         }
         if let Some(seconds) = self.expires_after_s {
-            out.push(Kind::Expiry as u8);
+            out.push(FieldKind::Expiry as u8);
             out.extend_from_slice(&seconds.to_le_bytes());
         }
         if let Some(owner) = self.owner {
-            push(out, Kind::Owner, owner, None);
+            push(out, FieldKind::Owner, owner, None);
         }
     }
 
     /// Writes into bytes from `encode` that the group of `after` has been without members. They stay as long as they are.
     pub fn set_free(bytes: &mut [u8]) {
         let mut at = 0;
-        while let Some(&kind) = bytes.get(at) {
-            if kind == Kind::After as u8 {
-                bytes[at] = Kind::AfterFree as u8;
+        while let Some(&[kind, name_len]) = bytes.get(at..at + 2)
+            && let Some(kind) = FieldKind::of(kind)
+        {
+            if kind == FieldKind::After {
+                bytes[at] = FieldKind::AfterFree as u8;
             }
-            let name = bytes.get(at + 1).map_or(0, |&len| usize::from(len));
-            at += match kind {
-                2 | 4 => 2 + name + 4,
-                8 => 5,
-                _ => 2 + name,
-            };
+            at += kind.field_bytes(name_len);
         }
     }
 
@@ -261,22 +289,33 @@ impl<'a> TagSet<'a> {
         let mut tags = Self::default();
         while let Some((&kind, rest)) = bytes.split_first() {
             bytes = rest;
-            match kind {
-                1 | 2 => {
+            match FieldKind::of(kind)? {
+                FieldKind::Idempotency => {
                     let key = take_name(&mut bytes)?;
-                    let cooldown_s = if kind == 2 { take_number(&mut bytes)? } else { 0 };
-                    tags.idempotency = Some(Idempotency { key, cooldown_s });
+                    tags.idempotency = Some(Idempotency { key, cooldown_s: 0 });
                 }
-                3 | 4 => {
+                FieldKind::IdempotencyWithCooldown => {
                     let key = take_name(&mut bytes)?;
-                    let limit = if kind == 4 { take_number(&mut bytes)? } else { 1 };
-                    tags.concurrency = Some(Concurrency { key, limit }).filter(|tag| tag.limit > 0);
+                    tags.idempotency = Some(Idempotency { key, cooldown_s: take_number(&mut bytes)? });
                 }
-                5 => tags.group = Some(take_name(&mut bytes)?),
-                6 | 7 => tags.after = Some(After { group: take_name(&mut bytes)?, is_free: kind == 7 }),
-                8 => tags.expires_after_s = Some(take_number(&mut bytes)?).filter(|&seconds| seconds > 0),
-                9 => tags.owner = Some(take_name(&mut bytes)?),
-                _ => return None,
+                FieldKind::Concurrency => {
+                    tags.concurrency = Some(Concurrency { key: take_name(&mut bytes)?, limit: 1 });
+                }
+                FieldKind::ConcurrencyWithLimit => {
+                    let tag = Concurrency { key: take_name(&mut bytes)?, limit: take_number(&mut bytes)? };
+                    tags.concurrency = Some(tag).filter(|tag| tag.limit > 0);
+                }
+                FieldKind::Group => tags.group = Some(take_name(&mut bytes)?),
+                FieldKind::After => {
+                    tags.after = Some(After { group: take_name(&mut bytes)?, is_free: false });
+                }
+                FieldKind::AfterFree => {
+                    tags.after = Some(After { group: take_name(&mut bytes)?, is_free: true });
+                }
+                FieldKind::Expiry => {
+                    tags.expires_after_s = Some(take_number(&mut bytes)?).filter(|&seconds| seconds > 0);
+                }
+                FieldKind::Owner => tags.owner = Some(take_name(&mut bytes)?),
             }
         }
         Some(tags)
@@ -312,7 +351,7 @@ fn with_number(value: &[u8], default: u32) -> Option<(Name<'_>, u32)> {
     Some((Name::check(name)?, number))
 }
 
-fn push(out: &mut Vec<u8>, kind: Kind, name: Name<'_>, number: Option<u32>) {
+fn push(out: &mut Vec<u8>, kind: FieldKind, name: Name<'_>, number: Option<u32>) {
     out.extend_from_slice(&[kind as u8, name.0.len() as u8]);
     out.extend_from_slice(name.0);
     if let Some(number) = number {

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::Binlog;
+use super::append::NeededChange;
 use super::room::Target;
 use crate::NoRoom;
 use crate::attachment::{Aftermath, Cooldown, Kind, parts};
@@ -70,10 +71,6 @@ impl UnloggedAftermaths {
     }
 }
 
-/// Set in the id of a job among the deletes that are not logged: this is none. Its first reservation is to be logged, or its
-/// cooldown is to be forgotten.
-pub(super) const NO_DELETE: u64 = 1 << 63;
-
 impl Binlog {
     // ---- first reservations ----
 
@@ -90,7 +87,7 @@ impl Binlog {
             let record = DiskRecord::of_job(job, body_len, self.wall);
             self.unlogged.reservations.insert(job.id, record);
             self.room.need(1);
-            self.append_needed(JobId(job.id.0 | NO_DELETE));
+            self.append_needed(NeededChange::FirstReservation(job.id));
         }
         is_one
     }
@@ -117,21 +114,23 @@ impl Binlog {
         self.append_delete(id);
     }
 
-    /// Logs one of the deletes that were not logged, or a first reservation, or that a cooldown is forgotten.
-    pub(super) fn append_unlogged(&mut self, id: JobId, target: Target) {
-        if id.0 & NO_DELETE != 0 {
-            let id = JobId(id.0 & !NO_DELETE);
-            // A job is reserved before it is deleted, and before its cooldown ends.
-            if let Some(record) = self.unlogged.reservations.remove(&id) {
+    /// Logs one of the changes that must find room, at `target`.
+    pub(super) fn append_unlogged(&mut self, change: NeededChange, target: Target) {
+        match change {
+            NeededChange::Delete(id) => self.append_unlogged_delete(id, target),
+            NeededChange::FirstReservation(id) => {
+                let Some(record) = self.unlogged.reservations.remove(&id) else { return };
                 self.append_short(&record, target);
-                if self.files.file_of(id).is_some() {
-                    self.files.update(id);
-                }
-                return;
+                self.files.update(id);
             }
-            self.enter(target);
-            return self.append_alone(Kind::Forgets, id, &[]);
+            NeededChange::EndOfCooldown(id) => {
+                self.enter(target);
+                self.append_alone(Kind::Forgets, id, &[]);
+            }
         }
+    }
+
+    fn append_unlogged_delete(&mut self, id: JobId, target: Target) {
         let Some(aftermath) = self.unlogged.aftermaths.by_job.remove(&id) else {
             return self.append_short(&DiskRecord::deletion(id), target);
         };
@@ -186,7 +185,7 @@ impl Binlog {
     /// Logs that the cooldown of job `id` counts no more.
     pub(crate) fn append_forgetting(&mut self, id: JobId) {
         self.room.need(1);
-        self.append_needed(JobId(id.0 | NO_DELETE));
+        self.append_needed(NeededChange::EndOfCooldown(id));
     }
 
     /// The cooldowns that have not ended and were not forgotten, each with the job whose delete started it, by ascending
@@ -243,8 +242,15 @@ impl Binlog {
     pub(super) fn check_aftermaths(&self) {
         let cooldowns = self.cooldowns.len();
         assert_eq!(cooldowns, self.files.cooldown_count(), "each cooldown stands in a file");
-        let unlogged: Vec<JobId> = self.unlogged.deletes.iter().collect();
-        self.unlogged.aftermaths.check_invariants(|id| unlogged.contains(&id));
+        let unlogged: Vec<NeededChange> = self.unlogged.needed.iter().collect();
+        self.unlogged.aftermaths.check_invariants(|id| unlogged.contains(&NeededChange::Delete(id)));
+        assert!(
+            self.unlogged
+                .reservations
+                .keys()
+                .all(|&id| unlogged.contains(&NeededChange::FirstReservation(id))),
+            "the record of a first reservation is to be logged"
+        );
         let unlogged_units = unlogged.len() as u64 + self.unlogged.aftermaths.needed_units();
         self.room.check_invariants(self.files.job_count(), cooldowns as u64, unlogged_units);
         assert!(

@@ -12,24 +12,35 @@ use super::durability::Mark;
 use super::files_ahead::Creation;
 use super::room::{JobRoom, Target};
 use crate::attachment::{Kind, tag_record_bytes};
+use crate::chunked_queue::ChunkedQueue;
 use crate::clock::Timestamp;
 use crate::files::Item;
 use crate::format::{DiskRecord, MAX_BODY_BYTES, SHORT_BYTES, WallOffset, full_record_bytes};
-use crate::id_queue::IdQueue;
 use crate::job::{BodyRef, JobId, JobRecord, JobState};
 use crate::marker::{CLOCK_STEP_NS, Marker, MarkerKind};
 use crate::tube_name::TubeName;
 use crate::{BinlogError, LogPosition, NoRoom, SyncPolicy};
 
+/// A change that must find room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NeededChange {
+    /// The job is deleted.
+    Delete(JobId),
+    /// The job is reserved for the first time, so that it does not expire any more.
+    FirstReservation(JobId),
+    /// The cooldown that the delete of the job has started does not count any more.
+    EndOfCooldown(JobId),
+}
+
 /// What the log lacks because there was no room for it.
 #[derive(Debug, Default)]
 pub(super) struct Unlogged {
-    /// Jobs that are deleted, in the order of their deletion. They are logged before anything else. Only a restart on
-    /// a full disk, or a lack of descriptors, leaves no room for a delete.
-    pub(super) deletes: IdQueue,
-    /// What some of them lead to.
+    /// They are logged in this order, and before anything else. Only a restart on a full disk, or a lack of descriptors,
+    /// leaves no room for one.
+    pub(super) needed: ChunkedQueue<NeededChange>,
+    /// What some of the deletes lead to.
     pub(super) aftermaths: UnloggedAftermaths,
-    /// First reservations of jobs that expire, which stand in line among the deletes.
+    /// The records of the first reservations.
     pub(super) reservations: BTreeMap<JobId, DiskRecord>,
     /// Jobs whose newest state is to be logged as soon as the next file is there.
     pub(super) updates: BTreeSet<JobId>,
@@ -111,7 +122,7 @@ impl Binlog {
 
     /// Whether a record of `bytes` fits that adds `added` short records to those that must still find room.
     pub(super) fn reserve(&mut self, bytes: u64, added: u64) -> Result<(), NoRoom> {
-        if self.unlogged.deletes.is_empty()
+        if self.unlogged.needed.is_empty()
             && let Some(target) = self.room.find(bytes, added + self.kept_units())
         {
             return if self.open_up_to(target) { Ok(()) } else { Err(NoRoom::Pending) };
@@ -236,32 +247,35 @@ impl Binlog {
         self.compaction.note_freed(full_bytes - self.files.full_bytes());
         self.room.release_for(id);
         self.burials.forget(id);
-        self.append_needed(id);
+        self.append_needed(NeededChange::Delete(id));
     }
 
     /// Logs the deletion of a job that is in no file any more.
     pub(crate) fn append_deletion(&mut self, id: JobId) {
         self.room.need(1);
-        self.append_needed(id);
+        self.append_needed(NeededChange::Delete(id));
     }
 
-    /// Logs one of the changes that must find room, as soon as there is room.
-    pub(super) fn append_needed(&mut self, id: JobId) {
-        self.unlogged.deletes.push(id);
-        self.log_deletes();
+    /// Logs a change that must find room, as soon as there is room. That it needs room is noted already.
+    pub(super) fn append_needed(&mut self, change: NeededChange) {
+        self.unlogged.needed.push(change);
+        self.log_needed();
     }
 
-    /// Logs the deletes that are not logged yet, as far as there is room, in their order.
-    pub(super) fn log_deletes(&mut self) {
-        while let Some(id) = self.unlogged.deletes.first() {
-            let units = self.unlogged.aftermaths.delete_units(id);
+    /// Logs the changes that must find room and are not logged yet, as far as there is room.
+    pub(super) fn log_needed(&mut self) {
+        while let Some(change) = self.unlogged.needed.first() {
+            let units = match change {
+                NeededChange::Delete(id) => self.unlogged.aftermaths.delete_units(id),
+                NeededChange::FirstReservation(_) | NeededChange::EndOfCooldown(_) => 1,
+            };
             let was_enough = self.room.is_enough();
             let Some(target) = self.room.find_for_needed(units) else { return };
             if !self.open_up_to(target) {
                 return;
             }
-            self.unlogged.deletes.pop();
-            self.append_unlogged(id, target);
+            self.unlogged.needed.pop();
+            self.append_unlogged(change, target);
             self.room.release(units);
             debug_assert!(self.room.is_enough() || !was_enough, "the others still find room");
         }

@@ -204,7 +204,7 @@ impl Binlog {
 
     /// Whether a job is to be copied and there is room for it.
     pub(super) fn can_migrate(&self) -> bool {
-        if !self.unlogged.deletes.is_empty()
+        if !self.unlogged.needed.is_empty()
             || !self.health.is_serving()
             || self.ahead.lacks_descriptor()
             || !self.wants_migration()

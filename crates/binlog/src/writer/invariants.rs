@@ -1,7 +1,7 @@
 //! What is true of the open log between two calls, as one sweep for debug builds and tests.
 
 use super::Binlog;
-use super::aftermath::NO_DELETE;
+use super::append::NeededChange;
 
 impl Binlog {
     /// Asserts every invariant, unless the log has ended. The cost grows with the number of jobs.
@@ -40,7 +40,8 @@ impl Binlog {
     /// A job whose delete or update is not logged is known for one of them alone.
     #[inline]
     fn check_unlogged(&self) {
-        for id in self.unlogged.deletes.iter().filter(|id| id.0 & NO_DELETE == 0) {
+        for change in self.unlogged.needed.iter() {
+            let NeededChange::Delete(id) = change else { continue };
             assert!(self.files.file_of(id).is_none(), "a deleted job has no record: {id:?}");
             assert!(!self.unlogged.updates.contains(&id), "a deleted job has no other change: {id:?}");
         }

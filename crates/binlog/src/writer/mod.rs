@@ -208,7 +208,7 @@ impl Binlog {
     /// must end.
     pub fn commit(&mut self, now: Timestamp) -> Result<(), BinlogError> {
         self.last_turn_at = now;
-        self.log_deletes();
+        self.log_needed();
         let announced = self.announce_removal();
         let logged = self.appender.end_turn();
         if self.appender.must_write() {
@@ -231,7 +231,7 @@ impl Binlog {
     /// The last record appended so far.
     #[must_use]
     pub fn appended(&self) -> SequenceNumber {
-        SequenceNumber(self.appender.appended().0 + self.unlogged.deletes.len() as u64)
+        SequenceNumber(self.appender.appended().0 + self.unlogged.needed.len() as u64)
     }
 
     /// The last record so far that replies wait for. With `-f 0`, a reply can be sent once [`Binlog::durable`] has reached
@@ -239,7 +239,7 @@ impl Binlog {
     /// expiring: a restart makes the job ready again, with and without this record.
     #[must_use]
     pub fn awaited(&self) -> SequenceNumber {
-        if self.unlogged.deletes.is_empty() { self.appender.awaited() } else { self.appended() }
+        if self.unlogged.needed.is_empty() { self.appender.awaited() } else { self.appended() }
     }
 
     /// With `-f 0`: whether it is known that the job is on the medium, in whatever state.
@@ -354,7 +354,7 @@ impl Binlog {
             (Task::Sync(position), Err(error)) => self.fail(BinlogError::Sync { file: position.file, error }),
             (Task::Make { file, bytes, .. }, Ok(())) => {
                 self.file_was_made(file, bytes);
-                self.log_deletes();
+                self.log_needed();
                 self.prepare_files();
             }
             (Task::Make { file, .. }, Err(error)) => self.file_was_not_made(file, error, now),
@@ -470,7 +470,7 @@ impl Binlog {
             self.on_completion(done, now)?;
         }
         self.last_turn_at = now;
-        self.log_deletes();
+        self.log_needed();
         let syncs = self.config.sync != SyncPolicy::Never;
         self.flush(syncs, now)?;
         if syncs && self.append_marker(MarkerKind::Closed).is_ok() {
