@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use beanstalkd::clock::Timestamp;
 use beanstalkd::job::{Body, JobId, Priority};
 use beanstalkd::queue::{ClientId, NewJob, PoisonLimits, Queue, Reserve};
-use beanstalkd::tags::{After, Concurrency, Idempotency, TagSet};
+use beanstalkd::tags::{After, Concurrency, EncodedTags, Idempotency, TagSet};
 
 const NOW: Timestamp = Timestamp(1_700_000_000_000_000_000);
 
@@ -45,6 +45,12 @@ fn put(queue: &mut Queue, client: ClientId) {
 
 /// Compares the bytes that are allocated for a queue after `fill` with the bytes that it counts, both above those of an
 /// empty queue.
+fn put_tagged(queue: &mut Queue, client: ClientId, new: NewJob, body: Body, tags: TagSet<'_>) {
+    let mut bytes = Vec::new();
+    tags.encode(&mut bytes).unwrap();
+    queue.put_tagged(client, new, body, &EncodedTags::of(&bytes, tags), NOW).unwrap();
+}
+
 fn measure(name: &str, fill: fn(&mut Queue)) {
     let before = in_use();
     let mut queue = Queue::new(PoisonLimits::default());
@@ -126,7 +132,7 @@ fn tagged_jobs() {
                 queue.put(client, new, body, NOW);
                 continue;
             };
-            queue.put_tagged(client, new, body, tags(&name), NOW).unwrap();
+            put_tagged(&mut queue, client, new, body, tags(&name));
         }
         let (allocated, counted) = (in_use() - before, queue.bytes() - empty);
         let each = allocated / queue.job_count() - BODY.len();
@@ -279,7 +285,7 @@ fn counted_bytes_cover_allocated_bytes() {
                 idempotency: Some(Idempotency { key: (&*key).into(), cooldown_s: 60 }),
                 ..TagSet::default()
             };
-            queue.put_tagged(client, new, Body::copy_of(b"x").unwrap(), tags, NOW).unwrap();
+            put_tagged(queue, client, new, Body::copy_of(b"x").unwrap(), tags);
             assert!(queue.delete(client, id, NOW).is_some());
         }
     });

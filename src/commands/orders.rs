@@ -18,6 +18,7 @@ use crate::http::task::{Change, Control, NewJob, Obstacle, Order, Progress, Sele
 use crate::job::{JobId, JobState};
 use crate::protocol::Reply;
 use crate::queue::{self, BeginFlush, ClientId, Flushed};
+use crate::tags::EncodedTags;
 use crate::tube_name::TubeName;
 
 /// What all orders together may cost in a turn, in simple requests: some 150 microseconds.
@@ -321,7 +322,7 @@ impl Executor {
         self.queue.use_tube(client, tube.as_str());
         let new = queue::NewJob { id, priority: *priority, delay_s: *delay_s, ttr_s: *ttr_s };
         let put = if tags.is_empty() {
-            self.persistence.room_for_put(id, || tube, body, &[])?;
+            self.persistence.room_for_put(id, || tube, body, &EncodedTags::NONE)?;
             self.queue.put(client, new, body.clone(), now);
             Put::Stored(id)
         } else {

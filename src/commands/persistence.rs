@@ -12,7 +12,8 @@ use crate::binlog::{
 };
 use crate::clock::Timestamp;
 use crate::job::{Body, JobId, JobRecord};
-use crate::queue::{Change, Queue};
+use crate::queue::{Change, JobView, Queue};
+use crate::tags::EncodedTags;
 use crate::tube_name::TubeName;
 
 /// The log, and how far it has come.
@@ -35,11 +36,12 @@ pub struct Persistence {
     tags: Vec<u8>,
 }
 
-/// The bytes of the job's tags, in `room`; none if it has no tags.
-fn tags_of<'a>(queue: &Queue, id: JobId, room: &'a mut Vec<u8>) -> &'a [u8] {
-    room.clear();
-    queue.write_tags(id, room);
-    room
+/// The tags of `job`, whose bytes may stand in `room`.
+fn tags_of<'a>(queue: &'a Queue, job: &JobView<'a>, room: &'a mut Vec<u8>) -> EncodedTags<'a> {
+    match job.tags {
+        Some(tags) => EncodedTags::of(queue.tags_for_log(job.record.id, room), tags),
+        None => EncodedTags::NONE,
+    }
 }
 
 impl fmt::Debug for Persistence {
@@ -61,7 +63,7 @@ impl Persistence {
         id: JobId,
         tube: impl FnOnce() -> &'a TubeName,
         body: &Body,
-        tags: &[u8],
+        tags: &EncodedTags<'_>,
     ) -> Result<(), NoRoom> {
         let Some(binlog) = &mut self.binlog else { return Ok(()) };
         binlog.reserve_id(id)?;
@@ -70,8 +72,8 @@ impl Persistence {
 
     /// Whether this job can be moved to a tube with this name. Nothing has changed either way.
     pub fn room_for_move(&mut self, queue: &Queue, id: JobId, tube: &str) -> Result<(), NoRoom> {
-        let (Some(binlog), Some(body)) = (&mut self.binlog, queue.body(id)) else { return Ok(()) };
-        binlog.reserve_move(tube.len(), body.len(), tags_of(queue, id, &mut self.tags))
+        let (Some(binlog), Some(job)) = (&mut self.binlog, queue.job(id)) else { return Ok(()) };
+        binlog.reserve_move(tube.len(), job.body.len(), &tags_of(queue, &job, &mut self.tags))
     }
 
     /// Whether a change of a job's state fits. Nothing has changed either way.
@@ -110,14 +112,14 @@ impl Persistence {
                 Change::CooldownOver(id) => binlog.forget_cooldown(id, now),
                 Change::Put(id) => {
                     if let Some(job) = queue.job(id) {
-                        let tags = tags_of(queue, id, &mut self.tags);
-                        binlog.append_put(&job.record, job.tube, job.body, tags, now);
+                        let tags = tags_of(queue, &job, &mut self.tags);
+                        binlog.append_put(&job.record, job.tube, job.body, &tags, now);
                     }
                 }
                 Change::Moved(id) => {
                     if let Some(job) = queue.job(id) {
-                        let tags = tags_of(queue, id, &mut self.tags);
-                        binlog.append_moved(&job.record, job.tube, job.body, tags, now);
+                        let tags = tags_of(queue, &job, &mut self.tags);
+                        binlog.append_moved(&job.record, job.tube, job.body, &tags, now);
                     }
                 }
                 Change::Updated(id) => {
@@ -149,7 +151,7 @@ impl Persistence {
         while let Some(id) = binlog.next_migration()
             && let Some(job) = queue.job(id)
         {
-            let tags = tags_of(queue, id, &mut self.tags);
+            let tags = queue.tags_for_log(id, &mut self.tags);
             binlog.append_migrated(&job.record, job.tube, job.body, tags, now);
         }
     }

@@ -10,7 +10,7 @@ use crate::job::{Body, JobId};
 use crate::protocol::{PutHeader, Reply, parse_tags};
 use crate::queue::{ClientId, NewJob};
 use crate::session::{Output, Refusal, Until};
-use crate::tags::TagSet;
+use crate::tags::{EncodedTags, TagSet};
 
 impl Executor {
     /// The line of a `put`. The size is judged before what follows it, as in C.
@@ -45,7 +45,7 @@ impl Executor {
         if self.queue.reserve_put().is_err() {
             return self.reject_put(&Reply::OutOfMemory, output);
         }
-        match self.persistence.room_for_put(id, || self.queue.used_tube(client), &body, &[]) {
+        match self.persistence.room_for_put(id, || self.queue.used_tube(client), &body, &EncodedTags::NONE) {
             Err(NoRoom::Full) => return self.reject_put(&Reply::OutOfMemory, output),
             Err(NoRoom::Pending) => return put_later(Until::BinlogRoom, id, header, body),
             Ok(()) => {}

@@ -13,7 +13,7 @@ use crate::job::{Body, JobId, JobState, Priority};
 use crate::protocol::{PutHeader, Reply, parse_tags};
 use crate::queue::{ClientId, Duplicate, NewJob};
 use crate::session::{Output, Refusal, Until};
-use crate::tags::{Name, TagError, TagSet};
+use crate::tags::{EncodedTags, Name, TagError, TagSet};
 
 /// What the tags of a put take beside their bytes.
 const ENTRY_BYTES: usize = 64;
@@ -180,16 +180,16 @@ impl Executor {
         tags: &[u8],
         now: Timestamp,
     ) -> Result<TaggedPut, Body> {
-        let Some(set) = TagSet::decode(tags) else { return Ok(TaggedPut::Refused) };
-        let double = self.queue.duplicate(client, &set, now);
+        let Some(tags) = EncodedTags::read(tags) else { return Ok(TaggedPut::Refused) };
+        let double = self.queue.duplicate(client, tags.set(), now);
         let room = match double {
             Some(Duplicate::OfDeleted(_)) => Ok(()),
             Some(Duplicate::Of(first, _)) if !self.queue.would_upgrade(first, new.priority) => Ok(()),
             Some(Duplicate::Of(..)) => self.persistence.room_for_update(),
-            None if self.queue.reserve_put().is_err() || self.lacks_room_for_cooldown(&set) => {
+            None if self.queue.reserve_put().is_err() || self.lacks_room_for_cooldown(tags.set()) => {
                 Err(NoRoom::Full)
             }
-            None => self.persistence.room_for_put(new.id, || self.queue.used_tube(client), &body, tags),
+            None => self.persistence.room_for_put(new.id, || self.queue.used_tube(client), &body, &tags),
         };
         match room {
             Err(NoRoom::Pending) => return Err(body),
@@ -205,7 +205,7 @@ impl Executor {
                 }
                 TaggedPut::Double(first, word(state), is_upgrade.then_some(new.priority))
             }
-            None => match self.queue.put_tagged(client, new, body, set, now) {
+            None => match self.queue.put_tagged(client, new, body, &tags, now) {
                 Ok(()) => TaggedPut::Stored,
                 Err(_) => TaggedPut::Refused,
             },

@@ -12,6 +12,7 @@ use beanstalkd::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
 use beanstalkd::protocol::{Reply, ReplyBuffer, parse};
 use beanstalkd::queue::{ClientId, NewJob, PoisonLimits, Queue, Reserve};
 use beanstalkd::session::{Output, Session};
+use beanstalkd::tags::EncodedTags;
 use beanstalkd::tube_name::TubeName;
 use beanstalkd_testkit::random::Random;
 use beanstalkd_testkit::tasks::ByHand;
@@ -203,7 +204,11 @@ impl Log {
     }
 
     fn put(&mut self) -> JobRecord {
-        while self.binlog.reserve_put(self.tube.as_bytes().len(), self.body.len(), &[]).is_err() {
+        while self
+            .binlog
+            .reserve_put(self.tube.as_bytes().len(), self.body.len(), &EncodedTags::NONE)
+            .is_err()
+        {
             self.work();
         }
         let job = JobRecord {
@@ -217,7 +222,7 @@ impl Log {
             state: JobState::Ready,
         };
         self.next_id += 1;
-        self.binlog.append_put(&job, &self.tube, &self.body, &[], NOW);
+        self.binlog.append_put(&job, &self.tube, &self.body, &EncodedTags::NONE, NOW);
         job
     }
 

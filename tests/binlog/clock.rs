@@ -3,6 +3,7 @@
 use beanstalkd::binlog::{Binlog, SyncPolicy};
 use beanstalkd::clock::{NS_PER_S, Timestamp};
 use beanstalkd::job::{JobId, JobRecord, JobState};
+use beanstalkd::tags::EncodedTags;
 use beanstalkd::tube_name::TubeName;
 
 use crate::harness::config;
@@ -25,8 +26,14 @@ fn put_delayed(fixture: &mut Fixture, delay_s: u32) {
     let deadline_at = fixture.now.plus_seconds(delay_s);
     let delayed =
         JobRecord { delay_s, deadline_at, created_at: fixture.now, state: JobState::Delayed, ..job(id) };
-    fixture.log.reserve_put(7, fixture.body.len(), &[]).unwrap();
-    fixture.log.append_put(&delayed, &TubeName::default_tube(), &fixture.body, &[], fixture.now);
+    fixture.log.reserve_put(7, fixture.body.len(), &EncodedTags::NONE).unwrap();
+    fixture.log.append_put(
+        &delayed,
+        &TubeName::default_tube(),
+        &fixture.body,
+        &EncodedTags::NONE,
+        fixture.now,
+    );
     fixture.commit();
 }
 

@@ -7,6 +7,7 @@ use beanstalkd::binlog::{
 };
 use beanstalkd::clock::Timestamp;
 use beanstalkd::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
+use beanstalkd::tags::EncodedTags;
 use beanstalkd::tube_name::TubeName;
 
 use crate::tag_model::{TagModel, cooldowns_of};
@@ -298,7 +299,8 @@ impl Harness {
         let tube = TubeName::parse(if random.once_in(2) { b"default" } else { b"another/tube" }).unwrap();
         self.log.reserve_id(JobId(self.next_id)).expect("fewer ids are used than announced");
         let tags = self.random_tags(random);
-        let room = self.reserve(|log| log.reserve_put(tube.as_bytes().len(), length as usize, &tags))?;
+        let encoded = EncodedTags::read(&tags).unwrap();
+        let room = self.reserve(|log| log.reserve_put(tube.as_bytes().len(), length as usize, &encoded))?;
         if room.is_err() {
             return Ok(());
         }
@@ -313,7 +315,7 @@ impl Harness {
             state: JobState::Ready,
         };
         self.next_id += 1;
-        self.log.append_put(&record, &tube, &Body::copy_of(&body).unwrap(), &tags, self.now);
+        self.log.append_put(&record, &tube, &Body::copy_of(&body).unwrap(), &encoded, self.now);
         self.logged(record.id.0, Some(Job { record, tube, body, tags, buried: 0 }));
         Ok(())
     }
@@ -332,17 +334,12 @@ impl Harness {
     pub fn relocate(&mut self, mut job: Job, random: &mut Random) -> Result<(), BinlogError> {
         let tube = TubeName::parse(if random.once_in(2) { b"moved" } else { b"moved/again" }).unwrap();
         let lengths = (tube.as_bytes().len(), job.body.len());
-        if self.reserve(|log| log.reserve_move(lengths.0, lengths.1, &job.tags))?.is_err() {
+        let encoded = EncodedTags::read(&job.tags).unwrap();
+        if self.reserve(|log| log.reserve_move(lengths.0, lengths.1, &encoded))?.is_err() {
             return Ok(());
         }
         job.tube = tube;
-        self.log.append_moved(
-            &job.record,
-            &job.tube,
-            &Body::copy_of(&job.body).unwrap(),
-            &job.tags,
-            self.now,
-        );
+        self.log.append_moved(&job.record, &job.tube, &Body::copy_of(&job.body).unwrap(), &encoded, self.now);
         self.logged(job.record.id.0, Some(job));
         Ok(())
     }

@@ -10,7 +10,7 @@ use beanstalkd::binlog::{
 };
 use beanstalkd::clock::{NS_PER_S, Timestamp};
 use beanstalkd::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
-use beanstalkd::tags::{After, Idempotency, Name, TagSet};
+use beanstalkd::tags::{After, EncodedTags, Idempotency, Name, TagSet};
 use beanstalkd::tube_name::TubeName;
 
 use crate::c_server::{CServer, peer};
@@ -240,9 +240,10 @@ impl History {
                     let record = record(next_id, 3, delay);
                     next_id += 1;
                     let tags = random_tags(random);
-                    with_room(log, helper, |log| log.reserve_put(tube.len(), body.len(), &tags));
+                    let encoded = EncodedTags::read(&tags).unwrap();
+                    with_room(log, helper, |log| log.reserve_put(tube.len(), body.len(), &encoded));
                     let name = TubeName::parse(tube.as_bytes()).unwrap();
-                    log.append_put(&record, &name, &Body::copy_of(&body).unwrap(), &tags, now());
+                    log.append_put(&record, &name, &Body::copy_of(&body).unwrap(), &encoded, now());
                     self.add(record.id.0, tube, record, body, tags);
                 }
             }
@@ -302,9 +303,10 @@ impl History {
     fn move_in_ours(&mut self, id: u64, log: &mut Binlog, helper: &mut Helper, random: &mut Random) {
         let tube = random_tube(random);
         let job = self.jobs.get_mut(&id).unwrap();
-        with_room(log, helper, |log| log.reserve_move(tube.len(), job.body.len(), &job.tags));
+        let encoded = EncodedTags::read(&job.tags).unwrap();
+        with_room(log, helper, |log| log.reserve_move(tube.len(), job.body.len(), &encoded));
         let name = TubeName::parse(tube.as_bytes()).unwrap();
-        log.append_moved(&job.record, &name, &Body::copy_of(&job.body).unwrap(), &job.tags, now());
+        log.append_moved(&job.record, &name, &Body::copy_of(&job.body).unwrap(), &encoded, now());
         job.tube = tube;
     }
 }
@@ -328,10 +330,10 @@ fn c_finds_a_moved_job_in_its_new_tube_and_ours_finds_it_there_again() {
     let (from, to) = (TubeName::parse(b"from").unwrap(), TubeName::parse(b"to").unwrap());
     let body = Body::copy_of(b"body").unwrap();
     let mut job = record(1, 5, 0);
-    with_room(&mut log, &mut helper, |log| log.reserve_put(4, 4, &[]));
-    log.append_put(&job, &from, &body, &[], now());
-    with_room(&mut log, &mut helper, |log| log.reserve_move(2, 4, &[]));
-    log.append_moved(&job, &to, &body, &[], now());
+    with_room(&mut log, &mut helper, |log| log.reserve_put(4, 4, &EncodedTags::NONE));
+    log.append_put(&job, &from, &body, &EncodedTags::NONE, now());
+    with_room(&mut log, &mut helper, |log| log.reserve_move(2, 4, &EncodedTags::NONE));
+    log.append_moved(&job, &to, &body, &EncodedTags::NONE, now());
     // A new priority is an ordinary change.
     job.priority = Priority(9);
     with_room(&mut log, &mut helper, Binlog::reserve_update);
@@ -361,10 +363,10 @@ fn a_move_of_which_only_the_first_record_is_written_has_not_happened() {
     let tube = |name: &[u8]| TubeName::parse(name).unwrap();
     let (mut log, _, _) = open(&disk, settings, Timestamp(1 << 60)).unwrap();
     let (job, body) = (record(1, 5, 0), Body::copy_of(b"body").unwrap());
-    log.append_put(&job, &tube(b"from"), &body, &[], now());
+    log.append_put(&job, &tube(b"from"), &body, &EncodedTags::NONE, now());
     log.commit(Timestamp(1 << 60)).unwrap();
     let (index, before) = disk.files().pop_last().unwrap();
-    log.append_moved(&job, &tube(b"to"), &body, &[], now());
+    log.append_moved(&job, &tube(b"to"), &body, &EncodedTags::NONE, now());
     log.commit(Timestamp(1 << 60)).unwrap();
     let (_, after) = disk.files().pop_last().unwrap();
     let used = |bytes: &[u8]| bytes.iter().rposition(|&byte| byte != 0).unwrap() + 1;

@@ -8,6 +8,7 @@ use beanstalkd::binlog::{
 };
 use beanstalkd::clock::{NS_PER_S, Timestamp};
 use beanstalkd::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
+use beanstalkd::tags::EncodedTags;
 use beanstalkd::tube_name::TubeName;
 
 use crate::harness::{Harness, config, open};
@@ -46,8 +47,8 @@ impl Fixture {
 
     pub fn put(&mut self) -> Result<(), NoRoom> {
         let tube = TubeName::default_tube();
-        self.reserve(|log, body| log.reserve_put(7, body.len(), &[]))?;
-        self.log.append_put(&job(self.next_id), &tube, &self.body, &[], self.now);
+        self.reserve(|log, body| log.reserve_put(7, body.len(), &EncodedTags::NONE))?;
+        self.log.append_put(&job(self.next_id), &tube, &self.body, &EncodedTags::NONE, self.now);
         self.next_id += 1;
         Ok(())
     }
@@ -530,7 +531,11 @@ fn without_descriptors_commands_wait_deletes_are_logged_later_and_the_log_sleeps
         fixture.commit();
     }
     assert!(fixture.log.durable() < fixture.log.appended(), "not every file can be written");
-    assert_eq!(fixture.log.reserve_put(7, 100, &[]), Err(NoRoom::Pending), "the room will come");
+    assert_eq!(
+        fixture.log.reserve_put(7, 100, &EncodedTags::NONE),
+        Err(NoRoom::Pending),
+        "the room will come"
+    );
     for _ in 0..10 {
         let retry = fixture.log.next_deadline().expect("it tries again by itself");
         assert!(retry > fixture.now, "it would try again without a pause");

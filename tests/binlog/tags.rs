@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use beanstalkd::binlog::{Aftermath, Cooldown, NoRoom, OpenError, SyncPolicy, Warning};
 use beanstalkd::clock::Timestamp;
 use beanstalkd::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
-use beanstalkd::tags::{After, Concurrency, Idempotency, TagSet};
+use beanstalkd::tags::{After, Concurrency, EncodedTags, Idempotency, TagSet};
 use beanstalkd::tube_name::TubeName;
 
 use crate::harness::{Restored, config, open};
@@ -40,7 +40,8 @@ impl Log {
     }
 
     fn put(&mut self, tags: &TagSet<'_>) -> u64 {
-        let (id, tags) = (self.fixture.next_id, encoded(tags));
+        let (id, bytes) = (self.fixture.next_id, encoded(tags));
+        let tags = EncodedTags::of(&bytes, *tags);
         while let Err(no_room) = self.fixture.log.reserve_put(7, 4, &tags) {
             assert_eq!(no_room, NoRoom::Pending);
             self.fixture.help().unwrap();
@@ -52,7 +53,8 @@ impl Log {
     }
 
     fn move_to(&mut self, id: u64, tube: &str, tags: &TagSet<'_>) {
-        let (tags, tube) = (encoded(tags), TubeName::parse(tube.as_bytes()).unwrap());
+        let (bytes, tube) = (encoded(tags), TubeName::parse(tube.as_bytes()).unwrap());
+        let tags = EncodedTags::of(&bytes, *tags);
         self.fixture.log.reserve_move(tube.as_bytes().len(), 4, &tags).unwrap();
         self.fixture.log.append_moved(&job(id), &tube, &Body::copy_of(b"body").unwrap(), &tags, NOW);
     }
@@ -272,7 +274,8 @@ fn a_delete_has_room_for_its_cooldown_and_the_end_of_its_group_on_a_full_disk() 
         let disk = SimDisk::default();
         disk.set_room(Some(room));
         let mut fixture = Fixture::open(&disk, SyncPolicy::EachCommit, FILE_BYTES);
-        let tags = encoded(&tags);
+        let bytes = encoded(&tags);
+        let tags = EncodedTags::of(&bytes, tags);
         let (tube, body) = (TubeName::default_tube(), Body::copy_of(b"").unwrap());
         loop {
             match fixture.log.reserve_put(7, 0, &tags) {

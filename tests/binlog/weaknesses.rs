@@ -8,6 +8,7 @@ use beanstalkd::binlog::{
 };
 use beanstalkd::clock::Timestamp;
 use beanstalkd::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
+use beanstalkd::tags::EncodedTags;
 use beanstalkd::tube_name::TubeName;
 
 use crate::c_file::{BURIED, CFile, DELETED, READY};
@@ -262,11 +263,11 @@ fn an_old_file_is_removed_only_after_its_copies_are_synced_and_older_files_are_r
     let (tube, body) = (TubeName::default_tube(), Body::copy_of(&[b'z'; 200]).unwrap());
     let (mut unlinked, mut migrated_until) = (Vec::new(), None);
     for id in 1..=200 {
-        while log.reserve_put(7, 200, &[]).is_err() {
+        while log.reserve_put(7, 200, &EncodedTags::NONE).is_err() {
             let task = disk.next_task().expect("room is pending");
             log.on_completion(task.run(&mut disk.clone()), NOW).unwrap();
         }
-        log.append_put(&job(id, JobState::Ready), &tube, &body, &[], NOW);
+        log.append_put(&job(id, JobState::Ready), &tube, &body, &EncodedTags::NONE, NOW);
         if id > 3 {
             log.append_delete(JobId(id));
         }
@@ -298,14 +299,14 @@ fn a_filled_file_is_synced_before_the_next_one() {
     let (tube, body) = (TubeName::default_tube(), Body::copy_of(&[b'z'; 200]).unwrap());
     let mut synced = Vec::new();
     for id in 1..=60 {
-        while log.reserve_put(7, 200, &[]).is_err() {
+        while log.reserve_put(7, 200, &EncodedTags::NONE).is_err() {
             let task = disk.next_task().expect("room is pending");
             if let Task::Sync(LogPosition { file: index, .. }) = task {
                 synced.push(index);
             }
             log.on_completion(task.run(&mut disk.clone()), NOW).unwrap();
         }
-        log.append_put(&job(id, JobState::Ready), &tube, &body, &[], NOW);
+        log.append_put(&job(id, JobState::Ready), &tube, &body, &EncodedTags::NONE, NOW);
         log.commit(NOW).unwrap();
     }
     assert!(synced.len() >= 3 && synced.is_sorted(), "{synced:?}");
@@ -322,8 +323,8 @@ fn release_without_delay_counters_and_the_order_of_burial_survive_restarts_and_c
     let burial_order = [7, 2, 9, 1];
     let (mut log, _, _) = open(&disk, config(SyncPolicy::EachCommit, 4096, 1), NOW).unwrap();
     for id in 1..=10 {
-        log.reserve_put(7, 50, &[]).unwrap();
-        log.append_put(&job(id, JobState::Ready), &tube, &body, &[], NOW);
+        log.reserve_put(7, 50, &EncodedTags::NONE).unwrap();
+        log.append_put(&job(id, JobState::Ready), &tube, &body, &EncodedTags::NONE, NOW);
     }
     for id in burial_order {
         log.append_update(&changed(id, JobState::Buried), 50, NOW);
@@ -340,7 +341,7 @@ fn release_without_delay_counters_and_the_order_of_burial_survive_restarts_and_c
         assert_eq!(jobs[&9], changed(9, JobState::Buried));
         // All of them are copied, in the order in which they were put.
         for record in jobs.values() {
-            while log.reserve_put(7, 50, &[]).is_err() {
+            while log.reserve_put(7, 50, &EncodedTags::NONE).is_err() {
                 let task = disk.next_task().expect("room is pending");
                 log.on_completion(task.run(&mut disk.clone()), NOW).unwrap();
             }
@@ -355,8 +356,8 @@ fn ids_are_not_assigned_twice_even_if_all_jobs_and_their_files_are_gone() {
     let disk = SimDisk::default();
     let (tube, body) = (TubeName::default_tube(), Body::copy_of(b"").unwrap());
     let (mut log, _, _) = open(&disk, config(SyncPolicy::EachCommit, 4096, 1), NOW).unwrap();
-    log.reserve_put(7, 0, &[]).unwrap();
-    log.append_put(&job(1234, JobState::Ready), &tube, &body, &[], NOW);
+    log.reserve_put(7, 0, &EncodedTags::NONE).unwrap();
+    log.append_put(&job(1234, JobState::Ready), &tube, &body, &EncodedTags::NONE, NOW);
     log.append_delete(JobId(1234));
     log.commit(NOW).unwrap();
     for seed in 2..6 {
@@ -377,12 +378,12 @@ fn files_of_every_size_are_made_whole_before_they_are_used() {
     let disk = SimDisk::default();
     let (mut log, _, _) = open(&disk, config(SyncPolicy::EachCommit, 4096, 1), NOW).unwrap();
     let (tube, body) = (TubeName::default_tube(), Body::copy_of(&[b'q'; 30_000]).unwrap());
-    while log.reserve_put(7, 30_000, &[]).is_err() {
+    while log.reserve_put(7, 30_000, &EncodedTags::NONE).is_err() {
         let task = disk.next_task().expect("room is pending");
         log.on_completion(task.run(&mut disk.clone()), NOW).unwrap();
     }
     let before = disk.used();
-    log.append_put(&job(1, JobState::Ready), &tube, &body, &[], NOW);
+    log.append_put(&job(1, JobState::Ready), &tube, &body, &EncodedTags::NONE, NOW);
     log.commit(NOW).unwrap();
     assert_eq!(disk.used(), before, "no write makes a file longer");
 }

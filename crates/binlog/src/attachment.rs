@@ -213,8 +213,7 @@ impl<'a> LoggedCooldown<'a> {
 
 /// How many short records the delete of a job with these tags may need beside its own, and the cooldown after it to be
 /// forgotten.
-pub(super) fn units_of_aftermath(tube_len: usize, tags: &[u8]) -> u8 {
-    let Some(tags) = TagSet::decode_checked(tags) else { return 0 };
+pub(super) fn units_of_aftermath(tube_len: usize, tags: &TagSet<'_>) -> u8 {
     let cooldown = tags.idempotency.filter(|tag| tag.cooldown_s > 0);
     let cooldown = cooldown.map_or(0, |tag| parts(cooldown_bytes(tube_len, tag.key.len())) + 1);
     let group = tags.group.map_or(0, |group| parts(group.len()));
@@ -277,11 +276,7 @@ mod tests {
     #[test]
     fn a_delete_needs_as_much_room_as_its_tags_may_ask_for() {
         let long = "k".repeat(TubeName::MAX_BYTES);
-        let units = |tube_len, tags: TagSet<'_>| {
-            let mut bytes = Vec::new();
-            tags.encode(&mut bytes).unwrap();
-            units_of_aftermath(tube_len, &bytes)
-        };
+        let units = |tube_len, tags: TagSet<'_>| units_of_aftermath(tube_len, &tags);
         let idempotency = |key, cooldown_s| Some(crate::tags::Idempotency { key, cooldown_s });
         let (key, long) = (Name::from("k"), Name::from(&*long));
         let none = TagSet::default();
@@ -292,6 +287,6 @@ mod tests {
             u64::from(units(200, TagSet { idempotency: idempotency(long, 1), group: Some(long), ..none })),
             MAX_DELETE_UNITS
         );
-        assert_eq!(units_of_aftermath(7, b""), 0);
+        assert_eq!(units(7, none), 0);
     }
 }

@@ -14,6 +14,7 @@ use super::writer::{Beginning, Binlog, Burials, JobRoom, Room};
 use super::{Config, LogPosition, MAX_INDEX, NoRoom, OpenError, SyncPolicy};
 use crate::clock::Timestamp;
 use crate::job::{Body, JobId, JobRecord};
+use crate::tags::{EncodedTags, TagSet};
 use crate::tube_name::TubeName;
 
 /// Lengths of files are rounded up to this many bytes, as C does.
@@ -123,10 +124,10 @@ impl Binlog {
                 continue;
             };
             let tube = &replay.jobs.tubes[found.tube as usize];
-            let (body_len, tags) = (found.body.len(), replay.jobs.tagged.of(id));
-            self.with_room(|log| log.reserve_put(tube.as_bytes().len(), body_len, tags))?;
+            let tags = EncodedTags::read(replay.jobs.tagged.of(id)).unwrap_or(EncodedTags::NONE);
+            self.with_room(|log| log.reserve_put(tube.as_bytes().len(), found.body.len(), &tags))?;
             let record = found.to_record(id, &replay.jobs.histories, times);
-            self.append_put(&record, tube, &found.body, tags, times.now);
+            self.append_put(&record, tube, &found.body, &tags, times.now);
         }
         for &id in &replay.jobs.rescued_cooldowns {
             if self.cooldowns.get(id).is_some() {
@@ -220,7 +221,8 @@ fn beginning(replay: &mut Replay, verdict: &Verdict, next_index: u32) -> Beginni
     for (id, tags) in replay.jobs.tagged.tags.iter() {
         if let Some(job) = replay.jobs.alive.get(id) {
             let tube_len = replay.jobs.tubes[job.tube as usize].as_bytes().len();
-            room.reserve_for(id, JobRoom::of(tube_len, tags, job.was_reserved(&replay.jobs.histories)));
+            let tags = TagSet::decode(tags).unwrap_or_default();
+            room.reserve_for(id, JobRoom::of(tube_len, &tags, job.was_reserved(&replay.jobs.histories)));
         }
     }
     Beginning {

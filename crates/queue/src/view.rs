@@ -368,7 +368,7 @@ mod tests {
 
     use super::*;
     use crate::job::{Body, Priority};
-    use crate::tags::{Concurrency, Idempotency, Name};
+    use crate::tags::{Concurrency, EncodedTags, Idempotency, Name};
     use crate::times::Times;
     use crate::{NewJob, PoisonLimits, Reserve};
 
@@ -392,7 +392,9 @@ mod tests {
         if tags.is_empty() {
             queue.put(client, new, body, NOW);
         } else {
-            queue.put_tagged(client, new, body, tags, NOW).unwrap();
+            let mut bytes = Vec::new();
+            tags.encode(&mut bytes).unwrap();
+            queue.put_tagged(client, new, body, &EncodedTags::of(&bytes, tags), NOW).unwrap();
         }
         new.id
     }

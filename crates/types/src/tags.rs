@@ -174,6 +174,16 @@ impl FieldKind {
 }
 
 impl<'a> TagSet<'a> {
+    /// No tags.
+    pub const NONE: Self = Self {
+        idempotency: None,
+        concurrency: None,
+        group: None,
+        after: None,
+        expires_after_s: None,
+        owner: None,
+    };
+
     /// The most bytes that the tags of a job take.
     pub const MAX_BYTES: usize = 5 * (2 + TubeName::MAX_BYTES) + 2 * 4 + 5;
 
@@ -212,12 +222,6 @@ impl<'a> TagSet<'a> {
     /// If the allocator has no memory; `out` is as it was.
     pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), TryReserveError> {
         out.try_reserve_exact(self.encoded_len())?;
-        self.write(out);
-        Ok(())
-    }
-
-    /// As `encode`, where `out` has room for them.
-    pub fn write(&self, out: &mut Vec<u8>) {
         if let Some(Idempotency { key, cooldown_s }) = self.idempotency {
             match cooldown_s {
                 0 => push(out, FieldKind::Idempotency, key, None),
@@ -243,6 +247,7 @@ impl<'a> TagSet<'a> {
         if let Some(owner) = self.owner {
             push(out, FieldKind::Owner, owner, None);
         }
+        Ok(())
     }
 
     /// Writes into bytes from `encode` that the group of `after` has been without members. They stay as long as they are.
@@ -319,6 +324,44 @@ impl<'a> TagSet<'a> {
             }
         }
         Some(tags)
+    }
+}
+
+/// The tags of a job in the bytes in which the queue and the log keep them, with what these say: who passes them on need not
+/// read or write them again.
+#[derive(Clone, Copy, Debug)]
+pub struct EncodedTags<'a> {
+    bytes: &'a [u8],
+    set: TagSet<'a>,
+}
+
+impl<'a> EncodedTags<'a> {
+    /// No tags.
+    pub const NONE: Self = Self { bytes: &[], set: TagSet::NONE };
+
+    /// Reads bytes from [`TagSet::encode`]; `None` if they cannot be tags.
+    #[must_use]
+    pub fn read(bytes: &'a [u8]) -> Option<Self> {
+        TagSet::decode(bytes).map(|set| Self { bytes, set })
+    }
+
+    /// The bytes of tags that were read already.
+    #[must_use]
+    pub fn of(bytes: &'a [u8], set: TagSet<'a>) -> Self {
+        debug_assert_eq!(set.encoded_len(), bytes.len(), "the bytes are those of the tags");
+        Self { bytes, set }
+    }
+
+    /// The bytes; none if there are no tags.
+    #[must_use]
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// What they say.
+    #[must_use]
+    pub fn set(&self) -> &TagSet<'a> {
+        &self.set
     }
 }
 

@@ -6,7 +6,7 @@ use crate::http::selection::{AsOf, Filter, Share, Step, Walk};
 use crate::http::tag_filter::TagFilter;
 use crate::job::{Body, JobId, JobState, Priority};
 use crate::queue::{ClientId, NewJob, Reserve};
-use crate::tags::TagSet;
+use crate::tags::{EncodedTags, TagSet};
 use crate::tube_name::TubeName;
 
 const NOW: Timestamp = Timestamp(1_700_000_000 * NS_PER_S);
@@ -111,7 +111,10 @@ fn a_filter_by_tag_matches_only_jobs_with_the_tag() {
         let id = tube.queue.take_id();
         let tags = TagSet { group: Some(group.into()), ..TagSet::default() };
         let new = NewJob { id, priority: Priority(1), delay_s: 0, ttr_s: 100 };
-        tube.queue.put_tagged(tube.client, new, Body::copy_of(b"x").unwrap(), tags, NOW).unwrap();
+        let mut bytes = Vec::new();
+        tags.encode(&mut bytes).unwrap();
+        let tags = EncodedTags::of(&bytes, tags);
+        tube.queue.put_tagged(tube.client, new, Body::copy_of(b"x").unwrap(), &tags, NOW).unwrap();
         ids.push(id);
     }
     let find = |tag| {

@@ -9,7 +9,7 @@ use beanstalkd::queue::{
     BeginFlush, Change, ClientId, Duplicate, Durations, FlushStep, Flushed, NewJob, PageOrder, PoisonLimits,
     Queue, Reserve, ReserveMode, Search, Shares, TubeView,
 };
-use beanstalkd::tags::{After, Concurrency, Idempotency, TagSet};
+use beanstalkd::tags::{After, Concurrency, EncodedTags, Idempotency, TagSet};
 use beanstalkd::tube_name::TubeName;
 
 use crate::model::{Double, Job, Model, NO_JUMPS_FROM, State, Times, TubePlace};
@@ -387,7 +387,10 @@ impl Pair {
                     assert_eq!(Some(found), expected.map(|double| shown(&double)));
                 } else {
                     assert_eq!(model.double(index, &tags, priority, now), None);
-                    queue.put_tagged(id, new, copy, tags, now).expect("there is memory");
+                    let mut bytes = Vec::new();
+                    tags.encode(&mut bytes).expect("there is memory");
+                    let encoded = EncodedTags::of(&bytes, tags);
+                    queue.put_tagged(id, new, copy, &encoded, now).expect("there is memory");
                     model.put_tagged(index, new, body, tags, now);
                 }
             }

@@ -18,6 +18,7 @@ use crate::files::Item;
 use crate::format::{DiskRecord, MAX_BODY_BYTES, SHORT_BYTES, WallOffset, full_record_bytes};
 use crate::job::{BodyRef, JobId, JobRecord, JobState};
 use crate::marker::{CLOCK_STEP_NS, Marker, MarkerKind};
+use crate::tags::EncodedTags;
 use crate::tube_name::TubeName;
 use crate::{BinlogError, LogPosition, NoRoom, SyncPolicy};
 
@@ -72,39 +73,48 @@ impl Binlog {
     ///
     /// # Errors
     /// If it does not fit; nothing has changed.
-    pub fn reserve_put(&mut self, tube_len: usize, body_len: usize, tags: &[u8]) -> Result<(), NoRoom> {
-        if body_len > MAX_BODY_BYTES || self.is_store_full() {
-            return Err(NoRoom::Full);
-        }
-        let bytes = tag_record_bytes(tags.len()) + full_record_bytes(tube_len, body_len);
-        // In memory, too: the bytes of the turn hold the body once more.
-        if !self.has_memory_for(bytes) {
-            return Err(NoRoom::Full);
-        }
-        let added = self.units_for(tube_len, tags) + 1;
-        self.reserve(bytes, added)
+    pub fn reserve_put(
+        &mut self,
+        tube_len: usize,
+        body_len: usize,
+        tags: &EncodedTags<'_>,
+    ) -> Result<(), NoRoom> {
+        self.reserve_whole(0, tube_len, body_len, tags, 1)
     }
 
     /// Whether the records of a job that goes to another tube fit. The answer holds until the next append.
     ///
     /// # Errors
     /// If they do not fit; nothing has changed.
-    pub fn reserve_move(&mut self, tube_len: usize, body_len: usize, tags: &[u8]) -> Result<(), NoRoom> {
+    pub fn reserve_move(
+        &mut self,
+        tube_len: usize,
+        body_len: usize,
+        tags: &EncodedTags<'_>,
+    ) -> Result<(), NoRoom> {
+        // The name of the tube stands in the cooldown, so that the delete may need more than before.
+        self.reserve_whole(SHORT_BYTES, tube_len, body_len, tags, 0)
+    }
+
+    /// Whether the whole of a job fits with `more` bytes of records, if its delete is one of `deletes` that are new.
+    fn reserve_whole(
+        &mut self,
+        more: u64,
+        tube_len: usize,
+        body_len: usize,
+        tags: &EncodedTags<'_>,
+        deletes: u64,
+    ) -> Result<(), NoRoom> {
         if body_len > MAX_BODY_BYTES || self.is_store_full() {
             return Err(NoRoom::Full);
         }
-        let bytes = SHORT_BYTES + tag_record_bytes(tags.len()) + full_record_bytes(tube_len, body_len);
+        let bytes = more + tag_record_bytes(tags.bytes().len()) + full_record_bytes(tube_len, body_len);
+        // In memory, too: the bytes of the turn hold the body once more.
         if !self.has_memory_for(bytes) {
             return Err(NoRoom::Full);
         }
-        // The name of the tube stands in the cooldown, so that the delete may need more than before.
-        let added = self.units_for(tube_len, tags);
+        let added = self.room.units_for(JobRoom::of(tube_len, tags.set(), false)) + deletes;
         self.reserve(bytes, added)
-    }
-
-    /// How much a job in such a tube with such tags may need one day, beside the room for its delete.
-    fn units_for(&mut self, tube_len: usize, tags: &[u8]) -> u64 {
-        if tags.is_empty() { 0 } else { self.room.units_for(JobRoom::of(tube_len, tags, false)) }
     }
 
     /// Whether the store takes no more, although there is room in its files. A directory is not asked.
@@ -143,19 +153,17 @@ impl Binlog {
 
     // ---- records ----
 
-    /// Logs a job that was put. The room must have been reserved. `tags` are empty, or as
-    /// [`TagSet::encode`](crate::tags::TagSet::encode) makes them.
+    /// Logs a job that was put. The room must have been reserved.
     pub fn append_put<'a>(
         &mut self,
         job: &JobRecord,
         tube: &TubeName,
         body: impl Into<BodyRef<'a>>,
-        tags: &[u8],
+        tags: &EncodedTags<'_>,
         now: Timestamp,
     ) {
         self.ids.give(job.id);
-        let added = self.units_for(tube.as_bytes().len(), tags) + 1;
-        self.append_full(job, tube, body.into(), tags, added, now);
+        self.append_whole(job, tube, body.into(), tags, 1, now);
     }
 
     /// Logs a job that is in another tube now. The room must have been reserved. C keeps a job that it knows in its
@@ -166,14 +174,34 @@ impl Binlog {
         job: &JobRecord,
         tube: &TubeName,
         body: impl Into<BodyRef<'a>>,
-        tags: &[u8],
+        tags: &EncodedTags<'_>,
         now: Timestamp,
     ) {
         self.compaction.note_freed(self.files.record_bytes(Item::Job(job.id)).unwrap_or(0));
         self.append_reserved(&DiskRecord::departure(job.id));
         self.room.release_for(job.id);
-        let added = self.units_for(tube.as_bytes().len(), tags);
-        self.append_full(job, tube, body.into(), tags, added, now);
+        self.append_whole(job, tube, body.into(), tags, 0, now);
+    }
+
+    /// Logs the whole of a job whose delete is one of `deletes` that are new, and reserves what else the job may need.
+    fn append_whole(
+        &mut self,
+        job: &JobRecord,
+        tube: &TubeName,
+        body: BodyRef<'_>,
+        tags: &EncodedTags<'_>,
+        deletes: u64,
+        now: Timestamp,
+    ) {
+        let room = JobRoom::of(tube.as_bytes().len(), tags.set(), false);
+        let added = self.room.units_for(room) + deletes;
+        self.append_full(job, tube, body, tags.bytes(), added, now);
+        self.room.reserve_for(job.id, room);
+        self.note_state(job);
+        debug_assert!(
+            self.room.is_enough() || self.health.has_failed(),
+            "a record leaves the room that is needed"
+        );
     }
 
     /// The states of these jobs are to be logged as soon as there is room.
@@ -311,10 +339,6 @@ impl Binlog {
         self.durability.append_job(job.id);
         let was_there = self.files.place(job.id, self.appender.file(), bytes);
         self.room.need(u64::from(!was_there));
-        if !tags.is_empty() || self.room.is_reserved_for_any() {
-            self.room.reserve_for(job.id, JobRoom::of(tube.len(), tags, job.counters.reserves > 0));
-        }
-        debug_assert!(self.room.is_enough(), "a record leaves the room that is needed");
         self.unlogged.updates.remove(&job.id);
     }
 

@@ -176,6 +176,7 @@ impl Binlog {
         let body = body.into();
         let bytes = tag_record_bytes(tags.len()) + full_record_bytes(tube.as_bytes().len(), body.len());
         self.append_full(job, tube, body, tags, 0, now);
+        self.note_state(job);
         self.appender.uncount(bytes);
         self.compaction.note_copied(bytes);
     }

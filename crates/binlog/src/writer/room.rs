@@ -64,10 +64,9 @@ const _: () = assert!(MAX_DELETE_UNITS < 1 << 7, "it fits into a byte with one m
 
 impl JobRoom {
     /// What a job in such a tube with such tags may need.
-    pub(crate) fn of(tube_len: usize, tags: &[u8], was_reserved: bool) -> Self {
-        let expires = TagSet::decode(tags).is_some_and(|tags| tags.expires_after_s.is_some());
+    pub(crate) fn of(tube_len: usize, tags: &TagSet<'_>, was_reserved: bool) -> Self {
         let aftermath = units_of_aftermath(tube_len, tags);
-        Self { aftermath, first_reservation: expires && !was_reserved }
+        Self { aftermath, first_reservation: tags.expires_after_s.is_some() && !was_reserved }
     }
 
     fn units(self) -> u64 {
@@ -183,15 +182,11 @@ impl Room {
 
     /// The first reservation of job `id` is logged, or about to be. Returns whether room was reserved for it.
     pub fn release_first_reservation(&mut self, id: JobId) -> bool {
-        let room = self.by_job.get(id).map(|&packed| JobRoom::from_packed(packed));
-        let Some(room) = room.filter(|room| room.first_reservation) else { return false };
+        let packed = if self.by_job.is_empty() { None } else { self.by_job.get(id).copied() };
+        let room = packed.map(JobRoom::from_packed).filter(|room| room.first_reservation);
+        let Some(room) = room else { return false };
         self.reserve_for(id, JobRoom { first_reservation: false, ..room });
         true
-    }
-
-    /// Whether anything is reserved for jobs beside their deletes.
-    pub fn is_reserved_for_any(&self) -> bool {
-        !self.by_job.is_empty()
     }
 
     /// The sum of what is reserved for jobs beside their deletes, in bytes.
@@ -528,18 +523,11 @@ mod tests {
         }
     }
 
-    fn encoded(tags: TagSet<'_>) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        tags.encode(&mut bytes).unwrap();
-        bytes
-    }
-
     #[test]
     fn room_is_reserved_for_the_first_reservation_of_a_job_that_expires_until_it_comes() {
-        let expiring = encoded(TagSet { expires_after_s: Some(9), ..TagSet::default() });
-        let grouped = encoded(TagSet { group: Some(Name::from("g")), ..TagSet::default() });
-        let both =
-            encoded(TagSet { expires_after_s: Some(9), group: Some(Name::from("g")), ..TagSet::default() });
+        let expiring = TagSet { expires_after_s: Some(9), ..TagSet::NONE };
+        let grouped = TagSet { group: Some(Name::from("g")), ..TagSet::NONE };
+        let both = TagSet { group: Some(Name::from("g")), ..expiring };
         for (tags, was_reserved, units, first) in [
             (&expiring, false, 1, true),
             (&expiring, true, 0, false),
@@ -547,17 +535,17 @@ mod tests {
             (&grouped, true, 1, false),
             (&both, false, 2, true),
             (&both, true, 1, false),
-            (&Vec::new(), false, 0, false),
+            (&TagSet::NONE, false, 0, false),
         ] {
             let mut room = Room::needed_by(1, 0);
             room.reserve_for(JobId(1), JobRoom::of(7, tags, was_reserved));
-            assert_eq!((room.needed - 1, room.is_reserved_for_any()), (units, units > 0));
+            assert_eq!((room.needed - 1, room.jobs().count()), (units, usize::from(units > 0)));
             assert_eq!(room.release_first_reservation(JobId(1)), first);
             assert!(!room.release_first_reservation(JobId(1)), "there is one first reservation");
             assert_eq!(room.needed - 1, units - u64::from(first));
             room.check_invariants(1, 0, 0);
             room.release_for(JobId(1));
-            assert_eq!((room.needed, room.is_reserved_for_any()), (1, false));
+            assert_eq!((room.needed, room.jobs().count()), (1, 0));
         }
     }
 

@@ -40,7 +40,7 @@ use super::ordered::OrderedQueue;
 use super::{Change, ClientId, NewJob, Queue};
 use crate::clock::Timestamp;
 use crate::job::{Body, JobId, JobRecord, JobState, Priority};
-use crate::tags::{Concurrency, Name, TagSet};
+use crate::tags::{After, Concurrency, EncodedTags, Name, TagSet};
 
 /// What all tags together need.
 #[derive(Debug, Default)]
@@ -184,14 +184,18 @@ impl Queue {
         TagSet::decode(self.tagged.storage.get(id, job))
     }
 
-    /// Appends the bytes of the job's tags for the log, if it has some, to `out`.
-    pub fn write_tags(&self, id: JobId, out: &mut Vec<u8>) {
-        let Some(job) = self.jobs.get(id).filter(|job| job.marks != 0) else { return };
-        let start = out.len();
-        out.extend_from_slice(self.tagged.storage.get(id, job));
-        if job.has(marks::HELD) && !self.is_held(id) {
-            TagSet::set_free(&mut out[start..]);
+    /// The bytes of the job's tags for the log, none if it has none. They stand in `room` if they are not those that the queue
+    /// keeps: the job is free, and still among the held ones.
+    pub fn tags_for_log<'a>(&'a self, id: JobId, room: &'a mut Vec<u8>) -> &'a [u8] {
+        let Some(job) = self.jobs.get(id).filter(|job| job.marks != 0) else { return &[] };
+        let tags = self.tagged.storage.get(id, job);
+        if !job.has(marks::HELD) || self.is_held(id) {
+            return tags;
         }
+        room.clear();
+        room.extend_from_slice(tags);
+        TagSet::set_free(room);
+        room
     }
 
     /// A copy of the job's tags, for the time of a change. `give_back_tags` keeps its room.
@@ -217,27 +221,26 @@ impl Queue {
         client: ClientId,
         new: NewJob,
         body: Body,
-        mut tags: TagSet<'_>,
+        tags: &EncodedTags<'_>,
         now: Timestamp,
     ) -> Result<(), TryReserveError> {
         let tube = self.client(client).using;
-        if let Some(after) = &mut tags.after {
-            let is_own_group = tags.group == Some(after.group);
-            after.is_free = !is_own_group && !self.must_wait(after);
-        }
-        let packed = Packed::new(body, &tags)?;
+        let (bytes, tags) = (tags.bytes(), tags.set());
+        let must_wait = |after: &After<'_>| tags.group == Some(after.group) || self.must_wait(after);
+        let waits_for = tags.after.filter(must_wait);
+        let packed = Packed::new(body, bytes, tags.after.is_some() && waits_for.is_none())?;
         let ttr_s = new.ttr_s.max(1);
         let until = if new.delay_s > 0 { self.end_of_delay(new.delay_s, now) } else { now };
         self.counters.puts += 1;
         self.tubes.get_mut(tube).puts += 1;
         self.note(Change::Put(new.id));
         let job = Job::new(now, new.priority, new.delay_s, ttr_s, tube, packed.body);
-        self.insert_tagged(new.id, job, packed.aside, &tags);
+        self.insert_tagged(new.id, job, packed.aside, tags);
         if let Some(seconds) = tags.expires_after_s {
             self.begin_expiry(new.id, now.plus_seconds(seconds));
         }
-        match (tags.after, tags.concurrency) {
-            (Some(after), _) if !after.is_free => self.hold(new.id, after.group.as_str(), until),
+        match (waits_for, tags.concurrency) {
+            (Some(after), _) => self.hold(new.id, after.group.as_str(), until),
             _ if new.delay_s > 0 => self.delay(new.id, until),
             (_, Some(tag)) => self.enter_line(new.id, tag, now),
             (_, None) => self.enqueue(new.id, tube, new.priority, now),
@@ -284,14 +287,14 @@ impl Queue {
         tags: &[u8],
         now: Timestamp,
     ) -> Result<(), TryReserveError> {
-        let Some(mut tags) = TagSet::decode(tags) else {
+        let bytes = tags;
+        let Some(tags) = TagSet::decode(bytes) else {
             self.restore(record, tube, body, now);
             return Ok(());
         };
-        if let Some(after) = &mut tags.after {
-            after.is_free |= record.state != JobState::Delayed;
-        }
-        let packed = Packed::new(body, &tags)?;
+        let must_wait = |after: &After<'_>| !after.is_free && record.state == JobState::Delayed;
+        let waits_for = tags.after.filter(must_wait);
+        let packed = Packed::new(body, bytes, tags.after.is_some() && waits_for.is_none())?;
         if let Some(tag) = tags.idempotency {
             self.note_double(tube, tag.key, now);
         }
@@ -303,7 +306,7 @@ impl Queue {
         {
             self.begin_expiry(record.id, record.created_at.plus_seconds(seconds));
         }
-        match tags.after.filter(|after| !after.is_free) {
+        match waits_for {
             Some(after) => self.hold(record.id, after.group.as_str(), record.deadline_at),
             None => self.restore_place(record, now),
         }

@@ -24,28 +24,31 @@ pub struct Packed {
 }
 
 impl Packed {
-    /// Puts `tags` behind a short body.
+    /// Puts `tags` behind a short body. If `is_free`, they say that the group that the job waits for has no members.
     ///
     /// # Errors
     /// If the allocator has no memory.
-    pub fn new(body: Body, tags: &TagSet<'_>) -> Result<Self, TryReserveError> {
-        let len = tags.encoded_len();
-        let short = u8::try_from(len).ok().filter(|&len| len < LONG);
-        match body.try_extend(len + if short.is_some() { 1 } else { 3 })? {
-            Ok(mut bytes) => {
-                tags.write(&mut bytes);
-                if short.is_none() {
-                    bytes.extend_from_slice(&(len as u16).to_le_bytes());
-                }
-                bytes.push(short.unwrap_or(LONG));
-                Ok(Self { body: Body::from(bytes), aside: None })
-            }
-            Err(body) => {
-                let mut aside = Vec::new();
-                tags.encode(&mut aside)?;
-                Ok(Self { body, aside: Some(aside.into_boxed_slice()) })
-            }
+    pub fn new(body: Body, tags: &[u8], is_free: bool) -> Result<Self, TryReserveError> {
+        let short = u8::try_from(tags.len()).ok().filter(|&len| len < LONG);
+        let behind = tags.len() + if short.is_some() { 1 } else { 3 };
+        let (mut bytes, body) = match body.try_extend(behind)? {
+            Ok(bytes) => (bytes, None),
+            Err(body) => (Vec::new(), Some(body)),
+        };
+        bytes.try_reserve_exact(tags.len())?;
+        let start = bytes.len();
+        bytes.extend_from_slice(tags);
+        if is_free {
+            TagSet::set_free(&mut bytes[start..]);
         }
+        if let Some(body) = body {
+            return Ok(Self { body, aside: Some(bytes.into_boxed_slice()) });
+        }
+        if short.is_none() {
+            bytes.extend_from_slice(&(tags.len() as u16).to_le_bytes());
+        }
+        bytes.push(short.unwrap_or(LONG));
+        Ok(Self { body: Body::from(bytes), aside: None })
     }
 }
 
@@ -132,7 +135,7 @@ mod tests {
                 let mut bytes = Vec::new();
                 tags.encode(&mut bytes).unwrap();
                 assert_eq!(bytes.len(), tags_len);
-                let packed = Packed::new(Body::copy_of(&body).unwrap(), &tags).unwrap();
+                let packed = Packed::new(Body::copy_of(&body).unwrap(), &bytes, false).unwrap();
                 match packed.aside {
                     Some(aside) => {
                         assert!(body_len + tags_len + 3 >= SHARED_FROM_BYTES, "short ones are behind it");

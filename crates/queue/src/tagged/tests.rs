@@ -1,7 +1,7 @@
 use super::*;
 use crate::clock::NS_PER_S;
 use crate::job::{Priority, SHARED_FROM_BYTES};
-use crate::tags::{After, Concurrency, Idempotency};
+use crate::tags::{After, Concurrency, EncodedTags, Idempotency};
 use crate::{Delivery, PoisonLimits, Reserve, WaitOutcome};
 
 const NOW: Timestamp = Timestamp(1_700_000_000 * NS_PER_S);
@@ -24,7 +24,9 @@ fn put_body(queue: &mut Queue, client: ClientId, priority: u32, tags: TagSet<'_>
     if tags.is_empty() {
         queue.put(client, new, body, NOW);
     } else {
-        queue.put_tagged(client, new, body, tags, NOW).unwrap();
+        let mut bytes = Vec::new();
+        tags.encode(&mut bytes).unwrap();
+        queue.put_tagged(client, new, body, &EncodedTags::of(&bytes, tags), NOW).unwrap();
     }
     new.id
 }
@@ -304,9 +306,9 @@ fn the_jobs_of_a_group_are_let_go_in_slices_and_a_new_member_does_not_hold_them_
     assert!(queue.work() - before <= 256 && queue.counts().delayed > HELD / 2);
     let next = put(&mut queue, client, 0, grp("g"));
     let late = put(&mut queue, client, 0, aft("g"));
-    let mut written = Vec::new();
-    queue.write_tags(JobId(HELD), &mut written);
-    assert!(TagSet::decode(&written).unwrap().after.unwrap().is_free, "the log knows that it is free");
+    let mut room = Vec::new();
+    let written = queue.tags_for_log(JobId(HELD), &mut room);
+    assert!(TagSet::decode(written).unwrap().after.unwrap().is_free, "the log knows that it is free");
     let mut calls = 0;
     while queue.next_deadline() == Some(Timestamp::default()) {
         let before = queue.work();
