@@ -192,7 +192,7 @@ fn settings(options: &Options, open_files: u64) -> Settings {
         accept: AcceptLimits {
             max_connections: options.max_connections,
             open_files,
-            spare_files: SPARE_FILES + options.binlog.as_ref().map_or(0, |_| binlog::MOST_DESCRIPTORS),
+            spare_files: SPARE_FILES + options.binlog.as_ref().map_or(0, |_| binlog::MAX_DESCRIPTORS),
         },
         fill_memory_reserve: || ALLOCATOR.fill(),
         spin: options.spin,

@@ -8,7 +8,7 @@ use std::io;
 
 use super::Executor;
 use crate::binlog::{
-    Aftermath, Binlog, BinlogError, Completion, Cooldown, NoRoom, SequenceNumber, Stats, SyncPolicy, Task,
+    Binlog, BinlogError, Completion, Cooldown, NoRoom, SequenceNumber, SideEffects, Stats, SyncPolicy, Task,
 };
 use crate::clock::Timestamp;
 use crate::job::{Body, JobId, JobRecord};
@@ -107,7 +107,7 @@ impl Persistence {
                         until,
                     });
                     let freed_group = freed_group.as_deref();
-                    binlog.append_delete_with(id, &Aftermath { cooldown, freed_group });
+                    binlog.append_delete_with(id, &SideEffects { cooldown, freed_group });
                 }
                 Change::CooldownOver(id) => binlog.forget_cooldown(id, now),
                 Change::Put(id) => {

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use beanstalkd::binlog::{
-    Aftermath, Binlog, Cooldown, Directory, DirectoryStorage, NoRoom, ReplaySummary, SyncPolicy, Warning,
+    Binlog, Cooldown, Directory, DirectoryStorage, NoRoom, ReplaySummary, SideEffects, SyncPolicy, Warning,
     check,
 };
 use beanstalkd::clock::{NS_PER_S, Timestamp};
@@ -267,7 +267,7 @@ impl History {
             TagSet::decode(&job.tags).is_some_and(|tags| tags.group.is_some_and(|group| group == "g"))
         };
         let freed_group = tags.group.map(Name::as_str).filter(|_| !self.jobs.values().any(is_member));
-        log.append_delete_with(JobId(id), &Aftermath { cooldown, freed_group });
+        log.append_delete_with(JobId(id), &SideEffects { cooldown, freed_group });
         if let Some(Cooldown { tube, key, until }) = cooldown {
             self.cooldowns.insert(id, (tube.to_owned(), key.to_owned(), until));
         }

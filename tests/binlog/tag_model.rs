@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use beanstalkd::binlog::{Aftermath, Binlog, Cooldown, SequenceNumber, SyncPolicy};
+use beanstalkd::binlog::{Binlog, Cooldown, SequenceNumber, SideEffects, SyncPolicy};
 use beanstalkd::clock::Timestamp;
 use beanstalkd::job::{JobId, JobRecord};
 use beanstalkd::tags::{After, Concurrency, Idempotency, Name, TagSet};
@@ -102,7 +102,7 @@ impl Harness {
             until: self.now.plus_seconds(cooldown_s),
         });
         let freed_group = tags.group.map(Name::as_str).filter(|group| !self.has_member_beside(id, group));
-        self.log.append_delete_with(JobId(id), &Aftermath { cooldown, freed_group });
+        self.log.append_delete_with(JobId(id), &SideEffects { cooldown, freed_group });
         self.logged(id, None);
         if let Some(cooldown) = cooldown {
             let state = (cooldown.tube.to_owned(), cooldown.key.to_owned(), cooldown.until);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use beanstalkd::binlog::{Aftermath, Cooldown, NoRoom, OpenError, SyncPolicy, Warning};
+use beanstalkd::binlog::{Cooldown, NoRoom, OpenError, SideEffects, SyncPolicy, Warning};
 use beanstalkd::clock::Timestamp;
 use beanstalkd::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
 use beanstalkd::tags::{After, Concurrency, EncodedTags, Idempotency, TagSet};
@@ -130,8 +130,9 @@ fn each_change_is_there_as_a_whole_or_not_at_all_wherever_its_write_is_torn() {
             Box::new({
                 let key = key.clone();
                 move |log| {
-                    let aftermath = Aftermath { cooldown: Some(cooldown(&key)), freed_group: Some(&key) };
-                    log.fixture.log.append_delete_with(JobId(1), &aftermath);
+                    let side_effects =
+                        SideEffects { cooldown: Some(cooldown(&key)), freed_group: Some(&key) };
+                    log.fixture.log.append_delete_with(JobId(1), &side_effects);
                 }
             }),
         ),
@@ -183,10 +184,10 @@ fn every_flipped_bit_in_tags_and_cooldowns_is_refused_and_recovery_loses_no_job(
     let first = used(&disk.files()[&1]);
     log.put(&unique("k"));
     log.commit();
-    let aftermath = Aftermath { cooldown: Some(cooldown("k")), freed_group: None };
-    log.fixture.log.append_delete_with(JobId(4), &aftermath);
-    let aftermath = Aftermath { cooldown: None, freed_group: Some("g") };
-    log.fixture.log.append_delete_with(JobId(3), &aftermath);
+    let side_effects = SideEffects { cooldown: Some(cooldown("k")), freed_group: None };
+    log.fixture.log.append_delete_with(JobId(4), &side_effects);
+    let side_effects = SideEffects { cooldown: None, freed_group: Some("g") };
+    log.fixture.log.append_delete_with(JobId(3), &side_effects);
     log.commit();
     log.fixture.log.close(NOW).unwrap();
     let files = disk.files();
@@ -217,7 +218,7 @@ fn every_flipped_bit_in_tags_and_cooldowns_is_refused_and_recovery_loses_no_job(
                 None => assert!(!warnings.is_empty(), "bit {bit}: job {id} is lost without a report"),
             }
         }
-        let told = warnings.iter().any(|warning| matches!(warning, Warning::AftermathLost { .. }));
+        let told = warnings.iter().any(|warning| matches!(warning, Warning::SideEffectsLost { .. }));
         lost[1] += usize::from(told);
         assert!(
             cooldowns == whole.1 || !warnings.is_empty(),
@@ -235,8 +236,8 @@ fn cooldowns_are_copied_until_they_end_and_the_directory_stays_small() {
     let mut log = Log::open(&disk);
     for _ in 0..COOLDOWNS {
         let id = log.put(&unique("k"));
-        let aftermath = Aftermath { cooldown: Some(cooldown("k")), freed_group: None };
-        log.fixture.log.append_delete_with(JobId(id), &aftermath);
+        let side_effects = SideEffects { cooldown: Some(cooldown("k")), freed_group: None };
+        log.fixture.log.append_delete_with(JobId(id), &side_effects);
         log.commit();
     }
     let first = start(&disk.files(), false).unwrap().0.1;
@@ -290,8 +291,8 @@ fn a_delete_has_room_for_its_cooldown_and_the_end_of_its_group_on_a_full_disk() 
         }
         assert!(fixture.next_id > 10, "{}", fixture.next_id);
         for id in 1..fixture.next_id {
-            let aftermath = Aftermath { cooldown: Some(cooldown(&long)), freed_group: Some(&long) };
-            fixture.log.append_delete_with(JobId(id), &aftermath);
+            let side_effects = SideEffects { cooldown: Some(cooldown(&long)), freed_group: Some(&long) };
+            fixture.log.append_delete_with(JobId(id), &side_effects);
             fixture.commit_alone();
             fixture.help().unwrap();
             assert_eq!(fixture.log.durable(), fixture.log.appended(), "the delete of {id} is on disk");
@@ -325,7 +326,9 @@ fn deletes_without_room_after_a_restart_are_logged_later_with_their_cooldowns_an
     let mut fixture = Fixture::open(&disk, SyncPolicy::EachCommit, FILE_BYTES);
     for id in 1..=count {
         let freed_group = (id == count).then_some("g");
-        fixture.log.append_delete_with(JobId(id), &Aftermath { cooldown: Some(cooldown("k")), freed_group });
+        fixture
+            .log
+            .append_delete_with(JobId(id), &SideEffects { cooldown: Some(cooldown("k")), freed_group });
     }
     fixture.log.forget_cooldown(JobId(count), NOW);
     fixture.log.forget_cooldown(JobId(1), NOW);
@@ -372,8 +375,8 @@ fn cooldowns_end_while_no_server_runs() {
     let disk = SimDisk::default();
     let mut log = Log::open(&disk);
     let id = log.put(&unique("k"));
-    let aftermath = Aftermath { cooldown: Some(cooldown("k")), freed_group: None };
-    log.fixture.log.append_delete_with(JobId(id), &aftermath);
+    let side_effects = SideEffects { cooldown: Some(cooldown("k")), freed_group: None };
+    log.fixture.log.append_delete_with(JobId(id), &side_effects);
     log.commit();
     for (seconds, expected) in [(59, 1), (60, 0)] {
         let settings = config(SyncPolicy::EachCommit, FILE_BYTES, 9);

@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use socket2::SockRef;
 
-use beanstalkd::binlog::MOST_DESCRIPTORS;
+use beanstalkd::binlog::MAX_DESCRIPTORS;
 use beanstalkd_testkit::has_tool;
 use beanstalkd_testkit::panicking::{Client, Server, wait_for, wait_until};
 use beanstalkd_testkit::server_under_test;
@@ -77,7 +77,7 @@ fn the_binlog_finds_a_descriptor_at_the_limit() {
     let server = Server::start_in(&["prlimit", "--nofile=40:40"], &flags);
     let mut crowd: Vec<_> = (0..200).map(|_| server.connect()).collect();
     assert_eq!(crowd[0].ask("use x"), "USING x");
-    let kept_back = 2 + MOST_DESCRIPTORS;
+    let kept_back = 2 + MAX_DESCRIPTORS;
     wait_until("the server pauses accepting", || server.usage().descriptors() >= 40 - kept_back);
     // The jobs fill many files, and each of them is acknowledged.
     for _ in 0..200 {

@@ -41,7 +41,7 @@ pub struct Cooldown<'a> {
 
 /// What a delete leads to. The log keeps it and the delete as one change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Aftermath<'a> {
+pub struct SideEffects<'a> {
     /// The cooldown that it starts.
     pub cooldown: Option<Cooldown<'a>>,
     /// The group of which the job was the last member: the jobs that wait for it are free.
@@ -213,7 +213,7 @@ impl<'a> LoggedCooldown<'a> {
 
 /// How many short records the delete of a job with these tags may need beside its own, and the cooldown after it to be
 /// forgotten.
-pub(super) fn units_of_aftermath(tube_len: usize, tags: &TagSet<'_>) -> u8 {
+pub(super) fn side_effect_units(tube_len: usize, tags: &TagSet<'_>) -> u8 {
     let cooldown = tags.idempotency.filter(|tag| tag.cooldown_s > 0);
     let cooldown = cooldown.map_or(0, |tag| parts(cooldown_bytes(tube_len, tag.key.len())) + 1);
     let group = tags.group.map_or(0, |group| parts(group.len()));
@@ -276,7 +276,7 @@ mod tests {
     #[test]
     fn a_delete_needs_as_much_room_as_its_tags_may_ask_for() {
         let long = "k".repeat(TubeName::MAX_BYTES);
-        let units = |tube_len, tags: TagSet<'_>| units_of_aftermath(tube_len, &tags);
+        let units = |tube_len, tags: TagSet<'_>| side_effect_units(tube_len, &tags);
         let idempotency = |key, cooldown_s| Some(crate::tags::Idempotency { key, cooldown_s });
         let (key, long) = (Name::from("k"), Name::from(&*long));
         let none = TagSet::default();

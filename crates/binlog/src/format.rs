@@ -128,13 +128,13 @@ impl DiskRecord {
 
     /// The short record that deletes job `id`, behind the cooldown that it starts or the group that it frees.
     #[must_use]
-    pub fn deletion_with_aftermath(id: JobId) -> Self {
+    pub fn deletion_with_side_effects(id: JobId) -> Self {
         Self { body_size: WITH_AFTERMATH, ..Self::deletion(id) }
     }
 
     /// Whether it is such a record.
     #[must_use]
-    pub fn has_aftermath(&self) -> bool {
+    pub fn has_side_effects(&self) -> bool {
         self.state == STATE_DELETED && self.body_size == WITH_AFTERMATH
     }
 

@@ -12,7 +12,7 @@ use super::files::Files;
 use super::format::{DiskRecord, SHORT_BYTES, TRAILER, WallOffset};
 use super::marker::CLOCK_STEP_NS;
 use super::record::Layout;
-use super::tagged::{Attachment, FoundAftermath, FoundTags, Pending, Tagged};
+use super::tagged::{Attachment, FoundSideEffects, FoundTags, Pending, Tagged};
 use super::{LogPosition, OpenError};
 use crate::clock::Timestamp;
 use crate::id_map::IdMap;
@@ -382,10 +382,10 @@ impl Jobs {
     }
 
     fn apply_delete(&mut self, id: JobId, record: &DiskRecord, source: Source) -> Result<bool, OpenError> {
-        let mut aftermath = FoundAftermath::default();
-        if source.is_ours && record.has_aftermath() {
-            match FoundAftermath::of(self.pending.take(id, source.position())) {
-                Some(found) => aftermath = found,
+        let mut side_effects = FoundSideEffects::default();
+        if source.is_ours && record.has_side_effects() {
+            match FoundSideEffects::of(self.pending.take(id, source.position())) {
+                Some(found) => side_effects = found,
                 None if source.recovers => self.note_lost(id, source, true)?,
                 None => return Ok(false),
             }
@@ -395,10 +395,10 @@ impl Jobs {
         }
         self.files.remove(id);
         self.tagged.forget(id);
-        if let Some(bytes) = aftermath.cooldown {
+        if let Some(bytes) = side_effects.cooldown {
             self.start_cooldown(id, bytes, source);
         }
-        if let Some(group) = aftermath.freed_group {
+        if let Some(group) = side_effects.freed_group {
             self.free_group(&group, source)?;
         }
         Ok(true)

@@ -50,10 +50,10 @@ mod storage;
 mod tagged;
 mod writer;
 
-pub use attachment::{Aftermath, Cooldown};
+pub use attachment::{Cooldown, SideEffects};
 pub use check::{CheckReport, FileReport, check, dump};
 pub use decision::{Decision, FileEnd, Situation, Writer, decide};
-pub use directory::{Directory, DirectoryStorage, Disk, FileName, MOST_DESCRIPTORS, OnDisk, Tasks};
+pub use directory::{Directory, DirectoryStorage, Disk, FileName, MAX_DESCRIPTORS, OnDisk, Tasks};
 pub use open::Restore;
 pub use ownership::{Answer, End, Lease, Owner, Seen, Step, Times, Watch};
 #[cfg(feature = "postgres")]
@@ -65,10 +65,10 @@ pub use writer::{Binlog, Stats};
 /// The last index that a file may have: C counts files in an `int`.
 const MAX_INDEX: u32 = i32::MAX as u32 - 1;
 
-/// When a reply can be sent, and when the store is told to sync.
+/// When a reply can be sent, and when the store syncs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SyncPolicy {
-    /// The store is never told (`-F`).
+    /// The store never syncs (`-F`).
     Never,
     /// At most this many milliseconds after the first byte that no sync covers (`-f MS`).
     Every(u32),
@@ -76,7 +76,7 @@ pub enum SyncPolicy {
     EachCommit,
 }
 
-/// What the binlog is told at start.
+/// The settings of the log.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
     /// Length of a file, in bytes (`-s`); rounded up to blocks of 4096.

@@ -69,14 +69,14 @@ impl Binlog {
         let beginning = beginning(&mut replay, &verdict, next_index);
         let mut log = Self::begin(storage, config, beginning, wall)
             .map_err(|error| OpenError::Write { file: next_index, error })?;
-        log.tell_ends(&replay, &verdict)?;
-        let times = Times { wall, now, known: replay.told.time };
+        log.log_ends(&replay, &verdict)?;
+        let times = Times { wall, now, known: replay.facts.time };
         if times.is_set_back() {
             // Without room, delays may last longer after the next start.
-            let _ = log.tell_time(now);
+            let _ = log.log_time(now);
         }
         log.repeat_rescued(&replay, times)?;
-        log.tell_freed(&freed_groups)?;
+        log.log_freed_groups(&freed_groups)?;
         // 3. All of that is on the medium, and all that was read, before anything is cut.
         // Where nothing is to be cut, `-F` holds; where nothing was read, the new file, which was synced
         // when it was made, may wait for its first record.
@@ -94,18 +94,18 @@ impl Binlog {
     /// Says where each file ends that is ours or is about to be cut, so that a file that is shorter at a later start is known
     /// to be damaged, and which files the operator has agreed to miss. Of the newest file the new one says so anyway, which
     /// is enough unless the file has lost what was durable.
-    fn tell_ends(&mut self, replay: &Replay, verdict: &Verdict) -> Result<(), OpenError> {
+    fn log_ends(&mut self, replay: &Replay, verdict: &Verdict) -> Result<(), OpenError> {
         let newest = replay.files.last().map_or(0, |last| last.index);
         for (at, file) in replay.files.iter().enumerate() {
             if !file.is_ours() && !verdict.cuts.contains(&at) {
                 continue;
             }
-            let cut = replay.told.cuts.get(&file.index);
-            let told = cut.or(replay.told.ends.get(&file.index));
+            let cut = replay.facts.cuts.get(&file.index);
+            let known = cut.or(replay.facts.ends.get(&file.index));
             let end = LogPosition { file: file.index, offset: file.end };
-            let is_told_anyway =
+            let is_known_anyway =
                 file.index == newest && cut.is_none() && file.end >= replay.durable_bytes(file);
-            if told != Some(&end.offset) && !is_told_anyway {
+            if known != Some(&end.offset) && !is_known_anyway {
                 self.with_room(|log| log.append_cut(end))?;
             }
         }
@@ -141,7 +141,7 @@ impl Binlog {
     }
 
     /// Says which groups jobs wait for no more. On a full disk it does not: the next start finds out again.
-    fn tell_freed(&mut self, groups: &BTreeSet<Box<str>>) -> Result<(), OpenError> {
+    fn log_freed_groups(&mut self, groups: &BTreeSet<Box<str>>) -> Result<(), OpenError> {
         for group in groups {
             match self.with_room(|log| log.append_freed_group(group)) {
                 Err(OpenError::TooManyFiles) => break,
@@ -233,7 +233,7 @@ fn beginning(replay: &mut Replay, verdict: &Verdict, next_index: u32) -> Beginni
         next_job_id: replay.jobs.next_id,
         next_index,
         end,
-        durable: replay.told.durable,
+        durable: replay.facts.durable,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Who owns a queue whose log is in a database, what an owner does upon each answer of the database, and what it may say.
 //!
 //! Owns: the decisions of an owner, in [`Owner`], its right to answer, in [`Lease`], and the decisions of a server that waits
-//! to become one, in [`Watch`]. Pure: they say what to do next, and are told what came of it. Driven by the helper thread of
+//! to become one, in [`Watch`]. Pure: they say what to do next, and get the outcome. Driven by the helper thread of
 //! `postgres/`, by the turn of the server, and by the simulation with a database in memory.
 //!
 //! The queue has a row with an epoch, an owner and a heartbeat. Each transaction of the owner locks that row and proves that
@@ -82,7 +82,7 @@ impl Lease {
         self.end
     }
 
-    /// Whether what has taken effect may be told. `now` is read **after** the last command whose reply is to be sent, and
+    /// Whether replies may say what has taken effect. `now` is read **after** the last command whose reply is to be sent, and
     /// before the first byte of it. A pause after that does no harm: what the reply says was so while nobody else could own
     /// the queue, and the reply is late as one that the network has delayed.
     #[must_use]
@@ -410,7 +410,7 @@ mod tests {
         Timestamp(ms * MS)
     }
 
-    /// What the owner does next, once it has been told what came of that.
+    /// What the owner does next, once it has the outcome of that.
     fn answer(owner: &mut Owner, answer: Answer, now: Timestamp) -> (Step, bool) {
         let step = owner.next(now);
         (step, owner.answered(step, answer, now))

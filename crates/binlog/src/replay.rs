@@ -80,9 +80,9 @@ impl FileState {
     }
 }
 
-/// What the markers of all files told.
+/// What the markers of all files say.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct MarkerFacts {
     /// The highest durable position.
     pub(super) durable: LogPosition,
     /// The highest index below which no file was needed, and the file that says so.
@@ -102,7 +102,7 @@ pub(super) struct Told {
 pub(super) struct Replay {
     pub(super) files: Vec<FileState>,
     pub(super) jobs: Jobs,
-    pub(super) told: Told,
+    pub(super) facts: MarkerFacts,
     /// Names that look like files of the log and are not.
     pub(super) strange_names: Vec<String>,
     /// Records read, markers not counted.
@@ -130,7 +130,7 @@ impl Replay {
                 log::info!("binlog: read {} MiB, {} records", replay.bytes >> 20, replay.records);
             }
         }
-        replay.jobs.next_id = replay.jobs.next_id.max(replay.told.next_id);
+        replay.jobs.next_id = replay.jobs.next_id.max(replay.facts.next_id);
         Ok(replay)
     }
 
@@ -252,7 +252,7 @@ impl Replay {
         beyond: bool,
     ) -> Result<(), ReadError> {
         if let Some(marker) = Marker::decode(fixed) {
-            self.hear(file, &marker, beyond);
+            self.note_marker(file, &marker, beyond);
         } else if let Some(part) = Part::decode(fixed)
             && (!beyond || self.applies_beyond(file))
         {
@@ -356,41 +356,42 @@ impl Replay {
 
     /// Takes note of what a marker says. Beyond a broken record, what it says of other files does not count: the marker
     /// will be cut off, and the new file says it again.
-    fn hear(&mut self, file: &mut FileState, marker: &Marker, beyond: bool) {
-        let told = &mut self.told;
-        told.next_id = match marker.kind {
+    fn note_marker(&mut self, file: &mut FileState, marker: &Marker, beyond: bool) {
+        let facts = &mut self.facts;
+        facts.next_id = match marker.kind {
             // Ids that were announced ahead and not given can be given.
             MarkerKind::Closed => marker.next_job_id,
-            _ => told.next_id.max(marker.next_job_id),
+            _ => facts.next_id.max(marker.next_job_id),
         }
         .min(MAX_JOB_ID);
-        told.durable = told.durable.max(marker.durable);
-        if marker.sync != SyncPolicy::Never && told.oldest.is_none_or(|(oldest, _)| oldest <= marker.oldest) {
-            told.oldest = Some((marker.oldest, file.index));
+        facts.durable = facts.durable.max(marker.durable);
+        if marker.sync != SyncPolicy::Never && facts.oldest.is_none_or(|(oldest, _)| oldest <= marker.oldest)
+        {
+            facts.oldest = Some((marker.oldest, file.index));
         }
         match marker.kind {
             _ if beyond => {}
             MarkerKind::Opened(previous_end) => {
                 file.opened = Some(previous_end);
-                told.ends.insert(previous_end.file, previous_end.offset);
+                facts.ends.insert(previous_end.file, previous_end.offset);
             }
             MarkerKind::Continued(next) => file.continued = Some(next),
             MarkerKind::Cut(place) => {
-                told.cuts.insert(place.file, place.offset);
+                facts.cuts.insert(place.file, place.offset);
             }
             MarkerKind::Header(bytes) => file.made_bytes = bytes,
-            MarkerKind::Durable | MarkerKind::Closed => self.hear_time(marker.time),
+            MarkerKind::Durable | MarkerKind::Closed => self.note_time(marker.time),
         }
     }
 
     /// A time had come. If an earlier marker has said a later one, the wall clock was set back between them.
-    fn hear_time(&mut self, time: i64) {
-        let before = self.told.time;
+    fn note_time(&mut self, time: i64) {
+        let before = self.facts.time;
         if time.saturating_add(CLOCK_STEP_NS) <= before && time != 0 {
             self.jobs.end_delays(before, time);
-            self.told.time = time;
+            self.facts.time = time;
         } else {
-            self.told.time = before.max(time);
+            self.facts.time = before.max(time);
         }
     }
 }

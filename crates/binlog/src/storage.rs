@@ -88,7 +88,7 @@ pub trait Storage {
         false
     }
 
-    /// For how long what has taken effect by now may be told to clients, in nanoseconds from now on; 0 if it may not.
+    /// For how long replies may say what has taken effect by now, in nanoseconds from now on; 0 if it may not.
     /// `None` if nobody can take the store over while this process lives. The store reads a clock in this call.
     fn lease_left_ns(&self) -> Option<u64> {
         None

@@ -120,12 +120,12 @@ pub(super) struct Tagged {
 
 /// What precedes a delete, if it can be understood.
 #[derive(Debug, Default)]
-pub(super) struct FoundAftermath {
+pub(super) struct FoundSideEffects {
     pub(super) cooldown: Option<Box<[u8]>>,
     pub(super) freed_group: Option<Box<[u8]>>,
 }
 
-impl FoundAftermath {
+impl FoundSideEffects {
     /// From the attachments before a delete. `None` if there are none, or others.
     pub(super) fn of(attachments: Vec<Attachment>) -> Option<Self> {
         let mut found = Self::default();
@@ -313,14 +313,14 @@ mod tests {
         let one = |kind, bytes: &[u8]| Attachment { kind, job: JOB, bytes: bytes.into() };
         let cooldown = b"\x09\0\0\0\0\0\0\0\x07defaultkey";
         let found =
-            FoundAftermath::of(vec![one(Kind::DeleteCooldown, cooldown), one(Kind::DeleteFrees, b"g")]);
+            FoundSideEffects::of(vec![one(Kind::DeleteCooldown, cooldown), one(Kind::DeleteFrees, b"g")]);
         let found = found.expect("both are understood");
         assert_eq!(
             (found.cooldown.as_deref(), found.freed_group.as_deref()),
             (Some(&cooldown[..]), Some(&b"g"[..]))
         );
-        assert!(FoundAftermath::of(vec![one(Kind::DeleteCooldown, cooldown)]).is_some());
-        assert!(FoundAftermath::of(vec![one(Kind::DeleteFrees, b"g")]).is_some());
+        assert!(FoundSideEffects::of(vec![one(Kind::DeleteCooldown, cooldown)]).is_some());
+        assert!(FoundSideEffects::of(vec![one(Kind::DeleteFrees, b"g")]).is_some());
         for strange in [
             vec![],
             vec![one(Kind::DeleteCooldown, b"\x01")],
@@ -328,7 +328,7 @@ mod tests {
             vec![one(Kind::Tags, b"g")],
             vec![one(Kind::DeleteCooldown, cooldown), one(Kind::Tags, b"g")],
         ] {
-            assert!(FoundAftermath::of(strange).is_none());
+            assert!(FoundSideEffects::of(strange).is_none());
         }
     }
 }

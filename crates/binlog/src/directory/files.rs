@@ -18,7 +18,7 @@ const OPEN_FILES: usize = 4;
 
 /// The most descriptors that a binlog and its helper need at a time. Each of the two has its files, one more while a
 /// file takes another's place, and the directory.
-pub const MOST_DESCRIPTORS: usize = 2 * (OPEN_FILES + 2);
+pub const MAX_DESCRIPTORS: usize = 2 * (OPEN_FILES + 2);
 
 /// A real directory. Each holder opens its own handles; they see the same files.
 #[derive(Debug)]

@@ -19,7 +19,7 @@ use crate::os::directory_lock::DirectoryLock;
 mod files;
 mod helper;
 
-pub use files::{Directory, MOST_DESCRIPTORS};
+pub use files::{Directory, MAX_DESCRIPTORS};
 pub use helper::Helper;
 
 /// Zeros are written this many bytes at a time, which takes some twenty microseconds. Then the thread offers the

@@ -349,7 +349,7 @@ fn attempt(
         return Ok(Attempt::Held { owner, takeover_after_ns: seen.takeover_after_ns });
     };
     if let Err(error) = open.check_reading(settings, queue, epoch) {
-        // Nobody serves the queue now. The next attempt takes it over again, from nobody or from this server.
+        // No server serves the queue now. The next attempt takes it over again.
         open.session.run("hand_over", &[queue, epoch, clock.at(now())].map(Value::Int))?;
         return Err(error);
     }
@@ -360,7 +360,7 @@ fn attempt(
             silence_ms / 1000,
             silence_ms % 1000
         ),
-        None if name.is_empty() => info!("took over from nobody; epoch {epoch}"),
+        None if name.is_empty() => info!("is the first owner of the queue; epoch {epoch}"),
         None => info!("took over from {name}; epoch {epoch}"),
     }
     let Open { session, reading } = open;

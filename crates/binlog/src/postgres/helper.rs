@@ -16,8 +16,8 @@ use log::{error, info, warn};
 use super::Settings;
 use super::ballast::Ballast;
 use super::claim::{Claim, Unfit, as_int, connect, now, number, text};
+use super::commit_delay::CommitDelay;
 use super::figures::Figures;
-use super::gathering::Gathering;
 use super::queue_clock::QueueClock;
 use super::sql;
 use super::statements::{add_append, add_task};
@@ -83,7 +83,7 @@ pub(super) struct Helper {
     waiting_bytes: usize,
     waiting_since: Option<Instant>,
     under_way: Option<(Transaction, Instant)>,
-    gathering: Gathering,
+    commit_delay: CommitDelay,
     /// When the last commit ended.
     last_end: Instant,
     /// Removed files that still have rows.
@@ -126,7 +126,7 @@ impl Helper {
             waiting_bytes: 0,
             waiting_since: None,
             under_way: None,
-            gathering: Gathering::default(),
+            commit_delay: CommitDelay::default(),
             last_end: Instant::now(),
             purges: removed.into(),
             purgeable: 0,
@@ -176,7 +176,7 @@ impl Helper {
         if let Some(since) = self.waiting_since {
             pause = pause.min(UNASKED_FOR.saturating_sub(since.elapsed()));
         }
-        if let Some(left) = self.gathering.pause(Instant::now(), self.waiting_bytes) {
+        if let Some(left) = self.commit_delay.pause(Instant::now(), self.waiting_bytes) {
             pause = pause.min(left);
         }
         if !self.purges.is_empty() && self.owner.is_serving() {
@@ -198,8 +198,8 @@ impl Helper {
 
     /// Begins the next transaction if none is under way and there is something to do.
     fn begin_next(&mut self, is_closing: bool) {
-        let gathers = self.gathering.pause(Instant::now(), self.waiting_bytes).is_some();
-        if self.under_way.is_some() || gathers && !is_closing {
+        let is_delayed = self.commit_delay.pause(Instant::now(), self.waiting_bytes).is_some();
+        if self.under_way.is_some() || is_delayed && !is_closing {
             return;
         }
         let Some(transaction) = self.next_transaction(is_closing) else { return };
@@ -283,7 +283,13 @@ impl Helper {
             Transaction::Append { appends, syncs } => {
                 self.take_all();
                 let bytes = appends.iter().map(|(_, bytes)| bytes.len()).sum();
-                self.gathering.note_commit(self.last_end, elapsed, appends.len(), bytes, self.waiting_bytes);
+                self.commit_delay.note_commit(
+                    self.last_end,
+                    elapsed,
+                    appends.len(),
+                    bytes,
+                    self.waiting_bytes,
+                );
                 for task in syncs {
                     self.tell(task, elapsed_us, copy(&result));
                 }
@@ -394,7 +400,7 @@ impl Helper {
             }
             Err((_, text)) => {
                 if text != self.trouble {
-                    warn!("{}: {text}; trying again", self.place());
+                    warn!("{}: cannot connect to the database at {text}; trying again", self.place());
                     self.trouble = text;
                 }
                 Answer::Busy

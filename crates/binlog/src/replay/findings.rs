@@ -110,7 +110,7 @@ pub enum Warning {
     },
     /// The delete of job `job` at `offset` of file `file` counts, but what it led to was damaged: the cooldown of its
     /// idempotency key, or that its group was without members.
-    AftermathLost {
+    SideEffectsLost {
         /// Index of the file.
         file: u32,
         /// Where the delete stands, in bytes.
@@ -131,7 +131,7 @@ impl fmt::Display for Warning {
             Self::TagsLost { file, offset, job } => {
                 write!(out, "binlog.{file}: the tags of job {job} are lost, its record is at {offset}")
             }
-            Self::AftermathLost { file, offset, job } => {
+            Self::SideEffectsLost { file, offset, job } => {
                 write!(
                     out,
                     "binlog.{file}: the delete of job {job} at {offset} has lost the cooldown or the end of the \
@@ -189,14 +189,14 @@ pub(crate) struct Verdict {
 }
 
 impl Replay {
-    /// Judges all files, now that all markers have been heard.
+    /// Judges all files, once all markers were read.
     pub(crate) fn judge(&self) -> Verdict {
         let mut verdict = Verdict::default();
         for (at, file) in self.files.iter().enumerate() {
             let refusal = match file.kind {
                 Kind::Ours { .. } | Kind::C => self.judge_end(at, file, &mut verdict),
                 // Recovery has left no more of it.
-                Kind::Blank if self.told.cuts.contains_key(&file.index) => None,
+                Kind::Blank if self.facts.cuts.contains_key(&file.index) => None,
                 Kind::Blank if self.was_used(file.index) => Some(Refusal::DamagedHeader { file: file.index }),
                 // C ends a file that it never wrote to after the version, once it has made the next one.
                 Kind::Blank if file.bytes == VERSION_BYTES && self.c_wrote(at + 1) => None,
@@ -215,7 +215,7 @@ impl Replay {
         verdict.warnings.extend(self.jobs.lost.iter().map(|lost| {
             let (LogPosition { file, offset }, job) = (lost.at, lost.id.0);
             if lost.is_delete {
-                Warning::AftermathLost { file, offset, job }
+                Warning::SideEffectsLost { file, offset, job }
             } else {
                 Warning::TagsLost { file, offset, job }
             }
@@ -225,8 +225,8 @@ impl Replay {
 
     /// Whether the other files know that there was something in file `index`.
     fn was_used(&self, index: u32) -> bool {
-        self.told.durable.file == index
-            || self.told.ends.get(&index).is_some_and(|&end| end > VERSION_BYTES)
+        self.facts.durable.file == index
+            || self.facts.ends.get(&index).is_some_and(|&end| end > VERSION_BYTES)
             || self.files.iter().any(|file| file.continued == Some(index))
     }
 
@@ -241,7 +241,7 @@ impl Replay {
     fn refuse(&self, refusal: Option<Refusal>, verdict: &mut Verdict) {
         let Some(refusal) = refusal else { return };
         let given_up = refusal.file_given_up().filter(|_| matches!(refusal, Refusal::Missing { .. }));
-        if given_up.is_some_and(|file| self.told.cuts.get(&file) == Some(&0)) {
+        if given_up.is_some_and(|file| self.facts.cuts.get(&file) == Some(&0)) {
             // The operator agreed to miss it at an earlier start.
             return;
         }
@@ -270,7 +270,7 @@ impl Replay {
             Decision::Accept => {}
             Decision::CutTail | Decision::ApplyAndCutTail => verdict.cuts.push(at),
         }
-        // What would have been refused but for the operator is still told.
+        // What the start would have refused without --recover is still reported.
         (decide(Situation { recover: false, ..situation }) == Decision::Refuse).then_some(damaged)
     }
 
@@ -279,10 +279,10 @@ impl Replay {
         if !file.is_ours() {
             return 0;
         }
-        let Told { durable, ends, cuts, .. } = &self.told;
+        let MarkerFacts { durable, ends, cuts, .. } = &self.facts;
         let cut = cuts.get(&file.index).copied();
         let told_end = cut.or(ends.get(&file.index).copied());
-        // A file has its length before it has its name, and is never shortened below the end told.
+        // A file has its length before it has its name, and is never shortened below the end that a marker names.
         let length = told_end.unwrap_or(file.made_bytes);
         if file.bytes < length {
             return length;
@@ -321,14 +321,14 @@ impl Replay {
     /// Whether the oldest file that was needed is there. C removes files without a word, so nothing
     /// follows from what was said before it ran.
     fn judge_beginning(&self, verdict: &mut Verdict) {
-        let (Some((oldest, said_by)), Some(first)) = (self.told.oldest, self.files.first()) else { return };
+        let (Some((oldest, said_by)), Some(first)) = (self.facts.oldest, self.files.first()) else { return };
         let c_ran = self.files.iter().any(|file| file.index > said_by && !file.is_ours());
         if oldest != 0 && first.index > oldest && !c_ran {
             self.refuse(Some(Refusal::Missing { file: oldest }), verdict);
         }
     }
 
-    /// What the operator is told.
+    /// What the operator reads.
     pub(crate) fn summary(&self, verdict: &Verdict, tails: Vec<DamagedFile>) -> ReplaySummary {
         ReplaySummary {
             files: self.files.len() as u64,

@@ -6,11 +6,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Binlog;
-use super::aftermath::UnloggedAftermaths;
 use super::appender::MIN_BUFFER_BYTES;
 use super::durability::Mark;
 use super::files_ahead::Creation;
 use super::room::{JobRoom, Target};
+use super::side_effects::UnloggedSideEffects;
 use crate::attachment::{Kind, tag_record_bytes};
 use crate::chunked_queue::ChunkedQueue;
 use crate::clock::Timestamp;
@@ -39,8 +39,8 @@ pub(super) struct Unlogged {
     /// They are logged in this order, and before anything else. Only a restart on a full disk, or a lack of descriptors,
     /// leaves no room for one.
     pub(super) needed: ChunkedQueue<NeededChange>,
-    /// What some of the deletes lead to.
-    pub(super) aftermaths: UnloggedAftermaths,
+    /// The side effects of the deletes that have some.
+    pub(super) side_effects: BTreeMap<JobId, UnloggedSideEffects>,
     /// The records of the first reservations.
     pub(super) reservations: BTreeMap<JobId, DiskRecord>,
     /// Jobs whose newest state is to be logged as soon as the next file is there.
@@ -294,7 +294,7 @@ impl Binlog {
     pub(super) fn log_needed(&mut self) {
         while let Some(change) = self.unlogged.needed.first() {
             let units = match change {
-                NeededChange::Delete(id) => self.unlogged.aftermaths.delete_units(id),
+                NeededChange::Delete(id) => self.unlogged.delete_units(id),
                 NeededChange::FirstReservation(_) | NeededChange::EndOfCooldown(_) => 1,
             };
             let was_enough = self.room.is_enough();
@@ -483,7 +483,7 @@ impl Binlog {
     }
 
     /// Has the log say what time it is before it goes on, because the wall clock was set back since it was written.
-    pub(crate) fn tell_time(&mut self, now: Timestamp) -> Result<(), NoRoom> {
+    pub(crate) fn log_time(&mut self, now: Timestamp) -> Result<(), NoRoom> {
         self.last_turn_at = now;
         self.append_marker(MarkerKind::Durable)
     }

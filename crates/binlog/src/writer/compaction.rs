@@ -70,7 +70,7 @@ enum Stage {
     Announcing,
     /// The file can be removed once the log is durable up to here: then the marker is, and so are all copies of its jobs.
     Announced(LogPosition),
-    /// The store was told to remove the file.
+    /// The store is removing the file.
     UnderWay,
 }
 

@@ -49,7 +49,7 @@ pub(super) struct Durability {
     /// The end of what was asked for.
     requested: Mark,
     /// After a slow sync: until when the next one waits, unless this record is there before.
-    gathering: Option<(Timestamp, SequenceNumber)>,
+    commit_delay: Option<(Timestamp, SequenceNumber)>,
     /// The last record that replies wait for.
     awaited: SequenceNumber,
     durable: Mark,
@@ -76,7 +76,7 @@ impl Durability {
             lowest_appended: NO_JOB,
             lowest_unsynced: NO_JOB,
             requested: Mark { end, ..Mark::default() },
-            gathering: None,
+            commit_delay: None,
             awaited: SequenceNumber::default(),
             durable: Mark { end, sequence: SequenceNumber::default(), ids },
             unsynced_since: None,
@@ -151,7 +151,7 @@ impl Durability {
 
     /// When a sync that was asked for is to begin: at once unless more clients are about to wait for it.
     pub(super) fn begins_at(&self) -> Timestamp {
-        match self.gathering {
+        match self.commit_delay {
             Some((until, enough)) if self.awaited < enough => until,
             _ => Timestamp::default(),
         }
@@ -193,7 +193,7 @@ impl Durability {
         let enough = SequenceNumber(self.durable.sequence.0 + expected - expected.div_ceil(8));
         let pause_ns = elapsed_us * 1000 / 4;
         let is_slow = self.policy == SyncPolicy::EachCommit && elapsed_us >= SLOW_SYNC_US;
-        self.gathering = is_slow.then_some((now + pause_ns, enough));
+        self.commit_delay = is_slow.then_some((now + pause_ns, enough));
         let lowest = self.in_flight.iter().map(|(_, lowest)| *lowest).chain([self.lowest_appended]).min();
         self.lowest_unsynced = lowest.unwrap_or(NO_JOB);
     }

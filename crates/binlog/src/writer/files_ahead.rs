@@ -21,7 +21,7 @@ const SHORTAGE_RETRY_NS: u64 = NS_PER_S / 10;
 /// How many of the files made ahead stay open, besides the file to which records are appended.
 pub(super) const OPEN_AHEAD: usize = 3;
 /// If the disk has no room for a file of the usual length, shorter ones are made, down to this length.
-const LEAST_FILE_BYTES: u64 = 64 * 1024;
+const MIN_FILE_BYTES: u64 = 64 * 1024;
 
 /// The making of the next file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -235,7 +235,7 @@ impl Binlog {
     /// Has the next file be half as long, unless that is too short. Returns whether the next one is shorter.
     pub(super) fn shorten_files(&mut self) -> bool {
         let before = self.next_file_bytes();
-        let least = LEAST_FILE_BYTES.min(self.config.file_bytes);
+        let least = MIN_FILE_BYTES.min(self.config.file_bytes);
         let half = (self.ahead.usual_bytes / 2).next_multiple_of(BLOCK_BYTES);
         self.ahead.usual_bytes = half.max(least);
         self.next_file_bytes() < before

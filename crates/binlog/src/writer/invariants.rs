@@ -34,7 +34,7 @@ impl Binlog {
             "a marker that waits for a record is written alone at last"
         );
         self.check_unlogged();
-        self.check_aftermaths();
+        self.check_side_effects();
     }
 
     /// A job whose delete or update is not logged is known for one of them alone.

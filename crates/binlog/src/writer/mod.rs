@@ -23,7 +23,6 @@ use self::durability::Durability;
 use self::files_ahead::{FilesAhead, OPEN_AHEAD};
 use self::ids::Ids;
 
-mod aftermath;
 mod append;
 mod appender;
 mod burials;
@@ -33,6 +32,7 @@ mod files_ahead;
 mod ids;
 mod invariants;
 mod room;
+mod side_effects;
 
 pub(super) use self::burials::Burials;
 pub(super) use self::room::{JobRoom, Room};
@@ -104,7 +104,7 @@ enum Health {
     Serving,
     /// Nothing new is begun.
     Closing,
-    /// It has failed, and the caller has not been told why.
+    /// It has failed, and the caller does not know why yet.
     Failed(BinlogError),
     /// It has failed or was closed.
     Stopped,

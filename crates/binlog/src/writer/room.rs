@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::num::NonZeroU8;
 
-use crate::attachment::{MAX_DELETE_UNITS, units_of_aftermath};
+use crate::attachment::{MAX_DELETE_UNITS, side_effect_units};
 use crate::format::SHORT_BYTES;
 use crate::id_map::IdMap;
 use crate::job::JobId;
@@ -55,7 +55,7 @@ pub enum Target {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct JobRoom {
     /// Short records for what its delete may lead to, and for a record that forgets the cooldown.
-    aftermath: u8,
+    side_effects: u8,
     /// Whether its first reservation needs room, because the job does not expire any more from then on.
     first_reservation: bool,
 }
@@ -65,21 +65,21 @@ const _: () = assert!(MAX_DELETE_UNITS < 1 << 7, "it fits into a byte with one m
 impl JobRoom {
     /// What a job in such a tube with such tags may need.
     pub(crate) fn of(tube_len: usize, tags: &TagSet<'_>, was_reserved: bool) -> Self {
-        let aftermath = units_of_aftermath(tube_len, tags);
-        Self { aftermath, first_reservation: tags.expires_after_s.is_some() && !was_reserved }
+        let side_effects = side_effect_units(tube_len, tags);
+        Self { side_effects, first_reservation: tags.expires_after_s.is_some() && !was_reserved }
     }
 
     fn units(self) -> u64 {
-        u64::from(self.aftermath) + u64::from(self.first_reservation)
+        u64::from(self.side_effects) + u64::from(self.first_reservation)
     }
 
     /// As one byte; `None` if nothing is reserved.
     fn packed(self) -> Option<NonZeroU8> {
-        NonZeroU8::new(self.aftermath << 1 | u8::from(self.first_reservation))
+        NonZeroU8::new(self.side_effects << 1 | u8::from(self.first_reservation))
     }
 
     fn from_packed(packed: NonZeroU8) -> Self {
-        Self { aftermath: packed.get() >> 1, first_reservation: packed.get() & 1 != 0 }
+        Self { side_effects: packed.get() >> 1, first_reservation: packed.get() & 1 != 0 }
     }
 }
 
@@ -109,7 +109,7 @@ pub(crate) struct Room {
     /// How many short records at the end of each file do not count as room, because a delete of several short records must be
     /// in one file and may leave this many unused. 0 until a job may have such a delete, then [`MAX_DELETE_UNITS`] - 1.
     waste_units: u64,
-    /// Short records that must still find room, all told: the delete of each job that is alive, what is reserved beside it,
+    /// Short records that must still find room, all together: the delete of each job that is alive, what is reserved beside it,
     /// the end of each cooldown, and each change that is not logged yet with what it leads to. No record is appended where
     /// less than this would be left; only a start on a full disk can begin with less.
     needed: u64,
@@ -497,7 +497,7 @@ mod tests {
         for first in 0..60 {
             for size in 1..=MAX_DELETE_UNITS {
                 let mut room = Room::default();
-                assert_eq!(room.units_for(JobRoom { aftermath: 1, first_reservation: false }), 1);
+                assert_eq!(room.units_for(JobRoom { side_effects: 1, first_reservation: false }), 1);
                 room.use_file(FRONT_BYTES + TAIL_BYTES + first * SHORT_BYTES, FRONT_BYTES);
                 room.add_spare(spare(4096));
                 room.add_spare(Spare { index: 2, ..spare(4096) });
@@ -551,9 +551,9 @@ mod tests {
 
     #[test]
     fn the_room_of_a_job_is_the_same_behind_its_one_byte() {
-        for aftermath in 0..MAX_DELETE_UNITS as u8 {
+        for side_effects in 0..MAX_DELETE_UNITS as u8 {
             for first_reservation in [false, true] {
-                let room = JobRoom { aftermath, first_reservation };
+                let room = JobRoom { side_effects, first_reservation };
                 assert_eq!(room.packed().map_or(JobRoom::default(), JobRoom::from_packed), room);
             }
         }

@@ -1,27 +1,25 @@
 //! Tags, deletes that start a cooldown or free a group, and first reservations that end an expiry.
 //!
-//! Owns: what deletes lead to for which there was no room; the cooldowns. A delete and what it leads to are one write to one
-//! file, and so are a job and its tags. Driven by the server.
-
-use std::collections::BTreeMap;
+//! Owns: the side effects of deletes for which there was no room; the cooldowns. A delete and its side effects are one write
+//! to one file, and so are a job and its tags. Driven by the server.
 
 use super::Binlog;
-use super::append::NeededChange;
+use super::append::{NeededChange, Unlogged};
 use super::room::Target;
 use crate::NoRoom;
-use crate::attachment::{Aftermath, Cooldown, Kind, parts};
+use crate::attachment::{Cooldown, Kind, SideEffects, parts};
 use crate::clock::Timestamp;
 use crate::format::{DiskRecord, SHORT_BYTES};
 use crate::job::{JobId, JobRecord};
 
 /// What a delete leads to, until there is room for it.
 #[derive(Debug, Default)]
-pub(super) struct UnloggedAftermath {
+pub(super) struct UnloggedSideEffects {
     cooldown: Option<Box<[u8]>>,
     freed_group: Option<Box<str>>,
 }
 
-impl UnloggedAftermath {
+impl UnloggedSideEffects {
     /// Its short records.
     fn units(&self) -> u64 {
         self.cooldown_units() + self.freed_group.as_ref().map_or(0, |group| parts(group.len()))
@@ -37,37 +35,25 @@ impl UnloggedAftermath {
     }
 }
 
-/// The deletes that are not logged yet and lead to something.
-#[derive(Debug, Default)]
-pub(super) struct UnloggedAftermaths {
-    by_job: BTreeMap<JobId, UnloggedAftermath>,
-}
-
-impl UnloggedAftermaths {
-    /// The short records of the delete of job `id`.
+impl Unlogged {
+    /// The short records of the delete of job `id`, which is not logged yet.
     pub(super) fn delete_units(&self, id: JobId) -> u64 {
-        1 + self.by_job.get(&id).map_or(0, UnloggedAftermath::units)
+        1 + self.side_effects.get(&id).map_or(0, UnloggedSideEffects::units)
     }
 
     /// The delete of job `id`, if it is one of these, will start no cooldown. Returns how many short records are not needed
     /// for that.
     fn drop_cooldown(&mut self, id: JobId) -> u64 {
-        let Some(aftermath) = self.by_job.get_mut(&id) else { return 0 };
-        let units = aftermath.needed_units();
-        aftermath.cooldown = None;
-        units - aftermath.needed_units()
+        let Some(side_effects) = self.side_effects.get_mut(&id) else { return 0 };
+        let units = side_effects.needed_units();
+        side_effects.cooldown = None;
+        units - side_effects.needed_units()
     }
 
-    /// All short records that these need beside those of the deletes, and for the ends of their cooldowns.
-    #[inline]
-    pub(super) fn needed_units(&self) -> u64 {
-        self.by_job.values().map(UnloggedAftermath::needed_units).sum()
-    }
-
-    /// Asserts what is true between two calls.
-    #[inline]
-    pub(super) fn check_invariants(&self, is_unlogged: impl Fn(JobId) -> bool) {
-        assert!(self.by_job.keys().all(|&id| is_unlogged(id)), "only a delete leads to something");
+    /// All short records that the log lacks, and those for the ends of the cooldowns in them.
+    fn needed_units(&self) -> u64 {
+        let side_effects = self.side_effects.values().map(UnloggedSideEffects::needed_units).sum::<u64>();
+        self.needed.len() as u64 + side_effects
     }
 }
 
@@ -103,13 +89,13 @@ impl Binlog {
     /// Logs that a job was deleted, and what follows from that, as one change. There is always room for this if the tags
     /// were given when the job was put: for a cooldown if they have an idempotency key with one, for a group if they have
     /// one.
-    pub fn append_delete_with(&mut self, id: JobId, aftermath: &Aftermath<'_>) {
-        let Aftermath { cooldown, freed_group } = *aftermath;
+    pub fn append_delete_with(&mut self, id: JobId, side_effects: &SideEffects<'_>) {
+        let SideEffects { cooldown, freed_group } = *side_effects;
         if (cooldown.is_some() || freed_group.is_some()) && self.files.file_of(id).is_some() {
             let cooldown = cooldown.map(|cooldown| cooldown.encode(self.wall));
-            let aftermath = UnloggedAftermath { cooldown, freed_group: freed_group.map(Box::from) };
-            self.room.need(aftermath.needed_units());
-            self.unlogged.aftermaths.by_job.insert(id, aftermath);
+            let side_effects = UnloggedSideEffects { cooldown, freed_group: freed_group.map(Box::from) };
+            self.room.need(side_effects.needed_units());
+            self.unlogged.side_effects.insert(id, side_effects);
         }
         self.append_delete(id);
     }
@@ -131,20 +117,20 @@ impl Binlog {
     }
 
     fn append_unlogged_delete(&mut self, id: JobId, target: Target) {
-        let Some(aftermath) = self.unlogged.aftermaths.by_job.remove(&id) else {
+        let Some(side_effects) = self.unlogged.side_effects.remove(&id) else {
             return self.append_short(&DiskRecord::deletion(id), target);
         };
         self.enter(target);
-        self.make_memory((aftermath.units() + 1) * SHORT_BYTES);
-        if let Some(bytes) = &aftermath.cooldown {
+        self.make_memory((side_effects.units() + 1) * SHORT_BYTES);
+        if let Some(bytes) = &side_effects.cooldown {
             self.push_attachment(Kind::DeleteCooldown, id, bytes);
         }
-        if let Some(group) = &aftermath.freed_group {
+        if let Some(group) = &side_effects.freed_group {
             self.push_attachment(Kind::DeleteFrees, id, group.as_bytes());
         }
         let file = self.appender.file();
-        self.append_record(&DiskRecord::deletion_with_aftermath(id), &[], None, SHORT_BYTES);
-        if let Some(bytes) = aftermath.cooldown {
+        self.append_record(&DiskRecord::deletion_with_side_effects(id), &[], None, SHORT_BYTES);
+        if let Some(bytes) = side_effects.cooldown {
             self.files.place_cooldown(id, file, parts(bytes.len()) * SHORT_BYTES);
             self.cooldowns.insert(id, bytes);
         }
@@ -170,7 +156,7 @@ impl Binlog {
     /// The cooldown that the delete of job `id` started does not count any more. If it would last beyond `now`, this is
     /// logged, for which there is always room.
     pub fn forget_cooldown(&mut self, id: JobId, now: Timestamp) {
-        let unneeded = self.unlogged.aftermaths.drop_cooldown(id);
+        let unneeded = self.unlogged.drop_cooldown(id);
         self.room.release(unneeded);
         let Some(until) = self.cooldowns.remove(id) else { return };
         let full_bytes = self.files.full_bytes();
@@ -239,11 +225,12 @@ impl Binlog {
 
     /// Asserts what is true of tags, deletes and cooldowns between two calls.
     #[inline]
-    pub(super) fn check_aftermaths(&self) {
+    pub(super) fn check_side_effects(&self) {
         let cooldowns = self.cooldowns.len();
         assert_eq!(cooldowns, self.files.cooldown_count(), "each cooldown stands in a file");
         let unlogged: Vec<NeededChange> = self.unlogged.needed.iter().collect();
-        self.unlogged.aftermaths.check_invariants(|id| unlogged.contains(&NeededChange::Delete(id)));
+        let is_unlogged = |&id: &JobId| unlogged.contains(&NeededChange::Delete(id));
+        assert!(self.unlogged.side_effects.keys().all(is_unlogged), "only a delete has side effects");
         assert!(
             self.unlogged
                 .reservations
@@ -251,8 +238,7 @@ impl Binlog {
                 .all(|&id| unlogged.contains(&NeededChange::FirstReservation(id))),
             "the record of a first reservation is to be logged"
         );
-        let unlogged_units = unlogged.len() as u64 + self.unlogged.aftermaths.needed_units();
-        self.room.check_invariants(self.files.job_count(), cooldowns as u64, unlogged_units);
+        self.room.check_invariants(self.files.job_count(), cooldowns as u64, self.unlogged.needed_units());
         assert!(
             self.room.jobs().all(|id| self.files.file_of(id).is_some()),
             "room is reserved for jobs that are there"

@@ -1,4 +1,4 @@
-//! How long a commit waits for the clients that the last one has answered.
+//! The delay of a commit: how long it waits for the clients that the last one has answered.
 //!
 //! Owns: the decision. Without a pause, the clients of a queue fall into two halves, of which one waits while the other is
 //! answered, and everything takes two commits. Pure. Driven by the helper.
@@ -8,19 +8,19 @@ use std::time::{Duration, Instant};
 /// The pause is this part of the time that the last commit took.
 const SHARE: u32 = 2;
 /// And no longer than this.
-const LONGEST: Duration = Duration::from_millis(2);
+const MAX_DELAY: Duration = Duration::from_millis(2);
 /// There is a pause if there was more than one client in one of so many commits: one alone has nobody to wait for.
 const CROWDED_FOR: u32 = 16;
 
 /// What was seen of the last commits.
 #[derive(Debug, Default)]
-pub(super) struct Gathering {
+pub(super) struct CommitDelay {
     /// The next commit does not begin before this, or before it has so many bytes.
     pause: Option<(Instant, usize)>,
     crowded_for: u32,
 }
 
-impl Gathering {
+impl CommitDelay {
     /// A commit of some `bytes`, which came in a number of `turns`, has ended at `now`. Others wait with `waiting` bytes.
     pub(super) fn note_commit(
         &mut self,
@@ -34,7 +34,7 @@ impl Gathering {
         self.crowded_for = if is_crowded { CROWDED_FOR } else { self.crowded_for.saturating_sub(1) };
         // Those that are answered now will have about as much to commit.
         let all = bytes + waiting;
-        self.pause = (self.crowded_for > 0).then(|| (now + (took / SHARE).min(LONGEST), all - all / 8));
+        self.pause = (self.crowded_for > 0).then(|| (now + (took / SHARE).min(MAX_DELAY), all - all / 8));
     }
 
     /// How long a commit of `bytes` still waits; `None` if it may begin.
@@ -53,25 +53,25 @@ mod tests {
 
     #[test]
     fn a_client_that_is_alone_does_not_wait() {
-        let (start, mut gathering) = (Instant::now(), Gathering::default());
-        gathering.note_commit(start, 2 * MS, 1, 100, 0);
-        assert_eq!(gathering.pause(start, 0), None);
-        gathering.note_commit(start, 2 * MS, 2, 100, 0);
+        let (start, mut commit_delay) = (Instant::now(), CommitDelay::default());
+        commit_delay.note_commit(start, 2 * MS, 1, 100, 0);
+        assert_eq!(commit_delay.pause(start, 0), None);
+        commit_delay.note_commit(start, 2 * MS, 2, 100, 0);
         for _ in 0..CROWDED_FOR {
-            assert_eq!(gathering.pause(start, 10), Some(MS));
-            gathering.note_commit(start, 2 * MS, 1, 100, 0);
+            assert_eq!(commit_delay.pause(start, 10), Some(MS));
+            commit_delay.note_commit(start, 2 * MS, 1, 100, 0);
         }
-        assert_eq!(gathering.pause(start, 10), None, "the others have gone");
+        assert_eq!(commit_delay.pause(start, 10), None, "the others have gone");
     }
 
     #[test]
     fn many_clients_wait_for_each_other_and_not_for_long() {
-        let (start, mut gathering) = (Instant::now(), Gathering::default());
-        gathering.note_commit(start, 2 * MS, 1, 800, 800);
-        assert_eq!(gathering.pause(start, 800), Some(MS), "half of them");
-        assert_eq!(gathering.pause(start, 1400), None, "nearly all of them");
-        assert_eq!(gathering.pause(start + MS, 800), None, "the others do not come");
-        gathering.note_commit(start, 100 * MS, 1, 800, 800);
-        assert_eq!(gathering.pause(start, 800), Some(LONGEST));
+        let (start, mut commit_delay) = (Instant::now(), CommitDelay::default());
+        commit_delay.note_commit(start, 2 * MS, 1, 800, 800);
+        assert_eq!(commit_delay.pause(start, 800), Some(MS), "half of them");
+        assert_eq!(commit_delay.pause(start, 1400), None, "nearly all of them");
+        assert_eq!(commit_delay.pause(start + MS, 800), None, "the others do not come");
+        commit_delay.note_commit(start, 100 * MS, 1, 800, 800);
+        assert_eq!(commit_delay.pause(start, 800), Some(MAX_DELAY));
     }
 }
