@@ -1,9 +1,8 @@
 //! The helper thread: one transaction after another, and a heartbeat while there is none.
 //!
-//! Owns: the connection of the owner, the work that is not done yet, and the transaction under way. What to do upon an
-//! answer is decided by [`Owner`]; this file carries it out.
+//! Owns: the connection of the owner, and the transaction under way. What the next transaction does is decided by
+//! [`Backlog`] and [`Purges`], what to do upon an answer by [`Owner`]; this file carries it out.
 
-use std::collections::VecDeque;
 use std::io;
 use std::mem;
 use std::sync::atomic::Ordering::Relaxed;
@@ -14,59 +13,28 @@ use std::time::{Duration, Instant};
 use log::{error, info, warn};
 
 use super::Settings;
+use super::backlog::{Backlog, Transaction, Work};
 use super::ballast::Ballast;
 use super::claim::{Claim, Unfit, as_int, connect, now, number, text};
 use super::commit_delay::CommitDelay;
 use super::figures::Figures;
+use super::purges::Purges;
 use super::queue_clock::QueueClock;
 use super::sql;
 use super::statements::{add_append, add_task};
 use super::vacuum::Vacuum;
 use super::wire::{Failure, Session, Value};
-use crate::LogPosition;
 use crate::clock::Timestamp;
 use crate::ownership::{Answer, End, Owner, Step};
 use crate::storage::{Completion, Task};
 
 mod room;
 
-/// Bytes that no sync was asked for are committed when there are this many.
-const MOST_UNASKED_BYTES: usize = 256 * 1024;
-/// Or after this time.
-const UNASKED_FOR: Duration = Duration::from_millis(500);
-/// A transaction takes no further bytes once it has as many: what is sent to the database at once stays small, also if
-/// much came while the database was away.
-const MOST_BYTES: usize = 4 << 20;
-/// Rows of removed files that are deleted for each row that is added.
-const PURGED_PER_ROW: usize = 2;
-/// And at least so many at a time, because a statement costs more than a row.
-const PURGED_AT_LEAST: usize = 64;
-/// Rows of removed files that are deleted at a time while there is nothing else to do.
-const PURGED_IDLE: usize = 2000;
 /// There is nothing else to do after this time without a commit.
 const IDLE_AFTER: Duration = Duration::from_millis(100);
 
-/// What the store asks of the thread, in order.
-#[derive(Debug)]
-pub(super) enum Work {
-    Append { at: LogPosition, bytes: Vec<u8> },
-    Task(Task),
-}
-
 /// What wakes the loop; nothing before the loop runs.
 pub(super) type Wake = Arc<Mutex<Option<Box<dyn Fn() + Send>>>>;
-
-/// A transaction.
-#[derive(Debug)]
-enum Transaction {
-    Append {
-        appends: Vec<(LogPosition, Vec<u8>)>,
-        syncs: Vec<Task>,
-    },
-    Do(Task),
-    /// Rows of a removed file.
-    Purge,
-}
 
 pub(super) struct Helper {
     pub(super) settings: Settings,
@@ -78,23 +46,15 @@ pub(super) struct Helper {
     queue: i64,
     clock: QueueClock,
     session: Option<Session>,
-    waiting: VecDeque<Work>,
-    /// Bytes in `waiting`, and when the first of them came.
-    waiting_bytes: usize,
-    waiting_since: Option<Instant>,
+    backlog: Backlog,
     under_way: Option<(Transaction, Instant)>,
     commit_delay: CommitDelay,
     /// When the last commit ended.
     last_end: Instant,
-    /// Removed files that still have rows.
-    purges: VecDeque<u32>,
-    /// Rows of them that are to be deleted.
-    purgeable: usize,
+    purges: Purges,
     vacuum: Vacuum,
     ballast: Ballast,
     figures: Arc<Figures>,
-    /// Where the newest appended bytes end.
-    end: LogPosition,
     tickets: i64,
     /// Why there is no good connection, or why it is over.
     trouble: String,
@@ -122,18 +82,14 @@ impl Helper {
             queue,
             clock,
             session: Some(session),
-            waiting: VecDeque::new(),
-            waiting_bytes: 0,
-            waiting_since: None,
+            backlog: Backlog::default(),
             under_way: None,
             commit_delay: CommitDelay::default(),
             last_end: Instant::now(),
-            purges: removed.into(),
-            purgeable: 0,
+            purges: Purges::new(removed),
             vacuum: Vacuum::new(Arc::clone(&figures)),
             ballast: Ballast::new(Arc::clone(&figures), queue),
             figures,
-            end: LogPosition::default(),
             tickets: 0,
             trouble: String::new(),
         }
@@ -157,26 +113,16 @@ impl Helper {
 
     fn take_all(&mut self) {
         while let Ok(work) = self.given.try_recv() {
-            self.take(work);
+            self.backlog.push(work);
         }
-    }
-
-    fn take(&mut self, work: Work) {
-        if let Work::Append { at, bytes } = &work {
-            self.waiting_bytes += bytes.len();
-            self.waiting_since.get_or_insert_with(Instant::now);
-            self.end = LogPosition { file: at.file, offset: at.offset + bytes.len() as u64 };
-        }
-        self.waiting.push_back(work);
     }
 
     /// Waits for work until a time. Returns whether no more can come.
     fn rest(&mut self, until: Timestamp, is_closing: bool) -> bool {
         let mut pause = Duration::from_nanos(until.since_ns(now()));
-        if let Some(since) = self.waiting_since {
-            pause = pause.min(UNASKED_FOR.saturating_sub(since.elapsed()));
-        }
-        if let Some(left) = self.commit_delay.pause(Instant::now(), self.waiting_bytes) {
+        let start = Instant::now();
+        let until_due = self.backlog.pause(start);
+        for left in until_due.into_iter().chain(self.commit_delay.pause(start, self.backlog.bytes())) {
             pause = pause.min(left);
         }
         if !self.purges.is_empty() && self.owner.is_serving() {
@@ -187,7 +133,7 @@ impl Helper {
             return true;
         }
         match self.given.recv_timeout(pause) {
-            Ok(work) => self.take(work),
+            Ok(work) => self.backlog.push(work),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return true,
         }
@@ -198,7 +144,7 @@ impl Helper {
 
     /// Begins the next transaction if none is under way and there is something to do.
     fn begin_next(&mut self, is_closing: bool) {
-        let is_delayed = self.commit_delay.pause(Instant::now(), self.waiting_bytes).is_some();
+        let is_delayed = self.commit_delay.pause(Instant::now(), self.backlog.bytes()).is_some();
         if self.under_way.is_some() || is_delayed && !is_closing {
             return;
         }
@@ -217,38 +163,9 @@ impl Helper {
     }
 
     fn next_transaction(&mut self, is_closing: bool) -> Option<Transaction> {
-        let is_due = self.waiting.iter().any(|work| matches!(work, Work::Task(_)))
-            || self.waiting_bytes >= MOST_UNASKED_BYTES
-            || self.waiting_since.is_some_and(|since| is_closing || since.elapsed() >= UNASKED_FOR);
-        if !is_due {
-            let may_purge = self.owner.is_serving() && self.last_end.elapsed() >= IDLE_AFTER;
-            return (may_purge && !self.purges.is_empty()).then_some(Transaction::Purge);
-        }
-        if let Some(Work::Task(Task::Make { .. } | Task::Shorten { .. } | Task::Remove { .. })) =
-            self.waiting.front()
-            && let Some(Work::Task(task)) = self.waiting.pop_front()
-        {
-            return Some(Transaction::Do(task));
-        }
-        let (mut appends, mut syncs, mut taken) = (Vec::new(), Vec::new(), 0);
-        while let Some(Work::Append { .. } | Work::Task(Task::Sync(_))) = self.waiting.front() {
-            // The syncs behind these appends may come with them.
-            if taken >= MOST_BYTES && matches!(self.waiting.front(), Some(Work::Append { .. })) {
-                break;
-            }
-            match self.waiting.pop_front() {
-                Some(Work::Append { at, bytes }) => {
-                    taken += bytes.len();
-                    appends.push((at, bytes));
-                }
-                Some(Work::Task(task)) => syncs.push(task),
-                None => {}
-            }
-        }
-        self.waiting_bytes -= taken;
-        let rest = self.waiting.iter().any(|work| matches!(work, Work::Append { .. }));
-        self.waiting_since = rest.then(Instant::now);
-        Some(Transaction::Append { appends, syncs })
+        let next = self.backlog.next(Instant::now(), is_closing);
+        let may_purge = self.owner.is_serving() && self.last_end.elapsed() >= IDLE_AFTER;
+        next.or_else(|| (may_purge && !self.purges.is_empty()).then_some(Transaction::Purge))
     }
 
     fn complete(&self, task: Task, elapsed_us: u64, result: io::Result<()>) {
@@ -288,7 +205,7 @@ impl Helper {
                     elapsed,
                     appends.len(),
                     bytes,
-                    self.waiting_bytes,
+                    self.backlog.bytes(),
                 );
                 for task in syncs {
                     self.tell(task, elapsed_us, copy(&result));
@@ -297,10 +214,10 @@ impl Helper {
             }
             Transaction::Do(task) => {
                 if let (Task::Remove { file }, true) = (&task, result.is_ok()) {
-                    self.purges.push_back(*file);
+                    self.purges.add(*file);
                 }
                 if let Task::Make { file, .. } = &task {
-                    self.purges.retain(|purged| purged != file);
+                    self.purges.cancel(*file);
                 }
                 self.complete(task, elapsed_us, result);
             }
@@ -486,21 +403,21 @@ impl Helper {
             session.add("prove", &proof, false)?;
         }
         match transaction {
-            Some(Transaction::Append { .. }) => self.purgeable = self.purgeable.min(PURGED_AT_LEAST),
+            Some(Transaction::Append { .. }) => self
+                .purges
+                .begin(appends.iter().map(|(_, bytes)| bytes.len().div_ceil(sql::PIECE_BYTES)).sum()),
             Some(Transaction::Do(task)) => add_task(session, queue, task)?,
-            Some(Transaction::Purge) => self.purgeable = PURGED_IDLE,
+            Some(Transaction::Purge) => self.purges.begin_idle(),
             None => {}
         }
         for (index, (at, bytes)) in appends.iter().enumerate() {
-            self.purgeable += PURGED_PER_ROW * bytes.len().div_ceil(sql::PIECE_BYTES);
             let proof = if index == 0 && !beats { &proof[..] } else { &[] };
             add_append(session, proof, queue, *at, bytes)?;
         }
-        let is_purging = transaction.is_some() && self.purgeable >= PURGED_AT_LEAST;
-        let purge = self.purges.front().copied().filter(|_| is_purging);
-        if let Some(file) = purge {
+        let purge = self.purges.next().filter(|_| transaction.is_some());
+        if let Some((file, rows)) = purge {
             let file = Value::Int(file.into());
-            session.add("purge_rows", &[queue, file, Value::Int(as_int(self.purgeable as u64))], false)?;
+            session.add("purge_rows", &[queue, file, Value::Int(as_int(rows as u64))], false)?;
             session.add("purge_file", &[queue, file], false)?;
         }
         session.end();
@@ -524,10 +441,7 @@ impl Helper {
             self.ballast.note_commit();
         }
         if purge.is_some() {
-            if rows.len() > 1 {
-                self.purges.pop_front();
-            }
-            self.vacuum.note_deleted(mem::take(&mut self.purgeable), &self.settings);
+            self.vacuum.note_deleted(self.purges.finish(rows.len() > 1), &self.settings);
         }
         Ok(())
     }
@@ -569,14 +483,12 @@ impl Helper {
         let failed = || Err(io::Error::other(reason.clone()));
         self.finish(failed());
         // The loop may wait for nothing, and must know all the same.
-        self.complete(Task::Sync(self.end), 0, failed());
-        for work in mem::take(&mut self.waiting) {
-            if let Work::Task(task) = work {
-                self.complete(task, 0, failed());
-            }
+        self.complete(Task::Sync(self.backlog.end()), 0, failed());
+        for task in mem::take(&mut self.backlog).into_tasks() {
+            self.complete(task, 0, failed());
         }
         while let Ok(work) = self.given.recv() {
-            if let Work::Task(task) = work {
+            if let Some(task) = work.into_task() {
                 self.complete(task, 0, failed());
             }
         }

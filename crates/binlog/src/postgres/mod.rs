@@ -22,6 +22,7 @@ use super::storage::{Completion, DatabaseFigures, Listing, Storage, Task};
 use crate::database_url::DatabaseUrl;
 
 mod address;
+mod backlog;
 mod ballast;
 mod claim;
 mod commit_delay;
@@ -29,6 +30,7 @@ mod copying;
 mod figures;
 mod helper;
 mod password;
+mod purges;
 mod queue_clock;
 mod reading;
 mod seen;
@@ -42,9 +44,10 @@ pub use self::copying::PostgresCopy;
 pub use self::password::Password;
 
 use self::address::addresses;
+use self::backlog::Work;
 use self::claim::{Unfit, claim, now, number};
 use self::figures::Figures;
-use self::helper::{Helper, Wake, Work};
+use self::helper::{Helper, Wake};
 use self::queue_clock::QueueClock;
 use self::reading::Reading;
 use self::seen::SeenDatabases;

@@ -19,7 +19,7 @@ impl Helper {
     /// it, and is tried again. Meanwhile no put comes, and a heartbeat, which needs no room, says that the owner is there.
     /// Returns the answer to that; `None` if nothing waits.
     pub(super) fn await_room(&mut self, epoch: u64, failure: &Failure) -> Option<Answer> {
-        let has_begun = self.end != LogPosition::default();
+        let has_begun = self.backlog.end() != LogPosition::default();
         if has_begun && matches!(&self.under_way, Some((Transaction::Do(Task::Make { .. }), _))) {
             self.owner.abandon();
             self.finish(Err(Error::new(ErrorKind::StorageFull, failure.to_string())));

@@ -1,0 +1,183 @@
+//! What the log has asked for and the database has not done yet, in the order in which it came.
+//!
+//! Owns: the order, and what the next transaction takes of it. Pure: the caller says what time it is. Driven by the helper.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use crate::LogPosition;
+use crate::storage::Task;
+
+/// Bytes that no sync was asked for are committed when there are this many.
+const MAX_UNASKED_BYTES: usize = 256 * 1024;
+/// Or after this time.
+const UNASKED_FOR: Duration = Duration::from_millis(500);
+/// A transaction takes no further bytes once it has as many: what is sent to the database at once stays small, also if
+/// much came while the database was away.
+const MAX_TRANSACTION_BYTES: usize = 4 << 20;
+
+/// What the store asks of the thread, in order.
+#[derive(Debug)]
+pub(super) enum Work {
+    Append { at: LogPosition, bytes: Vec<u8> },
+    Task(Task),
+}
+
+/// A transaction.
+#[derive(Debug)]
+pub(super) enum Transaction {
+    /// Without bytes if all that is to be synced was committed before.
+    Append {
+        appends: Vec<(LogPosition, Vec<u8>)>,
+        syncs: Vec<Task>,
+    },
+    Do(Task),
+    /// Rows of a removed file.
+    Purge,
+}
+
+/// The work that no transaction has taken.
+#[derive(Debug, Default)]
+pub(super) struct Backlog {
+    work: VecDeque<Work>,
+    /// Bytes in `work`, and when the first of them came.
+    bytes: usize,
+    since: Option<Instant>,
+    /// Where the newest appended bytes end.
+    end: LogPosition,
+}
+
+impl Backlog {
+    /// Adds what came last.
+    pub(super) fn push(&mut self, work: Work) {
+        if let Work::Append { at, bytes } = &work {
+            self.bytes += bytes.len();
+            self.since.get_or_insert_with(Instant::now);
+            self.end = LogPosition { file: at.file, offset: at.offset + bytes.len() as u64 };
+        }
+        self.work.push_back(work);
+    }
+
+    /// The bytes in it.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Where the newest appended bytes end, taken or not.
+    pub(super) fn end(&self) -> LogPosition {
+        self.end
+    }
+
+    /// How long bytes that no sync is asked for may still wait; `None` if there are none.
+    pub(super) fn pause(&self, now: Instant) -> Option<Duration> {
+        self.since.map(|since| UNASKED_FOR.saturating_sub(now.saturating_duration_since(since)))
+    }
+
+    /// Takes what the next transaction does, if something is due. At the end, everything is.
+    pub(super) fn next(&mut self, now: Instant, is_closing: bool) -> Option<Transaction> {
+        let is_due = self.work.iter().any(|work| matches!(work, Work::Task(_)))
+            || self.bytes >= MAX_UNASKED_BYTES
+            || self.pause(now).is_some_and(|pause| is_closing || pause.is_zero());
+        if !is_due {
+            return None;
+        }
+        if let Some(Work::Task(Task::Make { .. } | Task::Shorten { .. } | Task::Remove { .. })) =
+            self.work.front()
+            && let Some(Work::Task(task)) = self.work.pop_front()
+        {
+            return Some(Transaction::Do(task));
+        }
+        let (mut appends, mut syncs, mut taken) = (Vec::new(), Vec::new(), 0);
+        while let Some(Work::Append { .. } | Work::Task(Task::Sync(_))) = self.work.front() {
+            // The syncs behind these appends may come with them.
+            if taken >= MAX_TRANSACTION_BYTES && matches!(self.work.front(), Some(Work::Append { .. })) {
+                break;
+            }
+            match self.work.pop_front() {
+                Some(Work::Append { at, bytes }) => {
+                    taken += bytes.len();
+                    appends.push((at, bytes));
+                }
+                Some(Work::Task(task)) => syncs.push(task),
+                None => {}
+            }
+        }
+        self.bytes -= taken;
+        let rest = self.work.iter().any(|work| matches!(work, Work::Append { .. }));
+        debug_assert_eq!(rest, self.bytes > 0, "the bytes are those of the appends");
+        self.since = rest.then_some(now);
+        Some(Transaction::Append { appends, syncs })
+    }
+
+    /// The tasks in it, which will not be done.
+    pub(super) fn into_tasks(self) -> impl Iterator<Item = Task> {
+        self.work.into_iter().filter_map(Work::into_task)
+    }
+}
+
+impl Work {
+    /// The task, if it is one.
+    pub(super) fn into_task(self) -> Option<Task> {
+        match self {
+            Self::Task(task) => Some(task),
+            Self::Append { .. } => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn append(offset: u64, len: usize) -> Work {
+        Work::Append { at: LogPosition { file: 1, offset }, bytes: vec![0; len] }
+    }
+
+    fn sync(offset: u64) -> Work {
+        Work::Task(Task::Sync(LogPosition { file: 1, offset }))
+    }
+
+    /// How many appends and how many syncs the transaction has.
+    fn sizes(transaction: Option<Transaction>) -> (usize, usize) {
+        match transaction {
+            Some(Transaction::Append { appends, syncs }) => (appends.len(), syncs.len()),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn bytes_wait_for_a_sync_until_there_are_many_or_some_time_has_passed() {
+        let mut backlog = Backlog::default();
+        assert!(backlog.next(Instant::now(), true).is_none() && backlog.pause(Instant::now()).is_none());
+        backlog.push(append(0, 100));
+        let now = Instant::now();
+        assert!(backlog.next(now, false).is_none());
+        assert_eq!(sizes(backlog.next(now + UNASKED_FOR, false)), (1, 0));
+        assert_eq!((backlog.bytes(), backlog.pause(now)), (0, None));
+        backlog.push(append(100, MAX_UNASKED_BYTES));
+        assert_eq!(sizes(backlog.next(Instant::now(), false)), (1, 0));
+        backlog.push(append(100, 1));
+        assert_eq!(sizes(backlog.next(Instant::now(), true)), (1, 0), "at the end all is due");
+    }
+
+    #[test]
+    fn a_transaction_takes_all_that_came_and_not_too_much_of_it() {
+        let mut backlog = Backlog::default();
+        for number in 0..3 {
+            backlog.push(append(number, MAX_TRANSACTION_BYTES));
+            backlog.push(sync(number + 1));
+        }
+        backlog.push(Work::Task(Task::Remove { file: 7 }));
+        assert_eq!(backlog.end(), LogPosition { file: 1, offset: 2 + MAX_TRANSACTION_BYTES as u64 });
+        let now = Instant::now();
+        for left in [2, 1, 0] {
+            assert_eq!(sizes(backlog.next(now, false)), (1, 1), "the sync behind the bytes comes with them");
+            assert_eq!(backlog.bytes(), left * MAX_TRANSACTION_BYTES);
+        }
+        backlog.push(append(9, 1));
+        assert!(matches!(backlog.next(now, false), Some(Transaction::Do(Task::Remove { file: 7 }))));
+        assert!(backlog.next(now, false).is_none(), "no sync was asked for");
+        backlog.push(sync(10));
+        assert_eq!(backlog.into_tasks().count(), 1);
+    }
+}
