@@ -39,7 +39,7 @@ pub struct Cooldown<'a> {
     pub until: Timestamp,
 }
 
-/// What a delete leads to. The log keeps it and the delete as one change.
+/// The side effects of a delete. The log keeps them and the delete as one change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SideEffects<'a> {
     /// The cooldown that it starts.

@@ -112,7 +112,7 @@ pub enum Step {
         /// The epoch.
         epoch: u64,
         /// Whether the commit is a heartbeat, too. Most are none: each heartbeat leaves a dead version of the row, which
-        /// stays for as long as somebody else has a transaction open.
+        /// stays for as long as another client has a transaction open.
         beats: bool,
     },
     /// Change the heartbeat if the queue has this epoch.

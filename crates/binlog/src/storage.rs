@@ -51,11 +51,11 @@ pub trait Storage {
     /// Gives back what reading or appending to file `file` has needed: the log does neither for now.
     fn release(&mut self, file: u32);
 
-    /// Has the store do `task` after all tasks that were submitted before.
+    /// Gives `task` to the store, which does it after all tasks that were submitted before.
     fn submit(&mut self, task: Task);
 
     /// The outcome of the next task that is done; `None` if none is. The store may do several syncs of one file as one,
-    /// and then tells the outcome of the last of them alone.
+    /// and then returns the outcome of the last of them alone.
     fn poll(&mut self) -> Option<Completion>;
 
     /// Begins what was submitted, at the latest now. The caller calls this when it has sent its replies: to wake another
@@ -94,7 +94,7 @@ pub trait Storage {
         None
     }
 
-    /// What a database says of itself; `None` for a store that is none.
+    /// The figures of the database; `None` for a store that is not a database.
     fn database(&self) -> Option<DatabaseFigures> {
         None
     }

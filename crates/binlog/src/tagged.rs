@@ -108,7 +108,7 @@ pub(super) enum FoundTags {
     Lost,
 }
 
-/// What the tags of all jobs so far have led to.
+/// The tags of all jobs that were read so far, and the cooldowns.
 #[derive(Debug, Default)]
 pub(super) struct Tagged {
     /// The tags of the jobs that have any.
@@ -118,7 +118,7 @@ pub(super) struct Tagged {
     waiting: HashMap<Box<str>, Vec<JobId>>,
 }
 
-/// What precedes a delete, if it can be understood.
+/// The side effects that precede a delete, if they can be read.
 #[derive(Debug, Default)]
 pub(super) struct FoundSideEffects {
     pub(super) cooldown: Option<Box<[u8]>>,

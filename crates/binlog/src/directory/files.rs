@@ -123,7 +123,7 @@ impl Directory {
 /// Returns when all that was written to the file is on the medium.
 ///
 /// # Errors
-/// If the kernel says so, or if the file was removed: its bytes are then on the medium, and nobody will find them.
+/// If the kernel says so, or if the file was removed: no later start can find its bytes then.
 pub(super) fn sync(file: &File) -> io::Result<()> {
     file.sync_data()?;
     if os::link_count(file)? == 0 {

@@ -60,7 +60,7 @@ fn resolved(name: &str, port: u16, limit: Option<Instant>) -> io::Result<Vec<Soc
     }
     let (found, name) = (channel(), name.to_owned());
     Builder::new().name("resolver".to_owned()).spawn(move || {
-        // Perhaps nobody waits for it any more.
+        // The caller may have stopped waiting for it.
         let _ = found.0.send((name.as_str(), port).to_socket_addrs().map(Iterator::collect));
     })?;
     let in_time = found.1.recv_timeout(within(limit, RESOLVED_WITHIN));

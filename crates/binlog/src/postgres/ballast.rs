@@ -51,7 +51,7 @@ impl Ballast {
         }
     }
 
-    /// Has the table made if it is due. Takes no time.
+    /// Starts a thread that makes the table, if that is due. Does not wait for it.
     pub(super) fn look_after(&mut self, settings: &Settings) {
         if let Some(thread) = self.thread.take_if(|thread| thread.is_finished()) {
             self.state = match thread.join() {

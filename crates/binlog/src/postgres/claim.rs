@@ -74,7 +74,7 @@ pub(super) fn number(row: &Row, column: usize) -> Option<i64> {
     std::str::from_utf8(row.get(column)?.as_deref()?).ok()?.parse().ok()
 }
 
-/// A number as the database has it.
+/// A number as an integer of the database.
 pub(super) fn as_int(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
@@ -228,7 +228,7 @@ pub(super) fn open_reading(settings: &Settings) -> Result<Session, StoreError> {
     Ok(reading)
 }
 
-/// What a try to become the owner has come to.
+/// The outcome of an attempt to become the owner.
 enum Attempt {
     Claimed(Box<(Claim, Session)>),
     /// Another server owns the queue.
@@ -274,7 +274,7 @@ pub(super) fn claim(settings: &Settings, waits: bool) -> Result<(Claim, Session)
                 let may_pass = match &error {
                     StoreError::Unreachable(_) | StoreError::Lost(_) => true,
                     StoreError::Unsafe(_) => waits,
-                    // It was in order once: somebody may be replacing the password.
+                    // The database accepted the log-in before: an operator may be replacing the password.
                     StoreError::Refused(_) => waits && held_since.is_some(),
                     _ => false,
                 };

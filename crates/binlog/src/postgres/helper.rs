@@ -174,7 +174,7 @@ impl Helper {
     }
 
     fn tell(&self, task: Task, elapsed_us: u64, result: io::Result<()>) {
-        // If nobody receives it, the process is ending.
+        // If the receiver is gone, the process is ending.
         let _ = self.done.send(Completion { task, elapsed_us, result });
     }
 
@@ -184,7 +184,7 @@ impl Helper {
         }
     }
 
-    /// The transaction under way has come to an end.
+    /// The transaction under way has ended.
     fn finish(&mut self, result: io::Result<()>) {
         let Some((transaction, start)) = self.under_way.take() else { return };
         let elapsed = start.elapsed();
@@ -482,7 +482,7 @@ impl Helper {
         error!("{}: {reason}", self.place());
         let failed = || Err(io::Error::other(reason.clone()));
         self.finish(failed());
-        // The loop may wait for nothing, and must know all the same.
+        // The loop must know of the failure even if it waits for no task.
         self.complete(Task::Sync(self.backlog.end()), 0, failed());
         for task in mem::take(&mut self.backlog).into_tasks() {
             self.complete(task, 0, failed());

@@ -23,7 +23,7 @@ pub struct Password {
     first: Option<String>,
 }
 
-/// The password is nobody's business.
+/// Without the password: it must not stand in a log.
 impl fmt::Debug for Password {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_struct("Password").field("file", &self.file).finish_non_exhaustive()

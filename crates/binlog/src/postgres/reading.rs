@@ -66,7 +66,7 @@ fn reopen(settings: &Settings, queue: i64, epoch: u64) -> Result<Session, StoreE
 }
 
 impl Reading {
-    /// Reads the log for whoever wants to see it.
+    /// Reads the log for `--check`, `--dump` and `--copy`.
     pub(super) fn new(session: Session, queue: i64) -> Self {
         Self { session, queue, again: None, length: None, stream: None }
     }
@@ -168,7 +168,7 @@ impl Reading {
         Ok(())
     }
 
-    /// Has the rows of `file` from `offset` on come, if they do not come yet.
+    /// Asks for the rows of `file` from `offset` on, unless they are coming already.
     fn seek(&mut self, file: u32, offset: u64) -> Result<(), Failure> {
         if self.stream.as_ref().is_some_and(|stream| stream.file == file && stream.floor <= offset) {
             return Ok(());

@@ -113,7 +113,7 @@ pub(super) const SET_REMOTE_APPLY: &str = "SET synchronous_commit = remote_apply
 
 pub(super) const TABLE_BYTES: &str = "SELECT pg_total_relation_size('beanstalkd.log')";
 /// Makes the space of deleted rows free. It does not shorten the table, because that would hold up commits; and it leaves a
-/// table alone that somebody else vacuums.
+/// table alone that another process vacuums.
 pub(super) const VACUUM: &str = "VACUUM (TRUNCATE false, SKIP_LOCKED) beanstalkd.log";
 
 /// Whether this database replicates each commit, or need not: the last value of a statement.
@@ -215,7 +215,7 @@ pub(super) const PREPARED: &[(&str, &str)] = &[
     ),
     // Fails if the queue has another epoch, and with it all of the transaction. The ticket tells this answer from a late
     // one to another transaction. It locks the row and leaves it as it is: an update would leave a dead version of the row
-    // with each commit, and each commit reads over all of them while somebody else has a transaction open.
+    // with each commit, and each commit reads over all of them while another client has a transaction open.
     (
         "prove",
         concat!(

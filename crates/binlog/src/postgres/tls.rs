@@ -84,7 +84,7 @@ fn read_roots(roots: Option<&Path>) -> Result<RootCertStore, StoreError> {
 /// Verifies what libpq's words `require` and `verify-ca` ask for, and not the name.
 #[derive(Debug)]
 struct LaxVerifier {
-    /// Who must have signed the certificate; `None` for anybody.
+    /// The authorities of which one must have signed the certificate; `None` if any certificate will do.
     authorities: Option<Arc<WebPkiServerVerifier>>,
     provider: Arc<CryptoProvider>,
 }

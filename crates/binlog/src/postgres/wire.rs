@@ -55,7 +55,7 @@ pub(super) fn within(limit: Option<Instant>, timeout: Duration) -> Duration {
     timeout.min(left).max(Duration::from_millis(1))
 }
 
-/// The password is nobody's business.
+/// Without the password: it must not stand in a log.
 impl fmt::Debug for LogIn {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_struct("LogIn").field("user", &self.user).finish_non_exhaustive()
@@ -82,7 +82,7 @@ impl Failure {
         matches!(self, Self::Refused { code, .. } if code == DISK_FULL)
     }
 
-    /// Whether the same may succeed later, without anybody's doing.
+    /// Whether the same may succeed later although no one changes anything.
     pub(super) fn may_pass(&self) -> bool {
         match self {
             Self::Lost(_) => true,
@@ -499,7 +499,7 @@ fn connect(address: &Address, log_in: &LogIn) -> Result<Stream, Failure> {
     }
 }
 
-/// Why nobody has accepted a connection.
+/// Why no address has accepted a connection.
 fn unreached(error: io::Error) -> Failure {
     match error.kind() {
         ErrorKind::ConnectionRefused => Failure::Lost(

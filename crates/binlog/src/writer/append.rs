@@ -427,7 +427,7 @@ impl Binlog {
         self.appender.require_write();
     }
 
-    /// Has the next write begin with a marker that says what is durable. If room is short, there is no marker.
+    /// Puts a marker that says what is durable at the beginning of the next write. If room is short, there is no marker.
     pub(super) fn mark_durable(&mut self) {
         if self.durability.is_marked() {
             return;
@@ -482,7 +482,7 @@ impl Binlog {
         }
     }
 
-    /// Has the log say what time it is before it goes on, because the wall clock was set back since it was written.
+    /// Logs what time it is before the log goes on, because the wall clock was set back since it was written.
     pub(crate) fn log_time(&mut self, now: Timestamp) -> Result<(), NoRoom> {
         self.last_turn_at = now;
         self.append_marker(MarkerKind::Durable)

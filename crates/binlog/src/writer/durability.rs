@@ -126,7 +126,7 @@ impl Durability {
         self.durable
     }
 
-    /// Whether all that lies before `position` may be relied on: it is on the medium, or nobody asked for that.
+    /// Whether all that lies before `position` is on the medium, or need not be.
     pub(super) fn is_settled(&self, position: LogPosition) -> bool {
         match self.policy {
             SyncPolicy::Never => self.written.end >= position,

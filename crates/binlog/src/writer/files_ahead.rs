@@ -232,7 +232,7 @@ impl Binlog {
         is_open
     }
 
-    /// Has the next file be half as long, unless that is too short. Returns whether the next one is shorter.
+    /// Halves the length of the next file, unless that is too short. Returns whether the next file is shorter.
     pub(super) fn shorten_files(&mut self) -> bool {
         let before = self.next_file_bytes();
         let least = MIN_FILE_BYTES.min(self.config.file_bytes);

@@ -323,7 +323,7 @@ impl Binlog {
         self.storage.lease_left_ns()
     }
 
-    /// Has the store begin what it was asked for since the last call.
+    /// The store begins what was submitted to it since the last call.
     pub fn begin_tasks(&mut self) {
         self.storage.begin();
     }
@@ -366,7 +366,7 @@ impl Binlog {
         }
     }
 
-    /// Has the store do `task`.
+    /// Gives `task` to the store.
     fn submit(&mut self, task: Task) {
         if self.health.is_serving() {
             self.storage.submit(task);
@@ -423,7 +423,7 @@ impl Binlog {
         Ok(())
     }
 
-    /// Has the store do `task` after all others, and waits for it.
+    /// Gives `task` to the store after all others, and waits for it.
     pub(super) fn run(&mut self, task: Task, now: Timestamp) -> std::io::Result<()> {
         self.storage.submit(task.clone());
         let mut result = Ok(());

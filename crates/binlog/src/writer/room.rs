@@ -248,7 +248,7 @@ impl Room {
         Some(self.without(spare))
     }
 
-    /// `spare` is none any more.
+    /// `spare` is not a spare any more.
     fn without(&mut self, spare: Spare) -> Spare {
         self.spare_units -= self.usable_units(spare.free());
         self.spare_bytes -= spare.bytes;

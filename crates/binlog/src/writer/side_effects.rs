@@ -12,7 +12,7 @@ use crate::clock::Timestamp;
 use crate::format::{DiskRecord, SHORT_BYTES};
 use crate::job::{JobId, JobRecord};
 
-/// What a delete leads to, until there is room for it.
+/// The side effects of a delete, until there is room for them.
 #[derive(Debug, Default)]
 pub(super) struct UnloggedSideEffects {
     cooldown: Option<Box<[u8]>>,
