@@ -158,18 +158,17 @@ impl FieldKind {
         })
     }
 
-    /// How many bytes a field of this kind has whose byte behind the kind is `name_len`.
-    fn field_bytes(self, name_len: u8) -> usize {
-        match self {
-            Self::IdempotencyWithCooldown | Self::ConcurrencyWithLimit => 2 + usize::from(name_len) + 4,
-            Self::Expiry => 1 + 4,
-            Self::Idempotency
-            | Self::Concurrency
-            | Self::Group
-            | Self::After
-            | Self::AfterFree
-            | Self::Owner => 2 + usize::from(name_len),
-        }
+    fn has_name(self) -> bool {
+        self != Self::Expiry
+    }
+
+    fn has_number(self) -> bool {
+        matches!(self, Self::IdempotencyWithCooldown | Self::ConcurrencyWithLimit | Self::Expiry)
+    }
+
+    /// How many bytes a field of this kind takes whose name, if it has one, has `name_len` bytes.
+    fn field_bytes(self, name_len: usize) -> usize {
+        1 + if self.has_name() { 1 + name_len } else { 0 } + if self.has_number() { 4 } else { 0 }
     }
 }
 
@@ -222,32 +221,37 @@ impl<'a> TagSet<'a> {
     /// If the allocator has no memory; `out` is as it was.
     pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), TryReserveError> {
         out.try_reserve_exact(self.encoded_len())?;
-        if let Some(Idempotency { key, cooldown_s }) = self.idempotency {
-            match cooldown_s {
-                0 => push(out, FieldKind::Idempotency, key, None),
-                _ => push(out, FieldKind::IdempotencyWithCooldown, key, Some(cooldown_s)),
+        for (kind, name, number) in self.fields() {
+            out.push(kind as u8);
+            if kind.has_name() {
+                out.push(name.len() as u8);
+                out.extend_from_slice(name.0);
             }
-        }
-        if let Some(Concurrency { key, limit }) = self.concurrency {
-            match limit {
-                1 => push(out, FieldKind::Concurrency, key, None),
-                _ => push(out, FieldKind::ConcurrencyWithLimit, key, Some(limit)),
+            if kind.has_number() {
+                out.extend_from_slice(&number.to_le_bytes());
             }
-        }
-        if let Some(group) = self.group {
-            push(out, FieldKind::Group, group, None);
-        }
-        if let Some(After { group, is_free }) = self.after {
-            push(out, if is_free { FieldKind::AfterFree } else { FieldKind::After }, group, None);
-        }
-        if let Some(seconds) = self.expires_after_s {
-            out.push(FieldKind::Expiry as u8);
-            out.extend_from_slice(&seconds.to_le_bytes());
-        }
-        if let Some(owner) = self.owner {
-            push(out, FieldKind::Owner, owner, None);
         }
         Ok(())
+    }
+
+    /// The fields that say this: the kind of each, its name and its number, if it has them.
+    fn fields(&self) -> impl Iterator<Item = (FieldKind, Name<'a>, u32)> {
+        let idempotency = self.idempotency.map(|Idempotency { key, cooldown_s }| match cooldown_s {
+            0 => (FieldKind::Idempotency, key, 0),
+            _ => (FieldKind::IdempotencyWithCooldown, key, cooldown_s),
+        });
+        let concurrency = self.concurrency.map(|Concurrency { key, limit }| match limit {
+            1 => (FieldKind::Concurrency, key, 1),
+            _ => (FieldKind::ConcurrencyWithLimit, key, limit),
+        });
+        let group = self.group.map(|name| (FieldKind::Group, name, 0));
+        let after = self.after.map(|After { group, is_free }| match is_free {
+            true => (FieldKind::AfterFree, group, 0),
+            false => (FieldKind::After, group, 0),
+        });
+        let expiry = self.expires_after_s.map(|seconds| (FieldKind::Expiry, Name(b""), seconds));
+        let owner = self.owner.map(|name| (FieldKind::Owner, name, 0));
+        [idempotency, concurrency, group, after, expiry, owner].into_iter().flatten()
     }
 
     /// Writes into bytes from `encode` that the group of `after` has been without members. They stay as long as they are.
@@ -259,22 +263,14 @@ impl<'a> TagSet<'a> {
             if kind == FieldKind::After {
                 bytes[at] = FieldKind::AfterFree as u8;
             }
-            at += kind.field_bytes(name_len);
+            at += kind.field_bytes(name_len.into());
         }
     }
 
     /// How many bytes `encode` writes.
     #[must_use]
     pub fn encoded_len(&self) -> usize {
-        let named = |name: Option<Name<'_>>, number: bool| {
-            name.map_or(0, |name| 2 + name.0.len() + if number { 4 } else { 0 })
-        };
-        named(self.idempotency.map(|tag| tag.key), self.idempotency.is_some_and(|tag| tag.cooldown_s != 0))
-            + named(self.concurrency.map(|tag| tag.key), self.concurrency.is_some_and(|tag| tag.limit != 1))
-            + named(self.group, false)
-            + named(self.after.map(|tag| tag.group), false)
-            + if self.expires_after_s.is_some() { 5 } else { 0 }
-            + named(self.owner, false)
+        self.fields().map(|(kind, name, _)| kind.field_bytes(name.len())).sum()
     }
 
     /// Reads bytes from a disk; `None` if they cannot come from `encode`.
@@ -294,33 +290,23 @@ impl<'a> TagSet<'a> {
         let mut tags = Self::default();
         while let Some((&kind, rest)) = bytes.split_first() {
             bytes = rest;
-            match FieldKind::of(kind)? {
-                FieldKind::Idempotency => {
-                    let key = take_name(&mut bytes)?;
-                    tags.idempotency = Some(Idempotency { key, cooldown_s: 0 });
+            let kind = FieldKind::of(kind)?;
+            let name = if kind.has_name() { take_name(&mut bytes)? } else { Name(b"") };
+            let number = if kind.has_number() { take_number(&mut bytes)? } else { 0 };
+            match kind {
+                FieldKind::Idempotency | FieldKind::IdempotencyWithCooldown => {
+                    tags.idempotency = Some(Idempotency { key: name, cooldown_s: number });
                 }
-                FieldKind::IdempotencyWithCooldown => {
-                    let key = take_name(&mut bytes)?;
-                    tags.idempotency = Some(Idempotency { key, cooldown_s: take_number(&mut bytes)? });
-                }
-                FieldKind::Concurrency => {
-                    tags.concurrency = Some(Concurrency { key: take_name(&mut bytes)?, limit: 1 });
-                }
+                FieldKind::Concurrency => tags.concurrency = Some(Concurrency { key: name, limit: 1 }),
                 FieldKind::ConcurrencyWithLimit => {
-                    let tag = Concurrency { key: take_name(&mut bytes)?, limit: take_number(&mut bytes)? };
-                    tags.concurrency = Some(tag).filter(|tag| tag.limit > 0);
+                    tags.concurrency = Some(Concurrency { key: name, limit: number }).filter(|_| number > 0);
                 }
-                FieldKind::Group => tags.group = Some(take_name(&mut bytes)?),
-                FieldKind::After => {
-                    tags.after = Some(After { group: take_name(&mut bytes)?, is_free: false });
+                FieldKind::Group => tags.group = Some(name),
+                FieldKind::After | FieldKind::AfterFree => {
+                    tags.after = Some(After { group: name, is_free: kind == FieldKind::AfterFree });
                 }
-                FieldKind::AfterFree => {
-                    tags.after = Some(After { group: take_name(&mut bytes)?, is_free: true });
-                }
-                FieldKind::Expiry => {
-                    tags.expires_after_s = Some(take_number(&mut bytes)?).filter(|&seconds| seconds > 0);
-                }
-                FieldKind::Owner => tags.owner = Some(take_name(&mut bytes)?),
+                FieldKind::Expiry => tags.expires_after_s = Some(number).filter(|&seconds| seconds > 0),
+                FieldKind::Owner => tags.owner = Some(name),
             }
         }
         Some(tags)
@@ -392,14 +378,6 @@ fn with_number(value: &[u8], default: u32) -> Option<(Name<'_>, u32)> {
         None => (value, default),
     };
     Some((Name::check(name)?, number))
-}
-
-fn push(out: &mut Vec<u8>, kind: FieldKind, name: Name<'_>, number: Option<u32>) {
-    out.extend_from_slice(&[kind as u8, name.0.len() as u8]);
-    out.extend_from_slice(name.0);
-    if let Some(number) = number {
-        out.extend_from_slice(&number.to_le_bytes());
-    }
 }
 
 fn take_name<'a>(bytes: &mut &'a [u8]) -> Option<Name<'a>> {
