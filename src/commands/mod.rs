@@ -59,7 +59,7 @@ use self::touch::TouchAll;
 use crate::access::Roles;
 use crate::binlog::NoRoom;
 use crate::clock::Timestamp;
-use crate::protocol::{Command, Reply};
+use crate::protocol::{Command, Reply, parse_tags};
 use crate::queue::{ClientId, Flushed};
 use crate::session::{self, Output, Until, Waiting};
 
@@ -146,7 +146,7 @@ table! {
         else { server.begin_put(client, header, output) };
     Command::PutWith(header, text) => needs(Roles::PRODUCE, UsedWithTags(text), Free),
         if GUARDED { server.begin_put_guarded(client, header, text, output) }
-        else { server.begin_put_with(client, header, text, None, output) };
+        else { server.begin_put_with(client, header, parse_tags(text), None, output) };
     Command::Reserve => needs(Roles::WORK, Watched, Margin),
         server.reserve::<GUARDED>(client, None, Waiting::Plain, output, now);
     Command::ReserveWithTimeout { timeout_s } => needs(Roles::WORK, Watched, Margin),

@@ -99,14 +99,14 @@ impl Executor {
         text: &[u8],
         output: &mut Output,
     ) -> Outcome {
-        let tags = parse_tags(text).unwrap_or_default();
-        match self.exceeds_job_bytes(client, header.size as usize, &tags) {
+        let tags = if text.is_empty() { Ok(TagSet::NONE) } else { parse_tags(text) };
+        match self.exceeds_job_bytes(client, header.size as usize, &tags.unwrap_or_default()) {
             Some((_, true)) if u64::from(header.size) <= self.config.max_job_bytes => {
                 Outcome::SkipBody(header, Refusal::OutOfMemory)
             }
-            Some((owner, _)) => self.begin_put_with(client, header, text, Some(&owner), output),
+            Some((owner, _)) => self.begin_put_with(client, header, tags, Some(&owner), output),
             None if text.is_empty() => self.begin_put(client, header, output),
-            None => self.begin_put_with(client, header, text, None, output),
+            None => self.begin_put_with(client, header, tags, None, output),
         }
     }
 

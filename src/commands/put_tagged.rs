@@ -10,7 +10,7 @@ use super::{Executor, Outcome, answer};
 use crate::binlog::NoRoom;
 use crate::clock::Timestamp;
 use crate::job::{Body, JobId, JobState, Priority};
-use crate::protocol::{PutHeader, Reply, parse_tags};
+use crate::protocol::{PutHeader, Reply};
 use crate::queue::{ClientId, Duplicate, NewJob};
 use crate::session::{Output, Refusal, Until};
 use crate::tags::{EncodedTags, Name, TagError, TagSet};
@@ -108,22 +108,21 @@ impl PendingTags {
 }
 
 impl Executor {
-    /// The line of a `put` with text behind its size, or of one whose job has an `owner`. The size is judged before the text,
-    /// as in C.
+    /// The line of a `put` with text behind its size, which is read as `tags`, or of one whose job has an `owner`. The size is
+    /// judged before the text, as in C.
     #[cold]
     pub(super) fn begin_put_with(
         &mut self,
         client: ClientId,
         header: PutHeader,
-        text: &[u8],
+        tags: Result<TagSet<'_>, TagError>,
         owner: Option<&str>,
         output: &mut Output,
     ) -> Outcome {
         if u64::from(header.size) > self.config.max_job_bytes {
             return Outcome::SkipBody(header, Refusal::JobTooBig);
         }
-        let mut tags = match parse_tags(text) {
-            _ if text.is_empty() => TagSet::default(),
+        let mut tags = match tags {
             Ok(tags) => tags,
             Err(TagError::UnknownWord) => return answer(output, &Reply::BadFormat),
             Err(TagError::BadTag) => return Outcome::SkipBody(header, Refusal::BadTag),
