@@ -16,7 +16,7 @@ UNITS = beanstalkd.service beanstalkd@.service beanstalkd.socket
 # Whether to install the units and the settings, which are for root, or for a package.
 FOR_SYSTEM ?= $(DESTDIR)$(filter 0,$(shell id -u))
 
-.PHONY: help all check lint quick suites unit tls-conformance server admin ctl ctl-generate clients docs units install-check exchange conformance differential model simulation \
+.PHONY: help all check lint quick suites unit tls-conformance server admin ctl clients docs units install-check exchange conformance differential model simulation \
 	cross-check check-32bit failover kubernetes kill-loop interchange soak fuzz pack-corpus deny survive bench micro install install-ctl install-units uninstall uninstall-ctl deb package-check clean
 
 # Builds the server and beanstalkctl.
@@ -90,10 +90,6 @@ ctl: server
 	$(CARGO) clippy --locked $(CTL_PACKAGES) --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps $(CTL_PACKAGES)
 	$(CARGO) test --locked $(CTL_PACKAGES)
-
-# Writes the manual page and the completions of beanstalkctl from its table of commands. `ctl` compares them.
-ctl-generate:
-	GENERATE=1 $(CARGO) test --locked -p beanstalkctl generated
 
 # Runs the commands and programs that the documentation shows.
 docs: server $(if $(BUILT),clients)
@@ -224,18 +220,17 @@ install-units:
 	test -e $(DESTDIR)/etc/default/beanstalkd || \
 		install -m 644 packaging/default $(DESTDIR)/etc/default/beanstalkd
 
-# Installs beanstalkctl alone, for the machine of an operator.
+# Installs beanstalkctl alone, for the machine of an operator. The program itself makes its manual page and completions.
 install-ctl:
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man1 \
 		$(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/zsh/site-functions \
 		$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 	install -s -m 755 $(CTL_BINARY) $(DESTDIR)$(PREFIX)/bin/beanstalkctl
-	install -m 644 doc/beanstalkctl.1 $(DESTDIR)$(PREFIX)/share/man/man1/beanstalkctl.1
-	install -m 644 packaging/completions/beanstalkctl.bash \
-		$(DESTDIR)$(PREFIX)/share/bash-completion/completions/beanstalkctl
-	install -m 644 packaging/completions/_beanstalkctl $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_beanstalkctl
-	install -m 644 packaging/completions/beanstalkctl.fish \
-		$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/beanstalkctl.fish
+	generated=$$(mktemp -d) && trap 'rm -r "$$generated"' EXIT && $(CTL_BINARY) __generate "$$generated" && \
+		install -m 644 "$$generated/beanstalkctl.1" $(DESTDIR)$(PREFIX)/share/man/man1/beanstalkctl.1 && \
+		install -m 644 "$$generated/beanstalkctl.bash" $(DESTDIR)$(PREFIX)/share/bash-completion/completions/beanstalkctl && \
+		install -m 644 "$$generated/_beanstalkctl" $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_beanstalkctl && \
+		install -m 644 "$$generated/beanstalkctl.fish" $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/beanstalkctl.fish
 
 # Removes the installed files, except /etc/default/beanstalkd and the binlog.
 uninstall: uninstall-ctl
@@ -254,6 +249,8 @@ deb:
 	$(CARGO) deb --version >/dev/null 2>&1 || $(CARGO) install --locked --root target/tools cargo-deb
 	mkdir -p target/units
 	for unit in $(UNITS); do $(unit_for_systemd) -e '' $$unit >target/units/$$unit || exit 1; done
+	$(CARGO) build --release --locked -p beanstalkctl
+	$(CTL_BINARY) __generate target/generated
 	$(CARGO) deb --locked --strip
 	sh packaging/finish-package "$${CARGO_TARGET_DIR:-target}"/debian/beanstalkd_*.deb
 

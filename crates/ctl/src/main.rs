@@ -26,6 +26,9 @@ fn main() -> ExitCode {
     if work::is_guard() {
         return work::guard();
     }
+    if let Some(directory) = cli::generated::directory() {
+        return cli::generated::run(&directory);
+    }
     match commands::run(cli::Cli::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {

@@ -1,13 +1,20 @@
-//! Tests that the manual page and the completions in the repository match the command line.
+//! The manual page and the completions, made from the command line.
 //!
-//! `make ctl-generate` writes these files.
+//! Owns: the argument that asks for them, which installing and packaging use, and what the manual page says beyond the command
+//! line.
 
 use super::Cli;
 use super::tube_completion::with_tubes;
 use clap::{Arg, Command, CommandFactory};
 use clap_complete::Shell;
 use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::{env, fs, io};
+
+/// The argument that makes this program write the files into the directory behind it.
+const ARGUMENT: &str = "__generate";
 
 /// The date of the manual page: when its text last changed, not when it was generated.
 const DATE: &str = "2026-11-23";
@@ -39,22 +46,42 @@ const ENVIRONMENT: [&str; 4] = [
      BEANSTALK_PRIORITY and BEANSTALK_ATTEMPT (counted from 1).",
 ];
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+/// The directory into which the files are to be written, if that is what this process was started for.
+pub fn directory() -> Option<PathBuf> {
+    let mut arguments = env::args_os().skip(1);
+    (arguments.next()? == ARGUMENT).then(|| arguments.next().map(OsString::into))?
 }
 
-fn compare(path: &str, generated: &[u8]) {
-    let path = root().join(path);
-    if std::env::var_os("GENERATE").is_some() {
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(&path, generated).unwrap();
+/// Writes the files.
+pub fn run(directory: &Path) -> ExitCode {
+    match files().and_then(|files| write(directory, &files)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            crate::output::say(&format!("{}: {error}", directory.display()));
+            ExitCode::FAILURE
+        }
     }
-    let committed = std::fs::read(&path).unwrap_or_default();
-    assert!(
-        committed == generated,
-        "{} does not match the command line: run `make ctl-generate`",
-        path.display()
-    );
+}
+
+fn write(directory: &Path, files: &[(&str, Vec<u8>)]) -> io::Result<()> {
+    fs::create_dir_all(directory)?;
+    files.iter().try_for_each(|(name, content)| fs::write(directory.join(name), content))
+}
+
+/// The files, by their names.
+fn files() -> io::Result<Vec<(&'static str, Vec<u8>)>> {
+    let mut files = vec![("beanstalkctl.1", manual()?)];
+    for (shell, name) in [
+        (Shell::Bash, "beanstalkctl.bash"),
+        (Shell::Zsh, "_beanstalkctl"),
+        (Shell::Fish, "beanstalkctl.fish"),
+    ] {
+        let mut script = Vec::new();
+        clap_complete::generate(shell, &mut Cli::command(), "beanstalkctl", &mut script);
+        let script = with_tubes(shell, &String::from_utf8_lossy(&script), &Cli::command());
+        files.push((name, script.into_bytes()));
+    }
+    Ok(files)
 }
 
 /// Writes a paragraph. The crate escapes text that roff would take for a command.
@@ -117,7 +144,7 @@ fn describe(roff: &mut Roff, argument: &Arg) {
     }
 }
 
-fn manual() -> Vec<u8> {
+fn manual() -> io::Result<Vec<u8>> {
     let mut cli = Cli::command();
     cli.build();
     let mut roff = Roff::new();
@@ -171,30 +198,43 @@ fn manual() -> Vec<u8> {
     roff.control("SH", ["SEE ALSO"]);
     roff.text([bold("beanstalkd"), roman("(1)")]);
     let mut bytes = Vec::new();
-    roff.to_writer(&mut bytes).unwrap();
-    bytes
+    roff.to_writer(&mut bytes)?;
+    Ok(bytes)
 }
 
-#[test]
-fn the_manual_page_matches_the_command_line() {
-    compare("doc/beanstalkctl.1", &manual());
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-#[test]
-fn the_completions_match_the_command_line() {
-    for (shell, path) in [
-        (Shell::Bash, "packaging/completions/beanstalkctl.bash"),
-        (Shell::Zsh, "packaging/completions/_beanstalkctl"),
-        (Shell::Fish, "packaging/completions/beanstalkctl.fish"),
-    ] {
-        let mut bytes = Vec::new();
-        clap_complete::generate(shell, &mut Cli::command(), "beanstalkctl", &mut bytes);
-        let script = with_tubes(shell, &String::from_utf8(bytes).unwrap(), &Cli::command());
-        compare(path, script.as_bytes());
+    #[test]
+    fn every_file_has_every_command_and_option() {
+        let cli = Cli::command();
+        let files = files().unwrap();
+        assert_eq!(files.len(), 4);
+        for (name, content) in files {
+            // The manual page escapes hyphens.
+            let text = String::from_utf8(content).unwrap().replace("\\-", "-");
+            for command in cli.get_subcommands() {
+                assert!(text.contains(command.get_name()), "{name}: {}", command.get_name());
+                for option in command.get_arguments().filter_map(Arg::get_long) {
+                    assert!(text.contains(option), "{name}: {}: {option}", command.get_name());
+                }
+            }
+            assert!(!text.contains(ARGUMENT), "{name}: only installing asks for the files");
+        }
     }
-}
 
-#[test]
-fn the_command_line_has_no_contradictions() {
-    Cli::command().debug_assert();
+    #[test]
+    fn the_completions_ask_the_server_for_its_tubes() {
+        for (name, content) in files().unwrap().iter().skip(1) {
+            let text = String::from_utf8_lossy(content);
+            assert!(text.contains("tubes --json") && !text.contains("COMMANDS"), "{name}");
+            assert!(!text.contains("OPTIONS)"), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_command_line_has_no_contradictions() {
+        Cli::command().debug_assert();
+    }
 }

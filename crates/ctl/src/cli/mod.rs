@@ -3,9 +3,7 @@
 //! Owns: every subcommand, argument and default. `generated.rs` makes the manual page and the completions from them.
 
 mod arguments;
-#[cfg(test)]
-mod generated;
-#[cfg(test)]
+pub mod generated;
 mod tube_completion;
 
 pub use arguments::{ActOn, Confirm, Delay, FilterArguments, Id, Tubes};

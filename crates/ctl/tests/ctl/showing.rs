@@ -339,12 +339,14 @@ fn with_list_jobs_pages_are_requested_and_single_jobs_are_not() {
 
 /// What bash offers for the last word of this line.
 fn completed(line: &str) -> Vec<String> {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/completions/beanstalkctl.bash");
+    let program = Path::new(env!("CARGO_BIN_EXE_beanstalkctl"));
+    let generated = tempfile::tempdir().unwrap();
+    assert!(Command::new(program).arg("__generate").arg(generated.path()).status().unwrap().success());
+    let script = generated.path().join("beanstalkctl.bash");
     let complete = "source \"$0\"; COMP_LINE=$1; COMP_POINT=${#1}; read -ra COMP_WORDS <<<\"$1\"; \
         [[ $1 == *' ' ]] && COMP_WORDS+=(''); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); \
         _beanstalkctl_and_tubes beanstalkctl \"${COMP_WORDS[-1]}\" \"${COMP_WORDS[-2]}\"; printf '%s\\n' \"${COMPREPLY[@]}\"";
-    let program = Path::new(env!("CARGO_BIN_EXE_beanstalkctl")).parent().unwrap();
-    let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap());
+    let path = format!("{}:{}", program.parent().unwrap().display(), std::env::var("PATH").unwrap());
     let output = Command::new("bash").args(["-c", complete]).arg(script).arg(line).env("PATH", path).output();
     let output = output.unwrap();
     assert!(output.stderr.is_empty(), "{output:?}");
