@@ -25,7 +25,6 @@ mod output;
 
 use std::collections::TryReserveError;
 use std::fmt::Debug;
-use std::mem;
 
 use memchr::memchr;
 use zeroize::Zeroize;
@@ -290,7 +289,7 @@ impl<R: Debug> Session<R> {
     /// What is left of a command that is not finished, to be resumed; its outcome is to be applied.
     pub fn take_stalled(&mut self) -> Option<R> {
         self.stalled_until()?;
-        if let Phase::Stalled { rest, .. } = mem::replace(&mut self.phase, Phase::WantCommand) {
+        if let Phase::Stalled { rest, .. } = std::mem::replace(&mut self.phase, Phase::WantCommand) {
             return Some(rest);
         }
         None
