@@ -21,7 +21,8 @@ pub(super) struct CommitDelay {
 }
 
 impl CommitDelay {
-    /// A commit of some `bytes`, which came in a number of `turns`, has ended at `now`. Others wait with `waiting` bytes.
+    /// A commit of some `bytes`, for which the clients of a number of `turns` have waited, has ended at `now`. Others wait
+    /// with `waiting` bytes.
     pub(super) fn note_commit(
         &mut self,
         now: Instant,

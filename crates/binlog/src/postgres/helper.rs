@@ -203,7 +203,8 @@ impl Helper {
                 self.commit_delay.note_commit(
                     self.last_end,
                     elapsed,
-                    appends.len(),
+                    // A reservation is appended without a client that waits for its commit.
+                    syncs.len(),
                     bytes,
                     self.backlog.bytes(),
                 );
