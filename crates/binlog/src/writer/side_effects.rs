@@ -44,10 +44,15 @@ impl Unlogged {
     /// The delete of job `id`, if it is one of these, will start no cooldown. Returns how many short records are not needed
     /// for that.
     fn drop_cooldown(&mut self, id: JobId) -> u64 {
-        let Some(side_effects) = self.side_effects.get_mut(&id) else { return 0 };
+        let Some(mut side_effects) = self.side_effects.remove(&id) else { return 0 };
         let units = side_effects.needed_units();
         side_effects.cooldown = None;
-        units - side_effects.needed_units()
+        let left = side_effects.needed_units();
+        // A delete that is left without a side effect is a plain one: the record of another kind would lack its attachment.
+        if left > 0 {
+            self.side_effects.insert(id, side_effects);
+        }
+        units - left
     }
 
     /// All short records that the log lacks, and those for the ends of the cooldowns in them.
@@ -120,6 +125,10 @@ impl Binlog {
         let Some(side_effects) = self.unlogged.side_effects.remove(&id) else {
             return self.append_short(&DiskRecord::deletion(id), target);
         };
+        debug_assert!(
+            side_effects.units() > 0,
+            "without side effects, the delete of job {id:?} is a plain one"
+        );
         self.enter(target);
         self.make_memory((side_effects.units() + 1) * SHORT_BYTES);
         if let Some(bytes) = &side_effects.cooldown {
