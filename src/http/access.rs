@@ -78,7 +78,7 @@ impl Denied {
             Self::Unauthorized => "a wrong token",
             Self::FromElsewhere => "a page from elsewhere has made it",
             Self::Unmarked => "it has no header X-Beanstalkd-Admin",
-            Self::ReadOnly => "the server was started with --admin-read-only",
+            Self::ReadOnly => "nothing can be changed here (--metrics, or --admin-read-only)",
         }
     }
 }

@@ -93,9 +93,11 @@ impl From<Denied> for Problem {
             Denied::Unmarked => {
                 ("403 Forbidden", "unmarked", "a change needs the header X-Beanstalkd-Admin: 1")
             }
-            Denied::ReadOnly => {
-                ("403 Forbidden", "read-only", "the server was started with --admin-read-only")
-            }
+            Denied::ReadOnly => (
+                "403 Forbidden",
+                "read-only",
+                "nothing can be changed here (--metrics, or --admin-read-only)",
+            ),
         };
         let headers = if denied == Denied::Unauthorized {
             "WWW-Authenticate: Bearer realm=\"beanstalkd\"\r\n"
