@@ -39,7 +39,7 @@ pub struct Wait {
 pub struct Client {
     pub generation: u32,
     pub using: TubeKey,
-    /// In the order of `list-tubes-watched`; never empty while the client is connected.
+    /// In the order of `list-tubes-watched`; never empty while a client that is not internal is connected.
     pub watching: SmallVec<[TubeKey; FEW_TUBES]>,
     /// The jobs that the client has reserved, by the end of their reservation.
     pub reserved: OrderedQueue<Reservation>,
@@ -56,6 +56,8 @@ pub struct Client {
     pub producer: bool,
     /// Whether it has ever reserved a job.
     pub worker: bool,
+    /// Whether the server itself is the client. Such a client is in no count, and watches no tube.
+    pub is_internal: bool,
 }
 
 #[cfg(target_pointer_width = "64")]
@@ -75,7 +77,14 @@ impl Client {
             leaving: false,
             producer: false,
             worker: false,
+            is_internal: false,
         }
+    }
+
+    /// A client that is counted neither as a producer nor as a worker, because it passes for one that has been counted.
+    pub fn internal(generation: u32) -> Self {
+        let (watching, is_internal) = (SmallVec::new(), true);
+        Self { watching, is_internal, producer: true, worker: true, ..Self::new(generation) }
     }
 
     /// The index of this tube in the client's list of watched tubes.

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use super::deadlines::Owner;
 use super::jobs::{Place, marks};
 use super::keys::{ReadyKey, Reservation};
-use super::tube::Tube;
+use super::tube::{DEFAULT, Tube};
 use super::{JobCounts, Queue, SAFETY_MARGIN_NS};
 use crate::clock::Timestamp;
 use crate::job::JobId;
@@ -121,9 +121,16 @@ impl Queue {
     #[inline]
     fn check_clients(&self) {
         let (mut reserved, mut waiting, mut using, mut watching) = (0, 0, HashMap::new(), HashMap::new());
+        let mut internal = 0;
         for (index, client) in &self.clients {
             let is_leaving = self.leaving.contains(&(index as u32));
             assert_eq!(client.leaving, is_leaving, "who leaves stands in line for it");
+            if client.is_internal {
+                assert!(client.watching.is_empty() && client.reserved.is_empty());
+                assert_eq!(client.using, DEFAULT, "nothing keeps another tube for an internal client");
+                internal += 1;
+                continue;
+            }
             assert!(is_leaving || !client.watching.is_empty(), "a client watches at least one tube");
             assert!(!is_leaving || client.wait.is_none(), "who leaves does not wait");
             *using.entry(client.using).or_insert(0) += 1;
@@ -147,6 +154,7 @@ impl Queue {
                 self.check_deadline(owner);
             }
         }
+        assert_eq!(internal, self.internal_clients, "the internal clients are counted");
         let watched: u32 = watching.values().sum();
         assert_eq!(watched as usize, self.watched, "the watch lists are counted");
         assert_eq!(reserved, self.counts.reserved, "each reserved job has one holder");

@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 
+use super::client::Client;
 use super::deadlines::Owner;
 use super::keys::{ReadyKey, Reservation};
 use super::{ClientId, Queue};
@@ -22,9 +23,13 @@ impl Queue {
         let client = self.client_mut(id);
         client.note_kind();
         client.leaving = true;
-        let (producer, worker) = (client.producer, client.worker);
-        self.producers -= u64::from(producer);
-        self.workers -= u64::from(worker);
+        let (producer, worker, is_internal) = (client.producer, client.worker, client.is_internal);
+        if is_internal {
+            self.internal_clients -= 1;
+        } else {
+            self.producers -= u64::from(producer);
+            self.workers -= u64::from(worker);
+        }
         self.deadlines.set(Owner::Client(id.index), None);
         let mut share = self.shares.given_back;
         if !self.give_back(id.index, &mut share, now) {
@@ -88,8 +93,8 @@ impl Queue {
         if !client.reserved.is_empty() || !client.watching.is_empty() {
             return false;
         }
-        let using = self.clients.remove(index as usize).using;
-        self.tubes.get_mut(using).using -= 1;
+        let Client { using, is_internal, .. } = *self.clients.remove(index as usize);
+        self.tubes.get_mut(using).using -= u32::from(!is_internal);
         self.remove_tube_if_idle(using);
         if self.clients.is_empty() {
             self.clients.shrink_to_fit();

@@ -164,6 +164,8 @@ pub struct Queue {
     deadlines: Deadlines,
     next_id: u64,
     next_generation: u32,
+    /// How many of the clients are internal.
+    internal_clients: usize,
     next_wait: NonZeroU64,
     next_burial: u64,
     /// When the delay began that was asked for last.
@@ -232,6 +234,7 @@ impl Queue {
             deadlines: Deadlines::default(),
             next_id: 1,
             next_generation: 0,
+            internal_clients: 0,
             next_wait: NonZeroU64::MIN,
             next_burial: 0,
             last_delay: Timestamp::default(),
@@ -333,13 +336,25 @@ impl Queue {
 
     /// Adds a client, which uses and watches only the tube "default".
     pub fn connect(&mut self) -> ClientId {
-        let generation = self.next_generation;
-        self.next_generation = generation.wrapping_add(1);
-        let index = self.clients.insert(Box::new(Client::new(generation))) as u32;
         let tube = self.tubes.get_mut(DEFAULT);
         tube.using += 1;
         tube.watching += 1;
         self.watched += 1;
+        self.add_client(Client::new)
+    }
+
+    /// Adds a client for the server itself. No count of clients has it: not the connections, nor those that use or watch a
+    /// tube, nor producers and workers. So a tube that it uses ends as if nobody did: it uses "default" again before any
+    /// other client gives a command.
+    pub fn connect_internal(&mut self) -> ClientId {
+        self.internal_clients += 1;
+        self.add_client(Client::internal)
+    }
+
+    fn add_client(&mut self, new: impl FnOnce(u32) -> Client) -> ClientId {
+        let generation = self.next_generation;
+        self.next_generation = generation.wrapping_add(1);
+        let index = self.clients.insert(Box::new(new(generation))) as u32;
         ClientId { index, generation }
     }
 
@@ -353,9 +368,11 @@ impl Queue {
     /// The command `use`. `name` is valid; its tube is created if there is none.
     pub fn use_tube(&mut self, id: ClientId, name: &str) {
         let tube = self.tubes.find_or_make(name);
-        self.tubes.get_mut(tube).using += 1;
-        let before = std::mem::replace(&mut self.client_mut(id).using, tube);
-        self.tubes.get_mut(before).using -= 1;
+        let client = self.client_mut(id);
+        let before = std::mem::replace(&mut client.using, tube);
+        let counted = u32::from(!client.is_internal);
+        self.tubes.get_mut(tube).using += counted;
+        self.tubes.get_mut(before).using -= counted;
         self.remove_tube_if_idle(before);
     }
 

@@ -280,10 +280,10 @@ impl Queue {
         self.tubes.len()
     }
 
-    /// How many clients are connected.
+    /// How many clients are connected, without internal ones.
     #[must_use]
     pub fn client_count(&self) -> usize {
-        self.clients.len() - self.leaving.len()
+        self.clients.len() - self.leaving.len() - self.internal_clients
     }
 
     /// Clients that wait in a reserve.
