@@ -19,7 +19,7 @@
 //! - [`tls`]: certificates from files, and the encrypted half of a connection.
 //! - [`stats`]: one table of figures each for the server, a tube and a job. Pure.
 //! - [`session`]: the state of one connection without its socket: the decoder of its input, and its output. Pure.
-//! - [`poll_token`], [`token`], [`options`], [`log_setup`], [`rate_limited_log`]: types, the command line and the log.
+//! - [`poll_token`], [`token`], [`options`], [`log_setup`]: types, the command line and the log.
 //! - The crates below: [`binlog`], [`protocol`] and [`queue`], which do not know each other, [`os`], and the types that all of
 //!   them share.
 //!
@@ -30,7 +30,7 @@ pub use beanstalkd_binlog::database_url;
 pub use beanstalkd_os as os;
 pub use beanstalkd_protocol as protocol;
 pub use beanstalkd_queue as queue;
-pub use beanstalkd_types::{clock, id_map, job, json, number, tags, tube_name};
+pub use beanstalkd_types::{clock, id_map, job, json, number, rate_limited_log, tags, tube_name};
 
 use beanstalkd_types::percent;
 
@@ -40,7 +40,6 @@ pub mod http;
 pub mod log_setup;
 pub mod options;
 pub mod poll_token;
-pub mod rate_limited_log;
 pub mod server;
 pub mod session;
 pub mod stats;

@@ -25,30 +25,18 @@ const PARTS: &[(&str, &[&str])] = &[
     ("lib", &[]),
     ("options", &[]),
     ("token", &[]),
-    ("rate_limited_log", &[]),
     ("log_setup", &["options"]),
     ("poll_token", &[]),
-    ("tls", &["rate_limited_log"]),
+    ("tls", &[]),
     ("session", &[]),
     ("access", &["token"]),
     ("stats", &["tls"]),
-    ("http", &["token", "rate_limited_log", "poll_token", "stats", "tls"]),
-    ("commands", &["access", "session", "rate_limited_log", "log_setup", "stats", "tls", "http"]),
+    ("http", &["token", "poll_token", "stats", "tls"]),
+    ("commands", &["access", "session", "log_setup", "stats", "tls", "http"]),
     (
         "server",
         // Only its tests use `stats`.
-        &[
-            "commands",
-            "access",
-            "options",
-            "log_setup",
-            "session",
-            "poll_token",
-            "rate_limited_log",
-            "stats",
-            "tls",
-            "http",
-        ],
+        &["commands", "access", "options", "log_setup", "session", "poll_token", "stats", "tls", "http"],
     ),
 ];
 
@@ -65,24 +53,14 @@ const BELOW: &[&str] = &[
     "json",
     "number",
     "percent",
+    "rate_limited_log",
     "tags",
     "tube_name",
 ];
 
 /// The parts and crates that do no I/O and read no clock, so that a seed replays them exactly.
-const PURE: &[&str] = &[
-    "types",
-    "queue",
-    "protocol",
-    "binlog",
-    "options",
-    "token",
-    "rate_limited_log",
-    "session",
-    "access",
-    "stats",
-    "http",
-];
+const PURE: &[&str] =
+    &["types", "queue", "protocol", "binlog", "options", "token", "session", "access", "stats", "http"];
 
 /// The files and directories of pure parts that are the shell around them, and may do I/O.
 const SHELL: &[&str] = &[

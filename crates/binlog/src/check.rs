@@ -97,36 +97,29 @@ impl fmt::Display for CheckReport {
 pub fn check(storage: &mut dyn Storage) -> Result<CheckReport, OpenError> {
     let replay = Replay::read(storage, false)?;
     let verdict = replay.judge();
-    let alive = Alive::count(&replay);
-    let files = replay.files.iter().map(|file| report(file, &alive, &replay)).collect();
-    let jobs = replay.jobs.alive.len() as u64;
-    Ok(CheckReport { files, jobs, refusals: verdict.refusals, warnings: verdict.warnings })
-}
-
-/// What is alive in each file, beside the jobs.
-struct Alive {
-    tagged: BTreeMap<u32, u64>,
-    cooldowns: BTreeMap<u32, u64>,
-}
-
-impl Alive {
-    fn count(replay: &Replay) -> Self {
-        let Jobs { files, tagged: found, .. } = &replay.jobs;
-        let mut tagged = BTreeMap::new();
-        for (id, _) in found.tags.iter() {
-            *tagged.entry(files.file_of(id).unwrap_or(0)).or_default() += 1;
-        }
-        Self { tagged, cooldowns: files.cooldowns_by_file() }
+    let Jobs { files, tagged: found, .. } = &replay.jobs;
+    let mut tagged = BTreeMap::new();
+    for (id, _) in found.tags.iter() {
+        *tagged.entry(files.file_of(id).unwrap_or(0)).or_default() += 1;
     }
+    let cooldowns = files.cooldowns_by_file();
+    let report = |file: &FileState| {
+        let in_file = |counts: &BTreeMap<u32, u64>| counts.get(&file.index).copied().unwrap_or(0);
+        report(file, files.live_in(file.index), in_file(&tagged), in_file(&cooldowns))
+    };
+    Ok(CheckReport {
+        files: replay.files.iter().map(report).collect(),
+        jobs: replay.jobs.alive.len() as u64,
+        refusals: verdict.refusals,
+        warnings: verdict.warnings,
+    })
 }
 
-fn report(file: &FileState, alive: &Alive, replay: &Replay) -> FileReport {
-    let in_file = |counts: &BTreeMap<u32, u64>| counts.get(&file.index).copied().unwrap_or(0);
-    let (tagged, cooldowns) = (in_file(&alive.tagged), in_file(&alive.cooldowns));
-    let live = replay.jobs.files.live_in(file.index) - cooldowns;
+/// The report on a file in which so many jobs and cooldowns are alive.
+fn report(file: &FileState, live: u64, tagged: u64, cooldowns: u64) -> FileReport {
     let (writer, readable) = match file.kind {
         Kind::Ours { .. } => ("written by this server", true),
-        Kind::C => ("written by C", true),
+        Kind::C(_) => ("written by C", true),
         Kind::Blank => ("blank", true),
         Kind::BrokenHeader | Kind::Misplaced(_) | Kind::UnknownVersion(_) => ("damaged", false),
     };
@@ -140,7 +133,7 @@ fn report(file: &FileState, alive: &Alive, replay: &Replay) -> FileReport {
         writer,
         bytes: file.bytes,
         records: file.records + file.records_beyond,
-        live,
+        live: live - cooldowns,
         tagged,
         cooldowns,
         broken_at,
@@ -157,7 +150,7 @@ pub fn dump(storage: &mut dyn Storage, out: &mut dyn io::Write) -> Result<io::Re
     let mut replay = Replay::read(storage, true)?;
     let tagged = &mut replay.jobs.tagged;
     for group in tagged.groups_without_members() {
-        tagged.free_group(group.as_bytes())?;
+        tagged.free_group(group.as_bytes());
     }
     let written = write_jobs(&replay.jobs, out).and_then(|()| out.flush());
     Ok(written.map(|()| replay.files.len()))
@@ -167,7 +160,7 @@ pub fn dump(storage: &mut dyn Storage, out: &mut dyn io::Write) -> Result<io::Re
 fn write_jobs(jobs: &Jobs, out: &mut dyn io::Write) -> io::Result<()> {
     for (id, job) in jobs.alive.iter() {
         let record = job.to_record(id, &jobs.histories, Times::AS_LOGGED);
-        let tube = jobs.tubes[job.tube as usize].as_str();
+        let tube = jobs.tubes.name(job.tube).as_str();
         let tags = TagSet::decode_checked(jobs.tagged.of(id));
         json::write_line(&mut *out, &DumpedJob { record, tube, tags, body: job.body.as_slice() })?;
     }

@@ -25,6 +25,14 @@ pub enum Item {
     Cooldown(JobId),
 }
 
+impl Item {
+    fn id(self) -> JobId {
+        match self {
+            Self::Job(id) | Self::Cooldown(id) => id,
+        }
+    }
+}
+
 /// An [`Item`] in the 8 bytes of an id, because the list of a file has one for each job.
 #[derive(Clone, Copy, Debug)]
 struct PackedItem(u64);
@@ -124,8 +132,7 @@ pub struct LogFile {
 #[derive(Debug, Default)]
 pub struct Files {
     files: VecDeque<LogFile>,
-    locations: IdMap<Location>,
-    cooldowns: IdMap<Location>,
+    locations: Locations,
     /// The largest id ever placed.
     newest: u64,
     live_bytes: u64,
@@ -133,6 +140,35 @@ pub struct Files {
     full_bytes: u64,
     /// Sum of the lengths of all files but the last.
     closed_bytes: u64,
+}
+
+/// Where each job and each cooldown is.
+#[derive(Debug, Default)]
+struct Locations {
+    jobs: IdMap<Location>,
+    cooldowns: IdMap<Location>,
+}
+
+impl Locations {
+    fn of(&self, item: Item) -> Option<&Location> {
+        match item {
+            Item::Job(id) => self.jobs.get(id),
+            Item::Cooldown(id) => self.cooldowns.get(id),
+        }
+    }
+
+    /// Where those of the same kind are.
+    fn like(&mut self, item: Item) -> &mut IdMap<Location> {
+        match item {
+            Item::Job(_) => &mut self.jobs,
+            Item::Cooldown(_) => &mut self.cooldowns,
+        }
+    }
+
+    /// Whether `item` is in file `index`.
+    fn has(&self, item: Item, index: u32) -> bool {
+        self.of(item).is_some_and(|location| location.index() == index)
+    }
 }
 
 impl Files {
@@ -174,8 +210,8 @@ impl Files {
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         // Each stands in the order of its file, too.
-        let ordered = (self.locations.len() + self.cooldowns.len()) * size_of::<PackedItem>();
-        self.locations.bytes() + self.cooldowns.bytes() + ordered
+        let Locations { jobs, cooldowns } = &self.locations;
+        jobs.bytes() + cooldowns.bytes() + (jobs.len() + cooldowns.len()) * size_of::<PackedItem>()
     }
 
     /// How many jobs and cooldowns stand in file `index`.
@@ -187,14 +223,14 @@ impl Files {
     /// How many cooldowns stand in the log.
     #[must_use]
     pub fn cooldown_count(&self) -> usize {
-        self.cooldowns.len()
+        self.locations.cooldowns.len()
     }
 
     /// How many cooldowns stand in each file that has any. This looks at all of them.
     #[must_use]
     pub fn cooldowns_by_file(&self) -> BTreeMap<u32, u64> {
         let mut counts = BTreeMap::new();
-        for (_, location) in self.cooldowns.iter() {
+        for (_, location) in self.locations.cooldowns.iter() {
             *counts.entry(location.index()).or_default() += 1;
         }
         counts
@@ -260,19 +296,19 @@ impl Files {
     /// How many jobs have a full record in the log.
     #[must_use]
     pub fn job_count(&self) -> u64 {
-        self.locations.len() as u64
+        self.locations.jobs.len() as u64
     }
 
     /// Index of the file that holds the job's full record.
     #[must_use]
     pub fn file_of(&self, id: JobId) -> Option<u32> {
-        self.locations.get(id).map(|location| location.index())
+        self.locations.jobs.get(id).map(|location| location.index())
     }
 
     /// Length of what is alive of it: the job's full record and tags, or the cooldown.
     #[must_use]
     pub fn record_bytes(&self, item: Item) -> Option<u64> {
-        location(&self.locations, &self.cooldowns, item).map(|location| u64::from(location.bytes))
+        self.locations.of(item).map(|location| u64::from(location.bytes))
     }
 
     /// The oldest files, in which nothing is alive: they only wait for their removal.
@@ -291,9 +327,7 @@ impl Files {
     #[must_use]
     pub fn first_to_migrate(&self) -> Option<Item> {
         let file = self.closed().find(|file| file.live > 0)?;
-        let item = file.order.first()?.unpack();
-        location(&self.locations, &self.cooldowns, item).filter(|location| location.index() == file.index)?;
-        Some(item)
+        file.order.first().map(PackedItem::unpack).filter(|&item| self.locations.has(item, file.index))
     }
 
     /// Passes over what is not in the oldest file any more. Returns what [`Files::first_to_migrate`] says then;
@@ -303,9 +337,7 @@ impl Files {
         let file = self.files.iter_mut().take(closed).find(|file| file.live > 0)?;
         for _ in 0..PASSED_AT_ONCE {
             let item = file.order.first()?.unpack();
-            if location(&self.locations, &self.cooldowns, item)
-                .is_some_and(|location| location.index() == file.index)
-            {
+            if self.locations.has(item, file.index) {
                 return Some(item);
             }
             file.order.pop();
@@ -313,45 +345,31 @@ impl Files {
         None
     }
 
-    /// Notes that the job's full record is in file `index` now. With its tags it is `bytes` long. Returns whether the job
-    /// had one before.
-    pub fn place(&mut self, id: JobId, index: u32, bytes: u64) -> bool {
+    /// Notes that the job's full record is in file `index` now, or the cooldown. With the tags of the job it is `bytes` long.
+    /// Returns whether there was one before.
+    pub fn place(&mut self, item: Item, index: u32, bytes: u64) -> bool {
         // Jobs usually come in the order of their ids, and a newer one than all cannot be there.
-        let was_there = id.0 <= self.newest && self.remove(id);
-        self.newest = self.newest.max(id.0);
-        if let Some(location) = self.add(Item::Job(id), index, bytes) {
-            self.locations.insert(id, location);
-        }
-        was_there
-    }
-
-    /// Notes that the cooldown that the delete of job `id` started is in file `index` now, `bytes` long.
-    pub fn place_cooldown(&mut self, id: JobId, index: u32, bytes: u64) {
-        self.remove_cooldown(id);
-        if let Some(location) = self.add(Item::Cooldown(id), index, bytes) {
-            self.cooldowns.insert(id, location);
-        }
-    }
-
-    /// Counts `item` among those in file `index`, if this file is known.
-    fn add(&mut self, item: Item, index: u32, bytes: u64) -> Option<Location> {
-        let at = self.position(index)?;
-        let file = &mut self.files[at];
+        let was_there = item.id().0 <= self.newest && self.remove(item);
+        self.newest = self.newest.max(item.id().0);
+        let Some(at) = self.position(index) else { return was_there };
         let location = Location {
             file: PackedFile::pack(index, Newest::Full),
             // A body size is an i32, a name has 200 bytes and tags have a bound, so the sum is less than 2^32.
             bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
         };
+        let file = &mut self.files[at];
         file.live += 1;
         file.order.push(PackedItem::pack(item));
         self.live_bytes += location.live_bytes();
         self.full_bytes += u64::from(location.bytes);
-        Some(location)
+        let replaced = self.locations.like(item).insert(item.id(), location);
+        debug_assert!(replaced.is_none(), "what is placed again was removed before: {item:?}");
+        was_there
     }
 
     /// Notes that the job's newest state is in a short record.
     pub fn update(&mut self, id: JobId) {
-        if let Some(location) = self.locations.get_mut(id)
+        if let Some(location) = self.locations.jobs.get_mut(id)
             && let (index, Newest::Full) = location.file.unpack()
         {
             location.file = PackedFile::pack(index, Newest::Short);
@@ -359,22 +377,9 @@ impl Files {
         }
     }
 
-    /// Forgets the job. Returns whether it was there.
-    pub fn remove(&mut self, id: JobId) -> bool {
-        let Some(location) = self.locations.remove(id) else { return false };
-        self.subtract(location);
-        true
-    }
-
-    /// Forgets the cooldown that the delete of job `id` started.
-    pub fn remove_cooldown(&mut self, id: JobId) {
-        if let Some(location) = self.cooldowns.remove(id) {
-            self.subtract(location);
-        }
-    }
-
-    /// What was at `location` is not alive there any more.
-    fn subtract(&mut self, location: Location) {
+    /// Forgets the job or the cooldown. Returns whether it was there.
+    pub fn remove(&mut self, item: Item) -> bool {
+        let Some(location) = self.locations.like(item).remove(item.id()) else { return false };
         self.live_bytes -= location.live_bytes();
         self.full_bytes -= u64::from(location.bytes);
         if let Some(at) = self.position(location.index()) {
@@ -384,6 +389,7 @@ impl Files {
                 file.order = ChunkedQueue::default();
             }
         }
+        true
     }
 
     /// Asserts every invariant; the cost grows with the number of jobs.
@@ -396,10 +402,10 @@ impl Files {
         for file in &self.files {
             let items: BTreeSet<Item> = file.order.iter().map(PackedItem::unpack).collect();
             let mut count = 0;
-            for location in
-                items.into_iter().filter_map(|item| location(&self.locations, &self.cooldowns, item))
-            {
-                if location.index() == file.index {
+            for item in items {
+                if let Some(location) =
+                    self.locations.of(item).filter(|_| self.locations.has(item, file.index))
+                {
                     live_bytes += location.live_bytes();
                     full_bytes += u64::from(location.bytes);
                     count += 1;
@@ -408,7 +414,7 @@ impl Files {
             assert_eq!(count, file.live, "a file's list has all that is alive in it");
             live += count;
         }
-        let expected = self.job_count() + self.cooldowns.len() as u64;
+        let expected = self.job_count() + self.cooldown_count() as u64;
         assert_eq!(live, expected, "each job and each cooldown is in exactly one list");
         assert_eq!(
             (live_bytes, full_bytes),
@@ -429,18 +435,6 @@ impl Files {
     }
 }
 
-/// Where `item` is.
-fn location<'a>(
-    jobs: &'a IdMap<Location>,
-    cooldowns: &'a IdMap<Location>,
-    item: Item,
-) -> Option<&'a Location> {
-    match item {
-        Item::Job(id) => jobs.get(id),
-        Item::Cooldown(id) => cooldowns.get(id),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -450,20 +444,20 @@ mod tests {
         let mut files = Files::default();
         files.push(1, 4096);
         for id in 1..=5 {
-            files.place(JobId(id), 1, 100);
+            files.place(Item::Job(JobId(id)), 1, 100);
         }
         files.push(4, 4096);
         assert_eq!(files.live_bytes(), 5 * 184);
         files.update(JobId(3));
         files.update(JobId(3));
         assert_eq!(files.live_bytes(), 5 * 184 + 84);
-        assert!(files.remove(JobId(2)));
-        assert!(!files.remove(JobId(2)));
+        assert!(files.remove(Item::Job(JobId(2))));
+        assert!(!files.remove(Item::Job(JobId(2))));
         for expected in [1, 3, 4, 5] {
             let id = files.find_first().unwrap();
             assert_eq!(files.first_to_migrate(), Some(id));
             assert_eq!(id, Item::Job(JobId(expected)));
-            files.place(JobId(expected), 4, 100);
+            files.place(Item::Job(JobId(expected)), 4, 100);
             assert_eq!(files.file_of(JobId(expected)), Some(4));
         }
         assert_eq!((files.find_first(), files.has_live_in_closed()), (None, false));
@@ -472,7 +466,7 @@ mod tests {
         files.pop_oldest();
         assert_eq!((files.oldest_index(), files.closed_bytes(), files.count()), (4, 0, 1));
         for id in [5, 1, 4, 3] {
-            assert!(files.remove(JobId(id)));
+            assert!(files.remove(Item::Job(JobId(id))));
         }
         assert_eq!((files.live_bytes(), files.job_count()), (0, 0));
     }
@@ -483,11 +477,11 @@ mod tests {
         let mut files = Files::default();
         files.push(1, 4096);
         for id in 1..=JOBS {
-            files.place(JobId(id), 1, 100);
+            files.place(Item::Job(JobId(id)), 1, 100);
         }
         files.push(2, 4096);
         for id in (1..JOBS).rev() {
-            assert!(files.remove(JobId(id)));
+            assert!(files.remove(Item::Job(JobId(id))));
         }
         files.check_invariants();
         let looks = (1..10).find(|_| files.find_first() == Some(Item::Job(JobId(JOBS))));
@@ -500,22 +494,22 @@ mod tests {
     fn a_cooldown_keeps_its_file_like_a_job_and_beside_a_job_of_the_same_id() {
         let mut files = Files::default();
         files.push(1, 4096);
-        files.place(JobId(7), 1, 100);
-        files.place_cooldown(JobId(7), 1, 84);
-        files.place_cooldown(JobId(3), 1, 84);
-        files.place(JobId(8), 1, 100);
+        files.place(Item::Job(JobId(7)), 1, 100);
+        files.place(Item::Cooldown(JobId(7)), 1, 84);
+        files.place(Item::Cooldown(JobId(3)), 1, 84);
+        files.place(Item::Job(JobId(8)), 1, 100);
         files.push(2, 4096);
         files.check_invariants();
         assert_eq!((files.live_bytes(), files.full_bytes(), files.job_count()), (2 * 184 + 2 * 168, 368, 2));
         assert_eq!((files.live_in(1), files.cooldowns_by_file()), (4, BTreeMap::from([(1, 2)])));
-        assert!(files.remove(JobId(7)));
+        assert!(files.remove(Item::Job(JobId(7))));
         assert_eq!(files.find_first(), Some(Item::Cooldown(JobId(7))));
-        files.place_cooldown(JobId(7), 2, 84);
+        files.place(Item::Cooldown(JobId(7)), 2, 84);
         assert_eq!(files.find_first(), Some(Item::Cooldown(JobId(3))));
-        files.remove_cooldown(JobId(3));
-        files.remove_cooldown(JobId(3));
+        files.remove(Item::Cooldown(JobId(3)));
+        files.remove(Item::Cooldown(JobId(3)));
         assert_eq!(files.find_first(), Some(Item::Job(JobId(8))));
-        assert!(files.remove(JobId(8)));
+        assert!(files.remove(Item::Job(JobId(8))));
         files.check_invariants();
         assert!(!files.has_live_in_closed());
         assert_eq!((files.live_in(2), files.live_bytes()), (1, 168));

@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::num::NonZeroU32;
 
 use super::attachment::{Kind, Part, parts, tag_record_bytes};
-use super::files::Files;
+use super::files::{Files, Item};
 use super::format::{DiskRecord, SHORT_BYTES, TRAILER, WallOffset};
 use super::marker::CLOCK_STEP_NS;
 use super::record::Layout;
@@ -52,7 +52,7 @@ pub(super) struct ReplayedJob {
     priority: Priority,
     delay_s: u32,
     ttr_s: u32,
-    /// Index of the tube's name in [`Jobs::tubes`].
+    /// The number of its tube.
     pub(super) tube: u32,
     state: JobState,
 }
@@ -170,12 +170,9 @@ pub(super) struct Jobs {
     pub(super) histories: Histories,
     /// The files read so far, and which of them holds each job's full record.
     pub(super) files: Files,
-    pub(super) tubes: Vec<TubeName>,
-    tube_numbers: HashMap<TubeName, u32>,
-    latest_tube: u32,
-    latest_burial: i64,
-    /// Whether any job has ever been buried: most logs have no such job.
-    pub(super) any_buried: bool,
+    pub(super) tubes: Tubes,
+    /// The time of the latest burial; `None` if no job has ever been buried, as in most logs.
+    pub(super) latest_burial: Option<i64>,
     /// Larger than every id seen.
     pub(super) next_id: u64,
     /// Short records of jobs that are not there: deleted, or migrated out of files that are gone.
@@ -219,7 +216,7 @@ impl Jobs {
     ) -> Result<bool, OpenError> {
         let record = &layout.record;
         let Some(state) = record.live_state() else { return Ok(false) };
-        let Some(tube) = self.tube_number(layout.name(bytes))? else { return Ok(false) };
+        let Some(tube) = self.tubes.number(layout.name(bytes))? else { return Ok(false) };
         let Some(tags) = self.tags_of(id, record, source)? else { return Ok(false) };
         let end = layout.total - TRAILER.len();
         let body = Body::copy_of(&bytes[layout.body_at..end])?;
@@ -243,7 +240,7 @@ impl Jobs {
         };
         self.alive.insert(id, job);
         let tags_len = self.tagged.set(id, tags)?;
-        self.files.place(id, source.file, layout.total as u64 + tag_record_bytes(tags_len));
+        self.files.place(Item::Job(id), source.file, layout.total as u64 + tag_record_bytes(tags_len));
         Ok(true)
     }
 
@@ -281,10 +278,10 @@ impl Jobs {
         };
         match kind {
             Kind::Cooldown => self.start_cooldown(job, bytes, source),
-            Kind::Frees => self.free_group(&bytes, source)?,
+            Kind::Frees => self.free_group(&bytes, source),
             Kind::Forgets => {
                 self.tagged.cooldowns.remove(job);
-                self.files.remove_cooldown(job);
+                self.files.remove(Item::Cooldown(job));
                 if source.beyond {
                     self.rescued_cooldowns.insert(job);
                 }
@@ -300,10 +297,10 @@ impl Jobs {
         let record_bytes = parts(bytes.len()) * SHORT_BYTES;
         if self.tagged.cooldowns.insert(id, bytes) {
             if self.alive.remove(id).is_some() {
-                self.files.remove(id);
+                self.files.remove(Item::Job(id));
                 self.tagged.forget(id);
             }
-            self.files.place_cooldown(id, source.file, record_bytes);
+            self.files.place(Item::Cooldown(id), source.file, record_bytes);
             self.next_id = self.next_id.max(id.0.saturating_add(1));
             if source.beyond {
                 self.rescued_cooldowns.insert(id);
@@ -311,12 +308,11 @@ impl Jobs {
         }
     }
 
-    fn free_group(&mut self, group: &[u8], source: Source) -> Result<(), OpenError> {
-        let freed = self.tagged.free_group(group)?;
+    fn free_group(&mut self, group: &[u8], source: Source) {
+        let freed = self.tagged.free_group(group);
         if source.beyond {
             self.rescued.extend(freed);
         }
-        Ok(())
     }
 
     /// The wall clock was set back to `after`: delays that had ended by `before` are not to last longer because of that.
@@ -346,7 +342,7 @@ impl Jobs {
         }
         for id in ended {
             self.tagged.cooldowns.remove(id);
-            self.files.remove_cooldown(id);
+            self.files.remove(Item::Cooldown(id));
         }
         Ok(())
     }
@@ -393,13 +389,13 @@ impl Jobs {
         if self.alive.remove(id).is_none() {
             self.ignored += 1;
         }
-        self.files.remove(id);
+        self.files.remove(Item::Job(id));
         self.tagged.forget(id);
         if let Some(bytes) = side_effects.cooldown {
             self.start_cooldown(id, bytes, source);
         }
         if let Some(group) = side_effects.freed_group {
-            self.free_group(&group, source)?;
+            self.free_group(&group, source);
         }
         Ok(true)
     }
@@ -414,31 +410,46 @@ impl Jobs {
         } else if is_full {
             before.unwrap_or(record.deadline_at)
         } else {
-            record.deadline_at.max(self.latest_burial.saturating_add(1))
+            record.deadline_at.max(self.latest_burial.unwrap_or(0).saturating_add(1))
         };
-        self.latest_burial = self.latest_burial.max(time);
-        self.any_buried = true;
+        self.latest_burial = Some(self.latest_burial.unwrap_or(0).max(time));
         time
     }
+}
 
-    /// The index of the name in [`Jobs::tubes`]; `None` if no tube can have it.
-    fn tube_number(&mut self, name: &[u8]) -> Result<Option<u32>, OpenError> {
-        if self.tubes.get(self.latest_tube as usize).is_some_and(|tube| tube.as_bytes() == name) {
-            return Ok(Some(self.latest_tube));
+/// The names of the tubes, each with a number.
+#[derive(Debug, Default)]
+pub(super) struct Tubes {
+    names: Vec<TubeName>,
+    numbers: HashMap<TubeName, u32>,
+    /// That of the last record: most records are of the same tube as the one before.
+    latest: u32,
+}
+
+impl Tubes {
+    /// The name of the tube with this number.
+    pub(super) fn name(&self, number: u32) -> &TubeName {
+        &self.names[number as usize]
+    }
+
+    /// The number of the tube of this name; `None` if no tube can have it.
+    fn number(&mut self, name: &[u8]) -> Result<Option<u32>, OpenError> {
+        if self.names.get(self.latest as usize).is_some_and(|tube| tube.as_bytes() == name) {
+            return Ok(Some(self.latest));
         }
         let Some(name) = TubeName::check(name) else { return Ok(None) };
-        self.latest_tube = match self.tube_numbers.get(name) {
+        self.latest = match self.numbers.get(name) {
             Some(&number) => number,
             None => {
-                let number = u32::try_from(self.tubes.len()).map_err(|_| OpenError::OutOfMemory)?;
                 let Some(tube) = TubeName::parse(name.as_bytes()) else { return Ok(None) };
-                self.tubes.try_reserve(1)?;
-                self.tube_numbers.try_reserve(1)?;
-                self.tubes.push(tube.clone());
-                self.tube_numbers.insert(tube, number);
+                let number = u32::try_from(self.names.len()).map_err(|_| OpenError::OutOfMemory)?;
+                self.names.try_reserve(1)?;
+                self.numbers.try_reserve(1)?;
+                self.names.push(tube.clone());
+                self.numbers.insert(tube, number);
                 number
             }
         };
-        Ok(Some(self.latest_tube))
+        Ok(Some(self.latest))
     }
 }

@@ -10,7 +10,7 @@ use super::format::{SHORT_BYTES, WallOffset};
 use super::jobs::{Jobs, ReplayedJob, Times};
 use super::replay::{DamagedFile, FileState, Kind, Replay, ReplaySummary, Verdict};
 use super::storage::{Storage, Task};
-use super::writer::{Beginning, Binlog, Burials, JobRoom, Room};
+use super::writer::{Beginning, Binlog, Burials, Contents, JobRoom, Room};
 use super::{Config, LogPosition, MAX_INDEX, NoRoom, OpenError, SyncPolicy};
 use crate::clock::Timestamp;
 use crate::job::{Body, JobId, JobRecord};
@@ -64,7 +64,7 @@ impl Binlog {
         replay.jobs.end_cooldowns(wall.to_disk(now))?;
         let freed_groups = replay.jobs.tagged.groups_without_members();
         for group in &freed_groups {
-            replay.jobs.tagged.free_group(group.as_bytes())?;
+            replay.jobs.tagged.free_group(group.as_bytes());
         }
         let beginning = beginning(&mut replay, &verdict, next_index);
         let mut log = Self::begin(storage, config, beginning, wall)
@@ -123,14 +123,14 @@ impl Binlog {
                 self.append_deletion(id);
                 continue;
             };
-            let tube = &replay.jobs.tubes[found.tube as usize];
+            let tube = replay.jobs.tubes.name(found.tube);
             let tags = EncodedTags::read(replay.jobs.tagged.of(id)).unwrap_or(EncodedTags::NONE);
             self.with_room(|log| log.reserve_put(tube.as_bytes().len(), found.body.len(), &tags))?;
             let record = found.to_record(id, &replay.jobs.histories, times);
             self.append_put(&record, tube, &found.body, &tags, times.now);
         }
         for &id in &replay.jobs.rescued_cooldowns {
-            if self.cooldowns.get(id).is_some() {
+            if self.contents.cooldowns.get(id).is_some() {
                 self.with_room(|log| log.repeat_cooldown(id))?;
             } else {
                 self.with_room(|log| log.reserve_update())?;
@@ -175,7 +175,7 @@ impl Binlog {
             cut.and_then(|()| self.run(Task::Sync(LogPosition { file, offset: end }), now))
                 .map_err(|error| OpenError::Write { file, error })?;
             self.storage.release(file);
-            self.files.shrink(file, end);
+            self.contents.files.shrink(file, end);
         }
         Ok(())
     }
@@ -188,7 +188,7 @@ impl Binlog {
             let trims = match file.kind {
                 // A shorter file is damage unless another tells its end, which `-F` does not wait for.
                 Kind::Ours { .. } => sync != SyncPolicy::Never && zeros >= TRIM_BYTES,
-                Kind::C => (1..SHORT_BYTES).contains(&zeros),
+                Kind::C(_) => (1..SHORT_BYTES).contains(&zeros),
                 _ => false,
             };
             if trims {
@@ -205,7 +205,7 @@ fn beginning(replay: &mut Replay, verdict: &Verdict, next_index: u32) -> Beginni
         files.forget_empty(index);
     }
     let mut burials = Burials::default();
-    if replay.jobs.any_buried {
+    if replay.jobs.latest_burial.is_some() {
         for (id, job) in replay.jobs.alive.iter() {
             if let Some(time) = job.buried_at() {
                 burials.restore(id, time);
@@ -220,16 +220,13 @@ fn beginning(replay: &mut Replay, verdict: &Verdict, next_index: u32) -> Beginni
     let mut room = Room::needed_by(files.job_count(), cooldowns.len() as u64);
     for (id, tags) in replay.jobs.tagged.tags.iter() {
         if let Some(job) = replay.jobs.alive.get(id) {
-            let tube_len = replay.jobs.tubes[job.tube as usize].as_bytes().len();
+            let tube_len = replay.jobs.tubes.name(job.tube).as_bytes().len();
             let tags = TagSet::decode(tags).unwrap_or_default();
             room.reserve_for(id, JobRoom::of(tube_len, &tags, job.was_reserved(&replay.jobs.histories)));
         }
     }
     Beginning {
-        files,
-        burials,
-        room,
-        cooldowns,
+        contents: Contents { files, burials, room, cooldowns },
         next_job_id: replay.jobs.next_id,
         next_index,
         end,
@@ -270,7 +267,7 @@ fn hand_over(jobs: Jobs, times: Times, restore: &mut Restore<'_>) -> Result<Vec<
         if job.ends_earlier(times) {
             earlier.push(id);
         }
-        restore(job.to_record(id, &histories, times), &tubes[job.tube as usize], job.body, tagged.of(id));
+        restore(job.to_record(id, &histories, times), tubes.name(job.tube), job.body, tagged.of(id));
     };
     for (id, job) in alive {
         match job.buried_at() {

@@ -2,8 +2,9 @@
 //!
 //! Owns: one buffer, used again for every file. It does not know the format. Driven by the replay.
 
-use std::io;
+use std::io::{self, ErrorKind};
 
+use super::OpenError;
 use super::storage::Storage;
 
 /// The bytes of one read: enough to make the calls cheap, and few enough to stay in the cache until they are parsed.
@@ -16,10 +17,10 @@ fn is_zero(bytes: &[u8]) -> bool {
     bytes.iter().fold(0, |bits, &byte| bits | byte) == 0
 }
 
-/// A window on a file.
-#[derive(Debug, Default)]
-pub(super) struct Reader {
-    file: Option<u32>,
+/// A window on a file. An error names the file.
+pub(super) struct Reader<'s> {
+    storage: &'s mut dyn Storage,
+    file: u32,
     size: u64,
     buffer: Vec<u8>,
     /// The window is `buffer[start..end]`, and begins at `offset` of the file.
@@ -28,17 +29,27 @@ pub(super) struct Reader {
     offset: u64,
 }
 
-impl Reader {
+impl<'s> Reader<'s> {
+    /// A reader that has no file yet.
+    pub(super) fn new(storage: &'s mut dyn Storage) -> Self {
+        Self { storage, file: 0, size: 0, buffer: Vec::new(), start: 0, end: 0, offset: 0 }
+    }
+
     /// Begins to read file `file`. Returns its length in bytes.
-    pub(super) fn open(&mut self, storage: &mut dyn Storage, file: u32) -> io::Result<u64> {
-        self.size = storage.size(file)?;
-        self.file = Some(file);
+    pub(super) fn open(&mut self, file: u32) -> Result<u64, OpenError> {
+        self.file = file;
+        self.size = self.storage.size(file).map_err(|error| self.failed(error))?;
         (self.start, self.end, self.offset) = (0, 0, 0);
         Ok(self.size)
     }
 
+    /// Reads no more of the file.
+    pub(super) fn close(&mut self) {
+        self.storage.release(self.file);
+    }
+
     /// The bytes at `offset`: at least `least` of them, or all to the end of the file.
-    pub(super) fn at(&mut self, storage: &mut dyn Storage, offset: u64, least: usize) -> io::Result<&[u8]> {
+    pub(super) fn at(&mut self, offset: u64, least: usize) -> Result<&[u8], OpenError> {
         let skipped = offset.checked_sub(self.offset).and_then(|skipped| usize::try_from(skipped).ok());
         match skipped {
             Some(skipped) if skipped <= self.end - self.start => self.start += skipped,
@@ -47,33 +58,34 @@ impl Reader {
         self.offset = offset;
         let rest = usize::try_from(self.size.saturating_sub(offset)).unwrap_or(usize::MAX);
         if self.end - self.start < least.min(rest) {
-            self.fill(storage, least.min(rest), rest)?;
+            self.fill(least.min(rest), rest).map_err(|error| self.failed(error))?;
         }
         Ok(&self.buffer[self.start..self.end])
     }
 
-    fn fill(&mut self, storage: &mut dyn Storage, least: usize, rest: usize) -> io::Result<()> {
-        let Some(file) = self.file else { return Ok(()) };
+    fn failed(&self, error: io::Error) -> OpenError {
+        OpenError::Read { file: self.file, error }
+    }
+
+    fn fill(&mut self, least: usize, rest: usize) -> io::Result<()> {
         self.buffer.copy_within(self.start..self.end, 0);
         (self.start, self.end) = (0, self.end - self.start);
         let wanted = least.max(PIECE_BYTES).min(rest);
         if self.buffer.len() < wanted {
             // A record is as long as its body, or as damage says.
-            self.buffer
-                .try_reserve_exact(wanted - self.buffer.len())
-                .map_err(|_| io::ErrorKind::OutOfMemory)?;
+            self.buffer.try_reserve_exact(wanted - self.buffer.len())?;
             self.buffer.resize(wanted, 0);
         }
         while self.end < wanted {
             let at = self.offset + self.end as u64;
-            match storage.read(file, at, &mut self.buffer[self.end..wanted]) {
+            match self.storage.read(self.file, at, &mut self.buffer[self.end..wanted]) {
                 Ok(0) => {
                     // The file is shorter than it said: what is there is all there is.
                     self.size = at;
                     break;
                 }
                 Ok(read) => self.end += read,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
         }
@@ -81,19 +93,15 @@ impl Reader {
     }
 
     /// The first byte at or after `offset` that is not zero; `None` if there is none.
-    pub(super) fn first_nonzero(
-        &mut self,
-        storage: &mut dyn Storage,
-        mut offset: u64,
-    ) -> io::Result<Option<u64>> {
+    pub(super) fn first_nonzero(&mut self, mut offset: u64) -> Result<Option<u64>, OpenError> {
         loop {
-            let bytes = self.at(storage, offset, 1)?;
+            let bytes = self.at(offset, 1)?;
             if bytes.is_empty() {
                 return Ok(None);
             }
             // Whole runs of zeros first, which the compiler compares a vector at a time.
-            let run =
-                bytes.chunks_exact(ZERO_RUN_BYTES).take_while(|run| is_zero(run)).count() * ZERO_RUN_BYTES;
+            let runs = bytes.chunks_exact(ZERO_RUN_BYTES);
+            let run = runs.take_while(|run| is_zero(run)).count() * ZERO_RUN_BYTES;
             if let Some(at) = bytes[run..].iter().position(|&byte| byte != 0) {
                 return Ok(Some(offset + (run + at) as u64));
             }

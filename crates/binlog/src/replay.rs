@@ -4,13 +4,12 @@
 //! which acts on the findings, and by `check`, which reports them.
 
 use std::collections::BTreeMap;
-use std::io;
 
 use super::attachment::Part;
 use super::decision::{FileEnd, Writer};
-use super::format::{MAX_JOB_ID, RECORD_BYTES, SHORT_BYTES, Seal, VERSION_BYTES, take};
+use super::format::{MARKER_ID, MAX_JOB_ID, RECORD_BYTES, SHORT_BYTES, Seal, VERSION_BYTES, take};
 use super::jobs::{Jobs, Source};
-use super::marker::{CLOCK_STEP_NS, HEAD_BYTES, Marker, MarkerKind};
+use super::marker::{CLOCK_STEP_NS, FIXED_AT, HEAD_BYTES, Marker, MarkerKind};
 use super::reader::Reader;
 use super::record::{Layout, MAX_HEAD_BYTES, Version};
 use super::storage::Storage;
@@ -32,8 +31,8 @@ const MIN_RECORD_BYTES: u64 = SHORT_BYTES;
 pub(super) enum Kind {
     /// Written by this server.
     Ours { seal: Seal, sync: SyncPolicy },
-    /// Written by C beanstalkd.
-    C,
+    /// Written by C beanstalkd, in this layout.
+    C(Version),
     /// No record, and no room for one, or nothing but zeros: C was killed while it made the file.
     Blank,
     /// Written by this server, but its header is damaged.
@@ -68,6 +67,15 @@ pub(super) struct FileState {
 impl FileState {
     pub(super) fn is_ours(&self) -> bool {
         matches!(self.kind, Kind::Ours { .. })
+    }
+
+    /// The layout of its records, if it has any that can be read.
+    fn version(&self) -> Option<Version> {
+        match self.kind {
+            Kind::Ours { .. } => Some(Version::Seven),
+            Kind::C(version) => Some(version),
+            Kind::Blank | Kind::BrokenHeader | Kind::Misplaced(_) | Kind::UnknownVersion(_) => None,
+        }
     }
 
     /// The program that wrote it, as in the table of decisions.
@@ -117,14 +125,12 @@ impl Replay {
     pub(super) fn read(storage: &mut dyn Storage, recover: bool) -> Result<Self, OpenError> {
         let mut replay = Self { recover, ..Self::default() };
         replay.jobs.next_id = 1;
-        let mut reader = Reader::default();
         let mut progress = PROGRESS_BYTES;
-        for index in replay.list(storage)? {
-            replay.read_file(storage, &mut reader, index).map_err(|error| match error {
-                ReadError::Io(error) => OpenError::Read { file: index, error },
-                ReadError::Open(error) => error,
-            })?;
-            storage.release(index);
+        let indexes = replay.list(storage)?;
+        let mut reader = Reader::new(storage);
+        for index in indexes {
+            replay.read_file(&mut reader, index)?;
+            reader.close();
             if replay.bytes >= progress {
                 progress = replay.bytes + PROGRESS_BYTES;
                 log::info!("binlog: read {} MiB, {} records", replay.bytes >> 20, replay.records);
@@ -147,18 +153,12 @@ impl Replay {
         Ok(indexes)
     }
 
-    fn read_file(
-        &mut self,
-        storage: &mut dyn Storage,
-        reader: &mut Reader,
-        index: u32,
-    ) -> Result<(), ReadError> {
-        let bytes = reader.open(storage, index)?;
+    fn read_file(&mut self, reader: &mut Reader<'_>, index: u32) -> Result<(), OpenError> {
+        let bytes = reader.open(index)?;
         self.bytes += bytes;
-        let (kind, version) = identify(storage, reader, index, self.recover)?;
         let mut file = FileState {
             index,
-            kind,
+            kind: identify(reader, index, self.recover)?,
             bytes,
             made_bytes: 0,
             end: 0,
@@ -168,47 +168,35 @@ impl Replay {
             continued: None,
             opened: None,
         };
-        if matches!(kind, Kind::Ours { .. } | Kind::C | Kind::Blank) {
+        if file.version().is_some() || file.kind == Kind::Blank {
             self.jobs.files.push(index, bytes);
         }
-        if let (Some(version), Kind::Ours { .. } | Kind::C) = (version, kind) {
-            file.end = VERSION_BYTES;
-            self.read_records(storage, reader, &mut file, version)?;
-            self.read_tail(storage, reader, &mut file, version)?;
+        if let Some(version) = file.version() {
+            let mut offset = VERSION_BYTES;
+            while let Some(bytes) = self.read_one(reader, &mut file, version, offset, false)? {
+                offset += bytes;
+            }
+            file.end = offset;
+            self.read_tail(reader, &mut file, version)?;
         }
         self.records += file.records + file.records_beyond;
         self.files.push(file);
         Ok(())
     }
 
-    /// The unbroken sequence of records from the beginning.
-    fn read_records(
-        &mut self,
-        storage: &mut dyn Storage,
-        reader: &mut Reader,
-        file: &mut FileState,
-        version: Version,
-    ) -> Result<(), ReadError> {
-        while let Some(bytes) = self.read_one(storage, reader, file, version, file.end, false)? {
-            file.end += bytes;
-        }
-        Ok(())
-    }
-
     /// Applies the record at `offset`. Returns its length, or `None` if there is no valid record.
     fn read_one(
         &mut self,
-        storage: &mut dyn Storage,
-        reader: &mut Reader,
+        reader: &mut Reader<'_>,
         file: &mut FileState,
         version: Version,
         offset: u64,
         beyond: bool,
-    ) -> Result<Option<u64>, ReadError> {
-        let mut bytes = reader.at(storage, offset, MAX_HEAD_BYTES)?;
+    ) -> Result<Option<u64>, OpenError> {
+        let mut bytes = reader.at(offset, MAX_HEAD_BYTES)?;
         let Some(layout) = Layout::read(version, bytes, file.bytes - offset) else { return Ok(None) };
         if layout.total > bytes.len() {
-            bytes = reader.at(storage, offset, layout.total)?;
+            bytes = reader.at(offset, layout.total)?;
         }
         let Some(bytes) = bytes.get(..layout.total) else { return Ok(None) };
         if let Kind::Ours { seal, .. } = file.kind {
@@ -227,14 +215,10 @@ impl Replay {
         if beyond && !self.applies_beyond(file) {
             return Ok(layout.is_plausible(bytes).then_some(layout.total as u64));
         }
-        if !self.jobs.apply(&layout, bytes, source).map_err(ReadError::Open)? {
+        if !self.jobs.apply(&layout, bytes, source)? {
             return Ok(None);
         }
-        if beyond {
-            file.records_beyond += 1;
-        } else {
-            file.records += 1;
-        }
+        *if beyond { &mut file.records_beyond } else { &mut file.records } += 1;
         Ok(Some(layout.total as u64))
     }
 
@@ -250,14 +234,14 @@ impl Replay {
         fixed: &[u8; RECORD_BYTES],
         offset: u64,
         beyond: bool,
-    ) -> Result<(), ReadError> {
+    ) -> Result<(), OpenError> {
         if let Some(marker) = Marker::decode(fixed) {
             self.note_marker(file, &marker, beyond);
         } else if let Some(part) = Part::decode(fixed)
             && (!beyond || self.applies_beyond(file))
         {
             let source = self.source(file, offset, beyond);
-            self.jobs.attach(&part, source).map_err(ReadError::Open)?;
+            self.jobs.attach(&part, source)?;
         }
         Ok(())
     }
@@ -273,25 +257,22 @@ impl Replay {
     /// What follows the unbroken sequence.
     fn read_tail(
         &mut self,
-        storage: &mut dyn Storage,
-        reader: &mut Reader,
+        reader: &mut Reader<'_>,
         file: &mut FileState,
         version: Version,
-    ) -> Result<(), ReadError> {
-        if reader.first_nonzero(storage, file.end)?.is_none() {
+    ) -> Result<(), OpenError> {
+        if reader.first_nonzero(file.end)?.is_none() {
             return Ok(());
         }
-        let bytes = reader.at(storage, file.end, MAX_HEAD_BYTES)?;
+        let bytes = reader.at(file.end, MAX_HEAD_BYTES)?;
         let torn_bytes = torn_bytes(version, bytes, file.bytes - file.end);
         file.file_end = FileEnd::DataBeyond;
-        if file.is_ours() {
-            self.scan_ours(storage, reader, file, version)?;
-        } else {
-            if reader.first_nonzero(storage, file.end + torn_bytes)?.is_none() {
-                file.file_end = FileEnd::Torn;
-            } else if self.recover {
-                self.scan_c(storage, reader, file, version, torn_bytes)?;
-            }
+        if let Kind::Ours { seal, .. } = file.kind {
+            self.scan_ours(reader, file, seal)?;
+        } else if reader.first_nonzero(file.end + torn_bytes)?.is_none() {
+            file.file_end = FileEnd::Torn;
+        } else if self.recover {
+            self.scan_c(reader, file, version, torn_bytes)?;
         }
         Ok(())
     }
@@ -299,24 +280,20 @@ impl Replay {
     /// Looks for whole records of this server beyond the broken one, by their tags.
     fn scan_ours(
         &mut self,
-        storage: &mut dyn Storage,
-        reader: &mut Reader,
+        reader: &mut Reader<'_>,
         file: &mut FileState,
-        version: Version,
-    ) -> Result<(), ReadError> {
-        let Kind::Ours { seal, .. } = file.kind else { return Ok(()) };
+        seal: Seal,
+    ) -> Result<(), OpenError> {
         file.file_end = FileEnd::Torn;
         let mut offset = file.end;
-        while let Some(start) = reader.first_nonzero(storage, offset)? {
+        while let Some(start) = reader.first_nonzero(offset)? {
             // A record may begin with up to three zeros more: those of its name's length.
             offset = start.saturating_sub(11).max(offset);
             while offset <= start {
-                let bytes = reader.at(storage, offset, MAX_HEAD_BYTES)?;
-                let tagged = Layout::read(version, bytes, file.bytes - offset)
+                let bytes = reader.at(offset, MAX_HEAD_BYTES)?;
+                let tagged = Layout::read(Version::Seven, bytes, file.bytes - offset)
                     .is_some_and(|layout| seal.tag_matches(&take(bytes, layout.fixed_at), offset));
-                let whole =
-                    if tagged { self.read_one(storage, reader, file, version, offset, true)? } else { None };
-                if let Some(bytes) = whole {
+                if tagged && let Some(bytes) = self.read_one(reader, file, Version::Seven, offset, true)? {
                     file.file_end = FileEnd::DataBeyond;
                     offset += bytes;
                     break;
@@ -331,23 +308,18 @@ impl Replay {
     /// wherever a full record can be.
     fn scan_c(
         &mut self,
-        storage: &mut dyn Storage,
-        reader: &mut Reader,
+        reader: &mut Reader<'_>,
         file: &mut FileState,
         version: Version,
         torn_bytes: u64,
-    ) -> Result<(), ReadError> {
+    ) -> Result<(), OpenError> {
         let mut offset = file.end + torn_bytes.max(1);
         let mut in_sequence = torn_bytes > 0;
         while offset < file.bytes {
-            let bytes = reader.at(storage, offset, MAX_HEAD_BYTES)?;
-            let full =
-                Layout::read(version, bytes, file.bytes - offset).is_some_and(|layout| layout.is_full());
-            let read = if full || in_sequence {
-                self.read_one(storage, reader, file, version, offset, true)?
-            } else {
-                None
-            };
+            let bytes = reader.at(offset, MAX_HEAD_BYTES)?;
+            let layout = Layout::read(version, bytes, file.bytes - offset);
+            let may_begin = in_sequence || layout.is_some_and(|layout| layout.is_full());
+            let read = if may_begin { self.read_one(reader, file, version, offset, true)? } else { None };
             in_sequence = read.is_some();
             offset += read.unwrap_or(1);
         }
@@ -396,18 +368,6 @@ impl Replay {
     }
 }
 
-/// A failure while a file is read.
-enum ReadError {
-    Io(io::Error),
-    Open(OpenError),
-}
-
-impl From<io::Error> for ReadError {
-    fn from(error: io::Error) -> Self {
-        Self::Io(error)
-    }
-}
-
 /// How many bytes after the last valid record can be a record that C was writing: C writes the name's length, the
 /// name, the fixed part and the body one after another, over zeros.
 fn torn_bytes(version: Version, bytes: &[u8], rest: u64) -> u64 {
@@ -422,63 +382,51 @@ fn torn_bytes(version: Version, bytes: &[u8], rest: u64) -> u64 {
 }
 
 /// What the file is, by its first bytes.
-fn identify(
-    storage: &mut dyn Storage,
-    reader: &mut Reader,
-    index: u32,
-    recover: bool,
-) -> Result<(Kind, Option<Version>), ReadError> {
-    let head = reader.at(storage, 0, HEAD_BYTES as usize)?;
+fn identify(reader: &mut Reader<'_>, index: u32, recover: bool) -> Result<Kind, OpenError> {
+    let head = reader.at(0, HEAD_BYTES as usize)?;
     let head = head[..head.len().min(HEAD_BYTES as usize)].to_vec();
     let version = head.get(..4).map_or(0, |version| i32::from_le_bytes(take(version, 0)));
-    let fixed_at = VERSION_BYTES as usize + 4;
     if head.len() == HEAD_BYTES as usize {
-        let fixed = take(&head, fixed_at);
+        let fixed = take(&head, VERSION_BYTES as usize + FIXED_AT);
         let seal = Seal { nonce: Marker::nonce(&fixed) };
-        let sealed = seal.nonce != 0 && seal.holds(&head[VERSION_BYTES as usize..], 4, VERSION_BYTES);
+        let sealed = seal.nonce != 0 && seal.holds(&head[VERSION_BYTES as usize..], FIXED_AT, VERSION_BYTES);
         if let Some(header) =
             Marker::decode(&fixed).filter(|header| sealed && matches!(header.kind, MarkerKind::Header(_)))
         {
             return Ok(match Version::of(version) {
-                _ if header.file != index => (Kind::Misplaced(header.file), None),
-                Some(Version::Seven) => (Kind::Ours { seal, sync: header.sync }, Some(Version::Seven)),
-                _ => (Kind::UnknownVersion(version), None),
+                _ if header.file != index => Kind::Misplaced(header.file),
+                Some(Version::Seven) => Kind::Ours { seal, sync: header.sync },
+                Some(Version::Five) | None => Kind::UnknownVersion(version),
             });
         }
     }
     if Marker::resembles_header(&head) {
         // Every marker has the nonce, so that one whole marker is enough to read the file.
-        if recover && let Some((seal, sync)) = find_marker(storage, reader, index)? {
-            return Ok((Kind::Ours { seal, sync }, Some(Version::Seven)));
-        }
-        return Ok((Kind::BrokenHeader, None));
+        let found = if recover { find_marker(reader, index)? } else { None };
+        return Ok(found.unwrap_or(Kind::BrokenHeader));
     }
-    match Version::of(version) {
+    Ok(match Version::of(version) {
         // A version without room for a record: what is left of a file of C's or of this server's.
-        Some(_) if head.len() < HEAD_BYTES as usize => Ok((Kind::Blank, None)),
-        Some(version) => Ok((Kind::C, Some(version))),
-        None if version == 0 && reader.first_nonzero(storage, 0)?.is_none() => Ok((Kind::Blank, None)),
-        None => Ok((Kind::UnknownVersion(version), None)),
-    }
+        Some(_) if head.len() < HEAD_BYTES as usize => Kind::Blank,
+        Some(version) => Kind::C(version),
+        None if version == 0 && reader.first_nonzero(0)?.is_none() => Kind::Blank,
+        None => Kind::UnknownVersion(version),
+    })
 }
 
-/// The seal of a file whose header is damaged, from any marker that is whole.
-fn find_marker(
-    storage: &mut dyn Storage,
-    reader: &mut Reader,
-    index: u32,
-) -> Result<Option<(Seal, SyncPolicy)>, ReadError> {
+/// A file of ours whose header is damaged, from any marker that is whole.
+fn find_marker(reader: &mut Reader<'_>, index: u32) -> Result<Option<Kind>, OpenError> {
     let mut offset = VERSION_BYTES;
     loop {
-        let bytes = reader.at(storage, offset, SHORT_BYTES as usize)?;
+        let bytes = reader.at(offset, SHORT_BYTES as usize)?;
         let Some(bytes) = bytes.get(..SHORT_BYTES as usize) else { return Ok(None) };
-        let fixed = take(bytes, 4);
+        let fixed = take(bytes, FIXED_AT);
         let seal = Seal { nonce: Marker::nonce(&fixed) };
-        if bytes[4..12] == [0xFF; 8]
-            && seal.holds(bytes, 4, offset)
+        if fixed[..8] == MARKER_ID.to_le_bytes()
+            && seal.holds(bytes, FIXED_AT, offset)
             && let Some(marker) = Marker::decode(&fixed).filter(|marker| marker.file == index)
         {
-            return Ok(Some((seal, marker.sync)));
+            return Ok(Some(Kind::Ours { seal, sync: marker.sync }));
         }
         offset += 1;
     }

@@ -196,20 +196,17 @@ impl Tagged {
     }
 
     /// Frees the jobs so far that wait for `group`. Returns which.
-    pub(super) fn free_group(&mut self, group: &[u8]) -> Result<Vec<JobId>, TryReserveError> {
-        let Some(group) = TubeName::check(group) else { return Ok(Vec::new()) };
-        let mut waiting = self.waiting.remove(group).unwrap_or_default();
-        let mut freed = Vec::new();
-        for id in waiting.drain(..) {
-            if let Some(tags) = self.tags.get_mut(id)
-                && let Some(free) = free(tags, group)?
-            {
-                *tags = free;
-                freed.try_reserve(1)?;
-                freed.push(id);
+    pub(super) fn free_group(&mut self, group: &[u8]) -> Vec<JobId> {
+        let Some(group) = TubeName::check(group) else { return Vec::new() };
+        let mut freed = self.waiting.remove(group).unwrap_or_default();
+        freed.retain(|&id| match self.tags.get_mut(id) {
+            Some(tags) if waits_for(tags, group) => {
+                TagSet::set_free(tags);
+                true
             }
-        }
-        Ok(freed)
+            _ => false,
+        });
+        freed
     }
 
     /// The groups without members that jobs wait for. A delete and what it frees are one change, so that such a group is
@@ -226,16 +223,10 @@ impl Tagged {
     }
 }
 
-/// The tags of a job that waits for `group`, once it is free; `None` if it does not wait for this group.
-fn free(tags: &[u8], group: &str) -> Result<Option<Box<[u8]>>, TryReserveError> {
-    let Some(mut tags) = TagSet::decode_checked(tags) else { return Ok(None) };
-    match &mut tags.after {
-        Some(after) if after.group.as_str() == group && !after.is_free => after.is_free = true,
-        _ => return Ok(None),
-    }
-    let mut bytes = Vec::new();
-    tags.encode(&mut bytes)?;
-    Ok(Some(bytes.into_boxed_slice()))
+/// Whether a job with these tags waits for `group`.
+fn waits_for(tags: &[u8], group: &str) -> bool {
+    let after = TagSet::decode_checked(tags).and_then(|tags| tags.after);
+    after.is_some_and(|after| after.group.as_str() == group && !after.is_free)
 }
 
 #[cfg(test)]

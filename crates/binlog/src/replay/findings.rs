@@ -194,7 +194,7 @@ impl Replay {
         let mut verdict = Verdict::default();
         for (at, file) in self.files.iter().enumerate() {
             let refusal = match file.kind {
-                Kind::Ours { .. } | Kind::C => self.judge_end(at, file, &mut verdict),
+                Kind::Ours { .. } | Kind::C(_) => self.judge_end(at, file, &mut verdict),
                 // Recovery has left no more of it.
                 Kind::Blank if self.facts.cuts.contains_key(&file.index) => None,
                 Kind::Blank if self.was_used(file.index) => Some(Refusal::DamagedHeader { file: file.index }),
@@ -233,7 +233,7 @@ impl Replay {
     /// Whether C wrote the file with this index in the list.
     fn c_wrote(&self, at: usize) -> bool {
         self.files.get(at).is_some_and(|file| {
-            file.kind == Kind::C || (file.kind == Kind::Blank && file.bytes == VERSION_BYTES)
+            matches!(file.kind, Kind::C(_)) || (file.kind == Kind::Blank && file.bytes == VERSION_BYTES)
         })
     }
 

@@ -113,13 +113,13 @@ impl Binlog {
         if !self.has_memory_for(bytes) {
             return Err(NoRoom::Full);
         }
-        let added = self.room.units_for(JobRoom::of(tube_len, tags.set(), false)) + deletes;
+        let added = self.contents.room.units_for(JobRoom::of(tube_len, tags.set(), false)) + deletes;
         self.reserve(bytes, added)
     }
 
     /// Whether the store takes no more, although there is room in its files. A directory is not asked.
     pub(super) fn is_store_full(&self) -> bool {
-        !self.follows_wall && self.storage.is_full()
+        !self.clock.follows_wall && self.storage.is_full()
     }
 
     /// Whether a change of a job's state fits. The answer holds until the next append.
@@ -133,11 +133,11 @@ impl Binlog {
     /// Whether a record of `bytes` fits that adds `added` short records to those that must still find room.
     pub(super) fn reserve(&mut self, bytes: u64, added: u64) -> Result<(), NoRoom> {
         if self.unlogged.needed.is_empty()
-            && let Some(target) = self.room.find(bytes, added + self.kept_units())
+            && let Some(target) = self.contents.room.find(bytes, added + self.kept_units())
         {
             return if self.open_up_to(target) { Ok(()) } else { Err(NoRoom::Pending) };
         }
-        self.room.want(bytes, added);
+        self.contents.room.want(bytes, added);
         self.prepare_files();
         match self.ahead.creation {
             Creation::UnderWay { .. } | Creation::Failed { is_shortage: true, .. } => Err(NoRoom::Pending),
@@ -177,9 +177,11 @@ impl Binlog {
         tags: &EncodedTags<'_>,
         now: Timestamp,
     ) {
-        self.compaction.note_freed(self.files.record_bytes(Item::Job(job.id)).unwrap_or(0));
+        let before = self.contents.files.record_bytes(Item::Job(job.id));
+        debug_assert!(before.is_some(), "a job that is moved stands in a file");
+        self.compaction.note_freed(before.unwrap_or(0));
         self.append_reserved(&DiskRecord::departure(job.id));
-        self.room.release_for(job.id);
+        self.contents.room.release_for(job.id);
         self.append_whole(job, tube, body.into(), tags, 0, now);
     }
 
@@ -194,12 +196,12 @@ impl Binlog {
         now: Timestamp,
     ) {
         let room = JobRoom::of(tube.as_bytes().len(), tags.set(), false);
-        let added = self.room.units_for(room) + deletes;
+        let added = self.contents.room.units_for(room) + deletes;
         self.append_full(job, tube, body, tags.bytes(), added, now);
-        self.room.reserve_for(job.id, room);
+        self.contents.room.reserve_for(job.id, room);
         self.note_state(job);
         debug_assert!(
-            self.room.is_enough() || self.health.has_failed(),
+            self.contents.room.is_enough() || self.health.has_failed(),
             "a record leaves the room that is needed"
         );
     }
@@ -211,19 +213,23 @@ impl Binlog {
 
     /// Logs a job's new state. The room must have been reserved. `body_len` is the length of its body in bytes.
     pub fn append_update(&mut self, job: &JobRecord, body_len: usize, now: Timestamp) {
-        let mut record = DiskRecord::of_job(job, body_len, self.wall);
+        debug_assert!(
+            self.contents.files.file_of(job.id).is_some(),
+            "a job that has changed stands in a file"
+        );
+        let mut record = DiskRecord::of_job(job, body_len, self.clock.wall);
         let is_burial_noted = self.unlogged.updates.remove(&job.id)
             && job.state == JobState::Buried
-            && self.burials.time(job.id).is_some();
+            && self.contents.burials.time(job.id).is_some();
         if !is_burial_noted {
             self.note_burial(job, now);
         }
-        if let Some(time) = self.burials.time(job.id) {
+        if let Some(time) = self.contents.burials.time(job.id) {
             record.deadline_at = time;
         }
         let awaited = self.appender.awaited();
         self.append_reserved(&record);
-        self.files.update(job.id);
+        self.contents.files.update(job.id);
         let ends_expiry = self.note_state(job);
         if job.state == JobState::Reserved && !ends_expiry {
             // A restart makes the job ready again, with this record and without it.
@@ -233,7 +239,7 @@ impl Binlog {
 
     /// Appends a short record for which there is room.
     fn append_reserved(&mut self, record: &DiskRecord) {
-        match self.room.find(SHORT_BYTES, 0) {
+        match self.contents.room.find(SHORT_BYTES, 0) {
             Some(target) => self.append_short(record, target),
             None => self.fail(BinlogError::NotReserved),
         }
@@ -259,28 +265,33 @@ impl Binlog {
     /// Notes when the job was buried, if its new state is buried.
     fn note_burial(&mut self, job: &JobRecord, now: Timestamp) {
         if job.state == JobState::Buried {
-            self.burials.bury(job.id, self.wall.to_disk(now));
+            self.contents.burials.bury(job.id, self.clock.wall.to_disk(now));
         } else {
-            self.burials.forget(job.id);
+            self.contents.burials.forget(job.id);
         }
     }
 
     /// Logs that a job was deleted. There is always room for this.
     pub fn append_delete(&mut self, id: JobId) {
         self.unlogged.updates.remove(&id);
-        let full_bytes = self.files.full_bytes();
-        if !self.files.remove(id) {
+        let (full_bytes, appended) = (self.contents.files.full_bytes(), self.appended());
+        if !self.contents.files.remove(Item::Job(id)) {
             return;
         }
-        self.compaction.note_freed(full_bytes - self.files.full_bytes());
-        self.room.release_for(id);
-        self.burials.forget(id);
+        self.compaction.note_freed(full_bytes - self.contents.files.full_bytes());
+        self.contents.room.release_for(id);
+        self.contents.burials.forget(id);
         self.append_needed(NeededChange::Delete(id));
+        debug_assert_eq!(
+            self.appended().0,
+            appended.0 + 1,
+            "a delete is one record, now or as soon as there is room"
+        );
     }
 
     /// Logs the deletion of a job that is in no file any more.
     pub(crate) fn append_deletion(&mut self, id: JobId) {
-        self.room.need(1);
+        self.contents.room.need(1);
         self.append_needed(NeededChange::Delete(id));
     }
 
@@ -297,15 +308,15 @@ impl Binlog {
                 NeededChange::Delete(id) => self.unlogged.delete_units(id),
                 NeededChange::FirstReservation(_) | NeededChange::EndOfCooldown(_) => 1,
             };
-            let was_enough = self.room.is_enough();
-            let Some(target) = self.room.find_for_needed(units) else { return };
+            let was_enough = self.contents.room.is_enough();
+            let Some(target) = self.contents.room.find_for_needed(units) else { return };
             if !self.open_up_to(target) {
                 return;
             }
             self.unlogged.needed.pop();
             self.append_unlogged(change, target);
-            self.room.release(units);
-            debug_assert!(self.room.is_enough() || !was_enough, "the others still find room");
+            self.contents.room.release(units);
+            debug_assert!(self.contents.room.is_enough() || !was_enough, "the others still find room");
         }
     }
 
@@ -322,14 +333,15 @@ impl Binlog {
         let tube = tube.as_bytes();
         let record_bytes = full_record_bytes(tube.len(), body.len());
         let bytes = tag_record_bytes(tags.len()) + record_bytes;
-        let Some(target) = self.room.find(bytes, added) else {
+        let Some(target) = self.contents.room.find(bytes, added) else {
             return self.fail(BinlogError::NotReserved);
         };
         self.enter(target);
-        let mut record = DiskRecord::of_job(job, body.len(), self.wall);
+        let mut record = DiskRecord::of_job(job, body.len(), self.clock.wall);
         if job.state == JobState::Buried {
-            let time = self.burials.time(job.id);
-            record.deadline_at = time.unwrap_or_else(|| self.burials.bury(job.id, self.wall.to_disk(now)));
+            let time = self.contents.burials.time(job.id);
+            record.deadline_at =
+                time.unwrap_or_else(|| self.contents.burials.bury(job.id, self.clock.wall.to_disk(now)));
         }
         if !tags.is_empty() {
             record = record.with_tags();
@@ -337,8 +349,9 @@ impl Binlog {
         }
         self.append_record(&record, tube, Some(body), record_bytes);
         self.durability.append_job(job.id);
-        let was_there = self.files.place(job.id, self.appender.file(), bytes);
-        self.room.need(u64::from(!was_there));
+        let was_there = self.contents.files.place(Item::Job(job.id), self.appender.file(), bytes);
+        debug_assert_eq!(self.contents.files.record_bytes(Item::Job(job.id)), Some(bytes));
+        self.contents.room.need(u64::from(!was_there));
         self.unlogged.updates.remove(&job.id);
     }
 
@@ -364,8 +377,11 @@ impl Binlog {
         body: Option<BodyRef<'_>>,
         bytes: u64,
     ) {
-        self.room.take(bytes);
-        if self.appender.push_record(record, tube, body) {
+        self.contents.room.take(bytes);
+        let end = self.appender.end().offset + bytes;
+        let is_full = self.appender.push_record(record, tube, body);
+        debug_assert_eq!(self.appender.end().offset, end, "a record takes the room that was found for it");
+        if is_full {
             self.write_buffer();
         }
     }
@@ -378,9 +394,9 @@ impl Binlog {
             file: self.appender.file(),
             next_job_id: self.ids.announced_by(kind),
             durable: self.durability.durable().end,
-            oldest: self.compaction.oldest_needed(&self.files),
+            oldest: self.compaction.oldest_needed(&self.contents.files),
             sync: self.config.sync,
-            time: self.wall.to_disk(self.last_turn_at),
+            time: self.clock.wall.to_disk(self.clock.last_turn_at),
         }
     }
 
@@ -393,16 +409,18 @@ impl Binlog {
     pub(super) fn push_marker(&mut self, kind: MarkerKind) {
         let marker = self.marker(kind);
         self.ids.note_announced(marker.next_job_id);
+        let end = self.appender.end().offset + SHORT_BYTES;
         self.appender.push_marker(&marker);
+        debug_assert_eq!(self.appender.end().offset, end, "a marker takes the room that was found for it");
         self.durability.note_marked();
         if matches!(kind, MarkerKind::Durable | MarkerKind::Closed) {
-            self.time_mark_at = None;
+            self.clock.time_mark_at = None;
         }
     }
 
     /// Logs where an old file ends. Before the server serves, this takes precedence over the room for deletes.
     pub(crate) fn append_cut(&mut self, end: LogPosition) -> Result<(), NoRoom> {
-        let Some(target) = self.room.find_for_repair() else {
+        let Some(target) = self.contents.room.find_for_repair() else {
             self.make_next_file();
             return Err(NoRoom::Pending);
         };
@@ -411,7 +429,7 @@ impl Binlog {
     }
 
     pub(super) fn append_marker(&mut self, kind: MarkerKind) -> Result<(), NoRoom> {
-        let target = self.room.find_for_marker().ok_or(NoRoom::Full)?;
+        let target = self.contents.room.find_for_marker().ok_or(NoRoom::Full)?;
         if !self.open_up_to(target) {
             return Err(NoRoom::Pending);
         }
@@ -422,7 +440,7 @@ impl Binlog {
     fn append_marker_at(&mut self, kind: MarkerKind, target: Target) {
         self.enter(target);
         self.make_memory(SHORT_BYTES);
-        self.room.take(SHORT_BYTES);
+        self.contents.room.take(SHORT_BYTES);
         self.push_marker(kind);
         self.appender.require_write();
     }
@@ -433,8 +451,8 @@ impl Binlog {
             return;
         }
         if self.appender.is_empty() {
-            if self.room.find(SHORT_BYTES, self.kept_units()) == Some(Target::Current) {
-                self.room.take(SHORT_BYTES);
+            if self.contents.room.find(SHORT_BYTES, self.kept_units()) == Some(Target::Current) {
+                self.contents.room.take(SHORT_BYTES);
                 self.push_marker(MarkerKind::Durable);
             }
         } else if !self.appender.must_write() {
@@ -467,16 +485,16 @@ impl Binlog {
     /// The difference between the wall clock and the clock in memory, in nanoseconds. It has no effect if the store has a
     /// clock of its own.
     pub fn set_wall_offset(&mut self, wall_offset_ns: i64) {
-        if !self.follows_wall {
+        if !self.clock.follows_wall {
             return;
         }
         let is_set_back =
-            wall_offset_ns < self.wall.0.saturating_sub(CLOCK_STEP_NS) && self.appender.has_file();
+            wall_offset_ns < self.clock.wall.0.saturating_sub(CLOCK_STEP_NS) && self.appender.has_file();
         if is_set_back {
             // Which delays have ended is known by the clock of before. If there is no room for that, they may last longer.
             let _ = self.append_marker(MarkerKind::Durable);
         }
-        self.wall = WallOffset(wall_offset_ns);
+        self.clock.wall = WallOffset(wall_offset_ns);
         if is_set_back {
             let _ = self.append_marker(MarkerKind::Durable);
         }
@@ -484,7 +502,7 @@ impl Binlog {
 
     /// Logs what time it is before the log goes on, because the wall clock was set back since it was written.
     pub(crate) fn log_time(&mut self, now: Timestamp) -> Result<(), NoRoom> {
-        self.last_turn_at = now;
+        self.clock.last_turn_at = now;
         self.append_marker(MarkerKind::Durable)
     }
 }

@@ -123,12 +123,8 @@ impl Appender {
         self.turn_bytes += (self.buffer.len() - start) as u64;
     }
 
-    /// An attachment is a record of its own. Returns whether the buffer is full.
+    /// What was appended is a record. Returns whether the buffer is full.
     pub(super) fn count_record(&mut self) -> bool {
-        self.count()
-    }
-
-    fn count(&mut self) -> bool {
         self.appended.0 += 1;
         self.awaited = self.appended;
         self.must_write = true;
@@ -154,7 +150,7 @@ impl Appender {
         }
         self.seal.apply(&mut self.buffer[start..], fixed_at, offset);
         self.turn_bytes += (self.buffer.len() - start) as u64;
-        self.count()
+        self.count_record()
     }
 
     /// Appends a marker, which waits for the next write unless [`Appender::require_write`] says otherwise.

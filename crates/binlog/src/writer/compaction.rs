@@ -5,6 +5,8 @@
 
 use std::io;
 
+use log::warn;
+
 use super::files_ahead::Creation;
 use super::{Binlog, Timestamp};
 use crate::attachment::tag_record_bytes;
@@ -43,7 +45,7 @@ const UNHINDERED_FILES: u64 = 4;
 pub(super) struct Compaction {
     removal: Option<Removal>,
     /// When a removal that has failed is tried again.
-    removal_retry_at: Option<Timestamp>,
+    pub(super) removal_retry_at: Option<Timestamp>,
     /// Bytes that this turn may still copy.
     turn_bytes: u64,
     /// Bytes that may be copied until something else is logged. Without this bound, copying would never end where it
@@ -52,7 +54,7 @@ pub(super) struct Compaction {
     /// Length of the full records of the jobs that were deleted in this turn.
     freed_bytes: u64,
     /// Records copied since the start.
-    copied_records: u64,
+    pub(super) copied_records: u64,
 }
 
 /// The removal of files in which no job is left.
@@ -90,19 +92,9 @@ impl Compaction {
         self.freed_bytes += bytes;
     }
 
-    /// When a removal is tried again; `None` if none has failed.
-    pub(super) fn retry_at(&self) -> Option<Timestamp> {
-        self.removal_retry_at
-    }
-
     /// A removal that has failed may be tried again, if it is time.
     pub(super) fn retry(&mut self, now: Timestamp) {
         self.removal_retry_at = self.removal_retry_at.filter(|&at| at > now);
-    }
-
-    /// Records copied since the start.
-    pub(super) fn copied_records(&self) -> u64 {
-        self.copied_records
     }
 
     /// What was logged and what was deleted leaves bytes behind that copying can free. `most` bounds the credit.
@@ -147,11 +139,11 @@ impl Binlog {
             if self.compaction.turn_bytes == 0 || !self.can_migrate() {
                 return None;
             }
-            let item = self.files.find_first()?;
+            let item = self.contents.files.find_first()?;
             match item {
                 Item::Job(id) => {
-                    let bytes = self.files.record_bytes(item)?;
-                    let target = self.room.find(bytes, 0)?;
+                    let bytes = self.contents.files.record_bytes(item)?;
+                    let target = self.contents.room.find(bytes, 0)?;
                     // The copy can wait for a descriptor, and for memory.
                     return (self.open_up_to(target) && self.has_memory_for(bytes)).then_some(id);
                 }
@@ -174,17 +166,23 @@ impl Binlog {
         now: Timestamp,
     ) {
         let body = body.into();
+        let before = self.contents.files.file_of(job.id);
+        debug_assert!(before.is_some(), "a job that is copied stands in a file");
         let bytes = tag_record_bytes(tags.len()) + full_record_bytes(tube.as_bytes().len(), body.len());
         self.append_full(job, tube, body, tags, 0, now);
         self.note_state(job);
         self.appender.uncount(bytes);
         self.compaction.note_copied(bytes);
+        debug_assert!(
+            before < self.contents.files.file_of(job.id) || self.health.has_failed(),
+            "a copy stands in a newer file"
+        );
     }
 
     /// Ends a turn in which `logged` bytes were logged: says how much the next one may copy.
     pub(super) fn allot_copies(&mut self, logged: u64) {
         // To copy all live bytes once frees all that can be freed, so that more credit than for two times is of no use.
-        let most = 2 * self.files.full_bytes() + self.config.file_bytes;
+        let most = 2 * self.contents.files.full_bytes() + self.config.file_bytes;
         self.compaction.earn(logged, most);
         self.compaction.turn_bytes = if self.wants_migration() { COPIED_PER_TURN.max(2 * logged) } else { 0 };
     }
@@ -194,43 +192,44 @@ impl Binlog {
     /// do not count, and copying does not wait for them: while one removal waits for its sync, fast writers
     /// fill more than one file.
     fn wants_migration(&self) -> bool {
-        let live = self.files.full_bytes();
-        let emptied: u64 = self.files.emptied().map(|file| file.bytes).sum();
+        let live = self.contents.files.full_bytes();
+        let emptied: u64 = self.contents.files.emptied().map(|file| file.bytes).sum();
         let bound = (CLOSED_TO_LIVE + 1) * live + self.config.file_bytes;
-        (self.files.closed_bytes() - emptied > CLOSED_TO_LIVE * live
+        (self.contents.files.closed_bytes() - emptied > CLOSED_TO_LIVE * live
             || self.directory_bytes() - emptied > bound)
             && self.compaction.credit > 0
-            && self.files.has_live_in_closed()
+            && self.contents.files.has_live_in_closed()
     }
 
     /// Whether a job is to be copied and there is room for it.
     pub(super) fn can_migrate(&self) -> bool {
         if !self.unlogged.needed.is_empty()
             || !self.health.is_serving()
-            || self.ahead.lacks_descriptor()
+            || self.ahead.lacks_descriptor
             || !self.wants_migration()
         {
             return false;
         }
-        let bytes = self.files.first_to_migrate().and_then(|item| self.files.record_bytes(item));
+        let bytes =
+            self.contents.files.first_to_migrate().and_then(|item| self.contents.files.record_bytes(item));
         // The next turn goes on looking for the first one if it has not been found.
-        bytes.is_none_or(|bytes| self.room.find(bytes, 0).is_some())
+        bytes.is_none_or(|bytes| self.contents.room.find(bytes, 0).is_some())
     }
 
     /// On a full disk, as much room as the longest closed file has is kept for copies, in short records. Without
     /// it, files in which little is alive would stay for ever, however many jobs are deleted.
     pub(super) fn kept_units(&self) -> u64 {
-        if !self.ahead.is_disk_full() {
+        if !self.ahead.is_disk_full {
             return 0;
         }
-        let closed = self.files.closed().filter(|file| file.live > 0);
+        let closed = self.contents.files.closed().filter(|file| file.live > 0);
         let longest = closed.map(|file| file.bytes).max().unwrap_or(0);
         file_units(longest.min(self.config.file_bytes))
     }
 
     /// Length of all files, those made ahead and those to be removed included.
     pub(super) fn directory_bytes(&self) -> u64 {
-        self.files.total_bytes() + self.room.spare_bytes()
+        self.contents.files.total_bytes() + self.contents.room.spare_bytes()
     }
 
     // ---- removal ----
@@ -245,11 +244,11 @@ impl Binlog {
 
     /// Announces the removal of the oldest files, in which no job is left. Returns whether there were any.
     pub(super) fn announce_removal(&mut self) -> bool {
-        let empty = self.files.oldest_closed().is_some_and(|oldest| oldest.live == 0);
+        let empty = self.contents.files.oldest_closed().is_some_and(|oldest| oldest.live == 0);
         if !empty || self.compaction.removal.is_some() || !self.health.is_serving() {
             return false;
         }
-        let kept = self.files.closed().find(|file| file.live > 0);
+        let kept = self.contents.files.closed().find(|file| file.live > 0);
         let below = kept.map_or(self.appender.file(), |file| file.index);
         // The marker is to say that those files are not needed, so the removal is noted before it.
         self.compaction.removal = Some(Removal { below, stage: Stage::Announcing });
@@ -269,18 +268,19 @@ impl Binlog {
             return;
         }
         // One at a time, so that no file is removed before an older one that could not be removed.
-        self.submit(Task::Remove { file: self.files.oldest_index() });
+        self.submit(Task::Remove { file: self.contents.files.oldest_index() });
         self.compaction.removal = Some(Removal { below, stage: Stage::UnderWay });
     }
 
     /// The oldest file is gone. The next one that was announced can be removed at once. There may be room for a file
     /// that could not be made.
     pub(super) fn file_was_removed(&mut self, file: u32) {
-        debug_assert_eq!(self.files.oldest_index(), file, "the oldest is removed first");
-        self.files.pop_oldest();
-        let oldest = self.files.oldest_index();
+        debug_assert_eq!(self.contents.files.oldest_index(), file, "the oldest is removed first");
+        self.contents.files.pop_oldest();
+        let oldest = self.contents.files.oldest_index();
         let left = self.compaction.removal.filter(|removal| oldest < removal.below);
         self.compaction.removal = left.map(Removal::at_once);
+        debug_assert!(file < oldest, "a file that was removed is no file of the log");
         self.remove_announced_files();
         if matches!(self.ahead.creation, Creation::Failed { .. }) {
             self.ahead.retry();
@@ -292,7 +292,7 @@ impl Binlog {
         if !is_shortage(&error) && !is_lack_of_room(&error) {
             return self.fail(BinlogError::Remove { file, error });
         }
-        self.warnings.line(now, || format!("binlog.{file}: not removed, tried again every second: {error}"));
+        self.warnings.line(now, |_| warn!("binlog.{file}: not removed, tried again every second: {error}"));
         self.compaction.removal = self.compaction.removal.map(Removal::at_once);
         self.compaction.removal_retry_at = Some(now + REMOVE_RETRY_NS);
     }

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use crate::clock::{NS_PER_S, Timestamp};
+use crate::clock::Timestamp;
 use crate::job::JobId;
 use crate::{LogPosition, SequenceNumber, SyncPolicy};
 
@@ -16,8 +16,6 @@ const UNAWAITED_NS: u64 = 50 * NS_PER_MS;
 /// With [`SyncPolicy::EachCommit`]: after a sync that took so long, the next one waits a quarter of that time for the clients
 /// that are answered. A faster disk needs no such pause, because the loop is busy with them for as long.
 const SLOW_SYNC_US: u64 = 4000;
-/// How long the log must have been idle until a marker says that its end is durable.
-const IDLE_MARK_NS: u64 = NS_PER_S;
 
 /// Larger than the id of any job.
 const NO_JOB: JobId = JobId(u64::MAX);
@@ -46,8 +44,6 @@ pub(super) struct Durability {
     lowest_appended: JobId,
     /// The smallest id of a job whose whole record is appended and not durable.
     lowest_unsynced: JobId,
-    /// The end of what was asked for.
-    requested: Mark,
     /// After a slow sync: until when the next one waits, unless this record is there before.
     commit_delay: Option<(Timestamp, SequenceNumber)>,
     /// The last record that replies wait for.
@@ -59,10 +55,8 @@ pub(super) struct Durability {
     is_urgent: bool,
     /// What the newest marker says is durable.
     marked: SequenceNumber,
-    /// When the end of an idle log is to be marked.
-    idle_mark_at: Option<Timestamp>,
-    syncs: u64,
-    sync_us: u64,
+    /// Syncs done, and the time that they took in microseconds.
+    sync_totals: (u64, u64),
 }
 
 impl Durability {
@@ -75,16 +69,13 @@ impl Durability {
             in_flight: VecDeque::new(),
             lowest_appended: NO_JOB,
             lowest_unsynced: NO_JOB,
-            requested: Mark { end, ..Mark::default() },
             commit_delay: None,
             awaited: SequenceNumber::default(),
             durable: Mark { end, sequence: SequenceNumber::default(), ids },
             unsynced_since: None,
             is_urgent: false,
             marked: SequenceNumber::default(),
-            idle_mark_at: None,
-            syncs: 0,
-            sync_us: 0,
+            sync_totals: (0, 0),
         }
     }
 
@@ -105,9 +96,14 @@ impl Durability {
         }
     }
 
+    /// The end of what was asked for, or of what is durable if nothing is under way.
+    fn requested(&self) -> &Mark {
+        self.in_flight.back().map_or(&self.durable, |(mark, _)| mark)
+    }
+
     /// Whether something was written for which no sync has been asked.
     fn is_unsynced(&self) -> bool {
-        self.requested.end < self.written.end
+        self.requested().end < self.written.end
     }
 
     /// The whole record of a job is appended.
@@ -143,7 +139,7 @@ impl Durability {
             SyncPolicy::Every(milliseconds) if self.in_flight.is_empty() => {
                 Some(since + u64::from(milliseconds) * NS_PER_MS)
             }
-            SyncPolicy::EachCommit if self.awaited <= self.requested.sequence => Some(since + UNAWAITED_NS),
+            SyncPolicy::EachCommit if self.awaited <= self.requested().sequence => Some(since + UNAWAITED_NS),
             SyncPolicy::EachCommit => Some(since),
             SyncPolicy::Every(_) | SyncPolicy::Never => None,
         }
@@ -173,7 +169,6 @@ impl Durability {
         if self.policy == SyncPolicy::Never || !self.is_unsynced() {
             return None;
         }
-        self.requested = self.written;
         self.in_flight.push_back((self.written, std::mem::replace(&mut self.lowest_appended, NO_JOB)));
         Some(self.written.end)
     }
@@ -181,8 +176,8 @@ impl Durability {
     /// The sync that was asked for up to `position` has taken `elapsed_us` microseconds. If
     /// [`Durability::all_synced`] has overtaken it, it makes nothing more durable.
     pub(super) fn completed(&mut self, position: LogPosition, elapsed_us: u64, now: Timestamp) {
-        self.syncs += 1;
-        self.sync_us += elapsed_us;
+        let (syncs, sync_us) = self.sync_totals;
+        self.sync_totals = (syncs + 1, sync_us + elapsed_us);
         let before = self.durable.sequence;
         while let Some(&(mark, _)) = self.in_flight.front().filter(|(mark, _)| mark.end <= position) {
             self.in_flight.pop_front();
@@ -203,7 +198,6 @@ impl Durability {
         self.in_flight.clear();
         (self.lowest_appended, self.lowest_unsynced) = (NO_JOB, NO_JOB);
         self.unsynced_since = None;
-        self.requested = self.written;
         self.durable = self.written;
     }
 
@@ -219,24 +213,9 @@ impl Durability {
         self.durable.sequence <= self.marked
     }
 
-    /// When the end of an idle log is to be marked.
-    pub(super) fn idle_mark_at(&self) -> Option<Timestamp> {
-        self.idle_mark_at
-    }
-
-    /// A marker waits for the next record from `now` on; after a second it is written alone.
-    pub(super) fn await_record(&mut self, now: Timestamp) {
-        self.idle_mark_at = Some(now + IDLE_MARK_NS);
-    }
-
-    /// No marker waits for a record.
-    pub(super) fn cancel_idle_mark(&mut self) {
-        self.idle_mark_at = None;
-    }
-
     /// Syncs done, and the time that they took in microseconds.
     pub(super) fn sync_totals(&self) -> (u64, u64) {
-        (self.syncs, self.sync_us)
+        self.sync_totals
     }
 
     /// Asserts what is true between two calls, when the log ends at `end` once it is written.
@@ -244,15 +223,12 @@ impl Durability {
     pub(super) fn check_invariants(&self, end: LogPosition) {
         let asked_for = [&self.durable].into_iter().chain(self.in_flight.iter().map(|(mark, _)| mark));
         assert!(asked_for.is_sorted_by(|a, b| a.end <= b.end && a.sequence <= b.sequence && a.ids <= b.ids));
-        if let Some((last, _)) = self.in_flight.back() {
-            assert_eq!(last.end, self.requested.end, "the last sync asked for is the furthest");
-            assert!(self.policy != SyncPolicy::Never, "with -F nothing is synced");
-        }
+        assert!(self.in_flight.is_empty() || self.policy != SyncPolicy::Never, "with -F nothing is synced");
         assert!(self.written.end <= end, "no more is written than was appended");
         assert!(self.marked <= self.durable.sequence, "no marker says more than is true");
         // At the start, more may be durable than this run has written.
         if self.written != Mark::default() {
-            assert!(self.requested.end <= self.written.end, "only what is written is synced");
+            assert!(self.requested().end <= self.written.end, "only what is written is synced");
             assert!(self.durable.sequence <= self.written.sequence);
         }
     }

@@ -5,6 +5,8 @@
 
 use std::io;
 
+use log::warn;
+
 use super::room::{BLOCK_BYTES, Room, Spare, Target};
 use super::{Binlog, FIRST_FILE_BYTES};
 use crate::clock::{NS_PER_S, Timestamp};
@@ -42,13 +44,13 @@ pub(super) enum Creation {
 pub(super) struct FilesAhead {
     pub(super) creation: Creation,
     /// Length of the next file unless a record needs more: `-s`, or less while the disk is short of room.
-    usual_bytes: u64,
+    pub(super) usual_bytes: u64,
     next_index: u32,
     nonce_seed: u64,
     /// Whether the last attempt to make a file has failed for lack of room.
-    is_disk_full: bool,
+    pub(super) is_disk_full: bool,
     /// Whether the next file could not be opened for lack of a descriptor.
-    lacks_descriptor: bool,
+    pub(super) lacks_descriptor: bool,
 }
 
 impl FilesAhead {
@@ -61,16 +63,6 @@ impl FilesAhead {
             is_disk_full: false,
             lacks_descriptor: false,
         }
-    }
-
-    /// Whether the last attempt to make a file has failed for lack of room.
-    pub(super) fn is_disk_full(&self) -> bool {
-        self.is_disk_full
-    }
-
-    /// Whether the next file could not be opened for lack of a descriptor.
-    pub(super) fn lacks_descriptor(&self) -> bool {
-        self.lacks_descriptor
     }
 
     /// When the log tries to make a file again; `None` if no attempt has failed.
@@ -91,16 +83,6 @@ impl FilesAhead {
     /// Whether the last attempt has failed because there was no room.
     pub(super) fn is_refused(&self) -> bool {
         matches!(self.creation, Creation::Failed { is_shortage: false, .. })
-    }
-
-    /// The first file has been made: the next ones have `bytes`.
-    pub(super) fn set_usual_bytes(&mut self, bytes: u64) {
-        self.usual_bytes = bytes;
-    }
-
-    /// Length of the next file unless a record needs more.
-    pub(super) fn usual_bytes(&self) -> u64 {
-        self.usual_bytes
     }
 
     /// The file that is under way has been made, with `bytes`. Files are at most `file_bytes` long from now on.
@@ -134,7 +116,7 @@ impl Binlog {
 
     /// Ends the file to which records are appended, and goes on in the next, which is there.
     pub(super) fn use_next_file(&mut self) {
-        let Some(spare) = self.room.next_spare() else { return };
+        let Some(spare) = self.contents.room.next_spare() else { return };
         if self.appender.has_file() {
             self.push_marker(MarkerKind::Continued(spare.index));
             self.write_buffer();
@@ -142,16 +124,22 @@ impl Binlog {
             self.storage.release(self.appender.file());
         }
         let end = self.appender.end();
-        self.files.push(spare.index, spare.bytes);
+        debug_assert!(end.file < spare.index, "files are used in order");
+        self.contents.files.push(spare.index, spare.bytes);
         self.appender.begin_file(spare.index, spare.nonce);
-        self.room.use_file(spare.bytes, HEAD_BYTES + SHORT_BYTES);
+        self.contents.room.use_file(spare.bytes, HEAD_BYTES + SHORT_BYTES);
         self.push_marker(MarkerKind::Opened(end));
         self.appender.require_write();
+        debug_assert_eq!(
+            self.appender.end().offset,
+            self.contents.room.end_in(spare.bytes),
+            "what is appended and what is left fill the file"
+        );
     }
 
     /// Asks for the next file if room is getting short, unless one is being made or has just failed.
     pub(crate) fn prepare_files(&mut self) {
-        let is_low = self.room.is_low(self.config.file_bytes, self.kept_units());
+        let is_low = self.contents.room.is_low(self.config.file_bytes, self.kept_units());
         let wants_file = is_low || self.ahead.lacks_descriptor;
         if wants_file && self.ahead.creation == Creation::Idle && !self.awaits_removal() {
             self.make_next_file();
@@ -174,12 +162,12 @@ impl Binlog {
 
     /// Length of the next file.
     pub(super) fn next_file_bytes(&self) -> u64 {
-        self.room.next_file_bytes(self.ahead.usual_bytes)
+        self.contents.room.next_file_bytes(self.ahead.usual_bytes)
     }
 
     pub(super) fn file_was_made(&mut self, index: u32, bytes: u64) {
         if let Some(spare) = self.ahead.note_made(index, bytes, self.config.file_bytes) {
-            self.room.add_spare(spare);
+            self.contents.room.add_spare(spare);
         }
         self.open_spares(OPEN_AHEAD);
     }
@@ -189,15 +177,15 @@ impl Binlog {
         let has_no_room = is_lack_of_room(&error);
         if has_no_room && self.shorten_files() {
             let bytes = self.next_file_bytes();
-            self.warnings.line(now, || format!("binlog.{index}: {error}; trying a file of {bytes} bytes"));
+            self.warnings.line(now, |_| warn!("binlog.{index}: {error}; trying a file of {bytes} bytes"));
             self.ahead.creation = Creation::Idle;
             self.prepare_files();
         } else if has_no_room || is_shortage(&error) {
-            self.warnings.line(now, || format!("binlog.{index}: not made, will be tried again: {error}"));
+            self.warnings.line(now, |_| warn!("binlog.{index}: not made, will be tried again: {error}"));
             let pause_ns = if has_no_room { CREATE_RETRY_NS } else { SHORTAGE_RETRY_NS };
             self.ahead.creation = Creation::Failed { retry_at: now + pause_ns, is_shortage: !has_no_room };
             self.ahead.is_disk_full |= has_no_room;
-            self.room.want_nothing();
+            self.contents.room.want_nothing();
         } else {
             self.fail(BinlogError::Create { file: index, error });
         }
@@ -206,9 +194,9 @@ impl Binlog {
     /// Opens the first `count` files made ahead, so that going on in one needs no descriptor. Returns whether they are
     /// open now.
     pub(super) fn open_spares(&mut self, count: usize) -> bool {
-        while let Some(index) = self.room.next_to_open(count) {
+        while let Some(index) = self.contents.room.next_to_open(count) {
             match self.storage.prepare(index) {
-                Ok(()) => self.room.note_open(),
+                Ok(()) => self.contents.room.note_open(),
                 Err(error) => {
                     if !is_shortage(&error) {
                         self.fail(BinlogError::Create { file: index, error });

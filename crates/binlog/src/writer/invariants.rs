@@ -13,24 +13,22 @@ impl Binlog {
         if !self.health.is_serving() {
             return;
         }
-        self.files.check_invariants();
-        self.ahead.check_invariants(&self.room);
+        self.contents.files.check_invariants();
+        self.ahead.check_invariants(&self.contents.room);
         self.ids.check_invariants();
-        self.burials.check_invariants();
+        self.contents.burials.check_invariants();
         let end = self.appender.end();
         self.durability.check_invariants(end);
-        self.compaction.check_invariants(&self.files, end.file);
-        let current = self.files.newest().expect("a file is being written");
+        self.compaction.check_invariants(&self.contents.files, end.file);
+        let current = self.contents.files.newest().expect("a file is being written");
         assert_eq!(end.file, current.index, "records go to the newest file");
         assert_eq!(
             end.offset,
-            self.room.end_in(current.bytes),
+            self.contents.room.end_in(current.bytes),
             "what is appended and what is left fill the file"
         );
         assert!(
-            self.appender.must_write()
-                || self.appender.is_empty()
-                || self.durability.idle_mark_at().is_some(),
+            self.appender.must_write() || self.appender.is_empty() || self.clock.idle_mark_at.is_some(),
             "a marker that waits for a record is written alone at last"
         );
         self.check_unlogged();
@@ -42,14 +40,14 @@ impl Binlog {
     fn check_unlogged(&self) {
         for change in self.unlogged.needed.iter() {
             let NeededChange::Delete(id) = change else { continue };
-            assert!(self.files.file_of(id).is_none(), "a deleted job has no record: {id:?}");
+            assert!(self.contents.files.file_of(id).is_none(), "a deleted job has no record: {id:?}");
             assert!(!self.unlogged.updates.contains(&id), "a deleted job has no other change: {id:?}");
         }
         for &id in &self.unlogged.updates {
-            assert!(self.files.file_of(id).is_some(), "a job that has changed was put: {id:?}");
+            assert!(self.contents.files.file_of(id).is_some(), "a job that has changed was put: {id:?}");
         }
-        for id in self.burials.ids() {
-            assert!(self.files.file_of(id).is_some(), "a buried job was put: {id:?}");
+        for id in self.contents.burials.ids() {
+            assert!(self.contents.files.file_of(id).is_some(), "a buried job was put: {id:?}");
         }
     }
 }

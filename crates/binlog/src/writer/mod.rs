@@ -15,6 +15,7 @@ use super::storage::{Completion, DatabaseFigures, Storage, Task, is_lack_of_room
 use super::{BinlogError, Config, LogPosition, SequenceNumber, SyncPolicy};
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::job::JobId;
+use crate::rate_limited_log::RateLimitedLog;
 
 use self::append::Unlogged;
 use self::appender::Appender;
@@ -41,7 +42,9 @@ pub(super) use self::room::{JobRoom, Room};
 /// made. By the time it is full, the store has made the next one.
 const FIRST_FILE_BYTES: u64 = 1024 * 1024;
 /// The least time between two warnings of files that can be neither made nor removed.
-const QUIET_NS: u64 = 60 * NS_PER_S;
+const WARNING_INTERVAL_NS: u64 = 60 * NS_PER_S;
+/// How long the log must have been idle until a marker says that its end is durable.
+const IDLE_MARK_NS: u64 = NS_PER_S;
 
 /// What the stats say about the binlog.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -76,26 +79,41 @@ pub struct Stats {
 pub struct Binlog {
     pub(super) storage: Box<dyn Storage>,
     config: Config,
-    wall: WallOffset,
-    /// Whether the times in the log are those of the wall clock, which can be set.
-    follows_wall: bool,
-    /// Which job is in which file.
-    pub(super) files: Files,
-    burials: Burials,
-    room: Room,
-    pub(super) cooldowns: Cooldowns,
+    clock: LogClock,
+    pub(super) contents: Contents,
     ids: Ids,
     appender: Appender,
     unlogged: Unlogged,
     ahead: FilesAhead,
     compaction: Compaction,
     durability: Durability,
+    health: Health,
+    /// About files that can be neither made nor removed, which is tried again every second.
+    warnings: RateLimitedLog,
+}
+
+/// What stands in the log, and the room that it needs.
+#[derive(Debug)]
+pub(super) struct Contents {
+    /// Which job is in which file.
+    pub(super) files: Files,
+    pub(super) burials: Burials,
+    pub(super) cooldowns: Cooldowns,
+    pub(super) room: Room,
+}
+
+/// The times of the log, and when a marker is due.
+#[derive(Debug)]
+struct LogClock {
+    wall: WallOffset,
+    /// Whether the times in the log are those of the wall clock, which can be set.
+    follows_wall: bool,
     /// When the last turn was that was written, or the start.
     last_turn_at: Timestamp,
     /// When a marker is to say what time it is.
     time_mark_at: Option<Timestamp>,
-    health: Health,
-    warnings: Warnings,
+    /// When the marker that waits for the next record is written alone.
+    idle_mark_at: Option<Timestamp>,
 }
 
 /// Whether the log can go on.
@@ -120,29 +138,10 @@ impl Health {
     }
 }
 
-/// Warnings that would otherwise repeat every second.
-#[derive(Debug, Default)]
-struct Warnings {
-    /// No warning is logged before this time.
-    quiet_until: Timestamp,
-}
-
-impl Warnings {
-    fn line(&mut self, now: Timestamp, text: impl FnOnce() -> String) {
-        if now >= self.quiet_until {
-            self.quiet_until = now + QUIET_NS;
-            log::warn!("{}", text());
-        }
-    }
-}
-
 /// What a log begins with, new or replayed.
 #[derive(Debug)]
 pub(super) struct Beginning {
-    pub(super) files: Files,
-    pub(super) burials: Burials,
-    pub(super) room: Room,
-    pub(super) cooldowns: Cooldowns,
+    pub(super) contents: Contents,
     pub(super) next_job_id: u64,
     pub(super) next_index: u32,
     /// Where the log ended.
@@ -159,30 +158,30 @@ impl Binlog {
         beginning: Beginning,
         wall: WallOffset,
     ) -> Result<Self, std::io::Error> {
-        let Beginning { files, burials, room, cooldowns, next_job_id, next_index, end, durable } = beginning;
+        let Beginning { contents, next_job_id, next_index, end, durable } = beginning;
         let ids = Ids::new(config.sync, next_job_id);
         // The header of the file that is made below announces these ids.
         let announced = ids.announced_by(MarkerKind::Durable);
         let durability = Durability::new(config.sync, durable, announced);
         let mut log = Self {
-            follows_wall: storage.clock_ns().is_none(),
+            clock: LogClock {
+                wall,
+                follows_wall: storage.clock_ns().is_none(),
+                last_turn_at: Timestamp::default(),
+                time_mark_at: None,
+                idle_mark_at: None,
+            },
             storage,
             config,
-            wall,
-            files,
-            burials,
-            room,
-            cooldowns,
+            contents,
             ids,
             appender: Appender::after(end),
             unlogged: Unlogged::default(),
             ahead: FilesAhead::new(&config, next_index),
             compaction: Compaction::new(),
             durability,
-            last_turn_at: Timestamp::default(),
-            time_mark_at: None,
             health: Health::Serving,
-            warnings: Warnings::default(),
+            warnings: RateLimitedLog::every(WARNING_INTERVAL_NS),
         };
         log.make_next_file();
         let mut usual_bytes = config.file_bytes;
@@ -190,10 +189,10 @@ impl Binlog {
             if !is_lack_of_room(&error) || !log.shorten_files() {
                 return Err(error);
             }
-            usual_bytes = log.ahead.usual_bytes();
+            usual_bytes = log.ahead.usual_bytes;
             log.make_next_file();
         }
-        log.ahead.set_usual_bytes(usual_bytes);
+        log.ahead.usual_bytes = usual_bytes;
         log.use_next_file();
         Ok(log)
     }
@@ -207,13 +206,13 @@ impl Binlog {
     /// If the log has failed: nothing logged since the last sync may be acknowledged, and the process
     /// must end.
     pub fn commit(&mut self, now: Timestamp) -> Result<(), BinlogError> {
-        self.last_turn_at = now;
+        self.clock.last_turn_at = now;
         self.log_needed();
         let announced = self.announce_removal();
         let logged = self.appender.end_turn();
         if self.appender.must_write() {
             self.write_buffer();
-            self.durability.cancel_idle_mark();
+            self.clock.idle_mark_at = None;
         }
         self.appender.trim();
         if self.durability.take_urgency() || announced {
@@ -259,8 +258,8 @@ impl Binlog {
     #[must_use]
     pub fn next_deadline(&self) -> Option<Timestamp> {
         let migration = self.can_migrate().then_some(Timestamp::default());
-        let retries = [self.ahead.retry_at(), self.compaction.retry_at()];
-        [self.durability.deadline(), self.durability.idle_mark_at(), self.time_mark_at, migration]
+        let retries = [self.ahead.retry_at(), self.compaction.removal_retry_at];
+        [self.durability.deadline(), self.clock.idle_mark_at, self.clock.time_mark_at, migration]
             .into_iter()
             .chain(retries)
             .flatten()
@@ -276,13 +275,12 @@ impl Binlog {
             self.ahead.retry();
         }
         self.compaction.retry(now);
-        if self.durability.idle_mark_at().is_some_and(|at| at <= now) {
-            self.durability.cancel_idle_mark();
+        if self.clock.idle_mark_at.take_if(|at| *at <= now).is_some() {
             // The marker that waits for the next record is written alone, and synced like any record.
             self.appender.require_write();
         }
-        if self.time_mark_at.take_if(|at| *at <= now).is_some() {
-            self.last_turn_at = now;
+        if self.clock.time_mark_at.take_if(|at| *at <= now).is_some() {
+            self.clock.last_turn_at = now;
             // If there is no room for it, the next marker says it.
             let _ = self.append_marker(MarkerKind::Durable);
         }
@@ -292,7 +290,7 @@ impl Binlog {
     /// Delays have ended, which makes no record: in a second at the latest, a marker says what time it is. A start on the log
     /// then knows that these jobs are ready, even if the wall clock was set back.
     pub fn note_end_of_delay(&mut self, now: Timestamp) {
-        self.time_mark_at.get_or_insert(now + NS_PER_S);
+        self.clock.time_mark_at.get_or_insert(now + NS_PER_S);
     }
 
     // ---- the store ----
@@ -343,11 +341,7 @@ impl Binlog {
             (Task::Sync(position), Ok(())) => {
                 self.durability.completed(position, elapsed_us, now);
                 self.mark_durable();
-                if self.appender.is_empty() {
-                    self.durability.cancel_idle_mark();
-                } else {
-                    self.durability.await_record(now);
-                }
+                self.clock.idle_mark_at = (!self.appender.is_empty()).then_some(now + IDLE_MARK_NS);
                 self.sync_if_due(now);
                 self.remove_announced_files();
             }
@@ -358,7 +352,7 @@ impl Binlog {
                 self.prepare_files();
             }
             (Task::Make { file, .. }, Err(error)) => self.file_was_not_made(file, error, now),
-            (Task::Shorten { file, bytes }, Ok(())) => self.files.shrink(file, bytes),
+            (Task::Shorten { file, bytes }, Ok(())) => self.contents.files.shrink(file, bytes),
             // The zeros at the end of an old file only take space.
             (Task::Shorten { .. }, Err(_)) => {}
             (Task::Remove { file }, Ok(())) => self.file_was_removed(file),
@@ -446,7 +440,7 @@ impl Binlog {
         }
         // The files that were filled since the last sync come first, because what is durable is a beginning of the log.
         let durable = self.durability.durable().end.file;
-        let filled = self.files.closed().filter(|file| file.index >= durable);
+        let filled = self.contents.files.closed().filter(|file| file.index >= durable);
         let filled = filled.map(|file| LogPosition { file: file.index, offset: file.bytes });
         for end in filled.chain([self.appender.end()]).collect::<Vec<_>>() {
             if let Err(error) = self.run(Task::Sync(end), now) {
@@ -469,7 +463,7 @@ impl Binlog {
         while let Some(done) = self.storage.wait() {
             self.on_completion(done, now)?;
         }
-        self.last_turn_at = now;
+        self.clock.last_turn_at = now;
         self.log_needed();
         let syncs = self.config.sync != SyncPolicy::Never;
         self.flush(syncs, now)?;
@@ -477,7 +471,7 @@ impl Binlog {
             self.flush(syncs, now)?;
         }
         // From the highest down, so that C finds no gap. A file that stays is empty, and does no harm.
-        while let Some(spare) = self.room.drop_newest_spare() {
+        while let Some(spare) = self.contents.room.drop_newest_spare() {
             if self.run(Task::Remove { file: spare.index }, now).is_err() {
                 break;
             }
@@ -491,7 +485,9 @@ impl Binlog {
     /// What the log keeps in memory of jobs and cooldowns, in bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        self.files.memory_bytes() + self.room.memory_bytes() + self.cooldowns.memory_bytes()
+        self.contents.files.memory_bytes()
+            + self.contents.room.memory_bytes()
+            + self.contents.cooldowns.memory_bytes()
     }
 
     /// The figures for `stats`.
@@ -499,12 +495,12 @@ impl Binlog {
     pub fn stats(&self) -> Stats {
         let (syncs, sync_us) = self.durability.sync_totals();
         Stats {
-            oldest_index: self.files.oldest_index(),
+            oldest_index: self.contents.files.oldest_index(),
             current_index: self.appender.file(),
             max_bytes: self.config.file_bytes,
             records_written: self.appender.appended().0,
-            records_migrated: self.compaction.copied_records(),
-            files: (self.files.count() + self.room.spare_count()) as u64,
+            records_migrated: self.compaction.copied_records,
+            files: (self.contents.files.count() + self.contents.room.spare_count()) as u64,
             bytes: self.directory_bytes(),
             live_bytes: self.live_bytes(),
             syncs,
@@ -521,6 +517,6 @@ impl Binlog {
     /// Index of the file that holds the job's record, for `file` in `stats-job`; 0 if there is none.
     #[must_use]
     pub fn file_of(&self, id: JobId) -> u32 {
-        self.files.file_of(id).unwrap_or(0)
+        self.contents.files.file_of(id).unwrap_or(0)
     }
 }

@@ -9,6 +9,7 @@ use super::room::Target;
 use crate::NoRoom;
 use crate::attachment::{Cooldown, Kind, SideEffects, parts};
 use crate::clock::Timestamp;
+use crate::files::Item;
 use crate::format::{DiskRecord, SHORT_BYTES};
 use crate::job::{JobId, JobRecord};
 
@@ -67,7 +68,7 @@ impl Binlog {
 
     /// The log has this state of a job. Returns whether the job would expire without this record.
     pub(super) fn note_state(&mut self, job: &JobRecord) -> bool {
-        job.counters.reserves > 0 && self.room.release_first_reservation(job.id)
+        job.counters.reserves > 0 && self.contents.room.release_first_reservation(job.id)
     }
 
     /// Logs a state for which there is no room if it is the first reservation of a job that expires: room was reserved for
@@ -75,9 +76,9 @@ impl Binlog {
     pub(super) fn append_first_reservation(&mut self, job: &JobRecord, body_len: usize) -> bool {
         let is_one = self.note_state(job);
         if is_one {
-            let record = DiskRecord::of_job(job, body_len, self.wall);
+            let record = DiskRecord::of_job(job, body_len, self.clock.wall);
             self.unlogged.reservations.insert(job.id, record);
-            self.room.need(1);
+            self.contents.room.need(1);
             self.append_needed(NeededChange::FirstReservation(job.id));
         }
         is_one
@@ -86,7 +87,7 @@ impl Binlog {
     /// Bytes that the newest state of all jobs takes and all cooldowns, with the room for their deletes and what these may
     /// lead to.
     pub(super) fn live_bytes(&self) -> u64 {
-        self.files.live_bytes() + self.room.reserved_bytes()
+        self.contents.files.live_bytes() + self.contents.room.reserved_bytes()
     }
 
     // ---- deletes ----
@@ -96,10 +97,10 @@ impl Binlog {
     /// one.
     pub fn append_delete_with(&mut self, id: JobId, side_effects: &SideEffects<'_>) {
         let SideEffects { cooldown, freed_group } = *side_effects;
-        if (cooldown.is_some() || freed_group.is_some()) && self.files.file_of(id).is_some() {
-            let cooldown = cooldown.map(|cooldown| cooldown.encode(self.wall));
+        if (cooldown.is_some() || freed_group.is_some()) && self.contents.files.file_of(id).is_some() {
+            let cooldown = cooldown.map(|cooldown| cooldown.encode(self.clock.wall));
             let side_effects = UnloggedSideEffects { cooldown, freed_group: freed_group.map(Box::from) };
-            self.room.need(side_effects.needed_units());
+            self.contents.room.need(side_effects.needed_units());
             self.unlogged.side_effects.insert(id, side_effects);
         }
         self.append_delete(id);
@@ -112,7 +113,7 @@ impl Binlog {
             NeededChange::FirstReservation(id) => {
                 let Some(record) = self.unlogged.reservations.remove(&id) else { return };
                 self.append_short(&record, target);
-                self.files.update(id);
+                self.contents.files.update(id);
             }
             NeededChange::EndOfCooldown(id) => {
                 self.enter(target);
@@ -140,15 +141,23 @@ impl Binlog {
         let file = self.appender.file();
         self.append_record(&DiskRecord::deletion_with_side_effects(id), &[], None, SHORT_BYTES);
         if let Some(bytes) = side_effects.cooldown {
-            self.files.place_cooldown(id, file, parts(bytes.len()) * SHORT_BYTES);
-            self.cooldowns.insert(id, bytes);
+            self.contents.files.place(Item::Cooldown(id), file, parts(bytes.len()) * SHORT_BYTES);
+            let is_one = self.contents.cooldowns.insert(id, bytes);
+            debug_assert!(is_one, "the cooldown of job {id:?} reads back");
         }
     }
 
     /// Appends the parts of an attachment, for which there is room and memory, in front of the record that follows.
     pub(super) fn push_attachment(&mut self, kind: Kind, job: JobId, bytes: &[u8]) {
-        self.room.take(parts(bytes.len()) * SHORT_BYTES);
+        let taken = parts(bytes.len()) * SHORT_BYTES;
+        self.contents.room.take(taken);
+        let end = self.appender.end().offset + taken;
         self.appender.push_attachment(kind, job, bytes);
+        debug_assert_eq!(
+            self.appender.end().offset,
+            end,
+            "an attachment takes the room that was found for it"
+        );
     }
 
     /// Appends an attachment that needs no record.
@@ -166,46 +175,48 @@ impl Binlog {
     /// logged, for which there is always room.
     pub fn forget_cooldown(&mut self, id: JobId, now: Timestamp) {
         let unneeded = self.unlogged.drop_cooldown(id);
-        self.room.release(unneeded);
-        let Some(until) = self.cooldowns.remove(id) else { return };
-        let full_bytes = self.files.full_bytes();
-        self.files.remove_cooldown(id);
-        self.compaction.note_freed(full_bytes - self.files.full_bytes());
-        self.room.release(1);
-        if until > self.wall.to_disk(now) {
+        self.contents.room.release(unneeded);
+        let Some(until) = self.contents.cooldowns.remove(id) else { return };
+        let full_bytes = self.contents.files.full_bytes();
+        let was_there = self.contents.files.remove(Item::Cooldown(id));
+        debug_assert!(was_there, "each cooldown stands in a file");
+        self.compaction.note_freed(full_bytes - self.contents.files.full_bytes());
+        self.contents.room.release(1);
+        if until > self.clock.wall.to_disk(now) {
             self.append_forgetting(id);
         }
     }
 
     /// Logs that the cooldown of job `id` counts no more.
     pub(crate) fn append_forgetting(&mut self, id: JobId) {
-        self.room.need(1);
+        self.contents.room.need(1);
         self.append_needed(NeededChange::EndOfCooldown(id));
     }
 
     /// The cooldowns that have not ended and were not forgotten, each with the job whose delete started it, by ascending
     /// id.
     pub fn cooldowns(&self) -> impl Iterator<Item = (JobId, Cooldown<'_>)> {
-        self.cooldowns.iter().map(|(id, cooldown)| {
-            let until = self.wall.to_memory(cooldown.until);
+        self.contents.cooldowns.iter().map(|(id, cooldown)| {
+            let until = self.clock.wall.to_memory(cooldown.until);
             (id, Cooldown { tube: cooldown.tube, key: cooldown.key, until })
         })
     }
 
     /// Logs a cooldown once more. Returns how long its markers are, or `None` if there is no room for them now.
     pub(super) fn copy_cooldown(&mut self, id: JobId) -> Option<u64> {
-        let cooldown = self.cooldowns.get(id)?;
+        let cooldown = self.contents.cooldowns.get(id)?;
         let bytes = parts(cooldown.len()) * SHORT_BYTES;
-        let target = self.room.find(bytes, 0)?;
+        let target = self.contents.room.find(bytes, 0)?;
         if !self.open_up_to(target) || !self.has_memory_for(bytes) {
             return None;
         }
         self.enter(target);
         // Nothing of the cooldowns is changed by the appending.
-        let cooldowns = std::mem::take(&mut self.cooldowns);
+        let cooldowns = std::mem::take(&mut self.contents.cooldowns);
         self.append_alone(Kind::Cooldown, id, cooldowns.get(id).unwrap_or_default());
-        self.cooldowns = cooldowns;
-        self.files.place_cooldown(id, self.appender.file(), bytes);
+        self.contents.cooldowns = cooldowns;
+        let was_there = self.contents.files.place(Item::Cooldown(id), self.appender.file(), bytes);
+        debug_assert!(was_there, "a cooldown that is copied stood in a file");
         Some(bytes)
     }
 
@@ -214,7 +225,7 @@ impl Binlog {
     /// # Errors
     /// If there is no room.
     pub(crate) fn repeat_cooldown(&mut self, id: JobId) -> Result<(), NoRoom> {
-        let Some(cooldown) = self.cooldowns.get(id) else { return Ok(()) };
+        let Some(cooldown) = self.contents.cooldowns.get(id) else { return Ok(()) };
         self.reserve(parts(cooldown.len()) * SHORT_BYTES, 0)?;
         self.copy_cooldown(id).map(drop).ok_or(NoRoom::Full)
     }
@@ -226,7 +237,7 @@ impl Binlog {
     pub(crate) fn append_freed_group(&mut self, group: &str) -> Result<(), NoRoom> {
         let bytes = parts(group.len()) * SHORT_BYTES;
         self.reserve(bytes, 0)?;
-        let target = self.room.find(bytes, 0).ok_or(NoRoom::Full)?;
+        let target = self.contents.room.find(bytes, 0).ok_or(NoRoom::Full)?;
         self.enter(target);
         self.append_alone(Kind::Frees, JobId(0), group.as_bytes());
         Ok(())
@@ -235,8 +246,8 @@ impl Binlog {
     /// Asserts what is true of tags, deletes and cooldowns between two calls.
     #[inline]
     pub(super) fn check_side_effects(&self) {
-        let cooldowns = self.cooldowns.len();
-        assert_eq!(cooldowns, self.files.cooldown_count(), "each cooldown stands in a file");
+        let cooldowns = self.contents.cooldowns.len();
+        assert_eq!(cooldowns, self.contents.files.cooldown_count(), "each cooldown stands in a file");
         let unlogged: Vec<NeededChange> = self.unlogged.needed.iter().collect();
         let is_unlogged = |&id: &JobId| unlogged.contains(&NeededChange::Delete(id));
         assert!(self.unlogged.side_effects.keys().all(is_unlogged), "only a delete has side effects");
@@ -247,9 +258,13 @@ impl Binlog {
                 .all(|&id| unlogged.contains(&NeededChange::FirstReservation(id))),
             "the record of a first reservation is to be logged"
         );
-        self.room.check_invariants(self.files.job_count(), cooldowns as u64, self.unlogged.needed_units());
+        self.contents.room.check_invariants(
+            self.contents.files.job_count(),
+            cooldowns as u64,
+            self.unlogged.needed_units(),
+        );
         assert!(
-            self.room.jobs().all(|id| self.files.file_of(id).is_some()),
+            self.contents.room.jobs().all(|id| self.contents.files.file_of(id).is_some()),
             "room is reserved for jobs that are there"
         );
     }

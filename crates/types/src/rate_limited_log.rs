@@ -2,25 +2,38 @@
 
 use crate::clock::{NS_PER_S, Timestamp};
 
-/// The least time between two lines about the same thing.
+/// The least time between two lines about the same thing, unless [`RateLimitedLog::every`] says otherwise.
 const INTERVAL_NS: u64 = 5 * NS_PER_S;
 
 /// Decides which of many events get a line in the log.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct RateLimitedLog {
+    interval_ns: u64,
     next_at: Timestamp,
     withheld: u64,
 }
 
+impl Default for RateLimitedLog {
+    fn default() -> Self {
+        Self::every(INTERVAL_NS)
+    }
+}
+
 impl RateLimitedLog {
-    /// Calls `write` unless it was called less than `INTERVAL_NS` ago. Its argument is the number of events without a
+    /// At most one line in `interval_ns` nanoseconds.
+    #[must_use]
+    pub fn every(interval_ns: u64) -> Self {
+        Self { interval_ns, next_at: Timestamp::default(), withheld: 0 }
+    }
+
+    /// Calls `write` unless it was called less than the interval ago. Its argument is the number of events without a
     /// line since the last call.
     pub fn line(&mut self, now: Timestamp, write: impl FnOnce(u64)) {
         if now < self.next_at {
             self.withheld += 1;
             return;
         }
-        self.next_at = now + INTERVAL_NS;
+        self.next_at = now + self.interval_ns;
         write(std::mem::take(&mut self.withheld));
     }
 }
