@@ -80,7 +80,8 @@ tls-conformance:
 admin: server
 	$(ALONE) sh tests/admin/run.sh
 
-# Installs the client libraries from their registries, and calls each of their methods; then one goes through HAProxy and a takeover.
+# Installs the client libraries from their registries, calls each of their methods, and tests the recipes of doc/clients.md; then some go through
+# HAProxy and a takeover.
 clients: server
 	$(ALONE) sh tests/clients/run.sh
 	$(if $(BUILT),,$(CARGO) test $(WHOLE) --test failover readme)

@@ -1,10 +1,10 @@
 #!/bin/sh
-# Runs the clients from the registries against the server, every method of each. What cannot be fetched
-# is skipped with a word; with CI=true that fails.
+# Runs the clients from the registries against the server: every method of some, and what the recipes beside them add to
+# each. What cannot be had is skipped with a word; with CI=true that fails.
 set -eu
 cd "$(dirname "$0")/../.."
 here=tests/clients
-kept=target/clients # what was fetched, so that the next run needs no network
+kept=$PWD/target/clients # what was fetched, so that the next run needs no network
 missing=0
 
 skip() {
@@ -13,30 +13,36 @@ skip() {
 }
 
 run() { python3 tests/with_server.py "$@"; }
+# Beside a plain server, and one with an access file and TLS.
+run_additions() { python3 $here/servers.py "$@"; }
 
-if ! command -v python3 >/dev/null; then
-    skip "all: there is no python3"
+if ! command -v python3 >/dev/null || ! command -v openssl >/dev/null; then
+    skip "all: there is no python3, or no openssl"
     [ "${CI:-}" != true ]
     exit
 fi
 
-if python3 -m venv $kept/python >/dev/null 2>&1 \
-    && $kept/python/bin/pip install --quiet --disable-pip-version-check -r $here/python/requirements.txt; then
-    run $kept/python/bin/python $here/python/every_method.py
+if python3 -m venv "$kept/python" >/dev/null 2>&1 \
+    && "$kept/python/bin/pip" install --quiet --disable-pip-version-check -r $here/python/requirements.txt; then
+    run "$kept/python/bin/python" $here/python/every_method.py
+    for client in greenstalk aiostalk; do
+        run_additions "$kept/python/bin/python" -B $here/python/${client}_extended_test.py
+    done
 else
-    skip "Python: greenstalk cannot be installed"
+    skip "Python: greenstalk and aiostalk cannot be installed"
 fi
 
-mkdir -p $kept/node
-if command -v npm >/dev/null && cp $here/node/package*.json $kept/node \
-    && npm ci --prefix $kept/node --prefer-offline --no-audit --no-fund --loglevel=error >/dev/null; then
-    NODE_PATH=$kept/node/node_modules run node $here/node/every_method.js
+mkdir -p "$kept/node"
+if command -v npm >/dev/null && cp $here/node/package*.json "$kept/node" \
+    && npm ci --prefix "$kept/node" --prefer-offline --no-audit --no-fund --loglevel=error >/dev/null; then
+    export NODE_PATH="$kept/node/node_modules"
+    run node $here/node/every_method.js
 else
     skip "Node: node-beanstalk cannot be installed"
 fi
 
 if CARGO_TARGET_DIR=$kept/rust cargo build --quiet --locked --manifest-path $here/rust/Cargo.toml; then
-    run $kept/rust/debug/every-method
+    run "$kept/rust/debug/every-method"
 else
     skip "Rust: beanstalkc cannot be fetched"
 fi

@@ -1,0 +1,121 @@
+"""Each addition of aiostalk_extended.py: plain, then with a token, then with a token in TLS."""
+
+import asyncio
+import os
+import ssl
+
+import aiostalk
+import greenstalk_extended
+from aiostalk_extended import ExistsError, ExtendedClient, ForbiddenError, UnauthorizedError
+
+TOKEN = os.environ["BEANSTALKD_TOKEN"]
+WITHIN_S = 10
+
+
+def address(name):
+    return "127.0.0.1", int(os.environ[name])
+
+
+async def refused(error, awaitable):
+    try:
+        result = await awaitable
+    except error:
+        return
+    raise AssertionError(f"{error.__name__} expected, but got {result!r}")
+
+
+async def tags(client):
+    first = await client.put("a", idp="order-7", exp=3600)
+    again = await client.put("a", idp="order-7")
+    assert (first.state, again, again.state) == (None, first, "READY")
+    await refused(ValueError, client.put("x", idp="a key\r\nwith spaces"))
+    await client.put("one at a time", con="customer-9")
+    await client.put("one at a time", con="customer-9")
+    assert len(await client.reserve_batch(10)) == 2  # of three
+    assert await client.touch_all() == 2
+    assert await client.flush_tube("work") == 3
+    member = await client.put("member", grp="import")
+    after = await client.put("after", aft="import")
+    assert (await client.stats_group("import"))["pending"] == 1
+    assert (await client.reserve_batch(10))[0].id == member and await client.delete_batch([member]) == (1, 0)
+    assert (await client.reserve(timeout=5)).id == after
+    await client.delete(after)
+
+
+async def batches(client):
+    ids = [await client.put(f"job {n}") for n in range(5)]
+    jobs = await client.reserve_batch(3, timeout=5)
+    assert [(job.id, job.body) for job in jobs] == [(ids[n], f"job {n}") for n in range(3)]
+    assert await client.delete_batch(jobs + [ids[4], 10**9]) == (4, 1)
+    assert await client.delete_batch(await client.reserve_batch(3)) == (1, 0)
+    assert await client.reserve_batch(3) == []
+    await refused(aiostalk.TimedOutError, client.reserve_batch(3, timeout=0))
+
+
+async def waits(client, place, options):
+    """The producer blocks the event loop: whatever it waits for happens before the client reads its reply."""
+    producer = greenstalk_extended.ExtendedClient(address(place), use="work", **options)
+
+    async def waits_now():
+        waiting = asyncio.ensure_future(client.reserve_with_abort())
+        while producer.stats_tube("work")["current-waiting"] == 0:
+            await asyncio.sleep(0)
+        return waiting
+
+    waiting = await waits_now()
+    waiting.cancel()
+    await refused(asyncio.CancelledError, waiting)
+    waiting = await waits_now()
+    job = producer.put("comes with the end of the wait")
+    while producer.stats_job(job)["state"] != "reserved":
+        pass
+    waiting.cancel()
+    await refused(asyncio.CancelledError, waiting)
+    assert producer.stats_job(job)["releases"] == 1
+    producer.delete(job)
+    job = producer.put("for nobody yet", priority=7)
+    assert producer.stats_job(job)["state"] == "ready"
+    waiting = asyncio.ensure_future(client.reserve_with_abort(WITHIN_S))
+    assert (await asyncio.wait_for(waiting, WITHIN_S)).id == job
+    await refused(aiostalk.TimedOutError, client.reserve_with_abort(0))
+    await client.delete(job)
+    producer.close()
+
+
+async def tubes(client):
+    assert await client.watch("other", weight=5) == 2
+    await client.reserve_mode("weighted")
+    await client.reserve_mode("fifo")
+    job = await client.put("a", idp="twin")
+    await client.move(job, "other")
+    await refused(ExistsError, client.move(await client.put("a", idp="twin"), "other"))
+    await client.delete(await client.reserve_job(job))
+    await client.bury(await client.reserve(timeout=5))
+    assert await client.flush_buried("work") == 1
+
+
+async def all_of(place, **options):
+    async with ExtendedClient(address(place), use="work", watch=["work"], **options) as client:
+        await tags(client)
+        await batches(client)
+        await waits(client, place, options)
+        await tubes(client)
+
+
+async def main():
+    trusted = ssl.create_default_context(cafile=os.environ["BEANSTALKD_CA"])
+    await all_of("BEANSTALKD_PORT")
+    await all_of("BEANSTALKD_GUARDED_PORT", token=TOKEN)
+    await all_of("BEANSTALKD_TLS_PORT", tls=trusted, token=TOKEN)
+    await refused(UnauthorizedError, ExtendedClient(address("BEANSTALKD_GUARDED_PORT"), token="x" * 40).connect())
+    untrusted = ssl.create_default_context()
+    unknown = ExtendedClient(address("BEANSTALKD_TLS_PORT"), tls=untrusted, token=TOKEN)
+    await refused(ssl.SSLCertVerificationError, unknown.connect())
+    stranger = aiostalk.Client(address("BEANSTALKD_GUARDED_PORT"))
+    await stranger.connect()
+    await refused(ForbiddenError, stranger.put("x"))
+    await stranger.close()
+
+
+asyncio.run(main())
+print("clients: aiostalk with the additions: good")

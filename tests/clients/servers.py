@@ -1,0 +1,76 @@
+#!/usr/bin/env python3
+"""Runs a command beside two servers: servers.py COMMAND [ARGUMENT...]
+
+The first is as with_server.py starts it: $BEANSTALKD_PORT and $BEANSTALKD_PID. The second has an access file, which
+allows everything to who logs in with $BEANSTALKD_TOKEN and nothing to others: plain on $BEANSTALKD_GUARDED_PORT, with TLS
+on $BEANSTALKD_TLS_PORT. $BEANSTALKD_CA is the authority of its certificate, which is for 127.0.0.1 and localhost.
+"""
+
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import with_server  # noqa: E402
+
+TOKEN = "token-of-the-suite-of-clients-0123456789"
+RULES = """[identities.everybody]
+tokens = ["%s"]
+produce = ["*"]
+work = ["*"]
+observe = ["*"]
+manage = ["*"]
+"""
+
+
+def make_certificate(directory):
+    """A certificate that is its own authority, and its key."""
+    certificate, key = os.path.join(directory, "cert.pem"), os.path.join(directory, "key.pem")
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+        + ["-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+        + ["-addext", "basicConstraints=critical,CA:FALSE", "-keyout", key, "-out", certificate],
+        check=True,
+        capture_output=True,
+    )
+    return certificate, key
+
+
+def main():
+    os.environ.setdefault("RUST_LOG", "error")  # what the tests let it refuse is no news
+    program = os.environ.get("BEANSTALKD", os.path.join(with_server.ROOT, "target/debug/beanstalkd"))
+    with tempfile.TemporaryDirectory() as directory:
+        certificate, key = make_certificate(directory)
+        rules = os.path.join(directory, "access.toml")
+        with open(rules, "w", encoding="ascii") as file:
+            file.write(RULES % hashlib.sha256(TOKEN.encode("ascii")).hexdigest())
+        os.chmod(rules, 0o600)
+        tls_port = with_server.free_port()
+        pid, port = with_server.start(program)
+        guarded_pid, guarded_port = with_server.start(
+            program,
+            ["--listen", f"tls://127.0.0.1:{tls_port}", "--tls-cert", certificate, "--tls-key", key, "--access", rules],
+        )
+        environment = dict(
+            os.environ,
+            BEANSTALKD_PORT=str(port),
+            BEANSTALKD_PID=str(pid),
+            BEANSTALKD_GUARDED_PORT=str(guarded_port),
+            BEANSTALKD_TLS_PORT=str(tls_port),
+            BEANSTALKD_CA=certificate,
+            BEANSTALKD_TOKEN=TOKEN,
+        )
+        try:
+            code = subprocess.run(sys.argv[1:], env=environment).returncode
+        finally:
+            stopped = [with_server.stop(one) for one in (pid, guarded_pid)]
+    if not all(stopped):
+        print("servers: a server did not stop cleanly", file=sys.stderr)
+        return code or 1
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
