@@ -37,8 +37,15 @@ if command -v npm >/dev/null && cp $here/node/package*.json "$kept/node" \
     && npm ci --prefix "$kept/node" --prefer-offline --no-audit --no-fund --loglevel=error >/dev/null; then
     export NODE_PATH="$kept/node/node_modules"
     run node $here/node/every_method.js
+    run_additions node $here/node/node_beanstalk_extended_test.js
 else
     skip "Node: node-beanstalk cannot be installed"
+fi
+
+if ruby -e "require 'beaneater'" 2>/dev/null; then
+    run_additions ruby $here/ruby/beaneater_extended_test.rb
+else
+    skip "Ruby: there is no ruby with beaneater (Debian: ruby-beaneater)"
 fi
 
 if CARGO_TARGET_DIR=$kept/rust cargo build --quiet --locked --manifest-path $here/rust/Cargo.toml; then

@@ -1,0 +1,95 @@
+// Each addition of node_beanstalk_extended.js: plain, then with a token, then with a token in TLS.
+'use strict';
+
+const assert = require('node:assert/strict');
+const fs = require('node:fs');
+const { ExtendedClient } = require('./node_beanstalk_extended.js');
+
+const token = process.env.BEANSTALKD_TOKEN;
+const ca = fs.readFileSync(process.env.BEANSTALKD_CA);
+
+async function tags(client) {
+  const put = (payload, words) => client.put(payload, 60, 1024, 0, words);
+  const first = await put('a', { idp: 'order-7', exp: 3600 });
+  assert.deepEqual(await put('a', { idp: 'order-7' }), { id: first.id, state: 'ready', existed: true });
+  assert.equal(first.existed, false);
+  await assert.rejects(put('x', { idp: 'a key\r\nwith spaces' }), TypeError);
+  await put('one at a time', { con: 'customer-9' });
+  await put('one at a time', { con: 'customer-9' });
+  assert.equal((await client.reserveBatch(10)).length, 2, 'of three');
+  assert.equal(await client.touchAll(), 2);
+  assert.equal(await client.flushTube('work'), 3);
+  const member = await put('member', { grp: 'import' });
+  const after = await put('after', { aft: 'import' });
+  assert.equal((await client.reserveBatch(10))[0].id, member.id);
+  assert.equal(await client.delete(member.id), true);
+  assert.equal((await client.reserveWithTimeout(5)).id, after.id);
+  await client.delete(after.id);
+}
+
+async function batches(client) {
+  const large = { large: 'x'.repeat(50000) }; // more than comes at once
+  const ids = [];
+  for (let n = 0; n < 5; n += 1) ids.push((await client.put(n === 1 ? large : { n })).id);
+  const jobs = await client.reserveBatch(3, 5);
+  assert.deepEqual(jobs.map(({ id }) => id), ids.slice(0, 3));
+  assert.deepEqual([jobs[1].payload, jobs[2].payload], [large, { n: 2 }]);
+  assert.deepEqual(await client.deleteBatch([...jobs, ids[4], 10 ** 9]), { deleted: 4, missing: 1 });
+  // Commands that are sent together have their replies in order.
+  const [rest, none] = await Promise.all([client.reserveBatch(3), client.reserveBatch(3), client.touchAll()]);
+  assert.deepEqual([rest.map(({ id }) => id), none], [[ids[3]], []]);
+  assert.deepEqual(await client.deleteBatch(rest), { deleted: 1, missing: 0 });
+  assert.deepEqual(await client.reserveBatch(3, 0), []);
+  await assert.rejects(client.reserveBatch(0), { code: 'BAD_FORMAT' });
+}
+
+async function tubes(client) {
+  assert.equal(await client.watch('other', 5), 2);
+  await client.reserveMode('weighted');
+  await client.reserveMode('fifo');
+  const twin = await client.put('a', 60, 1024, 0, { idp: 'twin' });
+  await client.reprioritize(twin.id, 7);
+  await client.move(twin.id, 'other');
+  const stats = await client.statsJob(twin.id);
+  assert.deepEqual([stats.pri, stats.tube], [7, 'other']);
+  const second = await client.put('a', 60, 1024, 0, { idp: 'twin' });
+  await assert.rejects(client.move(second.id, 'other'), { code: 'EXISTS' });
+  const reserved = await client.reserveJob(second.id);
+  await client.bury(reserved.id);
+  assert.deepEqual([await client.flushBuried('work'), await client.flushTube('other')], [1, 1]);
+}
+
+async function connected(options) {
+  const client = new ExtendedClient({ host: '127.0.0.1', ...options });
+  await client.connect();
+  return client;
+}
+
+async function allOf(options) {
+  const client = await connected(options);
+  await client.use('work');
+  await client.watch('work');
+  await client.ignore('default');
+  await tags(client);
+  await batches(client);
+  await tubes(client);
+  await client.disconnect();
+}
+
+async function main() {
+  const port = (name) => Number(process.env[name]);
+  await allOf({ port: port('BEANSTALKD_PORT') });
+  await allOf({ port: port('BEANSTALKD_GUARDED_PORT'), token });
+  await allOf({ port: port('BEANSTALKD_TLS_PORT'), tls: { ca }, token });
+  const stranger = await connected({ port: port('BEANSTALKD_GUARDED_PORT') });
+  await assert.rejects(stranger.put('x'), { code: 'FORBIDDEN' });
+  await stranger.disconnect();
+  await assert.rejects(connected({ port: port('BEANSTALKD_GUARDED_PORT'), token: 'x'.repeat(40) }), { code: 'UNAUTHORIZED' });
+  await assert.rejects(connected({ port: port('BEANSTALKD_TLS_PORT'), tls: {}, token }), { code: /CERT|SIGNATURE/ });
+  console.log('clients: node-beanstalk with the additions: good');
+}
+
+main().catch((error) => {
+  console.error(error);
+  process.exit(1);
+});

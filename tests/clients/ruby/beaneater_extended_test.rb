@@ -1,0 +1,84 @@
+# Each addition of beaneater_extended.rb: plain, then with a token, then with a token in TLS.
+
+require_relative 'beaneater_extended'
+
+TOKEN = ENV.fetch('BEANSTALKD_TOKEN')
+
+def address(name) = "127.0.0.1:#{ENV.fetch(name)}"
+
+def equal(expected, actual)
+  raise "expected #{expected.inspect}, but got #{actual.inspect}" unless expected == actual
+end
+
+def refused(error, cause = nil)
+  result = yield
+rescue error => e
+  raise unless cause.nil? || e.cause.is_a?(cause)
+else
+  raise "#{error} expected, but got #{result.inspect}"
+end
+
+def tags(queue, work)
+  first = work.put('a', idp: 'order-7', exp: 3600)
+  again = work.put('a', idp: 'order-7')
+  equal([nil, first[:id], 'READY'], [first[:state], again[:id], again[:state]])
+  refused(ArgumentError) { work.put('x', idp: "a key\r\nwith spaces") }
+  2.times { work.put('one at a time', con: 'customer-9') }
+  equal(2, queue.tubes.reserve_batch(10).size) # of three
+  equal(2, queue.jobs.touch_all)
+  equal(3, work.flush)
+  member = work.put('member', grp: 'import')[:id]
+  after = work.put('after', aft: 'import')[:id]
+  equal([member], queue.tubes.reserve_batch(10).map(&:id))
+  equal([1, 0], queue.jobs.delete_batch([member]))
+  job = queue.tubes.reserve(5)
+  equal(after, job.id)
+  job.delete
+end
+
+def batches(queue, work)
+  ids = Array.new(5) { |n| work.put("job #{n}")[:id] }
+  jobs = queue.tubes.reserve_batch(3, 5)
+  equal([ids.take(3), ['job 0', 'job 1', 'job 2']], [jobs.map(&:id), jobs.map(&:body)])
+  equal([4, 1], queue.jobs.delete_batch(jobs + [ids[4], 10**9]))
+  equal([1, 0], queue.jobs.delete_batch(queue.tubes.reserve_batch(3)))
+  equal([], queue.tubes.reserve_batch(3))
+  refused(Beaneater::TimedOutError) { queue.tubes.reserve_batch(3, 0) }
+end
+
+def tubes(queue, work)
+  queue.tubes.watch_weighted('other', 5)
+  queue.tubes.reserve_mode('weighted')
+  # The connection is lost: the client makes another one, and says it all again.
+  queue.connection.connection.to_io.shutdown
+  equal(%w[other work], queue.tubes.watched.map(&:name).sort)
+  queue.tubes.reserve_mode('fifo')
+  twin = queue.jobs.find(work.put('a', idp: 'twin')[:id])
+  twin.reprioritize(7)
+  twin.move('other')
+  equal([7, 'other'], [twin.stats.pri, twin.stats.tube])
+  second = queue.jobs.find(work.put('a', idp: 'twin')[:id])
+  refused(Beaneater::ExistsError) { second.move('other') }
+  queue.tubes.ignore('other')
+  work.reserve(5).bury
+  equal([1, 1], [work.flush_buried, queue.tubes['other'].clear])
+end
+
+def all_of(queue)
+  work = queue.tubes['work']
+  queue.tubes.watch!('work')
+  tags(queue, work)
+  batches(queue, work)
+  tubes(queue, work)
+  queue.close
+end
+
+ca = { ca_file: ENV.fetch('BEANSTALKD_CA') }
+all_of(Beaneater.new(address('BEANSTALKD_PORT')))
+all_of(Beaneater.new(address('BEANSTALKD_GUARDED_PORT'), token: TOKEN))
+all_of(Beaneater.new(address('BEANSTALKD_TLS_PORT'), tls: ca, token: TOKEN))
+all_of(Beaneater.new("localhost:#{ENV.fetch('BEANSTALKD_TLS_PORT')}", tls: ca, token: TOKEN))
+refused(Beaneater::ForbiddenError) { Beaneater.new(address('BEANSTALKD_GUARDED_PORT')).tubes['work'].put('x') }
+refused(Beaneater::NotConnected, Beaneater::UnauthorizedError) { Beaneater.new(address('BEANSTALKD_GUARDED_PORT'), token: 'x' * 40) }
+refused(Beaneater::NotConnected, OpenSSL::SSL::SSLError) { Beaneater.new(address('BEANSTALKD_TLS_PORT'), tls: {}, token: TOKEN) }
+puts 'clients: beaneater with the additions: good'
