@@ -48,6 +48,18 @@ else
     skip "Ruby: there is no ruby with beaneater (Debian: ruby-beaneater)"
 fi
 
+# Debian's packages of PHP have a file each that loads them, and the files that it needs.
+for client in pheanstalk:Pheanstalk:php-pda-pheanstalk \
+    laravel:Illuminate/Queue:php-illuminate-queue \
+    symfony:Symfony/Component/Messenger/Bridge/Beanstalkd:php-symfony-beanstalkd-messenger; do
+    library=${client#*:}
+    if php -r "exit((int) !stream_resolve_include_path('${library%%:*}/autoload.php'));" 2>/dev/null; then
+        run_additions php $here/php/${client%%:*}_test.php
+    else
+        skip "PHP: there is no ${library%%:*} (Debian: ${library##*:})"
+    fi
+done
+
 if CARGO_TARGET_DIR=$kept/rust cargo build --quiet --locked --manifest-path $here/rust/Cargo.toml; then
     run "$kept/rust/debug/every-method"
 else

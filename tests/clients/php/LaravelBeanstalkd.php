@@ -1,0 +1,90 @@
+<?php
+// Laravel's queue on this server, beyond its driver `beanstalkd`: TLS and log-in, unique jobs and other tags, queue:clear,
+// bulk, and attempts that are asked for once. Needs ExtendedPheanstalk.php. In a service provider:
+//
+//     Queue::extend('beanstalkd-extended', fn () => new ExtendedBeanstalkdConnector());
+//
+// and in config/queue.php, beside the keys of the driver `beanstalkd`:
+//
+//     'driver' => 'beanstalkd-extended', 'token' => env('BEANSTALKD_TOKEN'), 'tls' => ['cafile' => '/etc/ssl/queue.pem'],
+
+use Illuminate\Container\Container;
+use Illuminate\Contracts\Queue\ClearableQueue;
+use Illuminate\Queue\BeanstalkdQueue;
+use Illuminate\Queue\Connectors\ConnectorInterface;
+use Illuminate\Queue\Jobs\BeanstalkdJob;
+use Pheanstalk\Job as PheanstalkJob;
+use Pheanstalk\Pheanstalk;
+
+/** For jobs: without a lock in a cache, a job with `idp` is queued once, until it is deleted or has failed for good. */
+interface HasTags
+{
+    /** @return array for example ['idp' => "order-{$this->id}", 'con' => "customer-{$this->customer}:2", 'exp' => 3600] */
+    public function tags(): array;
+}
+
+final class ExtendedBeanstalkdConnector implements ConnectorInterface
+{
+    public function connect(array $config)
+    {
+        $extended = new ExtendedPheanstalk(
+            $config['host'], $config['port'] ?? 11300, $config['tls'] ?? null, $config['token'] ?? null, $config['timeout'] ?? 10
+        );
+        $after = $config['after_commit'] ?? null;
+        $queue = new ExtendedBeanstalkdQueue($extended->pheanstalk, $config['queue'], $config['retry_after'] ?? 60, $config['block_for'] ?? 0, $after);
+        $queue->extended = $extended;
+        return $queue;
+    }
+}
+
+class ExtendedBeanstalkdQueue extends BeanstalkdQueue implements ClearableQueue
+{
+    public ExtendedPheanstalk $extended;
+
+    public function push($job, $data = '', $queue = null)
+    {
+        return $this->later(0, $job, $data, $queue);
+    }
+
+    public function later($delay, $job, $data = '', $queue = null)
+    {
+        $options = ['tags' => $job instanceof HasTags ? $job->tags() : []];
+        $send = fn ($payload, $queue, $delay) => $this->pushRaw($payload, $queue, $options + ['delay' => $this->secondsUntil($delay)]);
+        return $this->enqueueUsing($job, $this->createPayload($job, $this->getQueue($queue), $data), $queue, $delay, $send);
+    }
+
+    public function pushRaw($payload, $queue = null, array $options = [])
+    {
+        $this->pheanstalk->useTube($this->getQueue($queue));
+        return $this->extended->put($payload, Pheanstalk::DEFAULT_PRIORITY, $options['delay'] ?? 0, $this->timeToRun, $options['tags'] ?? []);
+    }
+
+    public function pop($queue = null)
+    {
+        $queue = $this->getQueue($queue);
+        $job = $this->pheanstalk->watchOnly($queue)->reserveWithTimeout($this->blockFor);
+        return $job ? new ExtendedBeanstalkdJob($this->container, $this->pheanstalk, $job, $this->connectionName, $queue) : null;
+    }
+
+    /** For `artisan queue:clear`: one command, however many jobs there are. Reserved jobs are deleted, too. */
+    public function clear($queue)
+    {
+        return $this->extended->flushTube($this->getQueue($queue));
+    }
+}
+
+class ExtendedBeanstalkdJob extends BeanstalkdJob
+{
+    private int $attempts;
+
+    public function __construct(Container $container, Pheanstalk $pheanstalk, PheanstalkJob $job, $connectionName, $queue)
+    {
+        parent::__construct($container, $pheanstalk, $job, $connectionName, $queue);
+        $this->attempts = parent::attempts(); // now it is there; Laravel asks again when it may be gone
+    }
+
+    public function attempts()
+    {
+        return $this->attempts;
+    }
+}

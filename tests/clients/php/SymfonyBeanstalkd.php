@@ -1,0 +1,89 @@
+<?php
+// Symfony's Messenger on this server, beyond its transport beanstalkd://: TLS, log-in, and tags of messages, which make
+// them unique, expire, or run one at a time. Needs ExtendedPheanstalk.php. In config/services.yaml and messenger.yaml:
+//
+//     ExtendedBeanstalkdTransportFactory: { tags: [messenger.transport_factory] }
+//
+//     transports:
+//         orders: 'beanstalkds://TOKEN@queue.example.org:11301?tube_name=orders&cafile=/etc/ssl/queue.pem'
+//
+// `beanstalkd+auth://` logs in without TLS. A message is tagged where it is dispatched:
+//
+//     $bus->dispatch($message, [new TagsStamp(['idp' => "order-$id", 'exp' => 3600])]);
+
+use Pheanstalk\Exception as PheanstalkException;
+use Symfony\Component\Messenger\Bridge\Beanstalkd\Transport\BeanstalkdTransport;
+use Symfony\Component\Messenger\Bridge\Beanstalkd\Transport\Connection;
+use Symfony\Component\Messenger\Envelope;
+use Symfony\Component\Messenger\Exception\TransportException;
+use Symfony\Component\Messenger\Stamp\DelayStamp;
+use Symfony\Component\Messenger\Stamp\NonSendableStampInterface;
+use Symfony\Component\Messenger\Stamp\TransportMessageIdStamp;
+use Symfony\Component\Messenger\Transport\Serialization\SerializerInterface;
+use Symfony\Component\Messenger\Transport\TransportFactoryInterface;
+use Symfony\Component\Messenger\Transport\TransportInterface;
+
+/** Tags of the job that a message becomes: idp => 'order-7' or 'order-7:60', con => 'customer-9:2', grp, aft, exp => 3600. */
+final class TagsStamp implements NonSendableStampInterface
+{
+    public function __construct(public readonly array $tags)
+    {
+    }
+}
+
+/** The message was not sent: the tube has one with the same idempotency key, in this state. */
+final class ExistingMessageStamp implements NonSendableStampInterface
+{
+    public function __construct(public readonly string $state)
+    {
+    }
+}
+
+final class ExtendedBeanstalkdTransportFactory implements TransportFactoryInterface
+{
+    public function createTransport(string $dsn, array $options, SerializerInterface $serializer): TransportInterface
+    {
+        unset($options['transport_name']);
+        $parts = parse_url($dsn);
+        parse_str($parts['query'] ?? '', $query);
+        $options += $query + ['tube_name' => 'default', 'timeout' => 0, 'ttr' => 90];
+        $tls = $parts['scheme'] === 'beanstalkds' ? array_intersect_key($options, array_flip(['cafile', 'local_cert', 'local_pk'])) : null;
+        $token = isset($parts['user']) ? rawurldecode($parts['user']) : null;
+        return new ExtendedBeanstalkdTransport(new ExtendedPheanstalk($parts['host'], $parts['port'] ?? 11300, $tls, $token), $options, $serializer);
+    }
+
+    public function supports(string $dsn, array $options): bool
+    {
+        return (bool) preg_match('~^beanstalkd(s|\+auth)://~', $dsn);
+    }
+}
+
+final class ExtendedBeanstalkdTransport extends BeanstalkdTransport
+{
+    public function __construct(private ExtendedPheanstalk $extended, private array $options, private SerializerInterface $encoder)
+    {
+        $known = array_map(fn ($value) => is_numeric($value) ? (int) $value : $value, array_intersect_key($options, array_flip(['timeout', 'ttr'])));
+        parent::__construct(new Connection($known + ['tube_name' => $options['tube_name']], $extended->pheanstalk), $encoder);
+    }
+
+    public function send(Envelope $envelope): Envelope
+    {
+        $encoded = $this->encoder->encode($envelope);
+        $body = json_encode(['body' => $encoded['body'], 'headers' => $encoded['headers'] ?? []], JSON_THROW_ON_ERROR);
+        $delay = intdiv($envelope->last(DelayStamp::class)?->getDelay() ?? 0, 1000);
+        try {
+            $this->extended->pheanstalk->useTube($this->options['tube_name']);
+            $job = $this->extended->put($body, 1024, $delay, (int) $this->options['ttr'], $envelope->last(TagsStamp::class)?->tags ?? []);
+        } catch (PheanstalkException $exception) {
+            throw new TransportException($exception->getMessage(), 0, $exception);
+        }
+        $envelope = $envelope->with(new TransportMessageIdStamp($job->getId()));
+        return $job instanceof ExistingJob ? $envelope->with(new ExistingMessageStamp($job->state)) : $envelope;
+    }
+
+    /** Deletes all messages; how many. */
+    public function clear(): int
+    {
+        return $this->extended->flushTube($this->options['tube_name']);
+    }
+}
