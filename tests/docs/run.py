@@ -46,6 +46,7 @@ from databases import Databases, missing as missing_database  # noqa: E402
 
 SERVER = os.environ.get("BEANSTALKD", os.path.join(ROOT, "target/debug/beanstalkd"))
 CLIENTS = os.path.join(ROOT, "target/clients")
+RECIPES = os.path.join(ROOT, "tests/clients")
 LANGUAGES = ("sh", "python", "js", "go", "php", "ruby")
 MARKS = ("run", "files", "then", "serve", "staged", "database", "make", "dry-run", "by-hand")
 TIMEOUT_S = 60
@@ -164,18 +165,22 @@ def command_for(block, directory):
         return ["bash", "-euo", "pipefail", name], environment, missing
     if block.language == "python":
         python = os.path.join(CLIENTS, "python/bin/python")
+        environment.update(PYTHONPATH=os.path.join(RECIPES, "python"), PYTHONDONTWRITEBYTECODE="1")
         return [python, name], environment, None if os.path.exists(python) else "make clients comes first"
     if block.language == "js":
-        environment["NODE_PATH"] = os.path.join(CLIENTS, "node/node_modules")
-        there = os.path.isdir(os.path.join(environment["NODE_PATH"], "node-beanstalk"))
+        modules = os.path.join(CLIENTS, "node/node_modules")
+        environment["NODE_PATH"] = os.pathsep.join((modules, os.path.join(RECIPES, "node")))
+        there = os.path.isdir(os.path.join(modules, "node-beanstalk"))
         return ["node", name], environment, None if there else "make clients comes first"
     if block.language == "php":
         os.mkdir(os.path.join(directory, "vendor"))
         with open(os.path.join(directory, "vendor/autoload.php"), "w", encoding="utf-8") as autoload:
             autoload.write("<?php require_once 'Pheanstalk/autoload.php';")
+        os.symlink(os.path.join(RECIPES, "php/ExtendedPheanstalk.php"), os.path.join(directory, "ExtendedPheanstalk.php"))
         there = succeeds(["php", "-r", "require_once 'Pheanstalk/autoload.php';"])
         return ["php", name], environment, None if there else "no php with pheanstalk"
     if block.language == "ruby":
+        environment["RUBYLIB"] = os.path.join(RECIPES, "ruby")
         there = succeeds(["ruby", "-e", "require 'beaneater'"])
         return ["ruby", name], environment, None if there else "no ruby with beaneater"
     os.rename(name, name + ".go")

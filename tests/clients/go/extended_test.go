@@ -1,0 +1,161 @@
+package extended
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/beanstalkd/go-beanstalk"
+)
+
+// Each addition of extended.go: plain, then with a token, then with a token in TLS.
+func TestAdditions(t *testing.T) {
+	token := os.Getenv("BEANSTALKD_TOKEN")
+	for _, way := range []struct {
+		name, port, token string
+		secure            *tls.Config
+	}{
+		{"plain", "PORT", "", nil},
+		{"token", "GUARDED_PORT", token, nil},
+		{"TLS", "TLS_PORT", token, trusted(t)},
+	} {
+		t.Run(way.name, func(t *testing.T) {
+			conn, err := Dial(address(way.port), way.secure, way.token)
+			must(t, err)
+			defer conn.Close()
+			q := &queue{t, conn, beanstalk.NewTube(conn.Conn, "work"), beanstalk.NewTubeSet(conn.Conn, "work")}
+			q.tags()
+			q.batches()
+			q.tubes()
+		})
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	stranger, err := Dial(address("GUARDED_PORT"), nil, "")
+	must(t, err)
+	_, err = stranger.FlushTube("work")
+	equal(t, ReplyError("FORBIDDEN"), err)
+	_, err = Dial(address("GUARDED_PORT"), nil, fmt.Sprintf("%040d", 0))
+	equal(t, ReplyError("UNAUTHORIZED"), err)
+	var unknown x509.UnknownAuthorityError
+	if _, err = Dial(address("TLS_PORT"), &tls.Config{}, ""); !errors.As(err, &unknown) {
+		t.Fatalf("an unknown authority expected, but got %v", err)
+	}
+}
+
+type queue struct {
+	*testing.T
+	conn *Conn
+	work *beanstalk.Tube
+	from *beanstalk.TubeSet
+}
+
+func (q *queue) put(body string, tags Tags) Job {
+	job, err := q.conn.Put(q.work, []byte(body), 1024, 0, time.Minute, tags)
+	must(q, err)
+	return job
+}
+
+func (q *queue) batch(n int) []Job {
+	jobs, err := q.conn.ReserveBatch(q.from, n, 0)
+	must(q, err)
+	return jobs
+}
+
+// deletes checks how many of the jobs are deleted, and how many are not found.
+func (q *queue) deletes(deleted, missing int, jobs ...Job) {
+	d, m, err := q.conn.DeleteBatch(jobs)
+	must(q, err)
+	equal(q, [2]int{deleted, missing}, [2]int{d, m})
+}
+
+func (q *queue) tags() {
+	first := q.put("a", Tags{"idp": "order-7", "exp": "3600"})
+	again := q.put("a", Tags{"idp": "order-7"})
+	equal(q, "", first.State)
+	equal(q, "READY", again.State)
+	equal(q, first.ID, again.ID)
+	if _, err := q.conn.Put(q.work, nil, 0, 0, 0, Tags{"idp": "a key\r\nwith spaces"}); err == nil {
+		q.Fatal("a line end in a tag was sent")
+	}
+	equal(q, "", q.put("put 1 2 3 4\r\n", nil).State) // and no tag is left for it
+	q.put("one at a time", Tags{"con": "customer-9"})
+	q.put("one at a time", Tags{"con": "customer-9"})
+	equal(q, 3, len(q.batch(10))) // of four
+	touched, err := q.conn.TouchAll()
+	must(q, err)
+	equal(q, 3, touched)
+	flushed, err := q.conn.FlushTube("work")
+	must(q, err)
+	equal(q, 4, flushed)
+	member := q.put("member", Tags{"grp": "import"})
+	after := q.put("after", Tags{"aft": "import"})
+	equal(q, member.ID, q.batch(10)[0].ID)
+	q.deletes(1, 0, member)
+	equal(q, after.ID, q.batch(1)[0].ID)
+	q.deletes(1, 0, after)
+}
+
+func (q *queue) batches() {
+	large := string(bytes.Repeat([]byte("x"), 60000)) // more than comes at once
+	var put []Job
+	for n := 0; n < 5; n++ {
+		put = append(put, q.put(fmt.Sprint(n, large), Tags{"exp": "3600"}))
+	}
+	jobs := q.batch(3)
+	for n, job := range jobs {
+		equal(q, put[n].ID, job.ID)
+		equal(q, fmt.Sprint(n, large), string(job.Body))
+	}
+	q.deletes(4, 1, append(jobs, put[4], Job{ID: 1e9})...)
+	q.deletes(1, 0, q.batch(3)...)
+	_, err := q.conn.ReserveBatch(q.from, 3, 0)
+	if !errors.Is(err, beanstalk.ErrTimeout) {
+		q.Fatalf("no job expected, but got %v", err)
+	}
+}
+
+func (q *queue) tubes() {
+	q.from.Name["other"] = true
+	twin := q.put("a", Tags{"idp": "twin"})
+	must(q, q.conn.Say("MOVED", fmt.Sprintf("move %d other", twin.ID)))
+	second := q.put("a", Tags{"idp": "twin"})
+	equal(q, ReplyError(fmt.Sprint("EXISTS ", twin.ID)), q.conn.Say("MOVED", fmt.Sprintf("move %d other", second.ID)))
+	equal(q, 2, len(q.batch(2)))
+	must(q, q.conn.Say("WATCHING 2", "watch other 5"))
+	must(q, q.conn.Say("USING", "reserve-mode weighted"))
+	must(q, q.conn.Say("USING", "reserve-mode fifo"))
+	must(q, q.conn.Bury(second.ID, 1))
+	must(q, q.conn.Say("FLUSHED 1", "flush-buried work"))
+	must(q, q.conn.Say("FLUSHED 1", "flush-tube other"))
+}
+
+func address(port string) string { return "127.0.0.1:" + os.Getenv("BEANSTALKD_"+port) }
+
+func trusted(t *testing.T) *tls.Config {
+	pem, err := os.ReadFile(os.Getenv("BEANSTALKD_CA"))
+	must(t, err)
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(pem)
+	return &tls.Config{RootCAs: roots}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func equal(t testing.TB, expected, actual any) {
+	t.Helper()
+	if expected != actual {
+		t.Fatalf("expected %v, but got %v", expected, actual)
+	}
+}

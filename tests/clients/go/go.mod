@@ -1,0 +1,5 @@
+module extended
+
+go 1.19
+
+require github.com/beanstalkd/go-beanstalk v0.2.0
