@@ -7,13 +7,13 @@ DESTDIR ?=
 UNITDIR ?= /etc/systemd/system
 BINARY ?= target/release/beanstalkd
 CTL_BINARY ?= target/release/beanstalkctl
-# The packages beside the server, which cargo builds only if they are named.
+# The packages that cargo builds only if they are named.
 CTL_PACKAGES = -p beanstalkctl -p beanstalk-client -p beanstalk-testing
 # The version of systemd that the units are for. A version before 254 does not know RestartSteps= and would warn.
 SYSTEMD ?= $(shell systemctl --version 2>/dev/null | sed -n '1s/systemd \([0-9]*\).*/\1/p')
 unit_for_systemd = sed $(if $(filter-out 0,$(shell expr 0$(SYSTEMD) '<' 254)),-e '/^RestartSteps=/d' -e '/^RestartMaxDelaySec=/d')
 UNITS = beanstalkd.service beanstalkd@.service beanstalkd.socket
-# Whether to install the units and the settings, which are for root, or for a package.
+# Not empty if the units and the settings are to be installed: for root, or for a package.
 FOR_SYSTEM ?= $(DESTDIR)$(filter 0,$(shell id -u))
 
 .PHONY: help all check lint quick suites unit tls-conformance server admin ctl clients docs units install-check exchange conformance differential model simulation \
@@ -41,24 +41,25 @@ lint:
 	$(CARGO) clippy --locked --no-default-features -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc $(WHOLE) --no-deps
 
-# The checks for the work of an hour: format, clippy, unit tests, model and conformance. Takes less than two minutes after a build.
+# The checks while you work: format, clippy, unit tests, model and conformance. Takes less than two minutes after a
+# build.
 quick:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy $(WHOLE) --all-targets -- -D warnings
 	SERVER=$(CURDIR)/target/debug/beanstalkd KIND=ours $(CARGO) test $(WHOLE) --lib --bins --test model --test conformance
 
-# All packages at once: each choice of packages has features of its own, and would compile the dependencies again.
+# All packages at once: each choice of packages has other features, and would compile the dependencies again.
 WHOLE = --locked --workspace
 
-# How the long forms of the suites are built; empty: as for `check`.
+# The profile of the long forms of the suites; empty: the same as for `check`.
 OPTIMIZED ?= --release
 
-# `check` runs the suites side by side, so that one computes while another waits. The longest are first, because they end last.
+# `check` runs several suites at a time, so that one computes while another waits. The longest ones start first.
 JOBS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 LONGEST = postgres failover simulation conformance
 SUITE_FILES = $(foreach package,. crates/*,$(wildcard $(package)/tests/*.rs $(package)/tests/*/main.rs))
 SUITES = $(LONGEST) $(filter-out $(LONGEST),$(sort $(notdir $(basename $(SUITE_FILES:/main.rs=)))))
-# A recipe of `check` runs one program. A make or a cargo in it knows nothing of the other recipes.
+# A recipe of `check` runs one program. The make or cargo in it must not use the job slots of the other recipes.
 ALONE = env -u MAKEFLAGS -u MFLAGS
 
 suites: $(LONGEST:%=suite-%) admin clients tls-conformance docs $(SUITES:%=suite-%) unit units deny kubernetes install-check exchange
@@ -76,12 +77,13 @@ unit:
 tls-conformance:
 	TRANSPORT=tls SERVER=$(CURDIR)/target/debug/beanstalkd KIND=ours $(ALONE) $(CARGO) test $(WHOLE) --test conformance
 
-# Compares the API of --admin with its description, and tests the pages in a browser. ADMIN_JOBS=number for a smaller tube than a million jobs.
+# Compares the API of --admin with its description, and tests the pages in a browser. ADMIN_JOBS=number for a smaller
+# tube than a million jobs.
 admin: server
 	$(ALONE) sh tests/admin/run.sh
 
-# Installs the client libraries from their registries, calls each of their methods, and tests the recipes of doc/clients.md; then some go through
-# HAProxy and a takeover.
+# Installs the client libraries from their registries, calls each of their methods, tests the recipes of doc/clients.md,
+# and tests some libraries through HAProxy and a takeover.
 clients: server
 	$(ALONE) sh tests/clients/run.sh
 	$(if $(BUILT),,$(CARGO) test $(WHOLE) --test failover readme)
@@ -96,13 +98,15 @@ ctl: server
 docs: server $(if $(BUILT),clients)
 	$(ALONE) PATH="$(CURDIR)/target/debug:$$PATH" python3 tests/docs/run.py
 
-# The tests of hostile clients at full size: ten thousand clients, a hundred thousand connections that end after any byte, and
+# The tests of hostile clients at full size: ten thousand clients, a hundred thousand connections that end after any
+# byte, and
 # ten thousand handshakes.
 survive:
 	SURVIVE_SENDERS=5000 SURVIVE_CLOSINGS=100000 TLS_STRANGERS=10000 TLS_HANDSHAKES=10000 \
 		$(CARGO) test $(WHOLE) $(OPTIMIZED) --test survive --test faults --test tls
 
-# Sends all commands for MINUTES, by default 30, at RATE commands per second. Checks that no job is lost and no memory leaks.
+# Sends all commands for MINUTES, by default 30, at RATE commands per second. Checks that no job is lost and no memory
+# leaks.
 soak:
 	SOAK_MINUTES=$(or $(MINUTES),30) $(if $(RATE),SOAK_RATE=$(RATE)) \
 		$(CARGO) test $(WHOLE) $(OPTIMIZED) --test soak -- --nocapture
@@ -119,7 +123,7 @@ deny:
 install-check: server
 	$(ALONE) sh tests/install.sh
 
-# Goes from C to this server and back on one binlog; PEER=path of the C server (default: Debian's).
+# Upgrades from C to this server and back on one binlog; PEER=path of the C server (default: Debian's).
 exchange: server
 	$(ALONE) sh tests/exchange.sh
 
@@ -128,12 +132,13 @@ cross-check:
 	CARGO="$(CARGO)" sh tests/cross_check.sh
 
 TARGET_32BIT = i686-unknown-linux-gnu
-# The tests of the library, the conformance suite, model and simulation as 32-bit programs. Needs rustup and gcc-multilib.
+# The tests of the library, the conformance suite, model and simulation as 32-bit programs. Needs rustup and
+# gcc-multilib.
 check-32bit:
 	rustup target add $(TARGET_32BIT)
 	$(CARGO) test --locked --target $(TARGET_32BIT) --lib --test conformance --test model --test simulation
 
-# Builds the server and beanstalkctl as the suites do; any suite of each brings its program.
+# Builds the server and beanstalkctl as the suites do: a suite of each builds its program.
 server:
 	$(if $(BUILT),,$(CARGO) test $(WHOLE) --no-run --test log --test ctl)
 
@@ -143,12 +148,14 @@ conformance: server
 	SERVER=$(SERVER) ADDRESS=$(ADDRESS) KIND=$(KIND) MARKS=$(MARKS) JUNIT=$(JUNIT) TRANSPORT=$(TRANSPORT) \
 		$(CARGO) test $(WHOLE) --test conformance -- $(CASES)
 
-# Compares two servers. SEEDS=number of scripts, SEED=number to replay one, A=path and B=path of the servers (default: Debian's and ours).
+# Compares two servers. SEEDS=number of scripts, SEED=number to replay one, A=path and B=path of the servers (default:
+# Debian's and ours).
 differential: server
 	DIFFERENTIAL_SEEDS=$(SEEDS) SEED=$(SEED) DIFFERENTIAL_A=$(A) DIFFERENTIAL_B=$(B) \
 		$(CARGO) test $(WHOLE) --test differential
 
-# Benchmarks. PEER=path of another server (default: Debian's), ROWS=word,word to measure a part, QUICK=1 for a rough run.
+# Benchmarks. PEER=path of another server (default: Debian's), ROWS=word,word to measure a part, QUICK=1 for a rough
+# run.
 bench:
 	$(CARGO) bench --bench bench -- $(PEER:%=--peer %) $(ROWS:%=--rows '%') $(QUICK:%=--quick)
 
@@ -166,7 +173,7 @@ model:
 	$(if $(SEED),SEED=$(SEED)) MODEL_CASES=$(or $(CASES),1000000) \
 		$(CARGO) test $(WHOLE) $(OPTIMIZED) --test model -- --nocapture
 
-# Kills the server (SIGKILL) while it works. KILLS=number, SEED=n; PEER=path of another server, whose losses are counted.
+# Kills the server (SIGKILL) while it works. KILLS=number, SEED=n; PEER=path of another server: counts its losses.
 kill-loop:
 	KILLS=$(or $(KILLS),500) $(SEED:%=SEED=%) $(PEER:%=PEER=%) $(CARGO) test $(WHOLE) --test durability -- --nocapture \
 		$(if $(PEER),another_server,nothing_acknowledged)
@@ -187,21 +194,23 @@ interchange:
 
 CORPUS = target/corpus/$(TARGET)
 corpus_tool = $(CARGO) run --locked --quiet --package beanstalkd-testkit --bin corpus --
-# TARGET=command_line, byte_stream, guarded_stream, access_file, tls_handshake or operations, for SECONDS; needs cargo-fuzz, but no nightly compiler.
+# TARGET=command_line, byte_stream, guarded_stream, access_file, tls_handshake or operations, for SECONDS; needs
+# cargo-fuzz, but no nightly compiler.
 # New inputs stay in target/corpus. `make pack-corpus` adds those that reach more code to the committed corpus.
 fuzz:
 	$(corpus_tool) unpack fuzz/corpus/$(TARGET) $(CORPUS)
 	$(CARGO) fuzz run -s none $(TARGET) $(CORPUS) -- -dict=fuzz/protocol.dict -max_total_time=$(or $(SECONDS),60)
 
-# Packs TARGET's corpus: the fewest inputs that reach all the code that is reached from target/corpus.
+# Packs TARGET's corpus: the fewest inputs that reach the same code as target/corpus.
 pack-corpus:
 	rm -rf $(CORPUS).kept && mkdir -p $(CORPUS).kept
 	$(corpus_tool) unpack fuzz/corpus/$(TARGET) $(CORPUS)
 	$(CARGO) fuzz run -s none $(TARGET) $(CORPUS).kept $(CORPUS) -- -merge=1
 	$(corpus_tool) pack $(CORPUS).kept fuzz/corpus/$(TARGET)
 
-# Installs what `make` has built. Run `make` first, so that root does not run cargo. The symbols stay in target. An existing /etc/default/beanstalkd
-# stays. Without root, PREFIX=$$HOME/.local installs the programs and manual pages, and no units.
+# Installs the programs that `make` has built. Run `make` first, so that root does not run cargo. The symbols stay in
+# target. An existing /etc/default/beanstalkd stays. Without root, PREFIX=$$HOME/.local installs the programs and
+# manual pages, and no units.
 install:
 	@mkdir -p $(DESTDIR)$(PREFIX)/bin 2>/dev/null && test -w $(DESTDIR)$(PREFIX)/bin || { \
 		echo "make install: you may not write to $(PREFIX): use sudo make install, or make install PREFIX=\$$HOME/.local" >&2; exit 1; }
