@@ -1,5 +1,6 @@
-//! Checks the source against doc/architecture.md: which part of the server may import which, which parts are pure, where the
-//! system is called, and how long a file and a function may be. Which crate may use which is in their manifests.
+//! Checks the source against doc/architecture.md: which part of the server may import which, which parts are pure,
+//! where the system is called, and how long a file and a function may be. Which crate may use which is in their
+//! manifests.
 //!
 //! It reads tokens and not text, so comments and strings may contain anything.
 
@@ -72,8 +73,8 @@ const SHELL: &[&str] = &[
     "crates/binlog/src/postgres",
 ];
 
-/// Modules of the standard library and crates that reach the system: a pure part has no path into them, but for the type
-/// `IpAddr` and `SocketAddr`, which are values.
+/// Modules of the standard library and crates that reach the system: a pure part has no path into them, but for the
+/// type `IpAddr` and `SocketAddr`, which are values.
 const IMPURE: &[&str] = &["mio", "socket2", "nix", "libc", "net", "fs", "env", "thread", "process"];
 
 /// The types that read a clock.

@@ -96,8 +96,8 @@ fn four(name: &str) -> TagSet<'_> {
 /// The most that a job with one tag of 16 bytes may take beside its body, in bytes.
 const MOST_WITH_A_TAG: usize = 110;
 
-/// Jobs with one tag of 16 bytes each, of every kind, with as many different names as there are jobs, with one for ten of
-/// them, and with the same for all.
+/// Jobs with one tag of 16 bytes each, of every kind, with as many different names as there are jobs, with one for ten
+/// of them, and with the same for all.
 fn tagged_jobs() {
     const JOBS: usize = 100_000;
     const BODY: &[u8] = b"0123456789";
@@ -159,8 +159,8 @@ fn mixed(id: u64) -> u64 {
     id ^ id >> 29
 }
 
-/// Jobs of which few stay, in every pattern: what they leave behind counts, to an eighth. In one order each job that goes is
-/// deleted before the next put, in the others when all are there, by age or at random.
+/// Jobs of which few stay, in every pattern: what they leave behind counts, to an eighth. In one order each job that
+/// goes is deleted before the next put, in the others when all are there, by age or at random.
 fn jobs_of_which_few_stay() {
     let patterns: [(&str, Stays); 4] = [
         ("every k-th", |id, k| id.is_multiple_of(k)),

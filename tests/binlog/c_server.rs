@@ -18,8 +18,8 @@ pub struct CServer {
 }
 
 impl CServer {
-    /// Starts `program` on the log in `directory`, and waits for its first reply: C listens before it has read its log and
-    /// made its next file.
+    /// Starts `program` on the log in `directory`, and waits for its first reply: C listens before it has read its log
+    /// and made its next file.
     pub fn start(program: &Path, directory: &Path, file_bytes: u64) -> Self {
         let mut server = Self::launch(program, directory, file_bytes);
         assert_eq!(server.ask("list-tube-used"), "USING default");

@@ -13,7 +13,8 @@ fn images() -> u64 {
     std::env::var("BINLOG_CRASH_IMAGES").ok().and_then(|count| count.parse().ok()).unwrap_or(IMAGES)
 }
 
-/// Runs one server after another on the same disk and ends each by a crash. Returns the number of images that were tried.
+/// Runs one server after another on the same disk and ends each by a crash. Returns the number of images that were
+/// tried.
 fn crashes(seed: u64) -> u64 {
     let mut random = Random::new(seed);
     let sync = match random.below(7) {

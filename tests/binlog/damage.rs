@@ -157,7 +157,8 @@ fn changed(log: &Log, index: u32, change: impl FnOnce(&mut Vec<u8>)) -> Files {
     files
 }
 
-/// Flips every bit. Everything that is marked as durable must come back or the start be refused: a report is not enough.
+/// Flips every bit. Everything that is marked as durable must come back or the start be refused: a report is not
+/// enough.
 fn every_bit(log: &Log) {
     for (&index, bytes) in &log.files {
         for bit in 0..bytes.len() * 8 {

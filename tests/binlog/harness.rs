@@ -133,8 +133,8 @@ impl Harness {
             let durable = versions.iter().rposition(|version| version.logged <= self.seen_durable);
             // A job without a durable record may be lost.
             let allowed = &versions[durable.unwrap_or(0)..];
-            // Of the records that are not durable, some may be lost: if a move is lost and a later change is not, the job
-            // comes back changed, in its old tube. A tube from before the last durable record would be a loss.
+            // Of the records that are not durable, some may be lost: if a move is lost and a later change is not, the
+            // job comes back changed, in its old tube. A tube from before the last durable record would be a loss.
             let is_tube = |tube: &TubeName| {
                 allowed.iter().filter_map(|version| version.job.as_ref()).any(|job| job.tube == *tube)
             };

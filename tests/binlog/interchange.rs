@@ -422,7 +422,8 @@ fn with_room(log: &mut Binlog, helper: &mut Helper, reserve: impl Fn(&mut Binlog
     }
 }
 
-/// Plays a history, and returns how many jobs have kept their tags while C used the directory, and how many have lost them.
+/// Plays a history, and returns how many jobs have kept their tags while C used the directory, and how many have lost
+/// them.
 fn alternate(program: &Path, seed: u64) -> [u64; 2] {
     let mut random = Random::new(seed);
     let directory = tempfile::tempdir().unwrap();
@@ -465,8 +466,8 @@ fn alternate(program: &Path, seed: u64) -> [u64; 2] {
     [history.kept_tags, history.lost_tags]
 }
 
-/// Kills a C server during a pipeline of puts and deletes, after `answers` replies. Returns what a replay finds, and the
-/// index of the newest file.
+/// Kills a C server during a pipeline of puts and deletes, after `answers` replies. Returns what a replay finds, and
+/// the index of the newest file.
 fn kill_c(program: &Path, directory: &Path, commands: &[u8], answers: u64) -> (ReplaySummary, u32) {
     let mut server = CServer::launch(program, directory, FILE_BYTES);
     server.send(commands);

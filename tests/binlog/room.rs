@@ -256,8 +256,8 @@ fn an_endless_release_with_delay_keeps_to_three_times_the_live_bytes_and_two_fil
     assert_eq!(open(&disk, config(SyncPolicy::Every(50), FILE_BYTES, 9), fixture.now).unwrap().2.len(), 50);
 }
 
-/// Endless pipelines fill each file as soon as it exists. The disk makes files at once, but syncs and removes them only when
-/// nothing else is left to do. The directory never exceeds its bound.
+/// Endless pipelines fill each file as soon as it exists. The disk makes files at once, but syncs and removes them only
+/// when nothing else is left to do. The directory never exceeds its bound.
 #[test]
 fn pipelines_of_releases_keep_to_the_bound_however_late_the_disk_syncs() {
     const JOBS: u64 = 50;

@@ -1,4 +1,5 @@
-//! The harness's jobs with tags: groups and the jobs that wait for them, cooldowns, and what must come back after a crash.
+//! The harness's jobs with tags: groups and the jobs that wait for them, cooldowns, and what must come back after a
+//! crash.
 
 use std::collections::BTreeMap;
 
@@ -174,8 +175,8 @@ impl Harness {
         cooldown.is_none_or(|(_, _, until)| *until <= self.now)
     }
 
-    /// Whether all records that are not synced are in one file. If they are in two, the first may lose its end while the
-    /// second is whole.
+    /// Whether all records that are not synced are in one file. If they are in two, the first may lose its end while
+    /// the second is whole.
     fn is_unsynced_part_in_one_file(&self) -> bool {
         let model = self.tag_model.as_ref().expect("jobs have tags");
         let synced = model.files.iter().rfind(|(appended, _)| *appended <= self.seen_durable);
@@ -190,8 +191,8 @@ impl Harness {
         }
     }
 
-    /// With `-f 0`, the restored state must be the state at one position of the log: no change is there in part, and none
-    /// without those before it.
+    /// With `-f 0`, the restored state must be the state at one position of the log: no change is there in part, and
+    /// none without those before it.
     fn check_prefix(&self, model: &TagModel, restored: &Restored, cooldowns: &Cooldowns) {
         let found: BTreeMap<u64, _> = restored
             .iter()

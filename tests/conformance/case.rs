@@ -75,8 +75,8 @@ pub struct Case {
     pub anywhere: bool,
     /// The listed deviation that the case shows, if any.
     pub deviation: Option<&'static str>,
-    /// Whether the case measures seconds of the server's clock, so that it fails if the machine stalls for a second. Then it
-    /// runs again.
+    /// Whether the case measures seconds of the server's clock, so that it fails if the machine stalls for a second.
+    /// Then it runs again.
     pub timed: bool,
     /// The server's flags, apart from its address.
     pub flags: Vec<String>,

@@ -169,8 +169,8 @@ pub struct Outcome {
 /// The results of the cases, which many threads add.
 pub type Record = Mutex<Vec<Outcome>>;
 
-/// The trial of `case` on `subject`. `wanted` tells whether it will be run. A case that measures time fails only if the machine has kept
-/// `pace` meanwhile; else it runs again.
+/// The trial of `case` on `subject`. `wanted` tells whether it will be run. A case that measures time fails only if the
+/// machine has kept `pace` meanwhile; else it runs again.
 pub fn trial(
     topic: &'static str,
     case: Case,

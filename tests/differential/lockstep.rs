@@ -95,8 +95,8 @@ impl Side {
                 self.reserve(step.client, line, &mut replies)?
             }
             Action::Reserve(_) => {}
-            // When a client leaves, C releases its jobs one by one and serves waiting clients after each, in the order of
-            // the reserves. This server releases all of them, and then serves the most urgent first.
+            // When a client leaves, C releases its jobs one by one and serves waiting clients after each, in the order
+            // of the reserves. This server releases all of them, and then serves the most urgent first.
             Action::HalfClose | Action::Close
                 if self.waiting.is_some() && self.asked("current-jobs-reserved")? > 1 => {}
             // If a waiting client closes, C executes its later commands over TCP, but not over a unix socket.

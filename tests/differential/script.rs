@@ -1,11 +1,11 @@
 //! Random scripts: the steps of several clients, made from a seed.
 //!
 //! Owns: the generator. Besides single commands it makes groups of commands that belong together, for situations that
-//! single commands seldom reach: the order of kicks, ties, the safety margin, pauses, the order of watched tubes. One script
-//! in [`LATE_EVERY`] lets a second and a half pass. Steps for which two correct servers may differ are not generated: other
-//! times of seconds, two waiting clients (C serves them in an arbitrary order), lines that are too long and bare CRs (C gets
-//! out of step), kick bounds beyond 32 bits (C wraps), and malformed time-outs (1.12 takes them for 0). Differences that
-//! depend on the state of a script while it is played are left out by `lockstep`.
+//! single commands seldom reach: the order of kicks, ties, the safety margin, pauses, the order of watched tubes. One
+//! script in [`LATE_EVERY`] lets a second and a half pass. Steps for which two correct servers may differ are not
+//! generated: other times of seconds, two waiting clients (C serves them in an arbitrary order), lines that are too
+//! long and bare CRs (C gets out of step), kick bounds beyond 32 bits (C wraps), and malformed time-outs (1.12 takes
+//! them for 0). Differences that depend on the state of a script while it is played are left out by `lockstep`.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -46,8 +46,8 @@ pub struct Step {
 /// An action of a client.
 #[derive(Clone)]
 pub enum Action {
-    /// Sends commands, in writes of these lengths and the rest. While another client waits, sends them one by one, because
-    /// the commands of a client that is served would race with the rest.
+    /// Sends commands, in writes of these lengths and the rest. While another client waits, sends them one by one,
+    /// because the commands of a client that is served would race with the rest.
     Send { commands: Vec<Command>, writes: Vec<usize> },
     /// Sends a reserve that may wait, unless a client is waiting already.
     Reserve(&'static str),
@@ -371,8 +371,8 @@ impl Generator {
         self.random.pick(&["0", "1", "5", "1023", "1024", "2147483648", "4294967295"])
     }
 
-    /// No delay, or one that never ends in a test and is longer than the one before: the order of two delays must not depend
-    /// on the time that a server takes between commands.
+    /// No delay, or one that never ends in a test and is longer than the one before: the order of two delays must not
+    /// depend on the time that a server takes between commands.
     fn delay(&mut self) -> u32 {
         self.delays += 1;
         match self.random.pick(&[0, 0, 0, 1_000_000, 4_294_000_000]) {
@@ -381,8 +381,9 @@ impl Generator {
         }
     }
 
-    /// Changes, inserts or removes a byte of a line. It inserts no digits, so that no short times come about. Commands that
-    /// wait or have a body are not changed, nor those that C counts although it refuses them (a pause of an invalid name).
+    /// Changes, inserts or removes a byte of a line. It inserts no digits, so that no short times come about. Commands
+    /// that wait or have a body are not changed, nor those that C counts although it refuses them (a pause of an
+    /// invalid name).
     fn corrupt(&mut self, line: &mut Vec<u8>) {
         let excluded: [&[u8]; 3] = [b"reserve", b"put", b"pause-tube"];
         if line.is_empty() || excluded.iter().any(|start| line.starts_with(start)) {

@@ -1,7 +1,8 @@
 //! Random steps of one client in a tube of its own, and their expected results.
 //!
-//! Owns: the choice of steps, and what only the server can know of the jobs: their ids, and what it has logged. The model of all
-//! suites knows the rest: only one client uses the tube, so every reply and every state follows from the commands alone.
+//! Owns: the choice of steps, and what only the server can know of the jobs: their ids, and what it has logged. The
+//! model of all suites knows the rest: only one client uses the tube, so every reply and every state follows from the
+//! commands alone.
 
 use std::collections::BTreeMap;
 
@@ -70,8 +71,8 @@ pub struct Tube {
     model: Model,
     /// By key: the ids of jobs whose puts were answered, of those that were deleted, too.
     ids: BTreeMap<u64, u64>,
-    /// By key: the states of reserved jobs before that. If the binlog has no room for the reservation at the moment, the server
-    /// replies before it logs the reservation.
+    /// By key: the states of reserved jobs before that. If the binlog has no room for the reservation at the moment,
+    /// the server replies before it logs the reservation.
     before: BTreeMap<u64, State>,
     /// By key: the number of starts of C while the job was buried. C counts each as a burial.
     phantom_burials: BTreeMap<u64, u64>,

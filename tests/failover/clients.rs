@@ -170,8 +170,8 @@ struct Worker {
     puts: u64,
     /// The jobs that it has reserved through its connection.
     held: Vec<u64>,
-    /// Whether a balancer may close both its connections at once. The server may then give a job to another client before
-    /// this one knows.
+    /// Whether a balancer may close both its connections at once. The server may then give a job to another client
+    /// before this one knows.
     is_relayed: bool,
 }
 

@@ -259,8 +259,8 @@ impl Standstill {
     }
 }
 
-/// A server that stands still is fenced when another one has taken over. The probes ask it meanwhile, and it may say nothing
-/// to them when it goes on.
+/// A server that stands still is fenced when another one has taken over. The probes ask it meanwhile, and it may say
+/// nothing to them when it goes on.
 fn pause_owner(world: &World, load: &Load, owner: usize, random: &mut Random) {
     world.keep(owner, false);
     let still = Standstill::begin(world, load, owner);

@@ -1,13 +1,13 @@
 //! Whether a server may have said what it has said.
 //!
-//! Owns: what is known of each process that has answered. Pure: clients tell what they ask and what is answered, and a test
-//! tells when a process stands still.
+//! Owns: what is known of each process that has answered. Pure: clients tell what they ask and what is answered, and a
+//! test tells when a process stands still.
 //!
-//! A reply holds at one instant between the sending of its command and its arrival. At that instant its server must have
-//! been the owner. A successor owns the queue at the latest when its first answer arrives, so a command that was sent
-//! after that may get no reply of an earlier owner. Three things make this exact: epochs say who is the successor of whom;
-//! a process that stands still executes nothing, so what it gets meanwhile counts from the instant when it goes on; and a
-//! wait that has timed out says something of its end.
+//! A reply holds at one instant between the sending of its command and its arrival. At that instant its server must
+//! have been the owner. A successor owns the queue at the latest when its first answer arrives, so a command that was
+//! sent after that may get no reply of an earlier owner. Three things make this exact: epochs say who is the successor
+//! of whom; a process that stands still executes nothing, so what it gets meanwhile counts from the instant when it
+//! goes on; and a wait that has timed out says something of its end.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,9 @@
 //! What clients were promised, and what breaks a promise.
 //!
-//! Owns: for each job, what was acknowledged about it and who holds it. Pure: clients tell what they send and read, in the
-//! order in which they do it. It fails if an INSERTED job is missing, if a DELETED job comes back, if one owner gives a job to
-//! two clients at once, if an id is given twice, or if a server speaks that is the owner no more ([`Fence`]).
+//! Owns: for each job, what was acknowledged about it and who holds it. Pure: clients tell what they send and read, in
+//! the order in which they do it. It fails if an INSERTED job is missing, if a DELETED job comes back, if one owner
+//! gives a job to two clients at once, if an id is given twice, or if a server speaks that is the owner no more
+//! ([`Fence`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -119,7 +120,8 @@ impl History {
         }
     }
 
-    /// It was answered NOT_FOUND, by the process from which the client has reserved the job through the same connection.
+    /// It was answered NOT_FOUND, by the process from which the client has reserved the job through the same
+    /// connection.
     pub fn held_job_not_found(&mut self, id: u64) {
         self.problems.push(format!("job {id} is missing: its holder got NOT_FOUND"));
     }

@@ -74,8 +74,8 @@ impl Network {
         Some(network)
     }
 
-    /// Does what keepalived does on both machines: the address is where the server is ready, and a machine that does not
-    /// have it any more has not heard of it yet if it is cut off.
+    /// Does what keepalived does on both machines: the address is where the server is ready, and a machine that does
+    /// not have it any more has not heard of it yet if it is cut off.
     fn move_address(&self, to: usize) {
         let address = host(VIRTUAL);
         ip(&format!("-n {} addr add {address}/24 dev eth0", self.names[to]));
@@ -178,7 +178,8 @@ struct Keepalived {
 }
 
 impl Keepalived {
-    /// With the configuration of `packaging/`, and the address of the test. `None` after saying why the test is skipped.
+    /// With the configuration of `packaging/`, and the address of the test. `None` after saying why the test is
+    /// skipped.
     fn start(network: &Network, machine: usize) -> Option<Self> {
         if !Path::new(KEEPALIVED).exists() {
             beanstalkd_testkit::skip(&format!("{KEEPALIVED} is not installed (apt-get install keepalived)"));

@@ -1,5 +1,5 @@
-//! Clients that ask without a pause for what no record of the log is needed for: nothing but the server's right to speak stands
-//! between such a command and its reply.
+//! Clients that ask without a pause for what no record of the log is needed for: nothing but the server's right to
+//! speak stands between such a command and its reply.
 //!
 //! Each keeps its connection to one server for as long as that one does, and goes on sending while it hears nothing.
 

@@ -64,8 +64,8 @@ impl Program {
         Self { language, command, output, _directory: directory }
     }
 
-    /// Runs it until it has printed what the readme shows: it may meet the takeover, and its user starts it again. The one
-    /// for Node ends without an error then.
+    /// Runs it until it has printed what the readme shows: it may meet the takeover, and its user starts it again. The
+    /// one for Node ends without an error then.
     pub fn run(&mut self) {
         let start = Instant::now();
         loop {

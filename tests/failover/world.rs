@@ -1,6 +1,7 @@
 //! Two servers for one queue, kept running as a service manager would, and what they use.
 //!
-//! Owns: the processes of the servers, the store, and the links between them. It starts a server again when it has ended.
+//! Owns: the processes of the servers, the store, and the links between them. It starts a server again when it has
+//! ended.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -353,8 +354,8 @@ fn launch(flags: &[OsString], directory: &Path) -> io::Result<Child> {
     spawn(&[], &server_under_test(), flags, directory)
 }
 
-/// A client of the server at `address` and the server's id, which is another one for each process; `None` if it does not
-/// answer.
+/// A client of the server at `address` and the server's id, which is another one for each process; `None` if it does
+/// not answer.
 pub fn open(address: SocketAddr) -> Option<(Client, String)> {
     meet(&Address::Tcp(address)).map(|(client, process)| (client, process.id))
 }

@@ -184,7 +184,8 @@ fn remains(directory: &Path) -> Vec<String> {
     left
 }
 
-/// Without enough descriptors, or where the file system has no files without names, the directory has a name of its own.
+/// Without enough descriptors, or where the file system has no files without names, the directory has a name of its
+/// own.
 #[test]
 fn the_next_copy_removes_what_one_that_was_killed_has_left_and_nothing_else() {
     let password = Password::new();

@@ -67,8 +67,8 @@ fn commits_that_wait_share_a_transaction_and_one_connection_stays() {
     cluster.wait_for(connections, "1").unwrap();
 }
 
-/// Each version of the row that a commit leaves behind is one more for the next commit to read over, while somebody else has a
-/// transaction open.
+/// Each version of the row that a commit leaves behind is one more for the next commit to read over, while somebody
+/// else has a transaction open.
 #[test]
 fn commits_leave_no_versions_of_the_row_of_the_queue() {
     let Some(installation) = installation() else { return };
@@ -104,7 +104,8 @@ fn much_that_waits_comes_in_several_transactions() {
     for client in &mut clients {
         assert!(client.read_reply().unwrap().starts_with(b"INSERTED "));
     }
-    let largest = "SELECT max(bytes) FROM (SELECT sum(length(bytes)) AS bytes FROM beanstalkd.log GROUP BY xmin::text) AS each";
+    let largest = "SELECT max(bytes) FROM \
+                   (SELECT sum(length(bytes)) AS bytes FROM beanstalkd.log GROUP BY xmin::text) AS each";
     let largest = cluster.query(largest).unwrap().parse::<u64>().unwrap();
     assert!(largest < (4 << 20) + 2_000_000, "{largest} bytes in one transaction");
 }

@@ -1,5 +1,5 @@
-//! Access rules: single cases. The seeds of `harness` have servers with rules that allow everything, which must answer as
-//! open servers do.
+//! Access rules: single cases. The seeds of `harness` have servers with rules that allow everything, which must answer
+//! as open servers do.
 
 use std::cell::RefCell;
 use std::convert::Infallible;
@@ -284,7 +284,8 @@ fn other_rules_count_from_the_next_command_on_and_end_waits_for_what_is_lost() {
     assert_eq!(server.reply(&anna, "reserve\r\n"), "");
     assert_eq!(server.reply(&operator, "watch b\r\nreserve\r\n"), "WATCHING 2\r\n");
     // Anna keeps a2; her token is gone.
-    let rules = "[identities.operator]\nunix-users = [0]\nwork = [\"*\"]\n[identities.anna]\nunix-users = [1]\nwork = [\"a2\"]\n";
+    let rules = "[identities.operator]\nunix-users = [0]\nwork = [\"*\"]\n\
+                 [identities.anna]\nunix-users = [1]\nwork = [\"a2\"]\n";
     server.0.replace_rules(Rules::parse(rules, &|_| None).unwrap());
     server.turns();
     assert_eq!(server.received(&anna), "TIMED_OUT\r\n");

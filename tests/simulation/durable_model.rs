@@ -120,8 +120,8 @@ impl DurableModel {
         self.jobs.iter().any(|job| job.is_member_of(group))
     }
 
-    /// Notes a command that deletes a job, or, if it is a flush, forgets its key. Jobs that wait for its group are free if it
-    /// was the last member.
+    /// Notes a command that deletes a job, or, if it is a flush, forgets its key. Jobs that wait for its group are free
+    /// if it was the last member.
     pub fn end(&mut self, job: usize, is_flush: bool) -> Vec<Step> {
         let tags = self.jobs[job].tags;
         let mut steps = vec![self.change(job, None)];
@@ -259,10 +259,11 @@ fn as_put(tags: TagSet<'_>) -> TagSet<'_> {
 }
 
 impl Job {
-    /// Checks that the restored version is not older than the promised one. A loss of power can take the members of a group
-    /// that are newer than what was promised: then the group holds nothing, whatever the versions say. It can also take the
-    /// delete of a job, or another change of it, and leave the later delete by which its group has lost its last member.
-    /// Of a delete that was not promised it can take the cooldown, while the file that had the job is removed already.
+    /// Checks that the restored version is not older than the promised one. A loss of power can take the members of a
+    /// group that are newer than what was promised: then the group holds nothing, whatever the versions say. It can
+    /// also take the delete of a job, or another change of it, and leave the later delete by which its group has lost
+    /// its last member. Of a delete that was not promised it can take the cooldown, while the file that had the job is
+    /// removed already.
     fn check(&self, facts: Option<&Facts>, is_cooling: bool, has_members: bool, promised: u64) {
         let is_promised = |version: &Version| version.acknowledged.is_some_and(|before| before < promised);
         let first = self.versions.iter().rposition(is_promised);
@@ -281,8 +282,8 @@ impl Job {
         };
         assert!(
             is_allowed,
-            "job {:?} comes back as {facts:?}, cooling: {is_cooling}; {promised} acknowledgements hold, the last of it is \
-             number {first:?} of {:?}",
+            "job {:?} comes back as {facts:?}, cooling: {is_cooling}; {promised} acknowledgements hold, \
+             the last of it is number {first:?} of {:?}",
             self.id, self.versions
         );
     }

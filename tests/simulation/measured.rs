@@ -72,8 +72,8 @@ impl Timed {
     }
 }
 
-/// The most operations in a turn but the first, while each of the greedy clients sends its commands. A client that asks little
-/// is answered soon.
+/// The most operations in a turn but the first, while each of the greedy clients sends its commands. A client that asks
+/// little is answered soon.
 fn most_in_a_turn(attack: &Attack, is_measured: bool) -> u64 {
     let mut timed = Timed::new(None);
     let share = SHARES[usize::from(!is_measured)];

@@ -2,12 +2,12 @@
 //! statements arrive late, servers and database machines stop and die, connections run out, clocks differ and jump, and
 //! replication is switched off and on.
 //!
-//! Owns: the database with its row of the queue, the statements on their way, and servers that do what
-//! [`Owner`], [`Lease`] and [`Watch`] say. A server has two threads that stand still between any two steps: one asks the
-//! database, the other one executes commands that leave no record (duplicates, peeks, time-outs, reservations without room
-//! for their record), looks at the lease, and sends. Oracle: what was acknowledged is in every later state of the database
-//! and was read by every later owner; no id is acknowledged twice; no reply leaves that was made after another server had
-//! taken over; who takes over serves. [`Mutation`] breaks the rules one by one, to see that this is noticed.
+//! Owns: the database with its row of the queue, the statements on their way, and servers that do what [`Owner`],
+//! [`Lease`] and [`Watch`] say. A server has two threads that stand still between any two steps: one asks the database,
+//! the other one executes commands that leave no record (duplicates, peeks, time-outs, reservations without room for
+//! their record), looks at the lease, and sends. Oracle: what was acknowledged is in every later state of the database
+//! and was read by every later owner; no id is acknowledged twice; no reply leaves that was made after another server
+//! had taken over; who takes over serves. [`Mutation`] breaks the rules one by one, to see that this is noticed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -183,8 +183,8 @@ struct Owning {
     turn: Turn,
 }
 
-/// What a turn has come to, in which a client asks for something that leaves no record. The numbers are those of the steps in
-/// which the command was executed.
+/// What a turn has come to, in which a client asks for something that leaves no record. The numbers are those of the
+/// steps in which the command was executed.
 #[derive(Clone, Copy, Debug)]
 enum Turn {
     Idle,

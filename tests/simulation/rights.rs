@@ -1,7 +1,7 @@
 //! Random rights: a client may do what `doc/security.md` says, and learns nothing of tubes for which it has no role.
 //!
-//! Owns: an oracle that reads the document's table of commands, and commands of every kind from a seed. The server's own
-//! table of commands is not used here.
+//! Owns: an oracle that reads the document's table of commands, and commands of every kind from a seed. The server's
+//! own table of commands is not used here.
 
 use beanstalkd::job::JobId;
 use beanstalkd_testkit::random::Random;

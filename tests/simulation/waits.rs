@@ -213,8 +213,8 @@ fn a_job_that_reaches_a_waiting_client_is_on_the_medium_before_the_reply_leaves(
     assert_eq!(producer.received(), "INSERTED 1\r\n");
 }
 
-/// A restart makes a reserved job ready, so its reservation need not be on the medium. But without the record of its first
-/// reservation a job would expire although somebody works on it.
+/// A restart makes a reserved job ready, so its reservation need not be on the medium. But without the record of its
+/// first reservation a job would expire although somebody works on it.
 #[test]
 fn a_reservation_waits_for_what_was_logged_before_and_not_for_its_own_record_unless_its_job_expires() {
     let mut harness = Harness::start(SimDisk::default(), SyncPolicy::EachCommit, 65_536);
@@ -238,8 +238,8 @@ fn a_reservation_waits_for_what_was_logged_before_and_not_for_its_own_record_unl
     assert!(next > harness.now && next.since_ns(harness.now) <= 50_000_000, "a moment later");
 }
 
-/// What others have changed without a reply so far may be lost; a job that is on the medium is there in any case. A job with
-/// tags may be free because of such a change.
+/// What others have changed without a reply so far may be lost; a job that is on the medium is there in any case. A job
+/// with tags may be free because of such a change.
 #[test]
 fn a_reservation_waits_for_no_change_of_others_if_its_job_is_on_the_medium_and_has_no_tags() {
     let mut harness = Harness::start(SimDisk::default(), SyncPolicy::EachCommit, 65_536);

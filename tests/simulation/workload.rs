@@ -255,8 +255,8 @@ impl Lives {
         self.ask(client, &command, Expected::Reply(reply.into(), steps));
     }
 
-    /// Reserves a job by its id. The binlog need not have a record of this, but of the next change of the job, unless this
-    /// is the first reservation of a job that expires.
+    /// Reserves a job by its id. The binlog need not have a record of this, but of the next change of the job, unless
+    /// this is the first reservation of a job that expires.
     fn reserve_job(&mut self, client: usize, job: usize, id: u64, facts: Facts) {
         if !self.may_be_reserved(job) {
             let line = format!("reserve-job {id}\r\n");

@@ -113,7 +113,8 @@ fn the_metrics_have_series_of_each_identity() {
     }
 }
 
-/// Each job counts its body and 128 bytes, and the tube that it has made 404, also after the server has read them from its binlog.
+/// Each job counts its body and 128 bytes, and the tube that it has made 404, also after the server has read them from
+/// its binlog.
 #[test]
 fn the_bytes_of_an_identity_are_those_of_its_jobs_after_a_restart() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,5 +1,6 @@
 //! TLS listeners, with the real program: what strangers can do, which clients get in, what a reload changes, and that
-//! connections behave as over TCP. Besides, access rules with the real program. `simulated.rs` drives the same streams over fake sockets and a clock that is a number.
+//! connections behave as over TCP. Besides, access rules with the real program. `simulated.rs` drives the same streams
+//! over fake sockets and a clock that is a number.
 
 mod access;
 mod audit;

@@ -1,5 +1,5 @@
-//! The server over TLS on fake sockets: bytes arrive in pieces, writes find little room, calls are interrupted, and a seed
-//! repeats it all. Each script's replies must be those that the same script gets without TLS.
+//! The server over TLS on fake sockets: bytes arrive in pieces, writes find little room, calls are interrupted, and a
+//! seed repeats it all. Each script's replies must be those that the same script gets without TLS.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;

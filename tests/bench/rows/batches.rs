@@ -12,7 +12,8 @@ use crate::table::{Row, Target};
 const DEPTH: usize = 100;
 const CONNECTIONS: usize = 32;
 
-/// Processor time per job: `reserve-batch` and `delete-batch`, to put, reserve and delete. Other servers have no batches.
+/// Processor time per job: `reserve-batch` and `delete-batch`, to put, reserve and delete. Other servers have no
+/// batches.
 pub fn cost(bench: &Bench) -> Vec<Row> {
     // As many at a time as the plain cycle has.
     let at_once = CONNECTIONS * DEPTH;

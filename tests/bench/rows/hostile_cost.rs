@@ -1,7 +1,7 @@
 //! The effect of operations that cost much more than simple requests on a normal client.
 //!
-//! Owns: what the hostile clients send: changes in no order of a million jobs with tags, and commands under access rules
-//! whose cost was once that of all tubes. They begin a moment after the measurement.
+//! Owns: what the hostile clients send: changes in no order of a million jobs with tags, and commands under access
+//! rules whose cost was once that of all tubes. They begin a moment after the measurement.
 
 use std::net::SocketAddr;
 

@@ -1,5 +1,5 @@
-//! The effect of clients without rights, and of handshakes, on a normal client. Only the server of this project has access
-//! rules.
+//! The effect of clients without rights, and of handshakes, on a normal client. Only the server of this project has
+//! access rules.
 //!
 //! Owns: the rules, and what the strangers send, at the lowest priority, while the normal client works.
 

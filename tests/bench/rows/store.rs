@@ -1,5 +1,5 @@
-//! The queue in PostgreSQL with a synchronous standby, beside the same server on a local directory, and beside what people
-//! use instead: a table of jobs with SKIP LOCKED in the same database.
+//! The queue in PostgreSQL with a synchronous standby, beside the same server on a local directory, and beside what
+//! people use instead: a table of jobs with SKIP LOCKED in the same database.
 //!
 //! The clusters are in /tmp, which must be on a disk. They and the server share two cores with the load generator, so
 //! rates are lower than with machines of their own; the database's processor time is not.
@@ -25,7 +25,9 @@ const STANDBY_CONNECTS: Duration = Duration::from_secs(1);
 
 /// The table of jobs, with the index that a reserve needs.
 const JOBS_TABLE: &str = "
-    CREATE TABLE jobs (id bigserial PRIMARY KEY, priority bigint NOT NULL, body bytea NOT NULL, reserved_until timestamptz);
+    CREATE TABLE jobs (
+        id bigserial PRIMARY KEY, priority bigint NOT NULL, body bytea NOT NULL, reserved_until timestamptz
+    );
     CREATE INDEX ready ON jobs (priority, id) WHERE reserved_until IS NULL";
 
 /// One job through the table, in three transactions as a queue needs them.

@@ -1,5 +1,5 @@
-//! What TLS costs: cycles, handshakes, and the memory of connections. The floor is the same loop behind the same rustls,
-//! and another server is behind stunnel, whose cost counts with it.
+//! What TLS costs: cycles, handshakes, and the memory of connections. The floor is the same loop behind the same
+//! rustls, and another server is behind stunnel, whose cost counts with it.
 
 use crate::client::Client;
 use crate::failure::Failure;
@@ -49,8 +49,8 @@ pub fn cost(bench: &Bench, name: &str, load: Load) -> Vec<Row> {
     ]
 }
 
-/// Processor time of a full handshake, with the connection around it and one command. 1 / 0.9 of the floor's time is 0.9
-/// of its handshakes in a second.
+/// Processor time of a full handshake, with the connection around it and one command. 1 / 0.9 of the floor's time is
+/// 0.9 of its handshakes in a second.
 pub fn handshakes(bench: &Bench) -> Vec<Row> {
     let figures = bench.in_turns(
         |contender| bench.start(contender, WITH_TLS),

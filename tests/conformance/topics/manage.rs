@@ -44,7 +44,8 @@ pub fn cases() -> Vec<Case> {
     let mut cases = vec![
         script(
             "stats_end_with_the_extensions",
-            "a: stats => extensions: flush-tube flush-buried list-jobs peek-reserved move reprioritize drain undrain reserve-batch delete-batch touch-all reserve-mode reserve-with-abort stats-group idp con grp aft exp",
+            "a: stats => extensions: flush-tube flush-buried list-jobs peek-reserved move reprioritize drain undrain \
+             reserve-batch delete-batch touch-all reserve-mode reserve-with-abort stats-group idp con grp aft exp",
         ),
         script(
             "drain_and_undrain_are_the_signals",
@@ -85,7 +86,8 @@ fn flushes() -> Vec<Case> {
             "a: use default -> USING default
              a: put 0 0 60 1 | x -> INSERTED 7
              b: flush-tube t -> FLUSHED 6
-             a: stats-tube t => current-jobs-ready: 0, current-jobs-reserved: 0, current-jobs-delayed: 0, current-jobs-buried: 0, cmd-delete: 6
+             a: stats-tube t => current-jobs-ready: 0, current-jobs-reserved: 0, current-jobs-delayed: 0, \
+                  current-jobs-buried: 0, cmd-delete: 6
              a: peek 7 -> FOUND 7 1 | x
              a: peek 4 -> NOT_FOUND
              a: stats => cmd-flush-tube: 1, job-deletes: 6, current-jobs-ready: 1, current-jobs-urgent: 1",
@@ -119,7 +121,8 @@ fn flushes() -> Vec<Case> {
             "b: flush-buried t -> FLUSHED 1
              b: flush-buried t -> FLUSHED 0
              a: peek-buried -> NOT_FOUND
-             a: stats-tube t => current-jobs-ready: 3, current-jobs-reserved: 1, current-jobs-delayed: 1, current-jobs-buried: 0",
+             a: stats-tube t => current-jobs-ready: 3, current-jobs-reserved: 1, current-jobs-delayed: 1, \
+                  current-jobs-buried: 0",
         ),
         after(
             "what_is_piped_behind_a_flush_comes_after_it",
@@ -197,7 +200,8 @@ fn moves() -> Vec<Case> {
              b: move 4 u -> MOVED
              b: move 6 u -> MOVED
              b: stats-tube u => current-jobs-ready: 1, current-jobs-delayed: 1, current-jobs-buried: 1, total-jobs: 0
-             b: stats-tube t => current-jobs-ready: 2, current-jobs-delayed: 0, current-jobs-buried: 0, current-jobs-reserved: 1
+             b: stats-tube t => current-jobs-ready: 2, current-jobs-delayed: 0, current-jobs-buried: 0, \
+                  current-jobs-reserved: 1
              b: stats-job 6 => tube: u, state: delayed, delay: 600
              b: stats-job 1 => tube: u, state: buried, pri: 5",
         ),
@@ -253,7 +257,8 @@ fn ages_and_times() -> Vec<Case> {
         script(
             "a_tube_without_jobs_has_no_ages_and_times",
             format!(
-                "a: stats-tube default => oldest-ready-age: 0, oldest-delayed-age: 0, oldest-buried-age: 0, oldest-ready-id: 0, {}, {}",
+                "a: stats-tube default => oldest-ready-age: 0, oldest-delayed-age: 0, oldest-buried-age: 0, \
+                 oldest-ready-id: 0, {}, {}",
                 zero("wait"),
                 zero("run")
             ),

@@ -12,8 +12,10 @@ pub fn cases() -> Vec<Case> {
     let mut cases = vec![
         script(
             "all_commands_on_a_job_in_one_write",
-            r"a: put 0 0 60 1 | x | reserve | bury 1 0 | kick 1 | peek-ready | delete 1 | list-tube-used -> INSERTED 1 | RESERVED 1 1 | x | BURIED | KICKED 1 | FOUND 1 1 | x | DELETED | USING default",
-        ).fresh(),
+            "a: put 0 0 60 1 | x | reserve | bury 1 0 | kick 1 | peek-ready | delete 1 | list-tube-used \
+             -> INSERTED 1 | RESERVED 1 1 | x | BURIED | KICKED 1 | FOUND 1 1 | x | DELETED | USING default",
+        )
+        .fresh(),
         script(
             "commands_behind_a_blocking_reserve_are_kept",
             "a: reserve | list-tube-used | use t ->
@@ -44,7 +46,8 @@ pub fn cases() -> Vec<Case> {
         ),
         script(
             "a_put_before_its_own_reserve",
-            "a: put 0 0 60 1 | x | reserve | put 0 0 60 1 | y | reserve -> INSERTED 1 | RESERVED 1 1 | x | INSERTED 2 | RESERVED 2 1 | y",
+            "a: put 0 0 60 1 | x | reserve | put 0 0 60 1 | y | reserve \
+             -> INSERTED 1 | RESERVED 1 1 | x | INSERTED 2 | RESERVED 2 1 | y",
         ),
         script(
             "several_reserves_in_a_row",
@@ -63,11 +66,14 @@ pub fn cases() -> Vec<Case> {
              a: -> <closed>
              b: stats-tube t -> NOT_FOUND
              b: stats => cmd-use: 0",
-        ).mark(mark::QUIT),
+        )
+        .mark(mark::QUIT),
         script(
             "commands_after_errors_are_executed",
-            "a: delete x | delete 1 | foo | list-tube-used | put x | use t -> BAD_FORMAT | NOT_FOUND | UNKNOWN_COMMAND | USING default | BAD_FORMAT | USING t",
-        ).habit(),
+            "a: delete x | delete 1 | foo | list-tube-used | put x | use t \
+             -> BAD_FORMAT | NOT_FOUND | UNKNOWN_COMMAND | USING default | BAD_FORMAT | USING t",
+        )
+        .habit(),
     ];
     cases.push(code("ten_thousand_commands_in_one_write", |bench| {
         bulk(bench, "list-tube-used\r\n".repeat(MANY), "USING default\r\n".repeat(MANY))

@@ -245,7 +245,8 @@ pub fn cases() -> Vec<Case> {
         script(
             "binlog_keys_without_a_binlog",
             "a: put 0 0 60 1 | x -> INSERTED 1
-             a: stats => binlog-oldest-index: 0, binlog-current-index: 0, binlog-records-written: 0, binlog-max-size: 10485760
+             a: stats => binlog-oldest-index: 0, binlog-current-index: 0, binlog-records-written: 0, \
+                  binlog-max-size: 10485760
              a: stats-job 1 => file: 0",
         ).habit(),
     ];

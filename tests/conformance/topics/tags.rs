@@ -32,7 +32,8 @@ pub fn cases() -> Vec<Case> {
         "stats_name_the_tags",
         "a: stats => cmd-stats-group: 0, job-expirations: 0
          a: put 0 0 60 1 idp:k:5 con:c:2 grp:g aft:none exp:60 | x -> INSERTED 1
-         a: stats-job 1 => idempotency-key: k, idempotency-ttl: 5, group: g, after-group: none, concurrency-key: c, concurrency-limit: 2, held: false, expires-in: 60
+         a: stats-job 1 => idempotency-key: k, idempotency-ttl: 5, group: g, after-group: none, \
+              concurrency-key: c, concurrency-limit: 2, held: false, expires-in: 60
          a: put 0 0 60 1 | x -> INSERTED 2
          a: stats-job 2 => idempotency-ttl: 0, concurrency-limit: 0, held: false, expires-in: 0",
     )];
@@ -363,7 +364,8 @@ fn with_other_commands() -> Vec<Case> {
             "a: put 0 600 60 1 grp:g | 1 -> INSERTED 1
              a: put 7 0 60 1 idp:k con:c aft:g exp:600 | 2 -> INSERTED 2
              a: move 2 t -> MOVED
-             a: stats-job 2 => tube: t, state: delayed, held: true, idempotency-key: k, concurrency-key: c, after-group: g, expires-in: 600
+             a: stats-job 2 => tube: t, state: delayed, held: true, idempotency-key: k, concurrency-key: c, \
+                  after-group: g, expires-in: 600
              a: put 0 0 60 1 idp:k | y -> INSERTED 3
              a: use t -> USING t
              a: put 9 0 60 1 idp:k | y -> INSERTED 2 DELAYED

@@ -469,8 +469,8 @@ impl Model {
         true
     }
 
-    /// Whether the client's next reserve may get this job: the most urgent one, or, where its tubes are chosen by chance,
-    /// the most urgent one of any tube.
+    /// Whether the client's next reserve may get this job: the most urgent one, or, where its tubes are chosen by
+    /// chance, the most urgent one of any tube.
     fn may_get(&self, client: u32, job: &Job) -> bool {
         let client = self.client(client);
         let goes_before = |other: &Job| {
@@ -723,8 +723,8 @@ impl Model {
         waiting.min().map(|(_, index)| index)
     }
 
-    /// A job that was reserved is ready. `serve_free_places` follows: clients that wait get it, or a more urgent one for which
-    /// there is a place now.
+    /// A job that was reserved is ready. `serve_free_places` follows: clients that wait get it, or a more urgent one
+    /// for which there is a place now.
     fn give_back(&mut self, id: u64, now: Timestamp) {
         let job = self.job_mut(id);
         (job.state, job.ready_since) = (State::Ready, now);

@@ -93,7 +93,8 @@ impl Installation {
             found.max_by_key(|path| version(path)).filter(|path| version(path) >= Some(OLDEST_VERSION));
         let Some(newest) = newest else {
             return Err(format!(
-                "PostgreSQL {OLDEST_VERSION} or later is not installed in {DEBIAN_VERSIONS} (apt-get install postgresql)"
+                "PostgreSQL {OLDEST_VERSION} or later is not installed in {DEBIAN_VERSIONS} \
+                 (apt-get install postgresql)"
             ));
         };
         let user = if geteuid().is_root() {

@@ -1,7 +1,7 @@
 //! Certificates for the tests, and clients that speak TLS.
 //!
-//! Owns: an authority and what it issues, made anew by each test program, and a bridge by which any client of plain bytes
-//! talks to a TLS listener.
+//! Owns: an authority and what it issues, made anew by each test program, and a bridge by which any client of plain
+//! bytes talks to a TLS listener.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};

@@ -1,5 +1,5 @@
-//! Arbitrary bytes from a client of a server with access rules. Whatever it sends, it learns nothing of the tube that it
-//! may not see, and changes nothing there; and the replies do not depend on how the bytes are split into reads.
+//! Arbitrary bytes from a client of a server with access rules. Whatever it sends, it learns nothing of the tube that
+//! it may not see, and changes nothing there; and the replies do not depend on how the bytes are split into reads.
 
 use beanstalkd::access::{Rules, TokenHash};
 use beanstalkd::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
@@ -13,7 +13,8 @@ use crate::subject::{START, executor};
 
 /// A token that makes the client an identity with other rights. The inputs know it.
 const TOKEN: &[u8] = b"the-token-of-the-guarded-stream-0";
-/// What no input contains: the name of a tube that no pattern matches, and the body of each job that the client may not see.
+/// What no input contains: the name of a tube that no pattern matches, and the body of each job that the client may not
+/// see.
 const SECRET: &str = "zzSECRETzz";
 /// Another tube that no pattern matches. The inputs know its name.
 const HIDDEN: &str = "hidden";

@@ -54,8 +54,8 @@ impl Write for Socket {
     }
 }
 
-/// The first byte of the input says how long the pieces are; the others are sent. No stranger gets a byte through, or ends a
-/// handshake that it cannot have the keys of; the server reads no more than it may, and its answers are short.
+/// The first byte of the input says how long the pieces are; the others are sent. No stranger gets a byte through, or
+/// ends a handshake that it cannot have the keys of; the server reads no more than it may, and its answers are short.
 pub fn check(input: &[u8]) {
     let Some((&first, bytes)) = input.split_first() else { return };
     let length = if first == 0 { usize::MAX } else { first.into() };
