@@ -4,7 +4,7 @@
 //! order. Driven by the rows, which measure the cost of the server during the load.
 //!
 //! A batch is `depth` commands of one kind, because a `delete` can only be sent once the `reserve` before it
-//! has been answered. Each connection works in a tube of its own, as independent users of one server do, so that the
+//! has been answered. Each connection works in a separate tube, as independent users of one server do, so that the
 //! figures include what the number of tubes costs. It reserves only as many jobs as it has put before, so that no
 //! `reserve` ever waits.
 
@@ -34,7 +34,7 @@ pub enum Puts {
     RandomPriority,
     /// Each put has a random delay of one to two hours.
     RandomDelay,
-    /// Each with this tag, and a key of its own.
+    /// Each with this tag, and a different key.
     Tagged(&'static str),
 }
 
@@ -43,7 +43,7 @@ pub enum Puts {
 pub enum Tubes {
     /// All in the default tube.
     Default,
-    /// Each in a tube of its own.
+    /// Each in a separate tube.
     OneEach,
 }
 

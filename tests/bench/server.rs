@@ -1,6 +1,6 @@
 //! The servers under test.
 //!
-//! Owns: starting a server as a child on a port of its own, reading its cost from /proc, and ending it. Treats all
+//! Owns: starting a server as a child on a separate port, reading its cost from /proc, and ending it. Treats all
 //! servers alike: except for the rows about `--spin`, HTTP, TLS and access rules, ours gets no option that another
 //! server does not get. The kit of the tests does not start these servers, because the start itself is measured here,
 //! programs other than beanstalkd take part, and a server that fails must cost one row and not the whole run.

@@ -1,6 +1,6 @@
 //! The queue's own data structures, compared with those of the standard library and of well-known crates: `make micro`.
 //!
-//! Owns: the work that each pair does, and the table. Each figure comes from a process of its own, so that no
+//! Owns: the work that each pair does, and the table. Each figure comes from a separate process, so that no
 //! structure finds memory that another one has left. `make bench` measures what a command costs as a whole.
 
 use std::cell::RefCell;
@@ -52,7 +52,7 @@ const SUBJECTS: [Subject; 10] = [
 ];
 
 fn main() {
-    // `cargo bench` passes flags of its own, which are ignored.
+    // `cargo bench` passes further flags, which are ignored.
     let asked = env::args().skip(1).find_map(|arg| arg.parse::<usize>().ok());
     match asked {
         Some(number) => {

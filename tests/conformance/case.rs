@@ -1,6 +1,6 @@
 //! A case: its name, its requirements to a server, and its conversation with the server.
 //!
-//! Owns: the notation of scripts, and the bench on which a case runs (a server of its own, and clients by
+//! Owns: the notation of scripts, and the bench on which a case runs (a separate server, and clients by
 //! name). Never decides whether a case applies to a server: `judge` does.
 //!
 //! A script has one step in each line. `a`, `b`, … name clients, which connect when they are first named:
@@ -173,7 +173,7 @@ enum Host {
 }
 
 impl Bench {
-    /// A bench with a server of its own. `patience` is how long a reply may take, if not the usual time.
+    /// A bench with a separate server. `patience` is how long a reply may take, if not the usual time.
     pub fn new(server: Server, patience: Option<Duration>) -> Self {
         Self::around(Host::Own(Box::new(server)), patience)
     }

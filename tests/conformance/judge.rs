@@ -170,7 +170,7 @@ pub struct Outcome {
 pub type Record = Mutex<Vec<Outcome>>;
 
 /// The trial of `case` on `subject`. `wanted` tells whether it will be run. A case that measures time fails only if the
-/// machine has kept `pace` meanwhile; else it runs again.
+/// machine has kept `pace` in the meantime; otherwise it runs again.
 pub fn trial(
     topic: &'static str,
     case: Case,

@@ -3,7 +3,7 @@
 //! Owns: the normal form of a reply. Everything that is not named here is compared byte by byte.
 
 /// Values of `stats` that belong to the process, the machine or the runner's own questions (it asks for
-/// `stats` on a connection of its own until something has come about).
+/// `stats` on a separate connection until something has happened).
 const OWN_VALUES: &[&str] = &[
     "pid",
     "version",

@@ -204,7 +204,7 @@ fn a_server_without_descriptors_serves_other_commands_and_executes_the_puts_late
         assert!(sent.is_ok(), "{}", server.stderr());
         if !waits && !producer.has_reply_within(Duration::from_secs(2)).unwrap() {
             waits = true;
-            // Commands that need no file are answered meanwhile.
+            // Commands that need no file are answered in the meantime.
             for id in &ids {
                 other.exchange(format!("touch {id}\r\n").as_bytes(), b"NOT_FOUND\r\n").unwrap();
                 other.exchange(format!("delete {id}\r\n").as_bytes(), b"DELETED\r\n").unwrap();

@@ -15,7 +15,7 @@ fn log_names(directory: &Path) -> BTreeSet<OsString> {
     names.filter(|name| name.to_string_lossy().starts_with("binlog.")).collect()
 }
 
-/// The total length of all files of the binlog; `None` if a file was made or removed meanwhile.
+/// The total length of all files of the binlog; `None` if a file was made or removed in the meantime.
 fn directory_bytes(directory: &Path) -> Option<u64> {
     let names = log_names(directory);
     let lengths = names.iter().map(|name| Some(directory.join(name).metadata().ok()?.len()));
@@ -117,7 +117,7 @@ fn a_job_larger_than_a_file_gets_a_file_of_its_own() {
     client.exchange(&put(1, 0, 60, b"small"), b"INSERTED 2\r\n").unwrap();
     let files = std::fs::read_dir(server.directory()).unwrap().flatten();
     let files = files.filter(|entry| entry.file_name().to_string_lossy().starts_with("binlog."));
-    // A file that is being made gets another name meanwhile.
+    // A file that is being made gets another name in the meantime.
     let lengths = files.filter_map(|file| Some(file.metadata().ok()?.len()));
     assert_eq!(lengths.filter(|&length| length > 60_000).count(), 1);
     server.restart(rustix::process::Signal::KILL).unwrap();

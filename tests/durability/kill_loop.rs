@@ -17,7 +17,7 @@ use beanstalkd_testkit::server::Server;
 
 /// The number of kills, unless `KILLS` is set.
 const KILLS: u64 = 25;
-/// Clients, each with a tube of its own.
+/// Clients, each with a separate tube.
 const CLIENTS: u64 = 4;
 /// The most commands that a client sends before it reads the replies.
 const DEPTH: u64 = 40;

@@ -1,4 +1,4 @@
-//! Random steps of one client in a tube of its own, and their expected results.
+//! Random steps of one client in a separate tube, and their expected results.
 //!
 //! Owns: the choice of steps, and what only the server can know of the jobs: their ids, and what it has logged. The
 //! model of all suites knows the rest: only one client uses the tube, so every reply and every state follows from the

@@ -68,7 +68,7 @@ impl Shared {
         Some((client, process))
     }
 
-    /// `process` has answered what cannot have been true before `asked_at`.
+    /// `process` has sent a reply that cannot have been true before `asked_at`.
     pub fn answered(&self, process: &Process, asked_at: Tick, what: &str) {
         let (mut history, now) = self.tick();
         history.answered(process, asked_at, now, what);
@@ -148,7 +148,7 @@ impl Load {
     }
 }
 
-/// The connection is lost, or of no more use.
+/// The connection is lost, or cannot be used any more.
 struct Lost;
 
 /// A connection to a server.
@@ -185,7 +185,7 @@ impl Worker {
                     let owner = if self.is_relayed { format!("{id} by {}", self.number) } else { id.clone() };
                     let mut open = Open { client, process, owner, asked_at: 0 };
                     while !self.is_over() && self.step(&mut open).is_ok() {}
-                    // The history hears of it first, because the server gives the jobs to others at once.
+                    // The history must know it first, because the server gives the jobs to others at once.
                     self.shared.history().disconnected(self.number);
                     self.held.clear();
                 }
@@ -290,7 +290,7 @@ fn reserved(reply: &str) -> Option<(u64, &str)> {
     Some((id.parse().ok()?, body))
 }
 
-/// Takes all jobs out of the queue, whoever owns it, and returns them.
+/// Takes all jobs out of the queue, from either server, and returns them.
 ///
 /// # Panics
 ///
@@ -310,7 +310,7 @@ pub fn drain(addresses: &[SocketAddr]) -> BTreeMap<u64, String> {
             }
             let Some((id, body)) = reserved(&reply) else { break };
             found.insert(id, body.to_owned());
-            // A delete without an answer: the job may come once more.
+            // A delete without a reply: the job may come once more.
             let Ok(reply) = client.ask(format!("delete {id}\r\n").as_bytes()) else { break };
             if reply != b"DELETED\r\n" {
                 break;

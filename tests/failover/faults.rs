@@ -1,4 +1,4 @@
-//! What goes wrong in a round, and how it is mended.
+//! The faults of a round, and their repair.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -26,17 +26,17 @@ pub enum Fault {
     KillOwner,
     /// The owner stops cleanly and hands over.
     StopOwner,
-    /// The owner stands still until another server has taken over, and goes on then.
+    /// The owner is paused until another server has taken over.
     PauseOwner,
-    /// A server stands still for a while, which may be shorter or longer than a takeover takes.
+    /// A server is paused, for a shorter or a longer time than a takeover takes.
     PauseForAWhile,
-    /// Both servers stand still, the second one perhaps while it takes over.
+    /// Both servers are paused, the second one perhaps during its takeover.
     PauseBoth,
-    /// The owner stands still until another server has taken over, and this one until the first one is the owner again.
+    /// The owner is paused until another server has taken over, and this one until the first one is the owner again.
     TakeOverTwice,
-    /// The owner stands still while the database takes no connections.
+    /// The owner is paused while the database accepts no connections.
     PauseWithoutConnections,
-    /// A third server waits, too, when the owner stands still, and is killed in the end.
+    /// A third server waits, too, when the owner is paused, and is killed in the end.
     PauseBesideThird,
     /// The database has no room for files, and the owner cannot reach it then.
     NoRoomForFiles,
@@ -46,23 +46,23 @@ pub enum Fault {
     LoseStandby,
     /// The database is restarted.
     RestartDatabase,
-    /// All processes of the primary stand still for a while.
+    /// All processes of the primary are paused for a while.
     PauseDatabase,
-    /// The database takes no connections for a while, and has ended those of the servers.
+    /// The database accepts no connections for a while, and has ended those of the servers.
     OutOfConnections,
     /// The disk of the database is full for a while.
     DiskFull,
-    /// The owner cannot reach the database for a while, and sees that.
+    /// The owner cannot reach the database for a while, and notices it.
     CutLink,
-    /// The owner cannot reach the database for a while, and sees nothing of it.
+    /// The owner cannot reach the database for a while, and does not notice it.
     SilentLink,
-    /// The way to the database is slow for a while.
+    /// The link to the database is slow for a while.
     SlowLink,
-    /// The answers of the database come late.
+    /// The replies of the database come late.
     LateAnswers,
     /// What the owner sends to the database comes late.
     LateRequests,
-    /// The standby's way to the database is spoiled, perhaps while it takes over.
+    /// The link between standby and database has a fault, perhaps during a takeover.
     SpoilLinkOfStandby,
     /// The owner gets SIGTERM while it cannot reach the database.
     StopCutOff,
@@ -70,13 +70,13 @@ pub enum Fault {
     ClockAhead,
     /// The heartbeat of a live owner is from a clock that is behind.
     ClockBehind,
-    /// The role of the servers has settings that nobody expects.
+    /// The role of the servers has unusual settings.
     HostileSettings,
     /// The role of the servers gets another password.
     RotatePassword,
     /// The link between primary and standby is cut, silent or slow for a while.
     SpoilReplication,
-    /// The database's last answer comes twice.
+    /// The last reply of the database comes twice.
     RepeatedAnswer,
 }
 
@@ -113,7 +113,7 @@ impl Fault {
         Self::PauseBesideThird,
     ];
 
-    /// Lets it happen, and mends what does not mend itself. Nothing stands still for longer than `longest`.
+    /// Makes the fault, and repairs what does not recover by itself. No process is paused for longer than `longest`.
     pub fn strike(
         self,
         world: &mut World,
@@ -231,7 +231,7 @@ fn pause_of(longest: Duration, random: &mut Random) -> Duration {
     Duration::from_millis(100 + random.below(most_ms)).min(longest)
 }
 
-/// A server that stands still.
+/// A paused server.
 struct Standstill {
     server: usize,
     id: Option<String>,
@@ -259,8 +259,8 @@ impl Standstill {
     }
 }
 
-/// A server that stands still is fenced when another one has taken over. The probes ask it meanwhile, and it may say
-/// nothing to them when it goes on.
+/// A paused server is fenced when another one has taken over. The probes ask it in the meantime, and it may not answer
+/// them when it goes on.
 fn pause_owner(world: &World, load: &Load, owner: usize, random: &mut Random) {
     world.keep(owner, false);
     let still = Standstill::begin(world, load, owner);
@@ -294,7 +294,7 @@ fn take_over_twice(world: &World, load: &Load, owner: usize) {
     second.end(world);
 }
 
-/// A standby that cannot open all connections that it needs leaves the queue to its owner: never are both gone.
+/// A standby that cannot open all connections that it needs leaves the queue to its owner, so that one server remains.
 fn pause_without_connections(world: &mut World, load: &Load, owner: usize) -> io::Result<()> {
     wait_for_sessions(&world.pair().primary, "-infinity")?;
     world.keep_all(false);

@@ -1,13 +1,13 @@
-//! Whether a server may have said what it has said.
+//! Whether a server had the right to send a reply.
 //!
-//! Owns: what is known of each process that has answered. Pure: clients tell what they ask and what is answered, and a
-//! test tells when a process stands still.
+//! Owns: what is known of each process that has answered. Pure: clients report their commands and the replies, and a
+//! test reports the pauses of a process.
 //!
-//! A reply holds at one instant between the sending of its command and its arrival. At that instant its server must
-//! have been the owner. A successor owns the queue at the latest when its first answer arrives, so a command that was
-//! sent after that may get no reply of an earlier owner. Three things make this exact: epochs say who is the successor
-//! of whom; a process that stands still executes nothing, so what it gets meanwhile counts from the instant when it
-//! goes on; and a wait that has timed out says something of its end.
+//! A reply is true at one instant between the sending of its command and its arrival. At this instant its server must
+//! have been the owner. A successor owns the queue at the latest when its first reply arrives, so an earlier owner may
+//! not reply to a command that was sent after that. Three facts make this exact. Epochs give the order of owners. A
+//! paused process executes nothing, so a command that it gets during a pause counts from the end of the pause. The
+//! reply to a wait that has timed out is about the end of the wait.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use crate::history::Tick;
 /// A process, as the clients of a connection know it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Process {
-    /// It is another one for each process.
+    /// Each process has another one.
     pub id: String,
     /// The epoch when the connection was made; 0 if there are no epochs.
     pub epoch: u64,
@@ -26,7 +26,7 @@ pub struct Process {
 struct Owner {
     epoch: u64,
     first_answer: Tick,
-    /// From when until when it stood still.
+    /// The begin and the end of its pauses.
     standstills: Vec<(Tick, Tick)>,
 }
 
@@ -40,7 +40,7 @@ pub struct Fence {
 }
 
 impl Fence {
-    /// `process` has answered what cannot have been true before `asked_at`. Returns what is wrong with that.
+    /// `process` has sent a reply that cannot have been true before `asked_at`. Returns the fault, if there is one.
     pub fn answered(
         &mut self,
         process: &Process,
@@ -70,14 +70,14 @@ impl Fence {
         }
     }
 
-    /// The process `id` stands still from now on.
+    /// The process `id` is paused from now on.
     pub fn stands_still(&mut self, id: &str, now: Tick) {
         if let Some(owner) = self.owners.get_mut(id) {
             owner.standstills.push((now, Tick::MAX));
         }
     }
 
-    /// The process `id` is about to go on.
+    /// The pause of the process `id` is about to end.
     pub fn goes_on(&mut self, id: &str, now: Tick) {
         if let Some((_, to)) = self.owners.get_mut(id).and_then(|owner| owner.standstills.last_mut()) {
             *to = now;
@@ -89,7 +89,7 @@ impl Fence {
         self.owners.contains_key(id)
     }
 
-    /// How long nobody had answered when each new process began to; since the last call.
+    /// For each process that answered for the first time since the last call: the time without replies before that.
     pub fn silences(&mut self) -> Vec<Tick> {
         std::mem::take(&mut self.silences)
     }

@@ -1,4 +1,4 @@
-//! An owner that cannot prove that it is the owner says nothing: the cases that were once seen, one by one.
+//! An owner without a lease sends no reply: the cases that were once seen, one by one.
 
 use std::ffi::OsString;
 use std::fs;
@@ -21,7 +21,7 @@ use crate::haproxy::Balancer;
 use crate::proxy::{Link, Proxy};
 use crate::world::{STORE_TIMEOUT, TAKEOVER_AFTER, World, open};
 
-/// A connection over which a command is sent that logs nothing.
+/// A connection with a command that writes no record.
 struct Asked {
     client: Client,
     command: String,
@@ -32,7 +32,7 @@ impl Asked {
         self.client.send(self.command.as_bytes()).unwrap();
     }
 
-    /// What comes until the server closes.
+    /// All bytes until the server closes.
     fn rest(mut self) -> String {
         let said = String::from_utf8_lossy(&self.client.read_to_end().unwrap()).into_owned();
         // Health checks and the API may say that it is not ready.
@@ -84,7 +84,7 @@ fn connections(world: &World, owner: usize, id: u64) -> Vec<Asked> {
     for address in world.listeners(owner) {
         for command in &commands {
             let mut client = address.connect().unwrap();
-            // The server knows it before it stands still.
+            // The server knows it before its pause.
             client.ask(b"list-tube-used\r\n").unwrap();
             all.push(Asked { client, command: command.clone() });
         }
@@ -109,7 +109,7 @@ fn connections(world: &World, owner: usize, id: u64) -> Vec<Asked> {
 fn a_server_that_stood_still_says_nothing_after_a_takeover() {
     let Some((world, owner, id)) = with_job() else { return };
     let mut asked = connections(&world, owner, id);
-    // It waits when the server stands still, and its time-out is over when the server goes on.
+    // It waits when the pause begins, and its time-out is over when the pause ends.
     let [tcp, ..] = world.listeners(owner);
     let mut waits = tcp.connect().unwrap();
     waits.send(b"watch empty\r\nignore default\r\nreserve-with-timeout 1\r\n").unwrap();
@@ -153,7 +153,7 @@ fn replies_that_were_half_sent_may_end_and_no_more_commands_are_answered() {
     assert!(replies < BEFORE && !last.contains("USING"), "{replies} replies, the last: {last:?}");
 }
 
-/// Nobody takes over, and the database is there again before the owner gives up.
+/// No server takes over, and the database is back before the owner gives up.
 #[test]
 fn what_was_held_is_answered_when_the_database_confirms_it_again() {
     let Some((world, owner, id)) = with_job() else { return };
@@ -164,7 +164,7 @@ fn what_was_held_is_answered_when_the_database_confirms_it_again() {
     wait_until(&world, "the owner is not ready", || readiness(world.metrics()[owner]) == 503);
     asked.iter_mut().for_each(Asked::send);
     for Asked { client, command } in &mut asked {
-        // Health may be told; a client that is gone is told nothing.
+        // Health checks may be answered; a client that has left gets nothing.
         let is_told = client.has_reply_within(Duration::from_millis(50)).is_ok_and(|is_told| is_told);
         assert_eq!(is_told, command.contains("readyz"), "{command:?}");
     }
@@ -378,7 +378,7 @@ fn an_impatient_standby_does_not_take_over_while_a_patient_owner_answers() {
 #[test]
 fn an_owner_that_waits_for_the_dns_ends_in_time() {
     let Some(installation) = installation() else { return };
-    // Nobody ever reads what comes here.
+    // The bytes that come here are never read.
     let Ok(_dns) = UdpSocket::bind("127.87.0.1:53") else {
         eprintln!("skipped: port 53 needs root");
         return;

@@ -15,7 +15,7 @@ use crate::clients::{Load, Shared, drain};
 use crate::readme::Program;
 use crate::world::{World, open};
 
-/// Debian's place of the program.
+/// Debian's path of the program.
 const PROGRAM: &str = "/usr/sbin/haproxy";
 
 /// HAProxy, killed when dropped.
@@ -47,7 +47,7 @@ impl Balancer {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("haproxy.cfg");
         std::fs::write(&path, config).unwrap();
-        // In the foreground, and without a word for each check.
+        // In the foreground, and without a log line for each check.
         let mut command = Command::new(PROGRAM);
         let child = command.args(["-db", "-q", "-f"]).arg(&path).stderr(Stdio::null()).spawn().unwrap();
         let balancer = Self { address, child, _directory: directory };

@@ -1,15 +1,15 @@
-//! What clients were promised, and what breaks a promise.
+//! The acknowledged changes, and the checks that they hold.
 //!
-//! Owns: for each job, what was acknowledged about it and who holds it. Pure: clients tell what they send and read, in
-//! the order in which they do it. It fails if an INSERTED job is missing, if a DELETED job comes back, if one owner
-//! gives a job to two clients at once, if an id is given twice, or if a server speaks that is the owner no more
+//! Owns: for each job, its acknowledged changes and the client that has reserved it. Pure: clients report what they
+//! send and read, in this order. It fails if an INSERTED job is missing, if a DELETED job comes back, if one owner
+//! gives a job to two clients at once, if an id is assigned twice, or if a server replies that is no longer the owner
 //! ([`Fence`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::fence::{Fence, Process};
 
-/// A number for each send, so that an answer can be told to be of a later question. With a clock, its nanoseconds.
+/// A number for each send, which shows whether a reply belongs to a later command. With a clock, its nanoseconds.
 pub type Tick = u64;
 
 #[derive(Debug)]
@@ -21,11 +21,11 @@ struct Job {
     deleted_at: Option<Tick>,
     /// A delete was sent and not answered: the job may be there or not.
     delete_unknown: bool,
-    /// The process that gave it, and the client that it has given it to.
+    /// The client that has reserved it, and the process that gave it to this client.
     holder: Option<(String, usize)>,
 }
 
-/// All that was promised.
+/// All acknowledged changes.
 #[derive(Debug, Default)]
 pub struct History {
     now: Tick,
@@ -34,7 +34,7 @@ pub struct History {
     puts: BTreeSet<String>,
     ids_by_body: BTreeMap<String, u64>,
     problems: Vec<String>,
-    /// Who may say something.
+    /// Which process may reply.
     pub fence: Fence,
 }
 
@@ -50,12 +50,12 @@ impl History {
         self.now
     }
 
-    /// `process` has answered what cannot have been true before `asked_at`.
+    /// `process` has sent a reply that cannot have been true before `asked_at`.
     pub fn answered(&mut self, process: &Process, asked_at: Tick, now: Tick, what: &str) {
         self.problems.extend(self.fence.answered(process, asked_at, now, what).err());
     }
 
-    /// Something is wrong that no other promise is about.
+    /// A fault that no other check finds.
     pub fn broken(&mut self, problem: String) {
         self.problems.push(problem);
     }
@@ -148,7 +148,7 @@ impl History {
             if !is_there && job.inserted && !job.delete_unknown {
                 self.problems.push(format!("job {id} was INSERTED and is missing: {}", job.body));
             }
-            // Whoever drains the queue has deleted what was left. Nothing of this round may come back in the next one.
+            // The drain has deleted the jobs that were left. No job of this round may come back in the next one.
             job.deleted_at.get_or_insert(self.now);
             (job.delete_unknown, job.holder) = (true, None);
         }
@@ -161,7 +161,7 @@ impl History {
         (count(&|job| job.inserted), count(&|job| job.deleted_at.is_some()))
     }
 
-    /// The promises that were broken since the last call.
+    /// The faults since the last call.
     pub fn problems(&mut self) -> Vec<String> {
         std::mem::take(&mut self.problems)
     }

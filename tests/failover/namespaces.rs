@@ -1,4 +1,4 @@
-//! Two servers on machines of their own: network namespaces on a bridge, with an address that moves to the owner.
+//! Two servers, each on its machine: network namespaces on a bridge, with an address that moves to the owner.
 //!
 //! Owns: the namespaces, which need root.
 
@@ -36,7 +36,7 @@ fn ip(arguments: &str) {
     assert!(status.success(), "ip {arguments}: {status}");
 }
 
-/// Debian's place of the program.
+/// Debian's path of the program.
 const KEEPALIVED: &str = "/usr/sbin/keepalived";
 
 /// A bridge with two machines, removed when dropped.
@@ -74,8 +74,8 @@ impl Network {
         Some(network)
     }
 
-    /// Does what keepalived does on both machines: the address is where the server is ready, and a machine that does
-    /// not have it any more has not heard of it yet if it is cut off.
+    /// Does the work of keepalived on both machines: the machine whose server is ready gets the address. A machine that
+    /// is cut off keeps it, because it does not know that it has lost it.
     fn move_address(&self, to: usize) {
         let address = host(VIRTUAL);
         ip(&format!("-n {} addr add {address}/24 dev eth0", self.names[to]));
@@ -87,7 +87,7 @@ impl Network {
         ip(&format!("-n {} addr del {}/24 dev eth0", self.names[from], host(VIRTUAL)));
     }
 
-    /// Connects a machine with the network, or takes out its plug.
+    /// Connects a machine with the network, or disconnects it.
     fn plug(&self, machine: usize, is_connected: bool) {
         let state = if is_connected { "up" } else { "down" };
         ip(&format!("link set {} {state}", self.names[machine]));
@@ -139,7 +139,7 @@ impl Machine {
         self.child.wait().unwrap();
     }
 
-    /// The status line of `/readyz`; empty if nobody answers.
+    /// The status line of `/readyz`; empty if the server does not answer.
     fn readiness(&self) -> String {
         let address = SocketAddr::from((host(self.number), METRICS_PORT));
         let mut answer = String::new();
@@ -241,7 +241,8 @@ fn the_clients_of_the_readme_go_on_at_an_address_that_keepalived_moves() {
     let mut take_over = || {
         let owner = machines.iter().position(|machine| machine.readiness().contains("200")).unwrap();
         machines[owner].die();
-        // It is back before anybody misses it, and waits for longer than the other one: it is alive, but not the owner.
+        // It is back before its absence has an effect, and waits for longer than the other one: it runs, but is not the
+        // owner.
         patience_s += 2;
         machines[owner] = Machine::start_with(&network, owner, &url, &patience_s.to_string());
         machines[1 - owner].wait_until_ready("200");
@@ -285,7 +286,7 @@ fn an_address_moves_to_the_new_owner_and_a_machine_that_was_cut_off_is_fenced() 
     client.exchange(b"put 0 0 60 4\r\nkept\r\n", b"INSERTED 1\r\n").unwrap();
 
     network.plug(0, false);
-    // It is in the kernel of a machine that hears nothing, and arrives when the machine is back.
+    // It is in the kernel of a machine without network, and arrives when the network is back.
     client.send(b"put 0 0 60 4\r\nlate\r\n").unwrap();
     second.wait_until_ready("200");
     network.move_address(1);

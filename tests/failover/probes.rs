@@ -1,7 +1,7 @@
-//! Clients that ask without a pause for what no record of the log is needed for: nothing but the server's right to
-//! speak stands between such a command and its reply.
+//! Clients that send commands without a pause that need no record of the log: only the lease of the server decides
+//! whether it replies.
 //!
-//! Each keeps its connection to one server for as long as that one does, and goes on sending while it hears nothing.
+//! Each client keeps its connection until the server closes it, and goes on sending while no reply comes.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -25,7 +25,7 @@ use crate::world::{CLIENT_PATIENCE, World};
 const PACE: Duration = Duration::from_millis(10);
 /// The most commands that wait for their reply.
 const MOST_PENDING: usize = 50;
-/// How long the probe waits that waits in a reserve.
+/// The time-out of the probe that waits in a reserve.
 const WAIT: Duration = Duration::from_secs(1);
 /// The put that makes the job of the probes, and later changes nothing.
 const PUT: &str = "put 9 0 3600 5 idp:probe\r\nprobe\r\n";
@@ -87,7 +87,7 @@ struct Probe {
 impl Probe {
     fn run(mut self, kind: Kind) {
         while !self.is_over() {
-            // The API of a server that nobody owns the queue through has nothing to say either.
+            // The API of a server that is not the owner does not answer either.
             if let Some((mut client, process)) = self.shared.meet(&self.address) {
                 let _ = match kind {
                     Kind::Asks => self.ask(&mut client, &process),
@@ -180,7 +180,7 @@ impl Probe {
         let reply = String::from_utf8_lossy(reply);
         let line = reply.lines().next().unwrap_or_default();
         self.shared.answered(process, asked_at, &format!("{line} to {command:?}"));
-        // Refusals say nothing of the queue.
+        // Refusals do not depend on the queue.
         if !line.starts_with(expected) && !["INTERNAL_ERROR", "OUT_OF_MEMORY"].contains(&line) {
             let problem = format!("{}: {command:?}: expected {expected}, got {line}", process.id);
             self.shared.history().broken(problem);

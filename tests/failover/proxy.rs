@@ -1,6 +1,7 @@
 //! A link between two programs that can be cut, silenced, slowed, and made to repeat answers.
 //!
-//! Owns: a listener and the connections through it. Bytes of PostgreSQL pass unchanged but for [`Link::Repeating`].
+//! Owns: a listener and the connections through it. Bytes of PostgreSQL pass unchanged, except with
+//! [`Link::Repeating`].
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -13,7 +14,7 @@ use std::time::Duration;
 pub enum Link {
     /// Passes everything on.
     Whole,
-    /// Closes its connections and takes no new ones.
+    /// Closes its connections and accepts no new ones.
     Cut,
     /// Passes nothing on and closes nothing, as if packets were lost. They arrive when the link is whole again.
     Silent,
@@ -59,7 +60,7 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// A link to `target`, where nobody needs to listen yet.
+    /// A link to `target`, where no program needs to listen yet.
     pub fn start(target: SocketAddr) -> io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let address = listener.local_addr()?;
@@ -74,7 +75,7 @@ impl Proxy {
         Ok(Self { address, shared })
     }
 
-    /// Where it listens.
+    /// Its address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

@@ -1,4 +1,4 @@
-//! The clients of the readme, which go on after a takeover as their users would let them.
+//! The clients of the readme, which a user would start again after a takeover.
 
 use std::fs;
 use std::net::SocketAddr;

@@ -71,7 +71,7 @@ pub enum Store {
     Database {
         pair: Box<Pair>,
         links: [[Proxy; 2]; 2],
-        /// The ways of standbys to the clusters that they have streamed from.
+        /// The links of standbys to the clusters from which they have streamed.
         replication: Replication,
     },
 }
@@ -181,17 +181,17 @@ impl World {
     /// Sends a signal to a server.
     pub fn signal(&self, member: usize, signal: Signal) {
         let child = self.members[member].child();
-        // It may have ended meanwhile.
+        // It may have ended in the meantime.
         let _ = kill_process(Pid::from_child(&child), signal);
     }
 
-    /// Stops all threads of a server, and waits until they stand still, or until it has ended.
+    /// Pauses all threads of a server, and waits until they are paused or the server has ended.
     pub fn stand_still(&self, member: usize) {
         let child = self.members[member].child();
         let pid = Pid::from_child(&child);
         let _ = kill_process(pid, Signal::STOP);
         let options = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
-        // Whoever has waited for its end has left nothing to wait for.
+        // Another thread may have waited for its end already.
         let _ = waitid(WaitId::Pid(pid), options);
     }
 
@@ -354,7 +354,7 @@ fn launch(flags: &[OsString], directory: &Path) -> io::Result<Child> {
     spawn(&[], &server_under_test(), flags, directory)
 }
 
-/// A client of the server at `address` and the server's id, which is another one for each process; `None` if it does
+/// A client of the server at `address` and the server's id, which differs for each process; `None` if it does
 /// not answer.
 pub fn open(address: SocketAddr) -> Option<(Client, String)> {
     meet(&Address::Tcp(address)).map(|(client, process)| (client, process.id))

@@ -1,4 +1,4 @@
-//! Metrics, health checks and the page of a running server, over HTTP. Each test has a server of its own.
+//! Metrics, health checks and the page of a running server, over HTTP. Each test has a separate server.
 
 mod prometheus;
 

@@ -48,7 +48,7 @@ fn the_queue_does_what_the_model_does() {
     }
 }
 
-/// The rows and columns of the table of tags in the document, but for those where nothing happens.
+/// The rows and columns of the table of tags in the document, without the cells where nothing happens.
 fn documented_cells() -> BTreeSet<(String, String)> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("doc/protocol.md");
     let document = std::fs::read_to_string(path).expect("the document can be read");

@@ -23,7 +23,7 @@ int clock_gettime(clockid_t clock, struct timespec *time) {
 }
 "#;
 
-/// What a test may take for all its steps, in seconds.
+/// The time for all steps of a test, in seconds.
 const SLOWNESS_S: u64 = 120;
 
 /// A library for LD_PRELOAD; `None` if there is no compiler.
@@ -97,7 +97,7 @@ fn a_successor_ends_delays_cooldowns_and_jobs_at_the_right_time_whatever_its_clo
         standby.wait_for("waiting for it");
         drop(owner);
         timed.check(&mut standby.connect());
-        // One that comes when nobody is there any more, and one that is given the queue.
+        // One that starts when no server runs any more, and one that gets the queue.
         drop(standby);
         let mut third = launch(&url, &format!("{queue}-3"), first);
         timed.check(&mut third.connect());
@@ -112,7 +112,7 @@ fn stop(server: &mut Launched) {
     assert!(server.wait().success());
 }
 
-/// As they are when a server of the version before has made them.
+/// The tables as a server of the version before makes them.
 #[test]
 fn tables_without_the_clock_get_it_from_the_owner_of_the_tables() {
     let Some(installation) = installation() else { return };
@@ -121,7 +121,7 @@ fn tables_without_the_clock_get_it_from_the_owner_of_the_tables() {
     password.use_once(&url);
     let drop_clock = "ALTER TABLE beanstalkd.queue DROP COLUMN clock, DROP COLUMN clock_at";
     cluster.query(drop_clock).unwrap();
-    // A role that may not change the tables says what is to be done.
+    // For a role that may not change the tables, the message says what to do.
     cluster
         .query("ALTER TABLE beanstalkd.queue OWNER TO postgres; GRANT ALL ON beanstalkd.queue TO beanstalkd")
         .unwrap();

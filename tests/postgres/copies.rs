@@ -1,4 +1,4 @@
-//! `--copy`: a queue comes from C, moves into a database and goes back; a copy is whole or not there.
+//! `--copy`: a queue comes from C, moves into a database and goes back; a copy is complete or does not exist.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! What `stats` and `/metrics` tell of the database.
+//! The figures of `stats` and `/metrics` about the database.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -29,12 +29,12 @@ fn stats(server: &Server) -> Figures {
     lines.filter_map(|line| line.split_once(": ")).map(|(key, value)| (key.into(), value.into())).collect()
 }
 
-/// What the server with [`metrics_flag`] tells of itself.
+/// The metrics of the server with [`metrics_flag`].
 pub fn scrape(password: &Password) -> String {
     get(password, "/metrics")
 }
 
-/// What it answers to a request for `path`.
+/// Its response to a request for `path`.
 pub fn get(password: &Password, path: &str) -> String {
     let mut stream = UnixStream::connect(password.directory().join("metrics")).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();

@@ -105,7 +105,7 @@ fn a_role_needs_no_more_than_the_documented_rights() {
         let id = put(&mut client, &"x".repeat(20_000));
         client.exchange(format!("delete {id}\r\n").as_bytes(), b"DELETED\r\n").unwrap();
     }
-    // It may not vacuum, which is said once and does no harm.
+    // It may not vacuum; the log says so once, and it does no harm.
     wait_until("the log says that the tables are left to autovacuum", || {
         let id = put(&mut client, &"x".repeat(60_000));
         client.exchange(format!("delete {id}\r\n").as_bytes(), b"DELETED\r\n").unwrap();

@@ -1,4 +1,4 @@
-//! Tests the log in PostgreSQL with the real program and real clusters. They are skipped where PostgreSQL is missing.
+//! Tests the log in PostgreSQL with the real program and real clusters. They are skipped if PostgreSQL is missing.
 
 mod clocks;
 mod copies;

@@ -1,4 +1,4 @@
-//! Who owns a queue: takeovers, clean stops, and owners that were thought to be dead.
+//! The ownership of a queue: takeovers, clean stops, and owners that go on after a takeover.
 
 use std::time::{Duration, Instant};
 
@@ -71,7 +71,7 @@ fn an_owner_that_was_stopped_acknowledges_nothing_after_a_takeover() {
     assert!(standby.log().contains("took over from"), "{}", standby.log());
 }
 
-/// All that a client is still sent, until its connection ends in any way.
+/// All bytes that a client still gets, until its connection ends in any way.
 fn said(client: &mut Client) -> String {
     let mut said = Vec::new();
     while let Ok(byte) = client.read_bytes(1) {
@@ -80,7 +80,7 @@ fn said(client: &mut Client) -> String {
     String::from_utf8_lossy(&said).into_owned()
 }
 
-/// What leaves no record needs no commit, so no commit keeps it back.
+/// A command without a record needs no commit, so no commit holds its reply back.
 #[test]
 fn an_owner_that_stood_still_says_nothing_to_those_that_ask_for_no_change() {
     let Some(installation) = installation() else { return };
@@ -128,7 +128,7 @@ fn an_owner_without_the_database_is_not_ready_sends_its_workers_away_and_ends() 
     cluster.resume();
     reader.expect(b"FOUND 1 3\r\njob\r\nNOT_FOUND\r\n").unwrap();
     wait_until("it is ready again", is_ready);
-    // Nobody asks for anything.
+    // No client sends anything.
     cluster.pause();
     assert_eq!(said(&mut reader), "");
     assert_eq!(server.wait().code(), Some(1));
@@ -136,7 +136,7 @@ fn an_owner_without_the_database_is_not_ready_sends_its_workers_away_and_ends() 
     cluster.resume();
 }
 
-/// Its clock can be set, and another machine's clock takes its place at a promotion.
+/// Its clock can be set, and at a promotion another machine's clock replaces it.
 #[test]
 fn the_clock_of_the_database_does_not_decide_about_a_takeover() {
     let Some(installation) = installation() else { return };
@@ -241,7 +241,7 @@ fn a_second_server_is_refused_while_the_first_one_lives() {
     put(&mut owner.connect().unwrap(), "the first one goes on");
 }
 
-/// Each lost connection leaves the owner without an answer to its commit.
+/// With each lost connection, the reply to a commit is lost.
 #[test]
 fn connections_that_are_lost_under_load_lose_and_double_nothing() {
     let Some(installation) = installation() else { return };

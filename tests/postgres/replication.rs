@@ -32,7 +32,7 @@ fn a_database_without_its_standby_is_refused_and_no_commit_is_acknowledged_witho
     let mut server = password.serve(&url, &[]);
     let mut client = server.connect().unwrap();
     let first = put(&mut client, "replicated");
-    // The operator gives synchronous replication up: nothing is acknowledged any more, and nothing is lost.
+    // The operator turns synchronous replication off: the server acknowledges nothing any more, and loses nothing.
     pair.primary.require_standbys("").unwrap();
     client.send(b"put 0 0 100 4\r\nlate\r\n").unwrap();
     assert!(!client.has_reply_within(std::time::Duration::from_millis(1500)).unwrap());
@@ -98,7 +98,7 @@ fn without_the_database_commands_wait_and_are_refused_in_the_end() {
     let Some(installation) = installation() else { return };
     let mut cluster = Cluster::start(&installation).unwrap();
     let (url, password) = (cluster.url("mail"), Password::new());
-    // Nobody can take over before it ends, so it may say why.
+    // No server can take over before it ends, so it may reply with the reason.
     let flags = ["--allow-async", "--takeover-after", "60", "--store-timeout", "12"];
     let mut server = password.launch(&url, &flags, "server");
     let mut client = server.connect();
@@ -129,7 +129,7 @@ fn a_server_that_has_seen_a_higher_epoch_uses_no_older_copy_of_the_database() {
     let id = put(&mut client, "in the new one");
     let standby = password.launch(&url, &flags, "standby");
     standby.wait_for("waiting for it");
-    // The old one is back and takes writes. It comes first in the address.
+    // The old one is back and accepts writes. It comes first in the address.
     old.launch().unwrap();
     let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'beanstalkd'";
     new.query(end).unwrap();

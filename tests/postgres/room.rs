@@ -21,7 +21,7 @@ fn try_to_put(client: &mut Client, body: &str) -> Option<u64> {
     }
 }
 
-/// A cluster on a disk of its own, with files of the write-ahead log made ahead: without them, PostgreSQL itself ends.
+/// A cluster on a separate disk, with files of the write-ahead log made ahead: without them, PostgreSQL itself ends.
 fn cluster_with_small_disk() -> Option<Cluster> {
     let cluster = Cluster::start(&installation()?.with_small_disks()).unwrap();
     for _ in 0..12 {

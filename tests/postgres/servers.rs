@@ -89,7 +89,7 @@ impl Password {
         Launched { child, log, socket }
     }
 
-    /// What the program prints, and whether it succeeds.
+    /// The output of the program, and whether it succeeds.
     pub fn run(&self, arguments: &[&str]) -> (bool, String) {
         let output = Command::new(ours())
             .args(arguments)

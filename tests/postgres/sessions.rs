@@ -1,4 +1,4 @@
-//! What a connection to the database needs: settings of its own, an address that works, and the password of today.
+//! What a connection to the database needs: its own settings, an address that works, and the current password.
 
 use std::ffi::OsString;
 use std::fs;
@@ -13,7 +13,7 @@ use rustix::process::{Signal, geteuid};
 
 use crate::servers::{Password, has, ours, put, wait_until};
 
-/// Settings with which an administrator means well or ill, and which are not for the server.
+/// Settings of an administrator that must have no effect on the server.
 const HOSTILE: &[(&str, &str)] = &[
     ("statement_timeout", "'1ms'"),
     ("lock_timeout", "'1ms'"),
@@ -46,7 +46,7 @@ const HOSTILE: &[(&str, &str)] = &[
     ("vacuum_cost_delay", "'100ms'"),
 ];
 
-/// Functions that would be called in the place of those of the database.
+/// Functions that would be called instead of those of the database.
 const EVIL: &str = "
     CREATE SCHEMA evil; GRANT USAGE ON SCHEMA evil TO PUBLIC;
     CREATE FUNCTION evil.length(bytea) RETURNS integer LANGUAGE sql AS 'SELECT 0';
@@ -58,7 +58,7 @@ fn be_hostile(cluster: &Cluster, whose: &str) {
     }
 }
 
-/// Also those that a statement of the server would come too late for.
+/// Also settings for which a statement of the server would come too late.
 #[test]
 fn settings_of_the_role_and_of_the_database_change_nothing() {
     let Some(installation) = installation() else { return };
@@ -176,7 +176,7 @@ fn a_password_that_was_replaced_is_used_by_the_next_connection() {
     let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'beanstalkd'";
     cluster.query(end).unwrap();
     let id = put(&mut client, "after");
-    // A file that is gone does no harm to a server that has read it.
+    // A removed file does no harm to a server that has read it.
     fs::remove_file(password.path()).unwrap();
     cluster
         .query(&format!("ALTER ROLE {ROLE} PASSWORD '{}'", beanstalkd_testkit::postgres::PASSWORD))
@@ -185,7 +185,7 @@ fn a_password_that_was_replaced_is_used_by_the_next_connection() {
     assert_eq!(put(&mut client, "later"), id + 1);
 }
 
-/// The first of its addresses takes no log-ins.
+/// The first of its addresses accepts no log-ins.
 #[test]
 fn all_addresses_of_a_name_are_tried() {
     let Some(installation) = installation() else { return };

@@ -1,4 +1,4 @@
-//! What stands in the tables: bounded under load, repaired, and of one version.
+//! The contents of the tables: bounded under load, repaired, and of one version.
 
 use std::time::Instant;
 
@@ -32,7 +32,7 @@ fn the_rows_of_removed_files_go() {
     assert!(has(&mut client, kept, "kept"));
 }
 
-/// While the database is away, no client is answered: the metrics tell how many jobs have come.
+/// While the database does not answer, no client gets a reply: the metrics have the number of jobs.
 fn wait_for_jobs(password: &Password, count: usize) {
     let line = format!("beanstalkd_current_jobs_ready {count}");
     wait_until("all puts have come", || scrape(password).lines().any(|found| found == line));
@@ -53,22 +53,21 @@ fn commits_that_wait_share_a_transaction_and_one_connection_stays() {
     cluster.pause();
     for (client, count) in clients.iter_mut().zip(2..) {
         client.send(b"put 0 0 100 4\r\nmany\r\n").unwrap();
-        // Each in a turn of its own.
+        // Each in a separate turn.
         wait_for_jobs(&password, count);
     }
     cluster.resume();
     for client in &mut clients {
         assert!(client.read_reply().unwrap().starts_with(b"INSERTED "));
     }
-    // One was under way, and one has all that came meanwhile.
+    // One was under way, and one has all changes that came in the meantime.
     let more = count() - before;
     assert!((1..=2).contains(&more), "{more} transactions");
     let connections = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'beanstalkd'";
     cluster.wait_for(connections, "1").unwrap();
 }
 
-/// Each version of the row that a commit leaves behind is one more for the next commit to read over, while somebody
-/// else has a transaction open.
+/// While another transaction is open, the next commit must read each version of the row that a commit leaves behind.
 #[test]
 fn commits_leave_no_versions_of_the_row_of_the_queue() {
     let Some(installation) = installation() else { return };
@@ -80,7 +79,7 @@ fn commits_leave_no_versions_of_the_row_of_the_queue() {
         put(&mut client, "job");
     }
     let seconds = figure_of_stats(&mut client, "uptime").parse::<u64>().unwrap();
-    // A session that has ended has counted all.
+    // The statistics of a session are complete when it has ended.
     server.stop(Signal::TERM).unwrap();
     let updates = "SELECT n_tup_upd FROM pg_stat_user_tables WHERE relname = 'queue'";
     let updates = cluster.query(updates).unwrap().parse::<u64>().unwrap();
@@ -113,7 +112,7 @@ fn much_that_waits_comes_in_several_transactions() {
 #[test]
 fn the_space_of_deleted_rows_is_used_again() {
     let Some(installation) = installation() else { return };
-    // The server alone has to see to it.
+    // Only the server vacuums.
     let cluster = Cluster::start_with(&installation, "autovacuum = off\n").unwrap();
     let (url, password) = (cluster.url("mail"), Password::new());
     let server = password.serve(&url, &["--allow-async", "-s", "4194304", "-z", "1048576"]);

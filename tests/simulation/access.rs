@@ -14,9 +14,9 @@ use beanstalkd_testkit::random::Random;
 use beanstalkd_testkit::sockets::{FakeStream, Pipe};
 use beanstalkd_testkit::subject::{START, executor};
 
-/// The user of the operator, who may do everything.
+/// The user of the operator, which may do everything.
 pub const OPERATOR: Peer = Peer::Unix(Some(0));
-/// The user who may do everything in tubes whose names begin with `a`.
+/// The user that may do everything in tubes whose names begin with `a`.
 pub const ANNA: Peer = Peer::Unix(Some(1));
 
 /// A server with rules, and the time.

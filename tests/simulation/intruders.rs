@@ -1,4 +1,4 @@
-//! What somebody can do to the others who has no rights, few of them, or had some.
+//! What a client without rights, with few rights, or with lost rights can do to others.
 
 use beanstalkd::access::{Peer, Rules, TokenHash};
 use beanstalkd::clock::NS_PER_S;
@@ -78,7 +78,7 @@ fn clients_that_do_not_log_in_have_a_bounded_share_of_the_connections() {
         silent.push(server.connect(Some(STRANGER)));
         assert_eq!(server.0.client_count(), known.len() + round.min(4));
     }
-    // Whoever logs in is in time, and takes no place from those that come after it.
+    // A client that logs in is in time, and leaves its slot to later clients.
     for _ in 0..10 {
         let client = server.connect(Some(STRANGER));
         let login = format!("auth {TOKEN}\r\nlist-tube-used\r\n");

@@ -1,7 +1,7 @@
-//! Budgets of time: what was counted as little may take long.
+//! Budgets of time: an operation that counts as little work may take long.
 //!
-//! Owns: a clock by which every look finds that much time has passed. With it the server must come to the end of each
-//! turn after a few operations, whatever they are; without it the same operations fill their budgets by number.
+//! Owns: a clock on which much time passes between any two readings. With it the server must end each turn after a few
+//! operations, whatever they are; without it the same operations fill their budgets by number.
 
 use std::cell::Cell;
 use std::convert::Infallible;
@@ -19,7 +19,7 @@ use beanstalkd_testkit::subject::{START, executor};
 use crate::access::{ANNA, OPERATOR};
 use crate::directed::{Client, connect, received};
 
-/// How much later it is at each look at the clock, in nanoseconds.
+/// How much later each reading of the clock is, in nanoseconds.
 const TICK_NS: u64 = 50_000;
 const GREEDY: usize = 8;
 /// Jobs of each greedy client, with a clock and without one: the first turn of counted work takes thousands.

@@ -1,5 +1,5 @@
-//! Orders of the API beside clients: when a task is over, and that nothing that clients rely on breaks. In debug builds
-//! each turn ends with a sweep over all invariants of server, queue and log.
+//! Orders of the API beside clients: when a task is over, and that the orders break no rule for clients. In debug
+//! builds each turn ends with a sweep over all invariants of server, queue and log.
 
 use beanstalkd::binlog::SyncPolicy;
 use beanstalkd::http::selection::{AsOf, Filter, Walk};

@@ -5,9 +5,10 @@
 //! Owns: the database with its row of the queue, the statements on their way, and servers that do what [`Owner`],
 //! [`Lease`] and [`Watch`] say. A server has two threads that stand still between any two steps: one asks the database,
 //! the other one executes commands that leave no record (duplicates, peeks, time-outs, reservations without room for
-//! their record), looks at the lease, and sends. Oracle: what was acknowledged is in every later state of the database
-//! and was read by every later owner; no id is acknowledged twice; no reply leaves that was made after another server
-//! had taken over; who takes over serves. [`Mutation`] breaks the rules one by one, to see that this is noticed.
+//! their record), checks the lease, and sends. Oracle: an acknowledged change is in every later state of the database,
+//! and every later owner has read it; no id is acknowledged twice; no server sends a reply that it made after another
+//! server had taken over; a server that takes over serves clients. [`Mutation`] breaks the rules one by one, and the
+//! oracle must notice it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,30 +23,30 @@ const MS: u64 = 1_000_000;
 const RATE_PER_MILLION: u64 = 83_333;
 const TIMES: Times = Times { takeover_after_ns: 5000 * MS, store_timeout_ns: 30_000 * MS };
 
-/// In place of the step of an owner: a server that is none waits for an answer.
+/// Instead of the step of an owner: a server that is not the owner waits for an answer.
 const WATCHING: Step = Step::Rest(Timestamp(0));
 
 /// What is done wrong on purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mutation {
     None,
-    /// A commit does not look at the epoch.
+    /// A commit does not check the epoch.
     NoFence,
     /// A takeover does not wait for a commit that holds the row.
     NoLock,
-    /// An owner that has lost its connection looks without raising its epoch.
+    /// An owner that has lost its connection looks for its rows without raising its epoch.
     NoRaise,
-    /// An owner that looks does not look at the epoch.
+    /// An owner that looks for its rows does not check the epoch.
     BlindLook,
-    /// Nobody asks behind a commit whether the database still waits for its standby.
+    /// There is no query behind a commit whether the database still waits for its standby.
     NoQuestion,
-    /// A reply is sent without a look at the lease.
+    /// A reply is sent without a check of the lease.
     NoCheck,
-    /// The lease is looked at before the command is executed.
+    /// The lease is checked before the command is executed.
     CheckFirst,
     /// The lease counts from the answer to a heartbeat.
     FromAnswer,
-    /// A standby looks at the age of a heartbeat by the clock of the database.
+    /// A standby measures the age of a heartbeat by the clock of the database.
     Age,
     /// A standby takes over before it has a connection for reading.
     ClaimFirst,
@@ -120,7 +121,7 @@ enum Reply {
 /// A statement on its way.
 #[derive(Debug)]
 struct Flight {
-    /// Who waits for the answer, and in which life; nobody once the connection is lost.
+    /// The server that waits for the answer, and its process; `None` after the connection is lost.
     server: Option<(usize, u64)>,
     request: Request,
     stage: Stage,
@@ -183,22 +184,22 @@ struct Owning {
     turn: Turn,
 }
 
-/// What a turn has come to, in which a client asks for something that leaves no record. The numbers are those of the
+/// The progress of a turn in which a client sends a command that writes no record. The numbers are those of the
 /// steps in which the command was executed.
 #[derive(Clone, Copy, Debug)]
 enum Turn {
     Idle,
-    /// The lease was looked at.
+    /// The lease was checked.
     MayBegin,
     Executed(u64),
-    /// The lease was looked at, and the reply is to be sent.
+    /// The lease was checked, and the reply is to be sent.
     MayAnswer(u64),
 }
 
 #[derive(Debug)]
 struct Server {
     role: Role,
-    /// Each process has a name of its own.
+    /// Each process has another name.
     life: u64,
     is_waiting: Option<Step>,
     frozen_until: Timestamp,
@@ -243,7 +244,7 @@ pub struct Outcome {
     pub acknowledged: usize,
     pub takeovers: usize,
     pub epochs: u64,
-    /// Replies that left, and looks at a lease that was over.
+    /// Replies that were sent, and checks of a lease that was over.
     pub told: usize,
     pub silences: usize,
 }
@@ -367,7 +368,7 @@ impl World {
         }
     }
 
-    /// The clock of the database jumps, to what another machine has or because somebody sets it.
+    /// The clock of the database jumps, to the clock of another machine or because it is set.
     fn set_clock(&mut self) {
         self.cluster.clock_ahead = 1_000_000 * MS - self.random.below(60_000) * MS;
     }
@@ -568,7 +569,7 @@ impl World {
         self.flights.push(Flight { server: Some((server, life)), request, stage: Stage::Sent });
     }
 
-    /// A server that waits for nothing does what is next.
+    /// A server that waits for nothing does its next step.
     fn act(&mut self) {
         let at = self.random.below(SERVERS as u64) as usize;
         let begins_work = self.random.once_in(2);

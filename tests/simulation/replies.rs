@@ -107,7 +107,7 @@ impl Oracle {
         reply(bytes)
     }
 
-    /// What a client that waited is told; nothing yet if it has got the first job of a batch.
+    /// The reply to a client that waited; none yet if it has got the first job of a batch.
     pub fn delivery(&mut self, client: u32, outcome: WaitOutcome) -> Option<Vec<u8>> {
         if let (Some(batch), WaitOutcome::Reserved(id)) = (self.batches.get_mut(&client), outcome) {
             batch.first = Some(id.0);
@@ -137,7 +137,7 @@ impl Oracle {
             }
         }
         assert!(jobs.len() <= batch.most as usize, "client {client} wanted {} jobs", batch.most);
-        // Those that it has lost meanwhile count, too, and so does the room that they would have taken.
+        // Jobs that it has lost in the meantime count, too, with the room that they would have taken.
         let is_full = jobs.len() == batch.most as usize;
         let wanted = jobs.len();
         jobs.retain(|&id| self.model.holds(client, id));

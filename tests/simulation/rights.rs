@@ -25,7 +25,7 @@ struct Rights {
 
 impl Rights {
     /// Anna may always work in `default`, which each client watches at first: otherwise it leaves her watch list, which
-    /// has tests of its own.
+    /// has separate tests.
     fn random(random: &mut Random) -> Self {
         let mut patterns = ROLES.map(|_| Vec::new());
         for (role, patterns) in patterns.iter_mut().enumerate() {

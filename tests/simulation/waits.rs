@@ -214,7 +214,7 @@ fn a_job_that_reaches_a_waiting_client_is_on_the_medium_before_the_reply_leaves(
 }
 
 /// A restart makes a reserved job ready, so its reservation need not be on the medium. But without the record of its
-/// first reservation a job would expire although somebody works on it.
+/// first reservation a job would expire although a worker works on it.
 #[test]
 fn a_reservation_waits_for_what_was_logged_before_and_not_for_its_own_record_unless_its_job_expires() {
     let mut harness = Harness::start(SimDisk::default(), SyncPolicy::EachCommit, 65_536);

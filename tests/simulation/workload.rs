@@ -1,6 +1,6 @@
 //! The commands of the clients of a server that will crash.
 //!
-//! Owns: the choice of the next command, and the expected reply. Each client has a tube of its own, whose jobs
+//! Owns: the choice of the next command, and the expected reply. Each client has a separate tube, whose jobs
 //! no other client touches, so that each reply is known. All clients share one more tube. Driven by `crashes`.
 
 use std::cell::RefCell;

@@ -101,7 +101,7 @@ fn binlog_bytes(directory: &Path) -> io::Result<u64> {
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
         if entry.file_name().to_string_lossy().starts_with("binlog.") {
-            // The server may have removed the file meanwhile.
+            // The server may have removed the file in the meantime.
             bytes += entry.metadata().map_or(0, |metadata| metadata.len());
         }
     }

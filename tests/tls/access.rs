@@ -33,7 +33,7 @@ fn reload(server: &TlsServer, rules: &str, outcome: &str) {
     wait_until(outcome, || server.server.log().matches(outcome).count() > before);
 }
 
-/// The user of the tests, who may see everything.
+/// The user of the tests. This user may see everything.
 fn operator() -> String {
     format!("[identities.operator]\nunix-users = [{}]\nobserve = [\"*\"]\n", getuid().as_raw())
 }
@@ -141,7 +141,7 @@ fn a_reload_refuses_rules_without_identities_and_a_file_that_everybody_can_write
     assert_eq!(local.ask("list-tube-used"), "USING default");
 }
 
-/// A client in its handshake is nobody yet, and no stranger.
+/// A client in its handshake has no identity yet, and does not count as anonymous.
 #[test]
 fn a_limit_for_strangers_keeps_no_certificate_out() {
     let clients = Authority::new("clients");
@@ -152,7 +152,7 @@ fn a_limit_for_strangers_keeps_no_certificate_out() {
     let server = start(&clients, &rules);
     let _silent: Vec<_> = (0..5).map(|_| server.socket()).collect();
     assert_eq!(ask(&server, &clients, "team", "list-tube-used"), "USING default\r\n");
-    // Those whose certificates name nobody are strangers.
+    // Clients whose certificates name no identity are anonymous.
     let other = clients.issue(Leaf::of("other"));
     let mut first = open(server.address, &server.settings(Some(&other))).unwrap();
     first.write_all(b"list-tube-used\r\n").unwrap();

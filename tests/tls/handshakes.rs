@@ -1,4 +1,4 @@
-//! What strangers can do before their handshake is done: nothing that outlasts them, and little while they last.
+//! The effects of clients before their handshake is done: small, and gone when the clients have left.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -157,7 +157,7 @@ fn a_stranger_can_send_32_kib_and_no_more() {
     wait_until("the log says so", || server.server.log().contains(reason));
 }
 
-/// The memory that many strangers can hold: less than 80 KiB each, whatever they send.
+/// The memory that many anonymous clients can take: less than 80 KiB each, whatever they send.
 #[test]
 fn memory_for_strangers_is_bounded() {
     let strangers = scale("TLS_STRANGERS", 300);
@@ -185,7 +185,7 @@ fn memory_for_strangers_is_bounded() {
     wait_until("all are gone", || client.stat("current-connections") == 1);
 }
 
-/// With a limit of memory, what TLS holds counts: for strangers, too, who get in no more beyond it.
+/// With a limit of memory, the memory of TLS counts, also for anonymous clients: at the limit, no more are accepted.
 #[test]
 fn connections_count_as_memory() {
     let server = TlsServer::start(&["--max-memory", "1m"]);

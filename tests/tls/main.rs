@@ -1,6 +1,6 @@
-//! TLS listeners, with the real program: what strangers can do, which clients get in, what a reload changes, and that
-//! connections behave as over TCP. Besides, access rules with the real program. `simulated.rs` drives the same streams
-//! over fake sockets and a clock that is a number.
+//! TLS listeners, with the real program: what anonymous clients can do, which clients are accepted, what a reload
+//! changes, and that connections behave as over TCP. Besides, access rules with the real program. `simulated.rs` drives
+//! the same streams over fake sockets and a clock that is a number.
 
 mod access;
 mod audit;
@@ -99,7 +99,7 @@ impl TlsServer {
         identity.write(self.directory.path()).unwrap();
     }
 
-    /// Asks the server over its unix socket, where nobody waits for a handshake.
+    /// Asks the server over its unix socket, which needs no handshake.
     pub fn connections(&self) -> u64 {
         self.server.connect().stat("current-connections")
     }

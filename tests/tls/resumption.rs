@@ -1,4 +1,4 @@
-//! A resumed session lets nobody in for longer than the certificate of its first handshake is valid, and a reload
+//! A resumed session is accepted no longer than the certificate of its first handshake is valid, and a reload
 //! closes the connections of those who would not get in any more.
 
 use std::io::{Read, Write};

@@ -325,7 +325,7 @@ fn a_turn_goes_on_with_a_few_handshakes_and_serves_the_others_first() {
     }
     known.say(b"list-tube-used\r\n");
     known.arrive(usize::MAX);
-    // The strangers' events come first.
+    // The events of anonymous clients come first.
     let mut all: Vec<&mut Peer> = strangers.iter_mut().chain([&mut known]).collect();
     simulation.turn(&all);
     let answered = |all: &[&mut Peer]| all.iter().filter(|peer| peer.pipe.borrow().has_outbound()).count();

@@ -23,7 +23,7 @@ fn sessions_are_resumed_in_both_versions() {
     }
 }
 
-/// What a client sends before the handshake is done could be sent again by somebody else (0-RTT).
+/// An attacker could send again what a client sends before the handshake is done (0-RTT).
 #[test]
 fn a_resumed_session_takes_no_early_data() {
     let server = TlsServer::start(&[]);

@@ -82,7 +82,7 @@ pub fn beside_redis(bench: &Bench) -> Vec<Row> {
     }
 }
 
-/// System calls per command, counted by strace. This has a round of its own, because strace slows down each call. The
+/// System calls per command, counted by strace. This is a separate round, because strace slows down each call. The
 /// server is then so slow that every connection is ready in each turn.
 pub fn system_calls(bench: &Bench) -> Vec<Row> {
     let figures = bench.one_by_one(|contender| {

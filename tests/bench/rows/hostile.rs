@@ -83,7 +83,7 @@ pub fn neighbours(bench: &Bench) -> Vec<Row> {
     rows
 }
 
-/// Measures on a server of its own. "Beside" means beside the hostile clients. Returns the p99 beside divided by the
+/// Measures on a separate server. "Beside" means beside the hostile clients. Returns the p99 beside divided by the
 /// p99 alone; p99 alone and beside, p50 alone and beside, and the worst latency beside, in µs; resident MiB beside; and
 /// the server's processor time beside, in percent of a core, which shows how much work the hostile clients caused.
 fn round(bench: &Bench, contender: &Contender, begin: Begin) -> Result<[f64; 8], Failure> {

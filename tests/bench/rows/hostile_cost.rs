@@ -84,7 +84,7 @@ const KINDS: [(&str, bool, Strike); 9] = [
     }),
 ];
 
-/// Four tags, each with a name of its own for each job or for ten of them.
+/// Four tags, each with a different name for each job or for ten of them.
 const TAGS: &str = " idp:i# con:c#:3 grp:g# exp:90000";
 
 /// The latency of a normal client beside each of them.

@@ -73,7 +73,7 @@ fn pipeline(address: SocketAddr, command: &str, count: usize) -> Result<(), Fail
     let mut client = Client::connect(address)?;
     let mut writer = client.writer()?;
     let commands = format!("{command}\r\n").repeat(count);
-    // In a thread of its own, because a server may stop reading until its replies are read.
+    // In a separate thread, because a server may stop reading until its replies are read.
     let sender = std::thread::spawn(move || std::io::Write::write_all(&mut writer, commands.as_bytes()));
     for _ in 0..count {
         client.read_data()?;

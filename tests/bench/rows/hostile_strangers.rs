@@ -1,7 +1,7 @@
 //! The effect of clients without rights, and of handshakes, on a normal client. Only the server of this project has
 //! access rules.
 //!
-//! Owns: the rules, and what the strangers send, at the lowest priority, while the normal client works.
+//! Owns: the rules, and what the anonymous clients send, at the lowest priority, while the normal client works.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -28,7 +28,7 @@ const STALLED: usize = 1_000;
 
 type Begin = fn(&Server) -> Result<Hostile, Failure>;
 
-/// Each kind of strangers: its name, and how it begins.
+/// Each kind of anonymous clients: its name, and how it begins.
 const KINDS: [(&str, Begin); 5] = [
     ("refused commands without end", |server| {
         pipeline(server.address, b"flush-tube hidden\r\nstats-tube hidden\r\nkick 1000000\r\n")
@@ -57,7 +57,7 @@ const KINDS: [(&str, Begin); 5] = [
     }),
 ];
 
-/// The latency of a normal client while strangers do what they can.
+/// The latency of a normal client beside anonymous clients.
 pub fn strangers(bench: &Bench) -> Vec<Row> {
     let mut rows = Vec::new();
     for (name, begin) in KINDS {
@@ -106,7 +106,7 @@ fn hello() -> Result<Vec<u8>, Failure> {
     Ok(hello)
 }
 
-/// Sends something on a connection of its own, and waits for the beginning of an answer.
+/// Sends something on a separate connection, and waits for the beginning of a reply.
 fn ask(address: SocketAddr, bytes: &[u8]) -> io::Result<()> {
     let mut stream = TcpStream::connect(address)?;
     stream.write_all(bytes)?;

@@ -2,7 +2,7 @@
 //! people use instead: a table of jobs with SKIP LOCKED in the same database.
 //!
 //! The clusters are in /tmp, which must be on a disk. They and the server share two cores with the load generator, so
-//! rates are lower than with machines of their own; the database's processor time is not.
+//! rates are lower than with separate machines; the database's processor time is not.
 
 use std::io::Write;
 use std::time::{Duration, Instant};

@@ -6,7 +6,7 @@ use beanstalkd_testkit::client::Failure;
 /// The rules. The tokens of its identities follow a pattern, see [`log_in`].
 const RULES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/conformance/access.toml");
 
-/// What a stranger is answered, for each command with arguments.
+/// The reply to an anonymous client, for each command with arguments.
 const COMMANDS: [&str; 40] = [
     "use mine",
     "reserve",
@@ -50,7 +50,7 @@ const COMMANDS: [&str; 40] = [
     "use default",
 ];
 
-/// Commands about a job; a client that may not know of it is told that there is none.
+/// Commands about a job; for a client that may not see the job, the reply is NOT_FOUND.
 const ABOUT_JOBS: [&str; 11] = [
     "reserve-job",
     "delete",

@@ -95,7 +95,7 @@ fn expiries() -> Vec<Case> {
             const OWNERS: usize = 40;
             let mut owners = (0..OWNERS).map(|_| bench.connect()).collect::<Result<Vec<_>, _>>()?;
             for (id, owner) in (1..).zip(&mut owners) {
-                // Each has a tube of its own: the first job may expire before the last is reserved.
+                // Each has a separate tube: the first job may expire before the last is reserved.
                 owner.exchange(format!("use t{id}\r\n").as_bytes(), format!("USING t{id}\r\n").as_bytes())?;
                 owner.exchange(format!("watch t{id}\r\n").as_bytes(), b"WATCHING 2\r\n")?;
                 owner.exchange(b"put 0 0 1 1\r\nx\r\n", format!("INSERTED {id}\r\n").as_bytes())?;

@@ -26,7 +26,7 @@ pub fn cases() -> Vec<Case> {
             alone.chain(within).try_for_each(|name| judge(bench, command, reply, &name))
         }));
         cases.push(code(format!("{verb}_refuses_each_illegal_byte"), move |bench| {
-            // The cases in `lines` are about CR and LF. A NUL has a rule of its own, with the same reply.
+            // The cases in `lines` are about CR and LF. A NUL has a separate rule, with the same reply.
             let illegal = (0..=255u8).filter(|byte| !LEGAL.contains(byte) && !b"\r\n".contains(byte));
             for byte in illegal {
                 // A space ends the name of pause-tube, as it should.

@@ -53,7 +53,7 @@ pub fn cases() -> Vec<Case> {
     cases
 }
 
-/// Runs the program under test in a directory of its own, beside the bench's server.
+/// Runs the program under test in a separate directory, beside the bench's server.
 fn run(bench: &Bench, arguments: &[&str]) -> Result<Ended, Failure> {
     let directory = tempfile::tempdir()?;
     let own = directory.path().to_string_lossy();

@@ -230,7 +230,7 @@ impl Model {
         free.min_by_key(|job| (job.priority, job.id)).map(|job| job.id)
     }
 
-    /// The delayed job that `peek-delayed` shows: held ones come behind the others.
+    /// The delayed job that `peek-delayed` shows: held ones come after the others.
     pub fn first_shown_as_delayed(&self, tube: TubePlace) -> Option<u64> {
         self.in_order(tube, JobState::Delayed).first().map(|&(_, id)| id)
     }
@@ -411,7 +411,7 @@ impl Model {
         self.put_tagged(client, new, body, TagSet::default(), now);
     }
 
-    /// A put with tags that doubles nothing.
+    /// A put with tags that is no duplicate.
     pub fn put_tagged(
         &mut self,
         client: u32,
@@ -489,8 +489,8 @@ impl Model {
         client.watching.contains(&tube) && self.tube(tube).pause.is_none()
     }
 
-    /// Any of the reserves. Where its outcome is by chance, `drawn` is the job that the client has got: any that it may
-    /// get will do.
+    /// Any of the reserves. If the mode chooses by chance, `drawn` is the job that the client has got, which must be
+    /// one that it may get.
     pub fn reserve(
         &mut self,
         client: u32,
@@ -724,7 +724,7 @@ impl Model {
     }
 
     /// A job that was reserved is ready. `serve_free_places` follows: clients that wait get it, or a more urgent one
-    /// for which there is a place now.
+    /// for which there is a slot now.
     fn give_back(&mut self, id: u64, now: Timestamp) {
         let job = self.job_mut(id);
         (job.state, job.ready_since) = (State::Ready, now);

@@ -687,7 +687,7 @@ fn flush(queue: &mut Queue, client: ClientId, tube: &str, only_buried: bool, now
     count
 }
 
-/// Does what a duplicate leads to; returns how it would be answered.
+/// Applies the effects of a duplicate; returns its reply.
 fn upgrade(queue: &mut Queue, double: Duplicate, priority: Priority, now: Timestamp) -> String {
     match double {
         Duplicate::OfDeleted(first) => format!("{} deleted", first.0),

@@ -23,7 +23,7 @@ use crate::server::{self, Address, Transport};
 use crate::system::Process;
 use crate::{PATIENCE, server_under_test, tls};
 
-/// The pause between two looks at a condition that causes no event.
+/// The pause between two checks of a condition that causes no event.
 const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Whether the tests run as root. Prints a message if they do not.
@@ -100,7 +100,7 @@ impl Server {
         self.usage().0
     }
 
-    /// The directory that is this server's own.
+    /// The directory of this server alone.
     pub fn directory(&self) -> &Path {
         self.0.directory()
     }

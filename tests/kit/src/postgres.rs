@@ -27,7 +27,7 @@ const DEBIAN_VERSIONS: &str = "/usr/lib/postgresql";
 /// The oldest version that the server supports.
 const OLDEST_VERSION: u32 = 15;
 
-/// The database of the tests, and the role that owns nothing in it but a schema of its own name.
+/// The database of the tests, and the role that owns only the schema with its name there.
 pub const DATABASE: &str = "jobs";
 /// The role with which servers log in.
 pub const ROLE: &str = "beanstalkd";
@@ -106,8 +106,8 @@ impl Installation {
         Ok(Self { programs: newest.join("bin"), user, has_small_disks: false })
     }
 
-    /// The same, whose clusters are each on a disk of their own in memory that can be filled. Only root may mount; for
-    /// everybody else nothing changes.
+    /// The same, with a separate disk in memory for each cluster, which can be filled. Only root may mount disks; for
+    /// other users nothing changes.
     #[must_use]
     pub fn with_small_disks(self) -> Self {
         Self { has_small_disks: geteuid().is_root(), ..self }
@@ -149,7 +149,7 @@ impl Installation {
     }
 }
 
-/// Debian's place of the library that gives a program another clock.
+/// Debian's path of the library that gives a program another clock.
 fn faketime() -> String {
     format!("/usr/lib/{}-linux-gnu/faketime/libfaketime.so.1", std::env::consts::ARCH)
 }
@@ -237,7 +237,7 @@ impl Cluster {
         let directory = tempfile::Builder::new().prefix("beanstalkd-pg-").tempdir_in("/tmp")?;
         let has_own_disk = installation.has_small_disks && mount_memory(directory.path());
         installation.give(directory.path())?;
-        // The servers under test reach the socket, whoever they run as.
+        // The servers under test reach the socket, whatever their user is.
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o711))?;
         let (installation, address) = (installation.clone(), free_address()?);
         Ok(Self { installation, directory, address, postmaster: None, has_own_disk, clock_error_s: 0 })
@@ -312,7 +312,7 @@ impl Cluster {
         let Some(mut postmaster) = self.postmaster.take() else { return Ok(()) };
         if how == Stop::Kill {
             let all = [vec![Process(postmaster.id())], Process(postmaster.id()).children()].concat();
-            // Nobody may notice the death of another and act on it.
+            // No process may notice the death of another and react to it.
             signal_all(&all, Signal::STOP);
             signal_all(&all, Signal::KILL);
         } else {
@@ -343,7 +343,7 @@ impl Cluster {
         self.launch()
     }
 
-    /// Stops the processor time of all its processes, until [`Cluster::resume`].
+    /// Pauses all its processes, until [`Cluster::resume`].
     pub fn pause(&self) {
         signal_all(&self.processes(), Signal::STOP);
     }
@@ -470,7 +470,7 @@ impl Cluster {
         self.installation.write(&data.join("pg_hba.conf"), LOG_INS)
     }
 
-    /// What `doc/ha.md` tells an administrator to do.
+    /// The steps of `doc/ha.md`.
     fn make_role(&self) -> io::Result<()> {
         self.psql("postgres", &format!("CREATE ROLE {ROLE} LOGIN PASSWORD '{PASSWORD}'"))?;
         self.psql("postgres", &format!("CREATE DATABASE {DATABASE}"))?;
@@ -523,7 +523,7 @@ impl Pair {
         Self::start_through(installation, Box::new(Ok))
     }
 
-    /// A running pair whose standby reaches the primary by a way of its own.
+    /// A running pair whose standby reaches the primary by another address.
     pub fn start_through(installation: &Installation, route: Route) -> io::Result<Self> {
         let primary = Cluster::start(installation)?;
         let standby = primary.standby_at(free_address()?, route(primary.address)?)?;
@@ -547,7 +547,7 @@ impl Pair {
         Ok(())
     }
 
-    /// A new standby in the place of the one that was lost, at the same address.
+    /// A new standby instead of the one that was lost, at the same address.
     pub fn replace_standby(&mut self) -> io::Result<()> {
         let address = self.standby.address;
         self.standby.stop(Stop::Kill)?;
@@ -559,7 +559,7 @@ impl Pair {
 fn signal_all(processes: &[Process], signal: Signal) {
     for process in processes {
         let pid = i32::try_from(process.0).ok().and_then(Pid::from_raw).expect("it is a process");
-        // It may have ended meanwhile.
+        // It may have ended in the meantime.
         let _ = kill_process(pid, signal);
     }
 }

@@ -304,10 +304,10 @@ fn choose_address(transport: Transport, directory: &Path) -> io::Result<(Address
     }
 }
 
-/// A loopback address with a port that the kernel picks and gives to nobody else as long as this process runs: a socket
-/// stays bound to it. A server can bind it besides, since both set `SO_REUSEADDR`. The socket never listens: a program
-/// that another test starts holds it, too, until it is executed, and would take the port from the server and its
-/// clients.
+/// A loopback address with a port that the kernel picks and gives to no other process as long as this process runs: a
+/// socket stays bound to it. A server can bind it besides, since both set `SO_REUSEADDR`. The socket never listens: a
+/// program that another test starts holds it, too, until it is executed, and would take the port from the server and
+/// its clients.
 pub fn free_address() -> io::Result<SocketAddr> {
     static BOUND: Mutex<Vec<Socket>> = Mutex::new(Vec::new());
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;

@@ -70,7 +70,7 @@ impl Authority {
         Self(CertifiedIssuer::self_signed(Self::params(name), key).expect("the parameters are right"))
     }
 
-    /// A new authority that this one vouches for.
+    /// A new authority with a certificate of this one.
     pub fn intermediate(&self, name: &str) -> Self {
         let key = KeyPair::generate().expect("there are random numbers");
         Self(CertifiedIssuer::signed_by(Self::params(name), key, &self.0).expect("the parameters are right"))
@@ -218,8 +218,8 @@ pub fn handshake(mut socket: &TcpStream, config: &Arc<ClientConfig>) -> io::Resu
     Ok(tls)
 }
 
-/// Connects with TLS, and returns a socket for plain bytes. A thread passes them on in both directions; when the client
-/// half-closes, the server hears of it within TLS alone.
+/// Connects with TLS, and returns a socket for plain bytes. A thread passes them on in both directions. When the client
+/// half-closes, only TLS reports it to the server.
 pub fn connect(address: SocketAddr, config: &Arc<ClientConfig>) -> io::Result<(UnixStream, Progress)> {
     let socket = TcpStream::connect(address)?;
     socket.set_nodelay(true)?;
@@ -283,7 +283,7 @@ impl Bridge {
         self.progress.set(Progress::STOPPED);
     }
 
-    /// Passes on what there is; returns whether there may be more.
+    /// Passes on the available bytes; returns whether there may be more.
     fn turn(&mut self) -> io::Result<bool> {
         let reads = !self.client_ended && !self.tls.wants_write();
         let when = |holds: bool, flags: PollFlags| if holds { flags } else { PollFlags::empty() };
@@ -302,7 +302,7 @@ impl Bridge {
             return Ok(false);
         }
         if self.to_client.is_empty() && !self.read_server()? {
-            // The client reads what is left, and then the end.
+            // The client reads the rest, and then the end.
             self.progress.set(Progress::STOPPED);
             self.plain.set_nonblocking(false)?;
             self.plain.write_all(&self.to_client)?;

@@ -2,7 +2,7 @@
 
 use beanstalkd::access::{Peer, Role, Rules, report};
 
-/// Reads `input`. What is wrong has a place in the text, and what is right has a report.
+/// Reads `input`. An error has a line and a column in the text; a valid file has a report.
 pub fn check(input: &[u8]) {
     let Ok(text) = std::str::from_utf8(input) else { return };
     match Rules::parse(text, &|name| (name.len() == 4).then_some(4)) {

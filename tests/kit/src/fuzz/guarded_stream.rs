@@ -1,5 +1,5 @@
-//! Arbitrary bytes from a client of a server with access rules. Whatever it sends, it learns nothing of the tube that
-//! it may not see, and changes nothing there; and the replies do not depend on how the bytes are split into reads.
+//! Arbitrary bytes from a client of a server with access rules. The client must not see or change anything in the tube
+//! that it may not see, and the replies must not depend on how the bytes are split into reads.
 
 use beanstalkd::access::{Rules, TokenHash};
 use beanstalkd::job::{Body, Counters, JobId, JobRecord, JobState, Priority};

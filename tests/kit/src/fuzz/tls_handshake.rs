@@ -1,4 +1,4 @@
-//! What a stranger may send to a TLS listener: any bytes, in any pieces.
+//! Arbitrary bytes from an anonymous client to a TLS listener, in any pieces.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
@@ -54,8 +54,8 @@ impl Write for Socket {
     }
 }
 
-/// The first byte of the input says how long the pieces are; the others are sent. No stranger gets a byte through, or
-/// ends a handshake that it cannot have the keys of; the server reads no more than it may, and its answers are short.
+/// The first byte of the input sets the length of the pieces; the others are sent. No byte reaches the server behind
+/// TLS, and no handshake without its keys completes; the server reads no more than it may, and its replies are short.
 pub fn check(input: &[u8]) {
     let Some((&first, bytes)) = input.split_first() else { return };
     let length = if first == 0 { usize::MAX } else { first.into() };

@@ -81,7 +81,7 @@ impl Model {
         self.note(Change::Moved(JobId(id)));
         if state == State::Ready {
             let since = self.job_mut(id).ready_since;
-            // Where it was, it is not any more.
+            // It has left its old tube.
             self.job_mut(id).state = State::Delayed { until: now };
             self.make_ready_since(id, since, now);
         }

@@ -1,4 +1,4 @@
-//! What the tags of jobs do: unique keys, places, groups, expiry.
+//! What the tags of jobs do: unique keys, slots, groups, expiry.
 
 use beanstalkd::clock::{NS_PER_S, Timestamp};
 use beanstalkd::job::JobId;
@@ -7,7 +7,7 @@ use beanstalkd::tags::{Concurrency, Idempotency, Name, TagSet};
 
 use super::{Job, Model, State, TubePlace, after_s};
 
-/// A key that counts though its job was deleted.
+/// A cooldown: a key that counts after the delete of its job.
 #[derive(Clone, Debug)]
 pub struct Cooldown {
     pub id: u64,
@@ -24,7 +24,7 @@ pub enum Ending {
     Expired,
 }
 
-/// What a put doubles: a job in a state, with its new priority if it gets one, or a deleted job.
+/// The original of a duplicate: a job in a state, with its new priority if it gets one, or a deleted job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Double {
     Of(u64, State, Option<u32>),
@@ -39,7 +39,8 @@ impl Model {
             .find(|job| job.tube == tube && job.tags.idempotency.is_some_and(|tag| tag.key == key))
     }
 
-    /// What a put into the client's tube would double; if it is a job, it gets the more urgent priority.
+    /// The original, if a put into the client's tube is a duplicate. An original in the queue gets the more urgent
+    /// priority.
     pub fn double(
         &mut self,
         client: u32,
@@ -137,7 +138,7 @@ impl Model {
         self.remove_if_idle(tube);
     }
 
-    /// The job ends, with all that follows from it.
+    /// The job ends, with all side effects.
     pub(super) fn end(&mut self, id: u64, ending: Ending, now: Timestamp) {
         let freed = self.end_alone(id, ending, now);
         self.free(freed, now);
@@ -173,7 +174,7 @@ impl Model {
         freed
     }
 
-    /// Those of the jobs are free that are there still.
+    /// Frees those of the jobs that still exist.
     pub(super) fn free(&mut self, mut ids: Vec<u64>, now: Timestamp) {
         ids.retain(|&id| self.job(id).is_some());
         ids.sort_unstable();
