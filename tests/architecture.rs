@@ -18,7 +18,7 @@ const MAX_FUNCTION_LINES: usize = 70;
 /// The program around the library: it may import everything.
 const PROGRAM: &[&str] = &["main", "startup"];
 
-/// The crates below the server. What they may use of each other stands in their manifests.
+/// The crates below the server. Their manifests say which of the others they may use.
 const CRATES: &[&str] = &["types", "os", "protocol", "queue", "binlog"];
 
 /// The parts of the server from the bottom up, and which of the others each may import.
@@ -73,8 +73,8 @@ const SHELL: &[&str] = &[
     "crates/binlog/src/postgres",
 ];
 
-/// Modules of the standard library and crates that reach the system: a pure part has no path into them, but for the
-/// type `IpAddr` and `SocketAddr`, which are values.
+/// Modules of the standard library and crates that reach the system. A pure part has no path into them, except the
+/// types `IpAddr` and `SocketAddr`, which are values.
 const IMPURE: &[&str] = &["mio", "socket2", "nix", "libc", "net", "fs", "env", "thread", "process"];
 
 /// The types that read a clock.

@@ -11,7 +11,7 @@
 //! - `MARKS=promised,habit`: only the cases with these marks.
 //! - `OFFERS=manage,work,tags`: a neutral server has the commands for operators, those for workers, and
 //!   the tags of `put`.
-//! - `JUNIT=file`: what came of each case, as JUnit XML.
+//! - `JUNIT=file`: the result of each case, as JUnit XML.
 //!
 //! Each topic is a file that lists its cases. [`judge`] decides which of them apply to the server.
 

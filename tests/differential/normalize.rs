@@ -1,4 +1,4 @@
-//! What two right servers may answer differently, in one list.
+//! The differences that two correct servers may show, in one list.
 //!
 //! Owns: the normal form of a reply. Everything that is not named here is compared byte by byte.
 

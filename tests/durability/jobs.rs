@@ -63,7 +63,7 @@ pub struct SeenTags {
 }
 
 impl SeenTags {
-    /// What is to be seen of these tags.
+    /// These tags as a client sees them.
     pub fn of(tags: &TagSet<'_>, held: bool, was_reserved: bool) -> Self {
         let (key, limited) = (tags.idempotency, tags.concurrency);
         let text = |name: Option<Name<'_>>| name.map_or("", Name::as_str).to_owned();

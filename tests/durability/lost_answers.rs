@@ -1,4 +1,4 @@
-//! A put whose answer was lost is sent again with its key, and is stored once.
+//! A put whose reply was lost is sent again with its key, and is stored once.
 
 use rustix::process::Signal;
 
@@ -6,14 +6,14 @@ use crate::jobs::{job_count, start};
 
 const BODY: &[u8] = b"a body\r\n";
 
-/// How the answer is lost.
+/// How the reply is lost.
 #[derive(Clone, Copy, Debug)]
 enum Loss {
     /// The client's connection is cut.
     Cut,
     /// The server is killed and started again.
     Kill,
-    /// The same once the answer has come.
+    /// The same after the reply has come.
     KillWhenAnswered,
 }
 
@@ -72,7 +72,7 @@ fn a_key_counts_and_a_group_holds_after_a_kill_as_before() {
     }
     client.exchange(b"delete 1\r\n", b"DELETED\r\n").unwrap();
     client.exchange(b"delete 4\r\n", b"DELETED\r\n").unwrap();
-    // A later member does not hold again what is free.
+    // A later member does not hold a free job again.
     client.exchange(&put("grp:h"), b"INSERTED 6\r\n").unwrap();
     server.restart(Signal::KILL).unwrap();
     let mut client = server.connect().unwrap();

@@ -631,7 +631,7 @@ impl Oracle {
     }
 }
 
-/// What `stats-job` tells of the tags.
+/// The keys of `stats-job` about the tags.
 fn tags_of(model: &Model, job: &Job, now: Timestamp) -> [(&'static str, String); 8] {
     let name = |name: Option<&str>| format!("\"{}\"", name.unwrap_or_default());
     let TagSet { idempotency, concurrency, group, after, .. } = job.tags;
@@ -647,7 +647,7 @@ fn tags_of(model: &Model, job: &Job, now: Timestamp) -> [(&'static str, String);
     ]
 }
 
-/// What the jobs take, with their groups and the keys of which jobs are reserved.
+/// The memory of the jobs, with their groups and the keys of reserved jobs.
 fn job_bytes_of(model: &Model) -> usize {
     let jobs: usize = model.jobs.iter().map(job_bytes).sum();
     let groups: BTreeSet<Name<'_>> = model.jobs.iter().filter_map(|job| job.tags.group).collect();
@@ -656,7 +656,7 @@ fn job_bytes_of(model: &Model) -> usize {
     jobs + groups.iter().map(|name| 152 + name.len()).sum::<usize>() + keys.len() * 40
 }
 
-/// What a job takes, with the tags behind a short body or beside a large one, and their places in the indexes.
+/// The memory of a job, with the tags behind a short body or beside a large one, and their index entries.
 fn job_bytes(job: &Job) -> usize {
     let tags = match job.tags.encoded_len() {
         0 => 0,

@@ -1,4 +1,4 @@
-//! Random rights: a client may do what `doc/security.md` says, and learns nothing of tubes for which it has no role.
+//! Random rights: a client may do what `doc/security.md` says, and sees nothing of tubes for which it has no role.
 //!
 //! Owns: an oracle that reads the document's table of commands, and commands of every kind from a seed. The server's
 //! own table of commands is not used here.
@@ -9,7 +9,7 @@ use beanstalkd_testkit::random::Random;
 use crate::access::{ANNA, Client, Guarded, OPERATOR};
 use crate::run_seeds;
 
-/// One seed in this many of the simulation's.
+/// One seed in this many seeds of the simulation.
 const SHARE: u64 = 16;
 const STEPS: usize = 80;
 
@@ -31,7 +31,7 @@ impl Rights {
         for (role, patterns) in patterns.iter_mut().enumerate() {
             patterns.extend((ROLES[role] == "work").then_some("default"));
             while !random.once_in(2) {
-                // All tubes are rarely for her.
+                // She rarely has a role for all tubes.
                 let most = if random.once_in(8) { PATTERNS.len() } else { PATTERNS.len() - 1 };
                 patterns.push(random.pick(&PATTERNS[..most]));
             }
@@ -92,7 +92,7 @@ struct Command {
     tags: Vec<&'static str>,
 }
 
-/// The commands about a tube, a job, and nothing that is named.
+/// The commands about a tube, about a job, and without a subject.
 const OF_TUBES: [&str; 9] = [
     "use",
     "watch",
@@ -203,7 +203,7 @@ impl Oracle<'_> {
         self.open.0.executor().queue().job(JobId(id)).map(|job| job.tube.as_str().to_owned())
     }
 
-    /// What Anna is answered if she may not do this.
+    /// The reply to Anna if she may not do this.
     fn refusal(&self, command: &Command) -> Option<&'static str> {
         let (roles, subject) = documented(command.word);
         let of_job = || match self.tube_of(command.ids[0]) {
@@ -234,7 +234,7 @@ impl Oracle<'_> {
         (!is_allowed).then_some("FORBIDDEN\r\n")
     }
 
-    /// What Anna is answered.
+    /// The reply to Anna.
     fn reply(&mut self, anna: &Client, command: &Command) -> String {
         if let Some(refusal) = self.refusal(command) {
             return refusal.to_owned();
@@ -271,7 +271,8 @@ impl Oracle<'_> {
     }
 }
 
-/// Anna's replies are those of an open server to what she may do, and refusals to all else, which changes nothing.
+/// Anna gets the replies of an open server to the commands that she may use. All others are refused, and change
+/// nothing.
 #[test]
 fn random_rights_are_kept_as_the_document_says() {
     run_seeds(SHARE, |seed, is_shown| {
@@ -308,12 +309,12 @@ fn random_rights_are_kept_as_the_document_says() {
     });
 }
 
-/// The keys of `stats` that tell of the server as a whole.
+/// The keys of `stats` about the server as a whole.
 const OF_THE_SERVER: [&str; 5] =
     ["buffer-bytes", "total-connections", "current-producers", "current-workers", "current-waiting"];
 
-/// On one server there is nothing in the tubes that Anna may not see, on the other there is. She is answered the same,
-/// whatever she asks.
+/// On one of two servers, the tubes that Anna may not see have jobs. She gets the same replies from both, whatever she
+/// sends.
 #[test]
 fn what_is_in_tubes_that_may_not_be_seen_changes_no_reply() {
     run_seeds(SHARE, |seed, is_shown| {
@@ -363,7 +364,7 @@ fn what_is_in_tubes_that_may_not_be_seen_changes_no_reply() {
                     reply.lines().filter(|line| !OF_THE_SERVER.iter().any(|key| line.starts_with(key)));
                 let mut told = told.collect::<Vec<_>>();
                 if command.word == "list-tubes" {
-                    // Their order follows from all tubes that have come and gone.
+                    // Their order depends on the creation and removal of all tubes.
                     told.sort_unstable();
                 }
                 told.join("\n")

@@ -53,7 +53,7 @@ pub enum Request {
     UnknownCommand,
 }
 
-/// What stands behind the size of a `put`.
+/// The words after the size of a `put`.
 #[derive(Clone, Copy, Debug)]
 pub enum Tags {
     /// Tags, or nothing.
@@ -261,7 +261,7 @@ const TOO_LONG: &str = {
     }
 };
 
-/// One of the ways to write what stands behind a size.
+/// One of the ways to write the words after a size.
 fn tags_text(random: &mut Random, tags: Tags) -> String {
     let tags = match tags {
         Tags::Good(tags) => tags,

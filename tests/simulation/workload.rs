@@ -351,7 +351,7 @@ impl Lives {
     }
 }
 
-/// What a key of a put stands for.
+/// The job that a key of a put names.
 enum Key {
     Free,
     Used(usize),

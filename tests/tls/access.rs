@@ -109,7 +109,7 @@ fn a_file_that_cannot_be_used_keeps_no_other_from_being_used() {
     reload(&server, &team("work"), "SIGHUP: refused --tls-key");
     wait_until("the rules are read", || server.server.log().contains("the access rules were read again"));
     assert_eq!(ask(&server, &clients, "team", put), "FORBIDDEN\r\n", "the rules are in force");
-    // The serial number of a leaf is 1000 if nothing else is said.
+    // The serial number of a leaf is 1000 by default.
     fs::write(server.file("tls-crl"), clients.revoke(&[1000], 4000)).unwrap();
     fs::write(server.file("tls-client-ca"), "no authority").unwrap();
     reload(&server, "no rules", "SIGHUP: refused --access");
@@ -170,7 +170,7 @@ fn silent_clients_do_not_take_all_connections() {
         )
     };
     let _silent: Vec<_> = (0..50).map(|_| server.socket()).collect();
-    // Silent ones have two places.
+    // Silent clients have two connections.
     let known: Vec<_> = (0..6).map(|_| server.server.connect()).collect();
     for mut client in known {
         assert_eq!(client.ask("list-tube-used"), "USING default");

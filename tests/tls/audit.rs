@@ -1,4 +1,4 @@
-//! What an operator sees of identities: lines in the log, series in the metrics, and sums that survive a restart.
+//! The figures of identities for operators: lines in the log, series in the metrics, and sums that survive a restart.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -138,7 +138,7 @@ fn the_bytes_of_an_identity_are_those_of_its_jobs_after_a_restart() {
     assert!(put(&mut team, "mail", &"z".repeat(17)).starts_with("INSERTED "));
 }
 
-/// The answer of the API to a request.
+/// The response of the API to a request.
 fn api(address: SocketAddr, method: &str, path: &str, headers: &str, body: &str) -> (String, SocketAddr) {
     let mut stream = TcpStream::connect(address).unwrap();
     let peer = stream.local_addr().unwrap();
@@ -217,7 +217,7 @@ fn tokens_do_not_stay_in_memory() {
         admin_file.to_str().unwrap(),
     ]);
     let mut boss = log_in(&server, "boss");
-    // The token of another comes in pieces, and in front of other commands.
+    // The token of another client comes in pieces, and before other commands.
     let mut team = server.connect();
     team.send(format!("auth {}", &token("team")[..20]));
     boss.ask("list-tubes");
@@ -225,7 +225,7 @@ fn tokens_do_not_stay_in_memory() {
     assert_eq!((team.line(), team.line()), ("AUTHENTICATED".to_owned(), "USING default".to_owned()));
     let bearer = format!("Authorization: Bearer {}\r\n", token("admin"));
     assert_eq!(api(address, "GET", "/api/v1/tubes", &bearer, "").0, "200");
-    // What is known to be there is found.
+    // The search finds bytes that must be there.
     boss.ask("use a-tube-whose-name-stays-in-memory");
     boss.ask("put 0 0 60 1\r\nx");
     assert!(memory_has(server.pid(), b"a-tube-whose-name-stays-in-memory"));

@@ -1,4 +1,4 @@
-//! What the metrics say of TLS.
+//! The metrics of TLS.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;

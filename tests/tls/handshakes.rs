@@ -177,7 +177,7 @@ fn memory_for_strangers_is_bounded() {
         socket
     };
     let sockets: Vec<TcpStream> = (0..strangers).map(hold).collect();
-    // Of very many, the first have been sent off when the last ones come.
+    // Of very many, the server has closed the first ones when the last ones come.
     wait_until("all have connected", || client.stat("total-connections") == earlier + strangers as u64);
     let grown = server.server.usage().peak_memory().saturating_sub(before);
     assert!(grown < strangers * 80 * 1024, "{} bytes for each stranger", grown / strangers);
@@ -226,7 +226,7 @@ fn a_thousand_handshakes_at_once_do_not_stop_the_others() {
     for mut socket in &sockets {
         socket.write_all(&hello).unwrap();
     }
-    // All of them are answered in the end, and the client is served in between.
+    // All of them complete in the end, and the server serves the client in between.
     assert_eq!(client.ask("list-tube-used"), "USING default");
     for mut socket in &sockets {
         let mut first = [0; 1];

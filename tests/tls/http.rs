@@ -36,7 +36,7 @@ impl Site {
         Self { server, address }
     }
 
-    /// The whole response, which the server must have ended in words of TLS.
+    /// The whole response, which the server must have ended with `close_notify`.
     fn ask(&self, config: &Arc<ClientConfig>, request: &str) -> io::Result<String> {
         let mut stream = open(self.address, config)?;
         stream.write_all(request.as_bytes())?;

@@ -1,4 +1,4 @@
-//! Which clients get in.
+//! Which clients the server accepts.
 
 use beanstalkd_testkit::panicking::wait_until;
 use beanstalkd_testkit::tls::{Authority, Leaf};

@@ -33,7 +33,7 @@ pub struct TlsServer {
     pub server: Server,
     /// The address of its listener.
     pub address: SocketAddr,
-    /// Who has issued its certificate.
+    /// The authority that has issued its certificate.
     pub authority: Authority,
     directory: tempfile::TempDir,
 }
@@ -134,7 +134,7 @@ pub fn read_to_close(mut socket: &TcpStream) -> Vec<u8> {
     bytes
 }
 
-/// Sends the end of the stream alone, without a word in TLS.
+/// Sends only the end of the stream, without `close_notify`.
 pub fn bare_end(socket: &TcpStream) {
     socket.shutdown(Shutdown::Write).unwrap();
 }

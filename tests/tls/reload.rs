@@ -51,7 +51,7 @@ fn bad_files_change_nothing_and_the_log_says_why() {
     reload(&server, DONE, 1);
 }
 
-/// A ticket from before the reload would let a client in without another look at its certificate.
+/// With a ticket from before the reload, the server would accept a client without checking its certificate again.
 #[test]
 fn a_client_revoked_by_a_reload_cannot_resume_its_session() {
     let clients = Authority::new("clients");

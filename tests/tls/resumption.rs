@@ -1,5 +1,5 @@
 //! A resumed session is accepted no longer than the certificate of its first handshake is valid, and a reload
-//! closes the connections of those who would not get in any more.
+//! closes the connections of clients that are no longer accepted.
 
 use std::io::{Read, Write};
 use std::sync::{Arc, Mutex};

@@ -179,7 +179,7 @@ fn script(random: &mut Random) -> Vec<u8> {
     bytes
 }
 
-/// What the script is answered without TLS, by a client that half-closes behind it.
+/// The replies to the script without TLS, to a client that half-closes after it.
 fn plain_replies(script: &[u8]) -> Vec<u8> {
     let mut server: Server<FakeStream> = server();
     let pipe = Pipe::new(usize::MAX, Random::new(1));
@@ -204,7 +204,7 @@ fn run(seed: u64) {
     let expected = plain_replies(&script);
     let capacity = simulation.random.pick(&[1000, 4096, 100_000, 4_000_000]);
     let mut peer = simulation.connect(capacity);
-    // How the client ends: by a word in TLS, by the end of the stream, or by both.
+    // How the client ends: by `close_notify`, by the end of the stream, or by both.
     let (announces, closes) = simulation.random.pick(&[(true, false), (false, true), (true, true)]);
     let mut rest = &script[..];
     while !rest.is_empty() {

@@ -12,7 +12,7 @@ use rustls::version::{TLS12, TLS13};
 
 use crate::{TlsServer, text};
 
-/// What a server says that does not start with these files.
+/// The message of a server that does not start with these files.
 fn refusal(files: &[(&str, &str)]) -> String {
     let directory = tempfile::tempdir().unwrap();
     let address = free_address().unwrap();

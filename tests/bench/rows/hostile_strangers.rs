@@ -18,7 +18,7 @@ use crate::runner::{Bench, column};
 use crate::server::{Role, Server, Setup};
 use crate::table::{Row, Target};
 
-/// The tubes of the normal client, where everybody may work. Nobody may do anything else.
+/// The tubes of the normal client, where everybody may work. No client may do anything else.
 const RULES: &str = "[strangers]\nproduce = [\"load-*\"]\nwork = [\"load-*\", \"default\"]\n";
 
 /// Refused commands in one write.

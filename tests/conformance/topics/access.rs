@@ -93,7 +93,7 @@ fn guarded() -> Vec<Case> {
         code("a_stranger_may_do_nothing", |bench| {
             let client = bench.client("a")?;
             for command in COMMANDS {
-                // That there is no such job, every client may know.
+                // Every client may know that there is no such job.
                 let line = command.split(' ').next().unwrap_or_default();
                 let is_about_a_job = ABOUT_JOBS.contains(&line) && line != "delete-batch";
                 let expected = if is_about_a_job { "NOT_FOUND" } else { "FORBIDDEN" };

@@ -29,7 +29,7 @@ mod tubes;
 mod waits;
 mod work;
 
-/// All cases by topic. Here stands the mark of cases that do not set their own.
+/// All cases by topic, with the mark of cases that do not set their own.
 pub fn all() -> Vec<(&'static str, Vec<Case>)> {
     vec![
         ("access", resting_on(mark::UNKNOWN_COMMAND, access::cases())),
