@@ -232,14 +232,15 @@ fn pause_of(longest: Duration, random: &mut Random) -> Duration {
 }
 
 /// A paused server.
-struct Standstill {
+pub struct Standstill {
     server: usize,
     id: Option<String>,
     shared: Arc<Shared>,
 }
 
 impl Standstill {
-    fn begin(world: &World, load: &Load, server: usize) -> Self {
+    /// Lets the server stand still.
+    pub fn begin(world: &World, load: &Load, server: usize) -> Self {
         let shared = Arc::clone(load.shared());
         let id = shared.meet(&world.listeners(server)[0]).map(|(_, process)| process.id);
         world.stand_still(server);
@@ -250,7 +251,8 @@ impl Standstill {
         Self { server, id, shared }
     }
 
-    fn end(self, world: &World) {
+    /// Lets it go on.
+    pub fn end(self, world: &World) {
         if let Some(id) = &self.id {
             let (mut history, now) = self.shared.tick();
             history.fence.goes_on(id, now);

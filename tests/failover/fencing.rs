@@ -62,7 +62,7 @@ fn readiness(address: SocketAddr) -> u16 {
 
 /// A world whose first owner has a job, and the id of the job.
 fn with_job() -> Option<(World, usize, u64)> {
-    let world = World::on_database(&installation()?).unwrap();
+    let world = World::on_database(&installation()?, TAKEOVER_AFTER).unwrap();
     let owner = world.owner();
     let (mut client, _) = open(world.addresses()[owner]).unwrap();
     let reply = client.ask(b"put 0 0 3600 1 idp:order\r\nx\r\n").unwrap();

@@ -11,6 +11,7 @@ mod fencing;
 mod haproxy;
 mod history;
 mod namespaces;
+mod pauses;
 mod probes;
 mod proxy;
 mod readme;

@@ -13,7 +13,7 @@ use beanstalkd_testkit::random::{Random, number_from_environment};
 use crate::clients::{Load, Shared, drain};
 use crate::faults::Fault;
 use crate::probes::Probes;
-use crate::world::World;
+use crate::world::{TAKEOVER_AFTER, World};
 
 /// Rounds of a short run.
 const ROUNDS: u64 = 8;
@@ -31,7 +31,7 @@ fn nothing_that_was_acknowledged_is_lost_on_a_shared_directory() {
 #[test]
 fn nothing_that_was_acknowledged_is_lost_on_a_database() {
     let Some(installation) = installation() else { return };
-    let world = World::on_database(&installation).unwrap();
+    let world = World::on_database(&installation, TAKEOVER_AFTER).unwrap();
     run_rounds(world, number_from_environment("FAILOVER_ROUNDS").unwrap_or(ROUNDS), Fault::ALL);
 }
 

@@ -95,7 +95,7 @@ impl World {
     }
 
     /// Two servers with a queue in a pair of clusters.
-    pub fn on_database(installation: &Installation) -> io::Result<Self> {
+    pub fn on_database(installation: &Installation, takeover_after: Duration) -> io::Result<Self> {
         let replication = Replication::default();
         let proxies = Rc::clone(&replication);
         let route = move |primary| {
@@ -112,7 +112,7 @@ impl World {
         let links = [links_of_member()?, links_of_member()?];
         let members = links.each_ref().map(|links| {
             let target = url(&links.each_ref().map(Proxy::address), QUEUE);
-            Member::start(target.into(), &database_flags().each_ref().map(String::as_str))
+            Member::start(target.into(), &database_flags(takeover_after).each_ref().map(String::as_str))
         });
         Self::of(members, Store::Database { pair, links, replication })
     }
@@ -157,7 +157,8 @@ impl World {
         let Store::Database { pair, .. } = &self.store else {
             unreachable!("only databases have a third server")
         };
-        Member::start(pair.url(QUEUE).into(), &database_flags().each_ref().map(String::as_str)).map(Third)
+        let flags = database_flags(TAKEOVER_AFTER);
+        Member::start(pair.url(QUEUE).into(), &flags.each_ref().map(String::as_str)).map(Third)
     }
 
     /// Waits until a server answers, and returns its number.
@@ -289,9 +290,9 @@ impl Drop for Third {
 }
 
 /// The flags of servers whose queue is in a database.
-fn database_flags() -> [String; 6] {
+fn database_flags(takeover_after: Duration) -> [String; 6] {
     let [takeover_after, store_timeout] =
-        [TAKEOVER_AFTER, STORE_TIMEOUT].map(|time| time.as_secs().to_string());
+        [takeover_after, STORE_TIMEOUT].map(|time| time.as_secs().to_string());
     let words = ["--takeover-after", &takeover_after, "--store-timeout", &store_timeout];
     let [a, b, c, d] = words.map(str::to_owned);
     [a, b, c, d, "--store-password-file".into(), "password".into()]

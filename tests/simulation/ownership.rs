@@ -21,7 +21,7 @@ const STEPS: usize = 4000;
 const MS: u64 = 1_000_000;
 /// The rate of a clock that a daemon corrects as fast as it can.
 const RATE_PER_MILLION: u64 = 83_333;
-const TIMES: Times = Times { takeover_after_ns: 5000 * MS, store_timeout_ns: 30_000 * MS };
+const TIMES: Times = Times { takeover_after_ns: 2000 * MS, store_timeout_ns: 30_000 * MS };
 
 /// Instead of the step of an owner: a server that is not the owner waits for an answer.
 const WATCHING: Step = Step::Rest(Timestamp(0));
@@ -325,12 +325,25 @@ impl World {
     fn step(&mut self) {
         self.steps += 1;
         match self.random.below(100) {
-            0..=9 => self.now = self.now + self.random.below(400 * MS),
-            10..=24 => self.act(),
+            0..=9 => self.pass(400),
+            10..=24 => {
+                let server = self.random.below(SERVERS as u64) as usize;
+                self.act(server);
+            }
             25..=34 => self.serve(),
             35..=69 => self.progress(),
             70..=89 => self.replicate(),
             _ => self.disturb(),
+        }
+    }
+
+    /// Time passes. A server that waits to become the owner looks more often than others act.
+    fn pass(&mut self, longest_ms: u64) {
+        self.now = self.now + self.random.below(longest_ms * MS);
+        for server in 0..SERVERS {
+            if matches!(self.servers[server].role, Role::Watching { .. }) && self.random.once_in(2) {
+                self.act(server);
+            }
         }
     }
 
@@ -349,7 +362,7 @@ impl World {
             8 => self.cluster.is_attached = !self.cluster.is_attached,
             9 => self.set_waiting(false),
             10..=12 => self.set_waiting(true),
-            13 => self.now = self.now + self.random.below(8000 * MS),
+            13 => self.pass(8000),
             14 => self.cluster.is_slow = true,
             15..=20 => self.cluster.is_slow = false,
             21..=22 => self.cluster.has_free_connections = false,
@@ -570,8 +583,7 @@ impl World {
     }
 
     /// A server that waits for nothing does its next step.
-    fn act(&mut self) {
-        let at = self.random.below(SERVERS as u64) as usize;
+    fn act(&mut self, at: usize) {
         let begins_work = self.random.once_in(2);
         let claims_first = self.mutation == Mutation::ClaimFirst;
         let Server { role, life, is_waiting, frozen_until, clock } = &mut self.servers[at];

@@ -9,11 +9,15 @@
 //! after that, no earlier owner commits anything, whatever the clocks say; the clocks only say when to take over.
 //!
 //! Not every reply waits for a commit: a job that was only looked at, a time-out or a duplicate leave no record. For these
-//! there is the lease. A standby takes over when it has not seen the heartbeat change for `takeover_after` on its own
-//! clock, so it cannot do so earlier than that after the owner has *sent* the last heartbeat that it has seen. The owner
+//! there is the lease. A standby takes over when it has not seen the heartbeat change for longer than `takeover_after` on its
+//! own clock, so it cannot do so earlier than that after the owner has *sent* the last heartbeat that it has seen. The owner
 //! counts the same time, less a margin, on its own clock, from the instant just before it has sent its last confirmed
 //! heartbeat. What has taken effect by an instant at which that time is not over, took effect while nobody else could own the
 //! queue. A proof that changes no heartbeat extends no lease, because a standby does not see it.
+//!
+//! An owner or a database that stands still for less than `takeover_after` loses nothing. So a standby waits for one
+//! heartbeat more, which may have been due when the owner stood still. And it does not count most of the time in which it
+//! could not look, because the owner could not send a heartbeat then either: see [`Watch`].
 //!
 //! If a connection is lost in the middle of a transaction, nobody knows whether it was committed, and it may still be on its
 //! way. The owner then raises its own epoch through a new connection. After that the earlier transaction is either there
@@ -40,10 +44,16 @@ pub struct Times {
 }
 
 impl Times {
-    /// The time between two heartbeats.
+    /// The time between two heartbeats. Each leaves a dead version of the row, so they are as rare as a takeover allows.
     #[must_use]
     pub fn beat_ns(self) -> u64 {
-        (self.takeover_after_ns / 5).min(NS_PER_S)
+        (self.takeover_after_ns / 10).min(NS_PER_S)
+    }
+
+    /// The time after which a standby looks at the heartbeat again.
+    #[must_use]
+    pub fn look_ns(self) -> u64 {
+        self.beat_ns() / 2
     }
 
     /// How long a lease holds after its heartbeat was sent.
@@ -360,19 +370,33 @@ pub struct Seen {
     pub takeover_after_ns: u64,
 }
 
+/// Of the time between two answers of the database, a standby counts this part of `takeover_after` at most.
+const MAX_BLIND_SHARE: u64 = 2;
+
 /// A server that waits until it may take over.
 #[derive(Clone, Copy, Debug)]
 pub struct Watch {
-    takeover_after_ns: u64,
-    /// What the row was, and when it was first received like this.
-    unchanged: Option<(Seen, Timestamp)>,
+    times: Times,
+    unchanged: Option<Unchanged>,
+}
+
+/// A row that does not change.
+#[derive(Clone, Copy, Debug)]
+struct Unchanged {
+    seen: Seen,
+    /// When it was first received like this.
+    since: Timestamp,
+    /// When it was last received.
+    received_at: Timestamp,
+    /// What counts of the time between the two: a heartbeat would have been seen.
+    watched_ns: u64,
 }
 
 impl Watch {
     /// A server that has not looked yet.
     #[must_use]
     pub fn new(times: Times) -> Self {
-        Self { takeover_after_ns: times.takeover_after_ns, unchanged: None }
+        Self { times, unchanged: None }
     }
 
     /// The connection was lost. The time begins anew: perhaps the owner could not reach the database either.
@@ -383,19 +407,23 @@ impl Watch {
     /// For how long the row has not changed.
     #[must_use]
     pub fn unchanged_ns(&self, now: Timestamp) -> u64 {
-        self.unchanged.map_or(0, |(_, since)| now.since_ns(since))
+        self.unchanged.map_or(0, |row| now.since_ns(row.since))
     }
 
     /// Takes note of the row, which was received before `now`. Returns whether to take over: in one update, which changes
     /// nothing if the row is not as it was seen.
     #[must_use]
     pub fn may_take_over(&mut self, seen: Seen, now: Timestamp) -> bool {
-        if self.unchanged.is_none_or(|(before, _)| before != seen) {
-            self.unchanged = Some((seen, now));
-        }
         // The operator may have changed the time of this server first, or that of the owner.
-        let takeover_after_ns = self.takeover_after_ns.max(seen.takeover_after_ns);
-        seen.heartbeat.is_none() || seen.is_own || self.unchanged_ns(now) > takeover_after_ns
+        let takeover_after_ns = self.times.takeover_after_ns.max(seen.takeover_after_ns);
+        let beat_ns = Times { takeover_after_ns, ..self.times }.beat_ns();
+        let row = match &mut self.unchanged {
+            Some(row) if row.seen == seen => row,
+            row => row.insert(Unchanged { seen, since: now, received_at: now, watched_ns: 0 }),
+        };
+        row.watched_ns += now.since_ns(row.received_at).min(takeover_after_ns / MAX_BLIND_SHARE);
+        row.received_at = now;
+        seen.heartbeat.is_none() || seen.is_own || row.watched_ns > takeover_after_ns + beat_ns
     }
 }
 
@@ -423,15 +451,15 @@ mod tests {
     #[test]
     fn an_owner_beats_at_intervals_whether_it_commits_or_not() {
         let mut owner = Owner::new(TIMES, 7, at(0));
-        assert_eq!(owner.next(at(0)), Step::Rest(at(1000)));
-        assert_eq!(answer(&mut owner, Answer::Done, at(1000)), (Step::Beat(7), false));
+        assert_eq!(owner.next(at(0)), Step::Rest(at(500)));
+        assert_eq!(answer(&mut owner, Answer::Done, at(500)), (Step::Beat(7), false));
         owner.begin();
-        assert_eq!(answer(&mut owner, Answer::Done, at(1500)), (commit(7), true));
-        assert_eq!(owner.next(at(1600)), Step::Rest(at(2000)), "the commit was no heartbeat");
+        assert_eq!(answer(&mut owner, Answer::Done, at(750)), (commit(7), true));
+        assert_eq!(owner.next(at(800)), Step::Rest(at(1000)), "the commit was no heartbeat");
         owner.begin();
         let beats = Step::Commit { epoch: 7, beats: true };
-        assert_eq!(answer(&mut owner, Answer::Done, at(2000)), (beats, true));
-        assert_eq!(owner.next(at(2500)), Step::Rest(at(3000)));
+        assert_eq!(answer(&mut owner, Answer::Done, at(1000)), (beats, true));
+        assert_eq!(owner.next(at(1250)), Step::Rest(at(1500)));
     }
 
     #[test]
@@ -444,9 +472,9 @@ mod tests {
         owner.answered(step, Answer::Done, at(3000));
         assert_eq!(owner.lease().end(), at(5100), "the standby may have seen it when it was sent");
         owner.begin();
-        let step = owner.next(at(2000));
+        let step = owner.next(at(1500));
         assert_eq!(step, commit(7));
-        owner.answered(step, Answer::Done, at(2001));
+        owner.answered(step, Answer::Done, at(1501));
         assert_eq!(owner.lease().end(), at(5100), "no standby sees a commit");
         for (ends, answers) in [(at(5100), Answer::Lost), (at(0), Answer::NotProven)] {
             let mut owner = owner;
@@ -471,7 +499,7 @@ mod tests {
             assert_eq!(answer(&mut owner, Answer::Raised(9), at(201)), (Step::Raise(7), false));
             assert_eq!(answer(&mut owner, found, at(202)), (Step::Look(9), committed));
             assert!(owner.is_serving() && owner.is_free() == committed);
-            let next = if committed { Step::Rest(at(1201)) } else { commit(9) };
+            let next = if committed { Step::Rest(at(701)) } else { commit(9) };
             assert_eq!(owner.next(at(202)), next);
         }
     }
@@ -482,7 +510,7 @@ mod tests {
         assert_eq!(answer(&mut owner, Answer::Lost, at(1000)), (Step::Beat(7), false));
         answer(&mut owner, Answer::Done, at(1200));
         answer(&mut owner, Answer::Raised(8), at(1200));
-        assert_eq!(owner.next(at(1200)), Step::Rest(at(2200)));
+        assert_eq!(owner.next(at(1200)), Step::Rest(at(1700)));
     }
 
     #[test]
@@ -541,7 +569,7 @@ mod tests {
         owner.begin();
         owner.abandon();
         assert!(owner.is_free());
-        assert_eq!(owner.next(at(0)), Step::Rest(at(1000)), "nothing is committed");
+        assert_eq!(owner.next(at(0)), Step::Rest(at(500)), "nothing is committed");
     }
 
     #[test]
@@ -554,32 +582,60 @@ mod tests {
         assert_eq!(owner.epoch(), 12);
     }
 
+    /// Looks at the row again and again, and returns when the standby takes over.
+    fn takes_over_at(watch: &mut Watch, seen: Seen, from_ms: u64) -> u64 {
+        (from_ms..)
+            .step_by(250)
+            .find(|&ms| watch.may_take_over(seen, at(ms)))
+            .expect("the row does not change")
+    }
+
+    const SEEN: Seen = Seen { epoch: 3, heartbeat: Some(5), is_own: false, takeover_after_ns: 0 };
+
     #[test]
     fn a_standby_takes_over_from_nobody_from_itself_and_from_a_heartbeat_that_does_not_change() {
-        let seen = |heartbeat| Seen { epoch: 3, heartbeat, is_own: false, takeover_after_ns: 0 };
         let mut watch = Watch::new(TIMES);
-        assert!(watch.may_take_over(seen(None), at(0)));
-        assert!(watch.may_take_over(Seen { is_own: true, ..seen(Some(9)) }, at(0)));
+        assert!(watch.may_take_over(Seen { heartbeat: None, ..SEEN }, at(0)));
+        assert!(watch.may_take_over(Seen { is_own: true, ..SEEN }, at(0)));
         // The value may be of any clock: it is the change that counts, forwards or backwards.
-        for (heartbeat, ms) in [(5, 10_000), (4, 14_000), (i64::MAX, 18_000)] {
-            assert!(!watch.may_take_over(seen(Some(heartbeat)), at(ms)));
+        let mut ms = 10_000;
+        for heartbeat in [5, 4, i64::MAX] {
+            let seen = Seen { heartbeat: Some(heartbeat), ..SEEN };
+            assert!(
+                (ms..=ms + 5500).step_by(250).all(|ms| !watch.may_take_over(seen, at(ms))),
+                "a beat more"
+            );
+            ms += 5750;
         }
-        assert!(!watch.may_take_over(seen(Some(i64::MAX)), at(23_000)));
-        assert!(!watch.may_take_over(Seen { epoch: 4, ..seen(Some(i64::MAX)) }, at(23_001)), "another epoch");
-        assert!(watch.may_take_over(Seen { epoch: 4, ..seen(Some(i64::MAX)) }, at(28_002)));
+        let seen = Seen { epoch: 4, heartbeat: Some(i64::MAX), ..SEEN };
+        assert_eq!(takes_over_at(&mut watch, seen, ms), ms + 5750, "another epoch");
         watch.lost();
-        assert!(!watch.may_take_over(seen(Some(7)), at(40_000)), "the owner could not reach it either");
-        assert!(!watch.may_take_over(seen(Some(7)), at(45_000)));
-        assert!(watch.may_take_over(seen(Some(7)), at(45_001)));
+        assert_eq!(takes_over_at(&mut watch, seen, 40_000), 45_750, "the owner could not reach it either");
     }
 
     /// An operator changes the time, one server after the other.
     #[test]
     fn a_standby_waits_for_as_long_as_its_owner_counts_on() {
-        let seen = Seen { epoch: 3, heartbeat: Some(1), is_own: false, takeover_after_ns: 9000 * MS };
-        let mut watch = Watch::new(TIMES);
-        assert!(!watch.may_take_over(seen, at(0)) && !watch.may_take_over(seen, at(9000)));
-        assert!(watch.may_take_over(seen, at(9001)));
+        let seen = Seen { takeover_after_ns: 9000 * MS, ..SEEN };
+        assert_eq!(takes_over_at(&mut Watch::new(TIMES), seen, 0), 10_000);
+    }
+
+    /// The owner beats at most one heartbeat late: its next one was due when it, or the database, stood still.
+    #[test]
+    fn a_pause_of_less_than_the_takeover_takes_nothing_over() {
+        let (beat_ms, pause_ms) = (TIMES.beat_ns() / MS, 4999);
+        let mut owner_pauses = Watch::new(TIMES);
+        assert!((0..=beat_ms + pause_ms).step_by(250).all(|ms| !owner_pauses.may_take_over(SEEN, at(ms))));
+        // While the database stands still nobody gets an answer, and the standby may get the first one after that.
+        for pause_ms in [pause_ms, 60_000] {
+            let mut watch = Watch::new(TIMES);
+            assert!(!watch.may_take_over(SEEN, at(0)) && !watch.may_take_over(SEEN, at(beat_ms)));
+            assert!(!watch.may_take_over(SEEN, at(beat_ms + pause_ms)));
+            assert!(
+                !watch.may_take_over(SEEN, at(beat_ms + pause_ms + 4000)),
+                "the owner's next is on its way"
+            );
+        }
     }
 
     /// Whatever two clocks do that are corrected as fast as the fastest daemon does it.

@@ -18,8 +18,10 @@ use crate::table::{Figure, Row, Target};
 
 /// Commands that a job takes: put, reserve, delete.
 const COMMANDS_PER_JOB: f64 = 3.0;
-/// When a standby takes over.
-const TAKEOVER_AFTER_S: u64 = 2;
+/// When a standby takes over: the shortest time, which is the usual one.
+const TAKEOVER_AFTER_S: u64 = 1;
+/// How often the owner is killed. It happens at any time after its last heartbeat.
+const TAKEOVERS: usize = 9;
 /// How long the standby of a takeover has to connect to the database before the owner is killed.
 const STANDBY_CONNECTS: Duration = Duration::from_secs(1);
 
@@ -174,24 +176,31 @@ fn jobs_table(
 /// The time without a server when the owner of many jobs is killed.
 pub fn takeover(bench: &Bench) -> Vec<Row> {
     let name = format!("takeover of {} jobs", bench.million() / 10);
-    let heads = [("time after --takeover-after", "s", Target::AtMost(1.0))];
+    let heads = [("from the kill to the first reply, median", "s", Target::AtMost(1.2))];
     rows(bench, &name, &time_takeover(bench), heads)
 }
 
 fn time_takeover(bench: &Bench) -> Result<[f64; 1], Failure> {
     let database = Database::start(bench)?;
     let setup = database.setup(Some(TAKEOVER_AFTER_S));
-    let owner = bench.start(ours(bench), setup)?;
+    let mut owner = bench.start(ours(bench), setup)?;
     fill(&owner, bench.million() / 10)?;
-    std::thread::scope(|scope| {
-        let standby = scope.spawn(|| bench.start(ours(bench), setup).map(|server| (server, Instant::now())));
-        std::thread::sleep(STANDBY_CONNECTS);
-        // Dropping it kills it.
-        drop(owner);
-        let killed = Instant::now();
-        let (_server, answered) = standby.join().map_err(|_| Failure::Tool("a panic".to_owned()))??;
-        Ok([(answered - killed).as_secs_f64() - TAKEOVER_AFTER_S as f64])
-    })
+    let mut times = Vec::new();
+    for _ in 0..TAKEOVERS {
+        let (successor, time) = std::thread::scope(|scope| {
+            let standby =
+                scope.spawn(|| bench.start(ours(bench), setup).map(|server| (server, Instant::now())));
+            std::thread::sleep(STANDBY_CONNECTS);
+            // Dropping it kills it.
+            drop(owner);
+            let killed = Instant::now();
+            let (server, answered) = standby.join().map_err(|_| Failure::Tool("a panic".to_owned()))??;
+            Ok::<_, Failure>((server, (answered - killed).as_secs_f64()))
+        })?;
+        owner = successor;
+        times.push(time);
+    }
+    Ok([median(times)])
 }
 
 /// The time from the start of the server to its first reply.

@@ -17,8 +17,8 @@ use crate::clock::{NS_PER_S, Timestamp};
 use crate::os::clock;
 use crate::ownership::{Seen, Times, Watch};
 
-/// How often a server looks whether it may take over.
-const LOOK_AGAIN: Duration = Duration::from_millis(200);
+/// How long a server waits before it tries to reach the database again.
+const TRY_AGAIN: Duration = Duration::from_millis(200);
 /// How often a server that waits says again what is wrong.
 const SAID_EVERY_NS: u64 = 60 * NS_PER_S;
 /// What the statements say in place of a heartbeat that is NULL.
@@ -249,8 +249,8 @@ pub(super) fn claim(settings: &Settings, waits: bool) -> Result<(Claim, Session)
     let start = Instant::now();
     let times = settings.times;
     let store_timeout_ns = times.store_timeout_ns;
-    // A heartbeat needs a moment to be seen.
-    let held_ns = |takeover_after_ns| takeover_after_ns + 2 * Times { takeover_after_ns, ..times }.beat_ns();
+    // It waits for one heartbeat more, and needs a moment to look.
+    let held_ns = |takeover_after_ns| takeover_after_ns + 4 * Times { takeover_after_ns, ..times }.beat_ns();
     let limit = |held_ns| (!waits).then(|| start + Duration::from_nanos(store_timeout_ns + held_ns));
     settings.log_in.limit = limit(held_ns(times.takeover_after_ns));
     let mut held_since = None;
@@ -269,6 +269,7 @@ pub(super) fn claim(settings: &Settings, waits: bool) -> Result<(Claim, Session)
                 }
                 settings.log_in.limit = limit(held_ns);
                 complaints.say(format!("the queue belongs to {owner}"), false);
+                thread::sleep(Duration::from_nanos(times.look_ns()));
             }
             Err(error) => {
                 let may_pass = match &error {
@@ -284,9 +285,9 @@ pub(super) fn claim(settings: &Settings, waits: bool) -> Result<(Claim, Session)
                 (open, held_since) = (None, None);
                 watch.lost();
                 complaints.say(error.to_string(), true);
+                thread::sleep(TRY_AGAIN);
             }
         }
-        thread::sleep(LOOK_AGAIN);
     }
 }
 
