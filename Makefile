@@ -178,10 +178,11 @@ kill-loop:
 	KILLS=$(or $(KILLS),500) $(SEED:%=SEED=%) $(PEER:%=PEER=%) $(CARGO) test $(WHOLE) --test durability -- --nocapture \
 		$(if $(PEER),another_server,nothing_acknowledged)
 
-# Two servers for one queue in PostgreSQL: load, faults at random moments, and a checker. ROUNDS=number, SEED=the first.
+# Two servers for one queue in PostgreSQL: load, faults at random moments, pauses, and a checker. ROUNDS=number, SEED=the first.
 failover:
-	FAILOVER_ROUNDS=$(or $(ROUNDS),200) $(SEED:%=SEED=%) $(CARGO) test $(WHOLE) --test failover -- --nocapture \
-		nothing_that_was_acknowledged_is_lost_on_a_database
+	FAILOVER_ROUNDS=$(or $(ROUNDS),200) FAILOVER_PAUSES=$(or $(ROUNDS),200) $(SEED:%=SEED=%) \
+		$(CARGO) test $(WHOLE) --test failover -- --nocapture --test-threads 1 \
+		nothing_that_was_acknowledged_is_lost_on_a_database a_pause_of_less_than_the_takeover
 
 # Checks the manifests of packaging/kubernetes against the schema of Kubernetes.
 kubernetes: server
