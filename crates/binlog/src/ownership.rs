@@ -15,14 +15,13 @@
 //! heartbeat. What has taken effect by an instant at which that time is not over, took effect while nobody else could own the
 //! queue. A proof that changes no heartbeat extends no lease, because a standby does not see it.
 //!
-//! An owner or a database that stands still for less than `takeover_after` loses nothing. So a standby waits for one
-//! heartbeat more, which may have been due when the owner stood still. And it does not count most of the time in which it
-//! could not look, because the owner could not send a heartbeat then either: see [`Watch`].
-//!
 //! If a connection is lost in the middle of a transaction, nobody knows whether it was committed, and it may still be on its
 //! way. The owner then raises its own epoch through a new connection. After that the earlier transaction is either there
 //! or will never be, and the owner looks. All that was committed before is as durable as the raised epoch.
 
+mod watch;
+
+pub use self::watch::{Seen, Watch};
 use crate::clock::{NS_PER_S, Timestamp};
 
 /// How long an owner waits before it tries to reach the database again.
@@ -357,84 +356,14 @@ impl Owner {
     }
 }
 
-/// The row of a queue, as a server sees it that does not serve it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen {
-    /// The epoch.
-    pub epoch: u64,
-    /// A value that each heartbeat changes, and that means nothing else here; `None` if nobody owns the queue.
-    pub heartbeat: Option<i64>,
-    /// Whether the row names this server: it has taken over, and the answer was lost.
-    pub is_own: bool,
-    /// The owner's own [`Times::takeover_after_ns`], on which its lease depends; 0 if the row does not say it.
-    pub takeover_after_ns: u64,
-}
-
-/// Of the time between two answers of the database, a standby counts this part of `takeover_after` at most.
-const MAX_BLIND_SHARE: u64 = 2;
-
-/// A server that waits until it may take over.
-#[derive(Clone, Copy, Debug)]
-pub struct Watch {
-    times: Times,
-    unchanged: Option<Unchanged>,
-}
-
-/// A row that does not change.
-#[derive(Clone, Copy, Debug)]
-struct Unchanged {
-    seen: Seen,
-    /// When it was first received like this.
-    since: Timestamp,
-    /// When it was last received.
-    received_at: Timestamp,
-    /// What counts of the time between the two: a heartbeat would have been seen.
-    watched_ns: u64,
-}
-
-impl Watch {
-    /// A server that has not looked yet.
-    #[must_use]
-    pub fn new(times: Times) -> Self {
-        Self { times, unchanged: None }
-    }
-
-    /// The connection was lost. The time begins anew: perhaps the owner could not reach the database either.
-    pub fn lost(&mut self) {
-        self.unchanged = None;
-    }
-
-    /// For how long the row has not changed.
-    #[must_use]
-    pub fn unchanged_ns(&self, now: Timestamp) -> u64 {
-        self.unchanged.map_or(0, |row| now.since_ns(row.since))
-    }
-
-    /// Takes note of the row, which was received before `now`. Returns whether to take over: in one update, which changes
-    /// nothing if the row is not as it was seen.
-    #[must_use]
-    pub fn may_take_over(&mut self, seen: Seen, now: Timestamp) -> bool {
-        // The operator may have changed the time of this server first, or that of the owner.
-        let takeover_after_ns = self.times.takeover_after_ns.max(seen.takeover_after_ns);
-        let beat_ns = Times { takeover_after_ns, ..self.times }.beat_ns();
-        let row = match &mut self.unchanged {
-            Some(row) if row.seen == seen => row,
-            row => row.insert(Unchanged { seen, since: now, received_at: now, watched_ns: 0 }),
-        };
-        row.watched_ns += now.since_ns(row.received_at).min(takeover_after_ns / MAX_BLIND_SHARE);
-        row.received_at = now;
-        seen.heartbeat.is_none() || seen.is_own || row.watched_ns > takeover_after_ns + beat_ns
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const MS: u64 = 1_000_000;
-    const TIMES: Times = Times { takeover_after_ns: 5000 * MS, store_timeout_ns: 30_000 * MS };
+    pub const MS: u64 = 1_000_000;
+    pub const TIMES: Times = Times { takeover_after_ns: 5000 * MS, store_timeout_ns: 30_000 * MS };
 
-    fn at(ms: u64) -> Timestamp {
+    pub fn at(ms: u64) -> Timestamp {
         Timestamp(ms * MS)
     }
 
@@ -580,62 +509,6 @@ mod tests {
         answer(&mut owner, Answer::Done, at(1200));
         answer(&mut owner, Answer::Raised(12), at(1200));
         assert_eq!(owner.epoch(), 12);
-    }
-
-    /// Looks at the row again and again, and returns when the standby takes over.
-    fn takes_over_at(watch: &mut Watch, seen: Seen, from_ms: u64) -> u64 {
-        (from_ms..)
-            .step_by(250)
-            .find(|&ms| watch.may_take_over(seen, at(ms)))
-            .expect("the row does not change")
-    }
-
-    const SEEN: Seen = Seen { epoch: 3, heartbeat: Some(5), is_own: false, takeover_after_ns: 0 };
-
-    #[test]
-    fn a_standby_takes_over_from_nobody_from_itself_and_from_a_heartbeat_that_does_not_change() {
-        let mut watch = Watch::new(TIMES);
-        assert!(watch.may_take_over(Seen { heartbeat: None, ..SEEN }, at(0)));
-        assert!(watch.may_take_over(Seen { is_own: true, ..SEEN }, at(0)));
-        // The value may be of any clock: it is the change that counts, forwards or backwards.
-        let mut ms = 10_000;
-        for heartbeat in [5, 4, i64::MAX] {
-            let seen = Seen { heartbeat: Some(heartbeat), ..SEEN };
-            assert!(
-                (ms..=ms + 5500).step_by(250).all(|ms| !watch.may_take_over(seen, at(ms))),
-                "a beat more"
-            );
-            ms += 5750;
-        }
-        let seen = Seen { epoch: 4, heartbeat: Some(i64::MAX), ..SEEN };
-        assert_eq!(takes_over_at(&mut watch, seen, ms), ms + 5750, "another epoch");
-        watch.lost();
-        assert_eq!(takes_over_at(&mut watch, seen, 40_000), 45_750, "the owner could not reach it either");
-    }
-
-    /// An operator changes the time, one server after the other.
-    #[test]
-    fn a_standby_waits_for_as_long_as_its_owner_counts_on() {
-        let seen = Seen { takeover_after_ns: 9000 * MS, ..SEEN };
-        assert_eq!(takes_over_at(&mut Watch::new(TIMES), seen, 0), 10_000);
-    }
-
-    /// The owner beats at most one heartbeat late: its next one was due when it, or the database, stood still.
-    #[test]
-    fn a_pause_of_less_than_the_takeover_takes_nothing_over() {
-        let (beat_ms, pause_ms) = (TIMES.beat_ns() / MS, 4999);
-        let mut owner_pauses = Watch::new(TIMES);
-        assert!((0..=beat_ms + pause_ms).step_by(250).all(|ms| !owner_pauses.may_take_over(SEEN, at(ms))));
-        // While the database stands still nobody gets an answer, and the standby may get the first one after that.
-        for pause_ms in [pause_ms, 60_000] {
-            let mut watch = Watch::new(TIMES);
-            assert!(!watch.may_take_over(SEEN, at(0)) && !watch.may_take_over(SEEN, at(beat_ms)));
-            assert!(!watch.may_take_over(SEEN, at(beat_ms + pause_ms)));
-            assert!(
-                !watch.may_take_over(SEEN, at(beat_ms + pause_ms + 4000)),
-                "the owner's next is on its way"
-            );
-        }
     }
 
     /// Whatever two clocks do that are corrected as fast as the fastest daemon does it.
