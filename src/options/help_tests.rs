@@ -26,7 +26,7 @@ fn the_help_fits_a_screen_and_names_every_default() {
 #[test]
 fn the_help_names_flags_that_are_known_and_in_the_manual() {
     let help = help("beanstalkd");
-    let words = help.split([' ', '\n', ',', ';', ':']);
+    let words = help.split([' ', '\n', ',', ';', ':', ')']);
     let flags: Vec<&str> = words.filter(|word| word.starts_with('-') && word.len() > 1).collect();
     assert!(flags.len() > 30, "{flags:?}");
     let manual = include_str!("../../doc/beanstalkd.1");
