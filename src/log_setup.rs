@@ -168,7 +168,10 @@ mod tests {
     fn lines_bear_what_their_reader_lacks() {
         assert_eq!(line(LogFormat::Text, false), "1970-01-01T00:00:00.000Z warn accept: \"24\"\n\n");
         assert_eq!(line(LogFormat::Text, true), "<4>accept: \"24\"\n\n");
-        let json = r#"{"time":"1970-01-01T00:00:00.000Z","level":"warn","target":"beanstalkd","message":"accept: \"24\"\n"}"#;
+        let message = r#""message":"accept: \"24\"\n""#;
+        let json = format!(
+            r#"{{"time":"1970-01-01T00:00:00.000Z","level":"warn","target":"beanstalkd",{message}}}"#
+        );
         assert_eq!(line(LogFormat::Json, false), format!("{json}\n"));
         assert_eq!(line(LogFormat::Json, true), format!("<4>{json}\n"));
     }

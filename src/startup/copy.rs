@@ -1,7 +1,7 @@
 //! `--copy FROM TO`: a binlog to another place, offline, whole or not at all.
 //!
-//! Owns: the order of the steps. Both places are taken as a server takes them, so that no server uses them meanwhile. Driven
-//! by `main`.
+//! Owns: the order of the steps. Both places are taken as a server takes them, so that no server uses them in the
+//! meantime. Driven by `main`.
 
 use std::ffi::OsStr;
 use std::fmt::Display;
@@ -145,7 +145,8 @@ struct NewDirectory {
     path: PathBuf,
     unfinished: PathBuf,
     files: Vec<(u32, File)>,
-    /// Of the directory `unfinished`, once it is there. If the files have names from the beginning, so has the directory.
+    /// Of the directory `unfinished`, once it is there. If the files have names from the beginning, so has the
+    /// directory.
     lock: Option<DirectoryLock>,
 }
 
@@ -232,8 +233,8 @@ fn parent(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Removes what earlier copies have left in `parent` that were killed: directories whose names begin with `mark`, and which
-/// nobody has locked.
+/// Removes what earlier copies have left in `parent` that were killed: directories whose names begin with `mark`, and
+/// which are not locked.
 fn remove_remains(parent: &Path, mark: &OsStr) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -241,7 +242,7 @@ fn remove_remains(parent: &Path, mark: &OsStr) {
         let is_remains =
             number.is_some_and(|number| !number.is_empty() && number.iter().all(u8::is_ascii_digit));
         if is_remains && holds_a_log_alone(&entry.path()) && DirectoryLock::take(&entry.path()).is_ok() {
-            // What cannot be removed is in nobody's way.
+            // A directory that cannot be removed does no harm.
             let _ = fs::remove_dir_all(entry.path());
         }
     }

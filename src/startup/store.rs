@@ -27,8 +27,8 @@ pub use self::no_database as database;
 /// How often a server that waits for its store looks for a signal to end.
 const LOOK_FOR_SIGNALS: Duration = Duration::from_millis(200);
 
-/// How long a server may need to become the owner of a queue in a database before it counts as a standby. The first server
-/// on a queue is not reported as ready before it serves.
+/// How long a server may need to become the owner of a queue in a database before it counts as a standby. The first
+/// server on a queue is not reported as ready before it serves.
 const STANDBY_AFTER: Duration = Duration::from_secs(2);
 
 /// A place whose files (of a password, of authorities) were read.
@@ -100,7 +100,7 @@ pub fn take(
                     tell(&status, health);
                     notify(service_manager::notify_standby(&status));
                     let (outcome, waiting) = channel();
-                    // If nobody receives the result, the process is ending.
+                    // If the receiver is gone, the process is ending.
                     DirectoryLock::wait(&path, move |lock| drop(outcome.send(lock))).map_err(refuse)?;
                     let Some(lock) = await_one(&waiting, signals, place, None)? else {
                         return Ok(Taken::Stopped);

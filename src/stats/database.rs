@@ -1,4 +1,4 @@
-//! What is told of the store of the binlog, if it is a database.
+//! The figures of the binlog's database, if there is one.
 
 use super::{Database, Figure, Read, Subject};
 use crate::binlog::DatabaseFigures;

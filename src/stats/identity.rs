@@ -1,4 +1,4 @@
-//! What is told of an identity of the access rules.
+//! The figures of an identity of the access rules.
 
 use std::rc::Rc;
 

@@ -1,4 +1,4 @@
-//! What is told of a job.
+//! The figures of a job.
 
 use std::fmt::{self, Write};
 

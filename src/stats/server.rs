@@ -1,4 +1,4 @@
-//! What is told of the server as a whole.
+//! The figures of the server as a whole.
 
 use std::sync::LazyLock;
 
@@ -118,7 +118,8 @@ pub trait StatsSource {
 pub struct Identity {
     /// The version, as MAJOR.MINOR.
     pub version: String,
-    /// Tells this run of the server from every other; 16 hexadecimal digits, the first a letter, so that nothing takes it for a number.
+    /// Tells this run of the server from every other; 16 hexadecimal digits, the first a letter, so that nothing takes
+    /// it for a number.
     pub instance: String,
     /// The process id.
     pub pid: u32,

@@ -1,4 +1,4 @@
-//! What is told of a tube.
+//! The figures of a tube.
 
 use std::time::Duration;
 
@@ -57,7 +57,7 @@ pub const TUBE: &[Figure<Tube>] = &[
     })
     .named("oldest_buried_age_seconds"),
     Row::plain("oldest-ready-id", Read::Gauge(|tube| tube.oldest_ready.map_or(0, |id| id.0))),
-    // The metrics have histograms of these, from which any percentile of any time is told.
+    // The metrics have histograms of these, from which any percentile of any time follows.
     Row::plain("wait-time-count", Read::Gauge(|tube| tube.wait().count)),
     Row::plain("wait-time-mean", Read::Seconds(|tube| Duration::from_nanos(tube.wait().mean_ns))),
     Row::plain("wait-time-p50", Read::Seconds(|tube| Duration::from_nanos(tube.wait().p50_ns))),

@@ -1,4 +1,4 @@
-//! TLS: whom the client trusts, and whom it shows itself as.
+//! TLS: the authorities that the client trusts, and the certificate that it shows.
 
 use std::fmt;
 use std::io;
@@ -58,8 +58,9 @@ impl fmt::Display for TlsError {
 impl std::error::Error for TlsError {}
 
 impl Tls {
-    /// Trusts servers with a certificate of the authorities in the file `ca`, or without one of those of the system. The server may ask for a certificate: that is
-    /// the first of the files of `identity`, and the second is its key. All files are in PEM format.
+    /// Trusts servers with a certificate of the authorities in the file `ca`, or without one of those of the system.
+    /// The server may ask for a certificate: that is the first of the files of `identity`, and the second is its key.
+    /// All files are in PEM format.
     ///
     /// # Errors
     /// The first file that cannot be used.
@@ -97,8 +98,9 @@ impl Tls {
         Ok(Self(Arc::new(config)))
     }
 
-    /// Begins TLS with the server that is called `host`, and waits for the end of the handshake. If the server is silent for
-    /// [`SILENCE`], or answers with something else than TLS, asks `is_plain` once; if so, the error is `NotTls`.
+    /// Begins TLS with the server that is called `host`, and waits for the end of the handshake. If the server is
+    /// silent for [`SILENCE`], or answers with something else than TLS, asks `is_plain` once; if so, the error is
+    /// `NotTls`.
     pub(crate) fn begin(
         &self,
         host: &str,

@@ -1,7 +1,7 @@
 //! Lines of standard input. Ctrl-C ends the wait for the next one.
 //!
-//! A signal does not interrupt a read of standard input. A thread therefore does the reading, and the code that waits for
-//! a line checks for an interrupt in between.
+//! A signal does not interrupt a read of standard input. A thread therefore does the reading, and the code that waits
+//! for a line checks for an interrupt in between.
 
 use crate::cli::Id;
 use crate::failure::Failure;
@@ -98,7 +98,8 @@ fn ids_of_input() -> Result<Vec<u64>, Failure> {
     Ok(ids)
 }
 
-/// The ids of a line: numbers, or a line that this program has printed: a job as JSON or in a table, or the id of a put.
+/// The ids of a line: numbers, or a line that this program has printed: a job as JSON or in a table, or the id of a
+/// put.
 fn ids_of_line(line: &str) -> Option<Vec<u64>> {
     if line.trim_start().starts_with('{') {
         let value: Value = serde_json::from_str(line).ok()?;

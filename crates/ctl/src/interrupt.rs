@@ -35,7 +35,7 @@ pub fn request() {
     CHANGED.notify_all();
 }
 
-/// Waits for `time`, or until the program is told to stop. Returns whether it was told to stop.
+/// Waits for `time`, or until a signal stops the program. Returns whether a signal came.
 pub fn wait(time: Duration) -> bool {
     let waited = CHANGED.wait_timeout_while(signals(), time, |count| *count == 0);
     let (count, _) = waited.unwrap_or_else(PoisonError::into_inner);

@@ -18,7 +18,7 @@ fn target() -> ProgressDrawTarget {
     if HIDDEN.load(Ordering::Relaxed) { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() }
 }
 
-/// The steps per second without the digits that nobody reads.
+/// The steps per second, rounded for reading.
 fn rate(state: &ProgressState, out: &mut dyn fmt::Write) {
     // A failure of a write shows in the bar.
     let _ = out.write_str(&shown_rate(state.per_sec()));

@@ -42,8 +42,8 @@ pub fn name_file(file: &File, path: &Path) -> io::Result<()> {
     Ok(linkat(AT_FDCWD, &*unnamed, AT_FDCWD, path, AtFlags::AT_SYMLINK_FOLLOW)?)
 }
 
-/// Whether the kernel may use huge pages for memory that is touched from now on. Old kernels cannot be told, and then do as
-/// the system is configured.
+/// Whether the kernel may use huge pages for memory that is touched from now on. Old kernels cannot be told, and then
+/// do as the system is configured.
 pub fn allow_huge_pages(allow: bool) {
     let _ = nix::sys::prctl::set_thp_disable(!allow);
 }
@@ -55,8 +55,8 @@ pub fn allow_huge_pages(allow: bool) {
 /// If the file cannot be asked.
 pub fn link_count(file: &File) -> io::Result<u64> {
     let mut found = MaybeUninit::<libc::statx>::zeroed();
-    // SAFETY: the descriptor is open, the path is an empty string that ends, and the kernel fills `found`, whose zeros are
-    // valid, too.
+    // SAFETY: the descriptor is open, the path is an empty string that ends, and the kernel fills `found`, whose zeros
+    // are valid, too.
     let (status, found) = unsafe {
         let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
         let status =

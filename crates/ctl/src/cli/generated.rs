@@ -1,7 +1,7 @@
 //! The manual page and the completions, made from the command line.
 //!
-//! Owns: the argument that asks for them, which installing and packaging use, and what the manual page says beyond the command
-//! line.
+//! Owns: the argument that asks for them, which installing and packaging use, and what the manual page says beyond the
+//! command line.
 
 use super::Cli;
 use super::tube_completion::with_tubes;
@@ -20,30 +20,32 @@ const ARGUMENT: &str = "__generate";
 const DATE: &str = "2026-11-23";
 
 const CAVEATS: [&str; 4] = [
-    "On a server without list-jobs, such as C beanstalkd, beanstalkctl asks for every id from the newest down, until it has \
-     seen as many jobs as the tubes have. If the server has a binlog, no counter shows the newest id: beanstalkctl puts a \
-     job into the tube beanstalkctl-probe and deletes it at once to learn it.",
-    "On a server without move and reprioritize, beanstalkctl reserves each job for a short time. A moved job is then a copy \
-     with a new id, and the counters of the job go up. If the connection breaks meanwhile, a delayed or buried job may \
-     become ready, and a moved job may exist twice; no job is lost.",
-    "flush deletes reserved jobs only on a server with flush-tube. On other servers only the client that has reserved a job \
-     can delete it.",
+    "On a server without list-jobs, such as C beanstalkd, beanstalkctl asks for every id from the newest down, until \
+     it has seen as many jobs as the tubes have. If the server has a binlog, no counter shows the newest id: \
+     beanstalkctl puts a job into the tube beanstalkctl-probe and deletes it at once to learn it.",
+    "On a server without move and reprioritize, beanstalkctl reserves each job for a short time. A moved job is then \
+     a copy with a new id, and the counters of the job go up. If the connection breaks in between, a delayed or buried \
+     job may become ready, and a moved job may exist twice; no job is lost.",
+    "flush deletes reserved jobs only on a server with flush-tube. On other servers only the client that has reserved \
+     a job can delete it.",
     "An export without --drain may contain jobs that workers have finished in the meantime.",
 ];
 
 const FILES: [&str; 3] = [
     "FILE.partial: the output of export until it is complete and gets the name FILE.",
-    "FILE.taking: the states that the jobs had before export --drain buried them. It is removed when the export is done.",
+    "FILE.taking: the states that the jobs had before export --drain buried them. It is removed when the export is \
+     done.",
     "FILE.journal: the jobs that import has put. While this file exists, no job of FILE is put twice.",
 ];
 
 const ENVIRONMENT: [&str; 4] = [
-    "BEANSTALKD_SERVER, BEANSTALKD_CA, BEANSTALKD_CERT, BEANSTALKD_KEY, BEANSTALKD_TOKEN_FILE: the defaults of the options of \
-     these names. BEANSTALKD_TLS: if set, and neither 0, false, no, off nor empty, --tls. BEANSTALKD_TOKEN: the token itself, if there is no file.",
+    "BEANSTALKD_SERVER, BEANSTALKD_CA, BEANSTALKD_CERT, BEANSTALKD_KEY, BEANSTALKD_TOKEN_FILE: the defaults of the \
+     options of these names. BEANSTALKD_TLS: if set, and neither 0, false, no, off nor empty, --tls. \
+     BEANSTALKD_TOKEN: the token itself, if there is no file.",
     "SSL_CERT_FILE, SSL_CERT_DIR: the certificates that --tls trusts without --ca, instead of those of the system.",
     "NO_COLOR: if set, the help has no colours.",
-    "work sets these variables for its commands: BEANSTALK_JOB_ID, BEANSTALK_TUBE, BEANSTALK_TAGS (separated by spaces), \
-     BEANSTALK_PRIORITY and BEANSTALK_ATTEMPT (counted from 1).",
+    "work sets these variables for its commands: BEANSTALK_JOB_ID, BEANSTALK_TUBE, BEANSTALK_TAGS (separated by \
+     spaces), BEANSTALK_PRIORITY and BEANSTALK_ATTEMPT (counted from 1).",
 ];
 
 /// The directory into which the files are to be written, if that is what this process was started for.
@@ -163,12 +165,12 @@ fn manual() -> io::Result<Vec<u8>> {
         &mut roff,
         "DESCRIPTION",
         &[
-            "beanstalkctl is the command-line client of beanstalkd. It shows tubes and jobs, changes them one by one or many \
-             at once, runs a command for each job, and transfers jobs between servers.",
-            "It uses the extensions that the server offers. On a server without them, it does the same with the commands of \
-             C beanstalkd, or says that this server cannot do it.",
-            "A command that changes many jobs prints their number and asks for confirmation. Ctrl-C stops it between two \
-             batches of jobs.",
+            "beanstalkctl is the command-line client of beanstalkd. It shows tubes and jobs, changes them one by one \
+             or many at once, runs a command for each job, and transfers jobs between servers.",
+            "It uses the extensions that the server offers. On a server without them, it does the same with the \
+             commands of C beanstalkd, or says that this server cannot do it.",
+            "A command that changes many jobs prints their number and asks for confirmation. Ctrl-C stops it between \
+             two batches of jobs.",
         ],
     );
     roff.control("SH", ["OPTIONS"]);
@@ -187,9 +189,9 @@ fn manual() -> io::Result<Vec<u8>> {
         &mut roff,
         "EXIT STATUS",
         &[
-            "0: done. 1: nothing matched. 2: the command line is wrong, or a confirmation is needed and cannot be asked for. \
-             3: no connection, or it broke. 4: refused by the server. 5: a local file or command failed. 130: stopped by \
-             Ctrl-C or SIGTERM, or the question was answered with no.",
+            "0: done. 1: nothing matched. 2: the command line is wrong, or a confirmation is needed and cannot be \
+             asked for. 3: no connection, or it broke. 4: refused by the server. 5: a local file or command failed. \
+             130: stopped by Ctrl-C or SIGTERM, or the question was answered with no.",
         ],
     );
     section(&mut roff, "ENVIRONMENT", &ENVIRONMENT);

@@ -58,7 +58,8 @@ _beanstalkctl_and_tubes() {
     done
     case "${prev}" in
         -t|--tube|--to) ;;
-        -y|--yes|--dry-run|--json|--tls|--buried|--drain|--force|-r|--reverse|--until-empty) [[ -n "${command}" ]] || return ;;
+        -y|--yes|--dry-run|--json|--tls|--buried|--drain|--force|-r|--reverse|--until-empty)
+            [[ -n "${command}" ]] || return ;;
         -*|=|:) return ;;
         *) [[ -n "${command}" ]] || return ;;
     esac
@@ -96,7 +97,8 @@ _beanstalkctl_tubes() {
             (--server=*|--ca=*|--cert=*|--key=*|--token-file=*|--tls) asked+=("${words[i]}") ;;
         esac
     done
-    names=("${(@f)$(beanstalkctl $asked tubes --json 2>/dev/null </dev/null | sed -n 's/.*"name":"\([^"]*\)".*/\1/p' | sort -u)}")
+    names=("${(@f)$(beanstalkctl $asked tubes --json 2>/dev/null </dev/null |
+        sed -n 's/.*"name":"\([^"]*\)".*/\1/p' | sort -u)}")
     compadd -a names
 }
 
@@ -110,7 +112,8 @@ fn fish(script: &str, cli: &Command) -> String {
     ));
     for option in ["-s t -l tube", "-l to"] {
         text.push_str(&format!(
-            "complete -c beanstalkctl -n \"__fish_seen_subcommand_from delete kick bury release move reprioritize peek\" \
+            "complete -c beanstalkctl -n \
+             \"__fish_seen_subcommand_from delete kick bury release move reprioritize peek\" \
              {option} -x -a \"(__beanstalkctl_tubes)\"\n"
         ));
     }

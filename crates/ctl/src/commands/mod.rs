@@ -22,7 +22,8 @@ use crate::session::Session;
 use crate::{top, transfer, work};
 use beanstalk_client::{Address, Connector, Tls, Token};
 
-/// The variable with a token. There is no such option, because every user of the machine sees the arguments of a program.
+/// The variable with a token. There is no such option, because every user of the machine sees the arguments of a
+/// program.
 const TOKEN: &str = "BEANSTALKD_TOKEN";
 
 /// The servers that the command line names, and how to connect to them.
@@ -51,8 +52,8 @@ impl Servers {
         })
     }
 
-    /// Calls `each` with a session with each server, in the order of the command line. If it fails for one of several, says
-    /// so, and goes on with the others; the failure at the end has the exit code of the first.
+    /// Calls `each` with a session with each server, in the order of the command line. If it fails for one of several,
+    /// says so, and goes on with the others; the failure at the end has the exit code of the first.
     pub fn each(&self, mut each: impl FnMut(&mut Session) -> Result<(), Failure>) -> Result<(), Failure> {
         let mut first = Ok(());
         for opened in self.open() {

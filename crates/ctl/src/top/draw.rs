@@ -316,9 +316,9 @@ mod tests {
     fn tube(name: &str, numbers: [u64; 5]) -> Tube {
         let [ready, reserved, delayed, buried, waiting] = numbers;
         let data = format!(
-            "---\ncurrent-jobs-ready: {ready}\ncurrent-jobs-reserved: {reserved}\ncurrent-jobs-delayed: {delayed}\n\
-             current-jobs-buried: {buried}\ncurrent-waiting: {waiting}\noldest-ready-age: 90061\nwait-time-p95: 12.345\n\
-             run-time-p95: 0.5\npause-time-left: 3600\n"
+            "---\ncurrent-jobs-ready: {ready}\ncurrent-jobs-reserved: {reserved}\ncurrent-jobs-delayed: \
+             {delayed}\ncurrent-jobs-buried: {buried}\ncurrent-waiting: {waiting}\noldest-ready-age: \
+             90061\nwait-time-p95: 12.345\nrun-time-p95: 0.5\npause-time-left: 3600\n"
         );
         Tube { name: name.parse().unwrap(), stats: parse_dictionary(data.as_bytes()).unwrap() }
     }

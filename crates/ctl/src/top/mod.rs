@@ -1,7 +1,7 @@
 //! `top`: a live view of tubes and jobs.
 //!
-//! Owns: the terminal, and the loop that draws, waits for a key, and passes requests to the [`backend`]. [`app`] is the state
-//! of the screen and handles keys, without a terminal; [`draw`] draws it.
+//! Owns: the terminal, and the loop that draws, waits for a key, and passes requests to the [`backend`]. [`app`] is the
+//! state of the screen and handles keys, without a terminal; [`draw`] draws it.
 
 mod app;
 mod backend;
@@ -22,8 +22,8 @@ use std::time::{Duration, Instant};
 /// The longest wait for a key, after which updates of the backend are drawn.
 const TURN: Duration = Duration::from_millis(50);
 
-/// How long the loop may take to end after a signal. If the terminal is gone, the read of a key never returns, so the loop
-/// would not end by itself.
+/// How long the loop may take to end after a signal. If the terminal is gone, the read of a key never returns, so the
+/// loop would not end by itself.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// Runs until the user quits.

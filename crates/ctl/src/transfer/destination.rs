@@ -1,7 +1,7 @@
 //! Where an export goes: to standard output, into something that is no regular file, or into a file.
 //!
-//! Owns: following links, and which files may be replaced. A device, a FIFO, a link or an open descriptor is never replaced by
-//! a file, and neither is a file that may have the only copy of a job.
+//! Owns: following links, and which files may be replaced. A device, a FIFO, a link or an open descriptor is never
+//! replaced by a file, and neither is a file that may have the only copy of a job.
 
 use super::export::sync_directory;
 use super::record::is_drained;
@@ -86,13 +86,13 @@ pub fn open_stream(path: &Path) -> Result<BufWriter<File>, Failure> {
     opened.map(BufWriter::new).map_err(|error| Failure::file(path, &error))
 }
 
-/// Checks that an export may replace the file: it has no line that `--drain` wrote, and no drain is under way. The jobs of such
-/// a file may be nowhere else.
+/// Checks that an export may replace the file: it has no line that `--drain` wrote, and no drain is under way. The jobs
+/// of such a file may be nowhere else.
 pub fn check_replaceable(path: &Path) -> Result<(), Failure> {
     let only_copy = |what: &str| {
         let text = format!(
-            "{what}: it may have the only copy of these jobs. Name another file, continue it with --drain, or replace it \
-             with --force"
+            "{what}: it may have the only copy of these jobs. Name another file, continue it with --drain, or replace \
+             it with --force"
         );
         Err(Failure::file(path, &text))
     };
@@ -126,7 +126,7 @@ pub fn lock(path: &Path, file: &File) -> Result<(), Failure> {
     if is_named.map_err(|error| Failure::file(path, &error))? {
         return Ok(());
     }
-    Err(Failure::file(path, &"another export has replaced this file meanwhile"))
+    Err(Failure::file(path, &"another export has replaced this file in the meantime"))
 }
 
 /// A file that gets its name when it is complete. Until then it is `PATH.partial`; dropping it removes that.
@@ -137,7 +137,8 @@ pub struct Replacement {
 }
 
 impl Replacement {
-    /// Creates `PATH.partial`, in place of one that an earlier run has left, with the permissions of the file at `path`.
+    /// Creates `PATH.partial`, in place of one that an earlier run has left, with the permissions of the file at
+    /// `path`.
     pub fn create(path: &Path) -> Result<Self, Failure> {
         let partial = beside(path, ".partial");
         let failed = |error: io::Error| Failure::file(&partial, &error);
@@ -169,7 +170,7 @@ impl Replacement {
                 self.replace(&present)
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => self.name(|partial, path| {
-                // This fails if a drain has created the file meanwhile. Some file systems have no hard links.
+                // This fails if a drain has created the file in the meantime. Some file systems have no hard links.
                 match fs::hard_link(partial, path) {
                     Ok(()) => fs::remove_file(partial),
                     Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(error),

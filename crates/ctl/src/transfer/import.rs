@@ -1,8 +1,8 @@
 //! `import`: puts each job of an export once, even if it is interrupted and run again.
 //!
-//! If the reply to a put is lost, the job may exist or not, and a worker may have finished it since. So each job is first
-//! put with a delay that never ends: no worker can reserve it, and it can be found after an interruption. When its id is in
-//! the [`Journal`], the delay is removed. Removing it twice does no harm.
+//! If the reply to a put is lost, the job may exist or not, and a worker may have finished it since. So each job is
+//! first put with a delay that never ends: no worker can reserve it, and it can be found after an interruption. When
+//! its id is in the [`Journal`], the delay is removed. Removing it twice does no harm.
 
 use super::destination::beside;
 use super::journal::{Journal, hash};

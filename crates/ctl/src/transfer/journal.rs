@@ -1,8 +1,9 @@
-//! The journal of an import: a file beside the export with the progress so far. Each entry is synced before the next step.
+//! The journal of an import: a file beside the export with the progress so far. Each entry is synced before the next
+//! step.
 //!
-//! A batch of lines has three entries. `begin`: these lines are about to be put. `put`: they were put with these ids, and have a
-//! delay that never ends. `done`: the delay is removed. After an interruption, [`super::import`] asks the server what was
-//! done after the last entry.
+//! A batch of lines has three entries. `begin`: these lines are about to be put. `put`: they were put with these ids,
+//! and have a delay that never ends. `done`: the delay is removed. After an interruption, [`super::import`] asks the
+//! server what was done after the last entry.
 
 use crate::failure::Failure;
 use crate::transfer::export::sync_directory;
@@ -21,8 +22,8 @@ pub struct Batch {
     pub hash: u64,
     /// Jobs with ids up to this one existed before the batch.
     pub above: u64,
-    /// The ids of the jobs, in the order of the lines; `None` for a job that the server has refused. `None` for all while
-    /// the batch is not put.
+    /// The ids of the jobs, in the order of the lines; `None` for a job that the server has refused. `None` for all
+    /// while the batch is not put.
     pub ids: Option<Vec<Option<u64>>>,
 }
 
@@ -39,7 +40,8 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Opens or creates the file. `header` identifies the import: [`Failure::Usage`] if the file belongs to another one.
+    /// Opens or creates the file. `header` identifies the import: [`Failure::Usage`] if the file belongs to another
+    /// one.
     pub fn open(path: &Path, header: &Value) -> Result<Self, Failure> {
         let failed = |error: std::io::Error| Failure::file(path, &error);
         let file = File::options().read(true).append(true).create(true).open(path).map_err(failed)?;

@@ -1,8 +1,9 @@
 //! How often a job has failed, and how long it waits after that. Pure.
 //!
-//! The server has one counter for all releases of a job, and none for failures. So the workers remember the jobs that they have
-//! seen, with the counters that these jobs had. What another process has seen shows in the delay of the job: after the N-th
-//! failure it is the delay of the N-th failure, and a client that releases a job after a look at it leaves no delay.
+//! The server has one counter for all releases of a job, and none for failures. So the workers remember the jobs that
+//! they have seen, with the counters that these jobs had. What another process has seen shows in the delay of the job:
+//! after the N-th failure it is the delay of the N-th failure, and a client that releases a job after a look at it
+//! leaves no delay.
 
 use beanstalk_client::JobInfo;
 use std::collections::BTreeMap;
@@ -28,8 +29,8 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Seconds until the next attempt, after this many failures. From the longest delay on, it is a second less each time: so
-    /// the delay says which failure it was.
+    /// Seconds until the next attempt, after this many failures. From the longest delay on, it is a second less each
+    /// time: so the delay says which failure it was.
     pub fn delay_after(&self, failures: u64) -> u32 {
         let doubled = |failure: u64| u64::from(self.delay) << failure.saturating_sub(1).min(MAX_DOUBLINGS);
         let longest = u64::from(self.max_delay);
@@ -71,7 +72,8 @@ struct Known {
 pub struct Attempts(BTreeMap<u64, Known>);
 
 impl Attempts {
-    /// How often this job, which is now reserved, has failed: its commands, and its time-outs. It starts again after a bury.
+    /// How often this job, which is now reserved, has failed: its commands, and its time-outs. It starts again after a
+    /// bury.
     pub fn failures(&mut self, info: &JobInfo, limits: &Limits) -> u64 {
         let known = self.0.get(&info.id).filter(|known| known.buries == info.buries);
         let known = known.map_or(0, |known| known.failures + info.timeouts.saturating_sub(known.timeouts));
@@ -112,8 +114,8 @@ mod tests {
 
     fn info(releases: u64, timeouts: u64, buries: u64, delay: u64) -> JobInfo {
         let data = format!(
-            "---\nid: 1\ntube: \"t\"\nstate: reserved\npri: 0\nage: 0\nttr: 1\nreleases: {releases}\ntimeouts: {timeouts}\n\
-             buries: {buries}\ndelay: {delay}\n"
+            "---\nid: 1\ntube: \"t\"\nstate: reserved\npri: 0\nage: 0\nttr: 1\nreleases: {releases}\ntimeouts: \
+             {timeouts}\nburies: {buries}\ndelay: {delay}\n"
         );
         JobInfo::from_stats(&parse_dictionary(data.as_bytes()).unwrap()).unwrap()
     }

@@ -7,7 +7,8 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// Runs `command` with `environment` in the process group `group`, and calls `meanwhile` each time that `every` has passed.
+/// Runs `command` with `environment` in the process group `group`, and calls `meanwhile` each time that `every` has
+/// passed.
 pub fn run(
     command: &[OsString],
     group: i32,

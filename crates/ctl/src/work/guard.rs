@@ -1,7 +1,7 @@
 //! Ends the commands when the program ends without waiting for them, however it ends.
 //!
-//! Owns: a process, the guard, that is a copy of this program, and the process group of all commands, which is the guard's. The
-//! guard reads a pipe that ends with the program. No signal that ends the program reaches it.
+//! Owns: a process, the guard, that is a copy of this program, and the process group of all commands, which is the
+//! guard's. The guard reads a pipe that ends with the program. No signal that ends the program reaches it.
 
 use rustix::process::{Signal, getpgrp, getpid, kill_process_group};
 use std::io::{self, Read, Write};
@@ -59,7 +59,7 @@ pub fn is_guard() -> bool {
 /// Waits until the program has ended or dismisses the guard. If it was not dismissed, ends the commands.
 pub fn run() -> ExitCode {
     let mut last_word = Vec::new();
-    // Otherwise it would end the processes of whoever has started it.
+    // Otherwise it would end the processes of its parent.
     let is_leader = getpgrp() == getpid();
     if !is_leader || ctrlc::set_handler(|| {}).is_err() {
         return ExitCode::from(2);

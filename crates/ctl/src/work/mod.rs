@@ -1,7 +1,8 @@
 //! `work`: runs a command for each job.
 //!
 //! Owns: the threads, each with a connection and one command at a time, and how they end. [`worker`] processes a job,
-//! [`attempts`] counts its failures, [`child`] runs the command, and [`mod@guard`] ends commands whose program was killed.
+//! [`attempts`] counts its failures, [`child`] runs the command, and [`mod@guard`] ends commands whose program was
+//! killed.
 
 mod attempts;
 mod child;
@@ -50,7 +51,8 @@ impl Counts {
     }
 }
 
-/// Works until SIGTERM or Ctrl-C, or with `--until-empty` until there is no ready job. Then waits for the running commands.
+/// Works until SIGTERM or Ctrl-C, or with `--until-empty` until there is no ready job. Then waits for the running
+/// commands.
 pub fn run(servers: &Servers, arguments: &WorkArguments) -> Result<(), Failure> {
     let address = servers.address()?;
     let WorkArguments { attempts, delay, max_delay, .. } = *arguments;
@@ -74,7 +76,7 @@ pub fn run(servers: &Servers, arguments: &WorkArguments) -> Result<(), Failure> 
             scope.spawn(move || ended.send(worker.run()));
         }
         drop(ended);
-        // If a worker fails for good, the others finish their commands and stop.
+        // If a worker cannot go on, the others finish their commands and stop.
         for end in ends {
             if let Err(failure) = end {
                 interrupt::request();

@@ -40,7 +40,8 @@ impl<'a> Worker<'a> {
         Ok(Self { client, address, connector, shared })
     }
 
-    /// Works until the program is told to stop, or with `--until-empty` until there is no ready job. Then leaves the server.
+    /// Works until a signal stops the program, or with `--until-empty` until there is no ready job. Then leaves the
+    /// server.
     pub fn run(mut self) -> Result<(), Failure> {
         let ended = self.work();
         // If the server is gone, so are the reservations.
@@ -65,7 +66,7 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Tries to connect, with growing pauses, until it succeeds or the program is told to stop.
+    /// Tries to connect, with growing pauses, until it succeeds or a signal stops the program.
     fn connect_again(&mut self, why: &str) -> Result<(), Failure> {
         say(&format!("{}: {why}; connecting again", self.address));
         let mut pause = Duration::from_millis(100);
@@ -109,8 +110,8 @@ impl<'a> Worker<'a> {
                 Counts::add(&self.shared.counts.failed);
                 self.after_failure(&format!("{what}: {status} after {took:.1}s"), &info, failures + 1)
             }
-            // The command cannot be started: this would fail for every other job too. The server makes the job ready when
-            // the connection ends, and counts no release.
+            // The command cannot be started: this would fail for every other job too. The server makes the job ready
+            // when the connection ends, and counts no release.
             Err(error) => {
                 let command = self.shared.arguments.command[0].to_string_lossy().into_owned();
                 Err(Failure::Local(format!("{command} cannot be started: {error}; {what} stays as it was")))

@@ -1,4 +1,5 @@
-//! beanstalkctl as a process, against this repository's server, Debian's server, and a fake server with every extension.
+//! beanstalkctl as a process, against this repository's server, Debian's server, and a fake server with every
+//! extension.
 
 mod access;
 mod changing;

@@ -1,5 +1,5 @@
-//! The commands that show jobs and tubes, and those of producers and workers: stats, tubes, jobs, job, peek, put, reserve,
-//! watch.
+//! The commands that show jobs and tubes, and those of producers and workers: stats, tubes, jobs, job, peek, put,
+//! reserve, watch.
 
 use super::support::{
     client, command, counts, ctl, ctl_with, everywhere, interrupt, put, put_buried, wait_until,
@@ -343,9 +343,9 @@ fn completed(line: &str) -> Vec<String> {
     let generated = tempfile::tempdir().unwrap();
     assert!(Command::new(program).arg("__generate").arg(generated.path()).status().unwrap().success());
     let script = generated.path().join("beanstalkctl.bash");
-    let complete = "source \"$0\"; COMP_LINE=$1; COMP_POINT=${#1}; read -ra COMP_WORDS <<<\"$1\"; \
-        [[ $1 == *' ' ]] && COMP_WORDS+=(''); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); \
-        _beanstalkctl_and_tubes beanstalkctl \"${COMP_WORDS[-1]}\" \"${COMP_WORDS[-2]}\"; printf '%s\\n' \"${COMPREPLY[@]}\"";
+    let complete = "source \"$0\"; COMP_LINE=$1; COMP_POINT=${#1}; read -ra COMP_WORDS <<<\"$1\"; [[ $1 == *' ' ]] && \
+                    COMP_WORDS+=(''); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _beanstalkctl_and_tubes beanstalkctl \
+                    \"${COMP_WORDS[-1]}\" \"${COMP_WORDS[-2]}\"; printf '%s\\n' \"${COMPREPLY[@]}\"";
     let path = format!("{}:{}", program.parent().unwrap().display(), std::env::var("PATH").unwrap());
     let output = Command::new("bash").args(["-c", complete]).arg(script).arg(line).env("PATH", path).output();
     let output = output.unwrap();

@@ -69,7 +69,7 @@ fn tls_with_a_plain_port_and_the_other_way_round_are_said_at_once() {
     let plain = plain.to_string();
     let flags = ["--listen", &plain, "--listen", &tls, "--tls-cert", &cert, "--tls-key", &key];
     let _server = Server::start(&flags);
-    // No reply would come before this time-out, which is longer than the patience of whoever runs this test.
+    // No reply would come before this time-out, which is longer than the test may take.
     let wrong = ctl(&plain, &["tubes", "--timeout", "1h", "--tls", "--ca", &ca]).ends_with(3);
     assert!(wrong.err.contains("without TLS") && wrong.err.contains("--tls"), "{wrong:?}");
     let wrong = ctl(&secret.to_string(), &["tubes", "--timeout", "1h"]).ends_with(3);

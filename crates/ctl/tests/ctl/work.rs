@@ -279,7 +279,7 @@ fn a_missing_program_costs_no_attempt_and_is_named() {
     }
 }
 
-/// Whether a process runs. One that has ended and that nobody has waited for does not.
+/// Whether a process runs. A zombie does not run.
 fn runs(pid: &str) -> bool {
     let shown = Command::new("ps").args(["-o", "stat=", "-p", pid]).output().unwrap();
     let state = String::from_utf8(shown.stdout).unwrap();
@@ -288,7 +288,8 @@ fn runs(pid: &str) -> bool {
 
 #[test]
 fn the_command_of_a_killed_worker_ends_with_it() {
-    // The first command is killed from outside, together with what it has started. The second one kills the worker at once.
+    // The first command is killed from outside, together with what it has started. The second one kills the worker at
+    // once.
     for script in [
         "sleep 600 & echo \"$! $$\" >\"$0.new\"; mv \"$0.new\" \"$0\"; wait",
         "echo $$ >\"$0.new\"; mv \"$0.new\" \"$0\"; kill -9 $PPID; sleep 600; sleep 600",
