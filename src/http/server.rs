@@ -45,7 +45,7 @@ const ACCEPT_PAUSE_NS: u64 = NS_PER_S;
 const PROTECTED_NS: u64 = 30 * NS_PER_S;
 
 /// How many connections that are being answered keep their slots, at most. The other slots are always free for a
-/// new connection, so that a health check waits for nobody.
+/// new connection, so that a health check need not wait.
 const MAX_PROTECTED: usize = MAX_CONNECTIONS - 4;
 
 /// The most bytes that are read at a time.

@@ -133,7 +133,7 @@ impl CommandLine {
         Some(self.next_operand_bytes()?.to_string_lossy().into_owned())
     }
 
-    /// The second place of a copy, which stands behind the flag with the first one.
+    /// The target of `--copy`, which follows the source.
     pub fn place_of_copy(&mut self, first: &Argument) -> Result<BinlogPlace, UsageError> {
         let missing = || UsageError::MissingArgument(first.flag().to_owned());
         let word = self.next_operand_bytes().ok_or_else(missing)?;

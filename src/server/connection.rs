@@ -65,7 +65,7 @@ pub trait Stream {
         String::from("?")
     }
 
-    /// Whether the client is a stranger: its TLS handshake is not done, so nothing can be read or written yet. Reads
+    /// Whether the client is in its TLS handshake, so that nothing can be read or written yet. Reads
     /// go on with the handshake.
     fn is_handshaking(&self) -> bool {
         false
@@ -204,12 +204,12 @@ impl<S: Stream> Connection<S> {
         has_room
     }
 
-    /// Whether the client is a stranger until its TLS handshake is done.
+    /// Whether the TLS handshake of the client is not done yet.
     pub fn is_handshaking(&self) -> bool {
         self.stream.is_handshaking()
     }
 
-    /// Whether it is not known yet who the client is.
+    /// Whether the server has not identified the client yet.
     pub fn awaits_log_in(&self, executor: &Executor, id: ClientId) -> bool {
         self.is_handshaking() || executor.is_unknown(id)
     }

@@ -11,7 +11,7 @@ use crate::queue::ClientId;
 /// Whether the server answers, and how long it may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Gate {
-    /// Nobody else can own the queue before this time; without a database, never.
+    /// No other server can own the queue before this time; without a database, never.
     Open { until: Timestamp },
     /// The server does not know whether it still owns the queue, and keeps all replies.
     Closed,

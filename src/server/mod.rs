@@ -323,7 +323,7 @@ impl<S: Stream> Server<S> {
     }
 
     /// Goes on with a turn's share of the handshakes, the oldest event first. They come after the work of the clients that
-    /// are known, and cost these a few hundred microseconds of each turn, however many strangers there are.
+    /// are known, and cost these a few hundred microseconds of each turn, however many anonymous clients there are.
     fn serve_handshakes(&mut self, now: Timestamp) {
         for _ in 0..HANDSHAKES_PER_TURN {
             let Some(id) = self.handshaking.pop_front() else { break };

@@ -15,16 +15,16 @@ use crate::log_setup::Count;
 use crate::os::service_manager;
 use crate::rate_limited_log::RateLimitedLog;
 
-/// How often the status is told where nobody waits for signs of life.
+/// How often the status is reported if the service manager has no watchdog.
 const STATUS_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The server's end of the talk with the service manager.
+/// The reports to the service manager.
 #[derive(Debug)]
 pub struct Notifier {
     interval_ns: u64,
-    /// Signs of life are awaited, not the status alone.
+    /// The service manager has a watchdog, which needs keep-alives besides the status.
     watchdog: bool,
-    /// Whether the status said that the server drains, and that it answers, when it was last told: a change is told at once.
+    /// Whether the last reported status had drain mode, and whether it had a lease: a change is reported at once.
     said: (bool, bool),
     next_at: Timestamp,
     warnings: RateLimitedLog,

@@ -132,7 +132,7 @@ impl<S: Stream> Stream for TlsStream<S> {
 
 impl<S: Stream> Drop for TlsStream<S> {
     fn drop(&mut self) {
-        // Here the connection was ended before its time, so the client is told as far as there is room.
+        // The connection ends early here, so the client gets an alert if there is room.
         let _ = self.channel.finish(&mut Wire(&mut self.socket));
     }
 }

@@ -38,7 +38,7 @@ pub enum AccessError {
 /// the warning; SIGHUP refuses the file, because better rules are in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doubt {
-    /// Nobody is named in it: it was perhaps read while it was being written.
+    /// It has no identity: it was perhaps read while it was being written.
     NoIdentities,
     /// Every user of the machine can change it.
     WritableByAll,

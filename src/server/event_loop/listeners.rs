@@ -1,7 +1,7 @@
 //! The listeners: sockets on which clients connect, and how many are accepted.
 //!
 //! Owns: the listeners, the bound on connections, and the pause in accepting while descriptors are
-//! short. Clients that connect during a pause wait in the system's backlog; nobody spins, and the last few
+//! short. Clients that connect during a pause wait in the system's backlog; the loop does not spin, and the last few
 //! descriptors stay free for the files of the binlog. Driven by the loop, once a turn.
 
 use std::io::{self, ErrorKind};
@@ -69,7 +69,7 @@ enum ListenerSocket {
     Unix(UnixListener),
 }
 
-/// Nobody is accepted until a client leaves, or until an instant.
+/// No client is accepted until a client leaves, or until an instant.
 struct Pause {
     until: Timestamp,
     clients: usize,
@@ -236,7 +236,7 @@ impl Listeners {
         });
     }
 
-    /// Closes the listeners: nobody is accepted any more.
+    /// Closes the listeners: no client is accepted any more.
     pub fn close(&mut self) {
         self.listeners.clear();
         info!("no connections are accepted any more");

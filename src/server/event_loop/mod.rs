@@ -267,7 +267,7 @@ impl EventLoop {
                         site.notice(event);
                     }
                 }
-                // The server is told of its clients below; what the binlog's store has done is polled in each turn.
+                // The events of clients follow below; each turn polls what the binlog's store has done.
                 Some(PollToken::Client(_) | PollToken::BinlogHelper) | None => {}
             }
         }
