@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use log::{info, warn};
 
 use super::figures::Figures;
-use super::wire::{Failure, Session};
+use super::wire::{Failure, Session, first_number};
 use super::{Settings, claim, sql};
 
 /// How long to wait before it is tried again to make the table.
@@ -106,7 +106,7 @@ impl Ballast {
 fn make(settings: &Settings, queue: i64) -> Result<(), Failure> {
     let mut session = claim::connect(settings).map_err(|(_, text)| Failure::Lost(text))?;
     let size = session.query(&sql::ballast_size(queue))?;
-    if size.first().and_then(|row| claim::number(row, 0)).unwrap_or(0) < sql::BALLAST_BYTES {
+    if first_number(&size).unwrap_or(0) < sql::BALLAST_BYTES {
         session.query(&sql::make_ballast(queue))?;
     }
     session.close();

@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 use log::{info, warn};
 
 use super::address::addresses;
-use super::queue_clock::{ClockWatch, QueueClock};
+use super::queue_clock::ClockWatch;
 use super::sql;
-use super::wire::{Failure, Row, Session, Value};
+use super::statements::OwnedQueue;
+use super::wire::{Failure, Session, Value, first_number, int};
 use super::{Settings, StoreError};
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::os::clock;
@@ -33,14 +34,12 @@ pub(super) fn now() -> Timestamp {
 #[derive(Debug)]
 pub(super) struct Claim {
     pub(super) session: Session,
-    pub(super) queue: i64,
+    pub(super) queue: OwnedQueue,
     pub(super) epoch: u64,
-    pub(super) owner: String,
     /// An instant before the takeover was sent.
     pub(super) sent_at: Timestamp,
     /// Removed files that may have rows.
     pub(super) removed: Vec<u32>,
-    pub(super) clock: QueueClock,
 }
 
 /// Why a host cannot be used.
@@ -67,22 +66,6 @@ impl fmt::Display for Unfit {
             Self::Unsafe(reason) => out.write_str(reason),
         }
     }
-}
-
-/// The number in a column.
-pub(super) fn number(row: &Row, column: usize) -> Option<i64> {
-    std::str::from_utf8(row.get(column)?.as_deref()?).ok()?.parse().ok()
-}
-
-/// A number as an integer of the database.
-pub(super) fn as_int(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
-}
-
-/// The text in a column; empty for NULL.
-pub(super) fn text(row: &Row, column: usize) -> &str {
-    let bytes = row.get(column).and_then(Option::as_deref).unwrap_or_default();
-    std::str::from_utf8(bytes).unwrap_or_default()
 }
 
 /// What the name of an owner says of its `--takeover-after`, in nanoseconds; 0 for a server of the version before.
@@ -119,23 +102,23 @@ fn open_for_writing(
     let mut session = open()?;
     let rows = session.query(sql::HOST)?;
     let row = rows.first().ok_or_else(|| Failure::Lost("no answer".to_owned()))?;
-    if text(row, 0) == "t" {
+    if row.text(0) == "t" {
         return Err(Unfit::ReadOnly("it takes no writes: it is a standby".to_owned()));
     }
-    if text(row, 1) == "on" {
+    if row.text(1) == "on" {
         return Err(Unfit::ReadOnly("it takes no writes: default_transaction_read_only is on".to_owned()));
     }
-    let names = text(row, 3);
+    let names = row.text(3);
     settings.seen.note_names(names);
     if !settings.allow_async {
-        let commit = text(row, 2);
+        let commit = row.text(2);
         if matches!(commit, "off" | "local") {
             return Err(Unfit::Unsafe(format!("synchronous_commit is {commit}")));
         }
         if names.is_empty() {
             return Err(Unfit::Unsafe("synchronous_standby_names is empty".to_owned()));
         }
-        if number(row, 4) == Some(0) {
+        if row.number(4) == Some(0) {
             return Err(Unfit::Unsafe("no synchronous standby is attached".to_owned()));
         }
         // More than `on` is the operator's choice; less would not survive the loss of both machines' power. It is set in
@@ -156,8 +139,8 @@ fn check_epoch(settings: &Settings, session: &mut Session) -> Result<(), Unfit> 
     let has_tables = !session.query(sql::HAS_TABLES)?.is_empty();
     // The name has no character that a text of SQL would not take as it is.
     let rows = if has_tables { session.query(&sql::epoch_of(&settings.url.queue))? } else { Vec::new() };
-    let found = rows.first().and_then(|row| number(row, 0)).unwrap_or(0);
-    if found < as_int(seen) {
+    let found = rows.first().and_then(|row| row.natural(0)).unwrap_or(0);
+    if found < seen {
         return Err(Unfit::ReadOnly(format!(
             "it is an old copy, with epoch {found} of the queue and not {seen}"
         )));
@@ -174,9 +157,9 @@ fn make_tables(session: &mut Session) -> Result<(), StoreError> {
         session.query(sql::CREATE)?;
     }
     let versions = session.query(sql::READ_VERSION)?;
-    match versions.first().and_then(|row| number(row, 0)) {
-        Some(sql::VERSION) => {}
-        found => return Err(StoreError::Version { found: found.unwrap_or(0) }),
+    let found = first_number(&versions).unwrap_or(0);
+    if found != sql::VERSION {
+        return Err(StoreError::Version { found });
     }
     if !session.query(sql::LACKS_CLOCK)?.is_empty() {
         let refused = |failure| match StoreError::from(failure) {
@@ -212,7 +195,7 @@ impl Open {
     /// both take writes.
     fn check_reading(&mut self, settings: &Settings, queue: i64, epoch: i64) -> Result<(), StoreError> {
         let rows = self.reading.run("queue", &[Value::Text(&settings.url.queue)])?;
-        let found = rows.first().map(|row| (number(row, 0), number(row, 1)));
+        let found = rows.first().map(|row| (row.number(0), row.number(1)));
         if found == Some((Some(queue), Some(epoch))) {
             return Ok(());
         }
@@ -327,10 +310,9 @@ fn attempt(
     let rows = open.session.run("see_queue", &[Value::Text(&settings.url.queue)])?;
     let received_at = now();
     let row = rows.first().ok_or_else(|| StoreError::Lost("the queue has no row".to_owned()))?;
-    let (queue, epoch) = (number(row, 0).unwrap_or(0), number(row, 1).unwrap_or(0));
-    let (owner, heartbeat) = (text(row, 2).to_owned(), number(row, 3));
-    let age_us = number(row, 5).map_or(0, |age_us| u64::try_from(age_us).unwrap_or(0));
-    clocks.note(number(row, 4), age_us.saturating_mul(1000), received_at);
+    let (queue, epoch) = (row.number(0).unwrap_or(0), row.number(1).unwrap_or(0));
+    let (owner, heartbeat) = (row.text(2).to_owned(), row.number(3));
+    clocks.note(row.number(4), row.natural(5).unwrap_or(0).saturating_mul(1000), received_at);
     let seen = Seen {
         epoch: settings.seen.note(epoch),
         heartbeat,
@@ -344,14 +326,16 @@ fn attempt(
     open.check_reading(settings, queue, epoch)?;
     let sent_at = now();
     let clock = clocks.clock(clock::wall_time_ns(), sent_at);
-    let taken = take_over(&mut open.session, settings, [queue, epoch, clock.at(sent_at)], heartbeat)?;
+    let queue = OwnedQueue { id: queue, clock, allow_async: settings.allow_async, ticket: 0 };
+    let taken = take_over(&mut open.session, settings, &queue, epoch, heartbeat)?;
     let Some((epoch, removed)) = taken else {
         *kept = Some(open);
         return Ok(Attempt::Held { owner, takeover_after_ns: seen.takeover_after_ns });
     };
-    if let Err(error) = open.check_reading(settings, queue, epoch) {
+    let checked = open.check_reading(settings, queue.id, epoch);
+    if let Err(error) = checked {
         // No server serves the queue now. The next attempt takes it over again.
-        open.session.run("hand_over", &[queue, epoch, clock.at(now())].map(Value::Int))?;
+        queue.hand_over(&mut open.session, u64::try_from(epoch).unwrap_or(0))?;
         return Err(error);
     }
     let (name, silence_ms) = (&owner, watch.unchanged_ns(received_at) / 1_000_000);
@@ -365,36 +349,36 @@ fn attempt(
         None => info!("took over from {name}; epoch {epoch}"),
     }
     let Open { session, reading } = open;
-    let (epoch, owner) = (settings.seen.note(epoch), settings.owner.clone());
-    let claim = Claim { session, queue, epoch, owner, sent_at, removed, clock };
-    Ok(Attempt::Claimed(Box::new((claim, reading))))
+    let epoch = settings.seen.note(epoch);
+    Ok(Attempt::Claimed(Box::new((Claim { session, queue, epoch, sent_at, removed }, reading))))
 }
 
 /// Takes over if the row is as it was seen. Returns the new epoch and the removed files.
 fn take_over(
     session: &mut Session,
     settings: &Settings,
-    [queue, epoch, clock_ns]: [i64; 3],
+    queue: &OwnedQueue,
+    epoch: i64,
     heartbeat: Option<i64>,
 ) -> Result<Option<(i64, Vec<u32>)>, StoreError> {
     let values = [
-        Value::Int(queue),
-        Value::Int(epoch),
-        Value::Int(heartbeat.unwrap_or(NO_HEARTBEAT)),
+        int(queue.id),
+        int(epoch),
+        int(heartbeat.unwrap_or(NO_HEARTBEAT)),
         Value::Text(&settings.owner),
-        Value::Int(i64::from(settings.allow_async)),
-        Value::Int(clock_ns),
+        int(queue.allow_async),
+        queue.time(),
     ];
     session.add("take_over", &values, false)?;
     session.add("removed", &values[..1], false)?;
     session.end();
     session.flush()?;
-    let mut rows = session.rows()?;
+    let rows = session.rows()?;
     // The row of the takeover has two columns, those of the files one.
-    let Some(epoch) = rows.first().filter(|row| row.len() == 2).and_then(|row| number(row, 0)) else {
+    let Some(epoch) = rows.first().filter(|row| row.columns.len() == 2).and_then(|row| row.number(0)) else {
         return Ok(None);
     };
-    let files = rows.drain(1..).filter_map(|row| u32::try_from(number(&row, 0)?).ok());
+    let files = rows[1..].iter().filter_map(|row| row.natural(0)?.try_into().ok());
     Ok(Some((epoch, files.collect())))
 }
 

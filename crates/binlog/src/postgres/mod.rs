@@ -45,13 +45,13 @@ pub use self::password::Password;
 
 use self::address::addresses;
 use self::backlog::Work;
-use self::claim::{Unfit, claim, now, number};
+use self::claim::{Unfit, claim, now};
 use self::figures::Figures;
-use self::helper::{Helper, Wake};
+use self::helper::{Helper, LoopLink, Wake};
 use self::queue_clock::QueueClock;
 use self::reading::Reading;
 use self::seen::SeenDatabases;
-use self::wire::{LogIn, Session, Value};
+use self::wire::{LogIn, Session, Value, first_number};
 
 /// How long an address may take to accept a connection, unless the URL says otherwise.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -215,13 +215,13 @@ impl PostgresStorage {
         let run = move || to_start.recv().map_or((), Helper::run);
         let handle = Builder::new().name("binlog".to_owned()).spawn(run).map_err(refused)?;
         let (claim, reading) = claim(settings, waits)?;
-        let (reading, clock) = (Reading::of_owner(reading, &claim, settings), Some(claim.clock));
+        let (reading, clock) = (Reading::of_owner(reading, &claim, settings), Some(claim.queue.clock));
         let (given, incoming) = channel();
         let (outgoing, done) = channel();
         let wake: Wake = Arc::new(Mutex::new(None));
         let figures = Arc::new(Figures::new(claim.epoch, !settings.allow_async));
-        let helper =
-            Helper::new(settings.clone(), claim, incoming, outgoing, Arc::clone(&wake), Arc::clone(&figures));
+        let link = LoopLink { given: incoming, done: outgoing, wake: Arc::clone(&wake) };
+        let helper = Helper::new(settings.clone(), claim, link, Arc::clone(&figures));
         // The thread waits for it.
         let _ = start.send(helper);
         let running = Running { given: Some(given), done, wake, under_way: 0, handle: Some(handle) };
@@ -257,7 +257,7 @@ impl PostgresStorage {
         }
         session.prepare(sql::READING)?;
         let rows = session.run("queue", &[Value::Text(&settings.url.queue)])?;
-        Ok(rows.first().and_then(|row| number(row, 0)).map(|queue| Reading::new(session, queue)))
+        Ok(first_number(&rows).map(|queue| Reading::new(session, queue)))
     }
 
     fn reading(&mut self) -> io::Result<&mut Reading> {

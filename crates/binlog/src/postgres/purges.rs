@@ -4,6 +4,7 @@
 
 use std::collections::VecDeque;
 use std::mem;
+use std::time::{Duration, Instant};
 
 /// Rows of removed files that are deleted for each row that is added.
 const PURGED_PER_ROW: usize = 2;
@@ -12,23 +13,34 @@ const MIN_PURGED: usize = 64;
 /// Rows of removed files that are deleted at a time while there is nothing else to do.
 const PURGED_IDLE: usize = 2000;
 
+/// There is nothing else to do after this time without a commit.
+const IDLE_AFTER: Duration = Duration::from_millis(100);
+
 /// The files, and what is to be deleted of them.
 #[derive(Debug)]
 pub(super) struct Purges {
     files: VecDeque<u32>,
+    /// When the last commit ended that did something else.
+    idle_since: Instant,
     /// Rows that are to be deleted.
     rows: usize,
 }
 
 impl Purges {
     /// These files were removed before.
-    pub(super) fn new(removed: Vec<u32>) -> Self {
-        Self { files: removed.into(), rows: 0 }
+    pub(super) fn new(removed: Vec<u32>, now: Instant) -> Self {
+        Self { files: removed.into(), idle_since: now, rows: 0 }
     }
 
-    /// Whether no removed file has rows.
-    pub(super) fn is_empty(&self) -> bool {
-        self.files.is_empty()
+    /// How long to wait until rows are deleted without another reason for a transaction; `None` if no removed file has rows.
+    pub(super) fn pause(&self, now: Instant) -> Option<Duration> {
+        let idle = now.saturating_duration_since(self.idle_since);
+        (!self.files.is_empty()).then(|| IDLE_AFTER.saturating_sub(idle))
+    }
+
+    /// A commit has ended that did something else.
+    pub(super) fn note_commit(&mut self, now: Instant) {
+        self.idle_since = now;
     }
 
     /// File `file` was removed.
@@ -71,7 +83,7 @@ mod tests {
 
     #[test]
     fn rows_are_deleted_as_rows_are_added_and_many_when_there_is_nothing_else() {
-        let mut purges = Purges::new(vec![3]);
+        let mut purges = Purges::new(vec![3], Instant::now());
         purges.add(4);
         for _ in 0..31 {
             purges.begin(1);
@@ -85,6 +97,6 @@ mod tests {
         purges.begin_idle();
         assert_eq!(purges.next(), Some((4, PURGED_IDLE)));
         purges.cancel(4);
-        assert!(purges.is_empty() && purges.next().is_none());
+        assert!(purges.pause(Instant::now()).is_none() && purges.next().is_none());
     }
 }

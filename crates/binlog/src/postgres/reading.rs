@@ -7,8 +7,8 @@ use std::io::{self, ErrorKind};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::claim::{Claim, number, open_reading};
-use super::wire::{Failure, Session, Value};
+use super::claim::{Claim, open_reading};
+use super::wire::{Failure, Session, Value, int};
 use super::{Settings, StoreError};
 use crate::storage::Listing;
 
@@ -58,9 +58,8 @@ fn failed(failure: Failure) -> io::Error {
 fn reopen(settings: &Settings, queue: i64, epoch: u64) -> Result<Session, StoreError> {
     let mut session = open_reading(settings)?;
     let rows = session.run("queue", &[Value::Text(&settings.url.queue)])?;
-    let found = rows.first().and_then(|row| Some((number(row, 0)?, u64::try_from(number(row, 1)?).ok()?)));
-    match found {
-        Some((found, now)) if found == queue && now >= epoch => Ok(session),
+    match rows.first().map(|row| (row.number(0), row.natural(1))) {
+        Some((Some(found), Some(now))) if found == queue && now >= epoch => Ok(session),
         _ => Err(StoreError::Lost("it is an old copy".to_owned())),
     }
 }
@@ -73,7 +72,7 @@ impl Reading {
 
     /// Reads the log for its owner, who has taken it from somebody else and must not fail for a lost connection.
     pub(super) fn of_owner(session: Session, claim: &Claim, settings: &Settings) -> Self {
-        Self { again: Some((settings.clone(), claim.epoch)), ..Self::new(session, claim.queue) }
+        Self { again: Some((settings.clone(), claim.epoch)), ..Self::new(session, claim.queue.id) }
     }
 
     /// Reads, and begins anew through another connection if this one is lost, for as long as the owner goes on without the
@@ -105,8 +104,8 @@ impl Reading {
     pub(super) fn list(&mut self) -> io::Result<Listing> {
         let indexes = self.persist(|reading| {
             reading.finish()?;
-            let rows = reading.session.run("list", &[Value::Int(reading.queue)])?;
-            Ok(rows.iter().filter_map(|row| u64::try_from(number(row, 0)?).ok()).collect())
+            let rows = reading.session.run("list", &[int(reading.queue)])?;
+            Ok(rows.iter().filter_map(|row| row.natural(0)).collect())
         })?;
         Ok(Listing { indexes, strange_names: Vec::new() })
     }
@@ -126,8 +125,8 @@ impl Reading {
             return Ok(Some(length));
         }
         self.finish()?;
-        let rows = self.session.run("length", &[Value::Int(self.queue), Value::Int(file.into())])?;
-        let length = rows.first().and_then(|row| u64::try_from(number(row, 0)?).ok());
+        let rows = self.session.run("length", &[int(self.queue), int(file)])?;
+        let length = rows.first().and_then(|row| row.natural(0));
         self.length = length.map(|length| (file, length));
         Ok(length)
     }
@@ -174,9 +173,7 @@ impl Reading {
             return Ok(());
         }
         self.finish()?;
-        let start = i64::try_from(offset).unwrap_or(i64::MAX);
-        let values = [Value::Int(self.queue), Value::Int(file.into()), Value::Int(start)];
-        self.session.add("read", &values, true)?;
+        self.session.add("read", &[int(self.queue), int(file), int(offset)], true)?;
         self.session.end();
         self.session.flush()?;
         self.stream = Some(RowStream { file, floor: offset, row: None, is_over: false });
@@ -197,10 +194,8 @@ impl Reading {
                     None
                 }
                 Some(mut row) => {
-                    let bytes = row.get_mut(1).and_then(Option::take).unwrap_or_default();
-                    let start =
-                        row.first().and_then(Option::as_deref).and_then(|start| start.try_into().ok());
-                    let start = start.map_or(0, u64::from_be_bytes);
+                    let start = row.bytes(0).try_into().map_or(0, u64::from_be_bytes);
+                    let bytes = row.columns.get_mut(1).and_then(Option::take).unwrap_or_default();
                     Some(Piece { start, bytes })
                 }
             };
@@ -222,17 +217,15 @@ impl Reading {
     /// Copies the end of a file to the table of what was lost.
     pub(super) fn keep_tail(&mut self, file: u32, offset: u64) -> io::Result<u64> {
         self.finish().map_err(failed)?;
-        let start = i64::try_from(offset).unwrap_or(i64::MAX);
-        let values = [Value::Int(self.queue), Value::Int(file.into()), Value::Int(start)];
+        let values = [int(self.queue), int(file), int(offset)];
         let rows = self.session.run("keep_tail", &values).map_err(failed)?;
-        Ok(rows.first().and_then(|row| u64::try_from(number(row, 0)?).ok()).unwrap_or(0))
+        Ok(rows.first().and_then(|row| row.natural(0)).unwrap_or(0))
     }
 
     /// Takes a file out of the log, and keeps its rows.
     pub(super) fn set_aside(&mut self, file: u32) -> io::Result<()> {
         self.keep_tail(file, 0)?;
-        let values = [Value::Int(self.queue), Value::Int(file.into())];
-        let rows = self.session.run("drop_file", &values).map_err(failed)?;
+        let rows = self.session.run("drop_file", &[int(self.queue), int(file)]).map_err(failed)?;
         if rows.is_empty() {
             return Err(io::Error::new(ErrorKind::NotFound, "there is no such file"));
         }

@@ -1,56 +1,84 @@
-//! What a transaction of the owner does, as statements.
+//! What an owner does with its queue, as statements.
 //!
-//! Owns: the statements of an append and of a task, and the order of their values. Driven by the helper.
+//! Owns: the proof that this server owns the queue, the statements of an append and of a task, and the order of their values.
+//! Driven by the helper and by a copy.
 
 use std::mem;
 
-use super::claim::as_int;
-use super::wire::{Failure, Session, Value};
+use super::claim::now;
+use super::queue_clock::QueueClock;
+use super::wire::{Failure, Session, Value, int};
 use crate::LogPosition;
 use crate::storage::Task;
 
 /// The bytes that are sent with one statement.
 const CHUNK_BYTES: usize = 4 << 20;
 
-/// Adds an append, and before it the proof that this server is the owner, if there is one to be added.
-pub(super) fn add_append(
-    session: &mut Session,
-    mut proof: &[Value<'_>],
-    queue: Value<'_>,
-    at: LogPosition,
-    bytes: &[u8],
-) -> Result<(), Failure> {
-    let mut offset = at.offset;
-    for chunk in bytes.chunks(CHUNK_BYTES) {
-        let place = [Value::Int(at.file.into()), Value::Int(as_int(offset)), Value::Bytes(chunk)];
-        match mem::take(&mut proof) {
-            [] => session.add("append", &[&[queue], &place[..]].concat(), false)?,
-            proof => session.add("prove_and_append", &[proof, &place].concat(), false)?,
-        }
-        offset += chunk.len() as u64;
-    }
-    Ok(())
+/// The queue, as its owner names it.
+#[derive(Debug)]
+pub(super) struct OwnedQueue {
+    pub(super) id: i64,
+    pub(super) clock: QueueClock,
+    /// Whether the database need not replicate.
+    pub(super) allow_async: bool,
+    /// The number of the last proof, which the database answers with.
+    pub(super) ticket: i64,
 }
 
-/// Adds what a task is in the tables.
-pub(super) fn add_task(session: &mut Session, queue: Value<'_>, task: &Task) -> Result<(), Failure> {
-    match task {
-        Task::Sync(_) => {}
-        Task::Make { file, bytes, head } => {
-            let file = Value::Int((*file).into());
-            session.add("clear_file", &[queue, file], false)?;
-            session.add("make_file", &[queue, file, Value::Int(as_int(*bytes))], false)?;
-            session.add("append", &[queue, file, Value::Int(0), Value::Bytes(&head[..])], false)?;
-        }
-        Task::Shorten { file, bytes } => {
-            let values = [queue, Value::Int((*file).into()), Value::Int(as_int(*bytes))];
-            for statement in ["cut_rows", "cut_row", "set_length"] {
-                session.add(statement, &values, false)?;
-            }
-        }
-        Task::Remove { file } => {
-            session.add("remove_file", &[queue, Value::Int((*file).into())], false)?;
-        }
+impl OwnedQueue {
+    /// The values of a proof that the queue has this epoch, and that the database replicates.
+    pub(super) fn proof(&mut self, epoch: u64) -> [Value<'static>; 4] {
+        self.ticket += 1;
+        [int(self.id), int(epoch), int(self.allow_async), int(self.ticket)]
     }
-    Ok(())
+
+    /// What its clock reads now.
+    pub(super) fn time(&self) -> Value<'static> {
+        int(self.clock.at(now()))
+    }
+
+    /// Says that nobody owns it any more.
+    pub(super) fn hand_over(&self, session: &mut Session, epoch: u64) -> Result<(), Failure> {
+        session.run("hand_over", &[int(self.id), int(epoch), self.time()]).map(drop)
+    }
+
+    /// Adds an append to the transaction, and with it `proof`, unless that is empty.
+    pub(super) fn add_append(
+        &self,
+        session: &mut Session,
+        mut proof: &[Value<'_>],
+        at: LogPosition,
+        bytes: &[u8],
+    ) -> Result<(), Failure> {
+        let mut offset = at.offset;
+        for chunk in bytes.chunks(CHUNK_BYTES) {
+            let place = [int(at.file), int(offset), Value::Bytes(chunk)];
+            match mem::take(&mut proof) {
+                [] => session.add("append", &[&[int(self.id)], &place[..]].concat(), false)?,
+                proof => session.add("prove_and_append", &[proof, &place].concat(), false)?,
+            }
+            offset += chunk.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Adds what a task is in the tables.
+    pub(super) fn add_task(&self, session: &mut Session, task: &Task) -> Result<(), Failure> {
+        let queue = int(self.id);
+        match *task {
+            Task::Sync(_) => {}
+            Task::Make { file, bytes, ref head } => {
+                session.add("clear_file", &[queue, int(file)], false)?;
+                session.add("make_file", &[queue, int(file), int(bytes)], false)?;
+                session.add("append", &[queue, int(file), Value::Int(0), Value::Bytes(&head[..])], false)?;
+            }
+            Task::Shorten { file, bytes } => {
+                for statement in ["cut_rows", "cut_row", "set_length"] {
+                    session.add(statement, &[queue, int(file), int(bytes)], false)?;
+                }
+            }
+            Task::Remove { file } => session.add("remove_file", &[queue, int(file)], false)?,
+        }
+        Ok(())
+    }
 }

@@ -61,8 +61,7 @@ fn vacuum(mut settings: Settings, figures: &Figures) -> Result<(), String> {
     settings.log_in.limit = None;
     let mut session = claim::connect(&settings).map_err(|(_, text)| text)?;
     let size = session.query(sql::TABLE_BYTES).map_err(|failure| failure.to_string())?;
-    let bytes = size.first().and_then(|row| claim::number(row, 0)).unwrap_or(0);
-    figures.table_bytes.store(u64::try_from(bytes).unwrap_or(0), Relaxed);
+    figures.table_bytes.store(size.first().and_then(|row| row.natural(0)).unwrap_or(0), Relaxed);
     // A role that may not do it gets a warning, which counts as a failure here.
     session.query(sql::VACUUM).map_err(|failure| failure.to_string())?;
     session.close();

@@ -84,9 +84,13 @@ impl Failure {
 
     /// Whether the same may succeed later although no one changes anything.
     pub(super) fn may_pass(&self) -> bool {
+        self.is_of_now() && !matches!(self, Self::Refused { code, .. } if code == PROTOCOL_VIOLATION)
+    }
+
+    /// Whether its cause lies in the state of the database or of the connection, and not in what was asked.
+    pub(super) fn is_of_now(&self) -> bool {
         match self {
             Self::Lost(_) => true,
-            Self::Refused { code, .. } if code == PROTOCOL_VIOLATION => false,
             Self::Refused { code, .. } => {
                 matches!(code.get(..2), Some("08" | "25" | "40" | "53" | "55" | "57"))
             }
@@ -121,8 +125,44 @@ pub(super) enum Value<'a> {
     Bytes(&'a [u8]),
 }
 
-/// A row of a result: its columns as bytes, `None` for NULL.
-pub(super) type Row = Vec<Option<Vec<u8>>>;
+/// A number as an integer of the database; `true` is 1.
+pub(super) fn int(number: impl TryInto<i64>) -> Value<'static> {
+    Value::Int(number.try_into().unwrap_or(i64::MAX))
+}
+
+/// A row of a result.
+#[derive(Debug)]
+pub(super) struct Row {
+    /// Its columns as bytes, `None` for NULL.
+    pub(super) columns: Vec<Option<Vec<u8>>>,
+}
+
+impl Row {
+    /// The bytes in a column; none for NULL.
+    pub(super) fn bytes(&self, column: usize) -> &[u8] {
+        self.columns.get(column).and_then(Option::as_deref).unwrap_or_default()
+    }
+
+    /// The text in a column; empty for NULL.
+    pub(super) fn text(&self, column: usize) -> &str {
+        std::str::from_utf8(self.bytes(column)).unwrap_or_default()
+    }
+
+    /// The number in a column.
+    pub(super) fn number(&self, column: usize) -> Option<i64> {
+        self.text(column).parse().ok()
+    }
+
+    /// The number in a column that has no negative ones.
+    pub(super) fn natural(&self, column: usize) -> Option<u64> {
+        self.number(column)?.try_into().ok()
+    }
+}
+
+/// The number in the first column of the first row.
+pub(super) fn first_number(rows: &[Row]) -> Option<i64> {
+    rows.first()?.number(0)
+}
 
 enum Stream {
     Tcp(TcpStream),
@@ -359,7 +399,7 @@ impl Session {
                 Message::DataRow(body) => {
                     let columns =
                         body.ranges().map(|range| Ok(range.map(|range| body.buffer()[range].to_vec())));
-                    return Ok(Some(columns.collect()?));
+                    return Ok(Some(Row { columns: columns.collect()? }));
                 }
                 Message::ReadyForQuery(_) => {
                     return match self.warning.take() {

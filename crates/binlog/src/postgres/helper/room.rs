@@ -28,13 +28,10 @@ impl Helper {
         // The database answers, so nothing is to be given up.
         self.owner.has_answered();
         let place = self.place();
-        let session = self.session.as_mut()?;
+        let session = self.link.session.as_mut()?;
         if !self.ballast.give_up(session, &place) {
             thread::sleep(TRY_AGAIN);
         }
-        Some(match self.commit(epoch, true, false) {
-            Ok(()) => Answer::Done,
-            Err(failure) => self.answer_of(failure),
-        })
+        Some(self.beat(epoch))
     }
 }
