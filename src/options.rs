@@ -15,13 +15,15 @@ use std::time::Duration;
 mod argument;
 mod command_line;
 mod error;
+mod flags;
 mod store;
 
 pub use self::error::UsageError;
 pub use self::store::{BinlogPlace, DEFAULT_STORE_TIMEOUT, DEFAULT_TAKEOVER_AFTER, StoreOptions};
 
-use self::argument::{Argument, PortlessAddress};
+use self::argument::Argument;
 use self::command_line::CommandLine;
+use self::flags::{Flag, Needs};
 
 /// The exit codes of the process, by cause. The numbers are C's, except that of the damaged binlog.
 pub mod exit_code {
@@ -97,13 +99,8 @@ pub enum ListenAddress {
         host: Option<String>,
         /// A number, or the name of a service.
         port: String,
-    },
-    /// A TCP port for clients that speak TLS.
-    Tls {
-        /// As in `Tcp`.
-        host: Option<String>,
-        /// As in `Tcp`.
-        port: String,
+        /// Whether clients have to speak TLS.
+        is_tls: bool,
     },
     /// A socket in the file system.
     Unix(PathBuf),
@@ -113,9 +110,8 @@ impl fmt::Display for ListenAddress {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (host, port) = match self {
             Self::Unix(path) => return write!(out, "unix:{}", path.display()),
-            Self::Tcp { host, port } => (host, port),
-            Self::Tls { host, port } => {
-                out.write_str("tls://")?;
+            Self::Tcp { host, port, is_tls } => {
+                out.write_str(if *is_tls { "tls://" } else { "" })?;
                 (host, port)
             }
         };
@@ -244,7 +240,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
-            listen: Some(ListenAddress::Tcp { host: Some(DEFAULT_HOST.into()), port: DEFAULT_PORT.into() }),
+            listen: Some(default_address(DEFAULT_PORT)),
             further_listen: Vec::new(),
             overridden_if_inherited: Vec::new(),
             tls: TlsFiles::default(),
@@ -280,6 +276,11 @@ impl Default for Options {
     }
 }
 
+/// The address of C, with this port.
+fn default_address(port: &str) -> ListenAddress {
+    ListenAddress::Tcp { host: Some(DEFAULT_HOST.into()), port: port.into(), is_tls: false }
+}
+
 impl Options {
     /// What `args`, the command line without the program's name, asks for.
     ///
@@ -290,196 +291,26 @@ impl Options {
         A: IntoIterator,
         A::Item: Into<OsString>,
     {
-        let mut line = CommandLine::new(args);
-        let mut options = Self::default();
-        let mut said = Said::default();
-        let (mut reading, mut copying, mut other_action) = (None, None, None);
-        let mut checks_files = false;
-        while let Some(argument) = line.next()? {
-            match argument.flag() {
-                "-l" => {
-                    options.overridden_if_inherited.push(argument.to_string());
-                    said.of_l = Some(argument.address()?);
-                }
-                "--listen" => said.of_listen.push(argument.address()?),
-                "-p" | "--port" => {
-                    options.overridden_if_inherited.push(argument.to_string());
-                    options.warnings.extend(argument.doubt_as_port());
-                    said.port = Some(argument.text()?);
-                }
-                "-u" | "--user" => options.user = Some(argument.text()?),
-                "-z" | "--max-job-size" => options.set_max_job_bytes(&argument)?,
-                flag @ ("-c" | "-n") => {
-                    options.warnings.push(format!("{flag} flag was removed. binlog is always compacted."));
-                }
-                "-V" | "--verbose" => options.verbosity = options.verbosity.saturating_add(1),
-                "-v" | "--version" => return Ok(Action::ShowVersion),
-                "-h" | "--help" => return Ok(Action::ShowHelp),
-                "--check" | "--dump" => reading = Some((argument.flag() == "--check", argument.place()?)),
-                "--copy" => copying = Some((argument.place()?, line.place_of_copy(&argument)?)),
-                "--check-access" => {
-                    other_action = Some(Action::CheckAccess(argument.file()?, line.next_operand()));
-                }
-                "--check-files" => checks_files = true,
-                "--hash-token" => other_action = Some(Action::HashToken),
-                _ => options.set_further(&argument, &mut said)?,
+        let mut draft = Draft { line: CommandLine::new(args), ..Draft::default() };
+        while let Some((flag, argument)) = draft.line.next()? {
+            (flag.set)(&mut draft, &argument)?;
+            draft.dependent.extend(flag.needs.map(|needs| (argument, needs)));
+            if let Some(action) = draft.last_word {
+                return Ok(action);
             }
         }
-        let store = || options.store.clone();
-        let reading = reading.map(|(checks, place)| match checks {
-            true => Action::Check(place, store()),
-            false => Action::Dump(place, store()),
-        });
-        let copying = copying.map(|(from, to)| Action::Copy(from, to, store()));
-        if let Some(action) = other_action.or(reading).or(copying) {
-            return Ok(action);
-        }
-        if matches!(options.binlog, Some(BinlogPlace::Database(_))) && !said.fsync {
-            options.fsync = Fsync::Within(Duration::ZERO);
-        }
-        let dependent = std::mem::take(&mut said.dependent);
-        options.set_addresses(said);
-        options.judge(dependent)?;
-        let options = Box::new(options);
-        Ok(if checks_files { Action::CheckFiles(options) } else { Action::Serve(options) })
-    }
-
-    /// Sets an option of the binlog, or an option that C does not have. 0 removes a limit.
-    fn set_further(&mut self, argument: &Argument, said: &mut Said) -> Result<(), UsageError> {
-        let flag = argument.flag();
-        said.fsync |= matches!(flag, "-f" | "--fsync-ms" | "-D" | "-F" | "--no-fsync");
-        let mut needs = None;
-        match flag {
-            "-b" | "--binlog" | "--binlog-dir" => self.binlog = Some(argument.place()?),
-            "-f" | "--fsync-ms" => {
-                self.set_fsync(argument)?;
-                needs = Some(Needs::Binlog { known_to_c: true });
-            }
-            "-D" => {
-                self.fsync = Fsync::Within(Duration::ZERO);
-                needs = Some(Needs::Binlog { known_to_c: false });
-            }
-            "-F" | "--no-fsync" => self.fsync = Fsync::Never,
-            "-s" | "--binlog-file-size" => {
-                self.set_binlog_file_bytes(argument)?;
-                needs = Some(Needs::Binlog { known_to_c: true });
-            }
-            "--recover" => {
-                self.recover = true;
-                needs = Some(Needs::Binlog { known_to_c: false });
-            }
-            "--wait-for-lock" => {
-                self.wait_for_lock = true;
-                needs = Some(Needs::Binlog { known_to_c: false });
-            }
-            "--socket-mode" => {
-                self.socket_mode = Some(argument.mode()?);
-                needs = Some(Needs::UnixSocket);
-            }
-            "--socket-owner" => {
-                self.socket_owner = Some(argument.owner()?);
-                needs = Some(Needs::UnixSocket);
-            }
-            "--tls-cert" | "--tls-key" | "--tls-client-ca" | "--tls-crl" => {
-                *self.tls_file(flag) = Some(argument.file()?);
-                needs = Some(if flag == "--tls-crl" { Needs::TlsClientCa } else { Needs::Tls });
-            }
-            "--metrics" => self.metrics = Some(argument.address_with_port()?),
-            "--metrics-tubes" => {
-                self.metrics_tubes = argument.number()?;
-                needs = Some(Needs::Metrics);
-            }
-            "--admin" => self.admin = Some(argument.address_with_port()?),
-            "--admin-token-file" => {
-                self.admin_token_file = Some(argument.file()?);
-                needs = Some(Needs::Admin);
-            }
-            "--admin-read-only" => {
-                self.admin_read_only = true;
-                needs = Some(Needs::Admin);
-            }
-            "--access" => self.access = Some(argument.file()?),
-            "--log-format" => self.log_format = argument.log_format()?,
-            "--spin" => self.spin = Duration::from_micros(argument.number::<u32>()?.into()),
-            _ if self.set_limit(argument)? => {}
-            _ if self.store.set(argument)? => needs = Some(Needs::Database),
-            _ => return Err(UsageError::UnknownFlag(flag.to_owned())),
-        }
-        said.dependent.extend(needs.map(|needs| Dependent { flag: flag.to_owned(), needs }));
-        Ok(())
-    }
-
-    /// Sets an option that limits what clients may take. Returns whether it is one.
-    fn set_limit(&mut self, argument: &Argument) -> Result<bool, UsageError> {
-        match argument.flag() {
-            "--max-connections" => self.max_connections = limit(argument.number()?),
-            "--max-memory" => self.max_memory_bytes = Some(argument.bytes()?),
-            "--max-cooldown-memory" => self.max_cooldown_bytes = Some(argument.bytes()?),
-            "--max-cooldown" => self.max_cooldown_s = argument.number()?,
-            "--max-watched-tubes" => self.max_watched_tubes = limit(argument.number()?),
-            "--idle-timeout" => {
-                let seconds = limit(argument.number::<u32>()?);
-                self.idle_timeout = seconds.map(|seconds| Duration::from_secs(seconds.into()));
-            }
-            "--max-timeouts" => self.max_timeouts = limit(argument.number()?),
-            "--max-releases" => self.max_releases = limit(argument.number()?),
-            _ => return Ok(false),
-        }
-        Ok(true)
-    }
-
-    fn tls_file(&mut self, flag: &str) -> &mut Option<PathBuf> {
-        match flag {
-            "--tls-cert" => &mut self.tls.certificate,
-            "--tls-key" => &mut self.tls.key,
-            "--tls-client-ca" => &mut self.tls.client_ca,
-            _ => &mut self.tls.crl,
-        }
-    }
-
-    /// Sets `-z`, at most to the largest body that C allows.
-    fn set_max_job_bytes(&mut self, argument: &Argument) -> Result<(), UsageError> {
-        let bytes = argument.size()?;
-        self.max_job_bytes = bytes.min(LARGEST_MAX_JOB_BYTES);
-        if bytes > LARGEST_MAX_JOB_BYTES {
-            self.warnings.push(format!("{argument}: maximum job size was set to {LARGEST_MAX_JOB_BYTES}"));
-        }
-        Ok(())
-    }
-
-    /// Sets `-s` as it is given, because `binlog-max-size` reports this value; the binlog rounds it up.
-    fn set_binlog_file_bytes(&mut self, argument: &Argument) -> Result<(), UsageError> {
-        let bytes = argument.size()?;
-        self.binlog_file_bytes = if bytes > LARGEST_BINLOG_FILE_BYTES {
-            self.warnings
-                .push(format!("{argument}: binlog file size was set to {LARGEST_BINLOG_FILE_BYTES}"));
-            LARGEST_BINLOG_FILE_BYTES
-        } else {
-            bytes
-        };
-        Ok(())
-    }
-
-    /// Sets the milliseconds of `-f`. C reads them into a signed number, in which the largest values are negative
-    /// and therefore have the effect of 0.
-    fn set_fsync(&mut self, argument: &Argument) -> Result<(), UsageError> {
-        let ms = i64::try_from(argument.milliseconds()?).unwrap_or_else(|_| {
-            self.warnings
-                .push(format!("{argument}: taken as 0: changes are synced before they are acknowledged"));
-            0
-        });
-        self.fsync = Fsync::Within(Duration::from_millis(ms.unsigned_abs()));
-        Ok(())
+        draft.finish()
     }
 
     /// Warns of flags that do nothing on this command line. Refuses such a flag if C does not know it, because no
     /// existing command line can rely on it.
-    fn judge(&mut self, dependent: Vec<Dependent>) -> Result<(), UsageError> {
+    fn judge(&mut self, dependent: Vec<(Argument, Needs)>) -> Result<(), UsageError> {
         let addresses =
             self.listen.iter().chain(&self.further_listen).chain(&self.metrics).chain(&self.admin);
         let has_unix_socket = addresses.clone().any(|address| matches!(address, ListenAddress::Unix(_)));
-        let of_tls = addresses.into_iter().find(|address| matches!(address, ListenAddress::Tls { .. }));
-        for Dependent { flag, needs } in dependent {
+        let of_tls =
+            addresses.into_iter().find(|address| matches!(address, ListenAddress::Tcp { is_tls: true, .. }));
+        for (argument, needs) in dependent {
             let (is_met, other) = match needs {
                 Needs::Binlog { .. } => (self.binlog.is_some(), "-b DIR"),
                 Needs::Database => {
@@ -494,7 +325,7 @@ impl Options {
             if is_met {
                 continue;
             }
-            let error = UsageError::Alone { flag, other };
+            let error = UsageError::Alone { flag: argument.flag().to_owned(), other };
             if needs != (Needs::Binlog { known_to_c: true }) {
                 return Err(error);
             }
@@ -508,62 +339,97 @@ impl Options {
         };
         missing.map_or(Ok(()), Err)
     }
-
-    /// Decides where to listen. This comes last, because `-p` may follow the addresses that it completes.
-    fn set_addresses(&mut self, said: Said) {
-        let port = said.port.as_deref().unwrap_or(DEFAULT_PORT);
-        let only_listen = said.of_l.is_none() && !said.of_listen.is_empty();
-        self.listen = (!only_listen).then(|| {
-            let default = PortlessAddress::Tcp { host: Some(DEFAULT_HOST.into()), port: None };
-            said.of_l.unwrap_or(default).with_port(port)
-        });
-        self.further_listen = said.of_listen.into_iter().map(|address| address.with_port(port)).collect();
-    }
 }
 
-/// What the command line has said and what can be decided only at its end.
+/// What was read of a command line so far, and what can be decided only at its end.
 #[derive(Default)]
-struct Said {
-    of_l: Option<PortlessAddress>,
-    of_listen: Vec<PortlessAddress>,
+struct Draft {
+    line: CommandLine,
+    options: Options,
+    /// `-l`, `--listen` and `-p`: the port may follow the addresses that it completes.
+    of_l: Option<Argument>,
+    of_listen: Vec<Argument>,
     port: Option<String>,
-    /// When the binlog is synced.
-    fsync: bool,
-    /// The flags that do nothing without another one.
-    dependent: Vec<Dependent>,
+    /// Whether a flag says when the binlog is synced.
+    says_fsync: bool,
+    /// The flags that do nothing without something else.
+    dependent: Vec<(Argument, Needs)>,
+    /// `-v` or `-h`: nothing behind it is read.
+    last_word: Option<Action>,
+    /// What is done in place of serving, the more important first.
+    check_access_or_hash: Option<Action>,
+    reading: Option<(bool, BinlogPlace)>,
+    copying: Option<(BinlogPlace, BinlogPlace)>,
+    checks_files: bool,
 }
 
-/// A flag that does nothing without another one.
-struct Dependent {
-    flag: String,
-    needs: Needs,
-}
+impl Draft {
+    fn warn(&mut self, text: String) -> Result<(), UsageError> {
+        self.options.warnings.push(text);
+        Ok(())
+    }
 
-/// What a flag needs.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Needs {
-    /// The binlog. An operator is only warned of a flag that is `known_to_c`, because C takes it without `-b`.
-    Binlog {
-        /// C has the flag.
-        known_to_c: bool,
-    },
-    /// The binlog in a database.
-    Database,
-    /// An address `unix:PATH`.
-    UnixSocket,
-    /// `--metrics`.
-    Metrics,
-    /// `--admin`.
-    Admin,
-    /// An address `tls://HOST:PORT`.
-    Tls,
-    /// `--tls-client-ca`.
-    TlsClientCa,
-}
+    /// Sets `-z`, at most to the largest body that C allows.
+    fn set_max_job_bytes(&mut self, argument: &Argument) -> Result<(), UsageError> {
+        let bytes = argument.size()?;
+        self.options.max_job_bytes = bytes.min(LARGEST_MAX_JOB_BYTES);
+        if bytes > LARGEST_MAX_JOB_BYTES {
+            self.warn(format!("{argument}: maximum job size was set to {LARGEST_MAX_JOB_BYTES}"))?;
+        }
+        Ok(())
+    }
 
-/// `value` as a limit; `None` if it is 0.
-fn limit<T: Default + PartialEq>(value: T) -> Option<T> {
-    (value != T::default()).then_some(value)
+    /// Sets `-s` as it is given, because `binlog-max-size` reports this value; the binlog rounds it up.
+    fn set_binlog_file_bytes(&mut self, argument: &Argument) -> Result<(), UsageError> {
+        let bytes = argument.size()?;
+        self.options.binlog_file_bytes = bytes.min(LARGEST_BINLOG_FILE_BYTES);
+        if bytes > LARGEST_BINLOG_FILE_BYTES {
+            self.warn(format!("{argument}: binlog file size was set to {LARGEST_BINLOG_FILE_BYTES}"))?;
+        }
+        Ok(())
+    }
+
+    /// Sets the milliseconds of `-f`. C reads them into a signed number, in which the largest values are negative
+    /// and therefore have the effect of 0.
+    fn set_fsync_ms(&mut self, argument: &Argument) -> Result<(), UsageError> {
+        let mut ms = argument.milliseconds()?;
+        if i64::try_from(ms).is_err() {
+            self.warn(format!("{argument}: taken as 0: changes are synced before they are acknowledged"))?;
+            ms = 0;
+        }
+        self.set_fsync(Fsync::Within(Duration::from_millis(ms)))
+    }
+
+    fn set_fsync(&mut self, fsync: Fsync) -> Result<(), UsageError> {
+        (self.options.fsync, self.says_fsync) = (fsync, true);
+        Ok(())
+    }
+
+    /// The end of the line: what it asks for.
+    fn finish(self) -> Result<Action, UsageError> {
+        let mut options = self.options;
+        let reading = self.reading.map(|(checks, place)| match checks {
+            true => Action::Check(place, options.store.clone()),
+            false => Action::Dump(place, options.store.clone()),
+        });
+        let copying = self.copying.map(|(from, to)| Action::Copy(from, to, options.store.clone()));
+        if let Some(action) = self.check_access_or_hash.or(reading).or(copying) {
+            return Ok(action);
+        }
+        if matches!(options.binlog, Some(BinlogPlace::Database(_))) && !self.says_fsync {
+            options.fsync = Fsync::Within(Duration::ZERO);
+        }
+        let port = self.port.as_deref().unwrap_or(DEFAULT_PORT);
+        options.listen = match &self.of_l {
+            Some(address) => Some(address.address(port)?),
+            None => self.of_listen.is_empty().then(|| default_address(port)),
+        };
+        let further = self.of_listen.iter().map(|address| address.address(port));
+        options.further_listen = further.collect::<Result<_, _>>()?;
+        options.judge(self.dependent)?;
+        let options = Box::new(options);
+        Ok(if self.checks_files { Action::CheckFiles(options) } else { Action::Serve(options) })
+    }
 }
 
 /// The text of `--help`, for the program called `program`.

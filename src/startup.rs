@@ -220,7 +220,7 @@ fn equip(
 /// The host that an address names.
 fn host(address: &Option<ListenAddress>) -> Option<String> {
     match address {
-        Some(ListenAddress::Tcp { host, .. } | ListenAddress::Tls { host, .. }) => host.clone(),
+        Some(ListenAddress::Tcp { host, .. }) => host.clone(),
         Some(ListenAddress::Unix(_)) | None => None,
     }
 }
@@ -388,8 +388,10 @@ impl Sockets {
 
     fn listen_on(&mut self, flags: &str, address: &ListenAddress) -> Result<Listener, i32> {
         let listener = match address {
-            ListenAddress::Tcp { host, port } => os::listen::tcp(host.as_deref(), port).map(Listener::Tcp),
-            ListenAddress::Tls { host, port } => os::listen::tcp(host.as_deref(), port).map(Listener::Tls),
+            ListenAddress::Tcp { host, port, is_tls } => {
+                let kind = if *is_tls { Listener::Tls } else { Listener::Tcp };
+                os::listen::tcp(host.as_deref(), port).map(kind)
+            }
             ListenAddress::Unix(path) => os::listen::unix(path, self.access).map(|(listener, file)| {
                 self.files.push(file);
                 if os::service_manager::hides(path) {

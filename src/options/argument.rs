@@ -20,6 +20,7 @@ const ADDRESS: &str = "an address, with a port up to 65535 if any, such as 127.0
 const ADDRESS_WITH_PORT: &str = "an address with a port up to 65535, such as 127.0.0.1:9130, [::1]:9130 or tls://0.0.0.0:9130, or unix:/run/socket";
 
 /// An argument, with its flag as the command line spells it. Empty for a flag that takes none.
+#[derive(Clone)]
 pub struct Argument {
     flag: String,
     value: OsString,
@@ -29,38 +30,6 @@ pub struct Argument {
 impl fmt::Display for Argument {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{} {}", self.flag, self.value.display())
-    }
-}
-
-/// An address whose port may come from `-p`.
-pub enum PortlessAddress {
-    /// A TCP port.
-    Tcp {
-        /// As in `ListenAddress`.
-        host: Option<String>,
-        /// `None` for the port of `-p`.
-        port: Option<String>,
-    },
-    /// The same, for clients that speak TLS.
-    Tls {
-        /// As in `ListenAddress`.
-        host: Option<String>,
-        /// `None` for the port of `-p`.
-        port: Option<String>,
-    },
-    /// A socket in the file system.
-    Unix(PathBuf),
-}
-
-impl PortlessAddress {
-    /// The address; its port is `default` if it has none.
-    pub fn with_port(self, default: &str) -> ListenAddress {
-        let or_default = |port: Option<String>| port.unwrap_or_else(|| default.to_owned());
-        match self {
-            Self::Tcp { host, port } => ListenAddress::Tcp { host, port: or_default(port) },
-            Self::Tls { host, port } => ListenAddress::Tls { host, port: or_default(port) },
-            Self::Unix(path) => ListenAddress::Unix(path),
-        }
     }
 }
 
@@ -163,29 +132,35 @@ impl Argument {
     }
 
     /// An address in one of the forms `unix:PATH`, `HOST`, `HOST:PORT`, `:PORT`, `[V6]`, `[V6]:PORT` and,
-    /// as C takes it, a bare V6. Those for TCP may have `tls://` in front.
-    pub fn address(&self) -> Result<PortlessAddress, UsageError> {
-        match self.value.as_bytes().strip_prefix(b"unix:") {
-            Some(b"") => Err(self.refused("a path after unix:, such as unix:/run/beanstalkd/socket")),
-            Some(path) => Ok(PortlessAddress::Unix(OsString::from_vec(path.to_vec()).into())),
-            None => self.read(ADDRESS, |text| match text.strip_prefix("tls://") {
-                Some("") => None,
-                Some(text) => tcp_address(text).map(|(host, port)| PortlessAddress::Tls { host, port }),
-                None => tcp_address(text).map(|(host, port)| PortlessAddress::Tcp { host, port }),
-            }),
-        }
+    /// as C takes it, a bare V6. Those for TCP may have `tls://` in front. Without a port it has `default_port`.
+    pub fn address(&self, default_port: &str) -> Result<ListenAddress, UsageError> {
+        self.any_address(Some(default_port), ADDRESS)
     }
 
     /// An address that must have a port, because there is no default.
     pub fn address_with_port(&self) -> Result<ListenAddress, UsageError> {
-        match self.address()? {
-            PortlessAddress::Tcp { host, port: Some(port) } => Ok(ListenAddress::Tcp { host, port }),
-            PortlessAddress::Tls { host, port: Some(port) } => Ok(ListenAddress::Tls { host, port }),
-            PortlessAddress::Tcp { port: None, .. } | PortlessAddress::Tls { port: None, .. } => {
-                Err(self.refused(ADDRESS_WITH_PORT))
+        self.any_address(None, ADDRESS_WITH_PORT)
+    }
+
+    fn any_address(
+        &self,
+        default_port: Option<&str>,
+        expected: &'static str,
+    ) -> Result<ListenAddress, UsageError> {
+        match self.value.as_bytes().strip_prefix(b"unix:") {
+            Some(b"") => {
+                return Err(self.refused("a path after unix:, such as unix:/run/beanstalkd/socket"));
             }
-            PortlessAddress::Unix(path) => Ok(ListenAddress::Unix(path)),
+            Some(path) => return Ok(ListenAddress::Unix(OsString::from_vec(path.to_vec()).into())),
+            None => {}
         }
+        let (is_tls, (host, port)) = self.read(ADDRESS, |text| match text.strip_prefix("tls://") {
+            Some("") => None,
+            Some(text) => Some((true, tcp_address(text)?)),
+            None => Some((false, tcp_address(text)?)),
+        })?;
+        let port = port.or_else(|| default_port.map(str::to_owned)).ok_or_else(|| self.refused(expected))?;
+        Ok(ListenAddress::Tcp { host, port, is_tls })
     }
 
     /// The warning for a port that C accepts although it makes no sense.

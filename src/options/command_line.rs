@@ -1,6 +1,6 @@
 //! The command line, one flag at a time.
 //!
-//! Owns: the table of all flags, and the words that are not read yet. Never knows the meaning of a flag.
+//! Owns: the words that are not read yet. Never knows the meaning of a flag.
 //! Driven by [`Options::parse`](super::Options::parse).
 //!
 //! getopts parses a whole line, returns one error if there is any in it, and takes only UTF-8. C reads from left to
@@ -12,70 +12,17 @@ use std::mem;
 use std::os::unix::ffi::OsStringExt;
 use std::vec;
 
-use getopts::{Fail, HasArg, Occur};
+use getopts::{Fail, Occur};
 
 use super::argument::Argument;
-use super::{BinlogPlace, UsageError};
+use super::flags::FLAGS;
+use super::{BinlogPlace, Flag, UsageError};
 
-/// The flags without an argument: the short form and the long one. An empty string means that there is no such form.
-pub const FLAGS: &[(&str, &str)] = &[
-    ("c", ""),
-    ("D", ""),
-    ("F", "no-fsync"),
-    ("h", "help"),
-    ("n", ""),
-    ("v", "version"),
-    ("V", "verbose"),
-    ("", "recover"),
-    ("", "wait-for-lock"),
-    ("", "allow-async"),
-    ("", "admin-read-only"),
-    ("", "hash-token"),
-    ("", "check-files"),
-];
-
-/// The flags with an argument, in the same way.
-pub const FLAGS_WITH_ARGUMENT: &[(&str, &str)] = &[
-    ("b", "binlog"),
-    ("", "binlog-dir"),
-    ("f", "fsync-ms"),
-    ("l", ""),
-    ("p", "port"),
-    ("s", "binlog-file-size"),
-    ("u", "user"),
-    ("z", "max-job-size"),
-    ("", "access"),
-    ("", "admin"),
-    ("", "admin-token-file"),
-    ("", "check"),
-    ("", "check-access"),
-    ("", "copy"),
-    ("", "dump"),
-    ("", "idle-timeout"),
-    ("", "listen"),
-    ("", "log-format"),
-    ("", "max-connections"),
-    ("", "max-cooldown"),
-    ("", "max-cooldown-memory"),
-    ("", "max-memory"),
-    ("", "max-releases"),
-    ("", "max-timeouts"),
-    ("", "max-watched-tubes"),
-    ("", "metrics"),
-    ("", "metrics-tubes"),
-    ("", "socket-mode"),
-    ("", "socket-owner"),
-    ("", "spin"),
-    ("", "store-password-file"),
-    ("", "store-timeout"),
-    ("", "takeover-after"),
-    ("", "tls-cert"),
-    ("", "tls-client-ca"),
-    ("", "tls-crl"),
-    ("", "tls-key"),
-];
+/// A flag with its argument.
+type Found = (&'static Flag, Argument);
 
 /// A command line. Each char of its words stands for one byte.
+#[derive(Default)]
 pub struct CommandLine {
     flags: getopts::Options,
     /// The words that are not read yet.
@@ -92,10 +39,8 @@ impl CommandLine {
         W::Item: Into<OsString>,
     {
         let mut flags = getopts::Options::new();
-        for (table, argument) in [(FLAGS, HasArg::No), (FLAGS_WITH_ARGUMENT, HasArg::Yes)] {
-            for (short, long) in table {
-                flags.opt(short, long, "", "", argument, Occur::Optional);
-            }
+        for flag in FLAGS {
+            flags.opt(flag.short, flag.long, "", "", flag.takes, Occur::Optional);
         }
         let words: Vec<String> = words.into_iter().map(|word| chars_of(word.into())).collect();
         Self { flags, words: words.into_iter(), cluster: String::new() }
@@ -105,7 +50,7 @@ impl CommandLine {
     ///
     /// # Errors
     /// If there is no such flag, if the flag lacks its argument or takes none, or if the next word is not a flag.
-    pub fn next(&mut self) -> Result<Option<Argument>, UsageError> {
+    pub fn next(&mut self) -> Result<Option<Found>, UsageError> {
         if self.cluster.is_empty() {
             let Some(word) = self.words.next() else { return Ok(None) };
             if let Some(long) = word.strip_prefix("--").filter(|long| !long.is_empty()) {
@@ -133,7 +78,7 @@ impl CommandLine {
         Some(self.next_operand_bytes()?.to_string_lossy().into_owned())
     }
 
-    /// The target of `--copy`, which follows the source.
+    /// The second place of a copy, which stands behind the flag with the first one.
     pub fn place_of_copy(&mut self, first: &Argument) -> Result<BinlogPlace, UsageError> {
         let missing = || UsageError::MissingArgument(first.flag().to_owned());
         let word = self.next_operand_bytes().ok_or_else(missing)?;
@@ -148,7 +93,7 @@ impl CommandLine {
     }
 
     /// The flag `name` in `word`, which the user knows as `spelled`, with its argument.
-    fn flag(&mut self, word: &str, name: &str, spelled: &str) -> Result<Argument, UsageError> {
+    fn flag(&mut self, word: &str, name: &str, spelled: &str) -> Result<Found, UsageError> {
         // getopts would take `--p` for `-p`, and the second `-` of `-V-` for the end of the flags.
         if (name.len() == 1) == word.starts_with("--") {
             return Err(UsageError::UnknownFlag(spelled.to_owned()));
@@ -159,14 +104,14 @@ impl CommandLine {
             let argument = if rest.is_empty() { self.words.next() } else { Some(rest) };
             parsed = self.flags.parse([word].into_iter().chain(argument.as_deref()));
         }
-        match parsed {
-            Ok(matches) => {
+        match (parsed, FLAGS.iter().find(|flag| [flag.short, flag.long].contains(&name))) {
+            (Ok(matches), Some(flag)) => {
                 let argument = matches.opt_str(name).unwrap_or_default();
-                Ok(Argument::new(spelled.to_owned(), bytes_of(&argument)))
+                Ok((flag, Argument::new(spelled.to_owned(), bytes_of(&argument))))
             }
-            Err(Fail::ArgumentMissing(_)) => Err(UsageError::MissingArgument(spelled.to_owned())),
-            Err(Fail::UnexpectedArgument(_)) => Err(UsageError::UnexpectedArgument(spelled.to_owned())),
-            Err(_) => Err(UsageError::UnknownFlag(spelled.to_owned())),
+            (Err(Fail::ArgumentMissing(_)), _) => Err(UsageError::MissingArgument(spelled.to_owned())),
+            (Err(Fail::UnexpectedArgument(_)), _) => Err(UsageError::UnexpectedArgument(spelled.to_owned())),
+            _ => Err(UsageError::UnknownFlag(spelled.to_owned())),
         }
     }
 }

@@ -4,7 +4,6 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{Argument, UsageError};
 use crate::database_url::DatabaseUrl;
 
 /// How long the owner's heartbeat does not change before a standby takes over, unless `--takeover-after` says otherwise.
@@ -54,24 +53,10 @@ impl Default for StoreOptions {
     }
 }
 
-impl StoreOptions {
-    /// Sets the option of this flag; returns whether there is one.
-    pub(super) fn set(&mut self, argument: &Argument) -> Result<bool, UsageError> {
-        match argument.flag() {
-            "--takeover-after" => self.takeover_after = argument.seconds()?,
-            "--store-timeout" => self.timeout = argument.seconds()?,
-            "--allow-async" => self.allow_async = true,
-            "--store-password-file" => self.password_file = Some(argument.file()?),
-            _ => return Ok(false),
-        }
-        Ok(true)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::options::{Action, Fsync, Options};
+    use crate::options::{Action, Fsync, Options, UsageError};
 
     const URL: &str = "postgresql://db/jobs?queue=mail";
 

@@ -22,7 +22,7 @@ fn refused(line: &[&str]) -> String {
 }
 
 fn tcp(host: &str, port: &str) -> ListenAddress {
-    ListenAddress::Tcp { host: Some(host.into()), port: port.into() }
+    ListenAddress::Tcp { host: Some(host.into()), port: port.into(), is_tls: false }
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn a_limit_of_zero_is_none() {
 fn addresses_come_from_l_and_p_and_besides_from_listen() {
     let default = || Some(tcp("0.0.0.0", "11300"));
     let unix = |path: &str| ListenAddress::Unix(path.into());
-    let every = |port: &str| ListenAddress::Tcp { host: None, port: port.into() };
+    let every = |port: &str| ListenAddress::Tcp { host: None, port: port.into(), is_tls: false };
     let table: &[(&[&str], Option<ListenAddress>, Vec<ListenAddress>)] = &[
         (&["-p11301"], Some(tcp("0.0.0.0", "11301")), vec![]),
         (&["--port", "beanstalk"], Some(tcp("0.0.0.0", "beanstalk")), vec![]),
@@ -385,7 +385,7 @@ fn the_first_of_version_help_and_errors_counts() {
 
 #[test]
 fn each_flag_of_the_command_line_means_something() {
-    for (short, long) in command_line::FLAGS.iter().chain(command_line::FLAGS_WITH_ARGUMENT) {
+    for Flag { short, long, .. } in flags::FLAGS {
         for flag in [format!("-{short}"), format!("--{long}")] {
             // Without its forms that do not exist.
             if flag.trim_start_matches('-').is_empty() {

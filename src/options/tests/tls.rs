@@ -6,9 +6,10 @@ use super::*;
 fn addresses_for_tls_need_a_certificate_and_the_files_need_an_address() {
     let files = ["--tls-cert", "c", "--tls-key", "k"];
     let with = |line: &[&'static str]| [&files, line].concat();
-    let tls = |host: Option<&str>, port: &str| ListenAddress::Tls {
+    let tls = |host: Option<&str>, port: &str| ListenAddress::Tcp {
         host: host.map(str::to_owned),
         port: port.to_owned(),
+        is_tls: true,
     };
     let table = [
         ("tls://10.0.0.1:11301", tls(Some("10.0.0.1"), "11301")),
