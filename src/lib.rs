@@ -16,6 +16,7 @@
 //!   binlog.
 //! - [`access`]: who a client is, and what it may do. Pure.
 //! - [`http`]: metrics, health checks and the page, over HTTP.
+//! - [`stream`]: the sockets of both kinds of connections, plain or with TLS.
 //! - [`tls`]: certificates from files, and the encrypted half of a connection.
 //! - [`stats`]: one table of figures each for the server, a tube and a job. Pure.
 //! - [`session`]: the state of one connection without its socket: the decoder of its input, and its output. Pure.
@@ -43,5 +44,6 @@ pub mod poll_token;
 pub mod server;
 pub mod session;
 pub mod stats;
+pub mod stream;
 pub mod tls;
 pub mod token;

@@ -57,7 +57,7 @@ pub fn is_for(id: ClientId, client: ClientId) -> bool {
 }
 
 impl PollToken {
-    /// What an event with this token is for; `None` if no such token was registered. A client's generation
+    /// What an event with this token is for; `None` if nobody has registered such a token. A client's generation
     /// may have only its lower bits; see [`is_for`].
     #[must_use]
     pub fn decode(token: Token) -> Option<Self> {

@@ -1,9 +1,18 @@
-//! The rule of tokens: those that `auth` takes, and that of the API.
+//! Tokens: those that `auth` takes, and that of the API. Only their hashes are kept.
 
 use std::fmt;
 
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+
 /// The shortest token, in bytes: 32 characters, even if only of hexadecimal digits, cannot be guessed.
 pub const MIN_BYTES: usize = 32;
+
+/// The longest token that `auth` takes, in bytes: it has room in a line.
+pub const MAX_AUTH_BYTES: usize = 200;
+
+/// The longest token of the API, in bytes: the head of a request has room for it.
+pub const MAX_API_BYTES: usize = 1024;
 
 /// Why a text is no token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,20 +23,6 @@ pub enum TokenError {
     TooLong(usize),
     /// It has another character than the visible ones of ASCII.
     BadCharacter,
-}
-
-/// The token of at most `max_bytes` in a text, without the white space around it.
-///
-/// # Errors
-/// If the text is no token.
-pub fn parse(text: &[u8], max_bytes: usize) -> Result<&[u8], TokenError> {
-    let token = text.trim_ascii();
-    match token.len() {
-        ..MIN_BYTES => Err(TokenError::TooShort),
-        length if length > max_bytes => Err(TokenError::TooLong(max_bytes)),
-        _ if !token.iter().all(u8::is_ascii_graphic) => Err(TokenError::BadCharacter),
-        _ => Ok(token),
-    }
 }
 
 impl fmt::Display for TokenError {
@@ -47,9 +42,87 @@ impl fmt::Display for TokenError {
 
 impl std::error::Error for TokenError {}
 
+/// The SHA-256 hash of a token.
+#[derive(Clone, Copy)]
+pub struct TokenHash([u8; Self::BYTES]);
+
+impl TokenHash {
+    const BYTES: usize = 32;
+
+    /// The hash of a token.
+    #[must_use]
+    pub fn of(token: &[u8]) -> Self {
+        Self(Sha256::digest(token).into())
+    }
+
+    /// The hash of the token in a text, without the white space around it. The token has at most `max_bytes`.
+    ///
+    /// # Errors
+    /// If the text is no token.
+    pub fn of_text(text: &[u8], max_bytes: usize) -> Result<Self, TokenError> {
+        let token = text.trim_ascii();
+        match token.len() {
+            ..MIN_BYTES => Err(TokenError::TooShort),
+            length if length > max_bytes => Err(TokenError::TooLong(max_bytes)),
+            _ if !token.iter().all(u8::is_ascii_graphic) => Err(TokenError::BadCharacter),
+            _ => Ok(Self::of(token)),
+        }
+    }
+
+    /// The hash that is written as 64 hexadecimal digits.
+    #[must_use]
+    pub fn parse(digits: &str) -> Option<Self> {
+        let digits = digits.as_bytes();
+        let mut hash = [0; Self::BYTES];
+        if digits.len() != 2 * hash.len() {
+            return None;
+        }
+        for (byte, pair) in hash.iter_mut().zip(digits.chunks(2)) {
+            let digit = |at: usize| char::from(pair[at]).to_digit(16);
+            *byte = (digit(0)? * 16 + digit(1)?) as u8;
+        }
+        Some(Self(hash))
+    }
+
+    /// Whether the hashes are the same. The time it takes tells nothing of them.
+    #[must_use]
+    pub fn is(&self, other: &Self) -> bool {
+        self.0[..].ct_eq(&other.0).into()
+    }
+}
+
+/// The 64 digits of the access file.
+impl fmt::Display for TokenHash {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(out, "{byte:02x}"))
+    }
+}
+
+/// A hash is no secret, but the log needs none.
+impl fmt::Debug for TokenHash {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("TokenHash")
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_hash_is_that_of_sha256sum() {
+        // printf %s abc | sha256sum
+        let digits = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        assert_eq!(TokenHash::of(b"abc").to_string(), digits);
+        let hash = TokenHash::parse(digits).unwrap();
+        assert!(hash.is(&TokenHash::of(b"abc")));
+        assert!(TokenHash::parse(&digits.to_uppercase()).unwrap().is(&hash));
+        assert!(!hash.is(&TokenHash::of(b"abd")));
+        for bad in ["", "00", &digits[1..], &format!("{digits}0"), &digits.replace('b', "g"), &"ü".repeat(32)]
+        {
+            assert!(TokenHash::parse(bad).is_none(), "{bad}");
+        }
+    }
 
     #[test]
     fn a_token_has_at_least_32_visible_characters_and_fits() {
@@ -62,9 +135,18 @@ mod tests {
             (format!("{} x", "x".repeat(31)), Some(TokenError::BadCharacter)),
             (format!("{}ü", "x".repeat(31)), Some(TokenError::BadCharacter)),
         ] {
-            assert_eq!(parse(text.as_bytes(), 200).err(), expected, "{text}");
+            assert_eq!(TokenHash::of_text(text.as_bytes(), 200).err(), expected, "{text}");
         }
-        let token = "0123456789abcdef0123456789abcdef";
-        assert_eq!(parse(format!(" {token}\r\n").as_bytes(), 200), Ok(token.as_bytes()));
+    }
+
+    #[test]
+    fn only_the_whole_token_opens() {
+        let token = TokenHash::of_text(b" 0123456789abcdef0123456789abcdef\r\n", 200).unwrap();
+        assert!(token.is(&TokenHash::of(b"0123456789abcdef0123456789abcdef")));
+        for other in [b"".as_slice(), b"0123456789abcdef0123456789abcdeg", b"0123456789abcdef0123456789abcde"]
+        {
+            assert!(!token.is(&TokenHash::of(other)));
+        }
+        assert_eq!(format!("{token:?}"), "TokenHash", "no log has it");
     }
 }

@@ -32,12 +32,24 @@ const PARTS: &[(&str, &[&str])] = &[
     ("session", &[]),
     ("access", &["token"]),
     ("stats", &["tls"]),
-    ("http", &["token", "poll_token", "stats", "tls"]),
+    ("stream", &["access", "poll_token", "tls"]),
+    ("http", &["token", "poll_token", "stats", "stream", "tls"]),
     ("commands", &["access", "session", "log_setup", "stats", "tls", "http"]),
     (
         "server",
         // Only its tests use `stats`.
-        &["commands", "access", "options", "log_setup", "session", "poll_token", "stats", "tls", "http"],
+        &[
+            "commands",
+            "access",
+            "options",
+            "log_setup",
+            "session",
+            "poll_token",
+            "stats",
+            "stream",
+            "tls",
+            "http",
+        ],
     ),
 ];
 
@@ -67,7 +79,6 @@ const PURE: &[&str] =
 const SHELL: &[&str] = &[
     "src/http/server.rs",
     "src/http/server",
-    "src/http/socket.rs",
     "src/http/startup_health.rs",
     "crates/binlog/src/directory",
     "crates/binlog/src/postgres",

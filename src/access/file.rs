@@ -9,7 +9,7 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue};
 
-use super::{Grants, Identity, IdentityId, Limits, Origin, Role, Rules, TokenHash};
+use super::{Grants, Identity, IdentityId, Limits, Origin, Roles, Rules, TokenHash};
 use crate::number::number_of_bytes;
 use crate::tube_name::{TubeName, is_name_byte};
 
@@ -245,7 +245,7 @@ fn bytes(value: Value<'_, '_>) -> Result<u64, Fault> {
 
 /// Adds a role with its patterns, if the key is a role.
 fn role(grants: &mut Grants, key: Key<'_, '_>, value: Value<'_, '_>) -> Result<bool, Fault> {
-    let Some(role) = Role::ALL.into_iter().find(|role| role.as_str() == key.get_ref()) else {
+    let Some(&(role, _)) = Roles::WORDS.iter().find(|(_, word)| word == key.get_ref()) else {
         return Ok(false);
     };
     for value in array_of(key, value)? {
@@ -390,7 +390,7 @@ mod tests {
         assert_eq!(rules.identify(far, &name, None), id);
         assert_eq!(&*rules.identity(rules.identify(far, &name[..1], None)).name, "(strangers)");
         let grants = &rules.identity(id).grants;
-        assert_eq!(grants.on("m-1"), Roles::of(&[Role::Produce, Role::Manage]));
-        assert_eq!(grants.patterns(Role::Produce).collect::<Vec<_>>(), ["m-*"]);
+        assert_eq!(grants.on("m-1"), Roles::PRODUCE | Roles::MANAGE);
+        assert_eq!(grants.patterns(Roles::PRODUCE).collect::<Vec<_>>(), ["m-*"]);
     }
 }

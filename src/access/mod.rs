@@ -1,7 +1,7 @@
 //! Access rules: who a client is, and what it may do.
 //!
 //! Owns: the access file (`file`), roles and the patterns of tubes that they are for (`role`), the sets of them that
-//! commands need (`need`), the hashes of tokens (`token`) and the limit of tries (`tries`). Pure: an identity, a
+//! commands need (`need`), and the limit of tries (`tries`). Pure: an identity, a
 //! command and a tube make a yes or a no. Never knows a connection or the queue. Driven by the server, before a command
 //! is executed, and only with `--access`.
 
@@ -10,7 +10,6 @@ mod need;
 mod pace;
 mod report;
 mod role;
-mod token;
 mod tries;
 
 use std::collections::BTreeMap;
@@ -22,9 +21,9 @@ pub use self::file::{FileError, LookUpUser};
 pub use self::need::Verdict;
 pub use self::pace::Pace;
 pub use self::report::report;
-pub use self::role::{Grants, Role, Roles};
-pub use self::token::TokenHash;
+pub use self::role::{Grants, Roles};
 pub use self::tries::Tries;
+pub use crate::token::TokenHash;
 
 /// The other end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

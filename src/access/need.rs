@@ -1,6 +1,6 @@
 //! The sets of roles that commands need, and the decision.
 
-use super::{Grants, Role, Roles};
+use super::{Grants, Roles};
 
 /// A tube that is asked for instead of that of a job that is not there.
 const NO_JOB: &str = "default";
@@ -17,19 +17,12 @@ pub enum Verdict {
 }
 
 impl Roles {
-    /// The roles one of which a client needs to put into a tube. The tags `con`, `grp` and `aft` need one of them for the name
-    /// that they have: such names count over all tubes, and follow the same patterns.
-    pub const PRODUCE: Self = Self::of(&[Role::Produce]);
-    /// The roles one of which a client needs to reserve from a tube.
-    pub const WORK: Self = Self::of(&[Role::Work]);
-    /// The role for whatever an operator does.
-    pub const MANAGE: Self = Self::of(&[Role::Manage]);
     /// The roles one of which a client needs to see jobs.
-    pub const SEE_JOBS: Self = Self::of(&[Role::Work, Role::Observe, Role::Manage]);
+    pub const SEE_JOBS: Self = Self::WORK.union(Self::OBSERVE).union(Self::MANAGE);
     /// The roles one of which a client needs to end a job that nobody else has reserved.
-    pub const END_JOBS: Self = Self::of(&[Role::Work, Role::Manage]);
+    pub const END_JOBS: Self = Self::WORK.union(Self::MANAGE);
     /// The roles one of which `move` needs for the tube to which the job goes.
-    pub const MOVE_TARGET: Self = Self::of(&[Role::Produce, Role::Manage]);
+    pub const MOVE_TARGET: Self = Self::PRODUCE.union(Self::MANAGE);
 }
 
 impl Grants {
@@ -44,7 +37,7 @@ impl Grants {
     pub fn judge_job(&self, needed: Roles, tube: Option<&str>) -> Verdict {
         // The patterns are asked for no job as well, so that the time does not tell whether there is one.
         let roles = std::hint::black_box(self.on(tube.unwrap_or(NO_JOB)));
-        let roles = if tube.is_some() { roles } else { Roles::default() };
+        let roles = if tube.is_some() { roles } else { Roles::empty() };
         if roles.meets(needed) {
             Verdict::Allowed
         } else if roles.meets(Roles::ANY) {
@@ -62,22 +55,22 @@ mod tests {
     #[test]
     fn no_job_costs_as_many_looks_as_a_job_of_others() {
         let mut grants = Grants::default();
-        grants.add(Role::Work, "mine-*");
+        grants.add(Roles::WORK, "mine-*");
         let looks_at = |tube| {
             let before = crate::access::role::LOOKS.get();
             assert_eq!(grants.judge_job(Roles::END_JOBS, tube), Verdict::NotFound);
             crate::access::role::LOOKS.get() - before
         };
         assert_eq!(looks_at(Some("theirs")), looks_at(None));
-        grants.add(Role::Work, NO_JOB);
+        grants.add(Roles::WORK, NO_JOB);
         assert_eq!(grants.judge_job(Roles::END_JOBS, None), Verdict::NotFound, "no job is of no tube");
     }
 
     #[test]
     fn a_job_in_a_tube_that_may_not_be_seen_is_not_there() {
         let mut grants = Grants::default();
-        grants.add(Role::Work, "mine");
-        grants.add(Role::Observe, "seen");
+        grants.add(Roles::WORK, "mine");
+        grants.add(Roles::OBSERVE, "seen");
         assert_eq!(grants.judge_job(Roles::END_JOBS, Some("mine")), Verdict::Allowed);
         assert_eq!(grants.judge_job(Roles::END_JOBS, Some("seen")), Verdict::Forbidden);
         assert_eq!(grants.judge_job(Roles::END_JOBS, Some("hidden")), Verdict::NotFound);

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{Identity, Limits, Role, Rules};
+use super::{Identity, Limits, Roles, Rules};
 
 /// What everybody may do, or the identity called `only`; `None` if there is none of that name.
 #[must_use]
@@ -23,9 +23,9 @@ fn describe(identity: &Identity, text: &mut String) {
     if grants.somewhere().is_empty() {
         let _ = writeln!(text, "  nothing");
     }
-    for role in grants.somewhere().iter() {
+    for (role, word) in grants.somewhere().words() {
         let patterns: Vec<&str> = grants.patterns(role).collect();
-        let _ = writeln!(text, "  {}: {} ({})", role.as_str(), patterns.join(" "), meaning(role));
+        let _ = writeln!(text, "  {word}: {} ({})", patterns.join(" "), meaning(role));
     }
     describe_limits(limits, text);
 }
@@ -46,12 +46,12 @@ fn describe_limits(limits: &Limits, text: &mut String) {
     }
 }
 
-fn meaning(role: Role) -> &'static str {
+fn meaning(role: Roles) -> &'static str {
     match role {
-        Role::Produce => "puts jobs",
-        Role::Work => "reserves and finishes jobs",
-        Role::Observe => "sees jobs and counters",
-        Role::Manage => "kicks, pauses, moves and flushes",
+        Roles::PRODUCE => "puts jobs",
+        Roles::WORK => "reserves and finishes jobs",
+        Roles::OBSERVE => "sees jobs and counters",
+        _ => "kicks, pauses, moves and flushes",
     }
 }
 

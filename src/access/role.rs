@@ -1,88 +1,54 @@
 //! Roles, and the tubes for which somebody has them.
 
 use std::fmt;
-use std::ops::BitOr;
 
+use bitflags::bitflags;
 use wildmatch::WildMatch;
 
-/// What somebody may do with the jobs of a tube.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// Put jobs.
-    Produce,
-    /// Reserve jobs, and finish them.
-    Work,
-    /// See jobs and counters.
-    Observe,
-    /// Whatever an operator does: kick, pause, move, flush.
-    Manage,
-}
-
-impl Role {
-    /// All roles.
-    pub const ALL: [Self; 4] = [Self::Produce, Self::Work, Self::Observe, Self::Manage];
-
-    /// The word of the access file.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Produce => "produce",
-            Self::Work => "work",
-            Self::Observe => "observe",
-            Self::Manage => "manage",
-        }
+bitflags! {
+    /// A set of roles: what somebody may do with the jobs of a tube.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct Roles: u8 {
+        /// Put jobs. The tags `con`, `grp` and `aft` need this role for the name that they have, too: such names count
+        /// over all tubes, and follow the same patterns.
+        const PRODUCE = 1;
+        /// Reserve jobs, and finish them.
+        const WORK = 2;
+        /// See jobs and counters.
+        const OBSERVE = 4;
+        /// Whatever an operator does: kick, pause, move, flush.
+        const MANAGE = 8;
     }
 }
-
-/// A set of roles.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Roles(u8);
 
 impl Roles {
     /// Every role.
-    pub const ANY: Self = Self::of(&Role::ALL);
+    pub const ANY: Self = Self::all();
 
-    /// These roles.
-    #[must_use]
-    pub const fn of(roles: &[Role]) -> Self {
-        let (mut bits, mut index) = (0, 0);
-        while index < roles.len() {
-            bits |= 1 << roles[index] as u8;
-            index += 1;
-        }
-        Self(bits)
-    }
+    /// Each role with its word in the access file.
+    pub const WORDS: [(Self, &str); 4] = [
+        (Self::PRODUCE, "produce"),
+        (Self::WORK, "work"),
+        (Self::OBSERVE, "observe"),
+        (Self::MANAGE, "manage"),
+    ];
 
     /// Whether the sets have a role in common.
     #[must_use]
     pub const fn meets(self, other: Self) -> bool {
-        self.0 & other.0 != 0
+        self.intersects(other)
     }
 
-    /// Whether there is none.
-    #[must_use]
-    pub const fn is_empty(self) -> bool {
-        self.0 == 0
-    }
-
-    /// The roles.
-    pub fn iter(self) -> impl Iterator<Item = Role> {
-        Role::ALL.into_iter().filter(move |&role| self.meets(Self::of(&[role])))
-    }
-}
-
-impl BitOr for Roles {
-    type Output = Self;
-
-    fn bitor(self, other: Self) -> Self {
-        Self(self.0 | other.0)
+    /// The roles with their words.
+    pub fn words(self) -> impl Iterator<Item = (Self, &'static str)> {
+        Self::WORDS.into_iter().filter(move |&(role, _)| self.meets(role))
     }
 }
 
 /// The words, with `or` between them.
 impl fmt::Display for Roles {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let words: Vec<&str> = self.iter().map(Role::as_str).collect();
+        let words: Vec<&str> = self.words().map(|(_, word)| word).collect();
         out.write_str(&words.join(" or "))
     }
 }
@@ -94,7 +60,7 @@ pub struct Grants(Vec<Grant>);
 /// A role for the tubes whose names match a pattern.
 #[derive(Debug)]
 struct Grant {
-    role: Role,
+    role: Roles,
     pattern: WildMatch,
     text: Box<str>,
 }
@@ -110,7 +76,7 @@ const EVERY_TUBE: &str = "*";
 
 impl Grants {
     /// Adds a role for the tubes that match: `*` stands for any bytes, `?` for one.
-    pub fn add(&mut self, role: Role, pattern: &str) {
+    pub fn add(&mut self, role: Roles, pattern: &str) {
         self.0.push(Grant { role, pattern: WildMatch::new(pattern), text: pattern.into() });
     }
 
@@ -135,13 +101,13 @@ impl Grants {
     }
 
     /// The patterns for a role, as the file has them.
-    pub fn patterns(&self, role: Role) -> impl Iterator<Item = &str> {
+    pub fn patterns(&self, role: Roles) -> impl Iterator<Item = &str> {
         self.0.iter().filter(move |grant| grant.role == role).map(|grant| &*grant.text)
     }
 
     fn union(&self, is_meant: impl Fn(&Grant) -> bool) -> Roles {
         let grants = self.0.iter().filter(|grant| is_meant(grant));
-        grants.fold(Roles::default(), |roles, grant| roles | Roles::of(&[grant.role]))
+        grants.fold(Roles::empty(), |roles, grant| roles | grant.role)
     }
 }
 
@@ -152,9 +118,9 @@ mod tests {
     #[test]
     fn a_pattern_is_for_the_names_that_it_matches_as_a_whole() {
         let mut grants = Grants::default();
-        grants.add(Role::Produce, "mail");
-        grants.add(Role::Work, "mail-*");
-        grants.add(Role::Observe, "*-l?g");
+        grants.add(Roles::PRODUCE, "mail");
+        grants.add(Roles::WORK, "mail-*");
+        grants.add(Roles::OBSERVE, "*-l?g");
         for (tube, expected) in [
             ("mail", "produce"),
             ("mail-", "work"),
@@ -169,7 +135,7 @@ mod tests {
         }
         assert_eq!(grants.somewhere().to_string(), "produce or work or observe");
         assert!(grants.everywhere().is_empty());
-        grants.add(Role::Manage, "*");
+        grants.add(Roles::MANAGE, "*");
         assert_eq!(grants.everywhere().to_string(), "manage");
         assert_eq!(grants.on("anything").to_string(), "manage");
     }
@@ -177,7 +143,7 @@ mod tests {
     #[test]
     fn the_longest_name_against_the_worst_pattern_does_not_take_long() {
         let mut grants = Grants::default();
-        grants.add(Role::Work, &format!("{}b", "*a".repeat(99)));
+        grants.add(Roles::WORK, &format!("{}b", "*a".repeat(99)));
         assert!(grants.on(&"a".repeat(200)).is_empty());
     }
 }

@@ -8,26 +8,18 @@
 //! a browser on the same machine. They cannot read, because of the host that they name (see [`super::host`]), and they
 //! cannot change anything, because they cannot send the header `X-Beanstalkd-Admin`.
 
-use std::fmt;
-
-use sha2::{Digest, Sha256};
-use subtle::ConstantTimeEq;
-
 use super::Sources;
 use super::request::{Method, Request};
-use crate::token::{self, TokenError};
+use crate::token::TokenHash;
 
 /// What every request for the API must have.
 #[derive(Debug, Default)]
 pub struct Access {
     /// The token that every request has to show; `None` if none is asked for.
-    pub token: Option<Token>,
+    pub token: Option<TokenHash>,
     /// Whether changes are refused.
     pub is_read_only: bool,
 }
-
-/// A secret that opens the API, of which only the hash is kept.
-pub struct Token([u8; 32]);
 
 /// Why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,31 +34,6 @@ pub enum Denied {
     Unmarked,
     /// It wants a change, and the server allows none.
     ReadOnly,
-}
-
-impl Token {
-    /// The longest one: a head of a request has to have room for it.
-    pub const MAX_BYTES: usize = 1024;
-
-    /// The token in the text of a file, without the white space around it.
-    ///
-    /// # Errors
-    /// If the text is no token.
-    pub fn parse(text: &[u8]) -> Result<Self, TokenError> {
-        token::parse(text, Self::MAX_BYTES).map(|token| Self(Sha256::digest(token).into()))
-    }
-
-    /// Whether `given` is the token. The time it takes tells nothing of the token.
-    fn is(&self, given: &[u8]) -> bool {
-        self.0[..].ct_eq(&Sha256::digest(given)).into()
-    }
-}
-
-/// Says nothing of the secret.
-impl fmt::Debug for Token {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("Token")
-    }
 }
 
 impl Denied {
@@ -91,7 +58,7 @@ impl Access {
     pub fn judge(&self, request: &Request, sources: &Sources<'_>) -> Result<(), Denied> {
         let is_change = !matches!(request.method, Method::Get | Method::Head);
         match &self.token {
-            Some(token) if !request.bearer.as_ref().is_some_and(|given| token.is(given)) => {
+            Some(token) if !request.bearer.as_ref().is_some_and(|given| token.is(&TokenHash::of(given))) => {
                 return Err(Denied::Unauthorized);
             }
             Some(_) => {}
@@ -101,21 +68,5 @@ impl Access {
             None => {}
         }
         if is_change && self.is_read_only { Err(Denied::ReadOnly) } else { Ok(()) }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_the_whole_token_opens() {
-        let token = Token::parse(b" 0123456789abcdef0123456789abcdef\r\n").unwrap();
-        assert!(token.is(b"0123456789abcdef0123456789abcdef"));
-        for other in [b"".as_slice(), b"0123456789abcdef0123456789abcdeg", b"0123456789abcdef0123456789abcde"]
-        {
-            assert!(!token.is(other));
-        }
-        assert_eq!(format!("{token:?}"), "Token");
     }
 }

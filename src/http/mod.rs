@@ -6,8 +6,7 @@
 //! page beside them. At the other site, `access` says who may ask, `api` has the paths, `tube_query` and `selection`
 //! the tubes and jobs that a request means, `task` the words for orders, and `app` the page. `page` reads from `api` as
 //! well. `rendering` is for metrics and lists of tubes, and `history` has the samples for the plots. These parts are
-//! pure. `server` has the connections and `socket` what they talk through, plain or with TLS; the event loop drives
-//! them. `startup_health` has a thread that answers before the loop runs. HTTP never changes the queue: it reads the
+//! pure. `server` has the connections, which the event loop drives. `startup_health` has a thread that answers before the loop runs. HTTP never changes the queue: it reads the
 //! same views as the stats commands of the protocol, and hands orders to the server, which carries them out in its
 //! turns with the calls that it makes for a client.
 //!
@@ -38,7 +37,6 @@ mod request;
 pub mod selection;
 mod server;
 pub mod snapshot;
-mod socket;
 mod startup_health;
 mod tag_filter;
 pub mod task;

@@ -1,6 +1,6 @@
 //! The head of a request, and the few things in it that an answer depends on.
 //!
-//! Owns: which headers are read, and how the length of a body is found. `httparse` parses the bytes.
+//! Owns: which headers are read, and how the length of a body is told. `httparse` parses the bytes.
 
 use zeroize::Zeroizing;
 

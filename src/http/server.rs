@@ -14,7 +14,6 @@ use zeroize::Zeroize;
 
 use super::access::Access;
 use super::exchange::Command;
-use super::socket::{PolledListener, Socket};
 use super::task::{Control, Order, TaskId};
 use super::{Address, Exchange, History, Phase, Site, Sources};
 use crate::clock::{NS_PER_S, Timestamp};
@@ -23,7 +22,8 @@ use crate::os::listen::Listener;
 use crate::poll_token::PollToken;
 use crate::rate_limited_log::RateLimitedLog;
 use crate::stats::StatsSource;
-use crate::tls::{Acceptor, HANDSHAKE_TIMEOUT};
+use crate::stream::{Accepted, ListenerSocket, Socket, Stream};
+use crate::tls::{Acceptor, ClientCertificate, HANDSHAKE_TIMEOUT};
 
 /// The most connections at a time: enough for a few scrapers and some people who look at the page.
 const MAX_CONNECTIONS: usize = 16;
@@ -45,7 +45,7 @@ const ACCEPT_PAUSE_NS: u64 = NS_PER_S;
 const PROTECTED_NS: u64 = 30 * NS_PER_S;
 
 /// How many connections that are being answered keep their slots, at most. The other slots are always free for a
-/// new connection, so that a health check need not wait.
+/// new connection, so that a health check waits for nobody.
 const MAX_PROTECTED: usize = MAX_CONNECTIONS - 4;
 
 /// The most bytes that are read at a time.
@@ -53,9 +53,7 @@ const READ_BYTES: usize = 4096;
 
 /// The HTTP side of the server.
 pub struct HttpServer {
-    listener: PolledListener,
-    /// When to accept; `None` while no connection waits at the listener.
-    accept_at: Option<Timestamp>,
+    listener: SiteListener,
     warnings: RateLimitedLog,
     denials: RateLimitedLog,
     connections: [Option<Connection>; MAX_CONNECTIONS],
@@ -67,11 +65,18 @@ pub struct HttpServer {
     ended: Vec<Exchange>,
     /// Whether the last turn has done work, so that there may be more.
     busy: bool,
-    registry: Registry,
+    registry: Rc<Registry>,
     history: History,
     role: Role,
+}
+
+/// Where the site is served.
+struct SiteListener {
+    socket: ListenerSocket,
     /// The host that the command line names.
     host: Option<String>,
+    /// When to accept; `None` while no connection waits.
+    accept_at: Option<Timestamp>,
 }
 
 /// What is served.
@@ -124,7 +129,8 @@ impl State<'_> {
 
 /// A connection with its socket.
 struct Connection {
-    socket: Box<dyn Socket>,
+    socket: Socket,
+    token: PollToken,
     exchange: Exchange,
     link: Link,
     last_progress_at: Timestamp,
@@ -166,13 +172,12 @@ impl HttpServer {
         role: Role,
         registry: &Registry,
     ) -> io::Result<Self> {
-        let registry = registry.try_clone()?;
-        let mut listener = PolledListener::new(listener, tls.cloned())?;
+        let registry = Rc::new(registry.try_clone()?);
+        let mut socket = ListenerSocket::new(listener, tls)?;
         let token = PollToken::HttpListener(role.number());
-        registry.register(listener.source(), token.into(), Interest::READABLE)?;
+        registry.register(socket.source(), token.into(), Interest::READABLE)?;
         Ok(Self {
-            listener,
-            accept_at: Some(Timestamp::default()),
+            listener: SiteListener { socket, host, accept_at: Some(Timestamp::default()) },
             warnings: RateLimitedLog::default(),
             denials: RateLimitedLog::default(),
             connections: [const { None }; MAX_CONNECTIONS],
@@ -183,7 +188,6 @@ impl HttpServer {
             registry,
             history: History::default(),
             role,
-            host,
         })
     }
 
@@ -192,7 +196,7 @@ impl HttpServer {
     pub fn notice(&mut self, event: &Event) {
         match PollToken::decode(event.token()) {
             Some(PollToken::HttpListener(site)) if site == self.role.number() => {
-                self.accept_at = Some(Timestamp::default());
+                self.listener.accept_at = Some(Timestamp::default());
             }
             Some(PollToken::HttpConnection(number)) => {
                 let slot = (number as usize).checked_sub(self.first_number());
@@ -220,7 +224,7 @@ impl HttpServer {
         if self.busy {
             return Some(Timestamp::default());
         }
-        self.connections.iter().flatten().map(Connection::is_over_at).chain(self.accept_at).min()
+        self.connections.iter().flatten().map(Connection::is_over_at).chain(self.listener.accept_at).min()
     }
 
     /// Closes all connections and returns the listener.
@@ -228,14 +232,17 @@ impl HttpServer {
     /// # Errors
     /// If the socket cannot be removed from the poll.
     pub fn into_listener(mut self) -> io::Result<Listener> {
-        self.registry.deregister(self.listener.source())?;
-        Ok(self.listener.into())
+        self.registry.deregister(self.listener.socket.source())?;
+        Ok(self.listener.socket.into())
     }
 
     /// Closes the connections of clients that would not get in any more, after a reload.
     pub fn recheck_certificates(&mut self) {
         for slot in &mut self.connections {
-            slot.take_if(|connection| !connection.socket.is_certificate_good());
+            // A client in its handshake is checked at the end of it.
+            slot.take_if(|connection| {
+                !connection.socket.is_handshaking() && !connection.socket.is_certificate_good()
+            });
         }
     }
 
@@ -270,7 +277,7 @@ impl HttpServer {
                 let ended = slot.take().map(|connection| connection.exchange);
                 self.ended.extend(ended.filter(Exchange::has_rest));
                 // A client may wait for the slot.
-                self.accept_at = self.accept_at.map(|_| Timestamp::default());
+                self.listener.accept_at = self.listener.accept_at.map(|_| Timestamp::default());
             }
         }
         self.busy |= !self.ended.is_empty();
@@ -339,9 +346,11 @@ impl HttpServer {
                 Role::Metrics(max_tubes) => max_tubes,
                 Role::Admin(_) => 0,
             },
-            address: match self.listener {
-                PolledListener::Tcp(_) | PolledListener::Tls(..) => Address::Tcp(self.host.as_deref()),
-                PolledListener::Unix(_) => Address::Unix,
+            address: match self.listener.socket {
+                ListenerSocket::Tcp(_) | ListenerSocket::Tls(..) => {
+                    Address::Tcp(self.listener.host.as_deref())
+                }
+                ListenerSocket::Unix(_) => Address::Unix,
             },
         }
     }
@@ -349,17 +358,17 @@ impl HttpServer {
     /// Accepts at most as many connections as there are slots; others wait for the next turn.
     fn accept(&mut self, now: Timestamp) {
         for _ in 0..MAX_CONNECTIONS {
-            if self.accept_at.is_none_or(|at| now < at) {
+            if self.listener.accept_at.is_none_or(|at| now < at) {
                 return;
             }
             // There is one in the next turn: no more than `MAX_PROTECTED` are kept.
             let Some(slot) = self.slot_for_new_connection(now) else { return };
-            match self.listener.accept() {
-                Ok(socket) => self.add(socket, slot, now),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => self.accept_at = None,
+            match self.listener.socket.accept() {
+                Ok(accepted) => self.add(accepted, slot, now),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.listener.accept_at = None,
                 Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
                 Err(error) => {
-                    self.accept_at = Some(now + ACCEPT_PAUSE_NS);
+                    self.listener.accept_at = Some(now + ACCEPT_PAUSE_NS);
                     self.warnings.line(now, |withheld| {
                         warn!(
                             "no HTTP for a connection, nor for {withheld} since the last such line: {error}"
@@ -394,15 +403,14 @@ impl HttpServer {
         (0..MAX_CONNECTIONS).filter(is_available).min_by_key(|&slot| stage(slot))
     }
 
-    fn add(&mut self, mut socket: Box<dyn Socket>, slot: usize, now: Timestamp) {
-        let interest = Interest::READABLE | Interest::WRITABLE;
+    fn add(&mut self, accepted: Accepted, slot: usize, now: Timestamp) {
         let token = PollToken::HttpConnection((self.first_number() + slot) as u32);
-        match self.registry.register(&mut *socket, token.into(), interest) {
-            Ok(()) => {
-                let exchange = Exchange::default();
+        match accepted.watch(Rc::clone(&self.registry), token) {
+            Ok(socket) => {
                 let before = self.connections[slot].replace(Connection {
                     socket,
-                    exchange,
+                    token,
+                    exchange: Exchange::default(),
                     link: Link::Open { readable: true, writable: true },
                     last_progress_at: now,
                     stage: Stage::Head(now),
@@ -445,7 +453,8 @@ fn forward_command(connection: &mut Connection, control: &mut dyn Control, now: 
 
 impl Connection {
     fn log_command(&self, level: Level, TaskId(task): TaskId, command: &str) {
-        let (peer, certificate) = (self.socket.peer(), self.socket.certificate());
+        let certificate = self.socket.peer_certificate().map(ClientCertificate::of);
+        let (peer, certificate) = (self.socket.peer(), certificate.unwrap_or_default().serial);
         let shown =
             if certificate.is_empty() { String::new() } else { format!(", certificate {certificate}") };
         log!(
@@ -513,7 +522,10 @@ impl Connection {
                     self.last_progress_at = now;
                 }
                 Err(error) => match error.kind() {
-                    ErrorKind::WouldBlock => *writable = false,
+                    ErrorKind::WouldBlock => {
+                        *writable = false;
+                        self.socket.await_writable(self.token, true);
+                    }
                     ErrorKind::Interrupted => {}
                     _ => self.link = Link::Gone,
                 },

@@ -122,7 +122,7 @@ impl Snapshot {
         }
     }
 
-    /// Frees a slice of the copies, which are not needed any more; returns whether there are none left. To free a hundred
+    /// Frees a slice of the copies, which nobody needs any more; returns whether there are none left. To free a hundred
     /// thousand at once takes milliseconds.
     pub fn let_go(&mut self) -> bool {
         self.tubes.truncate(self.tubes.len().saturating_sub(FREED_PER_SLICE));

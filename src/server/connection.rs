@@ -4,7 +4,7 @@
 //! edge-triggered, so their readiness is latched here: the input is ready until a read finds nothing more, and the
 //! socket is full until the poll reports room again. Driven by the server.
 
-use std::io::{self, ErrorKind, IoSlice};
+use std::io::{self, ErrorKind};
 
 use zeroize::Zeroize;
 
@@ -16,87 +16,14 @@ use super::idle::IdleWatch;
 use crate::binlog::SequenceNumber;
 use crate::clock::Timestamp;
 use crate::commands::Rest;
+use crate::poll_token::PollToken;
 use crate::protocol::Reply;
 use crate::queue::{ClientId, WaitOutcome};
 use crate::session::{Session, Stop, Until, Waiting};
+use crate::stream::Stream;
 
 /// Bytes read at a time while memory is short, because the server may have to keep what it has read.
 const TIGHT_READ_BYTES: usize = 4 * 1024;
-
-/// The socket of a connection; a fake one in simulations.
-pub trait Stream {
-    /// Reads into `buffer`; 0 means that the client will send no more.
-    ///
-    /// # Errors
-    /// `WouldBlock` if there is nothing to read; any other error ends the connection.
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize>;
-
-    /// Appends at most `max_bytes` to `body`, within its capacity.
-    ///
-    /// # Errors
-    /// As `read`.
-    fn read_into(&mut self, body: &mut Vec<u8>, max_bytes: usize) -> io::Result<usize>;
-
-    /// Writes one piece.
-    ///
-    /// # Errors
-    /// `WouldBlock` if the socket is full; any other error ends the connection.
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize>;
-
-    /// Writes several pieces.
-    ///
-    /// # Errors
-    /// As `write`.
-    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize>;
-
-    /// Tells the client, within the stream, that nothing more comes. Until this succeeds the stream must not be closed.
-    ///
-    /// # Errors
-    /// As `write`.
-    fn finish(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-
-    /// Sets whether the poll reports to `client` when the socket takes bytes again.
-    fn await_writable(&mut self, client: ClientId, awaited: bool);
-
-    /// The address of the client, for the log.
-    fn peer(&self) -> String {
-        String::from("?")
-    }
-
-    /// Whether the client is in its TLS handshake, so that nothing can be read or written yet. Reads
-    /// go on with the handshake.
-    fn is_handshaking(&self) -> bool {
-        false
-    }
-
-    /// Whether the stream itself has something for the socket, and waits for room. Reads send it.
-    fn wants_write(&self) -> bool {
-        false
-    }
-
-    /// Whether the client has said within its stream, as far as it was read, that it will send no more. Only the poll
-    /// reports the end of a plain stream.
-    fn has_ended(&self) -> bool {
-        false
-    }
-
-    /// The same, but looks at a bounded part of the input that was not read yet, and is still to be read.
-    fn look_for_end(&mut self) -> bool {
-        false
-    }
-
-    /// The certificate by which the client has shown who it is, in DER. It is known from the end of the handshake on.
-    fn peer_certificate(&self) -> Option<&[u8]> {
-        None
-    }
-
-    /// Whether a client with this certificate would get in now; if not, the stream notes why for the log.
-    fn is_certificate_good(&self) -> bool {
-        true
-    }
-}
 
 /// What the poll has reported about a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -133,6 +60,11 @@ enum Sending {
     /// It is full; the poll will report when it is not.
     Blocked,
 }
+
+// In a debug build, mio's sockets are larger.
+#[cfg(all(target_pointer_width = "64", not(debug_assertions)))]
+const _: () =
+    assert!(size_of::<Connection<crate::stream::Socket>>() <= 160, "a connection is a block of 160 bytes");
 
 /// A client's socket and session.
 #[derive(Debug)]
@@ -199,17 +131,17 @@ impl<S: Stream> Connection<S> {
         let has_room = self.sending == Sending::Blocked && (writable || failed);
         if has_room {
             self.sending = Sending::Open;
-            self.stream.await_writable(id, false);
+            self.stream.await_writable(PollToken::Client(id), false);
         }
         has_room
     }
 
-    /// Whether the TLS handshake of the client is not done yet.
+    /// Whether the TLS handshake of the client is not done.
     pub fn is_handshaking(&self) -> bool {
         self.stream.is_handshaking()
     }
 
-    /// Whether the server has not identified the client yet.
+    /// Whether it is not known yet who the client is.
     pub fn awaits_log_in(&self, executor: &Executor, id: ClientId) -> bool {
         self.is_handshaking() || executor.is_unknown(id)
     }
@@ -584,7 +516,7 @@ impl<S: Stream> Connection<S> {
         match error.kind() {
             ErrorKind::WouldBlock => {
                 self.sending = Sending::Blocked;
-                self.stream.await_writable(id, true);
+                self.stream.await_writable(PollToken::Client(id), true);
             }
             ErrorKind::Interrupted => {}
             _ => return Err(error),

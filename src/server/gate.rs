@@ -3,15 +3,16 @@
 //! Owns: what a turn does without a lease. The rule is [`Lease::holds`](crate::binlog::Lease::holds); the store knows the lease
 //! and reads the clock. Driven by [`Server::turn`], after its last command and before the first byte of a reply.
 
-use super::connection::{Connection, Stream};
+use super::connection::Connection;
 use super::{Server, find};
 use crate::clock::Timestamp;
 use crate::queue::ClientId;
+use crate::stream::Stream;
 
 /// Whether the server answers, and how long it may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Gate {
-    /// No other server can own the queue before this time; without a database, never.
+    /// Nobody else can own the queue before this time; without a database, never.
     Open { until: Timestamp },
     /// The server does not know whether it still owns the queue, and keeps all replies.
     Closed,

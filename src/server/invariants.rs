@@ -4,8 +4,9 @@ use std::collections::HashSet;
 
 use super::Server;
 use super::client_lists::Lists;
-use super::connection::{Connection, Stream};
+use super::connection::Connection;
 use crate::queue::ClientId;
+use crate::stream::Stream;
 
 /// A state of up to this many jobs, tubes and connections is swept after each turn. A larger one is swept again after as many
 /// turns and requests as it has of these, so that the sweeps of a large state do not slow a debug build down.

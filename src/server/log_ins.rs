@@ -1,9 +1,8 @@
-//! Clients of which it is not known yet who they are: those in a TLS handshake, and on a server with access rules those
-//! who may do nothing before they log in.
+//! Clients of which it is not known yet who they are: those in a TLS handshake, and on a server with access rules those who
+//! may do nothing before they log in.
 //!
-//! Owns: how many of them there are, at most, and in which order they came. If there are too many, the oldest gives its
-//! place to a new one, so that silent clients do not keep others out for long; `idle` has their time limit. Driven by
-//! the server.
+//! Owns: how many of them there are, at most, and in which order they came. If there are too many, the oldest gives its place
+//! to a new one, so that silent clients keep nobody out for long; `idle` has their time limit. Driven by the server.
 
 use std::collections::VecDeque;
 
@@ -17,13 +16,13 @@ use crate::clock::Timestamp;
 use crate::queue::ClientId;
 use crate::rate_limited_log::RateLimitedLog;
 
-/// Entries of clients that have left, in the order of arrival, before the server removes them.
+/// Places in the order of arrival that nobody has any more, before they are looked for.
 const MAX_GONE: usize = 1024;
 
 /// Who they are.
 #[derive(Debug)]
 pub struct LogIns {
-    /// In their order, with clients that were identified or have left in the meantime.
+    /// In their order, with clients that are known or gone meanwhile.
     clients: VecDeque<ClientId>,
     count: usize,
     most: usize,
@@ -59,8 +58,8 @@ impl<S: Stream> Server<S> {
         self.log_ins.most = most;
     }
 
-    /// Tells a guarded server who is at the other end of a connection. Before this, the client may do nothing. Where
-    /// its identity has as many connections as it may have, the connection ends with a reply that says so.
+    /// Tells a guarded server who is at the other end of a connection. Before this, the client may do nothing. Where its
+    /// identity has as many connections as it may have, the connection ends with a reply that says so.
     pub fn identify(&mut self, id: ClientId, peer: Peer, now: Timestamp) {
         let Some(connection) = find(&mut self.connections, id) else { return };
         let is_handshaking = connection.is_handshaking();

@@ -16,7 +16,6 @@ mod invariants;
 mod log_ins;
 mod notifier;
 mod reload;
-mod tls_stream;
 #[cfg(test)]
 mod turn_tests;
 
@@ -25,9 +24,9 @@ use std::time::Duration;
 
 use log::{debug, warn};
 
-pub use self::connection::{Readiness, Stream};
-pub use self::tls_stream::TlsStream;
+pub use self::connection::Readiness;
 pub use crate::commands::{Config, Executor, MemoryShares};
+pub use crate::stream::{Stream, TlsStream};
 
 use self::budget::{
     CLOSING_WORK, GOING_ON_WORK, HANDSHAKES_PER_TURN, READ_BUFFER_BYTES, SHORT_REPLIES_BYTES,
@@ -323,7 +322,7 @@ impl<S: Stream> Server<S> {
     }
 
     /// Goes on with a turn's share of the handshakes, the oldest event first. They come after the work of the clients that
-    /// are known, and cost these a few hundred microseconds of each turn, however many anonymous clients there are.
+    /// are known, and cost these a few hundred microseconds of each turn, however many strangers there are.
     fn serve_handshakes(&mut self, now: Timestamp) {
         for _ in 0..HANDSHAKES_PER_TURN {
             let Some(id) = self.handshaking.pop_front() else { break };

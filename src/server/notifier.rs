@@ -15,16 +15,16 @@ use crate::log_setup::Count;
 use crate::os::service_manager;
 use crate::rate_limited_log::RateLimitedLog;
 
-/// How often the status is reported if the service manager has no watchdog.
+/// How often the status is told where nobody waits for signs of life.
 const STATUS_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The reports to the service manager.
+/// The server's end of the talk with the service manager.
 #[derive(Debug)]
 pub struct Notifier {
     interval_ns: u64,
-    /// The service manager has a watchdog, which needs keep-alives besides the status.
+    /// Signs of life are awaited, not the status alone.
     watchdog: bool,
-    /// Whether the last reported status had drain mode, and whether it had a lease: a change is reported at once.
+    /// Whether the status said that the server drains, and that it answers, when it was last told: a change is told at once.
     said: (bool, bool),
     next_at: Timestamp,
     warnings: RateLimitedLog,

@@ -14,6 +14,7 @@ use crate::binlog::{self, Binlog, Completion, Listing, LogPosition, Storage, Syn
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::commands::WATCHED_NAMES;
 use crate::os::process::cpu_time;
+use crate::poll_token::PollToken;
 use crate::queue::{ClientId, PoisonLimits};
 use crate::stats::Identity;
 
@@ -68,7 +69,7 @@ impl Stream for FakeStream {
         self.write(&slices.iter().flat_map(|slice| slice.to_vec()).collect::<Vec<u8>>())
     }
 
-    fn await_writable(&mut self, _: ClientId, _: bool) {}
+    fn await_writable(&mut self, _: PollToken, _: bool) {}
 }
 
 struct Client {
@@ -77,7 +78,7 @@ struct Client {
 }
 
 impl Client {
-    /// Sends `bytes`; returns their event.
+    /// Sends `bytes`; returns the event that tells of them.
     fn send(&self, bytes: &[u8]) -> (ClientId, Readiness) {
         self.wire.0.borrow_mut().sent.extend(bytes);
         (self.id, Readiness { readable: true, ..Readiness::default() })
@@ -313,7 +314,7 @@ fn without_a_lease_no_reply_leaves_and_with_the_next_one_all_do_in_order() {
 fn the_lease_is_looked_at_after_the_last_command_of_the_turn() {
     let (mut server, lease) = leased_server();
     let (first, last) = (connect(&mut server), connect(&mut server));
-    // The server is paused while it reads, and another one takes over.
+    // The server stands still while it reads, and is taken over from.
     last.wire.0.borrow_mut().at_read = Some(Box::new(move || lease.set(0)));
     let events = [first.send(b"peek-ready\r\n"), last.send(b"peek-ready\r\n")];
     server.turn(events.into_iter(), START);

@@ -11,12 +11,13 @@ use std::path::{Path, PathBuf};
 use beanstalkd::access::{FileError, Rules, TokenHash};
 use beanstalkd::os::privileges::id_of_user;
 use beanstalkd::server::event_loop::ReadRules;
+use beanstalkd::token::MAX_AUTH_BYTES;
 use zeroize::Zeroizing;
 
 use super::path_advice::advice;
 
 /// The largest access file, in bytes: far more than anybody writes, and little enough to be read at once.
-const MOST_BYTES: u64 = 16 << 20;
+const MAX_BYTES: u64 = 16 << 20;
 
 /// The bit of a file's permissions that lets all users write to it.
 const WRITABLE_BY_ALL: u32 = 0o002;
@@ -26,7 +27,7 @@ const WRITABLE_BY_ALL: u32 = 0o002;
 pub enum AccessError {
     /// The file cannot be read; the cause is added.
     Read(io::Error, String),
-    /// It is larger than [`MOST_BYTES`].
+    /// It is larger than [`MAX_BYTES`].
     TooLarge,
     /// It is wrong.
     Wrong(FileError),
@@ -38,7 +39,7 @@ pub enum AccessError {
 /// the warning; SIGHUP refuses the file, because better rules are in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doubt {
-    /// It has no identity: it was perhaps read while it was being written.
+    /// Nobody is named in it: it was perhaps read while it was being written.
     NoIdentities,
     /// Every user of the machine can change it.
     WritableByAll,
@@ -66,7 +67,7 @@ impl fmt::Display for AccessError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Read(error, cause) => write!(out, "{error}{cause}"),
-            Self::TooLarge => write!(out, "the file has more than {MOST_BYTES} bytes"),
+            Self::TooLarge => write!(out, "the file has more than {MAX_BYTES} bytes"),
             Self::Wrong(error) => error.fmt(out),
             Self::Doubtful(doubt) => doubt.fmt(out),
         }
@@ -87,7 +88,7 @@ pub fn read(path: &Path) -> Result<AccessFile, AccessError> {
     };
     let file = File::open(path).map_err(unreadable)?;
     let is_writable_by_all = file.metadata().map_err(unreadable)?.mode() & WRITABLE_BY_ALL != 0;
-    if file.take(MOST_BYTES + 1).read_to_string(&mut text).map_err(unreadable)? as u64 > MOST_BYTES {
+    if file.take(MAX_BYTES + 1).read_to_string(&mut text).map_err(unreadable)? as u64 > MAX_BYTES {
         return Err(AccessError::TooLarge);
     }
     let rules = Rules::parse(&text, &id_of_user).map_err(AccessError::Wrong)?;
@@ -114,8 +115,9 @@ pub fn reader(path: PathBuf) -> Box<ReadRules> {
 /// If the input cannot be read, or is no token.
 pub fn hash_of_input() -> io::Result<TokenHash> {
     // A token, the end of its line, and one byte that tells a longer one.
-    let most = TokenHash::MAX_TOKEN_BYTES as u64 + 3;
+    let most = MAX_AUTH_BYTES as u64 + 3;
     let mut text = Zeroizing::new(Vec::with_capacity(most as usize));
     io::stdin().take(most).read_to_end(&mut text)?;
-    TokenHash::of_text(&text).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))
+    TokenHash::of_text(&text, MAX_AUTH_BYTES)
+        .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))
 }

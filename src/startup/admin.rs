@@ -6,11 +6,12 @@ use std::error::Error;
 use std::io;
 use std::path::Path;
 
-use beanstalkd::http::access::{Access, Token};
+use beanstalkd::http::access::Access;
 use beanstalkd::options::{Options, exit_code};
 use beanstalkd::os::listen::Listener;
 use beanstalkd::os::secret_file;
 use beanstalkd::server::event_loop::EventLoop;
+use beanstalkd::token::{MAX_API_BYTES, TokenHash};
 use log::{error, info, warn};
 
 use super::Sockets;
@@ -56,12 +57,12 @@ impl Admin {
 }
 
 /// The token in a file, which may have white space around it.
-fn read_token(path: &Path) -> Result<Token, i32> {
+fn read_token(path: &Path) -> Result<TokenHash, i32> {
     let refuse = |error: &dyn Error| {
         error!("--admin-token-file {}: {error}", path.display());
         exit_code::USAGE
     };
-    let file = secret_file::read(path, 2 * Token::MAX_BYTES).map_err(|error| {
+    let file = secret_file::read(path, 2 * MAX_API_BYTES).map_err(|error| {
         let cause = advice(path, &error);
         error!("--admin-token-file {}: {error}{cause}", path.display());
         exit_code::USAGE
@@ -69,5 +70,5 @@ fn read_token(path: &Path) -> Result<Token, i32> {
     if file.is_readable_by_all {
         warn!("--admin-token-file {}: everybody on this machine can read it (chmod o-r)", path.display());
     }
-    Token::parse(&file.bytes).map_err(|error| refuse(&error))
+    TokenHash::of_text(&file.bytes, MAX_API_BYTES).map_err(|error| refuse(&error))
 }

@@ -77,7 +77,7 @@ impl Prepared {
 
 /// The result of taking a store.
 pub enum Taken {
-    /// No other process uses it until this value is dropped.
+    /// Nobody else uses it until this value is dropped.
     Store(Box<dyn Storage>),
     /// A signal to stop came first.
     Stopped,

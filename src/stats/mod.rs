@@ -1,6 +1,6 @@
-//! The figures of the server, of a tube and of a job: one table for each of the three.
+//! The figures that the server tells of itself, of a tube and of a job: one table for each of the three.
 //!
-//! Owns: every figure's key, kind, meaning and reader, in the order in which they are printed. C's keys come first, in C's
+//! Owns: every figure's key, kind, meaning and reader, in the order in which they are told. C's keys come first, in C's
 //! order and with C's quoting; ours follow. Everything that prints figures goes through these tables: the YAML of the
 //! protocol's stats commands (here), the metrics and the page (in `http`). Never changes what it reads. The server hands
 //! in the views.
@@ -26,7 +26,7 @@ pub use self::tube::TUBE;
 
 use crate::protocol::{Dictionary, Verb};
 
-/// The subject of a table.
+/// What a table tells of.
 pub trait Subject {
     /// What its readers look at.
     type View<'a>;

@@ -90,8 +90,8 @@ impl Channel {
         Ok(channel)
     }
 
-    /// Has the acceptor count what the connection holds. rustls does not report its buffers, so those of a handshake
-    /// are taken to be as long as what has come.
+    /// Has the acceptor count what the connection holds. rustls tells of no buffers, so those of a handshake are taken
+    /// to be as long as what has come.
     fn count(&mut self) {
         let received = if let Stage::Handshake { received, .. } = self.stage { received } else { 0 };
         let held_bytes = IDLE_BYTES + received + self.unfed.capacity() + self.encrypted;
@@ -311,7 +311,7 @@ impl Channel {
             match self.process() {
                 Ok(state) => self.has_ended |= state.peer_has_closed(),
                 Err(error) => {
-                    // The client gets the reason, if its socket has room.
+                    // The client is told why, if its socket has room.
                     let _ = self.flush(socket);
                     return Err(self.fail(Failure::of(&error), &error));
                 }
@@ -321,8 +321,8 @@ impl Channel {
         self.end_handshake()
     }
 
-    /// Accepts the client if its handshake is done. If a reload came in the meantime, the certificate is checked as the
-    /// new files say.
+    /// Lets the client in if its handshake is done. If a reload came meanwhile, the certificate is checked as the new
+    /// files say.
     fn end_handshake(&mut self) -> io::Result<()> {
         let Stage::Handshake { config, .. } = &self.stage else { return Ok(()) };
         if self.tls.is_handshaking() {

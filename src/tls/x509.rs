@@ -66,7 +66,7 @@ struct Certificate<'a> {
     serial: AnyRef<'a>,
     validity: AnyRef<'a>,
     subject: AnyRef<'a>,
-    /// Unique identifiers, which are obsolete, and the extensions.
+    /// Unique identifiers, which nobody uses, and the extensions.
     optional: Vec<AnyRef<'a>>,
 }
 

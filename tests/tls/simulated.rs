@@ -9,6 +9,7 @@ use std::rc::Rc;
 
 use beanstalkd::clock::Timestamp;
 use beanstalkd::os;
+use beanstalkd::poll_token::PollToken;
 use beanstalkd::queue::{ClientId, PoisonLimits};
 use beanstalkd::server::{Readiness, Server, Stream, TlsStream};
 use beanstalkd::tls::{Acceptor, Files, HANDSHAKE_TIMEOUT};
@@ -65,7 +66,13 @@ impl Simulation {
     fn connect(&mut self, capacity: usize) -> Peer {
         let pipe = Pipe::new(capacity, Random::new(self.random.next()));
         let acceptor = &self.acceptor;
-        let open = |id| TlsStream::new(FakeStream { id, pipe: Rc::clone(&pipe) }, id, Rc::clone(acceptor));
+        let open = |id| {
+            TlsStream::new(
+                FakeStream { id, pipe: Rc::clone(&pipe) },
+                PollToken::Client(id),
+                Rc::clone(acceptor),
+            )
+        };
         let id = self.server.accept(open, self.now).unwrap();
         let tls = ClientConnection::new(
             std::sync::Arc::clone(tls::usual_client()),

@@ -310,7 +310,7 @@ impl Client {
         call!(self, Command::TouchAll, Reply::TouchedAll(count) => count)
     }
 
-    /// Logs in with a token. If no identity has it, the server closes the connection.
+    /// Logs in with a token. If it is nobody's, the server closes the connection.
     pub fn auth(&mut self, token: &str) -> Result<(), Error> {
         call!(self, Command::Auth(token), Reply::Authenticated => ())
     }

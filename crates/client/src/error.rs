@@ -70,7 +70,7 @@ pub enum Refusal {
     Aborted,
     /// The access rules of the server do not allow it.
     Forbidden,
-    /// No identity has the token.
+    /// The token is nobody's.
     Unauthorized,
     /// The server has as many connections of this identity as it may have.
     TooManyConnections,

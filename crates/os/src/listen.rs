@@ -145,7 +145,7 @@ pub fn unix(path: &Path, access: UnixAccess) -> Result<(UnixListener, SocketFile
     socket.set_nonblocking(true).map_err(bind)?;
     socket.bind(&address).map_err(bind)?;
     let file = SocketFile::of(path).map_err(bind)?;
-    // The permissions are set before the socket listens. No client can connect earlier, so access is never too wide.
+    // The permissions are set before the socket listens. Nobody can connect earlier, so access is never too wide.
     set_access(path, access).map_err(|source| ListenError::Access { path: path.to_owned(), source })?;
     socket.listen(BACKLOG).map_err(bind)?;
     Ok((socket.into(), file))

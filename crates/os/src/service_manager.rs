@@ -230,7 +230,7 @@ mod tests {
     fn hand_over(passed: [RawFd; 2]) -> io::Result<()> {
         // They are first moved to high numbers, because one of `passed` may have the number that another one needs.
         let parked = passed.map(|descriptor| {
-            // SAFETY: the call takes numbers, and affects a descriptor that nothing else knows.
+            // SAFETY: the call takes numbers, and affects a descriptor that nobody else knows.
             unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 100) }
         });
         for (place, parked) in (3..).zip(parked) {

@@ -149,7 +149,7 @@ impl Body {
         self.len() == 0
     }
 
-    /// The bytes for changes, which nothing else may share.
+    /// The bytes for changes, where nobody can share them.
     pub fn as_mut_slice(&mut self) -> Option<&mut [u8]> {
         match &mut self.0 {
             Bytes::Owned(bytes) => Some(bytes),
@@ -223,7 +223,7 @@ impl<'a> BodyRef<'a> {
         self.len() == 0
     }
 
-    /// The same body, in memory of its own.
+    /// The same body, of its own.
     ///
     /// # Errors
     /// If the allocator has no memory.

@@ -83,7 +83,7 @@ pub struct TagSet<'a> {
     pub group: Option<Name<'a>>,
     /// `aft:<name>`: the group that the job waits for.
     pub after: Option<After<'a>>,
-    /// `exp:<seconds>`: the job is deleted this long after the put if no client has reserved it yet; at least 1.
+    /// `exp:<seconds>`: the job is deleted if nobody has reserved it so long after the put; at least 1.
     pub expires_after_s: Option<u32>,
     /// Whose job it is, if the bytes of the owner's jobs are limited. The server sets it; no word of `put` does.
     pub owner: Option<Name<'a>>,

@@ -32,7 +32,7 @@ impl Parameters {
         Some(self.0.swap_remove(place).1).filter(|value| !value.is_empty())
     }
 
-    /// The name of a parameter that is unknown, or that was given twice.
+    /// The name of a parameter that nobody has taken, or that was given twice.
     pub fn left(&self) -> Option<&str> {
         self.0.first().map(|(key, _)| key.as_str())
     }

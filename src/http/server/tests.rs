@@ -31,7 +31,7 @@ fn serve_at(path: &std::path::Path, poll: &Poll) -> HttpServer {
 
 /// A turn at `now` that accepts new connections and reads from all connections.
 fn turn(server: &mut HttpServer, now: u64) {
-    server.accept_at = Some(Timestamp::default());
+    server.listener.accept_at = Some(Timestamp::default());
     for connection in server.connections.iter_mut().flatten() {
         if let Link::Open { readable, .. } = &mut connection.link {
             *readable = true;

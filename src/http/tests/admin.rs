@@ -1,9 +1,9 @@
 //! Requests for the API, over bytes.
 
 use super::*;
-use crate::http::access::Token;
 use crate::http::exchange::Command;
 use crate::http::task::Order;
+use crate::token::TokenHash;
 
 const MARK: &str = "X-Beanstalkd-Admin: 1\r\nContent-Type: application/json\r\n";
 
@@ -110,7 +110,7 @@ fn a_client_that_waits_for_leave_to_send_its_body_gets_it_only_if_it_may() {
 
 #[test]
 fn only_this_servers_own_pages_and_programs_may_change_anything() {
-    let token = || Token::parse(b"0123456789abcdef0123456789abcdef").ok();
+    let token = || TokenHash::of_text(b"0123456789abcdef0123456789abcdef", 200).ok();
     let open = || Access::default();
     let closed = || Access { token: token(), is_read_only: false };
     let watched = || Access { token: token(), is_read_only: true };

@@ -1,24 +1,22 @@
 //! The listeners: sockets on which clients connect, and how many are accepted.
 //!
 //! Owns: the listeners, the bound on connections, and the pause in accepting while descriptors are
-//! short. Clients that connect during a pause wait in the system's backlog; the loop does not spin, and the last few
+//! short. Clients that connect during a pause wait in the system's backlog; nobody spins, and the last few
 //! descriptors stay free for the files of the binlog. Driven by the loop, once a turn.
 
 use std::io::{self, ErrorKind};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::rc::Rc;
 
 use log::{debug, info, warn};
-use mio::event::Source;
-use mio::net::{TcpListener, UnixListener};
 use mio::{Interest, Registry};
 
-use super::socket::{Accepted, Socket};
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::os::listen::Listener;
 use crate::poll_token::{MAX_CLIENTS, PollToken};
 use crate::rate_limited_log::RateLimitedLog;
 use crate::server::Server;
+use crate::stream::{Accepted, ListenerSocket, Socket};
 use crate::tls::Acceptor;
 
 /// Connections accepted in one turn, so that a crowd that connects does not keep the connected clients waiting.
@@ -63,13 +61,7 @@ struct PolledListener {
     early: bool,
 }
 
-enum ListenerSocket {
-    Tcp(TcpListener),
-    Tls(TcpListener, Rc<Acceptor>),
-    Unix(UnixListener),
-}
-
-/// No client is accepted until a client leaves, or until an instant.
+/// Nobody is accepted until a client leaves, or until an instant.
 struct Pause {
     until: Timestamp,
     clients: usize,
@@ -88,15 +80,7 @@ impl Listeners {
     ) -> io::Result<Self> {
         let mut polled = Vec::new();
         for (number, listener) in (0..).zip(listeners) {
-            let mut socket = match listener {
-                Listener::Tcp(listener) => ListenerSocket::Tcp(TcpListener::from_std(listener)),
-                Listener::Tls(listener) => {
-                    let acceptor =
-                        tls.ok_or_else(|| io::Error::other("a TLS listener has no certificate"))?;
-                    ListenerSocket::Tls(TcpListener::from_std(listener), Rc::clone(acceptor))
-                }
-                Listener::Unix(listener) => ListenerSocket::Unix(UnixListener::from_std(listener)),
-            };
+            let mut socket = ListenerSocket::new(listener, tls)?;
             registry.register(socket.source(), PollToken::Listener(number).into(), Interest::READABLE)?;
             polled.push(PolledListener { socket, has_pending: true, early: true });
         }
@@ -192,7 +176,7 @@ impl Listeners {
         // Naming the other end costs a system call.
         let peer = log::log_enabled!(log::Level::Debug).then(|| accepted.peer());
         let access_peer = server.executor().is_guarded().then(|| accepted.access_peer());
-        match server.accept(|id| accepted.watch(Rc::clone(registry), id), now) {
+        match server.accept(|id| accepted.watch(Rc::clone(registry), PollToken::Client(id)), now) {
             Ok(id) => {
                 debug!("accept {} from {}", id.index, peer.unwrap_or_default());
                 if let Some(peer) = access_peer {
@@ -236,35 +220,9 @@ impl Listeners {
         });
     }
 
-    /// Closes the listeners: no client is accepted any more.
+    /// Closes the listeners: nobody is accepted any more.
     pub fn close(&mut self) {
         self.listeners.clear();
         info!("no connections are accepted any more");
-    }
-}
-
-impl ListenerSocket {
-    fn source(&mut self) -> &mut dyn Source {
-        match self {
-            Self::Tcp(listener) | Self::Tls(listener, _) => listener,
-            Self::Unix(listener) => listener,
-        }
-    }
-
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Self::Tcp(listener) | Self::Tls(listener, _) => listener.as_fd(),
-            Self::Unix(listener) => listener.as_fd(),
-        }
-    }
-
-    fn accept(&self) -> io::Result<Accepted> {
-        match self {
-            Self::Tcp(listener) => listener.accept().map(|(stream, _)| Accepted::Tcp(stream)),
-            Self::Tls(listener, acceptor) => {
-                listener.accept().map(|(stream, _)| Accepted::Tls(stream, Rc::clone(acceptor)))
-            }
-            Self::Unix(listener) => listener.accept().map(|(stream, _)| Accepted::Unix(stream)),
-        }
     }
 }

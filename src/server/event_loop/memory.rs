@@ -13,7 +13,7 @@ const RETRY_NS: u64 = NS_PER_S / 10;
 const WORTHWHILE_BYTES: usize = 16 << 20;
 
 /// As much as this is given back without waiting for more: the system takes a millisecond for every ten
-/// megabytes or so, in which no client is served.
+/// megabytes or so, in which nobody is served.
 const AT_ONCE_BYTES: usize = 64 << 20;
 
 /// How long memory must have been free before it is given back. A client that deletes a large job often puts the next one

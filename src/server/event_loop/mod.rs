@@ -7,7 +7,6 @@
 mod listeners;
 mod memory;
 mod reload;
-mod socket;
 
 use std::fmt;
 use std::io::{self, ErrorKind};
@@ -23,7 +22,6 @@ pub use self::reload::{ReadRules, Reload};
 
 use self::listeners::Listeners;
 use self::memory::Memory;
-use self::socket::Socket;
 use super::notifier::Notifier;
 use super::{Executor, Readiness, Server};
 use crate::binlog::BinlogError;
@@ -35,6 +33,7 @@ use crate::os::listen::Listener;
 use crate::os::signals::{Signal, Signals};
 use crate::poll_token::PollToken;
 use crate::queue::ClientId;
+use crate::stream::Socket;
 
 /// Events taken from one poll.
 const EVENTS: usize = 1024;
@@ -267,7 +266,7 @@ impl EventLoop {
                         site.notice(event);
                     }
                 }
-                // The events of clients follow below; each turn polls what the binlog's store has done.
+                // The server is told of its clients below; what the binlog's store has done is polled in each turn.
                 Some(PollToken::Client(_) | PollToken::BinlogHelper) | None => {}
             }
         }

@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice};
 use std::rc::Rc;
 
+use beanstalkd::poll_token::PollToken;
 use beanstalkd::queue::ClientId;
 use beanstalkd::server::{Readiness, Stream};
 
@@ -206,7 +207,7 @@ impl Stream for FakeStream {
         Ok(count)
     }
 
-    fn await_writable(&mut self, _: ClientId, awaited: bool) {
+    fn await_writable(&mut self, _: PollToken, awaited: bool) {
         let pipe = &mut *self.pipe.borrow_mut();
         pipe.write_is_awaited = awaited;
         // As with the system, an event that was not taken yet is lost with the interest in it.

@@ -1,7 +1,8 @@
 //! TLS over another stream, as a stream.
 //!
 //! Owns: the stream below, the [`Channel`] that encrypts, and whether the poll is asked for room: because a reply waits,
-//! as the connection says, or because TLS itself has something to send. Sessions and connections see plaintext, and readiness as of a plain stream.
+//! as the connection says, or because TLS itself has something to send. Connections see plaintext, and the readiness of a
+//! plain stream.
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::rc::Rc;
@@ -9,14 +10,14 @@ use std::rc::Rc;
 use log::debug;
 
 use super::Stream;
-use crate::queue::ClientId;
+use crate::poll_token::PollToken;
 use crate::tls::{Acceptor, Channel};
 
 /// A stream with its encrypted half.
 #[derive(Debug)]
 pub struct TlsStream<S: Stream> {
     socket: S,
-    client: ClientId,
+    token: PollToken,
     acceptor: Rc<Acceptor>,
     channel: Channel,
     /// A reply waits for room.
@@ -26,13 +27,13 @@ pub struct TlsStream<S: Stream> {
 }
 
 impl<S: Stream> TlsStream<S> {
-    /// TLS for a client that has just connected.
+    /// TLS for a client that has just connected. The poll reports to `token`.
     ///
     /// # Errors
     /// If there are no random numbers.
-    pub fn new(socket: S, client: ClientId, acceptor: Rc<Acceptor>) -> io::Result<Self> {
+    pub fn new(socket: S, token: PollToken, acceptor: Rc<Acceptor>) -> io::Result<Self> {
         let channel = acceptor.accept().map_err(io::Error::other)?;
-        Ok(Self { socket, client, acceptor, channel, reply_waits: false, awaits_room: false })
+        Ok(Self { socket, token, acceptor, channel, reply_waits: false, awaits_room: false })
     }
 
     /// The stream below.
@@ -47,7 +48,9 @@ impl<S: Stream> TlsStream<S> {
             Err(error) if error.kind() == ErrorKind::InvalidData => {
                 self.acceptor.note_failure(&self.socket.peer(), error);
             }
-            Err(error) if error.kind() != ErrorKind::WouldBlock => debug!("{}: {error}", self.client.index),
+            Err(error) if error.kind() != ErrorKind::WouldBlock => {
+                debug!("TLS of {}: {error}", self.socket.peer())
+            }
             _ => {}
         }
         self.await_room();
@@ -58,7 +61,7 @@ impl<S: Stream> TlsStream<S> {
         let wanted = self.reply_waits || self.channel.wants_write();
         if wanted != self.awaits_room {
             self.awaits_room = wanted;
-            self.socket.await_writable(self.client, wanted);
+            self.socket.await_writable(self.token, wanted);
         }
     }
 }
@@ -89,7 +92,7 @@ impl<S: Stream> Stream for TlsStream<S> {
         self.channel.finish(&mut Wire(&mut self.socket))
     }
 
-    fn await_writable(&mut self, _: ClientId, awaited: bool) {
+    fn await_writable(&mut self, _: PollToken, awaited: bool) {
         self.reply_waits = awaited;
         self.await_room();
     }
@@ -132,7 +135,7 @@ impl<S: Stream> Stream for TlsStream<S> {
 
 impl<S: Stream> Drop for TlsStream<S> {
     fn drop(&mut self) {
-        // The connection ends early here, so the client gets an alert if there is room.
+        // Here the connection was ended before its time, so the client is told as far as there is room.
         let _ = self.channel.finish(&mut Wire(&mut self.socket));
     }
 }

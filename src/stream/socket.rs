@@ -1,4 +1,4 @@
-//! A connection's socket, TCP or unix, plain or with TLS, as the server's [`Stream`].
+//! A connection's socket, TCP or unix, plain or with TLS, as a [`Stream`].
 
 use std::io::{self, IoSlice, Read, Write};
 use std::net::Ipv4Addr;
@@ -10,18 +10,17 @@ use mio::event::Source;
 use mio::net::{TcpStream, UnixStream};
 use mio::{Interest, Registry};
 
+use super::{Stream, TlsStream};
 use crate::access::Peer;
 use crate::os;
 use crate::poll_token::PollToken;
-use crate::queue::ClientId;
-#[cfg(all(target_pointer_width = "64", not(debug_assertions)))]
-use crate::server::connection::Connection;
-use crate::server::{Stream, TlsStream};
 use crate::tls::Acceptor;
 
 /// An accepted socket that no poll watches yet.
 pub enum Accepted {
+    /// By TCP.
     Tcp(TcpStream),
+    /// At a socket in the file system.
     Unix(UnixStream),
     /// The client has to speak TLS.
     Tls(TcpStream, Rc<Acceptor>),
@@ -29,6 +28,7 @@ pub enum Accepted {
 
 impl Accepted {
     /// The address of the client, for the log.
+    #[must_use]
     pub fn peer(&self) -> String {
         match self {
             Self::Tcp(stream) | Self::Tls(stream, _) => os::socket::peer(stream),
@@ -37,6 +37,7 @@ impl Accepted {
     }
 
     /// The client, as access rules see it. An address that the system does not tell any more is no loopback.
+    #[must_use]
     pub fn access_peer(&self) -> Peer {
         match self {
             Self::Tcp(stream) | Self::Tls(stream, _) => {
@@ -58,6 +59,7 @@ impl Accepted {
     }
 
     /// The descriptor's number.
+    #[must_use]
     pub fn number(&self) -> RawFd {
         match self {
             Self::Tcp(stream) | Self::Tls(stream, _) => stream.as_raw_fd(),
@@ -65,35 +67,33 @@ impl Accepted {
         }
     }
 
-    /// Has the poll of `registry` watch it for `client`.
+    /// Has the poll of `registry` watch it for what it has to read, and report that to `token`.
     ///
     /// # Errors
     /// Where the system does not take the socket into its poll, or has no random numbers for TLS.
-    pub fn watch(self, registry: Rc<Registry>, client: ClientId) -> io::Result<Socket> {
+    pub fn watch(self, registry: Rc<Registry>, token: PollToken) -> io::Result<Socket> {
         let mut socket = match self {
             Self::Tcp(stream) => Socket::Tcp(stream, registry),
             Self::Unix(stream) => Socket::Unix(stream, registry),
             Self::Tls(stream, acceptor) => {
-                Socket::Tls(Box::new(TlsStream::new(Socket::Tcp(stream, registry), client, acceptor)?))
+                Socket::Tls(Box::new(TlsStream::new(Socket::Tcp(stream, registry), token, acceptor)?))
             }
         };
         let (source, registry) = socket.parts();
-        registry.register(source, PollToken::Client(client).into(), Interest::READABLE)?;
+        registry.register(source, token.into(), Interest::READABLE)?;
         Ok(socket)
     }
 }
 
 /// A connection's socket, watched by the poll.
 pub enum Socket {
+    /// Plain TCP.
     Tcp(TcpStream, Rc<Registry>),
+    /// A socket in the file system.
     Unix(UnixStream, Rc<Registry>),
     /// With TLS over a TCP socket.
     Tls(Box<TlsStream<Socket>>),
 }
-
-// In a debug build, mio's sockets are larger.
-#[cfg(all(target_pointer_width = "64", not(debug_assertions)))]
-const _: () = assert!(size_of::<Connection<Socket>>() <= 160, "a connection is a block of 160 bytes");
 
 impl Socket {
     fn parts(&mut self) -> (&mut dyn Source, &Registry) {
@@ -147,10 +147,14 @@ impl Stream for Socket {
         }
     }
 
-    fn await_writable(&mut self, client: ClientId, awaited: bool) {
+    fn await_writable(&mut self, token: PollToken, awaited: bool) {
+        if let Self::Tls(stream) = self {
+            // TLS itself may wait for room, too.
+            return stream.await_writable(token, awaited);
+        }
         let interest = if awaited { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE };
         let (source, registry) = self.parts();
-        if let Err(error) = registry.reregister(source, PollToken::Client(client).into(), interest) {
+        if let Err(error) = registry.reregister(source, token.into(), interest) {
             error!("cannot watch a connection: {error}");
         }
     }

@@ -1,0 +1,91 @@
+//! Streams: the sockets of clients and of HTTP, plain or with TLS, and those on which the server listens.
+//!
+//! Owns: the readiness that a connection sees, which is that of a plain socket with and without TLS. It knows neither sessions
+//! nor HTTP. Driven by the connections of `server` and of `http`.
+
+mod listener;
+mod socket;
+mod tls_stream;
+
+use std::io::{self, IoSlice};
+
+pub use self::listener::ListenerSocket;
+pub use self::socket::{Accepted, Socket};
+pub use self::tls_stream::TlsStream;
+
+use crate::poll_token::PollToken;
+
+/// What a connection reads from and writes to: a socket, plain or with TLS; a fake one in simulations.
+pub trait Stream {
+    /// Reads into `buffer`; 0 means that the client will send no more.
+    ///
+    /// # Errors
+    /// `WouldBlock` if there is nothing to read; any other error ends the connection.
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize>;
+
+    /// Appends at most `max_bytes` to `body`, within its capacity.
+    ///
+    /// # Errors
+    /// As `read`.
+    fn read_into(&mut self, body: &mut Vec<u8>, max_bytes: usize) -> io::Result<usize>;
+
+    /// Writes one piece.
+    ///
+    /// # Errors
+    /// `WouldBlock` if the socket is full; any other error ends the connection.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize>;
+
+    /// Writes several pieces.
+    ///
+    /// # Errors
+    /// As `write`.
+    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize>;
+
+    /// Tells the client, within the stream, that nothing more comes. Until this succeeds the stream must not be closed.
+    ///
+    /// # Errors
+    /// As `write`.
+    fn finish(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// Sets whether the poll reports to `token` when the socket takes bytes again.
+    fn await_writable(&mut self, token: PollToken, awaited: bool);
+
+    /// The address of the client, for the log.
+    fn peer(&self) -> String {
+        String::from("?")
+    }
+
+    /// Whether the client is not known yet: its TLS handshake is not done, so nothing can be read or written yet. Reads
+    /// go on with the handshake.
+    fn is_handshaking(&self) -> bool {
+        false
+    }
+
+    /// Whether the stream itself has something for the socket, and waits for room. Reads send it.
+    fn wants_write(&self) -> bool {
+        false
+    }
+
+    /// Whether the client has said within its stream, as far as it was read, that it will send no more. Only the poll
+    /// reports the end of a plain stream.
+    fn has_ended(&self) -> bool {
+        false
+    }
+
+    /// The same, but looks at a bounded part of the input that was not read yet, and is still to be read.
+    fn look_for_end(&mut self) -> bool {
+        false
+    }
+
+    /// The certificate by which the client has shown who it is, in DER. It is known from the end of the handshake on.
+    fn peer_certificate(&self) -> Option<&[u8]> {
+        None
+    }
+
+    /// Whether a client with this certificate would get in now; if not, the stream notes why for the log.
+    fn is_certificate_good(&self) -> bool {
+        true
+    }
+}
