@@ -1,6 +1,7 @@
 #!/bin/sh
 # Runs the clients from the registries against the server: every method of some, and what the recipes beside them add to
-# each. What cannot be had is skipped with a word; with CI=true that fails, but for Go, whose client only a module proxy has.
+# each. What cannot be had is skipped with a message; with CI=true that fails, except for Go, whose client only a module
+# proxy has.
 set -eu
 cd "$(dirname "$0")/../.."
 here=tests/clients

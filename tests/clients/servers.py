@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Runs a command beside two servers: servers.py COMMAND [ARGUMENT...]
 
-The first is as with_server.py starts it: $BEANSTALKD_PORT and $BEANSTALKD_PID. The second has an access file, which
-allows everything to who logs in with $BEANSTALKD_TOKEN and nothing to others: plain on $BEANSTALKD_GUARDED_PORT, with TLS
-on $BEANSTALKD_TLS_PORT. $BEANSTALKD_CA is the authority of its certificate, which is for 127.0.0.1 and localhost.
+The first is as with_server.py starts it: $BEANSTALKD_PORT and $BEANSTALKD_PID. The second has an access file. It allows
+everything to a client that logs in with $BEANSTALKD_TOKEN, and nothing to others. It listens without encryption on
+$BEANSTALKD_GUARDED_PORT, and with TLS on $BEANSTALKD_TLS_PORT. $BEANSTALKD_CA is the authority of its certificate,
+which is for 127.0.0.1 and localhost.
 """
 
 import hashlib

@@ -1,10 +1,11 @@
-// Package extended is go-beanstalk with what this server adds to the protocol: TLS, log-in, tags of put, batches, weights,
-// whole tubes.
+// Package extended is go-beanstalk with what this server adds to the protocol: TLS, log-in, tags of put, batches,
+// weights, whole tubes.
 //
 // Copy this file into your module. It needs github.com/beanstalkd/go-beanstalk v0.2.0, and nothing else:
 //
 //	conn, err := extended.Dial("queue.example.org:11301", &tls.Config{}, token)
-//	job, err := conn.Put(beanstalk.NewTube(conn.Conn, "orders"), body, 1024, 0, time.Minute, extended.Tags{"idp": "order-7", "exp": "3600"})
+//	orders := beanstalk.NewTube(conn.Conn, "orders")
+//	job, err := conn.Put(orders, body, 1024, 0, time.Minute, extended.Tags{"idp": "order-7", "exp": "3600"})
 //	jobs, err := conn.ReserveBatch(beanstalk.NewTubeSet(conn.Conn, "orders"), 100, 5*time.Second)
 //	deleted, missing, err := conn.DeleteBatch(jobs)
 //
@@ -25,11 +26,11 @@ import (
 	"github.com/beanstalkd/go-beanstalk"
 )
 
-// Tags of a job: "idp": "order-7" or "order-7:60", "con": "customer-9:2", "grp": "import", "aft": "import", "exp": "3600".
+// Tags of a job: "idp": "order-7" or "order-7:60", "con": "customer-9:2", "grp": "g", "aft": "g", "exp": "3600".
 type Tags map[string]string
 
-// Job is a reserved job, or one that was put. State is empty, or the state of the job that had the same idempotency key:
-// READY, RESERVED, DELAYED, BURIED or DELETED.
+// Job is a reserved job, or one that was put. State is empty, or the state of the job that had the same idempotency
+// key: READY, RESERVED, DELAYED, BURIED or DELETED.
 type Job struct {
 	ID    uint64
 	Body  []byte

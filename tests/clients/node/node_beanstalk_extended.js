@@ -41,7 +41,7 @@ function openTls(options, port, host = 'localhost') {
 }
 
 class ExtendedClient extends Client {
-  // `tls` has the options of tls.connect: `ca`, and `cert` and `key` if the server asks for them; `token` logs in first.
+  // `tls` has the options of tls.connect: `ca`, and `cert` and `key` if the server asks for them. `token` logs in.
   constructor({ tls: secure, token, ...options } = {}) {
     super(options);
     if (secure) this._conn.open = openTls.bind(this._conn, secure);
@@ -56,18 +56,20 @@ class ExtendedClient extends Client {
   // Sends a line, and the payload of a job with it, and returns the words behind the status of the reply.
   say(line, status, payload) {
     return this.dispatchCommand({
-      buildCommandBuffer: (_, body) => Buffer.concat([Buffer.from(line + CRLF), ...(body ? [body, Buffer.from(CRLF)] : [])]),
+      buildCommandBuffer: (_, body) =>
+        Buffer.concat([line, CRLF, ...(body ? [body, CRLF] : [])].map((part) => Buffer.from(part))),
       handleResponse: (response) => expect(response, status, line),
     }, [], payload);
   }
 
-  // Tags are an object: { idp: 'order-7' } or 'order-7:60', con: 'customer-9:2', grp: 'import', aft: 'import', exp: 3600.
+  // Tags are an object: { idp: 'order-7' } or 'order-7:60', con: 'customer-9:2', grp: 'g', aft: 'g', exp: 3600.
   // `existed` is whether the job was there; `state` is its state then, which may be 'deleted'.
   async put(payload, ttr = 30, priority = 1024, delay = 0, tags = {}) {
     const words = Object.entries(tags).map(([tag, value]) => ` ${word(tag)}:${word(value)}`).join('');
     const line = `put ${priority} ${delay} ${ttr} ${this.payloadToBuffer(payload).length}${words}`;
     const [id, state] = await this.say(line, 'INSERTED', payload);
-    return { id: Number(id), state: state?.toLowerCase() ?? (delay ? 'delayed' : 'ready'), existed: state !== undefined };
+    const initial = delay ? 'delayed' : 'ready';
+    return { id: Number(id), state: state?.toLowerCase() ?? initial, existed: state !== undefined };
   }
 
   // Up to n jobs. With seconds, waits that long for the first; without, and after the seconds, the list is empty.
@@ -123,7 +125,7 @@ class ExtendedClient extends Client {
   // How this client chooses among its tubes: fifo, weighted or weighted-fair.
   async reserveMode(mode) { await this.say(`reserve-mode ${word(mode)}`, 'USING'); }
   async move(id, tube) { await this.say(`move ${Number(id)} ${word(tube)}`, 'MOVED'); }
-  async reprioritize(id, priority) { await this.say(`reprioritize ${Number(id)} ${Number(priority)}`, 'REPRIORITIZED'); }
+  async reprioritize(id, pri) { await this.say(`reprioritize ${Number(id)} ${Number(pri)}`, 'REPRIORITIZED'); }
 }
 
 module.exports = { ExtendedClient };

@@ -81,10 +81,11 @@ async function main() {
   await allOf({ port: port('BEANSTALKD_PORT') });
   await allOf({ port: port('BEANSTALKD_GUARDED_PORT'), token });
   await allOf({ port: port('BEANSTALKD_TLS_PORT'), tls: { ca }, token });
-  const stranger = await connected({ port: port('BEANSTALKD_GUARDED_PORT') });
+  const guarded = { port: port('BEANSTALKD_GUARDED_PORT') };
+  const stranger = await connected(guarded);
   await assert.rejects(stranger.put('x'), { code: 'FORBIDDEN' });
   await stranger.disconnect();
-  await assert.rejects(connected({ port: port('BEANSTALKD_GUARDED_PORT'), token: 'x'.repeat(40) }), { code: 'UNAUTHORIZED' });
+  await assert.rejects(connected({ ...guarded, token: 'x'.repeat(40) }), { code: 'UNAUTHORIZED' });
   await assert.rejects(connected({ port: port('BEANSTALKD_TLS_PORT'), tls: {}, token }), { code: /CERT|SIGNATURE/ });
   console.log('clients: node-beanstalk with the additions: good');
 }

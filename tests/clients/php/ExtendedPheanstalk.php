@@ -23,13 +23,13 @@ final class ExistingJob extends Job
     }
 }
 
-/** Makes the sockets of a Pheanstalk, so that each is encrypted and logged in, and says the further commands on them. */
+/** Makes the sockets of a Pheanstalk, so that each is encrypted and logged in, and sends further commands on them. */
 final class ExtendedPheanstalk implements SocketFactoryInterface
 {
     public readonly Pheanstalk $pheanstalk;
     private ?SocketInterface $socket = null;
 
-    /** @param ?array $tls options of PHP's `ssl` context: cafile, and local_cert and local_pk if the server asks for them */
+    /** @param ?array $tls options of PHP's `ssl` context: cafile; for a client's certificate local_cert, local_pk */
     public function __construct(
         private string $host,
         private int $port = 11300,
@@ -43,9 +43,14 @@ final class ExtendedPheanstalk implements SocketFactoryInterface
     public function create(): SocketInterface
     {
         $target = ($this->tls === null ? 'tcp' : 'tls') . "://{$this->host}:{$this->port}";
-        $context = stream_context_create(['ssl' => ($this->tls ?? []) + ['peer_name' => $this->host], 'socket' => ['tcp_nodelay' => true]]);
-        $stream = @stream_socket_client($target, $code, $reason, $this->connectTimeout, STREAM_CLIENT_CONNECT, $context)
-            ?: throw new ConnectionException($code, $reason ?: error_get_last()['message'] ?? 'TLS: its certificate is not trusted');
+        $ssl = ($this->tls ?? []) + ['peer_name' => $this->host];
+        $context = stream_context_create(['ssl' => $ssl, 'socket' => ['tcp_nodelay' => true]]);
+        $connect = STREAM_CLIENT_CONNECT;
+        $stream = @stream_socket_client($target, $code, $reason, $this->connectTimeout, $connect, $context);
+        if (!$stream) {
+            $reason = $reason ?: error_get_last()['message'] ?? 'TLS: its certificate is not trusted';
+            throw new ConnectionException($code, $reason);
+        }
         stream_set_timeout($stream, PHP_INT_MAX >> 32); // a reserve waits as long as it likes
         $this->socket = new class($stream) extends FileSocket {
             public function __construct($stream)
@@ -64,7 +69,7 @@ final class ExtendedPheanstalk implements SocketFactoryInterface
         return $this->socket;
     }
 
-    /** @param array $tags idp => 'order-7' or 'order-7:60', con => 'customer-9:2', grp => 'import', aft => 'import', exp => 3600 */
+    /** @param array $tags idp => 'order-7' or 'order-7:60', con => 'customer:2', grp => 'g', aft => 'g', exp => 60 */
     public function put(string $data, int $priority = 1024, int $delay = 0, int $ttr = 60, array $tags = []): Job
     {
         $line = "put $priority $delay $ttr " . strlen($data);
@@ -78,7 +83,8 @@ final class ExtendedPheanstalk implements SocketFactoryInterface
     /** @return Job[] up to $n; with seconds, waits so long for the first */
     public function reserveBatch(int $n, ?int $seconds = null): array
     {
-        [$count] = $this->say("reserve-batch $n" . ($seconds === null ? '' : " $seconds"), 'RESERVED_BATCH', 'TIMED_OUT') ?: [0];
+        $line = "reserve-batch $n" . ($seconds === null ? '' : " $seconds");
+        [$count] = $this->say($line, 'RESERVED_BATCH', 'TIMED_OUT') ?: [0];
         $jobs = [];
         while (count($jobs) < (int) $count) {
             [, $id, $size] = explode(' ', $this->socket->getLine());
@@ -132,10 +138,12 @@ final class ExtendedPheanstalk implements SocketFactoryInterface
     /** The value as part of a command line. A space or a line end in it would change the command. */
     private static function word(string|int $value): string
     {
-        return preg_match('~^[-+/;.$_()A-Za-z0-9:]+$~D', $value) ? $value : throw new \InvalidArgumentException("not a name for the server: $value");
+        return preg_match('~^[-+/;.$_()A-Za-z0-9:]+$~D', $value)
+            ? $value
+            : throw new \InvalidArgumentException("not a name for the server: $value");
     }
 
-    /** The words behind the status of the reply; none for $other. A lost connection is made again once, as pheanstalk does. */
+    /** The words behind the status of the reply; none for $other. A lost connection is made again once. */
     private function say(string $line, string $status, ?string $other = null): array
     {
         if ($this->socket === null) {

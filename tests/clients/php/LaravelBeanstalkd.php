@@ -1,25 +1,27 @@
 <?php
-// Laravel's queue on this server, beyond its driver `beanstalkd`: TLS and log-in, unique jobs and other tags, queue:clear,
-// bulk, and attempts that are asked for once. Needs ExtendedPheanstalk.php. In a service provider:
+// Laravel's queue on this server, beyond its driver `beanstalkd`: TLS and log-in, unique jobs and other tags,
+// queue:clear, and attempts that are asked for once. Needs ExtendedPheanstalk.php. In a service provider:
 //
 //     Queue::extend('beanstalkd-extended', fn () => new ExtendedBeanstalkdConnector());
 //
 // and in config/queue.php, beside the keys of the driver `beanstalkd`:
 //
-//     'driver' => 'beanstalkd-extended', 'token' => env('BEANSTALKD_TOKEN'), 'tls' => ['cafile' => '/etc/ssl/queue.pem'],
+//     'driver' => 'beanstalkd-extended',
+//     'token' => env('BEANSTALKD_TOKEN'),
+//     'tls' => ['cafile' => '/etc/ssl/queue.pem'],
 
 use Illuminate\Container\Container;
 use Illuminate\Contracts\Queue\ClearableQueue;
 use Illuminate\Queue\BeanstalkdQueue;
 use Illuminate\Queue\Connectors\ConnectorInterface;
 use Illuminate\Queue\Jobs\BeanstalkdJob;
-use Pheanstalk\Job as PheanstalkJob;
+use Pheanstalk\Job;
 use Pheanstalk\Pheanstalk;
 
 /** For jobs: without a lock in a cache, a job with `idp` is queued once, until it is deleted or has failed for good. */
 interface HasTags
 {
-    /** @return array for example ['idp' => "order-{$this->id}", 'con' => "customer-{$this->customer}:2", 'exp' => 3600] */
+    /** @return array for example ['idp' => "order-{$this->id}", 'con' => "customer-{$this->customer}:2"] */
     public function tags(): array;
 }
 
@@ -28,10 +30,19 @@ final class ExtendedBeanstalkdConnector implements ConnectorInterface
     public function connect(array $config)
     {
         $extended = new ExtendedPheanstalk(
-            $config['host'], $config['port'] ?? 11300, $config['tls'] ?? null, $config['token'] ?? null, $config['timeout'] ?? 10
+            $config['host'],
+            $config['port'] ?? 11300,
+            $config['tls'] ?? null,
+            $config['token'] ?? null,
+            $config['timeout'] ?? 10,
         );
-        $after = $config['after_commit'] ?? null;
-        $queue = new ExtendedBeanstalkdQueue($extended->pheanstalk, $config['queue'], $config['retry_after'] ?? 60, $config['block_for'] ?? 0, $after);
+        $queue = new ExtendedBeanstalkdQueue(
+            $extended->pheanstalk,
+            $config['queue'],
+            $config['retry_after'] ?? 60,
+            $config['block_for'] ?? 0,
+            $config['after_commit'] ?? null,
+        );
         $queue->extended = $extended;
         return $queue;
     }
@@ -48,22 +59,26 @@ class ExtendedBeanstalkdQueue extends BeanstalkdQueue implements ClearableQueue
 
     public function later($delay, $job, $data = '', $queue = null)
     {
-        $options = ['tags' => $job instanceof HasTags ? $job->tags() : []];
-        $send = fn ($payload, $queue, $delay) => $this->pushRaw($payload, $queue, $options + ['delay' => $this->secondsUntil($delay)]);
-        return $this->enqueueUsing($job, $this->createPayload($job, $this->getQueue($queue), $data), $queue, $delay, $send);
+        $options = ['tags' => $job instanceof HasTags ? $job->tags() : [], 'delay' => $this->secondsUntil($delay)];
+        $send = fn ($payload, $queue) => $this->pushRaw($payload, $queue, $options);
+        $payload = $this->createPayload($job, $this->getQueue($queue), $data);
+        return $this->enqueueUsing($job, $payload, $queue, $delay, $send);
     }
 
     public function pushRaw($payload, $queue = null, array $options = [])
     {
         $this->pheanstalk->useTube($this->getQueue($queue));
-        return $this->extended->put($payload, Pheanstalk::DEFAULT_PRIORITY, $options['delay'] ?? 0, $this->timeToRun, $options['tags'] ?? []);
+        $delay = $options['delay'] ?? 0;
+        return $this->extended->put($payload, 1024, $delay, $this->timeToRun, $options['tags'] ?? []);
     }
 
     public function pop($queue = null)
     {
         $queue = $this->getQueue($queue);
         $job = $this->pheanstalk->watchOnly($queue)->reserveWithTimeout($this->blockFor);
-        return $job ? new ExtendedBeanstalkdJob($this->container, $this->pheanstalk, $job, $this->connectionName, $queue) : null;
+        return $job === null
+            ? null
+            : new ExtendedBeanstalkdJob($this->container, $this->pheanstalk, $job, $this->connectionName, $queue);
     }
 
     /** For `artisan queue:clear`: one command, however many jobs there are. Reserved jobs are deleted, too. */
@@ -77,7 +92,7 @@ class ExtendedBeanstalkdJob extends BeanstalkdJob
 {
     private int $attempts;
 
-    public function __construct(Container $container, Pheanstalk $pheanstalk, PheanstalkJob $job, $connectionName, $queue)
+    public function __construct(Container $container, Pheanstalk $pheanstalk, Job $job, $connectionName, $queue)
     {
         parent::__construct($container, $pheanstalk, $job, $connectionName, $queue);
         $this->attempts = parent::attempts(); // now it is there; Laravel asks again when it may be gone

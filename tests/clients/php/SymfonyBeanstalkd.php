@@ -23,7 +23,7 @@ use Symfony\Component\Messenger\Transport\Serialization\SerializerInterface;
 use Symfony\Component\Messenger\Transport\TransportFactoryInterface;
 use Symfony\Component\Messenger\Transport\TransportInterface;
 
-/** Tags of the job that a message becomes: idp => 'order-7' or 'order-7:60', con => 'customer-9:2', grp, aft, exp => 3600. */
+/** Tags of the job that a message becomes: idp => 'order-7' or 'order-7:60', con => 'customer-9:2', exp => 3600. */
 final class TagsStamp implements NonSendableStampInterface
 {
     public function __construct(public readonly array $tags)
@@ -47,9 +47,11 @@ final class ExtendedBeanstalkdTransportFactory implements TransportFactoryInterf
         $parts = parse_url($dsn);
         parse_str($parts['query'] ?? '', $query);
         $options += $query + ['tube_name' => 'default', 'timeout' => 0, 'ttr' => 90];
-        $tls = $parts['scheme'] === 'beanstalkds' ? array_intersect_key($options, array_flip(['cafile', 'local_cert', 'local_pk'])) : null;
+        $files = array_intersect_key($options, ['cafile' => 0, 'local_cert' => 0, 'local_pk' => 0]);
+        $tls = $parts['scheme'] === 'beanstalkds' ? $files : null;
         $token = isset($parts['user']) ? rawurldecode($parts['user']) : null;
-        return new ExtendedBeanstalkdTransport(new ExtendedPheanstalk($parts['host'], $parts['port'] ?? 11300, $tls, $token), $options, $serializer);
+        $extended = new ExtendedPheanstalk($parts['host'], $parts['port'] ?? 11300, $tls, $token);
+        return new ExtendedBeanstalkdTransport($extended, $options, $serializer);
     }
 
     public function supports(string $dsn, array $options): bool
@@ -60,10 +62,14 @@ final class ExtendedBeanstalkdTransportFactory implements TransportFactoryInterf
 
 final class ExtendedBeanstalkdTransport extends BeanstalkdTransport
 {
-    public function __construct(private ExtendedPheanstalk $extended, private array $options, private SerializerInterface $encoder)
-    {
-        $known = array_map(fn ($value) => is_numeric($value) ? (int) $value : $value, array_intersect_key($options, array_flip(['timeout', 'ttr'])));
-        parent::__construct(new Connection($known + ['tube_name' => $options['tube_name']], $extended->pheanstalk), $encoder);
+    public function __construct(
+        private ExtendedPheanstalk $extended,
+        private array $options,
+        private SerializerInterface $encoder,
+    ) {
+        $numbers = array_map('intval', ['timeout' => $options['timeout'], 'ttr' => $options['ttr']]);
+        $known = $numbers + ['tube_name' => $options['tube_name']];
+        parent::__construct(new Connection($known, $extended->pheanstalk), $encoder);
     }
 
     public function send(Envelope $envelope): Envelope
@@ -73,7 +79,8 @@ final class ExtendedBeanstalkdTransport extends BeanstalkdTransport
         $delay = intdiv($envelope->last(DelayStamp::class)?->getDelay() ?? 0, 1000);
         try {
             $this->extended->pheanstalk->useTube($this->options['tube_name']);
-            $job = $this->extended->put($body, 1024, $delay, (int) $this->options['ttr'], $envelope->last(TagsStamp::class)?->tags ?? []);
+            $tags = $envelope->last(TagsStamp::class)?->tags ?? [];
+            $job = $this->extended->put($body, 1024, $delay, (int) $this->options['ttr'], $tags);
         } catch (PheanstalkException $exception) {
             throw new TransportException($exception->getMessage(), 0, $exception);
         }

@@ -9,7 +9,9 @@ set_error_handler(function (int $severity, string $message, string $file, int $l
 
 function equal(mixed $expected, mixed $actual): void
 {
-    $expected == $actual || throw new \LogicException('expected ' . var_export($expected, true) . ', but got ' . var_export($actual, true));
+    if ($expected != $actual) {
+        throw new \LogicException('expected ' . var_export($expected, true) . ', but got ' . var_export($actual, true));
+    }
 }
 
 /** The call throws, and the message says why. */

@@ -1,5 +1,6 @@
 <?php
-// Laravel's queue through LaravelBeanstalkd.php, with its own worker: plain, then with a token, then with a token in TLS.
+// Laravel's queue through LaravelBeanstalkd.php, with its own worker: plain, then with a token, then with a token in
+// TLS.
 
 require_once 'Pheanstalk/autoload.php';
 require_once 'Illuminate/Queue/autoload.php';
@@ -122,5 +123,6 @@ foreach (ways_to_connect() as [$port, $tls, $token]) {
     $queue->pushRaw('{}', 'orders');
     equal(2, $queue->clear('orders'));
 }
-refused('UNAUTHORIZED', fn () => queue_manager(['port' => port('GUARDED_PORT'), 'token' => str_repeat('x', 40)])->getConnection()->clear('orders'));
+$wrong = queue_manager(['port' => port('GUARDED_PORT'), 'token' => str_repeat('x', 40)])->getConnection();
+refused('UNAUTHORIZED', fn () => $wrong->clear('orders'));
 echo "clients: Laravel's queue with the additions: good\n";

@@ -72,6 +72,8 @@ foreach (ways_to_connect() as [$port, $tls, $token]) {
     reconnect($queue);
 }
 refused('FORBIDDEN', fn () => (new ExtendedPheanstalk('127.0.0.1', port('GUARDED_PORT')))->flushTube('work'));
-refused('UNAUTHORIZED', fn () => (new ExtendedPheanstalk('127.0.0.1', port('GUARDED_PORT'), token: str_repeat('x', 40)))->touchAll());
-refused('certificate is not trusted', fn () => (new ExtendedPheanstalk('127.0.0.1', port('TLS_PORT'), [], getenv('BEANSTALKD_TOKEN')))->touchAll());
+$wrong = new ExtendedPheanstalk('127.0.0.1', port('GUARDED_PORT'), token: str_repeat('x', 40));
+refused('UNAUTHORIZED', fn () => $wrong->touchAll());
+$suspicious = new ExtendedPheanstalk('127.0.0.1', port('TLS_PORT'), [], getenv('BEANSTALKD_TOKEN'));
+refused('certificate is not trusted', fn () => $suspicious->touchAll());
 echo "clients: pheanstalk with the additions: good\n";

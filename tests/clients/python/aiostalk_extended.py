@@ -1,4 +1,4 @@
-"""aiostalk with what this server adds to the protocol: TLS, log-in, tags of `put`, batches, waits that can be cancelled.
+"""aiostalk with what this server adds: TLS, log-in, tags of `put`, batches, waits that can be cancelled.
 
 Copy this file beside your program. It needs aiostalk 1.3 from the registry, and nothing else:
 
@@ -23,7 +23,8 @@ aiostalk.ERROR_RESPONSES.update({reply.encode("ascii"): error for reply, error i
 
 
 class Inserted(int):
-    """The id of a job. `state` is None if the job is new; else the job was there: READY, RESERVED, DELAYED, BURIED or DELETED."""
+    """The id of a job. `state` is None if the job is new, else the state of the job that was there: READY, RESERVED,
+    DELAYED, BURIED or DELETED."""
 
     state = None
 
@@ -37,7 +38,7 @@ def word(value):
 
 class ExtendedClient(aiostalk.Client):
     def __init__(self, *args, tls=None, token=None, **options):
-        """`tls` is an ssl.SSLContext, with a certificate of the client if the server asks for one; `token` logs in first."""
+        """`tls` is an ssl.SSLContext, with a certificate of the client if the server asks for one. `token` logs in."""
         super().__init__(*args, **options)
         self.tls, self.token = tls, token
 
@@ -53,7 +54,7 @@ class ExtendedClient(aiostalk.Client):
             await self.ignore(aiostalk.DEFAULT_TUBE)
 
     async def put(self, body, priority=aiostalk.DEFAULT_PRIORITY, delay=0, ttr=aiostalk.DEFAULT_TTR, **tags):
-        """Tags are named arguments: idp="order-7" or "order-7:60", con="customer-9:2", grp="import", aft="import", exp=3600."""
+        """Tags are named arguments: idp="order-7" or "order-7:60", con="customer-9:2", grp="g", aft="g", exp=3600."""
         if isinstance(body, str):
             body = body.encode(self.encoding)
         words = b"".join(b" %b:%b" % (word(tag), word(value)) for tag, value in tags.items())
@@ -75,7 +76,7 @@ class ExtendedClient(aiostalk.Client):
         return [await self._next_job() for _ in range(count)]
 
     async def reserve_with_abort(self, timeout=None):
-        """As reserve, in a task that may be cancelled: the connection stays usable, and a job that came meanwhile is released."""
+        """As reserve, in a task that may be cancelled: a job that came meanwhile is released."""
         self._writer.write(b"reserve-with-abort%b\r\n" % (b"" if timeout is None else b" %d" % timeout))
         reply = asyncio.ensure_future(self._next_job())
         try:

@@ -33,7 +33,8 @@ greenstalk.ERROR_RESPONSES.update(
 
 
 class Inserted(int):
-    """The id of a job. `state` is None if the job is new; else the job was there: READY, RESERVED, DELAYED, BURIED or DELETED."""
+    """The id of a job. `state` is None if the job is new, else the state of the job that was there: READY, RESERVED,
+    DELAYED, BURIED or DELETED."""
 
     state = None
 
@@ -47,7 +48,7 @@ def word(value):
 
 class ExtendedClient(greenstalk.Client):
     def __init__(self, address, *args, tls=None, token=None, **options):
-        """`tls` is an ssl.SSLContext, with a certificate of the client if the server asks for one; `token` logs in first."""
+        """`tls` is an ssl.SSLContext, with a certificate of the client if the server asks for one. `token` logs in."""
         if isinstance(address, tuple):
             plain = socket.create_connection(address)
             plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -63,7 +64,7 @@ class ExtendedClient(greenstalk.Client):
         return set(self.stats().get("extensions", "").split())
 
     def put(self, body, priority=greenstalk.DEFAULT_PRIORITY, delay=0, ttr=greenstalk.DEFAULT_TTR, **tags):
-        """Tags are named arguments: idp="order-7" or "order-7:60", con="customer-9:2", grp="import", aft="import", exp=3600."""
+        """Tags are named arguments: idp="order-7" or "order-7:60", con="customer-9:2", grp="g", aft="g", exp=3600."""
         if isinstance(body, str):
             body = body.encode(self.encoding)
         words = b"".join(b" %b:%b" % (word(tag), word(value)) for tag, value in tags.items())

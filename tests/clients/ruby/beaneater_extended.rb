@@ -18,12 +18,14 @@ class Beaneater
 
   # The value as part of a command line. A space or a line end in it would change the command.
   def self.word(value)
-    value.to_s.match?(%r{\A[-+/;.$_()A-Za-z0-9:]+\z}) ? value : raise(ArgumentError, "not a name for the server: #{value.inspect}")
+    return value if value.to_s.match?(%r{\A[-+/;.$_()A-Za-z0-9:]+\z})
+
+    raise ArgumentError, "not a name for the server: #{value.inspect}"
   end
 
   module ExtendedClient
-    # `tls` has the parameters of OpenSSL::SSL::SSLContext#set_params: ca_file, and cert and key if the server asks for them.
-    # `token` logs in first.
+    # `tls` has the parameters of OpenSSL::SSL::SSLContext#set_params: ca_file, and cert and key if the server asks for
+    # them. `token` logs in first.
     def initialize(address = nil, **options)
       @connection = Connection.new(address, **options)
     end
@@ -79,7 +81,8 @@ class Beaneater
 
   module ExtendedTube
     # Tags are options beside pri, delay and ttr: idp: 'order-7' or 'order-7:60', con: 'customer-9:2', grp: 'import',
-    # aft: 'import', exp: 3600. The response has :state if the job was there: READY, RESERVED, DELAYED, BURIED or DELETED.
+    # aft: 'import', exp: 3600. If the job was there, the response has its :state: READY, RESERVED, DELAYED, BURIED or
+    # DELETED.
     def put(body, pri: config.default_put_pri, delay: config.default_put_delay, ttr: config.default_put_ttr, **tags)
       words = tags.map { |tag, value| " #{Beaneater.word(tag)}:#{Beaneater.word(value)}" }.join
       body = config.job_serializer.call(body)
@@ -116,7 +119,8 @@ class Beaneater
   module ExtendedJobs
     # How many were deleted, and how many were not found.
     def delete_batch(jobs)
-      transmit("delete-batch #{jobs.map { |job| job.respond_to?(:id) ? job.id : job }.join(' ')}")[:words].drop(1).map(&:to_i)
+      ids = jobs.map { |job| job.respond_to?(:id) ? job.id : job }
+      transmit("delete-batch #{ids.join(' ')}")[:words].drop(1).map(&:to_i)
     end
 
     # Touches all jobs that this client has reserved; how many.

@@ -78,7 +78,10 @@ all_of(Beaneater.new(address('BEANSTALKD_PORT')))
 all_of(Beaneater.new(address('BEANSTALKD_GUARDED_PORT'), token: TOKEN))
 all_of(Beaneater.new(address('BEANSTALKD_TLS_PORT'), tls: ca, token: TOKEN))
 all_of(Beaneater.new("localhost:#{ENV.fetch('BEANSTALKD_TLS_PORT')}", tls: ca, token: TOKEN))
-refused(Beaneater::ForbiddenError) { Beaneater.new(address('BEANSTALKD_GUARDED_PORT')).tubes['work'].put('x') }
-refused(Beaneater::NotConnected, Beaneater::UnauthorizedError) { Beaneater.new(address('BEANSTALKD_GUARDED_PORT'), token: 'x' * 40) }
-refused(Beaneater::NotConnected, OpenSSL::SSL::SSLError) { Beaneater.new(address('BEANSTALKD_TLS_PORT'), tls: {}, token: TOKEN) }
+guarded = address('BEANSTALKD_GUARDED_PORT')
+refused(Beaneater::ForbiddenError) { Beaneater.new(guarded).tubes['work'].put('x') }
+refused(Beaneater::NotConnected, Beaneater::UnauthorizedError) { Beaneater.new(guarded, token: 'x' * 40) }
+refused(Beaneater::NotConnected, OpenSSL::SSL::SSLError) do
+  Beaneater.new(address('BEANSTALKD_TLS_PORT'), tls: {}, token: TOKEN)
+end
 puts 'clients: beaneater with the additions: good'
