@@ -16,7 +16,7 @@ UNITS = beanstalkd.service beanstalkd@.service beanstalkd.socket
 # Not empty if the units and the settings are to be installed: for root, or for a package.
 FOR_SYSTEM ?= $(DESTDIR)$(filter 0,$(shell id -u))
 
-.PHONY: help all check lint quick suites unit tls-conformance server admin ctl clients docs units install-check exchange conformance differential model simulation \
+.PHONY: help all check lint quick suites unit tls-conformance server admin ctl clients docs units install-check exchange conformance corpus differential model simulation \
 	cross-check check-32bit failover kubernetes kill-loop interchange soak fuzz pack-corpus deny survive bench micro install install-ctl install-units uninstall uninstall-ctl deb package-check clean
 
 # Builds the server and beanstalkctl.
@@ -147,6 +147,10 @@ server:
 conformance: server
 	SERVER=$(SERVER) ADDRESS=$(ADDRESS) KIND=$(KIND) MARKS=$(MARKS) JUNIT=$(JUNIT) TRANSPORT=$(TRANSPORT) \
 		$(CARGO) test $(WHOLE) --test conformance -- $(CASES)
+
+# Writes doc/corpus, the conversations of the conformance suite for authors of clients.
+corpus:
+	CORPUS=write $(CARGO) test $(WHOLE) --test conformance
 
 # Compares two servers. SEEDS=number of scripts, SEED=number to replay one, A=path and B=path of the servers (default:
 # Debian's and ours).

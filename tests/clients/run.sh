@@ -29,6 +29,7 @@ if python3 -m venv "$kept/python" >/dev/null 2>&1 \
     for client in greenstalk aiostalk; do
         run_additions "$kept/python/bin/python" -B $here/python/${client}_extended_test.py
     done
+    "$kept/python/bin/python" $here/python/corpus_test.py
 else
     skip "Python: greenstalk and aiostalk cannot be installed"
 fi

@@ -82,12 +82,15 @@ pub struct Case {
     pub flags: Vec<String>,
     /// The conversation.
     pub run: Run,
+    /// The conversation in the notation, unless it is code.
+    pub script: Option<String>,
 }
 
 /// A case whose conversation is a script.
 pub fn script(name: impl Into<String>, text: impl Into<String>) -> Case {
     let text = text.into();
-    Case { anywhere: true, ..code(name, move |bench| bench.play(&text)) }
+    let script = Some(text.clone());
+    Case { anywhere: true, script, ..code(name, move |bench| bench.play(&text)) }
 }
 
 /// A case whose conversation needs a loop or a calculation.
@@ -104,6 +107,7 @@ pub fn code(
         timed: false,
         flags: Vec::new(),
         run: Box::new(run),
+        script: None,
     }
 }
 

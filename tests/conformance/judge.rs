@@ -122,6 +122,14 @@ impl Subject {
         })
     }
 
+    /// How cases reach the program that they start; none if the server was running before.
+    pub fn transport(&self) -> Option<Transport> {
+        match self.reach {
+            Reach::Program(_, transport) => Some(transport),
+            Reach::Running(_) => None,
+        }
+    }
+
     /// The reason why the case does not apply to the server, if it does not. It completes the sentence "the case …".
     fn skips(&self, case: &Case, mark: Mark) -> Option<&'static str> {
         if !self.marks.is_empty() && !self.marks.iter().any(|word| word == mark.word()) {

@@ -12,10 +12,12 @@
 //! - `OFFERS=manage,work,tags`: a neutral server has the commands for operators, those for workers, and
 //!   the tags of `put`.
 //! - `JUNIT=file`: the result of each case, as JUnit XML.
+//! - `CORPUS=write`: write the files in `doc/corpus` and end.
 //!
 //! Each topic is a file that lists its cases. [`judge`] decides which of them apply to the server.
 
 mod case;
+mod corpus;
 mod deviations;
 mod judge;
 mod mark;
@@ -40,6 +42,10 @@ const THREADS: usize = 64;
 const USAGE: u8 = 2;
 
 fn main() -> ExitCode {
+    if setting("CORPUS").is_some_and(|word| word == "write") {
+        corpus::write();
+        return ExitCode::SUCCESS;
+    }
     let subjects = match subjects() {
         Ok(subjects) => subjects,
         Err(problem) => {
@@ -143,6 +149,13 @@ fn judge_server(subject: Subject) -> (bool, Vec<Outcome>) {
         trials.extend(
             cases.into_iter().map(|case| judge::trial(topic, case, &subject, &record, &pace, wanted)),
         );
+    }
+    if subject.kind == Kind::Ours && subject.transport() == Some(Transport::Unix) {
+        trials.push(corpus::comparison());
+        // The report counts the cases of the suite alone.
+        let uncounted = Arc::new(Mutex::new(Vec::new()));
+        let trial = |case| judge::trial("corpus", case, &subject, &uncounted, &pace, wanted);
+        trials.extend(corpus::cases().into_iter().map(trial));
     }
     let conclusion = libtest_mimic::run(&arguments, trials);
     let outcomes = std::mem::take(&mut *record.lock().expect("all trials have ended"));

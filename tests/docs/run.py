@@ -87,7 +87,7 @@ STAGED_COMMANDS = {
         shift 2
     done""",
 }
-DOCUMENTS = ["README.md", "CHANGELOG.md", *sorted(glob.glob("doc/*.md", root_dir=ROOT))]
+DOCUMENTS = ["README.md", "CHANGELOG.md", *sorted(glob.glob("doc/*.md", root_dir=ROOT)), "doc/corpus/README.md"]
 if "DOCUMENT" in os.environ:
     DOCUMENTS = [os.environ["DOCUMENT"]]  # that one alone
 PORT = r"\b1130[0-9]\b"  # in the documents; each means a server of its own
@@ -176,7 +176,8 @@ def command_for(block, directory):
         os.mkdir(os.path.join(directory, "vendor"))
         with open(os.path.join(directory, "vendor/autoload.php"), "w", encoding="utf-8") as autoload:
             autoload.write("<?php require_once 'Pheanstalk/autoload.php';")
-        os.symlink(os.path.join(RECIPES, "php/ExtendedPheanstalk.php"), os.path.join(directory, "ExtendedPheanstalk.php"))
+        recipe = "ExtendedPheanstalk.php"
+        os.symlink(os.path.join(RECIPES, "php", recipe), os.path.join(directory, recipe))
         there = succeeds(["php", "-r", "require_once 'Pheanstalk/autoload.php';"])
         return ["php", name], environment, None if there else "no php with pheanstalk"
     if block.language == "ruby":

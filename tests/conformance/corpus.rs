@@ -1,0 +1,264 @@
+//! The corpus for authors of clients: the scripts of the suite as JSON, a file for each topic in `doc/corpus`, whose
+//! README describes the format.
+//!
+//! Owns: the writing of the files, their comparison with the suite, and cases that play the files as they are. Cases
+//! that are code have no script, so they are not in the corpus; neither are those with a step of more than
+//! [`MAX_STEP_LENGTH`]. Driven by `main`.
+
+use crate::case::{Case, Needs, bytes_of, script};
+use crate::mark::Mark;
+use crate::topics;
+use libtest_mimic::Trial;
+use serde_json::Value;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+/// A longer step does not fit on a screen. It shows a limit of sizes, which a sentence says as well.
+const MAX_STEP_LENGTH: usize = 4096;
+
+/// The directory of the repository. Flags of a case may name a file in it.
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/");
+
+const PROTOCOL: &str = include_str!("../../doc/protocol.md");
+
+/// The commands that this server adds, with the headings of `doc/protocol.md` that describe them.
+const OUR_COMMANDS: &[(&str, &str)] = &[
+    ("auth", "auth"),
+    ("delete-batch", "delete-batch"),
+    ("drain", "drain, undrain"),
+    ("flush-buried", "flush-tube, flush-buried"),
+    ("flush-tube", "flush-tube, flush-buried"),
+    ("list-jobs", "list-jobs"),
+    ("move", "move"),
+    ("peek-reserved", "peek-reserved"),
+    ("reprioritize", "reprioritize"),
+    ("reserve-batch", "reserve-batch"),
+    ("reserve-mode", "reserve-mode, watch with a weight"),
+    ("reserve-with-abort", "reserve-with-abort"),
+    ("stats-group", "stats-group"),
+    ("stats-job", "stats-job"),
+    ("stats-tube", "stats-tube"),
+    ("stats", "stats"),
+    ("touch-all", "touch-all"),
+    ("undrain", "drain, undrain"),
+];
+
+/// Writes the files.
+///
+/// # Panics
+///
+/// If a file cannot be written.
+pub fn write() {
+    for (topic, text) in files() {
+        let path = path(topic);
+        std::fs::write(&path, text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    }
+}
+
+/// A test that the files are those that [`write()`] would write now.
+pub fn comparison() -> Trial {
+    Trial::test("corpus::the_files_are_as_the_suite_has_them", || {
+        let mut names = vec!["README.md".to_owned()];
+        for (topic, text) in files() {
+            if read(topic)? != text {
+                return Err(
+                    format!("{} differs from the suite: run `make corpus`", path(topic).display()).into()
+                );
+            }
+            names.push(format!("{topic}.json"));
+        }
+        for entry in std::fs::read_dir(path("").parent().expect("the files are in a directory"))? {
+            let name = entry?.file_name();
+            if !names.iter().any(|known| name == known.as_str()) {
+                return Err(
+                    format!("doc/corpus has {}, and the suite has no such topic", name.display()).into()
+                );
+            }
+        }
+        Ok(())
+    })
+}
+
+/// The cases of the suite that are in the corpus, with the conversations that the files have.
+pub fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (topic, of_suite) in topics::all() {
+        // The comparison fails if a file is missing or is not JSON.
+        let Some(file) = read(topic).ok().and_then(|text| serde_json::from_str::<Value>(&text).ok()) else {
+            continue;
+        };
+        let written = file["cases"].as_array().into_iter().flatten();
+        for case in of_suite {
+            let Some(written) = written.clone().find(|written| written["name"] == case.name.as_str()) else {
+                continue;
+            };
+            let steps = written["steps"].as_array().into_iter().flatten();
+            let text: Vec<String> = steps.map(notation).collect();
+            let played = script(format!("{topic}::{}", case.name), text.join("\n"));
+            cases.push(Case { name: played.name, run: played.run, ..case });
+        }
+    }
+    cases
+}
+
+fn path(topic: &str) -> PathBuf {
+    [ROOT, "doc", "corpus", &format!("{topic}.json")].iter().collect()
+}
+
+fn read(topic: &str) -> std::io::Result<String> {
+    std::fs::read_to_string(path(topic))
+}
+
+/// The name and the text of each file.
+fn files() -> Vec<(&'static str, String)> {
+    let mut files = Vec::new();
+    for (topic, cases) in topics::all() {
+        let cases: Vec<String> = cases.iter().filter_map(|case| written(topic, case)).collect();
+        if !cases.is_empty() {
+            let topic_name = quoted(topic);
+            let text = format!("{{\"topic\": {topic_name}, \"cases\": [\n{}\n]}}\n", cases.join(",\n"));
+            files.push((topic, text));
+        }
+    }
+    files
+}
+
+/// The case as JSON, with a line for its head and one for each step; none if it is not in the corpus.
+fn written(topic: &str, case: &Case) -> Option<String> {
+    let steps: Vec<&str> =
+        case.script.as_ref()?.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    if steps.iter().any(|step| step.len() > MAX_STEP_LENGTH) {
+        return None;
+    }
+    let mark = case.mark.expect("each topic gives its cases a mark");
+    let section = section(topic, mark, &steps).map_or("null".to_owned(), |section| quoted(&section));
+    let needs = match case.needs {
+        Needs::Protocol => "protocol",
+        Needs::Since113 => "1.13",
+        Needs::Persistence => "binlog",
+        Needs::Drain => "drain",
+        Needs::Extension => "extension",
+        Needs::Manage => "manage",
+        Needs::Work => "work",
+        Needs::Tags => "tags",
+    };
+    let flags: Vec<String> =
+        case.flags.iter().map(|flag| quoted(flag.strip_prefix(ROOT).unwrap_or(flag))).collect();
+    let steps: Vec<String> = steps.into_iter().map(step).collect();
+    Some(format!(
+        "{{\"name\": {}, \"mark\": {}, \"section\": {section}, \"needs\": {}, \"flags\": [{}], \"steps\": [\n  {}\n]}}",
+        quoted(&case.name),
+        quoted(mark.word()),
+        quoted(needs),
+        flags.join(", "),
+        steps.join(",\n  "),
+    ))
+}
+
+/// The section that the case stands on: of C's protocol document, or of `doc/protocol.md` for a decision of ours.
+fn section(topic: &str, mark: Mark, steps: &[&str]) -> Option<String> {
+    let ours = match (mark, topic) {
+        (Mark::Promised(section), _) => return Some(section.to_owned()),
+        (Mark::Habit, _) => return None,
+        (Mark::Ours, "tags") => Some("put with tags"),
+        (Mark::Ours, "access") => Some("auth"),
+        (Mark::Ours, _) => steps.iter().find_map(|step| {
+            let said = step.split_once(": ")?.1;
+            let mut words = said.split([' ', '\\']);
+            let word = words.next()?;
+            if word == "watch" && words.nth(1).is_some_and(|weight| weight != "->") {
+                return Some("reserve-mode, watch with a weight");
+            }
+            OUR_COMMANDS.iter().find(|(command, _)| *command == word).map(|(_, heading)| *heading)
+        }),
+    }?;
+    assert!(PROTOCOL.contains(&format!("\n### {ours}\n")), "doc/protocol.md has no section {ours}");
+    Some(format!("doc/protocol.md: {ours}"))
+}
+
+/// A step of a script as JSON.
+fn step(line: &str) -> String {
+    if let Some(count) = line.strip_prefix("waiting ") {
+        return format!("{{\"waiting\": {count}}}");
+    }
+    let (repeat, line) = line.strip_prefix("until ").map_or((false, line), |line| (true, line));
+    let (connection, rest) = line.split_once(": ").expect("a step begins with a client");
+    let mut json = format!("{{\"connection\": {}", quoted(connection));
+    if let Some(action) = rest.strip_prefix('<').and_then(|rest| rest.strip_suffix('>')) {
+        let _ = write!(json, ", \"action\": {}", quoted(action));
+    } else if let Some((question, pairs)) = rest.split_once(" => ") {
+        let pairs: Vec<String> = pairs
+            .split(", ")
+            .map(|pair| pair.split_once(": ").expect("a pair is `key: value`"))
+            .map(|(key, value)| format!("{}: {}", quoted(key), quoted(value)))
+            .collect();
+        let _ = write!(json, ", \"send\": {}, \"expect-pairs\": {{{}}}", bytes(question), pairs.join(", "));
+        if repeat {
+            json += ", \"repeat\": true";
+        }
+    } else {
+        let (said, expected) = match (rest.strip_prefix("-> "), rest.strip_suffix(" ->")) {
+            (Some(expected), _) => (None, Some(expected)),
+            (None, Some(said)) => (Some(said), None),
+            (None, None) => {
+                rest.split_once(" -> ").map(|(said, reply)| (Some(said), Some(reply))).expect("a step has ->")
+            }
+        };
+        if let Some(said) = said {
+            let _ = write!(json, ", \"send\": {}", bytes(said));
+        }
+        match expected {
+            Some("<closed>") => json += ", \"expect-closed\": true",
+            Some(expected) => {
+                let _ = write!(json, ", \"expect\": {}", bytes(expected));
+            }
+            None => {}
+        }
+    }
+    json + "}"
+}
+
+/// A step of a file in the notation of scripts.
+fn notation(step: &Value) -> String {
+    if let Some(count) = step["waiting"].as_u64() {
+        return format!("waiting {count}");
+    }
+    let text = |key: &str| step[key].as_str();
+    let connection = text("connection").unwrap_or_default();
+    if let Some(action) = text("action") {
+        return format!("{connection}: <{action}>");
+    }
+    let said = text("send").map(escaped);
+    if let Some(pairs) = step["expect-pairs"].as_object() {
+        let until = if step["repeat"] == true { "until " } else { "" };
+        let pairs: Vec<String> = pairs
+            .iter()
+            .map(|(key, value)| format!("{key}: {}", value.as_str().unwrap_or_default()))
+            .collect();
+        return format!("{until}{connection}: {} => {}", said.unwrap_or_default(), pairs.join(", "));
+    }
+    let closed = step["expect-closed"] == true;
+    let expected = if closed { Some("<closed>".to_owned()) } else { text("expect").map(escaped) };
+    let said = said.map(|said| said + " ").unwrap_or_default();
+    let expected = expected.map(|expected| format!(" {expected}")).unwrap_or_default();
+    format!("{connection}: {said}->{expected}")
+}
+
+/// The text as a string of JSON.
+fn quoted(text: &str) -> String {
+    Value::from(text).to_string()
+}
+
+/// The bytes of one side of a step as a string of JSON, with a character for each byte.
+fn bytes(side: &str) -> String {
+    quoted(&bytes_of(side).into_iter().map(char::from).collect::<String>())
+}
+
+/// One side of a step in the notation, from the string that [`bytes`] makes.
+fn escaped(text: &str) -> String {
+    let escape = |c: char| match c {
+        '!'..='~' if c != '\\' && c != '|' => c.to_string(),
+        _ => format!("\\x{:02x}", u32::from(c)),
+    };
+    text.chars().map(escape).chain(["\\c".to_owned()]).collect()
+}
