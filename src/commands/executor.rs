@@ -13,16 +13,15 @@ use super::list_tubes::TubeLists;
 use super::memory::MemoryShares;
 use super::orders::Orders;
 use super::persistence::Persistence;
-use super::put_tagged::PendingTags;
 use super::refused_puts::RefusedPuts;
 use super::words::{log_command, log_reply};
 use super::work::Meter;
-use super::{Outcome, Rest, Row, answer, run};
+use super::{Cue, Outcome, Rest, Row, answer, found, run};
 use crate::clock::Timestamp;
 use crate::job::{Body, JobId};
 use crate::protocol::{Command, ParseError, Reply, ReplyBuffer};
 use crate::queue::{ClientId, Delivery, PoisonLimits, Queue, WaitOutcome};
-use crate::session::{Output, Refusal, Request, Waiting};
+use crate::session::{Output, Refusal, Request};
 use crate::stats::{CommandCounts, Identity, Timings};
 use crate::tls::Acceptor;
 
@@ -66,7 +65,6 @@ pub struct Executor {
     pub(crate) buffer_bytes: usize,
     pub(super) detached_bodies: DetachedBodies,
     pub(super) tube_lists: TubeLists,
-    pub(super) pending_tags: PendingTags,
     /// Jobs that were flushed in this turn and may have been given to a client that waited for one, and is not told yet.
     pub(super) flushed_bodies: Vec<(JobId, Body)>,
     /// The orders of the API; `None` if there is no API.
@@ -102,7 +100,6 @@ impl Executor {
             buffer_bytes: 0,
             detached_bodies: DetachedBodies::default(),
             tube_lists: TubeLists::default(),
-            pending_tags: PendingTags::default(),
             flushed_bodies: Vec::new(),
             orders: None,
             guard: None,
@@ -153,7 +150,6 @@ impl Executor {
     }
 
     pub(crate) fn disconnect(&mut self, client: ClientId, now: Timestamp) {
-        self.pending_tags.end(client);
         if let Some(guard) = &mut self.guard {
             guard.forget(client);
         }
@@ -206,12 +202,13 @@ impl Executor {
     pub(crate) fn answer_wait(
         &mut self,
         client: ClientId,
-        waiting: Waiting,
-        wait: WaitOutcome,
+        rest: Rest,
+        answer: WaitOutcome,
         output: &mut Output,
+        now: Timestamp,
     ) -> Outcome {
         let start = output.bytes().len();
-        let outcome = self.end_wait(waiting, wait, output);
+        let outcome = (rest.0)(self, client, Cue::Delivery(answer), output, now);
         trace_reply(client, output, start);
         outcome
     }
@@ -237,13 +234,11 @@ impl Executor {
                 self.command::<GUARDED>(client, command, output, now)
             }
             // Other clients may have taken the memory while the body came.
-            Request::Put(_, _, body) if self.lacks_memory_for(body.len() + output.held_bytes()) => {
+            Request::Put(_, body) if self.lacks_memory_for(body.len() + output.held_bytes()) => {
                 self.reject_put(&Reply::OutOfMemory, output)
             }
-            Request::Put(id, header, body) if GUARDED => {
-                self.put_guarded(client, id, header, body, output, now)
-            }
-            Request::Put(id, header, body) => self.put(client, id, header, body, output, now),
+            Request::Put(put, body) if GUARDED => self.put_guarded(client, put, body, output, now),
+            Request::Put(put, body) => self.put(client, put, body, output, now),
             Request::Malformed(error) => {
                 self.malformed += 1;
                 answer(
@@ -275,7 +270,7 @@ impl Executor {
         now: Timestamp,
     ) -> Outcome {
         let start = output.bytes().len();
-        let outcome = (rest.0)(self, client, output, now);
+        let outcome = (rest.0)(self, client, Cue::Turn, output, now);
         self.end_request::<GUARDED>(client, output, start, now);
         outcome
     }
@@ -310,6 +305,11 @@ impl Executor {
             return answer(output, &Reply::OutOfMemory);
         }
         run::<GUARDED>(self, client, command, output, now)
+    }
+
+    /// The command `pause-tube`.
+    pub(super) fn pause(&mut self, tube: &str, delay_s: u32, output: &mut Output, now: Timestamp) -> Outcome {
+        found(self.queue.pause_tube(tube, delay_s, now), Reply::Paused, output)
     }
 
     /// The commands `drain` and `undrain`.

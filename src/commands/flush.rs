@@ -24,7 +24,7 @@ impl Executor {
         now: Timestamp,
     ) -> Outcome {
         match self.queue.begin_flush(client, tube, flushed, now) {
-            BeginFlush::Begun => self.go_on_flushing(client, 0, output, now),
+            BeginFlush::Begun => self.go_on_flushing(client, flushed, 0, output, now),
             BeginFlush::NoTube => answer(output, &Reply::Flushed(0)),
             BeginFlush::TooMany => {
                 let tube: Box<str> = tube.into();
@@ -35,30 +35,17 @@ impl Executor {
         }
     }
 
-    /// Continues the client's flush, which has deleted `flushed` jobs.
+    /// Goes on with the client's flush, which has deleted `deleted` jobs. A delete needs no room in the binlog.
     fn go_on_flushing(
         &mut self,
         client: ClientId,
-        flushed: u64,
+        flushed: Flushed,
+        mut deleted: u64,
         output: &mut Output,
         now: Timestamp,
     ) -> Outcome {
         let end = self.spent() + WORK_PER_TURN;
-        let (deleted, is_done) = self.flush_slice(client, end, now);
-        let flushed = flushed + deleted;
-        if is_done {
-            self.queue.end_flush(client, now);
-            return answer(output, &Reply::Flushed(flushed));
-        }
-        stall(Until::NextTurn, move |server, client, output, now| {
-            server.go_on_flushing(client, flushed, output, now)
-        })
-    }
-
-    /// Deletes jobs of a client's flush until the turn's work reaches `end`. Returns how many, and whether the flush is done.
-    /// A delete needs no room in the binlog.
-    pub(super) fn flush_slice(&mut self, client: ClientId, end: u64, now: Timestamp) -> (u64, bool) {
-        let (mut looks, mut deleted) = (LOOKS_PER_TURN, 0);
+        let mut looks = LOOKS_PER_TURN;
         while self.spent() < end {
             let before = looks;
             let step = self.queue.next_to_flush(client, &mut looks);
@@ -66,18 +53,25 @@ impl Executor {
             match step {
                 FlushStep::Job(id) => {
                     self.delete_in_any_state(id, now);
+                    self.count_for_task(1);
                     deleted += 1;
                 }
                 FlushStep::Cooldown(id) => {
                     self.queue.end_cooldown(id);
                     self.persistence.log_changes(&mut self.queue, now);
+                    self.count_for_task(u64::from(flushed == Flushed::Cooldowns));
                     self.work += 1;
                 }
                 FlushStep::Unfinished => break,
-                FlushStep::Done => return (deleted, true),
+                FlushStep::Done => {
+                    self.queue.end_flush(client, now);
+                    return answer(output, &Reply::Flushed(deleted));
+                }
             }
         }
-        (deleted, false)
+        stall(Until::NextTurn, move |server, client, output, now| {
+            server.go_on_flushing(client, flushed, deleted, output, now)
+        })
     }
 
     /// Deletes a job, even one that a client has reserved.

@@ -9,10 +9,10 @@ use super::{Executor, Outcome, Row, answer};
 use crate::access::{Roles, Verdict};
 use crate::clock::Timestamp;
 use crate::job::JobId;
-use crate::protocol::{Command, IdList, Reply, ReplyBuffer, parse_tags};
+use crate::protocol::{Command, IdList, Reply, ReplyBuffer, Verb};
 use crate::queue::ClientId;
 use crate::session::{Output, Refusal};
-use crate::tags::Name;
+use crate::tags::TagSet;
 
 /// What a line of the audit costs, in simple requests.
 const AUDIT_WORK: u64 = 16;
@@ -30,8 +30,6 @@ pub enum Subject<'a> {
     Every,
     /// The tube that the client uses.
     Used,
-    /// The same, and the names in the tags of this text.
-    UsedWithTags(&'a [u8]),
     /// The tubes that the client watches. The others leave its watch list.
     Watched,
     /// The tube, or the group, of this name.
@@ -113,8 +111,7 @@ impl Executor {
                 grants.somewhere().meets(row.roles)
             }
             Subject::Every => grants.everywhere().meets(row.roles),
-            Subject::Used => self.judge_used(client, row.roles, b""),
-            Subject::UsedWithTags(text) => self.judge_used(client, row.roles, text),
+            Subject::Used => self.judge_used(client, row.roles),
             Subject::Named(name) => return grants.judge(row.roles, name),
             Subject::OfJob(id) => return grants.judge_job(row.roles, tube_of(id)),
             Subject::OfJobAndNamed(id, name) => match grants.judge_job(row.roles, tube_of(id)) {
@@ -125,25 +122,32 @@ impl Executor {
         if is_allowed { Verdict::Allowed } else { Verdict::Forbidden }
     }
 
-    /// The same of a command about the tube that the client uses, whose roles are remembered, and about the names in the
-    /// tags in `text`.
-    fn judge_used(&mut self, client: ClientId, needed: Roles, text: &[u8]) -> bool {
+    /// The same of a command about the tube that the client uses, whose roles are remembered.
+    fn judge_used(&mut self, client: ClientId, needed: Roles) -> bool {
         let Self { guard: Some(guard), queue, .. } = self else { return false };
         let Some(grants) = guard.grants(client) else { return false };
         let known = guard.client(client).and_then(|known| known.used);
         let roles = known.unwrap_or_else(|| grants.on(queue.used_tube(client).as_str()));
-        let may_name = |name: Name<'_>| grants.on(name.as_str()).meets(Roles::PRODUCE);
-        // Wrong tags are answered as on an open server, and no text has no tags.
-        let are_names_allowed = text.is_empty()
-            || parse_tags(text).map_or(true, |tags| {
-                let names =
-                    [tags.concurrency.map(|tag| tag.key), tags.group, tags.after.map(|after| after.group)];
-                names.into_iter().flatten().all(may_name)
-            });
         if let Some(known) = guard.client_mut(client) {
             known.used = Some(roles);
         }
-        roles.meets(needed) && are_names_allowed
+        roles.meets(needed)
+    }
+
+    /// Whether the client may name the groups and the concurrency keys in these tags of a `put`.
+    pub(super) fn may_name(&self, client: ClientId, tags: &TagSet<'_>) -> bool {
+        let grants = self.guard.as_ref().and_then(|guard| guard.grants(client));
+        let names = [tags.concurrency.map(|tag| tag.key), tags.group, tags.after.map(|after| after.group)];
+        let mut names = names.into_iter().flatten();
+        grants.is_some_and(|grants| names.all(|name| grants.on(name.as_str()).meets(Roles::PRODUCE)))
+    }
+
+    /// The names in the tags of a `put` were refused.
+    pub(super) fn note_refused_put(&mut self, client: ClientId, now: Timestamp) {
+        if let Some(guard) = &mut self.guard {
+            guard.count_refusal(client);
+            guard.log_refusal(client, Verb::Put.as_str(), true, now);
+        }
     }
 
     /// Whether the client may see all tubes. On an open server it may.

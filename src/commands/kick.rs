@@ -2,9 +2,10 @@
 //!
 //! Owns: how many jobs a `kick` moves in a turn.
 
-use super::{Executor, Outcome, answer, lacks_room, stall};
+use super::{Executor, Outcome, Refused, answer, changed, lacks_room, stall};
 use crate::binlog::NoRoom;
 use crate::clock::Timestamp;
+use crate::http::task::Obstacle;
 use crate::job::{JobId, JobState};
 use crate::protocol::Reply;
 use crate::queue::ClientId;
@@ -60,15 +61,19 @@ impl Executor {
     }
 
     pub(super) fn kick_job(&mut self, id: JobId, output: &mut Output, now: Timestamp) -> Outcome {
+        let kicked = self.kick_one(id, now);
+        changed(kicked, Reply::KickedJob, output, move |server, _, output, now| {
+            server.kick_job(id, output, now)
+        })
+    }
+
+    /// A buried or delayed job becomes ready.
+    pub(super) fn kick_one(&mut self, id: JobId, now: Timestamp) -> Result<(), Refused> {
         if !self.queue.is_kickable(id) {
-            return answer(output, &Reply::NotFound);
+            return Err(Obstacle::WrongState.into());
         }
-        if let Err(no_room) = self.persistence.room_for_update() {
-            return lacks_room(no_room, output, move |server, _, output, now| {
-                server.kick_job(id, output, now)
-            });
-        }
+        self.persistence.room_for_update()?;
         self.queue.kick(id, now);
-        answer(output, &Reply::KickedJob)
+        Ok(())
     }
 }

@@ -69,7 +69,6 @@ impl Executor {
     pub fn memory_bytes(&self) -> usize {
         self.queue.bytes()
             + self.persistence.memory_bytes()
-            + self.pending_tags.bytes()
             + self.all_buffer_bytes()
             + self.detached_bodies.bytes()
             + self.tube_lists.bytes()

@@ -6,6 +6,8 @@
 //!
 //! Each command checks, reserves room in the log, changes the queue, and appends: whatever can fail comes before the first
 //! change. A command that does not end in its turn leaves a [`Rest`].
+//!
+//! What an operator orders by the API goes the same way, for an internal client of the queue: see `orders`.
 
 #![deny(clippy::wildcard_enum_match_arm)]
 
@@ -50,8 +52,7 @@ pub use self::memory::MemoryShares;
 pub(crate) use self::guard::WATCHED_NAMES;
 
 use self::judge::Subject::{
-    self, AnyTube, Every, Mentioned, Named, Nothing, OfJob, OfJobAndNamed, OfJobs, Used, UsedWithTags,
-    Watched,
+    self, AnyTube, Every, Mentioned, Named, Nothing, OfJob, OfJobAndNamed, OfJobs, Used, Watched,
 };
 use self::memory::MemoryClass::{self, AddsTube, Free, Margin};
 use self::reserve_batch::Batch;
@@ -59,15 +60,24 @@ use self::touch::TouchAll;
 use crate::access::Roles;
 use crate::binlog::NoRoom;
 use crate::clock::Timestamp;
+use crate::http::task::Obstacle;
 use crate::protocol::{Command, Reply, parse_tags};
-use crate::queue::{ClientId, Flushed};
-use crate::session::{self, Output, Until, Waiting};
+use crate::queue::{ClientId, Flushed, WaitOutcome};
+use crate::session::{self, Output, Until};
 
-/// What is left of a command that does not end in its turn. The session of its client holds it and knows nothing of it. It
-/// ends with its client.
+/// What is left of a command that does not end in its turn. The session of its client, or its order, holds it and knows
+/// nothing of it. It ends with its client.
 pub struct Rest(Box<GoOn>);
 
-type GoOn = dyn FnOnce(&mut Executor, ClientId, &mut Output, Timestamp) -> Outcome;
+type GoOn = dyn FnOnce(&mut Executor, ClientId, Cue, &mut Output, Timestamp) -> Outcome;
+
+/// Why a command goes on.
+enum Cue {
+    /// Its turn has come.
+    Turn,
+    /// The queue has answered the reserve in which its client waited.
+    Delivery(WaitOutcome),
+}
 
 /// What a request has come to.
 pub type Outcome = session::Outcome<Rest>;
@@ -142,17 +152,17 @@ table! {
     <GUARDED> (server, client, output, now)
 
     Command::Put(header) => needs(Roles::PRODUCE, Used, Free),
-        if GUARDED { server.begin_put_guarded(client, header, b"", output) }
-        else { server.begin_put(client, header, output) };
-    Command::PutWith(header, text) => needs(Roles::PRODUCE, UsedWithTags(text), Free),
-        if GUARDED { server.begin_put_guarded(client, header, text, output) }
+        if GUARDED { server.begin_put_guarded(client, header, b"", output, now) }
+        else { server.begin_put(client, header, None, output) };
+    Command::PutWith(header, text) => needs(Roles::PRODUCE, Used, Free),
+        if GUARDED { server.begin_put_guarded(client, header, text, output, now) }
         else { server.begin_put_with(client, header, parse_tags(text), None, output) };
     Command::Reserve => needs(Roles::WORK, Watched, Margin),
-        server.reserve::<GUARDED>(client, None, Waiting::Plain, output, now);
+        server.reserve::<GUARDED, false>(client, None, output, now);
     Command::ReserveWithTimeout { timeout_s } => needs(Roles::WORK, Watched, Margin),
-        server.reserve::<GUARDED>(client, Some(timeout_s), Waiting::Plain, output, now);
+        server.reserve::<GUARDED, false>(client, Some(timeout_s), output, now);
     Command::ReserveWithAbort { timeout_s } => needs(Roles::WORK, Watched, Margin),
-        server.reserve::<GUARDED>(client, timeout_s, Waiting::Abortable, output, now);
+        server.reserve::<GUARDED, true>(client, timeout_s, output, now);
     Command::ReserveBatch { most, timeout_s } => needs(Roles::WORK, Watched, Margin),
         server.reserve_batch(client, Batch::new(most, timeout_s), output, now);
     Command::ReserveJob(id) => needs(Roles::WORK, OfJob(id), Margin),
@@ -198,7 +208,7 @@ table! {
     Command::Reprioritize { id, priority } => needs(Roles::MANAGE, OfJob(id), Margin).noting(priority.0),
         server.set_priority(id, priority, output, now);
     Command::PauseTube { tube, delay_s } => needs(Roles::MANAGE, Named(tube), Margin).noting(delay_s),
-        found(server.queue.pause_tube(tube, delay_s, now), Reply::Paused, output);
+        server.pause(tube, delay_s, output, now);
     Command::FlushTube(tube) => needs(Roles::MANAGE, Named(tube), Free),
         server.flush(client, tube, Flushed::All, output, now);
     Command::FlushBuried(tube) => needs(Roles::MANAGE, Named(tube), Free),
@@ -254,7 +264,67 @@ fn stall_holding(
     until: Until,
     rest: impl FnOnce(&mut Executor, ClientId, &mut Output, Timestamp) -> Outcome + 'static,
 ) -> Outcome {
-    Outcome::Stall { rest: Rest(Box::new(rest)), until, held_bytes }
+    let rest =
+        Box::new(move |server: &mut _, client, _, output: &mut _, now| rest(server, client, output, now));
+    Outcome::Stall { rest: Rest(rest), until, held_bytes }
+}
+
+/// The command goes on with `rest` when the queue has answered the reserve in which the client waits. If the wait is
+/// `ABORTABLE`, the client's next byte ends it. A `rest` that holds nothing takes no memory.
+fn wait<const ABORTABLE: bool>(
+    rest: impl FnOnce(&mut Executor, ClientId, WaitOutcome, &mut Output) -> Outcome + 'static,
+) -> Outcome {
+    let until = if ABORTABLE { Until::DeliveryOrInput } else { Until::Delivery };
+    let rest = move |server: &mut _, client, cue, output: &mut _, _| match cue {
+        Cue::Delivery(answer) => rest(server, client, answer, output),
+        Cue::Turn => wait::<ABORTABLE>(rest),
+    };
+    Outcome::Stall { rest: Rest(Box::new(rest)), until, held_bytes: 0 }
+}
+
+/// Why a command leaves a job as it is.
+enum Refused {
+    For(Obstacle),
+    NoRoom(NoRoom),
+}
+
+impl From<Obstacle> for Refused {
+    fn from(obstacle: Obstacle) -> Self {
+        Self::For(obstacle)
+    }
+}
+
+impl From<NoRoom> for Refused {
+    fn from(no_room: NoRoom) -> Self {
+        Self::NoRoom(no_room)
+    }
+}
+
+impl From<Obstacle> for Reply<'_> {
+    fn from(obstacle: Obstacle) -> Self {
+        match obstacle {
+            Obstacle::NoJob | Obstacle::NoTube | Obstacle::Reserved | Obstacle::WrongState => Self::NotFound,
+            Obstacle::KeyExists(id) => Self::Exists(id),
+            Obstacle::TooBig => Self::JobTooBig,
+            Obstacle::Draining => Self::Draining,
+            Obstacle::NoRoom => Self::OutOfMemory,
+            Obstacle::Failed => Self::InternalError,
+        }
+    }
+}
+
+/// Answers a command that was to change one job. It goes on with `rest` when the log has room.
+fn changed(
+    result: Result<(), Refused>,
+    reply: Reply<'static>,
+    output: &mut Output,
+    rest: impl FnOnce(&mut Executor, ClientId, &mut Output, Timestamp) -> Outcome + 'static,
+) -> Outcome {
+    match result {
+        Ok(()) => answer(output, &reply),
+        Err(Refused::For(obstacle)) => answer(output, &obstacle.into()),
+        Err(Refused::NoRoom(no_room)) => lacks_room(no_room, output, rest),
+    }
 }
 
 /// The outcome of a command for which the log has no room, now or for good.

@@ -1,30 +1,33 @@
-//! The orders of the API.
+//! The orders of the API: the same commands, each run for an internal client of its own.
 //!
-//! Owns: how orders become changes of the queue, a slice in each turn, and when the task of an order is over: not before
-//! the log has what was changed. Every change goes the way of a command: check, reserve room in the log, change, append.
-//! Driven by the turn; [`crate::http`] hands in the orders and reads the table of tasks.
+//! Owns: which orders are carried out, a slice in each turn, and when the task of an order is over: not before the log has
+//! what was changed. What is left of an order is the [`Rest`] of a command. Driven by the turn; [`crate::http`] hands in the
+//! orders and reads the table of tasks.
 
 use std::collections::VecDeque;
 use std::vec;
 
 use log::{Level, log};
 
-use super::Executor;
-use super::put_tagged::TaggedPut;
+use super::memory::MemoryClass;
+use super::put::Stored;
+use super::{Cue, Executor, Outcome, Refused, Rest, stall};
 use crate::binlog::{NoRoom, SequenceNumber};
 use crate::clock::Timestamp;
 use crate::http::selection::{Share, Step, Walk};
 use crate::http::task::{Change, Control, NewJob, Obstacle, Order, Progress, Selection, Task, TaskId, Tasks};
 use crate::job::{JobId, JobState};
-use crate::protocol::Reply;
-use crate::queue::{self, BeginFlush, ClientId, Flushed};
+use crate::queue::{self, ClientId};
+use crate::session::{Output, Until};
 use crate::tags::EncodedTags;
-use crate::tube_name::TubeName;
 
-/// What all orders together may cost in a turn, in simple requests: some 150 microseconds.
+/// What all orders together may cost in a turn, in simple requests: some 150 microseconds. A flush may cost more, as it may
+/// for other clients.
 const WORK_PER_TURN: u64 = 512;
 /// Jobs looked at that cost as much as a simple request.
 const LOOKS_PER_WORK: u64 = 2;
+/// The tube that an internal client uses between two turns.
+const DEFAULT: &str = "default";
 /// Bytes of bodies searched that cost as much as a simple request.
 const SEARCHED_BYTES_PER_WORK: u64 = 1024;
 
@@ -36,104 +39,51 @@ pub struct Orders {
     running: VecDeque<Running>,
     /// Orders that are carried out, and whose changes the log may not have yet, in their order.
     settling: VecDeque<(TaskId, Progress, Option<SequenceNumber>)>,
+    /// The order whose turn it is.
+    current: Option<TaskId>,
+    /// Why it cannot go on.
+    failure: Option<Obstacle>,
+    /// The work of the executor at which the turn's share is used up.
+    end: u64,
 }
 
+/// An order that is being carried out.
 #[derive(Debug)]
 struct Running {
-    id: TaskId,
-    work: Work,
-    /// Whether it waits for room in the log.
-    awaits_room: bool,
+    task: TaskId,
+    client: ClientId,
+    /// What is left to do.
+    rest: Rest,
+    until: Until,
 }
 
-/// What is left to do of an order.
-#[derive(Debug)]
-enum Work {
-    Pause(TubeName, u32),
-    Drain(bool),
-    BeginFlush(TubeName, Flushed),
-    /// A put, and the id that the job has got, if the log had no room for it yet.
-    Put(NewJob, Option<JobId>),
-    /// These jobs.
-    Jobs(Change, vec::IntoIter<JobId>),
-    /// The jobs that a walk finds, at most as many as were counted.
-    Walk {
-        change: Change,
-        walk: Box<Walk>,
-        left: u64,
-        /// A job that was found and has to wait for room in the log.
-        found: Option<JobId>,
-    },
-    /// A flush of this client, which is nobody's connection.
-    Flush(ClientId, Flushed),
+/// An order that changes jobs.
+struct JobsOrder {
+    change: Change,
+    jobs: Jobs,
+    came_at: Timestamp,
+    /// A job that was found and has to wait for room in the log.
+    awaiting_room: Option<JobId>,
 }
 
-/// Where a slice has ended.
-enum End {
-    /// There is more to do.
-    Unfinished,
-    /// There is more to do when the log has room.
-    AwaitsRoom,
-    /// Nothing is left to do.
-    Over(Progress),
-}
-
-/// What a put has come to.
-enum Put {
-    Stored(JobId),
-    /// This job has the same `idp` key.
-    Double(JobId),
-}
-
-/// Why a job is not changed.
-enum Refusal {
-    /// It stays as it is.
-    Job(Obstacle),
-    /// It has been changed before, or need not be.
-    Unchanged,
-    /// The log has no room for the moment.
-    NoRoomYet,
-    /// Memory or disk is short, so no further job can be changed either.
-    NoRoom,
-}
-
-impl From<NoRoom> for Refusal {
-    fn from(no_room: NoRoom) -> Self {
-        match no_room {
-            NoRoom::Pending => Self::NoRoomYet,
-            NoRoom::Full => Self::NoRoom,
-        }
-    }
-}
-
-/// Where a slice has ended that has done all of an order, or could not.
-fn ended(outcome: Result<(), Refusal>) -> End {
-    match outcome {
-        Ok(()) => End::Over(Progress::Done),
-        Err(Refusal::Job(obstacle)) => End::Over(Progress::Failed(obstacle)),
-        Err(Refusal::NoRoomYet) => End::AwaitsRoom,
-        Err(Refusal::NoRoom | Refusal::Unchanged) => End::Over(Progress::Failed(Obstacle::NoRoom)),
-    }
+enum Jobs {
+    /// These.
+    Named(vec::IntoIter<JobId>),
+    /// Those that a walk finds, at most as many as were counted.
+    Counted { walk: Box<Walk>, left: u64 },
 }
 
 impl Control for Executor {
     fn order(&mut self, order: Order, now: Timestamp) -> Option<TaskId> {
         let orders = self.orders.as_mut()?;
-        let id = orders.tasks.add(&order, now)?;
-        let work = match order {
-            Order::Change(change, Selection::Jobs(jobs)) => Work::Jobs(change, jobs.into_iter()),
-            Order::Change(change, Selection::Counted(walk, left)) => {
-                Work::Walk { change, walk, left, found: None }
-            }
-            Order::Put(job) => Work::Put(job, None),
-            Order::Pause(tube, seconds) => Work::Pause(tube, seconds),
-            Order::Drain(draining) => Work::Drain(draining),
-            Order::Flush { tube, is_buried: false } => Work::BeginFlush(tube, Flushed::All),
-            Order::Flush { tube, is_buried: true } => Work::BeginFlush(tube, Flushed::Buried),
-            Order::FlushCooldowns(tube) => Work::BeginFlush(tube, Flushed::Cooldowns),
-        };
-        orders.running.push_back(Running { id, work, awaits_room: false });
-        Some(id)
+        self.queue.reserve_client().ok()?;
+        let task = orders.tasks.add(&order, now)?;
+        let client = self.queue.connect_internal();
+        let rest = Rest(Box::new(move |server: &mut Self, client, _, output: &mut _, at| {
+            server.begin_order(client, order, now, output, at)
+        }));
+        orders.running.push_back(Running { task, client, rest, until: Until::NextTurn });
+        Some(task)
     }
 
     fn stop(&mut self, id: TaskId) {
@@ -141,8 +91,8 @@ impl Control for Executor {
         if let Some(task) = orders.tasks.get_mut(id).filter(|task| !task.is_over()) {
             task.is_to_stop = true;
         }
-        for running in orders.running.iter_mut().filter(|running| running.id == id) {
-            running.awaits_room = false;
+        for running in orders.running.iter_mut().filter(|running| running.task == id) {
+            running.until = Until::NextTurn;
         }
     }
 
@@ -166,35 +116,50 @@ impl Executor {
     pub(crate) fn has_orders(&self) -> bool {
         self.orders.as_ref().is_some_and(|orders| {
             let settled = self.settled();
-            orders.running.iter().any(|running| !running.awaits_room)
+            orders.running.iter().any(|running| running.until == Until::NextTurn)
                 || orders.settling.front().is_some_and(|(_, _, last)| last.is_none_or(|last| last <= settled))
         })
-    }
-
-    /// How many clients in the queue are flushes of orders, and have no connection.
-    pub(crate) fn clients_of_orders(&self) -> usize {
-        let running = self.orders.as_ref().map(|orders| orders.running.iter());
-        running.map_or(0, |running| running.filter(|running| matches!(running.work, Work::Flush(..))).count())
     }
 
     /// The log may have room again.
     pub(super) fn wake_orders(&mut self) {
         if let Some(orders) = &mut self.orders {
-            orders.running.iter_mut().for_each(|running| running.awaits_room = false);
+            orders.running.iter_mut().for_each(|running| running.until = Until::NextTurn);
         }
     }
 
     /// Does a turn's share of the orders.
     #[inline]
     pub(crate) fn carry_out_orders(&mut self, now: Timestamp) {
-        if let Some(orders) = self.orders.take() {
-            self.orders = Some(self.carry_out(orders, now));
+        if self.orders.is_some() {
+            self.carry_out(now);
         }
     }
 
     #[cold]
-    fn carry_out(&mut self, mut orders: Box<Orders>, now: Timestamp) -> Box<Orders> {
+    fn carry_out(&mut self, now: Timestamp) {
+        self.end_settled_tasks();
+        let end = self.spent() + WORK_PER_TURN;
+        let count = self.orders.as_ref().map_or(0, |orders| orders.running.len());
+        for _ in 0..count {
+            if self.spent() >= end {
+                break;
+            }
+            let Some(orders) = &mut self.orders else { break };
+            orders.end = end;
+            let Some(running) = orders.running.pop_front() else { break };
+            if running.until == Until::NextTurn {
+                self.go_on_with_order(running, now);
+            } else {
+                orders.running.push_back(running);
+            }
+        }
+    }
+
+    /// Tasks are over whose changes the log has.
+    fn end_settled_tasks(&mut self) {
         let settled = self.settled();
+        let Some(orders) = &mut self.orders else { return };
         while let Some(&(id, progress, _)) =
             orders.settling.front().filter(|(_, _, last)| last.is_none_or(|last| last <= settled))
         {
@@ -208,309 +173,232 @@ impl Executor {
             }
             orders.settling.pop_front();
         }
-        let end = self.spent() + WORK_PER_TURN;
-        for _ in 0..orders.running.len() {
-            if self.spent() >= end {
-                break;
-            }
-            let Some(mut running) = orders.running.pop_front() else { break };
-            let Some(task) = orders.tasks.get_mut(running.id) else { continue };
-            let outcome = match running.awaits_room {
-                true => End::AwaitsRoom,
-                false => self.go_on(&mut running, task, end, now),
-            };
-            running.awaits_room = matches!(outcome, End::AwaitsRoom);
-            if let End::Over(progress) = outcome {
-                self.end_work(running.work, now);
-                orders.settling.push_back((running.id, progress, self.last_logged()));
-            } else {
-                orders.running.push_back(running);
-            }
-        }
-        orders
     }
 
-    /// Does a share of an order, until all work of the executor is at `end`.
-    fn go_on(&mut self, running: &mut Running, task: &mut Task, end: u64, now: Timestamp) -> End {
-        if task.is_to_stop {
-            return End::Over(Progress::Stopped);
-        }
-        self.work += 1;
-        match &mut running.work {
-            Work::Jobs(change, jobs) => self.change_jobs(change, jobs, task, end, now),
-            Work::Walk { .. } => self.change_counted(&mut running.work, task, end, now),
-            Work::Flush(client, flushed) => self.go_on_with_flush((*client, *flushed), task, end, now),
-            Work::BeginFlush(tube, flushed) => {
-                let flushed = *flushed;
-                match self.begin_flush(tube, flushed, now) {
-                    Ok(Some(client)) => running.work = Work::Flush(client, flushed),
-                    Ok(None) => {}
-                    Err(obstacle) => return End::Over(Progress::Failed(obstacle)),
-                }
-                End::Unfinished
+    /// Does a share of an order.
+    fn go_on_with_order(&mut self, Running { task, client, rest, .. }: Running, now: Timestamp) {
+        let Some(orders) = &mut self.orders else { return };
+        let progress = if orders.tasks.get(task).is_none_or(|task| task.is_to_stop) {
+            Progress::Stopped
+        } else {
+            self.work += 1;
+            orders.current = Some(task);
+            let outcome = (rest.0)(self, client, Cue::Turn, &mut Output::default(), now);
+            self.persistence.log_changes(&mut self.queue, now);
+            let Some(orders) = &mut self.orders else { return };
+            orders.current = None;
+            if let Outcome::Stall { rest, until, .. } = outcome {
+                orders.running.push_back(Running { task, client, rest, until });
+                return;
             }
-            Work::Pause(tube, seconds) => {
-                let is_there = self.queue.pause_tube(tube.as_str(), *seconds, now);
-                ended(if is_there { self.done(task, now) } else { Err(Refusal::Job(Obstacle::NoTube)) })
-            }
-            Work::Drain(draining) => {
-                self.draining = *draining;
-                ended(self.done(task, now))
-            }
-            Work::Put(job, id) => ended(self.put_for_order(job, id, task, now)),
+            orders.failure.take().map_or(Progress::Done, Progress::Failed)
+        };
+        self.queue.end_flush(client, now);
+        self.disconnect(client, now);
+        let last = self.last_logged();
+        if let Some(orders) = &mut self.orders {
+            orders.settling.push_back((task, progress, last));
         }
     }
 
-    /// Ends what an order holds.
-    fn end_work(&mut self, work: Work, now: Timestamp) {
-        if let Work::Flush(client, _) = work {
-            self.queue.end_flush(client, now);
-            self.disconnect(client, now);
+    /// The first step of an order that came at `came_at`.
+    fn begin_order(
+        &mut self,
+        client: ClientId,
+        order: Order,
+        came_at: Timestamp,
+        output: &mut Output,
+        now: Timestamp,
+    ) -> Outcome {
+        match order {
+            Order::Put(job) => self.put_for_order(client, job, None, now),
+            Order::Change(change, selection) => {
+                let jobs = match selection {
+                    Selection::Jobs(jobs) => Jobs::Named(jobs.into_iter()),
+                    Selection::Counted(walk, left) => Jobs::Counted { walk, left },
+                };
+                self.change_jobs(client, JobsOrder { change, jobs, came_at, awaiting_room: None }, now)
+            }
+            Order::Drain(draining) => {
+                self.count_for_task(1);
+                self.drain(draining, output)
+            }
+            Order::Pause(tube, _) | Order::Flush(tube, _) if !self.queue.is_tube(tube.as_str()) => {
+                self.fail_order(Obstacle::NoTube)
+            }
+            Order::Pause(tube, delay_s) => {
+                self.count_for_task(1);
+                self.pause(tube.as_str(), delay_s, output, now)
+            }
+            Order::Flush(tube, flushed) => self.flush(client, tube.as_str(), flushed, output, now),
         }
     }
 
-    /// What an order wanted was done at once.
-    fn done(&mut self, task: &mut Task, now: Timestamp) -> Result<(), Refusal> {
-        self.persistence.log_changes(&mut self.queue, now);
-        task.done = 1;
-        Ok(())
+    /// The order fails.
+    fn fail_order(&mut self, obstacle: Obstacle) -> Outcome {
+        if let Some(orders) = &mut self.orders {
+            orders.failure = Some(obstacle);
+        }
+        Outcome::Done
+    }
+
+    /// The task of the order whose turn it is; `None` while the command of another client is executed.
+    fn task(&mut self) -> Option<&mut Task> {
+        let orders = self.orders.as_mut()?;
+        orders.tasks.get_mut(orders.current?)
+    }
+
+    /// If the command is an order, its task has done so much more.
+    pub(super) fn count_for_task(&mut self, count: u64) {
+        if let Some(task) = self.task() {
+            task.done += count;
+        }
     }
 
     /// Puts a job, as a client would that uses its tube. `id` is what it got in an earlier turn.
-    fn put_for_order(
-        &mut self,
-        job: &NewJob,
-        id: &mut Option<JobId>,
-        task: &mut Task,
-        now: Timestamp,
-    ) -> Result<(), Refusal> {
-        if job.body.len() as u64 > self.config.max_job_bytes {
-            return Err(Refusal::Job(Obstacle::TooBig));
-        }
-        let put = if self.draining {
-            Err(Refusal::Job(Obstacle::Draining))
-        } else if self.lacks_memory_for(job.body.len()) || !self.has_room_for_client() {
-            Err(Refusal::NoRoom)
-        } else {
-            let client = self.queue.connect();
-            let put = self.put_by(client, job, id, now);
-            self.disconnect(client, now);
-            put
-        };
-        match put {
-            Ok(Put::Stored(id)) => (task.job, task.done) = (Some(id), 1),
-            Ok(Put::Double(first)) => (task.job, task.skipped) = (Some(first), 1),
-            Err(Refusal::NoRoomYet) => {}
-            Err(Refusal::Job(Obstacle::Draining)) => self.rejected_puts.count(&Reply::Draining),
-            Err(_) => self.rejected_puts.count(&Reply::OutOfMemory),
-        }
-        put.map(|_| ())
-    }
-
-    fn put_by(
-        &mut self,
-        client: ClientId,
-        job: &NewJob,
-        id: &mut Option<JobId>,
-        now: Timestamp,
-    ) -> Result<Put, Refusal> {
-        if self.queue.reserve_tube(client).is_err() || self.queue.reserve_put().is_err() {
-            return Err(Refusal::NoRoom);
-        }
+    fn put_for_order(&mut self, client: ClientId, job: NewJob, id: Option<JobId>, now: Timestamp) -> Outcome {
         let NewJob { tube, body, priority, delay_s, ttr_s, tags } = job;
-        let id = *id.get_or_insert_with(|| self.queue.take_id());
-        self.queue.use_tube(client, tube.as_str());
-        let new = queue::NewJob { id, priority: *priority, delay_s: *delay_s, ttr_s: *ttr_s };
-        let put = if tags.is_empty() {
-            self.persistence.room_for_put(id, || tube, body, &EncodedTags::NONE)?;
-            self.queue.put(client, new, body.clone(), now);
-            Put::Stored(id)
-        } else {
-            match self.store_tagged(client, new, body.clone(), tags, now) {
-                Ok(TaggedPut::Stored) => Put::Stored(id),
-                Ok(TaggedPut::Double(first, ..)) => Put::Double(first),
-                Ok(TaggedPut::Refused) => return Err(Refusal::NoRoom),
-                Err(_) => return Err(Refusal::NoRoomYet),
-            }
-        };
-        self.persistence.log_changes(&mut self.queue, now);
-        Ok(put)
-    }
-
-    /// Changes the next of these jobs.
-    fn change_jobs(
-        &mut self,
-        change: &Change,
-        jobs: &mut vec::IntoIter<JobId>,
-        task: &mut Task,
-        end: u64,
-        now: Timestamp,
-    ) -> End {
-        while let Some(&id) = jobs.as_slice().first() {
-            if self.spent() >= end {
-                return End::Unfinished;
-            }
-            let outcome = self.change_job(id, change, task.begun_at, now);
-            match self.count(outcome, task) {
-                Some(ended) => return ended,
-                None => jobs.next(),
-            };
+        if body.len() as u64 > self.config.max_job_bytes {
+            return self.fail_order(Obstacle::TooBig);
         }
-        End::Over(Progress::Done)
+        let Some(encoded) = EncodedTags::read(&tags) else { return self.fail_order(Obstacle::Failed) };
+        if self.draining {
+            return self.fail_put(Obstacle::Draining);
+        }
+        if self.lacks_memory_for(body.len()) || self.queue.reserve_tube(client).is_err() {
+            return self.fail_put(Obstacle::NoRoom);
+        }
+        let id = id.unwrap_or_else(|| self.queue.take_id());
+        self.queue.use_tube(client, tube.as_str());
+        let new = queue::NewJob { id, priority, delay_s, ttr_s };
+        let stored = self.store(client, new, &encoded, body, now);
+        self.queue.use_tube(client, DEFAULT);
+        let (job, done, skipped) = match stored {
+            Stored::New => (id, 1, 0),
+            Stored::Duplicate(first, ..) => (first, 0, 1),
+            Stored::Later(body) => {
+                let job = NewJob { tube, body, priority, delay_s, ttr_s, tags };
+                return stall(Until::BinlogRoom, move |server, client, _, now| {
+                    server.put_for_order(client, job, Some(id), now)
+                });
+            }
+            Stored::Draining => return self.fail_put(Obstacle::Draining),
+            Stored::NoRoom => return self.fail_put(Obstacle::NoRoom),
+        };
+        if let Some(task) = self.task() {
+            (task.job, task.done, task.skipped) = (Some(job), done, skipped);
+        }
+        Outcome::Done
     }
 
-    /// Changes the next jobs that the walk finds.
-    fn change_counted(&mut self, work: &mut Work, task: &mut Task, end: u64, now: Timestamp) -> End {
-        let Work::Walk { change, walk, left, found } = work else { return End::Over(Progress::Done) };
+    /// The put of an order fails, and counts as one of a client.
+    fn fail_put(&mut self, obstacle: Obstacle) -> Outcome {
+        self.rejected_puts.count(&obstacle.into());
+        self.fail_order(obstacle)
+    }
+
+    /// Changes the next jobs of an order.
+    fn change_jobs(&mut self, client: ClientId, mut order: JobsOrder, now: Timestamp) -> Outcome {
         let mut share = Share::TURN;
-        while *left > 0 {
-            if self.spent() >= end {
-                return End::Unfinished;
-            }
-            let id = match found.take() {
-                Some(id) => id,
-                None => {
-                    let before = share;
-                    let step = walk.next(&self.queue, &mut share);
-                    self.work += (before.jobs - share.jobs) as u64 / LOOKS_PER_WORK
-                        + (before.bytes - share.bytes) as u64 / SEARCHED_BYTES_PER_WORK;
-                    match step {
-                        Step::Job(id) => id,
-                        Step::Unfinished => return End::Unfinished,
-                        Step::Done => break,
+        loop {
+            let end = self.orders.as_ref().map_or(0, |orders| orders.end);
+            let step = match order.awaiting_room.take() {
+                _ if self.spent() >= end => Step::Unfinished,
+                Some(id) => Step::Job(id),
+                None => self.next_job(&mut order.jobs, &mut share),
+            };
+            let id = match step {
+                Step::Job(id) => id,
+                Step::Done => return Outcome::Done,
+                Step::Unfinished => return order.stall(Until::NextTurn),
+            };
+            let counted = match self.change_job(client, id, &order.change, order.came_at, now) {
+                Ok(is_changed) => {
+                    // A walk finds a job again if its change has put it where the walk comes later.
+                    if !is_changed && matches!(order.jobs, Jobs::Counted { .. }) {
+                        continue;
                     }
+                    Ok(())
+                }
+                Err(Refused::For(obstacle)) => Err(obstacle),
+                Err(Refused::NoRoom(NoRoom::Full)) => return self.fail_order(Obstacle::NoRoom),
+                Err(Refused::NoRoom(NoRoom::Pending)) => {
+                    order.awaiting_room = Some(id);
+                    return order.stall(Until::BinlogRoom);
                 }
             };
-            let outcome = self.change_job(id, change, task.begun_at, now);
-            if matches!(outcome, Err(Refusal::Unchanged)) {
-                // Jobs that were changed may stand where the walk comes later.
-                continue;
+            if let Jobs::Counted { left, .. } = &mut order.jobs {
+                *left -= 1;
             }
-            if let Some(ended) = self.count(outcome, task) {
-                *found = Some(id);
-                return ended;
+            if let Some(task) = self.task() {
+                task.count(counted);
             }
-            *left -= 1;
         }
-        End::Over(Progress::Done)
     }
 
-    /// Counts what has become of a job; returns where the slice ends if it cannot go on.
-    fn count(&mut self, outcome: Result<(), Refusal>, task: &mut Task) -> Option<End> {
-        match outcome {
-            Ok(()) | Err(Refusal::Unchanged) => task.count(Ok(())),
-            Err(Refusal::Job(obstacle)) => task.count(Err(obstacle)),
-            Err(Refusal::NoRoomYet) => return Some(End::AwaitsRoom),
-            Err(Refusal::NoRoom) => return Some(End::Over(Progress::Failed(Obstacle::NoRoom))),
+    /// The next job that an order changes.
+    fn next_job(&mut self, jobs: &mut Jobs, share: &mut Share) -> Step {
+        match jobs {
+            Jobs::Named(ids) => ids.next().map_or(Step::Done, Step::Job),
+            Jobs::Counted { left: 0, .. } => Step::Done,
+            Jobs::Counted { walk, .. } => {
+                let before = *share;
+                let step = walk.next(&self.queue, share);
+                self.work += (before.jobs - share.jobs) as u64 / LOOKS_PER_WORK
+                    + (before.bytes - share.bytes) as u64 / SEARCHED_BYTES_PER_WORK;
+                step
+            }
         }
-        None
     }
 
-    /// Changes a job for an order that began at `begun_at`.
+    /// Changes a job for an order that came at `came_at`; returns whether it was otherwise before.
     fn change_job(
         &mut self,
+        client: ClientId,
         id: JobId,
         change: &Change,
-        begun_at: Timestamp,
+        came_at: Timestamp,
         now: Timestamp,
-    ) -> Result<(), Refusal> {
+    ) -> Result<bool, Refused> {
         self.work += 1;
-        let job = self.queue.job(id).ok_or(Refusal::Job(Obstacle::NoJob))?;
-        let state = job.record.state;
+        let job = self.queue.job(id).ok_or(Obstacle::NoJob)?;
+        let (record, tube_before) = (job.record, job.tube);
+        if *change != Change::Delete && record.state == JobState::Reserved {
+            return Err(Obstacle::Reserved.into());
+        }
         match change {
-            Change::Delete => {
-                self.delete_in_any_state(id, now);
-                return Ok(());
-            }
-            _ if state == JobState::Reserved => return Err(Refusal::Job(Obstacle::Reserved)),
-            Change::Kick if !self.queue.is_kickable(id) => {
-                return Err(Refusal::Job(Obstacle::WrongState));
-            }
-            Change::Kick => {
-                self.persistence.room_for_update()?;
-                self.queue.kick(id, now);
-            }
-            Change::Move(tube) if job.tube == tube => return Err(Refusal::Unchanged),
+            Change::Delete => self.delete_in_any_state(id, now),
+            Change::Kick => self.kick_one(id, now)?,
+            Change::Move(tube) if tube_before == tube => return Ok(false),
             Change::Move(tube) => {
-                if self.lacks_memory_for(0) && !self.queue.is_tube(tube.as_str()) {
-                    return Err(Refusal::NoRoom);
+                if self.lacks_memory_to(MemoryClass::AddsTube(tube.as_str()), client, 0) {
+                    return Err(NoRoom::Full.into());
                 }
-                if self.queue.double_in(id, tube.as_str(), now).is_some() {
-                    return Err(Refusal::Job(Obstacle::KeyExists));
+                self.move_one(client, id, tube.as_str(), now)?;
+            }
+            Change::Priority(priority) if record.priority == *priority => return Ok(false),
+            Change::Priority(priority) => self.reprioritize_one(id, *priority, now)?,
+            Change::Delay(delay_s) => {
+                let until = came_at.plus_seconds(*delay_s);
+                let is_set = match record.state {
+                    JobState::Delayed => record.deadline_at == until,
+                    JobState::Ready => *delay_s == 0,
+                    JobState::Reserved | JobState::Buried => false,
+                };
+                if is_set && self.queue.is_delayable(id) {
+                    return Ok(false);
                 }
-                self.persistence.room_for_move(&self.queue, id, tube.as_str())?;
-                self.queue.move_job(id, tube.as_str(), now);
+                self.delay_one(id, *delay_s, until, now)?;
             }
-            Change::Priority(priority) if job.record.priority == *priority => {
-                return Err(Refusal::Unchanged);
-            }
-            Change::Priority(priority) => {
-                self.persistence.room_for_update()?;
-                self.queue.set_priority(id, *priority, now);
-            }
-            Change::Delay(delay_s) => self.delay_job(id, *delay_s, begun_at, now)?,
         }
         self.persistence.log_changes(&mut self.queue, now);
-        Ok(())
+        Ok(true)
     }
+}
 
-    /// Gives a ready or delayed job a delay from the beginning of the order.
-    fn delay_job(
-        &mut self,
-        id: JobId,
-        delay_s: u32,
-        begun_at: Timestamp,
-        now: Timestamp,
-    ) -> Result<(), Refusal> {
-        if !self.queue.is_delayable(id) {
-            return Err(Refusal::Job(Obstacle::WrongState));
-        }
-        let record = self.queue.job(id).ok_or(Refusal::Job(Obstacle::NoJob))?.record;
-        let until = begun_at.plus_seconds(delay_s);
-        let is_set = match record.state {
-            JobState::Delayed => record.deadline_at == until,
-            JobState::Ready | JobState::Reserved | JobState::Buried => delay_s == 0,
-        };
-        if is_set {
-            return Err(Refusal::Unchanged);
-        }
-        self.persistence.room_for_update()?;
-        self.queue.set_delay(id, delay_s, until, now);
-        Ok(())
-    }
-
-    /// Begins a flush, by a client of its own, which it returns unless too many are under way.
-    fn begin_flush(
-        &mut self,
-        tube: &TubeName,
-        flushed: Flushed,
-        now: Timestamp,
-    ) -> Result<Option<ClientId>, Obstacle> {
-        if !self.has_room_for_client() {
-            return Err(Obstacle::NoRoom);
-        }
-        let client = self.queue.connect();
-        let begun = self.queue.begin_flush(client, tube.as_str(), flushed, now);
-        if begun == BeginFlush::Begun {
-            return Ok(Some(client));
-        }
-        self.disconnect(client, now);
-        if begun == BeginFlush::NoTube { Err(Obstacle::NoTube) } else { Ok(None) }
-    }
-
-    fn go_on_with_flush(
-        &mut self,
-        (client, flushed): (ClientId, Flushed),
-        task: &mut Task,
-        end: u64,
-        now: Timestamp,
-    ) -> End {
-        let keys = self.queue.cooldowns().count;
-        let (deleted, is_done) = self.flush_slice(client, end, now);
-        task.done += match flushed {
-            Flushed::Cooldowns => keys - self.queue.cooldowns().count,
-            Flushed::All | Flushed::Buried => deleted,
-        };
-        if is_done { End::Over(Progress::Done) } else { End::Unfinished }
+impl JobsOrder {
+    /// Goes on when `until` has come.
+    fn stall(self, until: Until) -> Outcome {
+        stall(until, |server, client, _, now| server.change_jobs(client, self, now))
     }
 }

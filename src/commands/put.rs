@@ -6,15 +6,35 @@ use super::{Executor, Outcome, answer, stall_holding};
 use crate::access::{Roles, Verdict};
 use crate::binlog::NoRoom;
 use crate::clock::Timestamp;
-use crate::job::{Body, JobId};
+use crate::job::{Body, JobId, Priority};
 use crate::protocol::{PutHeader, Reply, parse_tags};
 use crate::queue::{ClientId, NewJob};
-use crate::session::{Output, Refusal, Until};
+use crate::session::{Output, Put, PutTags, Refusal, Until};
 use crate::tags::{EncodedTags, TagSet};
+
+/// What a put has come to.
+pub(super) enum Stored {
+    /// The job is in its tube.
+    New,
+    /// This job has the same key: the word for its state, and its new priority if it has become more urgent.
+    Duplicate(JobId, &'static str, Option<Priority>),
+    /// The server drains.
+    Draining,
+    /// Memory or disk is short.
+    NoRoom,
+    /// The log has no room yet. Nothing has changed, and the body comes back.
+    Later(Body),
+}
 
 impl Executor {
     /// The line of a `put`. The size is judged before what follows it, as in C.
-    pub(super) fn begin_put(&mut self, client: ClientId, header: PutHeader, output: &mut Output) -> Outcome {
+    pub(super) fn begin_put(
+        &mut self,
+        client: ClientId,
+        header: PutHeader,
+        tags: Option<Box<PutTags>>,
+        output: &mut Output,
+    ) -> Outcome {
         if u64::from(header.size) > self.config.max_job_bytes {
             return Outcome::SkipBody(header, Refusal::JobTooBig);
         }
@@ -23,36 +43,64 @@ impl Executor {
         if self.lacks_memory_for(header.size as usize + output.held_bytes()) {
             return Outcome::SkipBody(header, Refusal::OutOfMemory);
         }
-        Outcome::ReadBody(id, header)
+        Outcome::ReadBody(Put { id, header, tags })
     }
 
     /// A `put` whose body is complete.
     pub(super) fn put(
         &mut self,
         client: ClientId,
-        id: JobId,
-        header: PutHeader,
+        put: Put,
         body: Body,
         output: &mut Output,
         now: Timestamp,
     ) -> Outcome {
+        let stored = match put.tags {
+            None => self.store(client, new_job(&put), &EncodedTags::NONE, body, now),
+            Some(_) => self.store(client, new_job(&put), &put.tags(), body, now),
+        };
+        self.answer_put(put, stored, output)
+    }
+
+    /// Stores a job with these tags in the tube that the client uses, unless another job has its key.
+    #[inline]
+    pub(super) fn store(
+        &mut self,
+        client: ClientId,
+        new: NewJob,
+        tags: &EncodedTags<'_>,
+        body: Body,
+        now: Timestamp,
+    ) -> Stored {
         if self.draining {
-            return self.reject_put(&Reply::Draining, output);
+            return Stored::Draining;
         }
-        if header.has_tags {
-            return self.put_tagged(client, id, header, body, output, now);
+        if !tags.bytes().is_empty() {
+            return self.store_tagged(client, new, tags, body, now);
         }
         if self.queue.reserve_put().is_err() {
-            return self.reject_put(&Reply::OutOfMemory, output);
+            return Stored::NoRoom;
         }
-        match self.persistence.room_for_put(id, || self.queue.used_tube(client), &body, &EncodedTags::NONE) {
-            Err(NoRoom::Full) => return self.reject_put(&Reply::OutOfMemory, output),
-            Err(NoRoom::Pending) => return put_later(Until::BinlogRoom, id, header, body),
+        match self.persistence.room_for_put(new.id, || self.queue.used_tube(client), &body, tags) {
+            Err(NoRoom::Full) => return Stored::NoRoom,
+            Err(NoRoom::Pending) => return Stored::Later(body),
             Ok(()) => {}
         }
-        let PutHeader { priority, delay_s, ttr_s, .. } = header;
-        self.queue.put(client, NewJob { id, priority, delay_s, ttr_s }, body, now);
-        answer(output, &Reply::Inserted(id))
+        self.queue.put(client, new, body, now);
+        Stored::New
+    }
+
+    #[inline]
+    fn answer_put(&mut self, put: Put, stored: Stored, output: &mut Output) -> Outcome {
+        match stored {
+            Stored::New => answer(output, &Reply::Inserted(put.id)),
+            Stored::Duplicate(first, state, priority) => {
+                answer(output, &Reply::Duplicate(first, state, priority))
+            }
+            Stored::Draining => self.reject_put(&Reply::Draining, output),
+            Stored::NoRoom => self.reject_put(&Reply::OutOfMemory, output),
+            Stored::Later(body) => put_later(Until::BinlogRoom, put, body),
+        }
     }
 
     /// Goes on with a `put` that was put off. On a server with access rules it is judged again, because any event of its
@@ -60,27 +108,19 @@ impl Executor {
     fn go_on_with_put(
         &mut self,
         client: ClientId,
-        id: JobId,
-        header: PutHeader,
+        put: Put,
         body: Body,
         output: &mut Output,
         now: Timestamp,
     ) -> Outcome {
-        if let Some(guard) = &mut self.guard {
-            if guard.gives_up_put(client) {
-                return self.give_up_put(client, output);
-            }
-            if guard.has_waiting_put(client) {
-                return put_later(Until::Permitted, id, header, body);
-            }
-            if !self.may_still_put(client) {
-                return self.forbid_put(client, output);
-            }
-            if self.exceeds_with(client, &header, &body) {
-                return self.give_up_put(client, output);
-            }
+        let Some(guard) = &mut self.guard else { return self.put(client, put, body, output, now) };
+        if guard.gives_up_put(client) {
+            return self.reject_put(&Reply::OutOfMemory, output);
         }
-        self.put(client, id, header, body, output, now)
+        if guard.has_waiting_put(client) {
+            return put_later(Until::Permitted, put, body);
+        }
+        self.put_permitted(client, put, body, output, now)
     }
 
     /// Refuses a `put` whose body is complete, because memory or disk is short or the server drains.
@@ -91,51 +131,72 @@ impl Executor {
     }
 
     /// The line of a `put`, with `text` behind its size, on a server with access rules. A client whose jobs are counted gets
-    /// a job with an owner.
+    /// a job with an owner. Wrong tags are answered as on an open server.
     pub(super) fn begin_put_guarded(
         &mut self,
         client: ClientId,
         header: PutHeader,
         text: &[u8],
         output: &mut Output,
+        now: Timestamp,
     ) -> Outcome {
         let tags = if text.is_empty() { Ok(TagSet::NONE) } else { parse_tags(text) };
+        if tags.is_ok_and(|tags| !self.may_name(client, &tags)) {
+            self.note_refused_put(client, now);
+            return Outcome::SkipBody(header, Refusal::Forbidden);
+        }
         match self.exceeds_job_bytes(client, header.size as usize, &tags.unwrap_or_default()) {
             Some((_, true)) if u64::from(header.size) <= self.config.max_job_bytes => {
                 Outcome::SkipBody(header, Refusal::OutOfMemory)
             }
             Some((owner, _)) => self.begin_put_with(client, header, tags, Some(&owner), output),
-            None if text.is_empty() => self.begin_put(client, header, output),
+            None if text.is_empty() => self.begin_put(client, header, None, output),
             None => self.begin_put_with(client, header, tags, None, output),
         }
     }
 
-    /// A `put` whose body is complete, on a server with access rules. Other clients of the same identity may have put
-    /// meanwhile, and it may have to wait for its turn.
+    /// A `put` whose body is complete, on a server with access rules. It may have to wait for its turn.
     pub(super) fn put_guarded(
         &mut self,
         client: ClientId,
-        id: JobId,
-        header: PutHeader,
+        put: Put,
         body: Body,
         output: &mut Output,
         now: Timestamp,
     ) -> Outcome {
-        if !self.may_still_put(client) {
-            return self.forbid_put(client, output);
-        }
-        if let Some(guard) = &mut self.guard
+        if self.may_still_put(client, &put)
+            && let Some(guard) = &mut self.guard
             && guard.put_waits_until(client, now).is_some()
         {
             return match guard.gives_up_put(client) {
-                false => put_later(Until::Permitted, id, header, body),
-                true => self.give_up_put(client, output),
+                false => put_later(Until::Permitted, put, body),
+                true => self.reject_put(&Reply::OutOfMemory, output),
             };
         }
-        if self.exceeds_with(client, &header, &body) {
-            return self.give_up_put(client, output);
+        self.put_permitted(client, put, body, output, now)
+    }
+
+    /// The same of one that need not wait. Other clients of the same identity may have put meanwhile.
+    fn put_permitted(
+        &mut self,
+        client: ClientId,
+        put: Put,
+        body: Body,
+        output: &mut Output,
+        now: Timestamp,
+    ) -> Outcome {
+        if !self.may_still_put(client, &put) {
+            if let Some(guard) = &mut self.guard {
+                guard.count_refusal(client);
+            }
+            return answer(output, &Reply::Forbidden);
         }
-        self.put(client, id, header, body, output, now)
+        let tags = put.tags();
+        if self.exceeds_job_bytes(client, body.len(), tags.set()).is_some_and(|(_, exceeds)| exceeds) {
+            return self.reject_put(&Reply::OutOfMemory, output);
+        }
+        let stored = self.store(client, new_job(&put), &tags, body, now);
+        self.answer_put(put, stored, output)
     }
 
     /// Whether a job with such a body and these tags is more than the client's identity may put, whose name comes with it.
@@ -153,44 +214,27 @@ impl Executor {
         Some((name, exceeds))
     }
 
-    /// The same of a put whose body is complete.
-    fn exceeds_with(&self, client: ClientId, header: &PutHeader, body: &Body) -> bool {
-        let bytes = if header.has_tags { self.pending_tags.of(client) } else { &[] };
-        let tags = TagSet::decode(bytes).unwrap_or_default();
-        self.exceeds_job_bytes(client, body.len(), &tags).is_some_and(|(_, exceeds)| exceeds)
-    }
-
     /// Whether a put whose line was allowed still is. Only other rules can have changed that; the roles for the used tube are
     /// forgotten then.
-    fn may_still_put(&mut self, client: ClientId) -> bool {
-        let Self { guard: Some(guard), queue, pending_tags, .. } = self else { return false };
+    fn may_still_put(&self, client: ClientId, put: &Put) -> bool {
+        let Some(guard) = &self.guard else { return false };
         let (Some(known), Some(grants)) = (guard.client(client), guard.grants(client)) else { return false };
         known.used.is_some() || {
-            let names = pending_tags.names(client);
-            grants.judge(Roles::PRODUCE, queue.used_tube(client).as_str()) == Verdict::Allowed
-                && names.iter().all(|name| grants.on(name).meets(Roles::PRODUCE))
+            grants.judge(Roles::PRODUCE, self.queue.used_tube(client).as_str()) == Verdict::Allowed
+                && self.may_name(client, put.tags().set())
         }
     }
+}
 
-    fn forbid_put(&mut self, client: ClientId, output: &mut Output) -> Outcome {
-        self.pending_tags.end(client);
-        if let Some(guard) = &mut self.guard {
-            guard.count_refusal(client);
-        }
-        answer(output, &Reply::Forbidden)
-    }
-
-    /// Refuses a put whose body is there, and forgets its tags.
-    fn give_up_put(&mut self, client: ClientId, output: &mut Output) -> Outcome {
-        self.pending_tags.end(client);
-        self.reject_put(&Reply::OutOfMemory, output)
-    }
+fn new_job(put: &Put) -> NewJob {
+    let PutHeader { priority, delay_s, ttr_s, .. } = put.header;
+    NewJob { id: put.id, priority, delay_s, ttr_s }
 }
 
 /// The put goes on when `until` has come.
 #[cold]
-pub(super) fn put_later(until: Until, id: JobId, header: PutHeader, body: Body) -> Outcome {
-    stall_holding(body.len(), until, move |server, client, output, now| {
-        server.go_on_with_put(client, id, header, body, output, now)
+fn put_later(until: Until, put: Put, body: Body) -> Outcome {
+    stall_holding(put.held_bytes() + body.len(), until, move |server, client, output, now| {
+        server.go_on_with_put(client, put, body, output, now)
     })
 }

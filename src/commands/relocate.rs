@@ -1,7 +1,8 @@
-//! The commands `move` and `reprioritize`.
+//! The commands `move` and `reprioritize`; and a new delay, which only an order of the API gives to a job.
 
-use super::{Executor, Outcome, answer, lacks_room};
+use super::{Executor, Outcome, Refused, changed};
 use crate::clock::Timestamp;
+use crate::http::task::Obstacle;
 use crate::job::{JobId, Priority};
 use crate::protocol::Reply;
 use crate::queue::ClientId;
@@ -16,22 +17,29 @@ impl Executor {
         output: &mut Output,
         now: Timestamp,
     ) -> Outcome {
-        let Some(job) = self.queue.job(id).filter(|_| self.queue.is_movable(client, id)) else {
-            return answer(output, &Reply::NotFound);
-        };
-        if let Some(double) = self.queue.double_in(id, tube, now) {
-            return answer(output, &Reply::Exists(double));
+        let moved = self.move_one(client, id, tube, now);
+        let tube: Box<str> = tube.into();
+        changed(moved, Reply::Moved, output, move |server, client, output, now| {
+            server.move_job(client, id, &tube, output, now)
+        })
+    }
+
+    pub(super) fn move_one(
+        &mut self,
+        client: ClientId,
+        id: JobId,
+        tube: &str,
+        now: Timestamp,
+    ) -> Result<(), Refused> {
+        let job = self.queue.job(id).filter(|_| self.queue.is_movable(client, id)).ok_or(Obstacle::NoJob)?;
+        if let Some(duplicate) = self.queue.double_in(id, tube, now) {
+            return Err(Obstacle::KeyExists(duplicate).into());
         }
-        if job.tube.as_str() != tube
-            && let Err(no_room) = self.persistence.room_for_move(&self.queue, id, tube)
-        {
-            let tube: Box<str> = tube.into();
-            return lacks_room(no_room, output, move |server, client, output, now| {
-                server.move_job(client, id, &tube, output, now)
-            });
+        if job.tube.as_str() != tube {
+            self.persistence.room_for_move(&self.queue, id, tube)?;
         }
         self.queue.move_job(id, tube, now);
-        answer(output, &Reply::Moved)
+        Ok(())
     }
 
     /// The command `reprioritize`.
@@ -42,15 +50,39 @@ impl Executor {
         output: &mut Output,
         now: Timestamp,
     ) -> Outcome {
+        let result = self.reprioritize_one(id, priority, now);
+        changed(result, Reply::Reprioritized, output, move |server, _, output, now| {
+            server.set_priority(id, priority, output, now)
+        })
+    }
+
+    pub(super) fn reprioritize_one(
+        &mut self,
+        id: JobId,
+        priority: Priority,
+        now: Timestamp,
+    ) -> Result<(), Refused> {
         if !self.queue.is_unreserved(id) {
-            return answer(output, &Reply::NotFound);
+            return Err(Obstacle::Reserved.into());
         }
-        if let Err(no_room) = self.persistence.room_for_update() {
-            return lacks_room(no_room, output, move |server, _, output, now| {
-                server.set_priority(id, priority, output, now)
-            });
-        }
+        self.persistence.room_for_update()?;
         self.queue.set_priority(id, priority, now);
-        answer(output, &Reply::Reprioritized)
+        Ok(())
+    }
+
+    /// A ready or delayed job becomes ready at `until`.
+    pub(super) fn delay_one(
+        &mut self,
+        id: JobId,
+        delay_s: u32,
+        until: Timestamp,
+        now: Timestamp,
+    ) -> Result<(), Refused> {
+        if !self.queue.is_delayable(id) {
+            return Err(Obstacle::WrongState.into());
+        }
+        self.persistence.room_for_update()?;
+        self.queue.set_delay(id, delay_s, until, now);
+        Ok(())
     }
 }

@@ -1,25 +1,24 @@
 //! The commands that reserve one job: `reserve`, with a time-out or an abort, and `reserve-job`; and `reserve-mode`.
 
 use super::watch::WatchList;
-use super::{Executor, Outcome, answer, stall};
+use super::{Executor, Outcome, answer, stall, wait};
 use crate::clock::Timestamp;
 use crate::job::{BodyRef, JobId};
 use crate::protocol::{ModeWord, Reply};
 use crate::queue::{ClientId, Reserve, ReserveMode, WaitOutcome};
-use crate::session::{Output, Until, Waiting};
+use crate::session::{Output, Until};
 
 impl Executor {
     /// If the server is `GUARDED`, tubes from which the client may not reserve leave its watch list first.
-    pub(super) fn reserve<const GUARDED: bool>(
+    pub(super) fn reserve<const GUARDED: bool, const ABORTABLE: bool>(
         &mut self,
         client: ClientId,
         timeout_s: Option<u32>,
-        waiting: Waiting,
         output: &mut Output,
         now: Timestamp,
     ) -> Outcome {
         let rest = move |server: &mut Self, client, output: &mut Output, now| {
-            server.reserve::<GUARDED>(client, timeout_s, waiting, output, now)
+            server.reserve::<GUARDED, ABORTABLE>(client, timeout_s, output, now)
         };
         if GUARDED {
             match self.drop_unwatchable(client) {
@@ -32,7 +31,10 @@ impl Executor {
             Reserve::Job(id) => self.answer_reserved(id, output),
             Reserve::DeadlineSoon => answer(output, &Reply::DeadlineSoon),
             Reserve::TimedOut => answer(output, &Reply::TimedOut),
-            Reserve::Waiting => Outcome::Wait(waiting),
+            Reserve::Waiting => wait::<ABORTABLE>(|server, _, wait, output| match reserved(wait, output) {
+                Ok(id) => server.answer_reserved(id, output),
+                Err(outcome) => outcome,
+            }),
             Reserve::Unfinished => stall(Until::NextTurn, rest),
         }
     }
@@ -48,18 +50,6 @@ impl Executor {
             return answer(output, &Reply::NotFound);
         }
         self.answer_reserved(id, output)
-    }
-
-    /// Answers a reserve that has waited.
-    pub(super) fn end_wait(&mut self, waiting: Waiting, wait: WaitOutcome, output: &mut Output) -> Outcome {
-        match wait {
-            WaitOutcome::Reserved(id) => match waiting {
-                Waiting::Batch(most) => self.continue_batch(most, id),
-                Waiting::Plain | Waiting::Abortable => self.answer_reserved(id, output),
-            },
-            WaitOutcome::TimedOut => answer(output, &Reply::TimedOut),
-            WaitOutcome::DeadlineSoon => answer(output, &Reply::DeadlineSoon),
-        }
     }
 
     fn answer_reserved(&mut self, id: JobId, output: &mut Output) -> Outcome {
@@ -80,5 +70,17 @@ impl Executor {
         };
         self.queue.set_reserve_mode(client, mode);
         answer(output, &Reply::Using(word.as_str()))
+    }
+}
+
+/// The job that a client has reserved that waited for it.
+///
+/// # Errors
+/// The outcome of its command if there is none.
+pub(super) fn reserved(wait: WaitOutcome, output: &mut Output) -> Result<JobId, Outcome> {
+    match wait {
+        WaitOutcome::Reserved(id) => Ok(id),
+        WaitOutcome::TimedOut => Err(answer(output, &Reply::TimedOut)),
+        WaitOutcome::DeadlineSoon => Err(answer(output, &Reply::DeadlineSoon)),
     }
 }

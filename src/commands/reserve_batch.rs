@@ -3,13 +3,14 @@
 //! Owns: how many jobs a batch reserves in a turn. It first reserves its jobs, in as many turns as that takes, and then
 //! answers in one piece, because the reply begins with their number.
 
+use super::reserve::reserved;
 use super::watch::WatchList;
-use super::{Executor, Outcome, answer, stall_holding};
+use super::{Executor, Outcome, answer, stall_holding, wait};
 use crate::clock::Timestamp;
 use crate::job::{BodyRef, JobId};
 use crate::protocol::{Reply, reserved_len};
 use crate::queue::{ClientId, Reserve};
-use crate::session::{Output, Until, Waiting};
+use crate::session::{Output, Until};
 
 /// What a batch may cost in a turn, in simple requests: some 100 microseconds.
 const WORK_PER_TURN: u64 = 400;
@@ -87,7 +88,16 @@ impl Executor {
             match self.queue.reserve(client, Some(timeout_s.unwrap_or(0)), now) {
                 Reserve::Job(id) => self.add_to(&mut batch, id),
                 Reserve::Unfinished => return batch.stall(),
-                Reserve::Waiting => return Outcome::Wait(Waiting::Batch(batch.most)),
+                Reserve::Waiting => {
+                    return wait::<false>(move |server, _, wait, output| match reserved(wait, output) {
+                        // The others follow in the next turn, which has time for them.
+                        Ok(id) => {
+                            server.add_to(&mut batch, id);
+                            batch.stall()
+                        }
+                        Err(outcome) => outcome,
+                    });
+                }
                 Reserve::DeadlineSoon if timeout_s.is_some() => return answer(output, &Reply::DeadlineSoon),
                 Reserve::TimedOut if timeout_s.is_some() => return answer(output, &Reply::TimedOut),
                 Reserve::DeadlineSoon | Reserve::TimedOut => break,
@@ -105,13 +115,6 @@ impl Executor {
             batch.all_bytes += head + body.len();
         }
         batch.ids.push(id);
-    }
-
-    /// A batch that has waited for its first job has got it. The rest follows in the next turn, which has time for it.
-    pub(super) fn continue_batch(&mut self, most: u32, id: JobId) -> Outcome {
-        let mut batch = Batch::new(most, None);
-        self.add_to(&mut batch, id);
-        batch.stall()
     }
 
     /// The jobs that the client has lost while the others were reserved, to a flush or to their time to run, are left out.

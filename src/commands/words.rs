@@ -54,7 +54,7 @@ pub(super) fn in_words_of_audit(command: &Command<'_>, used_tube: &str) -> Strin
 
 fn add_subject(words: &mut String, subject: Subject<'_>, used_tube: &str) -> std::fmt::Result {
     match subject {
-        Subject::Used | Subject::UsedWithTags(_) => write!(words, " {used_tube}"),
+        Subject::Used => write!(words, " {used_tube}"),
         Subject::Named(name) | Subject::Mentioned(name) => write!(words, " {name}"),
         Subject::OfJob(id) => write!(words, " {}", id.0),
         Subject::OfJobAndNamed(id, name) => write!(words, " {} {name}", id.0),

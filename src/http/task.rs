@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use super::selection::Walk;
 use crate::clock::Timestamp;
 use crate::job::{Body, JobId, Priority};
+use crate::queue::Flushed;
 use crate::stats::StatsSource;
 use crate::tube_name::TubeName;
 
@@ -30,15 +31,8 @@ pub enum Order {
     Change(Change, Selection),
     /// Pause the tube for this many seconds; 0 ends its pause.
     Pause(TubeName, u32),
-    /// Delete all jobs of the tube, or all buried ones.
-    Flush {
-        /// The tube.
-        tube: TubeName,
-        /// Only buried jobs.
-        is_buried: bool,
-    },
-    /// Forget the keys of the tube's deleted jobs that still count.
-    FlushCooldowns(TubeName),
+    /// Delete jobs of the tube, or forget the keys of deleted ones that still count.
+    Flush(TubeName, Flushed),
     /// Begin or end drain mode.
     Drain(bool),
 }
@@ -95,8 +89,8 @@ pub enum Obstacle {
     Reserved,
     /// The job is in a state in which this cannot be done.
     WrongState,
-    /// A job of the other tube has the same `idp` key.
-    KeyExists,
+    /// This job of the other tube has the same `idp` key.
+    KeyExists(JobId),
     /// The body is longer than the server takes.
     TooBig,
     /// The server takes no jobs now.
@@ -164,9 +158,7 @@ impl Order {
             Self::Change(Change::Delay(_), _) => "delay",
             Self::Pause(_, 0) => "resume",
             Self::Pause(..) => "pause",
-            Self::Flush { is_buried: false, .. } => "flush",
-            Self::Flush { is_buried: true, .. } => "flush-buried",
-            Self::FlushCooldowns(_) => "flush-cooldowns",
+            Self::Flush(_, flushed) => flush_action(*flushed),
             Self::Drain(true) => "drain",
             Self::Drain(false) => "undrain",
         }
@@ -177,10 +169,7 @@ impl Order {
     pub fn in_words(&self) -> String {
         let action = self.action();
         match self {
-            Self::Put(NewJob { tube, .. })
-            | Self::Flush { tube, .. }
-            | Self::FlushCooldowns(tube)
-            | Self::Pause(tube, 0) => {
+            Self::Put(NewJob { tube, .. }) | Self::Flush(tube, _) | Self::Pause(tube, 0) => {
                 format!("{action} {}", tube.as_str())
             }
             Self::Pause(tube, seconds) => format!("{action} {} {seconds}", tube.as_str()),
@@ -212,16 +201,13 @@ impl Order {
         match self {
             Self::Put(_) | Self::Pause(..) | Self::Drain(_) => true,
             Self::Change(_, Selection::Jobs(jobs)) => jobs.len() == 1,
-            Self::Change(_, Selection::Counted(..)) | Self::Flush { .. } | Self::FlushCooldowns(_) => false,
+            Self::Change(_, Selection::Counted(..)) | Self::Flush(..) => false,
         }
     }
 
     fn tube(&self) -> Option<&TubeName> {
         match self {
-            Self::Put(NewJob { tube, .. })
-            | Self::Pause(tube, _)
-            | Self::Flush { tube, .. }
-            | Self::FlushCooldowns(tube) => Some(tube),
+            Self::Put(NewJob { tube, .. }) | Self::Pause(tube, _) | Self::Flush(tube, _) => Some(tube),
             Self::Change(_, Selection::Counted(walk, _)) => Some(walk.tube()),
             Self::Change(_, Selection::Jobs(_)) | Self::Drain(_) => None,
         }
@@ -231,12 +217,21 @@ impl Order {
         match self {
             Self::Change(_, Selection::Counted(_, counted)) => Some(*counted),
             Self::Change(_, Selection::Jobs(jobs)) => Some(jobs.len() as u64),
-            Self::Put(_)
-            | Self::Pause(..)
-            | Self::Flush { .. }
-            | Self::FlushCooldowns(_)
-            | Self::Drain(_) => None,
+            Self::Put(_) | Self::Pause(..) | Self::Flush(..) | Self::Drain(_) => None,
         }
+    }
+}
+
+/// What can be flushed.
+pub const FLUSHES: [Flushed; 3] = [Flushed::All, Flushed::Buried, Flushed::Cooldowns];
+
+/// The word of the API for a flush.
+#[must_use]
+pub fn flush_action(flushed: Flushed) -> &'static str {
+    match flushed {
+        Flushed::All => "flush",
+        Flushed::Buried => "flush-buried",
+        Flushed::Cooldowns => "flush-cooldowns",
     }
 }
 

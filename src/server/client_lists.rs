@@ -5,6 +5,7 @@
 use bitflags::bitflags;
 
 use crate::queue::ClientId;
+use crate::session::Until;
 
 bitflags! {
     /// Lists of clients: one of them, or all that contain a connection.
@@ -22,6 +23,17 @@ bitflags! {
         const ALL_TUBES = 1 << 4;
         /// Clients of which it is not known yet who they are.
         const LOG_IN = 1 << 5;
+    }
+}
+
+impl Lists {
+    /// The list of the clients with a command that waits for this; `None` if another part knows when it goes on.
+    pub fn of_those_awaiting(until: Until) -> Option<Self> {
+        match until {
+            Until::BinlogRoom => Some(Self::BINLOG_ROOM),
+            Until::TubeList => Some(Self::ALL_TUBES),
+            Until::NextTurn | Until::Permitted | Until::Delivery | Until::DeliveryOrInput => None,
+        }
     }
 }
 

@@ -19,7 +19,7 @@ use crate::commands::Rest;
 use crate::poll_token::PollToken;
 use crate::protocol::Reply;
 use crate::queue::{ClientId, WaitOutcome};
-use crate::session::{Session, Stop, Until, Waiting};
+use crate::session::{Session, Stop, Until};
 use crate::stream::Stream;
 
 /// Bytes read at a time while memory is short, because the server may have to keep what it has read.
@@ -168,13 +168,13 @@ impl<S: Stream> Connection<S> {
     /// Whether it can be served without another event.
     #[inline]
     pub fn is_runnable(&self) -> bool {
-        match self.session.stalled_until() {
-            Some(until) => until == Until::NextTurn,
-            None => {
-                (self.may_read() || self.session.has_pending())
-                    && (!self.session.is_blocked() || self.awaits_abort())
-            }
-        }
+        let may_go_on = match self.session.unfinished_until() {
+            Some(Until::NextTurn) => return true,
+            Some(Until::BinlogRoom | Until::TubeList | Until::Permitted | Until::Delivery) => return false,
+            Some(Until::DeliveryOrInput) => self.awaits_abort(),
+            None => !self.session.is_blocked(),
+        };
+        may_go_on && (self.may_read() || self.session.has_pending())
     }
 
     /// Notes that it had more to do than its budget allowed.
@@ -233,18 +233,21 @@ impl<S: Stream> Connection<S> {
                 buffer[..filled].zeroize();
             }
         }
-        if GUARDED && self.session.stalled_until() == Some(Until::Permitted) && self.is_half_closed() {
+        if GUARDED && self.session.unfinished_until() == Some(Until::Permitted) && self.is_half_closed() {
             self.resume::<GUARDED>(executor, id, now);
         }
     }
 
-    /// Goes on with a command that is stalled.
+    /// Goes on with a command that is not finished, unless it waits for a delivery.
     #[inline]
     fn resume<const GUARDED: bool>(&mut self, executor: &mut Executor, id: ClientId, now: Timestamp) {
-        if GUARDED && self.session.stalled_until() == Some(Until::Permitted) && self.is_half_closed() {
+        let Some(until) = self.session.unfinished_until() else { return };
+        if GUARDED && until == Until::Permitted && self.is_half_closed() {
             executor.note_end(id);
         }
-        if let Some(rest) = self.session.take_stalled() {
+        if !until.is_delivery()
+            && let Some(rest) = self.session.take_rest()
+        {
             let outcome = executor.resume::<GUARDED>(id, rest, &mut self.session.output, now);
             self.session.apply(outcome);
         }
@@ -282,12 +285,12 @@ impl<S: Stream> Connection<S> {
     /// something (protocol, "reserve-with-abort"). Returns whether requests may be executed now.
     #[cold]
     fn ends_wait(&mut self, executor: &mut Executor, id: ClientId, has_input: bool) -> bool {
-        match self.session.waiting() {
-            Some(Waiting::Abortable) if has_input => self.cancel_wait(executor, id, &Reply::Aborted),
-            Some(Waiting::Plain | Waiting::Batch(_)) if self.is_half_closed() => {
-                self.cancel_wait(executor, id, &Reply::TimedOut)
+        match self.session.unfinished_until() {
+            Some(Until::DeliveryOrInput) => has_input && self.cancel_wait(executor, id, &Reply::Aborted),
+            Some(Until::Delivery) => {
+                self.is_half_closed() && self.cancel_wait(executor, id, &Reply::TimedOut)
             }
-            Some(Waiting::Plain | Waiting::Abortable | Waiting::Batch(_)) | None => false,
+            Some(Until::NextTurn | Until::BinlogRoom | Until::TubeList | Until::Permitted) | None => false,
         }
     }
 
@@ -302,7 +305,7 @@ impl<S: Stream> Connection<S> {
     /// Whether the client waits in a reserve that ends at its next byte, and has read enough of its replies that the
     /// byte may be taken in.
     fn awaits_abort(&self) -> bool {
-        self.session.waiting() == Some(Waiting::Abortable) && !self.session.is_over_bound()
+        self.session.unfinished_until() == Some(Until::DeliveryOrInput) && !self.session.is_over_bound()
     }
 
     /// The same, where no answer is about to be delivered. Whether there is a byte, also from a client that will send no
@@ -314,6 +317,7 @@ impl<S: Stream> Connection<S> {
     /// Ends the wait, unless its answer is about to be delivered; returns whether requests may be executed now.
     fn cancel_wait(&mut self, executor: &mut Executor, id: ClientId, reply: &Reply<'_>) -> bool {
         if let Some(outcome) = executor.cancel_wait(id, reply, &mut self.session.output) {
+            drop(self.session.take_rest());
             self.session.apply(outcome);
         }
         !self.session.is_blocked()
@@ -343,10 +347,16 @@ impl<S: Stream> Connection<S> {
     }
 
     /// Answers the wait, unless the session was closed in the meantime.
-    pub fn answer_wait(&mut self, executor: &mut Executor, id: ClientId, answer: WaitOutcome) {
+    pub fn answer_wait(
+        &mut self,
+        executor: &mut Executor,
+        id: ClientId,
+        answer: WaitOutcome,
+        now: Timestamp,
+    ) {
         debug_assert!(self.session.is_waiting() || self.session.is_closing(), "an answer is waited for");
-        if let Some(waiting) = self.session.waiting() {
-            let outcome = executor.answer_wait(id, waiting, answer, &mut self.session.output);
+        if let Some(rest) = self.session.take_rest() {
+            let outcome = executor.answer_wait(id, rest, answer, &mut self.session.output, now);
             self.session.apply(outcome);
         }
     }
@@ -373,14 +383,8 @@ impl<S: Stream> Connection<S> {
             !self.is_runnable() || self.listed.contains(Lists::TURN),
             "a connection that can go on has its turn"
         );
-        match self.session.stalled_until() {
-            Some(Until::BinlogRoom) => {
-                assert!(self.listed.contains(Lists::BINLOG_ROOM) || self.listed.contains(Lists::TURN))
-            }
-            Some(Until::TubeList) => {
-                assert!(self.listed.contains(Lists::ALL_TUBES) || self.listed.contains(Lists::TURN))
-            }
-            Some(Until::NextTurn | Until::Permitted) | None => {}
+        if let Some(list) = self.session.unfinished_until().and_then(Lists::of_those_awaiting) {
+            assert!(self.listed.contains(list) || self.listed.contains(Lists::TURN));
         }
         if self.has_held_replies() {
             assert!(self.listed.contains(Lists::HELD_REPLIES) || self.listed.contains(Lists::UNSENT));

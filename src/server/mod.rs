@@ -112,7 +112,7 @@ impl<S: Stream> Server<S> {
     /// How many clients are connected.
     #[must_use]
     pub fn client_count(&self) -> usize {
-        self.executor.queue().client_count() - self.executor.clients_of_orders()
+        self.executor.queue().client_count()
     }
 
     /// What executes the commands.
@@ -265,7 +265,7 @@ impl<S: Stream> Server<S> {
     pub fn owes_replies(&self) -> bool {
         self.connections.iter().flatten().any(|connection| {
             let session = &connection.session;
-            !session.output.is_empty() || session.stalled_until() == Some(Until::NextTurn)
+            !session.output.is_empty() || session.unfinished_until() == Some(Until::NextTurn)
         })
     }
 
@@ -357,15 +357,15 @@ impl<S: Stream> Server<S> {
         if session.has_body_in_progress() && self.executor.lacks_memory_for(session.held_bytes()) {
             session.give_up_body(Refusal::OutOfMemory);
         }
-        match session.stalled_until() {
+        match session.unfinished_until() {
             Some(Until::BinlogRoom) => {
                 enlist(&mut self.awaiting_binlog_room, Lists::BINLOG_ROOM, id, &mut connection.listed);
             }
             Some(Until::TubeList) => {
                 enlist(&mut self.awaiting_tube_list, Lists::ALL_TUBES, id, &mut connection.listed);
             }
-            // The guard knows when the client goes on.
-            Some(Until::Permitted) => {}
+            // The guard and the queue know when the client goes on.
+            Some(Until::Permitted | Until::Delivery | Until::DeliveryOrInput) => {}
             Some(Until::NextTurn) | None => {}
         }
         connection.hold_replies(&mut self.executor);
@@ -389,7 +389,7 @@ impl<S: Stream> Server<S> {
             let id = delivery.client;
             let Some(connection) = find(&mut self.connections, id) else { continue };
             self.buffers.lend(&mut connection.session.output);
-            connection.answer_wait(&mut self.executor, id, delivery.outcome);
+            connection.answer_wait(&mut self.executor, id, delivery.outcome, now);
             if connection.has_failed() {
                 self.close(id, now);
                 continue;
@@ -514,9 +514,8 @@ impl<S: Stream> Server<S> {
             }
             let Some(timeout_ns) = self.idle_timeouts.timeout_ns() else { continue };
             let session = &connection.session;
-            let is_exempt = session.is_waiting()
-                || session.stalled_until().is_some()
-                || self.executor.queue().has_reservations(id);
+            let is_exempt =
+                session.unfinished_until().is_some() || self.executor.queue().has_reservations(id);
             let idle_since = if is_exempt { now } else { idle.active_at };
             if idle_since + timeout_ns > now {
                 let idle = self.idle_timeouts.watch(id, idle.active_at, idle_since);

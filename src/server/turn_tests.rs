@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io::{self, ErrorKind, IoSlice};
+use std::iter;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -13,10 +14,12 @@ use crate::access::{Peer, Rules};
 use crate::binlog::{self, Binlog, Completion, Listing, LogPosition, Storage, SyncPolicy, Task};
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::commands::WATCHED_NAMES;
+use crate::http::task::{Control, Order};
 use crate::os::process::cpu_time;
 use crate::poll_token::PollToken;
-use crate::queue::{ClientId, PoisonLimits};
+use crate::queue::{ClientId, Flushed, PoisonLimits};
 use crate::stats::Identity;
+use crate::tube_name::TubeName;
 
 const START: Timestamp = Timestamp(1_700_000_000 * NS_PER_S);
 
@@ -125,6 +128,39 @@ fn connect(server: &mut Server<FakeStream>) -> Client {
 fn fill_a_turn(server: &mut Server<FakeStream>, commands: usize) -> Vec<(ClientId, Readiness)> {
     let clients = TURN_WORK as usize / commands.min(1024);
     (0..clients).map(|_| connect(server).send(&b"peek-buried\r\n".repeat(commands))).collect()
+}
+
+#[test]
+fn a_flush_by_the_api_is_no_connection_and_no_client_of_a_tube() {
+    let mut server = server();
+    server.executor_mut().accept_orders();
+    let client = connect(&mut server);
+    let puts = [b"use t\r\n".to_vec(), b"put 0 0 60 1\r\nx\r\n".repeat(3000)].concat();
+    server.turn([client.send(&puts)].into_iter(), START);
+    while server.next_turn_at() == Some(Timestamp::default()) {
+        server.turn(iter::empty(), START);
+    }
+    assert_eq!(server.executor().queue().job_count(), 3000);
+    client.received_lines();
+    let flush = Order::Flush(TubeName::parse(b"t").unwrap(), Flushed::All);
+    server.executor_mut().order(flush, START).unwrap();
+    server.turn(iter::empty(), START);
+    server.turn([client.send(b"stats\r\nstats-tube default\r\nstats-tube t\r\n")].into_iter(), START);
+    assert!((1..3000).contains(&server.executor().queue().job_count()), "the flush is under way");
+    let received = String::from_utf8(client.wire.0.borrow().received.clone()).unwrap();
+    for (key, values) in [
+        ("current-connections", &[1][..]),
+        ("current-producers", &[1]),
+        ("current-workers", &[0]),
+        ("current-waiting", &[0, 0, 0]),
+        ("current-using", &[0, 1]),
+        ("current-watching", &[1, 0]),
+    ] {
+        let found =
+            received.lines().filter_map(|line| line.strip_prefix(key)?.strip_prefix(": ")?.parse().ok());
+        assert_eq!(found.collect::<Vec<u64>>(), values, "{key}");
+    }
+    assert_eq!(server.client_count(), 1);
 }
 
 #[test]

@@ -11,7 +11,7 @@
 //!       │  ▲   │ └─── put refused ───▶ SkipBody ───────────▲
 //!       │  │   └──── quit, the end ──▶ Closing ──▶ ends once its replies are sent
 //!       ▼  └ answer, or the command goes on
-//!     Waiting, Stalled
+//!     Unfinished
 //! ```
 //!
 //! Sending is no phase: a client may send the next commands before it has read the replies to the last ones, so
@@ -22,6 +22,7 @@
 mod body_room;
 mod outcome;
 mod output;
+mod put;
 
 use std::collections::TryReserveError;
 use std::fmt::Debug;
@@ -29,11 +30,12 @@ use std::fmt::Debug;
 use memchr::memchr;
 use zeroize::Zeroize;
 
-pub use self::outcome::{Outcome, Refusal, Until, Waiting};
+pub use self::outcome::{Outcome, Refusal, Until};
 pub use self::output::Output;
+pub use self::put::{Put, PutTags};
 
 use self::body_room::{body_with_crlf, make_room};
-use crate::job::{Body, JobId};
+use crate::job::Body;
 use crate::protocol::{
     CRLF, Command, MAX_LINE_BYTES, ParseError, PutHeader, longest_line, parse, tagged_put,
 };
@@ -53,7 +55,7 @@ pub enum Request<'a> {
     /// The line was no command.
     Malformed(ParseError),
     /// The job announced by an accepted `put` has come whole.
-    Put(JobId, PutHeader, Body),
+    Put(Put, Body),
     /// A body that is not to be stored has ended: answer this.
     Refused(Refusal),
 }
@@ -64,8 +66,7 @@ enum Phase<R> {
     WantCommand,
     /// The body of an accepted `put` with its CRLF, as far as it has come in pieces.
     WantBody {
-        id: JobId,
-        header: PutHeader,
+        put: Put,
         body: Vec<u8>,
     },
     /// `left` bytes to be thrown away, then the answer.
@@ -77,10 +78,8 @@ enum Phase<R> {
     SkipLine,
     /// The same of a `put` with tags, whose body is to be skipped, too.
     SkipPutLine(PutHeader),
-    /// A reserve is not answered yet; what follows it stays unparsed.
-    Waiting(Waiting),
     /// A command is not finished; what follows it stays unparsed.
-    Stalled {
+    Unfinished {
         rest: R,
         until: Until,
         held_bytes: usize,
@@ -179,7 +178,7 @@ impl<R: Debug> Session<R> {
                     None
                 }
             },
-            Phase::Waiting(_) | Phase::Stalled { .. } | Phase::Closing | Phase::Aborted => None,
+            Phase::Unfinished { .. } | Phase::Closing | Phase::Aborted => None,
         }
     }
 
@@ -214,10 +213,9 @@ impl<R: Debug> Session<R> {
     }
 
     fn next_body<'a>(&mut self, input: &mut &'a [u8]) -> Option<Request<'a>> {
-        let Phase::WantBody { id, header, body } = &mut self.phase else { return None };
-        let (id, header) = (*id, *header);
+        let Phase::WantBody { put, body } = &mut self.phase else { return None };
         let bytes: &'a [u8] = input;
-        let whole = body_with_crlf(header);
+        let whole = body_with_crlf(put.header);
         let body = if body.is_empty() && bytes.len() >= whole {
             let (body, rest) = bytes.split_at(whole);
             *input = rest;
@@ -244,9 +242,11 @@ impl<R: Debug> Session<R> {
             body.truncate(whole - CRLF.len());
             Some(Body::from(body))
         };
-        let request =
-            body.map_or(Request::Refused(Refusal::OutOfMemory), |body| Request::Put(id, header, body));
-        Some(self.finish(request))
+        let phase = std::mem::replace(&mut self.phase, Phase::WantCommand);
+        let (Phase::WantBody { put, .. }, Some(body)) = (phase, body) else {
+            return Some(Request::Refused(Refusal::OutOfMemory));
+        };
+        Some(Request::Put(put, body))
     }
 
     fn finish<'a>(&mut self, request: Request<'a>) -> Request<'a> {
@@ -254,27 +254,25 @@ impl<R: Debug> Session<R> {
         request
     }
 
-    /// The last request, or the wait that it became, has come to this: the one place where an outcome becomes a
-    /// phase.
+    /// The last request, or what was left of it, has come to this: the one place where an outcome becomes a phase.
     #[inline(always)]
     pub fn apply(&mut self, outcome: Outcome<R>) {
         debug_assert!(
-            matches!(self.phase, Phase::WantCommand | Phase::Waiting(_)),
+            matches!(self.phase, Phase::WantCommand),
             "what has an outcome was executed: {:?}",
             self.phase
         );
-        if matches!((&outcome, &self.phase), (Outcome::Done, Phase::WantCommand)) {
+        if matches!(outcome, Outcome::Done) {
             return;
         }
         self.phase = match outcome {
             Outcome::Done => Phase::WantCommand,
-            Outcome::ReadBody(id, header) => Phase::WantBody { id, header, body: Vec::new() },
+            Outcome::ReadBody(put) => Phase::WantBody { put, body: Vec::new() },
             Outcome::SkipBody(header, refusal) => {
                 // The size is any 32-bit number here: on 32-bit machines the sum needs more bits than a usize has.
                 Phase::SkipBody { left: u64::from(header.size) + CRLF.len() as u64, refusal }
             }
-            Outcome::Wait(waiting) => Phase::Waiting(waiting),
-            Outcome::Stall { rest, until, held_bytes } => Phase::Stalled { rest, until, held_bytes },
+            Outcome::Stall { rest, until, held_bytes } => Phase::Unfinished { rest, until, held_bytes },
             Outcome::Close => Phase::Closing,
             Outcome::Abort => Phase::Aborted,
         };
@@ -287,9 +285,9 @@ impl<R: Debug> Session<R> {
     }
 
     /// What is left of a command that is not finished, to be resumed; its outcome is to be applied.
-    pub fn take_stalled(&mut self) -> Option<R> {
-        self.stalled_until()?;
-        if let Phase::Stalled { rest, .. } = std::mem::replace(&mut self.phase, Phase::WantCommand) {
+    pub fn take_rest(&mut self) -> Option<R> {
+        self.unfinished_until()?;
+        if let Phase::Unfinished { rest, .. } = std::mem::replace(&mut self.phase, Phase::WantCommand) {
             return Some(rest);
         }
         None
@@ -297,20 +295,14 @@ impl<R: Debug> Session<R> {
 
     /// What a command that is not finished waits for, if there is one.
     #[must_use]
-    pub fn stalled_until(&self) -> Option<Until> {
-        if let Phase::Stalled { until, .. } = self.phase { Some(until) } else { None }
+    pub fn unfinished_until(&self) -> Option<Until> {
+        if let Phase::Unfinished { until, .. } = self.phase { Some(until) } else { None }
     }
 
     /// Whether a reserve is unanswered.
     #[must_use]
     pub fn is_waiting(&self) -> bool {
-        self.waiting().is_some()
-    }
-
-    /// Which reserve is unanswered, if one is.
-    #[must_use]
-    pub fn waiting(&self) -> Option<Waiting> {
-        if let Phase::Waiting(waiting) = self.phase { Some(waiting) } else { None }
+        self.unfinished_until().is_some_and(Until::is_delivery)
     }
 
     /// Whether the connection ends once its replies are sent.
@@ -333,7 +325,7 @@ impl<R: Debug> Session<R> {
     /// Whether no request of this client may be executed now.
     #[must_use]
     pub fn is_blocked(&self) -> bool {
-        matches!(self.phase, Phase::Waiting(_) | Phase::Stalled { .. } | Phase::Closing | Phase::Aborted)
+        matches!(self.phase, Phase::Unfinished { .. } | Phase::Closing | Phase::Aborted)
             || self.is_over_bound()
     }
 
@@ -345,8 +337,8 @@ impl<R: Debug> Session<R> {
 
     /// Lets go of a body in progress; what is left of it is thrown away, and then answered.
     pub fn give_up_body(&mut self, refusal: Refusal) {
-        if let Phase::WantBody { header, body, .. } = &self.phase {
-            let left = (body_with_crlf(*header) - body.len()) as u64;
+        if let Phase::WantBody { put, body } = &self.phase {
+            let left = (body_with_crlf(put.header) - body.len()) as u64;
             self.phase = Phase::SkipBody { left, refusal };
         }
     }
@@ -360,8 +352,8 @@ impl<R: Debug> Session<R> {
     /// Where the socket may be read straight into a body, and how many bytes are missing there; `None`
     /// where the usual buffer does.
     pub fn body_room(&mut self) -> Option<(&mut Vec<u8>, usize)> {
-        let Phase::WantBody { header, body, .. } = &mut self.phase else { return None };
-        let whole = body_with_crlf(*header);
+        let Phase::WantBody { put, body } = &mut self.phase else { return None };
+        let whole = body_with_crlf(put.header);
         let missing = whole - body.len();
         // A client that has sent little so far may be slow, and gets no room in advance.
         if missing.min(body.len()) < DIRECT_READ_FROM_BYTES {
@@ -445,8 +437,8 @@ impl<R: Debug> Session<R> {
             (Phase::Closing | Phase::Aborted, unread) => {
                 assert!(unread.is_none(), "what will never be executed is not kept");
             }
-            (Phase::WantBody { header, body, .. }, unread) => {
-                assert!(body.len() < body_with_crlf(*header), "a whole body is a request");
+            (Phase::WantBody { put, body }, unread) => {
+                assert!(body.len() < body_with_crlf(put.header), "a whole body is a request");
                 assert!(!matches!(unread, Some(Unread::Partial(_))), "a body takes all of the input");
             }
             (Phase::WantCommand | Phase::SkipLine | Phase::SkipPutLine(_), Some(Unread::Partial(bytes))) => {
@@ -465,13 +457,12 @@ impl<R: Debug> Session<R> {
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         let input = match &self.phase {
-            Phase::WantBody { body, .. } => body.capacity(),
-            Phase::Stalled { held_bytes, .. } => *held_bytes,
+            Phase::WantBody { put, body } => put.held_bytes() + body.capacity(),
+            Phase::Unfinished { held_bytes, .. } => *held_bytes,
             Phase::WantCommand
             | Phase::SkipBody { .. }
             | Phase::SkipLine
             | Phase::SkipPutLine(_)
-            | Phase::Waiting(_)
             | Phase::Closing
             | Phase::Aborted => 0,
         };
@@ -504,6 +495,11 @@ fn find_crlf(bytes: &[u8]) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::job::JobId;
+
+    fn read_body(header: PutHeader) -> Outcome<()> {
+        Outcome::ReadBody(Put { id: JobId(1), header, tags: None })
+    }
 
     /// Feeds `stream` in pieces of `step` bytes and writes down what comes out; every `put` of at most
     /// 1000 bytes is accepted, a reserve is answered at once.
@@ -521,7 +517,7 @@ mod tests {
                     if header.size > 1000 {
                         session.apply(Outcome::SkipBody(header, Refusal::JobTooBig));
                     } else {
-                        session.apply(Outcome::ReadBody(JobId(1), header));
+                        session.apply(read_body(header));
                     }
                 }
             }
@@ -561,7 +557,7 @@ mod tests {
         let Some(Request::Command(Command::Put(header))) = session.next_request(&mut input) else {
             panic!("a put")
         };
-        session.apply(Outcome::ReadBody(JobId(1), header));
+        session.apply(read_body(header));
         assert!(session.next_request(&mut input).is_none());
         assert!(session.held_bytes() <= 4096, "{}", session.held_bytes());
         assert!(session.body_room().is_none(), "no room in advance for who has sent three bytes");
@@ -577,7 +573,7 @@ mod tests {
         let Some(Request::Command(Command::Put(header))) = session.next_request(&mut input) else {
             panic!("a put")
         };
-        session.apply(Outcome::ReadBody(JobId(1), header));
+        session.apply(read_body(header));
         assert!(session.next_request(&mut input).is_none());
         assert!(!session.has_body_in_progress(), "nothing of it has come");
         assert!(session.next_request(&mut &b"ab"[..]).is_none());
@@ -591,9 +587,10 @@ mod tests {
         let mut session = Session::<()>::default();
         let mut input = &b"reserve\r\nstats\r\n"[..];
         assert!(matches!(session.next_request(&mut input), Some(Request::Command(Command::Reserve))));
-        session.apply(Outcome::Wait(Waiting::Plain));
-        assert!(session.next_request(&mut input).is_none());
+        session.apply(Outcome::Stall { rest: (), until: Until::Delivery, held_bytes: 0 });
+        assert!(session.is_waiting() && session.next_request(&mut input).is_none());
         assert_eq!(input, b"stats\r\n");
+        assert!(session.take_rest().is_some());
         session.apply(Outcome::Done);
         assert!(matches!(session.next_request(&mut input), Some(Request::Command(Command::Stats))));
     }

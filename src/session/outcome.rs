@@ -1,6 +1,6 @@
 //! What executing a request comes to.
 
-use crate::job::JobId;
+use super::Put;
 use crate::protocol::{PutHeader, Reply};
 
 /// What a request has come to. [`Session::apply`](super::Session::apply) makes a phase of it. `R` is what is left of a command
@@ -10,12 +10,10 @@ use crate::protocol::{PutHeader, Reply};
 pub enum Outcome<R> {
     /// The reply is in the output.
     Done,
-    /// A `put` is accepted: its body comes next, and belongs to the job with this id.
-    ReadBody(JobId, PutHeader),
+    /// A `put` is accepted: its body comes next.
+    ReadBody(Put),
     /// A `put` is refused: its body comes next, is thrown away, and then answered.
     SkipBody(PutHeader, Refusal),
-    /// A reserve found no job. A delivery answers it later.
-    Wait(Waiting),
     /// The command has passed its checks and is not finished. The client's later commands wait.
     Stall {
         /// What is left to be done.
@@ -29,17 +27,6 @@ pub enum Outcome<R> {
     Close,
     /// There is no memory for the reply: the connection ends at once, so that what it holds is free.
     Abort,
-}
-
-/// Which reserve waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Waiting {
-    /// `reserve` or `reserve-with-timeout`.
-    Plain,
-    /// `reserve-with-abort`: it ends at the client's next byte.
-    Abortable,
-    /// `reserve-batch` for this many jobs, of which it waits for the first.
-    Batch(u32),
 }
 
 /// Why a body is not stored.
@@ -69,9 +56,13 @@ impl From<Refusal> for Reply<'_> {
     }
 }
 
-/// What a stalled command waits for.
+/// What a command waits for that is not finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until {
+    /// The queue's answer to a reserve, or the end of what the client sends.
+    Delivery,
+    /// The same, or the client's next byte.
+    DeliveryOrInput,
     /// Nothing: it has more to do than fits in a turn, and goes on in the next one.
     NextTurn,
     /// The next file of the binlog: there is no room before.
@@ -80,4 +71,15 @@ pub enum Until {
     TubeList,
     /// The instant at which the client's identity may put again.
     Permitted,
+}
+
+impl Until {
+    /// Whether a delivery of the queue ends it.
+    #[must_use]
+    pub fn is_delivery(self) -> bool {
+        match self {
+            Self::Delivery | Self::DeliveryOrInput => true,
+            Self::NextTurn | Self::BinlogRoom | Self::TubeList | Self::Permitted => false,
+        }
+    }
 }

@@ -5,6 +5,7 @@ use beanstalkd::binlog::SyncPolicy;
 use beanstalkd::http::selection::{AsOf, Filter, Walk};
 use beanstalkd::http::task::{Change, Control, NewJob, Obstacle, Order, Progress, Selection, Task, TaskId};
 use beanstalkd::job::{Body, JobId, JobState, Priority};
+use beanstalkd::queue::Flushed;
 use beanstalkd::tube_name::TubeName;
 
 use beanstalkd_testkit::disk::SimDisk;
@@ -112,7 +113,7 @@ fn any_order(harness: &Harness, random: &mut Random) -> Order {
     match random.below(8) {
         0 => put(tube.as_str(), random.below(110) as usize),
         1 => Order::Pause(tube, number),
-        2 => Order::Flush { tube, is_buried: random.below(2) == 0 },
+        2 => Order::Flush(tube, [Flushed::Buried, Flushed::All][random.below(2) as usize]),
         3 => Order::Drain(random.below(2) == 0),
         4 | 5 => {
             let newest = queue.next_id().0;

@@ -193,8 +193,6 @@ pub struct PutHeader {
     pub ttr_s: u32,
     /// Length of the body in bytes, without its CRLF.
     pub size: u32,
-    /// Whether tags follow the size.
-    pub has_tags: bool,
 }
 
 /// Why a line is not a valid command.
@@ -291,7 +289,7 @@ pub(super) fn put_numbers(rest: &[u8]) -> Option<(PutHeader, &[u8])> {
     let (delay_s, rest) = leading_u32(rest)?;
     let (ttr_s, rest) = leading_u32(rest)?;
     let (size, rest) = leading_u32(rest)?;
-    Some((PutHeader { priority: Priority(priority), delay_s, ttr_s, size, has_tags: false }, rest))
+    Some((PutHeader { priority: Priority(priority), delay_s, ttr_s, size }, rest))
 }
 
 fn reserve_with_timeout(rest: &[u8]) -> Option<Command<'_>> {

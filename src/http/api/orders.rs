@@ -11,7 +11,7 @@ use super::jobs::{self, AS_OF};
 use super::problem::Problem;
 use crate::clock::Timestamp;
 use crate::http::selection::{AsOf, Filter, Walk};
-use crate::http::task::{Change, NewJob, Order, Selection};
+use crate::http::task::{Change, FLUSHES, NewJob, Order, Selection, flush_action};
 use crate::job::{Body, JobId, Priority};
 use crate::tags::TagSet;
 use crate::tube_name::TubeName;
@@ -189,16 +189,14 @@ pub fn on_jobs(mut fields: Fields) -> Result<Order, Problem> {
 /// What happens to a tube, or to its jobs that were counted since the server was started.
 pub fn on_tube(tube: TubeName, mut fields: Fields, started_at: Timestamp) -> Result<Order, Problem> {
     let action = fields.action()?;
-    let order = match action.as_str() {
-        "pause" => Order::Pause(tube, fields.number("seconds")?.ok_or_else(|| missing("seconds"))?),
-        "resume" => Order::Pause(tube, 0),
-        "flush" => Order::Flush { tube, is_buried: false },
-        "flush-buried" => Order::Flush { tube, is_buried: true },
-        "flush-cooldowns" => Order::FlushCooldowns(tube),
-        _ => {
-            let known =
-                "pause, resume, flush, flush-buried, flush-cooldowns, kick, delete, move, priority, delay";
-            let change = change(&action, &mut fields)?.ok_or_else(|| unknown(&action, known))?;
+    let flushed = FLUSHES.into_iter().find(|&flushed| flush_action(flushed) == action);
+    let order = match (action.as_str(), flushed) {
+        ("pause", _) => Order::Pause(tube, fields.number("seconds")?.ok_or_else(|| missing("seconds"))?),
+        ("resume", _) => Order::Pause(tube, 0),
+        (_, Some(flushed)) => Order::Flush(tube, flushed),
+        (_, None) => {
+            let known = format!("pause, resume, {}, {CHANGES}", FLUSHES.map(flush_action).join(", "));
+            let change = change(&action, &mut fields)?.ok_or_else(|| unknown(&action, &known))?;
             let state = fields.text("state")?.ok_or_else(|| missing("state"))?;
             let state = jobs::state(&state)?;
             let counted = fields.long("expected")?.ok_or_else(|| missing("expected"))?;
