@@ -1,25 +1,55 @@
 <?php
 // pheanstalk with what this server adds to the protocol: TLS, log-in, tags of `put`, batches, weights, whole tubes.
 //
-// Copy this file into your project. It needs pheanstalk 4.0 from the registry, and nothing else:
+// Copy this file into your project. It needs pheanstalk 4 or later from the registry, and nothing else:
 //
 //     $queue = new ExtendedPheanstalk('queue.example.org', 11301, tls: [], token: $token);
-//     $queue->pheanstalk->useTube('orders')->watch('orders');
-//     $queue->put('order 7', tags: ['idp' => 'order-7', 'exp' => 3600]);
+//     $queue->work('orders');
+//     [$job, $state] = $queue->put('order 7', tags: ['idp' => 'order-7', 'exp' => 3600]);
 //     $queue->deleteBatch($queue->reserveBatch(100, 5));
 
-use Pheanstalk\Contract\{SocketFactoryInterface, SocketInterface};
+use Pheanstalk\Contract\{JobIdInterface, SocketFactoryInterface, SocketInterface};
 use Pheanstalk\Exception\{ConnectionException, ServerException, SocketException};
-use Pheanstalk\{Job, Pheanstalk};
-use Pheanstalk\Socket\FileSocket;
+use Pheanstalk\Pheanstalk;
+use Pheanstalk\Values\{Job, JobId, TubeName};
 
-/** The put did not make a job: the tube has one with the same idempotency key. */
-final class ExistingJob extends Job
+/** A socket for every release of pheanstalk. Version 4 connects again after a SocketException; later ones have none. */
+final class ExtendedSocket implements SocketInterface
 {
-    /** @param string $state READY, RESERVED, DELAYED, BURIED or DELETED */
-    public function __construct(int $id, string $data, public readonly string $state)
+    public function __construct(private $stream)
     {
-        parent::__construct($id, $data);
+        stream_set_timeout($stream, 1 << 30); // a reserve waits as long as it likes
+    }
+
+    public function write(string $data): void
+    {
+        while ($data !== '') {
+            $written = @fwrite($this->stream, $data);
+            $data = $written ? substr($data, $written) : throw self::lost();
+        }
+    }
+
+    public function read(int $length): string
+    {
+        $data = stream_get_contents($this->stream, $length);
+        return strlen($data) === $length ? $data : throw self::lost();
+    }
+
+    public function getLine($timeout = null): string
+    {
+        return rtrim(fgets($this->stream) ?: throw self::lost());
+    }
+
+    public function disconnect(): void
+    {
+        fclose($this->stream);
+    }
+
+    private static function lost(): \Exception
+    {
+        return class_exists(SocketException::class)
+            ? new SocketException('the connection is lost')
+            : new ConnectionException(0, 'the connection is lost');
     }
 }
 
@@ -51,36 +81,38 @@ final class ExtendedPheanstalk implements SocketFactoryInterface
             $reason = $reason ?: error_get_last()['message'] ?? 'TLS: its certificate is not trusted';
             throw new ConnectionException($code, $reason);
         }
-        stream_set_timeout($stream, PHP_INT_MAX >> 32); // a reserve waits as long as it likes
-        $this->socket = new class($stream) extends FileSocket {
-            public function __construct($stream)
-            {
-                $this->socket = $stream;
-            }
-
-            public function write(string $data): void
-            {
-                @parent::write($data); // a lost connection is an exception, and no warning besides
-            }
-        };
+        $this->socket = new ExtendedSocket($stream);
         if ($this->token !== null) {
             $this->exchange("auth {$this->token}", 'AUTHENTICATED');
         }
         return $this->socket;
     }
 
-    /** @param array $tags idp => 'order-7' or 'order-7:60', con => 'customer:2', grp => 'g', aft => 'g', exp => 60 */
-    public function put(string $data, int $priority = 1024, int $delay = 0, int $ttr = 60, array $tags = []): Job
+    /** Uses and watches one tube. */
+    public function work(string $tube): void
+    {
+        $this->pheanstalk->useTube(self::tube($tube));
+        $this->pheanstalk->watch(self::tube($tube));
+        foreach ($this->pheanstalk->listTubesWatched() as $other) {
+            "$other" === $tube || $this->pheanstalk->ignore($other);
+        }
+    }
+
+    /**
+     * @param array $tags idp => 'order-7' or 'order-7:60', con => 'customer-9:2', grp => 'g', aft => 'g', exp => 3600
+     * @return array the job, and null if it is new; else its state: READY, RESERVED, DELAYED, BURIED or DELETED
+     */
+    public function put(string $data, int $priority = 1024, int $delay = 0, int $ttr = 60, array $tags = []): array
     {
         $line = "put $priority $delay $ttr " . strlen($data);
         foreach ($tags as $tag => $value) {
             $line .= ' ' . self::word($tag) . ':' . self::word($value);
         }
         $words = $this->say("$line\r\n$data", 'INSERTED');
-        return isset($words[1]) ? new ExistingJob((int) $words[0], $data, $words[1]) : new Job((int) $words[0], $data);
+        return [self::job($words[0], $data), $words[1] ?? null];
     }
 
-    /** @return Job[] up to $n; with seconds, waits so long for the first */
+    /** @return array up to $n jobs; with seconds, waits so long for the first */
     public function reserveBatch(int $n, ?int $seconds = null): array
     {
         $line = "reserve-batch $n" . ($seconds === null ? '' : " $seconds");
@@ -88,8 +120,7 @@ final class ExtendedPheanstalk implements SocketFactoryInterface
         $jobs = [];
         while (count($jobs) < (int) $count) {
             [, $id, $size] = explode(' ', $this->socket->getLine());
-            $jobs[] = new Job((int) $id, $this->socket->read((int) $size));
-            $this->socket->read(2);
+            $jobs[] = self::job($id, substr($this->socket->read((int) $size + 2), 0, -2));
         }
         return $jobs;
     }
@@ -113,26 +144,30 @@ final class ExtendedPheanstalk implements SocketFactoryInterface
         return (int) $this->say('flush-tube ' . self::word($tube), 'FLUSHED')[0];
     }
 
-    public function flushBuried(string $tube): int
+    /**
+     * Sends any other command that has a line for an answer, and returns the words behind its status; none for $other:
+     * say('move 7 orders', 'MOVED'), say('flush-buried orders', 'FLUSHED'), say('watch orders 5', 'WATCHING').
+     */
+    public function say(string $line, string $status, ?string $other = null): array
     {
-        return (int) $this->say('flush-buried ' . self::word($tube), 'FLUSHED')[0];
+        $this->socket ?? $this->pheanstalk->stats(); // connects
+        try {
+            return $this->exchange($line, $status, $other);
+        } catch (SocketException) { // version 4 connects again, and says again what it uses and watches
+            $this->pheanstalk->stats();
+            return $this->exchange($line, $status, $other);
+        }
     }
 
-    /** The share of a tube that the client watches; it counts in the modes weighted and weighted-fair. */
-    public function weigh(string $tube, int $weight): void
+    /** The name as this release of pheanstalk takes it. */
+    public static function tube(string $name): string|TubeName
     {
-        $this->pheanstalk->watch($tube);
-        $this->say('watch ' . self::word($tube) . " $weight", 'WATCHING');
+        return class_exists(TubeName::class) ? new TubeName($name) : $name;
     }
 
-    public function reserveMode(string $mode): void
+    private static function job(string $id, string $data): JobIdInterface
     {
-        $this->say('reserve-mode ' . self::word($mode), 'USING');
-    }
-
-    public function move(Job $job, string $tube): void
-    {
-        $this->say("move {$job->getId()} " . self::word($tube), 'MOVED');
+        return class_exists(Job::class) ? new Job(new JobId($id), $data) : new \Pheanstalk\Job((int) $id, $data);
     }
 
     /** The value as part of a command line. A space or a line end in it would change the command. */
@@ -141,20 +176,6 @@ final class ExtendedPheanstalk implements SocketFactoryInterface
         return preg_match('~^[-+/;.$_()A-Za-z0-9:]+$~D', $value)
             ? $value
             : throw new \InvalidArgumentException("not a name for the server: $value");
-    }
-
-    /** The words behind the status of the reply; none for $other. A lost connection is made again once. */
-    private function say(string $line, string $status, ?string $other = null): array
-    {
-        if ($this->socket === null) {
-            $this->pheanstalk->stats(); // connects
-        }
-        try {
-            return $this->exchange($line, $status, $other);
-        } catch (SocketException) {
-            $this->pheanstalk->stats(); // connects, and says again what it uses and watches
-            return $this->exchange($line, $status, $other);
-        }
     }
 
     private function exchange(string $line, string $status, ?string $other = null): array

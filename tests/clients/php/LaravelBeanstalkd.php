@@ -10,13 +10,10 @@
 //     'token' => env('BEANSTALKD_TOKEN'),
 //     'tls' => ['cafile' => '/etc/ssl/queue.pem'],
 
-use Illuminate\Container\Container;
 use Illuminate\Contracts\Queue\ClearableQueue;
 use Illuminate\Queue\BeanstalkdQueue;
 use Illuminate\Queue\Connectors\ConnectorInterface;
 use Illuminate\Queue\Jobs\BeanstalkdJob;
-use Pheanstalk\Job;
-use Pheanstalk\Pheanstalk;
 
 /** For jobs: without a lock in a cache, a job with `idp` is queued once, until it is deleted or has failed for good. */
 interface HasTags
@@ -67,15 +64,16 @@ class ExtendedBeanstalkdQueue extends BeanstalkdQueue implements ClearableQueue
 
     public function pushRaw($payload, $queue = null, array $options = [])
     {
-        $this->pheanstalk->useTube($this->getQueue($queue));
+        $this->pheanstalk->useTube(ExtendedPheanstalk::tube($this->getQueue($queue)));
         $delay = $options['delay'] ?? 0;
-        return $this->extended->put($payload, 1024, $delay, $this->timeToRun, $options['tags'] ?? []);
+        [$job] = $this->extended->put($payload, 1024, $delay, $this->timeToRun, $options['tags'] ?? []);
+        return $job;
     }
 
-    public function pop($queue = null)
+    public function pop($queue = null, $index = 0)
     {
+        $job = parent::pop($queue, $index)?->getPheanstalkJob();
         $queue = $this->getQueue($queue);
-        $job = $this->pheanstalk->watchOnly($queue)->reserveWithTimeout($this->blockFor);
         return $job === null
             ? null
             : new ExtendedBeanstalkdJob($this->container, $this->pheanstalk, $job, $this->connectionName, $queue);
@@ -92,9 +90,9 @@ class ExtendedBeanstalkdJob extends BeanstalkdJob
 {
     private int $attempts;
 
-    public function __construct(Container $container, Pheanstalk $pheanstalk, Job $job, $connectionName, $queue)
+    public function __construct(...$arguments)
     {
-        parent::__construct($container, $pheanstalk, $job, $connectionName, $queue);
+        parent::__construct(...$arguments);
         $this->attempts = parent::attempts(); // now it is there; Laravel asks again when it may be gone
     }
 

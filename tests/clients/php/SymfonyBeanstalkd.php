@@ -78,14 +78,14 @@ final class ExtendedBeanstalkdTransport extends BeanstalkdTransport
         $body = json_encode(['body' => $encoded['body'], 'headers' => $encoded['headers'] ?? []], JSON_THROW_ON_ERROR);
         $delay = intdiv($envelope->last(DelayStamp::class)?->getDelay() ?? 0, 1000);
         try {
-            $this->extended->pheanstalk->useTube($this->options['tube_name']);
+            $this->extended->pheanstalk->useTube(ExtendedPheanstalk::tube($this->options['tube_name']));
             $tags = $envelope->last(TagsStamp::class)?->tags ?? [];
-            $job = $this->extended->put($body, 1024, $delay, (int) $this->options['ttr'], $tags);
+            [$job, $state] = $this->extended->put($body, 1024, $delay, (int) $this->options['ttr'], $tags);
         } catch (PheanstalkException $exception) {
             throw new TransportException($exception->getMessage(), 0, $exception);
         }
         $envelope = $envelope->with(new TransportMessageIdStamp($job->getId()));
-        return $job instanceof ExistingJob ? $envelope->with(new ExistingMessageStamp($job->state)) : $envelope;
+        return $state === null ? $envelope : $envelope->with(new ExistingMessageStamp($state));
     }
 
     /** Deletes all messages; how many. */

@@ -19,7 +19,7 @@ function refused(string $why, callable $call): void
 {
     try {
         $result = $call();
-    } catch (\Exception $refusal) {
+    } catch (\Exception | \ValueError $refusal) {
         str_contains($refusal->getMessage(), $why) || throw $refusal;
         return;
     }

@@ -97,11 +97,11 @@ foreach (ways_to_connect() as [$port, $tls, $token]) {
 
     // A job is unique by its tag until it is done.
     $first = $queue->push(new Order(7), '', 'orders');
-    $again = $queue->push(new Order(7), '', 'orders');
-    equal([$first->getId(), 'READY', 1], [$again->getId(), $again->state, $queue->size('orders')]);
+    equal($first->getId(), $queue->push(new Order(7), '', 'orders')->getId());
+    equal(1, $queue->size('orders'));
     equal([], work($manager));
     equal([[7, 1]], Order::$handled);
-    equal(false, $queue->push(new Order(7), '', 'orders') instanceof ExistingJob);
+    equal(true, $queue->push(new Order(7), '', 'orders')->getId() > $first->getId());
     equal(1, $queue->clear('orders'));
 
     // The attempts are the server's: also of a job that was tried by another worker.
@@ -118,7 +118,7 @@ foreach (ways_to_connect() as [$port, $tls, $token]) {
 
     // A job with a delay, and raw payloads.
     $delayed = $queue->later(3600, new Order(10), '', 'orders');
-    equal('DELAYED', $queue->push(new Order(10), '', 'orders')->state);
+    equal($delayed->getId(), $queue->push(new Order(10), '', 'orders')->getId());
     equal(3600, (int) $queue->getPheanstalk()->statsJob($delayed)->delay);
     $queue->pushRaw('{}', 'orders');
     equal(2, $queue->clear('orders'));

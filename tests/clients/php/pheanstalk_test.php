@@ -1,16 +1,16 @@
 <?php
 // Each addition of ExtendedPheanstalk.php: plain, then with a token, then with a token in TLS.
 
-require_once 'Pheanstalk/autoload.php';
+require_once getenv('PHEANSTALK_AUTOLOAD') ?: 'Pheanstalk/autoload.php';
 require_once __DIR__ . '/ExtendedPheanstalk.php';
 require_once __DIR__ . '/expect.php';
 
 function tags(ExtendedPheanstalk $queue): void
 {
     $put = fn (string $data, array $tags) => $queue->put($data, tags: $tags);
-    $first = $put('a', ['idp' => 'order-7', 'exp' => 3600]);
-    $again = $put('a', ['idp' => 'order-7']);
-    equal([false, $first->getId(), 'READY'], [$first instanceof ExistingJob, $again->getId(), $again->state]);
+    [$first, $new] = $put('a', ['idp' => 'order-7', 'exp' => 3600]);
+    equal(null, $new);
+    equal([$first, 'READY'], $put('a', ['idp' => 'order-7']));
     refused('not a name', fn () => $put('x', ['idp' => "a key\r\nwith spaces"]));
     refused('not a name', fn () => $put('x', ['idp' => "a key\n"]));
     $put('one at a time', ['con' => 'customer-9']);
@@ -18,9 +18,9 @@ function tags(ExtendedPheanstalk $queue): void
     equal(2, count($queue->reserveBatch(10))); // of three
     equal(2, $queue->touchAll());
     equal(3, $queue->flushTube('work'));
-    $member = $put('member', ['grp' => 'import']);
-    $after = $put('after', ['aft' => 'import']);
-    equal([$member], array_map(fn ($job) => $job, $queue->reserveBatch(10)));
+    [$member] = $put('member', ['grp' => 'import']);
+    [$after] = $put('after', ['aft' => 'import']);
+    equal([$member], $queue->reserveBatch(10));
     equal([1, 0], $queue->deleteBatch([$member]));
     equal($after->getId(), $queue->pheanstalk->reserveWithTimeout(5)->getId());
     $queue->pheanstalk->delete($after);
@@ -28,7 +28,7 @@ function tags(ExtendedPheanstalk $queue): void
 
 function batches(ExtendedPheanstalk $queue): void
 {
-    $put = array_map(fn ($n) => $queue->put("job $n"), range(0, 4));
+    $put = array_map(fn ($n) => $queue->put("job $n")[0], range(0, 4));
     $jobs = $queue->reserveBatch(3, 5);
     equal(array_slice($put, 0, 3), $jobs);
     equal([4, 1], $queue->deleteBatch([...$jobs, $put[4], 10 ** 9]));
@@ -39,33 +39,38 @@ function batches(ExtendedPheanstalk $queue): void
 
 function tubes(ExtendedPheanstalk $queue): void
 {
-    $queue->weigh('other', 5);
-    $queue->reserveMode('weighted');
-    $queue->reserveMode('fifo');
-    equal(['work', 'other'], $queue->pheanstalk->listTubesWatched(true));
-    $twin = $queue->put('a', tags: ['idp' => 'twin']);
-    $queue->move($twin, 'other');
+    $queue->pheanstalk->watch(ExtendedPheanstalk::tube('other'));
+    equal(['2'], $queue->say('watch other 5', 'WATCHING'));
+    equal(['weighted'], $queue->say('reserve-mode weighted', 'USING'));
+    $queue->say('reserve-mode fifo', 'USING');
+    [$twin] = $queue->put('a', tags: ['idp' => 'twin']);
+    $queue->say("move {$twin->getId()} other", 'MOVED');
     equal('other', trim($queue->pheanstalk->statsJob($twin)->tube, '"'));
-    $second = $queue->put('a', tags: ['idp' => 'twin']);
-    refused('EXISTS', fn () => $queue->move($second, 'other'));
-    $queue->pheanstalk->ignore('other');
+    [$second] = $queue->put('a', tags: ['idp' => 'twin']);
+    refused('EXISTS', fn () => $queue->say("move {$second->getId()} other", 'MOVED'));
+    $queue->work('work');
     $queue->pheanstalk->bury($queue->pheanstalk->reserveWithTimeout(5));
-    equal([1, 1], [$queue->flushBuried('work'), $queue->flushTube('other')]);
+    equal(['1'], $queue->say('flush-buried work', 'FLUSHED'));
+    equal(1, $queue->flushTube('other'));
 }
 
 /** A command notices that the connection is lost, and goes on with another one. */
 function reconnect(ExtendedPheanstalk $queue): void
 {
     $socket = (fn () => $this->socket)->call($queue);
-    stream_socket_shutdown((fn () => $this->socket)->call($socket), STREAM_SHUT_RDWR);
-    $job = $queue->put('after the reconnect');
+    stream_socket_shutdown((fn () => $this->stream)->call($socket), STREAM_SHUT_RDWR);
+    if (!class_exists(Pheanstalk\Exception\SocketException::class)) {
+        refused('lost', fn () => $queue->touchAll()); // later releases say so, and leave it to the program
+        return;
+    }
+    [$job] = $queue->put('after the reconnect');
     equal([$job], $queue->reserveBatch(1));
     equal([1, 0], $queue->deleteBatch([$job]));
 }
 
 foreach (ways_to_connect() as [$port, $tls, $token]) {
     $queue = new ExtendedPheanstalk('127.0.0.1', $port, $tls, $token);
-    $queue->pheanstalk->useTube('work')->watchOnly('work');
+    $queue->work('work');
     tags($queue);
     batches($queue);
     tubes($queue);
