@@ -1,7 +1,7 @@
 #!/bin/bash
 # Tests the package in a fresh Debian as doc/operations.md says: installs it, starts it with the command line and the
 # settings of its unit as its user, puts a job, scrapes the metrics, stops, starts, reserves the job, does so once with TLS
-# and access rules, and removes the package. This runs in a network namespace of its own, so that ports are free. Needs root, debootstrap and Debian's
+# and access rules, and removes the package. This runs in a separate network namespace, so that ports are free. Needs root, debootstrap and Debian's
 # archive. Run `make deb` first.
 #
 # ROOT names a bare Debian to reuse, SUITE the one to fetch, by default bookworm.

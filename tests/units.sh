@@ -35,7 +35,7 @@ rm "$root/settings"
 sh packaging/allow-paths "$root/settings" "$root/drop-in.d/paths.conf"
 [ ! -e "$root/drop-in.d" ] || { echo "units: exceptions without settings" >&2; exit 1; }
 
-# The instances beanstalkd@PORT: each has settings, directories and a drop-in of its own.
+# The instances beanstalkd@PORT: each has separate settings, directories and a drop-in.
 etc=$root/etc
 mkdir -p "$etc/default"
 echo 'BEANSTALKD_EXTRA="-b /srv/jobs"' >"$etc/default/beanstalkd"

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs a command beside a server of its own: with_server.py COMMAND [ARGUMENT...]
+"""Runs a command beside a server that it starts: with_server.py COMMAND [ARGUMENT...]
 
 The command finds the server by $BEANSTALKD_PORT (on 127.0.0.1) and $BEANSTALKD_PID. The program is
 $BEANSTALKD, by default the debug build. The kernel picks the port, and the server inherits the socket as
@@ -24,7 +24,7 @@ BOUND = []
 
 
 def free_port():
-    """A port on which nobody listens, and which the kernel gives to nobody while this program runs: a socket stays
+    """A port without a listener, which the kernel gives to no other program while this one runs: a socket stays
     bound to it. A server can bind it besides, since both set SO_REUSEADDR."""
     bound = socket.socket()
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -48,7 +48,7 @@ def start(program, arguments=()):
         environment.setdefault("RUST_LOG", "warn")
         os.execve(program, [program, *arguments], environment)
     listener.close()
-    # It is up when it answers: before that it may not know yet what to do when it is told to stop.
+    # It is up when it answers: before that it may not handle signals yet.
     with socket.create_connection(("127.0.0.1", port), timeout=START_WITHIN_S) as client:
         client.sendall(b"list-tube-used\r\n")
         client.recv(1)

@@ -118,7 +118,7 @@ class Databases:
         return text
 
     def write_sudo(self, directory):
-        """Makes the program that stands for sudo on the database's machine."""
+        """Makes the program that replaces sudo on the database's machine."""
         path = os.path.join(directory, "sudo")
         with open(path, "w", encoding="utf-8") as file:
             file.write(SUDO % (f"{self.root}/db1", self.ports[0]))

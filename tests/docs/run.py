@@ -1,28 +1,27 @@
 #!/usr/bin/env python3
-"""Runs what the documentation shows.
+"""Runs the commands and programs that the documentation shows.
 
-A fenced block of README.md and doc/*.md in one of LANGUAGES says behind its language what is done with it:
+A fenced block of README.md and doc/*.md in one of LANGUAGES has a mark after its language:
 
-    run       run it, beside a server for each port in it; what follows as ```text output must be what it prints,
-              where ... stands for anything, and a line of it for any lines
-    files     run it: the files *.pem that it makes are there for the blocks that follow
-    then      run it, as `run` does, beside the servers of the block before: a reader follows in this order
-    serve     start the server as it says: it must answer, and stop when told to
-    staged    run it, as `run` does, on an installation in a directory of the test that stands for /; nothing is built
-    database  run it, as `run` does, beside two databases db1 and db2, which all blocks have in common. What a block
-              starts in the background ends with it
+    run       run it beside a server for each port in it; a block ```text output after it has the expected output,
+              in which ... matches any text, and a line of it any lines
+    files     run it; the files *.pem that it makes exist for the later blocks
+    then      run it as `run` does, beside the servers of the block before, as a reader would
+    serve     start the server with this command line: it must answer, and stop on a signal
+    staged    run it as `run` does, with a directory of the test as /; nothing is built
+    database  run it as `run` does, beside two databases db1 and db2, which all blocks share. Processes that a block
+              starts in the background end with it
     make      run it in the repository, with few seeds
-    dry-run   let make say what it would run, since it takes too long, or would run itself
-    by-hand   it is not run: it needs the network (`make package-check` does the package), or other tools
+    dry-run   run `make` with -n, because the block takes too long or would run this program again
+    by-hand   do not run it: it needs the network (`make package-check` tests the package) or other tools
 
-Commands are in such blocks and nowhere else: a block without a language fails, and so does an indented one.
+All commands of the documents are in such blocks: a block without a language fails, and so does an indented one.
 
-Besides, links lead somewhere, the tests that are named exist, doc/protocol.md lists the keys of the
-stats as the server has them, and the alerts and the dashboard of packaging/monitoring watch series that there are.
+The program also checks that links lead to files, that the named tests exist, that doc/protocol.md lists the keys of the
+stats in their order, and that the alerts and the dashboard of packaging/monitoring use series that exist.
 
-Ports and paths of the text are exchanged for ones of the test. Programs in a language whose interpreter or
-client is not here are skipped with a word; with CI=true, none that uses TLS may be, but Go's, whose client only a
-module proxy has.
+It replaces ports and paths of the text by those of the test. It skips a program with a message if its interpreter or
+client is missing. With CI=true, programs that use TLS must run, except Go's, whose client only a module proxy has.
 """
 
 import glob
@@ -151,7 +150,7 @@ def command_for(block, directory):
             environment.pop(inherited, None)
         tools = re.findall(r"^(openssl|stunnel|haproxy|keepalived) |\| (nc) ", block.text, re.MULTILINE)
         missing = next((f"no {tool}" for tool in map("".join, tools) if not shutil.which(tool)), None)
-        # Its configuration names an interface; tests/failover uses it in a network of its own.
+        # Its configuration names an interface; tests/failover uses it in a separate network.
         if "keepalived" in block.text and not os.path.exists("/sys/class/net/eth0"):
             missing = missing or "no eth0"
         if block.mark == "staged":
@@ -240,7 +239,7 @@ def needs_certificate(block, directory):
 
 
 def differs(expected, actual):
-    """Whether `actual` is not `expected`, in which ... stands for anything, and a line of it for any lines."""
+    """Whether `actual` is not `expected`, in which ... matches any text, and a line of it any lines."""
     any_lines = "(?:.*\n)*?.*"
     lines = (any_lines if line == "..." else re.escape(line).replace(r"\.\.\.", ".*") for line in expected)
     pattern = "\n".join(lines)
@@ -389,7 +388,7 @@ def metrics_missing():
                     pass
         finally:
             with_server.stop(pid)
-    # Those of a database are in the table of its own page; a test of the server compares that with its series.
+    # Those of a database are in the table of doc/ha.md; a test of the server compares that with its series.
     with open(os.path.join(ROOT, "doc/ha.md"), encoding="utf-8") as file:
         of_database = set(re.findall(r"^\| `(beanstalkd_store_\w+)` ", file.read(), re.M))
     for name in sorted(watched.keys() - set(re.findall(r"^\w+", scrape, re.M)) - of_database):
