@@ -9,7 +9,7 @@ use super::list_tubes::let_go;
 use super::{Executor, Outcome, answer, stall, stall_holding};
 use crate::clock::Timestamp;
 use crate::job::{JobId, JobState};
-use crate::protocol::{Cursor, CursorText, ListWriter, Reply};
+use crate::protocol::{Cursor, ListWriter, Reply};
 use crate::queue::{ClientId, Page, PageOrder, Search};
 use crate::session::{Output, Until};
 use crate::stats::{JobView, write_line};
@@ -122,9 +122,8 @@ impl Executor {
         if self.lacks_memory_for(expected + output.held_bytes()) {
             return answer(output, &Reply::OutOfMemory);
         }
-        let next = page
-            .next
-            .map(|(is_held, position, id)| CursorText(state, Cursor { is_held, position, id }).to_string());
+        let next =
+            page.next.map(|(is_held, position, id)| Cursor { state, is_held, position, id }.to_string());
         let head = format!("next: \"{}\"\njobs:\n", next.unwrap_or_default());
         let writer = ListWriter::new(expected).and_then(|mut writer| {
             writer.push_lines(&head)?;

@@ -6,7 +6,7 @@ use super::{Executor, Outcome, answer, stall_holding};
 use crate::access::{Roles, Verdict};
 use crate::binlog::NoRoom;
 use crate::clock::Timestamp;
-use crate::job::{Body, JobId, Priority};
+use crate::job::{Body, JobId, JobState, Priority};
 use crate::protocol::{PutHeader, Reply, parse_tags};
 use crate::queue::{ClientId, NewJob};
 use crate::session::{Output, Put, PutTags, Refusal, Until};
@@ -16,8 +16,8 @@ use crate::tags::{EncodedTags, TagSet};
 pub(super) enum Stored {
     /// The job is in its tube.
     New,
-    /// This job has the same key: the word for its state, and its new priority if it has become more urgent.
-    Duplicate(JobId, &'static str, Option<Priority>),
+    /// This job has the same key: its state, if it is not deleted, and its new priority if it has become more urgent.
+    Duplicate(JobId, Option<JobState>, Option<Priority>),
     /// The server drains.
     Draining,
     /// Memory or disk is short.

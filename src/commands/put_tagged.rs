@@ -4,7 +4,7 @@ use super::put::Stored;
 use super::{Executor, Outcome, answer};
 use crate::binlog::NoRoom;
 use crate::clock::Timestamp;
-use crate::job::{Body, JobState};
+use crate::job::Body;
 use crate::protocol::{PutHeader, Reply};
 use crate::queue::{ClientId, Duplicate, NewJob};
 use crate::session::{Output, PutTags, Refusal};
@@ -66,28 +66,18 @@ impl Executor {
             Ok(()) => {}
         }
         match duplicate {
-            Some(Duplicate::OfDeleted(first)) => Stored::Duplicate(first, "DELETED", None),
+            Some(Duplicate::OfDeleted(first)) => Stored::Duplicate(first, None, None),
             Some(Duplicate::Of(first, state)) => {
                 let is_upgrade = self.queue.would_upgrade(first, new.priority);
                 if is_upgrade {
                     self.queue.upgrade(first, new.priority, now);
                 }
-                Stored::Duplicate(first, word(state), is_upgrade.then_some(new.priority))
+                Stored::Duplicate(first, Some(state), is_upgrade.then_some(new.priority))
             }
             None => match self.queue.put_tagged(client, new, body, tags, now) {
                 Ok(()) => Stored::New,
                 Err(_) => Stored::NoRoom,
             },
         }
-    }
-}
-
-/// The word for the state in the answer to a duplicate.
-fn word(state: JobState) -> &'static str {
-    match state {
-        JobState::Ready => "READY",
-        JobState::Reserved => "RESERVED",
-        JobState::Delayed => "DELAYED",
-        JobState::Buried => "BURIED",
     }
 }

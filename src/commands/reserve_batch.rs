@@ -8,7 +8,7 @@ use super::watch::WatchList;
 use super::{Executor, Outcome, answer, stall_holding, wait};
 use crate::clock::Timestamp;
 use crate::job::{BodyRef, JobId};
-use crate::protocol::{Reply, reserved_len};
+use crate::protocol::{Reply, ReservedJobs, reserved_len};
 use crate::queue::{ClientId, Reserve};
 use crate::session::{Output, Until};
 
@@ -124,7 +124,7 @@ impl Executor {
             return Outcome::Abort;
         }
         jobs.extend(ids.iter().filter_map(|&id| Some((id, self.queue.held_body(client, id)?))));
-        let outcome = answer(output, &Reply::ReservedBatch(&jobs));
+        let outcome = answer(output, &Reply::ReservedBatch(ReservedJobs::new(&jobs)));
         self.work += jobs.len() as u64 / REPLIES_PER_WORK;
         outcome
     }

@@ -9,7 +9,7 @@ use super::{Executor, Outcome, answer};
 use crate::binlog;
 use crate::clock::Timestamp;
 use crate::job::JobId;
-use crate::protocol::{Dictionary, Reply};
+use crate::protocol::{DictionaryWriter, Reply};
 use crate::queue::{ClientId, GroupView};
 use crate::session::Output;
 use crate::stats::{self, IdentityView, JOB, JobView};
@@ -83,7 +83,7 @@ impl Executor {
     /// The answer to `stats-group`, if there is such a group.
     pub(super) fn stats_group(&self, name: &str) -> Option<Vec<u8>> {
         let GroupView { pending, buried, waiting } = self.queue.group(name)?;
-        let mut group = Dictionary::default();
+        let mut group = DictionaryWriter::default();
         group.quoted("name", name);
         group.plain("pending", pending);
         group.plain("buried", buried);

@@ -24,7 +24,7 @@ pub use self::server::{
 };
 pub use self::tube::TUBE;
 
-use crate::protocol::{Dictionary, Verb};
+use crate::protocol::{DictionaryWriter, Verb};
 
 /// What a table tells of.
 pub trait Subject {
@@ -193,7 +193,7 @@ impl<S: Subject> Figure<S> {
 /// All figures of `tables`, as the protocol's stats commands answer with them.
 #[must_use]
 pub fn yaml<S: Subject>(tables: &[&[Figure<S>]], view: &S::View<'_>) -> Vec<u8> {
-    let mut dictionary = Dictionary::default();
+    let mut dictionary = DictionaryWriter::default();
     tables.iter().for_each(|table| add(&mut dictionary, table, view));
     dictionary.into_bytes()
 }
@@ -203,7 +203,7 @@ pub fn yaml<S: Subject>(tables: &[&[Figure<S>]], view: &S::View<'_>) -> Vec<u8> 
 #[must_use]
 pub fn server_yaml(server: &ServerView<'_>, identity: Option<&IdentityView<'_>>) -> Vec<u8> {
     let (rows, last) = SERVER.split_at(SERVER.len() - 1);
-    let mut dictionary = Dictionary::default();
+    let mut dictionary = DictionaryWriter::default();
     add(&mut dictionary, rows, server);
     if let Some(database) = &server.binlog.database {
         add(&mut dictionary, DATABASE, database);
@@ -216,7 +216,7 @@ pub fn server_yaml(server: &ServerView<'_>, identity: Option<&IdentityView<'_>>)
 }
 
 /// Adds the figures of a table.
-fn add<S: Subject>(dictionary: &mut Dictionary, table: &[Figure<S>], view: &S::View<'_>) {
+fn add<S: Subject>(dictionary: &mut DictionaryWriter, table: &[Figure<S>], view: &S::View<'_>) {
     for figure in table {
         match figure.value(view) {
             Value::Text(text) => dictionary.quoted(figure.key, text),

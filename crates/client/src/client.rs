@@ -3,32 +3,59 @@
 //! Owns: which replies belong to which command. A reply that refuses the command is [`Error::Refused`].
 
 use crate::address::Address;
-use crate::command::{Command, ReserveMode};
 use crate::connection::Connection;
-use crate::data::{Extensions, JobInfo, Page, State};
-use crate::error::{Error, Refusal};
-use crate::name::Name;
-use crate::reply::{Inserted, Job, Reply};
-use crate::tag::Tag;
-use crate::yaml::{Dictionary, parse_dictionary, parse_list};
+use crate::data::{Extensions, JobInfo, Page};
+use crate::error::Error;
+use crate::exchange::{PutOptions, Request};
+use beanstalkd_protocol::{
+    Command, Cursor, Dictionary, IdList, ModeWord, Refusal, Reply, Verb, parse_dictionary, parse_list,
+};
+use beanstalkd_types::job::{BodyRef, JobId, JobState, Priority};
+use beanstalkd_types::tube_name::TubeName;
 use std::ops::{Deref, DerefMut};
 
-/// How to put a job. The default is priority 1024, which does not count as urgent, no delay, a TTR of 60 seconds, no tags.
+/// A job with its body, from a reserve or a peek.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PutOptions {
-    /// The priority; 0 is the most urgent.
-    pub pri: u32,
-    /// Seconds until the job is ready.
-    pub delay: u32,
-    /// The time to run in seconds; servers treat 0 as 1.
-    pub ttr: u32,
-    /// The tags: an extension, which the server must offer.
-    pub tags: Vec<Tag>,
+pub struct Job {
+    /// The id.
+    pub id: u64,
+    /// The body.
+    pub body: Vec<u8>,
 }
 
-impl Default for PutOptions {
-    fn default() -> Self {
-        Self { pri: 1024, delay: 0, ttr: 60, tags: Vec::new() }
+impl From<(JobId, BodyRef<'_>)> for Job {
+    fn from((id, body): (JobId, BodyRef<'_>)) -> Self {
+        Self { id: id.0, body: body.as_slice().to_vec() }
+    }
+}
+
+/// The result of a put.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Inserted {
+    /// The id of the new job, or of the existing job with the same idempotency key.
+    pub id: u64,
+    /// Whether a job with the same key exists, or the key still counts. The put has stored nothing then.
+    pub is_duplicate: bool,
+    /// The state of the existing job; `None` if it was deleted and its key still counts.
+    pub state: Option<JobState>,
+    /// The new priority of the existing job, if the put was more urgent.
+    pub pri: Option<u32>,
+}
+
+impl Inserted {
+    /// The result that a reply to a put stands for.
+    pub fn of_reply(reply: &Reply<'_>) -> Result<Self, Error> {
+        let new = |id: JobId| Self { id: id.0, is_duplicate: false, state: None, pri: None };
+        match *reply {
+            Reply::Inserted(id) => Ok(new(id)),
+            Reply::Duplicate(id, state, pri) => {
+                Ok(Self { is_duplicate: true, state, pri: pri.map(|pri| pri.0), ..new(id) })
+            }
+            Reply::Draining => Err(Error::Refused(Refusal::Draining)),
+            // C buries the job if it has no memory for its ready queue.
+            Reply::BuriedPut(_) => Err(Error::Refused(Refusal::OutOfMemory)),
+            ref other => Err(Error::of_reply(Verb::Put, other)),
+        }
     }
 }
 
@@ -62,10 +89,9 @@ impl From<Connection> for Client {
 macro_rules! call {
     ($client:expr, $command:expr, $pattern:pat => $result:expr) => {{
         let command = $command;
-        match $client.connection.call(&command)? {
+        match $client.connection.call(command)? {
             $pattern => Ok($result),
-            Reply::Refused(refusal) => Err(Error::Refused(refusal)),
-            other => Err(Error::unexpected(&command, &other)),
+            other => Err(Error::of_reply(command.verb(), &other)),
         }
     }};
 }
@@ -80,159 +106,148 @@ impl Client {
 
     /// Puts a job into the used tube.
     pub fn put(&mut self, body: &[u8], options: &PutOptions) -> Result<Inserted, Error> {
-        let PutOptions { pri, delay, ttr, tags } = options;
-        let command = Command::Put { pri: *pri, delay: *delay, ttr: *ttr, body, tags };
-        match self.connection.call(&command)? {
-            Reply::Inserted(inserted) => Ok(inserted),
-            Reply::Draining => Err(Error::Refused(Refusal::Draining)),
-            // C buries the job if it has no memory for its ready queue.
-            Reply::Buried(Some(_)) => Err(Error::Refused(Refusal::OutOfMemory)),
-            Reply::Refused(refusal) => Err(Error::Refused(refusal)),
-            other => Err(Error::unexpected(&command, &other)),
-        }
+        Inserted::of_reply(&self.connection.call(Request::Put(options, body))?)
     }
 
     /// Changes the used tube.
-    pub fn use_tube(&mut self, tube: &Name) -> Result<(), Error> {
-        call!(self, Command::Use(tube), Reply::Using(_) => ())
+    pub fn use_tube(&mut self, tube: &TubeName) -> Result<(), Error> {
+        call!(self, Command::Use(tube.as_str()), Reply::Using(_) => ())
     }
 
     // Workers.
 
     /// Reserves a job of the watched tubes, and waits for one without a limit.
     pub fn reserve(&mut self) -> Result<Job, Error> {
-        call!(self, Command::Reserve, Reply::Reserved(job) => job)
+        call!(self, Command::Reserve, Reply::Reserved(id, body) => (id, body).into())
     }
 
     /// Reserves a job, and waits at most `seconds` for one; [`Refusal::TimedOut`] if none came.
     pub fn reserve_with_timeout(&mut self, seconds: u32) -> Result<Job, Error> {
-        call!(self, Command::ReserveWithTimeout(seconds), Reply::Reserved(job) => job)
+        call!(self, Command::ReserveWithTimeout { timeout_s: seconds }, Reply::Reserved(id, body) => (id, body).into())
     }
 
     /// Reserves this ready, delayed or buried job.
     pub fn reserve_job(&mut self, id: u64) -> Result<Job, Error> {
-        call!(self, Command::ReserveJob(id), Reply::Reserved(job) => job)
+        call!(self, Command::ReserveJob(JobId(id)), Reply::Reserved(id, body) => (id, body).into())
     }
 
     /// Deletes a job that is not reserved by another client.
     pub fn delete(&mut self, id: u64) -> Result<(), Error> {
-        call!(self, Command::Delete(id), Reply::Deleted => ())
+        call!(self, Command::Delete(JobId(id)), Reply::Deleted => ())
     }
 
     /// Releases a job that this connection has reserved. Returns `false` if the server has buried it instead.
     pub fn release(&mut self, id: u64, pri: u32, delay: u32) -> Result<bool, Error> {
-        let command = Command::Release { id, pri, delay };
-        match self.connection.call(&command)? {
+        let command = Command::Release { id: JobId(id), priority: Priority(pri), delay_s: delay };
+        match self.connection.call(command)? {
             Reply::Released => Ok(true),
-            Reply::Buried(None) => Ok(false),
-            Reply::Refused(refusal) => Err(Error::Refused(refusal)),
-            other => Err(Error::unexpected(&command, &other)),
+            Reply::Buried => Ok(false),
+            other => Err(Error::of_reply(Verb::Release, &other)),
         }
     }
 
     /// Buries a job that this connection has reserved.
     pub fn bury(&mut self, id: u64, pri: u32) -> Result<(), Error> {
-        call!(self, Command::Bury { id, pri }, Reply::Buried(None) => ())
+        call!(self, Command::Bury { id: JobId(id), priority: Priority(pri) }, Reply::Buried => ())
     }
 
     /// Starts the TTR of a reserved job again.
     pub fn touch(&mut self, id: u64) -> Result<(), Error> {
-        call!(self, Command::Touch(id), Reply::Touched => ())
+        call!(self, Command::Touch(JobId(id)), Reply::Touched => ())
     }
 
     /// Watches a tube. Returns the number of watched tubes.
-    pub fn watch(&mut self, tube: &Name) -> Result<u64, Error> {
-        call!(self, Command::Watch(tube), Reply::Watching(count) => count)
+    pub fn watch(&mut self, tube: &TubeName) -> Result<u64, Error> {
+        call!(self, Command::Watch { tube: tube.as_str(), weight: 1 }, Reply::Watching(count) => count as u64)
     }
 
     /// Stops watching a tube. Returns the number of watched tubes; [`Refusal::NotIgnored`] if it is the last one.
-    pub fn ignore(&mut self, tube: &Name) -> Result<u64, Error> {
-        call!(self, Command::Ignore(tube), Reply::Watching(count) => count)
+    pub fn ignore(&mut self, tube: &TubeName) -> Result<u64, Error> {
+        call!(self, Command::Ignore(tube.as_str()), Reply::Watching(count) => count as u64)
     }
 
     // Operators.
 
     /// Returns a job in any state, without reserving it.
     pub fn peek(&mut self, id: u64) -> Result<Job, Error> {
-        call!(self, Command::Peek(id), Reply::Found(job) => job)
+        call!(self, Command::Peek(JobId(id)), Reply::Found(id, body) => (id, body).into())
     }
 
-    /// Returns the next job of a state in the used tube. [`State::Reserved`] is an extension.
-    pub fn peek_next(&mut self, state: State) -> Result<Job, Error> {
+    /// Returns the next job of a state in the used tube. [`JobState::Reserved`] is an extension.
+    pub fn peek_next(&mut self, state: JobState) -> Result<Job, Error> {
         let command = match state {
-            State::Ready => Command::PeekReady,
-            State::Reserved => Command::PeekReserved,
-            State::Delayed => Command::PeekDelayed,
-            State::Buried => Command::PeekBuried,
+            JobState::Ready => Command::PeekReady,
+            JobState::Reserved => Command::PeekReserved,
+            JobState::Delayed => Command::PeekDelayed,
+            JobState::Buried => Command::PeekBuried,
         };
-        call!(self, command, Reply::Found(job) => job)
+        call!(self, command, Reply::Found(id, body) => (id, body).into())
     }
 
     /// Makes up to `bound` buried jobs of the used tube ready, or delayed jobs if none is buried. Returns their number.
     pub fn kick(&mut self, bound: u64) -> Result<u64, Error> {
-        call!(self, Command::Kick(bound), Reply::Kicked(Some(count)) => count)
+        call!(self, Command::Kick { bound }, Reply::Kicked(count) => count)
     }
 
     /// Makes this buried or delayed job ready.
     pub fn kick_job(&mut self, id: u64) -> Result<(), Error> {
-        call!(self, Command::KickJob(id), Reply::Kicked(None) => ())
+        call!(self, Command::KickJob(JobId(id)), Reply::KickedJob => ())
     }
 
     /// Pauses the tube for `seconds`: no client can reserve its jobs. 0 ends a pause.
-    pub fn pause_tube(&mut self, tube: &Name, seconds: u32) -> Result<(), Error> {
-        call!(self, Command::PauseTube { tube, seconds }, Reply::Paused => ())
+    pub fn pause_tube(&mut self, tube: &TubeName, seconds: u32) -> Result<(), Error> {
+        call!(self, Command::PauseTube { tube: tube.as_str(), delay_s: seconds }, Reply::Paused => ())
     }
 
     /// Returns the counters of the server.
     pub fn stats(&mut self) -> Result<Dictionary, Error> {
-        self.dictionary(&Command::Stats)
+        self.dictionary(Command::Stats)
     }
 
     /// Returns the counters of a tube.
-    pub fn stats_tube(&mut self, tube: &Name) -> Result<Dictionary, Error> {
-        self.dictionary(&Command::StatsTube(tube))
+    pub fn stats_tube(&mut self, tube: &TubeName) -> Result<Dictionary, Error> {
+        self.dictionary(Command::StatsTube(tube.as_str()))
     }
 
     /// Returns the counters of a job.
     pub fn stats_job(&mut self, id: u64) -> Result<JobInfo, Error> {
-        Ok(JobInfo::from_stats(&self.dictionary(&Command::StatsJob(id))?)?)
+        Ok(JobInfo::from_stats(&self.dictionary(Command::StatsJob(JobId(id)))?)?)
     }
 
     /// Sends a command whose reply is a dictionary, and returns it.
-    pub fn dictionary(&mut self, command: &Command<'_>) -> Result<Dictionary, Error> {
-        Ok(parse_dictionary(&self.data(command)?)?)
+    pub fn dictionary(&mut self, command: Command<'_>) -> Result<Dictionary, Error> {
+        Ok(parse_dictionary(self.data(command)?)?)
     }
 
     /// Returns the names of all tubes, in the server's order.
     pub fn list_tubes(&mut self) -> Result<Vec<String>, Error> {
-        Ok(parse_list(&self.data(&Command::ListTubes)?)?)
+        Ok(parse_list(self.data(Command::ListTubes)?)?)
     }
 
     /// Returns the names of the watched tubes.
     pub fn list_tubes_watched(&mut self) -> Result<Vec<String>, Error> {
-        Ok(parse_list(&self.data(&Command::ListTubesWatched)?)?)
+        Ok(parse_list(self.data(Command::ListTubesWatched)?)?)
     }
 
     /// Returns the name of the used tube.
     pub fn list_tube_used(&mut self) -> Result<String, Error> {
-        call!(self, Command::ListTubeUsed, Reply::Using(tube) => tube)
+        call!(self, Command::ListTubeUsed, Reply::Using(tube) => tube.to_owned())
     }
 
-    fn data(&mut self, command: &Command<'_>) -> Result<Vec<u8>, Error> {
+    fn data(&mut self, command: Command<'_>) -> Result<&[u8], Error> {
         match self.connection.call(command)? {
-            Reply::Ok(data) => Ok(data),
-            Reply::Refused(refusal) => Err(Error::Refused(refusal)),
-            other => Err(Error::unexpected(command, &other)),
+            Reply::Data(data) => Ok(data),
+            other => Err(Error::of_reply(command.verb(), &other)),
         }
     }
 
-    /// Closes the connection, and waits until the server has closed it. The jobs that it has reserved are ready again then,
-    /// and their counters have not changed.
+    /// Closes the connection, and waits until the server has closed it. The jobs that it has reserved are ready again
+    /// then, and their counters have not changed.
     pub fn quit(mut self) -> Result<(), Error> {
-        match self.connection.call(&Command::Quit) {
+        match self.connection.call(Command::Quit) {
             Err(Error::Closed) => Ok(()),
             Err(error) => Err(error),
-            Ok(reply) => Err(Error::unexpected(&Command::Quit, &reply)),
+            Ok(reply) => Err(Error::of_reply(Verb::Quit, &reply)),
         }
     }
 
@@ -244,36 +259,36 @@ impl Client {
     }
 
     /// Deletes every job of the tube, including reserved ones. Returns their number.
-    pub fn flush_tube(&mut self, tube: &Name) -> Result<u64, Error> {
-        call!(self, Command::FlushTube(tube), Reply::Flushed(count) => count)
+    pub fn flush_tube(&mut self, tube: &TubeName) -> Result<u64, Error> {
+        call!(self, Command::FlushTube(tube.as_str()), Reply::Flushed(count) => count)
     }
 
     /// Deletes the buried jobs of the tube. Returns their number.
-    pub fn flush_buried(&mut self, tube: &Name) -> Result<u64, Error> {
-        call!(self, Command::FlushBuried(tube), Reply::Flushed(count) => count)
+    pub fn flush_buried(&mut self, tube: &TubeName) -> Result<u64, Error> {
+        call!(self, Command::FlushBuried(tube.as_str()), Reply::Flushed(count) => count)
     }
 
     /// Returns a page of at most `limit` (1 to 1000) jobs of the tube in this state. `cursor` is [`Page::next`] of the
     /// previous page.
     pub fn list_jobs(
         &mut self,
-        tube: &Name,
-        state: State,
+        tube: &TubeName,
+        state: JobState,
         limit: u32,
-        cursor: Option<&str>,
+        cursor: Option<Cursor>,
     ) -> Result<Page, Error> {
-        let data = self.data(&Command::ListJobs { tube, state, limit, cursor })?;
-        Ok(Page::parse(&data, tube, state)?)
+        let data = self.data(Command::ListJobs { tube: tube.as_str(), state, limit, after: cursor })?;
+        Ok(Page::parse(data, tube.as_str(), state)?)
     }
 
     /// Moves a job to another tube, where it keeps its state.
-    pub fn move_job(&mut self, id: u64, tube: &Name) -> Result<(), Error> {
-        call!(self, Command::Move { id, tube }, Reply::Moved => ())
+    pub fn move_job(&mut self, id: u64, tube: &TubeName) -> Result<(), Error> {
+        call!(self, Command::Move { id: JobId(id), tube: tube.as_str() }, Reply::Moved => ())
     }
 
     /// Changes the priority of a ready, delayed or buried job.
     pub fn reprioritize(&mut self, id: u64, pri: u32) -> Result<(), Error> {
-        call!(self, Command::Reprioritize { id, pri }, Reply::Reprioritized => ())
+        call!(self, Command::Reprioritize { id: JobId(id), priority: Priority(pri) }, Reply::Reprioritized => ())
     }
 
     /// Starts drain mode: the server accepts no new jobs.
@@ -287,21 +302,24 @@ impl Client {
     }
 
     /// Returns the counters of a group.
-    pub fn stats_group(&mut self, name: &Name) -> Result<Dictionary, Error> {
-        self.dictionary(&Command::StatsGroup(name))
+    pub fn stats_group(&mut self, name: &TubeName) -> Result<Dictionary, Error> {
+        self.dictionary(Command::StatsGroup(name.as_str()))
     }
 
     /// Reserves up to `count` (1 to 1000) jobs. With a time-out in seconds, waits at most that long for the first one.
     pub fn reserve_batch(&mut self, count: u32, timeout: Option<u32>) -> Result<Vec<Job>, Error> {
-        call!(self, Command::ReserveBatch { count, timeout }, Reply::ReservedBatch(jobs) => jobs)
+        let command = Command::ReserveBatch { most: count, timeout_s: timeout };
+        call!(self, command, Reply::ReservedBatch(jobs) => jobs.iter().map(Job::from).collect())
     }
 
-    /// Deletes up to 1000 jobs. Returns how many were deleted, and for how many ids there was no job to delete.
+    /// Deletes 1 to 1000 jobs. Returns how many were deleted, and for how many ids there was no job to delete.
     pub fn delete_batch(&mut self, ids: &[u64]) -> Result<(u64, u64), Error> {
+        let ids: Vec<JobId> = ids.iter().copied().map(JobId).collect();
+        let ids = IdList::new(&ids).ok_or(Error::Refused(Refusal::BadFormat))?;
         call!(
             self,
             Command::DeleteBatch(ids),
-            Reply::DeletedBatch { deleted, not_found } => (deleted, not_found)
+            Reply::DeletedBatch(deleted, not_found) => (deleted, not_found)
         )
     }
 
@@ -310,23 +328,23 @@ impl Client {
         call!(self, Command::TouchAll, Reply::TouchedAll(count) => count)
     }
 
-    /// Logs in with a token. If it is nobody's, the server closes the connection.
+    /// Logs in with a token. If no identity has it, the server closes the connection.
     pub fn auth(&mut self, token: &str) -> Result<(), Error> {
-        call!(self, Command::Auth(token), Reply::Authenticated => ())
+        call!(self, Command::Auth(token.as_bytes()), Reply::Authenticated => ())
     }
 
     /// Watches a tube with a weight (1 to 9999), or changes its weight. Returns the number of watched tubes.
-    pub fn watch_weighted(&mut self, tube: &Name, weight: u32) -> Result<u64, Error> {
-        call!(self, Command::WatchWeighted { tube, weight }, Reply::Watching(count) => count)
+    pub fn watch_weighted(&mut self, tube: &TubeName, weight: u16) -> Result<u64, Error> {
+        call!(self, Command::Watch { tube: tube.as_str(), weight }, Reply::Watching(count) => count as u64)
     }
 
     /// Sets how the reserves of this connection choose among the watched tubes.
-    pub fn reserve_mode(&mut self, mode: ReserveMode) -> Result<(), Error> {
+    pub fn reserve_mode(&mut self, mode: ModeWord) -> Result<(), Error> {
         call!(self, Command::ReserveMode(mode), Reply::Using(_) => ())
     }
 
     /// Reserves a job. The next byte on the connection ends the wait with [`Refusal::Aborted`].
     pub fn reserve_with_abort(&mut self, seconds: Option<u32>) -> Result<Job, Error> {
-        call!(self, Command::ReserveWithAbort(seconds), Reply::Reserved(job) => job)
+        call!(self, Command::ReserveWithAbort { timeout_s: seconds }, Reply::Reserved(id, body) => (id, body).into())
     }
 }

@@ -1,15 +1,14 @@
 //! A connection: sends commands and receives their replies, in the order of the commands.
 //!
-//! Owns: the socket, the bytes that were read ahead, and the bytes that are not written yet.
+//! Owns: the socket, and how long a reply may take. What is sent and what was received is in its [`Exchange`].
 //! Never: sends more commands than the kernel's buffers can take before it reads replies, so that no pipeline deadlocks.
 
 use crate::address::Address;
-use crate::command::Command;
 use crate::error::Error;
-use crate::reply::{Parsed, Reply};
+use crate::exchange::{Exchange, Request};
 #[cfg(feature = "tls")]
 use crate::tls::{Tls, TlsStream};
-use std::collections::VecDeque;
+use beanstalkd_protocol::{Command, Reply, Verb};
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream, ToSocketAddrs};
@@ -21,13 +20,6 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The size of one read.
 const READ_BYTES: usize = 64 * 1024;
-
-/// The greatest number of bytes of commands without replies. A server whose replies are not read stops reading: what is
-/// sent then must fit into the kernel's buffers, about 200 KB by default, or each side waits for the other.
-const MAX_OUTSTANDING_BYTES: usize = 32 * 1024;
-
-/// The first bytes of an alert of TLS, with which a server answers a command without TLS. No reply begins with them.
-const TLS_ALERT: &[u8] = &[0x15, 0x03];
 
 #[derive(Debug)]
 enum Stream {
@@ -169,10 +161,9 @@ impl Connector {
         let mut connection = Connection::new(stream.map_err(failed)?).map_err(failed)?;
         connection.set_timeout(self.timeout)?;
         if let Some(Token(token)) = &self.token {
-            match connection.call(&Command::Auth(token))? {
+            match connection.call(Command::Auth(token.as_bytes()))? {
                 Reply::Authenticated => {}
-                Reply::Refused(refusal) => return Err(Error::Refused(refusal)),
-                other => return Err(Error::unexpected(&Command::Auth(""), &other)),
+                other => return Err(Error::of_reply(Verb::Auth, &other)),
             }
         }
         Ok(connection)
@@ -192,15 +183,11 @@ impl Connector {
     }
 }
 
-/// A connection to a server, on which any [`Command`] can be sent.
+/// A connection to a server, on which any [`Request`] can be sent.
 #[derive(Debug)]
 pub struct Connection {
     stream: Stream,
-    /// Received bytes. The first `parsed` ones are parsed, and are removed at the next read.
-    input: Vec<u8>,
-    parsed: usize,
-    /// Encoded commands that are not written yet.
-    output: Vec<u8>,
+    exchange: Exchange,
     timeout: Option<Duration>,
 }
 
@@ -230,7 +217,7 @@ impl Connection {
             stream.set_nodelay(true)?;
         }
         stream.set_write_timeout(Some(DEFAULT_TIMEOUT))?;
-        Ok(Self { stream, input: Vec::new(), parsed: 0, output: Vec::new(), timeout: Some(DEFAULT_TIMEOUT) })
+        Ok(Self { stream, exchange: Exchange::default(), timeout: Some(DEFAULT_TIMEOUT) })
     }
 
     /// Sets the time-out of each reply; `None` means no limit. For a reserve, its own wait is added.
@@ -250,14 +237,8 @@ impl Connection {
         Ok(self.stream.close_sending()?)
     }
 
-    /// Adds a command to those that the next [`Self::flush`] sends.
-    pub fn push(&mut self, command: &Command<'_>) {
-        command.encode(&mut self.output);
-    }
-
-    /// Sends what was pushed.
-    pub fn flush(&mut self) -> Result<(), Error> {
-        let output = std::mem::take(&mut self.output);
+    fn flush(&mut self) -> Result<(), Error> {
+        let output = self.exchange.take_output();
         self.send_bytes(&output)
     }
 
@@ -270,31 +251,22 @@ impl Connection {
     }
 
     /// Receives the next reply. After [`Error::TimedOut`], a further call waits for the same reply again.
-    pub fn receive(&mut self) -> Result<Reply, Error> {
-        self.receive_within(self.timeout)
-    }
-
-    fn receive_within(&mut self, timeout: Option<Duration>) -> Result<Reply, Error> {
+    pub fn receive(&mut self) -> Result<Reply<'_>, Error> {
+        let timeout = match (self.timeout, self.exchange.longest_wait()) {
+            (Some(timeout), Some(seconds)) => Some(timeout + Duration::from_secs(seconds.into())),
+            _ => None,
+        };
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        let mut needed = 1;
-        loop {
-            if self.input[self.parsed..].starts_with(TLS_ALERT) {
-                return Err(Error::SpeaksTls);
-            }
-            if self.input.len() - self.parsed >= needed {
-                match Reply::parse(&self.input[self.parsed..])? {
-                    Parsed::Whole(reply, taken) => {
-                        self.parsed += taken;
-                        return Ok(reply);
-                    }
-                    Parsed::Needs(bytes) => needed = bytes,
-                }
-            }
-            self.read_some(deadline)?;
+        let mut missing = self.exchange.missing()?;
+        while missing > 0 {
+            let read = self.read_some(deadline)?;
+            missing = if read < missing { missing - read } else { self.exchange.missing()? };
         }
+        self.exchange.next_reply()?.ok_or(Error::Closed)
     }
 
-    fn read_some(&mut self, deadline: Option<Instant>) -> Result<(), Error> {
+    /// Reads what has arrived, or waits for it. Returns how many bytes there were.
+    fn read_some(&mut self, deadline: Option<Instant>) -> Result<usize, Error> {
         let left = match deadline {
             Some(deadline) => match deadline.checked_duration_since(Instant::now()) {
                 Some(left) if !left.is_zero() => Some(left),
@@ -303,107 +275,65 @@ impl Connection {
             None => None,
         };
         self.stream.set_read_timeout(left)?;
-        self.input.drain(..std::mem::take(&mut self.parsed));
-        let start = self.input.len();
-        self.input.resize(start + READ_BYTES, 0);
-        let read = self.stream.as_read().read(&mut self.input[start..]);
-        self.input.truncate(start + *read.as_ref().unwrap_or(&0));
+        let stream = self.stream.as_read();
+        let read = self.exchange.receive(|input| {
+            let start = input.len();
+            input.resize(start + READ_BYTES, 0);
+            let read = stream.read(&mut input[start..]);
+            input.truncate(start + *read.as_ref().unwrap_or(&0));
+            read
+        });
         match read {
             Ok(0) => Err(Error::Closed),
             Err(error) if is_closed(&error) => Err(Error::Closed),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
-            other => Ok(other.map(drop)?),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(0),
+            other => Ok(other?),
         }
     }
 
     /// Sends a command and waits for its reply.
-    pub fn call(&mut self, command: &Command<'_>) -> Result<Reply, Error> {
-        self.push(command);
+    pub fn call<'a>(&mut self, request: impl Into<Request<'a>>) -> Result<Reply<'_>, Error> {
+        self.exchange.push(&request.into());
+        self.exchange.admit();
         self.flush()?;
-        self.receive_for(command.longest_wait())
-    }
-
-    fn receive_for(&mut self, longest_wait: Option<u32>) -> Result<Reply, Error> {
-        let timeout = match (self.timeout, longest_wait) {
-            (Some(timeout), Some(seconds)) => Some(timeout + Duration::from_secs(seconds.into())),
-            _ => None,
-        };
-        self.receive_within(timeout)
+        self.receive()
     }
 
     /// Sends many commands without waiting for each reply. `each` gets the replies in the order of the commands, with
     /// their positions. After an error, only the commands whose replies it got are known to be executed.
     pub fn pipeline<'a>(
         &mut self,
-        commands: impl IntoIterator<Item = Command<'a>>,
-        mut each: impl FnMut(usize, Reply),
+        requests: impl IntoIterator<Item = impl Into<Request<'a>>>,
+        mut each: impl FnMut(usize, Reply<'_>),
     ) -> Result<(), Error> {
-        let mut outstanding = Outstanding::default();
         let mut position = 0;
-        for command in commands {
-            let start = self.output.len();
-            self.push(&command);
-            let sent = Sent { bytes: self.output.len() - start, longest_wait: command.longest_wait() };
-            if !outstanding.has_room_for(&sent, MAX_OUTSTANDING_BYTES) {
-                // What was pushed before this command goes out, and replies come in until half of the room is free.
-                let last = self.output.split_off(start);
+        for request in requests {
+            self.exchange.push(&request.into());
+            if self.exchange.is_full() {
                 self.flush()?;
-                self.output = last;
-                while !outstanding.has_room_for(&sent, MAX_OUTSTANDING_BYTES / 2) {
-                    each(position, self.receive_for(outstanding.pop())?);
-                    position += 1;
-                }
             }
-            outstanding.push(sent);
+            while self.exchange.is_full() {
+                each(position, self.receive()?);
+                position += 1;
+            }
         }
         self.flush()?;
-        while !outstanding.sent.is_empty() {
-            each(position, self.receive_for(outstanding.pop())?);
+        while !self.exchange.is_idle() {
+            each(position, self.receive()?);
             position += 1;
         }
         Ok(())
     }
 
-    /// Sends many commands as [`Self::pipeline`] does, and returns the replies.
-    pub fn call_all<'a>(
+    /// Sends many commands as [`Self::pipeline`] does, and returns what `read` makes of the replies.
+    pub fn call_all<'a, T>(
         &mut self,
-        commands: impl IntoIterator<Item = Command<'a>>,
-    ) -> Result<Vec<Reply>, Error> {
-        let mut replies = Vec::new();
-        self.pipeline(commands, |_, reply| replies.push(reply))?;
-        Ok(replies)
-    }
-}
-
-/// A command whose reply has not come.
-struct Sent {
-    bytes: usize,
-    longest_wait: Option<u32>,
-}
-
-/// The commands whose replies have not come.
-#[derive(Default)]
-struct Outstanding {
-    sent: VecDeque<Sent>,
-    bytes: usize,
-}
-
-impl Outstanding {
-    /// Whether the command may be sent now. A command larger than `max_bytes` is sent alone.
-    fn has_room_for(&self, next: &Sent, max_bytes: usize) -> bool {
-        self.sent.is_empty() || self.bytes + next.bytes <= max_bytes
-    }
-
-    fn push(&mut self, sent: Sent) {
-        self.bytes += sent.bytes;
-        self.sent.push_back(sent);
-    }
-
-    /// Removes the first command, and returns how long the server may wait before it replies.
-    fn pop(&mut self) -> Option<u32> {
-        let sent = self.sent.pop_front()?;
-        self.bytes -= sent.bytes;
-        sent.longest_wait
+        requests: impl IntoIterator<Item = impl Into<Request<'a>>>,
+        mut read: impl FnMut(Reply<'_>) -> T,
+    ) -> Result<Vec<T>, Error> {
+        let mut results = Vec::new();
+        self.pipeline(requests, |_, reply| results.push(read(reply)))?;
+        Ok(results)
     }
 }
 
@@ -424,7 +354,7 @@ fn speaks_protocol(host: &str, port: u16) -> bool {
     let asked = connect_tcp(host, port, Some(PATIENCE)).map_err(Error::from).and_then(|stream| {
         let mut connection = Connection::over_tcp(stream)?;
         connection.set_timeout(Some(PATIENCE))?;
-        connection.call(&Command::ListTubeUsed)
+        connection.call(Command::ListTubeUsed).map(drop)
     });
     asked.is_ok()
 }

@@ -1,55 +1,9 @@
-//! The data of replies as types: states, counters of jobs, pages of jobs, extensions.
+//! The data of replies as types: counters of jobs, pages of jobs, extensions.
 
 use crate::tag::Tag;
-use crate::yaml::{Dictionary, YamlError, parse_page};
+use beanstalkd_protocol::{Cursor, Dictionary, YamlError, parse_page};
+use beanstalkd_types::job::JobState;
 use std::collections::BTreeSet;
-use std::fmt;
-use std::str::FromStr;
-
-/// The state of a job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[allow(missing_docs, reason = "the protocol's words")]
-pub enum State {
-    Ready,
-    Reserved,
-    Delayed,
-    Buried,
-}
-
-impl State {
-    /// All states, in the order of the stats.
-    pub const ALL: [Self; 4] = [Self::Ready, Self::Reserved, Self::Delayed, Self::Buried];
-
-    /// The protocol's word.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Ready => "ready",
-            Self::Reserved => "reserved",
-            Self::Delayed => "delayed",
-            Self::Buried => "buried",
-        }
-    }
-
-    /// The state with this word.
-    pub fn from_word(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|state| state.word() == word)
-    }
-}
-
-impl fmt::Display for State {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.word())
-    }
-}
-
-impl FromStr for State {
-    type Err = String;
-
-    fn from_str(word: &str) -> Result<Self, String> {
-        Self::from_word(word)
-            .ok_or_else(|| format!("\"{word}\" is not a state: expected ready, reserved, delayed or buried"))
-    }
-}
 
 /// The counters of a job. Times are in seconds.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,7 +11,7 @@ impl FromStr for State {
 pub struct JobInfo {
     pub id: u64,
     pub tube: String,
-    pub state: State,
+    pub state: JobState,
     pub pri: u32,
     pub age: u64,
     pub delay: u64,
@@ -79,11 +33,11 @@ impl JobInfo {
     /// Reads the data of `stats-job`.
     pub fn from_stats(stats: &Dictionary) -> Result<Self, YamlError> {
         let tube = stats.get("tube").ok_or_else(|| missing("tube"))?;
-        let state = stats.get("state").and_then(State::from_word).ok_or_else(|| missing("state"))?;
+        let state = stats.get("state").and_then(|word| word.parse().ok()).ok_or_else(|| missing("state"))?;
         Self::from_keys(stats, tube, state)
     }
 
-    fn from_keys(keys: &Dictionary, tube: &str, state: State) -> Result<Self, YamlError> {
+    fn from_keys(keys: &Dictionary, tube: &str, state: JobState) -> Result<Self, YamlError> {
         let needed = |key| keys.number(key).ok_or_else(|| missing(key));
         Ok(Self {
             id: needed("id")?,
@@ -110,44 +64,42 @@ fn missing(key: &str) -> YamlError {
     YamlError { line: 0, found: format!("the key {key} is missing or wrong") }
 }
 
-/// The tags, from their keys. An empty value or 0 means that there is none.
+/// The tags, from their keys. An empty value or 0 means that there is none, and a limit of 1 is the usual one.
 fn tags(keys: &Dictionary) -> Vec<Tag> {
-    let name = |key: &str| keys.get(key).and_then(|value| value.parse().ok());
-    let number =
-        |key: &str| keys.number(key).filter(|value| *value > 0).and_then(|value| u32::try_from(value).ok());
-    let mut tags = Vec::new();
-    if let Some(key) = name("idempotency-key") {
-        tags.push(Tag::Idempotency { key, seconds: number("idempotency-ttl") });
-    }
-    if let Some(key) = name("concurrency-key") {
-        // A limit of 1 is the default.
-        tags.push(Tag::Concurrency { key, limit: number("concurrency-limit").filter(|limit| *limit > 1) });
-    }
-    tags.extend(name("group").map(Tag::Group));
-    tags.extend(name("after-group").map(Tag::After));
-    tags.extend(number("expires-in").map(Tag::Expires));
-    tags
+    let tag = |word: &str, key: &str, number: &str, usual: u64| {
+        let name = keys.get(key)?;
+        let number = keys.number(number).filter(|number| *number > usual);
+        format!("{word}:{name}{}", number.map(|number| format!(":{number}")).unwrap_or_default()).parse().ok()
+    };
+    let tags = [
+        tag("idp", "idempotency-key", "idempotency-ttl", 0),
+        tag("con", "concurrency-key", "concurrency-limit", 1),
+        tag("grp", "group", "", 0),
+        tag("aft", "after-group", "", 0),
+        tag("exp", "expires-in", "", 0),
+    ];
+    tags.into_iter().flatten().collect()
 }
 
 /// A page of `list-jobs`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page {
     /// The cursor of the next page; `None` on the last page.
-    pub next: Option<String>,
+    pub next: Option<Cursor>,
     /// The jobs, in the order in which they would be served.
     pub jobs: Vec<JobInfo>,
 }
 
 impl Page {
     /// Reads the data of `list-jobs <tube> <state>`.
-    pub fn parse(data: &[u8], tube: &str, state: State) -> Result<Self, YamlError> {
+    pub fn parse(data: &[u8], tube: &str, state: JobState) -> Result<Self, YamlError> {
         let (next, jobs) = parse_page(data)?;
         let jobs = jobs.iter().map(|keys| JobInfo::from_keys(keys, tube, state)).collect::<Result<_, _>>()?;
-        // The cursor becomes an argument of the next command line, so it must be one printable word.
-        if next.bytes().any(|byte| !byte.is_ascii_graphic()) {
-            return Err(missing("next"));
-        }
-        Ok(Self { next: Some(next).filter(|next| !next.is_empty()), jobs })
+        let next = match next.as_str() {
+            "" => None,
+            text => Some(Cursor::parse(text.as_bytes(), state).ok_or_else(|| missing("next"))?),
+        };
+        Ok(Self { next, jobs })
     }
 }
 
@@ -171,7 +123,7 @@ impl Extensions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::yaml::parse_dictionary;
+    use beanstalkd_protocol::parse_dictionary;
 
     const C_JOB: &[u8] =
         b"---\nid: 3\ntube: default\nstate: delayed\npri: 4294967295\nage: 5\ndelay: 6\nttr: 7\n\
@@ -180,7 +132,7 @@ mod tests {
     #[test]
     fn a_job_of_c_has_no_size_and_no_tags() {
         let job = JobInfo::from_stats(&parse_dictionary(C_JOB).unwrap()).unwrap();
-        assert_eq!((job.id, job.state, job.pri, job.time_left), (3, State::Delayed, u32::MAX, 1));
+        assert_eq!((job.id, job.state, job.pri, job.time_left), (3, JobState::Delayed, u32::MAX, 1));
         assert_eq!((job.bytes, job.held, job.tags), (None, false, Vec::new()));
     }
 
@@ -198,9 +150,11 @@ mod tests {
     }
 
     #[test]
-    fn a_cursor_that_is_no_word_is_refused() {
-        let data = b"---\nnext: \"a b\"\njobs:\n";
-        assert!(Page::parse(data, "t", State::Ready).is_err());
+    fn a_cursor_that_is_none_of_the_list_is_refused() {
+        for (next, is_cursor) in [("a b", false), ("delayed-1-1", false), ("ready-1-1", true), ("", true)] {
+            let data = format!("---\nnext: \"{next}\"\njobs:\n");
+            assert_eq!(Page::parse(data.as_bytes(), "t", JobState::Ready).is_ok(), is_cursor, "{next}");
+        }
     }
 
     #[test]

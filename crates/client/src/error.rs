@@ -1,9 +1,7 @@
 //! The errors of a command, by their cause.
 
 use crate::address::Address;
-use crate::command::Command;
-use crate::reply::{ParseError, Reply};
-use crate::yaml::YamlError;
+use beanstalkd_protocol::{Refusal, Reply, ReplyError, Verb, YamlError};
 use std::fmt;
 use std::io;
 
@@ -27,55 +25,18 @@ pub enum Error {
     /// called again.
     TimedOut,
     /// The received bytes are not a reply of the protocol. The connection can no longer be used.
-    Malformed(ParseError),
+    Malformed(ReplyError),
     /// The data after OK does not have the form that the command promises.
     MalformedData(YamlError),
     /// A reply of the protocol that this command does not have.
     Unexpected {
         /// The name of the command.
-        command: String,
+        command: &'static str,
         /// The reply.
         reply: String,
     },
     /// The server refused the command. Nothing has changed.
     Refused(Refusal),
-}
-
-/// Why a server refused a command: its reply.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Refusal {
-    /// The arguments are wrong, or the line is too long.
-    BadFormat,
-    /// The server does not have this command.
-    UnknownCommand,
-    /// There is no room in memory or on the disk.
-    OutOfMemory,
-    /// The server failed.
-    InternalError,
-    /// The body is above the server's limit.
-    JobTooBig,
-    /// The server is in drain mode and accepts no new jobs.
-    Draining,
-    /// CR LF did not follow the body.
-    ExpectedCrlf,
-    /// There is no such job or tube, or the job is not reserved by this connection, or not in the right state.
-    NotFound,
-    /// It is the last watched tube.
-    NotIgnored,
-    /// No job came in time.
-    TimedOut,
-    /// A reservation of this connection ends within a second.
-    DeadlineSoon,
-    /// A byte from the client ended the wait of the reserve.
-    Aborted,
-    /// The access rules of the server do not allow it.
-    Forbidden,
-    /// The token is nobody's.
-    Unauthorized,
-    /// The server has as many connections of this identity as it may have.
-    TooManyConnections,
-    /// In the other tube, the job with this id has the same idempotency key.
-    Exists(u64),
 }
 
 /// The party that caused an error.
@@ -90,9 +51,15 @@ pub enum Culprit {
 }
 
 impl Error {
-    pub(crate) fn unexpected(command: &Command<'_>, reply: &Reply) -> Self {
-        let reply = format!("{reply:?}").chars().take(200).collect();
-        Self::Unexpected { command: command.verb(), reply }
+    /// The error of a command whose reply says that it was not executed, or is that of another command.
+    pub fn of_reply(command: Verb, reply: &Reply<'_>) -> Self {
+        match reply.refusal() {
+            Some(refusal) => Self::Refused(refusal),
+            None => {
+                let reply = format!("{reply:?}").chars().take(200).collect();
+                Self::Unexpected { command: command.as_str(), reply }
+            }
+        }
     }
 
     /// The party that caused the error.
@@ -112,30 +79,6 @@ impl Error {
     /// Whether the reply was NOT_FOUND.
     pub fn is_not_found(&self) -> bool {
         matches!(self, Self::Refused(Refusal::NotFound))
-    }
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let words = match self {
-            Self::BadFormat => "BAD_FORMAT",
-            Self::UnknownCommand => "UNKNOWN_COMMAND",
-            Self::OutOfMemory => "OUT_OF_MEMORY",
-            Self::InternalError => "INTERNAL_ERROR",
-            Self::JobTooBig => "JOB_TOO_BIG",
-            Self::Draining => "DRAINING",
-            Self::ExpectedCrlf => "EXPECTED_CRLF",
-            Self::NotFound => "NOT_FOUND",
-            Self::NotIgnored => "NOT_IGNORED",
-            Self::TimedOut => "TIMED_OUT",
-            Self::DeadlineSoon => "DEADLINE_SOON",
-            Self::Aborted => "ABORTED",
-            Self::Forbidden => "FORBIDDEN",
-            Self::Unauthorized => "UNAUTHORIZED",
-            Self::TooManyConnections => "TOO_MANY_CONNECTIONS",
-            Self::Exists(id) => return write!(f, "EXISTS {id}"),
-        };
-        f.write_str(words)
     }
 }
 
@@ -176,8 +119,8 @@ impl From<io::Error> for Error {
     }
 }
 
-impl From<ParseError> for Error {
-    fn from(error: ParseError) -> Self {
+impl From<ReplyError> for Error {
+    fn from(error: ReplyError) -> Self {
         Self::Malformed(error)
     }
 }

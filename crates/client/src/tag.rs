@@ -1,33 +1,13 @@
 //! The tags of a put, an extension: words after the size.
 
-use crate::name::Name;
 use std::fmt;
 use std::str::FromStr;
 
-/// A tag of a job. As text: `idp:KEY[:SECONDS]`, `con:KEY[:LIMIT]`, `grp:NAME`, `aft:NAME`, `exp:SECONDS`.
+use beanstalkd_types::tags::TagSet;
+
+/// A tag of a job: `idp:KEY[:SECONDS]`, `con:KEY[:LIMIT]`, `grp:NAME`, `aft:NAME` or `exp:SECONDS`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Tag {
-    /// No other job of the tube has this key, while this job exists and for `seconds` after its delete.
-    Idempotency {
-        /// The key, unique in the tube.
-        key: Name,
-        /// How many seconds the key counts after a delete.
-        seconds: Option<u32>,
-    },
-    /// At most `limit` jobs with this key are reserved at once, over all tubes.
-    Concurrency {
-        /// The key, which the limited jobs share.
-        key: Name,
-        /// The limit, at least 1; the default is 1.
-        limit: Option<u32>,
-    },
-    /// The job is a member of this group.
-    Group(Name),
-    /// The job is held until this group has no members.
-    After(Name),
-    /// The job is deleted if no client has reserved it within this many seconds after the put; at least 1.
-    Expires(u32),
-}
+pub struct Tag(String);
 
 /// The text is not a tag.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,15 +26,19 @@ impl fmt::Display for TagError {
 impl std::error::Error for TagError {}
 
 impl Tag {
+    /// The tag as it is sent.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
     /// The word before the colon, by which a server lists the tag among its extensions.
-    pub fn word(&self) -> &'static str {
-        match self {
-            Self::Idempotency { .. } => "idp",
-            Self::Concurrency { .. } => "con",
-            Self::Group(_) => "grp",
-            Self::After(_) => "aft",
-            Self::Expires(_) => "exp",
-        }
+    pub fn word(&self) -> &str {
+        self.0.split(':').next().unwrap_or_default()
+    }
+
+    /// What follows the first colon, without a number behind it: the key or the group; for `exp` the seconds.
+    pub fn name(&self) -> &str {
+        self.0.split(':').nth(1).unwrap_or_default()
     }
 }
 
@@ -62,46 +46,18 @@ impl FromStr for Tag {
     type Err = TagError;
 
     fn from_str(text: &str) -> Result<Self, TagError> {
-        parse(text).ok_or_else(|| TagError(text.to_owned()))
+        // Numbers take spaces before them; in a word there are none.
+        let is_word = !text.contains(' ');
+        match TagSet::default().add(text.as_bytes()) {
+            Ok(()) if is_word => Ok(Self(text.to_owned())),
+            _ => Err(TagError(text.to_owned())),
+        }
     }
-}
-
-fn parse(text: &str) -> Option<Tag> {
-    let (word, value) = text.split_once(':')?;
-    match word {
-        "idp" => with_number(value).map(|(key, seconds)| Tag::Idempotency { key, seconds }),
-        "con" => with_number(value)
-            .filter(|(_, limit)| *limit != Some(0))
-            .map(|(key, limit)| Tag::Concurrency { key, limit }),
-        "grp" => value.parse().ok().map(Tag::Group),
-        "aft" => value.parse().ok().map(Tag::After),
-        "exp" => number(value).filter(|seconds| *seconds > 0).map(Tag::Expires),
-        _ => None,
-    }
-}
-
-fn with_number(value: &str) -> Option<(Name, Option<u32>)> {
-    match value.split_once(':') {
-        Some((key, digits)) => Some((key.parse().ok()?, Some(number(digits)?))),
-        None => Some((value.parse().ok()?, None)),
-    }
-}
-
-fn number(digits: &str) -> Option<u32> {
-    if digits.bytes().all(|byte| byte.is_ascii_digit()) { digits.parse().ok() } else { None }
 }
 
 impl fmt::Display for Tag {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Idempotency { key, seconds: Some(seconds) } => write!(f, "idp:{key}:{seconds}"),
-            Self::Idempotency { key, seconds: None } => write!(f, "idp:{key}"),
-            Self::Concurrency { key, limit: Some(limit) } => write!(f, "con:{key}:{limit}"),
-            Self::Concurrency { key, limit: None } => write!(f, "con:{key}"),
-            Self::Group(name) => write!(f, "grp:{name}"),
-            Self::After(name) => write!(f, "aft:{name}"),
-            Self::Expires(seconds) => write!(f, "exp:{seconds}"),
-        }
+        f.write_str(&self.0)
     }
 }
 
@@ -114,13 +70,16 @@ mod tests {
         for text in ["idp:a", "idp:a:60", "con:a", "con:a:3", "grp:b", "aft:c/d", "exp:5"] {
             assert_eq!(text.parse::<Tag>().map(|tag| tag.to_string()).as_deref(), Ok(text));
         }
+        let tag: Tag = "con:a:3".parse().unwrap();
+        assert_eq!((tag.word(), tag.name()), ("con", "a"));
     }
 
     #[test]
     fn invalid_tags_are_refused() {
-        for text in
-            ["", "idp", "idp:", "idp:a:", "idp:a:b", "con:a:0", "exp:0", "exp:-1", "exp:+1", "grp:a:b", "x:a"]
-        {
+        for text in [
+            "", "idp", "idp:", "idp:a:", "idp:a:b", "idp:a: 1", "con:a:0", "exp:0", "exp:-1", "exp:+1",
+            "grp:a:b", "x:a",
+        ] {
             assert!(text.parse::<Tag>().is_err(), "{text}");
         }
     }

@@ -1,6 +1,8 @@
 //! Pipelines, against servers that answer one command at a time and do not read while they cannot send a reply.
 
-use beanstalk_client::{Client, Command, Connection, Name, PutOptions, Refusal, Reply, State};
+use beanstalk_client::{
+    Client, Command, Connection, JobId, JobState, PutOptions, Refusal, Reply, Request, TubeName,
+};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -33,14 +35,14 @@ fn slow_server(bytes: usize) -> Client {
 fn large_replies_do_not_deadlock_a_pipeline() {
     // A megabyte of commands and eighty of replies: more than the kernel's buffers can hold in either direction.
     let mut client = slow_server(2_000);
-    let peek = |id: u64| Command::Peek(u64::MAX - id);
+    let peek = |id: u64| Command::Peek(JobId(u64::MAX - id));
     let mut next = 0;
     client
         .pipeline((0..40_000).map(peek), |position, reply| {
             assert_eq!(position, next);
             next += 1;
             match reply {
-                Reply::Found(job) => assert_eq!(job.id, u64::MAX - position as u64),
+                Reply::Found(id, _) => assert_eq!(id.0, u64::MAX - position as u64),
                 other => panic!("{other:?}"),
             }
         })
@@ -55,9 +57,11 @@ fn many_short_replies_to_large_puts_do_not_deadlock_a_pipeline() {
         let mut client = Client::connect(&server.address().parse().unwrap()).unwrap();
         client.set_timeout(Some(Duration::from_secs(30))).unwrap();
         let body = vec![b'x'; 10_000];
-        let put = |_| Command::Put { pri: 1, delay: 0, ttr: 60, body: &body, tags: &[] };
+        let options = PutOptions::default();
         client
-            .pipeline((0..1_000).map(put), |_, reply| assert!(matches!(reply, Reply::Inserted(_))))
+            .pipeline((0..1_000).map(|_| Request::Put(&options, &body)), |_, reply| {
+                assert!(matches!(reply, Reply::Inserted(_)))
+            })
             .unwrap();
     }
 }
@@ -66,25 +70,28 @@ fn many_short_replies_to_large_puts_do_not_deadlock_a_pipeline() {
 fn against_every_server_bodies_of_every_size_are_returned_unchanged() {
     for server in beanstalk_testing::servers(&[]) {
         let mut client = Client::connect(&server.address().parse().unwrap()).unwrap();
-        let tube: Name = "sizes".parse().unwrap();
+        let tube: TubeName = "sizes".parse().unwrap();
         client.use_tube(&tube).unwrap();
         let bodies: Vec<Vec<u8>> = (0..300_usize).map(|i| vec![i as u8; i * 218]).collect();
-        let put = |body| Command::Put { pri: 1, delay: 0, ttr: 60, body, tags: &[] };
-        let replies = client.call_all(bodies.iter().map(|body| put(body))).unwrap();
-        let ids: Vec<u64> = replies
-            .into_iter()
-            .map(|reply| match reply {
-                Reply::Inserted(inserted) => inserted.id,
-                other => panic!("{}: {other:?}", server.name),
-            })
-            .collect();
+        let options = PutOptions::default();
+        let puts = bodies.iter().map(|body| Request::Put(&options, body));
+        let inserted = client.call_all(puts, |reply| match reply {
+            Reply::Inserted(id) => id,
+            other => panic!("{}: {other:?}", server.name),
+        });
+        let ids = inserted.unwrap();
         // Puts with large bodies alternate with peeks with large replies.
-        let mixed = ids.iter().zip(&bodies).flat_map(|(id, body)| [Command::Peek(*id), put(body)]);
-        let replies = client.call_all(mixed).unwrap();
-        for (pair, body) in replies.chunks(2).zip(&bodies) {
-            assert!(matches!(&pair[0], Reply::Found(job) if job.body == *body), "{}", server.name);
-            assert!(matches!(&pair[1], Reply::Inserted(_)), "{}", server.name);
-        }
+        let mixed = ids
+            .iter()
+            .zip(&bodies)
+            .flat_map(|(id, body)| [Command::Peek(*id).into(), Request::Put(&options, body)]);
+        client
+            .pipeline(mixed, |position, reply| match (position % 2, reply) {
+                (0, Reply::Found(_, body)) => assert_eq!(body.as_slice(), bodies[position / 2]),
+                (1, Reply::Inserted(_)) => {}
+                (_, other) => panic!("{}: {other:?}", server.name),
+            })
+            .unwrap();
     }
 }
 
@@ -92,24 +99,24 @@ fn against_every_server_bodies_of_every_size_are_returned_unchanged() {
 fn against_every_server_a_job_goes_through_all_states() {
     for server in beanstalk_testing::servers(&[]) {
         let mut client = Client::connect(&server.address().parse().unwrap()).unwrap();
-        let tube: Name = "mail".parse().unwrap();
+        let tube: TubeName = "mail".parse().unwrap();
         client.use_tube(&tube).unwrap();
         assert_eq!(client.list_tube_used().unwrap(), "mail");
         assert_eq!(client.watch(&tube).unwrap(), 2);
-        assert_eq!(client.ignore(&Name::default_tube()).unwrap(), 1);
+        assert_eq!(client.ignore(&TubeName::default_tube()).unwrap(), 1);
         assert_eq!(client.list_tubes_watched().unwrap(), ["mail"]);
         let id = client.put(b"hello", &PutOptions::default()).unwrap().id;
         assert_eq!(client.peek(id).unwrap().body, b"hello");
         assert_eq!(client.reserve().unwrap().id, id);
         client.touch(id).unwrap();
         client.bury(id, 5).unwrap();
-        assert_eq!(client.peek_next(State::Buried).unwrap().id, id);
+        assert_eq!(client.peek_next(JobState::Buried).unwrap().id, id);
         let info = client.stats_job(id).unwrap();
-        assert_eq!((info.state, info.pri, info.tube.as_str(), info.buries), (State::Buried, 5, "mail", 1));
+        assert_eq!((info.state, info.pri, info.tube.as_str(), info.buries), (JobState::Buried, 5, "mail", 1));
         client.kick_job(id).unwrap();
         assert_eq!(client.reserve_job(id).unwrap().id, id);
         assert!(client.release(id, 1, 100).unwrap());
-        assert_eq!(client.peek_next(State::Delayed).unwrap().id, id);
+        assert_eq!(client.peek_next(JobState::Delayed).unwrap().id, id);
         assert_eq!(client.kick(10).unwrap(), 1);
         client.delete(id).unwrap();
         assert!(client.delete(id).unwrap_err().is_not_found());

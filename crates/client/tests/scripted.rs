@@ -1,6 +1,8 @@
 //! Every method of the client against prepared replies: the bytes that it sends, and its result.
 
-use beanstalk_client::{Client, Connection, Culprit, Error, Name, PutOptions, Refusal, ReserveMode, State};
+use beanstalk_client::{
+    Client, Connection, Culprit, Cursor, Error, JobId, JobState, ModeWord, PutOptions, Refusal, TubeName,
+};
 use std::fmt::Debug;
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -32,7 +34,7 @@ fn check<T: Debug + PartialEq>(
     assert_eq!(result.unwrap(), expected);
 }
 
-fn tube() -> Name {
+fn tube() -> TubeName {
     "mail".parse().unwrap()
 }
 
@@ -51,9 +53,9 @@ fn commands_of_c() {
     check("watch mail", "WATCHING 2\r\n", 2, |c| c.watch(&tube()));
     check("ignore mail", "WATCHING 1\r\n", 1, |c| c.ignore(&tube()));
     check("peek 7", "FOUND 7 1\r\na\r\n", 7, |c| Ok(c.peek(7)?.id));
-    check("peek-ready", "FOUND 7 1\r\na\r\n", 7, |c| Ok(c.peek_next(State::Ready)?.id));
-    check("peek-delayed", "FOUND 7 1\r\na\r\n", 7, |c| Ok(c.peek_next(State::Delayed)?.id));
-    check("peek-buried", "FOUND 7 1\r\na\r\n", 7, |c| Ok(c.peek_next(State::Buried)?.id));
+    check("peek-ready", "FOUND 7 1\r\na\r\n", 7, |c| Ok(c.peek_next(JobState::Ready)?.id));
+    check("peek-delayed", "FOUND 7 1\r\na\r\n", 7, |c| Ok(c.peek_next(JobState::Delayed)?.id));
+    check("peek-buried", "FOUND 7 1\r\na\r\n", 7, |c| Ok(c.peek_next(JobState::Buried)?.id));
     check("kick 5", "KICKED 3\r\n", 3, |c| c.kick(5));
     check("kick-job 5", "KICKED\r\n", (), |c| c.kick_job(5));
     check("pause-tube mail 9", "PAUSED\r\n", (), |c| c.pause_tube(&tube(), 9));
@@ -70,12 +72,12 @@ fn extensions() {
     check(
         "put 1024 0 60 0 idp:k\r\n",
         "INSERTED 7 READY 50\r\n",
-        (7, Some("READY".to_owned()), Some(50)),
-        |c| c.put(b"", &options).map(|inserted| (inserted.id, inserted.existing, inserted.pri)),
+        (7, true, Some(JobState::Ready), Some(50)),
+        |c| c.put(b"", &options).map(|put| (put.id, put.is_duplicate, put.state, put.pri)),
     );
     check("flush-tube mail", "FLUSHED 9\r\n", 9, |c| c.flush_tube(&tube()));
     check("flush-buried mail", "FLUSHED 0\r\n", 0, |c| c.flush_buried(&tube()));
-    check("peek-reserved", "FOUND 7 1\r\na\r\n", 7, |c| Ok(c.peek_next(State::Reserved)?.id));
+    check("peek-reserved", "FOUND 7 1\r\na\r\n", 7, |c| Ok(c.peek_next(JobState::Reserved)?.id));
     check("move 7 mail", "MOVED\r\n", (), |c| c.move_job(7, &tube()));
     check("reprioritize 7 1", "REPRIORITIZED\r\n", (), |c| c.reprioritize(7, 1));
     check("drain", "DRAINING\r\n", (), |c| c.drain());
@@ -90,19 +92,20 @@ fn extensions() {
     check("delete-batch 1 2 3", "DELETED_BATCH 2 1\r\n", (2, 1), |c| c.delete_batch(&[1, 2, 3]));
     check("touch-all", "TOUCHED_ALL 4\r\n", 4, |c| c.touch_all());
     check("watch mail 5", "WATCHING 1\r\n", 1, |c| c.watch_weighted(&tube(), 5));
-    check("reserve-mode weighted", "USING weighted\r\n", (), |c| c.reserve_mode(ReserveMode::Weighted));
+    check("reserve-mode weighted", "USING weighted\r\n", (), |c| c.reserve_mode(ModeWord::Weighted));
     check("reserve-with-abort 3", "RESERVED 7 0\r\n\r\n", 7, |c| Ok(c.reserve_with_abort(Some(3))?.id));
 }
 
 #[test]
 fn a_page_of_jobs() {
-    let data = "---\nnext: \"x9\"\njobs:\n- {id: 7, pri: 1, age: 2, delay: 3, ttr: 4, time-left: 0, bytes: 5, \
+    let data = "---\nnext: \"ready-1-9\"\njobs:\n- {id: 7, pri: 1, age: 2, delay: 3, ttr: 4, time-left: 0, bytes: 5, \
         reserves: 0, timeouts: 0, releases: 0, buries: 0, kicks: 0, group: \"g\"}\n";
     let reply = format!("OK {}\r\n{data}\r\n", data.len());
-    let (page, sent) = with(&reply, |c| c.list_jobs(&tube(), State::Ready, 1, Some("x8")));
-    assert_eq!(sent, "list-jobs mail ready 1 x8\r\n");
+    let after = Cursor::parse(b"ready-1-8", JobState::Ready);
+    let (page, sent) = with(&reply, |c| c.list_jobs(&tube(), JobState::Ready, 1, after));
+    assert_eq!(sent, "list-jobs mail ready 1 ready-1-8\r\n");
     let page = page.unwrap();
-    assert_eq!(page.next.as_deref(), Some("x9"));
+    assert_eq!(page.next.unwrap().to_string(), "ready-1-9");
     assert_eq!((page.jobs[0].id, page.jobs[0].bytes, page.jobs[0].tags.len()), (7, Some(5), 1));
 }
 
@@ -121,7 +124,7 @@ fn refusals_are_distinguished_from_failures() {
     let draining = with("DRAINING\r\n", |c| c.put(b"", &PutOptions::default())).0.unwrap_err();
     assert!(matches!(draining, Error::Refused(Refusal::Draining)));
     let exists = with("EXISTS 5\r\n", |c| c.move_job(1, &tube())).0.unwrap_err();
-    assert!(matches!(exists, Error::Refused(Refusal::Exists(5))));
+    assert!(matches!(exists, Error::Refused(Refusal::Exists(JobId(5)))));
     let other = with("PAUSED\r\n", |c| c.delete(1)).0.unwrap_err();
     assert!(matches!(other, Error::Unexpected { .. }) && other.culprit() == Culprit::Server, "{other}");
     let closed = with("DELE", |c| c.delete(1)).0.unwrap_err();
@@ -158,23 +161,15 @@ fn a_wait_ends_when_another_thread_closes_the_connection() {
 
 #[test]
 fn garbage_from_a_server_is_an_error_and_not_a_panic() {
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut random = move || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state
-    };
+    let mut random = fastrand::Rng::with_seed(1);
     let words: [&[u8]; 8] =
         [b"OK ", b"RESERVED ", b"RESERVED_BATCH ", b"\r\n", b" ", b"9", b"---\n", b"\xff"];
     for _ in 0..20_000 {
-        let mut bytes = Vec::new();
-        for _ in 0..random() % 12 {
-            bytes.extend_from_slice(words[(random() % words.len() as u64) as usize]);
-        }
-        let _ = beanstalk_client::Reply::parse(&bytes);
+        let bytes: Vec<u8> =
+            (0..random.usize(..12)).flat_map(|_| words[random.usize(..words.len())]).copied().collect();
+        let _ = beanstalk_client::Reply::read(&bytes);
         let _ = beanstalk_client::parse_dictionary(&bytes);
         let _ = beanstalk_client::parse_list(&bytes);
-        let _ = beanstalk_client::Page::parse(&bytes, "t", State::Ready);
+        let _ = beanstalk_client::Page::parse(&bytes, "t", JobState::Ready);
     }
 }

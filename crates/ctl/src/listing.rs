@@ -8,7 +8,7 @@ use crate::interrupt;
 use crate::progress::Progress;
 use crate::session::{Session, Tube};
 use crate::tag_pattern::TagPattern;
-use beanstalk_client::{Command, JobInfo, Name, PutOptions, State};
+use beanstalk_client::{JobInfo, JobState, PutOptions, TubeName};
 use globset::GlobMatcher;
 use regex::bytes::Regex;
 use std::collections::HashSet;
@@ -25,7 +25,7 @@ pub struct Filter {
     /// Patterns of tube names; if there are none, all tubes.
     pub tubes: Vec<GlobMatcher>,
     /// States; if there are none, all states.
-    pub states: Vec<State>,
+    pub states: Vec<JobState>,
     /// The least age, in seconds since the put.
     pub older_than: Option<u64>,
     /// The age, in seconds since the put, that the job has not reached.
@@ -37,8 +37,11 @@ pub struct Filter {
 }
 
 impl Filter {
-    fn states(&self) -> Vec<State> {
-        State::ALL.into_iter().filter(|state| self.states.is_empty() || self.states.contains(state)).collect()
+    fn states(&self) -> Vec<JobState> {
+        JobState::ALL
+            .into_iter()
+            .filter(|state| self.states.is_empty() || self.states.contains(state))
+            .collect()
     }
 
     /// Whether the job's state, age and tags match.
@@ -116,7 +119,7 @@ fn by_pages(
         for state in filter.states() {
             let mut cursor = None;
             loop {
-                let page = session.client.list_jobs(&tube.name, state, PAGE, cursor.as_deref());
+                let page = session.client.list_jobs(&tube.name, state, PAGE, cursor);
                 let page = match page {
                     Err(error) if error.is_not_found() => break, // the tube was removed meanwhile
                     other => other?,
@@ -199,11 +202,12 @@ impl Walk<'_> {
 /// The newest id that the server has assigned. There is no command for it: this puts a delayed job into a tube that no
 /// client watches, and deletes it at once.
 fn newest_id(session: &mut Session) -> Result<u64, Failure> {
-    let tube: Name = PROBE_TUBE.parse().map_err(|error| Failure::Local(format!("{error}")))?;
-    let before: Name = session.client.list_tube_used()?.parse().unwrap_or_else(|_| Name::default_tube());
+    let tube: TubeName = PROBE_TUBE.parse().map_err(|error| Failure::Local(format!("{error}")))?;
+    let before: TubeName =
+        session.client.list_tube_used()?.parse().unwrap_or_else(|_| TubeName::default_tube());
     session.client.use_tube(&tube)?;
     // If the program is killed between the put and the delete, the job stays until the next time.
-    for state in [State::Delayed, State::Ready] {
+    for state in [JobState::Delayed, JobState::Ready] {
         while let Ok(left) = session.client.peek_next(state) {
             session.client.delete(left.id)?;
         }
@@ -216,6 +220,6 @@ fn newest_id(session: &mut Session) -> Result<u64, Failure> {
         }
         Err(error) => Err(Failure::from(error).while_doing("putting a job to learn the newest id")),
     };
-    session.client.call(&Command::Use(&before))?;
+    session.client.use_tube(&before)?;
     id
 }

@@ -189,7 +189,7 @@ pub fn job(info: &JobInfo) -> Value {
     json!({
         "id": info.id,
         "tube": info.tube,
-        "state": info.state.word(),
+        "state": info.state.as_str(),
         "priority": info.pri,
         "age": info.age,
         "delay": info.delay,

@@ -3,9 +3,10 @@
 use crate::failure::Failure;
 use crate::output::say;
 use beanstalk_client::{
-    Address, Client, Command, Connector, Dictionary, Error, Extensions, JobInfo, Name, Refusal, Reply,
+    Address, Client, Command, Connector, Dictionary, Error, Extensions, JobId, JobInfo, Refusal, Reply,
+    TubeName,
 };
-use beanstalk_client::{State, parse_dictionary};
+use beanstalk_client::{JobState, parse_dictionary};
 use globset::GlobMatcher;
 
 /// A client with the stats and the extensions of its server.
@@ -22,20 +23,20 @@ pub struct Session {
 /// A tube with its counters.
 pub struct Tube {
     /// Its name.
-    pub name: Name,
+    pub name: TubeName,
     /// The data of `stats-tube`.
     pub stats: Dictionary,
 }
 
 impl Tube {
     /// The number of jobs in this state.
-    pub fn count(&self, state: State) -> u64 {
+    pub fn count(&self, state: JobState) -> u64 {
         self.stats.number_or_zero(&format!("current-jobs-{state}"))
     }
 
     /// The number of jobs in all states.
     pub fn jobs(&self) -> u64 {
-        State::ALL.into_iter().map(|state| self.count(state)).sum()
+        JobState::ALL.into_iter().map(|state| self.count(state)).sum()
     }
 }
 
@@ -60,13 +61,13 @@ impl Session {
     }
 
     /// The names of the tubes that match one of the patterns, sorted; without patterns, of all tubes.
-    pub fn tube_names(&mut self, patterns: &[GlobMatcher]) -> Result<Vec<Name>, Failure> {
+    pub fn tube_names(&mut self, patterns: &[GlobMatcher]) -> Result<Vec<TubeName>, Failure> {
         let all = self.client.list_tubes()?;
         let chosen = all.iter().filter(|name| {
             patterns.is_empty() || patterns.iter().any(|pattern| pattern.is_match(name.as_str()))
         });
         // An invalid name could not be sent back to the server.
-        let mut names: Vec<Name> = chosen.filter_map(|name| name.parse().ok()).collect();
+        let mut names: Vec<TubeName> = chosen.filter_map(|name| name.parse().ok()).collect();
         names.sort();
         // If nothing is found, the command says so.
         let is_found = |pattern: &&GlobMatcher| names.iter().any(|name| pattern.is_match(name.as_str()));
@@ -79,54 +80,58 @@ impl Session {
     /// The same tubes with their counters. A tube that is removed meanwhile is left out.
     pub fn tubes(&mut self, patterns: &[GlobMatcher]) -> Result<Vec<Tube>, Failure> {
         let names = self.tube_names(patterns)?;
-        let replies = self.client.call_all(names.iter().map(Command::StatsTube))?;
-        let mut tubes = Vec::with_capacity(names.len());
-        for (name, reply) in names.into_iter().zip(replies) {
-            match reply {
-                Reply::Ok(data) => {
-                    let stats = parse_dictionary(&data).map_err(Error::from)?;
-                    tubes.push(Tube { name, stats });
-                }
-                Reply::Refused(Refusal::NotFound) => {}
-                other => return Err(unexpected("stats-tube", &other)),
-            }
-        }
-        Ok(tubes)
+        let commands = names.iter().map(|name| Command::StatsTube(name.as_str()));
+        let found = self.client.call_all(commands, |reply| match reply {
+            Reply::Data(data) => Ok(Some(parse_dictionary(data).map_err(Error::from)?)),
+            Reply::NotFound => Ok(None),
+            other => Err(unexpected("stats-tube", &other)),
+        })?;
+        let tubes = names.into_iter().zip(found);
+        tubes.filter_map(|(name, stats)| Some(stats.transpose()?.map(|stats| Tube { name, stats }))).collect()
     }
 
     /// The counters of these jobs, in the order of `ids`; `None` for a job that does not exist.
     pub fn job_infos(&mut self, ids: impl IntoIterator<Item = u64>) -> Result<Vec<Option<JobInfo>>, Failure> {
-        let replies = self.client.call_all(ids.into_iter().map(Command::StatsJob))?;
-        let info = |reply| match reply {
-            Reply::Ok(data) => {
-                let stats = parse_dictionary(&data).map_err(Error::from)?;
+        let commands = ids.into_iter().map(|id| Command::StatsJob(JobId(id)));
+        let infos = self.client.call_all(commands, |reply| match reply {
+            Reply::Data(data) => {
+                let stats = parse_dictionary(data).map_err(Error::from)?;
                 Ok(Some(JobInfo::from_stats(&stats).map_err(Error::from)?))
             }
-            Reply::Refused(Refusal::NotFound) => Ok(None),
+            Reply::NotFound => Ok(None),
             other => Err(unexpected("stats-job", &other)),
-        };
-        replies.into_iter().map(info).collect()
+        })?;
+        infos.into_iter().collect()
     }
 
     /// The bodies of these jobs, in the order of `ids`; `None` for a job that does not exist.
     pub fn bodies(&mut self, ids: impl IntoIterator<Item = u64>) -> Result<Vec<Option<Vec<u8>>>, Failure> {
-        let replies = self.client.call_all(ids.into_iter().map(Command::Peek))?;
-        let body = |reply| match reply {
-            Reply::Found(job) => Ok(Some(job.body)),
-            Reply::Refused(Refusal::NotFound) => Ok(None),
+        let commands = ids.into_iter().map(|id| Command::Peek(JobId(id)));
+        let bodies = self.client.call_all(commands, |reply| match reply {
+            Reply::Found(_, body) => Ok(Some(body.as_slice().to_vec())),
+            Reply::NotFound => Ok(None),
             other => Err(unexpected("peek", &other)),
-        };
-        replies.into_iter().map(body).collect()
+        })?;
+        bodies.into_iter().collect()
     }
 }
 
 /// The failure for a reply that the command should not get.
-pub fn unexpected(command: &str, reply: &Reply) -> Failure {
-    match reply {
-        Reply::Refused(refusal) => Failure::Refused(format!("the server answered {command} with {refusal}")),
-        other => {
-            let reply: String = format!("{other:?}").chars().take(200).collect();
-            Failure::Refused(format!("the server answered {command} with {reply}"))
+pub fn unexpected(command: &str, reply: &Reply<'_>) -> Failure {
+    let reply = match reply.refusal() {
+        Some(refusal) => refusal.to_string(),
+        None => format!("{reply:?}").chars().take(200).collect(),
+    };
+    Failure::Refused(format!("the server answered {command} with {reply}"))
+}
+
+/// The failure of a put.
+pub fn put_failed(error: Error) -> Failure {
+    match error {
+        Error::Refused(Refusal::Draining) => {
+            Failure::Refused("the server accepts no new jobs (DRAINING)".to_owned())
         }
+        Error::Refused(refusal) => Failure::Refused(format!("the server answered put with {refusal}")),
+        error => error.into(),
     }
 }

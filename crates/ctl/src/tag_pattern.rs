@@ -1,6 +1,6 @@
 //! A filter for jobs by a tag: `grp` matches any group, `grp:rows` a certain one.
 
-use beanstalk_client::{Name, Tag};
+use beanstalk_client::{Tag, TubeName};
 use std::str::FromStr;
 
 /// The words of the tags.
@@ -10,7 +10,7 @@ const WORDS: [&str; 5] = ["idp", "con", "grp", "aft", "exp"];
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TagPattern {
     word: &'static str,
-    name: Option<Name>,
+    name: Option<TubeName>,
 }
 
 impl FromStr for TagPattern {
@@ -32,12 +32,7 @@ impl FromStr for TagPattern {
 impl TagPattern {
     /// Whether the tag matches.
     pub fn matches(&self, tag: &Tag) -> bool {
-        let name = match tag {
-            Tag::Idempotency { key, .. } | Tag::Concurrency { key, .. } => Some(key),
-            Tag::Group(name) | Tag::After(name) => Some(name),
-            Tag::Expires(_) => None,
-        };
-        tag.word() == self.word && (self.name.is_none() || self.name.as_ref() == name)
+        tag.word() == self.word && self.name.as_ref().is_none_or(|name| name.as_str() == tag.name())
     }
 }
 

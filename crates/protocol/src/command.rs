@@ -1,9 +1,10 @@
-//! Command lines: from bytes to a [`Command`].
+//! Command lines: from bytes to a [`Command`], and back.
 //!
 //! Like C beanstalkd, the parser recognises a command by its prefix and then checks the rest. A line without a known
 //! prefix is UNKNOWN_COMMAND; a wrong rest is BAD_FORMAT.
 
 use super::MAX_LINE_BYTES;
+use super::argument::Argument;
 use super::manage::{MAX_LONG_LINE_BYTES, arguments, id_and_priority, list_jobs, move_job};
 use super::put_tags::{self, MAX_PUT_LINE_BYTES};
 use super::workers::{IdList, MAX_DELETE_BATCH_LINE_BYTES, ModeWord, optional_timeout, reserve_batch, watch};
@@ -40,14 +41,14 @@ pub enum Origin {
 
 macro_rules! commands {
     ($(
-        $prefix:literal $verb:ident $(($($of:ty),+))? $({ $($field:ident: $field_of:ty),+ })?
+        $prefix:literal $verb:ident $(($argument:ident: $of:ty))? $({ $($field:ident: $field_of:ty),+ })?
         $origin:ident $(up to $max:expr)? => $parse:expr;
     )+) => {
         /// A parsed command line. Its names are valid and its numbers are in range.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[allow(missing_docs, reason = "the protocol's own words; doc/protocol.md explains them")]
         pub enum Command<'a> {
-            $($verb $(($($of),+))? $({ $($field: $field_of),+ })?,)+
+            $($verb $(($of))? $({ $($field: $field_of),+ })?,)+
             /// A `put` with this text behind its size, which is not judged yet: the size comes first.
             PutWith(PutHeader, &'a [u8]),
         }
@@ -89,6 +90,21 @@ macro_rules! commands {
                     Self::PutWith(..) => Verb::Put,
                 }
             }
+
+            /// Appends the command's line, without its CRLF.
+            pub fn write(&self, line: &mut Vec<u8>) {
+                line.extend_from_slice(self.verb().as_str().as_bytes());
+                match *self {
+                    $(Self::$verb $(($argument))? $({ $($field),+ })? => {
+                        $($argument.write(line);)?
+                        $($($field.write(line);)+)?
+                    })+
+                    Self::PutWith(header, text) => {
+                        header.write(line);
+                        line.extend_from_slice(text);
+                    }
+                }
+            }
         }
 
         static GRAMMAR: [Grammar; Verb::COUNT] = [$(
@@ -108,37 +124,38 @@ macro_rules! commands {
     };
 }
 
-// The table of commands: word, arguments, origin, grammar. A new command is a row here, at the end of `Ours`, and one in
+// The table of commands: word, arguments, origin, grammar. A line is written as the word and the arguments in the order of
+// the row, which the grammar must take. A new command is a row here, at the end of `Ours`, and one in
 // the table of the server. The order is that of the counters in `stats`: C's order, then ours.
 #[rustfmt::skip]
 commands! {
-    "put " Put(PutHeader) C => put;
-    "peek " Peek(JobId) C => |rest| id(rest).map(Command::Peek);
+    "put " Put(header: PutHeader) C => put;
+    "peek " Peek(id: JobId) C => |rest| id(rest).map(Command::Peek);
     "peek-ready" PeekReady C => |rest| alone(rest, Command::PeekReady);
     "peek-delayed" PeekDelayed C => |rest| alone(rest, Command::PeekDelayed);
     "peek-buried" PeekBuried C => |rest| alone(rest, Command::PeekBuried);
     "reserve" Reserve C => |rest| alone(rest, Command::Reserve);
     "reserve-with-timeout " ReserveWithTimeout { timeout_s: u32 } C => reserve_with_timeout;
-    "delete " Delete(JobId) C => |rest| id(rest).map(Command::Delete);
+    "delete " Delete(id: JobId) C => |rest| id(rest).map(Command::Delete);
     "release " Release { id: JobId, priority: Priority, delay_s: u32 } C => release;
-    "use " Use(&'a str) C => |rest| name(rest).map(Command::Use);
+    "use " Use(tube: &'a str) C => |rest| name(rest).map(Command::Use);
     "watch " Watch { tube: &'a str, weight: u16 } C => watch;
-    "ignore " Ignore(&'a str) C => |rest| name(rest).map(Command::Ignore);
+    "ignore " Ignore(tube: &'a str) C => |rest| name(rest).map(Command::Ignore);
     "bury " Bury { id: JobId, priority: Priority } C => bury;
     "kick " Kick { bound: u64 } C => |rest| as_strtoul(rest).map(|bound| Command::Kick { bound });
-    "touch " Touch(JobId) C => |rest| id(rest).map(Command::Touch);
+    "touch " Touch(id: JobId) C => |rest| id(rest).map(Command::Touch);
     "stats" Stats C => |rest| alone(rest, Command::Stats);
-    "stats-job " StatsJob(JobId) C => |rest| id(rest).map(Command::StatsJob);
-    "stats-tube " StatsTube(&'a str) C => |rest| name(rest).map(Command::StatsTube);
+    "stats-job " StatsJob(id: JobId) C => |rest| id(rest).map(Command::StatsJob);
+    "stats-tube " StatsTube(tube: &'a str) C => |rest| name(rest).map(Command::StatsTube);
     "list-tubes" ListTubes C => |rest| alone(rest, Command::ListTubes);
     "list-tube-used" ListTubeUsed C => |rest| alone(rest, Command::ListTubeUsed);
     "list-tubes-watched" ListTubesWatched C => |rest| alone(rest, Command::ListTubesWatched);
     "pause-tube" PauseTube { tube: &'a str, delay_s: u32 } C => pause_tube;
-    "reserve-job " ReserveJob(JobId) UncountedByC => |rest| id(rest).map(Command::ReserveJob);
-    "kick-job " KickJob(JobId) UncountedByC => |rest| id(rest).map(Command::KickJob);
+    "reserve-job " ReserveJob(id: JobId) UncountedByC => |rest| id(rest).map(Command::ReserveJob);
+    "kick-job " KickJob(id: JobId) UncountedByC => |rest| id(rest).map(Command::KickJob);
     "quit" Quit UncountedByC => |_| Some(Command::Quit);
-    "flush-tube" FlushTube(&'a str) Ours => |rest| name(arguments(rest)?).map(Command::FlushTube);
-    "flush-buried" FlushBuried(&'a str) Ours => |rest| name(arguments(rest)?).map(Command::FlushBuried);
+    "flush-tube" FlushTube(tube: &'a str) Ours => |rest| name(arguments(rest)?).map(Command::FlushTube);
+    "flush-buried" FlushBuried(tube: &'a str) Ours => |rest| name(arguments(rest)?).map(Command::FlushBuried);
     "list-jobs" ListJobs { tube: &'a str, state: JobState, limit: u32, after: Option<Cursor> } Ours
         up to MAX_LONG_LINE_BYTES => list_jobs;
     "peek-reserved" PeekReserved Ours => |rest| alone(rest, Command::PeekReserved);
@@ -148,15 +165,15 @@ commands! {
     "drain" Drain Ours => |rest| alone(rest, Command::Drain);
     "undrain" Undrain Ours => |rest| alone(rest, Command::Undrain);
     "reserve-batch" ReserveBatch { most: u32, timeout_s: Option<u32> } Ours => reserve_batch;
-    "delete-batch" DeleteBatch(IdList<'a>) Ours
+    "delete-batch" DeleteBatch(ids: IdList<'a>) Ours
         up to MAX_DELETE_BATCH_LINE_BYTES => |rest| IdList::parse(rest).map(Command::DeleteBatch);
     "touch-all" TouchAll Ours => |rest| alone(rest, Command::TouchAll);
-    "reserve-mode" ReserveMode(ModeWord) Ours => |rest| ModeWord::parse(rest).map(Command::ReserveMode);
+    "reserve-mode" ReserveMode(mode: ModeWord) Ours => |rest| ModeWord::parse(rest).map(Command::ReserveMode);
     "reserve-with-abort" ReserveWithAbort { timeout_s: Option<u32> } Ours
         => |rest| optional_timeout(rest).map(|timeout_s| Command::ReserveWithAbort { timeout_s });
-    "stats-group " StatsGroup(&'a str) Ours => |rest| name(rest).map(Command::StatsGroup);
+    "stats-group " StatsGroup(group: &'a str) Ours => |rest| name(rest).map(Command::StatsGroup);
     // What follows the word is a token, or what should be one.
-    "auth " Auth(&'a [u8]) OursGuarded => |token| Some(Command::Auth(token));
+    "auth " Auth(token: &'a [u8]) OursGuarded => |token| Some(Command::Auth(token));
 }
 
 impl Verb {
@@ -173,6 +190,8 @@ impl Verb {
 /// Where a page of `list-jobs` has ended: the place of its last job in the order of the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cursor {
+    /// The state of the listed jobs.
+    pub state: JobState,
     /// Whether it is behind a delayed job that is held.
     pub is_held: bool,
     /// What decides the order: a ready job's priority, the deadline of a delayed or reserved job in nanoseconds since

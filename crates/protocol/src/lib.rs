@@ -11,11 +11,16 @@
 //! assert_eq!(parse(b"delete seven"), Err(ParseError::BadFormat));
 //! ```
 
+mod argument;
 mod command;
 mod list;
 mod manage;
 mod put_tags;
 mod reply;
+mod reply_reader;
+mod reserved_jobs;
+#[cfg(test)]
+mod round_trip_tests;
 mod workers;
 mod yaml;
 
@@ -23,11 +28,15 @@ use beanstalkd_types::{job, number, tags, tube_name};
 
 pub use self::command::{Command, Cursor, Origin, ParseError, PutHeader, Verb, longest_line, parse};
 pub use self::list::{List, ListWriter, SHORT_LIST_BYTES, list_bytes};
-pub use self::manage::{CursorText, MAX_LIMIT};
+pub use self::manage::MAX_LIMIT;
 pub use self::put_tags::{MAX_PUT_LINE_BYTES, parse_tags, tagged_put};
-pub use self::reply::{Reply, ReplyBuffer, reserved_len};
+pub use self::reply::{Refusal, Reply, ReplyBuffer, reserved_len};
+pub use self::reply_reader::{Received, ReplyError};
+pub use self::reserved_jobs::ReservedJobs;
 pub use self::workers::{IdList, MAX_BATCH, MAX_DELETE_BATCH_LINE_BYTES, ModeWord};
-pub use self::yaml::{Dictionary, write_list};
+pub use self::yaml::{
+    Dictionary, DictionaryWriter, YamlError, parse_dictionary, parse_list, parse_page, write_list,
+};
 
 /// The longest command line, in bytes with its CRLF (protocol, "BAD_FORMAT").
 pub const MAX_LINE_BYTES: usize = 224;

@@ -27,7 +27,7 @@ pub fn list_bytes(names: usize, name_bytes: usize) -> usize {
 }
 
 /// A list of names, one `- name` a line.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub struct List {
     pieces: Vec<Body>,
     bytes: usize,

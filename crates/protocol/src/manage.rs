@@ -38,11 +38,9 @@ pub(super) fn list_jobs(rest: &[u8]) -> Option<Command<'_>> {
     let (tube, rest) = word(arguments(rest)?);
     let tube = name(tube)?;
     let (state, rest) = word(arguments(rest)?);
-    let state = [JobState::Ready, JobState::Reserved, JobState::Delayed, JobState::Buried]
-        .into_iter()
-        .find(|known| known.as_str().as_bytes() == state)?;
+    let state = JobState::parse(state)?;
     let (limit, rest) = if rest.is_empty() { (DEFAULT_LIMIT, rest) } else { leading_u32(arguments(rest)?)? };
-    let after = if rest.is_empty() { None } else { Some(cursor(arguments(rest)?, state)?) };
+    let after = if rest.is_empty() { None } else { Some(Cursor::parse(arguments(rest)?, state)?) };
     (1..=MAX_LIMIT).contains(&limit).then_some(Command::ListJobs { tube, state, limit, after })
 }
 
@@ -56,27 +54,25 @@ pub(super) fn word(text: &[u8]) -> (&[u8], &[u8]) {
     text.split_at(text.iter().position(|&byte| byte == b' ').unwrap_or(text.len()))
 }
 
-/// A cursor in its text, `<state>-<position>-<id>`, of a list of this state. For a held job `held` stands for the state.
-fn cursor(text: &[u8], state: JobState) -> Option<Cursor> {
-    let is_held = state == JobState::Delayed && text.starts_with(HELD.as_bytes());
-    let word = if is_held { HELD } else { state.as_str() };
-    let text = text.strip_prefix(word.as_bytes())?.strip_prefix(b"-")?;
-    let hyphen = text.iter().position(|&byte| byte == b'-')?;
-    let number = |digits: &[u8]| whole_u64(digits).filter(|_| digits[0] != b' ');
-    let (position, id) = (number(&text[..hyphen])?, number(&text[hyphen + 1..])?);
-    let is_possible = state != JobState::Ready || u32::try_from(position).is_ok();
-    is_possible.then_some(Cursor { is_held, position, id: JobId(id) })
+impl Cursor {
+    /// A cursor in its text, `<state>-<position>-<id>`, of a list of this state. For a held job `held` stands for the state.
+    #[must_use]
+    pub fn parse(text: &[u8], state: JobState) -> Option<Self> {
+        let is_held = state == JobState::Delayed && text.starts_with(HELD.as_bytes());
+        let word = if is_held { HELD } else { state.as_str() };
+        let text = text.strip_prefix(word.as_bytes())?.strip_prefix(b"-")?;
+        let hyphen = text.iter().position(|&byte| byte == b'-')?;
+        let number = |digits: &[u8]| whole_u64(digits).filter(|_| digits[0] != b' ');
+        let (position, id) = (number(&text[..hyphen])?, number(&text[hyphen + 1..])?);
+        let is_possible = state != JobState::Ready || u32::try_from(position).is_ok();
+        is_possible.then_some(Self { state, is_held, position, id: JobId(id) })
+    }
 }
 
-/// A cursor as it is written, in the data of `list-jobs` and in its command.
-#[derive(Clone, Copy, Debug)]
-pub struct CursorText(pub JobState, pub Cursor);
-
-impl Display for CursorText {
+impl Display for Cursor {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(state, Cursor { is_held, position, id }) = self;
-        let word = if *is_held { HELD } else { state.as_str() };
-        write!(out, "{word}-{position}-{}", id.0)
+        let word = if self.is_held { HELD } else { self.state.as_str() };
+        write!(out, "{word}-{}-{}", self.position, self.id.0)
     }
 }
 
@@ -91,12 +87,14 @@ mod tests {
         assert_eq!(parse(b"list-jobs a buried"), Ok(page(100, None)));
         assert_eq!(parse(b"list-jobs a buried 1"), Ok(page(1, None)));
         assert_eq!(parse(b"list-jobs a buried  01000"), Ok(page(1000, None)));
-        let cursor = Cursor { is_held: false, position: u64::MAX, id: JobId(7) };
-        let line = format!("list-jobs a buried 5 {}", CursorText(JobState::Buried, cursor));
+        let state = JobState::Buried;
+        let cursor = Cursor { state, is_held: false, position: u64::MAX, id: JobId(7) };
+        let line = format!("list-jobs a buried 5 {cursor}");
         assert_eq!(line, "list-jobs a buried 5 buried-18446744073709551615-7");
         assert_eq!(parse(line.as_bytes()), Ok(page(5, Some(cursor))));
-        let after = Some(Cursor { is_held: true, position: 1, id: JobId(2) });
-        let held = Command::ListJobs { tube: "a", state: JobState::Delayed, limit: 5, after };
+        let state = JobState::Delayed;
+        let after = Some(Cursor { state, is_held: true, position: 1, id: JobId(2) });
+        let held = Command::ListJobs { tube: "a", state, limit: 5, after };
         assert_eq!(parse(b"list-jobs a delayed 5 held-1-2"), Ok(held));
     }
 
@@ -185,10 +183,8 @@ mod tests {
     #[test]
     fn every_name_and_cursor_finds_room_in_a_line() {
         let tube = "t".repeat(200);
-        let cursor = CursorText(
-            JobState::Reserved,
-            Cursor { is_held: false, position: u64::MAX, id: JobId(u64::MAX) },
-        );
+        let id = JobId(u64::MAX);
+        let cursor = Cursor { state: JobState::Reserved, is_held: false, position: u64::MAX, id };
         for line in
             [format!("list-jobs {tube} reserved 1000 {cursor}\r\n"), format!("move {} {tube}\r\n", u64::MAX)]
         {

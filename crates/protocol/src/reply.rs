@@ -1,10 +1,12 @@
-//! Replies: from a [`Reply`] to bytes.
+//! Replies: from a [`Reply`] to bytes. `reply_reader` has the way back.
 
 use std::collections::TryReserveError;
+use std::fmt;
 
 use super::CRLF;
 use super::list::List;
-use crate::job::{Body, BodyRef, JobId, Priority};
+use super::reserved_jobs::ReservedJobs;
+use crate::job::{Body, BodyRef, JobId, JobState, Priority};
 
 /// The longest reply of words and numbers alone.
 const SHORT_BYTES: usize = 64;
@@ -30,143 +32,253 @@ pub trait ReplyBuffer {
     fn push_body(&mut self, body: &Body) -> Result<(), TryReserveError>;
 }
 
-/// An answer to a command.
-#[derive(Clone, Copy, Debug)]
-#[allow(missing_docs, reason = "the protocol's own words; doc/protocol.md explains them")]
-pub enum Reply<'a> {
-    Inserted(JobId),
-    /// The answer to a `put` that doubles this job, with the job's state, and its new priority if that is more urgent.
-    Duplicate(JobId, &'static str, Option<Priority>),
-    Using(&'a str),
-    Reserved(JobId, BodyRef<'a>),
-    DeadlineSoon,
-    TimedOut,
-    Deleted,
-    Released,
-    Buried,
-    Touched,
-    Watching(usize),
-    NotIgnored,
-    Found(JobId, BodyRef<'a>),
-    /// The answer to `kick`: how many jobs it moved.
-    Kicked(u64),
-    /// The answer to `kick-job`.
-    KickedJob,
-    Paused,
-    NotFound,
-    /// Stats or a short list, in YAML.
-    Data(&'a [u8]),
-    /// A long list, in YAML.
-    List(&'a List),
-    OutOfMemory,
-    InternalError,
-    /// The answer to `put` that is refused, and to `drain`.
-    Draining,
-    NotDraining,
-    /// How many jobs a flush has deleted.
-    Flushed(u64),
-    Moved,
-    /// The answer to `move` where this job of the other tube has the same key.
-    Exists(JobId),
-    Reprioritized,
-    /// Each job as in [`Reply::Reserved`], behind their number.
-    ReservedBatch(&'a [(JobId, BodyRef<'a>)]),
-    /// How many jobs were deleted, and for how many ids there was none.
-    DeletedBatch(u64, u64),
-    /// How many jobs the client holds.
-    TouchedAll(u64),
-    Aborted,
-    /// The answer to `auth` with a token that somebody has.
-    Authenticated,
-    /// The answer to any other `auth`.
-    Unauthorized,
-    /// The client's identity has as many connections as it may have; the connection closes.
-    TooManyConnections,
-    /// The client's identity may not do this.
-    Forbidden,
-    BadFormat,
-    UnknownCommand,
-    ExpectedCrlf,
-    JobTooBig,
+/// A number in a reply.
+trait Number: Sized {
+    fn get(self) -> u64;
+
+    fn of(number: u64) -> Option<Self>;
 }
 
-impl Reply<'_> {
-    /// Appends the reply to `output`.
-    ///
-    /// # Errors
-    /// Where the allocator has no room. Nothing more may be sent then: a part of the reply may stand there.
-    pub fn write(&self, output: &mut impl ReplyBuffer) -> Result<(), TryReserveError> {
-        output.reserve(SHORT_BYTES)?;
-        let last: &[u8] = match *self {
-            Self::Inserted(id) => return numbered(output, b"INSERTED ", id.0),
-            Self::Duplicate(id, state, priority) => {
-                duplicate(output.bytes(), id, state, priority);
-                b""
-            }
-            Self::Exists(id) => return numbered(output, b"EXISTS ", id.0),
-            Self::Using(tube) => {
-                output.reserve(SHORT_BYTES + tube.len())?;
-                let bytes = output.bytes();
-                bytes.extend_from_slice(b"USING ");
-                bytes.extend_from_slice(tube.as_bytes());
-                CRLF
-            }
-            Self::Watching(count) => return numbered(output, b"WATCHING ", count as u64),
-            Self::Flushed(count) => return numbered(output, b"FLUSHED ", count),
-            Self::ReservedBatch(jobs) => return batch(output, jobs),
-            Self::TouchedAll(count) => return numbered(output, b"TOUCHED_ALL ", count),
-            Self::DeletedBatch(deleted, missing) => {
-                let bytes = output.bytes();
-                bytes.extend_from_slice(b"DELETED_BATCH ");
-                bytes.extend_from_slice(itoa::Buffer::new().format(deleted).as_bytes());
-                return numbered(output, b" ", missing);
-            }
-            Self::Kicked(count) => return numbered(output, b"KICKED ", count),
-            Self::Reserved(id, body) => return job(output, RESERVED, id, body),
-            Self::Found(id, body) => return job(output, b"FOUND ", id, body),
-            Self::Data(data) => {
-                output.reserve(SHORT_BYTES + data.len())?;
-                numbered(output, b"OK ", data.len() as u64)?;
-                output.bytes().extend_from_slice(data);
-                CRLF
-            }
-            Self::List(list) => return write_list(output, list),
-            Self::DeadlineSoon => b"DEADLINE_SOON\r\n",
-            Self::TimedOut => b"TIMED_OUT\r\n",
-            Self::Deleted => b"DELETED\r\n",
-            Self::Released => b"RELEASED\r\n",
-            Self::Buried => b"BURIED\r\n",
-            Self::Touched => b"TOUCHED\r\n",
-            Self::NotIgnored => b"NOT_IGNORED\r\n",
-            Self::KickedJob => b"KICKED\r\n",
-            Self::Paused => b"PAUSED\r\n",
-            Self::NotFound => b"NOT_FOUND\r\n",
-            Self::OutOfMemory => b"OUT_OF_MEMORY\r\n",
-            Self::InternalError => b"INTERNAL_ERROR\r\n",
-            Self::Draining => b"DRAINING\r\n",
-            Self::NotDraining => b"NOT_DRAINING\r\n",
-            Self::Moved => b"MOVED\r\n",
-            Self::Reprioritized => b"REPRIORITIZED\r\n",
-            Self::Aborted => b"ABORTED\r\n",
-            Self::Authenticated => b"AUTHENTICATED\r\n",
-            Self::Unauthorized => b"UNAUTHORIZED\r\n",
-            Self::TooManyConnections => b"TOO_MANY_CONNECTIONS\r\n",
-            Self::Forbidden => b"FORBIDDEN\r\n",
-            Self::BadFormat => b"BAD_FORMAT\r\n",
-            Self::UnknownCommand => b"UNKNOWN_COMMAND\r\n",
-            Self::ExpectedCrlf => b"EXPECTED_CRLF\r\n",
-            Self::JobTooBig => b"JOB_TOO_BIG\r\n",
-        };
-        output.bytes().extend_from_slice(last);
-        Ok(())
+impl Number for u64 {
+    fn get(self) -> u64 {
+        self
+    }
+
+    fn of(number: u64) -> Option<Self> {
+        Some(number)
     }
 }
 
-fn duplicate(bytes: &mut Vec<u8>, id: JobId, state: &str, priority: Option<Priority>) {
+impl Number for usize {
+    fn get(self) -> u64 {
+        self as u64
+    }
+
+    fn of(number: u64) -> Option<Self> {
+        number.try_into().ok()
+    }
+}
+
+impl Number for JobId {
+    fn get(self) -> u64 {
+        self.0
+    }
+
+    fn of(number: u64) -> Option<Self> {
+        Some(Self(number))
+    }
+}
+
+macro_rules! replies {
+    (
+        words { $($(#[$doc:meta])* $word:literal $name:ident;)+ }
+        refusals { $($(#[$refusal_doc:meta])* $refusal_word:literal $refusal:ident;)+ }
+        refusals_by_job { $($(#[$job_doc:meta])* $job_word:literal $by_job:ident;)+ }
+        numbers { $($(#[$number_doc:meta])* $number_word:literal $numbered:ident($of:ty);)+ }
+        others($output:ident) { $(
+            $(#[$other_doc:meta])* $other:ident($($field:ident: $field_of:ty),+) => $write:expr;
+        )+ }
+    ) => {
+        /// An answer to a command.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[allow(missing_docs, reason = "the protocol's own words; doc/protocol.md explains them")]
+        pub enum Reply<'a> {
+            $($(#[$doc])* $name,)+
+            $($(#[$refusal_doc])* $refusal,)+
+            $($(#[$job_doc])* $by_job(JobId),)+
+            $($(#[$number_doc])* $numbered($of),)+
+            $($(#[$other_doc])* $other($($field_of),+),)+
+        }
+
+        /// Why a server refuses a command: a reply that says that nothing was done.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Refusal {
+            $($(#[$refusal_doc])* $refusal,)+
+            $($(#[$job_doc])* $by_job(JobId),)+
+            /// The server is in drain mode and accepts no new jobs.
+            Draining,
+        }
+
+        impl fmt::Display for Refusal {
+            fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+                match self {
+                    $(Self::$refusal => out.write_str($refusal_word),)+
+                    $(Self::$by_job(id) => write!(out, concat!($job_word, " {}"), id.0),)+
+                    Self::Draining => out.write_str("DRAINING"),
+                }
+            }
+        }
+
+        impl Reply<'_> {
+            /// How many there are.
+            #[cfg(test)]
+            pub(super) const COUNT: usize =
+                [$($word,)+ $($refusal_word,)+ $($job_word,)+ $($number_word,)+ $(stringify!($other),)+].len();
+
+            /// Appends the reply to `output`.
+            ///
+            /// # Errors
+            /// Where the allocator has no room. Nothing more may be sent then: a part of the reply may stand there.
+            pub fn write(&self, $output: &mut impl ReplyBuffer) -> Result<(), TryReserveError> {
+                $output.reserve(SHORT_BYTES)?;
+                let last: &[u8] = match *self {
+                    $(Self::$name => concat!($word, "\r\n").as_bytes(),)+
+                    $(Self::$refusal => concat!($refusal_word, "\r\n").as_bytes(),)+
+                    $(Self::$by_job(id) => {
+                        return numbered($output, concat!($job_word, " ").as_bytes(), id.0);
+                    })+
+                    $(Self::$numbered(number) => {
+                        return numbered($output, concat!($number_word, " ").as_bytes(), number.get());
+                    })+
+                    $(Self::$other($($field),+) => return $write,)+
+                };
+                $output.bytes().extend_from_slice(last);
+                Ok(())
+            }
+
+            /// The reply that is this word.
+            pub(super) fn of_word(word: &str) -> Option<Self> {
+                match word {
+                    $($word => Some(Self::$name),)+
+                    $($refusal_word => Some(Self::$refusal),)+
+                    _ => None,
+                }
+            }
+
+            /// The reply that is this word with a number.
+            pub(super) fn of_number(word: &str, number: u64) -> Option<Self> {
+                match word {
+                    $($job_word => Some(Self::$by_job(JobId(number))),)+
+                    $($number_word => <$of as Number>::of(number).map(Self::$numbered),)+
+                    _ => None,
+                }
+            }
+
+            /// Why the command was refused, if this reply says so. `DRAINING` says it to a `put` alone.
+            #[must_use]
+            pub fn refusal(&self) -> Option<Refusal> {
+                match *self {
+                    $(Self::$refusal => Some(Refusal::$refusal),)+
+                    $(Self::$by_job(id) => Some(Refusal::$by_job(id)),)+
+                    $(Self::$name => None,)+
+                    $(Self::$numbered(..) => None,)+
+                    $(Self::$other(..) => None,)+
+                }
+            }
+        }
+    };
+}
+
+// The table of replies: word and what follows it. They are written and read from it; those that are not a word with a number
+// at most name the function that writes them, and `reply_reader` reads them.
+replies! {
+    words {
+        "DELETED" Deleted;
+        "RELEASED" Released;
+        "BURIED" Buried;
+        "TOUCHED" Touched;
+        /// The answer to `kick-job`.
+        "KICKED" KickedJob;
+        "PAUSED" Paused;
+        /// The answer to `put` that is refused, and to `drain`.
+        "DRAINING" Draining;
+        "NOT_DRAINING" NotDraining;
+        "MOVED" Moved;
+        "REPRIORITIZED" Reprioritized;
+        /// The answer to `auth` with a token that somebody has.
+        "AUTHENTICATED" Authenticated;
+    }
+    refusals {
+        /// There is no such job or tube, or the client may not do this to the job as it is.
+        "NOT_FOUND" NotFound;
+        /// No job came in time.
+        "TIMED_OUT" TimedOut;
+        /// A reservation of the client ends within a second.
+        "DEADLINE_SOON" DeadlineSoon;
+        /// It is the last watched tube.
+        "NOT_IGNORED" NotIgnored;
+        /// A byte from the client ended the wait of the reserve.
+        "ABORTED" Aborted;
+        /// There is no room in memory or on the disk.
+        "OUT_OF_MEMORY" OutOfMemory;
+        /// The server failed.
+        "INTERNAL_ERROR" InternalError;
+        /// No identity has the token of the `auth`.
+        "UNAUTHORIZED" Unauthorized;
+        /// The client's identity has as many connections as it may have; the connection closes.
+        "TOO_MANY_CONNECTIONS" TooManyConnections;
+        /// The client's identity may not do this.
+        "FORBIDDEN" Forbidden;
+        /// The arguments are wrong, or the line is too long.
+        "BAD_FORMAT" BadFormat;
+        /// The server does not have this command.
+        "UNKNOWN_COMMAND" UnknownCommand;
+        /// CRLF did not follow the body.
+        "EXPECTED_CRLF" ExpectedCrlf;
+        /// The body is above the server's limit.
+        "JOB_TOO_BIG" JobTooBig;
+    }
+    refusals_by_job {
+        /// The answer to `move` where this job of the other tube has the same key.
+        "EXISTS" Exists;
+    }
+    numbers {
+        "INSERTED" Inserted(JobId);
+        /// C's answer to a `put` for which its ready queue has no memory. Our server has none such.
+        "BURIED" BuriedPut(JobId);
+        "WATCHING" Watching(usize);
+        /// The answer to `kick`: how many jobs it moved.
+        "KICKED" Kicked(u64);
+        /// How many jobs a flush has deleted.
+        "FLUSHED" Flushed(u64);
+        /// How many jobs the client holds.
+        "TOUCHED_ALL" TouchedAll(u64);
+    }
+    others(output) {
+        /// The answer to a `put` that doubles this job: the job's state, if it is not deleted, and its new priority if that is
+        /// more urgent.
+        Duplicate(id: JobId, state: Option<JobState>, priority: Option<Priority>) => {
+            duplicate(output.bytes(), id, state, priority);
+            Ok(())
+        };
+        Using(tube: &'a str) => using(output, tube);
+        Reserved(id: JobId, body: BodyRef<'a>) => job(output, RESERVED, id, body);
+        Found(id: JobId, body: BodyRef<'a>) => job(output, b"FOUND ", id, body);
+        /// Stats or a short list, in YAML.
+        Data(data: &'a [u8]) => write_data(output, data);
+        /// A long list, in YAML. It is read as [`Reply::Data`].
+        List(list: &'a List) => write_list(output, list);
+        /// Each job as in [`Reply::Reserved`], behind their number.
+        ReservedBatch(jobs: ReservedJobs<'a>) => batch(output, jobs);
+        /// How many jobs were deleted, and for how many ids there was none.
+        DeletedBatch(deleted: u64, missing: u64) => {
+            let bytes = output.bytes();
+            bytes.extend_from_slice(b"DELETED_BATCH ");
+            bytes.extend_from_slice(itoa::Buffer::new().format(deleted).as_bytes());
+            numbered(output, b" ", missing)
+        };
+    }
+}
+
+fn using(output: &mut impl ReplyBuffer, tube: &str) -> Result<(), TryReserveError> {
+    output.reserve(SHORT_BYTES + tube.len())?;
+    let bytes = output.bytes();
+    [b"USING ", tube.as_bytes(), CRLF].iter().for_each(|part| bytes.extend_from_slice(part));
+    Ok(())
+}
+
+fn write_data(output: &mut impl ReplyBuffer, data: &[u8]) -> Result<(), TryReserveError> {
+    output.reserve(SHORT_BYTES + data.len())?;
+    numbered(output, b"OK ", data.len() as u64)?;
+    [data, CRLF].iter().for_each(|part| output.bytes().extend_from_slice(part));
+    Ok(())
+}
+
+fn duplicate(bytes: &mut Vec<u8>, id: JobId, state: Option<JobState>, priority: Option<Priority>) {
     bytes.extend_from_slice(b"INSERTED ");
     bytes.extend_from_slice(itoa::Buffer::new().format(id.0).as_bytes());
     bytes.push(b' ');
-    bytes.extend_from_slice(state.as_bytes());
+    bytes.extend(state.map_or("deleted", JobState::as_str).bytes().map(|byte| byte.to_ascii_uppercase()));
     if let Some(Priority(priority)) = priority {
         bytes.push(b' ');
         bytes.extend_from_slice(itoa::Buffer::new().format(priority).as_bytes());
@@ -211,11 +323,11 @@ pub fn reserved_len(id: JobId, body: BodyRef<'_>) -> usize {
     RESERVED.len() + digits(id.0) + 1 + digits(body.len() as u64) + 2 * CRLF.len()
 }
 
-fn batch(output: &mut impl ReplyBuffer, jobs: &[(JobId, BodyRef<'_>)]) -> Result<(), TryReserveError> {
-    let own: usize = jobs.iter().map(|&(id, body)| reserved_len(id, body) + body.copied_len()).sum();
+fn batch(output: &mut impl ReplyBuffer, jobs: ReservedJobs<'_>) -> Result<(), TryReserveError> {
+    let own: usize = jobs.iter().map(|(id, body)| reserved_len(id, body) + body.copied_len()).sum();
     output.reserve(SHORT_BYTES + own)?;
     numbered(output, b"RESERVED_BATCH ", jobs.len() as u64)?;
-    jobs.iter().try_for_each(|&(id, body)| job(output, RESERVED, id, body))
+    jobs.iter().try_for_each(|(id, body)| job(output, RESERVED, id, body))
 }
 
 fn write_list(output: &mut impl ReplyBuffer, list: &List) -> Result<(), TryReserveError> {

@@ -18,15 +18,24 @@ pub const MAX_DELETE_BATCH_LINE_BYTES: usize = Verb::DeleteBatch.as_str().len() 
 /// The largest weight of a watched tube.
 const MAX_WEIGHT: u32 = 9999;
 
-/// The ids of a `delete-batch`: 1 to [`MAX_BATCH`] of them, in the order of the line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The ids of a `delete-batch`: 1 to [`MAX_BATCH`] of them, in order.
+#[derive(Clone, Copy, Debug)]
 pub struct IdList<'a> {
-    /// Each id with spaces before it.
+    /// Those of a line: each id with spaces before it.
     text: &'a [u8],
+    /// Those of a command that is made here.
+    ids: &'a [JobId],
     count: u32,
 }
 
 impl<'a> IdList<'a> {
+    /// These ids; `None` if they are too many, or none.
+    #[must_use]
+    pub fn new(ids: &'a [JobId]) -> Option<Self> {
+        let count = u32::try_from(ids.len()).ok().filter(|count| (1..=MAX_BATCH).contains(count))?;
+        Some(Self { text: b"", ids, count })
+    }
+
     /// ` <id> …`, behind the word.
     pub(super) fn parse(text: &'a [u8]) -> Option<Self> {
         let (mut rest, mut count) = (text, 0);
@@ -34,7 +43,7 @@ impl<'a> IdList<'a> {
             rest = leading_u64(arguments(rest)?)?.1;
             count += 1;
         }
-        (1..=MAX_BATCH).contains(&count).then_some(Self { text, count })
+        (1..=MAX_BATCH).contains(&count).then_some(Self { text, ids: &[], count })
     }
 
     /// How many ids there are.
@@ -46,13 +55,22 @@ impl<'a> IdList<'a> {
     /// The ids.
     pub fn iter(&self) -> impl Iterator<Item = JobId> {
         let mut rest = self.text;
-        std::iter::from_fn(move || {
+        let of_text = std::iter::from_fn(move || {
             let (id, behind) = leading_u64(rest)?;
             rest = behind;
             Some(JobId(id))
-        })
+        });
+        of_text.chain(self.ids.iter().copied())
     }
 }
+
+impl PartialEq for IdList<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.iter().eq(other.iter())
+    }
+}
+
+impl Eq for IdList<'_> {}
 
 /// The words for the mode of a reserve. `Default` and `Fifo` are the same mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

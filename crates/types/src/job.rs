@@ -5,6 +5,7 @@
 use std::collections::TryReserveError;
 use std::fmt;
 use std::rc::{Rc, Weak};
+use std::str::FromStr;
 
 use crate::clock::Timestamp;
 
@@ -28,19 +29,28 @@ impl Priority {
 }
 
 /// Where in its life a job is (protocol, "Job Lifecycle").
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum JobState {
     /// The job waits in its tube's ready queue.
     Ready,
     /// A client has reserved the job, until the job's deadline.
     Reserved,
-    /// The job is set aside until it is kicked.
-    Buried,
     /// The job becomes ready at its deadline.
     Delayed,
+    /// The job is set aside until it is kicked.
+    Buried,
 }
 
 impl JobState {
+    /// All of them, in the order of the stats.
+    pub const ALL: [Self; 4] = [Self::Ready, Self::Reserved, Self::Delayed, Self::Buried];
+
+    /// The state with this word.
+    #[must_use]
+    pub fn parse(word: &[u8]) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.as_str().as_bytes() == word)
+    }
+
     /// The word for the state in `stats-job`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -50,6 +60,21 @@ impl JobState {
             Self::Buried => "buried",
             Self::Delayed => "delayed",
         }
+    }
+}
+
+impl fmt::Display for JobState {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(self.as_str())
+    }
+}
+
+impl FromStr for JobState {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        Self::parse(word.as_bytes())
+            .ok_or_else(|| format!("\"{word}\" is not a state: expected ready, reserved, delayed or buried"))
     }
 }
 
@@ -243,6 +268,14 @@ impl<'a> BodyRef<'a> {
         }
     }
 }
+
+impl PartialEq for BodyRef<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_slice() == other.as_slice()
+    }
+}
+
+impl Eq for BodyRef<'_> {}
 
 impl<'a> From<&'a Body> for BodyRef<'a> {
     fn from(body: &'a Body) -> Self {

@@ -2,6 +2,7 @@
 
 use std::borrow::Borrow;
 use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 
 /// A tube's name: 1 to 200 bytes of `A-Z a-z 0-9 - + / ; . $ _ ( )`, not beginning with a hyphen
@@ -57,6 +58,31 @@ impl TubeName {
 pub fn is_name_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric()
         || matches!(byte, b'-' | b'+' | b'/' | b';' | b'.' | b'$' | b'_' | b'(' | b')')
+}
+
+/// The text is not a valid name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NameError(String);
+
+impl fmt::Display for NameError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            out,
+            "\"{}\" is not a name: expected 1 to {} of A-Z a-z 0-9 - + / ; . $ _ ( ), not beginning with -",
+            self.0,
+            TubeName::MAX_BYTES
+        )
+    }
+}
+
+impl std::error::Error for NameError {}
+
+impl FromStr for TubeName {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        Self::parse(text.as_bytes()).ok_or_else(|| NameError(text.to_owned()))
+    }
 }
 
 impl Borrow<str> for TubeName {

@@ -2,7 +2,7 @@
 
 use crate::listing::Filter;
 use crate::tag_pattern::TagPattern;
-use beanstalk_client::State;
+use beanstalk_client::JobState;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use globset::{GlobBuilder, GlobMatcher};
@@ -49,7 +49,7 @@ pub struct Choose {
 pub struct FilterArguments {
     /// Only jobs in this state
     #[arg(long = "state", value_delimiter = ',', value_name = "STATE", value_parser = states())]
-    pub states: Vec<State>,
+    pub states: Vec<JobState>,
     /// Only jobs that were put at least this long ago
     #[arg(long, value_parser = seconds, value_name = "TIME")]
     pub older_than: Option<u32>,
@@ -138,8 +138,8 @@ pub struct Delay {
 }
 
 /// Parses a state. The completions have all of them.
-pub fn states() -> impl TypedValueParser<Value = State> {
-    PossibleValuesParser::new(State::ALL.map(State::word)).try_map(|word| word.parse::<State>())
+pub fn states() -> impl TypedValueParser<Value = JobState> {
+    PossibleValuesParser::new(JobState::ALL.map(JobState::as_str)).try_map(|word| word.parse::<JobState>())
 }
 
 /// Parses a time: a number of seconds, or numbers with units such as `1h 30m`.

@@ -11,7 +11,7 @@ pub use arguments::{ActOn, Confirm, Delay, FilterArguments, Id, Tubes};
 use crate::commands::tubes::TubeKey;
 pub use arguments::glob;
 use arguments::{duration, id, seconds, states};
-use beanstalk_client::{Address, Name, State, Tag};
+use beanstalk_client::{Address, JobState, Tag, TubeName};
 use clap::builder::FalseyValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use globset::GlobMatcher;
@@ -74,7 +74,7 @@ pub enum Command {
     /// Show the counters of the server, or of a tube
     Stats {
         /// Show the counters of this tube instead of those of the server
-        tube: Option<Name>,
+        tube: Option<TubeName>,
     },
     /// List tubes with their numbers of jobs
     Tubes(TubesArguments),
@@ -117,7 +117,7 @@ pub enum Command {
         on: ActOn,
         /// The new tube
         #[arg(long, value_name = "TUBE")]
-        to: Name,
+        to: TubeName,
     },
     /// Change the priority of jobs
     Reprioritize {
@@ -211,10 +211,10 @@ pub struct PeekArguments {
     pub id: Option<u64>,
     /// Instead of an id: the next job in this state
     #[arg(long, value_name = "STATE", value_parser = states())]
-    pub next: Option<State>,
+    pub next: Option<JobState>,
     /// With --next: the tube
     #[arg(long, default_value = "default")]
-    pub tube: Name,
+    pub tube: TubeName,
     /// Format the body if it is JSON
     #[arg(long)]
     pub pretty: bool,
@@ -224,7 +224,7 @@ pub struct PeekArguments {
 #[derive(Args)]
 pub struct PutArguments {
     /// The tube
-    pub tube: Name,
+    pub tube: TubeName,
     /// The body
     #[arg(required_unless_present_any = ["file", "lines"], conflicts_with_all = ["file", "lines"])]
     pub body: Option<OsString>,
@@ -257,7 +257,7 @@ pub struct PutArguments {
 pub struct ReserveArguments {
     /// The tubes to reserve from
     #[arg(default_value = "default", value_name = "TUBE")]
-    pub tubes: Vec<Name>,
+    pub tubes: Vec<TubeName>,
     /// Longest time to wait for a job; 0s does not wait. Without it, wait until there is a job
     #[arg(long, value_parser = seconds, value_name = "TIME")]
     pub wait: Option<u32>,
@@ -284,7 +284,7 @@ pub enum Then {
 pub struct WorkArguments {
     /// The tubes to reserve from
     #[arg(required = true, value_name = "TUBE")]
-    pub tubes: Vec<Name>,
+    pub tubes: Vec<TubeName>,
     /// The command with its arguments. The body is its standard input. If it exits with 0, the job is deleted
     #[arg(required = true, last = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
     pub command: Vec<OsString>,
@@ -336,7 +336,7 @@ pub struct ImportArguments {
     pub file: PathBuf,
     /// Put all jobs into this tube
     #[arg(long)]
-    pub tube: Option<Name>,
+    pub tube: Option<TubeName>,
     /// File that records which jobs were put; by default FILE.journal, for standard input a temporary file
     #[arg(long, value_hint = ValueHint::FilePath)]
     pub journal: Option<PathBuf>,

@@ -13,7 +13,7 @@ use crate::listing;
 use crate::output::{Output, counted, with_commas};
 use crate::progress::Progress;
 use crate::session::Session;
-use beanstalk_client::{JobInfo, Name, State};
+use beanstalk_client::{JobInfo, JobState, TubeName};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -38,7 +38,7 @@ pub enum Action {
         delay: u32,
     },
     /// Moves it to this tube.
-    Move(Name),
+    Move(TubeName),
     /// Gives it this priority.
     Reprioritize(u32),
 }
@@ -67,11 +67,11 @@ impl Action {
     }
 
     /// Whether a job in this state can be changed. A reserved job belongs to its client.
-    pub fn applies_to(&self, state: State) -> bool {
+    pub fn applies_to(&self, state: JobState) -> bool {
         match self {
-            Self::Kick => matches!(state, State::Delayed | State::Buried),
-            Self::Bury => matches!(state, State::Ready | State::Delayed),
-            _ => state != State::Reserved,
+            Self::Kick => matches!(state, JobState::Delayed | JobState::Buried),
+            Self::Bury => matches!(state, JobState::Ready | JobState::Delayed),
+            _ => state != JobState::Reserved,
         }
     }
 }
@@ -79,7 +79,7 @@ impl Action {
 /// A job, with its state and tube at the time of the count.
 struct Target {
     id: u64,
-    state: State,
+    state: JobState,
     tube: u32,
 }
 
@@ -88,9 +88,9 @@ struct Target {
 struct Targets {
     jobs: Vec<Target>,
     tubes: Vec<String>,
-    by_state: BTreeMap<State, u64>,
+    by_state: BTreeMap<JobState, u64>,
     /// The number of jobs that match but whose state does not allow the action.
-    left_out: BTreeMap<State, u64>,
+    left_out: BTreeMap<JobState, u64>,
     missing: Vec<u64>,
 }
 
@@ -125,7 +125,7 @@ impl Targets {
     }
 }
 
-fn states(counts: &BTreeMap<State, u64>) -> String {
+fn states(counts: &BTreeMap<JobState, u64>) -> String {
     counts
         .iter()
         .map(|(state, count)| format!("{} {state}", with_commas(*count)))

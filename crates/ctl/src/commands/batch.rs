@@ -7,7 +7,7 @@ use super::act::Action;
 use super::relocate;
 use crate::failure::Failure;
 use crate::session::{Session, unexpected};
-use beanstalk_client::{Command, JobInfo, Refusal, Reply, State};
+use beanstalk_client::{Command, JobId, JobInfo, JobState, Priority, Reply};
 
 /// The outcome of an action on a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,35 +30,46 @@ pub fn apply(
     each: &mut dyn FnMut(Outcome),
 ) -> Result<(), Failure> {
     match action {
-        Action::Delete => directly(session, jobs.iter().map(|job| Command::Delete(job.id)), each),
-        Action::Kick => directly(session, jobs.iter().map(|job| Command::KickJob(job.id)), each),
-        Action::Bury => after_reserve(session, jobs, |job| Command::Bury { id: job.id, pri: job.pri }, each),
+        Action::Delete => directly(session, jobs.iter().map(|job| Command::Delete(JobId(job.id))), each),
+        Action::Kick => directly(session, jobs.iter().map(|job| Command::KickJob(JobId(job.id))), each),
+        Action::Bury => after_reserve(session, jobs, |job| bury(job.id, job.pri), each),
         Action::Release { pri, delay } => {
-            let release =
-                |job: &JobInfo| Command::Release { id: job.id, pri: pri.unwrap_or(job.pri), delay: *delay };
+            let release = |job: &JobInfo| release(job.id, pri.unwrap_or(job.pri), *delay);
             after_reserve(session, jobs, release, each)
         }
         Action::Reprioritize(pri) if session.has("reprioritize") => {
-            directly(session, jobs.iter().map(|job| Command::Reprioritize { id: job.id, pri: *pri }), each)
+            let priority = Priority(*pri);
+            let commands = jobs.iter().map(|job| Command::Reprioritize { id: JobId(job.id), priority });
+            directly(session, commands, each)
         }
         Action::Reprioritize(pri) => after_reserve(session, jobs, |job| put_back(job, *pri), each),
         Action::Move(tube) if session.has("move") => {
-            directly(session, jobs.iter().map(|job| Command::Move { id: job.id, tube }), each)
+            let tube = tube.as_str();
+            directly(session, jobs.iter().map(|job| Command::Move { id: JobId(job.id), tube }), each)
         }
         Action::Move(tube) => relocate::by_copies(session, jobs, tube, each),
     }
 }
 
+/// Buries the job.
+pub fn bury(id: u64, pri: u32) -> Command<'static> {
+    Command::Bury { id: JobId(id), priority: Priority(pri) }
+}
+
+/// Releases the job.
+pub fn release(id: u64, pri: u32, delay: u32) -> Command<'static> {
+    Command::Release { id: JobId(id), priority: Priority(pri), delay_s: delay }
+}
+
 /// The command that returns a reserved job to the state that `job` says, with the priority `pri`.
 pub fn put_back(job: &JobInfo, pri: u32) -> Command<'static> {
     match job.state {
-        State::Buried => Command::Bury { id: job.id, pri },
-        State::Delayed => {
+        JobState::Buried => bury(job.id, pri),
+        JobState::Delayed => {
             // With less than a second left the delay is 0, and the job becomes ready that much earlier.
-            let delay = u32::try_from(job.time_left).unwrap_or(u32::MAX);
-            Command::Release { id: job.id, pri, delay }
+            release(job.id, pri, u32::try_from(job.time_left).unwrap_or(u32::MAX))
         }
-        State::Ready | State::Reserved => Command::Release { id: job.id, pri, delay: 0 },
+        JobState::Ready | JobState::Reserved => release(job.id, pri, 0),
     }
 }
 
@@ -77,7 +88,7 @@ fn after_reserve(
     then: impl Fn(&JobInfo) -> Command<'static>,
     each: &mut dyn FnMut(Outcome),
 ) -> Result<(), Failure> {
-    let commands = jobs.iter().flat_map(|job| [Command::ReserveJob(job.id), then(job)]);
+    let commands = jobs.iter().flat_map(|job| [Command::ReserveJob(JobId(job.id)), then(job)]);
     Ok(session.client.pipeline(commands, |position, reply| {
         if position % 2 == 1 {
             each(outcome(reply));
@@ -86,17 +97,17 @@ fn after_reserve(
 }
 
 /// The outcome that a reply stands for.
-pub fn outcome(reply: Reply) -> Outcome {
+pub fn outcome(reply: Reply<'_>) -> Outcome {
     match reply {
         Reply::Deleted
-        | Reply::Kicked(None)
-        | Reply::Buried(None)
+        | Reply::KickedJob
+        | Reply::Buried
         | Reply::Released
         | Reply::Reprioritized
         | Reply::Moved => Outcome::Done,
         // The job existed when it was checked: another client has reserved, deleted or kicked it since.
-        Reply::Refused(Refusal::NotFound) => Outcome::Changed,
-        Reply::Refused(Refusal::Exists(id)) => {
+        Reply::NotFound => Outcome::Changed,
+        Reply::Exists(JobId(id)) => {
             Outcome::Refused(format!("the other tube has a job with the same key, {id}"))
         }
         other => Outcome::Refused(unexpected("it", &other).to_string()),

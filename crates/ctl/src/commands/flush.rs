@@ -10,7 +10,7 @@ use crate::interrupt;
 use crate::output::{Output, counted, with_commas};
 use crate::progress::Progress;
 use crate::session::{Session, Tube, unexpected};
-use beanstalk_client::{Client, Command, Name, Refusal, Reply, State};
+use beanstalk_client::{Client, Command, JobState, Reply, TubeName};
 use serde_json::json;
 
 /// How many jobs are reserved, and then deleted, together.
@@ -19,14 +19,14 @@ const BATCH: u64 = 200;
 /// Asks for confirmation and flushes the tubes.
 pub fn run(session: &mut Session, arguments: &Tubes, buried: bool, out: &mut Output) -> Result<(), Failure> {
     let tubes = session.tubes(&arguments.tubes)?;
-    let states: &[State] = if buried { &[State::Buried] } else { &State::ALL };
+    let states: &[JobState] = if buried { &[JobState::Buried] } else { &JobState::ALL };
     let whole = session.has(if buried { "flush-buried" } else { "flush-tube" });
-    let count = |state: State| tubes.iter().map(|tube| tube.count(state)).sum::<u64>();
+    let count = |state: JobState| tubes.iter().map(|tube| tube.count(state)).sum::<u64>();
     let total: u64 = states.iter().map(|state| count(*state)).sum();
     if total == 0 {
         return Err(Failure::NothingMatched("there is no such job".to_owned()));
     }
-    let held = if whole || buried { 0 } else { count(State::Reserved) };
+    let held = if whole || buried { 0 } else { count(JobState::Reserved) };
     let details: Vec<String> = states
         .iter()
         .map(|state| (count(*state), state))
@@ -56,12 +56,12 @@ pub fn run(session: &mut Session, arguments: &Tubes, buried: bool, out: &mut Out
 }
 
 /// Deletes all jobs of a tube that can be deleted, and returns their number.
-pub fn everything(session: &mut Session, tube: &Name) -> Result<u64, Failure> {
+pub fn everything(session: &mut Session, tube: &TubeName) -> Result<u64, Failure> {
     let stats = session.client.stats_tube(tube)?;
     let tube = Tube { name: tube.clone(), stats };
     let whole = session.has("flush-tube");
     let mut done = 0;
-    flush(session, &tube, &State::ALL, whole, &mut done)?;
+    flush(session, &tube, &JobState::ALL, whole, &mut done)?;
     Ok(done)
 }
 
@@ -81,14 +81,14 @@ fn report(out: &mut Output, matched: u64, done: Option<u64>, held: u64) -> Resul
 fn flush(
     session: &mut Session,
     tube: &Tube,
-    states: &[State],
+    states: &[JobState],
     whole: bool,
     done: &mut u64,
 ) -> Result<(), Failure> {
     if interrupt::requested() {
         return Err(Failure::Interrupted("stopped".to_owned()));
     }
-    let only_buried = !states.contains(&State::Ready);
+    let only_buried = !states.contains(&JobState::Ready);
     if whole {
         let flushed = match only_buried {
             true => session.client.flush_buried(&tube.name),
@@ -97,13 +97,13 @@ fn flush(
         *done += flushed?;
         return Ok(());
     }
-    let progress = Progress::new(&tube.name, states.iter().map(|state| tube.count(*state)).sum());
+    let progress = Progress::new(tube.name.as_str(), states.iter().map(|state| tube.count(*state)).sum());
     let client = &mut session.client;
     if !only_buried {
-        flush_ready(client, &tube.name, tube.count(State::Ready), &progress, done)?;
+        flush_ready(client, &tube.name, tube.count(JobState::Ready), &progress, done)?;
     }
     client.use_tube(&tube.name)?;
-    for state in [State::Ready, State::Delayed, State::Buried] {
+    for state in [JobState::Ready, JobState::Delayed, JobState::Buried] {
         if states.contains(&state) {
             flush_by_peeking(client, state, tube.count(state), &progress, done)?;
         }
@@ -114,12 +114,12 @@ fn flush(
 /// Reserves and deletes ready jobs. The jobs of a paused tube cannot be reserved: [`flush_by_peeking`] deletes them.
 fn flush_ready(
     client: &mut Client,
-    tube: &Name,
+    tube: &TubeName,
     count: u64,
     progress: &Progress,
     done: &mut u64,
 ) -> Result<(), Failure> {
-    let watched: Vec<Name> =
+    let watched: Vec<TubeName> =
         client.list_tubes_watched()?.iter().filter_map(|name| name.parse().ok()).collect();
     client.watch(tube)?;
     for other in watched.iter().filter(|other| *other != tube) {
@@ -127,15 +127,14 @@ fn flush_ready(
     }
     let mut left = count;
     while left > 0 && !interrupt::requested() {
-        let reserves = (0..left.min(BATCH)).map(|_| Command::ReserveWithTimeout(0));
-        let mut ids = Vec::new();
-        for reply in client.call_all(reserves)? {
-            match reply {
-                Reply::Reserved(job) => ids.push(job.id),
-                Reply::Refused(Refusal::TimedOut | Refusal::DeadlineSoon) => {}
-                other => return Err(unexpected("reserve-with-timeout", &other)),
-            }
-        }
+        let reserves = (0..left.min(BATCH)).map(|_| Command::ReserveWithTimeout { timeout_s: 0 });
+        let (mut ids, mut failed) = (Vec::new(), None);
+        client.pipeline(reserves, |_, reply| match reply {
+            Reply::Reserved(id, _) => ids.push(id),
+            Reply::TimedOut | Reply::DeadlineSoon => {}
+            other => failed = failed.take().or(Some(unexpected("reserve-with-timeout", &other))),
+        })?;
+        failed.map_or(Ok(()), Err)?;
         if ids.is_empty() {
             break;
         }
@@ -151,29 +150,33 @@ fn flush_ready(
 /// Peeks at the next job of a state, then sends its delete together with the next peek: one round trip for each job.
 fn flush_by_peeking(
     client: &mut Client,
-    state: State,
+    state: JobState,
     count: u64,
     progress: &Progress,
     done: &mut u64,
 ) -> Result<(), Failure> {
     let peek = match state {
-        State::Ready => Command::PeekReady,
-        State::Delayed => Command::PeekDelayed,
+        JobState::Ready => Command::PeekReady,
+        JobState::Delayed => Command::PeekDelayed,
         _ => Command::PeekBuried,
     };
-    let mut next = client.call(&peek)?;
+    let found = |reply: &Reply<'_>| match reply {
+        Reply::Found(id, _) => Ok(Some(*id)),
+        Reply::NotFound => Ok(None),
+        other => Err(unexpected(peek.verb().as_str(), other)),
+    };
+    let mut next = found(&client.call(peek)?)?;
     for _ in 0..count {
         if interrupt::requested() {
             return Err(Failure::Interrupted("stopped".to_owned()));
         }
-        let id = match next {
-            Reply::Found(job) => job.id,
-            Reply::Refused(Refusal::NotFound) => break,
-            other => return Err(unexpected(&peek.verb(), &other)),
-        };
-        let mut replies = client.call_all([Command::Delete(id), peek.clone()])?;
-        next = replies.pop().unwrap_or(Reply::Refused(Refusal::NotFound));
-        *done += u64::from(replies.pop() == Some(Reply::Deleted));
+        let Some(id) = next else { break };
+        let mut peeked = Ok(None);
+        client.pipeline([Command::Delete(id), peek], |position, reply| match position {
+            0 => *done += u64::from(reply == Reply::Deleted),
+            _ => peeked = found(&reply),
+        })?;
+        next = peeked?;
         progress.add(1);
     }
     Ok(())

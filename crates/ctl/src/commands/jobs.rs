@@ -7,7 +7,7 @@ use crate::output::{self, Output, age, say, table};
 use crate::session::Session;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use beanstalk_client::{JobInfo, State, Tag};
+use beanstalk_client::{JobInfo, JobState, Tag};
 use serde_json::{Value, json};
 
 /// How many rows are formatted together: their columns have the width that the longest cell needs.
@@ -59,9 +59,9 @@ pub fn list(session: &mut Session, arguments: &JobsArguments, out: &mut Output) 
 /// so buried jobs are sorted by id.
 pub fn sort(jobs: &mut [JobInfo]) {
     let key = |job: &JobInfo| match job.state {
-        State::Ready => (u64::from(job.pri), job.id),
-        State::Delayed | State::Reserved => (job.time_left, job.id),
-        State::Buried => (0, job.id),
+        JobState::Ready => (u64::from(job.pri), job.id),
+        JobState::Delayed | JobState::Reserved => (job.time_left, job.id),
+        JobState::Buried => (0, job.id),
     };
     jobs.sort_by(|one, other| (&one.tube, one.state, key(one)).cmp(&(&other.tube, other.state, key(other))));
 }
@@ -79,7 +79,7 @@ fn print(jobs: &[JobInfo], with_header: bool, out: &mut Output) -> Result<(), Fa
 
 fn row(job: &JobInfo) -> Vec<String> {
     let tags: Vec<String> = job.tags.iter().map(Tag::to_string).collect();
-    let state = if job.held { "held" } else { job.state.word() };
+    let state = if job.held { "held" } else { job.state.as_str() };
     let or_dash = |text: String| if text.is_empty() { "-".to_owned() } else { text };
     vec![
         job.id.to_string(),
@@ -141,14 +141,14 @@ fn plain(value: &Value) -> String {
 pub fn peek(session: &mut Session, arguments: &PeekArguments, out: &mut Output) -> Result<(), Failure> {
     let peeked = match (arguments.id, arguments.next) {
         (Some(id), _) => session.client.peek(id),
-        (None, Some(State::Reserved)) if !session.has("peek-reserved") => {
+        (None, Some(JobState::Reserved)) if !session.has("peek-reserved") => {
             return Err(Failure::Refused(
                 "this server cannot show reserved jobs: it has no peek-reserved".to_owned(),
             ));
         }
         (None, next) => {
             session.client.use_tube(&arguments.tube)?;
-            session.client.peek_next(next.unwrap_or(State::Ready))
+            session.client.peek_next(next.unwrap_or(JobState::Ready))
         }
     };
     let job = peeked.map_err(|error| match arguments.id {

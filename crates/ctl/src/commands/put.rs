@@ -6,8 +6,8 @@ use crate::input::Lines;
 use crate::interrupt;
 use crate::output::{Output, counted};
 use crate::progress::Progress;
-use crate::session::{Session, unexpected};
-use beanstalk_client::{Command, PutOptions, Reply};
+use crate::session::{Session, put_failed};
+use beanstalk_client::{Inserted, JobState, PutOptions, Request};
 use serde_json::json;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
@@ -74,22 +74,21 @@ fn put(
     options: &PutOptions,
     out: &mut Output,
 ) -> Result<u64, Failure> {
-    let PutOptions { pri, delay, ttr, tags } = options;
-    let commands = bodies.iter().map(|body| Command::Put { pri: *pri, delay: *delay, ttr: *ttr, body, tags });
+    let puts = bodies.iter().map(|body| Request::Put(options, body));
     let mut replies = Vec::new();
-    let sent = session.client.pipeline(commands, |_, reply| replies.push(reply));
+    let sent = session.client.pipeline(puts, |_, reply| replies.push(Inserted::of_reply(&reply)));
     let (mut done, mut refused) = (0, None);
     for reply in replies {
-        let Reply::Inserted(inserted) = reply else {
-            refused.get_or_insert(match reply {
-                Reply::Draining => Failure::Refused("the server accepts no new jobs (DRAINING)".to_owned()),
-                other => unexpected("put", &other),
-            });
-            continue;
+        let inserted = match reply {
+            Ok(inserted) => inserted,
+            Err(error) => {
+                refused.get_or_insert(put_failed(error));
+                continue;
+            }
         };
         done += 1;
-        let existing = inserted.existing.map(|state| state.to_lowercase());
-        let line = match &existing {
+        let existing = inserted.is_duplicate.then(|| inserted.state.map_or("deleted", JobState::as_str));
+        let line = match existing {
             None => inserted.id.to_string(),
             Some(state) => format!("{} {state}", inserted.id),
         };

@@ -3,10 +3,10 @@
 //! The job is reserved meanwhile, so that no worker gets both. If the connection breaks in between, both the job and its copy
 //! may exist, but no job is lost. The copy has a new id, and its age and counters begin at 0.
 
-use super::batch::{Outcome, put_back};
+use super::batch::{Outcome, bury, put_back};
 use crate::failure::Failure;
-use crate::session::{Session, unexpected};
-use beanstalk_client::{Command, JobInfo, Name, Refusal, Reply, State};
+use crate::session::{Session, put_failed, unexpected};
+use beanstalk_client::{Command, Inserted, JobId, JobInfo, JobState, PutOptions, Reply, Request, TubeName};
 
 /// How many jobs are reserved together: few, so that all are moved before the shortest TTR, a second, ends.
 const BATCH: usize = 50;
@@ -18,7 +18,7 @@ pub const NEVER: u32 = u32::MAX;
 pub fn by_copies(
     session: &mut Session,
     jobs: &[JobInfo],
-    tube: &Name,
+    tube: &TubeName,
     each: &mut dyn FnMut(Outcome),
 ) -> Result<(), Failure> {
     session.client.use_tube(tube)?;
@@ -26,33 +26,23 @@ pub fn by_copies(
 }
 
 fn move_batch(session: &mut Session, jobs: &[JobInfo], each: &mut dyn FnMut(Outcome)) -> Result<(), Failure> {
-    let replies = session.client.call_all(jobs.iter().map(|job| Command::ReserveJob(job.id)))?;
     let mut held = Vec::with_capacity(jobs.len());
-    for (job, reply) in jobs.iter().zip(replies) {
-        match reply {
-            Reply::Reserved(reserved) => held.push((job, reserved.body)),
-            Reply::Refused(Refusal::NotFound) => each(Outcome::Changed),
-            other => each(Outcome::Refused(unexpected("reserve-job", &other).to_string())),
-        }
-    }
-    let puts = held.iter().map(|(job, body)| Command::Put {
-        pri: job.pri,
-        delay: delay_of_copy(job),
-        ttr: u32::try_from(job.ttr).unwrap_or(u32::MAX),
-        body,
-        tags: &job.tags,
-    });
-    let replies = session.client.call_all(puts)?;
+    let reserves = jobs.iter().map(|job| Command::ReserveJob(JobId(job.id)));
+    session.client.pipeline(reserves, |position, reply| match reply {
+        Reply::Reserved(_, body) => held.push((&jobs[position], body.as_slice().to_vec())),
+        Reply::NotFound => each(Outcome::Changed),
+        other => each(Outcome::Refused(unexpected("reserve-job", &other).to_string())),
+    })?;
+    let options: Vec<PutOptions> = held.iter().map(|(job, _)| options_of_copy(job)).collect();
+    let puts = held.iter().zip(&options).map(|((_, body), options)| Request::Put(options, body));
+    let replies = session.client.call_all(puts, |reply| Inserted::of_reply(&reply))?;
     let mut copies = Vec::with_capacity(held.len());
     for ((job, _), reply) in held.iter().zip(replies) {
         match reply {
-            Reply::Inserted(inserted) => copies.push((*job, inserted.id)),
-            other => {
-                session.client.call(&put_back(job, job.pri))?;
-                each(Outcome::Refused(match other {
-                    Reply::Draining => "the server accepts no new jobs (DRAINING)".to_owned(),
-                    other => unexpected("put", &other).to_string(),
-                }));
+            Ok(inserted) => copies.push((*job, inserted.id)),
+            Err(error) => {
+                session.client.call(put_back(job, job.pri))?;
+                each(Outcome::Refused(put_failed(error).to_string()));
             }
         }
     }
@@ -60,18 +50,22 @@ fn move_batch(session: &mut Session, jobs: &[JobInfo], each: &mut dyn FnMut(Outc
     delete_originals(session, &copies, each)
 }
 
+fn options_of_copy(job: &JobInfo) -> PutOptions {
+    let ttr = u32::try_from(job.ttr).unwrap_or(u32::MAX);
+    PutOptions { pri: job.pri, delay: delay_of_copy(job), ttr, tags: job.tags.clone() }
+}
+
 fn delay_of_copy(job: &JobInfo) -> u32 {
     match job.state {
-        State::Delayed => u32::try_from(job.time_left).unwrap_or(u32::MAX),
-        State::Buried => NEVER,
-        State::Ready | State::Reserved => 0,
+        JobState::Delayed => u32::try_from(job.time_left).unwrap_or(u32::MAX),
+        JobState::Buried => NEVER,
+        JobState::Ready | JobState::Reserved => 0,
     }
 }
 
 fn bury_copies(session: &mut Session, copies: &[(&JobInfo, u64)]) -> Result<(), Failure> {
-    let buried = copies.iter().filter(|(job, _)| job.state == State::Buried);
-    let commands = buried
-        .flat_map(|(job, copy)| [Command::ReserveJob(*copy), Command::Bury { id: *copy, pri: job.pri }]);
+    let buried = copies.iter().filter(|(job, _)| job.state == JobState::Buried);
+    let commands = buried.flat_map(|(job, copy)| [Command::ReserveJob(JobId(*copy)), bury(*copy, job.pri)]);
     Ok(session.client.pipeline(commands, |_, _| {})?)
 }
 
@@ -80,14 +74,15 @@ fn delete_originals(
     copies: &[(&JobInfo, u64)],
     each: &mut dyn FnMut(Outcome),
 ) -> Result<(), Failure> {
-    let replies = session.client.call_all(copies.iter().map(|(job, _)| Command::Delete(job.id)))?;
-    for ((_, copy), reply) in copies.iter().zip(replies) {
-        if matches!(reply, Reply::Deleted) {
+    let deletes = copies.iter().map(|(job, _)| Command::Delete(JobId(job.id)));
+    let are_deleted = session.client.call_all(deletes, |reply| reply == Reply::Deleted)?;
+    for ((_, copy), is_deleted) in copies.iter().zip(are_deleted) {
+        if is_deleted {
             each(Outcome::Done);
             continue;
         }
         // The TTR has ended, and a worker may have reserved the job: the copy must go.
-        session.client.call(&Command::Delete(*copy))?;
+        session.client.call(Command::Delete(JobId(*copy)))?;
         each(Outcome::Changed);
     }
     Ok(())

@@ -6,7 +6,7 @@ use crate::failure::Failure;
 use crate::interrupt;
 use crate::output::{self, Output, say};
 use crate::session::Session;
-use beanstalk_client::{Client, Error, Job, Name, Refusal};
+use beanstalk_client::{Client, Error, Job, Refusal, TubeName};
 use std::time::{Duration, Instant};
 
 /// The longest wait of one reserve, in seconds. The program checks for an interrupt after each.
@@ -41,11 +41,11 @@ pub fn run(mut session: Session, arguments: &ReserveArguments, out: &mut Output)
 }
 
 /// Watches only these tubes.
-pub fn watch_only(client: &mut Client, tubes: &[Name]) -> Result<(), Failure> {
+pub fn watch_only(client: &mut Client, tubes: &[TubeName]) -> Result<(), Failure> {
     for tube in tubes {
         client.watch(tube)?;
     }
-    let default = Name::default_tube();
+    let default = TubeName::default_tube();
     if !tubes.contains(&default) {
         client.ignore(&default)?;
     }

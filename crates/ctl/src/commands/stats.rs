@@ -3,10 +3,10 @@
 use super::{Servers, nothing_matched};
 use crate::failure::Failure;
 use crate::output::{Output, dictionary, table};
-use beanstalk_client::{Dictionary, Name};
+use beanstalk_client::{Dictionary, TubeName};
 
 /// Prints the counters.
-pub fn run(servers: &Servers, tube: Option<&Name>, out: &mut Output) -> Result<(), Failure> {
+pub fn run(servers: &Servers, tube: Option<&TubeName>, out: &mut Output) -> Result<(), Failure> {
     let several = servers.addresses().len() > 1;
     let (mut answered, mut is_found) = (false, false);
     let done = servers.each(|session| {

@@ -5,7 +5,7 @@ use crate::cli::Tubes;
 use crate::failure::Failure;
 use crate::output::{Output, age, counted};
 use crate::session::{Session, unexpected};
-use beanstalk_client::{Command, Refusal, Reply};
+use beanstalk_client::{Command, Reply};
 use serde_json::json;
 
 /// Pauses tubes for `seconds`; 0 ends their pause. Asks for confirmation if a pattern matches several tubes.
@@ -30,15 +30,14 @@ pub fn pause(
             &format!("{count} matched"),
         );
     }
-    let replies = session.client.call_all(tubes.iter().map(|tube| Command::PauseTube { tube, seconds }))?;
-    let mut done = 0;
-    for reply in replies {
-        match reply {
-            Reply::Paused => done += 1,
-            Reply::Refused(Refusal::NotFound) => {} // the tube was removed meanwhile
-            other => return Err(unexpected("pause-tube", &other)),
-        }
-    }
+    let pauses = tubes.iter().map(|tube| Command::PauseTube { tube: tube.as_str(), delay_s: seconds });
+    let (mut done, mut failed) = (0, None);
+    session.client.pipeline(pauses, |_, reply| match reply {
+        Reply::Paused => done += 1,
+        Reply::NotFound => {} // the tube was removed meanwhile
+        other => failed = failed.take().or(Some(unexpected("pause-tube", &other))),
+    })?;
+    failed.map_or(Ok(()), Err)?;
     let past = if seconds == 0 { "resumed" } else { "paused" };
     out.value_or_line(
         &json!({ "action": verb, "matched": count, "done": done }),

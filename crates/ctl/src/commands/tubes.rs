@@ -5,7 +5,7 @@ use crate::cli::TubesArguments;
 use crate::failure::Failure;
 use crate::output::{Output, age, dictionary, table};
 use crate::session::Tube;
-use beanstalk_client::State;
+use beanstalk_client::JobState;
 use clap::ValueEnum;
 use std::cmp::Reverse;
 
@@ -37,10 +37,10 @@ impl TubeKey {
     pub fn of(self, tube: &Tube) -> u64 {
         match self {
             Self::Name => 0,
-            Self::Ready => tube.count(State::Ready),
-            Self::Reserved => tube.count(State::Reserved),
-            Self::Delayed => tube.count(State::Delayed),
-            Self::Buried => tube.count(State::Buried),
+            Self::Ready => tube.count(JobState::Ready),
+            Self::Reserved => tube.count(JobState::Reserved),
+            Self::Delayed => tube.count(JobState::Delayed),
+            Self::Buried => tube.count(JobState::Buried),
             Self::Jobs => tube.jobs(),
             Self::Waiting => tube.stats.number_or_zero("current-waiting"),
             Self::Total => tube.stats.number_or_zero("total-jobs"),
@@ -101,7 +101,7 @@ fn row(server: &str, tube: &Tube, several: bool, has_age: bool) -> Vec<String> {
         cells.push(server.to_owned());
     }
     cells.push(tube.name.to_string());
-    cells.extend(State::ALL.map(|state| tube.count(state).to_string()));
+    cells.extend(JobState::ALL.map(|state| tube.count(state).to_string()));
     for key in ["current-waiting", "current-watching", "total-jobs"] {
         cells.push(tube.stats.number_or_zero(key).to_string());
     }

@@ -8,7 +8,7 @@ use crate::failure::Failure;
 use crate::interrupt;
 use crate::output::{Output, say};
 use crate::session::{Session, Tube};
-use beanstalk_client::{Address, State};
+use beanstalk_client::{Address, JobState};
 use globset::GlobMatcher;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -37,7 +37,7 @@ impl Sample {
     fn at(tube: &Tube) -> Self {
         Self {
             events: EVENTS.iter().map(|(key, _)| tube.stats.number_or_zero(key)).collect(),
-            states: State::ALL.map(|state| tube.count(state)),
+            states: JobState::ALL.map(|state| tube.count(state)),
             paused: tube.stats.number_or_zero("pause-time-left") > 0,
         }
     }
@@ -177,7 +177,7 @@ impl Change<'_> {
         if self.sample.paused != self.last.paused {
             parts.push(if self.sample.paused { "paused" } else { "resumed" }.to_owned());
         }
-        let states: Vec<String> = State::ALL
+        let states: Vec<String> = JobState::ALL
             .iter()
             .zip(self.sample.states)
             .map(|(state, count)| format!("{count} {state}"))
@@ -196,7 +196,7 @@ impl Change<'_> {
             object.insert(word.replace(' ', "_"), json!(count));
         }
         object.insert("paused".to_owned(), json!(self.sample.paused));
-        for (state, count) in State::ALL.iter().zip(self.sample.states) {
+        for (state, count) in JobState::ALL.iter().zip(self.sample.states) {
             object.insert(format!("current_{state}"), json!(count));
         }
         Value::Object(object)

@@ -4,7 +4,7 @@ use super::backend::{Act, JobsOf, Request, Update};
 use super::body::{self, Form};
 use super::rows::{Rates, Row, SortKey, sort};
 use crate::commands::act::Action;
-use beanstalk_client::{JobInfo, Name, State};
+use beanstalk_client::{JobInfo, JobState, TubeName};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use std::time::Instant;
 
@@ -194,7 +194,7 @@ impl App {
     fn arrange(&mut self) {
         let selected = self.selected_row().map(|row| (row.server, row.name.clone()));
         let all = self.servers.iter().flat_map(|server| &server.rows);
-        self.rows = all.filter(|row| row.name.contains(&self.filter)).cloned().collect();
+        self.rows = all.filter(|row| row.name.as_str().contains(&self.filter)).cloned().collect();
         sort(&mut self.rows, self.sort, self.reversed);
         if self.view == View::Tubes {
             let same = |row: &Row| Some((row.server, row.name.clone())) == selected;
@@ -363,9 +363,9 @@ impl App {
 
     fn on_job_key(&mut self, of: JobsOf, code: KeyCode) -> Reaction {
         if let (View::Jobs(_), KeyCode::Tab | KeyCode::BackTab) = (&self.view, code) {
-            let at = State::ALL.iter().position(|state| *state == of.state).unwrap_or(0);
+            let at = JobState::ALL.iter().position(|state| *state == of.state).unwrap_or(0);
             let by = if code == KeyCode::Tab { 1 } else { 3 };
-            let state = State::ALL[(at + by) % State::ALL.len()];
+            let state = JobState::ALL[(at + by) % JobState::ALL.len()];
             return self.show(View::Jobs(JobsOf { state, ..of }));
         }
         if let (View::Body(..), KeyCode::Char(key @ ('w' | 'x'))) = (&self.view, code) {
@@ -392,19 +392,19 @@ impl App {
     }
 }
 
-fn job_request(server: usize, tube: &Name, id: u64, action: Action) -> Request {
+fn job_request(server: usize, tube: &TubeName, id: u64, action: Action) -> Request {
     Request::Act(server, tube.clone(), Act::Job(id, action))
 }
 
 /// The state whose jobs are shown first: buried, or else the first state with jobs.
-fn first_state(row: &Row) -> State {
+fn first_state(row: &Row) -> JobState {
     let [ready, reserved, delayed, buried] = row.counts;
     match () {
-        () if buried > 0 => State::Buried,
-        () if ready > 0 => State::Ready,
-        () if reserved > 0 => State::Reserved,
-        () if delayed > 0 => State::Delayed,
-        () => State::Ready,
+        () if buried > 0 => JobState::Buried,
+        () if ready > 0 => JobState::Ready,
+        () if reserved > 0 => JobState::Reserved,
+        () if delayed > 0 => JobState::Delayed,
+        () => JobState::Ready,
     }
 }
 
@@ -476,12 +476,12 @@ mod tests {
     #[test]
     fn drilling_shows_buried_jobs_first_and_old_answers_are_dropped() {
         let mut app = app();
-        let of = JobsOf { server: 0, tube: "b".parse().unwrap(), state: State::Buried };
+        let of = JobsOf { server: 0, tube: "b".parse().unwrap(), state: JobState::Buried };
         let refresh =
             Reaction::Send(Request::Refresh { server: 0, jobs: Some(of.clone()), needs_jobs: true });
         assert_eq!(press(&mut app, KeyCode::Enter), refresh);
         press(&mut app, KeyCode::Tab);
-        assert!(matches!(&app.view, View::Jobs(of) if of.state == State::Ready));
+        assert!(matches!(&app.view, View::Jobs(of) if of.state == JobState::Ready));
         let data = b"---\nid: 1\ntube: \"b\"\nstate: buried\npri: 0\nage: 0\nttr: 1\n";
         let job = JobInfo::from_stats(&parse_dictionary(data).unwrap()).unwrap();
         app.take(Update::Jobs(of, Ok(vec![job])), Instant::now());

@@ -7,7 +7,7 @@ use crate::commands::jobs::sort;
 use crate::failure::Failure;
 use crate::listing::{self, Filter};
 use crate::session::{Session, Tube};
-use beanstalk_client::{Address, Connector, JobInfo, Name, State};
+use beanstalk_client::{Address, Connector, JobInfo, JobState, TubeName};
 use std::sync::mpsc::{Receiver, Sender};
 
 /// The greatest number of jobs of a tube that are shown.
@@ -19,9 +19,9 @@ pub struct JobsOf {
     /// The index in the list of servers.
     pub server: usize,
     /// The tube.
-    pub tube: Name,
+    pub tube: TubeName,
     /// Their state.
-    pub state: State,
+    pub state: JobState,
 }
 
 /// An action that the user has requested.
@@ -58,7 +58,7 @@ pub enum Request {
         id: u64,
     },
     /// Perform an action on a tube of a server, or on one of its jobs.
-    Act(usize, Name, Act),
+    Act(usize, TubeName, Act),
 }
 
 /// An answer of the backend.
@@ -143,7 +143,7 @@ impl Server {
 }
 
 fn find_jobs(session: &mut Session, of: &JobsOf) -> Result<Vec<JobInfo>, Failure> {
-    let tubes = vec![crate::cli::glob(&of.tube).map_err(Failure::Local)?];
+    let tubes = vec![crate::cli::glob(of.tube.as_str()).map_err(Failure::Local)?];
     let filter = Filter { tubes, states: vec![of.state], ..Filter::default() };
     let mut jobs = Vec::new();
     listing::jobs(session, &filter, false, &mut |found| {
@@ -161,7 +161,7 @@ fn body(session: &mut Session, id: u64) -> Result<Vec<u8>, Failure> {
     Ok(session.client.peek(id)?.body)
 }
 
-fn perform(session: &mut Session, tube: &Name, act: Act) -> Result<String, Failure> {
+fn perform(session: &mut Session, tube: &TubeName, act: Act) -> Result<String, Failure> {
     match act {
         Act::Pause(seconds) => {
             session.client.pause_tube(tube, seconds)?;
@@ -178,7 +178,7 @@ fn perform(session: &mut Session, tube: &Name, act: Act) -> Result<String, Failu
 }
 
 /// Kicks as many jobs as are buried now.
-fn kick_buried(session: &mut Session, tube: &Name) -> Result<String, Failure> {
+fn kick_buried(session: &mut Session, tube: &TubeName) -> Result<String, Failure> {
     let buried = session.client.stats_tube(tube)?.number_or_zero("current-jobs-buried");
     session.client.use_tube(tube)?;
     let kicked = if buried == 0 { 0 } else { session.client.kick(buried)? };

@@ -1,7 +1,7 @@
 //! The rows of the tubes: their rates from one refresh to the next, and their order.
 
 use crate::session::Tube;
-use beanstalk_client::{Dictionary, Name, State};
+use beanstalk_client::{Dictionary, JobState, TubeName};
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::time::Instant;
@@ -12,7 +12,7 @@ pub struct Row {
     /// The index in the list of servers.
     pub server: usize,
     /// The tube.
-    pub name: Name,
+    pub name: TubeName,
     /// The numbers of ready, reserved, delayed and buried jobs.
     pub counts: [u64; 4],
     /// The number of waiting workers.
@@ -90,7 +90,7 @@ pub fn sort(rows: &mut [Row], key: SortKey, reversed: bool) {
 /// The counters of the last look at a server, for rates.
 #[derive(Default)]
 pub struct Rates {
-    last: HashMap<Name, (Instant, u64, u64)>,
+    last: HashMap<TubeName, (Instant, u64, u64)>,
 }
 
 impl Rates {
@@ -121,7 +121,7 @@ fn row(server: usize, tube: &Tube, rates: Option<(f64, f64)>) -> Row {
     Row {
         server,
         name: tube.name.clone(),
-        counts: State::ALL.map(|state| tube.count(state)),
+        counts: JobState::ALL.map(|state| tube.count(state)),
         waiting: tube.stats.number_or_zero("current-waiting"),
         put_rate: rates.map(|(puts, _)| puts),
         delete_rate: rates.map(|(_, deletes)| deletes),

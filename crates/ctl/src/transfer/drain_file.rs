@@ -7,7 +7,7 @@ use super::export::{instance, sync_directory};
 use super::record::{Record, is_drained, marked_as_drained};
 use crate::failure::Failure;
 use crate::session::Session;
-use beanstalk_client::{JobInfo, State, Tag};
+use beanstalk_client::{JobInfo, JobState, Tag};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -63,7 +63,7 @@ impl DrainFile {
         let entry = |info: &JobInfo| {
             let entry = json!({
                 "id": info.id,
-                "state": info.state.word(),
+                "state": info.state.as_str(),
                 "left": info.time_left,
                 "reserves": info.reserves,
                 "buries": info.buries,
@@ -84,9 +84,9 @@ impl DrainFile {
     pub fn restore(&self, info: &mut JobInfo) {
         let Some(taken) = self.taking.get(&info.id) else { return };
         let broke_off = match info.state {
-            State::Buried => info.buries == taken.buries + 1,
-            State::Ready => info.buries == taken.buries,
-            State::Delayed | State::Reserved => false,
+            JobState::Buried => info.buries == taken.buries + 1,
+            JobState::Ready => info.buries == taken.buries,
+            JobState::Delayed | JobState::Reserved => false,
         };
         if broke_off && info.reserves == taken.reserves + 1 {
             (info.state, info.time_left) = (taken.state, taken.left);
@@ -158,7 +158,7 @@ fn read(path: &Path, mut file: File) -> Result<(File, HashMap<u64, Vec<Record>>)
 
 /// The state and the tags of a job before it was reserved and buried for the export.
 struct Taken {
-    state: State,
+    state: JobState,
     left: u64,
     reserves: u64,
     buries: u64,
@@ -168,7 +168,7 @@ struct Taken {
 
 fn taken(entry: &Value) -> Option<(u64, Taken)> {
     let number = |key: &str| entry[key].as_u64();
-    let state = State::from_word(entry["state"].as_str()?)?;
+    let state = entry["state"].as_str()?.parse().ok()?;
     let tag = |tag: &Value| tag.as_str()?.parse().ok();
     let tags = entry["tags"].as_array().and_then(|tags| tags.iter().map(tag).collect());
     let (reserves, buries) = (number("reserves")?, number("buries")?);

@@ -9,7 +9,7 @@ use super::destination::{Destination, Replacement, check_replaceable, open_strea
 use super::drain_file::DrainFile;
 use super::record::Record;
 use crate::cli::ExportArguments;
-use crate::commands::batch::put_back;
+use crate::commands::batch::{bury, put_back};
 use crate::commands::confirm;
 use crate::failure::Failure;
 use crate::interrupt;
@@ -17,7 +17,7 @@ use crate::listing::{self, Filter};
 use crate::output::{Output, counted};
 use crate::progress::Progress;
 use crate::session::{Session, unexpected};
-use beanstalk_client::{Command, JobInfo, Refusal, Reply, State};
+use beanstalk_client::{Command, JobId, JobInfo, JobState, Reply};
 use serde_json::json;
 use std::fs::File;
 use std::io::Write;
@@ -115,12 +115,12 @@ fn drain(
 ) -> Result<(), Failure> {
     let (mut ids, mut held) = (Vec::new(), 0);
     listing::jobs(session, filter, false, &mut |found| {
-        held += found.iter().filter(|found| found.info.state == State::Reserved).count() as u64;
+        held += found.iter().filter(|found| found.info.state == JobState::Reserved).count() as u64;
         ids.extend(
             found
                 .iter()
                 .map(|found| &found.info)
-                .filter(|info| info.state != State::Reserved)
+                .filter(|info| info.state != JobState::Reserved)
                 .map(|info| info.id),
         );
         Ok(true)
@@ -180,34 +180,39 @@ fn drain_batch(session: &mut Session, ids: &[u64], file: &mut DrainFile) -> Resu
     let mut infos: Vec<JobInfo> = session.job_infos(ids.iter().copied())?.into_iter().flatten().collect();
     infos.iter_mut().for_each(|info| file.restore(info));
     file.begin(&infos)?;
-    let commands = infos
-        .iter()
-        .flat_map(|info| [Command::ReserveJob(info.id), Command::Bury { id: info.id, pri: info.pri }]);
-    let replies = session.client.call_all(commands)?;
+    let commands =
+        infos.iter().flat_map(|info| [Command::ReserveJob(JobId(info.id)), bury(info.id, info.pri)]);
+    let (mut bodies, mut failed) = (vec![None; infos.len()], None);
+    session.client.pipeline(commands, |position, reply| match (position % 2, reply) {
+        (0, Reply::Reserved(_, body)) => bodies[position / 2] = Some(body.as_slice().to_vec()),
+        (0, Reply::NotFound) | (1, Reply::Buried) => {}
+        (0, other) => failed = failed.take().or(Some(unexpected("reserve-job", &other))),
+        (_, _) => bodies[position / 2] = None,
+    })?;
+    failed.map_or(Ok(()), Err)?;
     let (mut taken, mut records) = (Vec::new(), Vec::new());
-    for (info, pair) in infos.into_iter().zip(replies.chunks(2)) {
-        let body = match pair {
-            [Reply::Reserved(job), Reply::Buried(None)] => job.body.clone(),
+    for (info, body) in infos.into_iter().zip(bodies) {
+        let body = match body {
+            Some(body) => body,
             // No client can reserve a held job before its group is empty.
-            [Reply::Refused(Refusal::NotFound), _] if info.held => match session.client.peek(info.id) {
+            None if info.held => match session.client.peek(info.id) {
                 Ok(job) => job.body,
                 Err(_) => continue,
             },
-            [Reply::Refused(Refusal::NotFound), _] => continue,
-            [other, _] | [other] => return Err(unexpected("reserve-job", other)),
-            _ => continue,
+            None => continue,
         };
         let record = Record::new(&info, body, file.server()).map_err(Failure::Refused)?;
         records.push(record);
         taken.push(info);
     }
     if let Err(failure) = file.append(&records) {
-        let back = taken.iter().flat_map(|info| [Command::ReserveJob(info.id), put_back(info, info.pri)]);
+        let back =
+            taken.iter().flat_map(|info| [Command::ReserveJob(JobId(info.id)), put_back(info, info.pri)]);
         session.client.pipeline(back, |_, _| {})?;
         return Err(failure);
     }
     let mut deleted = 0;
-    session.client.pipeline(taken.iter().map(|info| Command::Delete(info.id)), |_, reply| {
+    session.client.pipeline(taken.iter().map(|info| Command::Delete(JobId(info.id))), |_, reply| {
         deleted += u64::from(reply == Reply::Deleted);
     })?;
     Ok(deleted)

@@ -2,11 +2,14 @@
 
 use super::record::Record;
 use crate::cli::glob;
+use crate::commands::batch::{bury, release};
 use crate::commands::relocate::NEVER;
 use crate::failure::Failure;
 use crate::listing::{self, Filter, Found};
-use crate::session::{Session, unexpected};
-use beanstalk_client::{Command, JobInfo, Name, Refusal, Reply, State, Tag};
+use crate::session::{Session, put_failed};
+use beanstalk_client::{
+    Command, Error, Inserted, JobId, JobInfo, JobState, PutOptions, Refusal, Request, Tag, TubeName,
+};
 use std::collections::BTreeSet;
 
 /// How long the key of a job that is put at once counts after its delete, in seconds.
@@ -15,7 +18,7 @@ const KEY_SECONDS: u32 = 7 * 86_400;
 /// The changes that the arguments make to the jobs of a file.
 pub struct Putting {
     /// The tube into which all jobs are put, if one is given.
-    pub tube: Option<Name>,
+    pub tube: Option<TubeName>,
     /// Whether to leave out tags that the server does not support.
     pub drop_tags: bool,
 }
@@ -30,8 +33,8 @@ impl Putting {
             record.tags.retain(|tag| session.has(tag.word()));
         }
         // A buried job has waited for its group. With the tag it could not be buried while the group has members.
-        if record.state == State::Buried {
-            record.tags.retain(|tag| !matches!(tag, Tag::After(_)));
+        if record.state == JobState::Buried {
+            record.tags.retain(|tag| tag.word() != "aft");
         }
         // Servers treat a TTR of 0 as 1.
         record.ttr = record.ttr.max(1);
@@ -49,34 +52,29 @@ impl Putting {
 #[derive(Default)]
 pub struct Refused {
     count: u64,
-    last: Option<Reply>,
+    last: Option<Refusal>,
 }
 
 impl Refused {
-    fn add(&mut self, reply: Reply) {
+    fn add(&mut self, refusal: Refusal) {
         self.count += 1;
-        self.last = Some(reply);
+        self.last = Some(refusal);
     }
 
     /// Whether the server would also refuse further jobs.
     pub fn takes_nothing_more(&self) -> bool {
-        matches!(
-            self.last,
-            Some(Reply::Draining | Reply::Refused(Refusal::OutOfMemory | Refusal::InternalError))
-        )
+        matches!(self.last, Some(Refusal::Draining | Refusal::OutOfMemory | Refusal::InternalError))
     }
 
     /// The failure of the import; `Ok` if no job was refused.
     pub fn into_result(self) -> Result<(), Failure> {
-        match &self.last {
+        match self.last {
             None => Ok(()),
-            Some(Reply::Draining) => Err(Failure::Refused(
+            Some(Refusal::Draining) => Err(Failure::Refused(
                 "the server accepts no new jobs (DRAINING); run the same command again later".to_owned(),
             )),
-            Some(reply) => {
-                Err(unexpected("put", reply)
-                    .while_doing(&format!("{} of these jobs were not put", self.count)))
-            }
+            Some(refusal) => Err(put_failed(Error::Refused(refusal))
+                .while_doing(&format!("{} of these jobs were not put", self.count))),
         }
     }
 }
@@ -84,12 +82,8 @@ impl Refused {
 /// Whether the job is put with the delay that it is to have. While the server holds a job until a group is empty, no client can
 /// end its delay; and the delay of a job can be changed only by a reserve, after which the job does not expire any more.
 fn is_put_at_once(record: &Record) -> bool {
-    let is_delayed = record.state == State::Delayed && record.delay > 0;
-    record.tags.iter().any(|tag| match tag {
-        Tag::After(_) => true,
-        Tag::Expires(_) => is_delayed,
-        _ => false,
-    })
+    let is_delayed = record.state == JobState::Delayed && record.delay > 0;
+    record.tags.iter().any(|tag| tag.word() == "aft" || (tag.word() == "exp" && is_delayed))
 }
 
 /// Puts the records that do not exist yet, with an endless delay. `existing` has the ids of those that exist. Returns the
@@ -102,39 +96,43 @@ pub fn put(
     refused: &mut Refused,
 ) -> Result<Vec<Option<u64>>, Failure> {
     let mut ids = existing;
-    let tags: Vec<Vec<Tag>> =
-        records.iter().enumerate().map(|(position, record)| tags_of(record, hash, position)).collect();
-    let mut commands = Vec::new();
+    let options: Vec<PutOptions> =
+        records.iter().enumerate().map(|(position, record)| options_of(record, hash, position)).collect();
+    let mut requests: Vec<Request<'_>> = Vec::new();
     let mut positions = Vec::new();
     let mut used = None;
     for (position, record) in records.iter().enumerate().filter(|(position, _)| ids[*position].is_none()) {
         if used != Some(&record.tube) {
-            commands.push(Command::Use(&record.tube));
+            requests.push(Command::Use(record.tube.as_str()).into());
             positions.push(None);
             used = Some(&record.tube);
         }
-        let delay = if is_put_at_once(record) { record.delay } else { NEVER };
-        let (pri, ttr, body, tags) = (record.pri, record.ttr, &record.body, &tags[position]);
-        commands.push(Command::Put { pri, delay, ttr, body, tags });
+        requests.push(Request::Put(&options[position], &record.body));
         positions.push(Some(position));
     }
-    session.client.pipeline(commands, |index, reply| match (positions[index], reply) {
-        (Some(position), Reply::Inserted(inserted)) => ids[position] = Some(inserted.id),
-        (Some(_), reply) => refused.add(reply),
-        (None, _) => {}
+    let mut failed = None;
+    session.client.pipeline(requests, |index, reply| {
+        let Some(position) = positions[index] else { return };
+        match Inserted::of_reply(&reply) {
+            Ok(inserted) => ids[position] = Some(inserted.id),
+            Err(Error::Refused(refusal)) => refused.add(refusal),
+            Err(error) => failed = Some(error),
+        }
     })?;
-    Ok(ids)
+    failed.map_or(Ok(ids), |error| Err(error.into()))
 }
 
-/// The tags of a record. A job that is put at once gets a key if it has none, so that a second put does not store it.
-fn tags_of(record: &Record, hash: u64, position: usize) -> Vec<Tag> {
+/// How a record is put. A job that is put at once gets a key if it has none, so that a second put does not store it.
+fn options_of(record: &Record, hash: u64, position: usize) -> PutOptions {
     let mut tags = record.tags.clone();
-    let has_key = tags.iter().any(|tag| matches!(tag, Tag::Idempotency { .. }));
-    if is_put_at_once(record) && !has_key {
+    let has_key = tags.iter().any(|tag| tag.word() == "idp");
+    let at_once = is_put_at_once(record);
+    if at_once && !has_key {
         let key = format!("idp:import-{hash:016x}-{position}:{KEY_SECONDS}");
         tags.extend(key.parse::<Tag>());
     }
-    tags
+    let delay = if at_once { record.delay } else { NEVER };
+    PutOptions { pri: record.pri, delay, ttr: record.ttr, tags }
 }
 
 /// Finds the jobs that an interrupted import has put without recording their ids, and whose delay it has not removed. All of
@@ -147,7 +145,7 @@ pub fn find_again(
     let tubes: BTreeSet<&str> = records.iter().map(|record| record.tube.as_str()).collect();
     // Tube names have no characters that are special in a pattern.
     let tubes = tubes.into_iter().map(glob).collect::<Result<_, _>>().map_err(Failure::Local)?;
-    let filter = Filter { tubes, states: vec![State::Delayed], ..Filter::default() };
+    let filter = Filter { tubes, states: vec![JobState::Delayed], ..Filter::default() };
     let mut held: Vec<Found> = Vec::new();
     listing::jobs(session, &filter, true, &mut |found| {
         held.extend(
@@ -157,7 +155,7 @@ pub fn find_again(
     })?;
     let mut find = |record: &Record| {
         let position = held.iter().position(|found| {
-            found.info.tube == *record.tube
+            found.info.tube == record.tube.as_str()
                 && found.info.pri == record.pri
                 && found.info.ttr == u64::from(record.ttr)
                 && found.body.as_ref() == Some(&record.body)
@@ -174,25 +172,25 @@ pub fn remove_delays(session: &mut Session, records: &[Record], ids: &[Option<u6
     let commands = held.iter().flat_map(|(record, id)| {
         let (id, pri, delay) = (*id, record.pri, record.delay);
         match record.state {
-            State::Buried => vec![Command::ReserveJob(id), Command::Bury { id, pri }],
-            State::Delayed if delay > 0 => vec![Command::ReserveJob(id), Command::Release { id, pri, delay }],
-            _ => vec![Command::KickJob(id)],
+            JobState::Buried => vec![Command::ReserveJob(JobId(id)), bury(id, pri)],
+            JobState::Delayed if delay > 0 => vec![Command::ReserveJob(JobId(id)), release(id, pri, delay)],
+            _ => vec![Command::KickJob(JobId(id))],
         }
     });
     session.client.pipeline(commands, |_, _| {})?;
     // A job at the limit of its concurrency key cannot be reserved, so it cannot be buried or delayed: it is made ready.
-    held.retain(|(record, _)| record.tags.iter().any(|tag| matches!(tag, Tag::Concurrency { .. })));
+    held.retain(|(record, _)| record.tags.iter().any(|tag| tag.word() == "con"));
     let left = still_held(session, held.into_iter().map(|(record, id)| (record, Some(id))))?;
-    Ok(session.client.pipeline(left.iter().map(|(_, id)| Command::KickJob(*id)), |_, _| {})?)
+    Ok(session.client.pipeline(left.iter().map(|(_, id)| Command::KickJob(JobId(*id))), |_, _| {})?)
 }
 
 /// Whether the job still has the endless delay. It is ready if an import was interrupted between the reserve and the
 /// command after it.
 fn is_held(record: &Record, info: &JobInfo) -> bool {
-    let broke_off = info.state == State::Ready
-        && matches!(record.state, State::Buried | State::Delayed)
+    let broke_off = info.state == JobState::Ready
+        && matches!(record.state, JobState::Buried | JobState::Delayed)
         && info.kicks + info.releases + info.timeouts + info.buries == 0;
-    info.delay == u64::from(NEVER) && (info.state == State::Delayed || broke_off)
+    info.delay == u64::from(NEVER) && (info.state == JobState::Delayed || broke_off)
 }
 
 fn still_held<'a>(

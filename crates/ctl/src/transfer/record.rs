@@ -2,7 +2,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use beanstalk_client::{JobInfo, Name, State, Tag};
+use beanstalk_client::{JobInfo, JobState, Tag, TubeName};
 use serde_json::{Map, Value, json};
 
 use crate::commands::jobs::with_body;
@@ -28,9 +28,9 @@ pub struct Record {
     /// The id on the server of the export.
     pub id: u64,
     /// The tube.
-    pub tube: Name,
+    pub tube: TubeName,
     /// The state at the time of the export. The import makes a reserved job ready.
-    pub state: State,
+    pub state: JobState,
     /// The priority.
     pub pri: u32,
     /// Seconds that were left of the delay; 0 in the other states.
@@ -56,7 +56,7 @@ impl Record {
             tube: info.tube.parse().map_err(|error| format!("{error}"))?,
             state: info.state,
             pri: info.pri,
-            delay: if info.state == State::Delayed { narrow(info.time_left) } else { 0 },
+            delay: if info.state == JobState::Delayed { narrow(info.time_left) } else { 0 },
             ttr: narrow(info.ttr),
             age: info.age,
             tags: info.tags.clone(),
@@ -81,7 +81,7 @@ impl Record {
         json!({
             "id": self.id,
             "tube": self.tube.as_str(),
-            "state": self.state.word(),
+            "state": self.state.as_str(),
             "priority": self.pri,
             "delay": self.delay,
             "ttr": self.ttr,
@@ -114,7 +114,8 @@ impl Record {
                 .ok_or("tube is missing")?
                 .parse()
                 .map_err(|error| format!("tube: {error}"))?,
-            state: State::from_word(state).ok_or_else(|| format!("state: \"{state}\" is not a state"))?,
+            state: JobState::parse(state.as_bytes())
+                .ok_or_else(|| format!("state: \"{state}\" is not a state"))?,
             pri: number(object, "priority", 1024)?,
             delay: number(object, "delay", 0)?,
             ttr: number(object, "ttr", 60)?,
@@ -152,7 +153,7 @@ mod tests {
         Record {
             id: 7,
             tube: "mail".parse().unwrap(),
-            state: State::Delayed,
+            state: JobState::Delayed,
             pri: 5,
             delay: 60,
             ttr: 9,
@@ -175,7 +176,7 @@ mod tests {
     #[test]
     fn a_line_by_hand_needs_a_tube_and_a_body() {
         let made = Record::parse(br#"{"tube":"mail","body":"x"}"#).unwrap();
-        assert_eq!((made.pri, made.delay, made.ttr, made.state), (1024, 0, 60, State::Ready));
+        assert_eq!((made.pri, made.delay, made.ttr, made.state), (1024, 0, 60, JobState::Ready));
         for line in [
             "",
             "[]",

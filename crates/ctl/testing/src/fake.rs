@@ -375,17 +375,17 @@ fn stats_tube(queue: &FakeQueue, tube: &str) -> String {
     )
 }
 
-/// Executes `list-jobs <tube> <state> [<limit> [<cursor>]]`. The cursor is the number of jobs on earlier pages.
+/// Executes `list-jobs <tube> <state> [<limit> [<cursor>]]`. In the cursor stands the number of jobs on earlier pages.
 fn list_jobs(queue: &FakeQueue, arguments: &[&str]) -> Vec<u8> {
     let [tube, state, rest @ ..] = arguments else { return b"BAD_FORMAT\r\n".to_vec() };
     if !queue.tubes().iter().any(|name| name == tube) {
         return not_found();
     }
     let limit: usize = rest.first().and_then(|limit| limit.parse().ok()).unwrap_or(100);
-    let from: usize = rest.get(1).and_then(|cursor| cursor.parse().ok()).unwrap_or(0);
+    let from: usize = rest.get(1).and_then(|cursor| cursor.split('-').nth(1)?.parse().ok()).unwrap_or(0);
     let jobs = queue.in_order(tube, state);
     let end = jobs.len().min(from + limit);
-    let next = if end < jobs.len() { end.to_string() } else { String::new() };
+    let next = if end < jobs.len() { format!("{state}-{end}-0") } else { String::new() };
     let mut data = format!("---\nnext: \"{next}\"\njobs:\n");
     for job in &jobs[from.min(end)..end] {
         data.push_str(&job.line());

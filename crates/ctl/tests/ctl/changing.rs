@@ -5,7 +5,7 @@ use super::support::{
     client, command, counts, ctl, ctl_with, everywhere, interrupt, name, put, put_buried, wait_until,
 };
 use super::terminal::Terminal;
-use beanstalk_client::{PutOptions, State};
+use beanstalk_client::{JobState, PutOptions};
 use beanstalk_testing::{Fake, FakeOptions};
 
 #[test]
@@ -21,7 +21,7 @@ fn jobs_are_changed_by_id() {
         assert_eq!(counts(&address, "t"), [0, 0, 1, 0]);
         ctl(&address, &["reprioritize", &id, "--priority", "4"]).ends_with(0);
         let info = client.stats_job(id.parse().unwrap()).unwrap();
-        assert_eq!((info.pri, info.state), (4, State::Delayed));
+        assert_eq!((info.pri, info.state), (4, JobState::Delayed));
         assert!(info.time_left > 3_500, "the delay stays: {info:?}");
         let deleted = ctl(&address, &["delete", &id, "999999", "--json"]).ends_with(1);
         assert_eq!(deleted.json()[0]["done"], 1);
@@ -207,7 +207,7 @@ fn the_server_of_this_repository_lists_moves_reprioritizes_and_flushes() {
     }
     let first = client.reserve_job(1).unwrap();
     assert_eq!(
-        (client.peek_next(State::Reserved).unwrap().id, counts(&address, "t")),
+        (client.peek_next(JobState::Reserved).unwrap().id, counts(&address, "t")),
         (first.id, [1199, 1, 4, 4])
     );
     let listed = ctl(&address, &["jobs", "t", "--json"]).ends_with(0).json();
@@ -223,7 +223,7 @@ fn the_server_of_this_repository_lists_moves_reprioritizes_and_flushes() {
     ctl(&address, &["reprioritize", "1000", "-p", "0"]).ends_with(0);
     client.use_tube(&name("t")).unwrap();
     let pri = client.stats_job(1000).unwrap().pri;
-    assert_eq!((client.peek_next(State::Ready).unwrap().id, pri), (1000, 0));
+    assert_eq!((client.peek_next(JobState::Ready).unwrap().id, pri), (1000, 0));
     ctl(&address, &["flush", "t", "--yes"]).ends_with(0);
     assert!(client.delete(first.id).unwrap_err().is_not_found(), "the job that it had reserved is gone");
     ctl(&address, &["flush", "u", "--buried", "--yes"]).ends_with(0);

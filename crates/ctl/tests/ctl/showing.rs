@@ -333,7 +333,10 @@ fn with_list_jobs_pages_are_requested_and_single_jobs_are_not() {
     ctl(&fake.address(), &["jobs", "t", "--state", "ready"]).ends_with(0);
     let log = fake.take_log();
     let pages: Vec<_> = log.iter().filter(|line| line.starts_with("list-jobs")).collect();
-    assert_eq!(pages, ["list-jobs t ready 500", "list-jobs t ready 500 500", "list-jobs t ready 500 1000"]);
+    assert_eq!(
+        pages,
+        ["list-jobs t ready 500", "list-jobs t ready 500 ready-500-0", "list-jobs t ready 500 ready-1000-0"]
+    );
     assert!(!log.iter().any(|line| line.starts_with("stats-job")), "{log:?}");
 }
 

@@ -1,6 +1,6 @@
 //! Runs the program, and starts the servers that it is run against.
 
-use beanstalk_client::{Client, Name, PutOptions};
+use beanstalk_client::{Client, PutOptions, TubeName};
 use beanstalk_testing::{Fake, Server};
 use serde_json::Value;
 use std::io::Write;
@@ -100,7 +100,7 @@ pub fn everywhere() -> Vec<Any> {
     processes.chain([Any::Fake(Fake::start())]).collect()
 }
 
-pub fn name(text: &str) -> Name {
+pub fn name(text: &str) -> TubeName {
     text.parse().unwrap()
 }
 

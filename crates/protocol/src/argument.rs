@@ -1,0 +1,97 @@
+//! How the arguments of a command are written.
+
+use std::io::Write;
+
+use super::command::{Cursor, PutHeader};
+use super::workers::{IdList, ModeWord};
+use crate::job::{JobId, JobState, Priority};
+
+/// An argument of a command.
+pub(super) trait Argument {
+    /// Appends it to the line, with the space before it.
+    fn write(&self, line: &mut Vec<u8>);
+}
+
+impl Argument for u64 {
+    fn write(&self, line: &mut Vec<u8>) {
+        itoa::Buffer::new().format(*self).write(line);
+    }
+}
+
+impl Argument for u32 {
+    fn write(&self, line: &mut Vec<u8>) {
+        u64::from(*self).write(line);
+    }
+}
+
+/// The weight of a watched tube. C beanstalkd knows none, so the usual one is left out.
+impl Argument for u16 {
+    fn write(&self, line: &mut Vec<u8>) {
+        if *self != 1 {
+            u64::from(*self).write(line);
+        }
+    }
+}
+
+impl Argument for &[u8] {
+    fn write(&self, line: &mut Vec<u8>) {
+        line.push(b' ');
+        line.extend_from_slice(self);
+    }
+}
+
+impl Argument for &str {
+    fn write(&self, line: &mut Vec<u8>) {
+        self.as_bytes().write(line);
+    }
+}
+
+impl<T: Argument> Argument for Option<T> {
+    fn write(&self, line: &mut Vec<u8>) {
+        if let Some(argument) = self {
+            argument.write(line);
+        }
+    }
+}
+
+impl Argument for JobId {
+    fn write(&self, line: &mut Vec<u8>) {
+        self.0.write(line);
+    }
+}
+
+impl Argument for Priority {
+    fn write(&self, line: &mut Vec<u8>) {
+        self.0.write(line);
+    }
+}
+
+impl Argument for JobState {
+    fn write(&self, line: &mut Vec<u8>) {
+        self.as_str().write(line);
+    }
+}
+
+impl Argument for ModeWord {
+    fn write(&self, line: &mut Vec<u8>) {
+        self.as_str().write(line);
+    }
+}
+
+impl Argument for Cursor {
+    fn write(&self, line: &mut Vec<u8>) {
+        write!(line, " {self}").expect("a vector takes all bytes");
+    }
+}
+
+impl Argument for IdList<'_> {
+    fn write(&self, line: &mut Vec<u8>) {
+        self.iter().for_each(|id| id.write(line));
+    }
+}
+
+impl Argument for PutHeader {
+    fn write(&self, line: &mut Vec<u8>) {
+        [self.priority.0, self.delay_s, self.ttr_s, self.size].iter().for_each(|number| number.write(line));
+    }
+}
