@@ -22,7 +22,7 @@ use crate::json;
 use crate::options::LogFormat;
 
 /// Starts the log on stderr. `verbosity` counts `-V`: one for connections, two for commands and replies.
-/// The variable `RUST_LOG` overrides it.
+/// The variable `RUST_LOG` overrides it; in it, the crates of the server are modules of `beanstalkd`, as in `target`.
 ///
 /// # Panics
 /// If it is called twice.
@@ -31,7 +31,9 @@ pub fn start(format: LogFormat, verbosity: u8) {
     let mut builder = Builder::new();
     builder
         .target(Target::Stderr)
-        .parse_filters(&std::env::var("RUST_LOG").unwrap_or_else(|_| default_filter(verbosity)))
+        .parse_filters(
+            &std::env::var("RUST_LOG").map_or_else(|_| default_filter(verbosity), |text| by_crate(&text)),
+        )
         .format(move |out, record| write_line(out, record, format, journal, SystemTime::now()))
         .init();
 }
@@ -65,6 +67,23 @@ fn default_filter(verbosity: u8) -> String {
     format!("warn,{}={level}", env!("CARGO_PKG_NAME"))
 }
 
+/// What the names of the server's crates begin with.
+const CRATE: &str = concat!(env!("CARGO_PKG_NAME"), "_");
+/// What they begin with in filters and in the log: in which crate a module is does not matter there.
+const MODULE: &str = concat!(env!("CARGO_PKG_NAME"), "::");
+/// The crate below the server that logs.
+const LOGGING: &str = "binlog";
+
+/// A filter with the name of the crate.
+fn by_crate(filter: &str) -> String {
+    filter.replace(&format!("{MODULE}{LOGGING}"), &format!("{CRATE}{LOGGING}"))
+}
+
+/// The module that a record comes from.
+fn module_of(target: &str) -> String {
+    target.strip_prefix(CRATE).map_or_else(|| target.to_owned(), |rest| format!("{MODULE}{rest}"))
+}
+
 fn write_line(
     out: &mut dyn Write,
     record: &Record<'_>,
@@ -96,7 +115,7 @@ impl Serialize for JsonLine<'_> {
         let mut line = serializer.serialize_map(None)?;
         line.serialize_entry("time", &format_args!("{}", format_rfc3339_millis(*time)))?;
         line.serialize_entry("level", word(record.level()))?;
-        line.serialize_entry("target", record.target())?;
+        line.serialize_entry("target", &module_of(record.target()))?;
         line.serialize_entry("message", record.args())?;
         record.key_values().visit(&mut Fields(&mut line)).map_err(S::Error::custom)?;
         line.end()
@@ -184,6 +203,23 @@ mod tests {
         write_line(&mut out, &record, LogFormat::Json, false, UNIX_EPOCH).unwrap();
         let line = String::from_utf8(out).unwrap();
         assert!(line.ends_with("\"message\":\"x\",\"identity\":\"a\\\"b\",\"withheld\":7}\n"), "{line}");
+    }
+
+    #[test]
+    fn the_crates_of_the_server_are_modules_in_filters_and_in_the_log() {
+        let filter = "warn,beanstalkd::binlog=debug,beanstalkd::server=trace,beanstalkd=info/lease";
+        assert_eq!(
+            by_crate(filter),
+            "warn,beanstalkd_binlog=debug,beanstalkd::server=trace,beanstalkd=info/lease"
+        );
+        assert_eq!(by_crate("beanstalkd_binlog::postgres=debug"), "beanstalkd_binlog::postgres=debug");
+        for (target, module) in [
+            ("beanstalkd_binlog::postgres::claim", "beanstalkd::binlog::postgres::claim"),
+            ("beanstalkd::server", "beanstalkd::server"),
+            ("rustls::conn", "rustls::conn"),
+        ] {
+            assert_eq!(module_of(target), module);
+        }
     }
 
     #[test]
