@@ -58,13 +58,15 @@ impl Access {
     pub fn judge(&self, request: &Request, sources: &Sources<'_>) -> Result<(), Denied> {
         let is_change = !matches!(request.method, Method::Get | Method::Head);
         match &self.token {
-            Some(token) if !request.bearer.as_ref().is_some_and(|given| token.is(&TokenHash::of(given))) => {
+            Some(token)
+                if !request.origin.bearer.as_ref().is_some_and(|given| token.is(&TokenHash::of(given))) =>
+            {
                 return Err(Denied::Unauthorized);
             }
             Some(_) => {}
-            None if !request.names(sources) => return Err(Denied::Misdirected(sources.site.option())),
-            None if request.is_from_elsewhere() => return Err(Denied::FromElsewhere),
-            None if is_change && !request.is_marked => return Err(Denied::Unmarked),
+            None if !request.origin.names(sources) => return Err(Denied::Misdirected(sources.site.option())),
+            None if request.origin.is_from_elsewhere() => return Err(Denied::FromElsewhere),
+            None if is_change && !request.origin.is_marked => return Err(Denied::Unmarked),
             None => {}
         }
         if is_change && self.is_read_only { Err(Denied::ReadOnly) } else { Ok(()) }

@@ -55,7 +55,7 @@ enum Stage {
     Head,
     /// Before the end of the body of this request, whose length in bytes is the number.
     Body(Box<Request>, usize),
-    /// The server is to be told this.
+    /// The server has to do this.
     Order(Box<Command>),
     /// The server does this task; the response says what has become of it.
     Await(TaskId),
@@ -63,7 +63,7 @@ enum Stage {
     Rest(Box<Rest>),
 }
 
-/// What the server is told.
+/// What the server has to do.
 #[derive(Debug)]
 pub enum Command {
     /// To carry out an order.
@@ -77,7 +77,7 @@ pub enum Command {
 struct Rest {
     body: Body,
     /// Whether the response is sent in chunks, the last of which marks its end. If not, it ends with the connection, or
-    /// its length was told.
+    /// its length stands in its head.
     chunked: bool,
 }
 
@@ -238,7 +238,7 @@ impl Exchange {
         }
     }
 
-    /// What the server is to be told, if there is something. `accept`, `await_task` or `refuse_order` must follow.
+    /// What the server has to do, if there is something. `accept`, `await_task` or `refuse_order` must follow.
     pub fn take_command(&mut self) -> Option<Command> {
         match std::mem::take(&mut self.stage) {
             Stage::Order(command) => Some(*command),
@@ -249,12 +249,12 @@ impl Exchange {
         }
     }
 
-    /// The server does what it was told; the answer comes when it is done.
+    /// The server carries out the command; the answer comes when it is done.
     pub fn await_task(&mut self, id: TaskId) {
         self.stage = Stage::Await(id);
     }
 
-    /// The server will do what it was told: the answer names the task.
+    /// The server will carry out the command: the answer names the task.
     pub fn accept(&mut self, id: TaskId, tasks: &Tasks, now: Timestamp) {
         match tasks.get(id) {
             Some(task) => self.respond_json("202 Accepted", &json::line(&TaskNow(task, now))),
@@ -262,7 +262,7 @@ impl Exchange {
         }
     }
 
-    /// The server does not do what it was told.
+    /// The server does not carry out the command.
     pub fn refuse_order(&mut self) {
         self.respond_problem(Method::Post, &Problem::busy());
     }
@@ -353,7 +353,10 @@ impl Exchange {
             (_, BodyLength::Contradictory) => self.refuse("400 Bad Request"),
             _ if !request.has_proper_host => self.refuse("400 Bad Request"),
             (phase, BodyLength::Bytes(0)) => self.answer(&request, &[], phase),
-            (Phase::Serving(sources), length) if sources.is_of_api(&request) => {
+            // What is at `--metrics` takes no body, of whatever request.
+            (Phase::Serving(sources @ Sources { site: Site::Admin { .. }, .. }), length)
+                if sources.is_of_api(&request) =>
+            {
                 self.read_body(request, length, sources);
             }
             (phase, _) => {
@@ -388,7 +391,7 @@ impl Exchange {
     fn judge(&mut self, request: &Request, sources: &Sources<'_>) -> Result<(), Problem> {
         sources.judge(request).map_err(|denied| {
             // The page asks without a token before somebody enters one.
-            let is_first = denied == Denied::Unauthorized && request.bearer.is_none();
+            let is_first = denied == Denied::Unauthorized && request.origin.bearer.is_none();
             self.denied = Some(denied).filter(|_| !is_first);
             denied.into()
         })

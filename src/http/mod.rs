@@ -6,9 +6,9 @@
 //! page beside them. At the other site, `access` says who may ask, `api` has the paths, `tube_query` and `selection`
 //! the tubes and jobs that a request means, `task` the words for orders, and `app` the page. `page` reads from `api` as
 //! well. `rendering` is for metrics and lists of tubes, and `history` has the samples for the plots. These parts are
-//! pure. `server` has the connections, which the event loop drives. `startup_health` has a thread that answers before the loop runs. HTTP never changes the queue: it reads the
-//! same views as the stats commands of the protocol, and hands orders to the server, which carries them out in its
-//! turns with the calls that it makes for a client.
+//! pure. `server` has the connections, which the event loop drives. `startup_health` has a thread that answers before
+//! the loop runs. HTTP never changes the queue: it reads the same views as the stats commands of the protocol, and
+//! hands orders to the server, which carries them out in its turns with the calls that it makes for a client.
 //!
 //! # How a scrape is bounded
 //!

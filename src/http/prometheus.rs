@@ -12,6 +12,7 @@ use crate::clock::{NS_PER_S, Timestamp};
 use crate::queue::{Durations, TOTAL_BOUNDS, TubeView};
 use crate::stats::{
     DATABASE, Figure, Histogram, IDENTITY, IdentityView, Read, SERVER, Series, ServerView, Subject, TUBE,
+    Timings,
 };
 use crate::tls;
 
@@ -149,6 +150,19 @@ fn push_value<S: Subject>(out: &mut String, read: &Read<S>, view: &S::View<'_>) 
     }
 }
 
+/// Writes a line of a family.
+fn row<S: Subject>(
+    out: &mut String,
+    family: &Family,
+    labels: &[(&str, &str)],
+    read: &Read<S>,
+    view: &S::View<'_>,
+) {
+    push_series(out, &family.name, labels);
+    push_value(out, read, view);
+    out.push('\n');
+}
+
 /// Writes all metrics but those of tubes.
 fn write_server(sources: &Sources<'_>, omitted: usize, out: &mut String) {
     let server = &sources.server;
@@ -162,24 +176,13 @@ fn write_server(sources: &Sources<'_>, omitted: usize, out: &mut String) {
         "Tubes without series because of --metrics-tubes.",
         omitted,
     );
-    histogram(
-        out,
-        "beanstalkd_turn_seconds",
-        "Turns of the loop, from waking to handing all replies to the system.",
-        &server.timings.turns,
-    );
-    histogram(
-        out,
-        "beanstalkd_command_seconds",
-        "Commands, each with the turn that executed it; waiting for a job is not counted.",
-        &server.timings.commands,
-    );
-    histogram(
-        out,
-        "beanstalkd_binlog_sync_seconds",
-        "Syncs of the binlog, from request to completion.",
-        &server.timings.syncs,
-    );
+    let Timings { turns, commands, syncs } = server.timings;
+    let help = "Turns of the loop, from waking to handing all replies to the system.";
+    histogram(out, "beanstalkd_turn_seconds", help, turns);
+    let help = "Commands, each with the turn that executed it; waiting for a job is not counted.";
+    histogram(out, "beanstalkd_command_seconds", help, commands);
+    let help = "Syncs of the binlog, from request to completion.";
+    histogram(out, "beanstalkd_binlog_sync_seconds", help, syncs);
     if let Some(tls) = &server.tls {
         write_tls(tls, server.now, out);
     }
@@ -216,9 +219,8 @@ fn write_identities(server: &ServerView<'_>, out: &mut String) {
         head(out, &family.name, family.kind, family.help);
         for figures in server.identities {
             // No byte that a name may contain needs an escape.
-            push_series(out, &family.name, &[("identity", &figures.name)]);
-            push_value(out, &figure.read, &IdentityView { figures, queue: server.queue });
-            out.push('\n');
+            let view = IdentityView { figures, queue: server.queue };
+            row(out, &family, &[("identity", &figures.name)], &figure.read, &view);
         }
     }
 }
@@ -229,9 +231,7 @@ fn write_database(server: &ServerView<'_>, out: &mut String) {
     for figure in DATABASE {
         let Some(family) = Family::of(figure, "") else { continue };
         head(out, &family.name, family.kind, family.help);
-        push_series(out, &family.name, &[]);
-        push_value(out, &figure.read, database);
-        out.push('\n');
+        row(out, &family, &[], &figure.read, database);
     }
 }
 
@@ -240,13 +240,8 @@ fn write_figures(server: &ServerView<'_>, out: &mut String) {
     for figure in SERVER.iter() {
         let Some(family) = Family::of(figure, "") else { continue };
         head(out, &family.name, family.kind, family.help);
-        if let Read::Word(read) = figure.read {
-            push_series(out, &family.name, &[("state", read(server))]);
-        } else {
-            push_series(out, &family.name, &[]);
-        }
-        push_value(out, &figure.read, server);
-        out.push('\n');
+        let state = if let Read::Word(read) = figure.read { Some(("state", read(server))) } else { None };
+        row(out, &family, state.as_slice(), &figure.read, server);
     }
     head(out, "beanstalkd_commands_total", "counter", "Commands, by their word in the protocol.");
     for figure in SERVER.iter().filter(|figure| matches!(figure.series, Series::Command)) {

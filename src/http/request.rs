@@ -1,6 +1,6 @@
 //! The head of a request, and the few things in it that an answer depends on.
 //!
-//! Owns: which headers are read, and how the length of a body is told. `httparse` parses the bytes.
+//! Owns: which headers are read, and how the length of a body is known. `httparse` parses the bytes.
 
 use zeroize::Zeroizing;
 
@@ -18,8 +18,8 @@ pub struct Request {
     pub path: String,
     /// The text behind the `?` of the target; empty if there is none.
     pub query: String,
-    /// The hosts that the target and the headers name; usually there is one.
-    pub hosts: Vec<String>,
+    /// Who has made it, as far as it says so.
+    pub origin: Origin,
     /// Whether there are as many headers `Host` as there must be: one, which only HTTP/1.0 may leave out.
     pub has_proper_host: bool,
     /// Whether this is HTTP/1.1, in which responses may be sent in chunks.
@@ -32,14 +32,21 @@ pub struct Request {
     pub expects_continue: bool,
     /// Whether the body is said to be JSON.
     pub is_json: bool,
+}
+
+/// What a request says of who has made it.
+#[derive(Debug)]
+pub struct Origin {
+    /// The hosts that the target and the headers name; usually there is one.
+    hosts: Vec<String>,
+    /// The origins of pages that the request names.
+    pages: Vec<String>,
+    /// What the browser says of where the request comes from (`Sec-Fetch-Site`).
+    fetch_sites: Vec<String>,
     /// Whether the request has the header [`MARKER`].
     pub is_marked: bool,
     /// The credentials behind `Bearer`, if there is exactly one header `Authorization`.
     pub bearer: Option<Zeroizing<Vec<u8>>>,
-    /// The origins that the request names.
-    pub origins: Vec<String>,
-    /// What the browser says of where the request comes from (`Sec-Fetch-Site`).
-    pub fetch_sites: Vec<String>,
 }
 
 /// The methods that mean something here.
@@ -86,7 +93,7 @@ impl Arrival {
 pub enum BodyLength {
     /// A body of this many bytes; 0 if there is none.
     Bytes(u64),
-    /// Its length is not told beforehand.
+    /// Its length is not known beforehand.
     Unknown,
     /// The headers contradict each other, or are no numbers. Two readers could disagree where the next request begins.
     Contradictory,
@@ -113,7 +120,13 @@ impl Request {
             },
             path: path.to_owned(),
             query: query.to_owned(),
-            hosts: host.map(str::to_owned).into_iter().chain(headers.texts("host")).collect(),
+            origin: Origin {
+                hosts: host.map(str::to_owned).into_iter().chain(headers.texts("host")).collect(),
+                pages: headers.texts("origin").collect(),
+                fetch_sites: headers.texts("sec-fetch-site").collect(),
+                is_marked: headers.all(MARKER).next().is_some(),
+                bearer: headers.bearer(),
+            },
             has_proper_host: match headers.all("host").count() {
                 0 => !is_1_1,
                 count => count == 1,
@@ -123,13 +136,11 @@ impl Request {
             body: headers.body_length(),
             expects_continue: is_1_1 && headers.all("expect").next().is_some(),
             is_json: headers.is_json(),
-            is_marked: headers.all(MARKER).next().is_some(),
-            bearer: headers.bearer(),
-            origins: headers.texts("origin").collect(),
-            fetch_sites: headers.texts("sec-fetch-site").collect(),
         }
     }
+}
 
+impl Origin {
     /// Whether every host that is named is this server, so that no page elsewhere can have asked. What names none
     /// is no browser.
     pub fn names(&self, sources: &Sources<'_>) -> bool {
@@ -138,12 +149,11 @@ impl Request {
 
     /// Whether a browser would say of this request that a page of another origin has made it.
     pub fn is_from_elsewhere(&self) -> bool {
-        let is_own = |origin: &String| {
-            origin
-                .split_once("://")
+        let is_own = |page: &String| {
+            page.split_once("://")
                 .is_some_and(|(_, host)| self.hosts.iter().any(|own| own.eq_ignore_ascii_case(host)))
         };
-        !self.origins.iter().all(is_own)
+        !self.pages.iter().all(is_own)
             || !self.fetch_sites.iter().all(|site| site == "same-origin" || site == "none")
     }
 }

@@ -89,7 +89,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// Tells the poll tokens of the two sites apart.
+    /// Distinguishes the poll tokens of the two sites.
     fn number(&self) -> u32 {
         match self {
             Self::Metrics(_) => 0,
@@ -104,7 +104,7 @@ pub enum State<'a> {
     Starting(&'a str),
     /// It serves, and has these figures.
     Serving(&'a dyn StatsSource),
-    /// It serves, and does what it is told.
+    /// It serves, and carries out orders.
     Obeying(&'a mut dyn Control),
 }
 

@@ -156,10 +156,31 @@ fn paths_and_methods_are_answered_as_they_deserve() {
 }
 
 #[test]
+fn a_request_with_a_body_is_answered_at_metrics_before_the_body_comes() {
+    let figures = Figures::default();
+    for (path, length, expected) in [
+        ("/api/v1/tubes", "Content-Length: 200000", "200 OK"),
+        ("/api/v1/server", "Transfer-Encoding: chunked", "200 OK"),
+        ("/metrics", "Content-Length: 200000", "200 OK"),
+        ("/nothing", "Content-Length: 1", "404 Not Found"),
+    ] {
+        let response =
+            answer(&figures, &format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{length}\r\n\r\n"));
+        assert_eq!(status(&response), expected, "{path}");
+        assert!(response.contains("Connection: close\r\n"), "{response}");
+    }
+    let change = "POST /api/v1/tubes HTTP/1.1\r\nHost: localhost\r\nX-Beanstalkd-Admin: 1\r\nContent-Length: 9\r\n\r\n";
+    assert_eq!(status(&answer(&figures, change)), "403 Forbidden");
+}
+
+#[test]
 fn requests_may_come_in_pieces_and_behind_one_another() {
     let figures = Figures::default();
-    let requests = "GET /healthz HTTP/1.1\r\nHost: localhost\r\nA: b\r\n\r\nHEAD /metrics HTTP/1.1\r\nHost: localhost\r\n\r\nGET /api/v1/tubes HTTP/1.1\r\nHost: localhost\r\n\r\n\
-                    GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: x, Close\r\n\r\nGET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let requests = "GET /healthz HTTP/1.1\r\nHost: localhost\r\nA: b\r\n\r\n\
+                    HEAD /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n\
+                    GET /api/v1/tubes HTTP/1.1\r\nHost: localhost\r\n\r\n\
+                    GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: x, Close\r\n\r\n\
+                    GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
     let whole = answer(&figures, requests);
     assert_eq!(whole.matches("HTTP/1.1 200 OK").count(), 4, "none follows the one that closes");
     let mut exchange = Exchange::default();
@@ -239,7 +260,8 @@ fn readiness_is_told_apart_from_life() {
 fn texts_are_escaped_and_units_are_base_units() {
     let metrics = body(&answer(&Figures::default(), "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"));
     for line in [
-        "beanstalkd_info{version=\"2.0\",id=\"a000000000000007\",hostname=\"Queue.Example\",os=\"a \\\"b\\\"\\\\\\n\",platform=\"x86_64\"} 1\n",
+        "beanstalkd_info{version=\"2.0\",id=\"a000000000000007\",hostname=\"Queue.Example\",\
+         os=\"a \\\"b\\\"\\\\\\n\",platform=\"x86_64\"} 1\n",
         "beanstalkd_cpu_user_seconds_total 1.500000000\n",
         "beanstalkd_commands_total{command=\"put\"} 7\n",
         "beanstalkd_draining 0\n",

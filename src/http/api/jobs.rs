@@ -140,13 +140,8 @@ fn walk(
     let state = state(&parameters.take("state").ok_or_else(|| Problem::bad("state is missing"))?)?;
     let as_of = AsOf { next_id: queue.next_id(), at: sources.server.now };
     let filter = filter(parameters, as_of)?;
-    match parameters.left() {
-        Some(left) => {
-            let short: String = left.chars().take(40).collect();
-            Err(Problem::bad(format!("{short:?}: there is no such parameter here, or it is given twice")))
-        }
-        None => Ok(Walk::new(name, state, filter, after)),
-    }
+    parameters.end()?;
+    Ok(Walk::new(name, state, filter, after))
 }
 
 impl JobList {

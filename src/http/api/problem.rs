@@ -124,6 +124,11 @@ impl From<Obstacle> for Problem {
     }
 }
 
+/// The beginning of a text, for a message.
+pub fn short(text: &str) -> String {
+    text.chars().take(40).collect()
+}
+
 /// The obstacle in a sentence.
 pub fn sentence(obstacle: Obstacle) -> &'static str {
     match obstacle {

@@ -45,12 +45,7 @@ pub fn list(mut parameters: Parameters, sources: &Sources<'_>) -> Result<Renderi
             rank(&cursor).ok_or_else(|| Problem::bad("cursor: expected the one of another page"))?,
         );
     }
-    if let Some(left) = parameters.left() {
-        let short: String = left.chars().take(40).collect();
-        return Err(Problem::bad(format!(
-            "{short:?}: there is no such parameter here, or it is given twice"
-        )));
-    }
+    parameters.end()?;
     Ok(Rendering::new(Choice::First(limit, query), sources))
 }
 

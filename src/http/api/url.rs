@@ -2,6 +2,7 @@
 //!
 //! Owns: that nothing is passed over. A parameter that is not known is a mistake.
 
+use super::problem::{Problem, short};
 use crate::percent;
 
 /// The parameters of a query that are not read yet.
@@ -32,9 +33,15 @@ impl Parameters {
         Some(self.0.swap_remove(place).1).filter(|value| !value.is_empty())
     }
 
-    /// The name of a parameter that nobody has taken, or that was given twice.
-    pub fn left(&self) -> Option<&str> {
-        self.0.first().map(|(key, _)| key.as_str())
+    /// All parameters must have been taken.
+    pub fn end(&self) -> Result<(), Problem> {
+        match self.0.first() {
+            None => Ok(()),
+            Some((key, _)) => Err(Problem::bad(format!(
+                "{:?}: there is no such parameter here, or it is given twice",
+                short(key)
+            ))),
+        }
     }
 }
 
@@ -48,7 +55,7 @@ mod tests {
         assert_eq!(parameters.take("a").as_deref(), Some("1 +"));
         assert_eq!(parameters.take("b"), None);
         assert_eq!(parameters.take("c"), None);
-        assert_eq!(parameters.left(), Some("a"));
+        assert!(parameters.end().unwrap_err().message.starts_with("\"a\": "));
         assert_eq!(Parameters::parse("a=%z").unwrap_err(), "a=%z");
     }
 }

@@ -100,7 +100,8 @@ fn a_body_is_bounded_and_its_length_is_told_once() {
 #[test]
 fn a_client_that_waits_for_leave_to_send_its_body_gets_it_only_if_it_may() {
     let access = Access { is_read_only: true, ..Access::default() };
-    let head = "POST /api/v1/server/actions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 18\r\nExpect: 100-continue\r\n";
+    let head = "POST /api/v1/server/actions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 18\r\n\
+                Expect: 100-continue\r\n";
     let request = format!("{head}{MARK}\r\n{{\"action\":\"drain\"}}");
     for (access, expected) in [(Access::default(), vec!["100", "429"]), (access, vec!["403"])] {
         let (text, ..) = talk(&access, request.as_bytes(), head.len() + MARK.len() + 2);
