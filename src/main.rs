@@ -2,6 +2,7 @@
 
 mod startup;
 
+use std::fmt;
 use std::io::{BufWriter, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
@@ -42,19 +43,13 @@ fn main() -> ExitCode {
         },
         Ok(Action::HashToken) => match access::hash_of_input() {
             Ok(hash) => print(&format!("{hash}\n")),
-            Err(error) => {
-                log_setup::report(&program, format_args!("--hash-token: {error}"));
-                ExitCode::FAILURE
-            }
+            Err(error) => refuse(&program, exit_code::FAILED, format_args!("--hash-token: {error}")),
         },
         Ok(Action::Serve(options)) => match startup::serve(&options) {
             Ok(()) => ExitCode::SUCCESS,
             Err(code) => fail(code),
         },
-        Err(error) => {
-            log_setup::report(&program, format_args!("{error}; see {program} --help"));
-            fail(exit_code::USAGE)
-        }
+        Err(error) => refuse(&program, exit_code::USAGE, format_args!("{error}; see {program} --help")),
     }
 }
 
@@ -69,19 +64,17 @@ fn check_access(program: &str, file: &Path, identity: Option<&str>) -> ExitCode 
             rules
         }
         Err(error) => {
-            log_setup::report(program, format_args!("--check-access {}: {error}", file.display()));
-            return ExitCode::FAILURE;
+            let message = format_args!("--check-access {}: {error}", file.display());
+            return refuse(program, exit_code::FAILED, message);
         }
     };
     match report(&rules, identity) {
         Some(text) => print(&text),
         None => {
             let (file, identity) = (file.display(), identity.unwrap_or_default());
-            log_setup::report(
-                program,
-                format_args!("--check-access {file} {identity}: the file has no identity of this name"),
-            );
-            ExitCode::FAILURE
+            let message =
+                format_args!("--check-access {file} {identity}: the file has no identity of this name");
+            refuse(program, exit_code::FAILED, message)
         }
     }
 }
@@ -113,8 +106,7 @@ fn dump(program: &str, place: &BinlogPlace, options: &StoreOptions) -> ExitCode 
         Ok(Ok(0)) => no_binlog(program, "--dump", place),
         Ok(Ok(_)) => ExitCode::SUCCESS,
         Ok(Err(error)) => {
-            log_setup::report(program, format_args!("--dump {place}: writing: {error}"));
-            ExitCode::FAILURE
+            refuse(program, exit_code::FAILED, format_args!("--dump {place}: writing: {error}"))
         }
         Err(error) => cannot_read(program, "--dump", place, &error),
     }
@@ -128,8 +120,7 @@ fn open(
     options: &StoreOptions,
 ) -> Result<Box<dyn Storage>, ExitCode> {
     store::prepare(place, options).and_then(|prepared| prepared.read_only()).map_err(|error| {
-        log_setup::report(program, format_args!("{flag} {place}: {error}"));
-        fail(exit_code::BINLOG_DIRECTORY)
+        refuse(program, exit_code::BINLOG_DIRECTORY, format_args!("{flag} {place}: {error}"))
     })
 }
 
@@ -140,8 +131,8 @@ fn copy(program: &str, from: &BinlogPlace, to: &BinlogPlace, options: &StoreOpti
             print(&format!("copied {} with {}\n", Count(files, "file"), Count(jobs, "job")))
         }
         Err(error) => {
-            log_setup::report(program, format_args!("--copy: {error}; nothing was copied"));
-            fail(exit_code::BINLOG_DIRECTORY)
+            let message = format_args!("--copy: {error}; nothing was copied");
+            refuse(program, exit_code::BINLOG_DIRECTORY, message)
         }
     }
 }
@@ -151,13 +142,11 @@ fn no_binlog(program: &str, flag: &str, place: &BinlogPlace) -> ExitCode {
         BinlogPlace::Directory(_) => "expected files binlog.1, binlog.2, ...",
         BinlogPlace::Database(_) => "the database has no queue of this name",
     };
-    log_setup::report(program, format_args!("{flag} {place}: no binlog here: {expected}"));
-    ExitCode::FAILURE
+    refuse(program, exit_code::FAILED, format_args!("{flag} {place}: no binlog here: {expected}"))
 }
 
 fn cannot_read(program: &str, flag: &str, place: &BinlogPlace, error: &OpenError) -> ExitCode {
-    log_setup::report(program, format_args!("{flag} {place}: {error}"));
-    fail(binlog_exit_code(error))
+    refuse(program, binlog_exit_code(error), format_args!("{flag} {place}: {error}"))
 }
 
 fn print(text: &str) -> ExitCode {
@@ -165,6 +154,12 @@ fn print(text: &str) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,
     }
+}
+
+/// Says why the program ends with `code`.
+fn refuse(program: &str, code: i32, message: fmt::Arguments<'_>) -> ExitCode {
+    log_setup::report(program, message);
+    fail(code)
 }
 
 fn fail(code: i32) -> ExitCode {

@@ -53,13 +53,13 @@ pub const DEFAULT_HOST: &str = "0.0.0.0";
 /// The largest body that `put` takes unless `-z` says otherwise, in bytes; C's default.
 pub const DEFAULT_MAX_JOB_BYTES: u64 = 65_535;
 /// The largest body that `-z` can allow, in bytes; C's bound.
-pub const LARGEST_MAX_JOB_BYTES: u64 = 1 << 30;
+pub const MAX_JOB_BYTES: u64 = 1 << 30;
 /// The size of a binlog file unless `-s` says otherwise, in bytes; C's default.
 pub const DEFAULT_BINLOG_FILE_BYTES: u64 = 10 << 20;
 /// Binlog files consist of whole pages, so their sizes are rounded up to a multiple of this many bytes.
 pub const BINLOG_FILE_STEP_BYTES: u64 = 4096;
 /// The largest binlog file: C keeps the size in an `int`, and C must be able to use the directory again.
-pub const LARGEST_BINLOG_FILE_BYTES: u64 = i32::MAX as u64 / BINLOG_FILE_STEP_BYTES * BINLOG_FILE_STEP_BYTES;
+pub const MAX_BINLOG_FILE_BYTES: u64 = i32::MAX as u64 / BINLOG_FILE_STEP_BYTES * BINLOG_FILE_STEP_BYTES;
 /// How long acknowledged changes may stay unsynced unless `-f` says otherwise; C's default.
 pub const DEFAULT_FSYNC_INTERVAL: Duration = Duration::from_millis(50);
 /// The longest cooldown by default, in seconds: 30 days.
@@ -163,7 +163,7 @@ pub struct SocketOwner {
     pub group: Option<String>,
 }
 
-/// The settings of the server.
+/// The settings of the server. It has more fields than other types because each option is one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// The address of `-l` and `-p`. `None` if only `--listen` is given. Sockets inherited from a
@@ -183,14 +183,14 @@ pub struct Options {
     /// The user to become once the sockets listen.
     pub user: Option<String>,
     /// The largest body that `put` takes, in bytes without the trailing CRLF; at most
-    /// `LARGEST_MAX_JOB_BYTES`.
+    /// `MAX_JOB_BYTES`.
     pub max_job_bytes: u64,
     /// Where the binlog is; `None` keeps nothing.
     pub binlog: Option<BinlogPlace>,
     /// How a database is used that has the binlog.
     pub store: StoreOptions,
     /// The size of each binlog file, in bytes, as asked for; the binlog rounds it up to `BINLOG_FILE_STEP_BYTES`.
-    /// At most `LARGEST_BINLOG_FILE_BYTES`.
+    /// At most `MAX_BINLOG_FILE_BYTES`.
     pub binlog_file_bytes: u64,
     /// When the binlog is synced.
     pub fsync: Fsync,
@@ -372,9 +372,9 @@ impl Draft {
     /// Sets `-z`, at most to the largest body that C allows.
     fn set_max_job_bytes(&mut self, argument: &Argument) -> Result<(), UsageError> {
         let bytes = argument.size()?;
-        self.options.max_job_bytes = bytes.min(LARGEST_MAX_JOB_BYTES);
-        if bytes > LARGEST_MAX_JOB_BYTES {
-            self.warn(format!("{argument}: maximum job size was set to {LARGEST_MAX_JOB_BYTES}"))?;
+        self.options.max_job_bytes = bytes.min(MAX_JOB_BYTES);
+        if bytes > MAX_JOB_BYTES {
+            self.warn(format!("{argument}: maximum job size was set to {MAX_JOB_BYTES}"))?;
         }
         Ok(())
     }
@@ -382,9 +382,9 @@ impl Draft {
     /// Sets `-s` as it is given, because `binlog-max-size` reports this value; the binlog rounds it up.
     fn set_binlog_file_bytes(&mut self, argument: &Argument) -> Result<(), UsageError> {
         let bytes = argument.size()?;
-        self.options.binlog_file_bytes = bytes.min(LARGEST_BINLOG_FILE_BYTES);
-        if bytes > LARGEST_BINLOG_FILE_BYTES {
-            self.warn(format!("{argument}: binlog file size was set to {LARGEST_BINLOG_FILE_BYTES}"))?;
+        self.options.binlog_file_bytes = bytes.min(MAX_BINLOG_FILE_BYTES);
+        if bytes > MAX_BINLOG_FILE_BYTES {
+            self.warn(format!("{argument}: binlog file size was set to {MAX_BINLOG_FILE_BYTES}"))?;
         }
         Ok(())
     }

@@ -43,7 +43,7 @@ const MEMORY_SHARES: u64 = 16;
 /// What a watched tube takes that only one client watches, in bytes.
 const WATCHED_TUBE_BYTES: u64 = 512;
 /// However little memory there is, an identity may watch so many tubes.
-const FEWEST_WATCHED_TUBES: u64 = 100;
+const MIN_WATCHED_TUBES: u64 = 100;
 
 /// Runs the server to its end; the error is the exit code.
 pub fn serve(options: &Options) -> Result<(), i32> {
@@ -91,16 +91,7 @@ pub fn serve(options: &Options) -> Result<(), i32> {
         sockets.listen_for_clients(options)?;
         admin.listen(options, &mut sockets)?;
     }
-    os::memory::give_back_only_when_told();
-    os::memory::allow_huge_pages(true);
-    let mut executor = executor(options, limits.max_memory_bytes, rules, clock)?;
-    if let Some((place, Taken::Store(storage))) = taken {
-        if let Some(health) = &health {
-            health.say("reading the binlog");
-        }
-        open_binlog(&mut executor, place, storage, options, clock)?;
-    }
-    os::memory::allow_huge_pages(false);
+    let executor = restore(options, &limits, rules, taken, health.as_ref(), clock)?;
     let addresses = sockets.addresses();
     let listeners = std::mem::take(&mut sockets.listeners);
     let settings = settings(options, limits.open_files);
@@ -132,6 +123,28 @@ fn prepare_store(options: &Options) -> Result<Option<(&BinlogPlace, Prepared)>, 
         Err(error) => Err(store::refuse(place, &error)),
     };
     options.binlog.as_ref().map(prepare).transpose()
+}
+
+/// An executor with what the binlog has. Meanwhile the server keeps memory that is free, and uses huge pages.
+fn restore(
+    options: &Options,
+    limits: &Limits<'_>,
+    rules: Option<Rules>,
+    taken: Option<(&BinlogPlace, Taken)>,
+    health: Option<&StartupHealth>,
+    clock: Clock,
+) -> Result<Executor, i32> {
+    os::memory::give_back_only_when_told();
+    os::memory::allow_huge_pages(true);
+    let mut executor = executor(options, limits.max_memory_bytes, rules, clock)?;
+    if let Some((place, Taken::Store(storage))) = taken {
+        if let Some(health) = health {
+            health.say("reading the binlog");
+        }
+        open_binlog(&mut executor, place, storage, options, clock)?;
+    }
+    os::memory::allow_huge_pages(false);
+    Ok(executor)
 }
 
 /// An executor with an empty queue.
@@ -208,7 +221,10 @@ fn equip(
     admin: admin::Admin,
 ) -> io::Result<EventLoop> {
     if options.binlog.is_some() {
-        event_loop.start_binlog()?;
+        let named = |error: io::Error| {
+            io::Error::new(error.kind(), format!("cannot start the thread of the binlog: {error}"))
+        };
+        event_loop.start_binlog().map_err(named)?;
     }
     if let Some(health) = health {
         event_loop.serve_metrics(health.finish()?, host(&options.metrics), options.metrics_tubes)?;
@@ -234,7 +250,7 @@ fn group_memory_bytes() -> Option<u64> {
 /// The shares that options set, or else parts of the memory that is for jobs and buffers.
 fn memory_shares(options: &Options, max_memory_bytes: Option<u64>) -> MemoryShares {
     let part = max_memory_bytes.map(|bytes| bytes / MEMORY_SHARES);
-    let watched_tubes = part.map(|part| (part / WATCHED_TUBE_BYTES).max(FEWEST_WATCHED_TUBES) as usize);
+    let watched_tubes = part.map(|part| (part / WATCHED_TUBE_BYTES).max(MIN_WATCHED_TUBES) as usize);
     MemoryShares {
         cooldown_bytes: options.max_cooldown_bytes.or(part).filter(|&bytes| bytes > 0),
         longest_cooldown_s: options.max_cooldown_s,

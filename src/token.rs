@@ -84,7 +84,7 @@ impl TokenHash {
         Some(Self(hash))
     }
 
-    /// Whether the hashes are the same. The time it takes tells nothing of them.
+    /// Whether the hashes are the same. The time that this takes shows nothing of them.
     #[must_use]
     pub fn is(&self, other: &Self) -> bool {
         self.0[..].ct_eq(&other.0).into()

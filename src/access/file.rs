@@ -45,11 +45,11 @@ type Value<'v, 'i> = &'v Spanned<DeValue<'i>>;
 const NAME: &str = "1 to 200 of the characters that tube names have, and no bracket at the beginning";
 
 const TOP_KEYS: &str = "identities, strangers";
-const IDENTITY_KEYS: &str = "unix-users, certificates, tokens, produce, work, observe, manage, max-connections, max-job-bytes, \
-                             max-watched-tubes, puts-per-second";
-const STRANGERS_KEYS: &str = "loopback, unix, produce, work, observe, manage, max-connections, max-job-bytes, \
+const IDENTITY_KEYS: &str = "unix-users, certificates, tokens, produce, work, observe, manage, max-connections, \
+                             max-job-bytes, max-watched-tubes, puts-per-second";
+const ANONYMOUS_KEYS: &str = "loopback, unix, produce, work, observe, manage, max-connections, max-job-bytes, \
                               max-watched-tubes, puts-per-second";
-const PLACE_KEYS: &str =
+const ORIGIN_KEYS: &str =
     "produce, work, observe, manage, max-connections, max-job-bytes, max-watched-tubes, puts-per-second";
 
 /// More puts than a server can do in a second: the time between two is a whole number of nanoseconds.
@@ -108,7 +108,7 @@ fn strangers(rules: &mut Rules, table: &DeTable<'_>) -> Result<(), Fault> {
         said[origin as usize] = true;
         for (key, value) in table_of(key, value)? {
             if !right(&mut rules.identities[origin as usize], key, value)? {
-                return Err(unknown(key, PLACE_KEYS));
+                return Err(unknown(key, ORIGIN_KEYS));
             }
         }
     }
@@ -118,7 +118,7 @@ fn strangers(rules: &mut Rules, table: &DeTable<'_>) -> Result<(), Fault> {
         }
         for origin in Origin::ALL.into_iter().filter(|&origin| !said[origin as usize]) {
             if !right(&mut rules.identities[origin as usize], key, value)? {
-                return Err(unknown(key, STRANGERS_KEYS));
+                return Err(unknown(key, ANONYMOUS_KEYS));
             }
         }
     }
@@ -379,7 +379,8 @@ mod tests {
         let hash = TokenHash::of(b"x");
         let name = ["other".to_owned(), "mail.example".to_owned()];
         let text = format!(
-            "# mail\n[identities.mail]\nunix-users = [\"mail\", 0x10]\ncertificates = [\"mail.example\"]\ntokens = [\"{hash}\"]\nproduce = [\"m-*\"]\nmanage = [\"*\"]\n"
+            "# mail\n[identities.mail]\nunix-users = [\"mail\", 0x10]\ncertificates = [\"mail.example\"]\n\
+             tokens = [\"{hash}\"]\nproduce = [\"m-*\"]\nmanage = [\"*\"]\n"
         );
         let rules = parse(&text, &look_up).unwrap();
         let id = rules.owner_of(&hash).unwrap();

@@ -30,7 +30,7 @@ pub use crate::token::TokenHash;
 pub enum Peer {
     /// A client that has connected by TCP from this address.
     Tcp(SocketAddr),
-    /// The client of a unix socket, with its user's id where the system tells it.
+    /// The client of a unix socket, with its user's id if the system knows it.
     Unix(Option<u32>),
 }
 
@@ -143,7 +143,7 @@ impl Rules {
     /// The owner of a token. The time that this takes does not depend on how much of a hash is alike.
     #[must_use]
     pub fn owner_of(&self, token: &TokenHash) -> Option<IdentityId> {
-        // Each hash is compared, so that the time does not tell which one was found.
+        // Each hash is compared, so that the time does not show which one was found.
         self.tokens
             .iter()
             .fold(None, |found, (hash, owner)| if hash.is(token) { Some(*owner) } else { found })

@@ -35,7 +35,7 @@ impl Grants {
     /// The same for a job in the tube `tube`, or for no job. Who may not know of the tube may not know of the job.
     #[must_use]
     pub fn judge_job(&self, needed: Roles, tube: Option<&str>) -> Verdict {
-        // The patterns are asked for no job as well, so that the time does not tell whether there is one.
+        // The patterns are asked for no job as well, so that the time does not show whether there is one.
         let roles = std::hint::black_box(self.on(tube.unwrap_or(NO_JOB)));
         let roles = if tube.is_some() { roles } else { Roles::empty() };
         if roles.meets(needed) {

@@ -61,17 +61,20 @@ mod tests {
 
     #[test]
     fn the_report_says_who_may_do_what() {
-        let text = "[identities.mail]\nproduce = [\"mail\", \"m-*\"]\nmanage = [\"mail\"]\nmax-job-bytes = \"1k\"\nputs-per-second = 5\n[strangers.unix]\nobserve = [\"*\"]\n";
+        let text = "[identities.mail]\nproduce = [\"mail\", \"m-*\"]\nmanage = [\"mail\"]\nmax-job-bytes = \"1k\"\n\
+                    puts-per-second = 5\n[strangers.unix]\nobserve = [\"*\"]\n";
         let rules = Rules::parse(text, &|_| None).unwrap();
         assert_eq!(
             report(&rules, None).unwrap(),
             "(strangers):\n  nothing\n(strangers.loopback):\n  nothing\n\
              (strangers.unix):\n  observe: * (sees jobs and counters)\n\
-             mail:\n  produce: mail m-* (puts jobs)\n  manage: mail (kicks, pauses, moves and flushes)\n  at most 1024 bytes of jobs\n  at most 5 puts a second\n"
+             mail:\n  produce: mail m-* (puts jobs)\n  manage: mail (kicks, pauses, moves and flushes)\n\
+             \x20 at most 1024 bytes of jobs\n  at most 5 puts a second\n"
         );
         assert_eq!(
             report(&rules, Some("mail")).unwrap(),
-            "mail:\n  produce: mail m-* (puts jobs)\n  manage: mail (kicks, pauses, moves and flushes)\n  at most 1024 bytes of jobs\n  at most 5 puts a second\n"
+            "mail:\n  produce: mail m-* (puts jobs)\n  manage: mail (kicks, pauses, moves and flushes)\n\
+             \x20 at most 1024 bytes of jobs\n  at most 5 puts a second\n"
         );
         assert_eq!(report(&rules, Some("other")), None);
     }

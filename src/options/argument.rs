@@ -17,7 +17,8 @@ use crate::number;
 const SIZE: &str = "a number of bytes, such as 65535, 64k, 10m or 1g";
 const ADDRESS: &str = "an address, with a port up to 65535 if any, such as 127.0.0.1, [::1]:11301, \
                        tls://0.0.0.0:11301 or unix:/run/socket";
-const ADDRESS_WITH_PORT: &str = "an address with a port up to 65535, such as 127.0.0.1:9130, [::1]:9130 or tls://0.0.0.0:9130, or unix:/run/socket";
+const ADDRESS_WITH_PORT: &str = "an address with a port up to 65535, such as 127.0.0.1:9130, [::1]:9130 or \
+                                 tls://0.0.0.0:9130, or unix:/run/socket";
 
 /// An argument, with its flag as the command line spells it. Empty for a flag that takes none.
 #[derive(Clone)]

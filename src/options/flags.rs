@@ -1,7 +1,7 @@
 //! All flags: how the command line spells each, what it needs, and what it sets.
 //!
-//! Owns: the table. A new option is one row, a field of [`Options`](super::Options), and its lines in `help.txt` and in the
-//! manual. Driven by [`Options::parse`](super::Options::parse).
+//! Owns: the table. A new option is one row, a field of [`Options`](super::Options), and its lines in `help.txt` and in
+//! the manual. Driven by [`Options::parse`](super::Options::parse).
 
 use std::time::Duration;
 

@@ -12,7 +12,7 @@ fn the_help_fits_a_screen_and_names_every_default() {
         DEFAULT_HOST.to_owned(),
         DEFAULT_PORT.to_owned(),
         DEFAULT_MAX_JOB_BYTES.to_string(),
-        LARGEST_MAX_JOB_BYTES.to_string(),
+        MAX_JOB_BYTES.to_string(),
         DEFAULT_BINLOG_FILE_BYTES.to_string(),
         BINLOG_FILE_STEP_BYTES.to_string(),
         DEFAULT_FSYNC_INTERVAL.as_millis().to_string(),

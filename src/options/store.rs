@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use crate::database_url::DatabaseUrl;
 
-/// How long the owner's heartbeat does not change before a standby takes over, unless `--takeover-after` says otherwise.
+/// How long the owner's heartbeat does not change before a standby takes over, unless `--takeover-after` says
+/// otherwise.
 pub const DEFAULT_TAKEOVER_AFTER: Duration = Duration::from_secs(1);
 /// How long commands wait for the database unless `--store-timeout` says otherwise: a promotion takes some ten seconds.
 pub const DEFAULT_STORE_TIMEOUT: Duration = Duration::from_secs(30);

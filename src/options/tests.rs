@@ -39,9 +39,22 @@ fn without_flags_the_defaults_are_those_of_c() {
 /// What a line is to change, beside its spellings.
 type Change = fn(&mut Options);
 
+/// Spellings that mean the same, and what they change.
+type Spellings = (&'static [&'static [&'static str]], Change);
+
+fn assert_same(table: &[Spellings]) {
+    for (lines, change) in table {
+        let mut expected = everything_that_flags_need(&[]);
+        change(&mut expected);
+        for line in *lines {
+            assert_eq!(everything_that_flags_need(line), expected, "{line:?}");
+        }
+    }
+}
+
 #[test]
 fn short_long_and_combined_forms_mean_the_same() {
-    let table: &[(&[&[&str]], Change)] = &[
+    assert_same(&[
         (&[&["-b", "d"], &["-bd"], &["--binlog", "d"], &["--binlog-dir=d"]], |options| {
             options.binlog = Some(BinlogPlace::Directory("d".into()));
         }),
@@ -69,6 +82,12 @@ fn short_long_and_combined_forms_mean_the_same() {
             options.verbosity = 1;
             options.binlog = Some(BinlogPlace::Directory("d".into()));
         }),
+    ]);
+}
+
+#[test]
+fn options_that_c_lacks_change_what_they_name() {
+    assert_same(&[
         (&[&["--recover"]], |options| options.recover = true),
         (&[&["--wait-for-lock"]], |options| options.wait_for_lock = true),
         (&[&["--max-connections", "9"]], |options| options.max_connections = Some(9)),
@@ -101,14 +120,7 @@ fn short_long_and_combined_forms_mean_the_same() {
         (&[&["--log-format", "json"]], |options| options.log_format = LogFormat::Json),
         (&[&["--log-format", "json", "--log-format", "text"]], |_| {}),
         (&[&["--spin", "50"]], |options| options.spin = Duration::from_micros(50)),
-    ];
-    for (lines, change) in table {
-        let mut expected = everything_that_flags_need(&[]);
-        change(&mut expected);
-        for line in *lines {
-            assert_eq!(everything_that_flags_need(line), expected, "{line:?}");
-        }
-    }
+    ]);
 }
 
 /// What `line` means behind the flags that others need: a binlog, a unix socket, metrics.

@@ -85,7 +85,7 @@ impl Notifier {
         if let Err(error) = told {
             self.warnings.line(now, |withheld| {
                 warn!(
-                    "cannot tell the service manager (so {withheld} times since the last such line): {error}"
+                    "cannot notify the service manager (so {withheld} times since the last such line): {error}"
                 );
             });
         }

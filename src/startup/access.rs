@@ -35,8 +35,8 @@ pub enum AccessError {
     Doubtful(Doubt),
 }
 
-/// Why a file is not to be trusted although its grammar is right. The start warns of it, because an operator is there who sees
-/// the warning; SIGHUP refuses the file, because better rules are in force.
+/// Why a file is not to be trusted although its grammar is right. The start warns of it, because an operator is there
+/// who sees the warning; SIGHUP refuses the file, because better rules are in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doubt {
     /// Nobody is named in it: it was perhaps read while it was being written.
@@ -114,7 +114,7 @@ pub fn reader(path: PathBuf) -> Box<ReadRules> {
 /// # Errors
 /// If the input cannot be read, or is no token.
 pub fn hash_of_input() -> io::Result<TokenHash> {
-    // A token, the end of its line, and one byte that tells a longer one.
+    // A token, the end of its line, and one byte that shows that there is a longer one.
     let most = MAX_AUTH_BYTES as u64 + 3;
     let mut text = Zeroizing::new(Vec::with_capacity(most as usize));
     io::stdin().take(most).read_to_end(&mut text)?;

@@ -83,7 +83,7 @@ pub enum Taken {
     Stopped,
 }
 
-/// Takes the store. A standby waits for it, and tells the service manager and `/readyz` that it waits.
+/// Takes the store. A standby waits for it, and says so to the service manager and at `/readyz`.
 pub fn take(
     place: &BinlogPlace,
     prepared: Prepared,
@@ -97,7 +97,7 @@ pub fn take(
             let lock = match DirectoryLock::take(&path) {
                 Err(LockError::Held { .. }) if waits => {
                     let status = format!("standby: waiting for the lock of {place}");
-                    tell(&status, health);
+                    say(&status, health);
                     notify(service_manager::notify_standby(&status));
                     let (outcome, waiting) = channel();
                     // If the receiver is gone, the process is ending.
@@ -116,7 +116,7 @@ pub fn take(
         Prepared::Database(settings) => {
             let status = waits.then(|| format!("standby: waiting for {place}"));
             if let Some(status) = &status {
-                tell(status, health);
+                say(status, health);
             }
             let (outcome, waiting) = channel();
             let claim = move || drop(outcome.send(database::claim(&settings, waits)));
@@ -159,7 +159,7 @@ fn await_one<T>(
     }
 }
 
-fn tell(status: &str, health: Option<&StartupHealth>) {
+fn say(status: &str, health: Option<&StartupHealth>) {
     info!("{status}");
     notify(service_manager::notify_status(status));
     if let Some(health) = health {
@@ -167,9 +167,9 @@ fn tell(status: &str, health: Option<&StartupHealth>) {
     }
 }
 
-fn notify(told: io::Result<()>) {
-    if let Err(error) = told {
-        warn!("cannot tell the service manager: {error}");
+fn notify(sent: io::Result<()>) {
+    if let Err(error) = sent {
+        warn!("cannot notify the service manager: {error}");
     }
 }
 

@@ -1,9 +1,9 @@
-//! The figures that the server tells of itself, of a tube and of a job: one table for each of the three.
+//! The figures of the server, of a tube and of a job: one table for each of the three.
 //!
-//! Owns: every figure's key, kind, meaning and reader, in the order in which they are told. C's keys come first, in C's
-//! order and with C's quoting; ours follow. Everything that prints figures goes through these tables: the YAML of the
-//! protocol's stats commands (here), the metrics and the page (in `http`). Never changes what it reads. The server hands
-//! in the views.
+//! Owns: every figure's key, kind, meaning and reader, in the order in which they are printed. C's keys come first, in
+//! C's order and with C's quoting; ours follow. Everything that prints figures goes through these tables: the YAML of
+//! the protocol's stats commands (here), the metrics and the page (in `http`). Never changes what it reads. The server
+//! hands in the views.
 
 mod database;
 mod histogram;
@@ -26,7 +26,7 @@ pub use self::tube::TUBE;
 
 use crate::protocol::{DictionaryWriter, Verb};
 
-/// What a table tells of.
+/// What a table has the figures of.
 pub trait Subject {
     /// What its readers look at.
     type View<'a>;

@@ -14,7 +14,7 @@ impl Subject for Server {
     type View<'a> = ServerView<'a>;
 }
 
-/// The server as its stats see it.
+/// The server as its stats see it. It has more fields than other types because each is a source of figures.
 #[derive(Clone, Copy, Debug)]
 pub struct ServerView<'a> {
     /// Which server it is.
@@ -118,7 +118,7 @@ pub trait StatsSource {
 pub struct Identity {
     /// The version, as MAJOR.MINOR.
     pub version: String,
-    /// Tells this run of the server from every other; 16 hexadecimal digits, the first a letter, so that nothing takes
+    /// Identifies this run of the server; 16 hexadecimal digits, the first a letter, so that nothing takes
     /// it for a number.
     pub instance: String,
     /// The process id.
@@ -131,7 +131,7 @@ pub struct Identity {
     pub platform: String,
     /// When the server began.
     pub started_at: Timestamp,
-    /// Tells the processor time used so far.
+    /// Reads the processor time used so far.
     pub cpu_time: fn() -> CpuTime,
 }
 

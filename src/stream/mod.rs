@@ -1,7 +1,7 @@
 //! Streams: the sockets of clients and of HTTP, plain or with TLS, and those on which the server listens.
 //!
-//! Owns: the readiness that a connection sees, which is that of a plain socket with and without TLS. It knows neither sessions
-//! nor HTTP. Driven by the connections of `server` and of `http`.
+//! Owns: the readiness that a connection sees, which is that of a plain socket with and without TLS. It knows neither
+//! sessions nor HTTP. Driven by the connections of `server` and of `http`.
 
 mod listener;
 mod socket;
@@ -41,7 +41,8 @@ pub trait Stream {
     /// As `write`.
     fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize>;
 
-    /// Tells the client, within the stream, that nothing more comes. Until this succeeds the stream must not be closed.
+    /// Announces to the client, within the stream, that nothing more comes. Until this succeeds the stream must not be
+    /// closed.
     ///
     /// # Errors
     /// As `write`.

@@ -36,7 +36,7 @@ impl Accepted {
         }
     }
 
-    /// The client, as access rules see it. An address that the system does not tell any more is no loopback.
+    /// The client, as access rules see it. An address that the system does not know any more is no loopback.
     #[must_use]
     pub fn access_peer(&self) -> Peer {
         match self {

@@ -1,8 +1,8 @@
 //! TLS over another stream, as a stream.
 //!
-//! Owns: the stream below, the [`Channel`] that encrypts, and whether the poll is asked for room: because a reply waits,
-//! as the connection says, or because TLS itself has something to send. Connections see plaintext, and the readiness of a
-//! plain stream.
+//! Owns: the stream below, the [`Channel`] that encrypts, and whether the poll is asked for room: because a reply
+//! waits, as the connection says, or because TLS itself has something to send. Connections see plaintext, and the
+//! readiness of a plain stream.
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::rc::Rc;
@@ -135,7 +135,7 @@ impl<S: Stream> Stream for TlsStream<S> {
 
 impl<S: Stream> Drop for TlsStream<S> {
     fn drop(&mut self) {
-        // Here the connection was ended before its time, so the client is told as far as there is room.
+        // Here the connection was ended before its time, so its end is announced as far as there is room.
         let _ = self.channel.finish(&mut Wire(&mut self.socket));
     }
 }

@@ -90,8 +90,8 @@ impl Channel {
         Ok(channel)
     }
 
-    /// Has the acceptor count what the connection holds. rustls tells of no buffers, so those of a handshake are taken
-    /// to be as long as what has come.
+    /// Has the acceptor count what the connection holds. rustls does not say how long its buffers are, so those of a
+    /// handshake are taken to be as long as what has come.
     fn count(&mut self) {
         let received = if let Stage::Handshake { received, .. } = self.stage { received } else { 0 };
         let held_bytes = IDLE_BYTES + received + self.unfed.capacity() + self.encrypted;
@@ -223,7 +223,7 @@ impl Channel {
         Ok(taken)
     }
 
-    /// Tells the client that nothing more comes. May be called again.
+    /// Announces to the client that nothing more comes. May be called again.
     ///
     /// # Errors
     /// As `write`.
@@ -311,7 +311,7 @@ impl Channel {
             match self.process() {
                 Ok(state) => self.has_ended |= state.peer_has_closed(),
                 Err(error) => {
-                    // The client is told why, if its socket has room.
+                    // The client gets the reason, if its socket has room.
                     let _ = self.flush(socket);
                     return Err(self.fail(Failure::of(&error), &error));
                 }

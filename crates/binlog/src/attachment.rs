@@ -1,5 +1,5 @@
-//! What stands before a record and belongs to it: the tags of a job, the cooldown that a delete starts, the group that it
-//! frees.
+//! What stands before a record and belongs to it: the tags of a job, the cooldown that a delete starts, the group that
+//! it frees.
 //!
 //! Owns: the layout of the markers that hold these, and of what they hold. Driven by the writer, which appends them in
 //! one piece with their record, and by the replay, which uses them only if the record follows.

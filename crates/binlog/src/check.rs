@@ -212,8 +212,8 @@ impl Serialize for DumpedJob<'_> {
     }
 }
 
-/// The tags of a job, by the keys of `stats-job`, and all together in the words of `put`. In place of `expires-in`, which
-/// changes with time, `expires` says when, as long as nobody has reserved the job.
+/// The tags of a job, by the keys of `stats-job`, and all together in the words of `put`. In place of `expires-in`,
+/// which changes with time, `expires` says when, as long as nobody has reserved the job.
 fn write_tags<M: SerializeMap>(line: &mut M, job: &JobRecord, tags: &TagSet<'_>) -> Result<(), M::Error> {
     let mut words = Vec::new();
     if let Some(Idempotency { key, cooldown_s }) = tags.idempotency {

@@ -5,8 +5,8 @@
 
 use std::collections::VecDeque;
 
-/// Bytes of a chunk. Chunks of 4 KiB would share the allocator's pages with those of the queue, and keep the memory of the
-/// replay from being used again.
+/// Bytes of a chunk. Chunks of 4 KiB would share the allocator's pages with those of the queue, and keep the memory of
+/// the replay from being used again.
 const CHUNK_BYTES: usize = 512;
 
 /// A queue of small things.

@@ -1,7 +1,7 @@
 //! The cooldowns that have not ended, as they stand in the log.
 //!
-//! Owns: their bytes, by the job whose delete started each. It does not know where they stand. Driven by the replay, then
-//! by the open log.
+//! Owns: their bytes, by the job whose delete started each. It does not know where they stand. Driven by the replay,
+//! then by the open log.
 
 use super::attachment::LoggedCooldown;
 use crate::id_map::IdMap;

@@ -1,6 +1,7 @@
 //! The address of a queue in PostgreSQL, as `-b` takes it.
 //!
-//! Owns: the parsing of `postgresql://[user@]host[:port],.../db?queue=NAME`, and what is refused in it. Never opens anything.
+//! Owns: the parsing of `postgresql://[user@]host[:port],.../db?queue=NAME`, and what is refused in it. Never opens
+//! anything.
 
 use std::fmt;
 use std::net::IpAddr;

@@ -1,8 +1,8 @@
 //! Which job is in which file, and what each file holds.
 //!
 //! Owns: the files of the log to which records were appended, in order; for each job the file of its full record, for
-//! each cooldown the file of its markers; the count of live bytes. It knows indexes and lengths, and no bytes. Driven by
-//! the replay, then by the open log.
+//! each cooldown the file of its markers; the count of live bytes. It knows indexes and lengths, and no bytes. Driven
+//! by the replay, then by the open log.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::num::NonZeroU32;
@@ -322,8 +322,8 @@ impl Files {
         self.closed().any(|file| file.live > 0)
     }
 
-    /// What is to be copied first: the first one in the oldest file with something alive, if that file is closed. `None`
-    /// also if [`Files::find_first`] has not found it yet.
+    /// What is to be copied first: the first one in the oldest file with something alive, if that file is closed.
+    /// `None` also if [`Files::find_first`] has not found it yet.
     #[must_use]
     pub fn first_to_migrate(&self) -> Option<Item> {
         let file = self.closed().find(|file| file.live > 0)?;
@@ -345,8 +345,8 @@ impl Files {
         None
     }
 
-    /// Notes that the job's full record is in file `index` now, or the cooldown. With the tags of the job it is `bytes` long.
-    /// Returns whether there was one before.
+    /// Notes that the job's full record is in file `index` now, or the cooldown. With the tags of the job it is `bytes`
+    /// long. Returns whether there was one before.
     pub fn place(&mut self, item: Item, index: u32, bytes: u64) -> bool {
         // Jobs usually come in the order of their ids, and a newer one than all cannot be there.
         let was_there = item.id().0 <= self.newest && self.remove(item);

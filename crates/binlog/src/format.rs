@@ -39,8 +39,8 @@ const TAG_HIGH: usize = 77;
 
 /// Length of what the checksum covers before the record: nonce and offset.
 const PLACE_BYTES: usize = 16;
-/// How many bytes of a record are copied, with its position, to compute the checksum: enough for every record without its
-/// body, and for most whole records.
+/// How many bytes of a record are copied, with its position, to compute the checksum: enough for every record without
+/// its body, and for most whole records.
 const COPIED_BYTES: usize = 512;
 const _: () = assert!(COPIED_BYTES >= PLACE_BYTES + 4 + TubeName::MAX_BYTES + RECORD_BYTES);
 
@@ -53,9 +53,9 @@ pub const STATE_DELETED: u8 = 0;
 /// The length of the body in a delete after which the job comes again in another tube: no delete of C's has it.
 const DEPARTURE: i32 = -1;
 /// The length of the body in a delete that attachments precede: no delete of C's has it.
-const WITH_AFTERMATH: i32 = -2;
+const WITH_SIDE_EFFECTS: i32 = -2;
 /// A full record that tags precede has a time to run of whole seconds and this remainder, in ns. C runs the job for a
-/// nanosecond longer; its records have no ignored field that could tell this instead.
+/// nanosecond longer; its records have no ignored field that could say this instead.
 const TAGGED_NS: i64 = 1;
 
 /// Bytes that a full record takes.
@@ -129,13 +129,13 @@ impl DiskRecord {
     /// The short record that deletes job `id`, behind the cooldown that it starts or the group that it frees.
     #[must_use]
     pub fn deletion_with_side_effects(id: JobId) -> Self {
-        Self { body_size: WITH_AFTERMATH, ..Self::deletion(id) }
+        Self { body_size: WITH_SIDE_EFFECTS, ..Self::deletion(id) }
     }
 
     /// Whether it is such a record.
     #[must_use]
     pub fn has_side_effects(&self) -> bool {
-        self.state == STATE_DELETED && self.body_size == WITH_AFTERMATH
+        self.state == STATE_DELETED && self.body_size == WITH_SIDE_EFFECTS
     }
 
     /// The same full record, behind the tags of its job.

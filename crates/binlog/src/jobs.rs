@@ -1,8 +1,8 @@
 //! The jobs as the replay finds them, record by record.
 //!
-//! Owns: the jobs that are alive so far, their tubes and bodies, which file each is in, the order of burial. A valid full
-//! record replaces an earlier one; an invalid one changes nothing. What tags lead to is `tagged`'s part. Driven by the
-//! replay, file by file.
+//! Owns: the jobs that are alive so far, their tubes and bodies, which file each is in, the order of burial. A valid
+//! full record replaces an earlier one; an invalid one changes nothing. What tags lead to is `tagged`'s part. Driven by
+//! the replay, file by file.
 
 use std::collections::{BTreeSet, HashMap};
 use std::num::NonZeroU32;
@@ -71,8 +71,8 @@ impl ReplayedJob {
         histories.get(self.history).reserves > 0
     }
 
-    /// When the delay of a delayed job ends. The wall clock may have been set back since the log was written: what had ended
-    /// has ended, and no delay is longer than the job's own.
+    /// When the delay of a delayed job ends. The wall clock may have been set back since the log was written: what had
+    /// ended has ended, and no delay is longer than the job's own.
     fn end_of_delay(&self, times: Times) -> Timestamp {
         let latest =
             if self.deadline_at <= times.known { times.now } else { times.now.plus_seconds(self.delay_s) };
@@ -103,8 +103,8 @@ impl ReplayedJob {
     }
 }
 
-/// The counters of the jobs that have any: those of most jobs are zero. Counters that were replaced stay until the replay
-/// is done; they need little memory beside their records.
+/// The counters of the jobs that have any: those of most jobs are zero. Counters that were replaced stay until the
+/// replay is done; they need little memory beside their records.
 #[derive(Debug, Default)]
 pub(super) struct Histories(Vec<Counters>);
 
@@ -291,8 +291,8 @@ impl Jobs {
         Ok(())
     }
 
-    /// A cooldown shows that its job was deleted: a loss of power can keep the cooldown, which is repeated as long as it
-    /// lasts, and take the record of the delete.
+    /// A cooldown shows that its job was deleted: a loss of power can keep the cooldown, which is repeated as long as
+    /// it lasts, and take the record of the delete.
     fn start_cooldown(&mut self, id: JobId, bytes: Box<[u8]>, source: Source) {
         let record_bytes = parts(bytes.len()) * SHORT_BYTES;
         if self.tagged.cooldowns.insert(id, bytes) {
@@ -315,7 +315,8 @@ impl Jobs {
         }
     }
 
-    /// The wall clock was set back to `after`: delays that had ended by `before` are not to last longer because of that.
+    /// The wall clock was set back to `after`: delays that had ended by `before` are not to last longer because of
+    /// that.
     pub(super) fn end_delays(&mut self, before: i64, after: i64) {
         let is_over = |job: &ReplayedJob| job.state == JobState::Delayed && job.deadline_at <= before;
         let over: Vec<JobId> = self

@@ -11,7 +11,8 @@ pub(super) const MAGIC: u32 = u32::from_le_bytes(*b"BTK\x01");
 /// Where the fixed part stands in a short record.
 pub(super) const FIXED_AT: usize = 4;
 
-/// By how much the wall clock must be set back at once to count as set back. Small steps are corrections that never end.
+/// By how much the wall clock must be set back at once to count as set back. Small steps are corrections that never
+/// end.
 pub(super) const CLOCK_STEP_NS: i64 = 1_000_000_000;
 
 /// Length of what every file of ours begins with: the version and the header marker.
@@ -49,8 +50,8 @@ pub struct Marker {
     pub oldest: u32,
     /// When the server that wrote the marker answered its clients.
     pub sync: SyncPolicy,
-    /// In markers of the kinds `Durable` and `Closed`: a time, in wall-clock nanoseconds since 1970, that had come when the
-    /// marker was written; 0 if it is not known.
+    /// In markers of the kinds `Durable` and `Closed`: a time, in wall-clock nanoseconds since 1970, that had come when
+    /// the marker was written; 0 if it is not known.
     pub time: i64,
 }
 

@@ -22,8 +22,8 @@ const BLOCK_BYTES: u64 = 4096;
 /// Zeros at the end of an old file are given back from this many bytes on.
 const TRIM_BYTES: u64 = 4096;
 
-/// Takes a job that was replayed: its record, its tube, its body, and its tags as [`TagSet`](crate::tags::TagSet) encodes
-/// them, empty if it has none.
+/// Takes a job that was replayed: its record, its tube, its body, and its tags as [`TagSet`](crate::tags::TagSet)
+/// encodes them, empty if it has none.
 pub type Restore<'a> = dyn FnMut(JobRecord, &TubeName, Body, &[u8]) + 'a;
 
 impl Binlog {
@@ -91,9 +91,9 @@ impl Binlog {
         Ok((log, summary))
     }
 
-    /// Says where each file ends that is ours or is about to be cut, so that a file that is shorter at a later start is known
-    /// to be damaged, and which files the operator has agreed to miss. Of the newest file the new one says so anyway, which
-    /// is enough unless the file has lost what was durable.
+    /// Says where each file ends that is ours or is about to be cut, so that a file that is shorter at a later start is
+    /// known to be damaged, and which files the operator has agreed to miss. Of the newest file the new one says so
+    /// anyway, which is enough unless the file has lost what was durable.
     fn log_ends(&mut self, replay: &Replay, verdict: &Verdict) -> Result<(), OpenError> {
         let newest = replay.files.last().map_or(0, |last| last.index);
         for (at, file) in replay.files.iter().enumerate() {
@@ -186,7 +186,7 @@ impl Binlog {
         for file in replay.files.iter().filter(|file| file.file_end == FileEnd::Clean) {
             let zeros = file.bytes - file.end;
             let trims = match file.kind {
-                // A shorter file is damage unless another tells its end, which `-F` does not wait for.
+                // A shorter file is damage unless another file names its end, which `-F` does not wait for.
                 Kind::Ours { .. } => sync != SyncPolicy::Never && zeros >= TRIM_BYTES,
                 Kind::C(_) => (1..SHORT_BYTES).contains(&zeros),
                 _ => false,
@@ -258,8 +258,8 @@ fn keep_given_up(storage: &mut dyn Storage, replay: &Replay, verdict: &Verdict) 
     Ok(())
 }
 
-/// Gives the jobs to the server, in the order that makes its queues what they were. Returns those whose delay ends earlier
-/// than the log says, because the wall clock was set back.
+/// Gives the jobs to the server, in the order that makes its queues what they were. Returns those whose delay ends
+/// earlier than the log says, because the wall clock was set back.
 fn hand_over(jobs: Jobs, times: Times, restore: &mut Restore<'_>) -> Result<Vec<JobId>, OpenError> {
     let Jobs { alive, tubes, histories, tagged, .. } = jobs;
     let (mut buried, mut earlier) = (Vec::new(), Vec::new());

@@ -1,23 +1,26 @@
-//! Who owns a queue whose log is in a database, what an owner does upon each answer of the database, and what it may say.
+//! Who owns a queue whose log is in a database, what an owner does upon each answer of the database, and what it may
+//! say.
 //!
-//! Owns: the decisions of an owner, in [`Owner`], its right to answer, in [`Lease`], and the decisions of a server that waits
-//! to become one, in [`Watch`]. Pure: they say what to do next, and get the outcome. Driven by the helper thread of
-//! `postgres/`, by the turn of the server, and by the simulation with a database in memory.
+//! Owns: the decisions of an owner, in [`Owner`], its right to answer, in [`Lease`], and the decisions of a server that
+//! waits to become one, in [`Watch`]. Pure: they say what to do next, and get the outcome. Driven by the helper thread
+//! of `postgres/`, by the turn of the server, and by the simulation with a database in memory.
 //!
-//! The queue has a row with an epoch, an owner and a heartbeat. Each transaction of the owner locks that row and proves that
-//! it still has the owner's epoch. Who takes over raises the epoch, and has to wait for a transaction that holds the row. So
-//! after that, no earlier owner commits anything, whatever the clocks say; the clocks only say when to take over.
+//! The queue has a row with an epoch, an owner and a heartbeat. Each transaction of the owner locks that row and proves
+//! that it still has the owner's epoch. Who takes over raises the epoch, and has to wait for a transaction that holds
+//! the row. So after that, no earlier owner commits anything, whatever the clocks say; the clocks only say when to take
+//! over.
 //!
-//! Not every reply waits for a commit: a job that was only looked at, a time-out or a duplicate leave no record. For these
-//! there is the lease. A standby takes over when it has not seen the heartbeat change for longer than `takeover_after` on its
-//! own clock, so it cannot do so earlier than that after the owner has *sent* the last heartbeat that it has seen. The owner
-//! counts the same time, less a margin, on its own clock, from the instant just before it has sent its last confirmed
-//! heartbeat. What has taken effect by an instant at which that time is not over, took effect while nobody else could own the
-//! queue. A proof that changes no heartbeat extends no lease, because a standby does not see it.
+//! Not every reply waits for a commit: a job that was only looked at, a time-out or a duplicate leave no record. For
+//! these there is the lease. A standby takes over when it has not seen the heartbeat change for longer than
+//! `takeover_after` on its own clock, so it cannot do so earlier than that after the owner has *sent* the last
+//! heartbeat that it has seen. The owner counts the same time, less a margin, on its own clock, from the instant just
+//! before it has sent its last confirmed heartbeat. What has taken effect by an instant at which that time is not over,
+//! took effect while nobody else could own the queue. A proof that changes no heartbeat extends no lease, because a
+//! standby does not see it.
 //!
-//! If a connection is lost in the middle of a transaction, nobody knows whether it was committed, and it may still be on its
-//! way. The owner then raises its own epoch through a new connection. After that the earlier transaction is either there
-//! or will never be, and the owner looks. All that was committed before is as durable as the raised epoch.
+//! If a connection is lost in the middle of a transaction, nobody knows whether it was committed, and it may still be
+//! on its way. The owner then raises its own epoch through a new connection. After that the earlier transaction is
+//! either there or will never be, and the owner looks. All that was committed before is as durable as the raised epoch.
 
 mod watch;
 
@@ -28,9 +31,9 @@ use crate::clock::{NS_PER_S, Timestamp};
 const RETRY_NS: u64 = 200_000_000;
 
 /// The lease ends this part of `takeover_after` before its end. The clocks of two machines do not have the same rate: a
-/// daemon that corrects one makes it faster or slower by up to 8.4 % (chrony's `maxslewrate`), and so the time between two
-/// instants can differ by 17 %. The time between the check of the lease and the write needs no margin, because the check comes
-/// after the effect.
+/// daemon that corrects one makes it faster or slower by up to 8.4 % (chrony's `maxslewrate`), and so the time between
+/// two instants can differ by 17 %. The time between the check of the lease and the write needs no margin, because the
+/// check comes after the effect.
 const MARGIN_SHARE: u64 = 5;
 
 /// The times that the operator has chosen, in nanoseconds.
@@ -43,7 +46,8 @@ pub struct Times {
 }
 
 impl Times {
-    /// The time between two heartbeats. Each leaves a dead version of the row, so they are as rare as a takeover allows.
+    /// The time between two heartbeats. Each leaves a dead version of the row, so they are as rare as a takeover
+    /// allows.
     #[must_use]
     pub fn beat_ns(self) -> u64 {
         (self.takeover_after_ns / 10).min(NS_PER_S)
@@ -91,9 +95,9 @@ impl Lease {
         self.end
     }
 
-    /// Whether replies may say what has taken effect. `now` is read **after** the last command whose reply is to be sent, and
-    /// before the first byte of it. A pause after that does no harm: what the reply says was so while nobody else could own
-    /// the queue, and the reply is late as one that the network has delayed.
+    /// Whether replies may say what has taken effect. `now` is read **after** the last command whose reply is to be
+    /// sent, and before the first byte of it. A pause after that does no harm: what the reply says was so while nobody
+    /// else could own the queue, and the reply is late as one that the network has delayed.
     #[must_use]
     pub fn holds(self, now: Timestamp) -> bool {
         self.left_ns(now) > 0
@@ -111,17 +115,18 @@ impl Lease {
 pub enum Step {
     /// Reach a server of the database that takes writes, and whose commits are as durable as the operator wants.
     Connect,
-    /// Raise the epoch of the queue if this server still owns it and if the row has at least this epoch. It is a heartbeat.
+    /// Raise the epoch of the queue if this server still owns it and if the row has at least this epoch. It is a
+    /// heartbeat.
     Raise(u64),
-    /// Look whether the transaction under way is there, if the queue has this epoch: another owner may have written to the
-    /// same place of the log since.
+    /// Look whether the transaction under way is there, if the queue has this epoch: another owner may have written to
+    /// the same place of the log since.
     Look(u64),
     /// Commit the transaction under way if the queue has this epoch.
     Commit {
         /// The epoch.
         epoch: u64,
-        /// Whether the commit is a heartbeat, too. Most are none: each heartbeat leaves a dead version of the row, which
-        /// stays for as long as another client has a transaction open.
+        /// Whether the commit is a heartbeat, too. Most are none: each heartbeat leaves a dead version of the row,
+        /// which stays for as long as another client has a transaction open.
         beats: bool,
     },
     /// Change the heartbeat if the queue has this epoch.
@@ -288,7 +293,8 @@ impl Owner {
         step
     }
 
-    /// Takes note of what came of `step`, which is the last one. Returns whether the transaction under way is committed now.
+    /// Takes note of what came of `step`, which is the last one. Returns whether the transaction under way is committed
+    /// now.
     pub fn answered(&mut self, step: Step, answer: Answer, now: Timestamp) -> bool {
         match (step, answer) {
             (Step::Connect, Answer::Done) => self.state = State::Connected,

@@ -8,8 +8,8 @@ use std::io::{self, ErrorKind};
 use super::LogPosition;
 use super::marker::HEAD_BYTES;
 
-/// A store of the log's files. Each file has an index, a length that it is made with, and bytes that are zero until they
-/// are appended.
+/// A store of the log's files. Each file has an index, a length that it is made with, and bytes that are zero until
+/// they are appended.
 ///
 /// A store belongs to one log at a time: who makes it takes the ownership (a lock, for a directory), and the store
 /// releases it when it is dropped.
@@ -58,8 +58,8 @@ pub trait Storage {
     /// and then returns the outcome of the last of them alone.
     fn poll(&mut self) -> Option<Completion>;
 
-    /// Begins what was submitted, at the latest now. The caller calls this when it has sent its replies: to wake another
-    /// thread takes time, and on a machine with one processor that thread may run at once.
+    /// Begins what was submitted, at the latest now. The caller calls this when it has sent its replies: to wake
+    /// another thread takes time, and on a machine with one processor that thread may run at once.
     fn begin(&mut self) {}
 
     /// Whether something was submitted that could begin now.
@@ -77,8 +77,8 @@ pub trait Storage {
     /// If the system has no thread for it.
     fn start(&mut self, wake: Box<dyn Fn() + Send>) -> io::Result<()>;
 
-    /// The time now in nanoseconds since 1970, by a clock that the log's owners on different machines hand on; `None` if the
-    /// times in the log are those of this machine's wall clock.
+    /// The time now in nanoseconds since 1970, by a clock that the log's owners on different machines hand on; `None`
+    /// if the times in the log are those of this machine's wall clock.
     fn clock_ns(&self) -> Option<u64> {
         None
     }

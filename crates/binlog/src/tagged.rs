@@ -1,7 +1,7 @@
 //! Tags, cooldowns and freed groups as the replay finds them.
 //!
-//! Owns: the attachments that wait for their record; the tags of the jobs that have any; which jobs wait for which group;
-//! the cooldowns. It knows neither jobs nor files. Driven by the table of jobs, record by record.
+//! Owns: the attachments that wait for their record; the tags of the jobs that have any; which jobs wait for which
+//! group; the cooldowns. It knows neither jobs nor files. Driven by the table of jobs, record by record.
 
 use std::collections::{BTreeSet, HashMap, HashSet, TryReserveError};
 
@@ -209,8 +209,8 @@ impl Tagged {
         freed
     }
 
-    /// The groups without members that jobs wait for. A delete and what it frees are one change, so that such a group is
-    /// left only by damage, by a loss of power that took puts without a reply, or by C.
+    /// The groups without members that jobs wait for. A delete and what it frees are one change, so that such a group
+    /// is left only by damage, by a loss of power that took puts without a reply, or by C.
     pub(super) fn groups_without_members(&self) -> BTreeSet<Box<str>> {
         let tags = || self.tags.iter().filter_map(|(_, bytes)| TagSet::decode_checked(bytes));
         let members: HashSet<Name<'_>> = tags().filter_map(|tags| tags.group).collect();

@@ -29,7 +29,7 @@ pub fn name_file(_file: &File, _path: &Path) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// Does nothing: these systems are not told.
+/// Does nothing: these systems have no such setting.
 pub fn allow_huge_pages(_allow: bool) {}
 
 /// How many names a file has.
@@ -71,7 +71,7 @@ pub fn unix_peer(_connection: &impl AsFd) -> String {
     "unix".to_owned()
 }
 
-/// The user at the other end of a unix socket, where the system tells it.
+/// The user at the other end of a unix socket, if the system knows it.
 #[cfg(not(any(target_os = "illumos", target_os = "solaris")))]
 pub fn unix_peer_user(connection: &impl AsFd) -> Option<u32> {
     nix::unistd::getpeereid(connection).ok().map(|(uid, _)| uid.as_raw())

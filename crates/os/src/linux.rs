@@ -42,8 +42,8 @@ pub fn name_file(file: &File, path: &Path) -> io::Result<()> {
     Ok(linkat(AT_FDCWD, &*unnamed, AT_FDCWD, path, AtFlags::AT_SYMLINK_FOLLOW)?)
 }
 
-/// Whether the kernel may use huge pages for memory that is touched from now on. Old kernels cannot be told, and then
-/// do as the system is configured.
+/// Whether the kernel may use huge pages for memory that is touched from now on. Old kernels have no such setting, and
+/// then do as the system is configured.
 pub fn allow_huge_pages(allow: bool) {
     let _ = nix::sys::prctl::set_thp_disable(!allow);
 }
@@ -74,9 +74,9 @@ pub fn link_count(file: &File) -> io::Result<u64> {
 /// number, they are not counted.
 pub fn open_files(files: usize) -> Option<u64> {
     let directory = "/proc/self/fd";
-    let told = fs::metadata(directory).ok()?.len();
-    if told > 0 {
-        return Some(told);
+    let counted = fs::metadata(directory).ok()?.len();
+    if counted > 0 {
+        return Some(counted);
     }
     if files > MAX_COUNTED_FILES {
         return None;
@@ -129,7 +129,7 @@ pub fn unix_peer(connection: &impl AsFd) -> String {
     }
 }
 
-/// The user at the other end of a unix socket, where the system tells it.
+/// The user at the other end of a unix socket, if the system knows it.
 pub fn unix_peer_user(connection: &impl AsFd) -> Option<u32> {
     getsockopt(connection, PeerCredentials).ok().map(|peer| peer.uid())
 }

@@ -116,7 +116,7 @@ pub fn hides(path: &Path) -> bool {
     platform::is_in_private_tmp(path)
 }
 
-/// Tells the service manager that the server is ready, and what it does. From now on the server sends keep-alives.
+/// Reports to the service manager that the server is ready, and what it does. From now on the server sends keep-alives.
 ///
 /// # Errors
 /// If the service manager's socket does not accept the message.
@@ -124,8 +124,8 @@ pub fn notify_ready(status: &str) -> io::Result<()> {
     ready(status, watchdog_timeout())
 }
 
-/// Tells the service manager that the server has started as far as it can: it is a standby. Jobs for which the service
-/// is needed go on. The service manager awaits no keep-alives until [`notify_ready`].
+/// Reports to the service manager that the server has started as far as it can: it is a standby. Jobs for which the
+/// service is needed go on. The service manager awaits no keep-alives until [`notify_ready`].
 ///
 /// # Errors
 /// As `notify_ready`.
@@ -142,7 +142,7 @@ fn ready(status: &str, watchdog: Option<Duration>) -> io::Result<()> {
     sd_notify::notify(&states.into_iter().chain(watchdog).collect::<Vec<_>>())
 }
 
-/// Tells the service manager in one line what the server does.
+/// Reports to the service manager in one line what the server does.
 ///
 /// # Errors
 /// As `notify_ready`.
@@ -150,7 +150,7 @@ pub fn notify_status(status: &str) -> io::Result<()> {
     sd_notify::notify(&[NotifyState::Status(status)])
 }
 
-/// Tells the service manager that the server is about to end.
+/// Reports to the service manager that the server is about to end.
 ///
 /// # Errors
 /// As `notify_ready`.
@@ -158,7 +158,7 @@ pub fn notify_stopping() -> io::Result<()> {
     sd_notify::notify(&[NotifyState::Stopping])
 }
 
-/// Tells the service manager that the server is alive, and what it does.
+/// Reports to the service manager that the server is alive, and what it does.
 ///
 /// # Errors
 /// As `notify_ready`.

@@ -89,7 +89,7 @@ pub fn peer_address(connection: &impl AsFd) -> Option<SocketAddr> {
     address.as_socket()
 }
 
-/// The id of the user at the other end of a unix socket, where the system tells it.
+/// The id of the user at the other end of a unix socket, if the system knows it.
 #[must_use]
 pub fn peer_user(connection: &impl AsFd) -> Option<u32> {
     platform::unix_peer_user(connection)

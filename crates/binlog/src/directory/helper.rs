@@ -1,9 +1,9 @@
 //! The helper thread, which does the tasks of the store.
 //!
-//! Owns: the thread, the tasks that it was given and the outcomes that the log has not polled. The thread does one task after
-//! another, in the order given, and decides nothing about the log. Syncs of one file that wait behind each other are done
-//! as one: the loop gives none while the thread is at work, and what it adds meanwhile comes with the next. It syncs a file through the handle that
-//! the log appends through, so that a sync never lacks a descriptor.
+//! Owns: the thread, the tasks that it was given and the outcomes that the log has not polled. The thread does one task
+//! after another, in the order given, and decides nothing about the log. Syncs of one file that wait behind each other
+//! are done as one: the loop gives none while the thread is at work, and what it adds meanwhile comes with the next. It
+//! syncs a file through the handle that the log appends through, so that a sync never lacks a descriptor.
 
 use std::collections::VecDeque;
 use std::fs::File;

@@ -1,8 +1,8 @@
 //! The log in a directory of files: the store that `-b` names.
 //!
-//! Owns: file names, the order of the steps that make, remove and cut a file, the thread that takes these steps, and the
-//! lock of the directory. It is the shell of the binlog: it calls the file system, a thread and a clock, and it decides
-//! nothing about the log. Driven by the log through [`Storage`].
+//! Owns: file names, the order of the steps that make, remove and cut a file, the thread that takes these steps, and
+//! the lock of the directory. It is the shell of the binlog: it calls the file system, a thread and a clock, and it
+//! decides nothing about the log. Driven by the log through [`Storage`].
 //!
 //! [`Disk`] is the seam below: in the tests of crashes and of failing disks a disk in memory takes the place of
 //! [`Directory`], and a list of tasks that of the [`Helper`].

@@ -1,11 +1,11 @@
 //! When a standby takes over from the owner of a queue.
 //!
-//! Owns: what a standby has seen of the row of the queue, and for how long it has not changed. Pure. Driven by the claim of
-//! `postgres/`, and by the simulation.
+//! Owns: what a standby has seen of the row of the queue, and for how long it has not changed. Pure. Driven by the
+//! claim of `postgres/`, and by the simulation.
 //!
 //! An owner or a database that stands still for less than `takeover_after` loses nothing. So a standby waits for one
-//! heartbeat more, which may have been due when the owner stood still. And it does not count most of the time in which it
-//! could not look, because the owner could not send a heartbeat then either.
+//! heartbeat more, which may have been due when the owner stood still. And it does not count most of the time in which
+//! it could not look, because the owner could not send a heartbeat then either.
 
 use super::Times;
 use crate::clock::Timestamp;
@@ -63,8 +63,8 @@ impl Watch {
         self.unchanged.map_or(0, |row| now.since_ns(row.since))
     }
 
-    /// Takes note of the row, which was received before `now`. Returns whether to take over: in one update, which changes
-    /// nothing if the row is not as it was seen.
+    /// Takes note of the row, which was received before `now`. Returns whether to take over: in one update, which
+    /// changes nothing if the row is not as it was seen.
     #[must_use]
     pub fn may_take_over(&mut self, seen: Seen, now: Timestamp) -> bool {
         // The operator may have changed the time of this server first, or that of the owner.

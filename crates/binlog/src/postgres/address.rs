@@ -1,7 +1,8 @@
 //! The addresses at which the hosts of a URL are.
 //!
-//! Owns: the resolution of their names. A name may have several addresses, and each of them counts as a host of its own:
-//! one of them may be a standby, or down. Used on the helper thread and at the start alone, because it waits for the DNS.
+//! Owns: the resolution of their names. A name may have several addresses, and each of them counts as a host of its
+//! own: one of them may be a standby, or down. Used on the helper thread and at the start alone, because it waits for
+//! the DNS.
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -27,8 +28,8 @@ pub(super) enum Address {
     Unix(PathBuf),
 }
 
-/// All addresses of `hosts` in their order, each with its words for a message. A name is resolved when its turn comes, before
-/// `limit`.
+/// All addresses of `hosts` in their order, each with its words for a message. A name is resolved when its turn comes,
+/// before `limit`.
 pub(super) fn addresses(
     hosts: &[DatabaseHost],
     limit: Option<Instant>,
@@ -52,8 +53,8 @@ pub(super) fn addresses(
     })
 }
 
-/// The system resolves a name for as long as its settings say, and nothing ends that: a thread of its own waits, and is left
-/// behind if the limit comes first.
+/// The system resolves a name for as long as its settings say, and nothing ends that: a thread of its own waits, and is
+/// left behind if the limit comes first.
 fn resolved(name: &str, port: u16, limit: Option<Instant>) -> io::Result<Vec<SocketAddr>> {
     if let Ok(address) = name.parse::<IpAddr>() {
         return Ok(vec![(address, port).into()]);

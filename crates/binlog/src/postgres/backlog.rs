@@ -1,6 +1,7 @@
 //! What the log has asked for and the database has not done yet, in the order in which it came.
 //!
-//! Owns: the order, and what the next transaction takes of it. Pure: the caller says what time it is. Driven by the helper.
+//! Owns: the order, and what the next transaction takes of it. Pure: the caller says what time it is. Driven by the
+//! helper.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};

@@ -1,10 +1,11 @@
 //! Room that is kept in the database for what must still be appended when its disk is full.
 //!
-//! Owns: a table of the queue whose bytes nobody reads, the thread that makes it, and whether puts are refused. A directory has
-//! its files made before they are needed. A table grows with each row: when that fails, commands have been done whose
-//! records are not there yet. Then this table is dropped, which gives its room to them and to later deletes, and no put is
-//! taken until there is room to make it again. It is unlogged: it costs the write-ahead log nothing, and is empty after a crash
-//! or a promotion, so it is looked at with each new connection. Driven by the helper.
+//! Owns: a table of the queue whose bytes nobody reads, the thread that makes it, and whether puts are refused. A
+//! directory has its files made before they are needed. A table grows with each row: when that fails, commands have
+//! been done whose records are not there yet. Then this table is dropped, which gives its room to them and to later
+//! deletes, and no put is taken until there is room to make it again. It is unlogged: it costs the write-ahead log
+//! nothing, and is empty after a crash or a promotion, so it is looked at with each new connection. Driven by the
+//! helper.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;

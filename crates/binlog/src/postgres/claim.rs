@@ -1,6 +1,7 @@
 //! Reaching the database, and becoming the owner of a queue.
 //!
-//! Owns: which host takes writes, whether its commits are durable enough, the tables, and the wait for an earlier owner.
+//! Owns: which host takes writes, whether its commits are durable enough, the tables, and the wait for an earlier
+//! owner.
 
 use std::fmt;
 use std::thread;
@@ -121,8 +122,8 @@ fn open_for_writing(
         if row.number(4) == Some(0) {
             return Err(Unfit::Unsafe("no synchronous standby is attached".to_owned()));
         }
-        // More than `on` is the operator's choice; less would not survive the loss of both machines' power. It is set in
-        // any case, so that it stays for this connection when the setting of the database changes.
+        // More than `on` is the operator's choice; less would not survive the loss of both machines' power. It is set
+        // in any case, so that it stays for this connection when the setting of the database changes.
         let is_applied = commit == "remote_apply";
         session.query(if is_applied { sql::SET_REMOTE_APPLY } else { sql::SET_SYNCHRONOUS })?;
     }
@@ -174,8 +175,8 @@ fn make_tables(session: &mut Session) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// The connections of a server that waits. It has all that an owner needs before it takes over: a server that could not open
-/// one after that would end, and the other one has lost the queue to it.
+/// The connections of a server that waits. It has all that an owner needs before it takes over: a server that could not
+/// open one after that would end, and the other one has lost the queue to it.
 struct Open {
     session: Session,
     reading: Session,
@@ -191,8 +192,8 @@ impl Open {
         Ok(Self { session, reading: open_reading(settings)? })
     }
 
-    /// Fails unless the connection for reading is good, and sees the queue as the other one does: two hosts of the address may
-    /// both take writes.
+    /// Fails unless the connection for reading is good, and sees the queue as the other one does: two hosts of the
+    /// address may both take writes.
     fn check_reading(&mut self, settings: &Settings, queue: i64, epoch: i64) -> Result<(), StoreError> {
         let rows = self.reading.run("queue", &[Value::Text(&settings.url.queue)])?;
         let found = rows.first().map(|row| (row.number(0), row.number(1)));
@@ -222,8 +223,8 @@ enum Attempt {
     },
 }
 
-/// Becomes the owner of the queue, and returns a second connection for reading its log. Waits for an earlier owner: for ever
-/// if `waits`, else as long as a dead one is taken for alive.
+/// Becomes the owner of the queue, and returns a second connection for reading its log. Waits for an earlier owner: for
+/// ever if `waits`, else as long as a dead one is taken for alive.
 pub(super) fn claim(settings: &Settings, waits: bool) -> Result<(Claim, Session), StoreError> {
     let mut settings = settings.clone();
     let (mut watch, mut clocks) = (Watch::new(settings.times), ClockWatch::default());

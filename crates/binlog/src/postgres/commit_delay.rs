@@ -1,7 +1,7 @@
 //! The delay of a commit: how long it waits for the clients that the last one has answered.
 //!
-//! Owns: the decision. Without a pause, the clients of a queue fall into two halves, of which one waits while the other is
-//! answered, and everything takes two commits. Pure. Driven by the helper.
+//! Owns: the decision. Without a pause, the clients of a queue fall into two halves, of which one waits while the other
+//! is answered, and everything takes two commits. Pure. Driven by the helper.
 
 use std::time::{Duration, Instant};
 
@@ -21,8 +21,8 @@ pub(super) struct CommitDelay {
 }
 
 impl CommitDelay {
-    /// A commit of some `bytes`, for which the clients of a number of `turns` have waited, has ended at `now`. Others wait
-    /// with `waiting` bytes.
+    /// A commit of some `bytes`, for which the clients of a number of `turns` have waited, has ended at `now`. Others
+    /// wait with `waiting` bytes.
     pub(super) fn note_commit(
         &mut self,
         now: Instant,

@@ -1,7 +1,8 @@
-//! Copying a log into a queue that has none, in one transaction: the database keeps nothing of a copy that is broken off.
+//! Copying a log into a queue that has none, in one transaction: the database keeps nothing of a copy that is broken
+//! off.
 //!
-//! Owns: the connection of an owner that serves nobody. The transaction holds the row of the queue, so that nobody takes
-//! over meanwhile.
+//! Owns: the connection of an owner that serves nobody. The transaction holds the row of the queue, so that nobody
+//! takes over meanwhile.
 
 use super::claim::{Claim, claim};
 use super::wire::{Value, first_number, int};

@@ -1,7 +1,7 @@
 //! The figures of the store and the lease of the owner, which the threads write and the loop reads.
 //!
-//! Owns: the counters, and the end of the lease. Nobody waits for anybody here, and nothing is decided by a figure. A lease
-//! that was read and is out of date has held when it was written, and ends at its time.
+//! Owns: the counters, and the end of the lease. Nobody waits for anybody here, and nothing is decided by a figure. A
+//! lease that was read and is out of date has held when it was written, and ends at its time.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 

@@ -261,7 +261,7 @@ impl Helper {
         }
     }
 
-    /// Tells the loop how long it may answer, and wakes it if it has fallen silent.
+    /// Publishes how long the loop may answer, and wakes it if it has stopped answering.
     fn publish_lease(&self) {
         let before = self.figures.lease();
         if before != self.owner.lease() {

@@ -1,11 +1,11 @@
 //! The log in PostgreSQL: the store that `-b postgresql://...` names.
 //!
-//! Owns: the tables, the connections, the thread that commits, and the ownership of the queue. It is the second shell of the
-//! binlog: it calls sockets, a thread and a clock, and decides nothing about the log. Driven by the log through
+//! Owns: the tables, the connections, the thread that commits, and the ownership of the queue. It is the second shell
+//! of the binlog: it calls sockets, a thread and a clock, and decides nothing about the log. Driven by the log through
 //! [`Storage`]. Files of the log are rows here; `doc/binlog.md` has the tables.
 //!
-//! Bytes that the log appends stay in memory until the turn is over, and then go to the thread with the tasks. The thread
-//! commits all that waits in one transaction.
+//! Bytes that the log appends stay in memory until the turn is over, and then go to the thread with the tasks. The
+//! thread commits all that waits in one transaction.
 
 use std::fmt;
 use std::io;
@@ -72,7 +72,8 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// The settings for the queue at `url`. The file of authorities that the address names is read. `owner` is unique to this process.
+    /// The settings for the queue at `url`. The file of authorities that the address names is read. `owner` is unique
+    /// to this process.
     ///
     /// # Errors
     /// If a file cannot be used.
@@ -150,7 +151,8 @@ impl fmt::Display for StoreError {
         match self {
             Self::Held { owner } => write!(
                 out,
-                "the queue belongs to {owner}; end that server first, or start with --wait-for-lock to take over from it"
+                "the queue belongs to {owner}; end that server first, or start with --wait-for-lock to take over \
+                 from it"
             ),
             Self::Unreachable(text) => write!(out, "cannot connect to the database at {text}"),
             Self::Lost(text) => write!(out, "the connection to the database is lost: {text}"),
@@ -203,8 +205,8 @@ impl fmt::Debug for Running {
 }
 
 impl PostgresStorage {
-    /// Becomes the owner of the queue. Waits for an earlier owner: for ever if `waits`, else only as long as a dead one is
-    /// taken for alive. This takes time: it is not for the loop.
+    /// Becomes the owner of the queue. Waits for an earlier owner: for ever if `waits`, else only as long as a dead one
+    /// is taken for alive. This takes time: it is not for the loop.
     ///
     /// # Errors
     /// If another server owns the queue, or if the database cannot be used.

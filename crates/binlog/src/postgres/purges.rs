@@ -32,7 +32,8 @@ impl Purges {
         Self { files: removed.into(), idle_since: now, rows: 0 }
     }
 
-    /// How long to wait until rows are deleted without another reason for a transaction; `None` if no removed file has rows.
+    /// How long to wait until rows are deleted without another reason for a transaction; `None` if no removed file has
+    /// rows.
     pub(super) fn pause(&self, now: Instant) -> Option<Duration> {
         let idle = now.saturating_duration_since(self.idle_since);
         (!self.files.is_empty()).then(|| IDLE_AFTER.saturating_sub(idle))

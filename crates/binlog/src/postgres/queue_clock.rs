@@ -1,13 +1,15 @@
 //! The clock of a queue, which its owners hand on.
 //!
-//! Owns: what a server that waits knows of the owner's clock, and its own clock once it is the owner. The times in the log of
-//! a directory are wall-clock times of one machine. The owners of a queue have different machines, whose wall clocks may
-//! differ by minutes: a successor that went by its own would end delays too early or too late by as much. So the row of the
-//! queue has the time at which the owner was last seen, by the clock of the queue, and the successor goes on from there. Pure.
+//! Owns: what a server that waits knows of the owner's clock, and its own clock once it is the owner. The times in the
+//! log of a directory are wall-clock times of one machine. The owners of a queue have different machines, whose wall
+//! clocks may differ by minutes: a successor that went by its own would end delays too early or too late by as much. So
+//! the row of the queue has the time at which the owner was last seen, by the clock of the queue, and the successor
+//! goes on from there. Pure.
 
 use crate::clock::Timestamp;
 
-/// Nanoseconds since 1970 for the times in the log: the wall clock of the first owner when it began, and the time since.
+/// Nanoseconds since 1970 for the times in the log: the wall clock of the first owner when it began, and the time
+/// since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct QueueClock {
     /// How far it is ahead of the boot clock of this machine.
@@ -35,8 +37,8 @@ pub(super) struct ClockWatch {
 }
 
 impl ClockWatch {
-    /// The row has `clock_ns`, which was written `age_ns` ago by the clock of the database. That one counts where nobody has
-    /// watched, and never for more than the time since this server has looked last.
+    /// The row has `clock_ns`, which was written `age_ns` ago by the clock of the database. That one counts where
+    /// nobody has watched, and never for more than the time since this server has looked last.
     pub(super) fn note(&mut self, clock_ns: Option<i64>, age_ns: u64, now: Timestamp) {
         let looked_at = self.looked_at.replace(now);
         if self.seen.map(|(seen_ns, _)| seen_ns) == clock_ns {
@@ -47,8 +49,8 @@ impl ClockWatch {
             .map(|seen_ns| (seen_ns, QueueClock::reads(seen_ns.saturating_add_unsigned(age_ns), now)));
     }
 
-    /// The clock of a server that becomes the owner at `now`. `wall_ns` is its wall clock, which counts if the queue has no
-    /// clock yet.
+    /// The clock of a server that becomes the owner at `now`. `wall_ns` is its wall clock, which counts if the queue
+    /// has no clock yet.
     pub(super) fn clock(&self, wall_ns: u64, now: Timestamp) -> QueueClock {
         let own = || QueueClock::reads(i64::try_from(wall_ns).unwrap_or(i64::MAX), now);
         self.seen.map_or_else(own, |(_, clock)| clock)

@@ -1,7 +1,7 @@
 //! Reading files of the log, as a stream of rows.
 //!
-//! Owns: the connection that reads, and the row that the reader has come to. Used at the start, and by `--check`, `--dump`
-//! and `--copy`.
+//! Owns: the connection that reads, and the row that the reader has come to. Used at the start, and by `--check`,
+//! `--dump` and `--copy`.
 
 use std::io::{self, ErrorKind};
 use std::thread;
@@ -20,8 +20,8 @@ const RETRY: Duration = Duration::from_millis(200);
 pub(super) struct Reading {
     pub(super) session: Session,
     queue: i64,
-    /// How an owner connects again, and the epoch with which it began: a host that has a lower one is an old copy. Who only
-    /// looks at a log does not connect again.
+    /// How an owner connects again, and the epoch with which it began: a host that has a lower one is an old copy. Who
+    /// only looks at a log does not connect again.
     again: Option<(Settings, u64)>,
     /// The last file whose length was asked for.
     length: Option<(u32, u64)>,
@@ -75,8 +75,8 @@ impl Reading {
         Self { again: Some((settings.clone(), claim.epoch)), ..Self::new(session, claim.queue.id) }
     }
 
-    /// Reads, and begins anew through another connection if this one is lost, for as long as the owner goes on without the
-    /// database.
+    /// Reads, and begins anew through another connection if this one is lost, for as long as the owner goes on without
+    /// the database.
     fn persist<T>(&mut self, mut read: impl FnMut(&mut Self) -> Result<T, Failure>) -> io::Result<T> {
         let start = Instant::now();
         loop {

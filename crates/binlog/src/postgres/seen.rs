@@ -1,7 +1,7 @@
 //! What this server has seen of the databases that its address names.
 //!
-//! Owns: the highest epoch of the queue, so that an older copy of the database is known for one, and what was warned of. It
-//! is shared by all connections, and forgotten when the process ends.
+//! Owns: the highest epoch of the queue, so that an older copy of the database is known for one, and what was warned
+//! of. It is shared by all connections, and forgotten when the process ends.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicU64;
@@ -32,8 +32,8 @@ impl SeenDatabases {
     pub(super) fn note_names(&self, names: &str) {
         if names.contains('*') && !self.has_warned.swap(true, Relaxed) {
             warn!(
-                "synchronous_standby_names is {names}: any standby counts, so an old primary that gets a standby of its own \
-                 takes commits that the others do not have; name the standbys instead of *"
+                "synchronous_standby_names is {names}: any standby counts, so an old primary that gets a standby of \
+                 its own takes commits that the others do not have; name the standbys instead of *"
             );
         }
     }

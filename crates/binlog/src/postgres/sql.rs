@@ -55,7 +55,8 @@ pub(super) const HAS_TABLES: &str = "SELECT 1 WHERE to_regclass('beanstalkd.vers
 /// Tables of the version before have no clock. That version leaves these columns alone.
 pub(super) const LACKS_CLOCK: &str = "SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM pg_attribute
     WHERE attrelid = 'beanstalkd.queue'::regclass AND attname = 'clock_at' AND NOT attisdropped)";
-pub(super) const ADD_CLOCK: &str = "ALTER TABLE beanstalkd.queue ADD COLUMN IF NOT EXISTS clock bigint, ADD COLUMN IF NOT EXISTS clock_at timestamptz";
+pub(super) const ADD_CLOCK: &str = "ALTER TABLE beanstalkd.queue ADD COLUMN IF NOT EXISTS clock bigint, \
+    ADD COLUMN IF NOT EXISTS clock_at timestamptz";
 pub(super) const READ_VERSION: &str = "SELECT version FROM beanstalkd.version";
 
 /// The epoch of a queue.
@@ -63,8 +64,8 @@ pub(super) fn epoch_of(queue: &str) -> String {
     format!("SELECT epoch FROM beanstalkd.queue WHERE name = '{queue}'")
 }
 
-/// What a host is: whether it is a standby, whether it is set to be read-only, how it commits, and how many standbys are attached that may be synchronous. A
-/// role that may not see the state of the standbys sees their number.
+/// What a host is: whether it is a standby, whether it is set to be read-only, how it commits, and how many standbys
+/// are attached that may be synchronous. A role that may not see the state of the standbys sees their number.
 pub(super) const HOST: &str = "
     SELECT pg_is_in_recovery(), current_setting('transaction_read_only'),
         current_setting('synchronous_commit'), current_setting('synchronous_standby_names'),
@@ -72,12 +73,12 @@ pub(super) const HOST: &str = "
             WHERE sync_state IS NULL OR sync_state IN ('sync', 'quorum'))";
 
 /// The settings of each session. They are a part of the log-in, so they replace those of the server, the role and the
-/// database before the first statement. Not here are `synchronous_commit` and `default_transaction_read_only`, with which
-/// an operator says what a commit is worth and that nothing is to be written: [`HOST`] asks for them.
+/// database before the first statement. Not here are `synchronous_commit` and `default_transaction_read_only`, with
+/// which an operator says what a commit is worth and that nothing is to be written: [`HOST`] asks for them.
 ///
 /// No statement waits for a lock for long: it may be held through a connection that was given up. Every statement finds
-/// its rows through a primary key: a statement that was planned while a table was empty would read all of the table later.
-/// A policy that hides rows makes an error, because hidden rows are lost jobs.
+/// its rows through a primary key: a statement that was planned while a table was empty would read all of the table
+/// later. A policy that hides rows makes an error, because hidden rows are lost jobs.
 pub(super) const SESSION: &[(&str, &str)] = &[
     ("application_name", "beanstalkd"),
     ("client_encoding", "UTF8"),
@@ -112,8 +113,8 @@ pub(super) const SET_SYNCHRONOUS: &str = "SET synchronous_commit = on";
 pub(super) const SET_REMOTE_APPLY: &str = "SET synchronous_commit = remote_apply";
 
 pub(super) const TABLE_BYTES: &str = "SELECT pg_total_relation_size('beanstalkd.log')";
-/// Makes the space of deleted rows free. It does not shorten the table, because that would hold up commits; and it leaves a
-/// table alone that another process vacuums.
+/// Makes the space of deleted rows free. It does not shorten the table, because that would hold up commits; and it
+/// leaves a table alone that another process vacuums.
 pub(super) const VACUUM: &str = "VACUUM (TRUNCATE false, SKIP_LOCKED) beanstalkd.log";
 
 /// Whether this database replicates each commit, or need not: the last value of a statement.
@@ -130,8 +131,8 @@ macro_rules! heartbeat_number {
     };
 }
 
-/// What each heartbeat sets. It grows, also if the clock of the database is set back: a standby looks for a change alone. It
-/// is a time for the servers of the version before, which compare it with the clock of the database.
+/// What each heartbeat sets. It grows, also if the clock of the database is set back: a standby looks for a change
+/// alone. It is a time for the servers of the version before, which compare it with the clock of the database.
 macro_rules! next_heartbeat {
     () => {
         "heartbeat = greatest(clock_timestamp(), heartbeat + interval '1 microsecond')"
@@ -213,9 +214,9 @@ pub(super) const PREPARED: &[(&str, &str)] = &[
             " RETURNING epoch"
         ),
     ),
-    // Fails if the queue has another epoch, and with it all of the transaction. The ticket tells this answer from a late
-    // one to another transaction. It locks the row and leaves it as it is: an update would leave a dead version of the row
-    // with each commit, and each commit reads over all of them while another client has a transaction open.
+    // Fails if the queue has another epoch, and with it all of the transaction. The ticket tells this answer from a
+    // late one to another transaction. It locks the row and leaves it as it is: an update would leave a dead version of
+    // the row with each commit, and each commit reads over all of them while another client has a transaction open.
     (
         "prove",
         concat!(

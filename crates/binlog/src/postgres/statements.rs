@@ -1,7 +1,7 @@
 //! What an owner does with its queue, as statements.
 //!
-//! Owns: the proof that this server owns the queue, the statements of an append and of a task, and the order of their values.
-//! Driven by the helper and by a copy.
+//! Owns: the proof that this server owns the queue, the statements of an append and of a task, and the order of their
+//! values. Driven by the helper and by a copy.
 
 use std::mem;
 

@@ -1,8 +1,8 @@
 //! Makes the space of deleted rows free for new ones.
 //!
 //! Owns: when the table of the log is vacuumed, and the thread that does it through a connection of its own. Autovacuum
-//! looks at a table once a minute, and a busy queue deletes gigabytes in a minute. No commit waits for this thread. Driven
-//! by the helper, which says how many rows it has deleted.
+//! looks at a table once a minute, and a busy queue deletes gigabytes in a minute. No commit waits for this thread.
+//! Driven by the helper, which says how many rows it has deleted.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;

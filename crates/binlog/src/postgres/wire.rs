@@ -1,7 +1,7 @@
 //! A connection to one server of the database: messages in, messages out.
 //!
-//! Owns: the socket, its encryption, the log-in, and the answers to statements. It waits for answers, so it is used on the
-//! helper thread and at the start alone. It knows nothing of the log.
+//! Owns: the socket, its encryption, the log-in, and the answers to statements. It waits for answers, so it is used on
+//! the helper thread and at the start alone. It knows nothing of the log.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
@@ -242,7 +242,8 @@ impl Session {
         Ok(session)
     }
 
-    /// Logs in with the settings of [`sql::SESSION`] and `more`: no statement runs with those of the role or the database.
+    /// Logs in with the settings of [`sql::SESSION`] and `more`: no statement runs with those of the role or the
+    /// database.
     fn log_in(address: &Address, log_in: &LogIn, more: &[(&str, &str)]) -> Result<Self, Failure> {
         let mut session = Self {
             stream: connect(address, log_in)?,
@@ -344,8 +345,8 @@ impl Session {
         self.rows().map(|_| ())
     }
 
-    /// Adds a prepared statement to the transaction that [`Session::end`] ends. Its rows come as bytes if `binary`, else
-    /// as text.
+    /// Adds a prepared statement to the transaction that [`Session::end`] ends. Its rows come as bytes if `binary`,
+    /// else as text.
     pub(super) fn add(&mut self, name: &str, values: &[Value<'_>], binary: bool) -> Result<(), Failure> {
         let formats = values.iter().map(|value| i16::from(matches!(value, Value::Bytes(_))));
         let write = |value: &Value<'_>, out: &mut BytesMut| {
@@ -518,8 +519,8 @@ fn explained(failure: Failure) -> Failure {
     match failure {
         Failure::Refused { code, message } if code == PROTOCOL_VIOLATION => {
             let message = format!(
-                "{message}; if a pooler such as PgBouncer is there: the server needs sessions with settings of its own, so \
-                 the address must be that of PostgreSQL itself"
+                "{message}; if a pooler such as PgBouncer is there: the server needs sessions with settings of its \
+                 own, so the address must be that of PostgreSQL itself"
             );
             Failure::Refused { code, message }
         }
@@ -561,8 +562,8 @@ fn encrypt(mut stream: TcpStream, name: &str, log_in: &LogIn) -> Result<Stream, 
     stream.read_exact(&mut answer)?;
     if answer != *b"S" {
         return Err(Failure::Lost(
-            "the database does not offer TLS: set `ssl = on` with a certificate in its postgresql.conf, or in a network \
-             that you trust use sslmode=disable in the address"
+            "the database does not offer TLS: set `ssl = on` with a certificate in its postgresql.conf, or in a \
+             network that you trust use sslmode=disable in the address"
                 .to_owned(),
         ));
     }

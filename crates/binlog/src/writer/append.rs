@@ -1,7 +1,7 @@
 //! What the server logs: puts, moves, changes of a job's state and deletes, and the markers around them.
 //!
-//! Owns: the records for which there was no room, in [`Unlogged`]. Driven by the server, command by command, then by one
-//! commit per turn.
+//! Owns: the records for which there was no room, in [`Unlogged`]. Driven by the server, command by command, then by
+//! one commit per turn.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,8 +36,8 @@ pub(super) enum NeededChange {
 /// What the log lacks because there was no room for it.
 #[derive(Debug, Default)]
 pub(super) struct Unlogged {
-    /// They are logged in this order, and before anything else. Only a restart on a full disk, or a lack of descriptors,
-    /// leaves no room for one.
+    /// They are logged in this order, and before anything else. Only a restart on a full disk, or a lack of
+    /// descriptors, leaves no room for one.
     pub(super) needed: ChunkedQueue<NeededChange>,
     /// The side effects of the deletes that have some.
     pub(super) side_effects: BTreeMap<JobId, UnloggedSideEffects>,
@@ -167,8 +167,8 @@ impl Binlog {
     }
 
     /// Logs a job that is in another tube now. The room must have been reserved. C keeps a job that it knows in its
-    /// tube, whatever a further full record says, so that a delete precedes that record. A replay of this server ignores
-    /// this delete, so that a write that ends between the two records loses nothing.
+    /// tube, whatever a further full record says, so that a delete precedes that record. A replay of this server
+    /// ignores this delete, so that a write that ends between the two records loses nothing.
     pub fn append_moved<'a>(
         &mut self,
         job: &JobRecord,
@@ -245,9 +245,9 @@ impl Binlog {
         }
     }
 
-    /// Notes a job's new state for which there is `no_room`. `body_len` is that of its body in bytes. If room is to come, [`Binlog::next_postponed`]
-    /// asks for the state then. On a full disk the state stays unlogged until the job's next change: the room that
-    /// comes there is for commands that are refused without it.
+    /// Notes a job's new state for which there is `no_room`. `body_len` is that of its body in bytes. If room is to
+    /// come, [`Binlog::next_postponed`] asks for the state then. On a full disk the state stays unlogged until the
+    /// job's next change: the room that comes there is for commands that are refused without it.
     pub fn postpone_update(&mut self, job: &JobRecord, body_len: usize, no_room: NoRoom, now: Timestamp) {
         self.note_burial(job, now);
         if !self.append_first_reservation(job, body_len) && no_room == NoRoom::Pending {
@@ -445,7 +445,8 @@ impl Binlog {
         self.appender.require_write();
     }
 
-    /// Puts a marker that says what is durable at the beginning of the next write. If room is short, there is no marker.
+    /// Puts a marker that says what is durable at the beginning of the next write. If room is short, there is no
+    /// marker.
     pub(super) fn mark_durable(&mut self) {
         if self.durability.is_marked() {
             return;
@@ -482,8 +483,8 @@ impl Binlog {
         self.durability.wrote(Mark { end, sequence: self.appender.appended(), ids: self.ids.announced() });
     }
 
-    /// The difference between the wall clock and the clock in memory, in nanoseconds. It has no effect if the store has a
-    /// clock of its own.
+    /// The difference between the wall clock and the clock in memory, in nanoseconds. It has no effect if the store has
+    /// a clock of its own.
     pub fn set_wall_offset(&mut self, wall_offset_ns: i64) {
         if !self.clock.follows_wall {
             return;
@@ -491,7 +492,8 @@ impl Binlog {
         let is_set_back =
             wall_offset_ns < self.clock.wall.0.saturating_sub(CLOCK_STEP_NS) && self.appender.has_file();
         if is_set_back {
-            // Which delays have ended is known by the clock of before. If there is no room for that, they may last longer.
+            // Which delays have ended is known by the clock of before. If there is no room for that, they may last
+            // longer.
             let _ = self.append_marker(MarkerKind::Durable);
         }
         self.clock.wall = WallOffset(wall_offset_ns);

@@ -1,7 +1,7 @@
 //! The order of burial.
 //!
-//! Owns: when each buried job was buried, such that no two times of this run are the same. Driven by the replay, then by
-//! `append`.
+//! Owns: when each buried job was buried, such that no two times of this run are the same. Driven by the replay, then
+//! by `append`.
 
 use std::collections::BTreeMap;
 

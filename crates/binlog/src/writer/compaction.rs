@@ -1,7 +1,7 @@
 //! Compaction and removal: live jobs are copied out of the oldest file, and a file without jobs is removed.
 //!
-//! Owns: how much may be copied, and the removal that is under way, in [`Compaction`]. Driven by the server, which appends
-//! the copies before each commit, and by the outcomes of syncs and of [`Task::Remove`].
+//! Owns: how much may be copied, and the removal that is under way, in [`Compaction`]. Driven by the server, which
+//! appends the copies before each commit, and by the outcomes of syncs and of [`Task::Remove`].
 
 use std::io;
 
@@ -70,7 +70,8 @@ struct Removal {
 enum Stage {
     /// The marker that announces the removal is being appended.
     Announcing,
-    /// The file can be removed once the log is durable up to here: then the marker is, and so are all copies of its jobs.
+    /// The file can be removed once the log is durable up to here: then the marker is, and so are all copies of its
+    /// jobs.
     Announced(LogPosition),
     /// The store is removing the file.
     UnderWay,

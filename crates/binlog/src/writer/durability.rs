@@ -1,7 +1,7 @@
 //! What is on the medium and what is not yet.
 //!
-//! Owns: which syncs are due, asked for and done, and what the markers have said of that. It says when a sync is due; the
-//! store does it. Driven by the writes of the log, by commits, and by the outcomes of syncs.
+//! Owns: which syncs are due, asked for and done, and what the markers have said of that. It says when a sync is due;
+//! the store does it. Driven by the writes of the log, by commits, and by the outcomes of syncs.
 
 use std::collections::VecDeque;
 
@@ -13,8 +13,8 @@ use crate::{LogPosition, SequenceNumber, SyncPolicy};
 const NS_PER_MS: u64 = 1_000_000;
 /// With [`SyncPolicy::EachCommit`]: how long records may stay unsynced for which no reply waits.
 const UNAWAITED_NS: u64 = 50 * NS_PER_MS;
-/// With [`SyncPolicy::EachCommit`]: after a sync that took so long, the next one waits a quarter of that time for the clients
-/// that are answered. A faster disk needs no such pause, because the loop is busy with them for as long.
+/// With [`SyncPolicy::EachCommit`]: after a sync that took so long, the next one waits a quarter of that time for the
+/// clients that are answered. A faster disk needs no such pause, because the loop is busy with them for as long.
 const SLOW_SYNC_US: u64 = 4000;
 
 /// Larger than the id of any job.
@@ -60,8 +60,8 @@ pub(super) struct Durability {
 }
 
 impl Durability {
-    /// Nothing was written. What lies before `end` is durable, and the markers in it announce that ids below `ids` may be
-    /// given.
+    /// Nothing was written. What lies before `end` is durable, and the markers in it announce that ids below `ids` may
+    /// be given.
     pub(super) fn new(policy: SyncPolicy, end: LogPosition, ids: u64) -> Self {
         Self {
             policy,
@@ -112,7 +112,8 @@ impl Durability {
         self.lowest_unsynced = self.lowest_unsynced.min(id);
     }
 
-    /// Whether the whole record of this job is on the medium. Jobs with smaller ids than all others that are not are known.
+    /// Whether the whole record of this job is on the medium. Jobs with smaller ids than all others that are not are
+    /// known.
     pub(super) fn has_job(&self, id: JobId) -> bool {
         self.policy == SyncPolicy::EachCommit && id < self.lowest_unsynced
     }
@@ -130,8 +131,8 @@ impl Durability {
         }
     }
 
-    /// When the next sync must be asked for; `None` if nothing is unsynced. With [`SyncPolicy::EachCommit`] every commit
-    /// asks that wrote something for which replies wait: the store does all syncs that wait as one. With
+    /// When the next sync must be asked for; `None` if nothing is unsynced. With [`SyncPolicy::EachCommit`] every
+    /// commit asks that wrote something for which replies wait: the store does all syncs that wait as one. With
     /// [`SyncPolicy::Every`] one at a time is asked for.
     pub(super) fn deadline(&self) -> Option<Timestamp> {
         let since = self.unsynced_since?;

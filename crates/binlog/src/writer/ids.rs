@@ -7,7 +7,8 @@ use crate::job::JobId;
 use crate::marker::MarkerKind;
 
 /// How many ids markers announce beyond the last assigned one, if jobs are acknowledged before they are on the medium:
-/// after a loss of power, a restart assigns none of these ids again. A million puts per second with `-f 50` need half of them.
+/// after a loss of power, a restart assigns none of these ids again. A million puts per second with `-f 50` need half
+/// of them.
 const IDS_AHEAD: u64 = 100_000;
 
 /// The ids that were given and announced.

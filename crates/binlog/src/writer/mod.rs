@@ -1,11 +1,11 @@
 //! The open log: what is written, when, and in which order.
 //!
-//! Owns: the state of the log by subject. `append` has the calls that log something, `appender` the bytes of the turn, and
-//! `room` says what fits; `files_ahead` makes the next files; `compaction` copies jobs out of old files and removes these; `durability` says what is
-//! synced and when the next sync is due; `ids` says which job ids are announced. [`Binlog`] puts them together: this file
-//! states the order of a commit and what the outcome of each task leads to. Never reads a clock: the server passes
-//! `now`. Never waits, except at the start and at the exit: slow work is submitted to the store as a [`Task`]. Driven by the
-//! server, once per turn and for each [`Completion`].
+//! Owns: the state of the log by subject. `append` has the calls that log something, `appender` the bytes of the turn,
+//! and `room` says what fits; `files_ahead` makes the next files; `compaction` copies jobs out of old files and removes
+//! these; `durability` says what is synced and when the next sync is due; `ids` says which job ids are announced.
+//! [`Binlog`] puts them together: this file states the order of a commit and what the outcome of each task leads to.
+//! Never reads a clock: the server passes `now`. Never waits, except at the start and at the exit: slow work is
+//! submitted to the store as a [`Task`]. Driven by the server, once per turn and for each [`Completion`].
 
 use super::cooldowns::Cooldowns;
 use super::files::Files;
@@ -233,9 +233,9 @@ impl Binlog {
         SequenceNumber(self.appender.appended().0 + self.unlogged.needed.len() as u64)
     }
 
-    /// The last record so far that replies wait for. With `-f 0`, a reply can be sent once [`Binlog::durable`] has reached
-    /// what this was when the reply was made. No reply waits for the record of a reservation, unless it keeps the job from
-    /// expiring: a restart makes the job ready again, with and without this record.
+    /// The last record so far that replies wait for. With `-f 0`, a reply can be sent once [`Binlog::durable`] has
+    /// reached what this was when the reply was made. No reply waits for the record of a reservation, unless it keeps
+    /// the job from expiring: a restart makes the job ready again, with and without this record.
     #[must_use]
     pub fn awaited(&self) -> SequenceNumber {
         if self.unlogged.needed.is_empty() { self.appender.awaited() } else { self.appended() }
@@ -287,8 +287,8 @@ impl Binlog {
         self.commit(now)
     }
 
-    /// Delays have ended, which makes no record: in a second at the latest, a marker says what time it is. A start on the log
-    /// then knows that these jobs are ready, even if the wall clock was set back.
+    /// Delays have ended, which makes no record: in a second at the latest, a marker says what time it is. A start on
+    /// the log then knows that these jobs are ready, even if the wall clock was set back.
     pub fn note_end_of_delay(&mut self, now: Timestamp) {
         self.clock.time_mark_at.get_or_insert(now + NS_PER_S);
     }
@@ -308,8 +308,8 @@ impl Binlog {
         self.storage.poll()
     }
 
-    /// When the store is to begin what it was asked for and has not begun; `None` if there is no such thing, or if it is at
-    /// work.
+    /// When the store is to begin what it was asked for and has not begun; `None` if there is no such thing, or if it
+    /// is at work.
     #[must_use]
     pub fn tasks_begin_at(&self) -> Option<Timestamp> {
         self.storage.has_tasks_to_begin().then(|| self.durability.begins_at())

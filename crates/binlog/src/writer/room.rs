@@ -106,12 +106,13 @@ pub(crate) struct Room {
     spare_units: u64,
     /// The sum of the lengths of the spares.
     spare_bytes: u64,
-    /// How many short records at the end of each file do not count as room, because a delete of several short records must be
-    /// in one file and may leave this many unused. 0 until a job may have such a delete, then [`MAX_DELETE_UNITS`] - 1.
+    /// How many short records at the end of each file do not count as room, because a delete of several short records
+    /// must be in one file and may leave this many unused. 0 until a job may have such a delete, then
+    /// [`MAX_DELETE_UNITS`] - 1.
     waste_units: u64,
-    /// Short records that must still find room, all together: the delete of each job that is alive, what is reserved beside it,
-    /// the end of each cooldown, and each change that is not logged yet with what it leads to. No record is appended where
-    /// less than this would be left; only a start on a full disk can begin with less.
+    /// Short records that must still find room, all together: the delete of each job that is alive, what is reserved
+    /// beside it, the end of each cooldown, and each change that is not logged yet with what it leads to. No record is
+    /// appended where less than this would be left; only a start on a full disk can begin with less.
     needed: u64,
     /// What is reserved for each job beside the room for its delete. A job that needs nothing has no entry.
     by_job: IdMap<NonZeroU8>,
@@ -145,8 +146,8 @@ impl Room {
         self.needed -= units;
     }
 
-    /// How many short records `room` adds to those that are needed. From then on a delete may have several short records, so
-    /// that the ends of files count less.
+    /// How many short records `room` adds to those that are needed. From then on a delete may have several short
+    /// records, so that the ends of files count less.
     pub(crate) fn units_for(&mut self, room: JobRoom) -> u64 {
         let units = room.units();
         if units > 0 && self.waste_units == 0 {
@@ -294,8 +295,8 @@ impl Room {
 
     // ---- where a record fits ----
 
-    /// Where a record of `bytes` fits that adds `added` short records to those that are needed, with room for the marker
-    /// that precedes the removal of a file.
+    /// Where a record of `bytes` fits that adds `added` short records to those that are needed, with room for the
+    /// marker that precedes the removal of a file.
     #[must_use]
     pub fn find(&self, bytes: u64, added: u64) -> Option<Target> {
         self.find_before(bytes, self.needed + added + SPARE_MARKERS)
@@ -307,8 +308,8 @@ impl Room {
         self.find_before(SHORT_BYTES, self.needed)
     }
 
-    /// Where `units` of the short records that are needed fit together. There can be too little room for the others only
-    /// after a restart with too few files for all of them: then these take what room there is.
+    /// Where `units` of the short records that are needed fit together. There can be too little room for the others
+    /// only after a restart with too few files for all of them: then these take what room there is.
     #[must_use]
     pub fn find_for_needed(&self, units: u64) -> Option<Target> {
         let bytes = units * SHORT_BYTES;
@@ -352,8 +353,8 @@ impl Room {
         self.wanted = None;
     }
 
-    /// Whether the next file is to be made: a record is wanted for which there is no room beside `kept` short records, or
-    /// less than a file of `file_bytes` would be left.
+    /// Whether the next file is to be made: a record is wanted for which there is no room beside `kept` short records,
+    /// or less than a file of `file_bytes` would be left.
     pub fn is_low(&mut self, file_bytes: u64, kept: u64) -> bool {
         if let Some(Wanted { bytes, after }) = self.wanted
             && self.find_before(bytes, after.max(self.needed + 1) + kept + SPARE_MARKERS).is_some()
@@ -373,8 +374,8 @@ impl Room {
         length_of_next_file(usual_bytes, bytes, after + self.waste_units)
     }
 
-    /// Asserts what is true between two calls. The log has this many jobs and cooldowns, and changes that are not logged yet
-    /// need `unlogged_units` short records.
+    /// Asserts what is true between two calls. The log has this many jobs and cooldowns, and changes that are not
+    /// logged yet need `unlogged_units` short records.
     #[inline]
     pub fn check_invariants(&self, jobs: u64, cooldowns: u64, unlogged_units: u64) {
         let spare_units = self.spares.iter().map(|spare| self.usable_units(spare.free())).sum::<u64>();
@@ -407,7 +408,8 @@ pub fn file_units(file_bytes: u64) -> u64 {
     units(file_bytes.saturating_sub(FRONT_BYTES + TAIL_BYTES))
 }
 
-/// Length of the file to make, usually `file_bytes`, so that a record of `bytes` fits with `after` short records after it.
+/// Length of the file to make, usually `file_bytes`, so that a record of `bytes` fits with `after` short records after
+/// it.
 fn length_of_next_file(file_bytes: u64, bytes: u64, after: u64) -> u64 {
     if bytes + SHORT_BYTES <= file_bytes.saturating_sub(FRONT_BYTES + TAIL_BYTES) {
         return file_bytes;

@@ -1,7 +1,7 @@
 //! Tags, deletes that start a cooldown or free a group, and first reservations that end an expiry.
 //!
-//! Owns: the side effects of deletes for which there was no room; the cooldowns. A delete and its side effects are one write
-//! to one file, and so are a job and its tags. Driven by the server.
+//! Owns: the side effects of deletes for which there was no room; the cooldowns. A delete and its side effects are one
+//! write to one file, and so are a job and its tags. Driven by the server.
 
 use super::Binlog;
 use super::append::{NeededChange, Unlogged};
@@ -42,14 +42,15 @@ impl Unlogged {
         1 + self.side_effects.get(&id).map_or(0, UnloggedSideEffects::units)
     }
 
-    /// The delete of job `id`, if it is one of these, will start no cooldown. Returns how many short records are not needed
-    /// for that.
+    /// The delete of job `id`, if it is one of these, will start no cooldown. Returns how many short records are not
+    /// needed for that.
     fn drop_cooldown(&mut self, id: JobId) -> u64 {
         let Some(mut side_effects) = self.side_effects.remove(&id) else { return 0 };
         let units = side_effects.needed_units();
         side_effects.cooldown = None;
         let left = side_effects.needed_units();
-        // A delete that is left without a side effect is a plain one: the record of another kind would lack its attachment.
+        // A delete that is left without a side effect is a plain one: the record of another kind would lack its
+        // attachment.
         if left > 0 {
             self.side_effects.insert(id, side_effects);
         }
@@ -71,8 +72,8 @@ impl Binlog {
         job.counters.reserves > 0 && self.contents.room.release_first_reservation(job.id)
     }
 
-    /// Logs a state for which there is no room if it is the first reservation of a job that expires: room was reserved for
-    /// it, and replies wait for it. Returns whether it is.
+    /// Logs a state for which there is no room if it is the first reservation of a job that expires: room was reserved
+    /// for it, and replies wait for it. Returns whether it is.
     pub(super) fn append_first_reservation(&mut self, job: &JobRecord, body_len: usize) -> bool {
         let is_one = self.note_state(job);
         if is_one {
@@ -84,17 +85,17 @@ impl Binlog {
         is_one
     }
 
-    /// Bytes that the newest state of all jobs takes and all cooldowns, with the room for their deletes and what these may
-    /// lead to.
+    /// Bytes that the newest state of all jobs takes and all cooldowns, with the room for their deletes and what these
+    /// may lead to.
     pub(super) fn live_bytes(&self) -> u64 {
         self.contents.files.live_bytes() + self.contents.room.reserved_bytes()
     }
 
     // ---- deletes ----
 
-    /// Logs that a job was deleted, and what follows from that, as one change. There is always room for this if the tags
-    /// were given when the job was put: for a cooldown if they have an idempotency key with one, for a group if they have
-    /// one.
+    /// Logs that a job was deleted, and what follows from that, as one change. There is always room for this if the
+    /// tags were given when the job was put: for a cooldown if they have an idempotency key with one, for a group if
+    /// they have one.
     pub fn append_delete_with(&mut self, id: JobId, side_effects: &SideEffects<'_>) {
         let SideEffects { cooldown, freed_group } = *side_effects;
         if (cooldown.is_some() || freed_group.is_some()) && self.contents.files.file_of(id).is_some() {
@@ -193,8 +194,8 @@ impl Binlog {
         self.append_needed(NeededChange::EndOfCooldown(id));
     }
 
-    /// The cooldowns that have not ended and were not forgotten, each with the job whose delete started it, by ascending
-    /// id.
+    /// The cooldowns that have not ended and were not forgotten, each with the job whose delete started it, by
+    /// ascending id.
     pub fn cooldowns(&self) -> impl Iterator<Item = (JobId, Cooldown<'_>)> {
         self.contents.cooldowns.iter().map(|(id, cooldown)| {
             let until = self.clock.wall.to_memory(cooldown.until);

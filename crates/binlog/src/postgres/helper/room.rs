@@ -14,10 +14,10 @@ use crate::storage::Task;
 const TRY_AGAIN: Duration = Duration::from_millis(200);
 
 impl Helper {
-    /// The transaction under way has changed nothing, for lack of room. A file need not be made; its puts are refused. What is to
-    /// be appended was done already, and without its first file an owner cannot begin: that gets the room that is kept for
-    /// it, and is tried again. Meanwhile no put comes, and a heartbeat, which needs no room, says that the owner is there.
-    /// Returns the answer to that; `None` if nothing waits.
+    /// The transaction under way has changed nothing, for lack of room. A file need not be made; its puts are refused.
+    /// What is to be appended was done already, and without its first file an owner cannot begin: that gets the room
+    /// that is kept for it, and is tried again. Meanwhile no put comes, and a heartbeat, which needs no room, says that
+    /// the owner is there. Returns the answer to that; `None` if nothing waits.
     pub(super) fn await_room(&mut self, epoch: u64, failure: &Failure) -> Option<Answer> {
         let has_begun = self.backlog.end() != LogPosition::default();
         if has_begun && matches!(&self.under_way, Some((Transaction::Do(Task::Make { .. }), _))) {
