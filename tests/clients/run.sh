@@ -1,7 +1,7 @@
 #!/bin/sh
 # Runs the clients from the registries against the server: every method of some, and what the recipes beside them add to
-# each. What cannot be had is skipped with a message; with CI=true that fails, except for Go, whose client only a module
-# proxy has.
+# each. A client that cannot be installed is skipped with a message. With CI=true that fails, except for Go, whose client
+# only a module proxy has.
 set -eu
 cd "$(dirname "$0")/../.."
 here=tests/clients
@@ -14,7 +14,7 @@ skip() {
 }
 
 run() { python3 tests/with_server.py "$@"; }
-# Beside a plain server, and one with an access file and TLS.
+# Beside the servers of servers.py: a plain one, one with access rules and TLS, and one that asks for certificates.
 run_additions() { python3 $here/servers.py "$@"; }
 
 if ! command -v python3 >/dev/null || ! command -v openssl >/dev/null; then

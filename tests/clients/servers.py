@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Runs a command beside two servers: servers.py COMMAND [ARGUMENT...]
+"""Runs a command beside three servers: servers.py COMMAND [ARGUMENT...]
 
 The first is as with_server.py starts it: $BEANSTALKD_PORT and $BEANSTALKD_PID. The second has an access file. It allows
 everything to a client that logs in with $BEANSTALKD_TOKEN, and nothing to others. It listens without encryption on
 $BEANSTALKD_GUARDED_PORT, and with TLS on $BEANSTALKD_TLS_PORT. $BEANSTALKD_CA is the authority of its certificate,
-which is for 127.0.0.1 and localhost.
+which is for 127.0.0.1 and localhost. A third server has the same certificate on $BEANSTALKD_MUTUAL_PORT, and asks its
+clients for one: $BEANSTALKD_CERTIFICATE with the key $BEANSTALKD_KEY.
 """
 
 import hashlib
@@ -48,11 +49,14 @@ def main():
         with open(rules, "w", encoding="ascii") as file:
             file.write(RULES % hashlib.sha256(TOKEN.encode("ascii")).hexdigest())
         os.chmod(rules, 0o600)
-        tls_port = with_server.free_port()
+        tls_port, mutual_port = with_server.free_port(), with_server.free_port()
+        files = ["--tls-cert", certificate, "--tls-key", key]
         pid, port = with_server.start(program)
         guarded_pid, guarded_port = with_server.start(
-            program,
-            ["--listen", f"tls://127.0.0.1:{tls_port}", "--tls-cert", certificate, "--tls-key", key, "--access", rules],
+            program, ["--listen", f"tls://127.0.0.1:{tls_port}", *files, "--access", rules]
+        )
+        mutual_pid, _ = with_server.start(
+            program, ["--listen", f"tls://127.0.0.1:{mutual_port}", *files, "--tls-client-ca", certificate]
         )
         environment = dict(
             os.environ,
@@ -60,13 +64,16 @@ def main():
             BEANSTALKD_PID=str(pid),
             BEANSTALKD_GUARDED_PORT=str(guarded_port),
             BEANSTALKD_TLS_PORT=str(tls_port),
+            BEANSTALKD_MUTUAL_PORT=str(mutual_port),
             BEANSTALKD_CA=certificate,
+            BEANSTALKD_CERTIFICATE=certificate,
+            BEANSTALKD_KEY=key,
             BEANSTALKD_TOKEN=TOKEN,
         )
         try:
             code = subprocess.run(sys.argv[1:], env=environment).returncode
         finally:
-            stopped = [with_server.stop(one) for one in (pid, guarded_pid)]
+            stopped = [with_server.stop(one) for one in (pid, guarded_pid, mutual_pid)]
     if not all(stopped):
         print("servers: a server did not stop cleanly", file=sys.stderr)
         return code or 1

@@ -36,6 +36,17 @@ func TestAdditions(t *testing.T) {
 	}
 }
 
+func TestCertificateOfTheClient(t *testing.T) {
+	pair, err := tls.LoadX509KeyPair(os.Getenv("BEANSTALKD_CERTIFICATE"), os.Getenv("BEANSTALKD_KEY"))
+	must(t, err)
+	secure := trusted(t)
+	secure.Certificates = []tls.Certificate{pair}
+	conn, err := Dial(address("MUTUAL_PORT"), secure, "")
+	must(t, err)
+	_, err = conn.Put(&conn.Tube, []byte("x"), 0, 0, time.Minute, nil)
+	must(t, err)
+}
+
 func TestRefusals(t *testing.T) {
 	stranger, err := Dial(address("GUARDED_PORT"), nil, "")
 	must(t, err)

@@ -79,9 +79,14 @@ class ExtendedClient extends Client {
     await turn;
     let read = Buffer.alloc(0);
     let wake;
+    let closed = false;
     const onData = (data) => { read = Buffer.concat([read, data]); wake?.(); };
+    const onClose = () => { closed = true; wake?.(); };
     const take = async (length) => {
-      while (length() > read.length) await new Promise((resolve) => { wake = resolve; });
+      while (length() > read.length) {
+        if (closed) throw new BeanstalkError('the connection is closed', 'CLOSED');
+        await new Promise((resolve) => { wake = resolve; });
+      }
       const taken = read.subarray(0, length() - CRLF.length);
       read = read.subarray(length());
       return taken;
@@ -90,7 +95,7 @@ class ExtendedClient extends Client {
       const taken = await take(() => (read.includes(CRLF) ? read.indexOf(CRLF) + CRLF.length : Infinity));
       return taken.toString().split(' ');
     };
-    this._conn.on('data', onData);
+    this._conn.on('data', onData).on('close', onClose);
     try {
       await this._conn.write(line + CRLF);
       const [status, count] = await words();
@@ -104,7 +109,7 @@ class ExtendedClient extends Client {
       }
       return jobs;
     } finally {
-      this._conn.off('data', onData);
+      this._conn.off('data', onData).off('close', onClose);
       done();
     }
   }

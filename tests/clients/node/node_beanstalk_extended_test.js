@@ -81,6 +81,18 @@ async function main() {
   await allOf({ port: port('BEANSTALKD_PORT') });
   await allOf({ port: port('BEANSTALKD_GUARDED_PORT'), token });
   await allOf({ port: port('BEANSTALKD_TLS_PORT'), tls: { ca }, token });
+  const [cert, key] = ['CERTIFICATE', 'KEY'].map((name) => fs.readFileSync(process.env[`BEANSTALKD_${name}`]));
+  const mutual = { port: port('BEANSTALKD_MUTUAL_PORT'), tls: { ca, cert, key } };
+  const [certified, observer] = await Promise.all([connected(mutual), connected(mutual)]);
+  assert.equal((await certified.put('x')).state, 'ready');
+  // A connection that is lost ends the wait for a batch.
+  await certified.watch('empty');
+  await certified.ignore('default');
+  const waiting = certified.reserveBatch(1, 600);
+  while ((await observer.statsTube('empty'))['current-waiting'] === 0);
+  certified._conn._socket.destroy();
+  await assert.rejects(waiting, { code: 'CLOSED' });
+  await observer.disconnect();
   const guarded = { port: port('BEANSTALKD_GUARDED_PORT') };
   const stranger = await connected(guarded);
   await assert.rejects(stranger.put('x'), { code: 'FORBIDDEN' });

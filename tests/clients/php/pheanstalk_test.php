@@ -76,6 +76,9 @@ foreach (ways_to_connect() as [$port, $tls, $token]) {
     tubes($queue);
     reconnect($queue);
 }
+$files = ['cafile' => 'CA', 'local_cert' => 'CERTIFICATE', 'local_pk' => 'KEY'];
+$files = array_map(fn ($name) => getenv("BEANSTALKD_$name"), $files);
+(new ExtendedPheanstalk('127.0.0.1', port('MUTUAL_PORT'), $files))->put('x');
 refused('FORBIDDEN', fn () => (new ExtendedPheanstalk('127.0.0.1', port('GUARDED_PORT')))->flushTube('work'));
 $wrong = new ExtendedPheanstalk('127.0.0.1', port('GUARDED_PORT'), token: str_repeat('x', 40));
 refused('UNAUTHORIZED', fn () => $wrong->touchAll());

@@ -113,6 +113,10 @@ class ExtendedClient(aiostalk.Client):
     async def flush_buried(self, tube):
         return await self._int_cmd(b"flush-buried %b" % word(tube), b"FLUSHED")
 
+    async def kick_job(self, job):
+        """aiostalk 1.3.1 does not send it."""
+        await self._send_cmd(b"kick-job %d" % aiostalk._to_id(job), b"KICKED")
+
     async def move(self, job, tube):
         await self._send_cmd(b"move %d %b" % (aiostalk._to_id(job), word(tube)), b"MOVED")
 

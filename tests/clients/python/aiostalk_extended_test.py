@@ -111,6 +111,10 @@ async def main():
     untrusted = ssl.create_default_context()
     unknown = ExtendedClient(address("BEANSTALKD_TLS_PORT"), tls=untrusted, token=TOKEN)
     await refused(ssl.SSLCertVerificationError, unknown.connect())
+    trusted.load_cert_chain(os.environ["BEANSTALKD_CERTIFICATE"], os.environ["BEANSTALKD_KEY"])
+    async with ExtendedClient(address("BEANSTALKD_MUTUAL_PORT"), tls=trusted) as certified:
+        await certified.kick_job(await certified.put("x", delay=60))
+        assert (await certified.reserve(timeout=5)).body == "x"
     stranger = aiostalk.Client(address("BEANSTALKD_GUARDED_PORT"))
     await stranger.connect()
     await refused(ForbiddenError, stranger.put("x"))

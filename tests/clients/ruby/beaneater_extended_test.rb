@@ -78,6 +78,9 @@ all_of(Beaneater.new(address('BEANSTALKD_PORT')))
 all_of(Beaneater.new(address('BEANSTALKD_GUARDED_PORT'), token: TOKEN))
 all_of(Beaneater.new(address('BEANSTALKD_TLS_PORT'), tls: ca, token: TOKEN))
 all_of(Beaneater.new("localhost:#{ENV.fetch('BEANSTALKD_TLS_PORT')}", tls: ca, token: TOKEN))
+certificate = { cert: OpenSSL::X509::Certificate.new(File.read(ENV.fetch('BEANSTALKD_CERTIFICATE'))),
+                key: OpenSSL::PKey.read(File.read(ENV.fetch('BEANSTALKD_KEY'))) }
+Beaneater.new(address('BEANSTALKD_MUTUAL_PORT'), tls: ca.merge(certificate)).tubes['work'].put('x')
 guarded = address('BEANSTALKD_GUARDED_PORT')
 refused(Beaneater::ForbiddenError) { Beaneater.new(guarded).tubes['work'].put('x') }
 refused(Beaneater::NotConnected, Beaneater::UnauthorizedError) { Beaneater.new(guarded, token: 'x' * 40) }
