@@ -51,14 +51,15 @@ class ExtendedBeanstalkdQueue extends BeanstalkdQueue implements ClearableQueue
 
     public function push($job, $data = '', $queue = null)
     {
-        return $this->later(0, $job, $data, $queue);
+        return $this->later(null, $job, $data, $queue);
     }
 
     public function later($delay, $job, $data = '', $queue = null)
     {
-        $options = ['tags' => $job instanceof HasTags ? $job->tags() : [], 'delay' => $this->secondsUntil($delay)];
+        $options = ['tags' => $job instanceof HasTags ? $job->tags() : []];
+        $options['delay'] = $delay === null ? 0 : $this->secondsUntil($delay);
         $send = fn ($payload, $queue) => $this->pushRaw($payload, $queue, $options);
-        $payload = $this->createPayload($job, $this->getQueue($queue), $data);
+        $payload = $this->createPayload($job, $this->getQueue($queue), $data, $delay);
         return $this->enqueueUsing($job, $payload, $queue, $delay, $send);
     }
 
