@@ -5,7 +5,6 @@
 
 use std::vec;
 
-use super::list_tubes::let_go;
 use super::{Executor, Outcome, answer, stall, stall_holding};
 use crate::clock::Timestamp;
 use crate::job::{JobId, JobState};
@@ -155,10 +154,7 @@ impl Executor {
                 server.write_jobs(page, output, now)
             });
         }
-        let Ok(list) = page.writer.finish() else { return answer(output, &Reply::OutOfMemory) };
-        let outcome = answer(output, &Reply::List(&list));
-        let_go(list, &mut self.detached_bodies);
-        outcome
+        self.answer_list(page.writer, output)
     }
 }
 

@@ -45,16 +45,6 @@ struct Finished {
     turns_idle: u8,
 }
 
-/// What there is for a client that has asked for the list of all tubes.
-pub enum Found<'a> {
-    /// The list.
-    List(&'a List),
-    /// It is being made.
-    NotYet,
-    /// There is no memory for it.
-    NoMemory,
-}
-
 impl TubeLists {
     /// Memory that the lists take, in bytes, whether a reply holds a part of them or not.
     pub fn bytes(&self) -> usize {
@@ -86,51 +76,33 @@ impl Executor {
             let list = write_list(self.queue.tube_names().map(|name| name.as_str()));
             return self.answer_data(Some(list), output);
         }
-        let since = self.ask_for_list();
-        self.await_list(since, output)
+        // That there was no memory for an earlier list does not mean that there is none now.
+        self.tube_lists.failed = None;
+        self.await_list(self.queue.tubes_version(), output)
     }
 
-    /// Answers a client that asked for all tubes at the version `since`, once there is a list for it.
+    /// Answers a client that asked for all tubes at the version `since`, once there is a list for it. Begins one if that is
+    /// needed.
     fn await_list(&mut self, since: u64, output: &mut Output) -> Outcome {
-        match self.find_list(since, output.held_bytes()) {
-            Found::List(list) => answer(output, &Reply::List(list)),
-            Found::NotYet => {
-                stall(Until::TubeList, move |server, _, output, _| server.await_list(since, output))
-            }
-            Found::NoMemory => answer(output, &Reply::OutOfMemory),
-        }
-    }
-
-    /// The list for a client that asked for all tubes at the version `since`. Begins one if that is needed.
-    pub(super) fn find_list(&mut self, since: u64, held_bytes: usize) -> Found<'_> {
         if !self.tube_lists.is_over(since) && self.tube_lists.under_way.is_none() {
             let bytes = list_bytes(self.queue.tube_count(), self.queue.tube_name_bytes());
-            if self.lacks_memory_for(bytes + held_bytes) {
-                return Found::NoMemory;
+            if self.lacks_memory_for(bytes + output.held_bytes()) {
+                return answer(output, &Reply::OutOfMemory);
             }
-            let Ok(writer) = ListWriter::new(bytes) else { return Found::NoMemory };
+            let Ok(writer) = ListWriter::new(bytes) else { return answer(output, &Reply::OutOfMemory) };
             let version = self.queue.tubes_version();
             self.tube_lists.under_way = Some(UnderWay { version, writer });
             self.queue.begin_listing();
             self.write_slice();
         }
         if !self.tube_lists.is_over(since) {
-            return Found::NotYet;
+            return stall(Until::TubeList, move |server, _, output, _| server.await_list(since, output));
         }
-        match &mut self.tube_lists.finished {
-            Some(finished) if finished.version >= since => {
-                finished.turns_idle = 0;
-                Found::List(&finished.list)
-            }
-            _ => Found::NoMemory,
-        }
-    }
-
-    /// The version of the set of tubes for a client that asks for their list now. That there was no memory for an earlier
-    /// list does not mean that there is none now.
-    pub(super) fn ask_for_list(&mut self) -> u64 {
-        self.tube_lists.failed = None;
-        self.queue.tubes_version()
+        let Some(finished) = self.tube_lists.finished.as_mut().filter(|list| list.version >= since) else {
+            return answer(output, &Reply::OutOfMemory);
+        };
+        finished.turns_idle = 0;
+        answer(output, &Reply::List(&finished.list))
     }
 
     /// Whether the list of all tubes is short, so that it is written at once.
@@ -240,8 +212,8 @@ impl Executor {
         if self.lacks_memory_for(writer.held_bytes() + output.held_bytes()) {
             return answer(output, &Reply::OutOfMemory);
         }
-        let mut names = watched_tubes_from(&self.queue, client, written).take(TUBES_PER_SLICE);
-        if names.try_for_each(|name| writer.push(name.as_str())).is_err() {
+        let names = watched_tubes_from(&self.queue, client, written);
+        if names.take(TUBES_PER_SLICE).try_for_each(|name| writer.push(name.as_str())).is_err() {
             return answer(output, &Reply::OutOfMemory);
         }
         let written = written + TUBES_PER_SLICE;
@@ -250,6 +222,11 @@ impl Executor {
                 server.go_on_with_watched(client, written, writer, output)
             });
         }
+        self.answer_list(writer, output)
+    }
+
+    /// Answers with a list that is complete.
+    pub(super) fn answer_list(&mut self, writer: ListWriter, output: &mut Output) -> Outcome {
         let Ok(list) = writer.finish() else { return answer(output, &Reply::OutOfMemory) };
         let outcome = answer(output, &Reply::List(&list));
         let_go(list, &mut self.detached_bodies);
@@ -258,7 +235,7 @@ impl Executor {
 }
 
 /// Drops a list; replies may still hold pieces of it.
-pub(super) fn let_go(list: List, detached: &mut DetachedBodies) {
+fn let_go(list: List, detached: &mut DetachedBodies) {
     let pieces: Vec<_> = list.watch().collect();
     drop(list);
     pieces.into_iter().for_each(|(piece, bytes)| detached.watch(piece, bytes));

@@ -1,19 +1,15 @@
 //! `list-tubes` and `stats` for a client that may not see every tube.
 //!
-//! Owns: how far such a list or such a sum is. Each is made in slices. A list is taken from the list of all tubes, which
-//! clients share; the sums go through the tubes in their order, so a tube that takes the place of one that is removed
-//! meanwhile can be missed. Driven by `list_tubes` and `stats`.
+//! Owns: how far such a list or such a sum is. Each is made in slices, by a walk through the tubes. Driven by `list_tubes`
+//! and `stats`.
 
-use std::collections::TryReserveError;
-use std::vec;
+use std::collections::BTreeSet;
 
-use super::list_tubes::{Found, let_go};
-use super::{Executor, Outcome, answer, stall};
-use crate::access::{Grants, Roles};
+use super::{Executor, Outcome, answer, stall_holding};
+use crate::access::Roles;
 use crate::clock::Timestamp;
-use crate::job::Body;
-use crate::protocol::{List, ListWriter, Reply, write_list};
-use crate::queue::ClientId;
+use crate::protocol::{ListWriter, Reply, write_list};
+use crate::queue::{ClientId, JobCounts, TubeCounters};
 use crate::session::{Output, Until};
 use crate::stats::{CommandCounts, ServerView, StatsSource, TubeSums};
 use crate::tube_name::TubeName;
@@ -24,57 +20,28 @@ const WORK_PER_TURN: u64 = 64;
 const TUBES_AT_ONCE: usize = 16;
 /// Tubes that cost as much to look at as a simple request.
 const TUBES_PER_WORK: u64 = 4;
+/// Names written in a turn: some 30 microseconds.
+const NAMES_PER_TURN: usize = 256;
 
-/// What such a client waits for.
-#[derive(Debug)]
-enum Narrowed {
-    /// The list of all tubes, for which it asked when their set was at this version.
-    AllTubes(u64),
-    /// Its own list.
-    List(Filter),
-    /// Sums over the tubes before a position.
-    Sums(usize, TubeSums),
+/// A walk through the tubes that a client may see, from the last to the first. When a tube is removed, the last one takes
+/// its place: the walk has seen it. So it sees each tube that is there all the time, and `seen` tells those that come again.
+struct Walk {
+    /// How many tubes it has not looked at.
+    left: usize,
+    seen: BTreeSet<TubeName>,
 }
 
-/// A list of tubes that is taken from the list of all.
-#[derive(Debug)]
-struct Filter {
-    pieces: vec::IntoIter<Body>,
-    piece: Option<Body>,
-    /// How many bytes of the piece are done.
-    done: usize,
-    writer: ListWriter,
+/// What the walk is for.
+enum Purpose {
+    /// The list, here the other way round.
+    List(Vec<TubeName>),
+    /// The sums over the tubes.
+    Sums(TubeSums),
 }
 
-impl Filter {
-    /// Nothing of `list` is looked at yet. `None` if there is no memory.
-    fn new(list: &List) -> Option<Self> {
-        let mut pieces = Vec::new();
-        pieces.try_reserve_exact(list.pieces().len()).ok()?;
-        for piece in list.pieces() {
-            pieces.push(piece.share().or_else(|| Body::copy_of(piece.as_slice()).ok())?);
-        }
-        let writer = ListWriter::new(0).ok()?;
-        Some(Self { pieces: pieces.into_iter(), piece: None, done: 0, writer })
-    }
-
-    /// Looks at some tubes of the list; returns whether it was the last, or that there is no memory.
-    fn go_on(&mut self, grants: &Grants) -> Result<bool, TryReserveError> {
-        let Some(piece) = self.piece.take().or_else(|| self.pieces.next()) else { return Ok(true) };
-        let rest = &piece.as_slice()[self.done..];
-        for line in rest.split_inclusive(|&byte| byte == b'\n').take(TUBES_AT_ONCE) {
-            self.done += line.len();
-            let name = line.strip_prefix(b"- ").and_then(|name| TubeName::check(name.trim_ascii_end()));
-            if let Some(name) = name.filter(|name| grants.on(name).meets(Roles::ANY)) {
-                self.writer.push(name)?;
-            }
-        }
-        if self.done < piece.len() {
-            self.piece = Some(piece);
-        } else {
-            self.done = 0;
-        }
-        Ok(false)
+impl Walk {
+    fn held_bytes(&self) -> usize {
+        self.seen.len() * size_of::<TubeName>()
     }
 }
 
@@ -86,7 +53,7 @@ impl Executor {
         output: &mut Output,
         now: Timestamp,
     ) -> Outcome {
-        self.narrowed(client, Narrowed::Sums(0, TubeSums::default()), output, now)
+        self.walk(client, self.begin_walk(), Purpose::Sums(TubeSums::default()), output, now)
     }
 
     /// The list of the tubes that the client may see.
@@ -102,74 +69,87 @@ impl Executor {
             let list = write_list(self.queue.tube_names().map(TubeName::as_str).filter(may_see));
             return self.answer_data(Some(list), output);
         }
-        let narrowed = Narrowed::AllTubes(self.ask_for_list());
-        self.narrowed(client, narrowed, output, now)
+        self.walk(client, self.begin_walk(), Purpose::List(Vec::new()), output, now)
     }
 
-    /// A slice of it.
-    fn narrowed(
+    fn begin_walk(&self) -> Walk {
+        Walk { left: self.queue.tube_count(), seen: BTreeSet::new() }
+    }
+
+    /// A slice of the walk.
+    fn walk(
         &mut self,
         client: ClientId,
-        narrowed: Narrowed,
+        mut walk: Walk,
+        mut purpose: Purpose,
         output: &mut Output,
         now: Timestamp,
     ) -> Outcome {
-        let end = self.spent() + WORK_PER_TURN;
-        let (narrowed, until) = match narrowed {
-            Narrowed::AllTubes(since) => match self.find_list(since, output.held_bytes()) {
-                Found::NotYet => (narrowed, Until::TubeList),
-                Found::NoMemory => return answer(output, &Reply::OutOfMemory),
-                Found::List(list) => match Filter::new(list) {
-                    Some(filter) => (Narrowed::List(filter), Until::NextTurn),
-                    None => return answer(output, &Reply::OutOfMemory),
-                },
-            },
-            Narrowed::List(mut filter) => {
-                if self.lacks_memory_for(filter.writer.held_bytes() + output.held_bytes()) {
-                    return answer(output, &Reply::OutOfMemory);
-                }
-                while self.spent() < end {
-                    self.work += TUBES_AT_ONCE as u64 / TUBES_PER_WORK;
-                    let grants = self.guard.as_ref().and_then(|guard| guard.grants(client));
-                    match grants.map_or(Ok(true), |grants| filter.go_on(grants)) {
-                        Ok(false) => {}
-                        Ok(true) => return self.answer_list(filter, output),
-                        Err(_) => return answer(output, &Reply::OutOfMemory),
-                    }
-                }
-                (Narrowed::List(filter), Until::NextTurn)
-            }
-            Narrowed::Sums(mut position, mut sums) => {
-                while self.spent() < end {
-                    self.work += TUBES_AT_ONCE as u64 / TUBES_PER_WORK;
-                    if self.add_sums(client, position, &mut sums) {
-                        let stats = self.stats_for(client, &self.narrowed_view(sums, now));
-                        return self.answer_data(Some(stats), output);
-                    }
-                    position += TUBES_AT_ONCE;
-                }
-                (Narrowed::Sums(position, sums), Until::NextTurn)
-            }
-        };
-        stall(until, |server, client, output, now| server.narrowed(client, narrowed, output, now))
-    }
-
-    fn answer_list(&mut self, filter: Filter, output: &mut Output) -> Outcome {
-        let Ok(list) = filter.writer.finish() else { return answer(output, &Reply::OutOfMemory) };
-        let outcome = answer(output, &Reply::List(&list));
-        let_go(list, &mut self.detached_bodies);
-        outcome
-    }
-
-    /// Adds the next tubes to the sums; returns whether these were the last.
-    fn add_sums(&self, client: ClientId, position: usize, sums: &mut TubeSums) -> bool {
-        let Some(grants) = self.guard.as_ref().and_then(|guard| guard.grants(client)) else { return true };
-        for (name, jobs, counters) in self.queue.sums_from(position).take(TUBES_AT_ONCE) {
-            if grants.on(name.as_str()).meets(Roles::ANY) {
-                sums.add(&jobs, &counters);
-            }
+        // A list has each name twice for the time of the walk.
+        if self.lacks_memory_for(2 * walk.held_bytes() + output.held_bytes()) {
+            return answer(output, &Reply::OutOfMemory);
         }
-        position + TUBES_AT_ONCE >= self.queue.tube_count()
+        let end = self.spent() + WORK_PER_TURN;
+        while self.spent() < end {
+            self.work += TUBES_AT_ONCE as u64 / TUBES_PER_WORK;
+            let visible = self.next_visible(client, &mut walk);
+            match &mut purpose {
+                Purpose::List(names) => names.extend(visible.iter().rev().map(|&(name, ..)| name.clone())),
+                Purpose::Sums(sums) => {
+                    visible.iter().for_each(|(_, jobs, counters)| sums.add(jobs, counters))
+                }
+            }
+            if walk.left > 0 {
+                continue;
+            }
+            return match purpose {
+                Purpose::List(names) => match ListWriter::new(0) {
+                    Ok(writer) => self.write_names(names, writer, output),
+                    Err(_) => answer(output, &Reply::OutOfMemory),
+                },
+                Purpose::Sums(sums) => {
+                    let stats = self.stats_for(client, &self.narrowed_view(sums, now));
+                    self.answer_data(Some(stats), output)
+                }
+            };
+        }
+        stall_holding(2 * walk.held_bytes(), Until::NextTurn, |server, client, output, now| {
+            server.walk(client, walk, purpose, output, now)
+        })
+    }
+
+    /// The next tubes of the walk.
+    fn next_visible(&self, client: ClientId, walk: &mut Walk) -> Vec<(&TubeName, JobCounts, TubeCounters)> {
+        let grants = self.guard.as_ref().and_then(|guard| guard.grants(client));
+        let end = walk.left.min(self.queue.tube_count());
+        walk.left = end.saturating_sub(TUBES_AT_ONCE);
+        let tubes = self.queue.sums_from(walk.left).take(end - walk.left);
+        let may_see =
+            |name: &TubeName| grants.is_some_and(|grants| grants.on(name.as_str()).meets(Roles::ANY));
+        tubes.filter(|&(name, ..)| may_see(name) && walk.seen.insert(name.clone())).collect()
+    }
+
+    /// Writes a slice of a list of these names, of which the last is the next.
+    fn write_names(
+        &mut self,
+        mut names: Vec<TubeName>,
+        mut writer: ListWriter,
+        output: &mut Output,
+    ) -> Outcome {
+        let held_bytes = names.len() * size_of::<TubeName>() + writer.held_bytes();
+        if self.lacks_memory_for(held_bytes + output.held_bytes()) {
+            return answer(output, &Reply::OutOfMemory);
+        }
+        let next = names.split_off(names.len().saturating_sub(NAMES_PER_TURN));
+        if next.iter().rev().try_for_each(|name| writer.push(name.as_str())).is_err() {
+            return answer(output, &Reply::OutOfMemory);
+        }
+        if names.is_empty() {
+            return self.answer_list(writer, output);
+        }
+        stall_holding(held_bytes, Until::NextTurn, |server, _, output, _| {
+            server.write_names(names, writer, output)
+        })
     }
 
     /// The server as a client sees it that may not see every tube: what its commands and jobs are as a whole is not told.
