@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use beanstalkd::protocol::Verb;
 use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 
 /// A longer file usually has two subjects.
@@ -311,6 +312,53 @@ fn every_function_fits_on_a_screen() {
             let lines = end.unwrap_or(0).saturating_sub(start) + 1;
             if lines > MAX_FUNCTION_LINES {
                 failures.push(source.fail(start, &format!("{name} has {lines} lines")));
+            }
+        });
+    }
+    report(failures);
+}
+
+/// Where a command is named beside the table of the protocol and that of the server, and why.
+const NAMED_ELSEWHERE: &[(&str, &str)] = &[
+    // A body follows its line: the session reads or skips it, also if the command is refused.
+    ("Put", "src/session/mod.rs"),
+    ("PutWith", "src/session/mod.rs"),
+    ("Put", "src/commands/judge.rs"),
+    ("PutWith", "src/commands/judge.rs"),
+    // A server without access rules has no such command.
+    ("Auth", "src/commands/auth.rs"),
+    // C does not count them, and the table of figures lists them by themselves.
+    ("ReserveJob", "src/stats/server.rs"),
+    ("KickJob", "src/stats/server.rs"),
+    ("Quit", "src/stats/server.rs"),
+];
+
+/// The source without its tests.
+fn without_tests(source: &Source) -> TokenStream {
+    let trees: Vec<_> = source.tokens.clone().into_iter().collect();
+    let tests = trees.windows(2).position(|pair| is_ident(&pair[0], "mod") && is_ident(&pair[1], "tests"));
+    trees.into_iter().take(tests.unwrap_or(usize::MAX)).collect()
+}
+
+/// A new command is a row in each of the two tables, and a file: nothing else names its variant, so nothing else has to be
+/// changed for it.
+#[test]
+fn only_the_tables_name_a_command() {
+    let tables = ["crates/protocol/src/command.rs", "src/commands/mod.rs"];
+    let mut failures = Vec::new();
+    for source in sources() {
+        let path = source.path.display().to_string();
+        let is_of_protocol_or_test = path.starts_with("crates/protocol/") || path.ends_with("tests.rs");
+        if tables.contains(&path.as_str()) || is_of_protocol_or_test || path.contains("/tests/") {
+            continue;
+        }
+        walk(&without_tests(&source), 0, &mut |trees, _| {
+            let next = behind_root(trees, "Command").or_else(|| behind_root(trees, "Verb"));
+            let Some(TokenTree::Ident(name)) = next else { return };
+            let name = name.to_string();
+            let is_command = name == "PutWith" || Verb::ALL.iter().any(|verb| format!("{verb:?}") == name);
+            if is_command && !NAMED_ELSEWHERE.contains(&(name.as_str(), path.as_str())) {
+                failures.push(source.fail(trees[0].span().start().line, &format!("{name} is named")));
             }
         });
     }
