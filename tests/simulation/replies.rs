@@ -449,7 +449,6 @@ impl Oracle {
         for verb in EXTENSIONS {
             add(&format!("cmd-{}", verb.as_str()), &self.commands[verb as usize]);
         }
-        add("cmd-stats-group", &self.commands[Verb::StatsGroup as usize]);
         add("job-expirations", &model.counters.expirations);
         let cooldowns = model.cooldowns.iter().map(|cooldown| cooldown.key);
         let asked = model.jobs.iter().filter_map(|job| job.tags.idempotency);
@@ -467,7 +466,7 @@ impl Oracle {
             add("identity-managing-commands", &(ANY_NUMBER as char));
         }
         let auth = if self.has_rules { " auth" } else { "" };
-        add("extensions", &format!("\"{} stats-group idp con grp aft exp{auth}\"", words.join(" ")));
+        add("extensions", &format!("\"{} idp con grp aft exp{auth}\"", words.join(" ")));
         text
     }
 
@@ -677,7 +676,7 @@ fn job_bytes(job: &Job) -> usize {
 }
 
 /// The commands that C does not have, in the order of `stats`.
-const EXTENSIONS: [Verb; 13] = [
+const EXTENSIONS: [Verb; 14] = [
     Verb::FlushTube,
     Verb::FlushBuried,
     Verb::ListJobs,
@@ -691,6 +690,7 @@ const EXTENSIONS: [Verb; 13] = [
     Verb::TouchAll,
     Verb::ReserveMode,
     Verb::ReserveWithAbort,
+    Verb::StatsGroup,
 ];
 
 /// The commands that `stats` counts, in its order.
