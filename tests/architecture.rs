@@ -20,7 +20,7 @@ const MAX_FUNCTION_LINES: usize = 65;
 const PROGRAM: &[&str] = &["main", "startup"];
 
 /// The crates below the server. Their manifests say which of the others they may use.
-const CRATES: &[&str] = &["types", "os", "protocol", "queue", "binlog"];
+const CRATES: &[&str] = &["types", "structures", "os", "protocol", "queue", "binlog"];
 
 /// The parts of the server from the bottom up, and which of the others each may import.
 const PARTS: &[(&str, &[&str])] = &[
@@ -62,7 +62,6 @@ const BELOW: &[&str] = &[
     "protocol",
     "queue",
     "clock",
-    "id_map",
     "job",
     "json",
     "number",
@@ -73,8 +72,19 @@ const BELOW: &[&str] = &[
 ];
 
 /// The parts and crates that do no I/O and read no clock, so that a seed replays them exactly.
-const PURE: &[&str] =
-    &["types", "queue", "protocol", "binlog", "options", "token", "session", "access", "stats", "http"];
+const PURE: &[&str] = &[
+    "types",
+    "structures",
+    "queue",
+    "protocol",
+    "binlog",
+    "options",
+    "token",
+    "session",
+    "access",
+    "stats",
+    "http",
+];
 
 /// The files and directories of pure parts that are the shell around them, and may do I/O.
 const SHELL: &[&str] = &[

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use beanstalkd::clock::Timestamp;
 use beanstalkd::job::{Body, JobId, Priority};
-use beanstalkd::queue::{ClientId, NewJob, PoisonLimits, Queue, Reserve};
+use beanstalkd::queue::{ClientId, NewJob, Queue, Reserve};
 use beanstalkd::tags::{After, Concurrency, EncodedTags, Idempotency, TagSet};
 
 const NOW: Timestamp = Timestamp(1_700_000_000_000_000_000);
@@ -53,7 +53,7 @@ fn put_tagged(queue: &mut Queue, client: ClientId, new: NewJob, body: Body, tags
 
 fn measure(name: &str, fill: fn(&mut Queue)) {
     let before = in_use();
-    let mut queue = Queue::new(PoisonLimits::default());
+    let mut queue = Queue::default();
     let empty = queue.bytes();
     fill(&mut queue);
     let (allocated, counted) = (in_use() - before, queue.bytes() - empty);
@@ -117,7 +117,7 @@ fn tagged_jobs() {
     ];
     for (kind, alike, tags) in kinds {
         let before = in_use();
-        let mut queue = Queue::new(PoisonLimits::default());
+        let mut queue = Queue::default();
         let (client, empty) = (queue.connect(), queue.bytes());
         let is_aft = kind.starts_with("aft");
         for job in 0..JOBS + if is_aft { JOBS / alike } else { 0 } {
@@ -172,7 +172,7 @@ fn jobs_of_which_few_stay() {
         for k in [1, 2, 3, 5, 8, 9, 16, 33, 63, 64, 65, 100, 146, 300, 455, 999, 1_000] {
             for order in ["at once", "by age", "at random"] {
                 let before = in_use();
-                let mut queue = Queue::new(PoisonLimits::default());
+                let mut queue = Queue::default();
                 let (client, empty) = (queue.connect(), queue.bytes());
                 let count = 10_000 + 150 * k;
                 let mut gone: Vec<u64> = Vec::new();
@@ -293,7 +293,7 @@ fn counted_bytes_cover_allocated_bytes() {
     jobs_of_which_few_stay();
     // Removed tubes leave places in registries, a small part of the bytes that were counted for them.
     let before = in_use();
-    let mut queue = Queue::new(PoisonLimits::default());
+    let mut queue = Queue::default();
     let client = queue.connect();
     watch(&mut queue, client, 30_000);
     (0..30_000).for_each(|tube| _ = queue.ignore(client, &format!("tube-{tube}")));

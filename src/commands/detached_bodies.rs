@@ -71,8 +71,8 @@ impl Executor {
         self.detached_bodies.watch(watch, bytes);
     }
 
-    /// The jobs of some large bodies have expired.
-    #[cold]
+    /// The jobs of some large bodies may have expired.
+    #[inline]
     pub(super) fn detach_expired_bodies(&mut self) {
         for body in self.queue.take_expired_bodies() {
             if let Some(watch) = body.watch() {

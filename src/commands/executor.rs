@@ -20,7 +20,7 @@ use super::{Cue, Outcome, Rest, Row, answer, found, run};
 use crate::clock::Timestamp;
 use crate::job::{Body, JobId};
 use crate::protocol::{Command, ParseError, Reply, ReplyBuffer};
-use crate::queue::{ClientId, Delivery, PoisonLimits, Queue, WaitOutcome};
+use crate::queue::{ClientId, Delivery, PoisonLimits, Queue, Slices, WaitOutcome};
 use crate::session::{Output, Refusal, Request};
 use crate::stats::{CommandCounts, Identity, Timings};
 use crate::tls::Acceptor;
@@ -84,7 +84,7 @@ impl Executor {
     #[must_use]
     pub fn new(config: Config, identity: Identity) -> Self {
         Self {
-            queue: Queue::new(config.poison),
+            queue: Queue::new(config.poison, Slices::default()),
             persistence: Persistence::default(),
             config,
             identity,

@@ -229,12 +229,8 @@ impl Executor {
     /// # Panics
     /// If the allocator has no memory.
     pub fn restore(&mut self, record: &JobRecord, tube: &TubeName, body: Body, tags: &[u8], now: Timestamp) {
-        if tags.is_empty() {
-            self.queue.restore(record, tube.as_str(), body, now);
-        } else {
-            let restored = self.queue.restore_tagged(record, tube.as_str(), body, tags, now);
-            restored.expect("a start without memory for its jobs fails");
-        }
+        let restored = self.queue.restore(record, tube.as_str(), body, tags, now);
+        restored.expect("a start without memory for its jobs fails");
     }
 
     /// From now on every change is logged. `next_job_id` is the first id that was never given.

@@ -32,7 +32,7 @@ impl Executor {
         now: Timestamp,
     ) -> Result<(), Refused> {
         let job = self.queue.job(id).filter(|_| self.queue.is_movable(client, id)).ok_or(Obstacle::NoJob)?;
-        if let Some(duplicate) = self.queue.double_in(id, tube, now) {
+        if let Some(duplicate) = self.queue.duplicate_in(id, tube, now) {
             return Err(Obstacle::KeyExists(duplicate).into());
         }
         if job.tube.as_str() != tube {

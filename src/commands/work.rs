@@ -100,9 +100,7 @@ impl Executor {
             if have_delays_ended {
                 self.persistence.note_end_of_delay(now);
             }
-            if self.queue.has_expired_bodies() {
-                self.detach_expired_bodies();
-            }
+            self.detach_expired_bodies();
             self.persistence.log_changes(&mut self.queue, now);
             if !has_more || self.spent() >= end {
                 break;

@@ -153,12 +153,11 @@ impl Snapshot {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::queue::PoisonLimits;
 
     #[test]
     fn the_copies_of_many_tubes_never_move_and_are_freed_in_slices() {
         const TUBES: usize = 20_000;
-        let mut queue = Queue::new(PoisonLimits::default());
+        let mut queue = Queue::default();
         let client = queue.connect();
         (1..TUBES).for_each(|number| _ = queue.watch(client, &format!("tube-{number}")));
         let mut snapshot = Snapshot::new(Choice::Oldest(TUBES), &queue);

@@ -10,7 +10,7 @@ use crate::binlog;
 use crate::clock::Timestamp;
 use crate::os::CpuTime;
 use crate::protocol::Verb;
-use crate::queue::{PoisonLimits, Queue};
+use crate::queue::Queue;
 use crate::stats::{CommandCounts, Identity, Timings, TubeSums, extensions};
 
 /// The parts of a server that the figures are read from.
@@ -41,7 +41,7 @@ impl Default for Figures {
                 started_at: Timestamp(0),
                 cpu_time,
             },
-            queue: Queue::new(PoisonLimits::default()),
+            queue: Queue::default(),
             commands,
             timings: Timings::default(),
             history: History::default(),

@@ -164,7 +164,7 @@ fn number(tube: &TubeView, row: usize) -> u64 {
 mod tests {
     use super::*;
     use crate::clock::Timestamp;
-    use crate::queue::{PoisonLimits, Queue};
+    use crate::queue::Queue;
 
     #[test]
     fn names_are_compared_without_their_case() {
@@ -199,7 +199,7 @@ mod tests {
 
     #[test]
     fn jobs_of_every_state_count_and_decide_between_equal_tubes() {
-        let queue = Queue::new(PoisonLimits::default());
+        let queue = Queue::default();
         let tube = |jobs| TubeView { jobs, ..queue.tubes_from(0, Timestamp(1)).next().unwrap() };
         let none = JobCounts::default();
         for one in [

@@ -10,7 +10,7 @@ use beanstalkd::binlog::{Binlog, Config, SyncPolicy};
 use beanstalkd::clock::Timestamp;
 use beanstalkd::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
 use beanstalkd::protocol::{Reply, ReplyBuffer, parse};
-use beanstalkd::queue::{ClientId, NewJob, PoisonLimits, Queue, Reserve};
+use beanstalkd::queue::{ClientId, NewJob, Queue, Reserve};
 use beanstalkd::session::{Output, Session};
 use beanstalkd::tags::EncodedTags;
 use beanstalkd::tube_name::TubeName;
@@ -92,7 +92,7 @@ struct Filled {
 
 impl Filled {
     fn new(jobs: usize, mut put: impl FnMut(&mut Self)) -> Self {
-        let mut queue = Queue::new(PoisonLimits::default());
+        let mut queue = Queue::default();
         let client = queue.connect();
         let mut filled = Self { queue, client, random: Random::new(1) };
         for _ in 0..jobs {
@@ -279,9 +279,9 @@ fn replay(bencher: Bencher) {
     let files = log.disk;
     let bytes = open(&files.copy(), &ByHand::default(), |_, _, _, _| {}).1;
     bencher.counter(BytesCount::new(bytes)).with_inputs(|| files.copy()).bench_local_values(|disk| {
-        let mut queue = Queue::new(PoisonLimits::default());
+        let mut queue = Queue::default();
         let (binlog, _) = open(&disk, &ByHand::default(), |record, tube, body, _| {
-            queue.restore(&record, tube.as_str(), body, NOW);
+            queue.restore(&record, tube.as_str(), body, &[], NOW).unwrap();
         });
         (queue, binlog)
     });

@@ -12,9 +12,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use beanstalkd::clock::Timestamp;
-use beanstalkd::id_map::IdMap;
-use beanstalkd::job::{JobId, Priority};
-use beanstalkd::queue::structures::{Arena, Deadlines, OrderedQueue, Owner, ReadyKey};
+use beanstalkd::job::JobId;
+use beanstalkd_structures::{Arena, Deadlines, IdMap, Key, OrderedQueue, Timer};
 use beanstalkd_testkit::random::Random;
 use hashbrown::HashMap;
 use slab::Slab;
@@ -128,8 +127,18 @@ fn resident_bytes() -> usize {
     pages * 4096
 }
 
+/// A key as wide as that of a ready job: a priority, and an id in two halves.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct ReadyKey(u32, [u32; 2]);
+
+impl Key for ReadyKey {
+    fn id(self) -> u64 {
+        u64::from(self.1[0]) << 32 | u64::from(self.1[1])
+    }
+}
+
 fn key(priority: u32, number: u64) -> ReadyKey {
-    ReadyKey::new(Priority(priority), JobId(number))
+    ReadyKey(priority, [(number >> 32) as u32, number as u32])
 }
 
 fn ordered_queue(priority: fn(u32) -> u32) -> Figures {
@@ -242,13 +251,13 @@ fn deadlines() -> Figures {
     measure(
         Deadlines::default(),
         |deadlines, number, random| {
-            deadlines.set(Owner::Client(client(number)), Some(Timestamp(u64::from(random) + 1)));
+            deadlines.set(Timer::Client(client(number)), Some(Timestamp(u64::from(random) + 1)));
         },
         |deadlines, number, random| {
-            deadlines.set(Owner::Client(client(number)), Some(Timestamp(u64::from(random) + 2)));
+            deadlines.set(Timer::Client(client(number)), Some(Timestamp(u64::from(random) + 2)));
             black_box(deadlines.first());
         },
-        |deadlines, number| deadlines.set(Owner::Client(client(number)), None),
+        |deadlines, number| deadlines.set(Timer::Client(client(number)), None),
     )
 }
 

@@ -305,7 +305,7 @@ impl Oracle {
                 data(self.list_jobs(tube, state, limit.unwrap_or(100), after, now))
             }
             Request::PeekReserved => self.peek(self.model.first_reserved_of(using)),
-            Request::Move { id, tube } => match model.double_in(id, tube) {
+            Request::Move { id, tube } => match model.duplicate_in(id, tube) {
                 Some(double) if model.is_movable(client, id) => reply(format!("EXISTS {double}")),
                 _ => found(model.move_job(client, id, tube, now), "MOVED"),
             },

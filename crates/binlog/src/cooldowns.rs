@@ -3,8 +3,9 @@
 //! Owns: their bytes, by the job whose delete started each. It does not know where they stand. Driven by the replay,
 //! then by the open log.
 
+use beanstalkd_structures::IdMap;
+
 use super::attachment::LoggedCooldown;
-use crate::id_map::IdMap;
 use crate::job::JobId;
 
 /// The cooldowns.

@@ -7,10 +7,11 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::num::NonZeroU32;
 
+use beanstalkd_structures::IdMap;
+
 use super::MAX_INDEX;
 use super::chunked_queue::ChunkedQueue;
 use super::format::{MAX_JOB_ID, SHORT_BYTES};
-use crate::id_map::IdMap;
 use crate::job::JobId;
 
 /// How many ids of jobs that are no longer in the file are skipped at a time: this takes some microseconds.

@@ -7,6 +7,8 @@
 use std::collections::{BTreeSet, HashMap};
 use std::num::NonZeroU32;
 
+use beanstalkd_structures::IdMap;
+
 use super::attachment::{Kind, Part, parts, tag_record_bytes};
 use super::files::{Files, Item};
 use super::format::{DiskRecord, SHORT_BYTES, TRAILER, WallOffset};
@@ -15,7 +17,6 @@ use super::record::Layout;
 use super::tagged::{Attachment, FoundSideEffects, FoundTags, Pending, Tagged};
 use super::{LogPosition, OpenError};
 use crate::clock::Timestamp;
-use crate::id_map::IdMap;
 use crate::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
 use crate::tube_name::TubeName;
 

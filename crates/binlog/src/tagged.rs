@@ -5,11 +5,12 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet, TryReserveError};
 
+use beanstalkd_structures::IdMap;
+
 use super::LogPosition;
 use super::attachment::{Kind, LoggedCooldown, Part};
 use super::cooldowns::Cooldowns;
 use super::format::SHORT_BYTES;
-use crate::id_map::IdMap;
 use crate::job::JobId;
 use crate::tags::{After, Name, TagSet};
 use crate::tube_name::TubeName;

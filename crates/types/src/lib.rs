@@ -11,7 +11,6 @@
 //! ```
 
 pub mod clock;
-pub mod id_map;
 pub mod job;
 pub mod json;
 pub mod number;

@@ -18,7 +18,7 @@ struct Tube {
 
 impl Tube {
     fn new() -> Self {
-        let mut queue = Queue::new(PoisonLimits::default());
+        let mut queue = Queue::default();
         let client = queue.connect();
         Self { queue, client }
     }

@@ -7,7 +7,7 @@ use beanstalkd::clock::{NS_PER_S, Timestamp};
 use beanstalkd::job::{Body, JobId, JobState, Priority};
 use beanstalkd::queue::{
     BeginFlush, Change, ClientId, Duplicate, Durations, FlushStep, Flushed, NewJob, PageOrder, PoisonLimits,
-    Queue, Reserve, ReserveMode, Search, Shares, TubeView,
+    Queue, Reserve, ReserveMode, Search, Slices, TubeView,
 };
 use beanstalkd::tags::{After, Concurrency, EncodedTags, Idempotency, TagSet};
 use beanstalkd::tube_name::TubeName;
@@ -23,7 +23,7 @@ const MAX_CLIENTS: usize = 5;
 const START: Timestamp = Timestamp(1_700_000_000_000_000_000);
 
 /// Small limits, so that long work often takes several slices, and that clients often watch "many" tubes.
-const SHARES: Shares = Shares { given_back: 2, delivered: 2, looked_at: 2, narrow_tubes: 2 };
+const SLICES: Slices = Slices { given_back: 2, delivered: 2, probed_tubes: 2, few_tubes: 2 };
 
 /// One step. `client` and `job` are raw numbers that choose among the clients and jobs that exist at that time, so
 /// that a list of steps stays valid if steps are removed from it.
@@ -231,9 +231,8 @@ pub fn run(limits: PoisonLimits, operations: &[Operation]) {
 
 impl Pair {
     pub fn new(limits: PoisonLimits) -> Self {
-        let mut queue = Queue::new(limits);
+        let mut queue = Queue::new(limits, SLICES);
         queue.keep_changes();
-        queue.set_shares(SHARES);
         Self { queue, model: Model::new(limits), clients: Vec::new(), now: START }
     }
 
@@ -279,7 +278,7 @@ impl Pair {
                     let id = self.clients.remove(client as usize % self.clients.len());
                     self.queue.disconnect(id, self.now);
                     self.finish_slices();
-                    self.model.disconnect(id.index, SHARES.given_back, self.now);
+                    self.model.disconnect(id.index, SLICES.given_back, self.now);
                     assert!(!self.queue.is_connected(id));
                 }
             }
@@ -436,8 +435,8 @@ impl Pair {
             }
             O::Move { job, tube, .. } => {
                 let job = job_of(job, model);
-                let double = queue.double_in(job, tube, now);
-                assert_eq!(double.map(|id| id.0), model.double_in(job.0, tube));
+                let double = queue.duplicate_in(job, tube, now);
+                assert_eq!(double.map(|id| id.0), model.duplicate_in(job.0, tube));
                 let is_movable = queue.is_movable(id, job);
                 if double.is_some() {
                     return;

@@ -7,9 +7,10 @@
 use std::collections::VecDeque;
 use std::num::NonZeroU8;
 
+use beanstalkd_structures::IdMap;
+
 use crate::attachment::{MAX_DELETE_UNITS, side_effect_units};
 use crate::format::SHORT_BYTES;
-use crate::id_map::IdMap;
 use crate::job::JobId;
 use crate::marker::HEAD_BYTES;
 use crate::tags::TagSet;

@@ -67,7 +67,7 @@ impl Model {
     }
 
     /// The job of the other tube with the same key.
-    pub fn double_in(&self, id: u64, name: &str) -> Option<u64> {
+    pub fn duplicate_in(&self, id: u64, name: &str) -> Option<u64> {
         let (job, tube) = (self.job(id)?, self.find(name)?);
         let key = job.tags.idempotency?.key;
         if tube == job.tube { None } else { self.with_key(tube, key).map(|job| job.id) }

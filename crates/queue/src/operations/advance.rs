@@ -1,0 +1,130 @@
+//! What the passing of time does: delays, pauses, reservations and waits end, and long operations go on.
+
+use beanstalkd_structures::Timer;
+
+use crate::clock::Timestamp;
+use crate::job::JobId;
+use crate::state::keys::{Reservation, TubeKey};
+use crate::{Change, Queue, WaitOutcome};
+
+/// What has become of a call of `advance`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Advanced {
+    /// Whether there may be more to do at once.
+    pub has_more: bool,
+    /// Whether delays have ended.
+    pub have_delays_ended: bool,
+}
+
+/// How many things that are due one call of `advance` does at most: a million delays
+/// that end in the same instant must not keep everybody waiting until all are moved. What has tags takes some microseconds.
+const DUE_PER_ADVANCE: u64 = 32;
+
+impl Queue {
+    /// Does what has become due by `now`, the earliest first, and not more than a share of it, which takes a fraction of a
+    /// turn: while `next_deadline` is not after `now`, there is more to do.
+    #[inline]
+    pub fn advance(&mut self, now: Timestamp) -> Advanced {
+        let delayed = self.sums.jobs.delayed;
+        let mut has_more = false;
+        if !self.clients.leaving.is_empty() {
+            self.go_on_leaving(now);
+            has_more = !self.clients.leaving.is_empty();
+        }
+        if self.rules.slots.is_unsettled {
+            self.go_on_offering(now);
+            has_more |= self.has_more_to_do();
+        }
+        let end = self.work + DUE_PER_ADVANCE;
+        while self.work < end {
+            self.work += 1;
+            if self.frees_jobs() {
+                self.go_on_freeing(now);
+                continue;
+            }
+            let Some((at, owner)) = self.deadlines.first().filter(|&(at, _)| at <= now) else { break };
+            // What has moved away is not due yet.
+            if self.deadline_of(owner) == Some(at) {
+                match owner {
+                    Timer::Tube(tube) => self.tube_is_due(tube, now),
+                    Timer::Client(client) => self.client_is_due(client, now),
+                    Timer::Rules => self.rules_are_due(now),
+                }
+            }
+            self.deadlines.set(owner, self.deadline_of(owner));
+        }
+        Advanced {
+            has_more: has_more || self.work >= end,
+            have_delays_ended: self.sums.jobs.delayed < delayed,
+        }
+    }
+
+    /// A pause or a delay has ended. If both have, the earlier one is processed first, and the delay first if they
+    /// end at the same instant. A waiting client therefore gets the most urgent of the jobs that are ready when the
+    /// pause ends, however late the server notices its end.
+    fn tube_is_due(&mut self, key: TubeKey, now: Timestamp) {
+        let tube = self.tubes.get_mut(key);
+        let delay = tube.delayed.first().map_or(Timestamp::NEVER, |(until, _)| until);
+        if tube.pause.is_some_and(|pause| pause.until < delay && pause.until <= now) {
+            self.end_pause(key, now);
+        } else if let Some((until, id)) = tube.delayed.pop_first() {
+            self.sums.jobs.delayed -= 1;
+            self.make_ready_since(id, until, now);
+        }
+    }
+
+    /// Ends a tube's pause: waiting clients get its ready jobs, a limited number at a time.
+    pub(crate) fn end_pause(&mut self, key: TubeKey, now: Timestamp) {
+        let mut looks = self.slices.probed_tubes;
+        for _ in 0..self.slices.delivered {
+            let Some((_, client)) = self.first_waiting(key) else { break };
+            if self.rules.slots.is_unsettled && !self.park_kept_back(key, &mut looks) {
+                break;
+            }
+            let Some(id) = self.take_first_ready(key) else { break };
+            self.deliver_job(id, client, now);
+        }
+        let has_ready = !self.tubes.get(key).ready.is_empty();
+        // While ready jobs and waiting clients are left, the tube stays paused and due.
+        if has_ready && self.first_waiting(key).is_some() {
+            return;
+        }
+        self.tubes.get_mut(key).pause = None;
+        if has_ready {
+            self.announce(key);
+        }
+    }
+
+    /// A wait or a reservation has ended. A waiting client's safety margin begins before its
+    /// reservation ends, so the client gets DEADLINE_SOON and stops waiting before it loses the job.
+    fn client_is_due(&mut self, index: u32, now: Timestamp) {
+        let client = &self.clients[index];
+        if let Some(wait) = client.wait {
+            let soon = client.margin_at().is_some_and(|margin| margin <= wait.until);
+            self.end_wait(index);
+            self.deliver(index, if soon { WaitOutcome::DeadlineSoon } else { WaitOutcome::TimedOut });
+        } else if let Some(Reservation { id, .. }) = client.reserved.first() {
+            self.time_out(id, now);
+        }
+    }
+
+    /// The time to run is over: the job becomes ready again, or is buried if this has happened too often.
+    fn time_out(&mut self, id: JobId, now: Timestamp) {
+        self.unlink(id);
+        let (job, history) = self.jobs.expect_with_history(id);
+        history.counters.timeouts = history.counters.timeouts.saturating_add(1);
+        let timeouts = history.counters.timeouts;
+        let (tube, marks) = (job.tube, job.marks);
+        self.count(tube, |counters| &mut counters.timeouts);
+        self.note(Change::Updated(id));
+        if self.limits.timeouts.is_some_and(|limit| timeouts >= limit) {
+            self.bury_poisoned(id);
+        } else {
+            self.make_ready(id, now);
+        }
+        if marks != 0 {
+            self.settle(None, now);
+        }
+        debug_assert!(self.is_linked(id));
+    }
+}

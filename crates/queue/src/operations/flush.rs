@@ -1,0 +1,526 @@
+//! Flushes: deletes the jobs that a tube had when the command came, a few at a time.
+//!
+//! Owns: which jobs these are, and how far each flush has come. A flush walks through the held jobs, none of
+//! which goes to a client meanwhile, the ready ones, parked or not, the delayed, the buried, and the reservations of all clients, once
+//! each. Last, it forgets the keys that deleted jobs have left in the tube. A job that goes from one state to another
+//! meanwhile may get behind the walk, so it is noted, and deleted wherever it is. Jobs that come later stay: their ids
+//! are larger, they were put later, or they were moved here from another tube. While no flush is under way, nothing of
+//! this costs anything but a look at an empty list when a job changes its state. Driven by the server, which deletes
+//! the jobs one by one.
+
+use std::collections::BTreeSet;
+
+use beanstalkd_structures::{Key, OrderedQueue};
+
+use crate::clock::Timestamp;
+use crate::job::{Body, JobId};
+use crate::rules::Ending;
+use crate::state::clients::Clients;
+use crate::state::jobs::{Job, Place};
+use crate::state::keys::{BuriedKey, DueKey, ReadyKey, Reservation, TubeKey};
+use crate::state::tubes::Tube;
+use crate::{ClientId, Queue};
+
+/// Flushes under way at a time: each is looked at when a job changes its state.
+const MAX_FLUSHES: usize = 32;
+
+/// Which jobs of a tube are flushed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flushed {
+    /// All of them.
+    All,
+    /// The buried ones.
+    Buried,
+    /// No jobs, but the keys of those that were deleted before.
+    Cooldowns,
+}
+
+/// Whether a flush has begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BeginFlush {
+    /// It has.
+    Begun,
+    /// There is no such tube.
+    NoTube,
+    /// Too many flushes are under way: it has to wait until one of them ends.
+    TooMany,
+}
+
+/// What a flush comes to next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FlushStep {
+    /// This job is to be deleted.
+    Job(JobId),
+    /// The key of this job, which was deleted before, is to be forgotten.
+    Cooldown(JobId),
+    /// It has looked at as many jobs as it may.
+    Unfinished,
+    /// No job is left.
+    Done,
+}
+
+/// The flushes that are under way.
+#[derive(Debug, Default)]
+pub struct Flushes(Vec<Flush>);
+
+#[derive(Debug)]
+struct Flush {
+    /// The client that asked for it.
+    client: ClientId,
+    /// `None` once the tube is gone: then it had no job left.
+    tube: Option<TubeKey>,
+    flushed: Flushed,
+    /// When it came.
+    at: Timestamp,
+    /// Jobs with this id and above have come later.
+    next_id: u64,
+    /// Jobs with this number and above were buried later.
+    next_burial: u64,
+    stage: Stage,
+    /// Jobs that have changed their state meanwhile.
+    moved: BTreeSet<JobId>,
+    /// Jobs that have come from other tubes meanwhile.
+    came: BTreeSet<JobId>,
+}
+
+/// Where the walk is: behind this job of this state.
+#[derive(Clone, Copy, Debug)]
+enum Stage {
+    Ready(Option<ReadyKey>),
+    Delayed(Option<DueKey>),
+    Held(Option<DueKey>),
+    Buried(Option<BuriedKey>),
+    Reserved { client: usize, after: Option<Reservation> },
+    Cooldowns,
+    Over,
+}
+
+impl Flush {
+    /// Whether the job was there when the flush came.
+    fn takes(&self, id: JobId, job: &Job) -> bool {
+        let is_meant = match (self.flushed, job.place()) {
+            (Flushed::All, _) => true,
+            (Flushed::Buried, Place::Buried(number)) => u64::from(number) < self.next_burial,
+            (Flushed::Buried | Flushed::Cooldowns, _) => false,
+        };
+        is_meant
+            && Some(job.tube) == self.tube
+            && id.0 < self.next_id
+            && job.created_at <= self.at
+            && !self.came.contains(&id)
+    }
+}
+
+impl Flush {
+    /// Goes on by a job among those that the tube has in a queue; returns it.
+    fn step(&mut self, tube: &Tube) -> Option<JobId> {
+        let tagged = tube.rules();
+        match self.stage {
+            Stage::Held(after) => {
+                let next = tagged.and_then(|tagged| next(&tagged.held, after));
+                self.stage = next.map_or(Stage::Ready(None), |key| Stage::Held(Some(key)));
+                next.map(|(_, id)| id)
+            }
+            Stage::Ready(after) => {
+                // A job that is parked, or not any more, stays where it is in their common order.
+                let parked = tagged.and_then(|tagged| next(&tagged.parked, after));
+                let next = next(&tube.ready, after).into_iter().chain(parked).min();
+                self.stage = next.map_or(Stage::Delayed(None), |key| Stage::Ready(Some(key)));
+                next.map(ReadyKey::job)
+            }
+            Stage::Delayed(after) => {
+                let next = next(&tube.delayed, after);
+                self.stage = next.map_or(Stage::Buried(None), |key| Stage::Delayed(Some(key)));
+                next.map(|(_, id)| id)
+            }
+            Stage::Buried(after) => {
+                // Jobs that are buried later come after the others.
+                let next = next(&tube.buried, after).filter(|&(number, _)| number < self.next_burial);
+                let behind = match self.flushed {
+                    Flushed::All => Stage::Reserved { client: 0, after: None },
+                    Flushed::Buried | Flushed::Cooldowns => Stage::Over,
+                };
+                self.stage = next.map_or(behind, |key| Stage::Buried(Some(key)));
+                next.map(|(_, id)| id)
+            }
+            Stage::Reserved { .. } | Stage::Cooldowns | Stage::Over => None,
+        }
+    }
+}
+
+impl Flushes {
+    /// The job, which is in this tube, is about to be in another state. To be called for all but reservations.
+    #[inline]
+    pub fn note_moved(&mut self, id: JobId, tube: TubeKey) {
+        if !self.0.is_empty() {
+            self.note(id, tube, |flush| &mut flush.moved);
+        }
+    }
+
+    /// The job comes into this tube from another one.
+    pub fn note_arrival(&mut self, id: JobId, tube: TubeKey) {
+        self.note(id, tube, |flush| &mut flush.came);
+    }
+
+    #[cold]
+    fn note(&mut self, id: JobId, tube: TubeKey, into: fn(&mut Flush) -> &mut BTreeSet<JobId>) {
+        for flush in self.0.iter_mut().filter(|flush| flush.tube == Some(tube) && id.0 < flush.next_id) {
+            into(flush).insert(id);
+        }
+    }
+
+    /// Whether a flush walks through its held jobs, of which those may lose their group that it has yet to delete.
+    pub fn walk_through_held(&self) -> bool {
+        self.0.iter().any(|flush| flush.tube.is_some() && matches!(flush.stage, Stage::Held(_)))
+    }
+
+    /// The tube is gone. It had no jobs, and another may have its key from now on.
+    pub fn forget_tube(&mut self, tube: TubeKey) {
+        for flush in self.0.iter_mut().filter(|flush| flush.tube == Some(tube)) {
+            flush.tube = None;
+        }
+    }
+
+    /// Ends the flush of this client, if there is one.
+    pub fn end(&mut self, client: ClientId) {
+        if !self.0.is_empty() {
+            self.0.retain(|flush| flush.client != client);
+        }
+        if self.0.is_empty() {
+            self.0 = Vec::new();
+        }
+    }
+}
+
+impl Queue {
+    /// Begins to flush the tube of this name. The client flushes one tube at a time.
+    pub fn begin_flush(
+        &mut self,
+        client: ClientId,
+        name: &str,
+        flushed: Flushed,
+        now: Timestamp,
+    ) -> BeginFlush {
+        let Some(tube) = self.tubes.find(name) else { return BeginFlush::NoTube };
+        if self.flushes.0.len() == MAX_FLUSHES {
+            return BeginFlush::TooMany;
+        }
+        self.flushes.0.push(Flush {
+            client,
+            tube: Some(tube),
+            flushed,
+            at: now,
+            next_id: self.numbers.next_id,
+            next_burial: self.numbers.next_burial,
+            stage: match flushed {
+                Flushed::All => Stage::Held(None),
+                Flushed::Buried => Stage::Buried(None),
+                Flushed::Cooldowns => Stage::Cooldowns,
+            },
+            moved: BTreeSet::new(),
+            came: BTreeSet::new(),
+        });
+        BeginFlush::Begun
+    }
+
+    /// Finds the next job that the client's flush deletes, with at most `looks` looks at jobs and clients, and subtracts those
+    /// that it needed.
+    pub fn next_to_flush(&mut self, client: ClientId, looks: &mut usize) -> FlushStep {
+        let Self {
+            flushes: Flushes(flushes), jobs, tubes, clients: Clients { records: clients, .. }, ..
+        } = self;
+        let Some(flush) = flushes.iter_mut().find(|flush| flush.client == client) else {
+            return FlushStep::Done;
+        };
+        while let Some(key) = flush.tube {
+            if *looks == 0 {
+                return FlushStep::Unfinished;
+            }
+            *looks -= 1;
+            let found = match flush.moved.pop_first() {
+                Some(id) => Some(id),
+                None => match flush.stage {
+                    Stage::Reserved { client, after } => {
+                        let has_more = tubes.get(key).reserved > 0 && client < clients.capacity();
+                        let next = clients.get(client).and_then(|client| next(&client.reserved, after));
+                        flush.stage = match next {
+                            // Whatever is reserved from now on has been noted.
+                            _ if !has_more => Stage::Cooldowns,
+                            Some(_) => Stage::Reserved { client, after: next },
+                            None => Stage::Reserved { client: client + 1, after: None },
+                        };
+                        next.filter(|_| has_more).map(|reservation| reservation.id)
+                    }
+                    Stage::Cooldowns => {
+                        // Later ones have larger ids, but for those of jobs whose ids were taken long before.
+                        let first = tubes.get(key).rules().and_then(|tagged| tagged.cooldowns.first());
+                        match first.filter(|id| id.0 < flush.next_id) {
+                            Some(id) => return FlushStep::Cooldown(id),
+                            None => flush.stage = Stage::Over,
+                        }
+                        None
+                    }
+                    Stage::Over => return FlushStep::Done,
+                    _ => flush.step(tubes.get(key)),
+                },
+            };
+            if let Some(id) = found
+                && jobs.get(id).is_some_and(|job| flush.takes(id, job))
+            {
+                return FlushStep::Job(id);
+            }
+        }
+        FlushStep::Done
+    }
+
+    /// Deletes a job that `next_to_flush` has found, even if a client has reserved it, and returns its body.
+    pub fn flush_job(&mut self, id: JobId, now: Timestamp) -> Body {
+        let job = self.jobs.expect_mut(id);
+        let (tube, marks) = (job.tube, job.marks);
+        self.unlink(id);
+        let body = if marks == 0 {
+            self.remove(id, tube)
+        } else {
+            let body = self.remove_tagged(id, tube, Ending::Flushed, now);
+            self.settle(None, now);
+            body
+        };
+        self.remove_tube_if_idle(tube);
+        body
+    }
+
+    /// The client's flush is done. Jobs that are free and had to wait for it go on.
+    pub fn end_flush(&mut self, client: ClientId, now: Timestamp) {
+        self.flushes.end(client);
+        self.settle(None, now);
+    }
+
+    /// Asserts the invariants of the fields.
+    #[inline]
+    pub(crate) fn check_flushes(&self) {
+        for flush in &self.flushes.0 {
+            assert!(self.is_connected(flush.client), "a flush ends with its client");
+            assert!(flush.next_id <= self.numbers.next_id && flush.next_burial <= self.numbers.next_burial);
+        }
+    }
+}
+
+/// The first key, or the first one after `after`.
+fn next<K: Key>(queue: &OrderedQueue<K>, after: Option<K>) -> Option<K> {
+    match after {
+        Some(key) => queue.iter_after(key).next(),
+        None => queue.first(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::NS_PER_S;
+    use crate::job::Priority;
+    use crate::{NewJob, Reserve};
+
+    /// A queue whose jobs are changed at random.
+    struct Busy {
+        queue: Queue,
+        clients: Vec<ClientId>,
+        now: Timestamp,
+        seed: u64,
+        /// Ids that were taken and whose jobs are not put yet.
+        announced: Vec<JobId>,
+        /// Jobs that have come to the tube "t" from another one.
+        came: BTreeSet<JobId>,
+    }
+
+    impl Busy {
+        fn new(seed: u64) -> Self {
+            let mut queue = Queue::default();
+            let clients = (0..4).map(|_| queue.connect()).collect();
+            let now = Timestamp(1_700_000_000 * NS_PER_S);
+            let (announced, came) = (Vec::new(), BTreeSet::new());
+            let mut busy = Self { queue, clients, now, seed, announced, came };
+            for client in busy.clients.clone() {
+                busy.queue.watch(client, "t");
+                busy.queue.use_tube(client, "t");
+            }
+            busy
+        }
+
+        fn random(&mut self, below: u64) -> u64 {
+            self.seed =
+                self.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (self.seed >> 33) % below
+        }
+
+        fn put(&mut self, client: ClientId, id: JobId) {
+            let (priority, delay_s) = (Priority(self.random(3) as u32), self.random(3) as u32);
+            let new = NewJob { id, priority, delay_s, ttr_s: 1 + self.random(3) as u32 };
+            self.queue.put(client, new, Body::copy_of(b"x").unwrap(), self.now);
+        }
+
+        fn change(&mut self) {
+            let client = self.random(4) as usize;
+            let client = self.clients[client];
+            if self.queue.client(client).wait.is_some() {
+                self.queue.stop_waiting(client);
+            }
+            let id = JobId(1 + self.random(self.queue.numbers.next_id));
+            let (holds, now) = (self.queue.holds(client, id), self.now);
+            match self.random(16) {
+                0..=2 => {
+                    let id = self.queue.take_id();
+                    self.put(client, id);
+                }
+                3 => self.announced.push(self.queue.take_id()),
+                4 if !self.announced.is_empty() => {
+                    let id = self.announced.remove(0);
+                    self.put(client, id);
+                }
+                5 | 6 => assert_ne!(self.queue.reserve(client, None, now), Reserve::Unfinished),
+                7 => drop(self.queue.reserve_job(client, id, now)),
+                8 if holds => {
+                    let delay_s = self.random(3) as u32;
+                    self.queue.release(client, id, Priority(1), delay_s, now);
+                }
+                9 if holds => self.queue.bury(client, id, Priority(2), now),
+                10 if self.queue.reserve_job(client, id, now) => {
+                    self.queue.bury(client, id, Priority(2), now)
+                }
+                11 if self.queue.is_kickable(id) => self.queue.kick(id, now),
+                12 if self.queue.is_movable(client, id) => {
+                    let tube = if self.random(3) == 0 { "other" } else { "t" };
+                    if self.queue.job(id).is_some_and(|job| job.tube.as_str() != tube) && tube == "t" {
+                        self.came.insert(id);
+                    }
+                    self.queue.move_job(id, tube, now);
+                }
+                13 => {
+                    self.now = now + self.random(3) * NS_PER_S;
+                    self.queue.advance(self.now);
+                }
+                14 if self.random(4) == 0 => {
+                    let place = self.clients.iter().position(|&other| other == client).unwrap();
+                    self.queue.disconnect(client, now);
+                    self.clients[place] = self.queue.connect();
+                    self.queue.watch(self.clients[place], "t");
+                    self.queue.use_tube(self.clients[place], "t");
+                }
+                15 => drop(self.queue.delete(client, id, now)),
+                _ => {}
+            }
+            while self.queue.poll_delivery().is_some() {}
+        }
+
+        fn in_tube(&self, state: Option<crate::job::JobState>) -> BTreeSet<JobId> {
+            let is_in = |id: &JobId| {
+                self.queue.job(*id).is_some_and(|job| {
+                    job.tube.as_str() == "t" && state.is_none_or(|state| state == job.record.state)
+                })
+            };
+            self.queue.jobs.ids().filter(is_in).collect()
+        }
+    }
+
+    #[test]
+    fn whatever_happens_meanwhile_the_jobs_that_were_there_are_deleted_and_no_others() {
+        let mut flushed = 0;
+        for seed in 0..3_000 {
+            let mut busy = Busy::new(seed * 7919 + 1);
+            let flusher = busy.queue.connect();
+            for _ in 0..busy.random(80) {
+                busy.change();
+            }
+            let there = busy.in_tube(None);
+            busy.came.clear();
+            // Time stands still for some of the changes, but a put after the flush came is after it.
+            busy.now = busy.now + 1;
+            assert_eq!(
+                busy.queue.begin_flush(flusher, "t", Flushed::All, busy.now.minus_ns(1)),
+                BeginFlush::Begun
+            );
+            loop {
+                match busy.queue.next_to_flush(flusher, &mut 1) {
+                    FlushStep::Job(id) => {
+                        assert!(there.contains(&id) && !busy.came.contains(&id), "seed {seed}: {id:?}");
+                        busy.queue.flush_job(id, busy.now);
+                        flushed += 1;
+                    }
+                    FlushStep::Unfinished | FlushStep::Cooldown(_) => {}
+                    FlushStep::Done => break,
+                }
+                for _ in 0..busy.random(3) {
+                    busy.change();
+                }
+                busy.queue.check_invariants();
+            }
+            busy.queue.end_flush(flusher, busy.now);
+            let left: Vec<_> = there
+                .intersection(&busy.in_tube(None))
+                .filter(|id| !busy.came.contains(id))
+                .copied()
+                .collect();
+            assert_eq!(left, [], "seed {seed}");
+        }
+        assert!(flushed > 3_000, "{flushed} jobs are too few");
+    }
+
+    #[test]
+    fn a_flush_of_buried_jobs_leaves_those_that_are_kicked_and_those_that_are_buried_meanwhile() {
+        let mut flushed = 0;
+        for seed in 0..1_000 {
+            let mut busy = Busy::new(seed * 104_729 + 1);
+            let flusher = busy.queue.connect();
+            for _ in 0..busy.random(150) {
+                busy.change();
+            }
+            let there = busy.in_tube(Some(crate::job::JobState::Buried));
+            let next_burial = busy.queue.numbers.next_burial;
+            assert_eq!(busy.queue.begin_flush(flusher, "t", Flushed::Buried, busy.now), BeginFlush::Begun);
+            loop {
+                match busy.queue.next_to_flush(flusher, &mut 1) {
+                    FlushStep::Job(id) => {
+                        let place = busy.queue.jobs.get(id).unwrap().place();
+                        assert!(there.contains(&id), "seed {seed}: {id:?}");
+                        assert!(matches!(place, Place::Buried(number) if u64::from(number) < next_burial));
+                        busy.queue.flush_job(id, busy.now);
+                        flushed += 1;
+                    }
+                    FlushStep::Unfinished | FlushStep::Cooldown(_) => {}
+                    FlushStep::Done => break,
+                }
+                busy.change();
+            }
+            busy.queue.end_flush(flusher, busy.now);
+            let left = busy.queue.tubes.find("t").map(|key| busy.queue.tubes.get(key).buried.first());
+            assert!(
+                left.flatten().is_none_or(|(number, id)| number >= next_burial || busy.came.contains(&id)),
+                "seed {seed}"
+            );
+        }
+        assert!(flushed > 1_000, "{flushed} jobs are too few");
+    }
+
+    #[test]
+    fn a_flush_ends_with_its_client_and_with_its_tube() {
+        let mut busy = Busy::new(1);
+        let (flusher, producer) = (busy.queue.connect(), busy.queue.connect());
+        busy.queue.use_tube(producer, "gone");
+        let id = busy.queue.take_id();
+        busy.put(producer, id);
+        busy.queue.use_tube(producer, "default");
+        for flushed in [Flushed::All, Flushed::Buried] {
+            assert_eq!(busy.queue.begin_flush(flusher, "gone", flushed, busy.now), BeginFlush::Begun);
+            assert_eq!(busy.queue.flushes.0.len(), 1);
+            busy.queue.end_flush(flusher, busy.now);
+        }
+        assert_eq!(busy.queue.begin_flush(flusher, "gone", Flushed::All, busy.now), BeginFlush::Begun);
+        assert!(busy.queue.delete(producer, id, busy.now).is_some());
+        busy.queue.use_tube(producer, "next");
+        let id = busy.queue.take_id();
+        busy.put(producer, id);
+        assert_eq!(busy.queue.next_to_flush(flusher, &mut 100), FlushStep::Done, "its tube is gone");
+        busy.queue.disconnect(flusher, busy.now);
+        assert_eq!(busy.queue.flushes.0.len(), 0);
+        assert_eq!(busy.queue.begin_flush(producer, "nobody", Flushed::All, busy.now), BeginFlush::NoTube);
+    }
+}

@@ -1,0 +1,54 @@
+//! `kick` makes buried and delayed jobs ready; `pause-tube` keeps ready ones back.
+
+use beanstalkd_structures::Timer;
+
+use crate::clock::Timestamp;
+use crate::job::{JobId, JobState};
+use crate::state::jobs::marks;
+use crate::state::tubes::Pause;
+use crate::{Change, ClientId, Queue};
+
+impl Queue {
+    /// The job that `kick` would take next from the client's tube: the oldest buried job or, if no job was
+    /// buried at the start of the command (`state`), the delayed job that is due first.
+    #[must_use]
+    pub fn next_to_kick(&self, client: ClientId, state: JobState) -> Option<JobId> {
+        match state {
+            JobState::Buried => self.first_buried(client),
+            JobState::Delayed => self.first_to_kick(client),
+            JobState::Ready | JobState::Reserved => None,
+        }
+    }
+
+    /// Whether a kick would move this job.
+    #[must_use]
+    pub fn is_kickable(&self, id: JobId) -> bool {
+        self.jobs.get(id).is_some_and(|job| {
+            matches!(job.place().state(), JobState::Buried | JobState::Delayed) && !job.has(marks::HELD)
+        })
+    }
+
+    /// Makes a buried or delayed job ready.
+    pub fn kick(&mut self, id: JobId, now: Timestamp) {
+        assert!(self.is_kickable(id), "only buried and delayed jobs are kicked");
+        self.unlink(id);
+        let (job, history) = self.jobs.expect_with_history(id);
+        history.counters.kicks = history.counters.kicks.saturating_add(1);
+        let tube = job.tube;
+        self.count(tube, |counters| &mut counters.kicks);
+        self.note(Change::Updated(id));
+        self.make_ready(id, now);
+    }
+
+    /// The command `pause-tube`; returns whether the tube exists. 0 seconds end a pause at once.
+    pub fn pause_tube(&mut self, name: &str, length_s: u32, now: Timestamp) -> bool {
+        let Some(key) = self.tubes.find(name) else { return false };
+        let until = now.plus_seconds(length_s);
+        self.tubes.get_mut(key).set_pause(Pause { until, length_s });
+        if length_s == 0 {
+            self.end_pause(key, now);
+        }
+        self.schedule(Timer::Tube(key));
+        true
+    }
+}

@@ -1,0 +1,109 @@
+//! What happens when a client leaves: its reserved jobs and watched tubes are given back.
+//!
+//! Owns: the order in which this happens, and how much is done at once. A client is gone at once; if it has very
+//! many jobs and tubes, each `advance` gives back a limited number, so that no client waits while a million jobs
+//! are moved. A job stays reserved, and no other client can get it, until it is given back.
+
+use std::collections::VecDeque;
+
+use beanstalkd_structures::Timer;
+
+use crate::clock::Timestamp;
+use crate::job::JobState;
+use crate::state::clients::Client;
+use crate::state::jobs::marks;
+use crate::state::keys::{ReadyKey, Reservation};
+use crate::{ClientId, Queue};
+
+impl Queue {
+    /// The client is gone: its wait ends without a delivery, and its reserved jobs become ready, a limited number
+    /// at once.
+    pub fn disconnect(&mut self, id: ClientId, now: Timestamp) {
+        assert!(self.is_connected(id), "a client leaves once");
+        self.end_wait(id.index);
+        self.flushes.end(id);
+        self.drop_choice(id.index);
+        let client = self.client_mut(id);
+        client.note_kind();
+        client.leaving = true;
+        let (producer, worker, is_internal) = (client.producer, client.worker, client.is_internal);
+        let counts = &mut self.clients.counts;
+        if is_internal {
+            counts.internal -= 1;
+        } else {
+            counts.producers -= u64::from(producer);
+            counts.workers -= u64::from(worker);
+        }
+        self.deadlines.set(Timer::Client(id.index), None);
+        let mut share = self.slices.given_back;
+        if !self.give_back(id.index, &mut share, now) {
+            self.clients.leaving.push_back(id.index);
+        }
+    }
+
+    /// Gives back a limited number of jobs and tubes of clients that are gone.
+    pub(crate) fn go_on_leaving(&mut self, now: Timestamp) {
+        let mut share = self.slices.given_back;
+        while share > 0
+            && let Some(&index) = self.clients.leaving.front()
+        {
+            if !self.give_back(index, &mut share, now) {
+                return;
+            }
+            self.clients.leaving.pop_front();
+        }
+        if self.clients.leaving.is_empty() {
+            self.clients.leaving = VecDeque::new();
+        }
+    }
+
+    /// Gives back at most one share of the client's jobs and tubes; returns whether that was all and the client is
+    /// removed.
+    fn give_back(&mut self, index: u32, share: &mut usize, now: Timestamp) -> bool {
+        let before = *share;
+        let mut jobs: Vec<ReadyKey> = Vec::new();
+        while *share > 0
+            && let Some(Reservation { id, .. }) = self.clients[index].reserved.pop_first()
+        {
+            *share -= 1;
+            let (job, history) = self.jobs.expect_with_history(id);
+            debug_assert_eq!(history.holder, Some(index));
+            history.holder = None;
+            jobs.push(ReadyKey::new(job.priority, id));
+            let (tube, marks) = (job.tube, job.marks);
+            self.tubes.get_mut(tube).reserved -= 1;
+            self.sums.jobs.reserved -= 1;
+            if marks & marks::KEYED != 0 {
+                self.left_tagged(id, JobState::Reserved);
+            }
+        }
+        // Waiting clients get the most urgent job first.
+        jobs.sort_unstable();
+        for key in jobs {
+            self.offer_before(key, now);
+            self.make_ready(key.job(), now);
+        }
+        self.offer_free_slots(None, now);
+        // This is the order in which C gives up tubes; it decides the order of the remaining tubes.
+        while *share > 0 {
+            if self.clients[index].watching.is_empty() {
+                break;
+            }
+            *share -= 1;
+            self.unwatch(index, 0);
+        }
+        self.work += (before - *share) as u64;
+        let client = &self.clients[index];
+        if !client.reserved.is_empty() || !client.watching.is_empty() {
+            return false;
+        }
+        let Client { using, is_internal, .. } = *self.clients.records.remove(index as usize);
+        self.tubes.get_mut(using).using -= u32::from(!is_internal);
+        self.remove_tube_if_idle(using);
+        if self.clients.records.is_empty() {
+            self.clients.records.shrink_to_fit();
+            self.clients.subscribers = Vec::new();
+        }
+        true
+    }
+}

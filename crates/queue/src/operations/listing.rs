@@ -1,0 +1,188 @@
+//! Makes the list of all tubes, a few tubes at a time.
+//!
+//! Owns: the position of the list while tubes are created and removed. A tube that exists from the request to the
+//! end is in the list exactly once. The order is that of `list-tubes`, except that a tube that took the place of a
+//! removed tube is where the list was at that moment. A tube that was created after the request is not in the list.
+//! Driven by [`Queue`].
+
+use std::mem;
+
+use crate::Queue;
+use crate::state::tubes::Tube;
+use crate::tube_name::TubeName;
+
+/// The position of the list.
+#[derive(Debug, Default)]
+pub struct Listing {
+    /// The number of the list. A tube with this number need not be listed any more.
+    number: u32,
+    /// How many places of the order were looked at; `None` if no list is being made.
+    position: Option<usize>,
+    /// Tubes that were moved from behind the position to before it and must still be listed.
+    moved: Vec<TubeName>,
+}
+
+impl Listing {
+    /// The number that a new tube gets: a list that is being made does not include it.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// The tube has moved to `place` in the order.
+    pub fn note_move(&mut self, tube: &mut Tube, place: usize) {
+        let is_passed = self.position.is_some_and(|position| place < position);
+        if is_passed && mem::replace(&mut tube.listed, self.number) != self.number {
+            self.moved.push(tube.name.clone());
+        }
+    }
+}
+
+impl Queue {
+    /// How often a tube was created or removed. While this number is the same, the list has the same tubes.
+    #[must_use]
+    pub fn tubes_version(&self) -> u64 {
+        self.tubes.version()
+    }
+
+    /// The total length of all tubes' names, in bytes.
+    #[must_use]
+    pub fn tube_name_bytes(&self) -> usize {
+        self.tubes.name_bytes()
+    }
+
+    /// Begins a list of all tubes. If a list is being made, it is given up.
+    pub fn begin_listing(&mut self) {
+        let listing = &mut self.tubes.listing;
+        listing.number = listing.number.wrapping_add(1);
+        listing.position = Some(0);
+        listing.moved = Vec::new();
+    }
+
+    /// Ends the list before it has all tubes.
+    pub fn give_up_listing(&mut self) {
+        self.tubes.listing.position = None;
+        self.tubes.listing.moved = Vec::new();
+    }
+
+    /// Looks at the next `count` tubes of the current list and calls `each` with those that belong to it;
+    /// returns whether these were the last.
+    ///
+    /// # Errors
+    /// The error of `each`. The list is then given up.
+    pub fn list_next<E>(
+        &mut self,
+        count: usize,
+        mut each: impl FnMut(&TubeName) -> Result<(), E>,
+    ) -> Result<bool, E> {
+        let number = self.tubes.listing.number;
+        let start = self.tubes.listing.position.unwrap_or(usize::MAX);
+        let result = mem::take(&mut self.tubes.listing.moved).iter().try_for_each(&mut each).and_then(|()| {
+            self.tubes.each_in_order(start, count, |tube| {
+                let is_listed = mem::replace(&mut tube.listed, number) == number;
+                if is_listed { Ok(()) } else { each(&tube.name) }
+            })
+        });
+        let end = start.saturating_add(count);
+        let is_over = result.is_err() || end >= self.tubes.len();
+        self.tubes.listing.position = (!is_over).then_some(end);
+        result.map(|()| is_over)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::convert::Infallible;
+
+    use crate::clock::Timestamp;
+    use crate::{ClientId, Queue};
+
+    fn slice(queue: &mut Queue, count: usize, listed: &mut Vec<String>) -> bool {
+        let Ok(is_over) = queue.list_next(count, |name| {
+            listed.push(name.as_str().to_owned());
+            Ok::<_, Infallible>(())
+        });
+        is_over
+    }
+
+    fn names(queue: &Queue) -> Vec<String> {
+        queue.tube_names().map(|name| name.as_str().to_owned()).collect()
+    }
+
+    #[test]
+    fn a_list_without_changes_is_the_order_of_list_tubes() {
+        let mut queue = Queue::default();
+        let client = queue.connect();
+        for number in 0..100 {
+            queue.watch(client, &format!("t{number}"));
+        }
+        for number in 0..30 {
+            queue.ignore(client, &format!("t{}", 3 * number));
+        }
+        for count in [1, 7, 1_000] {
+            let mut listed = Vec::new();
+            queue.begin_listing();
+            while !slice(&mut queue, count, &mut listed) {}
+            assert_eq!(listed, names(&queue));
+        }
+    }
+
+    #[test]
+    fn a_list_of_another_version_may_have_other_tubes() {
+        let mut queue = Queue::default();
+        let client = queue.connect();
+        let mut seen = BTreeSet::from([queue.tubes_version()]);
+        for (watch, name) in [(true, "a"), (true, "b"), (false, "a"), (true, "c"), (false, "b"), (true, "b")]
+        {
+            if watch {
+                queue.watch(client, name);
+            } else {
+                queue.ignore(client, name);
+            }
+            assert!(seen.insert(queue.tubes_version()), "{name} has come or gone");
+        }
+        queue.watch(client, "b");
+        assert!(!seen.insert(queue.tubes_version()), "it was watched before");
+    }
+
+    #[test]
+    fn what_is_there_all_the_time_is_listed_once_and_what_comes_and_goes_at_most_once() {
+        let mut seed = 11u64;
+        let mut random = move |below: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (seed >> 33) % below
+        };
+        for _ in 0..300 {
+            let mut queue = Queue::default();
+            let clients: Vec<ClientId> = (0..4).map(|_| queue.connect()).collect();
+            let tubes = 1 + random(60);
+            for _ in 0..tubes {
+                queue.watch(clients[random(3) as usize], &format!("t{}", random(80)));
+            }
+            let start: BTreeSet<String> = names(&queue).into_iter().collect();
+            let mut steady = start.clone();
+            let mut listed = Vec::new();
+            queue.begin_listing();
+            while !slice(&mut queue, 1 + random(5) as usize, &mut listed) {
+                for _ in 0..random(8) {
+                    let (client, name) = (clients[random(3) as usize], format!("t{}", random(80)));
+                    match random(3) {
+                        0 => {
+                            queue.watch(client, &name);
+                        }
+                        _ => {
+                            queue.ignore(client, &name);
+                        }
+                    }
+                    let now: BTreeSet<String> = names(&queue).into_iter().collect();
+                    steady.retain(|name| now.contains(name));
+                }
+            }
+            let once: BTreeSet<String> = listed.iter().cloned().collect();
+            assert_eq!(once.len(), listed.len(), "no name stands there twice: {listed:?}");
+            assert!(once.is_superset(&steady), "{steady:?} in {once:?}");
+            assert!(once.is_subset(&start), "nothing is listed that came later");
+            clients.into_iter().for_each(|client| queue.disconnect(client, Timestamp(1)));
+        }
+    }
+}

@@ -1,0 +1,347 @@
+//! Clients that watch many tubes: their reserves do not look at every tube.
+//!
+//! Owns: what such a client knows of its tubes, and which clients are told when a tube's first job becomes more
+//! urgent. A client looks at a tube once and then subscribes to it. When the tube gets a more urgent first job, or
+//! its pause ends, its subscribers are told, and each looks again before its next reserve. When another client
+//! takes a job, no subscriber is told. A client may therefore believe that a tube's first job is more urgent than
+//! it is, never less urgent, and it corrects this when that tube comes first. The cost of each look counts for the
+//! command that caused it. Clients that watch few tubes do not take part in this.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use beanstalkd_structures::OrderedQueue;
+
+use crate::Queue;
+use crate::state::keys::{ReadyKey, TubeKey, WaitKey};
+
+/// Looks at tubes that cost as much as a simple command.
+const LOOKS_PER_WORK: u64 = 2;
+
+/// What a client that watches many tubes knows of them.
+#[derive(Debug, Default)]
+pub struct Wide {
+    /// Every tube that the client watches.
+    tubes: BTreeMap<TubeKey, Known>,
+    /// The first jobs of tubes at the last look. None of these tubes has a more urgent job now, unless
+    /// it is in `told`.
+    heads: BTreeSet<(ReadyKey, TubeKey)>,
+    /// Tubes to look at again. The client subscribes to the others.
+    told: BTreeSet<TubeKey>,
+}
+
+#[derive(Debug)]
+struct Known {
+    /// Its place in the client's list.
+    place: u32,
+    /// Its first job where it stands in `heads`.
+    head: Option<ReadyKey>,
+}
+
+/// What a reserve has found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Search {
+    /// The tube with the most urgent job.
+    Found(TubeKey),
+    /// No tube has a job to be reserved.
+    Nothing,
+    /// There are more tubes than one call looks at.
+    Unfinished,
+}
+
+impl Wide {
+    pub fn watches(&self, tube: TubeKey) -> bool {
+        self.tubes.contains_key(&tube)
+    }
+
+    pub fn place_of(&self, tube: TubeKey) -> Option<usize> {
+        self.tubes.get(&tube).map(|known| known.place as usize)
+    }
+
+    /// Whether a job of the tube is known of.
+    pub fn has_head(&self, tube: TubeKey) -> bool {
+        self.tubes.get(&tube).is_some_and(|known| known.head.is_some())
+    }
+
+    /// A tube that is to be looked at again.
+    pub fn next_told(&mut self) -> Option<TubeKey> {
+        self.told.pop_first()
+    }
+
+    /// The list has `tube` at `place`.
+    fn set_place(&mut self, tube: TubeKey, place: usize) {
+        let known = self.tubes.entry(tube).or_insert(Known { place: 0, head: None });
+        known.place = place as u32;
+    }
+
+    /// The tube has this first job now.
+    pub fn set_head(&mut self, tube: TubeKey, head: Option<ReadyKey>) {
+        let known = self.tubes.get_mut(&tube).expect("a client looks at tubes that it watches");
+        let before = std::mem::replace(&mut known.head, head);
+        if before != head {
+            before.map(|before| self.heads.remove(&(before, tube)));
+            self.heads.extend(head.map(|head| (head, tube)));
+        }
+    }
+}
+
+impl Queue {
+    /// The client has `tube` at `place` of its list from now on. Where that makes the list long, the client becomes
+    /// wide.
+    pub(crate) fn index_watched(&mut self, client: u32, tube: TubeKey, place: usize) {
+        let record = &mut self.clients[client];
+        if let Some(wide) = &mut record.wide {
+            wide.set_place(tube, place);
+            self.look(client, tube);
+        } else if place >= self.slices.few_tubes {
+            let wide = record.wide.get_or_insert_default();
+            for (place, &tube) in record.watching.iter().enumerate() {
+                wide.set_place(tube, place);
+            }
+            record.note_kind();
+            for place in 0..=place {
+                self.look(client, self.clients[client].watching[place]);
+            }
+        }
+    }
+
+    /// Takes the tube at `place` out of the client's list; the last one takes its place, as in C.
+    pub(crate) fn unwatch(&mut self, client: u32, place: usize) {
+        let record = &mut self.clients.records[client as usize];
+        let watched = record.watching.len();
+        let tube = record.watching.swap_remove(place);
+        self.clients.counts.watched -= 1;
+        if let Some(wide) = &mut record.wide {
+            if let Some(&moved) = record.watching.get(place) {
+                wide.set_place(moved, place);
+            }
+            wide.set_head(tube, None);
+            wide.tubes.remove(&tube);
+            if !wide.told.remove(&tube) {
+                let subscribers = &mut self.clients.subscribers[tube as usize];
+                let found = subscribers.remove(client);
+                assert!(found.is_some(), "a wide client subscribes to each tube that it need not look at");
+                if subscribers.is_empty() {
+                    // Its room is freed now: that of 300,000 tubes at once would take long.
+                    *subscribers = OrderedQueue::default();
+                }
+            }
+        }
+        self.forget_weight(client, place, watched);
+        self.tubes.get_mut(tube).watching -= 1;
+        self.remove_tube_if_idle(tube);
+    }
+
+    /// The wide client learns of the tube's first job, and will be told of a more urgent one.
+    pub(crate) fn look(&mut self, client: u32, tube: TubeKey) {
+        let head = self.tubes.get(tube).open_head();
+        if let Some(wide) = &mut self.clients[client].wide {
+            wide.set_head(tube, head);
+        }
+        let index = tube as usize;
+        if self.clients.subscribers.len() <= index {
+            self.clients.subscribers.resize_with(index + 1, OrderedQueue::default);
+        }
+        self.clients.subscribers[index].insert(client);
+    }
+
+    /// The tube has a more urgent first job than before, or one that can be reserved again: its subscribers look at it again.
+    pub(crate) fn announce(&mut self, tube: TubeKey) {
+        let Some(subscribers) = self.clients.subscribers.get_mut(tube as usize) else { return };
+        let subscribers = std::mem::take(subscribers);
+        self.work += subscribers.len() as u64 / LOOKS_PER_WORK;
+        for client in subscribers.iter() {
+            let wide = self.clients[client].wide.as_mut();
+            let is_new = wide.expect("subscribers are wide").told.insert(tube);
+            debug_assert!(is_new, "who is told does not subscribe");
+        }
+    }
+
+    /// The tube of the wide client that has the most urgent job.
+    pub(crate) fn search_wide(&mut self, client: u32) -> Search {
+        let (mut looks, mut left) = (0, self.slices.probed_tubes);
+        let found = loop {
+            let wide = self.clients[client].wide.as_mut().expect("only wide clients search");
+            if looks == self.slices.probed_tubes {
+                break Search::Unfinished;
+            }
+            looks += 1;
+            if let Some(tube) = wide.next_told() {
+                self.look(client, tube);
+                continue;
+            }
+            let Some(&(head, tube)) = wide.heads.first() else { break Search::Nothing };
+            if self.rules.slots.is_unsettled && !self.park_kept_back(tube, &mut left) {
+                break Search::Unfinished;
+            }
+            let now = self.tubes.get(tube).open_head();
+            if now == Some(head) {
+                break Search::Found(tube);
+            }
+            if let Some(wide) = &mut self.clients[client].wide {
+                wide.set_head(tube, now);
+            }
+        };
+        self.work += looks as u64 / LOOKS_PER_WORK;
+        found
+    }
+
+    /// The wide client that has waited longest for a job of this tube.
+    pub(crate) fn first_wide_waiting(&mut self, tube: TubeKey) -> Option<WaitKey> {
+        let subscribers = self.clients.subscribers.get(tube as usize)?;
+        let mut looks = 0;
+        let most = subscribers.len();
+        let wait_of = |client: u32| Some((self.clients[client].wait?.number.get(), client));
+        let watches = |client: u32| self.clients[client].wide.as_ref().is_some_and(|w| w.watches(tube));
+        // Workers of one kind all watch the tube, so that the first to wait is the one.
+        let mut first =
+            self.clients.many_waiting.iter().take(most).inspect(|_| looks += 1).find(|&(_, c)| watches(c));
+        if first.is_none() && most < self.clients.many_waiting.len() {
+            // A client that waits has looked at all of its tubes, and so subscribes to them.
+            first = subscribers.iter().inspect(|_| looks += 1).filter_map(wait_of).min();
+        }
+        self.work += looks / LOOKS_PER_WORK;
+        first
+    }
+
+    /// How many wide clients wait for a job of this tube.
+    pub(crate) fn wide_waiting_count(&self, tube: TubeKey) -> usize {
+        let Some(subscribers) =
+            self.clients.subscribers.get(tube as usize).filter(|_| !self.clients.many_waiting.is_empty())
+        else {
+            return 0;
+        };
+        subscribers.iter().filter(|&client| self.clients[client].wait.is_some()).count()
+    }
+
+    /// Asserts the invariants of the fields.
+    #[inline]
+    pub(crate) fn check_wide(&self) {
+        let mut subscriptions = 0;
+        for (index, client) in &self.clients.records {
+            let index = index as u32;
+            let Some(wide) = &client.wide else {
+                assert!(client.leaving || client.watching.len() <= self.slices.few_tubes);
+                continue;
+            };
+            let is_waiting = client.wait.map(|wait| (wait.number.get(), index));
+            assert_eq!(self.clients.many_waiting.iter().find(|&(_, waiting)| waiting == index), is_waiting);
+            assert_eq!(wide.tubes.len(), client.watching.len(), "each watched tube is indexed");
+            assert_eq!(wide.heads.len(), wide.tubes.values().filter(|known| known.head.is_some()).count());
+            assert!(wide.told.iter().all(|&tube| wide.watches(tube)));
+            assert!(is_waiting.is_none() || wide.told.is_empty(), "who waits has looked everywhere");
+            for (place, &tube) in client.watching.iter().enumerate() {
+                let known = &wide.tubes[&tube];
+                assert_eq!(known.place as usize, place);
+                assert!(known.head.is_none_or(|head| wide.heads.contains(&(head, tube))));
+                let subscribes = self
+                    .clients
+                    .subscribers
+                    .get(tube as usize)
+                    .is_some_and(|set| set.iter().any(|other| other == index));
+                assert_ne!(subscribes, wide.told.contains(&tube), "a tube is looked at, or told of");
+                subscriptions += usize::from(subscribes);
+                if let (true, Some(head)) = (subscribes, self.tubes.get(tube).open_head()) {
+                    assert!(known.head.is_some_and(|known| known <= head), "what is known is not too bad");
+                    assert!(is_waiting.is_none(), "nobody waits for what is there");
+                }
+            }
+        }
+        assert_eq!(subscriptions, self.clients.subscribers.iter().map(OrderedQueue::len).sum::<usize>());
+        assert!(self.clients.many_waiting.iter().all(|(_, client)| self.clients[client].wide.is_some()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Timestamp;
+    use crate::job::{Body, JobId, Priority};
+    use crate::operations::waiting::WORK_PER_DELIVERY;
+    use crate::{NewJob, Reserve};
+
+    const NOW: Timestamp = Timestamp(1_700_000_000_000_000_000);
+    const TUBES: u64 = 20_000;
+
+    #[test]
+    fn a_reserve_over_many_tubes_looks_at_those_that_have_got_a_job_since_the_last() {
+        let mut queue = Queue::default();
+        let (worker, other, producer) = (queue.connect(), queue.connect(), queue.connect());
+        for tube in 0..TUBES {
+            for client in [worker, other] {
+                queue.watch(client, &format!("t{tube}"));
+            }
+        }
+        let start = queue.work();
+        for round in 0..1_000u64 {
+            assert_eq!(queue.reserve(worker, Some(0), NOW), Reserve::TimedOut);
+            queue.use_tube(producer, &format!("t{}", round * 17 % TUBES));
+            let new = NewJob { id: queue.take_id(), priority: Priority(0), delay_s: 0, ttr_s: 10 };
+            queue.put(producer, new, Body::copy_of(b"x").unwrap(), NOW);
+            assert_eq!(queue.reserve(worker, None, NOW), Reserve::Job(new.id));
+            assert!(queue.delete(worker, new.id, NOW).is_some());
+            assert_eq!(queue.reserve(worker, None, NOW), Reserve::Waiting);
+            assert!(queue.stop_waiting(worker));
+        }
+        let work = queue.work() - start;
+        // Each put tells both of them, and each looks at the tube again: less would be looks that nobody counts.
+        assert!((1_000..10_000).contains(&work), "1,000 rounds have cost {work}");
+        queue.check_invariants();
+    }
+
+    #[test]
+    fn a_job_finds_the_first_of_many_workers_that_wait_without_a_look_at_all_of_them() {
+        const WORKERS: u64 = 500;
+        let mut queue = Queue::default();
+        let producer = queue.connect();
+        let workers: Vec<_> = (0..WORKERS).map(|_| queue.connect()).collect();
+        for &worker in &workers {
+            for tube in 0..40 {
+                queue.watch(worker, &format!("t{tube}"));
+            }
+            assert_eq!(queue.reserve(worker, None, NOW), Reserve::Waiting);
+        }
+        queue.use_tube(producer, "t7");
+        let start = queue.work();
+        for &worker in &workers {
+            let new = NewJob { id: queue.take_id(), priority: Priority(0), delay_s: 0, ttr_s: 10 };
+            queue.put(producer, new, Body::copy_of(b"x").unwrap(), NOW);
+            assert_eq!(
+                queue.poll_delivery().unwrap().client,
+                worker,
+                "the first to wait is the first to be served"
+            );
+        }
+        let work = queue.work() - start - WORKERS * WORK_PER_DELIVERY;
+        assert!(work <= WORKERS, "{WORKERS} jobs have cost {work} beside their deliveries");
+        queue.check_invariants();
+    }
+
+    #[test]
+    fn many_tubes_that_have_got_jobs_are_looked_at_in_slices() {
+        let mut queue = Queue::default();
+        let (worker, producer) = (queue.connect(), queue.connect());
+        for tube in 0..TUBES {
+            queue.watch(worker, &format!("t{tube}"));
+            queue.use_tube(producer, &format!("t{tube}"));
+            let new = NewJob {
+                id: queue.take_id(),
+                priority: Priority((TUBES - tube) as u32),
+                delay_s: 0,
+                ttr_s: 10,
+            };
+            queue.put(producer, new, Body::copy_of(b"x").unwrap(), NOW);
+        }
+        let mut calls = 0;
+        let found = loop {
+            calls += 1;
+            let before = queue.work();
+            let found = queue.reserve(worker, None, NOW);
+            assert!(queue.work() - before <= 512);
+            if found != Reserve::Unfinished {
+                break found;
+            }
+        };
+        assert_eq!((found, calls > 10), (Reserve::Job(JobId(TUBES)), true));
+        queue.check_invariants();
+    }
+}

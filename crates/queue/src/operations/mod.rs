@@ -1,0 +1,195 @@
+//! What commands and time do to jobs, a file for each command or family.
+//!
+//! Each public method is a command that has passed its checks, or answers that the checks fail and changes nothing. All of
+//! them are made of two moves, which keep every sum, and which call the rules where the job has tags: `unlink` takes a job
+//! out of the collection that has it; `make_ready`, `delay` or `make_buried` puts it into the next, or `assign` reserves it.
+
+pub(crate) mod advance;
+mod delete;
+pub(crate) mod flush;
+mod kick;
+mod leave;
+pub(crate) mod listing;
+pub(crate) mod many_tubes;
+pub(crate) mod modes;
+#[cfg(test)]
+mod modes_tests;
+pub(crate) mod pages;
+pub(crate) mod put;
+pub(crate) mod release;
+mod relocate;
+pub(crate) mod reserve;
+mod touch;
+pub(crate) mod waiting;
+mod watch;
+
+use beanstalkd_structures::Timer;
+
+use crate::clock::Timestamp;
+use crate::job::{JobId, Priority};
+use crate::state::jobs::{Job, Link, Place};
+use crate::state::keys::{ReadyKey, Reservation, TubeKey};
+use crate::state::tubes::Tube;
+use crate::{JobCounts, Queue};
+
+impl Queue {
+    /// Takes a job out of whatever holds it; the caller puts it somewhere else, or removes it. Returns since when it was
+    /// reserved, if it was.
+    pub(crate) fn unlink(&mut self, id: JobId) -> Option<Timestamp> {
+        let link = self.jobs.expect_mut(id).link();
+        self.unlink_from(id, link)
+    }
+
+    /// As `unlink`, of a job that has been looked up.
+    #[inline]
+    fn unlink_from(&mut self, id: JobId, link: Link) -> Option<Timestamp> {
+        debug_assert!(self.is_linked(id));
+        let since = if link.marks == 0 { self.unlink_plain(id, link) } else { self.unlink_tagged(id, link) };
+        debug_assert!(!self.is_linked(id));
+        since
+    }
+
+    /// As `unlink_from`, of a job that is where jobs without tags are.
+    pub(crate) fn unlink_plain(&mut self, id: JobId, link: Link) -> Option<Timestamp> {
+        let Link { place, priority, tube: key, history, marks: _ } = link;
+        let tube = self.tubes.get_mut(key);
+        match place {
+            Place::Ready(_) => {
+                let found = tube.ready.remove(ReadyKey::new(priority, id));
+                assert!(found.is_some(), "a ready job stands in its tube's ready queue");
+                self.count_unready(key, priority);
+            }
+            Place::Delayed(until) => {
+                let found = tube.delayed.remove((Timestamp(until.into()), id));
+                assert!(found.is_some(), "a delayed job stands among its tube's delays");
+                self.sums.jobs.delayed -= 1;
+            }
+            Place::Buried(number) => {
+                let found = tube.buried.remove((number.into(), id));
+                assert!(found.is_some(), "a buried job stands among its tube's buried jobs");
+                self.sums.jobs.buried -= 1;
+            }
+            Place::Reserved(until) => {
+                tube.reserved -= 1;
+                self.sums.jobs.reserved -= 1;
+                let holder = self.jobs.take_holder(history);
+                let key = Reservation::key(Timestamp(until.into()), id);
+                let found = self.clients[holder].reserved.remove(key);
+                let found = found.expect("a reserved job stands among its holder's reservations");
+                return Some(found.since);
+            }
+        }
+        None
+    }
+
+    /// Makes a job that is in no queue ready, or gives it to a client that waits for it.
+    pub(crate) fn make_ready(&mut self, id: JobId, now: Timestamp) {
+        self.make_ready_since(id, now, now);
+    }
+
+    /// As `make_ready`, for a job that should have been ready `since` then.
+    pub(crate) fn make_ready_since(&mut self, id: JobId, since: Timestamp, now: Timestamp) {
+        debug_assert!(!self.is_linked(id));
+        let job = self.jobs.expect_mut(id);
+        job.set_place(Place::Ready(since.0.into()));
+        let tube = job.tube;
+        self.flushes.note_moved(id, tube);
+        self.enter_ready(id, now);
+        debug_assert!(self.is_linked(id));
+    }
+
+    /// As `make_ready`, for a job whose place says already that it is ready.
+    #[inline]
+    pub(crate) fn enter_ready(&mut self, id: JobId, now: Timestamp) {
+        let &mut Job { tube, priority, marks, .. } = self.jobs.expect_mut(id);
+        if marks == 0 {
+            self.enqueue(id, tube, priority, now);
+        } else {
+            self.enter_ready_tagged(id, now);
+        }
+    }
+
+    /// As `make_ready`, for a job of this tube and priority whose place is set already, and which may be reserved.
+    #[inline]
+    pub(crate) fn enqueue(&mut self, id: JobId, tube: TubeKey, priority: Priority, now: Timestamp) {
+        let record = self.tubes.get_mut(tube);
+        if record.pause.is_none() && !(record.waiting.is_empty() && self.clients.subscribers.is_empty()) {
+            self.offer(id, tube, priority, now);
+        } else {
+            push_ready(record, &mut self.sums.jobs, id, priority);
+        }
+    }
+
+    /// As `enqueue`, where clients may wait for the job, or want to know of it. Apart, so that the usual path is short.
+    #[inline(never)]
+    fn offer(&mut self, id: JobId, tube: TubeKey, priority: Priority, now: Timestamp) {
+        if let Some((_, client)) = self.first_waiting(tube) {
+            self.deliver_job(id, client, now);
+            return;
+        }
+        let record = self.tubes.get_mut(tube);
+        push_ready(record, &mut self.sums.jobs, id, priority);
+        if record.ready.first().map(ReadyKey::job) == Some(id) {
+            self.announce(tube);
+        }
+    }
+
+    /// Puts a job among its tube's delayed ones.
+    pub(crate) fn delay(&mut self, id: JobId, until: Timestamp) {
+        debug_assert!(!self.is_linked(id));
+        let job = self.jobs.expect_mut(id);
+        job.set_place(Place::Delayed(until.0.into()));
+        let key = job.tube;
+        self.flushes.note_moved(id, key);
+        self.tubes.get_mut(key).delayed.insert((until, id));
+        self.sums.jobs.delayed += 1;
+        self.schedule(Timer::Tube(key));
+        debug_assert!(self.is_linked(id));
+    }
+
+    /// Puts a job behind its tube's buried ones.
+    fn make_buried(&mut self, id: JobId) {
+        debug_assert!(!self.is_linked(id));
+        let number = self.numbers.next_burial;
+        self.numbers.next_burial += 1;
+        let job = self.jobs.expect_mut(id);
+        job.set_place(Place::Buried(number.into()));
+        let (key, marks) = (job.tube, job.marks);
+        self.flushes.note_moved(id, key);
+        self.tubes.get_mut(key).buried.insert((number, id));
+        self.sums.jobs.buried += 1;
+        if marks != 0 {
+            self.buried_tagged(id);
+        }
+        debug_assert!(self.is_linked(id));
+    }
+
+    /// A job has come to its tube's ready ones.
+    pub(crate) fn count_ready(&mut self, tube: TubeKey, priority: Priority) {
+        self.sums.jobs.ready += 1;
+        if priority.is_urgent() {
+            self.sums.jobs.urgent += 1;
+            self.tubes.get_mut(tube).urgent += 1;
+        }
+    }
+
+    /// A job has left its tube's ready queue.
+    pub(crate) fn count_unready(&mut self, tube: TubeKey, priority: Priority) {
+        self.sums.jobs.ready -= 1;
+        if priority.is_urgent() {
+            self.sums.jobs.urgent -= 1;
+            self.tubes.get_mut(tube).urgent -= 1;
+        }
+    }
+}
+
+/// Adds a job to its tube's ready queue.
+#[inline(always)]
+fn push_ready(tube: &mut Tube, counts: &mut JobCounts, id: JobId, priority: Priority) {
+    tube.ready.insert(ReadyKey::new(priority, id));
+    counts.ready += 1;
+    if priority.is_urgent() {
+        tube.urgent += 1;
+        counts.urgent += 1;
+    }
+}

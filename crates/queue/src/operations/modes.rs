@@ -1,0 +1,544 @@
+//! Reserve modes: from which of its tubes a client gets its next job if it does not want the most urgent of all.
+//!
+//! Owns: what such a client has beside its watch list, its weights among it, and the choice of a tube. In a weighted
+//! mode, each tube that has a job to be reserved is chosen by chance, in proportion to its weight. The chances of a
+//! client that watches many tubes stand in a tree, in which a change and a draw cost a few steps: a tube has its weight
+//! there where `wide` knows of a job in it. What `wide` knows may be out of date, so the tube that was drawn is looked
+//! at; if its job is gone, its weight goes out of the tree, and the next draw is among the others. Pure: the numbers
+//! come from a generator in the queue that is seeded from outside. Clients in the usual mode whose tubes all have the
+//! usual weight have none of this.
+
+use std::collections::TryReserveError;
+
+use crate::clock::{NS_PER_S, Timestamp};
+use crate::operations::many_tubes::Search;
+use crate::state::clients::{Client, Clients};
+use crate::state::keys::TubeKey;
+use crate::state::tubes::Tube;
+use crate::{ClientId, Queue};
+
+/// The weight of a watched tube that has been given none.
+pub const USUAL_WEIGHT: u16 = 1;
+
+/// Looks at tubes that cost as much as a simple command.
+const LOOKS_PER_WORK: u64 = 2;
+
+/// Tubes of a client that watches many whose run times one reserve looks up again.
+const REFRESHED: usize = 4;
+
+/// The bounds of a mean run time in nanoseconds: a microsecond and 19 hours.
+const LEAST_RUN_NS: u64 = 1 << 10;
+const MOST_RUN_NS: u64 = 1 << 46;
+/// What a weight is multiplied with before it is divided by a run time. The product of the largest, 9999, fits.
+const RUN_SCALE: u32 = 50;
+/// The typical run time is a moving average: each run time that is looked up has a weight of one in this number.
+const TYPICAL_PARTS: u64 = 16;
+
+/// How a client's reserves choose among its tubes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReserveMode {
+    /// The most urgent job of all of them, as in C.
+    #[default]
+    Fifo,
+    /// A tube by chance in proportion to its weight, then its most urgent job.
+    Weighted,
+    /// The same, with each weight divided by the tube's mean run time.
+    WeightedFair,
+}
+
+/// What a client has that is in another mode than the usual, or has given a tube a weight.
+#[derive(Debug, Default)]
+pub struct Choice {
+    mode: ReserveMode,
+    /// By the place in the watch list. Tubes behind the end have the usual weight.
+    weights: Vec<u16>,
+    /// The chances of the tubes in the first places of a long watch list, in a weighted mode: 0 where no job is known of.
+    /// The other places are added when the client reserves.
+    chances: Chances,
+    /// The place whose run time is looked up next.
+    next_refreshed: usize,
+    /// About the mean of the run times that were looked up, in nanoseconds; 0 before the first. It stands for that of
+    /// tubes that have none.
+    typical_run_ns: u64,
+}
+
+impl Choice {
+    fn weight(&self, place: usize) -> u16 {
+        self.weights.get(place).copied().unwrap_or(USUAL_WEIGHT)
+    }
+
+    /// The chance of the tube at `place`, which has a job.
+    fn chance(&mut self, place: usize, tube: &Tube, now: Timestamp) -> u64 {
+        let weight = self.weight(place).into();
+        if self.mode != ReserveMode::WeightedFair {
+            return weight;
+        }
+        let run_ns = match tube.times().and_then(|times| times.mean_run_ns(now)) {
+            Some(run_ns) => {
+                self.learn(run_ns);
+                run_ns
+            }
+            None if self.typical_run_ns > 0 => self.typical_run_ns,
+            None => NS_PER_S,
+        };
+        (weight << RUN_SCALE) / run_ns.clamp(LEAST_RUN_NS, MOST_RUN_NS)
+    }
+
+    /// A tube has this mean run time.
+    fn learn(&mut self, run_ns: u64) {
+        let typical = self.typical_run_ns;
+        self.typical_run_ns = match typical {
+            0 => run_ns,
+            _ => typical - typical / TYPICAL_PARTS + run_ns / TYPICAL_PARTS,
+        };
+    }
+
+    fn set_weight(&mut self, place: usize, weight: u16) {
+        let before = u128::from(self.weight(place));
+        if self.weights.len() <= place && weight != USUAL_WEIGHT {
+            self.weights.resize(place + 1, USUAL_WEIGHT);
+        }
+        if let Some(known) = self.weights.get_mut(place) {
+            *known = weight;
+        }
+        if place < self.chances.len() {
+            let chance = self.chances.get(place);
+            self.chances.set(place, chance * u128::from(weight) / before);
+        }
+    }
+
+    /// The tube at `place` leaves a watch list of `watched` tubes, and the last one takes its place.
+    fn remove(&mut self, place: usize, watched: usize) {
+        if self.weights.len() == watched {
+            self.weights.swap_remove(place);
+        } else if let Some(weight) = self.weights.get_mut(place) {
+            *weight = USUAL_WEIGHT;
+        }
+        if self.chances.len() == watched {
+            let last = self.chances.pop();
+            if place < self.chances.len() {
+                self.chances.set(place, last);
+            }
+        } else if place < self.chances.len() {
+            // The last one is not known yet, and comes to a place that is: it is looked at like one that was told of.
+            self.chances.truncate(place);
+        }
+    }
+
+    /// Makes room for all that a watch list of `watched` tubes needs.
+    fn reserve(&mut self, watched: usize) -> Result<(), TryReserveError> {
+        self.weights.try_reserve(watched.saturating_sub(self.weights.len()))?;
+        if self.mode == ReserveMode::Fifo {
+            return Ok(());
+        }
+        self.chances.0.try_reserve(watched.saturating_sub(self.chances.len()))
+    }
+}
+
+/// Numbers by place, with their sums in a tree: the `i`-th of them, counted from 1, is the sum of as many numbers up to
+/// place `i` as the lowest set bit of `i` says. 2^63 numbers of 64 bits do not overflow.
+#[derive(Debug, Default)]
+struct Chances(Vec<u128>);
+
+impl Chances {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The sum of the first `count`.
+    fn sum(&self, mut count: usize) -> u128 {
+        let mut sum = 0;
+        while count > 0 {
+            sum += self.0[count - 1];
+            count &= count - 1;
+        }
+        sum
+    }
+
+    /// The sum of those before `number` (counted from 1) that are in the same node of the tree.
+    fn beside(&self, number: usize) -> u128 {
+        let (mut sum, mut at) = (0, number - 1);
+        while at > number & (number - 1) {
+            sum += self.0[at - 1];
+            at &= at - 1;
+        }
+        sum
+    }
+
+    fn get(&self, place: usize) -> u128 {
+        self.0[place] - self.beside(place + 1)
+    }
+
+    fn set(&mut self, place: usize, chance: u128) {
+        let before = self.get(place);
+        let mut number = place + 1;
+        while number <= self.0.len() {
+            let node = &mut self.0[number - 1];
+            *node = *node - before + chance;
+            number += number & number.wrapping_neg();
+        }
+    }
+
+    fn push(&mut self, chance: u128) {
+        let sum = self.beside(self.0.len() + 1) + chance;
+        self.0.push(sum);
+    }
+
+    /// Removes the last number, which must be there, and returns it.
+    fn pop(&mut self) -> u128 {
+        let last = self.get(self.0.len() - 1);
+        self.0.pop();
+        last
+    }
+
+    /// Keeps the first `count`.
+    fn truncate(&mut self, count: usize) {
+        self.0.truncate(count);
+    }
+
+    /// The place in which `point` is, if each place is as long as its number: those with 0 are never found.
+    fn find(&self, mut point: u128) -> usize {
+        let mut place = 0;
+        let mut step = self.0.len().checked_ilog2().map_or(0, |bits| 1 << bits);
+        while step > 0 {
+            if let Some(&sum) = self.0.get(place + step - 1)
+                && sum <= point
+            {
+                point -= sum;
+                place += step;
+            }
+            step /= 2;
+        }
+        place
+    }
+}
+
+/// A generator of random numbers: SplitMix64. A seed always gives the same numbers.
+#[derive(Debug, Default)]
+pub struct Generator(u64);
+
+impl Generator {
+    /// One that begins with this seed.
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ mixed >> 31
+    }
+
+    /// A number below `bound`, each about as often as any other: `bound` is far below 2^128.
+    fn below(&mut self, bound: u128) -> u128 {
+        let random = self.next();
+        if let Ok(bound) = u64::try_from(bound) {
+            return (u128::from(random) * u128::from(bound)) >> 64;
+        }
+        (u128::from(random) << 64 | u128::from(self.next())) % bound
+    }
+}
+
+impl Client {
+    /// In what mode its reserves choose.
+    pub fn mode(&self) -> ReserveMode {
+        self.choice.as_ref().map_or(ReserveMode::Fifo, |choice| choice.mode)
+    }
+
+    /// To be called when the mode has changed, or the client has become wide.
+    pub fn note_kind(&mut self) {
+        self.is_plain = self.wide.is_none() && self.mode() == ReserveMode::Fifo;
+    }
+}
+
+impl Queue {
+    /// Seeds the numbers by which clients in a weighted mode get their tubes. The same seed and the same calls give the
+    /// same jobs.
+    pub fn seed(&mut self, seed: u64) {
+        self.clients.random = Generator::new(seed);
+    }
+
+    /// Makes sure that there is room for this weight of one more watched tube.
+    ///
+    /// # Errors
+    /// If the allocator has no memory. Nothing has changed.
+    pub fn reserve_weight(&mut self, id: ClientId, weight: u16) -> Result<(), TryReserveError> {
+        let client = self.client_mut(id);
+        let watched = client.watching.len() + 1;
+        match &mut client.choice {
+            None if weight == USUAL_WEIGHT => Ok(()),
+            None => Choice::default().reserve(watched),
+            Some(choice) => choice.reserve(watched),
+        }
+    }
+
+    /// Makes sure that there is room for `set_reserve_mode`.
+    ///
+    /// # Errors
+    /// If the allocator has no memory. Nothing has changed.
+    pub fn reserve_mode(&mut self, id: ClientId) -> Result<(), TryReserveError> {
+        // What is free now is free for what follows.
+        Vec::<u128>::new().try_reserve_exact(self.client(id).watching.len())
+    }
+
+    /// Gives a watched tube a weight.
+    pub(crate) fn set_weight(&mut self, id: ClientId, place: usize, weight: u16) {
+        let client = self.client_mut(id);
+        if client.choice.is_none() && weight == USUAL_WEIGHT {
+            return;
+        }
+        self.choice_of(id).set_weight(place, weight);
+    }
+
+    /// The command `reserve-mode`.
+    pub fn set_reserve_mode(&mut self, id: ClientId, mode: ReserveMode) {
+        let has_none = self.client(id).choice.is_none();
+        if mode == ReserveMode::Fifo && (has_none || self.choice_of(id).weights.is_empty()) {
+            self.drop_choice(id.index);
+        } else {
+            let watched = self.client(id).watching.len();
+            let choice = self.choice_of(id);
+            choice.mode = mode;
+            // Chances are of a mode.
+            choice.chances = Chances::default();
+            if mode != ReserveMode::Fifo {
+                choice.chances.0.reserve_exact(watched);
+            }
+        }
+        self.client_mut(id).note_kind();
+    }
+
+    /// What the client has beside its watch list, from now on.
+    fn choice_of(&mut self, id: ClientId) -> &mut Choice {
+        let client = &mut self.clients.records[id.index as usize];
+        if client.choice.is_none() {
+            self.clients.counts.weighed += client.watching.len();
+        }
+        client.choice.get_or_insert_default()
+    }
+
+    /// The client has nothing beside its watch list any more.
+    pub(crate) fn drop_choice(&mut self, index: u32) {
+        let client = &mut self.clients.records[index as usize];
+        if client.choice.take().is_some() {
+            self.clients.counts.weighed -= client.watching.len();
+        }
+    }
+
+    /// The tube at `place` leaves the client's watch list of `watched` tubes, in which the last one takes its place.
+    pub(crate) fn forget_weight(&mut self, index: u32, place: usize, watched: usize) {
+        if let Some(choice) = &mut self.clients[index].choice {
+            choice.remove(place, watched);
+            self.clients.counts.weighed -= 1;
+        }
+    }
+
+    /// The tube from which a client gets its next job that is not plain, or while places are unsettled.
+    pub(crate) fn search(&mut self, index: u32, now: Timestamp) -> Search {
+        if self.rules.slots.is_unsettled && !self.settle_heads(index) {
+            return Search::Unfinished;
+        }
+        let client = &self.clients[index];
+        match (client.mode(), &client.wide) {
+            (ReserveMode::Fifo, None) => {
+                self.most_urgent_of(&client.watching).map_or(Search::Nothing, Search::Found)
+            }
+            (ReserveMode::Fifo, Some(_)) => self.search_wide(index),
+            (_, None) => self.choose(index, now),
+            (_, Some(_)) => self.choose_wide(index, now),
+        }
+    }
+
+    /// A tube by chance, for a client that watches few: a look at each.
+    fn choose(&mut self, index: u32, now: Timestamp) -> Search {
+        let Self { clients: Clients { records, random, .. }, tubes, .. } = self;
+        let Client { watching, choice: Some(choice), .. } = &mut *records[index as usize] else {
+            return Search::Nothing;
+        };
+        self.work += watching.len() as u64 / LOOKS_PER_WORK;
+        let (mut sum, mut found) = (0, Search::Nothing);
+        for (place, &key) in watching.iter().enumerate() {
+            let tube = tubes.get(key);
+            if tube.open_head().is_none() {
+                continue;
+            }
+            let chance = choice.chance(place, tube, now).into();
+            sum += chance;
+            // Each takes the place of the one before with its part of the sum so far.
+            if random.below(sum) < chance {
+                found = Search::Found(key);
+            }
+        }
+        found
+    }
+
+    /// A tube by chance, for a client that watches many.
+    fn choose_wide(&mut self, index: u32, now: Timestamp) -> Search {
+        let (mut looks, mut left) = (self.refresh(index, now), self.slices.probed_tubes);
+        let found = loop {
+            if looks >= self.slices.probed_tubes {
+                break Search::Unfinished;
+            }
+            looks += 1;
+            let Clients { records, random, .. } = &mut self.clients;
+            let Client { watching, wide: Some(wide), choice: Some(choice), .. } =
+                &mut *records[index as usize]
+            else {
+                break Search::Nothing;
+            };
+            if let Some(tube) = wide.next_told() {
+                let place = wide.place_of(tube);
+                self.look(index, tube);
+                place.inspect(|&place| self.weigh(index, place, now));
+                continue;
+            }
+            let known = choice.chances.len();
+            if known < watching.len() {
+                choice.chances.push(0);
+                self.weigh(index, known, now);
+                continue;
+            }
+            let sum = choice.chances.sum(known);
+            if sum == 0 {
+                break Search::Nothing;
+            }
+            let place = choice.chances.find(random.below(sum));
+            let tube = watching[place];
+            if self.rules.slots.is_unsettled && !self.park_kept_back(tube, &mut left) {
+                break Search::Unfinished;
+            }
+            let head = self.tubes.get(tube).open_head();
+            if let Some(wide) = &mut self.clients[index].wide {
+                wide.set_head(tube, head);
+            }
+            self.weigh(index, place, now);
+            if head.is_some() {
+                break Search::Found(tube);
+            }
+        };
+        self.work += looks as u64 / LOOKS_PER_WORK;
+        found
+    }
+
+    /// Gives the tube at `place` of a long watch list its chance: that of its weight where a job of it is known of.
+    fn weigh(&mut self, index: u32, place: usize, now: Timestamp) {
+        let Self { clients: Clients { records, .. }, tubes, .. } = self;
+        let Client { watching, wide: Some(wide), choice: Some(choice), .. } = &mut *records[index as usize]
+        else {
+            return;
+        };
+        if place >= choice.chances.len() {
+            return;
+        }
+        let key: TubeKey = watching[place];
+        let chance = if wide.has_head(key) { choice.chance(place, tubes.get(key), now) } else { 0 };
+        choice.chances.set(place, chance.into());
+    }
+
+    /// Looks up some of the run times again, which have changed since the tubes got their chances; returns how many.
+    fn refresh(&mut self, index: u32, now: Timestamp) -> usize {
+        let Some(choice) = &mut self.clients[index].choice else { return 0 };
+        let known = choice.chances.len();
+        if choice.mode != ReserveMode::WeightedFair || known == 0 {
+            return 0;
+        }
+        let (from, count) = (choice.next_refreshed, REFRESHED.min(self.slices.probed_tubes / 2));
+        choice.next_refreshed = (from + count) % known;
+        (from..from + count).for_each(|place| self.weigh(index, place % known, now));
+        count
+    }
+
+    /// Asserts the invariants of the fields.
+    #[inline]
+    pub(crate) fn check_choices(&self) {
+        let mut weighed = 0;
+        for (_, client) in &self.clients.records {
+            assert_eq!(client.is_plain, client.wide.is_none() && client.mode() == ReserveMode::Fifo);
+            let Some(choice) = &client.choice else { continue };
+            weighed += client.watching.len();
+            assert!(choice.mode != ReserveMode::Fifo || choice.chances.len() == 0);
+            assert!(choice.weights.len() <= client.watching.len() && !choice.weights.contains(&0));
+            assert!(choice.chances.len() <= client.watching.len());
+            let Some(wide) = &client.wide else {
+                assert_eq!(choice.chances.len(), 0, "who watches few tubes looks at each");
+                continue;
+            };
+            for (place, &tube) in client.watching.iter().enumerate().take(choice.chances.len()) {
+                // A tube that was told of has no chance before it is looked at.
+                let has_chance = choice.chances.get(place) > 0;
+                assert_eq!(has_chance, wide.has_head(tube), "a chance stands for a job that is known of");
+            }
+        }
+        assert_eq!(weighed, self.clients.counts.weighed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tree_of_chances_has_the_sums_of_a_list() {
+        let (mut chances, mut list) = (Chances::default(), Vec::<u128>::new());
+        let mut random = Generator::new(4);
+        for _ in 0..20_000 {
+            let chance = random.below(5);
+            match random.below(6) {
+                0..=2 => {
+                    chances.push(chance);
+                    list.push(chance);
+                }
+                3 if !list.is_empty() => assert_eq!(Some(chances.pop()), list.pop()),
+                _ if !list.is_empty() => {
+                    let place = random.below(list.len() as u128) as usize;
+                    chances.set(place, chance);
+                    list[place] = chance;
+                }
+                _ => {}
+            }
+            if random.below(2_000) == 0 {
+                let kept = random.below(list.len() as u128 + 1) as usize;
+                chances.truncate(kept);
+                list.truncate(kept);
+            }
+            let sum = list.iter().sum();
+            assert_eq!((chances.len(), chances.sum(chances.len())), (list.len(), sum));
+            if sum > 0 {
+                let (point, mut passed) = (random.below(sum), 0);
+                let place = list.iter().position(|&chance| {
+                    passed += chance;
+                    passed > point
+                });
+                assert_eq!(Some(chances.find(point)), place);
+                assert_eq!(chances.get(chances.find(point)), list[chances.find(point)]);
+            }
+        }
+        assert!(list.len() > 100);
+    }
+
+    #[test]
+    fn the_typical_run_time_follows_those_that_are_looked_up() {
+        let mut choice = Choice::default();
+        let mut typical_after = |run_ns, times| {
+            (0..times).for_each(|_| choice.learn(run_ns));
+            choice.typical_run_ns
+        };
+        assert_eq!(typical_after(64_000, 1), 64_000, "the first one is all that is known");
+        assert_eq!(typical_after(64_000, 100), 64_000);
+        let one_more = typical_after(128_000, 1);
+        assert!((64_001..96_000).contains(&one_more), "one of many moves it a little: {one_more}");
+        assert!((127_000..=128_000).contains(&typical_after(128_000, 1000)));
+    }
+
+    #[test]
+    fn every_number_below_a_bound_is_drawn_about_as_often() {
+        let mut random = Generator::new(1);
+        let mut counts = [0; 7];
+        (0..70_000).for_each(|_| counts[random.below(7) as usize] += 1);
+        assert!(counts.iter().all(|&count| (9_500..10_500).contains(&count)), "{counts:?}");
+        let bound = 3 << 80;
+        let high = (0..3_000).filter(|_| random.below(bound) >= 1 << 80).count();
+        assert!((1_900..2_100).contains(&high) && (0..100).all(|_| random.below(bound) < bound), "{high}");
+    }
+}

@@ -1,0 +1,386 @@
+//! Pages: the jobs of a tube in one state, some at a time, in the order of that state.
+//!
+//! Owns: what a page has, and where it ends. The place of a job in the order is a number and its id: the priority of a
+//! ready job, parked or not, the deadline of a delayed or reserved one, the number of a burial. Held jobs come behind the
+//! delayed ones, by the end of their delay. A job that keeps its place while a
+//! client goes from page to page is on exactly one of them, whatever others do.
+//!
+//! A tube has no index of its reserved jobs: every reserve and delete would pay for it. A search goes through the
+//! reservations of all clients instead, which are in order for each client, a few in each call. Driven by the server.
+
+use std::collections::BTreeSet;
+
+use crate::Queue;
+use crate::clock::Timestamp;
+use crate::job::{JobId, JobState, Priority};
+use crate::state::jobs::Place as JobPlace;
+use crate::state::jobs::marks::HELD;
+use crate::state::keys::{ReadyKey, Reservation, TubeKey};
+use crate::tube_name::TubeName;
+
+/// A job's place in the order of its state: whether it is held, and so comes behind the others, its number, and its id.
+pub type Place = (bool, u64, JobId);
+
+/// The jobs of a page.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Page {
+    /// In order.
+    pub jobs: Vec<JobId>,
+    /// The place of the last one, if more follow.
+    pub next: Option<Place>,
+}
+
+/// By what reserved jobs are ordered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PageOrder {
+    /// The end of the reservation.
+    Deadline,
+    /// Its beginning.
+    Since,
+}
+
+/// A page of reserved jobs that is being looked for.
+#[derive(Debug)]
+pub struct Search {
+    tube: TubeName,
+    order: PageOrder,
+    after: Option<Place>,
+    limit: usize,
+    /// The client whose reservations are looked at, and the last of these.
+    client: usize,
+    looked_at: Option<Reservation>,
+    /// The first places so far.
+    first: BTreeSet<Place>,
+    /// Whether there are more.
+    has_more: bool,
+    /// How many clients and reservations were looked at.
+    looks: u64,
+}
+
+impl Search {
+    /// A page of at most `limit` of the tube's jobs, those after the place `after`.
+    #[must_use]
+    pub fn new(tube: TubeName, order: PageOrder, after: Option<Place>, limit: usize) -> Self {
+        let (first, has_more) = (BTreeSet::new(), false);
+        Self { tube, order, after, limit, client: 0, looked_at: None, first, has_more, looks: 0 }
+    }
+
+    /// How many clients and reservations it has looked at.
+    #[must_use]
+    pub fn looks(&self) -> u64 {
+        self.looks
+    }
+
+    /// The tube whose jobs are looked for.
+    #[must_use]
+    pub fn tube(&self) -> &TubeName {
+        &self.tube
+    }
+
+    /// The page, when the search is over. Meanwhile some of its jobs may have left the tube or the state.
+    #[must_use]
+    pub fn into_page(self) -> Page {
+        let next = self.first.last().copied().filter(|_| self.has_more);
+        Page { jobs: self.first.into_iter().map(|(_, _, id)| id).collect(), next }
+    }
+
+    /// Takes a job of the tube into account; returns whether later ones of the same client matter.
+    fn consider(&mut self, place: Place) -> bool {
+        if self.after.is_some_and(|after| place <= after) {
+            return true;
+        }
+        if self.first.len() == self.limit {
+            self.has_more = true;
+            if self.first.last().is_none_or(|&last| last < place) {
+                return self.order != PageOrder::Deadline;
+            }
+            self.first.pop_last();
+        }
+        self.first.insert(place);
+        true
+    }
+
+    /// Whether no reservation that ends at `until` or later can be on the page.
+    fn is_beyond(&self, until: Timestamp, id: JobId) -> bool {
+        self.order == PageOrder::Deadline
+            && self.has_more
+            && self.first.last().is_some_and(|&last| last < (false, until.0, id))
+    }
+}
+
+impl Queue {
+    /// The tube's jobs in this state, which is not reserved, after the place `after`; `None` if there is no such tube.
+    #[must_use]
+    pub fn page(&self, tube: &str, state: JobState, after: Option<Place>, limit: usize) -> Option<Page> {
+        let tube = self.tubes.get(self.tubes.find(tube)?);
+        Some(match state {
+            JobState::Ready => {
+                let after = after.map(|(_, priority, id)| {
+                    ReadyKey::new(Priority(u32::try_from(priority).unwrap_or(u32::MAX)), id)
+                });
+                let after = after.unwrap_or(ReadyKey::new(Priority(0), JobId(0)));
+                let place = |key: ReadyKey| (false, u64::from(key.priority().0), key.job());
+                let parked = tube.rules().map(|tagged| tagged.parked.iter_after(after));
+                let ready = merged(tube.ready.iter_after(after), parked.into_iter().flatten());
+                collect(ready.map(place), limit)
+            }
+            JobState::Delayed => {
+                let (is_held, until, id) = after.unwrap_or((false, 0, JobId(0)));
+                let after = (Timestamp(until), id);
+                let delayed = (!is_held).then(|| tube.delayed.iter_after(after));
+                let from = if is_held { after } else { (Timestamp::default(), JobId(0)) };
+                let held = tube.rules().map(|tagged| tagged.held.iter_after(from));
+                let delayed = delayed.into_iter().flatten().map(|(until, id)| (false, until.0, id));
+                let held = held.into_iter().flatten().map(|(until, id)| (true, until.0, id));
+                collect(delayed.chain(held), limit)
+            }
+            JobState::Buried => {
+                let (_, number, id) = after.unwrap_or((false, 0, JobId(0)));
+                let place = |(number, id)| (false, number, id);
+                collect(tube.buried.iter_after((number, id)).map(place), limit)
+            }
+            JobState::Reserved => Page::default(),
+        })
+    }
+
+    /// Goes on with a search for at most `looks` looks at clients and reservations; returns whether it is over.
+    pub fn search_reserved(&self, search: &mut Search, mut looks: usize) -> bool {
+        let Some(tube) = self.tubes.find(search.tube.as_str()) else { return true };
+        if self.tubes.get(tube).reserved == 0 {
+            return true;
+        }
+        while search.client < self.clients.records.capacity() {
+            if looks == 0 {
+                return false;
+            }
+            looks -= 1;
+            search.looks += 1;
+            if self.search_client(search, tube, &mut looks) {
+                search.client += 1;
+                search.looked_at = None;
+            }
+        }
+        true
+    }
+
+    /// Looks at reservations of one client; returns whether it has seen all that matter.
+    fn search_client(&self, search: &mut Search, tube: TubeKey, looks: &mut usize) -> bool {
+        let Some(client) = self.clients.records.get(search.client) else { return true };
+        let start = search.looked_at.or(match (search.order, search.after) {
+            (PageOrder::Deadline, Some((_, until, id))) => Some(Reservation::key(Timestamp(until), id)),
+            _ => None,
+        });
+        let start = start.unwrap_or(Reservation::key(Timestamp::default(), JobId(0)));
+        for reservation in client.reserved.iter_after(start) {
+            if search.is_beyond(reservation.until, reservation.id) {
+                return true;
+            }
+            if *looks == 0 {
+                return false;
+            }
+            *looks -= 1;
+            search.looks += 1;
+            search.looked_at = Some(reservation);
+            let Reservation { until, id, since } = reservation;
+            let is_here = self.jobs.get(id).is_some_and(|job| job.tube == tube);
+            let at = if search.order == PageOrder::Deadline { until } else { since };
+            if is_here && !search.consider((false, at.0, id)) {
+                return true;
+            }
+        }
+        true
+    }
+
+    /// Where the job stands in the order of its state.
+    #[must_use]
+    pub fn place(&self, id: JobId) -> Option<Place> {
+        let job = self.jobs.get(id)?;
+        let position = match job.place() {
+            JobPlace::Ready(_) => job.priority.0.into(),
+            JobPlace::Delayed(number) | JobPlace::Reserved(number) | JobPlace::Buried(number) => {
+                number.into()
+            }
+        };
+        Some((job.has(HELD), position, id))
+    }
+
+    /// Whether the job is in the tube of this name, in this state.
+    #[must_use]
+    pub fn is_in(&self, id: JobId, tube: &str, state: JobState) -> bool {
+        self.jobs
+            .get(id)
+            .is_some_and(|job| job.place().state() == state && self.tubes.get(job.tube).name.as_str() == tube)
+    }
+}
+
+/// The keys of both, each in order, in order.
+fn merged<K: Ord + Copy>(a: impl Iterator<Item = K>, b: impl Iterator<Item = K>) -> impl Iterator<Item = K> {
+    let (mut a, mut b) = (a.peekable(), b.peekable());
+    std::iter::from_fn(move || match (a.peek(), b.peek()) {
+        (Some(first), Some(second)) if second < first => b.next(),
+        (Some(_), _) => a.next(),
+        (None, _) => b.next(),
+    })
+}
+
+/// The first places, and whether there are more.
+fn collect(mut places: impl Iterator<Item = Place>, limit: usize) -> Page {
+    let mut page = Page { jobs: Vec::with_capacity(limit), next: None };
+    let mut last = None;
+    for place in places.by_ref().take(limit) {
+        page.jobs.push(place.2);
+        last = Some(place);
+    }
+    page.next = last.filter(|_| places.next().is_some());
+    page
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_of_two_orders_are_merged_into_one() {
+        let lists: [&[u32]; 5] = [&[], &[3], &[1, 4, 6], &[2, 3, 7, 8], &[9]];
+        for (a, b) in lists.iter().flat_map(|a| lists.iter().map(move |b| (a, b))) {
+            let found: Vec<u32> = merged(a.iter().copied(), b.iter().copied()).collect();
+            let mut all = [*a, *b].concat();
+            all.sort_unstable();
+            assert_eq!(found, all);
+        }
+    }
+    use crate::clock::NS_PER_S;
+    use crate::job::Body;
+    use crate::{ClientId, NewJob, Reserve};
+
+    const NOW: Timestamp = Timestamp(1_700_000_000 * NS_PER_S);
+    const STATES: [JobState; 4] = [JobState::Ready, JobState::Reserved, JobState::Delayed, JobState::Buried];
+
+    struct Busy {
+        queue: Queue,
+        clients: Vec<ClientId>,
+        seed: u64,
+    }
+
+    impl Busy {
+        fn random(&mut self, below: u64) -> u64 {
+            self.seed =
+                self.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (self.seed >> 33) % below
+        }
+
+        fn state_of(&self, id: JobId) -> Option<(JobState, bool)> {
+            self.queue.job(id).map(|job| (job.record.state, job.tube.as_str() == "t"))
+        }
+
+        /// A job comes, or leaves its state or its tube.
+        fn change(&mut self) -> Option<JobId> {
+            let client = self.random(5) as usize;
+            let client = self.clients[client];
+            let id = JobId(1 + self.random(self.queue.numbers.next_id));
+            let now = NOW + self.random(5);
+            match self.random(6) {
+                0 | 1 => {
+                    let id = self.queue.take_id();
+                    let (priority, delay_s) = (Priority(self.random(3) as u32), self.random(3) as u32 * 50);
+                    let new = NewJob { id, priority, delay_s, ttr_s: 100 + self.random(9) as u32 };
+                    let tube = if self.random(4) == 0 { "other" } else { "t" };
+                    self.queue.use_tube(client, tube);
+                    self.queue.put(client, new, Body::copy_of(b"x").unwrap(), now);
+                    None
+                }
+                2 | 3 if self.queue.is_unreserved(id) => {
+                    self.queue.reserve_job(client, id, now);
+                    Some(id)
+                }
+                4 if self.queue.holds(client, id) => {
+                    self.queue.bury(client, id, Priority(1), now);
+                    Some(id)
+                }
+                5 if self.queue.is_kickable(id) => {
+                    self.queue.kick(id, now);
+                    Some(id)
+                }
+                _ if self.random(4) == 0 => self.queue.delete(client, id, now).map(|_| id),
+                _ => None,
+            }
+        }
+
+        fn page(
+            &mut self,
+            state: JobState,
+            after: Option<Place>,
+            limit: usize,
+            gone: &mut BTreeSet<JobId>,
+        ) -> Page {
+            if state != JobState::Reserved {
+                return self.queue.page("t", state, after, limit).unwrap();
+            }
+            let tube = self.queue.tube_name("t").unwrap().clone();
+            let mut search = Search::new(tube, PageOrder::Deadline, after, limit);
+            while !self.queue.search_reserved(&mut search, 4) {
+                gone.extend(self.change());
+            }
+            search.into_page()
+        }
+    }
+
+    #[test]
+    fn a_job_that_stays_in_its_state_is_on_exactly_one_page_whatever_others_do() {
+        let mut steady_jobs = 0;
+        for seed in 0..2_000 {
+            let mut queue = Queue::default();
+            let clients: Vec<ClientId> = (0..5).map(|_| queue.connect()).collect();
+            queue.watch(clients[0], "t");
+            let mut busy = Busy { queue, clients, seed: seed * 65_537 + 3 };
+            for _ in 0..busy.random(200) {
+                busy.change();
+            }
+            let state = STATES[busy.random(4) as usize];
+            let limit = 1 + busy.random(6) as usize;
+            let start: Vec<JobId> =
+                busy.queue.jobs.ids().filter(|&id| busy.state_of(id) == Some((state, true))).collect();
+            let (mut listed, mut after, mut gone) = (Vec::new(), None, BTreeSet::new());
+            loop {
+                let page = busy.page(state, after, limit, &mut gone);
+                assert!(page.jobs.len() <= limit && page.next.is_none_or(|next| Some(next) > after));
+                listed.extend(page.jobs);
+                after = page.next;
+                if after.is_none() {
+                    break;
+                }
+                for _ in 0..busy.random(4) {
+                    gone.extend(busy.change());
+                }
+            }
+            for id in start.into_iter().filter(|id| !gone.contains(id)) {
+                let times = listed.iter().filter(|&&other| other == id).count();
+                assert_eq!(times, 1, "seed {seed}: {id:?} of {state:?} by {limit}: {listed:?}");
+                steady_jobs += 1;
+            }
+        }
+        assert!(steady_jobs > 10_000, "{steady_jobs} jobs are too few");
+    }
+
+    #[test]
+    fn a_page_of_reserved_jobs_looks_no_further_than_it_has_to() {
+        let mut queue = Queue::default();
+        let (producer, worker) = (queue.connect(), queue.connect());
+        for _ in 0..20_000 {
+            let new = NewJob { id: queue.take_id(), priority: Priority(0), delay_s: 0, ttr_s: 100 };
+            queue.put(producer, new, Body::copy_of(b"x").unwrap(), NOW);
+            assert_eq!(queue.reserve(worker, None, NOW), Reserve::Job(new.id));
+        }
+        let tube = queue.tube_name("default").unwrap().clone();
+        let mut after = None;
+        for page in 0..200 {
+            let mut search = Search::new(tube.clone(), PageOrder::Deadline, after, 100);
+            assert!(queue.search_reserved(&mut search, 1_000_000));
+            assert!(search.looks() < 120, "{} looks", search.looks());
+            let found = search.into_page();
+            assert_eq!((found.jobs[0], found.jobs.len()), (JobId(page * 100 + 1), 100));
+            after = found.next;
+        }
+        assert_eq!(after, None);
+    }
+}

@@ -1,0 +1,234 @@
+//! Jobs come: `put`, and what a log has kept. Ids are given here.
+
+use std::collections::TryReserveError;
+
+use crate::clock::Timestamp;
+use crate::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
+use crate::rules::tag_storage::StoredBody;
+use crate::state::jobs::{Job, Place};
+use crate::tags::{After, EncodedTags, TagSet};
+use crate::{Change, ClientId, Queue};
+
+/// What a `put` asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NewJob {
+    /// The id that was assigned when the command was accepted.
+    pub id: JobId,
+    /// Its priority.
+    pub priority: Priority,
+    /// Seconds until it becomes ready.
+    pub delay_s: u32,
+    /// Time to run, in seconds; 0 means 1.
+    pub ttr_s: u32,
+}
+
+impl Queue {
+    /// Assigns the next job id to a `put` whose header is accepted.
+    pub fn take_id(&mut self) -> JobId {
+        let id = JobId(self.numbers.next_id);
+        self.numbers.next_id += 1;
+        id
+    }
+
+    /// The id that the next job gets.
+    #[must_use]
+    pub fn next_id(&self) -> JobId {
+        JobId(self.numbers.next_id)
+    }
+
+    /// Makes sure that ids below `next` are not assigned again.
+    pub fn skip_ids_below(&mut self, next: u64) {
+        self.numbers.next_id = self.numbers.next_id.max(next);
+    }
+
+    /// From now on the client counts as a producer.
+    pub fn mark_producer(&mut self, client: ClientId) {
+        let first = !std::mem::replace(&mut self.client_mut(client).producer, true);
+        self.clients.counts.producers += u64::from(first);
+    }
+
+    /// Makes sure that there is room for the record of a `put`; nothing else changes.
+    ///
+    /// # Errors
+    /// If the allocator has no memory.
+    #[inline]
+    pub fn reserve_put(&mut self) -> Result<(), TryReserveError> {
+        self.jobs.reserve()
+    }
+
+    /// The command `put`, when the whole body has arrived. The job goes into the tube that the client uses.
+    pub fn put(&mut self, client: ClientId, new: NewJob, body: Body, now: Timestamp) {
+        debug_assert!(self.jobs.get(new.id).is_none(), "an id is given once");
+        let tube = self.client(client).using;
+        let job = Job::new(now, new.priority, new.delay_s, new.ttr_s.max(1), tube, body);
+        self.jobs.insert(new.id, job);
+        self.sums.events.puts += 1;
+        self.tubes.get_mut(tube).puts += 1;
+        self.note(Change::Put(new.id));
+        if new.delay_s == 0 {
+            self.enqueue(new.id, tube, new.priority, now);
+        } else {
+            let until = self.end_of_delay(new.delay_s, now);
+            self.delay(new.id, until);
+        }
+        debug_assert!(self.is_linked(new.id));
+    }
+
+    /// The command `put` with tags, when the whole body has arrived and no other job has its key. The job goes into the tube
+    /// that the client uses.
+    ///
+    /// # Errors
+    /// If the allocator has no memory. Nothing has changed.
+    pub fn put_tagged(
+        &mut self,
+        client: ClientId,
+        new: NewJob,
+        body: Body,
+        tags: &EncodedTags<'_>,
+        now: Timestamp,
+    ) -> Result<(), TryReserveError> {
+        let tube = self.client(client).using;
+        let (bytes, tags) = (tags.bytes(), tags.set());
+        let must_wait = |after: &After<'_>| tags.group == Some(after.group) || self.must_wait(after);
+        let waits_for = tags.after.filter(must_wait);
+        let packed = StoredBody::new(body, bytes, tags.after.is_some() && waits_for.is_none())?;
+        let until = if new.delay_s > 0 { self.end_of_delay(new.delay_s, now) } else { now };
+        self.sums.events.puts += 1;
+        self.tubes.get_mut(tube).puts += 1;
+        self.note(Change::Put(new.id));
+        let job = Job::new(now, new.priority, new.delay_s, new.ttr_s.max(1), tube, packed.body);
+        let came = self.insert_tagged(new.id, job, Counters::default(), packed.aside, tags);
+        match waits_for {
+            Some(after) => self.hold(new.id, after.group.as_str(), until),
+            None if new.delay_s > 0 => self.delay(new.id, until),
+            None => self.admit(&came, new.priority, now),
+        }
+        self.settle(Some(client), now);
+        debug_assert!(self.is_linked(new.id));
+        Ok(())
+    }
+
+    /// Restores a job after a restart, with its tags in their bytes. A reservation does not survive a restart, so a reserved
+    /// job becomes ready. `finish_restore` follows when all jobs are there.
+    ///
+    /// # Errors
+    /// If the allocator has no memory.
+    pub fn restore(
+        &mut self,
+        record: &JobRecord,
+        tube: &str,
+        body: Body,
+        tags: &[u8],
+        now: Timestamp,
+    ) -> Result<(), TryReserveError> {
+        debug_assert!(self.jobs.get(record.id).is_none(), "an id is given once");
+        self.skip_ids_below(record.id.0.saturating_add(1));
+        match TagSet::decode(tags).filter(|_| !tags.is_empty()) {
+            Some(set) => self.restore_tagged(record, tube, body, &EncodedTags::of(tags, set), now)?,
+            None => {
+                let job = self.restored(record, tube, body, now);
+                self.jobs.insert(record.id, job);
+                self.jobs.set_counters(record.id, record.counters);
+                self.restore_place(record, now);
+            }
+        }
+        debug_assert!(self.is_linked(record.id));
+        Ok(())
+    }
+
+    fn restore_tagged(
+        &mut self,
+        record: &JobRecord,
+        tube: &str,
+        body: Body,
+        tags: &EncodedTags<'_>,
+        now: Timestamp,
+    ) -> Result<(), TryReserveError> {
+        let (bytes, tags) = (tags.bytes(), tags.set());
+        let must_wait = |after: &After<'_>| !after.is_free && record.state == JobState::Delayed;
+        let waits_for = tags.after.filter(must_wait);
+        let packed = StoredBody::new(body, bytes, tags.after.is_some() && waits_for.is_none())?;
+        if let Some(tag) = tags.idempotency {
+            self.note_duplicate(tube, tag.key, now);
+        }
+        let job = self.restored(record, tube, packed.body, now);
+        self.insert_tagged(record.id, job, record.counters, packed.aside, tags);
+        match waits_for {
+            Some(after) => self.hold(record.id, after.group.as_str(), record.deadline_at),
+            None => self.restore_place(record, now),
+        }
+        Ok(())
+    }
+
+    /// The record of a job that is restored.
+    pub(crate) fn restored(&mut self, record: &JobRecord, tube: &str, body: Body, now: Timestamp) -> Job {
+        let tube = self.tubes.find_or_make(tube);
+        let mut job =
+            Job::new(record.created_at, record.priority, record.delay_s, record.ttr_s.max(1), tube, body);
+        // A record does not say when a job became ready, but for one that nothing has happened to.
+        let since = match record.state {
+            JobState::Delayed => record.deadline_at,
+            _ if record.counters == Counters::default() => record.created_at.plus_seconds(record.delay_s),
+            _ => now,
+        };
+        job.set_place(Place::Ready(since.min(now).0.into()));
+        job
+    }
+
+    /// Puts a job that is restored where it belongs.
+    pub(crate) fn restore_place(&mut self, record: &JobRecord, now: Timestamp) {
+        match record.state {
+            JobState::Buried => self.make_buried(record.id),
+            JobState::Delayed if record.deadline_at > now => self.delay(record.id, record.deadline_at),
+            JobState::Delayed | JobState::Ready | JobState::Reserved => {
+                self.enter_ready(record.id, now);
+            }
+        }
+    }
+
+    /// When a delay ends that a command of this instant asks for. It is a nanosecond later than that of the command before,
+    /// because many commands share an instant, and of equal delays the first is to end first.
+    pub(crate) fn end_of_delay(&mut self, delay_s: u32, now: Timestamp) -> Timestamp {
+        self.numbers.last_delay = now.max(self.numbers.last_delay + 1);
+        self.numbers.last_delay.plus_seconds(delay_s)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Reserve;
+    use crate::clock::NS_PER_S;
+
+    /// The waiting time that is counted when the job is reserved at once after it was restored.
+    fn waited_s(state: JobState, deadline_at: Timestamp, counters: Counters) -> u64 {
+        const NOW: Timestamp = Timestamp(1_700_000_000 * NS_PER_S);
+        let record = JobRecord {
+            id: JobId(1),
+            priority: Priority(0),
+            delay_s: 30,
+            ttr_s: 60,
+            created_at: Timestamp(NOW.0 - 100 * NS_PER_S),
+            deadline_at: Timestamp((NOW.0 + deadline_at.0).saturating_sub(1000 * NS_PER_S)),
+            counters,
+            state,
+        };
+        let mut queue = Queue::default();
+        queue.restore(&record, "default", Body::copy_of(b"x").unwrap(), &[], NOW).unwrap();
+        let worker = queue.connect();
+        assert_eq!(queue.reserve(worker, Some(0), NOW), Reserve::Job(record.id));
+        let tube = queue.tubes.get(queue.tubes.find("default").unwrap());
+        tube.times().expect("a waiting time was counted").durations(NOW).0.max_ns / NS_PER_S
+    }
+
+    #[test]
+    fn a_restored_job_has_waited_since_its_delay_ended_if_that_is_known() {
+        let released = Counters { releases: 1, ..Counters::default() };
+        let ago = |s: u64| Timestamp((1000 - s) * NS_PER_S);
+        assert_eq!(waited_s(JobState::Ready, Timestamp(0), Counters::default()), 70);
+        assert_eq!(waited_s(JobState::Ready, Timestamp(0), released), 0, "nobody knows when it became ready");
+        assert_eq!(waited_s(JobState::Delayed, ago(20), Counters::default()), 20);
+        assert_eq!(waited_s(JobState::Delayed, ago(20), released), 20);
+        assert_eq!(waited_s(JobState::Delayed, ago(0), released), 0, "a delay that ends now is over");
+    }
+}

@@ -1,0 +1,85 @@
+//! Clients give jobs back: `release` and `bury`.
+
+use crate::clock::Timestamp;
+use crate::job::{JobId, Priority};
+use crate::{Change, ClientId, Queue};
+
+/// Where a released job went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Released {
+    /// To the ready or the delayed jobs, as asked.
+    Queued,
+    /// To the buried ones: it has been released as often as the limit allows.
+    Buried,
+}
+
+impl Queue {
+    /// Whether the client has reserved this job.
+    #[must_use]
+    pub fn holds(&self, client: ClientId, id: JobId) -> bool {
+        self.jobs.get(id).is_some_and(|job| self.jobs.history(job).holder == Some(client.index))
+    }
+
+    /// The command `release`, by the client that has reserved the job.
+    pub fn release(
+        &mut self,
+        client: ClientId,
+        id: JobId,
+        priority: Priority,
+        delay_s: u32,
+        now: Timestamp,
+    ) -> Released {
+        assert!(self.holds(client, id), "only the holder releases");
+        self.unlink(id);
+        let (job, history) = self.jobs.expect_with_history(id);
+        job.priority = Self::given_priority(job, priority);
+        job.delay_s = delay_s;
+        let marks = job.marks;
+        history.counters.releases = history.counters.releases.saturating_add(1);
+        let releases = history.counters.releases;
+        let tube = job.tube;
+        self.count(tube, |counters| &mut counters.releases);
+        self.note(Change::Updated(id));
+        let is_poisoned = self.limits.releases.is_some_and(|limit| releases >= limit);
+        if is_poisoned {
+            self.bury_poisoned(id);
+        } else if delay_s == 0 {
+            self.make_ready(id, now);
+        } else {
+            let until = self.end_of_delay(delay_s, now);
+            self.delay(id, until);
+        }
+        if marks != 0 {
+            self.settle(Some(client), now);
+        }
+        debug_assert!(self.is_linked(id) && !self.holds(client, id));
+        if is_poisoned { Released::Buried } else { Released::Queued }
+    }
+
+    /// The command `bury`, by the client that has reserved the job.
+    pub fn bury(&mut self, client: ClientId, id: JobId, priority: Priority, now: Timestamp) {
+        assert!(self.holds(client, id), "only the holder buries");
+        self.unlink(id);
+        let (job, history) = self.jobs.expect_with_history(id);
+        job.priority = Self::given_priority(job, priority);
+        let marks = job.marks;
+        history.counters.buries = history.counters.buries.saturating_add(1);
+        let tube = job.tube;
+        self.count(tube, |counters| &mut counters.buries);
+        self.note(Change::Updated(id));
+        self.make_buried(id);
+        if marks != 0 {
+            self.settle(Some(client), now);
+        }
+        debug_assert!(self.is_linked(id) && !self.holds(client, id));
+    }
+
+    /// Buries a job that has failed too often.
+    pub(crate) fn bury_poisoned(&mut self, id: JobId) {
+        let (job, history) = self.jobs.expect_with_history(id);
+        history.counters.buries = history.counters.buries.saturating_add(1);
+        let tube = job.tube;
+        self.count(tube, |counters| &mut counters.poisoned);
+        self.make_buried(id);
+    }
+}

@@ -1,0 +1,111 @@
+//! Changes of where a job stands while it stays in its state: another tube, another priority.
+
+use crate::clock::Timestamp;
+use crate::job::{JobId, JobState, Priority};
+use crate::state::jobs::Place;
+use crate::state::jobs::marks::HELD;
+use crate::{Change, ClientId, Queue};
+
+impl Queue {
+    /// Whether the client may move this job: it is there, and nobody else has reserved it.
+    #[must_use]
+    pub fn is_movable(&self, client: ClientId, id: JobId) -> bool {
+        self.jobs
+            .get(id)
+            .is_some_and(|job| job.place().state() != JobState::Reserved || self.holds(client, id))
+    }
+
+    /// The command `move`, of a job that may be moved: it is in the tube of this valid name from now on, which is created
+    /// if there is none. A delayed job keeps its deadline, a buried one its place in the order of burial, a reserved one
+    /// its reservation; a ready one goes at once to a client that waits for it.
+    pub fn move_job(&mut self, id: JobId, name: &str, now: Timestamp) {
+        let target = self.tubes.find_or_make(name);
+        let job = self.jobs.expect_mut(id);
+        let (from, place) = (job.tube, job.place());
+        if from == target {
+            return;
+        }
+        let marks = job.marks;
+        debug_assert!(self.is_linked(id));
+        let is_held = marks != 0 && self.is_held(id);
+        if let Place::Reserved(_) = place {
+            self.tubes.get_mut(from).reserved -= 1;
+            self.tubes.get_mut(target).reserved += 1;
+        } else {
+            self.unlink(id);
+        }
+        self.jobs.expect_mut(id).tube = target;
+        if marks != 0 {
+            self.moved_tagged(id, from);
+        }
+        self.flushes.note_arrival(id, target);
+        self.note(Change::Moved(id));
+        match place {
+            Place::Ready(_) => self.enter_ready(id, now),
+            Place::Delayed(until) if marks & HELD != 0 => {
+                self.hold_again(id, Timestamp(until.into()), is_held, now);
+            }
+            Place::Delayed(until) => self.delay(id, Timestamp(until.into())),
+            Place::Buried(number) => {
+                self.tubes.get_mut(target).buried.insert((number.into(), id));
+                self.sums.jobs.buried += 1;
+                if marks != 0 {
+                    self.buried_tagged(id);
+                }
+            }
+            Place::Reserved(_) => {}
+        }
+        if marks != 0 {
+            self.settle(None, now);
+        }
+        debug_assert!(self.is_linked(id));
+        self.remove_tube_if_idle(from);
+    }
+
+    /// Whether the delay of the job can be changed: it is ready or delayed, and not held.
+    #[must_use]
+    pub fn is_delayable(&self, id: JobId) -> bool {
+        self.jobs.get(id).is_some_and(|job| {
+            matches!(job.place().state(), JobState::Ready | JobState::Delayed) && !job.has(HELD)
+        })
+    }
+
+    /// A job that is ready or delayed gets a delay of `delay_s` seconds, which ends at `until`. Without a delay, it is
+    /// ready.
+    pub fn set_delay(&mut self, id: JobId, delay_s: u32, until: Timestamp, now: Timestamp) {
+        assert!(self.is_delayable(id), "only ready and delayed jobs get another delay");
+        self.unlink(id);
+        self.jobs.expect_mut(id).delay_s = delay_s;
+        self.note(Change::Updated(id));
+        if delay_s == 0 {
+            self.make_ready(id, now);
+        } else {
+            self.delay(id, until);
+        }
+        self.settle(None, now);
+        debug_assert!(self.is_linked(id));
+    }
+
+    /// Whether the job is there and nobody has reserved it.
+    #[must_use]
+    pub fn is_unreserved(&self, id: JobId) -> bool {
+        self.jobs.get(id).is_some_and(|job| job.place().state() != JobState::Reserved)
+    }
+
+    /// Gives another priority to a job that nobody has reserved.
+    pub fn set_priority(&mut self, id: JobId, priority: Priority, now: Timestamp) {
+        assert!(self.is_unreserved(id), "a reserved job has a priority when it is released");
+        self.note(Change::Updated(id));
+        debug_assert!(self.is_linked(id));
+        let job = self.jobs.expect_mut(id);
+        if let Place::Ready(_) = job.place() {
+            self.unlink(id);
+            self.jobs.expect_mut(id).priority = priority;
+            self.enter_ready(id, now);
+            self.settle(None, now);
+        } else {
+            job.priority = priority;
+        }
+        debug_assert!(self.is_linked(id));
+    }
+}

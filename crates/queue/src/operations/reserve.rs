@@ -1,0 +1,130 @@
+//! `reserve` and `reserve-job`: a client gets a job, or begins to wait for one.
+
+use beanstalkd_structures::Timer;
+
+use crate::clock::Timestamp;
+use crate::job::{JobId, JobState};
+use crate::operations::many_tubes::Search;
+use crate::state::jobs::Place;
+use crate::state::keys::{Reservation, TubeKey};
+use crate::{Change, ClientId, Queue};
+
+/// The immediate result of a reserve.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reserve {
+    /// The client has now reserved this job.
+    Job(JobId),
+    /// There is no job, and one of its reservations is in its safety margin.
+    DeadlineSoon,
+    /// There is no job, and the client asked not to wait.
+    TimedOut,
+    /// The client waits; a [`Delivery`] will tell.
+    Waiting,
+    /// There are more tubes than one call looks at: the caller must call again.
+    Unfinished,
+}
+
+impl Queue {
+    /// The reserves: the most urgent job of the watched tubes, or, in another mode, that of the tube that is chosen.
+    /// `timeout_s` of `None` waits for ever.
+    #[inline(always)]
+    pub fn reserve(&mut self, client: ClientId, timeout_s: Option<u32>, now: Timestamp) -> Reserve {
+        self.mark_worker(client);
+        let record = self.client(client);
+        let tube = if record.is_plain && !self.rules.slots.is_unsettled {
+            self.most_urgent_of(&record.watching)
+        } else {
+            match self.search(client.index, now) {
+                Search::Found(tube) => Some(tube),
+                Search::Nothing => None,
+                Search::Unfinished => return Reserve::Unfinished,
+            }
+        };
+        if let Some(tube) = tube
+            && let Some(id) = self.take_first_ready(tube)
+        {
+            self.assign(client.index, id, now);
+            return Reserve::Job(id);
+        }
+        if self.client(client).margin_at().is_some_and(|margin| margin <= now) {
+            return Reserve::DeadlineSoon;
+        }
+        if timeout_s == Some(0) {
+            return Reserve::TimedOut;
+        }
+        let until = timeout_s.map_or(Timestamp::NEVER, |timeout| now.plus_seconds(timeout));
+        self.begin_wait(client.index, until);
+        Reserve::Waiting
+    }
+
+    /// The command `reserve-job`; returns whether the job exists, no client had reserved it, and its tags allow it.
+    pub fn reserve_job(&mut self, client: ClientId, id: JobId, now: Timestamp) -> bool {
+        match self.jobs.get(id) {
+            Some(job) if job.place().state() == JobState::Reserved => return false,
+            Some(job) if job.marks != 0 && !self.may_be_reserved(id) => return false,
+            Some(_) => {}
+            None => return false,
+        }
+        self.mark_worker(client);
+        self.unlink(id);
+        self.assign(client.index, id, now);
+        true
+    }
+
+    /// From now on the client counts as a worker.
+    pub(crate) fn mark_worker(&mut self, client: ClientId) {
+        let first = !std::mem::replace(&mut self.client_mut(client).worker, true);
+        self.clients.counts.workers += u64::from(first);
+    }
+
+    /// Which of these tubes, of those that are not paused, has the most urgent job.
+    pub(crate) fn most_urgent_of(&self, tubes: &[TubeKey]) -> Option<TubeKey> {
+        let open = tubes.iter().filter(|&&key| self.tubes.get(key).pause.is_none());
+        let first = open.filter_map(|&key| Some((self.tubes.get(key).ready.first()?, key)));
+        first.min().map(|(_, key)| key)
+    }
+
+    pub(crate) fn take_first_ready(&mut self, tube: TubeKey) -> Option<JobId> {
+        let first = self.tubes.get_mut(tube).ready.pop_first()?;
+        self.count_unready(tube, first.priority());
+        Some(first.job())
+    }
+
+    /// Reserves a job that is in no queue for a client.
+    pub(crate) fn assign(&mut self, client: u32, id: JobId, now: Timestamp) {
+        debug_assert!(!self.is_linked(id));
+        let (job, history) = self.jobs.expect_with_history(id);
+        let until = now.plus_seconds(job.ttr_s);
+        let before = job.place();
+        job.set_place(Place::Reserved(until.0.into()));
+        history.holder = Some(client);
+        history.counters.reserves = history.counters.reserves.saturating_add(1);
+        let (tube, marks) = (job.tube, job.marks);
+        self.tubes.get_mut(tube).reserved += 1;
+        self.sums.jobs.reserved += 1;
+        self.count(tube, |counters| &mut counters.reserves);
+        if let Place::Ready(since) = before {
+            self.observe_wait(tube, Timestamp(since.into()), now);
+        }
+        let reserved = &mut self.clients[client].reserved;
+        let reservation = Reservation { until, id, since: now };
+        reserved.insert(reservation);
+        // The others end later, and change no deadline.
+        if reserved.first() == Some(reservation) {
+            self.schedule(Timer::Client(client));
+        }
+        self.note(Change::Updated(id));
+        if marks != 0 {
+            self.reserved_tagged(id);
+        }
+        debug_assert!(self.is_linked(id));
+    }
+
+    /// A job of the tube is reserved that was ready since then.
+    #[inline]
+    fn observe_wait(&mut self, tube: TubeKey, since: Timestamp, now: Timestamp) {
+        if let Some(times) = self.tubes.times(tube, now) {
+            times.observe_wait(now.since_ns(since), now);
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! `touch`, and `touch-all`, which touches all that a client has reserved, a few jobs at a time.
+//!
+//! Owns: the walk through the client's reservations. It goes in the order of their ends, so that those come first that
+//! would end soonest. All are touched as of one instant: a reservation then never moves to before the walk, and one that
+//! moves to behind it and is met again stays where it is. Driven by the server.
+
+use beanstalkd_structures::Timer;
+
+use crate::clock::Timestamp;
+use crate::job::JobId;
+use crate::state::jobs::Place;
+use crate::state::keys::Reservation;
+use crate::{ClientId, Queue};
+
+impl Queue {
+    /// The command `touch`: the time to run starts again. Returns whether the client has reserved the job.
+    pub fn touch(&mut self, client: ClientId, id: JobId, now: Timestamp) -> bool {
+        if !self.holds(client, id) {
+            return false;
+        }
+        debug_assert!(self.is_linked(id));
+        let job = self.jobs.expect_mut(id);
+        let before = job.place().deadline().expect("a reserved job has a deadline");
+        let until = now.plus_seconds(job.ttr_s);
+        job.set_place(Place::Reserved(until.0.into()));
+        let reserved = &mut self.client_mut(client).reserved;
+        let reservation = reserved.remove(Reservation::key(before, id));
+        let reservation = reservation.expect("a reserved job stands among its holder's reservations");
+        reserved.insert(Reservation { until, ..reservation });
+        self.schedule(Timer::Client(client.index));
+        debug_assert!(self.is_linked(id));
+        true
+    }
+
+    /// Starts the times to run of the client's reservations again, as of `at`, of those behind the place `after` in the
+    /// order of their ends and of at most `left`, which goes down by those that were looked at. Returns the place at which
+    /// it has stopped; `None` when none is left. Jobs of tubes that it may not touch add to `passed`.
+    pub fn touch_after(
+        &mut self,
+        client: ClientId,
+        after: Option<(Timestamp, JobId)>,
+        left: &mut usize,
+        passed: &mut u64,
+        may_touch: impl Fn(&str) -> bool,
+        at: Timestamp,
+    ) -> Option<(Timestamp, JobId)> {
+        let mut last = after;
+        loop {
+            let reserved = &self.client(client).reserved;
+            let next = match last {
+                Some((until, id)) => reserved.iter_after(Reservation::key(until, id)).next(),
+                None => reserved.first(),
+            };
+            let Reservation { until, id, .. } = next?;
+            if *left == 0 {
+                return last;
+            }
+            *left -= 1;
+            last = Some((until, id));
+            if self.job(id).is_some_and(|job| may_touch(job.tube.as_str())) {
+                self.touch(client, id, at);
+            } else {
+                *passed += 1;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::NewJob;
+    use crate::clock::NS_PER_S;
+    use crate::job::{Body, Priority};
+
+    #[test]
+    fn all_are_touched_in_slices_whatever_their_times_to_run() {
+        const JOBS: u64 = 500;
+        let mut queue = Queue::default();
+        let (worker, other) = (queue.connect(), queue.connect());
+        let start = Timestamp(1_700_000_000 * NS_PER_S);
+        for number in 0..JOBS {
+            let ttr_s = 1 + (number * 7919 % 300) as u32;
+            let new = NewJob { id: queue.take_id(), priority: Priority(0), delay_s: 0, ttr_s };
+            queue.put(worker, new, Body::copy_of(b"x").unwrap(), start);
+            let holder = if number % 5 == 0 { other } else { worker };
+            assert!(queue.reserve_job(holder, new.id, start));
+        }
+        let (at, mut after, mut calls) = (start + NS_PER_S / 2, None, 0);
+        loop {
+            let mut left = 3;
+            after = queue.touch_after(worker, after, &mut left, &mut 0, |_| true, at);
+            queue.check_invariants();
+            calls += 1;
+            if after.is_none() {
+                break;
+            }
+            assert_eq!(left, 0);
+        }
+        assert!((JOBS / 5 * 4 / 3..=JOBS).contains(&calls), "{calls} calls");
+        for id in (1..=JOBS).map(JobId) {
+            let record = queue.job(id).unwrap().record;
+            let since = if queue.holds(worker, id) { at } else { start };
+            assert_eq!(record.deadline_at, since.plus_seconds(record.ttr_s), "{id:?}");
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Clients that wait in a reserve, and how their waits end.
+//!
+//! A tube that is not paused has ready jobs that may be reserved or waiting clients, never both: a job that may be
+//! reserved from now on goes directly to the first waiting client, and a client waits only if there is no such job. A
+//! tube's ready queue has these jobs alone; the others are parked ([`crate::rules`]).
+
+use beanstalkd_structures::Timer;
+
+use crate::clock::Timestamp;
+use crate::job::JobId;
+use crate::state::clients::Wait;
+use crate::state::keys::{TubeKey, WaitKey};
+use crate::{ClientId, Delivery, Queue, WaitOutcome};
+
+/// What a delivery costs beside the command that makes it: a system call of its own, because it goes to another client.
+pub(crate) const WORK_PER_DELIVERY: u64 = 32;
+
+impl Queue {
+    /// Whether the client waits in a reserve.
+    #[must_use]
+    pub fn is_waiting(&self, client: ClientId) -> bool {
+        self.client(client).wait.is_some()
+    }
+
+    /// Ends the client's wait without a delivery; returns whether it waited.
+    pub fn stop_waiting(&mut self, client: ClientId) -> bool {
+        let waited = self.client(client).wait.is_some();
+        self.end_wait(client.index);
+        waited
+    }
+
+    /// The client that has waited longest for a job of this tube.
+    pub(crate) fn first_waiting(&mut self, tube: TubeKey) -> Option<WaitKey> {
+        let narrow = self.tubes.get(tube).waiting.first();
+        if self.clients.many_waiting.is_empty() {
+            return narrow;
+        }
+        [narrow, self.first_wide_waiting(tube)].into_iter().flatten().min()
+    }
+
+    pub(crate) fn deliver_job(&mut self, id: JobId, client: u32, now: Timestamp) {
+        self.end_wait(client);
+        self.assign(client, id, now);
+        self.deliver(client, WaitOutcome::Reserved(id));
+    }
+
+    pub(crate) fn deliver(&mut self, index: u32, outcome: WaitOutcome) {
+        let generation = self.clients[index].generation;
+        self.outbox.deliveries.push_back(Delivery { client: ClientId { index, generation }, outcome });
+        self.work += WORK_PER_DELIVERY;
+    }
+
+    pub(crate) fn begin_wait(&mut self, index: u32, until: Timestamp) {
+        let number = self.clients.next_wait;
+        self.clients.next_wait = number.saturating_add(1);
+        let client = &mut self.clients[index];
+        client.wait = Some(Wait { number, until });
+        let number = number.get();
+        if client.wide.is_some() {
+            self.clients.many_waiting.insert((number, index));
+        } else {
+            for &tube in &client.watching {
+                self.tubes.get_mut(tube).waiting.insert((number, index));
+            }
+        }
+        self.clients.counts.waiting += 1;
+        self.schedule(Timer::Client(index));
+    }
+
+    /// Does nothing if the client does not wait.
+    pub(crate) fn end_wait(&mut self, index: u32) {
+        let client = &mut self.clients[index];
+        let Some(wait) = client.wait.take() else { return };
+        let number = wait.number.get();
+        if client.wide.is_some() {
+            let found = self.clients.many_waiting.remove((number, index));
+            assert!(found.is_some(), "who waits stands among those who wait");
+        } else {
+            for &tube in &client.watching {
+                let found = self.tubes.get_mut(tube).waiting.remove((number, index));
+                assert!(found.is_some(), "who waits stands in every watched tube");
+            }
+        }
+        self.clients.counts.waiting -= 1;
+    }
+}

@@ -1,0 +1,112 @@
+//! Clients come, and say which tubes they use and watch: `use`, `watch`, `ignore`.
+
+use std::collections::TryReserveError;
+
+use crate::operations::modes::USUAL_WEIGHT;
+use crate::state::clients::Client;
+use crate::state::keys::TubeKey;
+use crate::state::tubes::{DEFAULT, reserve_in_slab};
+use crate::{ClientId, Queue};
+
+impl Queue {
+    /// Makes sure that the registry has room for the next client.
+    ///
+    /// # Errors
+    /// If the allocator has no memory. Nothing has changed.
+    pub fn reserve_client(&mut self) -> Result<(), TryReserveError> {
+        reserve_in_slab(&mut self.clients.records)?;
+        self.deadlines.reserve(self.tubes.len() + 1, self.clients.records.len() + 1)
+    }
+
+    /// Makes sure that the registries have room for the client's next `use` or `watch`.
+    ///
+    /// # Errors
+    /// If the allocator has no memory. Nothing has changed.
+    pub fn reserve_tube(&mut self, id: ClientId) -> Result<(), TryReserveError> {
+        let watching = &mut self.client_mut(id).watching;
+        if watching.len() == watching.capacity() {
+            // Its own way to grow has another error. What is free now is free for the list.
+            Vec::<TubeKey>::new().try_reserve_exact(2 * watching.len())?;
+            watching.grow(2 * watching.len());
+        }
+        self.tubes.reserve()?;
+        self.deadlines.reserve(self.tubes.len() + 1, self.clients.records.len() + 1)
+    }
+
+    /// Adds a client, which uses and watches only the tube "default".
+    pub fn connect(&mut self) -> ClientId {
+        let tube = self.tubes.get_mut(DEFAULT);
+        tube.using += 1;
+        tube.watching += 1;
+        self.clients.counts.watched += 1;
+        self.add_client(Client::new)
+    }
+
+    /// Adds a client for the server itself. No count of clients has it: not the connections, nor those that use or watch a
+    /// tube, nor producers and workers. So a tube that it uses ends as if nobody did: it uses "default" again before any
+    /// other client gives a command.
+    pub fn connect_internal(&mut self) -> ClientId {
+        self.clients.counts.internal += 1;
+        self.add_client(Client::internal)
+    }
+
+    fn add_client(&mut self, new: impl FnOnce(u32) -> Client) -> ClientId {
+        let generation = self.clients.next_generation;
+        self.clients.next_generation = generation.wrapping_add(1);
+        let index = self.clients.records.insert(Box::new(new(generation))) as u32;
+        ClientId { index, generation }
+    }
+
+    /// Whether this client still exists.
+    #[must_use]
+    pub fn is_connected(&self, id: ClientId) -> bool {
+        let client = self.clients.records.get(id.index as usize);
+        client.is_some_and(|client| client.generation == id.generation && !client.leaving)
+    }
+
+    /// The command `use`. `name` is valid; its tube is created if there is none.
+    pub fn use_tube(&mut self, id: ClientId, name: &str) {
+        let tube = self.tubes.find_or_make(name);
+        let client = self.client_mut(id);
+        let before = std::mem::replace(&mut client.using, tube);
+        let counted = u32::from(!client.is_internal);
+        self.tubes.get_mut(tube).using += counted;
+        self.tubes.get_mut(before).using -= counted;
+        self.remove_tube_if_idle(before);
+    }
+
+    /// The command `watch` without a weight; returns how many tubes the client watches now.
+    pub fn watch(&mut self, id: ClientId, name: &str) -> usize {
+        self.watch_with_weight(id, name, USUAL_WEIGHT)
+    }
+
+    /// The command `watch` with a weight, which is not 0; returns how many tubes the client watches now.
+    pub fn watch_with_weight(&mut self, id: ClientId, name: &str, weight: u16) -> usize {
+        let tube = self.tubes.find_or_make(name);
+        let client = self.client_mut(id);
+        let known = client.place_of(tube);
+        let place = known.unwrap_or(client.watching.len());
+        if known.is_none() {
+            client.watching.push(tube);
+            self.clients.counts.weighed += usize::from(client.choice.is_some());
+            self.tubes.get_mut(tube).watching += 1;
+            self.clients.counts.watched += 1;
+            self.index_watched(id.index, tube, place);
+        }
+        self.set_weight(id, place, weight);
+        self.client(id).watching.len()
+    }
+
+    /// The command `ignore`; returns how many tubes the client watches now, or `None` if it would watch none.
+    pub fn ignore(&mut self, id: ClientId, name: &str) -> Option<usize> {
+        let tube = self.tubes.find(name);
+        let client = self.client(id);
+        if let Some(place) = tube.and_then(|tube| client.place_of(tube)) {
+            if client.watching.len() == 1 {
+                return None;
+            }
+            self.unwatch(id.index, place);
+        }
+        Some(self.client(id).watching.len())
+    }
+}

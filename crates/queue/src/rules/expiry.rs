@@ -1,0 +1,99 @@
+//! The tag `exp`: a job that nobody has reserved for so long is deleted.
+//!
+//! Owns: when each such job expires. The first reservation ends that for good.
+
+use beanstalkd_structures::{OrderedQueue, Timer};
+
+use super::{End, Ending, Rule, Rules, TaggedJob};
+use crate::Queue;
+use crate::clock::Timestamp;
+use crate::job::{Body, JobId};
+use crate::state::jobs::marks;
+use crate::state::keys::DueKey;
+
+/// The jobs that expire.
+#[derive(Debug, Default)]
+pub(crate) struct Expiry {
+    /// By the instant.
+    jobs: OrderedQueue<DueKey>,
+    /// The large bodies of jobs that have expired: replies may still hold them.
+    bodies: Vec<Body>,
+}
+
+impl Expiry {
+    /// The job expires no more, if it did.
+    fn forget(&mut self, job: &TaggedJob<'_>) {
+        if let Some(at) = expires_at(job) {
+            let found = self.jobs.remove((at, job.id));
+            assert!(found.is_some(), "what expires is scheduled");
+        }
+    }
+}
+
+/// When the job expires if nobody reserves it before.
+fn expires_at(job: &TaggedJob<'_>) -> Option<Timestamp> {
+    let seconds = job.tags.expires_after_s.filter(|_| job.marks & marks::EXPIRES != 0)?;
+    Some(job.created_at.plus_seconds(seconds))
+}
+
+impl Rule for Expiry {
+    fn came(queue: &mut Queue, job: &TaggedJob<'_>) {
+        let Some(seconds) = job.tags.expires_after_s else { return };
+        let record = queue.jobs.get(job.id).expect("it has come");
+        if queue.jobs.history(record).counters.reserves == 0 {
+            queue.jobs.expect_mut(job.id).marks |= marks::EXPIRES;
+            queue.rules.expiry.jobs.insert((job.created_at.plus_seconds(seconds), job.id));
+            queue.schedule(Timer::Rules);
+        }
+    }
+
+    fn reserved(queue: &mut Queue, job: &TaggedJob<'_>) {
+        queue.rules.expiry.forget(job);
+        queue.jobs.expect_mut(job.id).marks &= !marks::EXPIRES;
+    }
+
+    fn ended(queue: &mut Queue, job: &TaggedJob<'_>, _end: &mut End) {
+        queue.rules.expiry.forget(job);
+    }
+
+    fn next_due(rules: &Rules) -> Option<DueKey> {
+        rules.expiry.jobs.first()
+    }
+
+    /// Deletes a job whose time is over.
+    fn tick(queue: &mut Queue, id: JobId, now: Timestamp) {
+        let tube = queue.jobs.expect_mut(id).tube;
+        queue.unlink(id);
+        let body = queue.remove_tagged(id, tube, Ending::Expired, now);
+        if body.watch().is_some() {
+            queue.rules.expiry.bodies.push(body);
+        }
+        queue.settle(None, now);
+        queue.remove_tube_if_idle(tube);
+    }
+
+    #[inline]
+    fn check(queue: &Queue) {
+        let expiring = queue.jobs.ids().filter_map(|id| Some((queue.expires_at(id)?, id)));
+        let mut expiring: Vec<_> = expiring.collect();
+        expiring.sort_unstable();
+        assert!(
+            queue.rules.expiry.jobs.iter().eq(expiring),
+            "what may expire is scheduled, and nothing else"
+        );
+    }
+}
+
+impl Queue {
+    /// When the job expires if nobody reserves it before.
+    pub(crate) fn expires_at(&self, id: JobId) -> Option<Timestamp> {
+        let job = self.jobs.get(id).filter(|job| job.has(marks::EXPIRES))?;
+        expires_at(&TaggedJob::new(id, job, &self.tags(id)?))
+    }
+
+    /// The large bodies of jobs that have expired since the last call: replies may still hold them.
+    #[inline]
+    pub fn take_expired_bodies(&mut self) -> Vec<Body> {
+        std::mem::take(&mut self.rules.expiry.bodies)
+    }
+}

@@ -1,0 +1,346 @@
+//! The tags `grp` and `aft`: groups over all tubes, and the jobs that are held until a group has no member left.
+//!
+//! Owns: the groups, and which jobs wait for each. A group that has lost its last member frees the jobs that wait for it
+//! at that instant, whatever comes later; they leave their tubes' held jobs some at a time.
+
+use std::collections::{BTreeMap, BTreeSet, LinkedList, VecDeque};
+
+use beanstalkd_structures::OrderedQueue;
+
+use super::{End, Rule, TaggedJob};
+use crate::Queue;
+use crate::clock::Timestamp;
+use crate::job::{JobId, JobState};
+use crate::state::jobs::{Place, marks};
+use crate::tags::{After, Name, TagSet};
+
+/// What a group takes beside its name and its jobs, in bytes.
+pub const GROUP_BYTES: usize = 152;
+
+/// What a group that has ended takes beside its name, in bytes.
+const ENDED_BYTES: usize = 64;
+
+#[derive(Debug, Default)]
+struct Group {
+    /// Jobs that are members, in whatever state.
+    members: u64,
+    /// Those of them that are buried.
+    buried: u64,
+    /// The jobs that are held.
+    waiting: OrderedQueue<JobId>,
+}
+
+/// Groups that have ended are remembered up to this number.
+const MAX_ENDED: usize = 1024;
+
+/// The groups that ended last.
+#[derive(Debug, Default)]
+struct Ended {
+    names: BTreeSet<Box<str>>,
+    /// In the order of their first ends.
+    order: VecDeque<Box<str>>,
+    name_bytes: usize,
+}
+
+impl Ended {
+    fn note(&mut self, name: &str) {
+        if self.names.contains(name) {
+            return;
+        }
+        if self.order.len() == MAX_ENDED
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.name_bytes -= oldest.len();
+            self.names.remove(&oldest);
+        }
+        self.name_bytes += name.len();
+        self.order.push_back(name.into());
+        self.names.insert(name.into());
+    }
+
+    fn bytes(&self) -> usize {
+        self.order.len() * ENDED_BYTES + 2 * self.name_bytes
+    }
+}
+
+/// All groups that have members, or jobs that wait for them.
+#[derive(Debug, Default)]
+pub struct Groups {
+    by_name: BTreeMap<Box<str>, Group>,
+    ended: Ended,
+    name_bytes: usize,
+    /// Jobs of groups that have lost their last member. Some may be gone. A flush can end a million groups before the first
+    /// of these jobs goes on, and no allocation may be as large as clients make it: a list grows by one entry at a time.
+    freeing: LinkedList<OrderedQueue<JobId>>,
+}
+
+/// A group as it is now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupView {
+    /// Its members, the buried ones included.
+    pub pending: u64,
+    /// The buried members.
+    pub buried: u64,
+    /// The jobs that it holds.
+    pub waiting: u64,
+}
+
+impl Groups {
+    pub fn bytes(&self) -> usize {
+        self.by_name.len() * GROUP_BYTES + self.name_bytes
+    }
+
+    /// What is kept of those that have ended.
+    pub fn ended_bytes(&self) -> usize {
+        self.ended.bytes()
+    }
+
+    fn has_freed(&self) -> bool {
+        !self.freeing.is_empty()
+    }
+
+    fn has_members(&self, name: &str) -> bool {
+        self.by_name.get(name).is_some_and(|group| group.members > 0)
+    }
+
+    /// Whether the group holds this job.
+    pub fn holds(&self, name: &str, id: JobId) -> bool {
+        let group = self.by_name.get(name);
+        group.is_some_and(|group| group.waiting.iter_after(JobId(id.0 - 1)).next() == Some(id))
+    }
+
+    fn get_or_make(&mut self, name: &str) -> &mut Group {
+        if !self.by_name.contains_key(name) {
+            self.name_bytes += name.len();
+            self.by_name.insert(name.into(), Group::default());
+        }
+        self.by_name.get_mut(name).expect("it is there now")
+    }
+
+    /// Changes a group that is there; it ends if it has nothing left.
+    fn change<T>(&mut self, name: &str, change: impl FnOnce(&mut Group) -> T) -> T {
+        let group = self.by_name.get_mut(name).expect("a group with members or held jobs is there");
+        let result = change(group);
+        if group.members == 0 && group.waiting.is_empty() {
+            self.name_bytes -= name.len();
+            self.by_name.remove(name);
+            self.ended.note(name);
+        }
+        result
+    }
+
+    /// A member is gone. If it was the last, the held jobs are free; returns whether there are any.
+    pub fn leave(&mut self, name: &str) -> bool {
+        let freed = self.change(name, |group| {
+            group.members -= 1;
+            (group.members == 0).then(|| std::mem::take(&mut group.waiting))
+        });
+        let freed = freed.filter(|waiting| !waiting.is_empty());
+        let any = freed.is_some();
+        self.freeing.extend(freed);
+        any
+    }
+}
+
+impl Rule for Groups {
+    fn came(queue: &mut Queue, job: &TaggedJob<'_>) {
+        if let Some(group) = job.tags.group {
+            queue.rules.groups.get_or_make(group.as_str()).members += 1;
+        }
+    }
+
+    /// A held job may not be reserved.
+    fn allows(_queue: &Queue, job: &TaggedJob<'_>) -> bool {
+        job.marks & marks::HELD == 0
+    }
+
+    fn left(queue: &mut Queue, job: &TaggedJob<'_>, state: JobState) {
+        if state == JobState::Buried
+            && let Some(group) = job.tags.group
+        {
+            queue.rules.groups.change(group.as_str(), |group| group.buried -= 1);
+        }
+    }
+
+    fn buried(queue: &mut Queue, job: &TaggedJob<'_>) {
+        if let Some(group) = job.tags.group {
+            queue.rules.groups.change(group.as_str(), |group| group.buried += 1);
+        }
+    }
+
+    fn ended(queue: &mut Queue, job: &TaggedJob<'_>, end: &mut End) {
+        if let Some(group) = job.tags.group
+            && queue.rules.groups.leave(group.as_str())
+        {
+            end.freed_group = Some(group.as_str().into());
+        }
+    }
+
+    #[inline]
+    fn check(queue: &Queue) {
+        let groups = &queue.rules.groups;
+        let (mut members, mut buried, mut held) = (BTreeMap::new(), BTreeMap::new(), 0);
+        for id in queue.jobs.ids() {
+            let Some(tags) = queue.tags(id) else { continue };
+            let job = queue.jobs.get(id).expect("an indexed job is there");
+            if let Some(group) = tags.group {
+                *members.entry(group).or_insert(0) += 1;
+                *buried.entry(group).or_insert(0) += u64::from(matches!(job.place(), Place::Buried(_)));
+            }
+            let is_held = queue.is_held(id);
+            assert!(
+                !is_held
+                    || tags
+                        .after
+                        .is_some_and(|after| !after.is_free && groups.has_members(after.group.as_str()))
+            );
+            assert!(
+                job.has(marks::HELD) || tags.after.is_none_or(|after| after.is_free),
+                "what is free is free"
+            );
+            assert!(is_held || !job.has(marks::HELD) || groups.has_freed(), "what is free goes soon");
+            held += usize::from(is_held);
+        }
+        for (name, group) in &groups.by_name {
+            assert!(group.members > 0, "without members nothing is held");
+            assert_eq!(members.get(&Name::from(&**name)), Some(&group.members));
+            assert_eq!(buried.get(&Name::from(&**name)), Some(&group.buried));
+        }
+        assert_eq!(members.len(), groups.by_name.len());
+        assert_eq!(groups.by_name.values().map(|group| group.waiting.len()).sum::<usize>(), held);
+        assert_eq!(groups.by_name.keys().map(|name| name.len()).sum::<usize>(), groups.name_bytes);
+        let ended = &groups.ended;
+        assert!(ended.order.len() <= MAX_ENDED && ended.order.len() == ended.names.len());
+        assert_eq!(ended.order.iter().map(|name| name.len()).sum::<usize>(), ended.name_bytes);
+    }
+}
+
+impl Queue {
+    /// Whether jobs that are free may leave the held ones now. They wait for a flush, which may have to delete them.
+    pub(crate) fn frees_jobs(&self) -> bool {
+        self.rules.groups.has_freed() && !self.flushes.walk_through_held()
+    }
+
+    /// The group of this name. One that has ended is known for a while.
+    #[must_use]
+    pub fn group(&self, name: &str) -> Option<GroupView> {
+        let groups = &self.rules.groups;
+        let Some(group) = groups.by_name.get(name) else {
+            return groups.ended.names.contains(name).then_some(GroupView {
+                pending: 0,
+                buried: 0,
+                waiting: 0,
+            });
+        };
+        Some(GroupView { pending: group.members, buried: group.buried, waiting: group.waiting.len() as u64 })
+    }
+
+    /// Whether the job is held by its group.
+    #[must_use]
+    pub fn is_held(&self, id: JobId) -> bool {
+        let after =
+            self.jobs.get(id).filter(|job| job.has(marks::HELD)).and_then(|_| self.expect_tags(id).after);
+        after.is_some_and(|after| self.rules.groups.holds(after.group.as_str(), id))
+    }
+
+    /// Whether a job that is put now waits for its group. Its own membership counts.
+    pub(crate) fn must_wait(&self, after: &After<'_>) -> bool {
+        self.rules.groups.has_members(after.group.as_str())
+    }
+
+    /// The job waits for the group; once it is free, until then.
+    pub(crate) fn hold(&mut self, id: JobId, name: &str, until: Timestamp) {
+        debug_assert!(!self.is_linked(id));
+        self.rules.groups.get_or_make(name).waiting.insert(id);
+        let job = self.jobs.expect_mut(id);
+        job.set_place(Place::Delayed(until.0.into()));
+        job.marks |= marks::HELD;
+        let tube = job.tube;
+        self.flushes.note_moved(id, tube);
+        self.tubes.get_mut(tube).rules_mut().held.insert((until, id));
+        self.sums.jobs.delayed += 1;
+        debug_assert!(self.is_linked(id));
+    }
+
+    /// Takes a job out of its tube's held jobs; returns whether its group holds it still.
+    pub(crate) fn take_out_of_held(&mut self, id: JobId, until: Timestamp) -> bool {
+        debug_assert!(self.is_linked(id));
+        let job = self.jobs.expect_mut(id);
+        job.marks &= !marks::HELD;
+        let found = self.tubes.get_mut(job.tube).rules_mut().held.remove((until, id));
+        assert!(found.is_some(), "a held job stands among its tube's held jobs");
+        self.sums.jobs.delayed -= 1;
+        let is_held = self.with_tags(id, |queue, job| {
+            let group = job.tags.after.expect("what is held waits for a group").group.as_str();
+            let groups = &mut queue.rules.groups;
+            let is_held = groups.holds(group, id);
+            if is_held {
+                groups.change(group, |group| group.waiting.remove(id));
+            }
+            is_held
+        });
+        debug_assert!(!self.is_linked(id));
+        is_held
+    }
+
+    /// The job is where it was, in whatever tube it is now, though it was taken out of the held jobs.
+    pub(crate) fn hold_again(&mut self, id: JobId, until: Timestamp, is_held: bool, now: Timestamp) {
+        if is_held {
+            self.with_tags(id, |queue, job| {
+                let after = job.tags.after.expect("what is held waits for a group");
+                queue.hold(id, after.group.as_str(), until);
+            });
+        } else {
+            self.set_free(id, until, now);
+        }
+    }
+
+    /// The job, which is in no collection, is free for good.
+    fn set_free(&mut self, id: JobId, until: Timestamp, now: Timestamp) {
+        TagSet::set_free(self.rules.tags.get_mut(id, self.jobs.expect_mut(id)));
+        if until > now {
+            self.delay(id, until);
+        } else {
+            self.make_ready(id, now);
+        }
+    }
+
+    /// Lets a limited number of jobs go whose groups have lost their last member.
+    pub(crate) fn go_on_freeing(&mut self, now: Timestamp) {
+        let mut share = self.slices.given_back;
+        while share > 0
+            && let Some(freed) = self.rules.groups.freeing.front_mut()
+        {
+            let Some(id) = freed.pop_first() else {
+                self.rules.groups.freeing.pop_front();
+                continue;
+            };
+            share -= 1;
+            self.work += 1;
+            // It may have been deleted or moved since, which has freed it.
+            if let Some(job) = self.jobs.get(id).filter(|job| job.has(marks::HELD))
+                && let Place::Delayed(until) = job.place()
+            {
+                let until = Timestamp(until.into());
+                self.take_out_of_held(id, until);
+                self.set_free(id, until, now);
+                self.offer_free_slots(None, now);
+            }
+        }
+        if self.rules.groups.freeing.front().is_some_and(OrderedQueue::is_empty) {
+            self.rules.groups.freeing.pop_front();
+        }
+    }
+
+    /// After a restart: the jobs that wait for groups without members are free. `advance` lets them go.
+    pub fn finish_restore(&mut self) {
+        let groups = &mut self.rules.groups;
+        let empty = |group: &Group| group.members == 0;
+        for (name, group) in groups.by_name.iter_mut().filter(|(_, group)| empty(group)) {
+            groups.freeing.push_back(std::mem::take(&mut group.waiting));
+            groups.ended.note(name);
+        }
+        groups.by_name.retain(|_, group| !empty(group));
+        groups.name_bytes = groups.by_name.keys().map(|name| name.len()).sum();
+    }
+}

@@ -1,0 +1,190 @@
+//! The keys of the indexes in which jobs are found by what their tags say.
+//!
+//! Owns: how a hash and an id become one key. The indexes are ordered queues of hashes: such a queue never moves as a
+//! whole in order to grow, as a hash table does. Two names may have the same hash, so whoever finds a job looks at its
+//! tags, too. The hash is seeded, so that nobody can choose names that meet.
+
+use std::cmp::Ordering;
+use std::hash::{BuildHasher, Hasher, RandomState};
+
+use beanstalkd_structures::{Key, OrderedQueue};
+
+use crate::job::{JobId, Priority};
+use crate::state::keys::ReadyKey;
+use crate::tags::Name;
+
+/// The hash of a name.
+pub fn hash_of(hasher: &RandomState, name: Name<'_>) -> u64 {
+    let mut state = hasher.build_hasher();
+    state.write(name.as_bytes());
+    state.finish()
+}
+
+/// A number over all bits. No two numbers meet in any part that has the low 32 bits; a part without them is one in which
+/// somebody can choose numbers that meet.
+pub fn spread(number: u32) -> u64 {
+    // Odd: 2^64 by the golden ratio.
+    u64::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// 48 bits of a hash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Hash(u64);
+
+impl Hash {
+    /// The low 48 bits.
+    pub fn new(bits: u64) -> Self {
+        Self(bits & (u64::MAX >> 16))
+    }
+}
+
+/// A job, by a hash. The bytes are big-endian numbers, so that keys are compared some words at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hashed([u8; 14]);
+
+impl Hashed {
+    pub fn new(Hash(hash): Hash, JobId(id): JobId) -> Self {
+        let mut bytes = [0; 14];
+        bytes[..8].copy_from_slice(&(hash << 16).to_be_bytes());
+        bytes[6..].copy_from_slice(&id.to_be_bytes());
+        Self(bytes)
+    }
+
+    fn hash(self) -> Hash {
+        Hash(word(&self.0, 0) >> 16)
+    }
+
+    pub fn job(self) -> JobId {
+        JobId(word(&self.0, 6))
+    }
+}
+
+impl Ord for Hashed {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let words = |key: &Self| (word(&key.0, 0), word(&key.0, 6));
+        words(self).cmp(&words(other))
+    }
+}
+
+impl PartialOrd for Hashed {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// A job, by a hash, and then by a number: its priority or its tube. The bytes are as in [`Hashed`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ranked([u8; 18]);
+
+impl Ranked {
+    pub fn new(Hash(hash): Hash, rank: u32, JobId(id): JobId) -> Self {
+        let mut bytes = [0; 18];
+        bytes[..8].copy_from_slice(&(hash << 16).to_be_bytes());
+        bytes[6..10].copy_from_slice(&rank.to_be_bytes());
+        bytes[10..].copy_from_slice(&id.to_be_bytes());
+        Self(bytes)
+    }
+
+    fn hash(self) -> Hash {
+        Hash(word(&self.0, 0) >> 16)
+    }
+
+    fn rank(self) -> u32 {
+        word(&self.0, 2) as u32
+    }
+
+    pub fn job(self) -> JobId {
+        JobId(word(&self.0, 10))
+    }
+}
+
+impl Ord for Ranked {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let words = |key: &Self| (word(&key.0, 0), word(&key.0, 8), word(&key.0, 10));
+        words(self).cmp(&words(other))
+    }
+}
+
+impl PartialOrd for Ranked {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// The eight bytes at `at`, as a number.
+#[inline(always)]
+fn word<const LEN: usize>(bytes: &[u8; LEN], at: usize) -> u64 {
+    let mut word = [0; 8];
+    word.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_be_bytes(word)
+}
+
+impl Key for Hashed {
+    fn id(self) -> u64 {
+        self.job().0
+    }
+}
+
+impl Key for Ranked {
+    fn id(self) -> u64 {
+        self.job().0
+    }
+}
+
+/// The jobs with this hash.
+pub fn with_hash(index: &OrderedQueue<Hashed>, hash: Hash) -> impl Iterator<Item = JobId> {
+    let start = Hashed::new(hash, JobId(0));
+    index.iter_after(start).take_while(move |key| key.hash() == hash).map(Hashed::job)
+}
+
+/// The jobs with this hash and this number.
+pub fn with_hash_and_rank(
+    index: &OrderedQueue<Ranked>,
+    hash: Hash,
+    rank: u32,
+) -> impl Iterator<Item = JobId> {
+    let start = Ranked::new(hash, rank, JobId(0));
+    let is_meant = move |key: &Ranked| key.hash() == hash && key.rank() == rank;
+    index.iter_after(start).take_while(is_meant).map(Ranked::job)
+}
+
+/// The jobs with this hash in the order of their numbers; where these are priorities, those behind `after`.
+pub fn ranked_after(
+    index: &OrderedQueue<Ranked>,
+    hash: Hash,
+    after: Option<ReadyKey>,
+) -> impl Iterator<Item = JobId> {
+    let after = after.unwrap_or(ReadyKey::new(Priority(0), JobId(0)));
+    let start = Ranked::new(hash, after.priority().0, after.job());
+    index.iter_after(start).take_while(move |key| key.hash() == hash).map(Ranked::job)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jobs_are_found_by_their_hash_and_no_others() {
+        let mut index = OrderedQueue::default();
+        let hashes = [0, 1, 0xffff, 0x1_0000, 0xffff_ffff_f000, 0xffff_ffff_ffff];
+        for (at, &hash) in hashes.iter().enumerate() {
+            for id in [1, 1 << 20, u64::MAX] {
+                index.insert(Hashed::new(Hash::new(hash), JobId(id - at as u64 * u64::from(id > 9))));
+            }
+        }
+        for &hash in &hashes {
+            assert_eq!(with_hash(&index, Hash::new(hash)).count(), 3);
+        }
+        assert_eq!(with_hash(&index, Hash::new(2)).count(), 0);
+        let last = with_hash(&index, Hash::new(0)).last();
+        assert_eq!(last, Some(JobId(u64::MAX)));
+        let mut index = OrderedQueue::default();
+        for (hash, rank) in [(1, 0), (1, u32::MAX), (2, 7), (2, 8), (2, 0x0001_0000), (3, 7)] {
+            index.insert(Ranked::new(Hash::new(hash), rank, JobId(u64::from(rank) << 20 | hash)));
+        }
+        let of_tube = with_hash_and_rank(&index, Hash::new(2), 7);
+        assert_eq!(of_tube.collect::<Vec<_>>(), [JobId(7 << 20 | 2)]);
+        assert_eq!(with_hash_and_rank(&index, Hash::new(2), 0).count(), 0);
+        assert_eq!(ranked_after(&index, Hash::new(2), None).count(), 3);
+    }
+}

@@ -1,0 +1,241 @@
+//! Places of concurrency keys that have become free, and to whom they go.
+//!
+//! Owns: the walks through the parked jobs of these keys. A key may be used in a hundred thousand tubes, each with a parked
+//! job and perhaps with clients that wait, so a walk takes one share with the command that has made the place free, and
+//! one in each `advance`. First it looks for clients that wait, the most urgent job first; meanwhile the place is free for
+//! nobody else, so that a client that comes later is not served before one that waits. If a place is left then, it
+//! moves the jobs to the ready queues of their tubes. The client whose command has begun the walk reserves nothing
+//! before its end, so it finds what it has made free. For other clients a job is free when the walk has come to it.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use super::slots::SlotKey;
+use crate::clock::Timestamp;
+use crate::state::keys::ReadyKey;
+use crate::tags::Concurrency;
+use crate::{ClientId, Queue};
+
+/// Jobs that are looked at before a job that is given back becomes ready: some 100 microseconds.
+const LOOKS_BEFORE: usize = 256;
+
+/// The walks that are under way.
+#[derive(Debug, Default)]
+pub struct OfferedSlots {
+    walks: VecDeque<Walk>,
+    /// By key: the limits for which a walk looks for clients that wait.
+    searched: BTreeMap<Box<[u8]>, BTreeSet<u32>>,
+    /// How many of the walks each client has begun, by its index.
+    causes: BTreeMap<u32, usize>,
+}
+
+/// The way through the parked jobs of the keys whose places one command has made free.
+#[derive(Debug)]
+struct Walk {
+    steps: Vec<Step>,
+    /// Whether it still looks for clients that wait.
+    is_searching: bool,
+    /// The waits with lower numbers had begun when it began.
+    next_wait: u64,
+    /// The index of the client whose command it was.
+    cause: Option<u32>,
+}
+
+/// How far a walk has come with one key and limit.
+#[derive(Debug)]
+struct Step {
+    group: SlotKey,
+    /// For the jobs up to this one nobody waits.
+    after: Option<ReadyKey>,
+}
+
+impl OfferedSlots {
+    pub fn is_empty(&self) -> bool {
+        self.walks.is_empty()
+    }
+
+    /// Whether a walk looks for clients that wait for a job with this tag.
+    pub fn searches(&self, tag: Concurrency<'_>) -> bool {
+        !self.searched.is_empty()
+            && self.searched.get(tag.key.as_bytes()).is_some_and(|limits| limits.contains(&tag.limit))
+    }
+
+    /// Whether the client has begun a walk that is not over.
+    pub fn are_awaited_by(&self, client: u32) -> bool {
+        self.causes.contains_key(&client)
+    }
+
+    /// Puts off the rest of a walk. What another walk looks for already, this one need not.
+    fn put_off(&mut self, mut walk: Walk, is_first: bool) {
+        let is_searching = walk.is_searching;
+        walk.steps.retain(|Step { group, .. }| {
+            !is_searching || self.searched.entry(group.key.clone()).or_default().insert(group.limit)
+        });
+        if walk.steps.is_empty() {
+            return;
+        }
+        if let Some(client) = walk.cause {
+            *self.causes.entry(client).or_insert(0) += 1;
+        }
+        if is_first {
+            self.walks.push_front(walk);
+        } else {
+            self.walks.push_back(walk);
+        }
+    }
+
+    /// The walk that is to go on.
+    fn take_first(&mut self) -> Option<Walk> {
+        let walk = self.walks.pop_front()?;
+        if let Some(client) = walk.cause
+            && let Some(count) = self.causes.get_mut(&client)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.causes.remove(&client);
+            }
+        }
+        for Step { group, .. } in walk.steps.iter().filter(|_| walk.is_searching) {
+            if let Some(limits) = self.searched.get_mut(&group.key) {
+                limits.remove(&group.limit);
+                if limits.is_empty() {
+                    self.searched.remove(&group.key);
+                }
+            }
+        }
+        Some(walk)
+    }
+
+    /// The keys and limits of all walks.
+    pub fn groups(&self) -> impl Iterator<Item = &SlotKey> {
+        self.walks.iter().flat_map(|walk| &walk.steps).map(|step| &step.group)
+    }
+
+    /// Asserts the invariants of the fields.
+    pub fn check(&self) {
+        let searching = || self.walks.iter().filter(|walk| walk.is_searching);
+        let searched: usize = self.searched.values().map(BTreeSet::len).sum();
+        assert_eq!(searching().map(|walk| walk.steps.len()).sum::<usize>(), searched);
+        for Step { group, .. } in searching().flat_map(|walk| &walk.steps) {
+            assert!(self.searches(group.tag()), "a key is searched by one walk");
+        }
+        let causes = self.walks.iter().filter(|walk| walk.cause.is_some()).count();
+        assert_eq!(self.causes.values().sum::<usize>(), causes);
+        assert!(self.walks.iter().all(|walk| !walk.steps.is_empty()));
+    }
+}
+
+impl Queue {
+    /// OfferedSlots the places that have become free to the parked jobs of their keys, the most urgent first. `cause` is the
+    /// client whose command it was.
+    pub(crate) fn offer_free_slots(&mut self, cause: Option<ClientId>, now: Timestamp) {
+        if self.rules.slots.freed.is_empty() {
+            return;
+        }
+        let steps = self.take_freed();
+        let cause = cause.map(|client| client.index);
+        let walk = Walk { steps, is_searching: true, next_wait: self.clients.next_wait.get(), cause };
+        self.go_on_with(walk, false, now);
+    }
+
+    /// A job with this key is about to be ready: clients that wait get the more urgent ones first for which this command has
+    /// made places free.
+    pub(crate) fn offer_before(&mut self, next: ReadyKey, now: Timestamp) {
+        if self.rules.slots.freed.is_empty() || self.clients.counts.waiting == 0 {
+            return;
+        }
+        let steps = self.take_freed();
+        let groups: Vec<SlotKey> = steps.iter().map(|step| step.group.clone()).collect();
+        let mut walk =
+            Walk { steps, is_searching: true, next_wait: self.clients.next_wait.get(), cause: None };
+        self.search_waiting(&mut walk, Some(next), &mut { LOOKS_BEFORE }, now);
+        // The rest is offered when the command is done.
+        self.rules.slots.freed.extend(groups);
+    }
+
+    /// The beginning of a walk through what has become free.
+    fn take_freed(&mut self) -> Vec<Step> {
+        let mut freed = std::mem::take(&mut self.rules.slots.freed);
+        freed.sort_unstable();
+        freed.dedup();
+        freed.into_iter().map(|group| Step { group, after: None }).collect()
+    }
+
+    /// Goes on with the walk that was begun first.
+    pub(crate) fn go_on_offering(&mut self, now: Timestamp) {
+        if let Some(walk) = self.rules.offered.take_first() {
+            self.go_on_with(walk, true, now);
+        }
+    }
+
+    fn go_on_with(&mut self, mut walk: Walk, is_first: bool, now: Timestamp) {
+        let mut left = self.slices.given_back;
+        if walk.is_searching {
+            walk.is_searching = !self.search_waiting(&mut walk, None, &mut left, now);
+        }
+        if walk.is_searching || !self.show(&walk, &mut left, now) {
+            self.rules.offered.put_off(walk, is_first);
+        }
+        // The jobs that have come forward meanwhile were behind others of the walk, which has seen them or will.
+        self.rules.slots.freed.clear();
+        self.note_unsettled();
+    }
+
+    /// Gives free places to clients that wait, the most urgent job first, up to the job with the key `end`, if that is not
+    /// `None`; returns whether it has come to the end.
+    fn search_waiting(
+        &mut self,
+        walk: &mut Walk,
+        end: Option<ReadyKey>,
+        left: &mut usize,
+        now: Timestamp,
+    ) -> bool {
+        if self.clients.counts.waiting == 0 {
+            return true;
+        }
+        let next = |queue: &Self, step: &Step| queue.first_parked(&step.group, step.after);
+        let steps = walk.steps.iter().enumerate();
+        let mut nexts: BTreeSet<(ReadyKey, usize)> =
+            steps.filter_map(|(at, step)| Some((next(self, step)?, at))).collect();
+        while let Some((first, at)) = nexts.pop_first() {
+            if end.is_some_and(|end| first > end) {
+                break;
+            }
+            let step = &mut walk.steps[at];
+            if !self.has_free_slot(step.group.tag()) {
+                continue;
+            }
+            if *left == 0 {
+                return false;
+            }
+            *left -= 1;
+            self.work += 1;
+            step.after = Some(first);
+            let tube = self.jobs.expect_mut(first.job()).tube;
+            let has_waited = |(number, _)| number < walk.next_wait;
+            if self.tubes.get(tube).pause.is_none() && self.first_waiting(tube).is_some_and(has_waited) {
+                self.bring_forward(first, tube, now);
+            }
+            nexts.extend(next(self, &walk.steps[at]).map(|next| (next, at)));
+        }
+        true
+    }
+
+    /// Moves the parked jobs to the ready queues of their tubes for as long as places are free; returns whether it has come
+    /// to the end.
+    fn show(&mut self, walk: &Walk, left: &mut usize, now: Timestamp) -> bool {
+        for Step { group, .. } in &walk.steps {
+            while self.has_free_slot(group.tag())
+                && let Some(first) = self.first_parked(group, None)
+            {
+                if *left == 0 {
+                    return false;
+                }
+                *left -= 1;
+                self.work += 1;
+                let tube = self.jobs.expect_mut(first.job()).tube;
+                self.bring_forward(first, tube, now);
+            }
+        }
+        true
+    }
+}

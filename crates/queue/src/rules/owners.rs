@@ -1,0 +1,234 @@
+//! Who has put how much: the bytes of the jobs of owners whose bytes are limited.
+//!
+//! Owns: a sum for each owner: what its jobs take, with their tags, the tubes and groups that they have made, and the
+//! cooldowns that their deletes lead to. The server decides what the limit is.
+
+use std::collections::BTreeMap;
+
+use super::groups::GROUP_BYTES;
+use super::unique::cooldown_bytes;
+use super::{End, Rule, TaggedJob, index_bytes};
+use crate::state::keys::TubeKey;
+use crate::state::tubes::{BYTES_PER_TUBE, DEFAULT};
+use crate::tags::TagSet;
+use crate::{ClientId, Queue};
+
+/// What a job counts beside its body and its tags, in bytes: about what the queue keeps of it, so that empty jobs count, too.
+const OWNED_JOB_BYTES: u64 = 128;
+/// What an owner takes beside its name, in bytes.
+const OWNER_BYTES: usize = 72;
+
+/// The sums.
+#[derive(Debug, Default)]
+pub(crate) struct Owners {
+    bytes_by_name: BTreeMap<Box<str>, u64>,
+    name_bytes: usize,
+    /// Who has made the tubes and groups that jobs of owners are in.
+    makers: BTreeMap<Shared<Box<str>>, Maker>,
+    /// What the names in `makers` take.
+    maker_bytes: usize,
+}
+
+/// What the jobs of several owners can share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Shared<N> {
+    Tube(TubeKey),
+    Group(N),
+}
+
+/// For whom a tube or a group counts: the owner of the job that came first, with the number of its jobs that have come
+/// since. It counts for this owner as long as there are any.
+#[derive(Debug, PartialEq, Eq)]
+struct Maker {
+    owner: Box<str>,
+    jobs: u64,
+}
+
+/// What a maker takes beside the names, in bytes.
+const MAKER_BYTES: usize = 72;
+
+impl Owners {
+    /// What the sums take, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes_by_name.len() * OWNER_BYTES
+            + self.name_bytes
+            + self.makers.len() * MAKER_BYTES
+            + self.maker_bytes
+    }
+
+    pub(crate) fn add(&mut self, owner: &str, added: u64) {
+        match self.bytes_by_name.get_mut(owner) {
+            Some(bytes) => *bytes += added,
+            None => {
+                self.name_bytes += owner.len();
+                self.bytes_by_name.insert(owner.into(), added);
+            }
+        }
+    }
+
+    pub(crate) fn subtract(&mut self, owner: &str, gone: u64) {
+        let bytes = self.bytes_by_name.get_mut(owner).expect("who has something has a sum");
+        *bytes -= gone;
+        if *bytes == 0 {
+            self.bytes_by_name.remove(owner);
+            self.name_bytes -= owner.len();
+        }
+    }
+
+    /// A job of this owner comes to what costs so much if nobody has made it.
+    fn enter(&mut self, shared: Shared<&str>, owner: &str, cost: u64) {
+        let shared = shared.to_owned();
+        match self.makers.get_mut(&shared) {
+            Some(maker) => maker.jobs += u64::from(*maker.owner == *owner),
+            None => {
+                self.maker_bytes += shared.name_bytes() + owner.len();
+                self.makers.insert(shared, Maker { owner: owner.into(), jobs: 1 });
+                self.add(owner, cost);
+            }
+        }
+    }
+
+    /// A job of this owner is gone from it.
+    fn leave(&mut self, shared: Shared<&str>, owner: &str, cost: u64) {
+        let shared = shared.to_owned();
+        let Some(maker) = self.makers.get_mut(&shared).filter(|maker| *maker.owner == *owner) else { return };
+        maker.jobs -= 1;
+        if maker.jobs == 0 {
+            self.maker_bytes -= shared.name_bytes() + owner.len();
+            self.makers.remove(&shared);
+            self.subtract(owner, cost);
+        }
+    }
+}
+
+impl Shared<&str> {
+    fn to_owned(self) -> Shared<Box<str>> {
+        match self {
+            Self::Tube(tube) => Shared::Tube(tube),
+            Self::Group(name) => Shared::Group(name.into()),
+        }
+    }
+}
+
+impl Shared<Box<str>> {
+    fn name_bytes(&self) -> usize {
+        match self {
+            Self::Tube(_) => 0,
+            Self::Group(name) => name.len(),
+        }
+    }
+}
+
+/// What a job counts for its owner: what it takes, and what the cooldown takes that its delete begins.
+fn job_cost(body_bytes: usize, tags: &TagSet<'_>) -> u64 {
+    let words = TagSet { owner: None, ..*tags };
+    let cooldown =
+        tags.idempotency.filter(|tag| tag.cooldown_s > 0).map_or(0, |tag| cooldown_bytes(tag.key.len()));
+    OWNED_JOB_BYTES + (body_bytes + words.encoded_len() + index_bytes(tags) + cooldown) as u64
+}
+
+fn group_cost(name: &str) -> u64 {
+    (GROUP_BYTES + name.len()) as u64
+}
+
+impl Rule for Owners {
+    fn came(queue: &mut Queue, job: &TaggedJob<'_>) {
+        let Some(owner) = job.tags.owner else { return };
+        let owner = owner.as_str();
+        queue.rules.owners.add(owner, job_cost(job.body_bytes, job.tags));
+        queue.enter_tube(owner, job.tube);
+        if let Some(group) = job.tags.group {
+            queue.rules.owners.enter(Shared::Group(group.as_str()), owner, group_cost(group.as_str()));
+        }
+    }
+
+    fn moved(queue: &mut Queue, job: &TaggedJob<'_>, from: TubeKey) {
+        if let Some(owner) = job.tags.owner {
+            queue.leave_tube(owner.as_str(), from);
+            queue.enter_tube(owner.as_str(), job.tube);
+        }
+    }
+
+    fn ended(queue: &mut Queue, job: &TaggedJob<'_>, _end: &mut End) {
+        let Some(owner) = job.tags.owner else { return };
+        let owner = owner.as_str();
+        if let Some(group) = job.tags.group {
+            queue.rules.owners.leave(Shared::Group(group.as_str()), owner, group_cost(group.as_str()));
+        }
+        queue.leave_tube(owner, job.tube);
+        queue.rules.owners.subtract(owner, job_cost(job.body_bytes, job.tags));
+    }
+
+    #[inline]
+    fn check(queue: &Queue) {
+        let mut owners = Owners::default();
+        let mut jobs: BTreeMap<(Shared<&str>, &str), u64> = BTreeMap::new();
+        let tags = queue.jobs.ids().filter_map(|id| Some((id, queue.tags(id)?)));
+        let tags: Vec<_> = tags.filter_map(|(id, tags)| Some((id, tags, tags.owner?))).collect();
+        for (id, tags, owner) in &tags {
+            let job = queue.jobs.get(*id).expect("an indexed job is there");
+            owners.add(owner.as_str(), job_cost(job.body().len(), tags));
+            *jobs.entry((Shared::Tube(job.tube), owner.as_str())).or_default() += 1;
+            if let Some(group) = tags.group {
+                *jobs.entry((Shared::Group(group.as_str()), owner.as_str())).or_default() += 1;
+            }
+        }
+        for (shared, maker) in &queue.rules.owners.makers {
+            let (shared, cost) = match shared {
+                Shared::Tube(tube) => (Shared::Tube(*tube), queue.tube_cost(*tube)),
+                Shared::Group(name) => (Shared::Group(&**name), group_cost(name)),
+            };
+            let there = jobs.get(&(shared, &*maker.owner)).copied().unwrap_or(0);
+            assert!((1..=there).contains(&maker.jobs));
+            owners.add(&maker.owner, cost);
+        }
+        queue.rules.unique.owned().for_each(|(owner, bytes)| owners.add(owner, bytes as u64));
+        let found = &queue.rules.owners;
+        assert_eq!(owners.bytes_by_name, found.bytes_by_name, "the sums are what there is");
+        assert_eq!(owners.name_bytes, found.name_bytes);
+        let names = found.makers.iter().map(|(shared, maker)| shared.name_bytes() + maker.owner.len());
+        assert_eq!(names.sum::<usize>(), found.maker_bytes);
+    }
+}
+
+impl Queue {
+    /// What the tube counts for its maker. Nobody has made "default".
+    fn tube_cost(&self, tube: TubeKey) -> u64 {
+        if tube == DEFAULT { 0 } else { (BYTES_PER_TUBE + self.tubes.get(tube).name.as_bytes().len()) as u64 }
+    }
+
+    /// What a put with these tags into the tube that the client uses would count for its owner.
+    #[must_use]
+    pub fn put_cost(&self, client: ClientId, body_bytes: usize, tags: &TagSet<'_>) -> u64 {
+        let tube = self.client(client).using;
+        let makers = &self.rules.owners.makers;
+        let is_made = makers.contains_key(&Shared::Tube(tube));
+        let group = tags.group.map(|group| group.as_str());
+        let group = group.filter(|&group| !makers.contains_key(&Shared::Group(group).to_owned()));
+        job_cost(body_bytes, tags)
+            + if is_made { 0 } else { self.tube_cost(tube) }
+            + group.map_or(0, group_cost)
+    }
+
+    /// A job of the owner comes into the tube.
+    fn enter_tube(&mut self, owner: &str, tube: TubeKey) {
+        if tube != DEFAULT {
+            let cost = self.tube_cost(tube);
+            self.rules.owners.enter(Shared::Tube(tube), owner, cost);
+        }
+    }
+
+    /// A job of the owner is gone from the tube.
+    fn leave_tube(&mut self, owner: &str, tube: TubeKey) {
+        if tube != DEFAULT {
+            let cost = self.tube_cost(tube);
+            self.rules.owners.leave(Shared::Tube(tube), owner, cost);
+        }
+    }
+
+    /// The bytes that count for an owner.
+    #[must_use]
+    pub fn owned_bytes(&self, owner: &str) -> u64 {
+        self.rules.owners.bytes_by_name.get(owner).copied().unwrap_or(0)
+    }
+}

@@ -1,0 +1,472 @@
+//! The tag `con`: at most so many jobs with a key are reserved at once, over all tubes.
+//!
+//! Owns: how many jobs of each key are reserved, and which ready jobs may be reserved now. Jobs of one tube with the same
+//! key and the same limit are alike: if any of them may be reserved, the most urgent may. So only this one, the first,
+//! stands in the tube's ready queue, and only while a place is free. The others, and the first while none is free, are
+//! parked: they are ready for everybody who looks, and no reserve sees them.
+//!
+//! A key may be used in very many tubes. When its last place is taken, the firsts of other tubes stay in their ready
+//! queues until a reserve is about to choose from these: it parks them (`park_kept_back`). `Queue::is_unsettled` says that
+//! there may be such jobs, so that reserves look at nothing else while there are none.
+//!
+//! A place that is given back is first kept for the job that gives it back: this one is put where it belongs, and only
+//! then the free places are offered to others (`offers`).
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::hash::{BuildHasher, RandomState};
+
+use beanstalkd_structures::OrderedQueue;
+
+use super::index::{Hash, Ranked, hash_of, ranked_after, spread, with_hash_and_rank};
+use super::{Readiness, Rule, TaggedJob};
+use crate::Queue;
+use crate::clock::Timestamp;
+use crate::job::{JobId, JobState};
+use crate::state::jobs::{Place, marks};
+use crate::state::keys::{ReadyKey, TubeKey};
+use crate::tags::{Concurrency, Name};
+
+/// What a key of which jobs are reserved takes, in bytes.
+const KEY_BYTES: usize = 40;
+
+#[cfg(test)]
+thread_local! {
+    /// Jobs of which was asked whether they are of a line.
+    pub static LOOKS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
+/// The places of all keys.
+#[derive(Debug, Default)]
+pub struct Slots {
+    /// The first of those jobs that are alike, by the hash of key and limit, and then by the tube.
+    first: OrderedQueue<Ranked>,
+    /// The others, by the hash of key, limit and tube, and then by the priority.
+    behind: OrderedQueue<Ranked>,
+    /// The first ones that are parked, by the hash of key and limit, and then by the priority.
+    parked: OrderedQueue<Ranked>,
+    /// By the hash of a key: how many of its jobs are reserved; not 0. Two keys with the same 64 bits would share their
+    /// places, and no job is reserved that may not be. If a million keys are in use, the chance of that is one in 30 million.
+    taken: BTreeMap<u64, u32>,
+    /// Those of whose jobs one may be reserved that could not before; empty between commands.
+    pub(crate) freed: Vec<SlotKey>,
+    /// Whether a reserve has to look which ready jobs may be reserved now: keys of jobs in several tubes are used up or
+    /// being offered.
+    pub(crate) is_unsettled: bool,
+}
+
+/// A key and a limit.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct SlotKey {
+    pub(crate) key: Box<[u8]>,
+    pub(crate) limit: u32,
+}
+
+impl SlotKey {
+    fn of(tag: Concurrency<'_>) -> Self {
+        Self { key: tag.key.as_bytes().into(), limit: tag.limit }
+    }
+
+    pub(crate) fn tag(&self) -> Concurrency<'_> {
+        Concurrency { key: Name::again(&self.key), limit: self.limit }
+    }
+}
+
+/// What jobs that are alike have in common.
+#[derive(Clone, Copy, Debug)]
+struct Line<'a> {
+    tube: TubeKey,
+    tag: Concurrency<'a>,
+    /// The hash of the key.
+    key: u64,
+}
+
+impl<'a> Line<'a> {
+    fn new(tube: TubeKey, tag: Concurrency<'a>, hasher: &RandomState) -> Self {
+        Self { tube, tag, key: hash_of(hasher, tag.key) }
+    }
+
+    /// By which the first of all tubes are found.
+    fn hash(self) -> Hash {
+        Hash::new(self.key ^ spread(self.tag.limit))
+    }
+
+    /// By which those behind the first are found. The numbers of tubes are known, so they go into the seeded hash: a line must
+    /// not come to stand among a million jobs of another one.
+    fn hash_behind(self, hasher: &RandomState) -> Hash {
+        Hash::new(hasher.hash_one((self.key, self.tag.limit, self.tube)))
+    }
+
+    /// The place of one of its jobs if that is the first.
+    fn first(self, id: JobId) -> Ranked {
+        Ranked::new(self.hash(), self.tube, id)
+    }
+
+    /// That of the jobs with another limit.
+    fn with_limit(self, limit: u32) -> Self {
+        Self { tag: Concurrency { limit, ..self.tag }, ..self }
+    }
+}
+
+impl Slots {
+    pub fn bytes(&self) -> usize {
+        self.taken.len() * KEY_BYTES
+    }
+}
+
+impl Rule for Slots {
+    /// Of jobs that are alike, the first alone may be reserved, and only while a slot is free.
+    fn became_ready(queue: &mut Queue, job: &TaggedJob<'_>) -> Readiness {
+        let Some(tag) = job.tags.concurrency else { return Readiness::Open };
+        let &TaggedJob { id, tube, .. } = job;
+        let key = queue.ready_key(id);
+        let line = queue.line(tube, tag);
+        let first = queue.first_of(line);
+        if first.is_some_and(|first| queue.ready_key(first) < key) {
+            queue.stand_behind(id, line);
+            return Readiness::KeptBack;
+        }
+        if let Some(first) = first {
+            queue.remove_first(first, line);
+            queue.stand_behind(first, line);
+            if !queue.jobs.expect_mut(first).has(marks::PARKED) {
+                queue.take_out_of_ready(first, tube);
+                queue.park(first, tube);
+            }
+        }
+        queue.insert_first(id, line);
+        if queue.is_free(line) { Readiness::Open } else { Readiness::KeptBack }
+    }
+
+    /// It may have a slot that is being offered.
+    fn allows(queue: &Queue, job: &TaggedJob<'_>) -> bool {
+        job.tags.concurrency.is_none_or(|tag| queue.has_slot(queue.line(job.tube, tag)))
+    }
+
+    /// A job that stood in the ready queue was the first of those that are alike.
+    fn reserved(queue: &mut Queue, job: &TaggedJob<'_>) {
+        let Some(tag) = job.tags.concurrency else { return };
+        let was_first = job.marks & marks::FIRST != 0;
+        let line = queue.line(job.tube, tag);
+        if was_first {
+            queue.remove_first(job.id, line);
+        }
+        let taken = queue.rules.slots.taken.entry(line.key).or_insert(0);
+        *taken += 1;
+        let used_up = line.with_limit(*taken);
+        if !queue.rules.slots.is_unsettled && queue.has_first(used_up) {
+            queue.rules.slots.is_unsettled = true;
+        }
+        if was_first {
+            queue.advance_line(line, false);
+        }
+    }
+
+    fn left(queue: &mut Queue, job: &TaggedJob<'_>, state: JobState) {
+        match (job.tags.concurrency, state) {
+            (Some(tag), JobState::Ready) => queue.leave_line(job.id, tag),
+            (Some(tag), JobState::Reserved) => queue.free_slot(tag),
+            (Some(_), JobState::Delayed | JobState::Buried) | (None, _) => {}
+        }
+    }
+
+    #[inline]
+    fn check(queue: &Queue) {
+        let slots = &queue.rules.slots;
+        let mut taken: BTreeMap<u64, u32> = BTreeMap::new();
+        let (mut ready, mut firsts, mut parked) = (0, 0, 0);
+        let is_offered = |tag| queue.rules.offered.groups().any(|group| group.tag() == tag);
+        for id in queue.jobs.ids() {
+            let job = queue.jobs.get(id).expect("an indexed job is there");
+            let tag = queue.tags(id).and_then(|tags| tags.concurrency);
+            let Some(tag) = tag else {
+                assert!(!job.has(marks::FIRST | marks::PARKED), "only keys park jobs");
+                continue;
+            };
+            match job.place() {
+                Place::Reserved(_) => *taken.entry(hash_of(&queue.rules.hasher, tag.key)).or_insert(0) += 1,
+                Place::Ready(_) => {
+                    ready += 1;
+                    let line = queue.line(job.tube, tag);
+                    let first = queue.first_of(line).expect("of those that are ready, one is the first");
+                    assert_eq!(first == id, job.has(marks::FIRST));
+                    assert!(queue.ready_key(first) <= queue.ready_key(id), "the first is the most urgent");
+                    if first != id {
+                        assert!(job.has(marks::PARKED), "those behind the first are parked");
+                        continue;
+                    }
+                    firsts += 1;
+                    if job.has(marks::PARKED) {
+                        parked += 1;
+                        let start = Ranked::new(line.hash(), job.priority.0, JobId(id.0 - 1));
+                        assert_eq!(slots.parked.iter_after(start).next(), Some(queue.parked_key(id)));
+                        assert!(!queue.has_free_slot(tag) || is_offered(tag), "free places are offered");
+                    } else {
+                        assert!(
+                            queue.has_free_slot(tag) || queue.rules.slots.is_unsettled,
+                            "reserves know what to look at"
+                        );
+                    }
+                }
+                Place::Delayed(_) | Place::Buried(_) => assert!(!job.has(marks::FIRST | marks::PARKED)),
+            }
+        }
+        assert_eq!((slots.first.len(), slots.behind.len()), (firsts, ready - firsts));
+        assert_eq!(slots.parked.len(), parked);
+        assert_eq!(slots.taken, taken, "each reserved job has a place");
+        assert!(slots.freed.is_empty(), "free places are offered before a command ends");
+        queue.rules.offered.check();
+        assert!(queue.rules.offered.is_empty() || queue.rules.slots.is_unsettled);
+    }
+}
+
+impl Queue {
+    /// Whether a ready or delayed job with this tag may be reserved now.
+    pub(crate) fn has_free_slot(&self, tag: Concurrency<'_>) -> bool {
+        self.is_free(self.line(0, tag))
+    }
+
+    /// As `has_free_slot`, for a job of this line.
+    fn is_free(&self, line: Line<'_>) -> bool {
+        self.has_slot(line) && !self.rules.offered.searches(line.tag)
+    }
+
+    /// The same, though a free place may be about to be given to a client that waits.
+    fn has_slot(&self, line: Line<'_>) -> bool {
+        self.rules.slots.taken.get(&line.key).is_none_or(|&taken| taken < line.tag.limit)
+    }
+
+    fn line<'a>(&self, tube: TubeKey, tag: Concurrency<'a>) -> Line<'a> {
+        Line::new(tube, tag, &self.rules.hasher)
+    }
+
+    /// The first of the jobs in the line.
+    fn first_of(&self, line: Line<'_>) -> Option<JobId> {
+        let index = &self.rules.slots.first;
+        with_hash_and_rank(index, line.hash(), line.tube).find(|&id| self.is_of_line(id, line))
+    }
+
+    fn is_of_line(&self, id: JobId, line: Line<'_>) -> bool {
+        #[cfg(test)]
+        LOOKS.set(LOOKS.get() + 1);
+        let job = self.jobs.get(id).expect("what an index has is there");
+        job.tube == line.tube && self.expect_tags(id).concurrency == Some(line.tag)
+    }
+
+    fn ready_key(&self, id: JobId) -> ReadyKey {
+        ReadyKey::new(self.jobs.get(id).expect("what an index has is there").priority, id)
+    }
+
+    /// A job with this tag that was ready is in no collection any more, and leaves those that are alike.
+    pub(crate) fn leave_line(&mut self, id: JobId, tag: Concurrency<'_>) {
+        let job = self.jobs.expect_mut(id);
+        let (is_first, was_parked) = (job.has(marks::FIRST), job.has(marks::PARKED));
+        let tube = job.tube;
+        let line = self.line(tube, tag);
+        if is_first {
+            self.remove_first(id, line);
+        }
+        self.jobs.expect_mut(id).marks &= !marks::PARKED;
+        if is_first {
+            self.advance_line(line, was_parked);
+        } else {
+            let key = self.key_behind(id, line);
+            let found = self.rules.slots.behind.remove(key);
+            assert!(found.is_some(), "a job behind the first is indexed");
+        }
+    }
+
+    /// The next job of the line becomes the first. Where somebody waits for it, it is offered when the command is done. If
+    /// the one before it was parked while a place is free, a walk is to come to it.
+    fn advance_line(&mut self, line: Line<'_>, was_parked: bool) {
+        let Some(next) = self.second_of(line) else { return };
+        let key = self.ready_key(next);
+        let behind = self.key_behind(next, line);
+        self.rules.slots.behind.remove(behind);
+        self.insert_first(next, line);
+        if was_parked || !self.is_free(line) {
+            return;
+        }
+        let tube = self.tubes.get(line.tube);
+        if tube.pause.is_none() && self.first_waiting(line.tube).is_some() {
+            self.rules.slots.freed.push(SlotKey::of(line.tag));
+        } else {
+            self.unpark(next, line.tube);
+            self.tubes.get_mut(line.tube).ready.insert(key);
+        }
+    }
+
+    /// The first of those behind the first.
+    fn second_of(&self, line: Line<'_>) -> Option<JobId> {
+        let hash = line.hash_behind(&self.rules.hasher);
+        ranked_after(&self.rules.slots.behind, hash, None).find(|&id| self.is_of_line(id, line))
+    }
+
+    /// The place of a job behind the first.
+    fn key_behind(&self, id: JobId, line: Line<'_>) -> Ranked {
+        Ranked::new(line.hash_behind(&self.rules.hasher), self.ready_key(id).priority().0, id)
+    }
+
+    /// A job with this tag is reserved no more.
+    pub(crate) fn free_slot(&mut self, tag: Concurrency<'_>) {
+        let slots = &mut self.rules.slots;
+        let Entry::Occupied(mut taken) = slots.taken.entry(hash_of(&self.rules.hasher, tag.key)) else {
+            unreachable!("a reserved job has a place")
+        };
+        let before = *taken.get();
+        if before == 1 {
+            taken.remove();
+        } else {
+            *taken.get_mut() = before - 1;
+        }
+        // Only a parked job can have waited for it.
+        if !slots.parked.is_empty() {
+            slots.freed.push(SlotKey { key: tag.key.as_bytes().into(), limit: before });
+        }
+    }
+
+    /// Whether there is a ready job with the tag of this line, in whatever tube.
+    fn has_first(&self, line: Line<'_>) -> bool {
+        let mut firsts = ranked_after(&self.rules.slots.first, line.hash(), None);
+        firsts.any(|id| self.expect_tags(id).concurrency == Some(line.tag))
+    }
+
+    /// The most urgent of the parked first jobs with this key and limit, or the next after `after`.
+    pub(crate) fn first_parked(&self, group: &SlotKey, after: Option<ReadyKey>) -> Option<ReadyKey> {
+        let hash = self.line(0, group.tag()).hash();
+        let mut parked = ranked_after(&self.rules.slots.parked, hash, after);
+        let is_meant = |id: &JobId| self.expect_tags(*id).concurrency == Some(group.tag());
+        parked.find(is_meant).map(|id| self.ready_key(id))
+    }
+
+    /// A parked first job of this tube may be reserved: it goes to a client that waits, or stands in the ready queue.
+    pub(crate) fn bring_forward(&mut self, first: ReadyKey, tube: TubeKey, now: Timestamp) {
+        self.unpark(first.job(), tube);
+        self.count_unready(tube, first.priority());
+        self.enqueue(first.job(), tube, first.priority(), now);
+    }
+
+    /// Parks the first jobs of a tube from which a client is about to reserve, of those that may not be reserved any more,
+    /// at most `left`, which goes down by each. Returns whether none is left.
+    #[cold]
+    pub(crate) fn park_kept_back(&mut self, tube: TubeKey, left: &mut usize) -> bool {
+        while let Some(first) = self.tubes.get(tube).ready.first() {
+            let id = first.job();
+            let tag = self.tags(id).and_then(|tags| tags.concurrency);
+            if tag.is_none_or(|tag| self.has_free_slot(tag)) {
+                return true;
+            }
+            if *left == 0 {
+                return false;
+            }
+            *left -= 1;
+            self.work += 1;
+            self.take_out_of_ready(id, tube);
+            self.park(id, tube);
+        }
+        true
+    }
+
+    /// While places are unsettled, before a client chooses among its tubes: returns whether it may choose now. The tubes of
+    /// a client that watches many are looked at when they come first.
+    #[cold]
+    pub(crate) fn settle_heads(&mut self, client: u32) -> bool {
+        if self.rules.offered.are_awaited_by(client) {
+            return false;
+        }
+        if self.clients[client].wide.is_some() {
+            return true;
+        }
+        let mut left = self.slices.probed_tubes;
+        let count = self.clients[client].watching.len();
+        (0..count).all(|place| {
+            let tube = self.clients[client].watching[place];
+            self.park_kept_back(tube, &mut left)
+        })
+    }
+
+    /// To be called when a walk has ended or is put off.
+    pub(crate) fn note_unsettled(&mut self) {
+        let is_settled = self.rules.offered.is_empty() && self.rules.slots.taken.is_empty();
+        self.rules.slots.is_unsettled =
+            !self.rules.offered.is_empty() || self.rules.slots.is_unsettled && !is_settled;
+    }
+
+    fn insert_first(&mut self, id: JobId, line: Line<'_>) {
+        self.rules.slots.first.insert(line.first(id));
+        let job = self.jobs.expect_mut(id);
+        job.marks |= marks::FIRST;
+        if job.has(marks::PARKED) {
+            let key = self.parked_key(id);
+            self.rules.slots.parked.insert(key);
+        }
+    }
+
+    /// A first job is none any more; whether it is parked has not changed yet.
+    fn remove_first(&mut self, id: JobId, line: Line<'_>) {
+        let found = self.rules.slots.first.remove(line.first(id));
+        assert!(found.is_some(), "the first of a line is indexed");
+        if self.jobs.expect_mut(id).has(marks::PARKED) {
+            let key = self.parked_key(id);
+            self.rules.slots.parked.remove(key);
+        }
+        self.jobs.expect_mut(id).marks &= !marks::FIRST;
+    }
+
+    /// The place of a job among the parked first ones.
+    fn parked_key(&self, id: JobId) -> Ranked {
+        let tag = self.expect_tags(id).concurrency.expect("what is first has a key");
+        Ranked::new(self.line(0, tag).hash(), self.ready_key(id).priority().0, id)
+    }
+
+    fn stand_behind(&mut self, id: JobId, line: Line<'_>) {
+        let key = self.key_behind(id, line);
+        self.rules.slots.behind.insert(key);
+    }
+
+    /// Takes a job that stays ready out of the queue of those that may be reserved.
+    fn take_out_of_ready(&mut self, id: JobId, tube: TubeKey) {
+        let key = self.ready_key(id);
+        let found = self.tubes.get_mut(tube).ready.remove(key);
+        assert!(found.is_some(), "a first job that is not parked stands in its tube's ready queue");
+        self.count_unready(tube, key.priority());
+    }
+
+    /// Puts a job that is in no collection among its tube's parked jobs.
+    pub(crate) fn park(&mut self, id: JobId, tube: TubeKey) {
+        debug_assert!(!self.is_linked(id));
+        let key = self.ready_key(id);
+        let job = self.jobs.expect_mut(id);
+        job.marks |= marks::PARKED;
+        if job.has(marks::FIRST) {
+            let key = self.parked_key(id);
+            self.rules.slots.parked.insert(key);
+        }
+        self.tubes.get_mut(tube).rules_mut().parked.insert(key);
+        self.count_ready(tube, key.priority());
+        debug_assert!(self.is_linked(id));
+    }
+
+    /// Takes a job out of its tube's parked jobs. It still counts as ready.
+    fn unpark(&mut self, id: JobId, tube: TubeKey) {
+        debug_assert!(self.is_linked(id));
+        let key = self.ready_key(id);
+        let job = self.jobs.expect_mut(id);
+        job.marks &= !marks::PARKED;
+        if job.has(marks::FIRST) {
+            let key = self.parked_key(id);
+            self.rules.slots.parked.remove(key);
+        }
+        let found = self.tubes.get_mut(tube).rules_mut().parked.remove(key);
+        assert!(found.is_some(), "a parked job stands among its tube's parked jobs");
+        debug_assert!(!self.is_linked(id));
+    }
+
+    /// Takes a parked job out of its tube; the caller takes it out of its line.
+    pub(crate) fn take_out_of_parked(&mut self, id: JobId, key: ReadyKey, tube: TubeKey) {
+        let found = self.tubes.get_mut(tube).rules_mut().parked.remove(key);
+        assert!(found.is_some(), "a parked job stands among its tube's parked jobs");
+        self.count_unready(tube, key.priority());
+        debug_assert!(self.jobs.expect_mut(id).has(marks::PARKED));
+    }
+}

@@ -1,0 +1,149 @@
+//! Where the tags of a job are kept: behind its body, or beside the jobs.
+//!
+//! Owns: the bytes of both. Behind a short body they cost no allocation of their own and no word of the job's record. A
+//! large body is shared with replies, which send all of it, so its tags are kept elsewhere.
+
+use std::collections::{BTreeMap, TryReserveError};
+
+use crate::job::{Body, JobId};
+use crate::state::jobs::{Job, marks};
+use crate::tags::TagSet;
+
+/// A last byte that says that the length of the tags stands in the two bytes before it.
+const LONG: u8 = u8::MAX;
+
+/// What an entry of `aside` takes beside its bytes.
+const ASIDE_BYTES: usize = 48;
+
+/// A body with its tags, ready to become a job.
+#[derive(Debug)]
+pub struct StoredBody {
+    pub body: Body,
+    /// The tags where they are not behind the body.
+    pub aside: Option<Box<[u8]>>,
+}
+
+impl StoredBody {
+    /// Puts `tags` behind a short body. If `is_free`, they say that the group that the job waits for has no members.
+    ///
+    /// # Errors
+    /// If the allocator has no memory.
+    pub fn new(body: Body, tags: &[u8], is_free: bool) -> Result<Self, TryReserveError> {
+        let short = u8::try_from(tags.len()).ok().filter(|&len| len < LONG);
+        let behind = tags.len() + if short.is_some() { 1 } else { 3 };
+        let (mut bytes, body) = match body.try_extend(behind)? {
+            Ok(bytes) => (bytes, None),
+            Err(body) => (Vec::new(), Some(body)),
+        };
+        bytes.try_reserve_exact(tags.len())?;
+        let start = bytes.len();
+        bytes.extend_from_slice(tags);
+        if is_free {
+            TagSet::set_free(&mut bytes[start..]);
+        }
+        if let Some(body) = body {
+            return Ok(Self { body, aside: Some(bytes.into_boxed_slice()) });
+        }
+        if short.is_none() {
+            bytes.extend_from_slice(&(tags.len() as u16).to_le_bytes());
+        }
+        bytes.push(short.unwrap_or(LONG));
+        Ok(Self { body: Body::from(bytes), aside: None })
+    }
+}
+
+/// The body and the tags in the bytes of a job whose tags stand behind its body.
+pub fn split(bytes: &[u8]) -> (&[u8], &[u8]) {
+    let (&last, rest) = bytes.split_last().expect("the length of the tags stands at the end");
+    let (len, rest) = match rest.split_last_chunk() {
+        Some((rest, &len)) if last == LONG => (u16::from_le_bytes(len), rest),
+        _ => (last.into(), rest),
+    };
+    rest.split_at(rest.len() - usize::from(len))
+}
+
+/// The tags that are not behind a body.
+#[derive(Debug, Default)]
+pub struct TagStorage {
+    aside: BTreeMap<JobId, Box<[u8]>>,
+    bytes: usize,
+}
+
+impl TagStorage {
+    /// The tags of a job that has some.
+    pub fn get<'a>(&'a self, id: JobId, job: &'a Job) -> &'a [u8] {
+        if job.has(marks::BEHIND_BODY) {
+            split(job.body.as_slice()).1
+        } else {
+            self.aside.get(&id).expect("tags are behind the body or beside the jobs")
+        }
+    }
+
+    /// The same, to be changed.
+    pub fn get_mut<'a>(&'a mut self, id: JobId, job: &'a mut Job) -> &'a mut [u8] {
+        if job.has(marks::BEHIND_BODY) {
+            let (body, tags) = split(job.body.as_slice());
+            let range = body.len()..body.len() + tags.len();
+            &mut job.body.as_mut_slice().expect("what has tags behind it is not shared")[range]
+        } else {
+            self.aside.get_mut(&id).expect("tags are behind the body or beside the jobs")
+        }
+    }
+
+    pub fn insert(&mut self, id: JobId, tags: Box<[u8]>) {
+        self.bytes += ASIDE_BYTES + tags.len();
+        self.aside.insert(id, tags);
+    }
+
+    /// The job is gone. Returns its tags if they are not behind its body.
+    pub fn remove(&mut self, id: JobId) -> Option<Box<[u8]>> {
+        let tags = self.aside.remove(&id)?;
+        self.bytes -= ASIDE_BYTES + tags.len();
+        Some(tags)
+    }
+
+    /// What it takes, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub fn len(&self) -> usize {
+        self.aside.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::SHARED_FROM_BYTES;
+    use crate::tags::{After, Name};
+
+    /// Tags that take so many bytes, 3 to 404.
+    fn tags_of_len(len: usize, name: &str) -> TagSet<'_> {
+        let named = |len: usize| (len > 2).then(|| Name::from(&name[..len - 2]));
+        let first = len.min(202);
+        let after = named(len - first).map(|group| After { group, is_free: false });
+        TagSet { group: named(first), after, ..TagSet::default() }
+    }
+
+    #[test]
+    fn tags_of_every_length_are_split_from_bodies_of_every_length() {
+        let name = "n".repeat(200);
+        for tags_len in [3, 4, 18, 202, 253, 254, 255, 256, 404] {
+            for body_len in [0, 1, 255, 256, 7_000, SHARED_FROM_BYTES - 1, SHARED_FROM_BYTES, 100_000] {
+                let (body, tags) = (vec![255; body_len], tags_of_len(tags_len, &name));
+                let mut bytes = Vec::new();
+                tags.encode(&mut bytes).unwrap();
+                assert_eq!(bytes.len(), tags_len);
+                let packed = StoredBody::new(Body::copy_of(&body).unwrap(), &bytes, false).unwrap();
+                match packed.aside {
+                    Some(aside) => {
+                        assert!(body_len + tags_len + 3 >= SHARED_FROM_BYTES, "short ones are behind it");
+                        assert_eq!((packed.body.as_slice(), &*aside), (&*body, &*bytes));
+                    }
+                    None => assert_eq!(split(packed.body.as_slice()), (&*body, &*bytes)),
+                }
+            }
+        }
+    }
+}

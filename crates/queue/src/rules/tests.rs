@@ -1,0 +1,511 @@
+use super::*;
+use crate::clock::NS_PER_S;
+use crate::job::{JobRecord, Priority, SHARED_FROM_BYTES};
+use crate::tags::{After, Concurrency, EncodedTags, Idempotency};
+use crate::{Delivery, Duplicate, GroupView, NewJob, Reserve, WaitOutcome};
+
+const NOW: Timestamp = Timestamp(1_700_000_000 * NS_PER_S);
+
+fn con(key: &str, limit: u32) -> TagSet<'_> {
+    TagSet { concurrency: Some(Concurrency { key: key.into(), limit }), ..TagSet::default() }
+}
+
+fn grp(name: &str) -> TagSet<'_> {
+    TagSet { group: Some(name.into()), ..TagSet::default() }
+}
+
+fn aft(name: &str) -> TagSet<'_> {
+    TagSet { after: Some(After { group: name.into(), is_free: false }), ..TagSet::default() }
+}
+
+fn put_body(queue: &mut Queue, client: ClientId, priority: u32, tags: TagSet<'_>, body: &[u8]) -> JobId {
+    let new = NewJob { id: queue.take_id(), priority: Priority(priority), delay_s: 0, ttr_s: 10 };
+    let body = Body::copy_of(body).unwrap();
+    if tags.is_empty() {
+        queue.put(client, new, body, NOW);
+    } else {
+        let mut bytes = Vec::new();
+        tags.encode(&mut bytes).unwrap();
+        queue.put_tagged(client, new, body, &EncodedTags::of(&bytes, tags), NOW).unwrap();
+    }
+    new.id
+}
+
+fn put(queue: &mut Queue, client: ClientId, priority: u32, tags: TagSet<'_>) -> JobId {
+    put_body(queue, client, priority, tags, b"x")
+}
+
+/// The numbers of tubes are given one after another, so a client can choose two tubes of which any fixed hash is the same
+/// in 16 bits, such as these.
+#[test]
+fn the_jobs_of_a_key_in_one_tube_cost_nothing_in_another_one() {
+    const JOBS: u32 = 3_000;
+    const TUBES: [TubeKey; 2] = [2, 46_370];
+    let mut queue = Queue::default();
+    let (producer, worker) = (queue.connect(), queue.connect());
+    let names = TUBES.map(|number| format!("t{number}"));
+    for number in 1..=TUBES[1] {
+        queue.watch(producer, &format!("t{number}"));
+    }
+    assert_eq!([0, 1].map(|at| queue.tubes.find(&names[at]).unwrap()), TUBES);
+    queue.use_tube(producer, &names[0]);
+    (0..JOBS).for_each(|_| _ = put(&mut queue, producer, 5, con("k", 100_000)));
+    queue.use_tube(producer, &names[1]);
+    queue.watch(worker, &names[1]);
+    let before = slots::LOOKS.get();
+    let ids: Vec<JobId> = (0..200).map(|_| put(&mut queue, producer, 9, con("k", 100_000))).collect();
+    for &id in &ids[..100] {
+        assert_eq!(queue.reserve(worker, None, NOW), Reserve::Job(id));
+        assert!(queue.delete(worker, id, NOW).is_some());
+    }
+    let looks = slots::LOOKS.get() - before;
+    assert!(looks < 3 * 200, "{looks} looks at jobs for 400 commands");
+    queue.check_invariants();
+}
+
+/// How many jobs a reserve of this tube can see.
+fn visible(queue: &Queue, tube: &str) -> usize {
+    queue.tubes.get(queue.tubes.find(tube).unwrap()).ready.len()
+}
+
+#[test]
+fn a_reserve_sees_one_job_of_a_key_however_many_wait_and_none_once_it_is_used_up() {
+    const JOBS: usize = 100_000;
+    let mut queue = Queue::default();
+    let (producer, worker, other) = (queue.connect(), queue.connect(), queue.connect());
+    let ids: Vec<JobId> = (0..JOBS).map(|_| put(&mut queue, producer, 0, con("k", 1))).collect();
+    assert_eq!((visible(&queue, "default"), queue.counts().ready), (1, JOBS as u64));
+    assert_eq!(queue.reserve(worker, None, NOW), Reserve::Job(ids[0]));
+    assert_eq!(visible(&queue, "default"), 0);
+    let last = put(&mut queue, producer, 9, TagSet::default());
+    let work = queue.work();
+    assert_eq!(queue.reserve(other, Some(0), NOW), Reserve::Job(last), "the only one that may be reserved");
+    assert_eq!(queue.reserve(other, Some(0), NOW), Reserve::TimedOut);
+    assert!(!queue.reserve_job(other, ids[1], NOW), "nor by its id");
+    assert_eq!(queue.work(), work, "nothing is passed over");
+    assert!(queue.delete(worker, ids[0], NOW).is_some());
+    assert!(queue.work() <= work + 2, "one job takes the place");
+    assert_eq!(queue.reserve(other, Some(0), NOW), Reserve::Job(ids[1]));
+    assert_eq!(queue.first_ready(producer), Some(ids[2]), "whoever looks sees the parked ones");
+    queue.check_invariants();
+}
+
+/// A queue with a job of one key in each of many tubes, `t0` and so on, the later the more urgent; one of them, in the tube
+/// "default", is reserved.
+struct ManyTubes {
+    queue: Queue,
+    producer: ClientId,
+    holder: ClientId,
+    reserved: JobId,
+}
+
+impl ManyTubes {
+    const TUBES: u32 = 20_000;
+    /// What one call may cost: a share, a delivery and a few steps.
+    const MOST: u64 = 300;
+
+    fn new() -> Self {
+        let mut queue = Queue::default();
+        let (producer, holder) = (queue.connect(), queue.connect());
+        let reserved = put(&mut queue, producer, 0, con("k", 1));
+        for tube in 0..Self::TUBES {
+            queue.use_tube(producer, &format!("t{tube}"));
+            put(&mut queue, producer, Self::TUBES - tube, con("k", 1));
+        }
+        let mut many = Self { queue, producer, holder, reserved };
+        assert!(many.costs_little(|queue| queue.reserve_job(holder, reserved, NOW)));
+        many
+    }
+
+    fn client(&mut self, tubes: impl IntoIterator<Item = u32>) -> ClientId {
+        let client = self.queue.connect();
+        tubes.into_iter().for_each(|tube| {
+            self.queue.watch(client, &format!("t{tube}"));
+        });
+        self.queue.ignore(client, "default");
+        client
+    }
+
+    fn costs_little<T>(&mut self, call: impl FnOnce(&mut Queue) -> T) -> T {
+        let before = self.queue.work();
+        let result = call(&mut self.queue);
+        let work = self.queue.work() - before;
+        assert!(work <= Self::MOST, "{work} in one call");
+        result
+    }
+
+    /// The result of a reserve, and how many calls it takes; nothing else happens meanwhile.
+    fn reserve(&mut self, client: ClientId, timeout_s: Option<u32>) -> (Reserve, usize) {
+        let before = self.queue.work();
+        for calls in 1.. {
+            let found = self.queue.reserve(client, timeout_s, NOW);
+            if found != Reserve::Unfinished {
+                return (found, calls);
+            }
+            assert!(self.queue.work() - before <= 1_100 * calls as u64);
+        }
+        unreachable!("it ends")
+    }
+
+    fn free(&mut self) {
+        let (holder, reserved) = (self.holder, self.reserved);
+        assert!(self.costs_little(|queue| queue.delete(holder, reserved, NOW)).is_some());
+    }
+
+    /// Ends all that is under way; returns in how many slices.
+    fn finish(&mut self) -> usize {
+        let mut slices = 0;
+        while self.queue.next_deadline() == Some(Timestamp::default()) {
+            self.costs_little(|queue| queue.advance(NOW));
+            slices += 1;
+        }
+        self.queue.check_invariants();
+        slices
+    }
+
+    fn delivered(&mut self) -> Option<(ClientId, JobId)> {
+        let Delivery { client, outcome: WaitOutcome::Reserved(id) } = self.queue.poll_delivery()? else {
+            panic!("nobody waits in vain")
+        };
+        Some((client, id))
+    }
+
+    /// The job of tube `t<tube>`.
+    fn job_in(tube: u32) -> JobId {
+        JobId(u64::from(tube) + 2)
+    }
+}
+
+#[test]
+fn a_key_of_many_tubes_is_used_up_at_once_and_free_again_in_slices() {
+    let mut many = ManyTubes::new();
+    let all = many.client(0..ManyTubes::TUBES);
+    let (found, calls) = many.reserve(all, Some(0));
+    assert_eq!((found, calls > 30), (Reserve::TimedOut, true), "each tube is looked at once");
+    assert!(many.reserve(all, Some(0)).1 == 1);
+    let one = many.client([7]);
+    assert_eq!(many.reserve(one, Some(0)), (Reserve::TimedOut, 1));
+    many.free();
+    many.queue.check_invariants();
+    let newer = many.queue.connect();
+    many.queue.watch(many.holder, "t7");
+    assert_eq!(many.queue.reserve(many.holder, Some(0), NOW), Reserve::Unfinished, "it has begun the walk");
+    assert_eq!(many.queue.reserve(newer, Some(0), NOW), Reserve::TimedOut, "others go on");
+    assert!(many.finish() > 50);
+    let last = ManyTubes::job_in(ManyTubes::TUBES - 1);
+    assert_eq!(many.reserve(many.holder, Some(0)), (Reserve::Job(ManyTubes::job_in(7)), 1));
+    assert_eq!(many.reserve(all, Some(0)).0, Reserve::TimedOut);
+    assert!(many.queue.delete(many.holder, ManyTubes::job_in(7), NOW).is_some());
+    many.finish();
+    assert_eq!(many.reserve(all, Some(0)).0, Reserve::Job(last), "the most urgent of all");
+    many.queue.check_invariants();
+}
+
+#[test]
+fn a_place_goes_to_a_client_that_waits_before_one_that_comes_while_it_is_offered() {
+    let mut many = ManyTubes::new();
+    let all = many.client(0..ManyTubes::TUBES);
+    assert_eq!(many.reserve(all, Some(0)).0, Reserve::TimedOut);
+    let waiting = [many.client([3]), many.client([5, 1_000])];
+    for client in waiting {
+        assert_eq!(many.reserve(client, None), (Reserve::Waiting, 1));
+    }
+    many.free();
+    assert_eq!(many.delivered(), None, "that takes some slices");
+    let rivals = [many.client([19_000]), many.client([1]), many.client([2])];
+    assert_eq!(many.reserve(rivals[0], None).0, Reserve::Waiting);
+    assert_eq!(many.reserve(rivals[1], Some(0)).0, Reserve::TimedOut, "the place is kept");
+    many.queue.use_tube(many.producer, "t1");
+    let urgent = put(&mut many.queue, many.producer, 0, con("k", 1));
+    let free = put(&mut many.queue, many.producer, 9, TagSet::default());
+    assert_eq!(many.reserve(rivals[1], Some(0)).0, Reserve::Job(free));
+    assert!(many.finish() > 20);
+    assert_eq!(many.delivered(), Some((waiting[1], ManyTubes::job_in(1_000))));
+    assert_eq!(many.delivered(), None);
+    assert!(many.queue.delete(waiting[1], ManyTubes::job_in(1_000), NOW).is_some());
+    many.finish();
+    assert_eq!(many.delivered(), Some((rivals[0], ManyTubes::job_in(19_000))), "the most urgent");
+    assert!(many.queue.delete(rivals[0], ManyTubes::job_in(19_000), NOW).is_some());
+    many.finish();
+    assert_eq!(many.delivered(), Some((waiting[0], ManyTubes::job_in(3))));
+    assert!(!many.queue.reserve_job(rivals[2], urgent, NOW));
+    assert!(many.queue.delete(waiting[0], ManyTubes::job_in(3), NOW).is_some());
+    assert!(
+        many.queue.reserve_job(rivals[2], urgent, NOW),
+        "by its id a job may have a place that is offered"
+    );
+    many.finish();
+    assert_eq!(many.reserve(rivals[1], Some(0)).0, Reserve::TimedOut);
+}
+
+#[test]
+fn whoever_leaves_or_changes_jobs_while_a_place_is_offered_loses_none() {
+    let mut many = ManyTubes::new();
+    let all = many.client(0..ManyTubes::TUBES);
+    assert_eq!(many.reserve(all, Some(0)).0, Reserve::TimedOut);
+    let waiting = many.client([3]);
+    assert_eq!(many.reserve(waiting, None).0, Reserve::Waiting);
+    many.queue.disconnect(many.holder, NOW);
+    for tube in [0, 10, 19_998] {
+        many.queue.advance(NOW);
+        assert!(many.queue.delete(many.producer, ManyTubes::job_in(tube), NOW).is_some());
+        many.queue.set_priority(ManyTubes::job_in(tube + 1), Priority(0), NOW);
+        many.queue.move_job(ManyTubes::job_in(tube + 1), "elsewhere", NOW);
+        many.queue.pause_tube("t8", 5, NOW);
+    }
+    many.queue.check_invariants();
+    assert!(many.queue.stop_waiting(waiting));
+    many.finish();
+    many.queue.watch(waiting, "elsewhere");
+    assert_eq!(many.reserve(waiting, None).0, Reserve::Job(ManyTubes::job_in(1)));
+    assert_eq!(many.queue.counts().ready, u64::from(ManyTubes::TUBES) - 3);
+}
+
+#[test]
+fn keys_that_are_freed_together_are_offered_together() {
+    let mut queue = Queue::default();
+    queue.slices = crate::Slices { given_back: 1, ..crate::Slices::default() };
+    let (producer, holder, waiting) = (queue.connect(), queue.connect(), queue.connect());
+    let keys = ["a", "b", "c", "d"];
+    let taken = keys.map(|key| put(&mut queue, producer, 0, con(key, 1)));
+    taken.iter().for_each(|&id| assert!(queue.reserve_job(holder, id, NOW)));
+    queue.use_tube(producer, "t");
+    let jobs = [8, 5, 7, 6]
+        .iter()
+        .zip(keys)
+        .map(|(&priority, key)| put(&mut queue, producer, priority, con(key, 1)));
+    let jobs: Vec<JobId> = jobs.collect();
+    queue.watch(waiting, "t");
+    queue.ignore(waiting, "default");
+    assert_eq!(queue.reserve(waiting, None, NOW), Reserve::Waiting);
+    queue.slices = crate::Slices { given_back: 4, ..crate::Slices::default() };
+    queue.disconnect(holder, NOW);
+    while queue.next_deadline() == Some(Timestamp::default()) {
+        queue.check_invariants();
+        queue.advance(NOW);
+    }
+    let Some(Delivery { client, outcome: WaitOutcome::Reserved(id) }) = queue.poll_delivery() else {
+        panic!("somebody waits")
+    };
+    assert_eq!((client, id), (waiting, jobs[1]), "the most urgent");
+    queue.check_invariants();
+}
+
+#[test]
+fn the_jobs_of_a_group_are_let_go_in_slices_and_a_new_member_does_not_hold_them_again() {
+    const HELD: u64 = 100_000;
+    let mut queue = Queue::default();
+    let client = queue.connect();
+    let member = put(&mut queue, client, 0, grp("g"));
+    for _ in 0..HELD {
+        put(&mut queue, client, 0, aft("g"));
+    }
+    assert_eq!((queue.counts().delayed, queue.group("g").unwrap().waiting), (HELD, HELD));
+    let before = queue.work();
+    assert!(queue.delete(client, member, NOW).is_some());
+    assert!(queue.work() - before <= 256 && queue.counts().delayed > HELD / 2);
+    let next = put(&mut queue, client, 0, grp("g"));
+    let late = put(&mut queue, client, 0, aft("g"));
+    let mut room = Vec::new();
+    let written = queue.tags_for_log(JobId(HELD), &mut room);
+    assert!(TagSet::decode(written).unwrap().after.unwrap().is_free, "the log knows that it is free");
+    let mut calls = 0;
+    while queue.next_deadline() == Some(Timestamp::default()) {
+        let before = queue.work();
+        queue.advance(NOW);
+        assert!(queue.work() - before <= 2_048);
+        calls += 1;
+    }
+    assert!(calls > 50, "{calls} slices are too few");
+    assert_eq!((queue.counts().ready, queue.counts().delayed), (HELD + 1, 1));
+    assert!(queue.is_held(late) && !queue.is_kickable(late));
+    assert!(queue.delete(client, next, NOW).is_some());
+    assert!(!queue.is_held(late));
+    queue.check_invariants();
+}
+
+#[test]
+fn a_held_job_is_deleted_moved_and_flushed_while_others_of_its_group_are_let_go() {
+    let mut queue = Queue::default();
+    let slices = crate::Slices { given_back: 1, ..crate::Slices::default() };
+    queue.slices = slices;
+    let client = queue.connect();
+    let member = put(&mut queue, client, 0, grp("g"));
+    let held: Vec<JobId> = (0..6).map(|_| put(&mut queue, client, 0, aft("g"))).collect();
+    assert!(queue.delete(client, member, NOW).is_some());
+    assert_eq!(queue.counts().ready, 1);
+    assert!(queue.delete(client, held[1], NOW).is_some());
+    queue.move_job(held[2], "other", NOW);
+    assert!(!queue.is_held(held[2]));
+    drop(queue.flush_job(held[3], NOW));
+    queue.check_invariants();
+    while queue.next_deadline() == Some(Timestamp::default()) {
+        queue.advance(NOW);
+        queue.check_invariants();
+    }
+    assert_eq!((queue.counts().ready, queue.counts().delayed), (4, 0));
+}
+
+#[test]
+fn tags_of_large_bodies_are_kept_beside_them_and_do_the_same() {
+    let mut queue = Queue::default();
+    let client = queue.connect();
+    let tags = TagSet {
+        idempotency: Some(Idempotency { key: "k".into(), cooldown_s: 5 }),
+        after: Some(After { group: "g".into(), is_free: false }),
+        ..con("c", 1)
+    };
+    let member = put(&mut queue, client, 0, grp("g"));
+    for len in [0, SHARED_FROM_BYTES - 1, SHARED_FROM_BYTES, 100_000] {
+        let (body, member) =
+            (vec![b'b'; len], if len == 0 { member } else { put(&mut queue, client, 9, grp("g")) });
+        let id = put_body(&mut queue, client, 0, tags, &body);
+        assert!(queue.is_held(id));
+        assert_eq!(queue.duplicate(client, &tags, NOW), Some(Duplicate::Of(id, JobState::Delayed)));
+        assert!(queue.delete(client, member, NOW).is_some());
+        let job = queue.job(id).unwrap();
+        assert_eq!((job.body.as_slice(), job.body.len()), (&*body, len));
+        assert!(job.tags.unwrap().after.unwrap().is_free);
+        queue.check_invariants();
+        assert!(queue.delete(client, id, NOW).is_some());
+        assert_eq!(queue.duplicate(client, &tags, NOW), Some(Duplicate::OfDeleted(id)));
+        queue.advance(NOW.plus_seconds(5));
+        assert_eq!(queue.duplicate(client, &tags, NOW), None);
+        queue.check_invariants();
+    }
+    assert_eq!(queue.rules.bytes(), queue.rules.groups.ended_bytes(), "nothing else is left");
+}
+
+#[test]
+fn a_restart_gives_back_keys_cooldowns_holds_and_expiries() {
+    let mut queue = Queue::default();
+    let client = queue.connect();
+    let record = |id, state, deadline_at: Timestamp, reserves| JobRecord {
+        id: JobId(id),
+        priority: Priority(0),
+        delay_s: 0,
+        ttr_s: 1,
+        created_at: NOW,
+        deadline_at,
+        counters: crate::job::Counters { reserves, ..crate::job::Counters::default() },
+        state,
+    };
+    let restore = |queue: &mut Queue, record: JobRecord, tags: TagSet<'_>| {
+        let mut bytes = Vec::new();
+        tags.encode(&mut bytes).unwrap();
+        queue.restore(&record, "default", Body::copy_of(b"x").unwrap(), &bytes, NOW).unwrap();
+    };
+    let key = |key: &'static str| Idempotency { key: key.into(), cooldown_s: 0 };
+    let unique = TagSet { idempotency: Some(key("k")), ..TagSet::default() };
+    let expiring = TagSet { expires_after_s: Some(1), ..TagSet::default() };
+    restore(
+        &mut queue,
+        record(1, JobState::Buried, Timestamp::default(), 0),
+        TagSet { group: Some("g".into()), ..unique },
+    );
+    restore(&mut queue, record(2, JobState::Delayed, NOW, 0), aft("g"));
+    restore(&mut queue, record(3, JobState::Delayed, NOW, 0), aft("gone"));
+    restore(&mut queue, record(4, JobState::Ready, NOW, 0), expiring);
+    restore(&mut queue, record(5, JobState::Reserved, NOW, 1), expiring);
+    restore(&mut queue, record(7, JobState::Ready, NOW, 0), unique);
+    queue.restore_cooldown(JobId(6), "quiet", "old", NOW.plus_seconds(5));
+    queue.finish_restore();
+    queue.advance(NOW);
+    queue.check_invariants();
+    assert!(queue.is_held(JobId(2)) && !queue.is_held(JobId(3)));
+    assert_eq!(queue.duplicate(client, &unique, NOW), Some(Duplicate::Of(JobId(1), JobState::Buried)));
+    queue.use_tube(client, "quiet");
+    let old = TagSet { idempotency: Some(key("old")), ..TagSet::default() };
+    assert_eq!(queue.duplicate(client, &old, NOW), Some(Duplicate::OfDeleted(JobId(6))));
+    queue.advance(NOW.plus_seconds(2));
+    assert!(queue.job(JobId(4)).is_none() && queue.job(JobId(5)).is_some(), "what was reserved stays");
+    assert_eq!(queue.counters().expirations, 1);
+    assert_eq!(queue.take_id(), JobId(8));
+    queue.check_invariants();
+}
+
+/// What counts for an owner when these puts have been done, and `then` has happened.
+fn owned(tags: &[TagSet<'_>], then: impl FnOnce(&mut Queue, ClientId, &[JobId])) -> u64 {
+    let mut queue = Queue::default();
+    let client = queue.connect();
+    queue.use_tube(client, "t");
+    let mut expected = 0;
+    let ids: Vec<JobId> = tags
+        .iter()
+        .map(|&tags| {
+            let tags = TagSet { owner: Some("me".into()), ..tags };
+            expected += queue.put_cost(client, 1, &tags);
+            let id = put(&mut queue, client, 0, tags);
+            assert_eq!(queue.owned_bytes("me"), expected, "a put counts what it was said to");
+            id
+        })
+        .collect();
+    then(&mut queue, client, &ids);
+    queue.check_invariants();
+    queue.owned_bytes("me")
+}
+
+#[test]
+fn the_tags_of_a_job_and_the_tubes_and_groups_that_it_makes_count_for_its_owner() {
+    let long = "n".repeat(180);
+    let idp = |cooldown_s| TagSet {
+        idempotency: Some(Idempotency { key: (&*long).into(), cooldown_s }),
+        ..TagSet::default()
+    };
+    let plain = owned(&[TagSet::default()], |_, _, _| {});
+    assert!((500..700).contains(&plain), "{plain}: a job and its tube");
+    let second = owned(&[TagSet::default(); 2], |_, _, _| {}) - plain;
+    assert!((129..200).contains(&second), "{second}: a job alone");
+    for (tags, least) in [(idp(0), 190), (con(&long, 1), 200), (grp(&long), 380), (idp(9), 500)] {
+        let more = owned(&[TagSet::default(), tags], |_, _, _| {}) - plain - second;
+        assert!((least..least + 300).contains(&more), "{more} for {tags:?}");
+        let left = owned(&[tags; 1], |queue, client, ids| _ = queue.delete(client, ids[0], NOW));
+        let cooldown = if tags == idp(9) { 192 + 180 } else { 0 };
+        assert_eq!(left, cooldown, "what the job leaves behind of {tags:?}");
+    }
+    let ended = owned(&[idp(9)], |queue, client, ids| {
+        queue.delete(client, ids[0], NOW);
+        queue.advance(NOW.plus_seconds(9));
+    });
+    assert_eq!(ended, 0);
+    let moved = owned(&[TagSet::default()], |queue, _, ids| queue.move_job(ids[0], "default", NOW));
+    assert_eq!(moved, second, "nobody has made the tube default");
+}
+
+#[test]
+fn a_cooldown_is_no_longer_than_the_limit_and_has_its_bytes_from_the_put_on() {
+    let mut queue = Queue::default();
+    let client = queue.connect();
+    let tags = TagSet {
+        idempotency: Some(Idempotency { key: "key".into(), cooldown_s: u32::MAX }),
+        ..TagSet::default()
+    };
+    assert_eq!(queue.cooldown_bytes_with(&tags), 195);
+    let id = put(&mut queue, client, 0, tags);
+    assert_eq!((queue.reserved_cooldown_bytes(), queue.cooldown_bytes_with(&tags)), (195, 390));
+    // The job was put before there was a limit.
+    queue.limit_cooldowns(60);
+    assert!(queue.delete(client, id, NOW).is_some());
+    assert_eq!(queue.cooldowns(), CooldownSums { count: 1, bytes: 195 });
+    assert_eq!(queue.tube("default", NOW).unwrap().cooldowns, queue.cooldowns());
+    assert_eq!(queue.reserved_cooldown_bytes(), 0);
+    queue.advance(NOW.plus_seconds(60));
+    assert_eq!(queue.cooldowns(), CooldownSums::default());
+    queue.check_invariants();
+}
+
+#[test]
+fn a_thousand_groups_that_have_ended_are_remembered() {
+    let mut queue = Queue::default();
+    let client = queue.connect();
+    for number in 0..1500 {
+        let id = put(&mut queue, client, 0, grp(&format!("g{number}")));
+        assert!(queue.delete(client, id, NOW).is_some());
+        assert_eq!(queue.group("g475").is_some(), (475..1499).contains(&number), "{number}");
+    }
+    queue.check_invariants();
+    assert_eq!(queue.group("g1499"), Some(GroupView { pending: 0, buried: 0, waiting: 0 }));
+    assert_eq!(queue.group("none"), None);
+    put(&mut queue, client, 0, grp("g1499"));
+    assert_eq!(queue.group("g1499").map(|group| group.pending), Some(1));
+}

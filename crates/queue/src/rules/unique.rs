@@ -1,0 +1,325 @@
+//! The tag `idp`: a job is the only one with its key in its tube.
+//!
+//! Owns: which job has which key, and the cooldowns: keys that count for a while after their job was deleted. A tube in
+//! which a cooldown runs stays, because the key is that tube's.
+
+use std::collections::BTreeMap;
+use std::hash::RandomState;
+use std::num::NonZeroU32;
+
+use beanstalkd_structures::OrderedQueue;
+use beanstalkd_structures::Timer;
+
+use super::index::{Hash, Hashed, hash_of, spread, with_hash};
+use super::{End, Ending, Rule, Rules, TaggedJob};
+use crate::clock::Timestamp;
+use crate::job::{JobId, JobState, Priority};
+use crate::state::jobs::marks;
+use crate::state::keys::{DueKey, TubeKey};
+use crate::tags::{Idempotency, Name, TagSet};
+use crate::tube_name::TubeName;
+use crate::{Change, ClientId, Queue};
+
+/// What a cooldown takes in bytes, whose key has so many.
+pub fn cooldown_bytes(key_bytes: usize) -> usize {
+    192 + key_bytes
+}
+
+/// The keys in use.
+#[derive(Debug, Default)]
+pub struct UniqueKeys {
+    /// The jobs that have a key, and those that had one whose cooldown runs.
+    index: OrderedQueue<Hashed>,
+    cooldowns: BTreeMap<JobId, Cooldown>,
+    /// The ends of the cooldowns.
+    due: OrderedQueue<DueKey>,
+    /// What the cooldowns take.
+    bytes: usize,
+    /// What those will take that the deletes of jobs begin.
+    reserved_bytes: usize,
+    /// Longer ones are cut to this, in seconds.
+    longest_s: Option<NonZeroU32>,
+    /// Whether jobs have come back from a log with the same key: after a loss of power, where a delete was not synced.
+    has_duplicates: bool,
+}
+
+/// A key whose job was deleted.
+#[derive(Debug)]
+struct Cooldown {
+    tube: TubeKey,
+    key: Box<str>,
+    until: Timestamp,
+    /// For whom it counts.
+    owner: Option<Box<str>>,
+}
+
+/// The cooldowns that run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CooldownSums {
+    /// How many.
+    pub count: u64,
+    /// What they take, in bytes.
+    pub bytes: u64,
+}
+
+/// What is found where the key of a `put` is in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Duplicate {
+    /// This job has it.
+    Of(JobId, JobState),
+    /// This job had it until it was deleted.
+    OfDeleted(JobId),
+}
+
+impl UniqueKeys {
+    fn hash(hasher: &RandomState, tube: TubeKey, key: Name<'_>) -> Hash {
+        Hash::new(hash_of(hasher, key) ^ spread(tube))
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// How long the cooldown lasts for which the tag asks.
+    pub fn seconds(&self, tag: Idempotency<'_>) -> u32 {
+        self.longest_s.map_or(tag.cooldown_s, |longest_s| tag.cooldown_s.min(longest_s.get()))
+    }
+
+    /// What counts for owners, in bytes.
+    pub fn owned(&self) -> impl Iterator<Item = (&str, usize)> {
+        let cooldowns = self.cooldowns.values();
+        cooldowns
+            .filter_map(|cooldown| Some((cooldown.owner.as_deref()?, cooldown_bytes(cooldown.key.len()))))
+    }
+}
+
+/// What the cooldown will take for which the tag asks, if it does.
+fn reserved_bytes(tag: Idempotency<'_>) -> usize {
+    if tag.cooldown_s == 0 { 0 } else { cooldown_bytes(tag.key.len()) }
+}
+
+impl Rule for UniqueKeys {
+    fn came(queue: &mut Queue, job: &TaggedJob<'_>) {
+        if let Some(tag) = job.tags.idempotency {
+            queue.claim_key(job.id, job.tube, tag.key);
+            queue.rules.unique.reserved_bytes += reserved_bytes(tag);
+        }
+    }
+
+    fn moved(queue: &mut Queue, job: &TaggedJob<'_>, from: TubeKey) {
+        if let Some(tag) = job.tags.idempotency {
+            queue.free_key(job.id, from, tag.key);
+            queue.claim_key(job.id, job.tube, tag.key);
+        }
+    }
+
+    fn ended(queue: &mut Queue, job: &TaggedJob<'_>, end: &mut End) {
+        let Some(tag) = job.tags.idempotency else { return };
+        queue.rules.unique.reserved_bytes -= reserved_bytes(tag);
+        if end.ending == Ending::Deleted && tag.cooldown_s > 0 {
+            let until = end.now.plus_seconds(queue.rules.unique.seconds(tag));
+            queue.begin_cooldown(job.id, job.tube, tag.key.as_str(), until, job.tags.owner.map(Name::as_str));
+            end.begins_cooldown = true;
+        } else {
+            queue.free_key(job.id, job.tube, tag.key);
+        }
+    }
+
+    /// The first cooldown is over.
+    fn next_due(rules: &Rules) -> Option<DueKey> {
+        rules.unique.due.first()
+    }
+
+    fn tick(queue: &mut Queue, id: JobId, _now: Timestamp) {
+        queue.end_cooldown(id);
+    }
+
+    #[inline]
+    fn check(queue: &Queue) {
+        let unique = &queue.rules.unique;
+        assert_eq!(unique.due.len(), unique.cooldowns.len(), "each cooldown ends");
+        let mut keys: Vec<(TubeKey, String)> = Vec::new();
+        for id in queue.jobs.ids() {
+            if let Some(tag) = queue.tags(id).and_then(|tags| tags.idempotency) {
+                let job = queue.jobs.get(id).expect("an indexed job is there");
+                let hash = UniqueKeys::hash(&queue.rules.hasher, job.tube, tag.key);
+                assert!(with_hash(&unique.index, hash).any(|other| other == id), "a key in use is indexed");
+                keys.push((job.tube, tag.key.as_str().to_owned()));
+            }
+        }
+        assert_eq!(unique.index.len(), keys.len() + unique.cooldowns.len());
+        keys.sort_unstable();
+        let are_unique = keys.windows(2).all(|pair| pair[0] != pair[1]);
+        assert!(are_unique || unique.has_duplicates, "a key is in use once in a tube");
+        for (id, cooldown) in &unique.cooldowns {
+            assert!(queue.jobs.get(*id).is_none(), "a cooldown begins with a delete");
+            let tube = queue.tubes.get(cooldown.tube);
+            assert!(tube.rules().is_some_and(|tagged| tagged.cooldowns.iter().any(|other| other == *id)));
+        }
+        let in_tubes = || queue.tubes.iter().filter_map(|tube| tube.rules());
+        assert_eq!(in_tubes().map(|tagged| tagged.cooldowns.len()).sum::<usize>(), unique.cooldowns.len());
+        assert_eq!(in_tubes().map(|tagged| tagged.cooldown_bytes).sum::<usize>(), unique.bytes);
+        let keys = unique.cooldowns.values().map(|cooldown| cooldown_bytes(cooldown.key.len()));
+        assert_eq!(keys.sum::<usize>(), unique.bytes);
+        let tags = queue.jobs.ids().filter_map(|id| queue.tags(id)?.idempotency);
+        assert_eq!(tags.map(reserved_bytes).sum::<usize>(), unique.reserved_bytes);
+    }
+}
+
+impl Queue {
+    /// Cuts cooldowns that begin from now on to so many seconds; 0 allows all.
+    pub fn limit_cooldowns(&mut self, longest_s: u32) {
+        self.rules.unique.longest_s = NonZeroU32::new(longest_s);
+    }
+
+    /// The cooldowns that run.
+    #[must_use]
+    pub fn cooldowns(&self) -> CooldownSums {
+        let unique = &self.rules.unique;
+        CooldownSums { count: unique.cooldowns.len() as u64, bytes: unique.bytes as u64 }
+    }
+
+    /// What the cooldowns will take that the deletes of jobs begin.
+    #[must_use]
+    pub fn reserved_cooldown_bytes(&self) -> u64 {
+        self.rules.unique.reserved_bytes as u64
+    }
+
+    /// What cooldowns would take if there were also that of a job with these tags.
+    #[must_use]
+    pub fn cooldown_bytes_with(&self, tags: &TagSet<'_>) -> u64 {
+        let unique = &self.rules.unique;
+        (unique.bytes + unique.reserved_bytes + tags.idempotency.map_or(0, reserved_bytes)) as u64
+    }
+
+    /// The job of this tube with this key, or the one whose cooldown runs.
+    fn holder_of_key(&self, tube: TubeKey, key: Name<'_>, now: Timestamp) -> Option<Duplicate> {
+        let tagged = &self.rules;
+        let mut cooling = None;
+        for id in with_hash(&tagged.unique.index, UniqueKeys::hash(&tagged.hasher, tube, key)) {
+            if let Some(cooldown) = tagged.unique.cooldowns.get(&id) {
+                if cooldown.tube == tube && cooldown.key.as_bytes() == key.as_bytes() && cooldown.until > now
+                {
+                    cooling = Some(Duplicate::OfDeleted(id));
+                }
+            } else if let Some(job) = self.jobs.get(id)
+                && job.tube == tube
+                && self.expect_tags(id).idempotency.is_some_and(|tag| tag.key == key)
+            {
+                return Some(Duplicate::Of(id, job.place().state()));
+            }
+        }
+        cooling
+    }
+
+    /// What a `put` with these tags into the tube that the client uses would duplicate.
+    #[must_use]
+    pub fn duplicate(&self, client: ClientId, tags: &TagSet<'_>, now: Timestamp) -> Option<Duplicate> {
+        self.holder_of_key(self.client(client).using, tags.idempotency?.key, now)
+    }
+
+    /// The job with the same key as this one in the tube of this name.
+    #[must_use]
+    pub fn duplicate_in(&self, id: JobId, name: &str, now: Timestamp) -> Option<JobId> {
+        let job = self.jobs.get(id).filter(|job| job.marks != 0)?;
+        let Idempotency { key, .. } = self.expect_tags(id).idempotency?;
+        let target = self.tubes.find(name).filter(|&target| target != job.tube)?;
+        match self.holder_of_key(target, key, now)? {
+            Duplicate::Of(duplicate, _) => Some(duplicate),
+            Duplicate::OfDeleted(_) => None,
+        }
+    }
+
+    /// Whether a duplicate of this priority makes the job more urgent.
+    #[must_use]
+    pub fn would_upgrade(&self, id: JobId, priority: Priority) -> bool {
+        self.jobs.get(id).is_some_and(|job| priority < job.priority)
+    }
+
+    /// A duplicate has come with a more urgent priority. A reserved job stands there with it when it is given back.
+    pub fn upgrade(&mut self, id: JobId, priority: Priority, now: Timestamp) {
+        if self.is_unreserved(id) {
+            self.set_priority(id, priority, now);
+            return;
+        }
+        let job = self.jobs.expect_mut(id);
+        job.priority = priority;
+        job.marks |= marks::UPGRADED;
+        self.note(Change::Updated(id));
+    }
+
+    /// The job has come into its tube.
+    pub(crate) fn claim_key(&mut self, id: JobId, tube: TubeKey, key: Name<'_>) {
+        let hash = UniqueKeys::hash(&self.rules.hasher, tube, key);
+        self.rules.unique.index.insert(Hashed::new(hash, id));
+    }
+
+    /// A job with this key comes back from a log: another may have come back with it.
+    pub(crate) fn note_duplicate(&mut self, tube: &str, key: Name<'_>, now: Timestamp) {
+        let duplicate = self.tubes.find(tube).and_then(|tube| self.holder_of_key(tube, key, now));
+        self.rules.unique.has_duplicates |= matches!(duplicate, Some(Duplicate::Of(..)));
+    }
+
+    /// The job is gone from its tube.
+    pub(crate) fn free_key(&mut self, id: JobId, tube: TubeKey, key: Name<'_>) {
+        let hash = UniqueKeys::hash(&self.rules.hasher, tube, key);
+        let found = self.rules.unique.index.remove(Hashed::new(hash, id));
+        assert!(found.is_some(), "a key in use is indexed");
+    }
+
+    /// The key of a job that is gone counts until then. The index has it, or is to have it.
+    pub(crate) fn begin_cooldown(
+        &mut self,
+        id: JobId,
+        tube: TubeKey,
+        key: &str,
+        until: Timestamp,
+        owner: Option<&str>,
+    ) {
+        let bytes = cooldown_bytes(key.len());
+        if let Some(owner) = owner {
+            self.rules.owners.add(owner, bytes as u64);
+        }
+        let unique = &mut self.rules.unique;
+        unique.bytes += bytes;
+        unique.cooldowns.insert(id, Cooldown { tube, key: key.into(), until, owner: owner.map(Box::from) });
+        unique.due.insert((until, id));
+        let tagged = self.tubes.get_mut(tube).rules_mut();
+        tagged.cooldowns.insert(id);
+        tagged.cooldown_bytes += bytes;
+        self.schedule(Timer::Rules);
+    }
+
+    /// Restores a cooldown after a restart, in the tube of this valid name.
+    pub fn restore_cooldown(&mut self, id: JobId, name: &str, key: &str, until: Timestamp) {
+        let tube = self.tubes.find_or_make(name);
+        self.claim_key(id, tube, key.into());
+        self.begin_cooldown(id, tube, key, until, None);
+        self.skip_ids_below(id.0.saturating_add(1));
+    }
+
+    /// The tube, the key and the end of the cooldown that the job's delete began, if it runs.
+    #[must_use]
+    pub fn cooldown(&self, id: JobId) -> Option<(&TubeName, &str, Timestamp)> {
+        let Cooldown { tube, key, until, .. } = self.rules.unique.cooldowns.get(&id)?;
+        Some((&self.tubes.get(*tube).name, key, *until))
+    }
+
+    /// The key of a deleted job counts no longer.
+    pub fn end_cooldown(&mut self, id: JobId) {
+        let unique = &mut self.rules.unique;
+        let Some(Cooldown { tube, key, until, owner }) = unique.cooldowns.remove(&id) else { return };
+        let bytes = cooldown_bytes(key.len());
+        unique.bytes -= bytes;
+        unique.due.remove((until, id));
+        if let Some(owner) = owner {
+            self.rules.owners.subtract(&owner, bytes as u64);
+        }
+        self.free_key(id, tube, (&*key).into());
+        let tagged = self.tubes.get_mut(tube).rules_mut();
+        tagged.cooldowns.remove(id);
+        tagged.cooldown_bytes -= bytes;
+        self.note(Change::CooldownOver(id));
+        self.remove_tube_if_idle(tube);
+    }
+}

@@ -1,0 +1,179 @@
+//! A client: the tubes that it uses and watches, the jobs that it has reserved, and its wait.
+use std::collections::VecDeque;
+use std::num::NonZeroU64;
+use std::ops::{Index, IndexMut};
+
+use beanstalkd_structures::OrderedQueue;
+use slab::Slab;
+use smallvec::{SmallVec, smallvec};
+
+use crate::clock::{NS_PER_S, Timestamp};
+use crate::operations::many_tubes::Wide;
+use crate::operations::modes::{Choice, Generator};
+use crate::state::keys::{Reservation, TubeKey, WaitKey};
+use crate::state::tubes::DEFAULT;
+
+/// The last part of a time to run, in which the client does not wait for another job
+/// (protocol, "reserve").
+pub const SAFETY_MARGIN_NS: u64 = NS_PER_S;
+
+/// As many watched tubes have room in the client's record.
+const FEW_TUBES: usize = 4;
+
+/// A client's identity. An id is never assigned twice, so an id that is used after the client's end finds no client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ClientId {
+    /// The client's index; a later client may have the same index.
+    pub index: u32,
+    /// Distinguishes the clients that have had this index.
+    pub generation: u32,
+}
+
+/// A reserve that has not been answered yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wait {
+    /// Its number among all waits: the client with the smallest number is served first.
+    pub number: NonZeroU64,
+    /// When it ends without a job; `NEVER` if the client set no time-out.
+    pub until: Timestamp,
+}
+
+/// The clients, and what is counted over all of them.
+#[derive(Debug)]
+pub struct Clients {
+    pub records: Slab<Box<Client>>,
+    pub next_generation: u32,
+    /// The number of the next wait.
+    pub next_wait: NonZeroU64,
+    pub counts: ClientCounts,
+    /// Clients that are gone and still have jobs or tubes, because they had more than is given back at once.
+    pub leaving: VecDeque<u32>,
+    /// By tube: the clients that watch many tubes and probe it again when it has a more urgent first job.
+    pub subscribers: Vec<OrderedQueue<u32>>,
+    /// The clients that watch many tubes and wait in a reserve, in the order in which they began to wait.
+    pub many_waiting: OrderedQueue<WaitKey>,
+    /// Decides what clients in a weighted mode get.
+    pub random: Generator,
+}
+
+/// What is counted over all clients.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ClientCounts {
+    /// Clients that wait in a reserve.
+    pub waiting: u64,
+    pub producers: u64,
+    pub workers: u64,
+    pub internal: usize,
+    /// Entries in all watch lists.
+    pub watched: usize,
+    /// Those of clients that have a reserve mode or weights.
+    pub weighed: usize,
+}
+
+impl Default for Clients {
+    fn default() -> Self {
+        Self {
+            records: Slab::new(),
+            next_generation: 0,
+            next_wait: NonZeroU64::MIN,
+            counts: ClientCounts::default(),
+            leaving: VecDeque::new(),
+            subscribers: Vec::new(),
+            many_waiting: OrderedQueue::default(),
+            random: Generator::default(),
+        }
+    }
+}
+
+impl Index<u32> for Clients {
+    type Output = Client;
+
+    /// The client with this index, which comes from something that is the client's.
+    fn index(&self, index: u32) -> &Client {
+        &self.records[index as usize]
+    }
+}
+
+impl IndexMut<u32> for Clients {
+    fn index_mut(&mut self, index: u32) -> &mut Client {
+        &mut self.records[index as usize]
+    }
+}
+
+#[derive(Debug)]
+pub struct Client {
+    pub generation: u32,
+    pub using: TubeKey,
+    /// In the order of `list-tubes-watched`; never empty while a client that is not internal is connected.
+    pub watching: SmallVec<[TubeKey; FEW_TUBES]>,
+    /// The jobs that the client has reserved, by the end of their reservation.
+    pub reserved: OrderedQueue<Reservation>,
+    pub wait: Option<Wait>,
+    /// If the client watches many tubes: what it knows of them.
+    pub wide: Option<Box<Wide>>,
+    /// Its reserve mode and the weights of its tubes, if any of them is not the usual.
+    pub choice: Option<Box<Choice>>,
+    /// Whether it is not wide, and in the usual mode: its reserves look at each of its tubes.
+    pub is_plain: bool,
+    /// Whether the client is gone but has not given back everything. Such a client has no deadline.
+    pub leaving: bool,
+    /// Whether it has ever put a job.
+    pub producer: bool,
+    /// Whether it has ever reserved a job.
+    pub worker: bool,
+    /// Whether the server itself is the client. Such a client is in no count, and watches no tube.
+    pub is_internal: bool,
+}
+
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<Client>() <= 80, "a client is a block of 80 bytes");
+
+impl Client {
+    pub fn new(generation: u32) -> Self {
+        Self {
+            generation,
+            using: DEFAULT,
+            watching: smallvec![DEFAULT],
+            reserved: OrderedQueue::default(),
+            wait: None,
+            wide: None,
+            choice: None,
+            is_plain: true,
+            leaving: false,
+            producer: false,
+            worker: false,
+            is_internal: false,
+        }
+    }
+
+    /// A client that is counted neither as a producer nor as a worker, because it passes for one that has been counted.
+    pub fn internal(generation: u32) -> Self {
+        let (watching, is_internal) = (SmallVec::new(), true);
+        Self { watching, is_internal, producer: true, worker: true, ..Self::new(generation) }
+    }
+
+    /// The index of this tube in the client's list of watched tubes.
+    pub fn place_of(&self, tube: TubeKey) -> Option<usize> {
+        match &self.wide {
+            Some(wide) => wide.place_of(tube),
+            None => self.watching.iter().position(|&watched| watched == tube),
+        }
+    }
+
+    /// When the safety margin of its first reservation begins.
+    pub fn margin_at(&self) -> Option<Timestamp> {
+        self.reserved.first().map(|first| first.until.minus_ns(SAFETY_MARGIN_NS))
+    }
+
+    /// The client's next deadline: the end of its wait, the safety margin while it waits, or the end of a
+    /// reservation. Not to be asked of a client that is leaving, which has none.
+    pub fn deadline(&self) -> Option<Timestamp> {
+        match self.wait {
+            Some(wait) => {
+                let end = self.margin_at().map_or(wait.until, |margin| margin.min(wait.until));
+                (end != Timestamp::NEVER).then_some(end)
+            }
+            None => self.reserved.first().map(|first| first.until),
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! The invariants of the whole queue between two commands, checked by tests and debug builds.
+//!
+//! Each function that checks is `#[inline]`: such a function is compiled where it is called. A release build of the
+//! server calls none, so it compiles none; tests in release builds have them.
+
+use std::collections::HashMap;
+
+use beanstalkd_structures::Timer;
+
+use crate::clock::Timestamp;
+use crate::job::JobId;
+use crate::state::jobs::{Place, marks};
+use crate::state::keys::{ReadyKey, Reservation};
+use crate::state::tubes::{DEFAULT, Tube};
+use crate::{JobCounts, Queue, SAFETY_MARGIN_NS};
+
+const _: () = assert!(SAFETY_MARGIN_NS > 0);
+
+impl Queue {
+    /// Asserts every invariant; the cost grows with the whole state.
+    ///
+    /// # Panics
+    /// If an invariant does not hold.
+    #[inline]
+    pub fn check_invariants(&self) {
+        let counts = self.check_tubes();
+        assert_eq!(counts, self.sums.jobs, "the counts are those of the tubes together");
+        let total = counts.ready + counts.reserved + counts.delayed + counts.buried;
+        assert_eq!(total, self.jobs.len() as u64, "each job is in exactly one state");
+        self.check_jobs();
+        self.check_clients();
+        self.check_wide();
+        self.check_choices();
+        self.check_flushes();
+        self.check_rules();
+    }
+
+    #[inline]
+    fn check_tubes(&self) -> JobCounts {
+        let mut counts = JobCounts::default();
+        let mut names = HashMap::new();
+        let name_bytes: usize = self.tubes.iter().map(|tube| tube.name.as_bytes().len()).sum();
+        assert_eq!(name_bytes, self.tubes.name_bytes());
+        for tube in self.tubes.iter() {
+            let key = self.tubes.find(tube.name.as_str()).expect("a listed tube is found by its name");
+            assert!(names.insert(tube.name.as_str(), key).is_none(), "a name is listed once");
+            assert!(
+                tube.pause.is_some() || tube.ready.is_empty() || tube.waiting.is_empty(),
+                "{}: a tube that is not paused has ready jobs that may be reserved or waiting clients, never both",
+                tube.name
+            );
+            self.check_deadline(Timer::Tube(key));
+            let urgent = tube.ready.iter().filter(|key| {
+                let job = self.jobs.get(key.job()).expect("a ready job is there");
+                assert_eq!(*key, ReadyKey::new(job.priority, key.job()));
+                assert!(matches!(job.place(), Place::Ready(_)) && !job.has(marks::PARKED));
+                job.priority.is_urgent()
+            });
+            let (parked, held) = self.check_tagged_in(tube);
+            assert_eq!(
+                urgent.count() as u32 + parked.urgent as u32,
+                tube.urgent,
+                "the urgent count is that of the ready jobs"
+            );
+            for (until, id) in tube.delayed.iter() {
+                let job = self.jobs.get(id).expect("a delayed job is there");
+                assert_eq!(job.place(), Place::Delayed(until.0.into()));
+                assert!(!job.has(marks::HELD));
+            }
+            for (number, id) in tube.buried.iter() {
+                let job = self.jobs.get(id).expect("a buried job is there");
+                assert_eq!(job.place(), Place::Buried(number.into()));
+            }
+            for (number, client) in tube.waiting.iter() {
+                let client = &self.clients[client];
+                assert_eq!(client.wait.map(|wait| wait.number.get()), Some(number));
+                assert!(client.watching.contains(&key));
+            }
+            counts.urgent += u64::from(tube.urgent);
+            counts.ready += tube.ready.len() as u64 + parked.ready;
+            counts.reserved += u64::from(tube.reserved);
+            counts.delayed += tube.delayed.len() as u64 + held;
+            counts.buried += tube.buried.len() as u64;
+        }
+        counts
+    }
+
+    /// Looks at the jobs of the tube that may not be reserved; returns the counts of the parked ones, and how many are
+    /// held.
+    #[inline]
+    fn check_tagged_in(&self, tube: &Tube) -> (JobCounts, u64) {
+        let mut parked = JobCounts::default();
+        let Some(tagged) = tube.rules() else { return (parked, 0) };
+        for key in tagged.parked.iter() {
+            let job = self.jobs.get(key.job()).expect("a parked job is there");
+            assert_eq!(key, ReadyKey::new(job.priority, key.job()));
+            assert!(matches!(job.place(), Place::Ready(_)) && job.has(marks::PARKED));
+            parked.ready += 1;
+            parked.urgent += u64::from(job.priority.is_urgent());
+        }
+        for (until, id) in tagged.held.iter() {
+            let job = self.jobs.get(id).expect("a held job is there");
+            assert_eq!(job.place(), Place::Delayed(until.0.into()));
+            assert!(job.has(marks::HELD));
+        }
+        (parked, tagged.held.len() as u64)
+    }
+
+    #[inline]
+    fn check_jobs(&self) {
+        for id in self.jobs.ids() {
+            let job = self.jobs.get(id).expect("an indexed job is there");
+            let tube = self.tubes.get(job.tube);
+            let history = self.jobs.history(job);
+            assert_eq!(history.holder.is_some(), matches!(job.place(), Place::Reserved(_)));
+            assert!(job.ttr_s >= 1, "a time to run is at least a second");
+            assert!(id.0 < self.numbers.next_id, "ids are given in ascending order");
+            assert!(tube.counters().deletes <= self.sums.events.deletes);
+        }
+    }
+
+    #[inline]
+    fn check_clients(&self) {
+        let (mut reserved, mut waiting, mut using, mut watching) = (0, 0, HashMap::new(), HashMap::new());
+        let mut internal = 0;
+        for (index, client) in &self.clients.records {
+            let is_leaving = self.clients.leaving.contains(&(index as u32));
+            assert_eq!(client.leaving, is_leaving, "who leaves stands in line for it");
+            if client.is_internal {
+                assert!(client.watching.is_empty() && client.reserved.is_empty());
+                assert_eq!(client.using, DEFAULT, "nothing keeps another tube for an internal client");
+                internal += 1;
+                continue;
+            }
+            assert!(is_leaving || !client.watching.is_empty(), "a client watches at least one tube");
+            assert!(!is_leaving || client.wait.is_none(), "who leaves does not wait");
+            *using.entry(client.using).or_insert(0) += 1;
+            for &tube in &client.watching {
+                *watching.entry(tube).or_insert(0) += 1;
+            }
+            waiting += u64::from(client.wait.is_some());
+            for Reservation { until, id, .. } in client.reserved.iter() {
+                let job = self.jobs.get(id).expect("a reserved job is there");
+                assert_eq!(job.place(), Place::Reserved(until.0.into()));
+                assert_eq!(self.jobs.history(job).holder, Some(index as u32));
+                reserved += 1;
+            }
+            if let Some(wait) = client.wait {
+                assert!(wait.until > Timestamp::default());
+            }
+            let owner = Timer::Client(index as u32);
+            if is_leaving {
+                assert_eq!(self.deadlines.of(owner), None, "who leaves has no deadline");
+            } else {
+                self.check_deadline(owner);
+            }
+        }
+        assert_eq!(internal, self.clients.counts.internal, "the internal clients are counted");
+        let watched: u32 = watching.values().sum();
+        assert_eq!(watched as usize, self.clients.counts.watched, "the watch lists are counted");
+        assert_eq!(reserved, self.sums.jobs.reserved, "each reserved job has one holder");
+        assert_eq!(waiting, self.clients.counts.waiting);
+        for tube in self.tubes.iter() {
+            let key = self.tubes.find(tube.name.as_str()).expect("a listed tube is found by its name");
+            assert_eq!(tube.using, using.get(&key).copied().unwrap_or(0), "{}: using", tube.name);
+            assert_eq!(tube.watching, watching.get(&key).copied().unwrap_or(0), "{}: watching", tube.name);
+        }
+    }
+
+    /// Whether the job is in the collection that its place names. Each move of a job asserts in debug builds that it is there
+    /// before, or afterwards, and not in between.
+    #[inline]
+    pub(crate) fn is_linked(&self, id: JobId) -> bool {
+        let Some(job) = self.jobs.get(id) else { return false };
+        let tube = self.tubes.get(job.tube);
+        match job.place() {
+            Place::Ready(_) => {
+                let key = ReadyKey::new(job.priority, id);
+                let parked = tube.rules().filter(|_| job.has(marks::PARKED));
+                parked.map_or_else(|| tube.ready.contains(key), |tagged| tagged.parked.contains(key))
+            }
+            Place::Delayed(until) => {
+                let key = (Timestamp(until.into()), id);
+                let held = tube.rules().filter(|_| job.has(marks::HELD));
+                held.map_or_else(|| tube.delayed.contains(key), |tagged| tagged.held.contains(key))
+            }
+            Place::Buried(number) => tube.buried.contains((number.into(), id)),
+            Place::Reserved(until) => {
+                let key = Reservation::key(Timestamp(until.into()), id);
+                let holder = self.jobs.history(job).holder;
+                holder.is_some_and(|holder| self.clients[holder].reserved.contains(key))
+            }
+        }
+    }
+
+    /// Asserts that the queue looks at the timer in time.
+    pub(crate) fn check_deadline(&self, timer: Timer) {
+        let scheduled = self.deadlines.of(timer);
+        let deadline = self.deadline_of(timer);
+        assert!(
+            deadline.is_none_or(|at| scheduled.is_some_and(|scheduled| scheduled <= at)),
+            "the heap knows the deadline of {timer:?}: {scheduled:?}, {deadline:?}"
+        );
+    }
+}

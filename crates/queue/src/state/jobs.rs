@@ -1,0 +1,304 @@
+//! The jobs: compact records that are found by id.
+//!
+//! Owns: every job's record, body and history. Ten million jobs may wait, so a record has 56 bytes. What only some
+//! jobs have (counters, the client that reserved it) is in a second record, made when first needed.
+
+use std::collections::TryReserveError;
+
+use beanstalkd_structures::IdMap;
+use beanstalkd_structures::{Arena, Slot};
+
+use crate::clock::Timestamp;
+use crate::job::{Body, BodyRef, Counters, JobId, JobState, Priority};
+use crate::rules::tag_storage;
+use crate::state::keys::{Packed, TubeKey};
+
+/// Which collection has the job, with what is needed to remove it from there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// In its tube's ready queue since this instant.
+    Ready(Packed),
+    /// Among its tube's delayed jobs until this instant.
+    Delayed(Packed),
+    /// With the client that its history names, until this instant.
+    Reserved(Packed),
+    /// Among its tube's buried jobs, with this number in the order of burial.
+    Buried(Packed),
+}
+
+impl Place {
+    pub fn state(self) -> JobState {
+        match self {
+            Self::Ready(_) => JobState::Ready,
+            Self::Delayed(_) => JobState::Delayed,
+            Self::Reserved(_) => JobState::Reserved,
+            Self::Buried(_) => JobState::Buried,
+        }
+    }
+
+    /// The end of the delay or of the reservation.
+    pub fn deadline(self) -> Option<Timestamp> {
+        match self {
+            Self::Delayed(until) | Self::Reserved(until) => Some(Timestamp(until.into())),
+            Self::Ready(_) | Self::Buried(_) => None,
+        }
+    }
+}
+
+/// What a [`Place`] is, apart from its number. Job has room for its marks beside it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Ready,
+    Delayed,
+    Reserved,
+    Buried,
+}
+
+/// What is special about a job with tags. A job without tags has none of these.
+pub mod marks {
+    /// The job has tags. They are kept beside the jobs unless `BEHIND_BODY` is there, too.
+    pub const TAGGED: u8 = 1;
+    /// The tags stand behind the body.
+    pub const BEHIND_BODY: u8 = 1 << 1;
+    /// A ready job stands among its tube's parked jobs: it may not be reserved now.
+    pub const PARKED: u8 = 1 << 2;
+    /// A ready job with a concurrency key is the first of those that are alike.
+    pub const FIRST: u8 = 1 << 3;
+    /// A delayed job stands among its tube's held jobs.
+    pub const HELD: u8 = 1 << 4;
+    /// A reserved job has got a more urgent priority meanwhile.
+    pub const UPGRADED: u8 = 1 << 5;
+    /// The job has a concurrency key.
+    pub const KEYED: u8 = 1 << 6;
+    /// The job expires if nobody reserves it.
+    pub const EXPIRES: u8 = 1 << 7;
+}
+
+#[derive(Debug)]
+pub struct Job {
+    pub created_at: Timestamp,
+    /// With the tags behind it if the marks say so.
+    pub body: Body,
+    /// The number of its place.
+    number: Packed,
+    kind: Kind,
+    /// Bits of [`marks`].
+    pub marks: u8,
+    pub priority: Priority,
+    pub delay_s: u32,
+    pub ttr_s: u32,
+    pub tube: TubeKey,
+    /// Made at the first event that it must count.
+    history: Option<Slot>,
+}
+
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<Job>() == 56, "a job takes 56 bytes beside its body");
+
+impl Job {
+    pub fn new(
+        created_at: Timestamp,
+        priority: Priority,
+        delay_s: u32,
+        ttr_s: u32,
+        tube: TubeKey,
+        body: Body,
+    ) -> Self {
+        let number = created_at.0.into();
+        Self {
+            created_at,
+            body,
+            number,
+            kind: Kind::Ready,
+            marks: 0,
+            priority,
+            delay_s,
+            ttr_s,
+            tube,
+            history: None,
+        }
+    }
+
+    /// Which collection has it.
+    #[inline]
+    pub fn place(&self) -> Place {
+        match self.kind {
+            Kind::Ready => Place::Ready(self.number),
+            Kind::Delayed => Place::Delayed(self.number),
+            Kind::Reserved => Place::Reserved(self.number),
+            Kind::Buried => Place::Buried(self.number),
+        }
+    }
+
+    /// Another collection has it from now on.
+    #[inline]
+    pub fn set_place(&mut self, place: Place) {
+        (self.kind, self.number) = match place {
+            Place::Ready(since) => (Kind::Ready, since),
+            Place::Delayed(until) => (Kind::Delayed, until),
+            Place::Reserved(until) => (Kind::Reserved, until),
+            Place::Buried(number) => (Kind::Buried, number),
+        };
+    }
+
+    /// Whether one of these marks is set.
+    #[inline]
+    pub fn has(&self, marks: u8) -> bool {
+        self.marks & marks != 0
+    }
+
+    /// The body as clients see it.
+    #[inline]
+    pub fn body(&self) -> BodyRef<'_> {
+        if self.has(marks::BEHIND_BODY) {
+            BodyRef::Part(tag_storage::split(self.body.as_slice()).0)
+        } else {
+            BodyRef::Whole(&self.body)
+        }
+    }
+
+    /// What is needed to take it out of the collection that has it.
+    pub fn link(&self) -> Link {
+        Link {
+            place: self.place(),
+            marks: self.marks,
+            priority: self.priority,
+            tube: self.tube,
+            history: self.history,
+        }
+    }
+}
+
+/// Where a job is, copied from its record.
+#[derive(Clone, Copy, Debug)]
+pub struct Link {
+    pub place: Place,
+    pub marks: u8,
+    pub priority: Priority,
+    pub tube: TubeKey,
+    pub history: Option<Slot>,
+}
+
+/// The second record of a job. A job that was never reserved, buried or kicked has none.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct History {
+    pub counters: Counters,
+    /// The index of the client that has reserved the job; set exactly while the job is reserved.
+    pub holder: Option<u32>,
+}
+
+/// What a job takes in the queues, in bytes, at their usual size.
+const KEYS_PER_JOB: usize = 20;
+
+/// All jobs.
+#[derive(Debug, Default)]
+pub struct Jobs {
+    records: Arena<Job>,
+    histories: Arena<History>,
+    index: IdMap<Slot>,
+    /// The job that was stored or changed last: the next question is often about it.
+    last: Option<(JobId, Slot)>,
+    body_bytes: usize,
+}
+
+impl Jobs {
+    pub fn len(&self) -> usize {
+        self.index.len()
+    }
+
+    /// What the jobs take, in bytes: bodies and records, with the queues' keys and the index at their usual size.
+    pub fn job_bytes(&self) -> usize {
+        const INDEX_PER_JOB: usize = 4;
+        self.body_bytes + self.len() * (size_of::<Job>() + KEYS_PER_JOB + INDEX_PER_JOB)
+    }
+
+    /// The memory of all this, in bytes, with what jobs that are gone have left in the store and in the index.
+    pub fn bytes(&self) -> usize {
+        self.body_bytes + self.len() * KEYS_PER_JOB + self.records.bytes() + self.index.bytes()
+    }
+
+    pub fn ids(&self) -> impl Iterator<Item = JobId> {
+        self.index.iter().map(|(id, _)| id)
+    }
+
+    /// The memory of the histories, in bytes.
+    pub fn history_bytes(&self) -> usize {
+        self.histories.bytes()
+    }
+
+    /// Makes sure that there is room for the next `insert`, and that a job's history, which is made when
+    /// a command can no longer be refused, needs at most one new chunk.
+    pub fn reserve(&mut self) -> Result<(), TryReserveError> {
+        let chunks = self.records.chunks();
+        self.records.reserve()?;
+        if self.records.chunks() > chunks {
+            self.histories.reserve_chunks(self.records.chunks())?;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    pub fn insert(&mut self, id: JobId, job: Job) {
+        self.body_bytes += job.body.len();
+        let slot = self.records.insert(job);
+        let old = self.index.insert(id, slot);
+        self.last = Some((id, slot));
+        assert!(old.is_none(), "an id is given once");
+    }
+
+    #[inline]
+    pub fn remove(&mut self, id: JobId) -> Option<Job> {
+        let job = self.records.remove(self.index.remove(id)?);
+        self.last = self.last.filter(|&(last, _)| last != id);
+        if let Some(history) = job.history {
+            self.histories.remove(history);
+        }
+        self.body_bytes -= job.body.len();
+        Some(job)
+    }
+
+    #[inline]
+    pub fn get(&self, id: JobId) -> Option<&Job> {
+        self.slot(id).map(|slot| self.records.get(slot))
+    }
+
+    fn slot(&self, id: JobId) -> Option<Slot> {
+        match self.last {
+            Some((last, slot)) if last == id => Some(slot),
+            _ => self.index.get(id).copied(),
+        }
+    }
+
+    /// The job with an id that comes from one of the queues, so that the job must exist.
+    pub fn expect_mut(&mut self, id: JobId) -> &mut Job {
+        let slot = self.slot(id).expect("what a queue holds is there");
+        self.last = Some((id, slot));
+        self.records.get_mut(slot)
+    }
+
+    /// What has happened to a job that comes back from a log.
+    pub fn set_counters(&mut self, id: JobId, counters: Counters) {
+        if counters != Counters::default() {
+            self.expect_with_history(id).1.counters = counters;
+        }
+    }
+
+    /// Ends a reservation in the job's history; returns the index of the client that had it.
+    pub fn take_holder(&mut self, history: Option<Slot>) -> u32 {
+        let holder = history.and_then(|slot| self.histories.get_mut(slot).holder.take());
+        holder.expect("a reserved job has a holder")
+    }
+
+    pub fn history(&self, job: &Job) -> History {
+        job.history.map_or_else(History::default, |slot| *self.histories.get(slot))
+    }
+
+    /// The job with an id that comes from one of the queues, with its history, which is made if there is none yet.
+    pub fn expect_with_history(&mut self, id: JobId) -> (&mut Job, &mut History) {
+        let slot = self.slot(id).expect("what a queue holds is there");
+        self.last = Some((id, slot));
+        let job = self.records.get_mut(slot);
+        let history = *job.history.get_or_insert_with(|| self.histories.insert(History::default()));
+        (job, self.histories.get_mut(history))
+    }
+}

@@ -1,0 +1,108 @@
+//! The keys of the ordered queues: what each is ordered by, and what stands for a tube.
+//!
+//! Owns: their order, which is that of the protocol. Driven by all other files of the queue.
+
+use std::cmp::Ordering;
+
+use beanstalkd_structures::Key;
+
+use crate::clock::Timestamp;
+use crate::job::{JobId, Priority};
+
+/// A tube's place in the registry.
+pub type TubeKey = u32;
+
+/// A `u64` with the alignment of a `u32`, so that there is no padding beside a `u32`. It is ordered by its value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Packed([u32; 2]);
+
+impl From<u64> for Packed {
+    fn from(number: u64) -> Self {
+        Self([(number >> 32) as u32, number as u32])
+    }
+}
+
+impl From<Packed> for u64 {
+    fn from(Packed([high, low]): Packed) -> Self {
+        Self::from(high) << 32 | Self::from(low)
+    }
+}
+
+/// A ready job in its tube's order: by priority, then by age (protocol, "reserve").
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ReadyKey(Priority, Packed);
+
+impl ReadyKey {
+    /// The key of a job.
+    pub fn new(priority: Priority, id: JobId) -> Self {
+        Self(priority, id.0.into())
+    }
+
+    /// The job.
+    pub fn job(self) -> JobId {
+        JobId(self.1.into())
+    }
+
+    /// Its priority.
+    pub fn priority(self) -> Priority {
+        self.0
+    }
+}
+
+/// A delayed job in the order of its deadline.
+pub type DueKey = (Timestamp, JobId);
+
+/// A reserved job in the order of its deadline, with the instant at which it was reserved, which decides nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct Reservation {
+    /// When it ends.
+    pub until: Timestamp,
+    pub id: JobId,
+    /// When it began; a `touch` leaves it as it is.
+    pub since: Timestamp,
+}
+
+impl Reservation {
+    /// Equal to the reservation of this job that ends then, whenever it began.
+    pub fn key(until: Timestamp, id: JobId) -> Self {
+        Self { until, id, since: Timestamp::default() }
+    }
+}
+
+impl PartialEq for Reservation {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Reservation {}
+
+impl PartialOrd for Reservation {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Reservation {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (self.until, self.id).cmp(&(other.until, other.id))
+    }
+}
+
+/// A buried job in the order of burial.
+pub type BuriedKey = (u64, JobId);
+
+/// The waiting clients in the order in which they began to wait: the number of the wait, and the client.
+pub type WaitKey = (u64, u32);
+
+impl Key for ReadyKey {
+    fn id(self) -> u64 {
+        self.job().0
+    }
+}
+
+impl Key for Reservation {
+    fn id(self) -> u64 {
+        self.id.0
+    }
+}

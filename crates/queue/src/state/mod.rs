@@ -1,0 +1,285 @@
+//! The whole state of the queue, on one page: what there is, who owns it, and what always holds between two commands.
+//!
+//! | what | owned by |
+//! |---|---|
+//! | jobs: records, bodies, histories, by id | [`jobs::Jobs`] |
+//! | tubes: jobs by state in their order, who waits, pauses, counters | [`tubes::Tubes`] |
+//! | clients: watch lists, reservations, waits | [`clients::Clients`] |
+//! | what tags ask for: keys, slots, groups, expiry, owners | [`Rules`](crate::rules::Rules) |
+//! | when something becomes due | [`Deadlines`] |
+//!
+//! What always holds ([`Queue::check_invariants`] asserts all of it, [`Queue::is_linked`] the first line around each move):
+//!
+//! - A job is in exactly one collection, the one that its place names: its tube's ready, parked, delayed, held or buried
+//!   jobs, or the reservations of one client.
+//! - A tube that is not paused has ready jobs that may be reserved or waiting clients, never both.
+//! - A job that may not be reserved now is never in a ready queue when a reserve chooses: it is parked, or held.
+//! - A job without tags has no marks, and no rule is asked about it.
+//! - Each timer is looked at no later than what it is for becomes due.
+//! - Sums and counts are those of what there is.
+
+pub(crate) mod clients;
+mod invariants;
+pub(crate) mod jobs;
+pub(crate) mod keys;
+pub(crate) mod times;
+pub(crate) mod tubes;
+pub(crate) mod views;
+
+use std::collections::VecDeque;
+
+use beanstalkd_structures::{Deadlines, Timer};
+
+use self::clients::{Client, ClientId, Clients};
+use self::jobs::Jobs;
+use self::keys::TubeKey;
+use self::tubes::{TubeCounters, Tubes};
+use crate::clock::Timestamp;
+use crate::job::JobId;
+use crate::operations::flush::Flushes;
+use crate::rules::Rules;
+
+/// The whole state of the work queue.
+#[derive(Debug, Default)]
+pub struct Queue {
+    pub(crate) jobs: Jobs,
+    pub(crate) tubes: Tubes,
+    pub(crate) clients: Clients,
+    pub(crate) rules: Rules,
+    pub(crate) deadlines: Deadlines,
+    /// The flushes that are under way.
+    pub(crate) flushes: Flushes,
+    pub(crate) sums: Sums,
+    pub(crate) numbers: Numbers,
+    /// What the caller takes after a command.
+    pub(crate) outbox: Outbox,
+    pub(crate) limits: PoisonLimits,
+    pub(crate) slices: Slices,
+    /// The cost of all calls beyond a few steps, in simple commands.
+    pub(crate) work: u64,
+}
+
+/// The sums over all tubes.
+#[derive(Debug, Default)]
+pub(crate) struct Sums {
+    /// Those of the tubes that are there.
+    pub(crate) jobs: JobCounts,
+    /// Those of the removed tubes, too.
+    pub(crate) events: TubeCounters,
+}
+
+/// What is given in ascending order, and never twice.
+#[derive(Debug)]
+pub(crate) struct Numbers {
+    /// The id of the next job; larger than that of any job.
+    pub(crate) next_id: u64,
+    /// The number of the next burial.
+    pub(crate) next_burial: u64,
+    /// When the delay began that was asked for last.
+    pub(crate) last_delay: Timestamp,
+}
+
+impl Default for Numbers {
+    fn default() -> Self {
+        Self { next_id: 1, next_burial: 0, last_delay: Timestamp::default() }
+    }
+}
+
+/// What the caller takes after a command.
+#[derive(Debug, Default)]
+pub(crate) struct Outbox {
+    pub(crate) deliveries: VecDeque<Delivery>,
+    /// Always empty unless `keeps_changes`.
+    pub(crate) changes: Vec<Change>,
+    pub(crate) keeps_changes: bool,
+}
+
+/// An answer for a client that waited in a reserve.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Delivery {
+    /// The client that waited.
+    pub client: ClientId,
+    /// How its wait ended.
+    pub outcome: WaitOutcome,
+}
+
+/// How a wait ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitOutcome {
+    /// The client has now reserved this job.
+    Reserved(JobId),
+    /// The time-out of its reserve is over.
+    TimedOut,
+    /// One of its reservations is in its safety margin.
+    DeadlineSoon,
+}
+
+/// Something about a job that a restart must not undo.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// The job is new.
+    Put(JobId),
+    /// Its state, its priority, its delay or one of its counters has changed.
+    Updated(JobId),
+    /// It is in another tube, in whatever state it is now.
+    Moved(JobId),
+    /// The job is gone.
+    Deleted(JobId),
+    /// The same, of a job whose tags make more of it: [`Queue::cooldown`] and [`Queue::next_freed_group`] say what.
+    DeletedWith(JobId),
+    /// The cooldown that the job's delete began is over, or forgotten.
+    CooldownOver(JobId),
+}
+
+/// How often a job may fail before it is buried instead of becoming ready again; `None` means any number of times.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoisonLimits {
+    /// Time-outs.
+    pub timeouts: Option<u32>,
+    /// Releases.
+    pub releases: Option<u32>,
+}
+
+/// Jobs by state, over all tubes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct JobCounts {
+    /// Ready jobs with an urgent priority.
+    pub urgent: u64,
+    /// Ready jobs.
+    pub ready: u64,
+    /// Reserved jobs.
+    pub reserved: u64,
+    /// Delayed jobs.
+    pub delayed: u64,
+    /// Buried jobs.
+    pub buried: u64,
+}
+
+/// How much of a long operation is done at once. The default takes some 100 microseconds each, where the jobs have tags and
+/// there are a million of them.
+#[derive(Clone, Copy, Debug)]
+pub struct Slices {
+    /// Jobs and tubes that a client gives back when it leaves; the rest follows, as many in each `advance`.
+    pub given_back: usize,
+    /// Jobs that go to waiting clients when a pause ends; the rest follows, as many in each `advance`.
+    pub delivered: usize,
+    /// Tubes that one call of `reserve` probes for a client that watches many.
+    pub probed_tubes: usize,
+    /// A client that watches more tubes than this counts as one that watches many.
+    pub few_tubes: usize,
+}
+
+impl Default for Slices {
+    fn default() -> Self {
+        Self { given_back: 64, delivered: 32, probed_tubes: 512, few_tubes: 16 }
+    }
+}
+
+impl Queue {
+    /// An empty queue whose first job gets id 1. `Queue::default()` has no limits, and the usual slices.
+    #[must_use]
+    pub fn new(limits: PoisonLimits, slices: Slices) -> Self {
+        Self { limits, slices, ..Self::default() }
+    }
+
+    /// The cost of all calls so far beyond the usual, in simple commands. A command's own cost is the difference.
+    #[must_use]
+    pub fn work(&self) -> u64 {
+        self.work
+    }
+
+    /// From now on each change is kept until `swap_changes`, so that a binlog can write it.
+    pub fn keep_changes(&mut self) {
+        self.outbox.keeps_changes = true;
+    }
+
+    /// Puts the changes since the last call into `changes`, in their order, and its room in their place. A
+    /// job stands there at most once in a row.
+    pub fn swap_changes(&mut self, changes: &mut Vec<Change>) {
+        debug_assert!(changes.is_empty(), "changes are logged before the next are taken");
+        std::mem::swap(&mut self.outbox.changes, changes);
+    }
+
+    /// Whether anything has changed since `swap_changes`.
+    #[must_use]
+    pub fn has_changes(&self) -> bool {
+        !self.outbox.changes.is_empty()
+    }
+
+    /// The next delivery to a client that waited, in the order in which the waits ended.
+    pub fn poll_delivery(&mut self) -> Option<Delivery> {
+        self.outbox.deliveries.pop_front()
+    }
+
+    /// Whether `poll_delivery` would return a delivery.
+    #[must_use]
+    pub fn has_deliveries(&self) -> bool {
+        !self.outbox.deliveries.is_empty()
+    }
+
+    /// The earliest instant at which `advance` has something to do.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Timestamp> {
+        if !self.clients.leaving.is_empty() || self.has_more_to_do() {
+            return Some(Timestamp::default());
+        }
+        self.deadlines.first().map(|(at, _)| at)
+    }
+
+    pub(crate) fn client(&self, id: ClientId) -> &Client {
+        let client = &self.clients[id.index];
+        assert_eq!(client.generation, id.generation, "commands come from clients that are there");
+        client
+    }
+
+    pub(crate) fn client_mut(&mut self, id: ClientId) -> &mut Client {
+        let client = &mut self.clients[id.index];
+        assert_eq!(client.generation, id.generation, "commands come from clients that are there");
+        client
+    }
+
+    pub(crate) fn remove_tube_if_idle(&mut self, tube: TubeKey) {
+        if self.tubes.remove_if_idle(tube) {
+            self.deadlines.set(Timer::Tube(tube), None);
+            self.flushes.forget_tube(tube);
+        }
+    }
+
+    /// When something of the tube, of the client, or of the tags becomes due.
+    pub(crate) fn deadline_of(&self, timer: Timer) -> Option<Timestamp> {
+        match timer {
+            Timer::Tube(tube) => self.tubes.get(tube).deadline(),
+            Timer::Client(client) => self.clients[client].deadline(),
+            Timer::Rules => self.rules.next_due(),
+        }
+    }
+
+    /// The deadline of the timer may have come closer.
+    #[inline]
+    pub(crate) fn schedule(&mut self, timer: Timer) {
+        if let Some(at) = self.deadline_of(timer) {
+            self.deadlines.note(timer, at);
+        }
+    }
+
+    /// Counts an event that is not a put, in its tube and in the totals.
+    pub(crate) fn count(&mut self, tube: TubeKey, counter: impl Fn(&mut TubeCounters) -> &mut u64) {
+        *counter(&mut self.sums.events) += 1;
+        *counter(self.tubes.get_mut(tube).events()) += 1;
+    }
+
+    /// Records that the job differs from its last logged record.
+    pub(crate) fn note(&mut self, change: Change) {
+        if !self.outbox.keeps_changes {
+            return;
+        }
+        if let Change::Updated(id) = change
+            && let Some(&(Change::Put(last) | Change::Moved(last) | Change::Updated(last))) =
+                self.outbox.changes.last()
+            && last == id
+        {
+            return;
+        }
+        self.outbox.changes.push(change);
+    }
+}

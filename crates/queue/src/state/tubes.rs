@@ -1,0 +1,396 @@
+//! Tubes: named queues, each with its jobs by state, its waiting clients and its counters.
+//!
+//! Owns: which tubes there are, under which name and in which order `list-tubes` shows them. Moves no
+//! jobs: that is `Queue`'s work.
+
+use std::collections::TryReserveError;
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+
+use beanstalkd_structures::OrderedQueue;
+use hashbrown::HashTable;
+use slab::Slab;
+
+use crate::clock::Timestamp;
+use crate::operations::listing::Listing;
+use crate::rules::TubeRules;
+use crate::state::keys::{BuriedKey, DueKey, ReadyKey, TubeKey, WaitKey};
+use crate::state::times::{self, Times};
+use crate::tube_name::TubeName;
+
+/// The tube "default": the first that is made, and never removed.
+pub const DEFAULT: TubeKey = 0;
+
+/// What a tube takes beside its name and its jobs, in bytes: the record, its counters, the places in the registry
+/// and among the deadlines, and the queues that its jobs may leave behind.
+pub const BYTES_PER_TUBE: usize = 400;
+
+/// Parts of the index of names.
+const NAME_PARTS: usize = 64;
+
+/// How often each event has happened to the jobs of a tube, or of all tubes, since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TubeCounters {
+    /// Jobs put.
+    pub puts: u64,
+    /// Reservations, whatever command made them.
+    pub reserves: u64,
+    /// Reservations that timed out.
+    pub timeouts: u64,
+    /// Releases by clients.
+    pub releases: u64,
+    /// Burials by clients.
+    pub buries: u64,
+    /// Jobs kicked.
+    pub kicks: u64,
+    /// Jobs deleted.
+    pub deletes: u64,
+    /// Jobs buried by the limits on time-outs and releases.
+    pub poisoned: u64,
+    /// Jobs that nobody has reserved in the time that they had.
+    pub expirations: u64,
+}
+
+/// A pause: no job is reserved from the tube until it ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pause {
+    pub until: Timestamp,
+    /// The length that was asked for, in seconds.
+    pub length_s: u32,
+}
+
+#[derive(Debug)]
+pub struct Tube {
+    pub name: TubeName,
+    pub ready: OrderedQueue<ReadyKey>,
+    pub delayed: OrderedQueue<DueKey>,
+    pub buried: OrderedQueue<BuriedKey>,
+    /// Clients that wait in a reserve and watch this tube, the first come first, but for those that watch many. While
+    /// the tube is not paused, either this or `ready` is empty.
+    pub waiting: OrderedQueue<WaitKey>,
+    pub pause: Option<Pause>,
+    /// Ready jobs with an urgent priority.
+    pub urgent: u32,
+    pub reserved: u32,
+    /// Clients that use the tube.
+    pub using: u32,
+    /// Clients that watch the tube.
+    pub watching: u32,
+    /// Index in the order of `list-tubes`.
+    position: u32,
+    /// The number of the last list that has this tube, or has no place for it.
+    pub listed: u32,
+    pub puts: u64,
+    /// Made at the first event that is not a put: in a crowd of tubes most have seen none.
+    events: Option<Box<Events>>,
+}
+
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<Tube>() <= 112, "a tube is a block of 112 bytes");
+
+/// What has happened in a tube besides puts.
+#[derive(Debug, Default)]
+struct Events {
+    /// `pause-tube` commands.
+    pauses: u64,
+    /// The rest; its `puts` are those of the tube.
+    counters: TubeCounters,
+    /// Made when a job is reserved, unless there are [`times::MAX_TUBES`] already.
+    times: Option<Box<Times>>,
+    /// Made for the first job with tags that needs it.
+    rules: Option<Box<TubeRules>>,
+}
+
+impl Tube {
+    /// What has happened to the jobs of the tube.
+    pub fn counters(&self) -> TubeCounters {
+        let counters = self.events.as_ref().map_or_else(TubeCounters::default, |events| events.counters);
+        TubeCounters { puts: self.puts, ..counters }
+    }
+
+    /// Where events other than puts are counted.
+    pub fn events(&mut self) -> &mut TubeCounters {
+        &mut self.events.get_or_insert_default().counters
+    }
+
+    /// What jobs with tags need here, if there were any.
+    pub fn rules(&self) -> Option<&TubeRules> {
+        self.events.as_ref()?.rules.as_deref()
+    }
+
+    /// What jobs with tags need here.
+    pub fn rules_mut(&mut self) -> &mut TubeRules {
+        self.events.get_or_insert_default().rules.get_or_insert_default()
+    }
+
+    /// Waiting and running times, if any were counted.
+    pub fn times(&self) -> Option<&Times> {
+        self.events.as_ref()?.times.as_deref()
+    }
+
+    /// How often the tube was paused.
+    pub fn pauses(&self) -> u64 {
+        self.events.as_ref().map_or(0, |events| events.pauses)
+    }
+
+    /// Pauses the tube.
+    pub fn set_pause(&mut self, pause: Pause) {
+        self.pause = Some(pause);
+        self.events.get_or_insert_default().pauses += 1;
+    }
+
+    /// The job that a reserve would take.
+    pub fn open_head(&self) -> Option<ReadyKey> {
+        self.ready.first().filter(|_| self.pause.is_none())
+    }
+
+    /// When something becomes due here: the end of the pause or of the first delay.
+    pub fn deadline(&self) -> Option<Timestamp> {
+        let delay = self.delayed.first().map(|key| key.0);
+        let pause = self.pause.map(|pause| pause.until);
+        [delay, pause].into_iter().flatten().min()
+    }
+
+    /// Whether the tube can be removed: it has no job, and no client uses or watches it.
+    fn is_idle(&self) -> bool {
+        self.using == 0
+            && self.watching == 0
+            && self.reserved == 0
+            && self.ready.is_empty()
+            && self.delayed.is_empty()
+            && self.buried.is_empty()
+            && self.rules().is_none_or(TubeRules::is_empty)
+    }
+}
+
+/// A name's hash beside the tube, so that growing the index reads no names.
+#[derive(Clone, Copy, Debug)]
+struct Named {
+    hash: u32,
+    key: TubeKey,
+}
+
+/// All tubes.
+#[derive(Debug)]
+pub struct Tubes {
+    slab: Slab<Box<Tube>>,
+    /// In parts that grow one at a time: one table of 300,000 names takes milliseconds to grow.
+    names: [HashTable<Named>; NAME_PARTS],
+    /// Seeds the hash against chosen names; nothing that can be observed depends on it.
+    hasher: RandomState,
+    /// The tubes in the order of creation, except that the last tube takes the place of a removed one (as in C).
+    order: Vec<TubeKey>,
+    /// The list of all tubes that is under way.
+    pub listing: Listing,
+    /// How often a tube was made or removed.
+    version: u64,
+    /// The length of all names together.
+    name_bytes: usize,
+    /// Tubes that have a record of times.
+    timed: usize,
+    /// The tube that was found or created last; during a restore many successive jobs are in the same tube.
+    latest: TubeKey,
+}
+
+impl Default for Tubes {
+    /// The registry with the default tube.
+    fn default() -> Self {
+        let mut tubes = Self {
+            slab: Slab::new(),
+            names: [const { HashTable::new() }; NAME_PARTS],
+            hasher: RandomState::new(),
+            order: Vec::new(),
+            listing: Listing::default(),
+            version: 0,
+            name_bytes: 0,
+            timed: 0,
+            latest: DEFAULT,
+        };
+        let key = tubes.find_or_make(TubeName::default_tube().as_str());
+        assert_eq!(key, DEFAULT);
+        tubes
+    }
+}
+
+impl Tubes {
+    /// How many tubes there are.
+    pub fn len(&self) -> usize {
+        self.order.len()
+    }
+
+    /// The tubes in the order of `list-tubes`.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Tube> {
+        self.keys_from(0).map(|key| self.get(key))
+    }
+
+    /// The keys of the tubes from `position` on in the order of `list-tubes`.
+    pub fn keys_from(&self, position: usize) -> impl ExactSizeIterator<Item = TubeKey> {
+        self.order.get(position..).unwrap_or_default().iter().copied()
+    }
+
+    /// How often a tube was made or removed.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// The length of all names together, in bytes.
+    pub fn name_bytes(&self) -> usize {
+        self.name_bytes
+    }
+
+    /// What the tubes take, in bytes, with the places that they have in the registry and may come to have among
+    /// the deadlines. Their jobs are counted elsewhere.
+    pub fn bytes(&self) -> usize {
+        self.len() * BYTES_PER_TUBE + self.name_bytes + self.timed * size_of::<Times>()
+    }
+
+    /// The tube's record of times, to count another. It is made if there may be one more.
+    #[inline]
+    pub fn times(&mut self, key: TubeKey, now: Timestamp) -> Option<&mut Times> {
+        let events = self.slab[key as usize].events.get_or_insert_default();
+        if events.times.is_none() {
+            if self.timed == times::MAX_TUBES {
+                return None;
+            }
+            self.timed += 1;
+            events.times = Some(Times::new(now));
+        }
+        events.times.as_deref_mut()
+    }
+
+    /// Calls `each` with the tubes at the next `count` places from `start` on, in the order of `list-tubes`.
+    pub fn each_in_order<E>(
+        &mut self,
+        start: usize,
+        count: usize,
+        mut each: impl FnMut(&mut Tube) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let keys = self.order.get(start..).unwrap_or_default().iter().take(count);
+        keys.into_iter().try_for_each(|&key| each(&mut self.slab[key as usize]))
+    }
+
+    /// Makes sure that the next tube finds room in the registry, whose size clients decide.
+    ///
+    /// # Errors
+    /// If the allocator has no memory. Nothing has changed.
+    pub fn reserve(&mut self) -> Result<(), TryReserveError> {
+        // A part of the index stays small enough for the reserve of `os::memory`, which its growth may break into.
+        self.order.try_reserve(1)?;
+        reserve_in_slab(&mut self.slab)
+    }
+
+    /// The tube at `key`, which holds it in being.
+    pub fn get(&self, key: TubeKey) -> &Tube {
+        &self.slab[key as usize]
+    }
+
+    /// The tube at `key`, to be changed.
+    pub fn get_mut(&mut self, key: TubeKey) -> &mut Tube {
+        &mut self.slab[key as usize]
+    }
+
+    /// The tube of this name.
+    pub fn find(&self, name: &str) -> Option<TubeKey> {
+        let hash = self.hasher.hash_one(name);
+        let is_it = |named: &Named| named.hash == hash as u32 && self.get(named.key).name.as_str() == name;
+        self.names[part_of(hash as u32)].find(spread(hash as u32), is_it).map(|named| named.key)
+    }
+
+    /// The tube of this valid name, created if there is none. It exists until `remove_if_idle` finds it idle.
+    pub fn find_or_make(&mut self, name: &str) -> TubeKey {
+        if self.slab.get(self.latest as usize).is_some_and(|tube| tube.name.as_str() == name) {
+            return self.latest;
+        }
+        self.latest = self.find(name).unwrap_or_else(|| self.make(name));
+        self.latest
+    }
+
+    fn make(&mut self, name: &str) -> TubeKey {
+        let name = TubeName::parse(name.as_bytes()).expect("a name is checked where it is read");
+        let hash = self.hasher.hash_one(name.as_str()) as u32;
+        let position = self.order.len() as u32;
+        let tube = Tube {
+            name,
+            ready: OrderedQueue::default(),
+            delayed: OrderedQueue::default(),
+            buried: OrderedQueue::default(),
+            waiting: OrderedQueue::default(),
+            pause: None,
+            urgent: 0,
+            reserved: 0,
+            using: 0,
+            watching: 0,
+            position,
+            listed: self.listing.number(),
+            puts: 0,
+            events: None,
+        };
+        let key = self.slab.insert(Box::new(tube)) as TubeKey;
+        self.order.push(key);
+        self.version += 1;
+        self.name_bytes += self.get(key).name.as_bytes().len();
+        self.names[part_of(hash)]
+            .insert_unique(spread(hash), Named { hash, key }, |named| spread(named.hash));
+        key
+    }
+
+    /// Removes the tube if it has no job and no client; returns whether it did.
+    pub fn remove_if_idle(&mut self, key: TubeKey) -> bool {
+        let tube = self.get(key);
+        if key == DEFAULT || !tube.is_idle() {
+            return false;
+        }
+        let position = tube.position;
+        let hash = self.hasher.hash_one(tube.name.as_str()) as u32;
+        let names = &mut self.names[part_of(hash)];
+        if let Ok(entry) = names.find_entry(spread(hash), |named| named.key == key) {
+            entry.remove();
+        }
+        if names.capacity() > 4 * names.len().max(16) {
+            names.shrink_to(2 * names.len(), |named| spread(named.hash));
+        }
+        let removed = self.slab.remove(key as usize);
+        self.timed -= usize::from(removed.times().is_some());
+        self.version += 1;
+        self.name_bytes -= removed.name.as_bytes().len();
+        self.order.swap_remove(position as usize);
+        if let Some(&moved) = self.order.get(position as usize) {
+            let moved = &mut self.slab[moved as usize];
+            moved.position = position;
+            self.listing.note_move(moved, position as usize);
+        }
+        self.give_back_room();
+        true
+    }
+
+    /// Frees the memory that a burst of tubes has left behind.
+    fn give_back_room(&mut self) {
+        let needed = self.order.len().max(64);
+        if self.order.capacity() > 4 * needed {
+            self.order.shrink_to(2 * needed);
+            self.slab.shrink_to_fit();
+        }
+    }
+}
+
+/// Makes sure that the next record finds a place, without the slab's own way to grow, which cannot fail.
+pub fn reserve_in_slab<T>(slab: &mut Slab<T>) -> Result<(), TryReserveError> {
+    if slab.len() == slab.capacity() {
+        let more = slab.capacity().max(4);
+        // What is free now is free for the slab.
+        Vec::<(usize, T)>::new().try_reserve_exact(slab.capacity() + more)?;
+        slab.reserve(more);
+    }
+    Ok(())
+}
+
+/// The part of the index for names of this hash. The bits are none that a part itself takes, see `spread`, but in a
+/// registry of tens of millions of tubes.
+fn part_of(hash: u32) -> usize {
+    (hash >> 19) as usize % NAME_PARTS
+}
+
+/// The table takes its buckets from the low bits and its tags from the high ones.
+fn spread(hash: u32) -> u64 {
+    u64::from(hash) << 32 | u64::from(hash)
+}

@@ -1,0 +1,491 @@
+//! Reading the state: what peeks and stats show, and what the binlog stores.
+
+use crate::clock::Timestamp;
+use crate::job::{BodyRef, JobId, JobRecord};
+use crate::rules::TubeRules;
+use crate::state::jobs::Job;
+use crate::state::keys::{ReadyKey, TubeKey};
+use crate::state::times::{Durations, TOTAL_BOUNDS};
+use crate::state::tubes::Tube;
+use crate::tags::TagSet;
+use crate::tube_name::TubeName;
+use crate::{ClientId, CooldownSums, JobCounts, Queue, TubeCounters};
+
+/// A job as it is now.
+#[derive(Clone, Debug)]
+pub struct JobView<'a> {
+    /// The part of the job that survives a restart.
+    pub record: JobRecord,
+    /// The tube that the job is in.
+    pub tube: &'a TubeName,
+    /// Its body.
+    pub body: BodyRef<'a>,
+    /// Its tags; `None` if it has none.
+    pub tags: Option<TagSet<'a>>,
+    /// Whether it waits for a group.
+    pub is_held: bool,
+    /// When it expires if nobody reserves it before.
+    pub expires_at: Option<Timestamp>,
+}
+
+/// A tube as it is now.
+#[derive(Clone, Debug)]
+pub struct TubeView {
+    /// Its name.
+    pub name: TubeName,
+    /// Its jobs by state.
+    pub jobs: JobCounts,
+    /// Clients that use it.
+    pub using: u32,
+    /// Clients that watch it.
+    pub watching: u32,
+    /// Clients that watch it and wait in a reserve.
+    pub waiting: usize,
+    /// `pause-tube` commands so far.
+    pub pauses: u64,
+    /// The length of the current pause in seconds; 0 if there is none.
+    pub pause_s: u32,
+    /// Whole seconds until the current pause ends; 0 if there is none.
+    pub pause_left_s: u64,
+    /// How often each event has happened to its jobs.
+    pub counters: TubeCounters,
+    /// The ready job with the smallest id; `None` if there is none.
+    pub oldest_ready: Option<JobId>,
+    /// Whole seconds since the put of that job; 0 if there is none, as in the next two.
+    pub oldest_ready_age_s: u64,
+    /// The same of the delayed job with the smallest id.
+    pub oldest_delayed_age_s: u64,
+    /// The same of the buried job with the smallest id.
+    pub oldest_buried_age_s: u64,
+    /// The keys of deleted jobs that still count.
+    pub cooldowns: CooldownSums,
+    /// How long its jobs have waited and run; `None` if none was reserved, or too many other tubes have a record.
+    pub times: Option<Box<(Durations, Durations)>>,
+}
+
+/// What a tube without times has.
+const NO_DURATIONS: Durations = Durations {
+    count: 0,
+    mean_ns: 0,
+    p50_ns: 0,
+    p95_ns: 0,
+    p99_ns: 0,
+    max_ns: 0,
+    totals: [0; TOTAL_BOUNDS.len() + 1],
+    total_sum_ns: 0,
+};
+
+impl TubeView {
+    /// How long jobs were ready before they were reserved.
+    #[must_use]
+    pub fn wait(&self) -> &Durations {
+        self.times.as_ref().map_or(&NO_DURATIONS, |times| &times.0)
+    }
+
+    /// How long clients had jobs before they deleted them.
+    #[must_use]
+    pub fn run(&self) -> &Durations {
+        self.times.as_ref().map_or(&NO_DURATIONS, |times| &times.1)
+    }
+}
+
+impl Queue {
+    /// The job with this id.
+    #[must_use]
+    pub fn job(&self, id: JobId) -> Option<JobView<'_>> {
+        let job = self.jobs.get(id)?;
+        let record = JobRecord {
+            id,
+            priority: job.priority,
+            delay_s: job.delay_s,
+            ttr_s: job.ttr_s,
+            created_at: job.created_at,
+            deadline_at: job.place().deadline().unwrap_or_default(),
+            counters: self.jobs.history(job).counters,
+            state: job.place().state(),
+        };
+        let (tags, is_held, expires_at) = if job.marks == 0 {
+            (None, false, None)
+        } else {
+            (self.tags(id), self.is_held(id), self.expires_at(id))
+        };
+        let tube = &self.tubes.get(job.tube).name;
+        Some(JobView { record, tube, body: job.body(), tags, is_held, expires_at })
+    }
+
+    /// The body of the job with this id.
+    #[inline(always)]
+    #[must_use]
+    pub fn body(&self, id: JobId) -> Option<BodyRef<'_>> {
+        self.jobs.get(id).map(Job::body)
+    }
+
+    /// Whether the job with this id has tags.
+    #[must_use]
+    pub fn has_tags(&self, id: JobId) -> bool {
+        self.jobs.get(id).is_some_and(|job| job.marks != 0)
+    }
+
+    /// The body of the job with this id if the client has reserved it.
+    #[must_use]
+    pub fn held_body(&self, client: ClientId, id: JobId) -> Option<BodyRef<'_>> {
+        let job = self.jobs.get(id)?;
+        (self.jobs.history(job).holder == Some(client.index)).then_some(job.body())
+    }
+
+    /// The job that `peek-ready` shows: the most urgent ready job of the used tube, which may be parked.
+    #[must_use]
+    pub fn first_ready(&self, client: ClientId) -> Option<JobId> {
+        let tube = self.used(client);
+        let parked = tube.rules().and_then(|tagged| tagged.parked.first());
+        tube.ready.first().into_iter().chain(parked).min().map(ReadyKey::job)
+    }
+
+    /// The job that `peek-delayed` shows: the job of the used tube whose delay ends first; held jobs come behind the
+    /// others.
+    #[must_use]
+    pub fn first_delayed(&self, client: ClientId) -> Option<JobId> {
+        let tube = self.used(client);
+        let held = || tube.rules()?.held.first();
+        tube.delayed.first().or_else(held).map(|key| key.1)
+    }
+
+    /// The delayed job of the used tube that a kick takes next: a held one stays.
+    pub(crate) fn first_to_kick(&self, client: ClientId) -> Option<JobId> {
+        self.used(client).delayed.first().map(|key| key.1)
+    }
+
+    /// The job that `peek-buried` shows: the job of the used tube that was buried first.
+    #[must_use]
+    pub fn first_buried(&self, client: ClientId) -> Option<JobId> {
+        self.used(client).buried.first().map(|key| key.1)
+    }
+
+    /// The name of the tube that the client uses.
+    #[must_use]
+    pub fn used_tube(&self, client: ClientId) -> &TubeName {
+        &self.used(client).name
+    }
+
+    /// The names of the tubes that the client watches, in the order of `list-tubes-watched`.
+    pub fn watched_tubes(&self, client: ClientId) -> impl Iterator<Item = &TubeName> {
+        self.watched_tubes_from(client, 0)
+    }
+
+    /// Those of them from this place on.
+    pub fn watched_tubes_from(&self, client: ClientId, place: usize) -> impl Iterator<Item = &TubeName> {
+        let watching = self.client(client).watching.get(place..).unwrap_or_default();
+        watching.iter().map(|&key| &self.tubes.get(key).name)
+    }
+
+    /// How many tubes the client watches.
+    #[must_use]
+    pub fn watched_count(&self, client: ClientId) -> usize {
+        self.client(client).watching.len()
+    }
+
+    /// Whether the client watches the tube of this name.
+    #[must_use]
+    pub fn watches(&self, client: ClientId, name: &str) -> bool {
+        self.tubes.find(name).is_some_and(|tube| self.client(client).place_of(tube).is_some())
+    }
+
+    /// Whether there is a tube of this name.
+    #[must_use]
+    pub fn is_tube(&self, name: &str) -> bool {
+        self.tubes.find(name).is_some()
+    }
+
+    /// The name of the tube of this name, which shares its bytes.
+    #[must_use]
+    pub fn tube_name(&self, name: &str) -> Option<&TubeName> {
+        self.tubes.find(name).map(|key| &self.tubes.get(key).name)
+    }
+
+    /// The tube of this name.
+    #[must_use]
+    pub fn tube(&self, name: &str, now: Timestamp) -> Option<TubeView> {
+        self.tubes.find(name).map(|key| self.tube_view(key, now))
+    }
+
+    /// All tubes, in the order of `list-tubes`.
+    pub fn tubes(&self, now: Timestamp) -> impl ExactSizeIterator<Item = TubeView> {
+        self.tubes_from(0, now)
+    }
+
+    /// The tubes from `position` on in the order of `list-tubes`.
+    pub fn tubes_from(&self, position: usize, now: Timestamp) -> impl ExactSizeIterator<Item = TubeView> {
+        self.tubes.keys_from(position).map(move |key| self.tube_view(key, now))
+    }
+
+    /// The names of all tubes, in the order of `list-tubes`.
+    pub fn tube_names(&self) -> impl ExactSizeIterator<Item = &TubeName> {
+        self.tubes.iter().map(|tube| &tube.name)
+    }
+
+    /// The name, the jobs and the counters of the tubes from `position` on in the order of `list-tubes`.
+    pub fn sums_from(&self, position: usize) -> impl Iterator<Item = (&TubeName, JobCounts, TubeCounters)> {
+        self.tubes.keys_from(position).map(|key| {
+            let tube = self.tubes.get(key);
+            (&tube.name, job_counts(tube), tube.counters())
+        })
+    }
+
+    /// Jobs by state, over all tubes.
+    #[must_use]
+    pub fn counts(&self) -> JobCounts {
+        self.sums.jobs
+    }
+
+    /// How often each event has happened to jobs since the start, over all tubes, including removed ones.
+    #[must_use]
+    pub fn counters(&self) -> TubeCounters {
+        self.sums.events
+    }
+
+    /// How many jobs there are.
+    #[must_use]
+    pub fn job_count(&self) -> usize {
+        self.jobs.len()
+    }
+
+    /// The memory of the jobs, in bytes: records, bodies, tags, groups, and the indexes in which they are found.
+    #[must_use]
+    pub fn job_bytes(&self) -> usize {
+        self.jobs.job_bytes() + self.rules.job_bytes()
+    }
+
+    /// The memory of the whole queue, in bytes: jobs, tubes, clients and what these watch, reserve and wait for.
+    /// Memory that is allocated when a command can no longer be refused is counted from the start: the counters of
+    /// a tube, the entries of a wait.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        const PER_CLIENT: usize = 512;
+        const PER_WATCHED_TUBE: usize = 128;
+        const PER_WEIGHED_TUBE: usize = 24;
+        const PER_RESERVATION: usize = 36;
+        self.jobs.bytes()
+            + self.rules.bytes()
+            + self.jobs.history_bytes()
+            + self.sums.jobs.reserved as usize * PER_RESERVATION
+            + self.tubes.bytes()
+            + self.clients.records.len() * PER_CLIENT
+            + self.clients.counts.watched * PER_WATCHED_TUBE
+            + self.clients.counts.weighed * PER_WEIGHED_TUBE
+    }
+
+    /// How many tubes there are.
+    #[must_use]
+    pub fn tube_count(&self) -> usize {
+        self.tubes.len()
+    }
+
+    /// How many clients are connected, without internal ones.
+    #[must_use]
+    pub fn client_count(&self) -> usize {
+        self.clients.records.len() - self.clients.leaving.len() - self.clients.counts.internal
+    }
+
+    /// Clients that wait in a reserve.
+    #[must_use]
+    pub fn waiting_count(&self) -> u64 {
+        self.clients.counts.waiting
+    }
+
+    /// Connected clients that have put a job.
+    #[must_use]
+    pub fn producer_count(&self) -> u64 {
+        self.clients.counts.producers
+    }
+
+    /// Connected clients that have reserved a job.
+    #[must_use]
+    pub fn worker_count(&self) -> u64 {
+        self.clients.counts.workers
+    }
+
+    /// Whether the client has reserved any job.
+    #[must_use]
+    pub fn has_reservations(&self, client: ClientId) -> bool {
+        !self.client(client).reserved.is_empty()
+    }
+
+    /// How many jobs the client has reserved.
+    #[must_use]
+    pub fn reservation_count(&self, client: ClientId) -> usize {
+        self.client(client).reserved.len()
+    }
+
+    fn used(&self, client: ClientId) -> &Tube {
+        self.tubes.get(self.client(client).using)
+    }
+
+    fn tube_view(&self, key: TubeKey, now: Timestamp) -> TubeView {
+        let tube = self.tubes.get(key);
+        let age_s = |id: Option<JobId>| {
+            id.and_then(|id| self.jobs.get(id)).map_or(0, |job| now.since_s(job.created_at))
+        };
+        let tagged = tube.rules();
+        let parked = tagged.and_then(|tagged| tagged.parked.oldest());
+        let held = tagged.and_then(|tagged| tagged.held.oldest());
+        let oldest_ready = tube.ready.oldest().into_iter().chain(parked).min().map(JobId);
+        let oldest_delayed = tube.delayed.oldest().into_iter().chain(held).min().map(JobId);
+        TubeView {
+            name: tube.name.clone(),
+            jobs: job_counts(tube),
+            using: tube.using,
+            watching: tube.watching,
+            waiting: tube.waiting.len() + self.wide_waiting_count(key),
+            pauses: tube.pauses(),
+            pause_s: tube.pause.map_or(0, |pause| pause.length_s),
+            pause_left_s: tube.pause.map_or(0, |pause| pause.until.since_s(now)),
+            counters: tube.counters(),
+            oldest_ready,
+            oldest_ready_age_s: age_s(oldest_ready),
+            oldest_delayed_age_s: age_s(oldest_delayed),
+            oldest_buried_age_s: age_s(tube.buried.oldest().map(JobId)),
+            cooldowns: tube.rules().map_or_else(CooldownSums::default, TubeRules::cooldown_sums),
+            times: tube.times().map(|times| Box::new(times.durations(now))),
+        }
+    }
+}
+
+/// The jobs of a tube by state.
+fn job_counts(tube: &Tube) -> JobCounts {
+    let tagged = tube.rules();
+    JobCounts {
+        urgent: u64::from(tube.urgent),
+        ready: (tube.ready.len() + tagged.map_or(0, |tagged| tagged.parked.len())) as u64,
+        reserved: u64::from(tube.reserved),
+        delayed: (tube.delayed.len() + tagged.map_or(0, |tagged| tagged.held.len())) as u64,
+        buried: tube.buried.len() as u64,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ops::RangeInclusive;
+
+    use super::*;
+    use crate::job::{Body, Priority};
+    use crate::state::times::Times;
+    use crate::tags::{Concurrency, EncodedTags, Idempotency, Name};
+    use crate::{NewJob, Reserve};
+
+    const COUNT: usize = 2048;
+    const NOW: Timestamp = Timestamp(1_700_000_000_000_000_000);
+
+    /// How much each of many things takes, in bytes.
+    fn each_takes(queue: &mut Queue, mut make: impl FnMut(&mut Queue, usize)) -> usize {
+        let before = queue.bytes();
+        (0..COUNT).for_each(|number| make(queue, number));
+        queue.bytes().saturating_sub(before) / COUNT
+    }
+
+    fn assert_in(range: RangeInclusive<usize>, bytes: usize, what: &str) {
+        assert!(range.contains(&bytes), "{what}: {bytes} bytes, and not {range:?}");
+    }
+
+    fn put(queue: &mut Queue, client: ClientId, tags: TagSet<'_>) -> JobId {
+        let new = NewJob { id: queue.take_id(), priority: Priority(0), delay_s: 0, ttr_s: 10 };
+        let body = Body::copy_of(&[b'x'; 100]).unwrap();
+        if tags.is_empty() {
+            queue.put(client, new, body, NOW);
+        } else {
+            let mut bytes = Vec::new();
+            tags.encode(&mut bytes).unwrap();
+            queue.put_tagged(client, new, body, &EncodedTags::of(&bytes, tags), NOW).unwrap();
+        }
+        new.id
+    }
+
+    fn reserve(queue: &mut Queue, worker: ClientId) {
+        assert!(matches!(queue.reserve(worker, None, NOW), Reserve::Job(_)));
+    }
+
+    fn name(number: usize) -> String {
+        format!("a-name-of-thirty-bytes-{number:07}")
+    }
+
+    #[test]
+    fn clients_and_what_they_watch_and_reserve_count_as_memory() {
+        let queue = &mut Queue::default();
+        let (first, second, third) = (queue.connect(), queue.connect(), queue.connect());
+        let client = each_takes(queue, |queue, _| {
+            queue.connect();
+        });
+        assert_in(500..=1000, client, "a client");
+        let tube = each_takes(queue, |queue, number| {
+            queue.watch(first, &name(number));
+        });
+        assert_in(400..=900, tube, "a tube that is watched");
+        let watched = each_takes(queue, |queue, number| {
+            queue.watch(second, &name(number));
+        });
+        assert_in(100..=200, watched, "a tube that another client watches");
+        let weighed = each_takes(queue, |queue, number| {
+            queue.watch_with_weight(third, &name(number), 9);
+        });
+        assert_in(16..=50, weighed - watched, "a weight");
+        let worker = queue.connect();
+        for _ in 0..COUNT {
+            put(queue, worker, TagSet::default());
+            reserve(queue, worker);
+        }
+        let held = queue.bytes();
+        queue.disconnect(worker, NOW);
+        while queue.counts().reserved > 0 {
+            queue.advance(NOW);
+        }
+        assert_in(24..=100, (held - queue.bytes()) / COUNT, "a reservation");
+    }
+
+    #[test]
+    fn tags_and_what_they_lead_to_count_as_memory() {
+        let queue = &mut Queue::default();
+        let (client, worker) = (queue.connect(), queue.connect());
+        let plain = each_takes(queue, |queue, _| {
+            put(queue, client, TagSet::default());
+        });
+        let keyed = each_takes(queue, |queue, number| {
+            let name = name(number);
+            let tag = Concurrency { key: Name::from(name.as_str()), limit: 1 };
+            put(queue, client, TagSet { concurrency: Some(tag), ..TagSet::default() });
+        });
+        assert_in(60..=300, keyed - plain, "the tag of a job");
+        let grouped = each_takes(queue, |queue, number| {
+            let name = name(number);
+            put(queue, client, TagSet { group: Some(Name::from(name.as_str())), ..TagSet::default() });
+        });
+        assert_in(100..=300, grouped - keyed, "a group");
+        let owned = each_takes(queue, |queue, number| {
+            let name = name(number);
+            put(queue, client, TagSet { owner: Some(Name::from(name.as_str())), ..TagSet::default() });
+        });
+        assert_in(50..=200, owned - keyed, "an owner");
+        let before = queue.bytes();
+        for number in 0..COUNT {
+            let name = name(number);
+            let tag = Idempotency { key: Name::from(name.as_str()), cooldown_s: 60 };
+            let id = put(queue, client, TagSet { idempotency: Some(tag), ..TagSet::default() });
+            assert!(queue.delete(client, id, NOW).is_some());
+        }
+        assert_in(150..=400, (queue.bytes() - before) / COUNT, "a cooldown");
+        (0..COUNT).for_each(|_| reserve(queue, worker));
+        let reserved = each_takes(queue, |queue, _| reserve(queue, worker));
+        queue.check_invariants();
+        assert_in(60..=400, reserved, "a reservation that takes a place of a key");
+    }
+
+    #[test]
+    fn the_times_of_a_tube_count_as_memory() {
+        let queue = &mut Queue::default();
+        let worker = queue.connect();
+        let each = each_takes(queue, |queue, number| {
+            queue.use_tube(worker, &name(number));
+            let id = put(queue, worker, TagSet::default());
+            assert!(queue.reserve_job(worker, id, NOW));
+        });
+        assert_in(size_of::<Times>()..=size_of::<Times>() + 1500, each, "a tube whose job was reserved");
+    }
+}

@@ -1,0 +1,449 @@
+//! A queue that is ordered by its keys and stores them in blocks.
+//!
+//! Owns: the order of ready jobs, delays, reservations, burials and waiting clients. The usual operations,
+//! taking the first key and adding a last key, touch one block each; any other key is found by
+//! bisection. A heap would have to write the position of each moved entry into its job, a cache miss for each level.
+//! Never moves more than a block of keys or the list of blocks, so the cost of an operation does not grow with the
+//! whole queue.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+
+use crate::clock::Timestamp;
+use crate::job::JobId;
+
+/// Keys in a full block: large enough that the list of blocks stays short, small enough that
+/// shifting half a block costs less than finding it.
+const BLOCK: usize = 256;
+/// By how many keys a block grows that was split: such blocks are neither full nor empty, and there are many of them.
+const STEP: usize = 32;
+/// A block with this few keys is joined to its neighbour and frees half of its capacity.
+const SPARSE: usize = BLOCK / 4;
+
+/// Blocks of which one question for the oldest key looks at every key. The least ids of the others are known.
+const LOOKED_THROUGH: usize = 512;
+
+/// What an [`OrderedQueue`] is ordered by.
+pub trait Key: Copy + Ord {
+    /// The number of what the key stands for: the smaller, the older. Not 0.
+    fn id(self) -> u64;
+}
+
+/// A job in the order of ids.
+impl Key for JobId {
+    fn id(self) -> u64 {
+        self.0
+    }
+}
+
+/// A job in the order of an instant.
+impl Key for (Timestamp, JobId) {
+    fn id(self) -> u64 {
+        self.1.0
+    }
+}
+
+/// A job in the order of a number.
+impl Key for (u64, JobId) {
+    fn id(self) -> u64 {
+        self.1.0
+    }
+}
+
+/// Something with an index, in the order of a number.
+impl Key for (u64, u32) {
+    fn id(self) -> u64 {
+        self.0
+    }
+}
+
+/// Something with an index, in the order of these.
+impl Key for u32 {
+    fn id(self) -> u64 {
+        self.into()
+    }
+}
+
+/// Unique keys in ascending order. An unused queue is one word wide and allocates nothing.
+#[derive(Debug)]
+pub struct OrderedQueue<K>(Option<Box<Blocks<K>>>);
+
+#[derive(Debug)]
+struct Blocks<K> {
+    /// The smallest keys; empty only if there are no keys at all.
+    front: VecDeque<K>,
+    /// The other keys, block after block; neither the list nor any of the blocks is empty. It is behind a
+    /// pointer, because in most queues all keys are in `front`.
+    #[allow(clippy::box_collection, reason = "a word instead of four in a queue that has none")]
+    later: Option<Box<VecDeque<Block<K>>>>,
+    len: usize,
+}
+
+#[derive(Debug)]
+struct Block<K> {
+    /// The block has the keys from this key on, up to the `from` of the next block. The list of blocks has this
+    /// key, so that finding a block does not touch any block.
+    from: K,
+    keys: VecDeque<K>,
+    /// The least id in the block; 0 if it is not known. It is kept up where that costs nothing and looked for when it
+    /// is asked for, so that the oldest of ten million keys is found by a look at each block.
+    oldest: Cell<u64>,
+}
+
+impl<K: Key> Block<K> {
+    /// The least id in the block, if it is known or `looks` allows to look for it.
+    fn oldest(&self, looks: &mut usize) -> Option<u64> {
+        if self.oldest.get() == 0 && *looks > 0 {
+            *looks -= 1;
+            self.oldest.set(self.keys.iter().map(|key| key.id()).min().unwrap_or(0));
+        }
+        Some(self.oldest.get()).filter(|&oldest| oldest > 0)
+    }
+}
+
+impl<K> Default for OrderedQueue<K> {
+    fn default() -> Self {
+        Self(None)
+    }
+}
+
+impl<K: Key> OrderedQueue<K> {
+    /// How many keys there are.
+    pub fn len(&self) -> usize {
+        self.0.as_ref().map_or(0, |blocks| blocks.len)
+    }
+
+    /// Whether there are no keys.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The smallest key.
+    pub fn first(&self) -> Option<K> {
+        self.0.as_ref()?.front.front().copied()
+    }
+
+    /// All keys, ascending.
+    pub fn iter(&self) -> impl Iterator<Item = K> {
+        self.0.iter().flat_map(|blocks| {
+            blocks
+                .front
+                .iter()
+                .chain(blocks.later.iter().flat_map(|later| later.iter().flat_map(|block| &block.keys)))
+                .copied()
+        })
+    }
+
+    /// The keys after `key`, ascending.
+    pub fn iter_after(&self, key: K) -> impl Iterator<Item = K> {
+        self.0.iter().flat_map(move |blocks| {
+            let number = blocks.holding(key);
+            let block = blocks.block(number);
+            let rest = block.range(block.partition_point(|&other| other <= key)..);
+            let later = blocks.later.iter().flat_map(move |later| later.range(number..));
+            rest.chain(later.flat_map(|block| &block.keys)).copied()
+        })
+    }
+
+    /// Whether `key` is in the queue.
+    pub fn contains(&self, key: K) -> bool {
+        let block = self.0.as_ref().map(|blocks| blocks.block(blocks.holding(key)));
+        block.is_some_and(|block| block.binary_search(&key).is_ok())
+    }
+
+    /// The least id of all keys. Where many keys have come out of their order, some are looked at only when it is asked
+    /// for again.
+    pub fn oldest(&self) -> Option<u64> {
+        let blocks = self.0.as_ref()?;
+        let mut looks = LOOKED_THROUGH;
+        let front = blocks.front.iter().map(|key| key.id());
+        let later = blocks.later.iter().flat_map(|later| later.iter());
+        front.chain(later.filter_map(|block| block.oldest(&mut looks))).min()
+    }
+
+    /// Adds `key`, which must not be in the queue yet.
+    pub fn insert(&mut self, key: K) {
+        let blocks = self.0.get_or_insert_with(|| {
+            Box::new(Blocks { front: VecDeque::with_capacity(1), later: None, len: 0 })
+        });
+        blocks.len += 1;
+        let index = blocks.holding(key);
+        let block = blocks.block_mut(index);
+        if block.back().is_none_or(|&last| last < key) {
+            if block.len() < BLOCK {
+                block.push_back(key);
+                blocks.note_id(index, key.id());
+            } else {
+                let keys = VecDeque::from([key]);
+                blocks.insert_block(index, Block { from: key, keys, oldest: Cell::new(key.id()) });
+            }
+            return;
+        }
+        if block.len() == BLOCK {
+            let keys = block.split_off(BLOCK / 2);
+            block.shrink_to(BLOCK / 2 + STEP);
+            let from = keys[0];
+            blocks.insert_block(index, Block { from, keys, oldest: Cell::new(0) });
+            blocks.forget_oldest(index);
+            let target = index + usize::from(from < key);
+            insert_sorted(blocks.block_mut(target), key);
+        } else {
+            insert_sorted(block, key);
+            blocks.note_id(index, key.id());
+        }
+    }
+
+    /// Removes the smallest key and returns it.
+    #[inline]
+    pub fn pop_first(&mut self) -> Option<K> {
+        let blocks = self.0.as_mut()?;
+        let key = blocks.front.pop_front()?;
+        blocks.len -= 1;
+        if blocks.later.is_some() {
+            blocks.tidy(0);
+        } else {
+            give_back_half(&mut blocks.front);
+        }
+        Some(key)
+    }
+
+    /// Removes `key` and returns it as it was in the queue, if it was.
+    pub fn remove(&mut self, key: K) -> Option<K> {
+        let blocks = self.0.as_mut()?;
+        // Jobs are often deleted in the order in which they were reserved.
+        if blocks.front.front() == Some(&key) {
+            return self.pop_first();
+        }
+        let index = blocks.holding(key);
+        let block = blocks.block_mut(index);
+        let place = block.binary_search(&key).ok()?;
+        let key = block.remove(place)?;
+        blocks.len -= 1;
+        if let Some(later) = &blocks.later
+            && index > 0
+            && later[index - 1].oldest.get() == key.id()
+        {
+            blocks.forget_oldest(index);
+        }
+        blocks.tidy(index);
+        Some(key)
+    }
+}
+
+/// Inserts `key` at its position in `block`, which is not full.
+fn insert_sorted<K: Key>(block: &mut VecDeque<K>, key: K) {
+    if block.len() == block.capacity() && block.len() >= BLOCK / 2 {
+        block.reserve_exact(STEP);
+    }
+    let place = block.partition_point(|&other| other < key);
+    block.insert(place, key);
+}
+
+impl<K: Key> Blocks<K> {
+    /// The number of the block that `key` belongs to: 0 is the front, n the n-th of the later ones.
+    fn holding(&self, key: K) -> usize {
+        match &self.later {
+            None => 0,
+            Some(later) if later[later.len() - 1].from <= key => later.len(),
+            Some(later) => later.partition_point(|block| block.from <= key),
+        }
+    }
+
+    fn block(&self, number: usize) -> &VecDeque<K> {
+        match &self.later {
+            Some(later) if number > 0 => &later[number - 1].keys,
+            _ => &self.front,
+        }
+    }
+
+    fn block_mut(&mut self, number: usize) -> &mut VecDeque<K> {
+        match &mut self.later {
+            Some(later) if number > 0 => &mut later[number - 1].keys,
+            _ => &mut self.front,
+        }
+    }
+
+    /// Block `number` has got a key with this id.
+    fn note_id(&mut self, number: usize, id: u64) {
+        if let Some(later) = &self.later
+            && number > 0
+        {
+            // Where the least one is not known, none is less than it.
+            let oldest = &later[number - 1].oldest;
+            oldest.set(oldest.get().min(id));
+        }
+    }
+
+    /// The least id of block `number` is not known any more.
+    fn forget_oldest(&mut self, number: usize) {
+        if let Some(later) = &self.later
+            && number > 0
+        {
+            later[number - 1].oldest.set(0);
+        }
+    }
+
+    /// Inserts `block` after block `number`.
+    fn insert_block(&mut self, number: usize, block: Block<K>) {
+        self.later.get_or_insert_default().insert(number, block);
+    }
+
+    /// Removes the block after block `number`, if there is one, and returns its keys.
+    fn take_block_behind(&mut self, number: usize) -> Option<VecDeque<K>> {
+        let later = self.later.as_mut()?;
+        let block = later.remove(number)?;
+        give_back_half(later);
+        if later.is_empty() {
+            self.later = None;
+        }
+        Some(block.keys)
+    }
+
+    /// Restores the invariants of block `number` after a key has been removed from it.
+    fn tidy(&mut self, number: usize) {
+        let len = self.block_mut(number).len();
+        if len >= SPARSE {
+            return;
+        }
+        let behind = self.later.as_ref().and_then(|later| later.get(number)).map(|block| block.keys.len());
+        if len == 0 && number > 0 {
+            self.take_block_behind(number - 1);
+        } else if behind.is_some_and(|behind| len == 0 || len + behind <= BLOCK / 2) {
+            let keys = self.take_block_behind(number).unwrap_or_default();
+            let block = self.block_mut(number);
+            if len == 0 {
+                *block = keys;
+            } else {
+                block.extend(keys);
+                self.forget_oldest(number);
+            }
+        } else if number > 0 || behind.is_none() {
+            give_back_half(self.block_mut(number));
+        }
+    }
+
+    /// Asserts the invariants of the fields.
+    #[cfg(test)]
+    fn check(&self) {
+        let later: Vec<&Block<K>> = self.later.iter().flat_map(|later| later.iter()).collect();
+        let later_len: usize = later.iter().map(|block| block.keys.len()).sum();
+        assert_eq!(self.len, self.front.len() + later_len);
+        assert_eq!(self.later.is_some(), !later.is_empty());
+        assert!(!self.front.is_empty() || later.is_empty());
+        assert!(later.iter().all(|block| block.keys.len() <= BLOCK && block.keys[0] >= block.from));
+        assert!(later.iter().is_sorted_by_key(|block| block.from));
+        for block in later {
+            let least = block.keys.iter().map(|key| key.id()).min();
+            assert!([Some(0), least].contains(&Some(block.oldest.get())), "the least id, or none");
+        }
+    }
+}
+
+/// Frees half of the capacity if less than a quarter of it is in use, but keeps room for a few keys: a
+/// queue that has one key at a time must not allocate each time.
+#[inline]
+fn give_back_half<T>(room: &mut VecDeque<T>) {
+    if room.capacity() >= 4 * room.len().max(4) {
+        room.shrink_to(2 * room.len());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    impl Key for u64 {
+        /// Not in the order of the keys.
+        fn id(self) -> u64 {
+            1 + (self.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 8)
+        }
+    }
+
+    fn random(seed: &mut u64) -> u64 {
+        *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        *seed >> 33
+    }
+
+    #[test]
+    fn keeps_the_order_of_a_set_through_every_mix_of_operations() {
+        for seed in 0..20u64 {
+            let mut seed = seed * 977 + 1;
+            let mut queue = OrderedQueue::default();
+            let mut model = BTreeSet::new();
+            let mut last = 1 << 40;
+            for step in 0..4_000 {
+                let growing = step % 2_000 < 1_200;
+                match random(&mut seed) % 8 {
+                    0..=2 if growing => {
+                        last += 1;
+                        queue.insert(last);
+                        model.insert(last);
+                    }
+                    3..=5 if growing => {
+                        let key = random(&mut seed);
+                        if model.insert(key) {
+                            queue.insert(key);
+                        }
+                    }
+                    6 => {
+                        let near = random(&mut seed);
+                        let key = model.range(near..).next().copied().unwrap_or(near);
+                        assert_eq!(queue.remove(key), model.remove(&key).then_some(key));
+                    }
+                    _ => assert_eq!(queue.pop_first(), model.pop_first()),
+                }
+                assert_eq!((queue.len(), queue.first()), (model.len(), model.first().copied()));
+                if let Some(blocks) = &queue.0 {
+                    blocks.check();
+                }
+            }
+            assert!(queue.iter().eq(model.iter().copied()));
+        }
+    }
+
+    #[test]
+    fn the_keys_after_any_key_and_the_oldest_of_all_are_those_of_a_set() {
+        let (mut queue, mut model, mut seed) = (OrderedQueue::default(), BTreeSet::new(), 5);
+        for step in 0..40_000 {
+            let key = random(&mut seed) % 100_000;
+            if random(&mut seed) % 40_000 > step {
+                if model.insert(key) {
+                    queue.insert(key);
+                }
+            } else {
+                let near = model.range(key..).next().copied().unwrap_or(key);
+                assert_eq!(queue.remove(near), model.take(&near));
+            }
+            if step % 64 == 0 {
+                let after = queue.iter_after(key).take(600);
+                assert!(after.eq(model.range(key + 1..).take(600).copied()), "after {key}");
+                assert_eq!(queue.oldest(), model.iter().map(|key| key.id()).min());
+                queue.0.as_ref().unwrap().check();
+            }
+        }
+        assert!(model.len() < 10_000 && queue.0.unwrap().len == model.len());
+    }
+
+    #[test]
+    fn the_oldest_of_very_many_is_found_by_and_by_and_of_those_in_order_at_once() {
+        let mut queue = OrderedQueue::default();
+        let least = (0..1_000_000u64).map(Key::id).min();
+        (0..1_000_000u64).for_each(|key| queue.insert(key));
+        assert_eq!(queue.oldest(), least, "what comes in order is known");
+        let mut queue = OrderedQueue::default();
+        (0..1_000_000u64).rev().for_each(|key| queue.insert(key));
+        let answers: Vec<_> = (0..20).map(|_| queue.oldest().unwrap()).collect();
+        assert!(answers.is_sorted_by(|a, b| a >= b) && answers.last().copied() == least, "{answers:?}");
+    }
+
+    #[test]
+    fn a_drained_queue_keeps_a_handful_of_keys_worth_of_memory() {
+        let mut queue = OrderedQueue::default();
+        (0..100_000u64).for_each(|key| queue.insert(key));
+        (0..100_000u64).for_each(|key| assert_eq!(queue.pop_first(), Some(key)));
+        let blocks = queue.0.unwrap();
+        assert!(blocks.front.capacity() <= 16 && blocks.later.is_none());
+    }
+}
